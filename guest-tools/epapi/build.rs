@@ -37,8 +37,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     let mut text = String::new();
     let mut tables: BTreeMap<String, Events> = BTreeMap::new();
-    for line in fs::read_to_string(arm64.join("mapfile.csv"))?.lines().filter(|line| !line.starts_with('#')) {
-        let [id, _, folder, "core"] = line.split(',').collect::<Vec<_>>()[..] else { continue };
+    for line in fs::read_to_string(arm64.join("mapfile.csv"))?
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+    {
+        let [id, _, folder, "core"] = line.split(',').collect::<Vec<_>>()[..] else {
+            continue;
+        };
         let (mut events, mut metrics) = (Events::new(), String::new());
         for file in files(&arm64.join(folder), "json")? {
             read(&file, &standard, &mut |found| match found {
@@ -47,23 +52,43 @@ fn main() -> Result<(), Box<dyn Error>> {
             })?;
         }
         let constant = folder.replace('-', "_").to_uppercase();
-        writeln!(text, "/// MIDR_EL1 of the {folder}, without variant and revision.")?;
+        writeln!(
+            text,
+            "/// MIDR_EL1 of the {folder}, without variant and revision."
+        )?;
         writeln!(text, "pub(crate) const {constant}_MIDR: u32 = {id};")?;
         writeln!(text, "/// The events of the {folder}, by number.")?;
         writeln!(text, "pub(crate) const {constant}: &[Native] = &[")?;
-        for (number, Event { name, meaning, mask }) in &events {
+        for (
+            number,
+            Event {
+                name,
+                meaning,
+                mask,
+            },
+        ) in &events
+        {
             writeln!(
                 text,
                 "    Native {{ number: {number:#x}, name: {name:?}, meaning: {meaning:?}, mask: {mask:#x} }},"
             )?;
         }
         writeln!(text, "];")?;
-        writeln!(text, "/// What can be computed from the events of the {folder}.")?;
-        writeln!(text, "pub(crate) const {constant}_METRICS: &[Metric] = &[\n{metrics}];")?;
+        writeln!(
+            text,
+            "/// What can be computed from the events of the {folder}."
+        )?;
+        writeln!(
+            text,
+            "pub(crate) const {constant}_METRICS: &[Metric] = &[\n{metrics}];"
+        )?;
         tables.insert(folder.to_owned(), events);
     }
     write_verdicts(&verdicts, &tables, &mut text)?;
-    fs::write(PathBuf::from(std::env::var("OUT_DIR")?).join("tables.rs"), text)?;
+    fs::write(
+        PathBuf::from(std::env::var("OUT_DIR")?).join("tables.rs"),
+        text,
+    )?;
     Ok(())
 }
 
@@ -89,16 +114,23 @@ enum Found {
 }
 
 /// Calls `found` with each entry of a file.
-fn read(path: &Path, standard: &[(u16, Event)], found: &mut dyn FnMut(Found)) -> Result<(), Box<dyn Error>> {
+fn read(
+    path: &Path,
+    standard: &[(u16, Event)],
+    found: &mut dyn FnMut(Found),
+) -> Result<(), Box<dyn Error>> {
     let Value::Array(entries) = serde_json::from_str(&fs::read_to_string(path)?)? else {
         return Err(format!("{}: not an array", path.display()).into());
     };
     for entry in entries {
         let text = |key: &str| entry[key].as_str();
         if let Some(name) = text("MetricName") {
-            let expression =
-                text("MetricExpr").ok_or_else(|| format!("{}: {name} has no expression", path.display()))?;
-            let (meaning, scale) = (text("BriefDescription").unwrap_or_default(), text("ScaleUnit").unwrap_or("1"));
+            let expression = text("MetricExpr")
+                .ok_or_else(|| format!("{}: {name} has no expression", path.display()))?;
+            let (meaning, scale) = (
+                text("BriefDescription").unwrap_or_default(),
+                text("ScaleUnit").unwrap_or("1"),
+            );
             found(Found::Metric(format!(
                 "    Metric {{ name: {name:?}, expression: {expression:?}, meaning: {meaning:?}, scale: {scale:?} }},\n"
             )));
@@ -106,23 +138,38 @@ fn read(path: &Path, standard: &[(u16, Event)], found: &mut dyn FnMut(Found)) ->
         }
         if let Some(name) = text("ArchStdEvent") {
             let known = standard.iter().find(|(_, event)| event.name == name);
-            let (number, event) = known.ok_or_else(|| format!("{}: no event {name}", path.display()))?.clone();
+            let (number, event) = known
+                .ok_or_else(|| format!("{}: no event {name}", path.display()))?
+                .clone();
             found(Found::Event(number, event));
             continue;
         }
         let (Some(name), Some(code)) = (text("EventName"), text("EventCode")) else {
             return Err(format!("{}: an event without name or code", path.display()).into());
         };
-        let meaning = text("BriefDescription").or(text("PublicDescription")).unwrap_or_default().to_owned();
+        let meaning = text("BriefDescription")
+            .or(text("PublicDescription"))
+            .unwrap_or_default()
+            .to_owned();
         let mask = text("CounterMask").map_or(Ok(0), hexadecimal)?;
-        found(Found::Event(u16::try_from(hexadecimal(code)?)?, Event { name: name.to_owned(), meaning, mask }));
+        found(Found::Event(
+            u16::try_from(hexadecimal(code)?)?,
+            Event {
+                name: name.to_owned(),
+                meaning,
+                mask,
+            },
+        ));
     }
     Ok(())
 }
 
 fn hexadecimal(text: &str) -> Result<u32, Box<dyn Error>> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-    Ok(u32::from_str_radix(digits.ok_or_else(|| format!("{text} is not hexadecimal"))?, 16)?)
+    Ok(u32::from_str_radix(
+        digits.ok_or_else(|| format!("{text} is not hexadecimal"))?,
+        16,
+    )?)
 }
 
 fn write_verdicts(
@@ -134,13 +181,37 @@ fn write_verdicts(
     writeln!(text, "pub(crate) const MACHINES: &[Machine] = &[")?;
     for file in files(directory, "toml")? {
         let table: toml::Table = fs::read_to_string(&file)?.parse()?;
-        let cpu = table.get("cpu").and_then(toml::Value::as_str).unwrap_or_default();
-        let Some(events) = tables.get(cpu) else { continue };
-        let name = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        writeln!(text, "    Machine {{ name: {name:?}, cpu: {cpu:?}, verdicts: &[")?;
-        for verdict in table.get("verdict").and_then(toml::Value::as_array).into_iter().flatten() {
-            let word = |key: &str| verdict.get(key).and_then(toml::Value::as_str).unwrap_or_default();
-            let number = events.iter().find(|(_, event)| event.name == word("event")).map(|(number, _)| number);
+        let cpu = table
+            .get("cpu")
+            .and_then(toml::Value::as_str)
+            .unwrap_or_default();
+        let Some(events) = tables.get(cpu) else {
+            continue;
+        };
+        let name = file
+            .file_stem()
+            .and_then(|stem| stem.to_str())
+            .unwrap_or_default();
+        writeln!(
+            text,
+            "    Machine {{ name: {name:?}, cpu: {cpu:?}, verdicts: &["
+        )?;
+        for verdict in table
+            .get("verdict")
+            .and_then(toml::Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            let word = |key: &str| {
+                verdict
+                    .get(key)
+                    .and_then(toml::Value::as_str)
+                    .unwrap_or_default()
+            };
+            let number = events
+                .iter()
+                .find(|(_, event)| event.name == word("event"))
+                .map(|(number, _)| number);
             if let Some(number) = number {
                 let variant: String = word("verdict").split(' ').map(capital).collect();
                 writeln!(text, "        ({number:#x}, Verdict::{variant}),")?;
@@ -154,5 +225,7 @@ fn write_verdicts(
 
 fn capital(word: &str) -> String {
     let mut letters = word.chars();
-    letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
+    letters.next().map_or(String::new(), |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
 }

@@ -36,9 +36,15 @@ mod machine {
     pub mod layout;
     #[allow(unsafe_code, reason = "device registers as references")]
     pub mod mmio;
-    #[allow(unsafe_code, reason = "writes tables and descriptors; copies guest pages")]
+    #[allow(
+        unsafe_code,
+        reason = "writes tables and descriptors; copies guest pages"
+    )]
     pub mod mmu;
-    #[allow(unsafe_code, reason = "system registers by name; the contracts of those that confine a guest")]
+    #[allow(
+        unsafe_code,
+        reason = "system registers by name; the contracts of those that confine a guest"
+    )]
     pub mod registers;
     #[allow(unsafe_code, reason = "table frames as references")]
     pub mod stage2;

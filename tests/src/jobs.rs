@@ -34,17 +34,26 @@ pub struct Done {
 impl Done {
     fn of(output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Self { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr) }
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: text(&output.stdout),
+            err: text(&output.stderr),
+        }
     }
 
     /// Returns the words of the messages, without the frame around them.
     pub fn words(&self) -> Vec<&str> {
-        self.err.split_whitespace().filter(|word| !["│", "×", "╰─▶", "├─▶"].contains(word)).collect()
+        self.err
+            .split_whitespace()
+            .filter(|word| !["│", "×", "╰─▶", "├─▶"].contains(word))
+            .collect()
     }
 
     /// Returns whether its messages say this, wherever their lines end.
     pub fn says(&self, text: &str) -> bool {
-        self.words().concat().contains(&text.split_whitespace().collect::<String>())
+        self.words()
+            .concat()
+            .contains(&text.split_whitespace().collect::<String>())
     }
 }
 
@@ -56,7 +65,10 @@ impl Lab {
 
     /// Returns an experiment with one run for each size of the victim's buffer, in bytes.
     pub fn with_sizes(sizes: &[u64]) -> Self {
-        let lab = Self { home: tempfile::tempdir().expect("a scratch directory"), command: "experiment" };
+        let lab = Self {
+            home: tempfile::tempdir().expect("a scratch directory"),
+            command: "experiment",
+        };
         let system = installation::root().join("configs/experiments/systems/memory.toml");
         let text = format!(
             "title = 'Many cheap boots'\nsystem = '{}'\nwarm_up = 1\nchecks = ['alone.cycles >= 1']\n[[variant]]\nname = 'alone'\n\
@@ -71,7 +83,10 @@ impl Lab {
 
     /// Returns a campaign with this many seeds, each of which is two boots: MUCH's plan and HRM's.
     pub fn campaign(seeds: u64) -> Self {
-        let lab = Self { home: tempfile::tempdir().expect("a scratch directory"), command: "campaign" };
+        let lab = Self {
+            home: tempfile::tempdir().expect("a scratch directory"),
+            command: "campaign",
+        };
         let root = installation::root();
         let text = format!(
             "title = 'A small campaign'\nsystem = '{}'\nboard = 'virt'\nmodel = '{}'\nvictim = 'victim'\n\
@@ -105,24 +120,49 @@ impl Lab {
     /// Returns a command of `cloison`, in the checkout, with these variables.
     pub fn command(&self, args: &[&str], variables: &[(&str, &str)]) -> Command {
         let mut command = Command::new(crate::program());
-        command.args(args).current_dir(installation::root()).env("NO_COLOR", "1").env("SOURCE_DATE_EPOCH", NOW);
+        command
+            .args(args)
+            .current_dir(installation::root())
+            .env("NO_COLOR", "1")
+            .env("SOURCE_DATE_EPOCH", NOW);
         command.envs(variables.iter().copied()).stdin(Stdio::null());
         command
     }
 
     /// Runs a command of `cloison` as the argument of another command, after this word.
-    pub fn behind(&self, before: &[&str], word: &str, args: &[&str], variables: &[(&str, &str)]) -> Done {
+    pub fn behind(
+        &self,
+        before: &[&str],
+        word: &str,
+        args: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Done {
         let inner = self.command(args, variables);
         let mut command = Command::new(before[0]);
-        command.args(&before[1..]).arg(word).arg(inner.get_program()).args(inner.get_args());
-        command.current_dir(installation::root()).stdin(Stdio::null());
-        command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command
+            .args(&before[1..])
+            .arg(word)
+            .arg(inner.get_program())
+            .args(inner.get_args());
+        command
+            .current_dir(installation::root())
+            .stdin(Stdio::null());
+        command.envs(
+            inner
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
         Done::of(&command.output().expect("the command starts"))
     }
 
     /// Runs a command of `cloison`.
     pub fn cloison(&self, args: &[&str], variables: &[(&str, &str)]) -> Done {
-        Done::of(&self.command(args, variables).output().expect("the command starts"))
+        Done::of(
+            &self
+                .command(args, variables)
+                .output()
+                .expect("the command starts"),
+        )
     }
 
     /// Runs a command of `cloison` that has to succeed.
@@ -137,7 +177,12 @@ impl Lab {
     #[track_caller]
     pub fn serial(&self) -> PathBuf {
         let out = self.path("serial");
-        self.good(&[self.command, &self.file().display().to_string(), "--out", &out.display().to_string()]);
+        self.good(&[
+            self.command,
+            &self.file().display().to_string(),
+            "--out",
+            &out.display().to_string(),
+        ]);
         out
     }
 
@@ -145,13 +190,26 @@ impl Lab {
     #[track_caller]
     pub fn jobs(&self, name: &str) -> PathBuf {
         let directory = self.path(name);
-        self.good(&["jobs", &self.file().display().to_string(), "-o", &directory.display().to_string()]);
+        self.good(&[
+            "jobs",
+            &self.file().display().to_string(),
+            "-o",
+            &directory.display().to_string(),
+        ]);
         directory
     }
 
     /// Runs a job.
     pub fn run(&self, directory: &Path, number: usize) -> Done {
-        self.cloison(&["job", "run", &directory.display().to_string(), &number.to_string()], &[])
+        self.cloison(
+            &[
+                "job",
+                "run",
+                &directory.display().to_string(),
+                &number.to_string(),
+            ],
+            &[],
+        )
     }
 
     /// Collects the results of jobs.
@@ -183,7 +241,10 @@ impl Report {
                 if path.is_dir() {
                     directories.push(path);
                 } else if entry.file_name() != ".owner" {
-                    let name = path.strip_prefix(directory).expect("it is inside").to_path_buf();
+                    let name = path
+                        .strip_prefix(directory)
+                        .expect("it is inside")
+                        .to_path_buf();
                     files.insert(name, fs::read(&path).expect("a file"));
                 }
             }
@@ -195,7 +256,10 @@ impl Report {
 /// Compares two reports byte for byte: pages, figures, tables, and each run's result and logs.
 #[track_caller]
 pub fn identical(one: &Report, other: &Report) {
-    assert!(one.0.contains_key(Path::new("figures.json")), "there is no report");
+    assert!(
+        one.0.contains_key(Path::new("figures.json")),
+        "there is no report"
+    );
     let names = |report: &Report| report.0.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(one), names(other));
     for (name, bytes) in &one.0 {

@@ -35,12 +35,18 @@ pub const LIMIT: Duration = Duration::from_secs(400);
 
 /// Returns the path of a test configuration.
 pub fn config(name: &str) -> PathBuf {
-    installation::root().join("tests/configs").join(name).with_extension("toml")
+    installation::root()
+        .join("tests/configs")
+        .join(name)
+        .with_extension("toml")
 }
 
 /// Returns the path of a shipped configuration.
 pub fn shipped(name: &str) -> PathBuf {
-    installation::root().join("configs").join(name).with_extension("toml")
+    installation::root()
+        .join("configs")
+        .join(name)
+        .with_extension("toml")
 }
 
 /// Returns the paths of all shipped configurations.
@@ -49,7 +55,10 @@ pub fn all_shipped() -> Vec<PathBuf> {
     let entries = std::fs::read_dir(&directory).expect("the checkout has configurations");
     let mut found: Vec<PathBuf> = entries
         .map(|entry| entry.expect("a directory that can be read").path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "toml")
+        })
         .collect();
     found.sort();
     found
@@ -94,8 +103,13 @@ pub fn hypervisor() -> Result<Flat> {
 pub fn program() -> &'static Path {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--locked", "--bin", "xtask", "--bin", "cloison"]);
-        let built = build.current_dir(installation::root()).status().expect("cargo starts");
+        build.args([
+            "build", "--quiet", "--locked", "--bin", "xtask", "--bin", "cloison",
+        ]);
+        let built = build
+            .current_dir(installation::root())
+            .status()
+            .expect("cargo starts");
         assert!(built.success(), "the program does not build");
         installation::target_dir().join("debug/cloison")
     });
@@ -128,14 +142,20 @@ pub fn machine(board: &str, file: &Path, clock: Clock) -> Result<Machine> {
         Clock::Counted => Some(0),
         Clock::Modelled | Clock::Real => None,
     };
-    Ok(Machine::new(&configuration::emulation(board)?, file).icount(icount).limit(LIMIT))
+    Ok(Machine::new(&configuration::emulation(board)?, file)
+        .icount(icount)
+        .limit(LIMIT))
 }
 
 /// Boots a configuration and waits until the board turns itself off.
 pub fn run(checked: &Checked, board: &str, clock: Clock) -> Result<Run> {
     let image = image(checked)?;
     let outcome = boot(&image.bytes, board, clock)?;
-    Ok(Run { system: image.system, telemetry: Telemetry::parse(&outcome.telemetry), outcome })
+    Ok(Run {
+        system: image.system,
+        telemetry: Telemetry::parse(&outcome.telemetry),
+        outcome,
+    })
 }
 
 /// Boots an image and waits until the board turns itself off.
@@ -146,7 +166,11 @@ pub fn boot(bytes: &[u8], board: &str, clock: Clock) -> Result<Outcome> {
     let mut machine = machine(board, &file, clock)?;
     if clock == Clock::Modelled {
         let model = Model::load(model::of(machine.board())?)?;
-        machine = model.attach(machine, Conditions::default(), &scratch.path().join("model.json"));
+        machine = model.attach(
+            machine,
+            Conditions::default(),
+            &scratch.path().join("model.json"),
+        );
     }
     machine.run()
 }
@@ -169,7 +193,10 @@ impl Run {
         assert!(self.outcome.exit.is_clean(), "{self}");
         assert_eq!(self.telemetry.problems, [], "{self}");
         assert!(self.telemetry.boot.is_some(), "no telemetry came\n{self}");
-        assert!(self.outcome.console.contains("turning the machine off"), "{self}");
+        assert!(
+            self.outcome.console.contains("turning the machine off"),
+            "{self}"
+        );
         for word in ["exception in the hypervisor", "hypervisor panic"] {
             assert!(!self.outcome.console.contains(word), "{word}\n{self}");
         }
@@ -199,7 +226,11 @@ impl Run {
     /// Returns the only line of a VM that starts with `start`.
     #[track_caller]
     pub fn line(&self, vm: &str, start: &str) -> &str {
-        let found: Vec<&str> = self.said(vm).map(|(_, line)| line).filter(|line| line.starts_with(start)).collect();
+        let found: Vec<&str> = self
+            .said(vm)
+            .map(|(_, line)| line)
+            .filter(|line| line.starts_with(start))
+            .collect();
         match found[..] {
             [line] => line,
             _ => panic!("{} lines of {vm} start with {start:?}\n{self}", found.len()),
@@ -210,7 +241,10 @@ impl Run {
     #[track_caller]
     pub fn position(&self, text: &str) -> usize {
         let lines = self.outcome.console.lines().enumerate();
-        let found: Vec<usize> = lines.filter(|(_, line)| line.contains(text)).map(|(number, _)| number).collect();
+        let found: Vec<usize> = lines
+            .filter(|(_, line)| line.contains(text))
+            .map(|(number, _)| number)
+            .collect();
         match found[..] {
             [number] => number,
             _ => panic!("{} lines contain {text:?}\n{self}", found.len()),
@@ -222,13 +256,21 @@ impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines: Vec<&str> = self.outcome.console.lines().collect();
         let tail = lines[lines.len().saturating_sub(80)..].join("\n");
-        write!(f, "{}; the console's last lines:\n{tail}\n{}", self.outcome.exit, self.outcome.errors)
+        write!(
+            f,
+            "{}; the console's last lines:\n{tail}\n{}",
+            self.outcome.exit, self.outcome.errors
+        )
     }
 }
 
 /// Returns the value of `key=…` in a line of words.
 #[track_caller]
 pub fn number(line: &str, key: &str) -> u64 {
-    let value = line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
-    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no number `{key}=` in {line:?}"))
+    let value = line
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    value
+        .and_then(|value| value.parse().ok())
+        .unwrap_or_else(|| panic!("no number `{key}=` in {line:?}"))
 }

@@ -13,18 +13,22 @@ use tempfile::TempDir;
 fn card_and_machine(release: Release) -> miette::Result<(TempDir, Machine)> {
     setup::qemu()?;
     let firmware = setup::u_boot(release)?;
-    let checked = configuration::load(&installation::root().join("configs/demo.toml"), Some("virt"))?;
+    let checked = configuration::load(
+        &installation::root().join("configs/demo.toml"),
+        Some("virt"),
+    )?;
     let image = image::build(&checked, &[])?;
     let card = tempfile::tempdir().expect("a scratch directory");
     boot_media::write(&image, card.path())?;
     // In real time, because U-Boot waits seconds for a key. QEMU shows a directory as a disk with one FAT partition.
-    let drive = format!("if=none,id=card,format=raw,readonly=on,file=fat:{}", card.path().display());
-    let machine = Machine::bare(checked.emulation()?).arg("-bios").arg(firmware).args([
-        "-drive",
-        &drive,
-        "-device",
-        "virtio-blk-device,drive=card",
-    ]);
+    let drive = format!(
+        "if=none,id=card,format=raw,readonly=on,file=fat:{}",
+        card.path().display()
+    );
+    let machine = Machine::bare(checked.emulation()?)
+        .arg("-bios")
+        .arg(firmware)
+        .args(["-drive", &drive, "-device", "virtio-blk-device,drive=card"]);
     Ok((card, machine))
 }
 
@@ -43,13 +47,27 @@ fn booti_starts_what_the_boot_script_loads() -> miette::Result<()> {
         let (_card, machine) = card_and_machine(release)?;
         let outcome = machine.run()?;
         let console = &outcome.console;
-        assert!(outcome.exit.is_clean(), "{}: {console}\n{}", outcome.exit, outcome.errors);
+        assert!(
+            outcome.exit.is_clean(),
+            "{}: {console}\n{}",
+            outcome.exit,
+            outcome.errors
+        );
         // In this order: the firmware, its search for the script, the script, the hypervisor.
         let [firmware, script] = messages(release);
-        let steps = [firmware, script, "Cloison: loading Image", "Starting kernel", "] Cloison "];
+        let steps = [
+            firmware,
+            script,
+            "Cloison: loading Image",
+            "Starting kernel",
+            "] Cloison ",
+        ];
         let mut rest = console.as_str();
         for step in steps {
-            rest = rest.split_once(step).unwrap_or_else(|| panic!("{step:?} is missing or too early in\n{console}")).1;
+            rest = rest
+                .split_once(step)
+                .unwrap_or_else(|| panic!("{step:?} is missing or too early in\n{console}"))
+                .1;
         }
         assert!(rest.contains("turning the machine off"), "{console}");
     }
@@ -62,9 +80,16 @@ fn booti_is_not_tried_without_an_image() -> miette::Result<()> {
         let (card, machine) = card_and_machine(release)?;
         std::fs::remove_file(card.path().join("Image")).expect("the image was written");
         let mut session = machine.start()?;
-        session.expect("Cloison: Image could not be started", Duration::from_secs(180))?;
+        session.expect(
+            "Cloison: Image could not be started",
+            Duration::from_secs(180),
+        )?;
         let outcome = session.stop()?;
-        assert!(!outcome.console.contains("Starting kernel"), "{}", outcome.console);
+        assert!(
+            !outcome.console.contains("Starting kernel"),
+            "{}",
+            outcome.console
+        );
     }
     Ok(())
 }

@@ -26,13 +26,23 @@ fn cloison(args: &[&str]) -> Done {
         .output()
         .expect("the command starts");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Done { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+    Done {
+        code: output.status.code(),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    }
 }
 
 #[track_caller]
 fn good(args: &[&str]) -> Done {
     let done = cloison(args);
-    assert_eq!(done.code, Some(0), "cloison {args:?}\n{}{}", done.out, done.err);
+    assert_eq!(
+        done.code,
+        Some(0),
+        "cloison {args:?}\n{}{}",
+        done.out,
+        done.err
+    );
     done
 }
 
@@ -49,51 +59,95 @@ fn copy(name: &str) -> (TempDir, String) {
 
 /// The telemetry of the last run of a configuration.
 fn telemetry(name: &str) -> Telemetry {
-    let file = installation::output_dir().join("run").join(format!("{name}-virt/telemetry.bin"));
+    let file = installation::output_dir()
+        .join("run")
+        .join(format!("{name}-virt/telemetry.bin"));
     Telemetry::parse(&std::fs::read(file).expect("the run has written it"))
 }
 
 /// Returns how many warnings about events that stay zero are in a command's output.
 fn warnings(done: &Done) -> usize {
-    done.err.lines().filter(|line| line.contains("does not count")).count()
+    done.err
+        .lines()
+        .filter(|line| line.contains("does not count"))
+        .count()
 }
 
 #[test]
 fn budgets_that_cannot_act_are_refused() {
     let (_scratch, config) = copy("stock");
-    for args in [&["run", &config, "--timeout", "3"][..], &["top", &config, "--timeout", "3"]] {
+    for args in [
+        &["run", &config, "--timeout", "3"][..],
+        &["top", &config, "--timeout", "3"],
+    ] {
         let done = cloison(args);
         assert_eq!(done.code, Some(1), "{args:?}\n{}", done.err);
         let flat = done.err.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(flat.contains("a budget of INST_RETIRED cannot be trusted on stock QEMU"), "{flat}");
-        assert!(flat.contains("dead on stock QEMU: it counts nothing"), "{flat}");
-        assert!(flat.contains("0 counted; ") && flat.contains("virt-stock.toml)"), "{flat}");
+        assert!(
+            flat.contains("a budget of INST_RETIRED cannot be trusted on stock QEMU"),
+            "{flat}"
+        );
+        assert!(
+            flat.contains("dead on stock QEMU: it counts nothing"),
+            "{flat}"
+        );
+        assert!(
+            flat.contains("0 counted; ") && flat.contains("virt-stock.toml)"),
+            "{flat}"
+        );
     }
     let done = good(&["check", &config]);
-    let holds =
-        "note: its quotas hold on QEMU with --icount and the board model, not on stock QEMU or the board itself";
+    let holds = "note: its quotas hold on QEMU with --icount and the board model, not on stock QEMU or the board itself";
     assert!(done.err.starts_with(holds), "{}", done.err);
     good(&["check", &config, "--machine", "icount"]);
-    for args in [&["check", &config, "--machine", "stock"][..], &["image", &config, "--output", "nowhere"]] {
+    for args in [
+        &["check", &config, "--machine", "stock"][..],
+        &["image", &config, "--output", "nowhere"],
+    ] {
         let done = cloison(args);
-        assert!(done.code == Some(1) && done.err.contains("cannot be trusted on"), "{args:?}\n{}", done.err);
+        assert!(
+            done.code == Some(1) && done.err.contains("cannot be trusted on"),
+            "{args:?}\n{}",
+            done.err
+        );
     }
     let held = |done: Done| {
         assert_eq!(warnings(&done), 0, "{}", done.err);
-        let totals: Vec<u64> = telemetry("stock").quota_totals().map(|(_, total)| total.totals.spent_periods).collect();
-        assert!(totals.len() == 3 && totals.iter().any(|&periods| periods > 0), "{totals:?}");
+        let totals: Vec<u64> = telemetry("stock")
+            .quota_totals()
+            .map(|(_, total)| total.totals.spent_periods)
+            .collect();
+        assert!(
+            totals.len() == 3 && totals.iter().any(|&periods| periods > 0),
+            "{totals:?}"
+        );
     };
     // What the run cost is shown at its end, with the names of workloads and events.
     let modelled = good(&["run", &config, "--model"]);
-    assert!(modelled.err.contains("HEM records") && modelled.err.contains("| c2is (3) "), "{}", modelled.err);
-    assert!(modelled.err.contains("INST_RETIRED") && modelled.err.is_ascii(), "{}", modelled.err);
+    assert!(
+        modelled.err.contains("HEM records") && modelled.err.contains("| c2is (3) "),
+        "{}",
+        modelled.err
+    );
+    assert!(
+        modelled.err.contains("INST_RETIRED") && modelled.err.is_ascii(),
+        "{}",
+        modelled.err
+    );
     held(modelled);
     held(good(&["run", &config, "--icount"]));
     for args in [["top", &config, "--model"], ["top", &config, "--icount"]] {
         let done = good(&args);
-        assert!(warnings(&done) == 0 && done.out.contains("interf-1"), "{}", done.err);
+        assert!(
+            warnings(&done) == 0 && done.out.contains("interf-1"),
+            "{}",
+            done.err
+        );
     }
-    assert_ne!(cloison(&["run", &config, "--model", "--icount"]).code, Some(0));
+    assert_ne!(
+        cloison(&["run", &config, "--model", "--icount"]).code,
+        Some(0)
+    );
 }
 
 #[test]
@@ -103,7 +157,11 @@ fn a_time_that_is_up_is_no_success() {
     std::fs::write(&config, text.replace("ends_with = \"victim\"", "")).expect("it can be written");
     let done = cloison(&["run", &config, "--icount", "--timeout", "2"]);
     assert_eq!(done.code, Some(124), "{}", done.err);
-    assert!(done.err.contains("stopped after its time was up"), "{}", done.err);
+    assert!(
+        done.err.contains("stopped after its time was up"),
+        "{}",
+        done.err
+    );
     for command in ["run", "top"] {
         let done = cloison(&[command, &config, "--icount", "--timeout", "0"]);
         assert_eq!(done.code, Some(2), "{}", done.err);
@@ -113,11 +171,27 @@ fn a_time_that_is_up_is_no_success() {
 #[test]
 fn what_qemu_reports_is_shown() {
     let plugin = "/nonexistent/plugin.so";
-    let done = cloison(&["run", "configs/linux-cloud.toml", "--exec", "true", "--", "-plugin", plugin]);
+    let done = cloison(&[
+        "run",
+        "configs/linux-cloud.toml",
+        "--exec",
+        "true",
+        "--",
+        "-plugin",
+        plugin,
+    ]);
     assert_eq!(done.code, Some(1), "{}", done.err);
     // The message may be wrapped.
-    let words: String = done.err.split_whitespace().filter(|word| !"│|".contains(word)).collect();
-    assert!(words.contains("QEMUreported:") && words.contains(plugin), "{}", done.err);
+    let words: String = done
+        .err
+        .split_whitespace()
+        .filter(|word| !"│|".contains(word))
+        .collect();
+    assert!(
+        words.contains("QEMUreported:") && words.contains(plugin),
+        "{}",
+        done.err
+    );
 }
 
 /// The path has what QEMU takes as separators.
@@ -128,24 +202,58 @@ fn a_kept_run_is_run_again_with_a_console() {
     let results = out.display().to_string();
     good(&["experiment", "c2is", "--quick", "--out", &results]);
     let runs = std::fs::read_dir(out.join("runs")).expect("the runs are kept");
-    let kept = runs.map(|entry| entry.expect("a directory entry").path()).min().expect("there is a run");
+    let kept = runs
+        .map(|entry| entry.expect("a directory entry").path())
+        .min()
+        .expect("there is a run");
     let directory = kept.display().to_string();
     let done = good(&["run", &directory]);
-    assert!(done.err.contains("the telemetry is identical to the kept run's"), "{}", done.err);
+    assert!(
+        done.err
+            .contains("the telemetry is identical to the kept run's"),
+        "{}",
+        done.err
+    );
     assert!(done.out.contains("[victim] c2is: run=0"), "{}", done.out);
     // A difference is noticed.
     std::fs::write(kept.join("telemetry.bin"), b"other").expect("it can be written");
-    assert!(good(&["run", &directory]).err.contains("is different from the kept run's"));
+    assert!(
+        good(&["run", &directory])
+            .err
+            .contains("is different from the kept run's")
+    );
     let done = cloison(&["run", &directory, "--icount"]);
-    assert!(done.code == Some(1) && done.err.contains("--icount cannot be given with a kept run"), "{}", done.err);
-    let done = cloison(&["run", &Path::new(&directory).join("..").display().to_string()]);
-    assert!(done.code == Some(1) && done.err.contains("is not a kept run"), "{}", done.err);
+    assert!(
+        done.code == Some(1)
+            && done
+                .err
+                .contains("--icount cannot be given with a kept run"),
+        "{}",
+        done.err
+    );
+    let done = cloison(&[
+        "run",
+        &Path::new(&directory).join("..").display().to_string(),
+    ]);
+    assert!(
+        done.code == Some(1) && done.err.contains("is not a kept run"),
+        "{}",
+        done.err
+    );
 }
 
 /// Returns the bytes of the files in a directory.
 fn size(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).expect("it is there");
-    entries.map(|entry| entry.expect("an entry").metadata().expect("its length").len()).sum()
+    entries
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .metadata()
+                .expect("its length")
+                .len()
+        })
+        .sum()
 }
 
 #[test]
@@ -156,36 +264,67 @@ fn kept_runs_share_one_image() {
     let experiment = || good(&["experiment", "quota", "--quick", "--out", &results]);
     let first = experiment();
     assert!(!first.out.contains("earlier command"), "{}", first.out);
-    let runs: Vec<PathBuf> =
-        std::fs::read_dir(path("out/runs")).expect("runs").map(|entry| entry.expect("an entry").path()).collect();
+    let runs: Vec<PathBuf> = std::fs::read_dir(path("out/runs"))
+        .expect("runs")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
     assert!(runs.len() > 2);
     for run in &runs {
-        assert!(size(run) <= 200 << 10, "{}: {} bytes", run.display(), size(run));
+        assert!(
+            size(run) <= 200 << 10,
+            "{}: {} bytes",
+            run.display(),
+            size(run)
+        );
     }
     // Beside the plugin, what is shared is about one compressed image.
     let parts = || {
-        let entries = std::fs::read_dir(path("out/parts")).expect("parts").map(|entry| entry.expect("an entry").path());
-        entries.filter(|path| path.extension().is_some_and(|kind| kind == "gz")).collect::<Vec<_>>()
+        let entries = std::fs::read_dir(path("out/parts"))
+            .expect("parts")
+            .map(|entry| entry.expect("an entry").path());
+        entries
+            .filter(|path| path.extension().is_some_and(|kind| kind == "gz"))
+            .collect::<Vec<_>>()
     };
-    let all: u64 = parts().iter().map(|path| std::fs::metadata(path).expect("a file").len()).sum();
+    let all: u64 = parts()
+        .iter()
+        .map(|path| std::fs::metadata(path).expect("a file").len())
+        .sum();
     assert!(all < 250 << 10, "{all} bytes in {} parts", parts().len());
     // All of it works elsewhere; a run alone names what is missing.
-    let copied = Command::new("cp").arg("-r").args([path("out"), path("copy")]).status();
+    let copied = Command::new("cp")
+        .arg("-r")
+        .args([path("out"), path("copy")])
+        .status();
     assert!(copied.expect("cp starts").success());
     let key = runs[0].file_name().expect("a name");
     let moved = good(&["run", &path("copy/runs").join(key).display().to_string()]);
-    assert!(moved.err.contains("the telemetry is identical to the kept run's"), "{}", moved.err);
+    assert!(
+        moved
+            .err
+            .contains("the telemetry is identical to the kept run's"),
+        "{}",
+        moved.err
+    );
     std::fs::rename(path("copy/runs").join(key), path("alone")).expect("it can be moved");
     let alone = cloison(&["run", &path("alone").display().to_string()]);
     // A line may break anywhere.
-    let words = |text: &str| text.split_whitespace().filter(|word| !"│|".contains(word)).collect::<Vec<_>>().join(" ");
+    let words = |text: &str| {
+        text.split_whitespace()
+            .filter(|word| !"│|".contains(word))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     assert!(
-        alone.code == Some(1) && words(&alone.err).contains("copy the whole directory of the results"),
+        alone.code == Some(1)
+            && words(&alone.err).contains("copy the whole directory of the results"),
         "{}",
         alone.err
     );
     // `run` refuses a damaged or missing part; the experiment makes it again, and performs no run again.
-    let part = parts().into_iter().max_by_key(|path| std::fs::metadata(path).map_or(0, |file| file.len()));
+    let part = parts()
+        .into_iter()
+        .max_by_key(|path| std::fs::metadata(path).map_or(0, |file| file.len()));
     let part = part.expect("there are parts");
     let run = runs[0].display().to_string();
     for damage in [Some("short"), None] {
@@ -194,11 +333,29 @@ fn kept_runs_share_one_image() {
             None => std::fs::remove_file(&part).expect("it can be removed"),
         }
         let refused = cloison(&["run", &run]);
-        let reason = if damage.is_some() { "is damaged" } else { "is missing" };
-        assert!(refused.code == Some(1) && words(&refused.err).contains(reason), "{}", refused.err);
+        let reason = if damage.is_some() {
+            "is damaged"
+        } else {
+            "is missing"
+        };
+        assert!(
+            refused.code == Some(1) && words(&refused.err).contains(reason),
+            "{}",
+            refused.err
+        );
         let again = experiment().out;
-        assert!(again.contains(&format!("{0} of {0} are results of an earlier command", runs.len())), "{again}");
-        assert!(good(&["run", &run]).err.contains("is identical to the kept run's"));
+        assert!(
+            again.contains(&format!(
+                "{0} of {0} are results of an earlier command",
+                runs.len()
+            )),
+            "{again}"
+        );
+        assert!(
+            good(&["run", &run])
+                .err
+                .contains("is identical to the kept run's")
+        );
     }
 }
 
@@ -208,27 +365,63 @@ fn kept_runs_share_one_image() {
 fn an_experiment_runs_on_another_model() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let path = |name: &str| scratch.path().join(name).display().to_string();
-    let shipped = std::fs::read_to_string(installation::root().join("configs/models/zcu102-no-prefetch.toml"));
+    let shipped = std::fs::read_to_string(
+        installation::root().join("configs/models/zcu102-no-prefetch.toml"),
+    );
     let shipped = shipped.expect("it is there");
     let changed = shipped.replace("data = \"on-eviction\"", "data = \"on-miss\"");
     assert_ne!(shipped, changed);
     std::fs::write(path("on-miss.toml"), changed).expect("it can be written");
     let figures = |more: &[&str], to: &str| -> (serde_json::Value, Done) {
         let (out, json) = (path(to), path(&format!("{to}.json")));
-        let done = cloison(&[&["experiment", "matrix-copy", "--out", &out, "--json", &json], more].concat());
-        (serde_json::from_slice(&std::fs::read(json).expect("the figures")).expect("JSON"), done)
+        let done = cloison(
+            &[
+                &["experiment", "matrix-copy", "--out", &out, "--json", &json],
+                more,
+            ]
+            .concat(),
+        );
+        (
+            serde_json::from_slice(&std::fs::read(json).expect("the figures")).expect("JSON"),
+            done,
+        )
     };
     let other = path("on-miss.toml");
     let [(one, good), (two, bad)] = [figures(&[], "one"), figures(&["--model", &other], "two")];
     assert_eq!(good.code, Some(0), "{}", good.err);
     // One of the experiment's conclusions is about where lines go.
-    assert!(bad.code == Some(1) && bad.err.contains("L2D_CACHE >= 129_464"), "{}", bad.err);
-    let count = |from: &serde_json::Value, name: &str| from["figures"][name].as_u64().expect("a count");
-    assert_eq!(count(&one, "l1d_cache_refill"), count(&two, "l1d_cache_refill"));
-    assert!(count(&one, "l2d_cache") > count(&two, "l2d_cache") + 10_000, "{one}\n{two}");
-    assert!(two["provenance"].to_string().contains("on-miss.toml"), "{two}");
-    let missing = cloison(&["experiment", "matrix-copy", "--model", &path("none.toml"), "--out", &path("three")]);
-    assert!(missing.code == Some(1) && missing.err.contains("none.toml"), "{}", missing.err);
+    assert!(
+        bad.code == Some(1) && bad.err.contains("L2D_CACHE >= 129_464"),
+        "{}",
+        bad.err
+    );
+    let count =
+        |from: &serde_json::Value, name: &str| from["figures"][name].as_u64().expect("a count");
+    assert_eq!(
+        count(&one, "l1d_cache_refill"),
+        count(&two, "l1d_cache_refill")
+    );
+    assert!(
+        count(&one, "l2d_cache") > count(&two, "l2d_cache") + 10_000,
+        "{one}\n{two}"
+    );
+    assert!(
+        two["provenance"].to_string().contains("on-miss.toml"),
+        "{two}"
+    );
+    let missing = cloison(&[
+        "experiment",
+        "matrix-copy",
+        "--model",
+        &path("none.toml"),
+        "--out",
+        &path("three"),
+    ]);
+    assert!(
+        missing.code == Some(1) && missing.err.contains("none.toml"),
+        "{}",
+        missing.err
+    );
 }
 
 /// Returns what a terminal with this many columns shows in the end.
@@ -239,7 +432,9 @@ fn screen(output: &str, columns: usize) -> String {
         match letter {
             '\u{1b}' if letters.next_if_eq(&'[').is_some() => {
                 let mut number = String::new();
-                while let Some(digit) = letters.next_if(|letter| letter.is_ascii_digit() || ";?".contains(*letter)) {
+                while let Some(digit) =
+                    letters.next_if(|letter| letter.is_ascii_digit() || ";?".contains(*letter))
+                {
                     number.push(digit);
                 }
                 match letters.next() {
@@ -265,21 +460,38 @@ fn screen(output: &str, columns: usize) -> String {
         }
         rows.resize(rows.len().max(row + 1), vec![]);
     }
-    rows.into_iter().map(|row| row.into_iter().collect::<String>() + "\n").collect()
+    rows.into_iter()
+        .map(|row| row.into_iter().collect::<String>() + "\n")
+        .collect()
 }
 
 /// The bar of the runs, and the spinner of the build that the first run starts.
 #[test]
 fn progress_leaves_nothing_on_the_terminal() {
-    assert_eq!(screen("ab\rc\nlonger\x1b[1A\r\x1b[2Kx", 4), "x\nlong\ner\n".replace("x\nlong", "cb\nx"));
+    assert_eq!(
+        screen("ab\rc\nlonger\x1b[1A\r\x1b[2Kx", 4),
+        "x\nlong\ner\n".replace("x\nlong", "cb\nx")
+    );
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let program = cloison_tests::program().display();
-    let command = format!("stty cols 80 rows 24; {program} experiment c2is --quick --out {}", scratch.path().display());
+    let command = format!(
+        "stty cols 80 rows 24; {program} experiment c2is --quick --out {}",
+        scratch.path().display()
+    );
     let mut terminal = Command::new("script");
-    terminal.args(["-qec", &command, "/dev/null"]).current_dir(installation::root()).env("TERM", "xterm");
-    let output = terminal.stdin(Stdio::null()).output().expect("script is part of every Debian");
+    terminal
+        .args(["-qec", &command, "/dev/null"])
+        .current_dir(installation::root())
+        .env("TERM", "xterm");
+    let output = terminal
+        .stdin(Stdio::null())
+        .output()
+        .expect("script is part of every Debian");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success() && text.contains("0/6"), "the bar was drawn\n{text}");
+    assert!(
+        output.status.success() && text.contains("0/6"),
+        "the bar was drawn\n{text}"
+    );
     let shown = screen(&text, 80);
     assert!(shown.contains("Report:"), "{shown}");
     for stale in ["/6 ", "building", "s left"] {
@@ -293,7 +505,10 @@ fn a_debugger_reaches_the_board() {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, Instant};
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
+    let port = TcpListener::bind("127.0.0.1:0")
+        .and_then(|socket| socket.local_addr())
+        .expect("a free port")
+        .port();
     let (_scratch, config) = copy("debugged");
     let mut command = Command::new(cloison_tests::program());
     command.args([
@@ -307,7 +522,11 @@ fn a_debugger_reaches_the_board() {
         &format!("tcp:127.0.0.1:{port}"),
         "-S",
     ]);
-    command.current_dir(installation::root()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .current_dir(installation::root())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let mut running = command.spawn().expect("it starts");
     let until = Instant::now() + Duration::from_secs(240);
     let mut stub = loop {
@@ -329,41 +548,75 @@ fn a_debugger_reaches_the_board() {
 #[test]
 fn a_scratch_directory_that_is_not_there_is_named() {
     let mut command = Command::new(cloison_tests::program());
-    command.args(["check", "configs/demo.toml"]).current_dir(installation::root()).env("TMPDIR", "/nonexistent/here");
+    command
+        .args(["check", "configs/demo.toml"])
+        .current_dir(installation::root())
+        .env("TMPDIR", "/nonexistent/here");
     let output = command.output().expect("it starts");
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && error.contains("TMPDIR names /nonexistent/here"), "{error}");
+    assert!(
+        !output.status.success() && error.contains("TMPDIR names /nonexistent/here"),
+        "{error}"
+    );
 }
 
 /// Runs `events validate` with these options. Returns the verdicts, and what each was counted as.
 fn verdicts(options: &[&str]) -> (Vec<(String, String)>, serde_json::Value) {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let [json, out] = ["it.json", "it.toml"].map(|name| scratch.path().join(name));
-    let files = ["--json", &json.display().to_string(), "--out", &out.display().to_string()].map(str::to_owned);
-    let all: Vec<&str> =
-        ["events", "validate"].iter().chain(options).copied().chain(files.iter().map(String::as_str)).collect();
+    let files = [
+        "--json",
+        &json.display().to_string(),
+        "--out",
+        &out.display().to_string(),
+    ]
+    .map(str::to_owned);
+    let all: Vec<&str> = ["events", "validate"]
+        .iter()
+        .chain(options)
+        .copied()
+        .chain(files.iter().map(String::as_str))
+        .collect();
     good(&all);
-    let record = cloison_config::validation::Record::load(&out).expect("what was written can be read");
+    let record =
+        cloison_config::validation::Record::load(&out).expect("what was written can be read");
     let found: serde_json::Value =
         serde_json::from_slice(&std::fs::read(&json).expect("it was written")).expect("it is JSON");
     let verdicts = found["verdicts"].as_object().expect("verdicts by name");
     assert_eq!(record.verdicts.len(), verdicts.len());
     for recorded in &record.verdicts {
-        assert_eq!(verdicts[&recorded.event], recorded.verdict.to_string(), "{}", recorded.event);
+        assert_eq!(
+            verdicts[&recorded.event],
+            recorded.verdict.to_string(),
+            "{}",
+            recorded.event
+        );
     }
-    let pairs =
-        verdicts.iter().map(|(event, verdict)| (event.clone(), verdict.as_str().unwrap_or_default().to_owned()));
+    let pairs = verdicts.iter().map(|(event, verdict)| {
+        (
+            event.clone(),
+            verdict.as_str().unwrap_or_default().to_owned(),
+        )
+    });
     (pairs.collect(), found)
 }
 
 /// The shipped verdicts on a machine are those that are found today.
 #[track_caller]
 fn as_shipped(machine: &str, found: &[(String, String)]) {
-    let path = installation::root().join(format!("configs/validation/verdicts/virt-{machine}.toml"));
-    let shipped = cloison_config::validation::Record::load(&path).expect("the shipped verdicts can be read");
+    let path =
+        installation::root().join(format!("configs/validation/verdicts/virt-{machine}.toml"));
+    let shipped =
+        cloison_config::validation::Record::load(&path).expect("the shipped verdicts can be read");
     for (event, verdict) in found {
-        let before = shipped.of(event).map(|recorded| recorded.verdict.to_string());
-        assert_eq!(before.as_ref(), Some(verdict), "{event} on {machine}: run `cloison events validate` again");
+        let before = shipped
+            .of(event)
+            .map(|recorded| recorded.verdict.to_string());
+        assert_eq!(
+            before.as_ref(),
+            Some(verdict),
+            "{event} on {machine}: run `cloison events validate` again"
+        );
     }
     assert_eq!(shipped.verdicts.len(), found.len());
 }
@@ -371,19 +624,32 @@ fn as_shipped(machine: &str, found: &[(String, String)]) {
 #[test]
 fn each_machine_gets_the_verdicts_that_it_deserves() {
     let (stock, _) = verdicts(&["--runs", "2"]);
-    assert!(stock.len() > 15 && stock.iter().all(|(_, verdict)| verdict == "dead"), "{stock:?}");
+    assert!(
+        stock.len() > 15 && stock.iter().all(|(_, verdict)| verdict == "dead"),
+        "{stock:?}"
+    );
     as_shipped("stock", &stock);
     let (icount, _) = verdicts(&["--runs", "2", "--icount"]);
     as_shipped("icount", &icount);
-    let alive: Vec<_> = icount.iter().filter(|(_, verdict)| verdict != "dead").collect();
-    let trusted = ["CPU_CYCLES", "INST_RETIRED"].map(|event| (event.to_owned(), "trusted".to_owned()));
+    let alive: Vec<_> = icount
+        .iter()
+        .filter(|(_, verdict)| verdict != "dead")
+        .collect();
+    let trusted =
+        ["CPU_CYCLES", "INST_RETIRED"].map(|event| (event.to_owned(), "trusted".to_owned()));
     assert_eq!(alive, trusted.iter().collect::<Vec<_>>());
     let board = cloison_engine::configuration::board("virt").expect("it is there");
     let (model, found) = verdicts(&["--runs", "2", "--model"]);
     as_shipped("model", &model);
-    let prefetches = found["provenance"]["parameters"]["prefetcher"].as_str().expect("its state").starts_with("on");
+    let prefetches = found["provenance"]["parameters"]["prefetcher"]
+        .as_str()
+        .expect("its state")
+        .starts_with("on");
     for (event, verdict) in &model {
-        let counted = board.events.by_name(event).is_some_and(|known| Counting::Model.counts(&board, known.id));
+        let counted = board
+            .events
+            .by_name(event)
+            .is_some_and(|known| Counting::Model.counts(&board, known.id));
         let wanted = match event.as_str() {
             // Walks of the tables bring lines, which push out others: how many is not known in advance.
             "L2D_CACHE" => "quarantined",
@@ -395,52 +661,128 @@ fn each_machine_gets_the_verdicts_that_it_deserves() {
         assert_eq!(verdict, wanted, "{event}: {}", found["evidence"][event]);
     }
     // Without prefetcher and walks, every line is known.
-    let virt = std::fs::read_to_string(installation::root().join("configs/boards/virt.toml")).expect("the board");
+    let virt = std::fs::read_to_string(installation::root().join("configs/boards/virt.toml"))
+        .expect("the board");
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let quiet = scratch.path().join("virt.toml");
-    std::fs::write(&quiet, virt.replacen("model = \"zcu102\"", "model = \"zcu102-no-prefetch\"", 1)).expect("a board");
-    let (quiet, found) = verdicts(&["--runs", "2", "--model", "--board", &quiet.display().to_string()]);
-    let of = |event: &str| quiet.iter().find(|(known, _)| known == event).map(|(_, verdict)| verdict.as_str());
-    assert_eq!((of("L2D_CACHE"), of("L1D_CACHE_REFILL")), (Some("corrected"), Some("trusted")), "{quiet:?}");
+    std::fs::write(
+        &quiet,
+        virt.replacen("model = \"zcu102\"", "model = \"zcu102-no-prefetch\"", 1),
+    )
+    .expect("a board");
+    let (quiet, found) = verdicts(&[
+        "--runs",
+        "2",
+        "--model",
+        "--board",
+        &quiet.display().to_string(),
+    ]);
+    let of = |event: &str| {
+        quiet
+            .iter()
+            .find(|(known, _)| known == event)
+            .map(|(_, verdict)| verdict.as_str())
+    };
+    assert_eq!(
+        (of("L2D_CACHE"), of("L1D_CACHE_REFILL")),
+        (Some("corrected"), Some("trusted")),
+        "{quiet:?}"
+    );
     let tried = &found["evidence"]["L2D_CACHE"]["tried"];
     assert_eq!(tried[0]["outcome"], "explains every benchmark", "{tried}");
     // The long function tells the mechanism from a counter that counts twice.
-    assert!(tried[1]["outcome"].as_str().unwrap_or_default().contains("long-function"), "{tried}");
+    assert!(
+        tried[1]["outcome"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("long-function"),
+        "{tried}"
+    );
     let (model, _) = verdicts(&["--runs", "1", "--model", "--no-hypotheses"]);
     for event in ["L2D_CACHE", "L1D_CACHE_REFILL"] {
-        assert!(model.contains(&(event.into(), "quarantined".into())), "{model:?}");
+        assert!(
+            model.contains(&(event.into(), "quarantined".into())),
+            "{model:?}"
+        );
     }
 }
 
 #[test]
 fn an_event_is_shown_with_its_verdicts() {
     let shown = good(&["events", "show", "INST_RETIRED"]).out;
-    let of_virt =
-        "| verdicts on virt   | dead on stock QEMU, trusted on QEMU with --icount, trusted on the board model |";
+    let of_virt = "| verdicts on virt   | dead on stock QEMU, trusted on QEMU with --icount, trusted on the board model |";
     assert!(shown.contains(of_virt), "{shown}");
-    assert!(good(&["events", "show", "L2D_CACHE"]).out.contains("quarantined on the board model"));
-    assert!(good(&["events", "show", "BUS_CYCLES"]).out.contains("none: a quota on it is refused"));
+    assert!(
+        good(&["events", "show", "L2D_CACHE"])
+            .out
+            .contains("quarantined on the board model")
+    );
+    assert!(
+        good(&["events", "show", "BUS_CYCLES"])
+            .out
+            .contains("none: a quota on it is refused")
+    );
 }
 
 #[test]
 fn counts_from_elsewhere_are_judged_without_a_board() {
     let file = |part: &str| format!("host-tools/config/tests/hem-paper/xavier{part}.toml");
     let [manifest, hypotheses, counts] = ["", "-hypotheses", "-counts"].map(file);
-    let (paper, _) = verdicts(&["--manifest", &manifest, "--hypotheses", &hypotheses, "--counts", &counts]);
-    assert!(paper.contains(&("inst_misc".into(), "corrected".into())), "{paper:?}");
-    let done = cloison(&["events", "validate", "--counts", &hypotheses, "--manifest", &manifest]);
-    assert!(done.code == Some(1) && done.err.contains("`machine` is missing"), "{}", done.err);
+    let (paper, _) = verdicts(&[
+        "--manifest",
+        &manifest,
+        "--hypotheses",
+        &hypotheses,
+        "--counts",
+        &counts,
+    ]);
+    assert!(
+        paper.contains(&("inst_misc".into(), "corrected".into())),
+        "{paper:?}"
+    );
+    let done = cloison(&[
+        "events",
+        "validate",
+        "--counts",
+        &hypotheses,
+        "--manifest",
+        &manifest,
+    ]);
+    assert!(
+        done.code == Some(1) && done.err.contains("`machine` is missing"),
+        "{}",
+        done.err
+    );
 }
 
 /// Runs `cloison bbprof` on the staircase. Returns the result, and the rows of pages.csv: number, importance.
 fn profiled(arguments: &[&str], out: &Path) -> (Done, Vec<(u64, f64)>) {
-    let (config, directory) = ("tests/configs/bbprof/staircase.toml", out.display().to_string());
-    let all = [&["bbprof", config, "--vm", "staircase", "-f", "h", "--out", &directory], arguments].concat();
+    let (config, directory) = (
+        "tests/configs/bbprof/staircase.toml",
+        out.display().to_string(),
+    );
+    let all = [
+        &[
+            "bbprof",
+            config,
+            "--vm",
+            "staircase",
+            "-f",
+            "h",
+            "--out",
+            &directory,
+        ],
+        arguments,
+    ]
+    .concat();
     let done = good(&all);
     let text = std::fs::read_to_string(out.join("pages.csv")).expect("pages.csv");
     let row = |line: &str| {
         let cells: Vec<&str> = line.split(',').collect();
-        (cells[1].parse().expect("a page"), cells[5].parse().expect("an importance"))
+        (
+            cells[1].parse().expect("a page"),
+            cells[5].parse().expect("an importance"),
+        )
     };
     let rows = text.lines().skip(1).map(row).collect();
     (done, rows)
@@ -450,7 +792,11 @@ fn profiled(arguments: &[&str], out: &Path) -> (Done, Vec<(u64, f64)>) {
 fn steps(rows: &[(u64, f64)]) -> Vec<f64> {
     let of = |step: u64| {
         let pages = 256 + 20 * step..256 + 20 * (step + 1);
-        let own: Vec<f64> = rows.iter().filter(|(page, _)| pages.contains(page)).map(|(_, it)| *it).collect();
+        let own: Vec<f64> = rows
+            .iter()
+            .filter(|(page, _)| pages.contains(page))
+            .map(|(_, it)| *it)
+            .collect();
         assert_eq!(own.len(), 20, "step {step}");
         own.iter().sum::<f64>() / 20.0
     };
@@ -468,21 +814,45 @@ fn ranked(config: &Path) -> Vec<u64> {
 #[test]
 fn the_steps_of_a_bare_metal_staircase_are_found_and_kept() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let (out, file) = (scratch.path().join("out"), scratch.path().join("not-made-yet.toml"));
+    let (out, file) = (
+        scratch.path().join("out"),
+        scratch.path().join("not-made-yet.toml"),
+    );
     let path = file.display().to_string();
-    let blocks = ["--pages", "ram:256-355", "-b", "20", "--covered", "0", "--coarse", "-o", &path];
+    let blocks = [
+        "--pages",
+        "ram:256-355",
+        "-b",
+        "20",
+        "--covered",
+        "0",
+        "--coarse",
+        "-o",
+        &path,
+    ];
     let (done, rows) = profiled(&blocks, &out);
     let found = steps(&rows);
     for (step, wanted) in found.iter().zip(1..) {
-        assert!((step - f64::from(wanted)).abs() <= 0.15 * f64::from(wanted), "{found:?}");
+        assert!(
+            (step - f64::from(wanted)).abs() <= 0.15 * f64::from(wanted),
+            "{found:?}"
+        );
     }
     assert!(done.out.contains("k* is "), "{}", done.out);
     // The configuration, whose profile did not exist, takes it, and has the same pages on top as with that written by hand.
     let text =
-        std::fs::read_to_string(installation::root().join("tests/configs/bbprof/staircase.toml")).expect("it is there");
-    let (config, other) = (scratch.path().join("own.toml"), scratch.path().join("by-hand.toml"));
-    std::fs::write(&config, text.replace("[\"420K\", 0]", "[\"8K\", 1]")).expect("it can be written");
-    let shipped = installation::root().join("profiles/staircase.toml").display().to_string();
+        std::fs::read_to_string(installation::root().join("tests/configs/bbprof/staircase.toml"))
+            .expect("it is there");
+    let (config, other) = (
+        scratch.path().join("own.toml"),
+        scratch.path().join("by-hand.toml"),
+    );
+    std::fs::write(&config, text.replace("[\"420K\", 0]", "[\"8K\", 1]"))
+        .expect("it can be written");
+    let shipped = installation::root()
+        .join("profiles/staircase.toml")
+        .display()
+        .to_string();
     std::fs::write(&other, text.replace("not-made-yet.toml", &shipped)).expect("it can be written");
     let (own, by_hand) = (ranked(&config), ranked(&other));
     assert_eq!(own.len(), 100);
@@ -493,15 +863,42 @@ fn the_steps_of_a_bare_metal_staircase_are_found_and_kept() {
     // What was measured is there.
     let (again, same) = profiled(&blocks, &out);
     assert_eq!(same, rows);
-    let runs = again.err.lines().find(|line| line.starts_with("bbprof: ")).expect("a summary");
-    let numbers: Vec<u32> = runs.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+    let runs = again
+        .err
+        .lines()
+        .find(|line| line.starts_with("bbprof: "))
+        .expect("a summary");
+    let numbers: Vec<u32> = runs
+        .split([' ', ','])
+        .filter_map(|word| word.parse().ok())
+        .collect();
     assert_eq!(numbers.first(), numbers.get(1), "all runs are kept: {runs}");
     let repeated = good(&["run", &out.join("runs/all").display().to_string()]);
-    assert!(repeated.out.contains("staircase: run=0"), "{}", repeated.out);
+    assert!(
+        repeated.out.contains("staircase: run=0"),
+        "{}",
+        repeated.out
+    );
     // A guest that has no segment.
     let out = scratch.path().join("none").display().to_string();
-    let none = cloison(&["bbprof", &config.display().to_string(), "--vm", "interf", "-f", "t", "--out", &out]);
-    assert!(none.code == Some(1) && none.err.contains("`interf` has marked 0 regions of interest"), "{}", none.err);
+    let none = cloison(&[
+        "bbprof",
+        &config.display().to_string(),
+        "--vm",
+        "interf",
+        "-f",
+        "t",
+        "--out",
+        &out,
+    ]);
+    assert!(
+        none.code == Some(1)
+            && none
+                .err
+                .contains("`interf` has marked 0 regions of interest"),
+        "{}",
+        none.err
+    );
 }
 
 /// Page by page, both ways.
@@ -511,11 +908,17 @@ fn every_page_of_a_bare_metal_staircase_is_found() {
     // In the first segment, which is the only one here, mode nc finds 1 : 2.3 : 3.4 : 4.7 : 6.0; in four, 1 : 2.0 to 5.1.
     for (mode, within) in [("c", 0.05), ("nc", 0.25)] {
         let scratch = tempfile::tempdir().expect("a scratch directory");
-        let (done, rows) = profiled(&["--pages", "ram:256-355", "-m", mode, "--rank"], scratch.path());
+        let (done, rows) = profiled(
+            &["--pages", "ram:256-355", "-m", mode, "--rank"],
+            scratch.path(),
+        );
         println!("{}", done.out);
         let found = steps(&rows);
         for (step, wanted) in found.iter().zip(1..) {
-            assert!((step - f64::from(wanted)).abs() <= within * f64::from(wanted), "{mode}: {found:?}");
+            assert!(
+                (step - f64::from(wanted)).abs() <= within * f64::from(wanted),
+                "{mode}: {found:?}"
+            );
         }
     }
 }

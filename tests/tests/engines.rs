@@ -34,8 +34,16 @@ impl Study {
     fn new(name: &'static str, lab: Lab, jobs: usize) -> Self {
         let started = Instant::now();
         let serial = lab.serial();
-        println!("{name} without jobs: {:.0} s", started.elapsed().as_secs_f64());
-        Self { name, lab, serial, jobs }
+        println!(
+            "{name} without jobs: {:.0} s",
+            started.elapsed().as_secs_f64()
+        );
+        Self {
+            name,
+            lab,
+            serial,
+            jobs,
+        }
     }
 
     /// Makes its jobs, for an engine.
@@ -48,10 +56,13 @@ impl Study {
 }
 
 static EXPERIMENT: LazyLock<Study> = LazyLock::new(|| Study::new("experiment", Lab::new(200), 200));
-static CAMPAIGN: LazyLock<Study> = LazyLock::new(|| Study::new("campaign", Lab::campaign(100), 200));
+static CAMPAIGN: LazyLock<Study> =
+    LazyLock::new(|| Study::new("campaign", Lab::campaign(100), 200));
 /// For every test run.
-static SMALL_EXPERIMENT: LazyLock<Study> = LazyLock::new(|| Study::new("small experiment", Lab::new(40), 40));
-static SMALL_CAMPAIGN: LazyLock<Study> = LazyLock::new(|| Study::new("small campaign", Lab::campaign(10), 20));
+static SMALL_EXPERIMENT: LazyLock<Study> =
+    LazyLock::new(|| Study::new("small experiment", Lab::new(40), 40));
+static SMALL_CAMPAIGN: LazyLock<Study> =
+    LazyLock::new(|| Study::new("small campaign", Lab::campaign(10), 20));
 
 /// An engine, as `cloison submit` starts it.
 struct Engine<'a> {
@@ -67,15 +78,33 @@ struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     fn new(name: &'a str) -> Self {
-        Self { name, options: &[], arguments: &[], variables: vec![], wait: &|| () }
+        Self {
+            name,
+            options: &[],
+            arguments: &[],
+            variables: vec![],
+            wait: &|| (),
+        }
     }
 
-    fn submit(&self, lab: &Lab, directory: &Path, further: &[&str], variables: &[(&str, &str)]) -> Done {
+    fn submit(
+        &self,
+        lab: &Lab,
+        directory: &Path,
+        further: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Done {
         let directory = directory.display().to_string();
         let own = ["submit", &directory, "--engine", self.name];
         let words = [&own, self.options, further, &["--"], self.arguments].concat();
-        let set = self.variables.iter().map(|(name, value)| (*name, value.as_str()));
-        let done = lab.cloison(&words, &set.chain(variables.iter().copied()).collect::<Vec<_>>());
+        let set = self
+            .variables
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()));
+        let done = lab.cloison(
+            &words,
+            &set.chain(variables.iter().copied()).collect::<Vec<_>>(),
+        );
         (self.wait)();
         done
     }
@@ -85,10 +114,20 @@ impl<'a> Engine<'a> {
 fn own_mounts() -> &'static str {
     let works = |command: &str| {
         let words: Vec<&str> = command.split(' ').collect();
-        Command::new(words[0]).args(&words[1..]).arg("true").status().is_ok_and(|status| status.success())
+        Command::new(words[0])
+            .args(&words[1..])
+            .arg("true")
+            .status()
+            .is_ok_and(|status| status.success())
     };
-    let ways = ["unshare --user --map-root-user --mount", "unshare --mount", "sudo -n -E unshare --mount"];
-    ways.into_iter().find(|way| works(way)).expect("a way to mount a small disk")
+    let ways = [
+        "unshare --user --map-root-user --mount",
+        "unshare --mount",
+        "sudo -n -E unshare --mount",
+    ];
+    ways.into_iter()
+        .find(|way| works(way))
+        .expect("a way to mount a small disk")
 }
 
 /// Writes a program that runs jobs as `cloison` does, but kills a fifth of them at some moment, and gives one a full disk,
@@ -129,27 +168,59 @@ exec "$cloison" "$@"
 
 /// Runs all jobs in peace.
 fn in_peace(engine: &Engine<'_>, study: &Study) {
-    let Study { name, lab, serial, jobs } = study;
+    let Study {
+        name,
+        lab,
+        serial,
+        jobs,
+    } = study;
     let started = Instant::now();
     let directory = study.jobs(engine.name);
     let submitted = engine.submit(lab, &directory, &[], &[]);
-    println!("{}, {name}: {jobs} jobs in {:.0} s", engine.name, started.elapsed().as_secs_f64());
+    println!(
+        "{}, {name}: {jobs} jobs in {:.0} s",
+        engine.name,
+        started.elapsed().as_secs_f64()
+    );
     let collected = lab.collect(&directory);
-    assert_eq!((submitted.code, collected.code), (0, 0), "{submitted:?}\n{collected:?}");
+    assert_eq!(
+        (submitted.code, collected.code),
+        (0, 0),
+        "{submitted:?}\n{collected:?}"
+    );
     identical(&Report::of(serial), &Report::of(&directory.join("report")));
     let again = engine.submit(lab, &directory, &[], &[]);
-    assert!(again.code == 0 && again.out.contains(&format!("all {jobs} jobs have a result")), "{again:?}");
+    assert!(
+        again.code == 0
+            && again
+                .out
+                .contains(&format!("all {jobs} jobs have a result")),
+        "{again:?}"
+    );
 }
 
 /// Runs all jobs with disturbances, of which the last is done when so many tenths of them have a result; then without.
 fn disturbed(engine: &Engine<'_>, study: &Study, tenths: usize, strike: impl FnOnce(&str) + Send) {
-    let Study { name, lab, serial, jobs } = study;
+    let Study {
+        name,
+        lab,
+        serial,
+        jobs,
+    } = study;
     let directory = study.jobs(&format!("{}-disturbed", engine.name));
     let place = lab.path(&format!("{}-disturbance", engine.name));
     let program = disturber(&place, lab).display().to_string();
     let results = directory.join("results");
-    let done = || fs::read_dir(&results).into_iter().flatten().flatten().count();
-    let note = directory.join("failed").join(format!("{}.txt", lab.key(&directory, FULL)));
+    let done = || {
+        fs::read_dir(&results)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .count()
+    };
+    let note = directory
+        .join("failed")
+        .join(format!("{}.txt", lab.key(&directory, FULL)));
     let machine = directory.display().to_string();
     let submitted = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -161,19 +232,38 @@ fn disturbed(engine: &Engine<'_>, study: &Study, tenths: usize, strike: impl FnO
             }
             strike(&machine);
         });
-        engine.submit(lab, &directory, &["--program", &program], &[(MACHINE, &machine)])
+        engine.submit(
+            lab,
+            &directory,
+            &["--program", &program],
+            &[(MACHINE, &machine)],
+        )
     });
     let collected = lab.collect(&directory);
     assert_eq!(collected.code, 75, "{submitted:?}\n{collected:?}");
-    let missing: usize = collected.words().get(1).and_then(|word| word.parse().ok()).unwrap_or_default();
+    let missing: usize = collected
+        .words()
+        .get(1)
+        .and_then(|word| word.parse().ok())
+        .unwrap_or_default();
     let killed = fs::read_to_string(place.join("killed")).unwrap_or_default();
     let mut killed: Vec<&str> = killed.lines().collect();
     killed.sort_unstable();
     killed.dedup();
-    println!("{}, {name}: {} jobs killed; {missing} of {jobs} have no result", engine.name, killed.len());
-    assert!(killed.len() >= jobs / 20 && missing > killed.len() / 2 && missing < *jobs, "{submitted:?}\n{collected:?}");
+    println!(
+        "{}, {name}: {} jobs killed; {missing} of {jobs} have no result",
+        engine.name,
+        killed.len()
+    );
+    assert!(
+        killed.len() >= jobs / 20 && missing > killed.len() / 2 && missing < *jobs,
+        "{submitted:?}\n{collected:?}"
+    );
     let note = fs::read_to_string(note).expect("the reason");
-    assert!(note.contains("No space left on device") || note.contains("cannot be written to"), "{note}");
+    assert!(
+        note.contains("No space left on device") || note.contains("cannot be written to"),
+        "{note}"
+    );
 
     // A result of another experiment is refused by name, by collect and by submit.
     let other = Lab::with_sizes(&[1 << 20]);
@@ -182,7 +272,10 @@ fn disturbed(engine: &Engine<'_>, study: &Study, tenths: usize, strike: impl FnO
     let foreign = format!("{}.result", other.key(&elsewhere, 1));
     let smuggled = results.join(&foreign);
     fs::copy(elsewhere.join("results").join(&foreign), &smuggled).expect("copied");
-    for refused in [lab.collect(&directory), engine.submit(lab, &directory, &["--program", &program], &[])] {
+    for refused in [
+        lab.collect(&directory),
+        engine.submit(lab, &directory, &["--program", &program], &[]),
+    ] {
         assert!(refused.code == 1 && refused.says(&foreign), "{refused:?}");
     }
     fs::remove_file(&smuggled).expect("removed");
@@ -190,7 +283,11 @@ fn disturbed(engine: &Engine<'_>, study: &Study, tenths: usize, strike: impl FnO
     fs::write(place.join("calm"), "").expect("a file");
     let submitted = engine.submit(lab, &directory, &["--program", &program], &[]);
     let collected = lab.collect(&directory);
-    assert_eq!((submitted.code, collected.code), (0, 0), "{submitted:?}\n{collected:?}");
+    assert_eq!(
+        (submitted.code, collected.code),
+        (0, 0),
+        "{submitted:?}\n{collected:?}"
+    );
     identical(&Report::of(serial), &Report::of(&directory.join("report")));
     println!("{}, {name}: identical after a second submit", engine.name);
 }
@@ -199,19 +296,29 @@ fn disturbed(engine: &Engine<'_>, study: &Study, tenths: usize, strike: impl FnO
 fn go_down(texts: &[&str]) {
     let is_of_it = |process: &Path| {
         let variables = fs::read(process.join("environ")).unwrap_or_default();
-        variables.split(|&byte| byte == 0).any(|variable| texts.iter().any(|text| variable == text.as_bytes()))
+        variables
+            .split(|&byte| byte == 0)
+            .any(|variable| texts.iter().any(|text| variable == text.as_bytes()))
     };
     let mut ended = 0;
     // A process may start another while they are listed.
     for _ in 0..5 {
-        let processes = fs::read_dir("/proc").expect("processes").flatten().map(|entry| entry.path());
+        let processes = fs::read_dir("/proc")
+            .expect("processes")
+            .flatten()
+            .map(|entry| entry.path());
         let numbers = processes.filter(|process| is_of_it(process));
-        let numbers: Vec<_> = numbers.filter_map(|process| process.file_name().map(ToOwned::to_owned)).collect();
+        let numbers: Vec<_> = numbers
+            .filter_map(|process| process.file_name().map(ToOwned::to_owned))
+            .collect();
         ended += numbers.len();
         if !numbers.is_empty() {
             // One that has ended meanwhile is no error.
-            let _ =
-                Command::new("sh").args(["-c", "kill -9 \"$@\"", "kill"]).args(numbers).stderr(Stdio::null()).status();
+            let _ = Command::new("sh")
+                .args(["-c", "kill -9 \"$@\"", "kill"])
+                .args(numbers)
+                .stderr(Stdio::null())
+                .status();
         }
     }
     assert!(ended > 0, "nothing ran");
@@ -246,12 +353,24 @@ fn python(packages: &[&str]) -> String {
     let bin = environment.join("bin");
     PYTHON.ensure().expect("Python");
     if !bin.join("pip").is_file() {
-        run(Command::new("python3").args(["-m", "venv"]).arg(&environment));
+        run(Command::new("python3")
+            .args(["-m", "venv"])
+            .arg(&environment));
     }
     run(Command::new(bin.join("python"))
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+        .args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+        ])
         .args(packages));
-    format!("{}:{}", bin.display(), std::env::var("PATH").expect("a PATH"))
+    format!(
+        "{}:{}",
+        bin.display(),
+        std::env::var("PATH").expect("a PATH")
+    )
 }
 
 #[test]
@@ -276,7 +395,11 @@ fn parallel() {
 #[ignore = "installs Snakemake: run it on demand"]
 fn snakemake() {
     let variables = vec![("PATH", python(&["snakemake"]))];
-    through(&Engine { arguments: &["--quiet", "all"], variables, ..Engine::new("snakemake") });
+    through(&Engine {
+        arguments: &["--quiet", "all"],
+        variables,
+        ..Engine::new("snakemake")
+    });
 }
 
 #[test]
@@ -286,7 +409,10 @@ fn hyperqueue() {
 }
 
 fn hyperqueue_here() -> Engine<'static> {
-    Engine { variables: vec![("PATH", python(&["hyperqueue"]))], ..Engine::new("hyperqueue") }
+    Engine {
+        variables: vec![("PATH", python(&["hyperqueue"]))],
+        ..Engine::new("hyperqueue")
+    }
 }
 
 /// Slurm on this machine: a controller and two nodes with a core each, with their own key and files, which end with this.
@@ -306,7 +432,8 @@ impl Slurm {
         let host = fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
         let host = host.trim();
         let listeners = [(), (), ()].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
-        let [control, first, second] = listeners.map(|one| one.local_addr().expect("its address").port());
+        let [control, first, second] =
+            listeners.map(|one| one.local_addr().expect("its address").port());
         let node = |name: &str, port: u16| {
             format!("NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1\n")
         };
@@ -324,19 +451,36 @@ impl Slurm {
         );
         fs::write(home.path().join("slurm.conf"), configuration).expect("a configuration");
         fs::write(home.path().join("key"), (0..128).collect::<Vec<u8>>()).expect("a key");
-        let slurm = Self { home, daemons: Mutex::default() };
+        let slurm = Self {
+            home,
+            daemons: Mutex::default(),
+        };
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         fs::set_permissions(slurm.home.path().join("key"), mode).expect("its rights");
         let own = |name: &str| format!("--{name}={place}/{name}");
-        let munge = ["--foreground".to_owned(), "--force".to_owned(), format!("--key-file={place}/key")];
-        let files = [format!("--socket={place}/munge"), own("pid-file"), own("log-file"), own("seed-file")];
+        let munge = [
+            "--foreground".to_owned(),
+            "--force".to_owned(),
+            format!("--key-file={place}/key"),
+        ];
+        let files = [
+            format!("--socket={place}/munge"),
+            own("pid-file"),
+            own("log-file"),
+            own("seed-file"),
+        ];
         slurm.start("munged", &[&munge[..], &files].concat());
         slurm.start("slurmctld", &["-D".to_owned(), "-i".to_owned()]);
         for node in NODES {
             slurm.keep(start_node(slurm.home.path(), node, &[]));
         }
         let until = Instant::now() + Duration::from_secs(60);
-        while slurm.command("sinfo", &["-h", "-N", "-o", "%T"]).matches("idle").count() < NODES.len() {
+        while slurm
+            .command("sinfo", &["-h", "-N", "-o", "%T"])
+            .matches("idle")
+            .count()
+            < NODES.len()
+        {
             assert!(Instant::now() < until, "the nodes do not come up");
             std::thread::sleep(Duration::from_millis(500));
         }
@@ -345,7 +489,10 @@ impl Slurm {
 
     /// Ends a daemon with this.
     fn keep(&self, daemon: Child) {
-        self.daemons.lock().expect("no test has failed meanwhile").push(daemon);
+        self.daemons
+            .lock()
+            .expect("no test has failed meanwhile")
+            .push(daemon);
     }
 
     fn start(&self, program: &str, arguments: &[String]) {
@@ -356,7 +503,10 @@ impl Slurm {
     }
 
     fn command(&self, program: &str, arguments: &[&str]) -> String {
-        let output = Command::new(program).args(arguments).env("SLURM_CONF", conf(self.home.path())).output();
+        let output = Command::new(program)
+            .args(arguments)
+            .env("SLURM_CONF", conf(self.home.path()))
+            .output();
         String::from_utf8_lossy(&output.expect("it starts").stdout).into_owned()
     }
 
@@ -379,15 +529,24 @@ fn conf(home: &Path) -> PathBuf {
 }
 
 fn daemon(home: &Path, program: &str, name: &str) -> Command {
-    let log = fs::File::options().append(true).create(true).open(home.join(format!("{name}.out"))).expect("a log");
+    let log = fs::File::options()
+        .append(true)
+        .create(true)
+        .open(home.join(format!("{name}.out")))
+        .expect("a log");
     let mut command = Command::new(program);
     command.env("SLURM_CONF", conf(home)).stdin(Stdio::null());
-    command.stdout(log.try_clone().expect("the log")).stderr(log);
+    command
+        .stdout(log.try_clone().expect("the log"))
+        .stderr(log);
     command
 }
 
 fn spawn(mut command: Command, arguments: &[String]) -> Child {
-    command.args(arguments).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    command
+        .args(arguments)
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
 /// The variable that the node's processes have.
@@ -398,13 +557,20 @@ fn of_node(home: &Path, node: &str) -> String {
 fn start_node(home: &Path, node: &str, further: &[&str]) -> Child {
     let mut command = daemon(home, "slurmd", &format!("slurmd-{node}"));
     command.env(MACHINE, of_node(home, node));
-    let arguments: Vec<String> = ["-D", "-N", node].iter().chain(further).map(|&word| word.to_owned()).collect();
+    let arguments: Vec<String> = ["-D", "-N", node]
+        .iter()
+        .chain(further)
+        .map(|&word| word.to_owned())
+        .collect();
     spawn(command, &arguments)
 }
 
 impl Drop for Slurm {
     fn drop(&mut self) {
-        let daemons = self.daemons.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let daemons = self
+            .daemons
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         for daemon in daemons.iter_mut().rev() {
             let _ = daemon.kill();
             let _ = daemon.wait();
@@ -419,12 +585,20 @@ fn slurm() {
     let home = slurm.home.path().to_path_buf();
     let variables = vec![("SLURM_CONF", conf(&home).display().to_string())];
     let wait = || slurm.wait();
-    let engine = Engine { options: &["--chunk", "10"], variables, wait: &wait, ..Engine::new("slurm") };
+    let engine = Engine {
+        options: &["--chunk", "10"],
+        variables,
+        wait: &wait,
+        ..Engine::new("slurm")
+    };
     for study in [&*EXPERIMENT, &*CAMPAIGN] {
         in_peace(&engine, study);
         // Daemon, its steps and its jobs end at once; when the node is back, it says that it was started again.
         let restart = |_: &str| {
-            go_down(&[&format!("{MACHINE}={}", of_node(&home, NODES[1])), &format!("SLURMD_NODENAME={}", NODES[1])]);
+            go_down(&[
+                &format!("{MACHINE}={}", of_node(&home, NODES[1])),
+                &format!("SLURMD_NODENAME={}", NODES[1]),
+            ]);
             std::thread::sleep(Duration::from_secs(3));
             slurm.keep(start_node(&home, NODES[1], &["-b"]));
         };
@@ -469,9 +643,20 @@ fn templates() {
     }
     let submit = directory.join("submit");
     let mut shell = Command::new("sh");
-    assert!(shell.arg("-n").arg(submit.join("sge.sh")).status().expect("a shell").success());
+    assert!(
+        shell
+            .arg("-n")
+            .arg(submit.join("sge.sh"))
+            .status()
+            .expect("a shell")
+            .success()
+    );
     let mut python = Command::new(installation::target_dir().join("engines/bin/python"));
-    python.args(["-c", READER]).arg(submit).arg("3").arg(&directory);
+    python
+        .args(["-c", READER])
+        .arg(submit)
+        .arg("3")
+        .arg(&directory);
     assert!(python.status().expect("Python").success());
 }
 
@@ -487,7 +672,9 @@ fn costs() {
             let started = Instant::now();
             assert_eq!(lab.run(&directory, number).code, 0);
             let wall = started.elapsed().as_secs_f64();
-            let file = directory.join("results").join(format!("{}.result", lab.key(&directory, number)));
+            let file = directory
+                .join("results")
+                .join(format!("{}.result", lab.key(&directory, number)));
             wall - result::head(&file).expect("a result").seconds
         })
         .collect();
@@ -500,11 +687,19 @@ fn costs() {
     let lab = Lab::new(100);
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let mut seconds = vec![];
-    for (name, prefix) in [("one", vec!["taskset", "-c", "0"]), ("two", vec!["taskset", "-c", "0,1"])] {
+    for (name, prefix) in [
+        ("one", vec!["taskset", "-c", "0"]),
+        ("two", vec!["taskset", "-c", "0,1"]),
+    ] {
         let out = lab.path(name).display().to_string();
         let file = lab.file().display().to_string();
         let started = Instant::now();
-        let done = lab.behind(&prefix[..2], prefix[2], &["experiment", &file, "--out", &out], &[]);
+        let done = lab.behind(
+            &prefix[..2],
+            prefix[2],
+            &["experiment", &file, "--out", &out],
+            &[],
+        );
         assert_eq!(done.code, 0, "{done:?}");
         seconds.push(started.elapsed().as_secs_f64());
     }

@@ -20,12 +20,20 @@ impl Machine {
         }
         let built = cloison_tests::program();
         fs::copy(built, machine.path("bin/cloison")).expect("the program is built");
-        succeed(Command::new(built.with_file_name("xtask")).args(["bundle", "--output"]).arg(machine.path("bundle")));
+        succeed(
+            Command::new(built.with_file_name("xtask"))
+                .args(["bundle", "--output"])
+                .arg(machine.path("bundle")),
+        );
 
         let paths = std::env::var_os("PATH").unwrap_or_default();
         let qemu = std::env::split_paths(&paths).map(|folder| folder.join("qemu-system-aarch64"));
-        let qemu = qemu.into_iter().find(|file| file.is_file()).expect("QEMU is installed");
-        std::os::unix::fs::symlink(qemu, machine.path("tools/qemu-system-aarch64")).expect("a link");
+        let qemu = qemu
+            .into_iter()
+            .find(|file| file.is_file())
+            .expect("QEMU is installed");
+        std::os::unix::fs::symlink(qemu, machine.path("tools/qemu-system-aarch64"))
+            .expect("a link");
         machine
     }
 
@@ -36,8 +44,13 @@ impl Machine {
     /// Runs the program in the empty folder, with an environment that knows no checkout and a PATH with QEMU alone.
     fn run(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(self.path("bin/cloison"));
-        command.args(arguments).current_dir(self.path("work")).env_clear();
-        command.env("PATH", self.path("tools")).env("HOME", self.home.path());
+        command
+            .args(arguments)
+            .current_dir(self.path("work"))
+            .env_clear();
+        command
+            .env("PATH", self.path("tools"))
+            .env("HOME", self.home.path());
         command.env("CLOISON_BUNDLE", self.path("bundle"));
         command.output().expect("the program starts")
     }
@@ -63,7 +76,11 @@ impl Machine {
 #[track_caller]
 fn succeed(command: &mut Command) {
     let output = command.output().expect("it starts");
-    assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{command:?}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 /// Changes the last byte of a file and returns the file as it was.
@@ -79,21 +96,40 @@ fn damage(file: &Path) -> Vec<u8> {
 fn an_installed_program_needs_nothing_but_a_bundle() {
     let machine = Machine::new();
     let checked = machine.done(&["check", "configs/demo.toml"]);
-    assert!(checked.contains("configs/demo.toml: ok (virt: 4 VMs"), "{checked}");
+    assert!(
+        checked.contains("configs/demo.toml: ok (virt: 4 VMs"),
+        "{checked}"
+    );
 
-    machine.done(&["demo", "--stock", "--no-open", "--out", "demo", "--json", "demo.json"]);
+    machine.done(&[
+        "demo",
+        "--stock",
+        "--no-open",
+        "--out",
+        "demo",
+        "--json",
+        "demo.json",
+    ]);
     let text = fs::read_to_string(machine.path("work/demo.json")).expect("the figures");
     let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(report["figures"]["hem_records"], 10, "{text}");
 
     let csv = machine.done(&["hem", "decode", "demo/telemetry.bin"]);
-    assert_eq!(csv.as_bytes(), fs::read(machine.path("work/demo/hem.csv")).expect("the demo's log"));
+    assert_eq!(
+        csv.as_bytes(),
+        fs::read(machine.path("work/demo/hem.csv")).expect("the demo's log")
+    );
     // The names of events are those of the bundle's board file.
     assert!(csv.contains("INST_RETIRED"), "{csv}");
 
     let console = machine.done(&["run", "configs/demo.toml", "--icount", "--timeout", "400"]);
     assert!(console.contains("[victim]"), "{console}");
-    assert!(machine.path("work/cloison-output/run/demo-virt/telemetry.bin").is_file(), "{console}");
+    assert!(
+        machine
+            .path("work/cloison-output/run/demo-virt/telemetry.bin")
+            .is_file(),
+        "{console}"
+    );
 
     let listed = machine.done(&["experiment", "list"]);
     assert!(listed.contains("interference-wss"), "{listed}");

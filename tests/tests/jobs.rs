@@ -13,7 +13,9 @@ use std::time::{Duration, SystemTime};
 
 /// The file with a job's result.
 fn result(lab: &Lab, directory: &Path, number: usize) -> PathBuf {
-    directory.join("results").join(format!("{}.result", lab.key(directory, number)))
+    directory
+        .join("results")
+        .join(format!("{}.result", lab.key(directory, number)))
 }
 
 #[test]
@@ -23,13 +25,22 @@ fn jobs_make_the_report_of_a_run_without_them() {
     let directory = lab.jobs("jobs");
     assert_eq!(lab.run(&directory, 1).code, 0);
     // The index of an engine.
-    let second = lab.cloison(&["job", "run", &directory.display().to_string()], &[("SLURM_ARRAY_TASK_ID", "2")]);
+    let second = lab.cloison(
+        &["job", "run", &directory.display().to_string()],
+        &[("SLURM_ARRAY_TASK_ID", "2")],
+    );
     assert_eq!(second.code, 0, "{second:?}");
 
     let collected = lab.collect(&directory);
     assert_eq!(collected.code, 75, "{collected:?}");
-    assert!(collected.err.contains("1 of 3 jobs have no result") && collected.err.contains("runs/alone-bytes=3072"));
-    assert!(!directory.join("report/report.html").exists(), "there is no report of a part");
+    assert!(
+        collected.err.contains("1 of 3 jobs have no result")
+            && collected.err.contains("runs/alone-bytes=3072")
+    );
+    assert!(
+        !directory.join("report/report.html").exists(),
+        "there is no report of a part"
+    );
 
     assert_eq!(lab.run(&directory, 3).code, 0);
     let collected = lab.collect(&directory);
@@ -57,7 +68,10 @@ fn what_is_not_a_result_of_these_jobs_is_named_and_nothing_is_lost() {
     fs::write(result(&lab, &directory, 2), "").expect("none of it");
     let collected = lab.collect(&directory);
     assert_eq!(collected.code, 75, "{collected:?}");
-    assert!(collected.err.contains("2 of 3 jobs") && collected.err.contains("its result is damaged: it is empty"));
+    assert!(
+        collected.err.contains("2 of 3 jobs")
+            && collected.err.contains("its result is damaged: it is empty")
+    );
     for number in 1..=2 {
         assert_eq!(lab.run(&directory, number).code, 0);
     }
@@ -67,24 +81,49 @@ fn what_is_not_a_result_of_these_jobs_is_named_and_nothing_is_lost() {
     let elsewhere = other.jobs("elsewhere");
     assert_eq!(other.run(&elsewhere, 1).code, 0);
     let foreign = result(&other, &elsewhere, 1);
-    let smuggled = directory.join("results").join(foreign.file_name().expect("a name"));
+    let smuggled = directory
+        .join("results")
+        .join(foreign.file_name().expect("a name"));
     fs::copy(&foreign, &smuggled).expect("copied");
     let collected = lab.collect(&directory);
     assert_eq!(collected.code, 1, "{collected:?}");
-    assert!(collected.err.contains("experiment many: runs/alone-bytes=7168"), "{collected:?}");
+    assert!(
+        collected
+            .err
+            .contains("experiment many: runs/alone-bytes=7168"),
+        "{collected:?}"
+    );
     fs::remove_file(&smuggled).expect("removed");
     let right = fs::read(result(&lab, &directory, 1)).expect("a result");
     fs::copy(&foreign, result(&lab, &directory, 1)).expect("copied");
     let collected = lab.collect(&directory);
     let named = "it is of experiment many: runs/alone-bytes=7168, not of runs/alone-bytes=1024";
-    assert!(collected.code == 1 && collected.says(named), "{collected:?}");
+    assert!(
+        collected.code == 1 && collected.says(named),
+        "{collected:?}"
+    );
     fs::write(result(&lab, &directory, 1), right).expect("restored");
 
     // Manifest and list.
     for (file, old, new, message) in [
-        ("manifest.json", "\"jobs\":3", "\"jobs\":2", "manifest.json is damaged"),
-        ("jobs.jsonl", "\"seed\":0", "\"seed\":1", "line 1: its key is"),
-        ("jobs.jsonl", "{\"job\":2", "{\"job\":3", "line 2: it is job 3"),
+        (
+            "manifest.json",
+            "\"jobs\":3",
+            "\"jobs\":2",
+            "manifest.json is damaged",
+        ),
+        (
+            "jobs.jsonl",
+            "\"seed\":0",
+            "\"seed\":1",
+            "line 1: its key is",
+        ),
+        (
+            "jobs.jsonl",
+            "{\"job\":2",
+            "{\"job\":3",
+            "line 2: it is job 3",
+        ),
         (
             "jobs.jsonl",
             "\"expected_seconds\":",
@@ -97,19 +136,30 @@ fn what_is_not_a_result_of_these_jobs_is_named_and_nothing_is_lost() {
         assert!(before.contains(old), "{before}");
         fs::write(&path, before.replacen(old, new, 1)).expect("changed");
         let collected = lab.collect(&directory);
-        assert!(collected.code == 1 && collected.says(message), "{collected:?}");
+        assert!(
+            collected.code == 1 && collected.says(message),
+            "{collected:?}"
+        );
         fs::write(&path, before).expect("restored");
     }
 
     // Clocks that differ: when a file was written decides nothing.
     for (number, seconds) in [(1, 0), (2, 4_000_000_000), (3, 86_400)] {
-        let file = fs::File::options().append(true).open(result(&lab, &directory, number)).expect("a result");
-        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).expect("a time");
+        let file = fs::File::options()
+            .append(true)
+            .open(result(&lab, &directory, number))
+            .expect("a result");
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
+            .expect("a time");
     }
     // Two at once.
     let collect = || {
         let mut command = lab.command(&["collect", &directory.display().to_string()], &[]);
-        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts")
     };
     let mut both = [collect(), collect()];
     for one in &mut both {
@@ -121,9 +171,23 @@ fn what_is_not_a_result_of_these_jobs_is_named_and_nothing_is_lost() {
     let text = fs::read_to_string(lab.file()).expect("the experiment");
     fs::write(lab.file(), text.replace("1024, ", "1088, ")).expect("changed");
     let collected = lab.collect(&directory);
-    assert!(collected.code == 1 && collected.says("many.toml has changed"), "{collected:?}");
-    let again = lab.cloison(&["jobs", &lab.file().display().to_string(), "-o", &directory.display().to_string()], &[]);
-    assert!(again.code == 1 && again.says("has results of jobs with other inputs"), "{again:?}");
+    assert!(
+        collected.code == 1 && collected.says("many.toml has changed"),
+        "{collected:?}"
+    );
+    let again = lab.cloison(
+        &[
+            "jobs",
+            &lab.file().display().to_string(),
+            "-o",
+            &directory.display().to_string(),
+        ],
+        &[],
+    );
+    assert!(
+        again.code == 1 && again.says("has results of jobs with other inputs"),
+        "{again:?}"
+    );
     fs::write(lab.file(), text).expect("restored");
     assert_eq!(lab.collect(&directory).code, 0);
 }
@@ -136,21 +200,37 @@ fn a_machine_that_cannot_run_a_job_says_so_and_asks_for_another() {
     fs::create_dir(&tools).expect("a directory");
     let run = ["job", "run", &directory.display().to_string(), "1"];
     let none = lab.cloison(&run, &[("PATH", &tools.display().to_string())]);
-    assert!(none.code == 75 && none.says("has no QEMU, and the jobs are for QEMU"), "{none:?}");
-    lab.program(&tools.join("qemu-system-aarch64"), "#!/bin/sh\necho QEMU emulator version 9.2.0\n");
+    assert!(
+        none.code == 75 && none.says("has no QEMU, and the jobs are for QEMU"),
+        "{none:?}"
+    );
+    lab.program(
+        &tools.join("qemu-system-aarch64"),
+        "#!/bin/sh\necho QEMU emulator version 9.2.0\n",
+    );
     let path = format!("{}:/usr/bin:/bin", tools.display());
     let other = lab.cloison(&run, &[("PATH", &path)]);
-    assert!(other.code == 75 && other.says("has QEMU emulator version 9.2.0"), "{other:?}");
+    assert!(
+        other.code == 75 && other.says("has QEMU emulator version 9.2.0"),
+        "{other:?}"
+    );
     // The report names the reason.
     let collected = lab.collect(&directory);
-    assert!(collected.code == 75 && collected.says("QEMU emulator version 9.2.0"), "{collected:?}");
+    assert!(
+        collected.code == 75 && collected.says("QEMU emulator version 9.2.0"),
+        "{collected:?}"
+    );
 
     // Killed at any moment: there is no result or a whole one, and the next attempt removes what it left.
     let scratch = lab.path("scratch");
     fs::create_dir(&scratch).expect("a directory");
     let place = scratch.display().to_string();
     for pause_ms in [20, 100, 300] {
-        let mut job = lab.command(&run, &[("TMPDIR", &place)]).stdout(Stdio::null()).spawn().expect("it starts");
+        let mut job = lab
+            .command(&run, &[("TMPDIR", &place)])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("it starts");
         std::thread::sleep(Duration::from_millis(pause_ms));
         // It may have ended.
         let _ = job.kill();
@@ -158,9 +238,14 @@ fn a_machine_that_cannot_run_a_job_says_so_and_asks_for_another() {
     }
     let done = lab.cloison(&run, &[("TMPDIR", &place)]);
     assert_eq!(done.code, 0, "{done:?}");
-    let left: Vec<_> = fs::read_dir(&scratch).expect("the directory").flatten().map(|entry| entry.path()).collect();
-    let jobs =
-        left.iter().filter(|path| path.display().to_string().contains("cloison-job-") && path.join("lock").exists());
+    let left: Vec<_> = fs::read_dir(&scratch)
+        .expect("the directory")
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    let jobs = left.iter().filter(|path| {
+        path.display().to_string().contains("cloison-job-") && path.join("lock").exists()
+    });
     assert_eq!(jobs.count(), 0, "{left:?}");
     assert_eq!(lab.collect(&directory).code, 0);
 
@@ -185,19 +270,35 @@ fn clocks_that_differ_between_machines_change_nothing() {
     fs::create_dir(&tools).expect("a directory");
     let path = std::env::var("PATH").expect("a PATH");
     for name in ["rustc", "cargo"] {
-        let real = std::env::split_paths(&path).map(|place| place.join(name)).find(|file| file.is_file());
-        let text = format!("#!/bin/sh\nunset LD_PRELOAD\nexec '{}' \"$@\"\n", real.expect("it is installed").display());
+        let real = std::env::split_paths(&path)
+            .map(|place| place.join(name))
+            .find(|file| file.is_file());
+        let text = format!(
+            "#!/bin/sh\nunset LD_PRELOAD\nexec '{}' \"$@\"\n",
+            real.expect("it is installed").display()
+        );
         lab.program(&tools.join(name), &text);
     }
     let path = format!("{}:{path}", tools.display());
-    let with_clock = |clock: &str, words: &[&str]| lab.behind(&FAKE, clock, words, &[("PATH", &path)]);
+    let with_clock =
+        |clock: &str, words: &[&str]| lab.behind(&FAKE, clock, words, &[("PATH", &path)]);
     let year = |clock: &str| {
         let mut date = Command::new(FAKE[0]);
-        let output = date.args(&FAKE[1..]).args([clock, "date", "+%Y"]).output().expect("a date");
-        String::from_utf8_lossy(&output.stdout).trim().parse::<u32>().expect("a year")
+        let output = date
+            .args(&FAKE[1..])
+            .args([clock, "date", "+%Y"])
+            .output()
+            .expect("a date");
+        String::from_utf8_lossy(&output.stdout)
+            .trim()
+            .parse::<u32>()
+            .expect("a year")
     };
     let clocks = ["@2009-02-13 23:31:30", "+9y", "-3d i-10", "+1y x3"];
-    assert!(year(clocks[0]) < year("+0") && year("+0") < year(clocks[1]), "the clocks are all the same");
+    assert!(
+        year(clocks[0]) < year("+0") && year("+0") < year(clocks[1]),
+        "the clocks are all the same"
+    );
 
     let directory = lab.path("jobs");
     let (file, place) = (word(&lab.file()), word(&directory));
@@ -238,13 +339,22 @@ fn finish(lab: &Lab, directory: &Path, jobs: usize) {
 #[test]
 fn a_study_of_the_models_values_is_jobs_too() {
     let lab = Lab::with_sizes(&[4096]);
-    let shipped = fs::read_to_string(installation::root().join("configs/models/zcu102.toml")).expect("a model");
+    let shipped = fs::read_to_string(installation::root().join("configs/models/zcu102.toml"))
+        .expect("a model");
     let (values, _) = shipped.split_once("[sensitivity]").expect("its table");
-    let all = parameters::all(&SourceFile::new(Path::new("model.toml"), values.to_owned())).expect("its values");
-    let names = all.into_iter().map(|one| one.name).filter(|name| name != "memory.latency_ns");
+    let all = parameters::all(&SourceFile::new(Path::new("model.toml"), values.to_owned()))
+        .expect("its values");
+    let names = all
+        .into_iter()
+        .map(|one| one.name)
+        .filter(|name| name != "memory.latency_ns");
     let known: Vec<String> = names.map(|name| format!("'{name}'")).collect();
     let model = lab.path("model.toml");
-    fs::write(&model, format!("{values}[sensitivity]\nknown = [{}]\n", known.join(", "))).expect("a model");
+    fs::write(
+        &model,
+        format!("{values}[sensitivity]\nknown = [{}]\n", known.join(", ")),
+    )
+    .expect("a model");
 
     let (file, model) = (word(&lab.file()), word(&model));
     let options = [file.as_str(), "--model", &model, "--sensitivity"];
@@ -254,7 +364,10 @@ fn a_study_of_the_models_values_is_jobs_too() {
     // The model as it is, and one value at half and at double.
     finish(&lab, &directory, 3);
     let report = Report::of(&directory.join("report"));
-    assert!(directory.join("report/sensitivity.toml").is_file() && directory.join("report/report.html").is_file());
+    assert!(
+        directory.join("report/sensitivity.toml").is_file()
+            && directory.join("report/report.html").is_file()
+    );
     identical(&Report::of(&serial), &report);
 }
 
@@ -269,11 +382,24 @@ fn a_validation_is_jobs_too() {
              benchmark.chase = {{ kib = {kib} }}\n"
         )
     };
-    let text = format!("[source.note]\ntitle = 'A note'\n\n{}\n{}", chain("small", 4), chain("medium", 64));
+    let text = format!(
+        "[source.note]\ntitle = 'A note'\n\n{}\n{}",
+        chain("small", 4),
+        chain("medium", 64)
+    );
     fs::write(&points, text).expect("measurements");
     let [serial, directory] = ["serial", "jobs"].map(|name| lab.path(name));
     let json = word(&serial.join("figures.json"));
-    lab.good(&["model", "validate", "--points", &word(&points), "--out", &word(&serial), "--json", &json]);
+    lab.good(&[
+        "model",
+        "validate",
+        "--points",
+        &word(&points),
+        "--out",
+        &word(&serial),
+        "--json",
+        &json,
+    ]);
     lab.good(&["jobs", &word(&points), "-o", &word(&directory)]);
     finish(&lab, &directory, 2);
     identical(&Report::of(&serial), &Report::of(&directory.join("report")));
@@ -295,12 +421,32 @@ fn a_campaign_is_jobs_too() {
     let options = ["--seeds", "1", "--workload", "chase", "--runs", "2"];
     let [serial, directory] = ["chosen", "chosen-jobs"].map(|name| lab.path(name));
     let file = word(&lab.file());
-    lab.good(&[&["campaign", &file], &options[..], &["--out", &word(&serial)]].concat());
+    lab.good(
+        &[
+            &["campaign", &file],
+            &options[..],
+            &["--out", &word(&serial)],
+        ]
+        .concat(),
+    );
     lab.good(&[&["jobs", &file], &options[..], &["-o", &word(&directory)]].concat());
     finish(&lab, &directory, 2);
     identical(&Report::of(&serial), &Report::of(&directory.join("report")));
-    let refused = lab.cloison(&["jobs", &file, "--workload", "none", "-o", &word(&lab.path("none"))], &[]);
-    assert!(refused.code == 1 && refused.says("--workload none: the campaign has none"), "{refused:?}");
+    let refused = lab.cloison(
+        &[
+            "jobs",
+            &file,
+            "--workload",
+            "none",
+            "-o",
+            &word(&lab.path("none")),
+        ],
+        &[],
+    );
+    assert!(
+        refused.code == 1 && refused.says("--workload none: the campaign has none"),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -308,26 +454,71 @@ fn a_validation_of_events_is_jobs_too() {
     let lab = Lab::new(1);
     let manifest = lab.path("events.toml");
     let shipped =
-        fs::read_to_string(installation::root().join("configs/validation/cortex-a53.toml")).expect("a manifest");
+        fs::read_to_string(installation::root().join("configs/validation/cortex-a53.toml"))
+            .expect("a manifest");
     // Its first benchmarks and events: one boot.
-    let event = |name: &str| format!("[[event]]\nname = '{name}'\ncounts = 'executed'\nbecause = 'each of them'\n");
+    let event = |name: &str| {
+        format!("[[event]]\nname = '{name}'\ncounts = 'executed'\nbecause = 'each of them'\n")
+    };
     let (head, _) = shipped.split_once("[[event]]").expect("its events");
     let benchmark = shipped.find("[[benchmark]]").expect("its benchmarks");
-    let benchmarks: Vec<&str> = shipped[benchmark..].split("[[benchmark]]").skip(1).take(1).collect();
-    let text = format!("{head}{}\n[[benchmark]]{}", event("INST_RETIRED"), benchmarks.concat());
+    let benchmarks: Vec<&str> = shipped[benchmark..]
+        .split("[[benchmark]]")
+        .skip(1)
+        .take(1)
+        .collect();
+    let text = format!(
+        "{head}{}\n[[benchmark]]{}",
+        event("INST_RETIRED"),
+        benchmarks.concat()
+    );
     fs::write(&manifest, text).expect("a manifest");
     for machine in ["model", "icount"] {
-        let [serial, directory] = ["serial", "jobs"].map(|name| lab.path(&format!("{name}-{machine}")));
+        let [serial, directory] =
+            ["serial", "jobs"].map(|name| lab.path(&format!("{name}-{machine}")));
         let [out, json] = ["verdicts.toml", "figures.json"].map(|name| word(&serial.join(name)));
         let file = word(&manifest);
         let option = format!("--{machine}");
-        let command =
-            ["events", "validate", "--manifest", &file, &option, "--runs", "2", "--out", &out, "--json", &json];
+        let command = [
+            "events",
+            "validate",
+            "--manifest",
+            &file,
+            &option,
+            "--runs",
+            "2",
+            "--out",
+            &out,
+            "--json",
+            &json,
+        ];
         lab.good(&command);
-        lab.good(&["jobs", &file, "--machine", machine, "--runs", "2", "-o", &word(&directory)]);
+        lab.good(&[
+            "jobs",
+            &file,
+            "--machine",
+            machine,
+            "--runs",
+            "2",
+            "-o",
+            &word(&directory),
+        ]);
         finish(&lab, &directory, 1);
         identical(&Report::of(&serial), &Report::of(&directory.join("report")));
     }
-    let hardware = lab.cloison(&["jobs", &word(&manifest), "--machine", "hardware", "-o", &word(&lab.path("h"))], &[]);
-    assert!(hardware.code == 1 && hardware.says("cloison events validate --counts"), "{hardware:?}");
+    let hardware = lab.cloison(
+        &[
+            "jobs",
+            &word(&manifest),
+            "--machine",
+            "hardware",
+            "-o",
+            &word(&lab.path("h")),
+        ],
+        &[],
+    );
+    assert!(
+        hardware.code == 1 && hardware.says("cloison events validate --counts"),
+        "{hardware:?}"
+    );
 }

@@ -12,7 +12,10 @@ use std::process::{Command, Output, Stdio};
 /// Runs `cloison` in the checkout.
 fn cloison(args: &[&str]) -> Output {
     let mut command = Command::new(cloison_tests::program());
-    command.args(args).current_dir(installation::root()).stdin(Stdio::null());
+    command
+        .args(args)
+        .current_dir(installation::root())
+        .stdin(Stdio::null());
     command.output().expect("it starts")
 }
 
@@ -24,31 +27,63 @@ fn console(language: &str, name: &str, command: &[&str]) -> String {
     let path = project.display().to_string();
     let made = cloison(&["new", "guest", &path, language]);
     let text = |output: &Output| {
-        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat()
+        [&output.stdout, &output.stderr]
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+            .concat()
     };
-    assert!(made.status.success() && text(&made).contains(command[0]), "{}", text(&made));
+    assert!(
+        made.status.success() && text(&made).contains(command[0]),
+        "{}",
+        text(&made)
+    );
     let mut run = Command::new(command[0]);
-    run.args(&command[1..]).current_dir(&project).stdin(Stdio::null());
+    run.args(&command[1..])
+        .current_dir(&project)
+        .stdin(Stdio::null());
     // What cargo sets for the tests is not set for a user.
-    for variable in ["CARGO_MANIFEST_DIR", "CARGO_TARGET_DIR", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
+    for variable in [
+        "CARGO_MANIFEST_DIR",
+        "CARGO_TARGET_DIR",
+        "RUSTFLAGS",
+        "CARGO_ENCODED_RUSTFLAGS",
+    ] {
         run.env_remove(variable);
     }
     let output = run.output().expect("it starts");
     assert!(output.status.success(), "{}", text(&output));
     // The name is taken now.
     let again = cloison(&["new", "guest", &path, language]);
-    assert!(!again.status.success() && text(&again).contains("exists already"), "{}", text(&again));
+    assert!(
+        !again.status.success() && text(&again).contains("exists already"),
+        "{}",
+        text(&again)
+    );
     text(&output)
 }
 
 /// Checks what both guests print: who they are, and three segments whose cycles the model counted.
 fn check(console: &str, name: &str) {
-    assert!(console.contains(&format!("[{name}] hello from {name}: VM 0, vCPU 0, interface 1")), "{console}");
-    let cycles =
-        console.lines().filter_map(|line| line.split_once("cycles=")?.1.split(' ').next()?.trim().parse().ok());
+    assert!(
+        console.contains(&format!(
+            "[{name}] hello from {name}: VM 0, vCPU 0, interface 1"
+        )),
+        "{console}"
+    );
+    let cycles = console.lines().filter_map(|line| {
+        line.split_once("cycles=")?
+            .1
+            .split(' ')
+            .next()?
+            .trim()
+            .parse()
+            .ok()
+    });
     let cycles: Vec<u64> = cycles.collect();
     // 512 KiB have 8192 lines, each of which costs some cycles.
-    assert!(cycles.len() == 3 && cycles.iter().all(|&cycles| cycles > 10 * 8_192), "{cycles:?}\n{console}");
+    assert!(
+        cycles.len() == 3 && cycles.iter().all(|&cycles| cycles > 10 * 8_192),
+        "{cycles:?}\n{console}"
+    );
     assert!(!console.contains("does not count"), "{console}");
 }
 
@@ -61,7 +96,10 @@ fn a_new_guest_in_c_builds_and_runs() {
 
 #[test]
 fn a_new_guest_in_rust_builds_and_runs() {
-    check(&console("--rust", "my-rust", &["cargo", "run", "--offline"]), "my-rust");
+    check(
+        &console("--rust", "my-rust", &["cargo", "run", "--offline"]),
+        "my-rust",
+    );
 }
 
 /// A program that looks at what x0 points to.
@@ -116,12 +154,25 @@ fn a_guest_gets_a_device_tree_if_it_wants_one() {
     good(&["new", "guest", guest.to_str().expect("a plain path"), "--c"]);
     std::fs::write(guest.join("main.c"), READER).expect("it can be written");
     let file = guest.join("system.toml");
-    let system = std::fs::read_to_string(&file).expect("it was made").replace("args = [3]", "");
-    let made = Command::new("make").arg("guest.elf").current_dir(&guest).output().expect("make starts");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let system = std::fs::read_to_string(&file)
+        .expect("it was made")
+        .replace("args = [3]", "");
+    let made = Command::new("make")
+        .arg("guest.elf")
+        .current_dir(&guest)
+        .output()
+        .expect("make starts");
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
     let flat = image::flatten(&guest.join("guest.elf")).expect("an executable");
     std::fs::write(guest.join("guest.bin"), &flat.bytes).expect("it can be written");
-    let raw = format!("file = \"guest.bin\", load = {:#x}, entry = {:#x}", flat.base, flat.entry);
+    let raw = format!(
+        "file = \"guest.bin\", load = {:#x}, entry = {:#x}",
+        flat.base, flat.entry
+    );
     for image in ["file = \"guest.elf\"", &raw] {
         let image = format!("{image}, device_tree = true, cmdline = \"one two\"");
         let text = system.replace("file = \"guest.elf\"", &image);
@@ -130,27 +181,45 @@ fn a_guest_gets_a_device_tree_if_it_wants_one() {
         let console = good(&["run", file.to_str().expect("a plain path"), "--icount"]);
         // The last 64 KiB of 16 MiB at 1 GiB.
         let at = 0x4000_0000 + (16 << 20) - (64 << 10);
-        assert!(console.contains(&format!("[reader] tree: at={at} good")), "{console}");
-        for (what, times) in
-            [("one two", 1), ("arm,psci-1.0", 1), ("arm,pl011", 1), ("memory@40000000", 1), ("cpu@0", 1), ("cpu@1", 0)]
-        {
-            assert!(console.contains(&format!("tree: {what} times={times}")), "{what}\n{console}");
+        assert!(
+            console.contains(&format!("[reader] tree: at={at} good")),
+            "{console}"
+        );
+        for (what, times) in [
+            ("one two", 1),
+            ("arm,psci-1.0", 1),
+            ("arm,pl011", 1),
+            ("memory@40000000", 1),
+            ("cpu@0", 1),
+            ("cpu@1", 0),
+        ] {
+            assert!(
+                console.contains(&format!("tree: {what} times={times}")),
+                "{what}\n{console}"
+            );
         }
     }
     // Room for the image, and not for the tree.
     let size = format!("\"{}K\"", (flat.bytes.len() / 4096 + 2) * 4);
-    let small = std::fs::read_to_string(&file).expect("it is there").replace("\"16M\"", &size);
+    let small = std::fs::read_to_string(&file)
+        .expect("it is there")
+        .replace("\"16M\"", &size);
     std::fs::write(&file, small).expect("it can be written");
     let refused = cloison(&["run", file.to_str().expect("a plain path"), "--icount"]);
     let error = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(!refused.status.success() && error.contains("its device tree would begin at"), "{error}");
+    assert!(
+        !refused.status.success() && error.contains("its device tree would begin at"),
+        "{error}"
+    );
 }
 
 /// Runs `cloison`, which must succeed. Returns what it printed.
 #[track_caller]
 fn good(args: &[&str]) -> String {
     let output = cloison(args);
-    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    let text = [output.stdout, output.stderr]
+        .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        .concat();
     assert!(output.status.success(), "cloison {args:?}\n{text}");
     text
 }
@@ -165,7 +234,13 @@ fn experiment(scratch: &Path, victim: &[&str]) -> String {
     assert!(!checked.contains("warning"), "{checked}");
     let out = scratch.join("results");
     let out = out.to_str().expect("a plain path");
-    let report = good(&["experiment", &format!("{path}/experiment.toml"), "--quick", "--out", out]);
+    let report = good(&[
+        "experiment",
+        &format!("{path}/experiment.toml"),
+        "--quick",
+        "--out",
+        out,
+    ]);
     assert!(Path::new(out).join("report.html").is_file(), "{report}");
     // All four variants, and that the neighbors cost something.
     for variant in ["solo", "interf", "colors", "budget"] {
@@ -181,8 +256,16 @@ fn a_new_experiment_measures_a_guest_of_ones_own() {
     let guest = scratch.path().join("mine");
     let path = guest.to_str().expect("a plain path");
     good(&["new", "guest", path, "--c"]);
-    let made = Command::new("make").arg("guest.elf").current_dir(&guest).output().expect("make starts");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let made = Command::new("make")
+        .arg("guest.elf")
+        .current_dir(&guest)
+        .output()
+        .expect("make starts");
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
     experiment(scratch.path(), &["--guest", path]);
 }
 
@@ -191,12 +274,23 @@ fn a_new_experiment_measures_a_program_in_linux() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let source = "static volatile int a[65536];\nint main(void) { for (int n = 0; n < 4; n++) for (int i = 0; i < 65536; \
                   i++) a[i] += n; return 0; }\n";
-    let (file, program) = (scratch.path().join("my-tool.c"), scratch.path().join("my-tool"));
+    let (file, program) = (
+        scratch.path().join("my-tool.c"),
+        scratch.path().join("my-tool"),
+    );
     std::fs::write(&file, source).expect("it can be written");
     let mut compiler = Command::new(LINKER.ensure().expect("Linux guests need it too"));
-    let compiled = compiler.args(["-static", "-O2", "-o"]).arg(&program).arg(&file).status().expect("it starts");
+    let compiled = compiler
+        .args(["-static", "-O2", "-o"])
+        .arg(&program)
+        .arg(&file)
+        .status()
+        .expect("it starts");
     assert!(compiled.success());
-    experiment(scratch.path(), &["--linux", program.to_str().expect("a plain path")]);
+    experiment(
+        scratch.path(),
+        &["--linux", program.to_str().expect("a plain path")],
+    );
     let missing = cloison(&["new", "experiment", "never", "--linux", "/no/such/program"]);
     assert!(!missing.status.success() && !Path::new("never").exists());
 }
@@ -214,9 +308,18 @@ fn names_that_cannot_be_are_refused() {
         let path = scratch.path().join(name).display().to_string();
         let output = cloison(&["new", "guest", &path, "--c"]);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && error.contains("cannot be the name"), "{name}: {error}");
+        assert!(
+            !output.status.success() && error.contains("cannot be the name"),
+            "{name}: {error}"
+        );
     }
-    assert_eq!(std::fs::read_dir(scratch.path()).expect("it is there").count(), 0, "nothing was written");
+    assert_eq!(
+        std::fs::read_dir(scratch.path())
+            .expect("it is there")
+            .count(),
+        0,
+        "nothing was written"
+    );
     let neither = cloison(&["new", "guest", "some"]);
     assert!(!neither.status.success() && !Path::new("some").exists());
 }
@@ -229,30 +332,57 @@ fn the_header_says_what_the_hypervisor_says() {
     std::fs::write(scratch.path().join("cloison.h"), header::header()).expect("it can be written");
     let compiles = |asserts: &str| {
         let file = scratch.path().join("asserts.c");
-        std::fs::write(&file, format!("#include \"cloison.h\"\n{asserts}")).expect("it can be written");
+        std::fs::write(&file, format!("#include \"cloison.h\"\n{asserts}"))
+            .expect("it can be written");
         let mut command = Command::new(&compiler);
-        let flags =
-            ["-std=gnu11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wno-unused-function", "-fsyntax-only"];
+        let flags = [
+            "-std=gnu11",
+            "-Wall",
+            "-Wextra",
+            "-Wpedantic",
+            "-Werror",
+            "-Wno-unused-function",
+            "-fsyntax-only",
+        ];
         command.args(flags).arg(&file);
         let output = command.output().expect("it starts");
-        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
     };
     let mut asserts = String::new();
     let mut equal = |name: &str, value: i128| {
-        let _ = writeln!(asserts, "_Static_assert((long long)CLOISON_{name} == {value}LL, \"{name}\");");
+        let _ = writeln!(
+            asserts,
+            "_Static_assert((long long)CLOISON_{name} == {value}LL, \"{name}\");"
+        );
     };
     for id in 0xC600_0000..0xC600_1000 {
         if let Some(call) = Call::from_id(id) {
-            equal(&format!("CALL_{}", screaming(&format!("{call:?}"))), id.into());
+            equal(
+                &format!("CALL_{}", screaming(&format!("{call:?}"))),
+                id.into(),
+            );
         }
     }
     for code in -100..0 {
         if let Some(error) = CallError::from_x0(code) {
-            equal(&format!("ERROR_{}", screaming(&format!("{error:?}"))), code.into());
+            equal(
+                &format!("ERROR_{}", screaming(&format!("{error:?}"))),
+                code.into(),
+            );
         }
     }
-    let addresses = [("GICD", map::GICD), ("GICC", map::GICC), ("UART", map::UART), ("SERVICES", map::SERVICES)];
-    addresses.iter().for_each(|(name, at)| equal(&format!("MAP_{name}"), (*at).into()));
+    let addresses = [
+        ("GICD", map::GICD),
+        ("GICC", map::GICC),
+        ("UART", map::UART),
+        ("SERVICES", map::SERVICES),
+    ];
+    addresses
+        .iter()
+        .for_each(|(name, at)| equal(&format!("MAP_{name}"), (*at).into()));
     equal("MAP_RAM", map::RAM.into());
     equal("IRQ_VTIMER", irq::VTIMER.into());
     equal("PSCI_CPU_ON", psci::CPU_ON_64.into());
@@ -270,8 +400,15 @@ fn the_header_says_what_the_hypervisor_says() {
     let (ok, messages) = compiles("_Static_assert(CLOISON_MAP_UART == 1, \"wrong\");");
     assert!(!ok && messages.contains("wrong"), "{messages}");
     // Constants of the header in assembly operands must be plain numbers.
-    let all: Vec<Value> = header::groups().into_iter().flat_map(|(_, group)| group).map(|(_, value)| value).collect();
-    assert!(all.len() > 50 && all.contains(&Value::Plain(112)), "{all:?}");
+    let all: Vec<Value> = header::groups()
+        .into_iter()
+        .flat_map(|(_, group)| group)
+        .map(|(_, value)| value)
+        .collect();
+    assert!(
+        all.len() > 50 && all.contains(&Value::Plain(112)),
+        "{all:?}"
+    );
 }
 
 /// Returns `PoolFull` as `POOL_FULL`.
@@ -280,5 +417,8 @@ fn screaming(name: &str) -> String {
         'A'..='Z' => format!("_{letter}"),
         _ => letter.to_ascii_uppercase().to_string(),
     });
-    letters.collect::<String>().trim_start_matches('_').to_owned()
+    letters
+        .collect::<String>()
+        .trim_start_matches('_')
+        .to_owned()
 }

@@ -6,7 +6,10 @@ use cloison_tests::walk::{Step, blocks, execute, page, section, steps};
 /// Executes the `console` blocks of a text in an empty folder.
 fn walk(text: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a scratch directory");
-    let all: Vec<Step> = blocks(text, "console").into_iter().flat_map(steps).collect();
+    let all: Vec<Step> = blocks(text, "console")
+        .into_iter()
+        .flat_map(steps)
+        .collect();
     assert!(!all.is_empty(), "no commands in\n{text}");
     execute(&all, folder.path());
     folder
@@ -34,11 +37,17 @@ fn own_programs_are_measured_as_their_page_says() {
     let found = blocks(section, "console");
     assert_eq!(found.len(), 2, "a guest, and a program in Linux");
     for block in found {
-        let typed: usize = steps(block).iter().map(|step| step.typed.lines().count()).sum();
+        let typed: usize = steps(block)
+            .iter()
+            .map(|step| step.typed.lines().count())
+            .sum();
         assert!(typed <= 10, "{typed} lines are typed\n{block}");
     }
     let folder = walk(section);
     for results in ["trial/results", "in-linux/results"] {
-        assert!(folder.path().join(results).join("report.html").is_file(), "{results}");
+        assert!(
+            folder.path().join(results).join("report.html").is_file(),
+            "{results}"
+        );
     }
 }

@@ -22,14 +22,21 @@ pub struct BuildArgs {
 pub fn build(args: &BuildArgs) -> Result<()> {
     if args.epapi {
         println!("bare-metal  {}", installation::display(&cargo::epapi()?));
-        println!("Linux       {}", installation::display(&cargo::epapi_for_linux()?));
+        println!(
+            "Linux       {}",
+            installation::display(&cargo::epapi_for_linux()?)
+        );
         return Ok(());
     }
     let mut figures = Figures::new("build");
     let hypervisor = (HYPERVISOR.1.to_owned(), cargo::hypervisor(&[])?);
     for (name, elf) in std::iter::once(hypervisor).chain(cargo::guests()?) {
         let bytes = image::flatten(&elf)?.bytes.len() as u64;
-        println!("{name:<16} {:>12} bytes  {}", text::grouped(bytes), installation::display(&elf));
+        println!(
+            "{name:<16} {:>12} bytes  {}",
+            text::grouped(bytes),
+            installation::display(&elf)
+        );
         figures.count(format!("{}_bytes", name.replace('-', "_")), bytes);
     }
     figures.write(args.json.as_deref())

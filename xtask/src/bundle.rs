@@ -19,8 +19,13 @@ pub struct BundleArgs {
 
 /// Runs `cargo xtask bundle`.
 pub fn bundle(args: &BundleArgs) -> Result<()> {
-    let directory = args.output.clone().unwrap_or_else(|| installation::output_dir().join("bundle"));
-    let is_empty = |directory: &Path| std::fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none());
+    let directory = args
+        .output
+        .clone()
+        .unwrap_or_else(|| installation::output_dir().join("bundle"));
+    let is_empty = |directory: &Path| {
+        std::fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none())
+    };
     if !is_empty(&directory) && !Bundle::is_at(&directory) {
         return Err(miette!(
             help = "choose another directory, or empty this one",
@@ -28,12 +33,25 @@ pub fn bundle(args: &BundleArgs) -> Result<()> {
             directory.display()
         ));
     }
-    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::create_dir_all(parent).into_diagnostic().wrap_err_with(|| miette!("cannot make {}", parent.display()))?;
+    let parent = directory
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    std::fs::create_dir_all(parent)
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot make {}", parent.display()))?;
     // Made beside the old one and put in its place when it is whole.
-    let fresh = tempfile::Builder::new().prefix(".bundle-").tempdir_in(parent).into_diagnostic()?;
+    let fresh = tempfile::Builder::new()
+        .prefix(".bundle-")
+        .tempdir_in(parent)
+        .into_diagnostic()?;
     fill(fresh.path())?;
-    let bundle = Bundle::seal(fresh.path(), figures::commit(), figures::rustc_version(), lines::el2()?)?;
+    let bundle = Bundle::seal(
+        fresh.path(),
+        figures::commit(),
+        figures::rustc_version(),
+        lines::el2()?,
+    )?;
     let files = bundle.files().count();
     let moved = || -> std::io::Result<()> {
         if directory.exists() {
@@ -41,16 +59,25 @@ pub fn bundle(args: &BundleArgs) -> Result<()> {
         }
         std::fs::rename(fresh.path(), &directory)
     };
-    moved().into_diagnostic().wrap_err_with(|| miette!("cannot write {}", directory.display()))?;
+    moved()
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot write {}", directory.display()))?;
     // It has a new name now; there is nothing left to remove.
     let _ = fresh.keep();
-    println!("{}: {} files", installation::display(&directory), text::grouped(files as u64));
+    println!(
+        "{}: {} files",
+        installation::display(&directory),
+        text::grouped(files as u64)
+    );
     Ok(())
 }
 
 /// Builds the parts and copies them and the shipped configurations to `directory`.
 fn fill(directory: &Path) -> Result<()> {
-    copy(&cargo::hypervisor(&[])?, &directory.join(Bundle::HYPERVISOR))?;
+    copy(
+        &cargo::hypervisor(&[])?,
+        &directory.join(Bundle::HYPERVISOR),
+    )?;
     for (name, elf) in cargo::guests()? {
         copy(&elf, &directory.join(Bundle::GUESTS).join(name))?;
     }
@@ -71,13 +98,33 @@ fn fill(directory: &Path) -> Result<()> {
 fn shipped_files() -> Result<Vec<PathBuf>> {
     let root = installation::root();
     let mut walk = WalkBuilder::new(root.join("configs"));
-    for path in ["profiles", bench::CONFIG, epapi::CONFIG].iter().chain(&visits::CONFIGS) {
+    for path in ["profiles", bench::CONFIG, epapi::CONFIG]
+        .iter()
+        .chain(&visits::CONFIGS)
+    {
         walk.add(root.join(path));
     }
-    let walk = walk.hidden(false).require_git(false).sort_by_file_name(Ord::cmp).build();
-    let entries = walk.collect::<Result<Vec<_>, _>>().into_diagnostic().wrap_err("cannot list the configurations")?;
-    let files = entries.iter().filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
-    Ok(files.map(|entry| entry.path().strip_prefix(&root).unwrap_or(entry.path()).to_path_buf()).collect())
+    let walk = walk
+        .hidden(false)
+        .require_git(false)
+        .sort_by_file_name(Ord::cmp)
+        .build();
+    let entries = walk
+        .collect::<Result<Vec<_>, _>>()
+        .into_diagnostic()
+        .wrap_err("cannot list the configurations")?;
+    let files = entries
+        .iter()
+        .filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
+    Ok(files
+        .map(|entry| {
+            entry
+                .path()
+                .strip_prefix(&root)
+                .unwrap_or(entry.path())
+                .to_path_buf()
+        })
+        .collect())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {
@@ -85,5 +132,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         std::fs::create_dir_all(to.parent().unwrap_or(Path::new(".")))?;
         std::fs::copy(from, to).map(drop)
     };
-    copied().into_diagnostic().wrap_err_with(|| miette!("cannot copy {} to {}", from.display(), to.display()))
+    copied()
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot copy {} to {}", from.display(), to.display()))
 }

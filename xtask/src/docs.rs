@@ -27,7 +27,10 @@ pub fn docs(args: &DocsArgs) -> Result<()> {
         return Ok(());
     }
     if args.check {
-        return Err(miette!(help = "`cargo xtask docs` writes it", "{DEPENDENCIES} is out of date"));
+        return Err(miette!(
+            help = "`cargo xtask docs` writes it",
+            "{DEPENDENCIES} is out of date"
+        ));
     }
     write_atomic(&path, page.as_bytes())?;
     println!("{DEPENDENCIES} written");
@@ -42,21 +45,36 @@ pub fn docs(args: &DocsArgs) -> Result<()> {
 pub fn dependencies() -> Result<String> {
     let read = |path: &str| -> Result<(String, Table)> {
         let text = std::fs::read_to_string(installation::root().join(path));
-        let text = text.into_diagnostic().wrap_err_with(|| miette!("cannot read {path}"))?;
-        let table = text.parse().into_diagnostic().wrap_err_with(|| miette!("{path}"))?;
+        let text = text
+            .into_diagnostic()
+            .wrap_err_with(|| miette!("cannot read {path}"))?;
+        let table = text
+            .parse()
+            .into_diagnostic()
+            .wrap_err_with(|| miette!("{path}"))?;
         Ok((text, table))
     };
     let (_, workspace) = read("Cargo.toml")?;
-    let members = workspace["workspace"]["members"].as_array().into_iter().flatten().filter_map(toml::Value::as_str);
+    let members = workspace["workspace"]["members"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(toml::Value::as_str);
     let mut crates = BTreeMap::new();
     for member in members {
         let (text, table) = read(&format!("{member}/Cargo.toml"))?;
-        let name = table["package"]["name"].as_str().unwrap_or(member).to_owned();
+        let name = table["package"]["name"]
+            .as_str()
+            .unwrap_or(member)
+            .to_owned();
         crates.insert(name, (text, table));
     }
-    let descriptions = crates
-        .iter()
-        .filter_map(|(name, (_, table))| Some((name.as_str(), table["package"].get("description")?.as_str()?)));
+    let descriptions = crates.iter().filter_map(|(name, (_, table))| {
+        Some((
+            name.as_str(),
+            table["package"].get("description")?.as_str()?,
+        ))
+    });
     let descriptions: BTreeMap<&str, &str> = descriptions.collect();
     let mut page = "\
 # Dependencies
@@ -70,28 +88,49 @@ crates' `Cargo.toml` files. Versions are in those files and in `Cargo.lock`.
         let rows = rows(name, text, table, &descriptions)?;
         match rows.is_empty() {
             true => page.push_str("None.\n"),
-            false => page.push_str(&format!("| crate | why |\n| --- | --- |\n{}", rows.concat())),
+            false => page.push_str(&format!(
+                "| crate | why |\n| --- | --- |\n{}",
+                rows.concat()
+            )),
         }
     }
     Ok(page)
 }
 
 /// The rows of one crate, the kinds of dependencies one after the other.
-fn rows(name: &str, text: &str, table: &Table, descriptions: &BTreeMap<&str, &str>) -> Result<Vec<String>> {
+fn rows(
+    name: &str,
+    text: &str,
+    table: &Table,
+    descriptions: &BTreeMap<&str, &str>,
+) -> Result<Vec<String>> {
     let mut rows = Vec::new();
-    for (kind, prefix) in
-        [("dependencies", ""), ("build-dependencies", "build only: "), ("dev-dependencies", "tests only: ")]
-    {
-        let keys = table.get(kind).and_then(toml::Value::as_table).into_iter().flat_map(Table::keys);
+    for (kind, prefix) in [
+        ("dependencies", ""),
+        ("build-dependencies", "build only: "),
+        ("dev-dependencies", "tests only: "),
+    ] {
+        let keys = table
+            .get(kind)
+            .and_then(toml::Value::as_table)
+            .into_iter()
+            .flat_map(Table::keys);
         let reasons = reasons(text, kind);
         for key in keys {
-            let own = descriptions.get(key.as_str()).map(|text| (*text).to_owned());
+            let own = descriptions
+                .get(key.as_str())
+                .map(|text| (*text).to_owned());
             let reason = match (reasons.get(key.as_str()), own) {
-                (Some((comment, Above::Directly)), _) | (Some((comment, _)), None) => Some(comment.clone()),
+                (Some((comment, Above::Directly)), _) | (Some((comment, _)), None) => {
+                    Some(comment.clone())
+                }
                 (_, own) => own,
             };
             let reason = reason.ok_or_else(|| {
-                miette!(help = "write it as a comment above the dependency", "{name} gives no reason for `{key}`")
+                miette!(
+                    help = "write it as a comment above the dependency",
+                    "{name} gives no reason for `{key}`"
+                )
             })?;
             rows.push(format!("| `{key}` | {prefix}{} |\n", sentence(&reason)));
         }
@@ -103,7 +142,10 @@ fn rows(name: &str, text: &str, table: &Table, descriptions: &BTreeMap<&str, &st
 fn sentence(comment: &str) -> String {
     let text = comment.trim_end_matches('.').replace('|', "\\|");
     let mut letters = text.chars();
-    let first = letters.next().map(|first| first.to_lowercase().to_string()).unwrap_or_default();
+    let first = letters
+        .next()
+        .map(|first| first.to_lowercase().to_string())
+        .unwrap_or_default();
     match text.chars().nth(1) {
         Some(second) if second.is_lowercase() || second == ' ' => first + letters.as_str(),
         _ => text,
@@ -139,7 +181,11 @@ fn reasons(manifest: &str, kind: &str) -> BTreeMap<String, (String, Above)> {
         } else if let (true, Some((key, _))) = (within, line.split_once('=')) {
             let name = key.trim().split('.').next().unwrap_or_default().to_owned();
             if !comment.is_empty() {
-                let above = if is_open { Above::Directly } else { Above::Another };
+                let above = if is_open {
+                    Above::Directly
+                } else {
+                    Above::Another
+                };
                 reasons.insert(name, (comment.join(" "), above));
             }
         }
@@ -157,8 +203,14 @@ mod tests {
         let manifest = "[package]\n# no reason\nname = \"a\"\n[dependencies]\nown.workspace = true\n# First line,\n# and second.\nb = \"1\"\nc = \"2\"\n";
         let found = reasons(manifest, "dependencies");
         assert_eq!(found.get("own"), None);
-        assert_eq!(found["b"], ("First line, and second.".to_owned(), Above::Directly));
-        assert_eq!(found["c"], ("First line, and second.".to_owned(), Above::Another));
+        assert_eq!(
+            found["b"],
+            ("First line, and second.".to_owned(), Above::Directly)
+        );
+        assert_eq!(
+            found["c"],
+            ("First line, and second.".to_owned(), Above::Another)
+        );
         assert_eq!(sentence(&found["b"].0), "first line, and second");
         assert_eq!(sentence("CRC-32 of frames."), "CRC-32 of frames");
     }

@@ -55,10 +55,20 @@ pub fn test(release: Release, args: &TestArgs) -> Result<ExitCode> {
             "only root can enter another system"
         ));
     }
-    let sysroot = cmd!(shell, "rustc --print sysroot").quiet().read().into_diagnostic().wrap_err("cannot run rustc")?;
+    let sysroot = cmd!(shell, "rustc --print sysroot")
+        .quiet()
+        .read()
+        .into_diagnostic()
+        .wrap_err("cannot run rustc")?;
     let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from);
     let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);
-    let plan = Plan::new(release, args, Path::new(&sysroot), &cargo, &installation::cache_dir());
+    let plan = Plan::new(
+        release,
+        args,
+        Path::new(&sysroot),
+        &cargo,
+        &installation::cache_dir(),
+    );
     print!("{plan}");
     if args.dry_run {
         return Ok(ExitCode::SUCCESS);
@@ -70,7 +80,11 @@ pub fn test(release: Release, args: &TestArgs) -> Result<ExitCode> {
 
 impl Plan {
     fn new(release: Release, args: &TestArgs, sysroot: &Path, cargo: &Path, cache: &Path) -> Self {
-        let mount = |from: PathBuf, to: &str, read_only| Mount { from, to: to.to_owned(), read_only };
+        let mount = |from: PathBuf, to: &str, read_only| Mount {
+            from,
+            to: to.to_owned(),
+            read_only,
+        };
         let mounts = vec![
             mount(sysroot.to_path_buf(), RUST, true),
             mount(cargo.join("registry"), "/root/.cargo/registry", false),
@@ -79,29 +93,58 @@ impl Plan {
         ];
         let mut tests = format!("cargo xtask test --jobs {}", args.jobs);
         if !args.only.is_empty() {
-            let names = args.only.iter().filter_map(|step| Some(step.to_possible_value()?.get_name().to_owned()));
+            let names = args
+                .only
+                .iter()
+                .filter_map(|step| Some(step.to_possible_value()?.get_name().to_owned()));
             tests += &format!(" --only {}", names.collect::<Vec<_>>().join(","));
         }
         if let Some(filter) = &args.filter {
             tests += &format!(" '{}'", filter.replace('\'', "'\\''"));
         }
         let root = installation::target_dir().join("in").join(release.name());
-        Self { release, root, mounts, commands: vec!["cargo xtask demo --no-open".to_owned(), tests] }
+        Self {
+            release,
+            root,
+            mounts,
+            commands: vec!["cargo xtask demo --no-open".to_owned(), tests],
+        }
     }
 
     /// Clones the checkout's last commit, or brings an earlier clone to it; what was built there remains.
     fn clone_checkout(&self, shell: &Shell) -> Result<()> {
-        let (from, to) = (installation::root(), self.root.join(CHECKOUT.trim_start_matches('/')));
-        let changed = cmd!(shell, "git status --porcelain").quiet().read().into_diagnostic()?;
+        let (from, to) = (
+            installation::root(),
+            self.root.join(CHECKOUT.trim_start_matches('/')),
+        );
+        let changed = cmd!(shell, "git status --porcelain")
+            .quiet()
+            .read()
+            .into_diagnostic()?;
         if !changed.is_empty() {
-            println!("{} changes that are not committed are not in the clone", changed.lines().count());
+            println!(
+                "{} changes that are not committed are not in the clone",
+                changed.lines().count()
+            );
         }
         if !to.exists() {
-            cmd!(shell, "git clone --quiet {from} {to}").quiet().run().into_diagnostic()?;
+            cmd!(shell, "git clone --quiet {from} {to}")
+                .quiet()
+                .run()
+                .into_diagnostic()?;
         }
-        let head = cmd!(shell, "git rev-parse HEAD").quiet().read().into_diagnostic()?;
-        cmd!(shell, "git -C {to} fetch --quiet {from} {head}").quiet().run().into_diagnostic()?;
-        cmd!(shell, "git -C {to} reset --quiet --hard {head}").quiet().run().into_diagnostic()
+        let head = cmd!(shell, "git rev-parse HEAD")
+            .quiet()
+            .read()
+            .into_diagnostic()?;
+        cmd!(shell, "git -C {to} fetch --quiet {from} {head}")
+            .quiet()
+            .run()
+            .into_diagnostic()?;
+        cmd!(shell, "git -C {to} reset --quiet --hard {head}")
+            .quiet()
+            .run()
+            .into_diagnostic()
     }
 
     /// Returns what a shell does in namespaces for it alone: mount, enter, run. All mounts end with it.
@@ -113,7 +156,12 @@ impl Plan {
         }
         lines.push(format!("mount -t proc proc {root}/proc"));
         lines.push(format!("mount --rbind /dev {root}/dev"));
-        for Mount { from, to, read_only } in &self.mounts {
+        for Mount {
+            from,
+            to,
+            read_only,
+        } in &self.mounts
+        {
             let from = quoted(from);
             lines.push(format!("mkdir -p {from} {root}{to}"));
             lines.push(format!("mount --bind {from} {root}{to}"));
@@ -134,14 +182,26 @@ impl Plan {
     /// Runs the commands, shows what they say, and repeats the count.
     fn run(&self) -> Result<ExitCode> {
         let mut unshare = Command::new("unshare");
-        unshare.args(["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private", "sh", "-c"]);
+        unshare.args([
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+        ]);
         let mut child = unshare
             .arg(self.script())
             .stdout(Stdio::piped())
             .spawn()
             .into_diagnostic()
             .wrap_err("cannot start unshare")?;
-        let output = child.stdout.take().ok_or_else(|| miette!("unshare has no output"))?;
+        let output = child
+            .stdout
+            .take()
+            .ok_or_else(|| miette!("unshare has no output"))?;
         let mut count = None;
         for line in BufReader::new(output).lines() {
             let line = line.into_diagnostic()?;
@@ -152,30 +212,53 @@ impl Plan {
         }
         let success = child.wait().into_diagnostic()?.success();
         let release = self.release;
-        let count = count.ok_or_else(|| miette!("the commands in Debian {release} ended before the tests' count"))?;
+        let count = count.ok_or_else(|| {
+            miette!("the commands in Debian {release} ended before the tests' count")
+        })?;
         println!("\nin Debian {release}: {count}");
-        Ok(if success { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(if success {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
     }
 }
 
 impl std::fmt::Display for Plan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "a minimal Debian {} with {} in {}", self.release, PACKAGES.join(", "), self.root.display())?;
-        writeln!(f, "a clone of the last commit of {} in {CHECKOUT}", installation::root().display())?;
-        for Mount { from, to, read_only } in &self.mounts {
+        writeln!(
+            f,
+            "a minimal Debian {} with {} in {}",
+            self.release,
+            PACKAGES.join(", "),
+            self.root.display()
+        )?;
+        writeln!(
+            f,
+            "a clone of the last commit of {} in {CHECKOUT}",
+            installation::root().display()
+        )?;
+        for Mount {
+            from,
+            to,
+            read_only,
+        } in &self.mounts
+        {
             let how = if *read_only { "read-only" } else { "shared" };
             writeln!(f, "{} as {to}, {how}", from.display())?;
         }
-        self.commands.iter().try_for_each(|command| writeln!(f, "$ {command}"))
+        self.commands
+            .iter()
+            .try_for_each(|command| writeln!(f, "$ {command}"))
     }
 }
 
 /// Returns whether a line is the last one of `cargo xtask test`.
 fn is_count(line: &str) -> bool {
     let mut words = line.split_whitespace();
-    ["passed,", "failed,", "skipped"]
-        .into_iter()
-        .all(|what| words.next().is_some_and(|word| word.parse::<u64>().is_ok()) && words.next() == Some(what))
+    ["passed,", "failed,", "skipped"].into_iter().all(|what| {
+        words.next().is_some_and(|word| word.parse::<u64>().is_ok()) && words.next() == Some(what)
+    })
 }
 
 /// Returns a word that a shell takes as it is.
@@ -195,43 +278,86 @@ mod tests {
     }
 
     fn plan(words: &[&str]) -> Plan {
-        let args = Cli::try_parse_from(["test"].iter().chain(words)).expect("valid arguments").test;
+        let args = Cli::try_parse_from(["test"].iter().chain(words))
+            .expect("valid arguments")
+            .test;
         let release = args.release.expect("a release");
-        Plan::new(release, &args, Path::new("/rust"), Path::new("/it's cargo"), Path::new("/cache"))
+        Plan::new(
+            release,
+            &args,
+            Path::new("/rust"),
+            Path::new("/it's cargo"),
+            Path::new("/cache"),
+        )
     }
 
     #[test]
     fn the_plan_has_the_readmes_commands_and_what_is_shared() {
         let plan = plan(&["--in", "trixie", "--only", "unit,build", "it's"]);
         assert_eq!(plan.commands[0], "cargo xtask demo --no-open");
-        assert_eq!(plan.commands[1], "cargo xtask test --jobs 2 --only unit,build 'it'\\''s'");
+        assert_eq!(
+            plan.commands[1],
+            "cargo xtask test --jobs 2 --only unit,build 'it'\\''s'"
+        );
         let script = plan.script();
         // The toolchain is this machine's: nothing in the system may change it.
-        let rust = script.find("mount -o remount,bind,ro").expect("the toolchain is read-only");
+        let rust = script
+            .find("mount -o remount,bind,ro")
+            .expect("the toolchain is read-only");
         assert!(rust < script.find("chroot").expect("a chroot"));
-        assert!(script.contains("mount --bind '/it'\\''s cargo/registry' "), "{script}");
-        let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).expect("the README");
-        assert!(PACKAGES[..1].iter().all(|package| readme.contains(&format!("`{package}`"))));
+        assert!(
+            script.contains("mount --bind '/it'\\''s cargo/registry' "),
+            "{script}"
+        );
+        let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md"))
+            .expect("the README");
+        assert!(
+            PACKAGES[..1]
+                .iter()
+                .all(|package| readme.contains(&format!("`{package}`")))
+        );
         for command in ["cargo xtask demo", "cargo xtask test"] {
-            assert!(readme.contains(command) && plan.to_string().contains(command), "{plan}");
+            assert!(
+                readme.contains(command) && plan.to_string().contains(command),
+                "{plan}"
+            );
         }
         // As a shell reads it.
-        let checked = Command::new("sh").args(["-n", "-c", &script]).status().expect("a shell");
+        let checked = Command::new("sh")
+            .args(["-n", "-c", &script])
+            .status()
+            .expect("a shell");
         assert!(checked.success(), "{script}");
     }
 
     #[test]
     fn wrong_arguments_are_refused() {
-        let error = |words: &[&str]| Cli::try_parse_from(["test"].iter().chain(words)).expect_err("wrong").to_string();
-        assert!(error(&["--in", "jessie"]).contains("write bookworm or trixie"), "{}", error(&["--in", "jessie"]));
-        assert!(error(&["--dry-run"]).contains("--in"), "{}", error(&["--dry-run"]));
+        let error = |words: &[&str]| {
+            Cli::try_parse_from(["test"].iter().chain(words))
+                .expect_err("wrong")
+                .to_string()
+        };
+        assert!(
+            error(&["--in", "jessie"]).contains("write bookworm or trixie"),
+            "{}",
+            error(&["--in", "jessie"])
+        );
+        assert!(
+            error(&["--dry-run"]).contains("--in"),
+            "{}",
+            error(&["--dry-run"])
+        );
         assert!(error(&["--in", "trixie", "--json", "x"]).contains("cannot be used with"));
     }
 
     #[test]
     fn the_count_is_told_from_other_lines() {
         assert!(is_count("416 passed, 6 failed, 0 skipped"));
-        for line in ["test result: ok. 4 passed; 0 failed", "x passed, 1 failed, 0 skipped", ""] {
+        for line in [
+            "test result: ok. 4 passed; 0 failed",
+            "x passed, 1 failed, 0 skipped",
+            "",
+        ] {
             assert!(!is_count(line), "{line:?}");
         }
     }

@@ -50,9 +50,14 @@ pub fn run(mut build: Command, package: &Path, filter: Option<&str>, jobs: usize
     std::thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
-                while let Some(group) = { waiting.lock().unwrap_or_else(PoisonError::into_inner).pop() } {
+                while let Some(group) =
+                    { waiting.lock().unwrap_or_else(PoisonError::into_inner).pop() }
+                {
                     let tally = run_group(&group);
-                    total.lock().unwrap_or_else(PoisonError::into_inner).add(tally);
+                    total
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .add(tally);
                 }
             });
         }
@@ -62,14 +67,26 @@ pub fn run(mut build: Command, package: &Path, filter: Option<&str>, jobs: usize
 
 /// Builds test programs, and returns those of the package.
 fn programs(build: &mut Command, package: &Path) -> Result<Vec<Program>> {
-    build.args(["--message-format=json-render-diagnostics"]).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = build.spawn().into_diagnostic().wrap_err("cannot start cargo")?;
-    let output = child.stdout.take().ok_or_else(|| miette!("cargo has no output"))?;
+    build
+        .args(["--message-format=json-render-diagnostics"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut child = build
+        .spawn()
+        .into_diagnostic()
+        .wrap_err("cannot start cargo")?;
+    let output = child
+        .stdout
+        .take()
+        .ok_or_else(|| miette!("cargo has no output"))?;
     let mut found = Vec::new();
     for message in Message::parse_stream(BufReader::new(output)) {
         if let Message::CompilerArtifact(artifact) = message.into_diagnostic()?
             && artifact.profile.test
-            && artifact.manifest_path.parent().is_some_and(|directory| directory == package)
+            && artifact
+                .manifest_path
+                .parent()
+                .is_some_and(|directory| directory == package)
             && let Some(executable) = artifact.executable
         {
             found.push(Program {
@@ -80,7 +97,10 @@ fn programs(build: &mut Command, package: &Path) -> Result<Vec<Program>> {
         }
     }
     if !child.wait().into_diagnostic()?.success() {
-        return Err(miette!(help = "see the compiler's messages above", "the test programs do not build"));
+        return Err(miette!(
+            help = "see the compiler's messages above",
+            "the test programs do not build"
+        ));
     }
     Ok(found)
 }
@@ -89,7 +109,10 @@ impl Program {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.executable);
         // As cargo sets them. A snapshot that differs fails; it leaves no proposal in the checkout.
-        command.current_dir(&self.package).env("CARGO_MANIFEST_DIR", &self.package).env("INSTA_UPDATE", "no");
+        command
+            .current_dir(&self.package)
+            .env("CARGO_MANIFEST_DIR", &self.package)
+            .env("INSTA_UPDATE", "no");
         command.stdin(Stdio::null());
         command
     }
@@ -97,12 +120,20 @@ impl Program {
 
 /// Returns the names of a program's tests.
 fn list(program: &Program) -> Result<Vec<String>> {
-    let output = program.command().args(["--list", "--format", "terse"]).output().into_diagnostic()?;
+    let output = program
+        .command()
+        .args(["--list", "--format", "terse"])
+        .output()
+        .into_diagnostic()?;
     if !output.status.success() {
         return Err(miette!("{} does not list its tests", program.name));
     }
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+    Ok(text
+        .lines()
+        .filter_map(|line| line.strip_suffix(": test"))
+        .map(str::to_owned)
+        .collect())
 }
 
 /// Tests of a module that are in one group, at most. The fewer there are, the less is left for one core alone at the end.
@@ -112,17 +143,33 @@ const MOST: usize = 4;
 /// test that is in none.
 fn grouped(program: &Program, tests: &[String], filter: Option<&str>) -> Vec<Group> {
     let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for test in tests.iter().filter(|test| filter.is_none_or(|filter| test.contains(filter))) {
-        let part = test.split_once("::").map_or(test.as_str(), |(module, _)| module);
+    for test in tests
+        .iter()
+        .filter(|test| filter.is_none_or(|filter| test.contains(filter)))
+    {
+        let part = test
+            .split_once("::")
+            .map_or(test.as_str(), |(module, _)| module);
         found.entry(part).or_default().push(test.clone());
     }
     let group = |part: &str, tests: &[String], number: usize, all: usize| {
-        let which = if all > 1 { format!(", {number} of {all}") } else { String::new() };
-        Group { program: program.clone(), name: format!("{} {part}{which}", program.name), tests: tests.to_vec() }
+        let which = if all > 1 {
+            format!(", {number} of {all}")
+        } else {
+            String::new()
+        };
+        Group {
+            program: program.clone(),
+            name: format!("{} {part}{which}", program.name),
+            tests: tests.to_vec(),
+        }
     };
     let of_module = |(part, tests): (&str, Vec<String>)| {
         let all = tests.len().div_ceil(MOST);
-        (1..).zip(tests.chunks(MOST)).map(|(number, tests)| group(part, tests, number, all)).collect::<Vec<_>>()
+        (1..)
+            .zip(tests.chunks(MOST))
+            .map(|(number, tests)| group(part, tests, number, all))
+            .collect::<Vec<_>>()
     };
     found.into_iter().flat_map(of_module).collect()
 }
@@ -139,10 +186,20 @@ fn run_group(group: &Group) -> Tally {
     if !success && tally.failed == 0 {
         tally.failed = 1;
     }
-    let wanted = |line: &&str| tally.failed > 0 || line.starts_with("test ") && !line.starts_with("test result");
-    let mut shown: String = text.lines().filter(wanted).map(|line| format!("{line}\n")).collect();
+    let wanted = |line: &&str| {
+        tally.failed > 0 || line.starts_with("test ") && !line.starts_with("test result")
+    };
+    let mut shown: String = text
+        .lines()
+        .filter(wanted)
+        .map(|line| format!("{line}\n"))
+        .collect();
     let verdict = if tally.failed == 0 { "ok" } else { "FAILED" };
-    shown += &format!("{}: {verdict} in {:.1} s", group.name, started.elapsed().as_secs_f64());
+    shown += &format!(
+        "{}: {verdict} in {:.1} s",
+        group.name,
+        started.elapsed().as_secs_f64()
+    );
     // In one piece, whatever other groups print.
     println!("{shown}");
     tally
@@ -152,15 +209,22 @@ fn run_group(group: &Group) -> Tally {
 fn output(group: &Group) -> Result<(String, bool)> {
     let (mut reader, writer) = std::io::pipe().into_diagnostic()?;
     let mut command = group.program.command();
-    command.args(["--exact", "--test-threads=1"]).args(&group.tests);
-    command.stdout(writer.try_clone().into_diagnostic()?).stderr(writer);
+    command
+        .args(["--exact", "--test-threads=1"])
+        .args(&group.tests);
+    command
+        .stdout(writer.try_clone().into_diagnostic()?)
+        .stderr(writer);
     let mut child = command.spawn().into_diagnostic()?;
     // It holds the pipe's other end, without which reading ends.
     drop(command);
     let mut bytes = Vec::new();
     reader.read_to_end(&mut bytes).into_diagnostic()?;
     let status = child.wait().into_diagnostic()?;
-    Ok((String::from_utf8_lossy(&bytes).into_owned(), status.success()))
+    Ok((
+        String::from_utf8_lossy(&bytes).into_owned(),
+        status.success(),
+    ))
 }
 
 #[cfg(test)]
@@ -168,27 +232,68 @@ mod tests {
     use super::*;
 
     fn names(filter: Option<&str>) -> Vec<(String, usize)> {
-        let program = Program { name: "system".into(), executable: PathBuf::new(), package: PathBuf::new() };
-        let mut tests =
-            ["one", "linux::boots", "linux::ends", "papi::one", "papi::deep::two"].map(str::to_owned).to_vec();
+        let program = Program {
+            name: "system".into(),
+            executable: PathBuf::new(),
+            package: PathBuf::new(),
+        };
+        let mut tests = [
+            "one",
+            "linux::boots",
+            "linux::ends",
+            "papi::one",
+            "papi::deep::two",
+        ]
+        .map(str::to_owned)
+        .to_vec();
         tests.extend((1..=5).map(|number| format!("quota::{number}")));
         let groups = grouped(&program, &tests, filter);
-        groups.into_iter().map(|group| (group.name, group.tests.len())).collect()
+        groups
+            .into_iter()
+            .map(|group| (group.name, group.tests.len()))
+            .collect()
     }
 
     #[test]
     fn a_module_is_a_group_or_several_and_so_is_a_test_without_one() {
         let quota = [("system quota, 1 of 2", 4), ("system quota, 2 of 2", 1)];
-        let expected = [("system linux", 2), ("system one", 1), ("system papi", 2), quota[0], quota[1]];
-        assert_eq!(names(None), expected.map(|(name, tests)| (name.to_owned(), tests)));
-        assert_eq!(names(Some("one")), [("system one".to_owned(), 1), ("system papi".to_owned(), 1)]);
+        let expected = [
+            ("system linux", 2),
+            ("system one", 1),
+            ("system papi", 2),
+            quota[0],
+            quota[1],
+        ];
+        assert_eq!(
+            names(None),
+            expected.map(|(name, tests)| (name.to_owned(), tests))
+        );
+        assert_eq!(
+            names(Some("one")),
+            [("system one".to_owned(), 1), ("system papi".to_owned(), 1)]
+        );
         assert_eq!(names(Some("nothing")), []);
     }
 
     #[test]
     fn a_process_that_ends_without_a_result_has_failed() {
-        let program = Program { name: "false".into(), executable: "/bin/false".into(), package: "/".into() };
-        let group = Group { program, name: "false".into(), tests: vec!["one".into()] };
-        assert_eq!(run_group(&group), Tally { passed: 0, failed: 1, skipped: 0 });
+        let program = Program {
+            name: "false".into(),
+            executable: "/bin/false".into(),
+            package: "/".into(),
+        };
+        let group = Group {
+            program,
+            name: "false".into(),
+            tests: vec!["one".into()],
+        };
+        assert_eq!(
+            run_group(&group),
+            Tally {
+                passed: 0,
+                failed: 1,
+                skipped: 0
+            }
+        );
     }
 }

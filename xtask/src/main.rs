@@ -16,7 +16,12 @@ use xtask::test::{self, TestArgs};
 
 /// Cloison: real-time partitions on multicore Arm that do not share a cache color.
 #[derive(Parser)]
-#[command(name = "cargo xtask", bin_name = "cargo xtask", version, max_term_width = 110)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    version,
+    max_term_width = 110
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -42,7 +47,9 @@ enum Command {
 fn main() -> ExitCode {
     commands::leave_quietly_when_nobody_reads();
     installation::use_checkout();
-    let matches = Cli::command().after_help(commands::examples(installation::program())).get_matches();
+    let matches = Cli::command()
+        .after_help(commands::examples(installation::program()))
+        .get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     commands::conclude(run(cli.command))
 }

@@ -19,18 +19,42 @@ pub enum Outcome {
 /// repository that cargo-deny clones; advisories are therefore left to the workflow, which has the network.
 pub fn dependencies() -> Result<Outcome> {
     let own = installation::cache_dir().join("cargo-deny/bin/cargo-deny");
-    let program = if own.is_file() { own } else { PathBuf::from("cargo-deny") };
-    let version = Command::new(&program).arg("--version").stdout(Stdio::null()).status();
+    let program = if own.is_file() {
+        own
+    } else {
+        PathBuf::from("cargo-deny")
+    };
+    let version = Command::new(&program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .status();
     if !version.is_ok_and(|status| status.success()) {
         let why = "cargo-deny is not installed; it takes some minutes to build: cargo install cargo-deny --locked";
         return Ok(Outcome::Skipped(why.to_owned()));
     }
     // Licenses are in the crates themselves, also in those that only other platforms build.
-    if !quiet(Command::new("cargo").current_dir(installation::root()).args(["fetch", "--locked"])) {
-        return Ok(Outcome::Skipped("`cargo fetch --locked` cannot get all crates".to_owned()));
+    if !quiet(
+        Command::new("cargo")
+            .current_dir(installation::root())
+            .args(["fetch", "--locked"]),
+    ) {
+        return Ok(Outcome::Skipped(
+            "`cargo fetch --locked` cannot get all crates".to_owned(),
+        ));
     }
-    let arguments = ["--offline", "--all-features", "check", "licenses", "bans", "sources"];
-    let status = Command::new(program).current_dir(installation::root()).args(arguments).status().into_diagnostic()?;
+    let arguments = [
+        "--offline",
+        "--all-features",
+        "check",
+        "licenses",
+        "bans",
+        "sources",
+    ];
+    let status = Command::new(program)
+        .current_dir(installation::root())
+        .args(arguments)
+        .status()
+        .into_diagnostic()?;
     Ok(Outcome::Checked(status.success()))
 }
 
@@ -40,19 +64,33 @@ const SCHEMA_CHECKER: &str = "check-jsonschema==0.39.0";
 /// Checks workflows, issue forms and Dependabot's file against GitHub's schemas.
 pub fn github_files() -> Result<Outcome> {
     let Some(program) = schema_checker() else {
-        let why = format!("{SCHEMA_CHECKER} cannot be installed; it needs python3 with venv, pip and a package index");
+        let why = format!(
+            "{SCHEMA_CHECKER} cannot be installed; it needs python3 with venv, pip and a package index"
+        );
         return Ok(Outcome::Skipped(why));
     };
     let github = installation::root().join(".github");
     let mut good = true;
     for (schema, files) in [
-        ("vendor.github-workflows", yaml(&github.join("workflows"), &[])?),
-        ("vendor.github-issue-forms", yaml(&github.join("ISSUE_TEMPLATE"), &["config.yml"])?),
-        ("vendor.github-issue-config", vec![github.join("ISSUE_TEMPLATE/config.yml")]),
+        (
+            "vendor.github-workflows",
+            yaml(&github.join("workflows"), &[])?,
+        ),
+        (
+            "vendor.github-issue-forms",
+            yaml(&github.join("ISSUE_TEMPLATE"), &["config.yml"])?,
+        ),
+        (
+            "vendor.github-issue-config",
+            vec![github.join("ISSUE_TEMPLATE/config.yml")],
+        ),
         ("vendor.dependabot", vec![github.join("dependabot.yml")]),
     ] {
-        let status =
-            Command::new(&program).args(["--builtin-schema", schema]).args(files).status().into_diagnostic()?;
+        let status = Command::new(&program)
+            .args(["--builtin-schema", schema])
+            .args(files)
+            .status()
+            .into_diagnostic()?;
         good &= status.success();
     }
     Ok(Outcome::Checked(good))
@@ -80,17 +118,33 @@ fn schema_checker() -> Option<PathBuf> {
     if works() {
         return Some(program);
     }
-    let installed = quiet(Command::new("python3").args(["-m", "venv"]).arg(&environment))
-        && quiet(
-            Command::new(environment.join("bin/python"))
-                .args(["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20"])
-                .arg(SCHEMA_CHECKER),
-        );
+    let installed = quiet(
+        Command::new("python3")
+            .args(["-m", "venv"])
+            .arg(&environment),
+    ) && quiet(
+        Command::new(environment.join("bin/python"))
+            .args([
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--retries",
+                "1",
+                "--timeout",
+                "20",
+            ])
+            .arg(SCHEMA_CHECKER),
+    );
     (installed && works()).then_some(program)
 }
 
 /// Returns whether a command succeeds; its output goes nowhere.
 fn quiet(command: &mut Command) -> bool {
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let status = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
     status.is_ok_and(|status| status.success())
 }

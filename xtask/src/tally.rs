@@ -14,11 +14,23 @@ pub struct Tally {
 
 impl Tally {
     /// One check that passed.
-    pub const PASSED: Self = Self { passed: 1, failed: 0, skipped: 0 };
+    pub const PASSED: Self = Self {
+        passed: 1,
+        failed: 0,
+        skipped: 0,
+    };
     /// One that failed.
-    pub const FAILED: Self = Self { passed: 0, failed: 1, skipped: 0 };
+    pub const FAILED: Self = Self {
+        passed: 0,
+        failed: 1,
+        skipped: 0,
+    };
     /// One that was left out.
-    pub const SKIPPED: Self = Self { passed: 0, failed: 0, skipped: 1 };
+    pub const SKIPPED: Self = Self {
+        passed: 0,
+        failed: 0,
+        skipped: 1,
+    };
 
     /// Counts one check.
     pub const fn of(success: bool) -> Self {
@@ -34,10 +46,17 @@ impl Tally {
     pub fn parse(line: &str) -> Option<Self> {
         let rest = line.trim().strip_prefix("test result: ")?;
         let number = |what: &str| {
-            let part = rest.split([';', '.']).map(str::trim).find(|part| part.ends_with(what))?;
+            let part = rest
+                .split([';', '.'])
+                .map(str::trim)
+                .find(|part| part.ends_with(what))?;
             part.split_whitespace().next()?.parse().ok()
         };
-        Some(Self { passed: number(" passed")?, failed: number(" failed")?, skipped: number(" ignored")? })
+        Some(Self {
+            passed: number(" passed")?,
+            failed: number(" failed")?,
+            skipped: number(" ignored")?,
+        })
     }
 }
 
@@ -48,7 +67,14 @@ mod tests {
     #[test]
     fn result_lines_are_counted() {
         let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s";
-        assert_eq!(Tally::parse(line), Some(Tally { passed: 12, failed: 3, skipped: 1 }));
+        assert_eq!(
+            Tally::parse(line),
+            Some(Tally {
+                passed: 12,
+                failed: 3,
+                skipped: 1
+            })
+        );
         assert_eq!(Tally::parse("test foo ... ok"), None);
         assert_eq!(Tally::parse("test result: nonsense"), None);
     }

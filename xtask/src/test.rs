@@ -105,8 +105,16 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
         (None, true) => *step != Step::Engines,
     };
     let filter = args.filter.clone().filter(|filter| filter != ENGINES);
-    let steps: Vec<Step> = Step::value_variants().iter().copied().filter(chosen).collect();
-    let runner = Runner { shell, filter, jobs: args.jobs };
+    let steps: Vec<Step> = Step::value_variants()
+        .iter()
+        .copied()
+        .filter(chosen)
+        .collect();
+    let runner = Runner {
+        shell,
+        filter,
+        jobs: args.jobs,
+    };
     let started = Instant::now();
     let mut total = Tally::default();
     let mut figures = Figures::new("test");
@@ -120,29 +128,76 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
         });
         let took = step_started.elapsed();
         total.add(tally);
-        let name = step.to_possible_value().map_or_else(String::new, |value| value.get_name().replace('-', "_"));
-        figures.value(format!("{name}_seconds"), (took.as_secs_f64() * 10.0).round() / 10.0);
+        let name = step
+            .to_possible_value()
+            .map_or_else(String::new, |value| value.get_name().replace('-', "_"));
+        figures.value(
+            format!("{name}_seconds"),
+            (took.as_secs_f64() * 10.0).round() / 10.0,
+        );
         let verdict = match tally {
             Tally { failed: 1.., .. } => "FAILED",
-            Tally { passed: 0, failed: 0, .. } => "skipped",
+            Tally {
+                passed: 0,
+                failed: 0,
+                ..
+            } => "skipped",
             _ => "ok",
         };
-        println!("[{}/{}] {}: {verdict} in {}", index + 1, steps.len(), step.title(), seconds(took));
+        println!(
+            "[{}/{}] {}: {verdict} in {}",
+            index + 1,
+            steps.len(),
+            step.title(),
+            seconds(took)
+        );
         summary.push((step, tally, took, verdict));
     }
     if let (Some(filter), true) = (&args.filter, total.passed + total.failed == 0) {
-        return Err(miette!(help = "the filter is a part of a test's name", "no test has `{filter}` in its name"));
+        return Err(miette!(
+            help = "the filter is a part of a test's name",
+            "no test has `{filter}` in its name"
+        ));
     }
-    println!("\n{:<30} {:<8} {:>8} {:>7} {:>7} {:>8}", "step", "", "passed", "failed", "skipped", "time");
+    println!(
+        "\n{:<30} {:<8} {:>8} {:>7} {:>7} {:>8}",
+        "step", "", "passed", "failed", "skipped", "time"
+    );
     for (step, tally, took, verdict) in summary {
-        let Tally { passed, failed, skipped } = tally;
-        println!("{:<30} {verdict:<8} {passed:>8} {failed:>7} {skipped:>7} {:>8}", step.title(), seconds(took));
+        let Tally {
+            passed,
+            failed,
+            skipped,
+        } = tally;
+        println!(
+            "{:<30} {verdict:<8} {passed:>8} {failed:>7} {skipped:>7} {:>8}",
+            step.title(),
+            seconds(took)
+        );
     }
-    println!("{:<30} {:<8} {:>8} {:>7} {:>7} {:>8}", "all", "", "", "", "", seconds(started.elapsed()));
-    figures.count("passed", total.passed).count("failed", total.failed).count("skipped", total.skipped);
+    println!(
+        "{:<30} {:<8} {:>8} {:>7} {:>7} {:>8}",
+        "all",
+        "",
+        "",
+        "",
+        "",
+        seconds(started.elapsed())
+    );
+    figures
+        .count("passed", total.passed)
+        .count("failed", total.failed)
+        .count("skipped", total.skipped);
     figures.write(args.json.as_deref())?;
-    println!("\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
-    Ok(if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    println!(
+        "\n{} passed, {} failed, {} skipped",
+        total.passed, total.failed, total.skipped
+    );
+    Ok(if total.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn seconds(time: Duration) -> String {
@@ -180,17 +235,36 @@ impl Runner {
             Step::Lint => {
                 let outcomes = lint::check(&installation::root(), &[])?;
                 let failed = lint::print(&outcomes);
-                Ok(Tally { passed: (outcomes.len() - failed) as u64, failed: failed as u64, skipped: 0 })
+                Ok(Tally {
+                    passed: (outcomes.len() - failed) as u64,
+                    failed: failed as u64,
+                    skipped: 0,
+                })
             }
-            Step::ClippyHost => {
-                check(cmd!(shell, "cargo clippy --quiet --all-targets {HOST...} -- -D warnings").into())
-            }
+            Step::ClippyHost => check(
+                cmd!(
+                    shell,
+                    "cargo clippy --quiet --all-targets {HOST...} -- -D warnings"
+                )
+                .into(),
+            ),
             Step::ClippyBoard => {
                 let board = |features: &[&str]| -> Result<Tally> {
-                    let mut clippy =
-                        cargo::cargo(shell, "clippy")?.args(["--quiet", "--release", "-p", cargo::HYPERVISOR.0]);
+                    let mut clippy = cargo::cargo(shell, "clippy")?.args([
+                        "--quiet",
+                        "--release",
+                        "-p",
+                        cargo::HYPERVISOR.0,
+                    ]);
                     if features.is_empty() {
-                        clippy = clippy.args(["-p", "cloison-guest", "-p", cargo::WORKLOADS, "-p", "cloison-epapi-c"]);
+                        clippy = clippy.args([
+                            "-p",
+                            "cloison-guest",
+                            "-p",
+                            cargo::WORKLOADS,
+                            "-p",
+                            "cloison-epapi-c",
+                        ]);
                     } else {
                         clippy = clippy.args(["--features", &features.join(",")]);
                     }
@@ -199,23 +273,43 @@ impl Runner {
                 let mut tally = board(&[])?;
                 tally.add(board(&[cargo::FAULT_INJECTION])?);
                 let linux = cargo::linux_cargo(shell, "clippy")?.args(["--quiet", "--release"]);
-                let packages =
-                    ["-p", cargo::CLIENT.0, "-p", cargo::PROFILER, "-p", cargo::LINUX_TOOLS, "--", "-D", "warnings"];
+                let packages = [
+                    "-p",
+                    cargo::CLIENT.0,
+                    "-p",
+                    cargo::PROFILER,
+                    "-p",
+                    cargo::LINUX_TOOLS,
+                    "--",
+                    "-D",
+                    "warnings",
+                ];
                 tally.add(check(linux.args(packages).into())?);
                 Ok(tally)
             }
             Step::Docs => {
-                let host = cmd!(shell, "cargo doc --quiet --no-deps {HOST...}").env("RUSTDOCFLAGS", "-D warnings");
+                let host = cmd!(shell, "cargo doc --quiet --no-deps {HOST...}")
+                    .env("RUSTDOCFLAGS", "-D warnings");
                 let mut tally = check(host.into())?;
-                let board = cargo::cargo(shell, "doc")?.args(["--quiet", "--no-deps", "-p", cargo::HYPERVISOR.0]);
-                tally.add(check(board.args(["-p", "cloison-guest", "-p", cargo::WORKLOADS]).into())?);
+                let board = cargo::cargo(shell, "doc")?.args([
+                    "--quiet",
+                    "--no-deps",
+                    "-p",
+                    cargo::HYPERVISOR.0,
+                ]);
+                tally.add(check(
+                    board
+                        .args(["-p", "cloison-guest", "-p", cargo::WORKLOADS])
+                        .into(),
+                )?);
                 Ok(tally)
             }
             Step::Rules => {
                 let mut tally = Tally::default();
-                for (what, outcome) in
-                    [("dependencies", rules::dependencies()?), ("GitHub's files", rules::github_files()?)]
-                {
+                for (what, outcome) in [
+                    ("dependencies", rules::dependencies()?),
+                    ("GitHub's files", rules::github_files()?),
+                ] {
                     tally.add(match outcome {
                         rules::Outcome::Checked(good) => Tally::of(good),
                         rules::Outcome::Skipped(why) => {
@@ -240,7 +334,13 @@ impl Runner {
                 // A separate target directory: with the flag every crate is a different one.
                 let directory = installation::target_dir().join("loom");
                 let models = cmd!(shell, "cargo test --release -p cloison-logic --lib loom_");
-                self.libtest(models.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", directory).into(), &[])
+                self.libtest(
+                    models
+                        .env("RUSTFLAGS", "--cfg loom")
+                        .env("CARGO_TARGET_DIR", directory)
+                        .into(),
+                    &[],
+                )
             }
             Step::Miri => self.miri(),
             Step::Build => {
@@ -248,7 +348,11 @@ impl Runner {
                 cargo::hypervisor(&[])?;
                 cargo::hypervisor(&[cargo::FAULT_INJECTION])?;
                 let guests = cargo::guests()?;
-                println!("the hypervisor and {} guests, in {}", guests.len(), seconds(started.elapsed()));
+                println!(
+                    "the hypervisor and {} guests, in {}",
+                    guests.len(),
+                    seconds(started.elapsed())
+                );
                 Ok(Tally::PASSED)
             }
             Step::Engines => self.engines(),
@@ -261,8 +365,12 @@ impl Runner {
         let shell = &self.shell;
         setup::qemu()?;
         let boots = cmd!(shell, "cargo test --no-run {HOST...}");
-        let mut tally =
-            groups::run(boots.into(), &installation::root().join("tests"), self.filter.as_deref(), self.jobs)?;
+        let mut tally = groups::run(
+            boots.into(),
+            &installation::root().join("tests"),
+            self.filter.as_deref(),
+            self.jobs,
+        )?;
         let model = cmd!(shell, "cargo test --no-fail-fast {HOST...} --test model");
         tally.add(self.libtest(model.into(), &["--test-threads=1"])?);
         Ok(tally)
@@ -271,8 +379,14 @@ impl Runner {
     /// Installs engines and runs jobs through them, one engine at a time.
     fn engines(&self) -> Result<Tally> {
         setup::qemu()?;
-        let engines = cmd!(self.shell, "cargo test --no-fail-fast {HOST...} --test engines");
-        self.libtest(engines.into(), &["--ignored", "--test-threads=1", "--nocapture"])
+        let engines = cmd!(
+            self.shell,
+            "cargo test --no-fail-fast {HOST...} --test engines"
+        );
+        self.libtest(
+            engines.into(),
+            &["--ignored", "--test-threads=1", "--nocapture"],
+        )
     }
 
     /// Runs tests, shows what they say, and counts them.
@@ -280,8 +394,14 @@ impl Runner {
         command.arg("--").args(arguments).args(&self.filter);
         // A snapshot that differs fails; it does not leave a proposal beside itself in the checkout.
         command.env("INSTA_UPDATE", "no").stdout(Stdio::piped());
-        let mut child = command.spawn().into_diagnostic().wrap_err("cannot start cargo")?;
-        let output = child.stdout.take().ok_or_else(|| miette!("cargo has no output"))?;
+        let mut child = command
+            .spawn()
+            .into_diagnostic()
+            .wrap_err("cannot start cargo")?;
+        let output = child
+            .stdout
+            .take()
+            .ok_or_else(|| miette!("cargo has no output"))?;
         let mut tally = Tally::default();
         for line in BufReader::new(output).lines() {
             let line = line.into_diagnostic()?;
@@ -310,22 +430,39 @@ impl Runner {
             return Ok(Tally::SKIPPED);
         };
         println!("with toolchain {toolchain}, {MIRI_CASES} cases per property");
-        let prepare = self.rustup_cargo(&toolchain, &["miri", "setup"]).output().into_diagnostic()?;
+        let prepare = self
+            .rustup_cargo(&toolchain, &["miri", "setup"])
+            .output()
+            .into_diagnostic()?;
         if !prepare.status.success() {
             let why = String::from_utf8_lossy(&prepare.stderr).into_owned();
-            println!("skipped: Miri cannot be prepared: {}", why.lines().last().unwrap_or("no message"));
+            println!(
+                "skipped: Miri cannot be prepared: {}",
+                why.lines().last().unwrap_or("no message")
+            );
             return Ok(Tally::SKIPPED);
         }
         let mut command = self.rustup_cargo(&toolchain, &["miri", "test", "--no-fail-fast"]);
-        command.args(PURE.iter().flat_map(|package| ["-p", package])).arg("--lib");
-        command.env("PROPTEST_CASES", MIRI_CASES).env("MIRIFLAGS", "-Zmiri-disable-isolation");
+        command
+            .args(PURE.iter().flat_map(|package| ["-p", package]))
+            .arg("--lib");
+        command
+            .env("PROPTEST_CASES", MIRI_CASES)
+            .env("MIRIFLAGS", "-Zmiri-disable-isolation");
         self.libtest(command, &[])
     }
 
     /// A toolchain that has Miri; the one in use first.
     fn miri_toolchain(&self) -> Option<String> {
-        let list = cmd!(self.shell, "rustup toolchain list").quiet().ignore_stderr().read().ok()?;
-        let mut names: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        let list = cmd!(self.shell, "rustup toolchain list")
+            .quiet()
+            .ignore_stderr()
+            .read()
+            .ok()?;
+        let mut names: Vec<&str> = list
+            .lines()
+            .filter_map(|line| line.split_whitespace().next())
+            .collect();
         names.sort_by_key(|name| !name.starts_with("nightly"));
         let has_miri = |name: &&str| {
             let output = self.rustup_cargo(name, &["miri", "--version"]).output();
@@ -337,7 +474,11 @@ impl Runner {
     /// A cargo of another toolchain than the one that runs this program.
     fn rustup_cargo(&self, toolchain: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("cargo");
-        command.current_dir(installation::root()).arg(format!("+{toolchain}")).args(arguments).stdin(Stdio::null());
+        command
+            .current_dir(installation::root())
+            .arg(format!("+{toolchain}"))
+            .args(arguments)
+            .stdin(Stdio::null());
         for variable in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "RUSTFLAGS"] {
             command.env_remove(variable);
         }
@@ -347,13 +488,26 @@ impl Runner {
 
 /// Runs a command that passes or fails as a whole; what it says goes to the terminal.
 fn check(mut command: Command) -> Result<Tally> {
-    let name = command.get_args().next().map_or_else(String::new, |word| word.to_string_lossy().into_owned());
-    let status = command.stdin(Stdio::null()).status().into_diagnostic().wrap_err("cannot start cargo")?;
-    let is_installed =
-        || Command::new("cargo").args([&name, "--version"]).output().is_ok_and(|output| output.status.success());
+    let name = command
+        .get_args()
+        .next()
+        .map_or_else(String::new, |word| word.to_string_lossy().into_owned());
+    let status = command
+        .stdin(Stdio::null())
+        .status()
+        .into_diagnostic()
+        .wrap_err("cannot start cargo")?;
+    let is_installed = || {
+        Command::new("cargo")
+            .args([&name, "--version"])
+            .output()
+            .is_ok_and(|output| output.status.success())
+    };
     match name.as_str() {
         "fmt" | "clippy" if !status.success() && !is_installed() => {
-            println!("cargo {name} is missing; this installs it: rustup component add rustfmt clippy");
+            println!(
+                "cargo {name} is missing; this installs it: rustup component add rustfmt clippy"
+            );
         }
         "fmt" if !status.success() => println!("`cargo fmt --all` formats these files"),
         _ => {}

@@ -15,12 +15,24 @@ type Names = BTreeSet<String>;
 /// The layers of the picture, from the top: folder in the EL2 image's sources or sources of a crate, title, description.
 /// A module only uses modules of the same layer or of a lower one.
 const LAYERS: [(&str, &str, &str); 7] = [
-    ("start", "start", "from the boot loader's jump to the first guest"),
+    (
+        "start",
+        "start",
+        "from the boot loader's jump to the first guest",
+    ),
     ("exits", "exits", "why a guest enters EL2"),
-    ("vm", "vm", "what VMs and cores own, and what is done for guests"),
+    (
+        "vm",
+        "vm",
+        "what VMs and cores own, and what is done for guests",
+    ),
     ("devices", "devices", "the board's devices"),
     ("machine", "machine", "the processor as EL2 uses it"),
-    (LOGIC, "cloison-logic", "no hardware, no unsafe code: tested on the host"),
+    (
+        LOGIC,
+        "cloison-logic",
+        "no hardware, no unsafe code: tested on the host",
+    ),
     (FORMATS, "cloison-formats", "shared with the host"),
 ];
 const EL2: &str = "hypervisor/src";
@@ -38,14 +50,23 @@ fn hold(path: &str, expected: &str) {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(installation::root().join(path), expected).expect("the docs can be written");
     }
-    assert!(read(path) == expected, "{path} is out of date: run this test with UPDATE_DOCS=1");
+    assert!(
+        read(path) == expected,
+        "{path} is out of date: run this test with UPDATE_DOCS=1"
+    );
 }
 
 /// A module's source without comments and tests.
 fn code(directory: &str, module: &str) -> String {
     let text = read(&format!("{directory}/{module}.rs"));
-    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-    text.lines().filter(|line| !line.trim_start().starts_with("//")).flat_map(|line| [line, "\n"]).collect()
+    let text = text
+        .split("#[cfg(test)]\nmod tests")
+        .next()
+        .unwrap_or_default();
+    text.lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .flat_map(|line| [line, "\n"])
+        .collect()
 }
 
 /// The modules of a crate: its files, as `name` or `folder/name`. Folders that belong to a file of their name hold parts
@@ -54,22 +75,36 @@ fn modules(directory: &str) -> Names {
     let mut found = Names::new();
     let directory = installation::root().join(directory);
     let entries = |path: &Path| -> Vec<_> {
-        let listed = fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        listed.map(|entry| entry.expect("a directory entry").path()).collect()
+        let listed =
+            fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        listed
+            .map(|entry| entry.expect("a directory entry").path())
+            .collect()
     };
-    let stem = |path: &Path| path.file_stem().expect("a name").to_string_lossy().into_owned();
+    let stem = |path: &Path| {
+        path.file_stem()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned()
+    };
     for path in entries(&directory) {
         if path.is_file() {
             found.insert(stem(&path));
         } else if !path.with_extension("rs").exists() {
-            found.extend(entries(&path).iter().map(|file| format!("{}/{}", stem(&path), stem(file))));
+            found.extend(
+                entries(&path)
+                    .iter()
+                    .map(|file| format!("{}/{}", stem(&path), stem(file))),
+            );
         }
     }
     found
 }
 
 fn identifier(text: &str) -> &str {
-    text.split(|c: char| c != '_' && !c.is_alphanumeric()).next().unwrap_or_default()
+    text.split(|c: char| c != '_' && !c.is_alphanumeric())
+        .next()
+        .unwrap_or_default()
 }
 
 /// What follows `prefix` in a source: `prefix::name` and the names on the first level of `prefix::{...}`.
@@ -102,7 +137,10 @@ fn named_after(prefix: &str, source: &str) -> Names {
 /// Which modules of its crate each module uses.
 fn uses(directory: &str) -> BTreeMap<String, Names> {
     let all = modules(directory);
-    let folders: Names = all.iter().filter_map(|name| Some(name.split_once('/')?.0.to_owned())).collect();
+    let folders: Names = all
+        .iter()
+        .filter_map(|name| Some(name.split_once('/')?.0.to_owned()))
+        .collect();
     let of = |module: &String| {
         let source = code(directory, module);
         let mut used = named_after("crate", &source);
@@ -117,11 +155,24 @@ fn uses(directory: &str) -> BTreeMap<String, Names> {
 }
 
 /// How far a module is from those of its layer that use no other of it. A circle is reported and fails.
-fn depth<'a>(module: &'a str, layer: &'a BTreeMap<String, Names>, path: &mut Vec<&'a str>) -> usize {
-    assert!(!path.contains(&module), "a circle of modules: {} {module}", path.join(" "));
+fn depth<'a>(
+    module: &'a str,
+    layer: &'a BTreeMap<String, Names>,
+    path: &mut Vec<&'a str>,
+) -> usize {
+    assert!(
+        !path.contains(&module),
+        "a circle of modules: {} {module}",
+        path.join(" ")
+    );
     path.push(module);
-    let used = layer[module].iter().filter_map(|other| layer.get_key_value(other));
-    let deepest = used.map(|(other, _)| depth(other, layer, path) + 1).max().unwrap_or(0);
+    let used = layer[module]
+        .iter()
+        .filter_map(|other| layer.get_key_value(other));
+    let deepest = used
+        .map(|(other, _)| depth(other, layer, path) + 1)
+        .max()
+        .unwrap_or(0);
     path.pop();
     deepest
 }
@@ -130,15 +181,24 @@ fn depth<'a>(module: &'a str, layer: &'a BTreeMap<String, Names>, path: &mut Vec
 fn layers() -> Vec<BTreeMap<String, Names>> {
     let el2 = uses(EL2);
     let rank = |folder: &str| {
-        LAYERS.iter().position(|layer| layer.0 == folder).unwrap_or_else(|| panic!("{folder} is in no layer"))
+        LAYERS
+            .iter()
+            .position(|layer| layer.0 == folder)
+            .unwrap_or_else(|| panic!("{folder} is in no layer"))
     };
     let folder = |module: &str| module.split_once('/').map(|(folder, _)| folder.to_owned());
     let inside = |of: &str| {
-        let own = el2.iter().filter(|(module, _)| folder(module).as_deref() == Some(of));
+        let own = el2
+            .iter()
+            .filter(|(module, _)| folder(module).as_deref() == Some(of));
         own.map(|(module, used)| {
             for other in used {
-                let other = folder(other).unwrap_or_else(|| panic!("{module} uses {other}, which starts it"));
-                assert!(rank(of) <= rank(&other), "{module} uses {other}, which is above it");
+                let other = folder(other)
+                    .unwrap_or_else(|| panic!("{module} uses {other}, which starts it"));
+                assert!(
+                    rank(of) <= rank(&other),
+                    "{module} uses {other}, which is above it"
+                );
             }
             (module.clone(), used.clone())
         })
@@ -149,8 +209,19 @@ fn layers() -> Vec<BTreeMap<String, Names>> {
         all.remove("lib");
         all
     };
-    el2.keys().filter_map(|module| folder(module)).for_each(|folder| _ = rank(&folder));
-    LAYERS.iter().map(|(at, ..)| if at.contains('/') { whole(at) } else { inside(at) }).collect()
+    el2.keys()
+        .filter_map(|module| folder(module))
+        .for_each(|folder| _ = rank(&folder));
+    LAYERS
+        .iter()
+        .map(|(at, ..)| {
+            if at.contains('/') {
+                whole(at)
+            } else {
+                inside(at)
+            }
+        })
+        .collect()
 }
 
 /// The picture: a band per layer, and in it a row per depth.
@@ -161,11 +232,18 @@ fn picture() -> String {
     for (layer, (_, title, note)) in layers().iter().zip(LAYERS) {
         let mut rows: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
         for module in layer.keys() {
-            rows.entry(depth(module, layer, &mut Vec::new())).or_default().push(module);
+            rows.entry(depth(module, layer, &mut Vec::new()))
+                .or_default()
+                .push(module);
         }
-        let lines: Vec<&[&str]> = rows.values().rev().flat_map(|row| row.chunks(COLUMNS)).collect();
+        let lines: Vec<&[&str]> = rows
+            .values()
+            .rev()
+            .flat_map(|row| row.chunks(COLUMNS))
+            .collect();
         let height = 24 + 48 * lines.len().max(1);
-        let mut band = |text: std::fmt::Arguments| bands.write_fmt(text).expect("a string takes all");
+        let mut band =
+            |text: std::fmt::Arguments| bands.write_fmt(text).expect("a string takes all");
         band(format_args!(
             "<g data-layer=\"{title}\"><rect class=\"layer\" x=\"20\" y=\"{y}\" width=\"1160\" height=\"{height}\" rx=\"8\"/>\n\
              <text class=\"title\" x=\"34\" y=\"{}\">{title}</text>\n",
@@ -175,7 +253,10 @@ fn picture() -> String {
         let mut at = y + 46;
         for word in note.split(' ').chain(["\n"]) {
             if word == "\n" || line.len() + word.len() > 28 {
-                band(format_args!("<text class=\"note\" x=\"34\" y=\"{at}\">{}</text>\n", line.trim_end()));
+                band(format_args!(
+                    "<text class=\"note\" x=\"34\" y=\"{at}\">{}</text>\n",
+                    line.trim_end()
+                ));
                 line.clear();
                 at += 17;
             }
@@ -212,7 +293,10 @@ fn picture() -> String {
 fn same(what: &str, page: &Names, code: &Names) {
     let missing: Vec<_> = code.difference(page).collect();
     let invented: Vec<_> = page.difference(code).collect();
-    assert!(missing.is_empty() && invented.is_empty(), "{what}: not there {missing:?}, there but not so {invented:?}");
+    assert!(
+        missing.is_empty() && invented.is_empty(),
+        "{what}: not there {missing:?}, there but not so {invented:?}"
+    );
 }
 
 #[test]
@@ -222,17 +306,31 @@ fn modules_use_only_what_is_below_them_and_the_picture_shows_it() {
 
 /// The cells of a page's table rows whose first cell is a name in backticks.
 fn rows(page: &str) -> Vec<Vec<String>> {
-    let cells = |line: &str| line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect();
-    page.lines().filter(|line| line.starts_with("| `")).map(cells).collect()
+    let cells = |line: &str| {
+        line.trim_matches('|')
+            .split('|')
+            .map(|cell| cell.trim().to_owned())
+            .collect()
+    };
+    page.lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(cells)
+        .collect()
 }
 
 fn in_backticks(cell: &str) -> Names {
-    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    cell.split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The part of a page under a heading.
 fn section<'a>(page: &'a str, heading: &str) -> &'a str {
-    let (_, rest) = page.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no section {heading}"));
+    let (_, rest) = page
+        .split_once(&format!("\n## {heading}\n"))
+        .unwrap_or_else(|| panic!("no section {heading}"));
     rest.split("\n## ").next().unwrap_or_default()
 }
 
@@ -240,14 +338,22 @@ fn section<'a>(page: &'a str, heading: &str) -> &'a str {
 /// others.
 fn unsafe_modules() -> BTreeMap<String, String> {
     let main = code(EL2, "main");
-    assert!(main.contains("\n#![deny(unsafe_code)]\n"), "the EL2 image does not deny unsafe code");
+    assert!(
+        main.contains("\n#![deny(unsafe_code)]\n"),
+        "the EL2 image does not deny unsafe code"
+    );
     let (mut folder, mut reason, mut found) = ("", None, BTreeMap::new());
     for line in main.lines().map(str::trim) {
-        if let Some(name) = line.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(" {")) {
+        if let Some(name) = line
+            .strip_prefix("mod ")
+            .and_then(|rest| rest.strip_suffix(" {"))
+        {
             folder = name;
         } else if let Some(rest) = line.strip_prefix("#[allow(unsafe_code, reason = \"") {
             reason = rest.strip_suffix("\")]");
-        } else if let Some(name) = line.strip_prefix("pub mod ").and_then(|rest| rest.strip_suffix(';'))
+        } else if let Some(name) = line
+            .strip_prefix("pub mod ")
+            .and_then(|rest| rest.strip_suffix(';'))
             && let Some(reason) = reason.take()
         {
             found.insert(format!("{folder}/{name}"), reason.to_owned());
@@ -265,13 +371,20 @@ fn unsafe_modules() -> BTreeMap<String, String> {
 fn module_row(row: &[String], unsafe_modules: &BTreeMap<String, String>) -> String {
     let module = row[0].trim_matches('`');
     let source = code(EL2, module);
-    assert!(module == "main" || !source.contains("unsafe_code"), "`{module}` permits itself unsafe code");
+    assert!(
+        module == "main" || !source.contains("unsafe_code"),
+        "`{module}` permits itself unsafe code"
+    );
     let used: Vec<String> = ["formats", "logic"]
         .iter()
         .flat_map(|krate| named_after(&format!("cloison_{krate}"), &source))
         .map(|name| format!("`{name}`"))
         .collect();
-    let used = if used.is_empty() { "–".to_owned() } else { used.join(" ") };
+    let used = if used.is_empty() {
+        "–".to_owned()
+    } else {
+        used.join(" ")
+    };
     let why = unsafe_modules.get(module).map_or("–", String::as_str);
     format!("| `{module}` | {} | {used} | {why} |", row[1])
 }
@@ -284,7 +397,10 @@ fn the_module_table_is_true() {
     let mut expected = page.clone();
     let unsafe_modules = unsafe_modules();
     for row in rows(section(&page, "Modules")) {
-        expected = expected.replace(&format!("| {} |", row.join(" | ")), &module_row(&row, &unsafe_modules));
+        expected = expected.replace(
+            &format!("| {} |", row.join(" | ")),
+            &module_row(&row, &unsafe_modules),
+        );
         listed.insert(row[0].trim_matches('`').to_owned());
     }
     same("modules in the table", &listed, &modules(EL2));
@@ -295,26 +411,49 @@ fn the_module_table_is_true() {
 fn the_address_space_is_that_of_the_layout() {
     let page = read("docs/architecture.md");
     let of_page = rows(section(&page, "EL2's address space"));
-    let of_page = of_page.iter().map(|row| format!("{} = {}", row[1].trim_matches('`'), row[0].trim_matches('`')));
+    let of_page = of_page.iter().map(|row| {
+        format!(
+            "{} = {}",
+            row[1].trim_matches('`'),
+            row[0].trim_matches('`')
+        )
+    });
     let layout = code(EL2, "machine/layout");
-    let constants = layout.lines().filter_map(|line| line.strip_prefix("pub const ")?.strip_suffix(';'));
+    let constants = layout
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub const ")?.strip_suffix(';'));
     let bases = constants.filter_map(|constant| constant.split_once(": u64 = 0x"));
     let of_code = bases.map(|(name, value)| format!("{name} = 0x{value}"));
-    same("EL2's address space", &of_page.collect(), &of_code.collect());
+    same(
+        "EL2's address space",
+        &of_page.collect(),
+        &of_code.collect(),
+    );
 }
 
 /// Every crate of the workspace: its name and the names of what it depends on.
 fn manifests() -> BTreeMap<String, Names> {
-    let parse = |path: &str| -> toml::Table { read(path).parse().unwrap_or_else(|error| panic!("{path}: {error}")) };
+    let parse = |path: &str| -> toml::Table {
+        read(path)
+            .parse()
+            .unwrap_or_else(|error| panic!("{path}: {error}"))
+    };
     let workspace = parse("Cargo.toml");
-    let members = workspace["workspace"]["members"].as_array().expect("a list");
+    let members = workspace["workspace"]["members"]
+        .as_array()
+        .expect("a list");
     let mut found = BTreeMap::new();
     for member in members {
         let manifest = parse(&format!("{}/Cargo.toml", member.as_str().expect("a path")));
         let tables = ["dependencies", "dev-dependencies", "build-dependencies"];
-        let tables = tables.iter().filter_map(|name| manifest.get(*name)?.as_table());
+        let tables = tables
+            .iter()
+            .filter_map(|name| manifest.get(*name)?.as_table());
         let name = manifest["package"]["name"].as_str().expect("a name");
-        found.insert(name.to_owned(), tables.flat_map(|table| table.keys().cloned()).collect());
+        found.insert(
+            name.to_owned(),
+            tables.flat_map(|table| table.keys().cloned()).collect(),
+        );
     }
     found
 }
@@ -322,7 +461,10 @@ fn manifests() -> BTreeMap<String, Names> {
 #[test]
 fn the_page_of_dependencies_is_that_of_the_manifests() {
     let page = xtask::docs::dependencies().expect("every dependency has its reason");
-    assert!(read("docs/dependencies.md") == page, "docs/dependencies.md is out of date: run `cargo xtask docs`");
+    assert!(
+        read("docs/dependencies.md") == page,
+        "docs/dependencies.md is out of date: run `cargo xtask docs`"
+    );
 }
 
 #[test]
@@ -332,14 +474,28 @@ fn crates_use_each_other_as_the_table_says() {
     let rows = rows(section(&page, "Crates"));
     for row in &rows {
         let name = row[0].trim_matches('`');
-        let mut own = manifests.get(name).unwrap_or_else(|| panic!("there is no crate {name}")).clone();
+        let mut own = manifests
+            .get(name)
+            .unwrap_or_else(|| panic!("there is no crate {name}"))
+            .clone();
         own.retain(|dependency| manifests.contains_key(dependency));
         same(&format!("what {name} uses"), &in_backticks(&row[3]), &own);
         let at = format!("{}/Cargo.toml", row[1]);
-        assert!(read(&at).contains(&format!("name = \"{name}\"")), "{name} is not in {}", row[1]);
+        assert!(
+            read(&at).contains(&format!("name = \"{name}\"")),
+            "{name} is not in {}",
+            row[1]
+        );
     }
-    let listed = rows.iter().map(|row| row[0].trim_matches('`').to_owned()).collect();
-    same("crates in the table", &listed, &manifests.keys().cloned().collect());
+    let listed = rows
+        .iter()
+        .map(|row| row[0].trim_matches('`').to_owned())
+        .collect();
+    same(
+        "crates in the table",
+        &listed,
+        &manifests.keys().cloned().collect(),
+    );
 }
 
 #[test]
@@ -348,15 +504,28 @@ fn the_index_and_the_links_lead_somewhere() {
     let index = read("docs/README.md");
     for file in fs::read_dir(&docs).expect("docs is there") {
         let path = file.expect("a directory entry").path();
-        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
         if path.extension().is_none_or(|extension| extension != "md") {
             continue;
         }
-        assert!(name == "README.md" || index.contains(&format!("]({name})")), "docs/README.md has no line for {name}");
+        assert!(
+            name == "README.md" || index.contains(&format!("]({name})")),
+            "docs/README.md has no line for {name}"
+        );
         let page = fs::read_to_string(&path).expect("a page is text");
-        let targets = page.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        let targets = page
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split([')', '#']).next());
         for target in targets.filter(|target| !target.is_empty() && !target.contains("://")) {
-            assert!(docs.join(target).exists(), "docs/{name} points to {target}, which is not there");
+            assert!(
+                docs.join(target).exists(),
+                "docs/{name} points to {target}, which is not there"
+            );
         }
     }
 }

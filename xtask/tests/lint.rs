@@ -169,10 +169,14 @@ fn planted(changes: &[(&str, &str)]) -> TempDir {
         fs::write(path, text).expect("a file");
     };
     for name in ["hypervisor", "a", "b", "c", "d", "e", "f"] {
-        let manifest = format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n");
+        let manifest =
+            format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n");
         write(&format!("{name}/Cargo.toml"), &manifest);
     }
-    CLEAN.iter().chain(changes).for_each(|(path, text)| write(path, text));
+    CLEAN
+        .iter()
+        .chain(changes)
+        .for_each(|(path, text)| write(path, text));
     directory
 }
 
@@ -185,60 +189,99 @@ fn outcomes(changes: &[(&str, &str)]) -> Vec<Outcome> {
 fn broken(rule: Rule, changes: &[(&str, &str)]) -> Vec<Finding> {
     let mut failed = outcomes(changes);
     failed.retain(|outcome| !outcome.passes());
-    let names: Vec<String> = failed.iter().map(|outcome| format!("{} {:?}", outcome.rule, outcome.findings)).collect();
-    assert!(failed.len() == 1 && failed[0].rule == rule, "only {rule} should fail: {names:#?}");
+    let names: Vec<String> = failed
+        .iter()
+        .map(|outcome| format!("{} {:?}", outcome.rule, outcome.findings))
+        .collect();
+    assert!(
+        failed.len() == 1 && failed[0].rule == rule,
+        "only {rule} should fail: {names:#?}"
+    );
     failed.remove(0).findings
 }
 
 #[track_caller]
 fn at(finding: &Finding, file: &str, line: usize) {
-    assert_eq!((finding.file.as_path(), finding.line), (Path::new(file), line), "{finding}");
+    assert_eq!(
+        (finding.file.as_path(), finding.line),
+        (Path::new(file), line),
+        "{finding}"
+    );
 }
 
 #[test]
 fn a_clean_workspace_passes() {
     for outcome in outcomes(&[]) {
-        assert!(outcome.passes(), "{}: {} {:?}", outcome.rule, outcome.count, outcome.findings);
+        assert!(
+            outcome.passes(),
+            "{}: {} {:?}",
+            outcome.rule,
+            outcome.count,
+            outcome.findings
+        );
         assert!(outcome.exempt.is_empty(), "{:?}", outcome.exempt);
     }
 }
 
 #[test]
 fn a_circle_is_found_with_its_uses() {
-    let low = LOW.replace("/// A number.", "use crate::high::is_user;\n\n/// A number.");
+    let low = LOW.replace(
+        "/// A number.",
+        "use crate::high::is_user;\n\n/// A number.",
+    );
     let found = broken(Rule::Circles, &[("hypervisor/src/low.rs", &low)]);
     let text = found[0].to_string();
     assert!(text.contains("2 modules of hypervisor"), "{text}");
-    assert!(text.contains("low.rs:3 uses high") && text.contains("high.rs:3 uses low"), "{text}");
+    assert!(
+        text.contains("low.rs:3 uses high") && text.contains("high.rs:3 uses low"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_circle_by_paths_in_macros_and_with_the_root_is_found() {
-    let low = LOW.replace("address >> 12", "debug!(\"{}\", crate::high::is_user()); address >> 12");
+    let low = LOW.replace(
+        "address >> 12",
+        "debug!(\"{}\", crate::high::is_user()); address >> 12",
+    );
     broken(Rule::Circles, &[("hypervisor/src/low.rs", &low)]);
     let root = format!("{ROOT}\n/// One.\npub fn one() -> u64 {{\n    low::shifted(4096)\n}}\n");
     let low = LOW.replace("address >> 12", "crate::one() + address >> 12");
-    let changes = [("hypervisor/src/lib.rs", root.as_str()), ("hypervisor/src/low.rs", low.as_str())];
-    assert!(broken(Rule::Circles, &changes)[0].to_string().contains("uses crate"));
+    let changes = [
+        ("hypervisor/src/lib.rs", root.as_str()),
+        ("hypervisor/src/low.rs", low.as_str()),
+    ];
+    assert!(
+        broken(Rule::Circles, &changes)[0]
+            .to_string()
+            .contains("uses crate")
+    );
     // Without the use of what the root defines there is none.
     assert!(outcomes(&changes[..1]).iter().all(Outcome::passes));
 }
 
 #[test]
 fn a_crate_with_too_large_a_share_is_found() {
-    let large = (0..60).fold(PLAIN.to_owned(), |text, n| text + &format!("/// {n}.\npub const N{n}: u32 = {n};\n"));
+    let large = (0..60).fold(PLAIN.to_owned(), |text, n| {
+        text + &format!("/// {n}.\npub const N{n}: u32 = {n};\n")
+    });
     let found = broken(Rule::Share, &[("c/src/lib.rs", &large)]);
     at(&found[0], "c/Cargo.toml", 1);
 }
 
 #[test]
 fn strings_that_name_registers_are_found() {
-    let reads = "    sysreg::read!(\"s3_0_c15_c2_0\");\n".repeat(10) + "    asm!(\"msr hcr_el2, {}\", in(reg) 1);\n";
+    let reads = "    sysreg::read!(\"s3_0_c15_c2_0\");\n".repeat(10)
+        + "    asm!(\"msr hcr_el2, {}\", in(reg) 1);\n";
     let low = format!("{LOW}\nfn all() {{\n{reads}}}\n");
     let found = broken(Rule::RegisterStrings, &[("hypervisor/src/low.rs", &low)]);
     assert_eq!(found.len(), 11);
     let few = low.replacen("    sysreg::read!(\"s3_0_c15_c2_0\");\n", "", 1);
-    assert!(outcomes(&[("hypervisor/src/low.rs", &few)]).iter().all(Outcome::passes));
+    assert!(
+        outcomes(&[("hypervisor/src/low.rs", &few)])
+            .iter()
+            .all(Outcome::passes)
+    );
 }
 
 #[test]
@@ -249,7 +292,10 @@ fn shifts_of_registers_are_found() {
         ("{ let own = MPIDR_EL1.get(); own & 0xff }", true),
         ("{ HCR_EL2.set(1 << 27); 0 }", true),
         ("{ print!(\"{}\", far & 0xfff); 0 }", true),
-        ("{ let own = MPIDR_EL1.read(MPIDR_EL1::Aff0); own << 2 }", false),
+        (
+            "{ let own = MPIDR_EL1.read(MPIDR_EL1::Aff0); own << 2 }",
+            false,
+        ),
         ("{ HCR_EL2.write(HCR_EL2::VM::SET); 1 << 27 }", false),
         ("faraway >> 3", false),
         // A typed mask is fine, and so is any of a register with a bit per counter; a shift of either is not.
@@ -270,41 +316,83 @@ fn shifts_of_registers_are_found() {
             assert!(outcomes(&changes).iter().all(Outcome::passes), "{code}");
         }
         // Elsewhere a register is a number like any other.
-        assert!(outcomes(&[("a/tests/t.rs", &low.replace("high::High", "x"))]).iter().all(Outcome::passes), "{code}");
+        assert!(
+            outcomes(&[("a/tests/t.rs", &low.replace("high::High", "x"))])
+                .iter()
+                .all(Outcome::passes),
+            "{code}"
+        );
     }
 }
 
 #[test]
 fn long_functions_are_found() {
     let body = |lines: usize| {
-        format!("//! Tests.\n\nimpl T {{\n    fn long() {{\n{}    }}\n}}\n", "        f();\n".repeat(lines))
+        format!(
+            "//! Tests.\n\nimpl T {{\n    fn long() {{\n{}    }}\n}}\n",
+            "        f();\n".repeat(lines)
+        )
     };
     let found = broken(Rule::LongFunctions, &[("a/tests/t.rs", &body(99))]);
     at(&found[0], "a/tests/t.rs", 4);
-    assert!(outcomes(&[("a/tests/t.rs", &body(98))]).iter().all(Outcome::passes));
+    assert!(
+        outcomes(&[("a/tests/t.rs", &body(98))])
+            .iter()
+            .all(Outcome::passes)
+    );
 }
 
 #[test]
 fn unsafe_code_outside_its_modules_is_found() {
     let code = "\n/// One.\npub fn one() -> u8 {\n    // SAFETY: the address is that of a static.\n    unsafe { ONE.read() }\n}\n";
-    let found = broken(Rule::UnsafePlaces, &[("hypervisor/src/low.rs", &format!("{LOW}{code}"))]);
+    let found = broken(
+        Rule::UnsafePlaces,
+        &[("hypervisor/src/low.rs", &format!("{LOW}{code}"))],
+    );
     at(&found[0], "hypervisor/src/low.rs", 26);
-    let found = broken(Rule::UnsafePlaces, &[("a/src/lib.rs", &PLAIN.replace("#![forbid(unsafe_code)]\n", ""))]);
+    let found = broken(
+        Rule::UnsafePlaces,
+        &[(
+            "a/src/lib.rs",
+            &PLAIN.replace("#![forbid(unsafe_code)]\n", ""),
+        )],
+    );
     at(&found[0], "a/src/lib.rs", 1);
     // Outside of the hypervisor a function may be allowed to, too.
     let denied = PLAIN.replace("forbid", "deny");
     let function = code.replace("pub fn one", "#[allow(unsafe_code)]\npub fn one");
-    assert!(outcomes(&[("a/src/lib.rs", &format!("{denied}{function}"))]).iter().all(Outcome::passes));
-    broken(Rule::UnsafePlaces, &[("a/src/lib.rs", &format!("{denied}{code}"))]);
-    broken(Rule::UnsafePlaces, &[("hypervisor/src/low.rs", &format!("{LOW}{function}"))]);
-    let allowed = format!("{}{code}", LOW.replacen("\n\n", "\n#![allow(unsafe_code)]\n\n", 1));
-    assert!(outcomes(&[("hypervisor/src/low.rs", &allowed)]).iter().all(Outcome::passes));
+    assert!(
+        outcomes(&[("a/src/lib.rs", &format!("{denied}{function}"))])
+            .iter()
+            .all(Outcome::passes)
+    );
+    broken(
+        Rule::UnsafePlaces,
+        &[("a/src/lib.rs", &format!("{denied}{code}"))],
+    );
+    broken(
+        Rule::UnsafePlaces,
+        &[("hypervisor/src/low.rs", &format!("{LOW}{function}"))],
+    );
+    let allowed = format!(
+        "{}{code}",
+        LOW.replacen("\n\n", "\n#![allow(unsafe_code)]\n\n", 1)
+    );
+    assert!(
+        outcomes(&[("hypervisor/src/low.rs", &allowed)])
+            .iter()
+            .all(Outcome::passes)
+    );
 }
 
 #[test]
 fn unexplained_unsafe_code_is_found() {
     for (said, unsaid, line) in [
-        ("    // SAFETY: reading the counter changes nothing.\n", "", 6),
+        (
+            "    // SAFETY: reading the counter changes nothing.\n",
+            "",
+            6,
+        ),
         ("reading the counter changes nothing.", "as above.", 7),
         ("# Safety\n", "Mind.\n", 15),
     ] {
@@ -318,43 +406,84 @@ fn unexplained_unsafe_code_is_found() {
 fn banned_words_are_found_in_all_kinds_of_prose() {
     for (file, text, line) in [
         ("README.md", "One.\nA Gizmo.\n", 2),
-        ("docs/style.md", &*STYLE.replace("Here a word", "Here a gizmo"), 12),
+        (
+            "docs/style.md",
+            &*STYLE.replace("Here a word", "Here a gizmo"),
+            12,
+        ),
         ("c.toml", "# Far\n# out.\n", 1),
         (".ci/x.yml", "a: on and on.\n", 1),
-        ("a/src/lib.rs", &PLAIN.replace("/// Adds up.", "/// Adds\n/// up far\n/// out."), 5),
-        ("a/src/lib.rs", &PLAIN.replace("    sum\n", "    // gizmo\n    sum\n"), 28),
-        ("a/src/lib.rs", &PLAIN.replace("    sum\n", "    f(\"a gizmo\");\n    sum\n"), 28),
+        (
+            "a/src/lib.rs",
+            &PLAIN.replace("/// Adds up.", "/// Adds\n/// up far\n/// out."),
+            5,
+        ),
+        (
+            "a/src/lib.rs",
+            &PLAIN.replace("    sum\n", "    // gizmo\n    sum\n"),
+            28,
+        ),
+        (
+            "a/src/lib.rs",
+            &PLAIN.replace("    sum\n", "    f(\"a gizmo\");\n    sum\n"),
+            28,
+        ),
     ] {
         let found = broken(Rule::Words, &[(file, text)]);
         assert_eq!(found.len(), 1, "{file}: {found:?}");
         at(&found[0], file, line);
     }
     // An identifier is no prose, and an exemption counts apart.
-    let code = PLAIN.replace("    sum\n", "    gizmo(); // a gizmo, lint: allow(gizmo)\n    sum\n");
+    let code = PLAIN.replace(
+        "    sum\n",
+        "    gizmo(); // a gizmo, lint: allow(gizmo)\n    sum\n",
+    );
     let outcomes = outcomes(&[("a/src/lib.rs", &code)]);
     assert!(outcomes.iter().all(Outcome::passes));
-    assert_eq!(outcomes.iter().map(|outcome| outcome.exempt.len()).sum::<usize>(), 2);
+    assert_eq!(
+        outcomes
+            .iter()
+            .map(|outcome| outcome.exempt.len())
+            .sum::<usize>(),
+        2
+    );
 }
 
 #[test]
 fn files_without_a_first_line_are_found() {
     let text = LOW.replace("//! What is used.\n", "");
-    at(&broken(Rule::Headers, &[("hypervisor/src/low.rs", &text)])[0], "hypervisor/src/low.rs", 1);
+    at(
+        &broken(Rule::Headers, &[("hypervisor/src/low.rs", &text)])[0],
+        "hypervisor/src/low.rs",
+        1,
+    );
     // Once a file has an SPDX line, all must have it.
     let licensed = format!("// SPDX-License-Identifier: MIT\n{LOW}");
-    assert_eq!(broken(Rule::Headers, &[("hypervisor/src/low.rs", &licensed)]).len(), 10);
+    assert_eq!(
+        broken(Rule::Headers, &[("hypervisor/src/low.rs", &licensed)]).len(),
+        10
+    );
 }
 
 #[test]
 fn unfinished_code_is_found() {
-    for unfinished in ["    todo!();\n", "    unimplemented!(\"later\");\n", "    // FIXME: later.\n"] {
+    for unfinished in [
+        "    todo!();\n",
+        "    unimplemented!(\"later\");\n",
+        "    // FIXME: later.\n",
+    ] {
         let text = PLAIN.replace("    sum\n", &format!("{unfinished}    sum\n"));
-        at(&broken(Rule::Unfinished, &[("b/src/lib.rs", &text)])[0], "b/src/lib.rs", 28);
+        at(
+            &broken(Rule::Unfinished, &[("b/src/lib.rs", &text)])[0],
+            "b/src/lib.rs",
+            28,
+        );
     }
 }
 
 #[test]
 fn the_table_of_this_project_can_be_read() {
-    let outcomes = check(&installation::root(), &[Rule::Words, Rule::Headers]).expect("the checkout");
+    let outcomes =
+        check(&installation::root(), &[Rule::Words, Rule::Headers]).expect("the checkout");
     assert_eq!(outcomes.len(), 2);
 }

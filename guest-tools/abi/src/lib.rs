@@ -28,7 +28,12 @@ pub mod map {
     /// Where RAM starts by convention; a VM's configuration may place more regions elsewhere.
     pub const RAM: u64 = 0x4000_0000;
     /// What no region may overlap: address and bytes of the devices above.
-    pub const DEVICES: [(u64, u64); 4] = [(GICD, 0x1000), (GICC, 0x2000), (UART, 0x1000), (SERVICES, 0x1000)];
+    pub const DEVICES: [(u64, u64); 4] = [
+        (GICD, 0x1000),
+        (GICC, 0x2000),
+        (UART, 0x1000),
+        (SERVICES, 0x1000),
+    ];
 }
 
 /// Interrupt numbers that a guest sees.
@@ -257,7 +262,9 @@ impl Call {
         match self {
             Self::Identify | Self::Time | Self::Region | Self::PageState => 0,
             Self::SegmentBegin | Self::SegmentEnd | Self::HemRead => services::HEM,
-            Self::Migrate | Self::Restore | Self::MigratePage | Self::PrivatePool => services::MIGRATE,
+            Self::Migrate | Self::Restore | Self::MigratePage | Self::PrivatePool => {
+                services::MIGRATE
+            }
             Self::MovePages | Self::ReturnPages => services::MIGRATE,
             Self::SetCacheability | Self::CachePages => services::PROFILE,
             Self::Lease => services::MIGRATE | services::PROFILE,
@@ -265,10 +272,15 @@ impl Call {
             Self::VmRead => services::MANAGE | services::REGULATE,
             Self::VmOrder => services::MANAGE,
             Self::BudgetRead | Self::BudgetSet => services::REGULATE,
-            Self::Counters | Self::CounterEvent | Self::CounterEventSet | Self::CounterRead | Self::CounterSet => {
-                services::COUNTERS
-            }
-            Self::CounterEnable | Self::CounterInhibit | Self::CounterMasks | Self::CounterRecord => services::COUNTERS,
+            Self::Counters
+            | Self::CounterEvent
+            | Self::CounterEventSet
+            | Self::CounterRead
+            | Self::CounterSet => services::COUNTERS,
+            Self::CounterEnable
+            | Self::CounterInhibit
+            | Self::CounterMasks
+            | Self::CounterRecord => services::COUNTERS,
         }
     }
 

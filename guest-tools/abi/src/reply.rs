@@ -102,10 +102,18 @@ impl fmt::Display for Colors {
             if length > 1 {
                 write!(f, "-{}", first + length - 1)?;
             }
-            rest = if first + length < 64 { rest >> (first + length) << (first + length) } else { 0 };
+            rest = if first + length < 64 {
+                rest >> (first + length) << (first + length)
+            } else {
+                0
+            };
             separator = ",";
         }
-        if self.0 == 0 { f.write_str("none") } else { Ok(()) }
+        if self.0 == 0 {
+            f.write_str("none")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -245,16 +253,31 @@ pub struct PageState {
 
 impl From<PageState> for [u64; 3] {
     fn from(state: PageState) -> Self {
-        let private = if state.private { page_flags::PRIVATE } else { 0 };
-        let uncached = if state.cached { 0 } else { page_flags::UNCACHED };
+        let private = if state.private {
+            page_flags::PRIVATE
+        } else {
+            0
+        };
+        let uncached = if state.cached {
+            0
+        } else {
+            page_flags::UNCACHED
+        };
         [state.color.into(), private | uncached, 0]
     }
 }
 
 impl From<[u64; 3]> for PageState {
     fn from([color, flags, _]: [u64; 3]) -> Self {
-        let (private, cached) = (flags & page_flags::PRIVATE != 0, flags & page_flags::UNCACHED == 0);
-        Self { color: color as u8, private, cached }
+        let (private, cached) = (
+            flags & page_flags::PRIVATE != 0,
+            flags & page_flags::UNCACHED == 0,
+        );
+        Self {
+            color: color as u8,
+            private,
+            cached,
+        }
     }
 }
 
@@ -336,13 +359,24 @@ impl VmInfo {
     /// Describes a VM. A name that is too long is cut.
     pub fn new(name: &str, life: Life, managed: bool) -> Self {
         let mut bytes = [0; LONGEST_NAME];
-        bytes.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from);
-        Self { life, managed, name: bytes }
+        bytes
+            .iter_mut()
+            .zip(name.bytes())
+            .for_each(|(to, from)| *to = from);
+        Self {
+            life,
+            managed,
+            name: bytes,
+        }
     }
 
     /// Returns its name.
     pub fn name(&self) -> &str {
-        let end = self.name.iter().position(|&byte| byte == 0).unwrap_or(LONGEST_NAME);
+        let end = self
+            .name
+            .iter()
+            .position(|&byte| byte == 0)
+            .unwrap_or(LONGEST_NAME);
         core::str::from_utf8(&self.name[..end]).unwrap_or_default()
     }
 }
@@ -350,7 +384,11 @@ impl VmInfo {
 impl From<VmInfo> for [u64; 3] {
     fn from(info: VmInfo) -> Self {
         let name = u128::from_le_bytes(info.name);
-        [info.life as u64 | u64::from(info.managed) << 8, name as u64, (name >> 64) as u64]
+        [
+            info.life as u64 | u64::from(info.managed) << 8,
+            name as u64,
+            (name >> 64) as u64,
+        ]
     }
 }
 
@@ -364,7 +402,11 @@ impl From<[u64; 3]> for VmInfo {
             _ => Life::Changing,
         };
         let name = (u128::from(high) << 64 | u128::from(low)).to_le_bytes();
-        Self { life, managed: state >> 8 & 1 == 1, name }
+        Self {
+            life,
+            managed: state >> 8 & 1 == 1,
+            name,
+        }
     }
 }
 
@@ -385,14 +427,24 @@ pub struct Identity {
 impl From<Identity> for [u64; 4] {
     #[inline]
     fn from(identity: Identity) -> Self {
-        [identity.version, identity.services.into(), identity.vm, identity.vcpu]
+        [
+            identity.version,
+            identity.services.into(),
+            identity.vm,
+            identity.vcpu,
+        ]
     }
 }
 
 impl From<[u64; 4]> for Identity {
     #[inline]
     fn from([version, services, vm, vcpu]: [u64; 4]) -> Self {
-        Self { version, services: services as u32, vm, vcpu }
+        Self {
+            version,
+            services: services as u32,
+            vm,
+            vcpu,
+        }
     }
 }
 
@@ -402,11 +454,20 @@ mod tests {
 
     #[test]
     fn replies_keep_the_order_of_their_registers() {
-        let hem = Hem { count: 7, overflowed: true, event: 0x17 };
+        let hem = Hem {
+            count: 7,
+            overflowed: true,
+            event: 0x17,
+        };
         assert_eq!(<[u64; 3]>::from(hem), [7, 1, 0x17]);
         assert_eq!(Hem::from([7, 1, 0x17]), hem);
         assert_eq!(<[u64; 3]>::from(Moved { pages: 9 }), [9, 0, 0]);
-        let identity = Identity { version: 1, services: 5, vm: 2, vcpu: 3 };
+        let identity = Identity {
+            version: 1,
+            services: 5,
+            vm: 2,
+            vcpu: 3,
+        };
         assert_eq!(Identity::from(<[u64; 4]>::from(identity)), identity);
     }
 }

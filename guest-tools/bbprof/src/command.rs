@@ -92,7 +92,12 @@ pub struct Subject {
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
     pub program: Vec<OsString>,
 }
 
@@ -274,11 +279,27 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-        let parsed = Cli::try_parse_from(["bbprof", "profile", "-s", "f", "-n", "5", "./tool", "-n", "x"]).unwrap();
-        let Verb::Profile(profile) = parsed.command else { panic!("another verb") };
-        assert_eq!((profile.common.samples, profile.subject.program.len()), (5, 3));
-        for wrong in ["profile ./tool", "profile -s f", "profile -s f --at 1 ./tool", "group -s f --covered 2 ./tool"] {
-            assert!(Cli::try_parse_from(["bbprof"].into_iter().chain(wrong.split(' '))).is_err(), "{wrong}");
+        let parsed = Cli::try_parse_from([
+            "bbprof", "profile", "-s", "f", "-n", "5", "./tool", "-n", "x",
+        ])
+        .unwrap();
+        let Verb::Profile(profile) = parsed.command else {
+            panic!("another verb")
+        };
+        assert_eq!(
+            (profile.common.samples, profile.subject.program.len()),
+            (5, 3)
+        );
+        for wrong in [
+            "profile ./tool",
+            "profile -s f",
+            "profile -s f --at 1 ./tool",
+            "group -s f --covered 2 ./tool",
+        ] {
+            assert!(
+                Cli::try_parse_from(["bbprof"].into_iter().chain(wrong.split(' '))).is_err(),
+                "{wrong}"
+            );
         }
     }
 }

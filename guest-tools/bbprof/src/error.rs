@@ -75,7 +75,9 @@ pub enum Error {
         stripped: bool,
     },
     /// The symbol is chosen when the program starts.
-    #[error("`{0}` is chosen among several functions when the program starts (an indirect function)")]
+    #[error(
+        "`{0}` is chosen among several functions when the program starts (an indirect function)"
+    )]
     Indirect(String),
     /// The program has not mapped a file that has the function.
     #[error("the program has not loaded a library called `{0}` when it starts")]
@@ -108,7 +110,9 @@ pub enum Error {
         phase: Phase,
     },
     /// The program did what cannot be profiled.
-    #[error("the program {what} {phase}; only programs of one process with one thread can be profiled")]
+    #[error(
+        "the program {what} {phase}; only programs of one process with one thread can be profiled"
+    )]
     Several {
         /// What it did.
         what: &'static str,
@@ -119,7 +123,9 @@ pub enum Error {
     #[error("the program executed another one {0}")]
     Executes(Phase),
     /// The segment does not end where it should.
-    #[error("the function returned with another stack pointer than it was called with; the sample is of no use")]
+    #[error(
+        "the function returned with another stack pointer than it was called with; the sample is of no use"
+    )]
     Stack,
     /// The segment's layout is not fixed.
     #[error("the memory of the program changes in the segment: {0}")]
@@ -191,38 +197,48 @@ impl Error {
             Self::Expired(_) => help(
                 "its pages are back in all caches; profile a function that takes less than a hundredth of an hour with its caches",
             ),
-            Self::Symbol { stripped: true, .. } => {
-                help("give the function's address in the file with --at, or build the program without stripping it")
-            }
+            Self::Symbol { stripped: true, .. } => help(
+                "give the function's address in the file with --at, or build the program without stripping it",
+            ),
             Self::Symbol { .. } => help(
                 "`nm PROGRAM` lists functions; one of a shared library needs --library, an inlined one has no symbol",
             ),
-            Self::Indirect(_) => help("profile the function that calls it, or give its address with --at"),
-            Self::Library(_) => help("--library takes a part of the file's name, such as libz; it must be linked"),
+            Self::Indirect(_) => {
+                help("profile the function that calls it, or give its address with --at")
+            }
+            Self::Library(_) => {
+                help("--library takes a part of the file's name, such as libz; it must be linked")
+            }
             Self::Several { .. } => help("profile a program that does its work in one thread"),
             Self::Layout(_) => help(
                 "an allocator other than glibc's ignores the environment that bbprof sets; let the program allocate before \
                  the function, or profile a function that does not allocate",
             ),
-            Self::Unsteady(_) => {
-                help("the program must do the same in each run: same input, no time, no random numbers")
-            }
-            Self::Nothing(_) => {
-                help("select other kinds with -f: t text, h heap, s stack, b data, r rodata, a anonymous")
-            }
+            Self::Unsteady(_) => help(
+                "the program must do the same in each run: same input, no time, no random numbers",
+            ),
+            Self::Nothing(_) => help(
+                "select other kinds with -f: t text, h heap, s stack, b data, r rodata, a anonymous",
+            ),
             Self::Kind(_) => help(
                 "the kinds are t text, r rodata, b data, h heap, s stack, a and A anonymous, c libraries, m libm, f files",
             ),
             Self::Pool { .. } => help("move fewer pages, or give the VM's pool more colors"),
             Self::Top(pages, _) => Some(format!("ask for at most {pages}")),
-            Self::Profile { source: DocumentError::Checksum { .. }, .. } => help("make the profile again"),
+            Self::Profile {
+                source: DocumentError::Checksum { .. },
+                ..
+            } => help("make the profile again"),
             _ => None,
         }
     }
 
     /// Returns a function that makes an error of a system call.
     pub fn system<E: Into<Cause>>(what: &'static str) -> impl FnOnce(E) -> Self {
-        move |source| Self::System { what, source: source.into().0 }
+        move |source| Self::System {
+            what,
+            source: source.into().0,
+        }
     }
 }
 

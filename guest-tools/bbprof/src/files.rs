@@ -8,7 +8,11 @@ use std::path::Path;
 
 /// Reads a file.
 pub fn bytes(path: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|source| Error::File { what: "read", path: path.to_owned(), source })
+    std::fs::read(path).map_err(|source| Error::File {
+        what: "read",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Reads a profile.
@@ -16,18 +20,30 @@ pub fn read(path: &Path) -> Result<Profile, Error> {
     let text = String::from_utf8_lossy(&bytes(path)?).into_owned();
     document::read(&text).map_err(|source| {
         let line = match &source {
-            DocumentError::Syntax { span, .. } => {
-                Some(1 + text.bytes().take(span.start).filter(|byte| *byte == b'\n').count())
-            }
+            DocumentError::Syntax { span, .. } => Some(
+                1 + text
+                    .bytes()
+                    .take(span.start)
+                    .filter(|byte| *byte == b'\n')
+                    .count(),
+            ),
             _ => None,
         };
-        Error::Profile { path: path.to_owned(), line, source }
+        Error::Profile {
+            path: path.to_owned(),
+            line,
+            source,
+        }
     })
 }
 
 /// Writes a file as a whole: a reader sees the old one or the new one.
 pub fn write(path: &Path, text: &str) -> Result<(), Error> {
-    let wrong = |source| Error::File { what: "write", path: path.to_owned(), source };
+    let wrong = |source| Error::File {
+        what: "write",
+        path: path.to_owned(),
+        source,
+    };
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     let part = path.with_file_name(name);
@@ -59,6 +75,10 @@ mod tests {
         assert!(error.to_string().contains("x.toml:3: "), "{error}");
         write(&path, "version = 1\n").unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("version 1"));
-        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "no parts are left");
+        assert_eq!(
+            std::fs::read_dir(directory.path()).unwrap().count(),
+            1,
+            "no parts are left"
+        );
     }
 }

@@ -30,7 +30,13 @@ impl Held {
         let (mut lock, mut services) = (Lock::take()?, Services::open()?);
         end_stale(&mut lock, &mut services)?;
         let lease = services.take_lease(SHORTEST)?;
-        let held = Self { services, lease, length: SHORTEST, calls: 0, lock };
+        let held = Self {
+            services,
+            lease,
+            length: SHORTEST,
+            calls: 0,
+            lock,
+        };
         held.lock.write(lease.number())?;
         Ok(held)
     }
@@ -65,7 +71,13 @@ impl Held {
     /// Renews the lease.
     pub fn renew(&mut self) -> Result<(), Error> {
         let renewed = self.services.renew_lease(self.lease, self.length);
-        renewed.map_err(|error| if is(&error, CallError::Expired) { Error::Expired(self.length) } else { error.into() })
+        renewed.map_err(|error| {
+            if is(&error, CallError::Expired) {
+                Error::Expired(self.length)
+            } else {
+                error.into()
+            }
+        })
     }
 
     /// Does something while these frames are kept from the caches.
@@ -75,8 +87,12 @@ impl Held {
         what: impl FnOnce(&mut Services) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.hold()?;
-        let with = |cached| -> Vec<(u64, bool)> { frames.iter().map(|&frame| (frame, cached)).collect() };
-        let done = self.services.cache_pages(&with(false), self.lease).map_err(Error::from);
+        let with =
+            |cached| -> Vec<(u64, bool)> { frames.iter().map(|&frame| (frame, cached)).collect() };
+        let done = self
+            .services
+            .cache_pages(&with(false), self.lease)
+            .map_err(Error::from);
         let done = done.and_then(|_| what(&mut self.services));
         let undone = self.services.cache_pages(&with(true), self.lease);
         self.count(frames);
@@ -84,14 +100,21 @@ impl Held {
     }
 
     /// Does something while these frames are in the private pool, if all fit.
-    pub fn moved<T>(&mut self, frames: &[u64], what: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+    pub fn moved<T>(
+        &mut self,
+        frames: &[u64],
+        what: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         self.hold()?;
         match self.services.move_pages(frames, Some(self.lease)) {
             Ok(_) => {}
             Err(error) if is(&error, CallError::PoolFull) => {
                 let pool = self.services.private_pool()?;
                 let free = pool.pages.saturating_sub(pool.taken);
-                return Err(Error::Pool { free, wanted: frames.len() as u64 });
+                return Err(Error::Pool {
+                    free,
+                    wanted: frames.len() as u64,
+                });
             }
             Err(error) => return Err(error.into()),
         }
@@ -107,7 +130,11 @@ impl Held {
     }
 
     /// What went wrong first is what counts. If the lease ran out, pages came back in the middle.
-    fn after<T>(&mut self, done: Result<T, Error>, undone: Result<(), cloison_client::Error>) -> Result<T, Error> {
+    fn after<T>(
+        &mut self,
+        done: Result<T, Error>,
+        undone: Result<(), cloison_client::Error>,
+    ) -> Result<T, Error> {
         let done = done?;
         match undone {
             Ok(()) => Ok(done),
@@ -133,10 +160,15 @@ fn is(error: &cloison_client::Error, answer: CallError) -> bool {
 
 /// Ends the lease of a profiler that was killed. Returns whether there was one.
 fn end_stale(lock: &mut Lock, services: &mut Services) -> Result<bool, Error> {
-    let Some(number) = lock.read()? else { return Ok(false) };
+    let Some(number) = lock.read()? else {
+        return Ok(false);
+    };
     let ended = match services.end_lease(Lease::with_number(number)) {
         // It has run out by now.
-        Err(cloison_client::Error::Refused { call: Call::Lease, error: CallError::Expired }) => false,
+        Err(cloison_client::Error::Refused {
+            call: Call::Lease,
+            error: CallError::Expired,
+        }) => false,
         other => other.map(|()| true)?,
     };
     lock.clear()?;

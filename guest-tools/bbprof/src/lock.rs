@@ -22,10 +22,23 @@ impl Lock {
     }
 
     fn at(path: &Path) -> Result<Self, Error> {
-        let wrong = |source| Error::File { what: "lock", path: path.to_owned(), source };
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(wrong)?;
+        let wrong = |source| Error::File {
+            what: "lock",
+            path: path.to_owned(),
+            source,
+        };
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(wrong)?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { file, path: path.to_owned() }),
+            Ok(()) => Ok(Self {
+                file,
+                path: path.to_owned(),
+            }),
             Err(TryLockError::WouldBlock) => Err(Error::Busy),
             Err(TryLockError::Error(error)) => Err(wrong(error)),
         }
@@ -39,17 +52,25 @@ impl Lock {
     /// Returns the number that the last holder has left.
     pub fn read(&mut self) -> Result<Option<u64>, Error> {
         let mut text = String::new();
-        self.file.seek(SeekFrom::Start(0)).map_err(self.wrong("read"))?;
-        self.file.read_to_string(&mut text).map_err(self.wrong("read"))?;
+        self.file
+            .seek(SeekFrom::Start(0))
+            .map_err(self.wrong("read"))?;
+        self.file
+            .read_to_string(&mut text)
+            .map_err(self.wrong("read"))?;
         // What a holder that was killed has written in part names no lease.
-        Ok(text.strip_suffix('\n').and_then(|number| number.parse().ok()))
+        Ok(text
+            .strip_suffix('\n')
+            .and_then(|number| number.parse().ok()))
     }
 
     /// Leaves a number for the next holder.
     pub fn write(&self, number: u64) -> Result<(), Error> {
         self.clear()?;
         let mut file = &self.file;
-        file.seek(SeekFrom::Start(0)).and_then(|_| writeln!(file, "{number}")).map_err(self.wrong("write"))
+        file.seek(SeekFrom::Start(0))
+            .and_then(|_| writeln!(file, "{number}"))
+            .map_err(self.wrong("write"))
     }
 
     /// Leaves nothing.
@@ -70,7 +91,10 @@ mod tests {
         assert!(matches!(Lock::at(&path), Err(Error::Busy)));
         drop(first);
         assert!(Lock::at(&path).is_ok());
-        assert!(matches!(Lock::at(&directory.path().join("no/such")), Err(Error::File { .. })));
+        assert!(matches!(
+            Lock::at(&directory.path().join("no/such")),
+            Err(Error::File { .. })
+        ));
     }
 
     #[test]

@@ -24,7 +24,9 @@ impl Role {
 
 /// Gives this process, and what it starts, the class SCHED_FIFO.
 pub fn become_real_time(role: Role) -> Result<(), Errno> {
-    let parameters = libc::sched_param { sched_priority: role.priority() };
+    let parameters = libc::sched_param {
+        sched_priority: role.priority(),
+    };
     // SAFETY: the call reads `parameters`, which lives until it returns, and changes no memory.
     let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
     Errno::result(result).map(drop)

@@ -34,45 +34,79 @@ impl Memory {
 
     /// Returns the number of its threads.
     pub fn threads(&self) -> Result<usize, Error> {
-        Ok(self.process.tasks().map_err(Error::system("list the program's threads"))?.count())
+        Ok(self
+            .process
+            .tasks()
+            .map_err(Error::system("list the program's threads"))?
+            .count())
     }
 
     /// Returns the most virtual memory that it has had, in bytes.
     pub fn peak(&self) -> Result<u64, Error> {
-        let status = self.process.status().map_err(Error::system("read the program's status"))?;
+        let status = self
+            .process
+            .status()
+            .map_err(Error::system("read the program's status"))?;
         Ok(status.vmpeak.unwrap_or(0) * 1024)
     }
 
     /// Returns its mappings in order of their addresses.
     pub fn layout(&self) -> Result<Vec<Mapping>, Error> {
-        let maps = self.process.maps().map_err(Error::system("read the program's mappings"))?;
-        let program = self.process.exe().map_err(Error::system("read the program's name"))?;
+        let maps = self
+            .process
+            .maps()
+            .map_err(Error::system("read the program's mappings"))?;
+        let program = self
+            .process
+            .exe()
+            .map_err(Error::system("read the program's name"))?;
         Ok(layout(&maps.0, &program))
     }
 
     /// Returns the first address of a file that is mapped, by a part of its path, and that path.
     pub fn file(&self, part: &str) -> Result<Option<(u64, std::path::PathBuf)>, Error> {
-        let maps = self.process.maps().map_err(Error::system("read the program's mappings"))?;
+        let maps = self
+            .process
+            .maps()
+            .map_err(Error::system("read the program's mappings"))?;
         let named = maps.iter().find_map(|map| match &map.pathname {
-            MMapPath::Path(path) if path.to_string_lossy().contains(part) => Some((map.address.0, path.clone())),
+            MMapPath::Path(path) if path.to_string_lossy().contains(part) => {
+                Some((map.address.0, path.clone()))
+            }
             _ => None,
         });
         Ok(named)
     }
 
     /// Returns the frames of those of these pages that have one.
-    pub fn frames(&self, layout: &[Mapping], pages: impl IntoIterator<Item = PageName>) -> Result<Vec<Frame>, Error> {
-        let mut map = self.process.pagemap().map_err(Error::system("read the program's frames"))?;
+    pub fn frames(
+        &self,
+        layout: &[Mapping],
+        pages: impl IntoIterator<Item = PageName>,
+    ) -> Result<Vec<Frame>, Error> {
+        let mut map = self
+            .process
+            .pagemap()
+            .map_err(Error::system("read the program's frames"))?;
         let mut frames = Vec::new();
         for page in pages {
-            let Some(mapping) = layout.iter().find(|mapping| mapping.index == page.vma) else { continue };
+            let Some(mapping) = layout.iter().find(|mapping| mapping.index == page.vma) else {
+                continue;
+            };
             let index = mapping.address(page.offset) / PAGE;
-            let info = map.get_info(index as usize).map_err(Error::system("read the program's frames"))?;
+            let info = map
+                .get_info(index as usize)
+                .map_err(Error::system("read the program's frames"))?;
             if let PageInfo::MemoryPage(flags) = info
                 && flags.contains(MemoryPageFlags::PRESENT)
             {
-                let own = flags.contains(MemoryPageFlags::MMAP_EXCLUSIVE) && !flags.contains(MemoryPageFlags::FILE);
-                frames.push(Frame { page, ipa: flags.get_page_frame_number().0 * PAGE, own });
+                let own = flags.contains(MemoryPageFlags::MMAP_EXCLUSIVE)
+                    && !flags.contains(MemoryPageFlags::FILE);
+                frames.push(Frame {
+                    page,
+                    ipa: flags.get_page_frame_number().0 * PAGE,
+                    own,
+                });
             }
         }
         Ok(frames)
@@ -82,12 +116,20 @@ impl Memory {
     /// also of mappings that the process itself may only read. Pages of mappings that reach files are only faulted in.
     pub fn own(&self, layout: &[Mapping], pages: &[PageName]) -> Result<(), Error> {
         let path = format!("/proc/{}/mem", self.pid);
-        let memory = std::fs::OpenOptions::new().read(true).write(true).open(&path);
+        let memory = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path);
         let memory = memory.map_err(Error::system("open the program's memory"))?;
         for page in pages {
-            let Some(mapping) = layout.iter().find(|mapping| mapping.index == page.vma) else { continue };
+            let Some(mapping) = layout.iter().find(|mapping| mapping.index == page.vma) else {
+                continue;
+            };
             let (address, mut byte) = (mapping.address(page.offset), [0]);
-            if memory.read_at(&mut byte, address).is_ok() && !mapping.access.shared && mapping.kind != Kind::Kernel {
+            if memory.read_at(&mut byte, address).is_ok()
+                && !mapping.access.shared
+                && mapping.kind != Kind::Kernel
+            {
                 // Where the kernel refuses, the frame stays shared, and is found to be so.
                 let _ = memory.write_at(&byte, address);
             }
@@ -108,9 +150,14 @@ fn layout(maps: &[MemoryMap], program: &Path) -> Vec<Mapping> {
         };
         let (start, end) = map.address;
         // What a file's variables without initial value need follows its last mapping, and has no name.
-        let before = layout.last().filter(|last| last.end() == start && last.access.write);
+        let before = layout
+            .last()
+            .filter(|last| last.end() == start && last.access.write);
         let (kind, name) = match &map.pathname {
-            MMapPath::Path(path) => (kind_of_file(path, program, access), path.display().to_string()),
+            MMapPath::Path(path) => (
+                kind_of_file(path, program, access),
+                path.display().to_string(),
+            ),
             MMapPath::Heap => (Kind::Heap, "[heap]".to_owned()),
             MMapPath::Stack => (Kind::Stack, "[stack]".to_owned()),
             MMapPath::Anonymous => match before.map(|before| (before.kind, before.name.as_str())) {
@@ -128,14 +175,26 @@ fn layout(maps: &[MemoryMap], program: &Path) -> Vec<Mapping> {
         // Without randomized addresses, the heap follows the variables without initial value. The kernel calls both so, and makes one
         // mapping of the two when they are locked.
         match layout.last_mut() {
-            Some(last) if kind == Kind::Heap && last.kind == kind && last.end() == start && last.access == access => {
+            Some(last)
+                if kind == Kind::Heap
+                    && last.kind == kind
+                    && last.end() == start
+                    && last.access == access =>
+            {
                 last.pages = last.pages.saturating_add(pages);
                 continue;
             }
             _ => {}
         }
         let index = u32::try_from(layout.len()).unwrap_or(u32::MAX);
-        layout.push(Mapping { index, kind, name, start, pages, access });
+        layout.push(Mapping {
+            index,
+            kind,
+            name,
+            start,
+            pages,
+            access,
+        });
     }
     layout
 }
@@ -194,7 +253,12 @@ mod tests {
             7fe57a7000-7fe57c8000 rw-p 00000000 00:00 0                              [stack]\n";
         let joined = "00492000-0062b000 rw-p 00000000 00:00 0                                  [heap]\n\
             7fe57a7000-7fe57c8000 rw-p 00000000 00:00 0                              [stack]\n";
-        let of = |maps: &str| layout(&MemoryMaps::from_read(maps.as_bytes()).unwrap().0, Path::new("/usr/bin/tool"));
+        let of = |maps: &str| {
+            layout(
+                &MemoryMaps::from_read(maps.as_bytes()).unwrap().0,
+                Path::new("/usr/bin/tool"),
+            )
+        };
         assert_eq!(of(parts), of(joined));
         assert_eq!((of(parts)[0].pages, of(parts)[1].index), (409, 1));
     }

@@ -40,7 +40,11 @@ pub fn run(cli: Cli) -> Result<ExitCode, Error> {
 }
 
 fn restore() -> Result<ExitCode, Error> {
-    let what = if held::restore()? { "all pages are as before" } else { "no profiler has left anything" };
+    let what = if held::restore()? {
+        "all pages are as before"
+    } else {
+        "no profiler has left anything"
+    };
     println!("{what}");
     Ok(ExitCode::SUCCESS)
 }

@@ -32,7 +32,11 @@ impl Binary {
         let path = find(path);
         match std::fs::read(&path) {
             Ok(bytes) => Ok(Self { path, bytes }),
-            Err(source) => Err(Error::File { what: "read", path, source }),
+            Err(source) => Err(Error::File {
+                what: "read",
+                path,
+                source,
+            }),
         }
     }
 
@@ -43,18 +47,26 @@ impl Binary {
 
     /// Returns the SHA-256 of the file, hexadecimal.
     pub fn sha256(&self) -> String {
-        Sha256::digest(&self.bytes).iter().fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
+        Sha256::digest(&self.bytes)
+            .iter()
+            .fold(String::new(), |mut text, byte| {
+                let _ = write!(text, "{byte:02x}");
+                text
+            })
     }
 
     fn parse(&self) -> Result<object::File<'_>, Error> {
-        let wrong = |reason: String| Error::NotElf { path: self.path.clone(), reason };
+        let wrong = |reason: String| Error::NotElf {
+            path: self.path.clone(),
+            reason,
+        };
         let file = object::File::parse(&*self.bytes).map_err(|error| wrong(error.to_string()))?;
         match file.architecture() {
             Architecture::Aarch64 => Ok(file),
-            other => Err(Error::Machine { path: self.path.clone(), machine: format!("{other:?}") }),
+            other => Err(Error::Machine {
+                path: self.path.clone(),
+                machine: format!("{other:?}"),
+            }),
         }
     }
 
@@ -62,8 +74,14 @@ impl Binary {
     pub fn facts(&self) -> Result<Facts, Error> {
         let file = self.parse()?;
         let first = file.segments().map(|segment| segment.address()).min();
-        let base = first.ok_or_else(|| Error::NotElf { path: self.path.clone(), reason: "nothing to load".into() })?;
-        Ok(Facts { entry: file.entry(), base: base / PAGE * PAGE })
+        let base = first.ok_or_else(|| Error::NotElf {
+            path: self.path.clone(),
+            reason: "nothing to load".into(),
+        })?;
+        Ok(Facts {
+            entry: file.entry(),
+            base: base / PAGE * PAGE,
+        })
     }
 
     /// Returns the address of a function in the file, before it is moved.
@@ -84,20 +102,30 @@ impl Binary {
                 return Ok(entry.address());
             }
         }
-        Err(Error::Symbol { path: self.path.clone(), symbol: symbol.to_owned(), stripped: !any })
+        Err(Error::Symbol {
+            path: self.path.clone(),
+            symbol: symbol.to_owned(),
+            stripped: !any,
+        })
     }
 }
 
 /// Returns whether a symbol has this name, or is that of the Rust function with this path.
 fn is_named(name: &str, wanted: &str) -> bool {
-    name == wanted || rustc_demangle::try_demangle(name).is_ok_and(|path| format!("{path:#}") == wanted)
+    name == wanted
+        || rustc_demangle::try_demangle(name).is_ok_and(|path| format!("{path:#}") == wanted)
 }
 
 /// Returns the path of a program, from `PATH` if its name has no `/`.
 fn find(path: &Path) -> PathBuf {
-    let is_name = path.components().count() == 1 && !path.as_os_str().to_string_lossy().contains('/');
-    let places = std::env::var_os("PATH").filter(|_| is_name).unwrap_or_default();
-    let found = std::env::split_paths(&places).map(|place| place.join(path)).find(|file| file.is_file());
+    let is_name =
+        path.components().count() == 1 && !path.as_os_str().to_string_lossy().contains('/');
+    let places = std::env::var_os("PATH")
+        .filter(|_| is_name)
+        .unwrap_or_default();
+    let found = std::env::split_paths(&places)
+        .map(|place| place.join(path))
+        .find(|file| file.is_file());
     let found = found.unwrap_or_else(|| path.to_owned());
     // `/proc/PID/maps` names files by their real paths.
     found.canonicalize().unwrap_or(found)
@@ -110,7 +138,10 @@ mod tests {
     #[test]
     fn functions_of_rust_have_their_paths_as_names() {
         assert!(is_named("main", "main"));
-        assert!(is_named("_ZN6system3run17h0123456789abcdefE", "system::run"));
+        assert!(is_named(
+            "_ZN6system3run17h0123456789abcdefE",
+            "system::run"
+        ));
         assert!(!is_named("_ZN6system3run17h0123456789abcdefE", "system"));
     }
 
@@ -119,12 +150,18 @@ mod tests {
         let own = Binary::open(&std::env::current_exe().unwrap()).unwrap();
         if cfg!(target_arch = "x86_64") {
             let error = own.function("main").unwrap_err();
-            assert!(matches!(&error, Error::Machine { machine, .. } if machine == "X86_64"), "{error}");
+            assert!(
+                matches!(&error, Error::Machine { machine, .. } if machine == "X86_64"),
+                "{error}"
+            );
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "#!/bin/sh\n").unwrap();
         let script = Binary::open(file.path()).unwrap();
         assert!(matches!(script.function("main"), Err(Error::NotElf { .. })));
-        assert!(matches!(Binary::open(Path::new("/nowhere/at-all")), Err(Error::File { .. })));
+        assert!(matches!(
+            Binary::open(Path::new("/nowhere/at-all")),
+            Err(Error::File { .. })
+        ));
     }
 }

@@ -19,7 +19,13 @@ impl Progress {
     /// Starts the work.
     pub fn new(all: usize, is_quiet: bool) -> Self {
         let now = Instant::now();
-        Self { done: 0, all, start: now, shown: now, is_quiet }
+        Self {
+            done: 0,
+            all,
+            start: now,
+            shown: now,
+            is_quiet,
+        }
     }
 
     /// Notes that one more run is done.
@@ -52,7 +58,10 @@ mod tests {
         let mut progress = Progress::new(10, true);
         progress.step();
         progress.step();
-        assert_eq!(progress.left(Duration::from_secs(4)), Duration::from_secs(16));
+        assert_eq!(
+            progress.left(Duration::from_secs(4)),
+            Duration::from_secs(16)
+        );
         (0..20).for_each(|_| progress.step());
         assert_eq!(progress.left(Duration::from_secs(4)), Duration::ZERO);
     }

@@ -31,7 +31,12 @@ impl Registers {
     pub fn read(pid: Pid) -> Result<Self, Errno> {
         use nix::sys::ptrace::{getregset, regset::NT_PRSTATUS};
         let raw = getregset::<NT_PRSTATUS>(pid)?;
-        Ok(Self { x: raw.regs, sp: raw.sp, pc: raw.pc, pstate: raw.pstate })
+        Ok(Self {
+            x: raw.regs,
+            sp: raw.sp,
+            pc: raw.pc,
+            pstate: raw.pstate,
+        })
     }
 
     /// Writes the registers of a stopped process.
@@ -39,7 +44,15 @@ impl Registers {
     pub fn write(self, pid: Pid) -> Result<(), Errno> {
         use nix::sys::ptrace::{regset::NT_PRSTATUS, setregset};
         let Self { x, sp, pc, pstate } = self;
-        setregset::<NT_PRSTATUS>(pid, libc::user_regs_struct { regs: x, sp, pc, pstate })
+        setregset::<NT_PRSTATUS>(
+            pid,
+            libc::user_regs_struct {
+                regs: x,
+                sp,
+                pc,
+                pstate,
+            },
+        )
     }
 
     /// Only AArch64 has these registers; elsewhere the program is checked, but does not run.

@@ -63,11 +63,20 @@ impl Samples {
     pub fn add(samples: &mut Option<Self>, sample: Sample) {
         let counts = sample.counts.iter().map(|&count| f64::from(count));
         match samples {
-            None => *samples = Some(Self { times: Times::one(sample.cycles), counts: counts.collect() }),
+            None => {
+                *samples = Some(Self {
+                    times: Times::one(sample.cycles),
+                    counts: counts.collect(),
+                })
+            }
             Some(samples) => {
                 samples.times.add(sample.cycles);
                 let number = f64::from(samples.times.samples);
-                samples.counts.iter_mut().zip(counts).for_each(|(mean, count)| *mean += (count - *mean) / number);
+                samples
+                    .counts
+                    .iter_mut()
+                    .zip(counts)
+                    .for_each(|(mean, count)| *mean += (count - *mean) / number);
             }
         }
     }
@@ -120,7 +129,10 @@ fn stopped(setup: &Setup) -> Result<(Target, Breakpoint, Memory), Error> {
     let entry = target.run_to_function(&setup.facts, &setup.place)?;
     let memory = Memory::open(target.pid())?;
     if memory.threads()? != 1 {
-        return Err(Error::Several { what: "has several threads", phase: Phase::Before });
+        return Err(Error::Several {
+            what: "has several threads",
+            phase: Phase::Before,
+        });
     }
     Ok((target, entry, memory))
 }
@@ -136,7 +148,11 @@ pub fn peak(setup: &Setup) -> Result<u64, Error> {
 
 /// Returns the pages of a layout's heap.
 fn heap(mappings: &[Mapping]) -> u64 {
-    mappings.iter().filter(|mapping| mapping.kind == Kind::Heap).map(|mapping| u64::from(mapping.pages)).sum()
+    mappings
+        .iter()
+        .filter(|mapping| mapping.kind == Kind::Heap)
+        .map(|mapping| u64::from(mapping.pages))
+        .sum()
 }
 
 impl Layout {
@@ -158,26 +174,48 @@ impl Layout {
         // Where in a page the stack begins is random, so that another run may need a page more.
         let (mut after, spare) = (after, u32::from(grows > 0));
         grow_stack(&mut after, spare);
-        let of =
-            |mapping: &&Mapping| (0..mapping.pages).map(|offset| PageName { vma: mapping.index, offset }).collect();
+        let of = |mapping: &&Mapping| {
+            (0..mapping.pages)
+                .map(|offset| PageName {
+                    vma: mapping.index,
+                    offset,
+                })
+                .collect()
+        };
         let selected: Vec<Vec<PageName>> = setup.selection.of(&after).iter().map(of).collect();
         let frames = memory.frames(&after, selected.into_iter().flatten())?;
         let touched = frames.iter().map(|frame| frame.page).collect();
-        Ok((Self { mappings: after, grows: grows + spare }, touched))
+        Ok((
+            Self {
+                mappings: after,
+                grows: grows + spare,
+            },
+            touched,
+        ))
     }
 }
 
 /// Returns by how many pages the stack has grown, if nothing else about it has changed.
 fn stack_growth(before: &[Mapping], after: &[Mapping]) -> u32 {
-    let stack = |layout: &[Mapping]| layout.iter().find(|mapping| mapping.kind == Kind::Stack).cloned();
+    let stack = |layout: &[Mapping]| {
+        layout
+            .iter()
+            .find(|mapping| mapping.kind == Kind::Stack)
+            .cloned()
+    };
     match (stack(before), stack(after)) {
-        (Some(old), Some(new)) if old.end() == new.end() && new.start < old.start => new.pages - old.pages,
+        (Some(old), Some(new)) if old.end() == new.end() && new.start < old.start => {
+            new.pages - old.pages
+        }
         _ => 0,
     }
 }
 
 fn grow_stack(layout: &mut [Mapping], pages: u32) {
-    for mapping in layout.iter_mut().filter(|mapping| mapping.kind == Kind::Stack) {
+    for mapping in layout
+        .iter_mut()
+        .filter(|mapping| mapping.kind == Kind::Stack)
+    {
         mapping.start -= u64::from(pages) * PAGE;
         mapping.pages += pages;
     }
@@ -189,19 +227,37 @@ impl<'a> Sampler<'a> {
         let begin = Instant::now();
         let (layout, touched) = Layout::detect(&setup)?;
         held.last_for(begin.elapsed());
-        let mut sampler =
-            Self { held, setup, layout, pages: touched, excluded: Vec::new(), events: Vec::new(), voided: 0, run: 0 };
+        let mut sampler = Self {
+            held,
+            setup,
+            layout,
+            pages: touched,
+            excluded: Vec::new(),
+            events: Vec::new(),
+            voided: 0,
+            run: 0,
+        };
         let ready = sampler.ready()?;
         sampler.exclude(&ready.frames);
         if sampler.pages.is_empty() {
-            let mut reasons: Vec<&str> = sampler.excluded.iter().map(|excluded| excluded.reason.as_str()).collect();
+            let mut reasons: Vec<&str> = sampler
+                .excluded
+                .iter()
+                .map(|excluded| excluded.reason.as_str())
+                .collect();
             reasons.sort_unstable();
             reasons.dedup();
             return Err(Error::Nothing(reasons.join(", ")));
         }
         // Events can be read once a segment has been.
         sampler.sample(Treatment::Empty)?;
-        sampler.events = sampler.held.services().hems()?.iter().map(|hem| events::name(hem.event)).collect();
+        sampler.events = sampler
+            .held
+            .services()
+            .hems()?
+            .iter()
+            .map(|hem| events::name(hem.event))
+            .collect();
         Ok(sampler)
     }
 
@@ -226,7 +282,10 @@ impl<'a> Sampler<'a> {
         for mapping in self.setup.selection.of(&self.layout.mappings) {
             let of_mapping = |page: &&PageName| page.vma == mapping.index;
             let all = touched.iter().filter(of_mapping).count() as u32;
-            let found: Vec<&Frame> = frames.iter().filter(|frame| frame.page.vma == mapping.index).collect();
+            let found: Vec<&Frame> = frames
+                .iter()
+                .filter(|frame| frame.page.vma == mapping.index)
+                .collect();
             let own = found.iter().filter(|frame| frame.own).count() as u32;
             let shared = found.len() as u32 - own;
             let shared_reason = if mapping.access.shared {
@@ -235,16 +294,29 @@ impl<'a> Sampler<'a> {
                 "a frame that the kernel does not copy for the program"
             };
             for (pages, reason) in [
-                (mapping.pages - all, "not touched before the end of the segment"),
+                (
+                    mapping.pages - all,
+                    "not touched before the end of the segment",
+                ),
                 (all - found.len() as u32, "no frame"),
                 (shared, shared_reason),
             ] {
                 if pages > 0 {
                     let (vma, name) = (mapping.index, mapping.name.clone());
-                    self.excluded.push(Excluded { vma, name, pages, reason: reason.to_owned() });
+                    self.excluded.push(Excluded {
+                        vma,
+                        name,
+                        pages,
+                        reason: reason.to_owned(),
+                    });
                 }
             }
-            self.pages.extend(found.iter().filter(|frame| frame.own).map(|frame| frame.page));
+            self.pages.extend(
+                found
+                    .iter()
+                    .filter(|frame| frame.own)
+                    .map(|frame| frame.page),
+            );
         }
         self.pages.sort_unstable();
     }
@@ -256,7 +328,11 @@ impl<'a> Sampler<'a> {
         if self.layout.grows > 0 {
             let layout = memory.layout()?;
             let stack = layout.iter().find(|mapping| mapping.kind == Kind::Stack);
-            let low = stack.map_or(0, |stack| stack.start.saturating_sub(u64::from(self.layout.grows) * PAGE));
+            let low = stack.map_or(0, |stack| {
+                stack
+                    .start
+                    .saturating_sub(u64::from(self.layout.grows) * PAGE)
+            });
             target.touch(entry, low)?;
         }
         let mappings = memory.layout()?;
@@ -267,7 +343,15 @@ impl<'a> Sampler<'a> {
         let exit = target.set(registers.link())?;
         memory.own(&mappings, &self.pages)?;
         let frames = memory.frames(&mappings, self.pages.iter().copied())?;
-        Ok(Ready { target, entry, exit, stack: registers.sp, memory, mappings, frames })
+        Ok(Ready {
+            target,
+            entry,
+            exit,
+            stack: registers.sp,
+            memory,
+            mappings,
+            frames,
+        })
     }
 
     /// Takes one sample.
@@ -285,8 +369,20 @@ impl<'a> Sampler<'a> {
     }
 
     /// Runs the segment. The inner error says which frame has changed, so that the sample is void.
-    fn measure(&mut self, ready: Ready, treatment: Treatment<'_>) -> Result<Result<Sample, String>, Error> {
-        let Ready { mut target, entry, exit, stack, memory, mappings, frames } = ready;
+    fn measure(
+        &mut self,
+        ready: Ready,
+        treatment: Treatment<'_>,
+    ) -> Result<Result<Sample, String>, Error> {
+        let Ready {
+            mut target,
+            entry,
+            exit,
+            stack,
+            memory,
+            mappings,
+            frames,
+        } = ready;
         if frames.len() != self.pages.len() || frames.iter().any(|frame| !frame.own) {
             return Ok(Err("a page shares its frame again".to_owned()));
         }
@@ -301,12 +397,21 @@ impl<'a> Sampler<'a> {
         let run = self.run;
         self.run += 1;
         let model = self.setup.model;
-        let frame = |page: &PageName| frames.iter().find(|frame| frame.page == *page).map(|frame| frame.ipa);
-        let mut segment = |services: &mut Services| segment(services, &mut target, stop, run, model);
+        let frame = |page: &PageName| {
+            frames
+                .iter()
+                .find(|frame| frame.page == *page)
+                .map(|frame| frame.ipa)
+        };
+        let mut segment =
+            |services: &mut Services| segment(services, &mut target, stop, run, model);
         let sample = match treatment {
             Treatment::Empty => segment(self.held.services())?,
             Treatment::Uncached(pages) => {
-                let kept = frames.iter().filter(|frame| pages.contains(&frame.page)).map(|frame| frame.ipa);
+                let kept = frames
+                    .iter()
+                    .filter(|frame| pages.contains(&frame.page))
+                    .map(|frame| frame.ipa);
                 self.held.uncached(&kept.collect::<Vec<_>>(), segment)?
             }
             Treatment::Private(pages) => {
@@ -321,11 +426,15 @@ impl<'a> Sampler<'a> {
             return Err(Error::Layout(change));
         }
         let after = memory.frames(&mappings, self.pages.iter().copied())?;
-        let moved = frames.iter().zip(&after).find(|(before, after)| before != after);
+        let moved = frames
+            .iter()
+            .zip(&after)
+            .find(|(before, after)| before != after);
         Ok(match moved {
-            Some((before, after)) => {
-                Err(format!("page {} was at {:#x}, and is at {:#x}", before.page, before.ipa, after.ipa))
-            }
+            Some((before, after)) => Err(format!(
+                "page {} was at {:#x}, and is at {:#x}",
+                before.page, before.ipa, after.ipa
+            )),
             None if after.len() != frames.len() => Err("a page has lost its frame".to_owned()),
             None => Ok(sample),
         })
@@ -337,14 +446,21 @@ impl<'a> Sampler<'a> {
         self.setup.launch.quiet = false;
         let ready = self.ready()?;
         let wanted = |frame: &&Frame| frame.own && pages.contains(&frame.page);
-        let frames: Vec<u64> = ready.frames.iter().filter(wanted).map(|frame| frame.ipa).collect();
+        let frames: Vec<u64> = ready
+            .frames
+            .iter()
+            .filter(wanted)
+            .map(|frame| frame.ipa)
+            .collect();
         // It is renewed while the program runs.
         self.held.last_for(Duration::ZERO);
         let status = self.held.moved(&frames, |held| {
             ready.target.clear(ready.exit)?;
             ready.target.clear(ready.entry)?;
             let mut lost = None;
-            let status = ready.target.release(held.length() / 4, || lost = lost.take().or(held.renew().err()));
+            let status = ready.target.release(held.length() / 4, || {
+                lost = lost.take().or(held.renew().err())
+            });
             // The program has run to its end, but not as it was wanted.
             if let Some(error) = lost {
                 eprintln!("warning: its pages did not stay in the private pool: {error}");
@@ -370,9 +486,12 @@ fn segment(
     }
     let begun = match services.segment_begin(0, 0, run) {
         // A profiler that was killed has left a segment open.
-        Err(cloison_client::Error::Refused { call: Call::SegmentBegin, error: CallError::Sequence }) => {
-            services.segment_end().and_then(|_| services.segment_begin(0, 0, run))
-        }
+        Err(cloison_client::Error::Refused {
+            call: Call::SegmentBegin,
+            error: CallError::Sequence,
+        }) => services
+            .segment_end()
+            .and_then(|_| services.segment_begin(0, 0, run)),
         other => other,
     };
     let reached = begun.map_err(Error::from).and_then(|()| {
@@ -395,7 +514,14 @@ mod tests {
     use cloison_profile::layout::Access;
 
     fn stack(start: u64, pages: u32) -> Vec<Mapping> {
-        vec![Mapping { index: 0, kind: Kind::Stack, name: "[stack]".into(), start, pages, access: Access::default() }]
+        vec![Mapping {
+            index: 0,
+            kind: Kind::Stack,
+            name: "[stack]".into(),
+            start,
+            pages,
+            access: Access::default(),
+        }]
     }
 
     #[test]
@@ -403,7 +529,11 @@ mod tests {
         let (before, after) = (stack(0x8000_0000, 33), stack(0x7fff_e000, 35));
         assert_eq!(stack_growth(&before, &after), 2);
         assert_eq!(stack_growth(&after, &before), 0);
-        assert_eq!(stack_growth(&before, &stack(0x8000_0000, 34)), 0, "that is no growth of a stack");
+        assert_eq!(
+            stack_growth(&before, &stack(0x8000_0000, 34)),
+            0,
+            "that is no growth of a stack"
+        );
         let mut grown = before;
         grow_stack(&mut grown, 2);
         assert_eq!(grown, after);
@@ -413,9 +543,23 @@ mod tests {
     fn means_of_counts_are_kept() {
         let mut samples = None;
         for (cycles, counts) in [(10, [1, 5]), (20, [3, 5])] {
-            Samples::add(&mut samples, Sample { cycles, counts: counts.to_vec() });
+            Samples::add(
+                &mut samples,
+                Sample {
+                    cycles,
+                    counts: counts.to_vec(),
+                },
+            );
         }
-        let expected = Samples { times: Times { min: 10, mean: 15.0, max: 20, samples: 2 }, counts: vec![2.0, 5.0] };
+        let expected = Samples {
+            times: Times {
+                min: 10,
+                mean: 15.0,
+                max: 20,
+                samples: 2,
+            },
+            counts: vec![2.0, 5.0],
+        };
         assert_eq!(samples, Some(expected));
     }
 }

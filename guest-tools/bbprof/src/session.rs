@@ -30,8 +30,10 @@ impl Machine {
         if !common.no_real_time {
             // Otherwise the kernel would stop both for a twentieth of each second.
             share = std::fs::read_to_string(SHARE).ok();
-            std::fs::write(SHARE, "-1").map_err(Error::system("let real-time processes have all the time"))?;
-            machine::become_real_time(machine::Role::Profiler).map_err(Error::system("become a real-time process"))?;
+            std::fs::write(SHARE, "-1")
+                .map_err(Error::system("let real-time processes have all the time"))?;
+            machine::become_real_time(machine::Role::Profiler)
+                .map_err(Error::system("become a real-time process"))?;
         }
         Ok(Self { held, share })
     }

@@ -15,7 +15,8 @@ static TARGET: AtomicI32 = AtomicI32::new(0);
 
 /// Starts to watch for signals.
 pub fn watch() -> Result<(), Error> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Error::system("watch for signals"))?;
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Error::system("watch for signals"))?;
     std::thread::spawn(move || {
         for _ in signals.forever() {
             INTERRUPTED.store(true, SeqCst);
@@ -43,5 +44,9 @@ pub fn set_target(pid: Option<Pid>) {
 
 /// Returns an error if a signal has come.
 pub fn check() -> Result<(), Error> {
-    if INTERRUPTED.load(SeqCst) { Err(Error::Interrupted) } else { Ok(()) }
+    if INTERRUPTED.load(SeqCst) {
+        Err(Error::Interrupted)
+    } else {
+        Ok(())
+    }
 }

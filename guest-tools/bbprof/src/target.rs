@@ -73,7 +73,10 @@ pub fn become_target(launch: &Launch) -> Error {
         return Error::system("prepare the program")(errno);
     }
     let error = Command::new(&launch.program).args(&launch.arguments).exec();
-    Error::Start { path: launch.program.clone(), reason: error.to_string() }
+    Error::Start {
+        path: launch.program.clone(),
+        reason: error.to_string(),
+    }
 }
 
 /// Where the function is.
@@ -95,12 +98,22 @@ pub struct Target {
 
 /// Starts the program, and stops it before its first instruction.
 pub fn start(launch: &Launch) -> Result<Target, Error> {
-    let failed = |reason: String| Error::Start { path: launch.program.clone(), reason };
+    let failed = |reason: String| Error::Start {
+        path: launch.program.clone(),
+        reason,
+    };
     let mut command = Command::new("/proc/self/exe");
     command.arg("exec-target");
-    command.args(launch.fixed.then_some("--fixed")).args(launch.real_time.then_some("--real-time"));
-    command.arg("--").arg(&launch.program).args(&launch.arguments);
-    command.envs(launch.environment.iter().map(|(name, value)| (name, value))).stdin(Stdio::null());
+    command
+        .args(launch.fixed.then_some("--fixed"))
+        .args(launch.real_time.then_some("--real-time"));
+    command
+        .arg("--")
+        .arg(&launch.program)
+        .args(&launch.arguments);
+    command
+        .envs(launch.environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null());
     if launch.quiet {
         command.stdout(Stdio::null()).stderr(Stdio::null());
     }
@@ -108,10 +121,18 @@ pub fn start(launch: &Launch) -> Result<Target, Error> {
     // The standard library does not wait for a child that is dropped; `Target` does.
     let pid = Pid::from_raw(child.id() as i32);
     signals::set_target(Some(pid));
-    let mut target = Target { pid, child: None, ended: false };
+    let mut target = Target {
+        pid,
+        child: None,
+        ended: false,
+    };
     match target.wait()? {
         WaitStatus::Stopped(_, Signal::SIGTRAP) => {}
-        WaitStatus::Exited(..) => return Err(failed("it is no program that this machine can execute".into())),
+        WaitStatus::Exited(..) => {
+            return Err(failed(
+                "it is no program that this machine can execute".into(),
+            ));
+        }
         other => return Err(failed(format!("{other:?}"))),
     }
     let options = Options::PTRACE_O_EXITKILL
@@ -143,7 +164,8 @@ impl Target {
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(Error::system("wait for the program")(errno)),
                 Ok(status) => {
-                    self.ended = matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..));
+                    self.ended =
+                        matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..));
                     return Ok(status);
                 }
             }
@@ -166,13 +188,18 @@ impl Target {
     }
 
     fn set_registers(&self, registers: Registers) -> Result<(), Error> {
-        registers.write(self.pid).map_err(Error::system("write the program's registers"))
+        registers
+            .write(self.pid)
+            .map_err(Error::system("write the program's registers"))
     }
 
     /// Replaces one instruction, and returns what was there. The kernel gives the process its own copy of the page.
     fn replace(&self, address: u64, instruction: u32) -> Result<u32, Error> {
         let word = self.read(address)? as u64;
-        self.write(address, ((word & !u64::from(u32::MAX)) | u64::from(instruction)) as i64)?;
+        self.write(
+            address,
+            ((word & !u64::from(u32::MAX)) | u64::from(instruction)) as i64,
+        )?;
         Ok(word as u32)
     }
 
@@ -181,12 +208,16 @@ impl Target {
         if !address.is_multiple_of(4) {
             return Err(Error::Address(address));
         }
-        Ok(Breakpoint { address, instruction: self.replace(address, BREAK)? })
+        Ok(Breakpoint {
+            address,
+            instruction: self.replace(address, BREAK)?,
+        })
     }
 
     /// Removes a breakpoint.
     pub fn clear(&self, breakpoint: Breakpoint) -> Result<(), Error> {
-        self.replace(breakpoint.address, breakpoint.instruction).map(drop)
+        self.replace(breakpoint.address, breakpoint.instruction)
+            .map(drop)
     }
 
     /// Continues until the breakpoint, passing on all signals. Returns how many there were.
@@ -196,7 +227,9 @@ impl Target {
         loop {
             ptrace::cont(self.pid, signal.take()).map_err(Error::system("continue the program"))?;
             match self.wait()? {
-                WaitStatus::Stopped(_, Signal::SIGTRAP) if self.registers()?.pc == breakpoint.address => {
+                WaitStatus::Stopped(_, Signal::SIGTRAP)
+                    if self.registers()?.pc == breakpoint.address =>
+                {
                     return Ok(signals);
                 }
                 WaitStatus::Stopped(_, other) => {
@@ -216,11 +249,19 @@ impl Target {
         match status {
             WaitStatus::Exited(_, status) => Error::Exited { status, phase },
             WaitStatus::Signaled(_, signal, _) => Error::Killed { signal, phase },
-            WaitStatus::PtraceEvent(_, _, event) if event == libc::PTRACE_EVENT_EXEC => Error::Executes(phase),
+            WaitStatus::PtraceEvent(_, _, event) if event == libc::PTRACE_EVENT_EXEC => {
+                Error::Executes(phase)
+            }
             WaitStatus::PtraceEvent(_, _, event) => {
-                self.child = ptrace::getevent(self.pid).ok().map(|child| Pid::from_raw(child as i32));
+                self.child = ptrace::getevent(self.pid)
+                    .ok()
+                    .map(|child| Pid::from_raw(child as i32));
                 let is_thread = event == libc::PTRACE_EVENT_CLONE;
-                let what = if is_thread { "started a thread" } else { "started another process" };
+                let what = if is_thread {
+                    "started a thread"
+                } else {
+                    "started another process"
+                };
                 Error::Several { what, phase }
             }
             other => Error::System {
@@ -236,7 +277,9 @@ impl Target {
         let layout = memory.layout()?;
         // The program is what is mapped first of its file; the stop is before the dynamic linker has run.
         let program = std::fs::read_link(format!("/proc/{}/exe", self.pid)).unwrap_or_default();
-        let start = memory.file(&program.to_string_lossy())?.map(|(start, _)| start);
+        let start = memory
+            .file(&program.to_string_lossy())?
+            .map(|(start, _)| start);
         let moved = start.unwrap_or(facts.base).wrapping_sub(facts.base);
         let address = match place {
             Place::Program(address) => address.wrapping_add(moved),
@@ -244,12 +287,21 @@ impl Target {
                 let at = self.set(facts.entry.wrapping_add(moved))?;
                 self.run_to(at, Phase::Before)?;
                 self.clear(at)?;
-                let (start, path) = memory.file(name)?.ok_or_else(|| Error::Library(name.clone()))?;
+                let (start, path) = memory
+                    .file(name)?
+                    .ok_or_else(|| Error::Library(name.clone()))?;
                 let library = Binary::open(&path)?;
-                library.function(symbol)?.wrapping_add(start).wrapping_sub(library.facts()?.base)
+                library
+                    .function(symbol)?
+                    .wrapping_add(start)
+                    .wrapping_sub(library.facts()?.base)
             }
         };
-        let layout = if matches!(place, Place::Library(..)) { memory.layout()? } else { layout };
+        let layout = if matches!(place, Place::Library(..)) {
+            memory.layout()?
+        } else {
+            layout
+        };
         let is_code = |mapping: &&cloison_profile::Mapping| {
             mapping.access.execute && (mapping.start..mapping.end()).contains(&address)
         };
@@ -268,7 +320,13 @@ impl Target {
         let mut changed = registers;
         (changed.x[0], changed.x[8], changed.pc) = (x0, x8, at);
         self.set_registers(changed)?;
-        self.run_to(Breakpoint { address: at + 4, instruction: 0 }, Phase::Before)?;
+        self.run_to(
+            Breakpoint {
+                address: at + 4,
+                instruction: 0,
+            },
+            Phase::Before,
+        )?;
         let result = self.registers()?.x[0];
         self.write(at, word)?;
         self.set_registers(registers)?;
@@ -280,7 +338,9 @@ impl Target {
         let result = self.execute(at.address, SUPERVISOR_CALL, LOCK_PRESENT, MLOCKALL)? as i64;
         match i32::try_from(-result) {
             Ok(0) => Ok(()),
-            Ok(errno) => Err(Error::system("lock the program's pages")(Errno::from_raw(errno))),
+            Ok(errno) => Err(Error::system("lock the program's pages")(Errno::from_raw(
+                errno,
+            ))),
             Err(_) => Err(Error::system("lock the program's pages")(Errno::EINVAL)),
         }
     }
@@ -292,7 +352,11 @@ impl Target {
 
     /// Lets the process run on without being traced, and returns its exit status. Until then, `meanwhile` is called at this
     /// interval.
-    pub fn release(mut self, interval: Duration, mut meanwhile: impl FnMut()) -> Result<i32, Error> {
+    pub fn release(
+        mut self,
+        interval: Duration,
+        mut meanwhile: impl FnMut(),
+    ) -> Result<i32, Error> {
         ptrace::detach(self.pid, None).map_err(Error::system("release the program"))?;
         let target = &mut self;
         let ended = thread::scope(|scope| {
@@ -321,7 +385,11 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        for pid in self.child.into_iter().chain((!self.ended).then_some(self.pid)) {
+        for pid in self
+            .child
+            .into_iter()
+            .chain((!self.ended).then_some(self.pid))
+        {
             // What has ended by itself cannot be killed; whatever it is, its state is collected.
             let _ = kill(pid, Signal::SIGKILL);
             while let Ok(status) = waitpid(pid, Some(WaitPidFlag::__WALL)) {

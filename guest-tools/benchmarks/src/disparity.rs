@@ -47,7 +47,15 @@ impl Disparity {
         let (integral, memory) = memory.split_at_mut(self.integral_words());
         let (window, memory) = memory.split_at_mut(pixels);
         let (least, disparity) = memory.split_at_mut(pixels);
-        Arrays { left, right, difference, integral, window, least, disparity }
+        Arrays {
+            left,
+            right,
+            difference,
+            integral,
+            window,
+            least,
+            disparity,
+        }
     }
 }
 
@@ -61,7 +69,9 @@ impl Kernel for Disparity {
     const NAME: &'static str = "disparity";
 
     fn new(size: Size) -> Self {
-        Self { frame: Frame::of(size) }
+        Self {
+            frame: Frame::of(size),
+        }
     }
 
     fn words(&self) -> usize {
@@ -81,7 +91,15 @@ impl Kernel for Disparity {
 
     fn run(&self, memory: &mut [u32]) {
         let width = self.frame.width;
-        let Arrays { left, right, difference, integral, window, least, disparity } = self.arrays(memory);
+        let Arrays {
+            left,
+            right,
+            difference,
+            integral,
+            window,
+            least,
+            disparity,
+        } = self.arrays(memory);
         least.fill(u32::MAX);
         for shift in 0..SHIFTS {
             differences(left, right, width, shift as usize, difference);
@@ -134,13 +152,21 @@ fn windows(integral: &[u32], width: usize, window: &mut [u32]) {
     let last_row = integral.len() / stride - 1;
     for (y, out) in window.chunks_exact_mut(width).enumerate() {
         let row = |y: usize| &integral[y * stride..(y + 1) * stride];
-        let (top, bottom) = (row(y.saturating_sub(REACH)), row((y + REACH + 1).min(last_row)));
+        let (top, bottom) = (
+            row(y.saturating_sub(REACH)),
+            row((y + REACH + 1).min(last_row)),
+        );
         let sum = |from: usize, to: usize| bottom[to] - bottom[from] - (top[to] - top[from]);
         for x in (0..REACH).chain(width - REACH..width) {
             out[x] = sum(x.saturating_sub(REACH), (x + REACH + 1).min(width));
         }
-        let corners = bottom.iter().zip(top).zip(bottom[2 * REACH + 1..].iter().zip(&top[2 * REACH + 1..]));
-        for (out, ((bottom_left, top_left), (bottom_right, top_right))) in out[REACH..].iter_mut().zip(corners) {
+        let corners = bottom
+            .iter()
+            .zip(top)
+            .zip(bottom[2 * REACH + 1..].iter().zip(&top[2 * REACH + 1..]));
+        for (out, ((bottom_left, top_left), (bottom_right, top_right))) in
+            out[REACH..].iter_mut().zip(corners)
+        {
             *out = bottom_right - bottom_left - (top_right - top_left);
         }
     }
@@ -172,14 +198,21 @@ mod tests {
             for v in (y - reach).max(0)..=(y + reach).min(height - 1) {
                 for u in (x - reach).max(0)..=(x + reach).min(width - 1) {
                     let partner = (u - shift).max(0);
-                    sum += left[(v * width + u) as usize].abs_diff(right[(v * width + partner) as usize]);
+                    sum += left[(v * width + u) as usize]
+                        .abs_diff(right[(v * width + partner) as usize]);
                 }
             }
             sum
         };
         let pixels = (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
         // The first of equal sums, as returned by `min_by_key`.
-        pixels.map(|(x, y)| (0..SHIFTS).min_by_key(|&shift| cost(x, y, i64::from(shift))).unwrap_or(0)).collect()
+        pixels
+            .map(|(x, y)| {
+                (0..SHIFTS)
+                    .min_by_key(|&shift| cost(x, y, i64::from(shift)))
+                    .unwrap_or(0)
+            })
+            .collect()
     }
 
     #[test]
@@ -193,10 +226,16 @@ mod tests {
             for pixel in arrays.left.iter_mut().chain(arrays.right) {
                 *pixel = random.below(256) as u32;
             }
-            let (left, right) =
-                (memory[..frame.pixels()].to_vec(), memory[frame.pixels()..2 * frame.pixels()].to_vec());
+            let (left, right) = (
+                memory[..frame.pixels()].to_vec(),
+                memory[frame.pixels()..2 * frame.pixels()].to_vec(),
+            );
             kernel.run(&mut memory);
-            assert_eq!(kernel.result(&memory), naive(&left, &right, frame), "{frame}");
+            assert_eq!(
+                kernel.result(&memory),
+                naive(&left, &right, frame),
+                "{frame}"
+            );
         }
     }
 
@@ -210,10 +249,18 @@ mod tests {
             let scene = Scene::new(kernel.frame, 1);
             let width = kernel.frame.width;
             let truth = |index: usize| scene.shift((index % width) as u32, (index / width) as u32);
-            let found =
-                kernel.result(&memory).iter().enumerate().filter(|&(index, shift)| *shift == truth(index)).count();
+            let found = kernel
+                .result(&memory)
+                .iter()
+                .enumerate()
+                .filter(|&(index, shift)| *shift == truth(index))
+                .count();
             // Not around the edges of shapes, where windows see two depths, and not at the image's left border.
-            assert!(found * 100 > kernel.frame.pixels() * 75, "{kernel}: {found} of {}", kernel.frame.pixels());
+            assert!(
+                found * 100 > kernel.frame.pixels() * 75,
+                "{kernel}: {found} of {}",
+                kernel.frame.pixels()
+            );
         }
     }
 }

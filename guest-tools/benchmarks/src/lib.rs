@@ -44,7 +44,9 @@ impl Size {
 
     /// Returns the size with this number, starting at 1.
     pub fn from_number(number: u64) -> Option<Self> {
-        Self::ALL.get(usize::try_from(number.checked_sub(1)?).ok()?).copied()
+        Self::ALL
+            .get(usize::try_from(number.checked_sub(1)?).ok()?)
+            .copied()
     }
 }
 
@@ -97,9 +99,24 @@ mod tests {
             let mut worked = memory(&kernel, 7, 0);
             let first = kernel.checksum(&worked);
             kernel.run(&mut worked);
-            assert_eq!(kernel.checksum(&worked), first, "{} {kernel}: a second run", K::NAME);
-            assert_eq!(kernel.checksum(&memory(&kernel, 7, !0)), first, "{} {kernel}: what lay in memory", K::NAME);
-            assert_ne!(kernel.checksum(&memory(&kernel, 8, 0)), first, "{} {kernel}: another seed", K::NAME);
+            assert_eq!(
+                kernel.checksum(&worked),
+                first,
+                "{} {kernel}: a second run",
+                K::NAME
+            );
+            assert_eq!(
+                kernel.checksum(&memory(&kernel, 7, !0)),
+                first,
+                "{} {kernel}: what lay in memory",
+                K::NAME
+            );
+            assert_ne!(
+                kernel.checksum(&memory(&kernel, 8, 0)),
+                first,
+                "{} {kernel}: another seed",
+                K::NAME
+            );
         }
     }
 

@@ -57,7 +57,10 @@ impl Kernel for Matmul {
             for (j, out) in out.iter_mut().enumerate() {
                 let column = b[j..].iter().step_by(self.n);
                 // Wraps modulo 2³².
-                *out = row.iter().zip(column).fold(0, |sum: u32, (x, y)| sum.wrapping_add(x.wrapping_mul(*y)));
+                *out = row
+                    .iter()
+                    .zip(column)
+                    .fold(0, |sum: u32, (x, y)| sum.wrapping_add(x.wrapping_mul(*y)));
             }
         }
     }
@@ -81,9 +84,15 @@ mod tests {
             kernel.run(&mut memory);
             for i in 0..rows {
                 for j in 0..n {
-                    let product = |k: usize| u64::from(memory[i * n + k]) * u64::from(memory[rows * n + k * n + j]);
+                    let product = |k: usize| {
+                        u64::from(memory[i * n + k]) * u64::from(memory[rows * n + k * n + j])
+                    };
                     let sum = (0..n).fold(0u64, |sum, k| sum.wrapping_add(product(k)));
-                    assert_eq!(kernel.result(&memory)[i * n + j], sum as u32, "element {i}, {j} of {n}");
+                    assert_eq!(
+                        kernel.result(&memory)[i * n + j],
+                        sum as u32,
+                        "element {i}, {j} of {n}"
+                    );
                 }
             }
         }

@@ -12,7 +12,9 @@ impl Random {
     pub const fn new(seed: u64) -> Self {
         // The state must not be zero; the odd constant also spreads small seeds.
         let state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Self { state: if state == 0 { 1 } else { state } }
+        Self {
+            state: if state == 0 { 1 } else { state },
+        }
     }
 
     /// Returns the next 64 bits.
@@ -40,7 +42,10 @@ mod tests {
         for _ in 0..7000 {
             seen[random.below(7) as usize] += 1;
         }
-        assert!(seen.iter().all(|count| (800..1200).contains(count)), "{seen:?}");
+        assert!(
+            seen.iter().all(|count| (800..1200).contains(count)),
+            "{seen:?}"
+        );
     }
 
     #[test]

@@ -21,9 +21,18 @@ impl Frame {
     /// Returns the dimensions of inputs of this size (ITU-T H.263, table 1: sub-QCIF, QCIF, CIF).
     pub const fn of(size: Size) -> Self {
         match size {
-            Size::Small => Self { width: 128, height: 96 },
-            Size::Medium => Self { width: 176, height: 144 },
-            Size::Large => Self { width: 352, height: 288 },
+            Size::Small => Self {
+                width: 128,
+                height: 96,
+            },
+            Size::Medium => Self {
+                width: 176,
+                height: 144,
+            },
+            Size::Large => Self {
+                width: 352,
+                height: 288,
+            },
         }
     }
 
@@ -107,7 +116,11 @@ impl Scene {
                 brightness: draw(16, 200),
             };
         }
-        Self { frame, seed, shapes }
+        Self {
+            frame,
+            seed,
+            shapes,
+        }
     }
 
     /// Returns what an eye sees at a pixel: the surface's number (from far to near, the background first) and shift,
@@ -177,10 +190,21 @@ mod tests {
             let image = painted(&scene, Eye::Left);
             assert!(image.iter().all(|pixel| *pixel < WHITE));
             let (least, most) = (image.iter().min(), image.iter().max());
-            assert!(most.zip(least).is_some_and(|(most, least)| most - least > 100), "{least:?} {most:?}");
+            assert!(
+                most.zip(least)
+                    .is_some_and(|(most, least)| most - least > 100),
+                "{least:?} {most:?}"
+            );
             // Most neighbors differ by no more than the texture, as on real surfaces and unlike noise.
-            let alike = image.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) <= TEXTURE + 8).count();
-            assert!(alike * 10 > image.len() * 9, "seed {seed}: {alike} of {} neighbors are alike", image.len());
+            let alike = image
+                .windows(2)
+                .filter(|pair| pair[0].abs_diff(pair[1]) <= TEXTURE + 8)
+                .count();
+            assert!(
+                alike * 10 > image.len() * 9,
+                "seed {seed}: {alike} of {} neighbors are alike",
+                image.len()
+            );
         }
     }
 
@@ -212,6 +236,9 @@ mod tests {
                 seen[scene.shift(x as u32, y as u32) as usize] = true;
             }
         }
-        assert!(seen.iter().filter(|seen| **seen).count() > SHAPES / 2, "{seen:?}");
+        assert!(
+            seen.iter().filter(|seen| **seen).count() > SHAPES / 2,
+            "{seen:?}"
+        );
     }
 }

@@ -55,14 +55,30 @@ impl Segmentation {
         let (parent, memory) = memory.split_at_mut(pixels);
         let (size, memory) = memory.split_at_mut(pixels);
         let (limit, labels) = memory.split_at_mut(pixels);
-        Arrays { image, smooth, weights, sorted, places, forest: Forest { parent, size, limit }, labels }
+        Arrays {
+            image,
+            smooth,
+            weights,
+            sorted,
+            places,
+            forest: Forest {
+                parent,
+                size,
+                limit,
+            },
+            labels,
+        }
     }
 
     /// Returns the two pixels of an edge.
     fn ends(&self, edge: u32) -> (u32, u32) {
         let (pixel, direction) = (edge / EDGES as u32, edge % EDGES as u32);
         let width = self.frame.width as u32;
-        let step = if direction == 0 { 1 } else { width + direction - 2 };
+        let step = if direction == 0 {
+            1
+        } else {
+            width + direction - 2
+        };
         (pixel, pixel + step)
     }
 }
@@ -77,7 +93,9 @@ impl Kernel for Segmentation {
     const NAME: &'static str = "segmentation";
 
     fn new(size: Size) -> Self {
-        Self { frame: Frame::of(size) }
+        Self {
+            frame: Frame::of(size),
+        }
     }
 
     fn words(&self) -> usize {
@@ -93,7 +111,15 @@ impl Kernel for Segmentation {
     }
 
     fn run(&self, memory: &mut [u32]) {
-        let Arrays { image, smooth, weights, sorted, places, mut forest, labels } = self.arrays(memory);
+        let Arrays {
+            image,
+            smooth,
+            weights,
+            sorted,
+            places,
+            mut forest,
+            labels,
+        } = self.arrays(memory);
         smoothen(image, self.frame.width, smooth);
         weigh(smooth, self.frame.width, weights);
         let edges = sort(weights, places, sorted);
@@ -219,7 +245,11 @@ impl Forest<'_> {
 
     /// Joins the trees of two roots by an edge that is heavier than all edges in them.
     fn join(&mut self, a: u32, b: u32, weight: u32) {
-        let (over, under) = if self.size[a as usize] >= self.size[b as usize] { (a, b) } else { (b, a) };
+        let (over, under) = if self.size[a as usize] >= self.size[b as usize] {
+            (a, b)
+        } else {
+            (b, a)
+        };
         self.parent[under as usize] = over;
         self.size[over as usize] += self.size[under as usize];
         self.limit[over as usize] = weight + ALLOWANCE / self.size[over as usize];
@@ -252,12 +282,18 @@ mod tests {
     /// Computes the smoothed brightness from its definition.
     fn smoothed(image: &[u32], frame: Frame) -> Vec<u32> {
         let clamp = |at: i64, length: usize| at.clamp(0, length as i64 - 1) as usize;
-        let pixel = |x: i64, y: i64| image[clamp(y, frame.height) * frame.width + clamp(x, frame.width)];
+        let pixel =
+            |x: i64, y: i64| image[clamp(y, frame.height) * frame.width + clamp(x, frame.width)];
         let filter = [(-1, 1), (0, 2), (1, 1)];
         let sum = |x: i64, y: i64| -> u32 {
-            filter.iter().flat_map(|(u, a)| filter.iter().map(move |(v, b)| a * b * pixel(x + u, y + v))).sum()
+            filter
+                .iter()
+                .flat_map(|(u, a)| filter.iter().map(move |(v, b)| a * b * pixel(x + u, y + v)))
+                .sum()
         };
-        (0..frame.pixels()).map(|at| sum((at % frame.width) as i64, (at / frame.width) as i64)).collect()
+        (0..frame.pixels())
+            .map(|at| sum((at % frame.width) as i64, (at / frame.width) as i64))
+            .collect()
     }
 
     /// A naive implementation: regions as lists of pixels that are merged and searched, edges sorted by the library.
@@ -265,7 +301,10 @@ mod tests {
         let smooth = smoothed(image, frame);
         let mut edges = vec![];
         for at in 0..frame.pixels() {
-            let (x, y) = (at as i64 % frame.width as i64, at as i64 / frame.width as i64);
+            let (x, y) = (
+                at as i64 % frame.width as i64,
+                at as i64 / frame.width as i64,
+            );
             for (dx, dy) in [(1, 0), (-1, 1), (0, 1), (1, 1)] {
                 let (u, v) = (x + dx, y + dy);
                 if (0..frame.width as i64).contains(&u) && v < frame.height as i64 {
@@ -275,11 +314,17 @@ mod tests {
             }
         }
         edges.sort_by_key(|(weight, ..)| *weight);
-        let mut regions: Vec<(Vec<usize>, u32)> = (0..frame.pixels()).map(|at| (vec![at], ALLOWANCE)).collect();
+        let mut regions: Vec<(Vec<usize>, u32)> = (0..frame.pixels())
+            .map(|at| (vec![at], ALLOWANCE))
+            .collect();
         for is_second in [false, true] {
             for &(weight, a, b) in &edges {
-                let find =
-                    |at| regions.iter().position(|(pixels, _)| pixels.contains(&at)).expect("every pixel is in one");
+                let find = |at| {
+                    regions
+                        .iter()
+                        .position(|(pixels, _)| pixels.contains(&at))
+                        .expect("every pixel is in one")
+                };
                 let (a, b) = (find(a), find(b));
                 let wanted = if is_second {
                     regions[a].0.len().min(regions[b].0.len()) < SMALLEST as usize
@@ -295,7 +340,12 @@ mod tests {
             }
         }
         let mut numbers = BTreeMap::new();
-        let of = |at| regions.iter().position(|(pixels, _)| pixels.contains(&at)).expect("every pixel is in one");
+        let of = |at| {
+            regions
+                .iter()
+                .position(|(pixels, _)| pixels.contains(&at))
+                .expect("every pixel is in one")
+        };
         let mut label = |at| {
             let next = numbers.len() as u32;
             *numbers.entry(of(at)).or_insert(next)
@@ -318,7 +368,11 @@ mod tests {
                 }
                 let image = memory[..frame.pixels()].to_vec();
                 kernel.run(&mut memory);
-                assert_eq!(kernel.result(&memory), naive(&image, frame), "{frame}, seed {seed}");
+                assert_eq!(
+                    kernel.result(&memory),
+                    naive(&image, frame),
+                    "{frame}, seed {seed}"
+                );
             }
         }
     }
@@ -334,8 +388,15 @@ mod tests {
             for label in kernel.result(&memory) {
                 *pixels.entry(*label).or_insert(0u32) += 1;
             }
-            assert!((6..400).contains(&pixels.len()), "{kernel}: {} regions", pixels.len());
-            assert!(pixels.values().all(|pixels| *pixels >= SMALLEST), "{kernel}: {pixels:?}");
+            assert!(
+                (6..400).contains(&pixels.len()),
+                "{kernel}: {} regions",
+                pixels.len()
+            );
+            assert!(
+                pixels.values().all(|pixels| *pixels >= SMALLEST),
+                "{kernel}: {pixels:?}"
+            );
         }
     }
 }

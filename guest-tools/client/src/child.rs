@@ -12,13 +12,19 @@ pub fn start(command: &[String]) -> Result<Child, Failure> {
     };
     let child = Command::new(program).args(arguments).spawn();
     child.map_err(|error| {
-        Failure::new(format!("cannot start `{program}`: {error}"), "name a program that the shell finds, or its path")
+        Failure::new(
+            format!("cannot start `{program}`: {error}"),
+            "name a program that the shell finds, or its path",
+        )
     })
 }
 
 /// Says that a command could not be waited for.
 pub fn lost(error: std::io::Error) -> Failure {
-    Failure::new(format!("cannot wait for the command: {error}"), "run it again")
+    Failure::new(
+        format!("cannot wait for the command: {error}"),
+        "run it again",
+    )
 }
 
 /// Returns the status with which a command has ended; of one that a signal ended, a failure.
@@ -26,7 +32,10 @@ pub fn code(status: ExitStatus) -> ExitCode {
     if status.success() {
         return ExitCode::SUCCESS;
     }
-    status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+    status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 /// Runs a command in a region of interest of the board model, and returns its status.

@@ -63,16 +63,25 @@ const CPUS: &str = "/sys/devices/system/cpu";
 /// [`Error::Cpu`] if the kernel does not show it.
 pub fn midr(vcpu: usize) -> Result<u32, Error> {
     let path = format!("{CPUS}/cpu{vcpu}/regs/identification/midr_el1");
-    let text = std::fs::read_to_string(&path).map_err(|source| Error::Cpu { path: path.clone(), source })?;
+    let text = std::fs::read_to_string(&path).map_err(|source| Error::Cpu {
+        path: path.clone(),
+        source,
+    })?;
     let digits = text.trim().trim_start_matches("0x");
     let value = u64::from_str_radix(digits, 16).map_err(std::io::Error::other);
-    value.map(|value| value as u32).map_err(|source| Error::Cpu { path, source })
+    value
+        .map(|value| value as u32)
+        .map_err(|source| Error::Cpu { path, source })
 }
 
 impl PageCalls {
     /// Returns calls that will count this.
     pub const fn of(domain: Domain) -> Self {
-        Self { domain, open: None, held: None }
+        Self {
+            domain,
+            open: None,
+            held: None,
+        }
     }
 
     /// Opens the page, unless it is open.
@@ -91,7 +100,10 @@ impl PageCalls {
                 if services.identify().services & (services::COUNTERS | services::HEM) == 0 {
                     return Err(Error::NothingToCountWith);
                 }
-                Open { services, midr: midr(sched_getcpu())? }
+                Open {
+                    services,
+                    midr: midr(sched_getcpu())?,
+                }
             }
         };
         Ok(self.open.insert(open))
@@ -110,9 +122,13 @@ impl PageCalls {
         pin(vcpu)?;
         let path = format!("{CPUS}/cpu{vcpu}");
         let lock = File::open(&path).map_err(|source| Error::Cpu { path, source })?;
-        let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| Error::Taken { vcpu });
+        let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| Error::Taken { vcpu });
         // If it is not locked, the thread is let go all the same.
-        let held = Held { _lock: lock, before };
+        let held = Held {
+            _lock: lock,
+            before,
+        };
         locked?;
         self.held = Some(held);
         Ok(())
@@ -140,7 +156,9 @@ impl PageCalls {
                 }
                 made
             }
-            Call::CounterEnable | Call::CounterInhibit | Call::CounterSet if !is_held => self.opened().map(|_| [0; 3]),
+            Call::CounterEnable | Call::CounterInhibit | Call::CounterSet if !is_held => {
+                self.opened().map(|_| [0; 3])
+            }
             Call::CounterEnable | Call::SegmentEnd => {
                 let made = self.make(function, arguments);
                 if function == Call::SegmentEnd || arguments[0] == 0 {
@@ -163,17 +181,25 @@ impl Drop for PageCalls {
 }
 
 impl Hypervisor for PageCalls {
-    fn call(&mut self, function: Call, arguments: [u64; 3]) -> Result<[u64; 3], cloison_epapi::Error> {
+    fn call(
+        &mut self,
+        function: Call,
+        arguments: [u64; 3],
+    ) -> Result<[u64; 3], cloison_epapi::Error> {
         self.turn(function, arguments).map_err(|error| match error {
             Error::Refused { error, .. } => error.into(),
             Error::Taken { .. } => cloison_epapi::Error::Conflict,
-            Error::Absent | Error::Memory { .. } | Error::NothingToCountWith => cloison_epapi::Error::NoCounters,
+            Error::Absent | Error::Memory { .. } | Error::NothingToCountWith => {
+                cloison_epapi::Error::NoCounters
+            }
             _ => cloison_epapi::Error::System,
         })
     }
 
     fn midr(&mut self) -> Result<u32, cloison_epapi::Error> {
-        self.opened().map(|open| open.midr).map_err(|_| cloison_epapi::Error::System)
+        self.opened()
+            .map(|open| open.midr)
+            .map_err(|_| cloison_epapi::Error::System)
     }
 
     fn filter(&self) -> u32 {

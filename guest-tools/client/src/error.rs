@@ -133,9 +133,12 @@ impl Error {
 fn service(call: Call) -> Option<&'static str> {
     match call {
         Call::SegmentBegin | Call::SegmentEnd | Call::HemRead => Some("hem"),
-        Call::Migrate | Call::Restore | Call::MigratePage | Call::PrivatePool | Call::MovePages | Call::ReturnPages => {
-            Some("migrate")
-        }
+        Call::Migrate
+        | Call::Restore
+        | Call::MigratePage
+        | Call::PrivatePool
+        | Call::MovePages
+        | Call::ReturnPages => Some("migrate"),
         Call::QuotaRead | Call::QuotaSet | Call::QuotaTerms => Some("quota"),
         Call::VmRead | Call::VmOrder => Some("manage"),
         Call::BudgetRead | Call::BudgetSet => Some("regulate"),
@@ -156,25 +159,39 @@ fn service(call: Call) -> Option<&'static str> {
 fn refusal(call: Call, error: CallError) -> String {
     let migrates = service(call) == Some("migrate");
     match (error, service(call)) {
-        (CallError::Denied, _) if call == Call::VmOrder => "this VM may not manage that one".to_owned(),
-        (CallError::Denied, Some("regulate")) => "this VM may not set the quotas of that one".to_owned(),
+        (CallError::Denied, _) if call == Call::VmOrder => {
+            "this VM may not manage that one".to_owned()
+        }
+        (CallError::Denied, Some("regulate")) => {
+            "this VM may not set the quotas of that one".to_owned()
+        }
         (CallError::Denied, Some(name)) => format!("this VM is not granted the service `{name}`"),
         (CallError::Denied, None) => "this VM may not make this call".to_owned(),
         (CallError::NotSupported, _) => "the hypervisor does not know this call".to_owned(),
         (CallError::PoolFull, _) => "the pool has too few free pages".to_owned(),
         (CallError::List, _) => "the hypervisor does not find the list of pages".to_owned(),
         (CallError::Expired, _) => "the lease has ended".to_owned(),
-        (CallError::Taken, Some("profile")) => "another program has the lease of this VM's pages".to_owned(),
+        (CallError::Taken, Some("profile")) => {
+            "another program has the lease of this VM's pages".to_owned()
+        }
         (CallError::Taken, _) => "another program has moved it".to_owned(),
         (CallError::Busy, Some("manage")) => "an earlier change of that VM is not over".to_owned(),
-        (CallError::Busy, _) => "another migration or change of cacheability of this VM is in progress".to_owned(),
-        (CallError::Absent, _) if migrates => "the VM has no such pool, or no page profile".to_owned(),
+        (CallError::Busy, _) => {
+            "another migration or change of cacheability of this VM is in progress".to_owned()
+        }
+        (CallError::Absent, _) if migrates => {
+            "the VM has no such pool, or no page profile".to_owned()
+        }
         (CallError::Absent, Some("quota")) => "this vCPU's core has no such quota".to_owned(),
-        (CallError::Absent, Some("regulate")) => "there is no such VM, or it has no such quota".to_owned(),
+        (CallError::Absent, Some("regulate")) => {
+            "there is no such VM, or it has no such quota".to_owned()
+        }
         (CallError::Absent, Some("manage")) => "the machine has no such VM".to_owned(),
         (CallError::Absent, Some("counters")) => "this vCPU has no such counter".to_owned(),
         (CallError::Absent, Some("hem")) => "this VM has no such HEM".to_owned(),
-        (CallError::Absent, _) => "the call refers to something that this VM does not have".to_owned(),
+        (CallError::Absent, _) => {
+            "the call refers to something that this VM does not have".to_owned()
+        }
         (CallError::Sequence, _) if call == Call::SegmentBegin => {
             "an observation segment is already open on this vCPU".to_owned()
         }
@@ -183,12 +200,17 @@ fn refusal(call: Call, error: CallError) -> String {
             "a budget can be lowered, not raised above the configured one".to_owned()
         }
         (CallError::Invalid, Some("regulate")) => {
-            "a budget is at least one event, and never above the quota's ceiling (`up_to`)".to_owned()
+            "a budget is at least one event, and never above the quota's ceiling (`up_to`)"
+                .to_owned()
         }
-        (CallError::Invalid, _) if call == Call::Migrate => "the VM's profile does not have that many pages".to_owned(),
+        (CallError::Invalid, _) if call == Call::Migrate => {
+            "the VM's profile does not have that many pages".to_owned()
+        }
         (CallError::Invalid, Some("migrate")) => {
             "not a page of the VM's pools, or already in the private one".to_owned()
         }
-        (CallError::Invalid, _) => "an address or number is out of range or not in the VM's RAM".to_owned(),
+        (CallError::Invalid, _) => {
+            "an address or number is out of range or not in the VM's RAM".to_owned()
+        }
     }
 }

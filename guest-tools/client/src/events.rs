@@ -51,9 +51,14 @@ pub fn name_on(cpu: Option<&Cpu>, event: u16) -> String {
 pub fn code(cpu: &Cpu, text: &str) -> Result<i32, Error> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix('r'));
     if let Some(number) = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok()) {
-        return cpu.native(number).map(|event| PAPI_NATIVE_MASK | i32::from(event.number)).ok_or(Error::NoEvent);
+        return cpu
+            .native(number)
+            .map(|event| PAPI_NATIVE_MASK | i32::from(event.number))
+            .ok_or(Error::NoEvent);
     }
-    let perf = PERF.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
+    let perf = PERF
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(text));
     query::code_of(cpu, perf.map_or(text, |(_, event)| event))
 }
 
@@ -66,14 +71,36 @@ mod tests {
         let cpu = CPUS.iter().find(|cpu| cpu.name == "cortex-a53");
         assert_eq!(
             (name_on(cpu, 0x17), name_on(cpu, 0xfff), name_on(None, 0x17)),
-            ("L2D_CACHE_REFILL".to_owned(), "0x0fff".to_owned(), "0x0017".to_owned())
+            (
+                "L2D_CACHE_REFILL".to_owned(),
+                "0x0fff".to_owned(),
+                "0x0017".to_owned()
+            )
         );
         let cpu = cpu.expect("a table");
-        for text in ["L2D_CACHE_REFILL", "l2d_cache_refill", "arm_ac53::L2D_CACHE_REFILL", "r17", "0x17", "0x0017"] {
+        for text in [
+            "L2D_CACHE_REFILL",
+            "l2d_cache_refill",
+            "arm_ac53::L2D_CACHE_REFILL",
+            "r17",
+            "0x17",
+            "0x0017",
+        ] {
             assert_eq!(code(cpu, text), Ok(PAPI_NATIVE_MASK | 0x17), "{text}");
         }
-        assert_eq!(code(cpu, "PAPI_TOT_INS"), Ok(cloison_epapi::preset::PAPI_TOT_INS));
-        for text in ["", "r", "r1f2", "0x", "nonsense", "arm_ac72::INST_RETIRED", "ref-cycles"] {
+        assert_eq!(
+            code(cpu, "PAPI_TOT_INS"),
+            Ok(cloison_epapi::preset::PAPI_TOT_INS)
+        );
+        for text in [
+            "",
+            "r",
+            "r1f2",
+            "0x",
+            "nonsense",
+            "arm_ac72::INST_RETIRED",
+            "ref-cycles",
+        ] {
             assert_eq!(code(cpu, text), Err(Error::NoEvent), "{text}");
         }
     }

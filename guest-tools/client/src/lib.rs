@@ -32,7 +32,8 @@ pub mod region;
 mod registers;
 
 pub use cloison_abi::reply::{
-    Budget, Change, Colors, Counters, Hem, Identity, Life, PageState, PrivatePool, Quota, QuotaTerms, Region, VmInfo,
+    Budget, Change, Colors, Counters, Hem, Identity, Life, PageState, PrivatePool, Quota,
+    QuotaTerms, Region, VmInfo,
 };
 pub use error::Error;
 pub use lists::Lease;
@@ -74,7 +75,11 @@ impl<R: Registers> Services<R> {
     }
 
     /// Makes a call. Returns its status, and the registers after it.
-    fn exchange(&mut self, call: Call, arguments: [u64; 3]) -> Result<(Result<(), CallError>, [u64; 3]), Error> {
+    fn exchange(
+        &mut self,
+        call: Call,
+        arguments: [u64; 3],
+    ) -> Result<(Result<(), CallError>, [u64; 3]), Error> {
         self.registers.take_turn()?;
         for (&offset, value) in page::ARGUMENTS.iter().zip(arguments) {
             self.registers.write(offset, value);
@@ -96,7 +101,10 @@ impl<R: Registers> Services<R> {
         loop {
             match self.call(call, [replies.len() as u64, 0, 0]) {
                 Ok(reply) => replies.push(reply),
-                Err(Error::Refused { error: CallError::Absent, .. }) => return Ok(replies),
+                Err(Error::Refused {
+                    error: CallError::Absent,
+                    ..
+                }) => return Ok(replies),
                 Err(error) => return Err(error),
             }
         }
@@ -135,22 +143,26 @@ impl<R: Registers> Services<R> {
 
     /// Moves the `k` most important pages of the VM's profile to its private pool, all or none. Returns how many moved.
     pub fn migrate_top(&mut self, k: u64) -> Result<u64, Error> {
-        self.call(Call::Migrate, [k, 0, 0]).map(|Moved { pages }| pages)
+        self.call(Call::Migrate, [k, 0, 0])
+            .map(|Moved { pages }| pages)
     }
 
     /// Moves one page, identified by its first address, to the private pool.
     pub fn migrate_page(&mut self, ipa: u64) -> Result<(), Error> {
-        self.call::<[u64; 3]>(Call::MigratePage, [ipa, 0, 0]).map(drop)
+        self.call::<[u64; 3]>(Call::MigratePage, [ipa, 0, 0])
+            .map(drop)
     }
 
     /// Moves every migrated page back. Returns how many moved.
     pub fn restore(&mut self) -> Result<u64, Error> {
-        self.call(Call::Restore, [0; 3]).map(|Moved { pages }| pages)
+        self.call(Call::Restore, [0; 3])
+            .map(|Moved { pages }| pages)
     }
 
     /// Makes `pages` pages of RAM, starting at `ipa`, cacheable or non-cacheable.
     pub fn set_cacheability(&mut self, ipa: u64, pages: u64, cached: bool) -> Result<(), Error> {
-        self.call::<[u64; 3]>(Call::SetCacheability, [ipa, pages, cached.into()]).map(drop)
+        self.call::<[u64; 3]>(Call::SetCacheability, [ipa, pages, cached.into()])
+            .map(drop)
     }
 
     /// Returns the state of a quota of the calling vCPU's core, by its position in the VM's configuration.
@@ -175,7 +187,8 @@ impl<R: Registers> Services<R> {
 
     /// Orders a VM to stop, start or restart. It has done so once [`vm`](Self::vm) no longer returns [`Life::Changing`].
     pub fn order_vm(&mut self, index: u64, change: Change) -> Result<(), Error> {
-        self.call::<[u64; 3]>(Call::VmOrder, [index, change as u64, 0]).map(drop)
+        self.call::<[u64; 3]>(Call::VmOrder, [index, change as u64, 0])
+            .map(drop)
     }
 
     /// Returns what a quota of another VM allows, and what was used of it.
@@ -185,12 +198,14 @@ impl<R: Registers> Services<R> {
 
     /// Sets the budget of another VM's quota in events, from its next period on; never above its ceiling.
     pub fn set_budget(&mut self, vm: u64, quota: u64, events: u64) -> Result<(), Error> {
-        self.call::<[u64; 3]>(Call::BudgetSet, [vm, quota, events]).map(drop)
+        self.call::<[u64; 3]>(Call::BudgetSet, [vm, quota, events])
+            .map(drop)
     }
 
     /// Sets a quota's budget in events, from the next period on; never above the configured one.
     pub fn set_quota(&mut self, index: u64, events: u64) -> Result<(), Error> {
-        self.call::<[u64; 3]>(Call::QuotaSet, [index, events, 0]).map(drop)
+        self.call::<[u64; 3]>(Call::QuotaSet, [index, events, 0])
+            .map(drop)
     }
 
     /// Returns what the calling vCPU can count with.
@@ -199,13 +214,23 @@ impl<R: Registers> Services<R> {
     }
 
     /// Starts an observation segment on the calling vCPU and resets its HEMs to zero.
-    pub fn segment_begin(&mut self, workload: u32, sub_experiment: u32, run: u32) -> Result<(), Error> {
-        self.call::<[u64; 3]>(Call::SegmentBegin, [workload.into(), sub_experiment.into(), run.into()]).map(drop)
+    pub fn segment_begin(
+        &mut self,
+        workload: u32,
+        sub_experiment: u32,
+        run: u32,
+    ) -> Result<(), Error> {
+        self.call::<[u64; 3]>(
+            Call::SegmentBegin,
+            [workload.into(), sub_experiment.into(), run.into()],
+        )
+        .map(drop)
     }
 
     /// Ends the segment, logs it, and returns its cycles.
     pub fn segment_end(&mut self) -> Result<u64, Error> {
-        self.call(Call::SegmentEnd, [0; 3]).map(|SegmentEnd { cycles }| cycles)
+        self.call(Call::SegmentEnd, [0; 3])
+            .map(|SegmentEnd { cycles }| cycles)
     }
 
     /// Returns the counts of the running segment, or else of the last one.
@@ -216,7 +241,10 @@ impl<R: Registers> Services<R> {
 
 /// Pins the calling thread, and the programs that it starts from now on, to one vCPU.
 pub fn pin(vcpu: usize) -> Result<(), Error> {
-    let failed = |errno: rustix::io::Errno| Error::Vcpu { vcpu, source: errno.into() };
+    let failed = |errno: rustix::io::Errno| Error::Vcpu {
+        vcpu,
+        source: errno.into(),
+    };
     if vcpu >= CpuSet::MAX_CPU {
         return Err(failed(rustix::io::Errno::INVAL));
     }
@@ -228,7 +256,9 @@ pub fn pin(vcpu: usize) -> Result<(), Error> {
 /// Returns the vCPUs that the calling thread may run on.
 pub fn vcpus() -> Vec<usize> {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-    (0..CpuSet::MAX_CPU).filter(|&vcpu| set.is_set(vcpu)).collect()
+    (0..CpuSet::MAX_CPU)
+        .filter(|&vcpu| set.is_set(vcpu))
+        .collect()
 }
 
 #[cfg(test)]
@@ -250,7 +280,15 @@ pub(crate) mod tests {
 
     impl<F: FnMut(Request) -> [u64; 4]> Registers for Page<F> {
         fn read(&self, offset: u16) -> u64 {
-            self.mailbox.read(offset, Identity { version: ABI_VERSION, services: services::HEM, vm: 3, vcpu: 1 })
+            self.mailbox.read(
+                offset,
+                Identity {
+                    version: ABI_VERSION,
+                    services: services::HEM,
+                    vm: 3,
+                    vcpu: 1,
+                },
+            )
         }
         fn write(&mut self, offset: u16, value: u64) {
             if let Some(request) = self.mailbox.write(offset, value) {
@@ -276,17 +314,43 @@ pub(crate) mod tests {
     where
         F: FnMut(Request) -> [u64; 4],
     {
-        Services::new(Page { mailbox: Mailbox::default(), serve, list }).unwrap()
+        Services::new(Page {
+            mailbox: Mailbox::default(),
+            serve,
+            list,
+        })
+        .unwrap()
     }
 
     #[test]
     fn calls_carry_arguments_and_results() {
         let mut page = services(|request| {
-            assert_eq!(request, Request { function: Call::QuotaRead as u32, arguments: [7, 0, 0] });
+            assert_eq!(
+                request,
+                Request {
+                    function: Call::QuotaRead as u32,
+                    arguments: [7, 0, 0]
+                }
+            );
             [0, 11, 12, 13]
         });
-        assert_eq!(page.quota(7).unwrap(), Quota { events: 11, periods: 12, throttled_nanos: 13 });
-        assert_eq!(page.identify(), Identity { version: ABI_VERSION, services: services::HEM, vm: 3, vcpu: 1 });
+        assert_eq!(
+            page.quota(7).unwrap(),
+            Quota {
+                events: 11,
+                periods: 12,
+                throttled_nanos: 13
+            }
+        );
+        assert_eq!(
+            page.identify(),
+            Identity {
+                version: ABI_VERSION,
+                services: services::HEM,
+                vm: 3,
+                vcpu: 1
+            }
+        );
     }
 
     #[test]
@@ -298,7 +362,10 @@ pub(crate) mod tests {
             _ => [absent, 0, 0, 0],
         });
         let regions = page.regions().unwrap();
-        let colors: Vec<String> = regions.iter().map(|region| region.colors.to_string()).collect();
+        let colors: Vec<String> = regions
+            .iter()
+            .map(|region| region.colors.to_string())
+            .collect();
         assert_eq!(colors, ["0-14", "none"]);
     }
 
@@ -306,7 +373,10 @@ pub(crate) mod tests {
     fn refusals_say_what_was_refused_and_what_to_do() {
         let mut page = services(|_| [CallError::Denied as i64 as u64, 0, 0, 0]);
         let error = page.migrate_top(3).unwrap_err();
-        assert_eq!(error.to_string(), "this VM is not granted the service `migrate`");
+        assert_eq!(
+            error.to_string(),
+            "this VM is not granted the service `migrate`"
+        );
         assert!(error.help().unwrap().contains("\"migrate\""));
         let mut page = services(|_| [5, 0, 0, 0]);
         assert!(matches!(page.restore(), Err(Error::Unknown(5))));
@@ -316,7 +386,13 @@ pub(crate) mod tests {
     fn colors_are_written_as_in_configurations() {
         let text = |bits| Colors(bits).to_string();
         assert_eq!(
-            [text(0), text(1), text(0b1011), text(u64::MAX), text(1 << 63)],
+            [
+                text(0),
+                text(1),
+                text(0b1011),
+                text(u64::MAX),
+                text(1 << 63)
+            ],
             ["none", "0", "0-1,3", "0-63", "63"]
         );
     }

@@ -59,25 +59,45 @@ impl Task for &List {
         let mut library = Library::new(way, 0);
         library.library_init()?;
         let machine = library.machine()?;
-        if let Some(name) =
-            self.machine.as_deref().filter(|name| !tables::machines(machine.cpu.name).any(|it| it == *name))
+        if let Some(name) = self
+            .machine
+            .as_deref()
+            .filter(|name| !tables::machines(machine.cpu.name).any(|it| it == *name))
         {
             let known: Vec<&str> = tables::machines(machine.cpu.name).collect();
             return Err(Failure::new(
-                format!("the events of the {} were not validated on `{name}`", machine.cpu.name),
+                format!(
+                    "the events of the {} were not validated on `{name}`",
+                    machine.cpu.name
+                ),
                 format!("machines: {}", known.join(", ")),
             ));
         }
         let codes: Vec<i32> = if self.native {
-            machine.cpu.natives.iter().map(|event| PAPI_NATIVE_MASK | i32::from(event.number)).collect()
+            machine
+                .cpu
+                .natives
+                .iter()
+                .map(|event| PAPI_NATIVE_MASK | i32::from(event.number))
+                .collect()
         } else {
             preset::ALL.iter().map(|preset| preset.code).collect()
         };
         let lines = codes.into_iter().filter_map(|code| {
-            let verdict = self.machine.as_deref().and_then(|name| query::verdict(machine.cpu, code, name).ok());
-            line(&library, machine.cpu, code, verdict.map(tables::Verdict::words))
+            let verdict = self
+                .machine
+                .as_deref()
+                .and_then(|name| query::verdict(machine.cpu, code, name).ok());
+            line(
+                &library,
+                machine.cpu,
+                code,
+                verdict.map(tables::Verdict::words),
+            )
         });
-        let lines: Vec<Line> = lines.filter(|line| !self.available || line.runs > 0).collect();
+        let lines: Vec<Line> = lines
+            .filter(|line| !self.available || line.runs > 0)
+            .collect();
         Ok(if self.json {
             to_json(&lines, machine.cpu, machine.number())
         } else {
@@ -86,15 +106,32 @@ impl Task for &List {
     }
 }
 
-fn line<W: Way>(library: &Library<W>, cpu: &Cpu, code: i32, verdict: Option<&'static str>) -> Option<Line> {
+fn line<W: Way>(
+    library: &Library<W>,
+    cpu: &Cpu,
+    code: i32,
+    verdict: Option<&'static str>,
+) -> Option<Line> {
     let name = query::name_of(cpu, code).ok()?;
     let Ok(info) = library.event_info(code) else {
         let meaning = preset::by_code(code)?.meaning;
-        return Some(Line { name, code, runs: 0, terms: Vec::new(), closeness: "", verdict, meaning });
+        return Some(Line {
+            name,
+            code,
+            runs: 0,
+            terms: Vec::new(),
+            closeness: "",
+            verdict,
+            meaning,
+        });
     };
     let term = |term: &cloison_epapi::cpu::Term| {
         let name = cpu.native(term.number).map_or("", |native| native.name);
-        if term.minus { format!("-{name}") } else { name.to_owned() }
+        if term.minus {
+            format!("-{name}")
+        } else {
+            name.to_owned()
+        }
     };
     let terms = info.terms.as_slice().iter().map(term).collect();
     Some(Line {
@@ -109,9 +146,24 @@ fn line<W: Way>(library: &Library<W>, cpu: &Cpu, code: i32, verdict: Option<&'st
 }
 
 fn to_text(lines: &[Line], cpu: &Cpu, counters: u32) -> String {
-    let mut text = format!("{}: {counters} counters, the cycle counter included\n\n", cpu.name);
-    text += &format!("{:<24} {:>10}  {:<5} {:<7} {:<21} description\n", "name", "code", "avail", "derived", "verdict");
-    for Line { name, code, runs, terms, closeness, verdict, meaning } in lines {
+    let mut text = format!(
+        "{}: {counters} counters, the cycle counter included\n\n",
+        cpu.name
+    );
+    text += &format!(
+        "{:<24} {:>10}  {:<5} {:<7} {:<21} description\n",
+        "name", "code", "avail", "derived", "verdict"
+    );
+    for Line {
+        name,
+        code,
+        runs,
+        terms,
+        closeness,
+        verdict,
+        meaning,
+    } in lines
+    {
         let available = match runs {
             0 => "no".to_owned(),
             1 => "yes".to_owned(),
@@ -119,12 +171,21 @@ fn to_text(lines: &[Line], cpu: &Cpu, counters: u32) -> String {
         };
         let derived = if terms.len() > 1 { "yes" } else { "no" };
         let verdict = verdict.unwrap_or("-");
-        let close = if ["", "exact"].contains(closeness) { String::new() } else { format!(" ({closeness})") };
-        text += &format!("{name:<24} {code:#010x}  {available:<5} {derived:<7} {verdict:<21} {meaning}{close}\n");
+        let close = if ["", "exact"].contains(closeness) {
+            String::new()
+        } else {
+            format!(" ({closeness})")
+        };
+        text += &format!(
+            "{name:<24} {code:#010x}  {available:<5} {derived:<7} {verdict:<21} {meaning}{close}\n"
+        );
     }
     let available = lines.iter().filter(|line| line.runs > 0).count();
     let derived = lines.iter().filter(|line| line.terms.len() > 1).count();
-    text + &format!("\n{} events, {available} available, {derived} derived\n", lines.len())
+    text + &format!(
+        "\n{} events, {available} available, {derived} derived\n",
+        lines.len()
+    )
 }
 
 fn to_json(lines: &[Line], cpu: &Cpu, counters: u32) -> String {
@@ -144,5 +205,8 @@ fn to_json(lines: &[Line], cpu: &Cpu, counters: u32) -> String {
             })
         })
         .collect();
-    format!("{:#}\n", json!({ "cpu": cpu.name, "counters": counters, "events": events }))
+    format!(
+        "{:#}\n",
+        json!({ "cpu": cpu.name, "counters": counters, "events": events })
+    )
 }

@@ -176,7 +176,9 @@ fn main() -> ExitCode {
         Verb::List(wanted) => list::list(&wanted).map(|()| ExitCode::SUCCESS),
         Verb::Roi { command } => child::in_region(&command),
         Verb::Request(request) => {
-            let done = Services::open().map_err(Failure::from).and_then(|mut services| run(&mut services, request));
+            let done = Services::open()
+                .map_err(Failure::from)
+                .and_then(|mut services| run(&mut services, request));
             done.map(|()| ExitCode::SUCCESS)
         }
     };
@@ -196,10 +198,18 @@ fn run(services: &mut Services, command: Request) -> Result<(), Failure> {
         Request::Migrate(wanted) => migrate(services, &wanted)?,
         Request::Quota(wanted) => quota(services, &wanted)?,
         Request::Budget(wanted) => budget(services, &wanted)?,
-        Request::Vm(Vm { change: None | Some(VmChange::List) }) => list_vms(services)?,
-        Request::Vm(Vm { change: Some(VmChange::Stop { name }) }) => change_vm(services, &name, Change::Stop)?,
-        Request::Vm(Vm { change: Some(VmChange::Start { name }) }) => change_vm(services, &name, Change::Start)?,
-        Request::Vm(Vm { change: Some(VmChange::Restart { name }) }) => change_vm(services, &name, Change::Restart)?,
+        Request::Vm(Vm {
+            change: None | Some(VmChange::List),
+        }) => list_vms(services)?,
+        Request::Vm(Vm {
+            change: Some(VmChange::Stop { name }),
+        }) => change_vm(services, &name, Change::Stop)?,
+        Request::Vm(Vm {
+            change: Some(VmChange::Start { name }),
+        }) => change_vm(services, &name, Change::Start)?,
+        Request::Vm(Vm {
+            change: Some(VmChange::Restart { name }),
+        }) => change_vm(services, &name, Change::Restart)?,
         Request::Cacheability { ipa, pages, wanted } => {
             services.set_cacheability(ipa, pages, matches!(wanted, Wanted::Cached))?;
         }
@@ -223,18 +233,37 @@ fn info(services: &mut Services) -> Result<(), Failure> {
         (REGULATE, "regulate"),
         (COUNTERS, "counters"),
     ];
-    let granted: Vec<&str> =
-        names.iter().filter(|(bit, _)| identity.services & bit != 0).map(|(_, name)| *name).collect();
+    let granted: Vec<&str> = names
+        .iter()
+        .filter(|(bit, _)| identity.services & bit != 0)
+        .map(|(_, name)| *name)
+        .collect();
     line("interface", format_args!("version {}", identity.version));
     line("VM", identity.vm);
     line("vCPUs", vcpus().len());
-    line("services", if granted.is_empty() { "none".to_owned() } else { granted.join(", ") });
-    let pages: u64 = services.regions()?.iter().filter(|region| region.colors.0 != 0).map(|region| region.pages).sum();
+    line(
+        "services",
+        if granted.is_empty() {
+            "none".to_owned()
+        } else {
+            granted.join(", ")
+        },
+    );
+    let pages: u64 = services
+        .regions()?
+        .iter()
+        .filter(|region| region.colors.0 != 0)
+        .map(|region| region.pages)
+        .sum();
     line("memory", format_args!("{} KiB", pages * PAGE / 1024));
     let nanos = services.time()?;
     line(
         "up for",
-        format_args!("{}.{:03} s since the machine's reset", nanos / 1_000_000_000, nanos / 1_000_000 % 1000),
+        format_args!(
+            "{}.{:03} s since the machine's reset",
+            nanos / 1_000_000_000,
+            nanos / 1_000_000 % 1000
+        ),
     );
     Ok(())
 }
@@ -245,7 +274,11 @@ fn colors(services: &mut Services, wanted: &Colors) -> Result<(), Failure> {
         for page in 0..wanted.pages {
             let ipa = (from / PAGE).saturating_add(page).saturating_mul(PAGE);
             let state = services.page_state(ipa)?;
-            let home = if state.private { "private pool" } else { "its region" };
+            let home = if state.private {
+                "private pool"
+            } else {
+                "its region"
+            };
             let cached = if state.cached { "" } else { ", not cached" };
             println!("{ipa:#014x} {:>5}  {home}{cached}", state.color);
         }
@@ -253,16 +286,27 @@ fn colors(services: &mut Services, wanted: &Colors) -> Result<(), Failure> {
     }
     println!("{:<14} {:>10}  colors", "region", "pages");
     for Region { ipa, pages, colors } in services.regions()? {
-        let colors = if colors.0 == 0 { "none: a device".to_owned() } else { colors.to_string() };
+        let colors = if colors.0 == 0 {
+            "none: a device".to_owned()
+        } else {
+            colors.to_string()
+        };
         println!("{ipa:#014x} {pages:>10}  {colors}");
     }
     match services.private_pool() {
         Ok(pool) => {
-            println!("{:<14} {:>10}  {}, {} in use", "private pool", pool.pages, pool.colors, pool.taken)
+            println!(
+                "{:<14} {:>10}  {}, {} in use",
+                "private pool", pool.pages, pool.colors, pool.taken
+            )
         }
         Err(Error::Refused { error, .. }) => {
             use cloison_abi::CallError;
-            let why = if error == CallError::Denied { "not granted (`migrate`)" } else { "the VM has none" };
+            let why = if error == CallError::Denied {
+                "not granted (`migrate`)"
+            } else {
+                "the VM has none"
+            };
             println!("{:<14} {:>10}  {why}", "private pool", "-");
         }
         Err(error) => return Err(error.into()),
@@ -272,9 +316,15 @@ fn colors(services: &mut Services, wanted: &Colors) -> Result<(), Failure> {
 
 fn migrate(services: &mut Services, wanted: &Migrate) -> Result<(), Failure> {
     match wanted {
-        Migrate::Top { k } => println!("{} pages moved to the private pool", services.migrate_top(*k)?),
+        Migrate::Top { k } => println!(
+            "{} pages moved to the private pool",
+            services.migrate_top(*k)?
+        ),
         Migrate::Page { ipa } => {
-            println!("{} pages moved to the private pool", services.move_pages(ipa, None)?);
+            println!(
+                "{} pages moved to the private pool",
+                services.move_pages(ipa, None)?
+            );
         }
         Migrate::Restore => println!("{} pages moved back", services.restore()?),
     }
@@ -313,7 +363,10 @@ fn quota(services: &mut Services, wanted: &Quota) -> Result<(), Failure> {
                         quota.throttled_nanos / 1000
                     );
                 }
-                Err(Error::Refused { error: CallError::Absent, .. }) => {}
+                Err(Error::Refused {
+                    error: CallError::Absent,
+                    ..
+                }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -324,22 +377,47 @@ fn quota(services: &mut Services, wanted: &Quota) -> Result<(), Failure> {
 fn budget(services: &mut Services, wanted: &Budget) -> Result<(), Failure> {
     use cloison_abi::CallError;
     let vms = services.vms()?;
-    let chosen = wanted.vm.as_deref().map(|name| number_of(&vms, name)).transpose()?;
+    let chosen = wanted
+        .vm
+        .as_deref()
+        .map(|name| number_of(&vms, name))
+        .transpose()?;
     if let (Some(vm), Some([index, events])) = (chosen, wanted.set.as_deref()) {
         services.set_budget(vm, *index, *events)?;
-        println!("{}, quota {index}: {events} events per period from its next one on", vms[vm as usize].name());
+        println!(
+            "{}, quota {index}: {events} events per period from its next one on",
+            vms[vm as usize].name()
+        );
         return Ok(());
     }
-    println!("{:<16} {:>5} {:>12} {:>12} {:>10}", "VM", "quota", "budget", "last period", "periods");
-    for (number, vm) in (0..).zip(&vms).filter(|(number, _)| chosen.is_none_or(|chosen| chosen == *number)) {
+    println!(
+        "{:<16} {:>5} {:>12} {:>12} {:>10}",
+        "VM", "quota", "budget", "last period", "periods"
+    );
+    for (number, vm) in (0..)
+        .zip(&vms)
+        .filter(|(number, _)| chosen.is_none_or(|chosen| chosen == *number))
+    {
         for index in 0..MOST {
             match services.budget(number, index) {
                 Ok(it) => {
-                    println!("{:<16} {index:>5} {:>12} {:>12} {:>10}", vm.name(), it.budget, it.events, it.periods);
+                    println!(
+                        "{:<16} {index:>5} {:>12} {:>12} {:>10}",
+                        vm.name(),
+                        it.budget,
+                        it.events,
+                        it.periods
+                    );
                 }
-                Err(Error::Refused { error: CallError::Absent, .. }) => break,
+                Err(Error::Refused {
+                    error: CallError::Absent,
+                    ..
+                }) => break,
                 // Of all VMs, those that it may regulate are shown.
-                Err(Error::Refused { error: CallError::Denied, .. }) if chosen.is_none() => break,
+                Err(Error::Refused {
+                    error: CallError::Denied,
+                    ..
+                }) if chosen.is_none() => break,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -349,17 +427,28 @@ fn budget(services: &mut Services, wanted: &Budget) -> Result<(), Failure> {
 
 /// Returns the number of the VM with a name.
 fn number_of(vms: &[VmInfo], name: &str) -> Result<u64, Failure> {
-    let found = vms.iter().position(|vm| vm.name() == name).ok_or_else(|| Failure {
-        message: format!("there is no VM `{name}`"),
-        help: Some(format!("this machine has: {}", vms.iter().map(VmInfo::name).collect::<Vec<_>>().join(", "))),
-    });
+    let found = vms
+        .iter()
+        .position(|vm| vm.name() == name)
+        .ok_or_else(|| Failure {
+            message: format!("there is no VM `{name}`"),
+            help: Some(format!(
+                "this machine has: {}",
+                vms.iter().map(VmInfo::name).collect::<Vec<_>>().join(", ")
+            )),
+        });
     found.map(|number| number as u64)
 }
 
 fn list_vms(services: &mut Services) -> Result<(), Failure> {
     println!("{:>2}  {:<16} {:<9} managed", "VM", "name", "state");
     for (number, vm) in services.vms()?.iter().enumerate() {
-        println!("{number:>2}  {:<16} {:<9} {}", vm.name(), vm.life, if vm.managed { "yes" } else { "no" });
+        println!(
+            "{number:>2}  {:<16} {:<9} {}",
+            vm.name(),
+            vm.life,
+            if vm.managed { "yes" } else { "no" }
+        );
     }
     Ok(())
 }
@@ -380,7 +469,12 @@ fn change_vm(services: &mut Services, name: &str, change: Change) -> Result<(), 
         std::thread::sleep(LOOK);
     }
     Err(Failure {
-        message: format!("`{name}` has not changed within {} s", (LOOK * LONGEST).as_secs()),
-        help: Some("the order is still in force; `cloisonctl vm` shows what becomes of it".to_owned()),
+        message: format!(
+            "`{name}` has not changed within {} s",
+            (LOOK * LONGEST).as_secs()
+        ),
+        help: Some(
+            "the order is still in force; `cloisonctl vm` shows what becomes of it".to_owned(),
+        ),
     })
 }

@@ -5,7 +5,9 @@ use crate::counting::{Domain, PageCalls, midr};
 use cloison_epapi::backend::{CYCLE_COUNTER, Counters, Machine};
 use cloison_epapi::cpu::{CPU_CYCLES, Cpu};
 use cloison_epapi::error::Error;
-use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, PERF_IOC_FLAG_GROUP, PERF_TYPE_RAW, perf_event_attr};
+use perf_event_open_sys::bindings::{
+    PERF_FLAG_FD_CLOEXEC, PERF_IOC_FLAG_GROUP, PERF_TYPE_RAW, perf_event_attr,
+};
 use perf_event_open_sys::{ioctls, perf_event_open};
 use std::fs::File;
 use std::io::{self, Read};
@@ -46,12 +48,20 @@ const INSTRUCTIONS: u16 = 0x08;
 impl PerfEvents {
     /// Returns counters of this.
     pub fn of(target: Target, domain: Domain) -> Self {
-        Self { domain, target, ..Self::default() }
+        Self {
+            domain,
+            target,
+            ..Self::default()
+        }
     }
 
     /// Opens an event of the PMU's that does not count yet.
     fn open(&self, event: u16, group: Option<&File>) -> io::Result<File> {
-        let mut attributes = perf_event_attr { type_: PERF_TYPE_RAW, config: event.into(), ..Default::default() };
+        let mut attributes = perf_event_attr {
+            type_: PERF_TYPE_RAW,
+            config: event.into(),
+            ..Default::default()
+        };
         attributes.size = size_of::<perf_event_attr>() as u32;
         attributes.set_exclude_hv(1);
         attributes.set_exclude_kernel((self.domain == Domain::User).into());
@@ -65,7 +75,15 @@ impl PerfEvents {
             Target::Vcpu(vcpu) => (-1, vcpu as i32),
         };
         // SAFETY: the call only reads the attributes.
-        let descriptor = unsafe { perf_event_open(&mut attributes, thread, cpu, group, PERF_FLAG_FD_CLOEXEC.into()) };
+        let descriptor = unsafe {
+            perf_event_open(
+                &mut attributes,
+                thread,
+                cpu,
+                group,
+                PERF_FLAG_FD_CLOEXEC.into(),
+            )
+        };
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -87,23 +105,41 @@ impl PerfEvents {
     }
 
     fn counter(&mut self, counter: u32) -> Result<&mut Counter, Error> {
-        self.open.get_mut(counter as usize).and_then(Option::as_mut).ok_or(Error::NoEvent)
+        self.open
+            .get_mut(counter as usize)
+            .and_then(Option::as_mut)
+            .ok_or(Error::NoEvent)
     }
 
     fn group(&self) -> Option<&File> {
-        self.leader.and_then(|leader| self.open[leader as usize].as_ref()).map(|counter| &counter.file)
+        self.leader
+            .and_then(|leader| self.open[leader as usize].as_ref())
+            .map(|counter| &counter.file)
     }
 }
 
 impl Counters for PerfEvents {
     fn probe(&mut self) -> Result<Machine, Error> {
-        let vcpu = if let Target::Vcpu(vcpu) = self.target { vcpu } else { rustix::thread::sched_getcpu() };
-        let cpu = midr(vcpu).ok().and_then(Cpu::by_midr).ok_or(Error::NoCounters)?;
-        let counters = self.fitting(INSTRUCTIONS).map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => Error::Permission,
-            _ => Error::NoCounters,
-        })?;
-        Ok(Machine { cpu, counters: ((1 << counters) - 1) | 1 << CYCLE_COUNTER, frequency: 1_000_000_000 })
+        let vcpu = if let Target::Vcpu(vcpu) = self.target {
+            vcpu
+        } else {
+            rustix::thread::sched_getcpu()
+        };
+        let cpu = midr(vcpu)
+            .ok()
+            .and_then(Cpu::by_midr)
+            .ok_or(Error::NoCounters)?;
+        let counters = self
+            .fitting(INSTRUCTIONS)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => Error::Permission,
+                _ => Error::NoCounters,
+            })?;
+        Ok(Machine {
+            cpu,
+            counters: ((1 << counters) - 1) | 1 << CYCLE_COUNTER,
+            frequency: 1_000_000_000,
+        })
     }
 
     fn allows(&self, counter: u32, event: u16) -> bool {
@@ -118,12 +154,15 @@ impl Counters for PerfEvents {
         if interrupts {
             return Err(Error::NotSupported);
         }
-        let file = self.open(event, self.group()).map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => Error::Permission,
-            io::ErrorKind::InvalidInput => Error::Conflict,
-            _ => Error::System,
-        })?;
-        *self.open.get_mut(counter as usize).ok_or(Error::Conflict)? = Some(Counter { file, base: 0 });
+        let file = self
+            .open(event, self.group())
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => Error::Permission,
+                io::ErrorKind::InvalidInput => Error::Conflict,
+                _ => Error::System,
+            })?;
+        *self.open.get_mut(counter as usize).ok_or(Error::Conflict)? =
+            Some(Counter { file, base: 0 });
         self.leader.get_or_insert(counter);
         Ok(())
     }
@@ -132,7 +171,8 @@ impl Counters for PerfEvents {
         let Counter { file, base } = self.counter(counter)?;
         let mut bytes = [0; 8];
         // Nothing is read of a group that the kernel had no counters for: others have them.
-        file.read_exact(&mut bytes).map_err(|_| Error::CountersLost)?;
+        file.read_exact(&mut bytes)
+            .map_err(|_| Error::CountersLost)?;
         Ok(base.wrapping_add(u64::from_ne_bytes(bytes)))
     }
 

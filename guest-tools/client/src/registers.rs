@@ -55,13 +55,20 @@ fn no_list(what: &'static str, source: io::Error) -> Error {
 
 impl ListPage {
     fn new() -> Result<Self, Error> {
-        let frames = File::open("/proc/self/pagemap").map_err(|source| no_list("locate", source))?;
+        let frames =
+            File::open("/proc/self/pagemap").map_err(|source| no_list("locate", source))?;
         // SAFETY: a new mapping, which nothing else knows.
         let mapped = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), LENGTH, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                LENGTH,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
         };
         let mapped = mapped.map_err(|errno| no_list("map", errno.into()))?;
-        let address = NonNull::new(mapped.cast()).ok_or_else(|| no_list("map", io::ErrorKind::OutOfMemory.into()))?;
+        let address = NonNull::new(mapped.cast())
+            .ok_or_else(|| no_list("map", io::ErrorKind::OutOfMemory.into()))?;
         let page = Self { address, frames };
         // SAFETY: the mapping that was just made.
         unsafe { mlock(mapped, LENGTH) }.map_err(|errno| no_list("lock", errno.into()))?;
@@ -69,7 +76,11 @@ impl ListPage {
     }
 
     fn write(&mut self, entries: &[u64]) {
-        assert!(entries.len() as u64 <= list::LONGEST, "a list of {} entries", entries.len());
+        assert!(
+            entries.len() as u64 <= list::LONGEST,
+            "a list of {} entries",
+            entries.len()
+        );
         for (index, &entry) in entries.iter().enumerate() {
             // SAFETY: the page is mapped, writable and this object's own; the index is inside it. Volatile, because the
             // hypervisor reads it.
@@ -80,7 +91,9 @@ impl ListPage {
     fn ipa(&self) -> Result<u64, Error> {
         let page = self.address.as_ptr() as u64 / LENGTH as u64;
         let mut entry = [0; 8];
-        self.frames.read_exact_at(&mut entry, page * 8).map_err(|source| no_list("locate", source))?;
+        self.frames
+            .read_exact_at(&mut entry, page * 8)
+            .map_err(|source| no_list("locate", source))?;
         let entry = u64::from_le_bytes(entry);
         // Bit 63: the page is in memory. Bits 54 to 0: its frame, which only root is told.
         let frame = entry & ((1 << 55) - 1);
@@ -109,7 +122,9 @@ const MEMORY: &str = "/dev/mem";
 pub fn find(root: &Path) -> Result<u64, Error> {
     let family = page::COMPATIBLE.trim_end_matches(|c: char| c.is_ascii_digit());
     for node in std::fs::read_dir(root).into_iter().flatten().flatten() {
-        let Ok(compatible) = std::fs::read(node.path().join("compatible")) else { continue };
+        let Ok(compatible) = std::fs::read(node.path().join("compatible")) else {
+            continue;
+        };
         let compatible = String::from_utf8_lossy(&compatible);
         let names = || compatible.split('\0');
         if names().any(|name| name == page::COMPATIBLE) {
@@ -129,22 +144,49 @@ impl MappedPage {
     pub fn open() -> Result<Self, Error> {
         let address = find(Path::new(DEVICE_TREE))?;
         let sync = rustix::fs::OFlags::SYNC.bits() as i32;
-        let memory = OpenOptions::new().read(true).write(true).custom_flags(sync).open(MEMORY);
-        let memory = memory.map_err(|source| Error::Memory { what: "open", source })?;
+        let memory = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(sync)
+            .open(MEMORY);
+        let memory = memory.map_err(|source| Error::Memory {
+            what: "open",
+            source,
+        })?;
         // SAFETY: a new mapping at an address of the kernel's choice, so it cannot overlap memory that this process
         // uses.
         let mapped = unsafe {
             let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-            mmap(std::ptr::null_mut(), LENGTH, rights, flags, &memory, address)
+            mmap(
+                std::ptr::null_mut(),
+                LENGTH,
+                rights,
+                flags,
+                &memory,
+                address,
+            )
         };
-        let mapped = mapped.map_err(|errno| Error::Memory { what: "map", source: errno.into() })?;
+        let mapped = mapped.map_err(|errno| Error::Memory {
+            what: "map",
+            source: errno.into(),
+        })?;
         let address = NonNull::new(mapped).ok_or(Error::DeviceTree)?;
-        Ok(Self { memory, address, list: None })
+        Ok(Self {
+            memory,
+            address,
+            list: None,
+        })
     }
 
     fn register(&self, offset: u16) -> *mut u64 {
-        assert!(offset.is_multiple_of(8) && usize::from(offset) < LENGTH, "no register at {offset:#x}");
-        self.address.as_ptr().wrapping_byte_add(usize::from(offset)).cast()
+        assert!(
+            offset.is_multiple_of(8) && usize::from(offset) < LENGTH,
+            "no register at {offset:#x}"
+        );
+        self.address
+            .as_ptr()
+            .wrapping_byte_add(usize::from(offset))
+            .cast()
     }
 }
 
@@ -184,8 +226,10 @@ impl Registers for MappedPage {
 
     /// Takes a file lock, which the kernel releases if the process dies.
     fn take_turn(&mut self) -> Result<(), Error> {
-        flock(&self.memory, FlockOperation::LockExclusive)
-            .map_err(|errno| Error::Memory { what: "lock", source: errno.into() })
+        flock(&self.memory, FlockOperation::LockExclusive).map_err(|errno| Error::Memory {
+            what: "lock",
+            source: errno.into(),
+        })
     }
 
     fn end_turn(&mut self) {
@@ -202,7 +246,10 @@ impl Registers for MappedPage {
     }
 
     fn list_ipa(&self) -> Result<u64, Error> {
-        self.list.as_ref().map_or_else(|| Err(no_list("locate", io::ErrorKind::NotFound.into())), ListPage::ipa)
+        self.list.as_ref().map_or_else(
+            || Err(no_list("locate", io::ErrorKind::NotFound.into())),
+            ListPage::ipa,
+        )
     }
 }
 
@@ -218,7 +265,11 @@ mod tests {
     use super::*;
 
     fn tree(compatible: &[u8], reg: &[u8]) -> Result<u64, Error> {
-        let root = std::env::temp_dir().join(format!("cloison-tree-{}-{}", std::process::id(), compatible.len()));
+        let root = std::env::temp_dir().join(format!(
+            "cloison-tree-{}-{}",
+            std::process::id(),
+            compatible.len()
+        ));
         let node = root.join("services@9001000");
         std::fs::create_dir_all(&node).unwrap();
         std::fs::write(node.join("compatible"), compatible).unwrap();
@@ -232,9 +283,20 @@ mod tests {
     fn the_page_is_found_by_its_name() {
         let reg = [0, 0, 0, 0, 0x09, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x10, 0];
         assert_eq!(tree(b"cloison,services-1\0", &reg).unwrap(), 0x0900_1000);
-        assert!(matches!(tree(b"arm,pl011\0arm,primecell\0", &reg), Err(Error::Absent)));
-        assert!(matches!(tree(b"cloison,services-23\0", &reg), Err(Error::OtherPage(name)) if name.ends_with("23")));
-        assert!(matches!(tree(b"x\0cloison,services-1\0", &reg[..7]), Err(Error::DeviceTree)));
-        assert!(matches!(find(Path::new("/nowhere/at/all")), Err(Error::Absent)));
+        assert!(matches!(
+            tree(b"arm,pl011\0arm,primecell\0", &reg),
+            Err(Error::Absent)
+        ));
+        assert!(
+            matches!(tree(b"cloison,services-23\0", &reg), Err(Error::OtherPage(name)) if name.ends_with("23"))
+        );
+        assert!(matches!(
+            tree(b"x\0cloison,services-1\0", &reg[..7]),
+            Err(Error::DeviceTree)
+        ));
+        assert!(matches!(
+            find(Path::new("/nowhere/at/all")),
+            Err(Error::Absent)
+        ));
     }
 }

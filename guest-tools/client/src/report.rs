@@ -25,7 +25,12 @@ pub struct Counted {
 impl Counted {
     /// Returns an event that has not been counted yet.
     pub fn new(name: &str, code: i32) -> Self {
-        Self { name: name.to_owned(), code, counts: Vec::new(), is_short: false }
+        Self {
+            name: name.to_owned(),
+            code,
+            counts: Vec::new(),
+            is_short: false,
+        }
     }
 }
 
@@ -79,20 +84,35 @@ impl Spread {
         let many = numbers.len().max(1) as f64;
         let mean = numbers.iter().sum::<f64>() / many;
         let squares: f64 = numbers.iter().map(|number| (number - mean).powi(2)).sum();
-        let variance = if numbers.len() > 1 { squares / (many - 1.0) } else { 0.0 };
+        let variance = if numbers.len() > 1 {
+            squares / (many - 1.0)
+        } else {
+            0.0
+        };
         let least = numbers.iter().copied().fold(f64::INFINITY, f64::min);
         let greatest = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        Self { mean, variance, least, greatest }
+        Self {
+            mean,
+            variance,
+            least,
+            greatest,
+        }
     }
 
     /// Returns the standard deviation in percent of the mean.
     fn percent(&self) -> f64 {
-        if self.mean == 0.0 { 0.0 } else { 100.0 * self.variance.sqrt() / self.mean }
+        if self.mean == 0.0 {
+            0.0
+        } else {
+            100.0 * self.variance.sqrt() / self.mean
+        }
     }
 }
 
 fn word(value: impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    value
+        .to_possible_value()
+        .map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 fn counts(counted: &Counted) -> Vec<f64> {
@@ -111,14 +131,21 @@ impl Report<'_> {
 
     /// Returns the mean of an event's counts, by its name in the event table.
     fn mean(&self, event: &str) -> Option<u64> {
-        let named = |it: &&Counted| query::name_of(self.cpu, it.code).is_ok_and(|name| name == event);
-        let found = self.counted.iter().find(named).filter(|it| !it.counts.is_empty())?;
+        let named =
+            |it: &&Counted| query::name_of(self.cpu, it.code).is_ok_and(|name| name == event);
+        let found = self
+            .counted
+            .iter()
+            .find(named)
+            .filter(|it| !it.counts.is_empty())?;
         Some(Spread::of(&counts(found)).mean.round() as u64)
     }
 
     /// Returns the metrics that the counts give.
     fn computed(&self) -> impl Iterator<Item = (&Metric, f64)> {
-        self.metrics.iter().filter_map(|metric| Some((metric, metric.compute(|event| self.mean(event))?)))
+        self.metrics
+            .iter()
+            .filter_map(|metric| Some((metric, metric.compute(|event| self.mean(event))?)))
     }
 
     fn seconds(&self, of: impl Fn(&Sample) -> f64) -> Spread {
@@ -127,15 +154,29 @@ impl Report<'_> {
 
     fn table(&self) -> String {
         let runs = self.samples.len();
-        let many = if runs == 1 { String::new() } else { format!(", {runs} runs") };
+        let many = if runs == 1 {
+            String::new()
+        } else {
+            format!(", {runs} runs")
+        };
         let (by, part) = (word(self.by), word(self.part));
-        let mut text =
-            format!("\n Counts of '{}' on vCPU {} (by {by}, {part}{many}):\n\n", self.command.join(" "), self.vcpu);
+        let mut text = format!(
+            "\n Counts of '{}' on vCPU {} (by {by}, {part}{many}):\n\n",
+            self.command.join(" "),
+            self.vcpu
+        );
         for counted in self.counted {
             let spread = Spread::of(&counts(counted));
-            let vary =
-                if counted.counts.len() > 1 { format!("  ( +- {:.2} % )", spread.percent()) } else { String::new() };
-            let vary = if counted.is_short { vary + "  (its counter has overflowed)" } else { vary };
+            let vary = if counted.counts.len() > 1 {
+                format!("  ( +- {:.2} % )", spread.percent())
+            } else {
+                String::new()
+            };
+            let vary = if counted.is_short {
+                vary + "  (its counter has overflowed)"
+            } else {
+                vary
+            };
             let name = &counted.name;
             text += &if vary.is_empty() {
                 format!("{:>20.0}  {name}\n", spread.mean)
@@ -148,10 +189,19 @@ impl Report<'_> {
             text.push('\n');
         }
         for (metric, value) in computed {
-            text += &format!("{:>20}  {:<28}  {}\n", metric.show(value).to_string(), metric.name, metric.expression);
+            text += &format!(
+                "{:>20}  {:<28}  {}\n",
+                metric.show(value).to_string(),
+                metric.name,
+                metric.expression
+            );
         }
         let line = |spread: Spread, what: &str| {
-            let vary = if runs > 1 { format!("  ( +- {:.2} % )", spread.percent()) } else { String::new() };
+            let vary = if runs > 1 {
+                format!("  ( +- {:.2} % )", spread.percent())
+            } else {
+                String::new()
+            };
             format!("{:>20.9}  seconds {what}{vary}\n", spread.mean)
         };
         text.push('\n');
@@ -164,11 +214,25 @@ impl Report<'_> {
     /// Returns one line for each run and event, with a heading.
     fn csv(&self, first: u32) -> String {
         let mut text = "run,event,code,count,overflowed\n".to_owned();
-        let runs = self.counted.iter().map(|counted| counted.counts.len()).max().unwrap_or(0);
+        let runs = self
+            .counted
+            .iter()
+            .map(|counted| counted.counts.len())
+            .max()
+            .unwrap_or(0);
         for (at, run) in (0..runs).zip(first..) {
-            for Counted { name, code, counts, is_short } in self.counted {
+            for Counted {
+                name,
+                code,
+                counts,
+                is_short,
+            } in self.counted
+            {
                 if let Some(count) = counts.get(at) {
-                    text += &format!("{run},{name},{code:#010x},{count},{}\n", u8::from(*is_short));
+                    text += &format!(
+                        "{run},{name},{code:#010x},{count},{}\n",
+                        u8::from(*is_short)
+                    );
                 }
             }
         }

@@ -80,7 +80,10 @@ pub fn stat(wanted: &Stat) -> Result<ExitCode, Failure> {
     match &wanted.output {
         None => print!("{text}"),
         Some(path) => std::fs::write(path, text).map_err(|error| {
-            Failure::new(format!("cannot write {}: {error}", path.display()), "the command has run")
+            Failure::new(
+                format!("cannot write {}: {error}", path.display()),
+                "the command has run",
+            )
         })?,
     }
     Ok(child::code(status))
@@ -99,14 +102,18 @@ impl Task for &Stat {
         let metrics = metrics_of(machine.cpu);
         let events = self.events(&mut library, &machine, &metrics)?;
         let passes = place(&mut library, &machine, &events, self.passes)?;
-        let mut counted: Vec<Counted> = events.iter().map(|(code, name)| Counted::new(name, *code)).collect();
+        let mut counted: Vec<Counted> = events
+            .iter()
+            .map(|(code, name)| Counted::new(name, *code))
+            .collect();
         let mut samples = Vec::new();
         let mut status = ExitStatus::default();
         'runs: for run in (self.run..).take(self.repeat as usize) {
             for ((set, members), pass) in passes.iter().zip(self.sub_experiment..) {
                 let mut values = vec![0; members.len()];
                 let sample;
-                (status, sample) = self.once(&mut library, *set, &mut values, [self.workload, pass, run])?;
+                (status, sample) =
+                    self.once(&mut library, *set, &mut values, [self.workload, pass, run])?;
                 samples.push(sample);
                 for (member, value) in members.iter().zip(&values) {
                     counted[*member].counts.push(*value as u64);
@@ -117,14 +124,18 @@ impl Task for &Stat {
                 }
             }
         }
-        Ok((self.report(W::BY, machine.cpu, &counted, &metrics, &samples, status), status))
+        Ok((
+            self.report(W::BY, machine.cpu, &counted, &metrics, &samples, status),
+            status,
+        ))
     }
 }
 
 /// Returns a CPU's metrics.
 fn metrics_of(cpu: &Cpu) -> Vec<Metric> {
-    let parsed =
-        |it: &cloison_epapi::tables::Metric| Metric::new(it.name, it.expression, it.meaning, Some(it.scale)).ok();
+    let parsed = |it: &cloison_epapi::tables::Metric| {
+        Metric::new(it.name, it.expression, it.meaning, Some(it.scale)).ok()
+    };
     cpu.metrics.iter().filter_map(parsed).collect()
 }
 
@@ -141,16 +152,25 @@ impl Stat {
         for name in &self.event {
             let code = events::code(cpu, name).map_err(|_| {
                 let message = format!("the {} has no event `{name}`", cpu.name);
-                Failure::new(message, "`cloisonctl list --native` and `cloisonctl list` show what can be counted")
+                Failure::new(
+                    message,
+                    "`cloisonctl list --native` and `cloisonctl list` show what can be counted",
+                )
             })?;
             add(&mut events, (code, name.clone()));
         }
         for name in &self.metric {
-            let chosen: Vec<&Metric> = metrics.iter().filter(|metric| name == "all" || metric.name == *name).collect();
+            let chosen: Vec<&Metric> = metrics
+                .iter()
+                .filter(|metric| name == "all" || metric.name == *name)
+                .collect();
             if chosen.is_empty() {
                 let known: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
                 let message = format!("the {} has no metric `{name}`", cpu.name);
-                return Err(Failure::new(message, format!("metrics: all, {}", known.join(", "))));
+                return Err(Failure::new(
+                    message,
+                    format!("metrics: all, {}", known.join(", ")),
+                ));
             }
             for event in chosen.iter().flat_map(|metric| metric.events()) {
                 add(&mut events, named(cpu, event)?);
@@ -178,14 +198,28 @@ impl Stat {
             _ => Format::Table,
         };
         let (command, vcpu, part, status) = (&self.command, self.vcpu, self.count, status.code());
-        report::Report { command, vcpu, by, part, cpu, counted, metrics, samples, status }.write(format)
+        report::Report {
+            command,
+            vcpu,
+            by,
+            part,
+            cpu,
+            counted,
+            metrics,
+            samples,
+            status,
+        }
+        .write(format)
     }
 
     /// Runs the command in observation segments: the configuration says what is counted, and all of it is logged.
     fn by_segments(&self) -> Result<(String, ExitStatus), Failure> {
         if self.count != Part::All {
             let message = "observation segments count programs and the kernel";
-            return Err(Failure::new(message, "leave out --count, or use --by counters"));
+            return Err(Failure::new(
+                message,
+                "leave out --count, or use --by counters",
+            ));
         }
         pin(self.vcpu)?;
         let mut services = Services::open()?;
@@ -197,7 +231,8 @@ impl Stat {
             let (began, before) = (Instant::now(), children());
             region::begin(region::Caches::Warm);
             services.segment_begin(self.workload, self.sub_experiment, run)?;
-            let ended = child::start(&self.command).and_then(|mut child| child.wait().map_err(lost));
+            let ended =
+                child::start(&self.command).and_then(|mut child| child.wait().map_err(lost));
             // Ended in any case: otherwise the next segment could not start.
             let cycles = services.segment_end();
             region::end();
@@ -206,8 +241,14 @@ impl Stat {
             samples.push(Sample::since(began, before));
             let cycles_of = (report::SEGMENT_CYCLES.to_owned(), CPU_CYCLES, cycles, false);
             let hems = services.hems()?.into_iter();
-            let hems =
-                hems.map(|hem| (events::name_on(Some(cpu), hem.event), hem.event, hem.count.into(), hem.overflowed));
+            let hems = hems.map(|hem| {
+                (
+                    events::name_on(Some(cpu), hem.event),
+                    hem.event,
+                    hem.count.into(),
+                    hem.overflowed,
+                )
+            });
             for (at, (name, event, count, overflowed)) in hems.chain([cycles_of]).enumerate() {
                 if counted.len() <= at {
                     counted.push(Counted::new(&name, PAPI_NATIVE_MASK | i32::from(event)));
@@ -223,10 +264,16 @@ impl Stat {
             let code = events::code(cpu, name);
             if counted.iter().all(|it| Ok(it.code) != code) {
                 let message = format!("observation segments of this VM do not count `{name}`");
-                return Err(Failure::new(message, "add it to `hems` in the VM's configuration, or use --by counters"));
+                return Err(Failure::new(
+                    message,
+                    "add it to `hems` in the VM's configuration, or use --by counters",
+                ));
             }
         }
-        Ok((self.report(By::Hem, cpu, &counted, &metrics, &samples, status), status))
+        Ok((
+            self.report(By::Hem, cpu, &counted, &metrics, &samples, status),
+            status,
+        ))
     }
 
     /// Runs the command once while an event set counts.
@@ -239,7 +286,8 @@ impl Stat {
     ) -> Result<(ExitStatus, Sample), Failure> {
         let (began, before) = (Instant::now(), children());
         library.start(set)?;
-        let status = child::start(&self.command).and_then(|child| wait(child, library, set, values));
+        let status =
+            child::start(&self.command).and_then(|child| wait(child, library, set, values));
         if self.record && status.is_ok() {
             library.frozen(|library| library.counters().record(numbers))?;
         }
@@ -260,8 +308,8 @@ fn add(events: &mut Vec<Event>, event: Event) {
 
 /// Returns an event of a metric.
 fn named(cpu: &Cpu, name: &str) -> Result<Event, Failure> {
-    let code =
-        events::code(cpu, name).map_err(|_| Failure::new(format!("the {} has no event `{name}`", cpu.name), ""))?;
+    let code = events::code(cpu, name)
+        .map_err(|_| Failure::new(format!("the {} has no event `{name}`", cpu.name), ""))?;
     Ok((code, name.to_owned()))
 }
 
@@ -280,7 +328,10 @@ fn default<W: Way>(
         }
         more.retain(|(code, _)| events.iter().all(|(known, _)| known != code));
         let codes: Vec<i32> = more.iter().map(|(code, _)| *code).collect();
-        let added = codes.iter().take_while(|code| library.add_event(set, **code).is_ok()).count();
+        let added = codes
+            .iter()
+            .take_while(|code| library.add_event(set, **code).is_ok())
+            .count();
         if added == codes.len() {
             events.append(&mut more);
         } else {
@@ -304,7 +355,10 @@ fn place<W: Way>(
     let mut sets: Vec<(i32, Vec<usize>)> = Vec::new();
     for (position, (code, name)) in events.iter().enumerate() {
         let cannot = |error: Error| {
-            let all = format!("by {} counters, the cycle counter included", machine.number());
+            let all = format!(
+                "by {} counters, the cycle counter included",
+                machine.number()
+            );
             match error {
                 Error::MultiplePasses => Failure::new(
                     format!("`{name}` cannot be counted in one run {all}"),
@@ -314,9 +368,10 @@ fn place<W: Way>(
                     format!("`{name}` cannot be counted together with those before it {all}"),
                     "name fewer events, or run the command several times by --passes",
                 ),
-                error => {
-                    Failure::new(format!("`{name}` cannot be counted: {error}"), "`cloisonctl list -a` shows what can")
-                }
+                error => Failure::new(
+                    format!("`{name}` cannot be counted: {error}"),
+                    "`cloisonctl list -a` shows what can",
+                ),
             }
         };
         if let Some((set, members)) = sets.last_mut() {
@@ -329,8 +384,9 @@ fn place<W: Way>(
                 Err(error) => return Err(cannot(error)),
             }
         }
-        let set =
-            library.create_eventset(PAPI_NULL).map_err(|_| Failure::new("too many passes", "name fewer events"))?;
+        let set = library
+            .create_eventset(PAPI_NULL)
+            .map_err(|_| Failure::new("too many passes", "name fewer events"))?;
         library.add_event(set, *code).map_err(cannot)?;
         sets.push((set, vec![position]));
     }
@@ -354,14 +410,20 @@ fn wait<W: Way>(
     while end.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
         library.read(set, values)?;
     }
-    let status = waiter.join().map_err(|_| Failure::new("the command was lost", "run it again"))?;
+    let status = waiter
+        .join()
+        .map_err(|_| Failure::new("the command was lost", "run it again"))?;
     status.map_err(lost)
 }
 impl Sample {
     /// Returns what has passed since a time, at which children had used so much.
     fn since(began: Instant, before: (f64, f64)) -> Self {
         let after = children();
-        Self { elapsed: began.elapsed().as_secs_f64(), user: after.0 - before.0, system: after.1 - before.1 }
+        Self {
+            elapsed: began.elapsed().as_secs_f64(),
+            user: after.0 - before.0,
+            system: after.1 - before.1,
+        }
     }
 }
 
@@ -369,8 +431,13 @@ impl Sample {
 fn children() -> (f64, f64) {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // After the program's name in brackets: `cutime` and `cstime` are fields 16 and 17 (proc(5)).
-    let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-    let seconds = |field: &str| field.parse::<f64>().unwrap_or(0.0) / rustix::param::clock_ticks_per_second() as f64;
+    let fields = text
+        .rsplit_once(')')
+        .map_or("", |(_, rest)| rest)
+        .split_whitespace();
+    let seconds = |field: &str| {
+        field.parse::<f64>().unwrap_or(0.0) / rustix::param::clock_ticks_per_second() as f64
+    };
     let mut times = fields.skip(13).map(seconds);
     (times.next().unwrap_or(0.0), times.next().unwrap_or(0.0))
 }

@@ -28,7 +28,12 @@ pub fn assign(allowed: &[u32], counters: &mut [u8]) -> bool {
 }
 
 /// Finds a counter for one event, if need be by moving others. Each counter is visited once, which bounds the recursion.
-fn augment(allowed: &[u32], event: usize, owner: &mut [Option<u8>; COUNTERS], visited: &mut u32) -> bool {
+fn augment(
+    allowed: &[u32],
+    event: usize,
+    owner: &mut [Option<u8>; COUNTERS],
+    visited: &mut u32,
+) -> bool {
     for counter in 0..COUNTERS {
         let bit = 1_u32 << counter;
         if allowed[event] & bit == 0 || *visited & bit != 0 {

@@ -52,7 +52,11 @@ macro_rules! each {
 
 impl<P: Counters + Default, H: Hypervisor + Default> Counters for Available<P, H> {
     fn probe(&mut self) -> Result<Machine, Error> {
-        for mut way in [Self::default(), Self::Service(Service::default()), Self::Hems(Hems::default())] {
+        for mut way in [
+            Self::default(),
+            Self::Service(Service::default()),
+            Self::Hems(Hems::default()),
+        ] {
             let found = each!(&mut way, one => one.probe());
             match found {
                 Ok(_) => {

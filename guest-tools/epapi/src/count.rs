@@ -7,7 +7,11 @@ use crate::set::{EventSet, Need, state};
 
 /// The value from which a counter has so many events to go until it overflows.
 fn initial(width: u32, threshold: u64) -> u64 {
-    if threshold == 0 { 0 } else { (u64::MAX >> (64 - width)).wrapping_sub(threshold - 1) }
+    if threshold == 0 {
+        0
+    } else {
+        (u64::MAX >> (64 - width)).wrapping_sub(threshold - 1)
+    }
 }
 
 /// Adds what a counter has counted since it was last read to what its event has.
@@ -100,7 +104,11 @@ pub(crate) fn rotate(set: &mut EventSet, counters: &mut impl Counters) -> Result
 
 /// Handles the counters that have overflowed, and sets those with a threshold up again. Returns the events whose
 /// threshold was reached, as bits by their position.
-pub(crate) fn overflows(set: &mut EventSet, machine: &Machine, counters: &mut impl Counters) -> Result<u64, Error> {
+pub(crate) fn overflows(
+    set: &mut EventSet,
+    machine: &Machine,
+    counters: &mut impl Counters,
+) -> Result<u64, Error> {
     let mut reached: u64 = 0;
     let (mut numbers, mut count) = ([0_u16; crate::set::NATIVES], 0);
     let flags = counters.overflowed() & set.counters();
@@ -114,9 +122,18 @@ pub(crate) fn overflows(set: &mut EventSet, machine: &Machine, counters: &mut im
         }
     }
     counters.clear(flags);
-    for (at, code) in set.events().iter().enumerate().filter(|(at, _)| set.thresholds[*at] != 0) {
+    for (at, code) in set
+        .events()
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| set.thresholds[*at] != 0)
+    {
         let terms = crate::terms::of(machine.cpu, *code)?;
-        if terms.as_slice().iter().any(|term| numbers[..count].contains(&term.number)) {
+        if terms
+            .as_slice()
+            .iter()
+            .any(|term| numbers[..count].contains(&term.number))
+        {
             reached |= 1 << at;
         }
     }

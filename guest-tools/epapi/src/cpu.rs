@@ -3,8 +3,8 @@
 
 use crate::preset::*;
 use crate::tables::{
-    CORTEX_A53, CORTEX_A53_METRICS, CORTEX_A53_MIDR, CORTEX_A72, CORTEX_A72_METRICS, CORTEX_A72_MIDR, Metric, Native,
-    number_of,
+    CORTEX_A53, CORTEX_A53_METRICS, CORTEX_A53_MIDR, CORTEX_A72, CORTEX_A72_METRICS,
+    CORTEX_A72_MIDR, Metric, Native, number_of,
 };
 
 /// The number of the event that a cycle counter counts (Arm ARM, `CPU_CYCLES`).
@@ -196,6 +196,8 @@ impl Cpu {
 
     /// Returns how the CPU counts a preset, if it does.
     pub fn preset(&self, code: i32) -> Option<&'static Definition> {
-        self.presets.iter().find(|definition| definition.preset == code)
+        self.presets
+            .iter()
+            .find(|definition| definition.preset == code)
     }
 }

@@ -73,7 +73,10 @@ impl Error {
 pub fn strerror(code: i32) -> Option<&'static CStr> {
     match code {
         PAPI_OK => Some(c"No error"),
-        code => Error::ALL.iter().find(|(error, _)| error.code() == code).map(|(error, _)| error.text()),
+        code => Error::ALL
+            .iter()
+            .find(|(error, _)| error.code() == code)
+            .map(|(error, _)| error.text()),
     }
 }
 

@@ -42,7 +42,13 @@ impl Hems {
 impl<H> Hems<H> {
     /// Returns a way to count over a way to call the hypervisor.
     pub const fn over(hypervisor: H) -> Self {
-        Self { hypervisor, events: [0; MOST], number: 0, is_open: false, run: 0 }
+        Self {
+            hypervisor,
+            events: [0; MOST],
+            number: 0,
+            is_open: false,
+            run: 0,
+        }
     }
 }
 
@@ -67,7 +73,11 @@ impl<H: Hypervisor> Counters for Hems<H> {
             return Err(Error::NoCounters);
         }
         // Call::Time is in nanoseconds.
-        Ok(Machine { cpu, counters: (1_u32 << self.number) - 1, frequency: 1_000_000_000 })
+        Ok(Machine {
+            cpu,
+            counters: (1_u32 << self.number) - 1,
+            frequency: 1_000_000_000,
+        })
     }
 
     fn allows(&self, counter: u32, event: u16) -> bool {
@@ -82,12 +92,18 @@ impl<H: Hypervisor> Counters for Hems<H> {
         if interrupts {
             return Err(Error::NotSupported);
         }
-        if self.allows(counter, event) { Ok(()) } else { Err(Error::Conflict) }
+        if self.allows(counter, event) {
+            Ok(())
+        } else {
+            Err(Error::Conflict)
+        }
     }
 
     fn read(&mut self, counter: u32) -> Result<u64, Error> {
         // The flag stays set to the end of the segment and says nothing of what was counted since the last read.
-        self.hypervisor.call(Call::HemRead, [counter.into(), 0, 0]).map(|[value, ..]| value)
+        self.hypervisor
+            .call(Call::HemRead, [counter.into(), 0, 0])
+            .map(|[value, ..]| value)
     }
 
     fn overflowed(&mut self) -> u32 {
@@ -96,18 +112,25 @@ impl<H: Hypervisor> Counters for Hems<H> {
 
     fn write(&mut self, _: u32, value: u64) -> Result<(), Error> {
         // A segment starts at zero, which is all that is asked for.
-        if value == 0 { Ok(()) } else { Err(Error::NotSupported) }
+        if value == 0 {
+            Ok(())
+        } else {
+            Err(Error::NotSupported)
+        }
     }
 
     fn clear(&mut self, _: u32) {}
 
     fn ticks(&mut self) -> u64 {
-        self.hypervisor.call(Call::Time, [0; 3]).map_or(0, |[nanoseconds, ..]| nanoseconds)
+        self.hypervisor
+            .call(Call::Time, [0; 3])
+            .map_or(0, |[nanoseconds, ..]| nanoseconds)
     }
 
     fn enable(&mut self, _: u32) -> Result<(), Error> {
         if !self.is_open {
-            self.hypervisor.call(Call::SegmentBegin, [WORKLOAD, 0, self.run.into()])?;
+            self.hypervisor
+                .call(Call::SegmentBegin, [WORKLOAD, 0, self.run.into()])?;
             self.run = self.run.wrapping_add(1);
             self.is_open = true;
         }

@@ -33,7 +33,10 @@ impl<C: Counters> Library<C> {
     }
 
     /// [`start_counters`](Self::start_counters), for a caller that has frozen the counters.
-    pub fn start_counters_frozen(&mut self, events: impl IntoIterator<Item = i32>) -> Result<(), Error> {
+    pub fn start_counters_frozen(
+        &mut self,
+        events: impl IntoIterator<Item = i32>,
+    ) -> Result<(), Error> {
         let mut events = events.into_iter().peekable();
         if events.peek().is_none() {
             return Err(Error::Invalid);
@@ -42,7 +45,9 @@ impl<C: Counters> Library<C> {
         if self.high.mode != Mode::Stopped {
             return Err(Error::Invalid);
         }
-        let started = events.try_for_each(|code| self.add(HIGH, code)).and_then(|()| self.begin(HIGH));
+        let started = events
+            .try_for_each(|code| self.add(HIGH, code))
+            .and_then(|()| self.begin(HIGH));
         match started {
             Ok(()) => self.high.mode = Mode::Counters,
             Err(_) => self.set(HIGH).clear(),
@@ -56,7 +61,11 @@ impl<C: Counters> Library<C> {
     /// [`Error::Invalid`] unless [`start_counters`](Self::start_counters) has started them.
     pub fn number_of_values(&mut self) -> Result<usize, Error> {
         self.library_init()?;
-        if self.high.mode == Mode::Counters { Ok(self.set(HIGH).events().len()) } else { Err(Error::Invalid) }
+        if self.high.mode == Mode::Counters {
+            Ok(self.set(HIGH).events().len())
+        } else {
+            Err(Error::Invalid)
+        }
     }
 
     /// Reads the counters, and sets them to zero.
@@ -142,12 +151,18 @@ impl<C: Counters> Library<C> {
         if self.high.mode == Mode::Stopped {
             let added = self.add(HIGH, event);
             // PAPI_TOT_CYC is twice in the list if it is the event too.
-            let added = added.and_then(|()| self.add(HIGH, PAPI_TOT_CYC)).and_then(|()| self.begin(HIGH));
+            let added = added
+                .and_then(|()| self.add(HIGH, PAPI_TOT_CYC))
+                .and_then(|()| self.begin(HIGH));
             if added.is_err() {
                 self.set(HIGH).clear();
                 return added.map(|()| Rate::default());
             }
-            self.high = High { mode, began: self.counters.ticks(), total: 0 };
+            self.high = High {
+                mode,
+                began: self.counters.ticks(),
+                total: 0,
+            };
             return Ok(Rate::default());
         }
         if self.high.mode != mode {
@@ -163,7 +178,11 @@ impl<C: Counters> Library<C> {
             seconds: ticks as f32 / frequency as f32,
             events: self.high.total,
             cycles,
-            per_cycle: if cycles == 0 { 0.0 } else { events as f32 / cycles as f32 },
+            per_cycle: if cycles == 0 {
+                0.0
+            } else {
+                events as f32 / cycles as f32
+            },
         })
     }
 }

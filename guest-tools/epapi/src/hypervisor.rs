@@ -51,7 +51,9 @@ impl Hypervisor for Hvc {
     fn midr(&mut self) -> Result<u32, Error> {
         let value: u64;
         // SAFETY: reading an identification has no effect on memory.
-        unsafe { core::arch::asm!("mrs {}, midr_el1", out(reg) value, options(nomem, nostack, preserves_flags)) };
+        unsafe {
+            core::arch::asm!("mrs {}, midr_el1", out(reg) value, options(nomem, nostack, preserves_flags))
+        };
         Ok(value as u32)
     }
 }

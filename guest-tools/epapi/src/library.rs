@@ -108,14 +108,23 @@ impl<C: Counters> Library<C> {
     }
 
     fn lookup(&self, set: i32) -> Result<usize, Error> {
-        let at = usize::try_from(i64::from(set) - i64::from(self.first)).map_err(|_| Error::NoEventSet)?;
-        if self.used.get(at) == Some(&true) { Ok(at) } else { Err(Error::NoEventSet) }
+        let at = usize::try_from(i64::from(set) - i64::from(self.first))
+            .map_err(|_| Error::NoEventSet)?;
+        if self.used.get(at) == Some(&true) {
+            Ok(at)
+        } else {
+            Err(Error::NoEventSet)
+        }
     }
 
     /// As [`lookup`](Self::lookup), for functions that need a set that has been given an event once.
     fn bound(&self, set: i32) -> Result<usize, Error> {
         let at = self.lookup(set)?;
-        if self.sets[at].is_bound { Ok(at) } else { Err(Error::NoComponent) }
+        if self.sets[at].is_bound {
+            Ok(at)
+        } else {
+            Err(Error::NoComponent)
+        }
     }
 
     pub(crate) fn set(&mut self, at: usize) -> &mut EventSet {
@@ -128,7 +137,11 @@ impl<C: Counters> Library<C> {
         if current != PAPI_NULL {
             return Err(Error::Invalid);
         }
-        let at = self.used.iter().position(|used| !used).ok_or(Error::NoMemory)?;
+        let at = self
+            .used
+            .iter()
+            .position(|used| !used)
+            .ok_or(Error::NoMemory)?;
         self.used[at] = true;
         self.sets[at].clear();
         Ok(self.first + at as i32)
@@ -310,10 +323,18 @@ impl<C: Counters> Library<C> {
         let set = &self.sets[at];
         let found = &set.values[..set.events().len()];
         if let Some(values) = values {
-            values.get_mut(..found.len()).ok_or(Error::Invalid)?.copy_from_slice(found);
+            values
+                .get_mut(..found.len())
+                .ok_or(Error::Invalid)?
+                .copy_from_slice(found);
         }
         if !self.results.is_empty() {
-            region::publish(self.results, self.first.wrapping_add(at as i32), set.events(), found);
+            region::publish(
+                self.results,
+                self.first.wrapping_add(at as i32),
+                set.events(),
+                found,
+            );
         }
         Ok(())
     }
@@ -416,7 +437,9 @@ impl<C: Counters> Library<C> {
         let position = self.sets[at].position(code).ok_or(Error::NoEvent)?;
         let threshold = u32::try_from(threshold).map_err(|_| Error::Invalid)?;
         let machine = self.machine()?;
-        if threshold != 0 && terms::of(machine.cpu, code)?.is_derived() || self.sets[at].is(PAPI_MULTIPLEXING) {
+        if threshold != 0 && terms::of(machine.cpu, code)?.is_derived()
+            || self.sets[at].is(PAPI_MULTIPLEXING)
+        {
             return Err(Error::Invalid);
         }
         if threshold == 0 && self.sets[at].thresholds[position] == 0 {
@@ -432,18 +455,29 @@ impl<C: Counters> Library<C> {
         let Some(machine) = self.machine else { return };
         let set = &mut self.sets[at];
         let needed = set.needed;
-        set.needs[..needed].iter_mut().for_each(|need| need.threshold = 0);
+        set.needs[..needed]
+            .iter_mut()
+            .for_each(|need| need.threshold = 0);
         let mut any = false;
         for position in 0..set.events().len() {
             let threshold = set.thresholds[position];
-            let Ok(terms) = terms::of(machine.cpu, set.events()[position]) else { continue };
+            let Ok(terms) = terms::of(machine.cpu, set.events()[position]) else {
+                continue;
+            };
             if let ([term], true) = (terms.as_slice(), threshold != 0) {
                 any = true;
-                let need = set.needs[..needed].iter_mut().find(|need| need.number == term.number);
-                need.into_iter().for_each(|need| need.threshold = threshold.into());
+                let need = set.needs[..needed]
+                    .iter_mut()
+                    .find(|need| need.number == term.number);
+                need.into_iter()
+                    .for_each(|need| need.threshold = threshold.into());
             }
         }
-        set.state = if any { set.state | PAPI_OVERFLOWING } else { set.state & !PAPI_OVERFLOWING };
+        set.state = if any {
+            set.state | PAPI_OVERFLOWING
+        } else {
+            set.state & !PAPI_OVERFLOWING
+        };
     }
 
     /// Handles the PMU's interrupt. Returns the events that have reached their threshold.
@@ -453,7 +487,9 @@ impl<C: Counters> Library<C> {
 
     /// [`interrupt`](Self::interrupt), for a caller that has frozen the counters.
     pub fn interrupt_frozen(&mut self) -> Result<Option<Overflow>, Error> {
-        let Some(at) = self.running else { return Ok(None) };
+        let Some(at) = self.running else {
+            return Ok(None);
+        };
         let machine = self.machine()?;
         let events = count::overflows(&mut self.sets[at], &machine, &mut self.counters)?;
         let set = self.first.wrapping_add(at as i32);

@@ -19,5 +19,9 @@ pub(crate) struct High {
 }
 
 impl High {
-    pub const NEW: Self = Self { mode: Mode::Stopped, began: 0, total: 0 };
+    pub const NEW: Self = Self {
+        mode: Mode::Stopped,
+        began: 0,
+        total: 0,
+    };
 }

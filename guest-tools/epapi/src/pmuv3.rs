@@ -92,7 +92,11 @@ impl Counters for Pmuv3 {
         let cpu = Cpu::by_midr(read!("midr_el1") as u32).ok_or(Error::NoCounters)?;
         let number = read!("pmcr_el0") >> 11 & 31;
         let counters = ((1_u32 << number) - 1) | 1 << CYCLE_COUNTER;
-        Ok(Machine { cpu, counters, frequency: read!("cntfrq_el0") })
+        Ok(Machine {
+            cpu,
+            counters,
+            frequency: read!("cntfrq_el0"),
+        })
     }
 
     fn width(&self, counter: u32) -> u32 {
@@ -117,7 +121,11 @@ impl Counters for Pmuv3 {
     }
 
     fn read(&mut self, counter: u32) -> Result<u64, Error> {
-        Ok(if counter == CYCLE_COUNTER { read!("pmccntr_el0") } else { each!(read_counter, counter) })
+        Ok(if counter == CYCLE_COUNTER {
+            read!("pmccntr_el0")
+        } else {
+            each!(read_counter, counter)
+        })
     }
 
     fn overflowed(&mut self) -> u32 {

@@ -30,7 +30,10 @@ pub struct Info {
 /// # Errors
 /// [`Error::NoEvent`] if neither PAPI nor the CPU has such an event.
 pub fn code_of(cpu: &Cpu, name: &str) -> Result<i32, Error> {
-    if let Some(preset) = preset::ALL.iter().find(|preset| preset.name.eq_ignore_ascii_case(name)) {
+    if let Some(preset) = preset::ALL
+        .iter()
+        .find(|preset| preset.name.eq_ignore_ascii_case(name))
+    {
         return Ok(preset.code);
     }
     let native = match name.split_once("::") {
@@ -38,7 +41,11 @@ pub fn code_of(cpu: &Cpu, name: &str) -> Result<i32, Error> {
         Some(_) => return Err(Error::NoEvent),
         None => name,
     };
-    let found = cpu.natives.iter().find(|known| known.name.eq_ignore_ascii_case(native)).ok_or(Error::NoEvent)?;
+    let found = cpu
+        .natives
+        .iter()
+        .find(|known| known.name.eq_ignore_ascii_case(native))
+        .ok_or(Error::NoEvent)?;
     Ok(PAPI_NATIVE_MASK | i32::from(found.number))
 }
 
@@ -48,9 +55,13 @@ pub fn code_of(cpu: &Cpu, name: &str) -> Result<i32, Error> {
 /// [`Error::NotPreset`] or [`Error::NoEvent`] if there is none.
 pub fn name_of(cpu: &Cpu, code: i32) -> Result<&'static str, Error> {
     if terms::is_preset(code) {
-        return preset::by_code(code).map(|preset| preset.name).ok_or(Error::NotPreset);
+        return preset::by_code(code)
+            .map(|preset| preset.name)
+            .ok_or(Error::NotPreset);
     }
-    let number = u16::try_from(code ^ PAPI_NATIVE_MASK).ok().and_then(|number| cpu.native(number));
+    let number = u16::try_from(code ^ PAPI_NATIVE_MASK)
+        .ok()
+        .and_then(|number| cpu.native(number));
     number.map(|native| native.name).ok_or(Error::NoEvent)
 }
 
@@ -62,12 +73,24 @@ pub fn info(machine: &Machine, counters: &impl Counters, code: i32) -> Result<In
     let terms = terms::of(machine.cpu, code)?;
     let meaning = match preset::by_code(code) {
         Some(preset) => preset.meaning,
-        None => terms.as_slice().first().and_then(|term| machine.cpu.native(term.number)).map_or("", |it| it.meaning),
+        None => terms
+            .as_slice()
+            .first()
+            .and_then(|term| machine.cpu.native(term.number))
+            .map_or("", |it| it.meaning),
     };
     let mut turns = EventSet::NEW;
     turns.state |= state::PAPI_MULTIPLEXING;
-    let runs = turns.add(code, machine, counters).map_or(0, |()| u32::from(turns.groups));
-    Ok(Info { code, name: name_of(machine.cpu, code)?, meaning, terms, runs })
+    let runs = turns
+        .add(code, machine, counters)
+        .map_or(0, |()| u32::from(turns.groups));
+    Ok(Info {
+        code,
+        name: name_of(machine.cpu, code)?,
+        meaning,
+        terms,
+        runs,
+    })
 }
 
 /// Returns the worst verdict on what an event is made of, on a machine of configs/validation/verdicts, such as `virt-model`.

@@ -13,7 +13,9 @@ pub const HEAD: usize = 4;
 
 /// Writes a result. What does not fit is left out; the number of events says so.
 pub fn publish(words: &[AtomicU64], set: i32, events: &[i32], values: &[i64]) {
-    let Some((head, body)) = words.split_at_checked(HEAD) else { return };
+    let Some((head, body)) = words.split_at_checked(HEAD) else {
+        return;
+    };
     let sequence = head[1].load(Ordering::Relaxed);
     head[1].store(sequence | 1, Ordering::Relaxed);
     fence(Ordering::Release);

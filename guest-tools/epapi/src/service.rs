@@ -29,7 +29,11 @@ impl Service {
 impl<H> Service<H> {
     /// Returns a way to count over a way to call the hypervisor.
     pub const fn over(hypervisor: H) -> Self {
-        Self { hypervisor, all: 0, enabled: 0 }
+        Self {
+            hypervisor,
+            all: 0,
+            enabled: 0,
+        }
     }
 }
 
@@ -40,11 +44,14 @@ impl<H: Hypervisor> Service<H> {
     /// # Errors
     /// The hypervisor's.
     pub fn record(&mut self, numbers: [u32; 3]) -> Result<(), Error> {
-        self.hypervisor.call(Call::CounterRecord, numbers.map(u64::from)).map(drop)
+        self.hypervisor
+            .call(Call::CounterRecord, numbers.map(u64::from))
+            .map(drop)
     }
 
     fn set_enabled(&mut self, counters: u32) -> Result<(), Error> {
-        self.hypervisor.call(Call::CounterEnable, [counters.into(), 0, 0])?;
+        self.hypervisor
+            .call(Call::CounterEnable, [counters.into(), 0, 0])?;
         self.enabled = counters;
         Ok(())
     }
@@ -57,7 +64,11 @@ impl<H: Hypervisor> Counters for Service<H> {
         self.all = ((1_u32 << counters.min(CYCLE_COUNTER)) - 1) | 1 << CYCLE_COUNTER;
         self.set_enabled(0)?;
         // Call::Time is in nanoseconds.
-        Ok(Machine { cpu, counters: self.all, frequency: 1_000_000_000 })
+        Ok(Machine {
+            cpu,
+            counters: self.all,
+            frequency: 1_000_000_000,
+        })
     }
 
     fn width(&self, counter: u32) -> u32 {
@@ -69,29 +80,46 @@ impl<H: Hypervisor> Counters for Service<H> {
             return Err(Error::NotSupported);
         }
         self.hypervisor
-            .call(Call::CounterEventSet, [counter.into(), (u32::from(event) | self.hypervisor.filter()).into(), 0])
+            .call(
+                Call::CounterEventSet,
+                [
+                    counter.into(),
+                    (u32::from(event) | self.hypervisor.filter()).into(),
+                    0,
+                ],
+            )
             .map(drop)
     }
 
     fn read(&mut self, counter: u32) -> Result<u64, Error> {
-        self.hypervisor.call(Call::CounterRead, [counter.into(), 0, 0]).map(|[value, ..]| value)
+        self.hypervisor
+            .call(Call::CounterRead, [counter.into(), 0, 0])
+            .map(|[value, ..]| value)
     }
 
     fn overflowed(&mut self) -> u32 {
-        self.hypervisor.call(Call::CounterMasks, [0; 3]).map_or(0, |reply| CounterMasks::from(reply).overflowed)
+        self.hypervisor
+            .call(Call::CounterMasks, [0; 3])
+            .map_or(0, |reply| CounterMasks::from(reply).overflowed)
     }
 
     fn write(&mut self, counter: u32, value: u64) -> Result<(), Error> {
         // The overflow flag is cleared with it.
-        self.hypervisor.call(Call::CounterSet, [counter.into(), value, 0]).map(drop)
+        self.hypervisor
+            .call(Call::CounterSet, [counter.into(), value, 0])
+            .map(drop)
     }
 
     fn clear(&mut self, counters: u32) {
-        let _ = self.hypervisor.call(Call::CounterMasks, [counters.into(), 0, 0]);
+        let _ = self
+            .hypervisor
+            .call(Call::CounterMasks, [counters.into(), 0, 0]);
     }
 
     fn ticks(&mut self) -> u64 {
-        self.hypervisor.call(Call::Time, [0; 3]).map_or(0, |[nanoseconds, ..]| nanoseconds)
+        self.hypervisor
+            .call(Call::Time, [0; 3])
+            .map_or(0, |[nanoseconds, ..]| nanoseconds)
     }
 
     fn enable(&mut self, counters: u32) -> Result<(), Error> {
@@ -103,7 +131,9 @@ impl<H: Hypervisor> Counters for Service<H> {
     }
 
     fn freeze(&mut self) {
-        let _ = self.hypervisor.call(Call::CounterInhibit, [self.all.into(), 0, 0]);
+        let _ = self
+            .hypervisor
+            .call(Call::CounterInhibit, [self.all.into(), 0, 0]);
     }
 
     fn thaw(&mut self) {

@@ -73,7 +73,16 @@ impl EventSet {
         events: [0; EVENTS],
         terms: [Terms::NONE; EVENTS],
         count: 0,
-        needs: [Need { number: 0, owners: 0, counter: 0, group: 0, total: 0, last: 0, time: 0, threshold: 0 }; NATIVES],
+        needs: [Need {
+            number: 0,
+            owners: 0,
+            counter: 0,
+            group: 0,
+            total: 0,
+            last: 0,
+            time: 0,
+            threshold: 0,
+        }; NATIVES],
         needed: 0,
         values: [0; EVENTS],
         thresholds: [0; EVENTS],
@@ -100,7 +109,12 @@ impl EventSet {
     }
 
     /// Adds an event. The set is unchanged if that fails.
-    pub fn add(&mut self, code: i32, machine: &Machine, counters: &impl Counters) -> Result<(), Error> {
+    pub fn add(
+        &mut self,
+        code: i32,
+        machine: &Machine,
+        counters: &impl Counters,
+    ) -> Result<(), Error> {
         if self.position(code).is_some() {
             return Err(Error::Conflict);
         }
@@ -110,15 +124,24 @@ impl EventSet {
             error => error,
         })?;
         let before = self.clone();
-        let added = self.bind(code, &terms).and_then(|()| self.place(machine, counters));
+        let added = self
+            .bind(code, &terms)
+            .and_then(|()| self.place(machine, counters));
         if added.is_err() {
             *self = before;
-            let mut alone = Self { state: self.state, ..Self::NEW };
+            let mut alone = Self {
+                state: self.state,
+                ..Self::NEW
+            };
             if alone.bind(code, &terms).is_ok() && alone.place(machine, counters).is_err() {
                 // Not even without the other events: if each of its parts could be counted alone, it takes several runs.
                 let allowed = |number| allowed(machine, counters, number) != 0;
                 let some = terms.as_slice().iter().all(|term| allowed(term.number));
-                return Err(if some { Error::MultiplePasses } else { Error::Conflict });
+                return Err(if some {
+                    Error::MultiplePasses
+                } else {
+                    Error::Conflict
+                });
             }
         }
         added
@@ -131,12 +154,18 @@ impl EventSet {
         self.thresholds[self.count] = 0;
         self.count += 1;
         for term in terms.as_slice() {
-            if let Some(need) = self.needs[..self.needed].iter_mut().find(|need| need.number == term.number) {
+            if let Some(need) = self.needs[..self.needed]
+                .iter_mut()
+                .find(|need| need.number == term.number)
+            {
                 need.owners += 1;
                 continue;
             }
-            *self.needs.get_mut(self.needed).ok_or(Error::TooMany)? =
-                Need { number: term.number, owners: 1, ..Need::default() };
+            *self.needs.get_mut(self.needed).ok_or(Error::TooMany)? = Need {
+                number: term.number,
+                owners: 1,
+                ..Need::default()
+            };
             self.needed += 1;
         }
         self.is_bound = true;
@@ -144,7 +173,12 @@ impl EventSet {
     }
 
     /// Removes an event.
-    pub fn remove(&mut self, code: i32, machine: &Machine, counters: &impl Counters) -> Result<(), Error> {
+    pub fn remove(
+        &mut self,
+        code: i32,
+        machine: &Machine,
+        counters: &impl Counters,
+    ) -> Result<(), Error> {
         let at = self.position(code).ok_or(Error::Invalid)?;
         let terms = terms::of(machine.cpu, code)?;
         self.events.copy_within(at + 1..self.count, at);
@@ -153,7 +187,13 @@ impl EventSet {
         self.thresholds.copy_within(at + 1..self.count, at);
         self.count -= 1;
         for term in terms.as_slice() {
-            let Some(at) = self.needs().iter().position(|need| need.number == term.number) else { continue };
+            let Some(at) = self
+                .needs()
+                .iter()
+                .position(|need| need.number == term.number)
+            else {
+                continue;
+            };
             self.needs[at].owners -= 1;
             if self.needs[at].owners == 0 {
                 self.needs.copy_within(at + 1..self.needed, at);
@@ -195,7 +235,9 @@ impl EventSet {
     /// Returns the native events that are counted now.
     pub fn counted(&mut self) -> impl Iterator<Item = &mut Need> {
         let turn = self.turn;
-        self.needs[..self.needed].iter_mut().filter(move |need| need.group == turn)
+        self.needs[..self.needed]
+            .iter_mut()
+            .filter(move |need| need.group == turn)
     }
 
     /// Returns the counters of the native events that are counted now, as bits.
@@ -208,7 +250,9 @@ impl EventSet {
     /// Returns the count of a native event. In a multiplexed set it is scaled from the time in which it was counted to all
     /// time.
     fn total(&self, number: u16) -> i64 {
-        let Some(need) = self.needs().iter().find(|need| need.number == number) else { return 0 };
+        let Some(need) = self.needs().iter().find(|need| need.number == number) else {
+            return 0;
+        };
         if self.groups < 2 {
             return need.total as i64;
         }
@@ -221,7 +265,11 @@ impl EventSet {
         for at in 0..self.count {
             let value = self.terms[at].as_slice().iter().fold(0_i64, |sum, term| {
                 let total = self.total(term.number);
-                if term.minus { sum.wrapping_sub(total) } else { sum.wrapping_add(total) }
+                if term.minus {
+                    sum.wrapping_sub(total)
+                } else {
+                    sum.wrapping_add(total)
+                }
             });
             self.values[at] = value;
         }
@@ -230,7 +278,10 @@ impl EventSet {
 
 /// Returns the counters that can count an event, as bits.
 fn allowed(machine: &Machine, counters: &impl Counters, number: u16) -> u32 {
-    let mask = machine.cpu.native(number).map_or(u32::MAX, |native| native.mask);
+    let mask = machine
+        .cpu
+        .native(number)
+        .map_or(u32::MAX, |native| native.mask);
     let able = machine.counters & !mask;
     (0..u32::BITS)
         .filter(|&counter| able >> counter & 1 != 0 && counters.allows(counter, number))
@@ -244,6 +295,11 @@ mod tests {
     #[test]
     fn a_new_set_is_stopped_and_empty() {
         let set = EventSet::NEW;
-        assert!(set.is(state::PAPI_STOPPED) && !set.is_bound && set.events().is_empty() && set.counters() == 0);
+        assert!(
+            set.is(state::PAPI_STOPPED)
+                && !set.is_bound
+                && set.events().is_empty()
+                && set.counters() == 0
+        );
     }
 }

@@ -37,7 +37,10 @@ impl Simulated {
 
     /// Returns a PMU without an event table: nothing can be counted.
     pub fn unknown() -> Self {
-        Self { cpu: None, ..Self::new("", 0) }
+        Self {
+            cpu: None,
+            ..Self::new("", 0)
+        }
     }
 
     /// Lets so many cycles pass, in which events occur, by number. A tick is a cycle.
@@ -47,13 +50,31 @@ impl Simulated {
             if self.is_frozen || self.enabled >> counter & 1 == 0 {
                 continue;
             }
-            let of = |number: u16| events.iter().filter(|(event, _)| *event == number).map(|(_, count)| count).sum();
+            let of = |number: u16| {
+                events
+                    .iter()
+                    .filter(|(event, _)| *event == number)
+                    .map(|(_, count)| count)
+                    .sum()
+            };
             let is_cycles = counter == CYCLE_COUNTER;
-            let counted: u64 = if is_cycles { cycles } else { of(self.events[counter as usize]) };
+            let counted: u64 = if is_cycles {
+                cycles
+            } else {
+                of(self.events[counter as usize])
+            };
             let value = &mut self.values[counter as usize];
             let (sum, carried) = value.overflowing_add(counted);
-            *value = if is_cycles { sum } else { sum & u64::from(u32::MAX) };
-            let overflowed = if is_cycles { carried } else { carried || sum > u64::from(u32::MAX) };
+            *value = if is_cycles {
+                sum
+            } else {
+                sum & u64::from(u32::MAX)
+            };
+            let overflowed = if is_cycles {
+                carried
+            } else {
+                carried || sum > u64::from(u32::MAX)
+            };
             self.flags |= u32::from(overflowed) << counter;
         }
     }
@@ -79,7 +100,11 @@ impl Counters for Simulated {
     fn probe(&mut self) -> Result<Machine, Error> {
         let cpu = self.cpu.ok_or(Error::NoCounters)?;
         let counters = (1 << CYCLE_COUNTER) | ((1_u32 << self.number) - 1);
-        Ok(Machine { cpu, counters, frequency: 1_000_000_000 })
+        Ok(Machine {
+            cpu,
+            counters,
+            frequency: 1_000_000_000,
+        })
     }
 
     fn width(&self, counter: u32) -> u32 {
@@ -88,8 +113,16 @@ impl Counters for Simulated {
 
     fn configure(&mut self, counter: u32, event: u16, interrupts: bool) -> Result<(), Error> {
         let bit = 1 << counter;
-        self.events[counter as usize] = if counter == CYCLE_COUNTER { CPU_CYCLES } else { event };
-        self.interrupts = if interrupts { self.interrupts | bit } else { self.interrupts & !bit };
+        self.events[counter as usize] = if counter == CYCLE_COUNTER {
+            CPU_CYCLES
+        } else {
+            event
+        };
+        self.interrupts = if interrupts {
+            self.interrupts | bit
+        } else {
+            self.interrupts & !bit
+        };
         self.flags &= !bit;
         Ok(())
     }

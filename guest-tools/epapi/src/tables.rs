@@ -78,13 +78,22 @@ include!(concat!(env!("OUT_DIR"), "/tables.rs"));
 
 /// Returns the machines on which a CPU's events were validated.
 pub fn machines(cpu: &str) -> impl Iterator<Item = &'static str> {
-    MACHINES.iter().filter(move |machine| machine.cpu == cpu).map(|machine| machine.name)
+    MACHINES
+        .iter()
+        .filter(move |machine| machine.cpu == cpu)
+        .map(|machine| machine.name)
 }
 
 /// Returns the verdict on an event of a CPU on a machine.
 pub(crate) fn verdict(machine: &str, cpu: &str, number: u16) -> Option<Verdict> {
-    let machine = MACHINES.iter().find(|it| it.name == machine && it.cpu == cpu)?;
-    machine.verdicts.iter().find(|(event, _)| *event == number).map(|(_, verdict)| *verdict)
+    let machine = MACHINES
+        .iter()
+        .find(|it| it.name == machine && it.cpu == cpu)?;
+    machine
+        .verdicts
+        .iter()
+        .find(|(event, _)| *event == number)
+        .map(|(_, verdict)| *verdict)
 }
 
 /// Returns the number of the event with this name. For constants: a name that the CPU does not have stops the build.

@@ -26,7 +26,11 @@ pub struct Terms {
 
 impl Terms {
     /// No event.
-    pub(crate) const NONE: Self = Self { native: None, preset: &[], closeness: Closeness::Exact };
+    pub(crate) const NONE: Self = Self {
+        native: None,
+        preset: &[],
+        closeness: Closeness::Exact,
+    };
 
     /// Returns what is added and subtracted.
     pub fn as_slice(&self) -> &[Term] {
@@ -46,10 +50,25 @@ impl Terms {
 pub fn of(cpu: &Cpu, code: i32) -> Result<Terms, Error> {
     if is_preset(code) {
         preset::by_code(code).ok_or(Error::NotPreset)?;
-        let Definition { terms, closeness, .. } = cpu.preset(code).ok_or(Error::NoEvent)?;
-        return Ok(Terms { native: None, preset: terms, closeness: *closeness });
+        let Definition {
+            terms, closeness, ..
+        } = cpu.preset(code).ok_or(Error::NoEvent)?;
+        return Ok(Terms {
+            native: None,
+            preset: terms,
+            closeness: *closeness,
+        });
     }
-    let number = u16::try_from(code ^ PAPI_NATIVE_MASK).ok().filter(|number| cpu.native(*number).is_some());
+    let number = u16::try_from(code ^ PAPI_NATIVE_MASK)
+        .ok()
+        .filter(|number| cpu.native(*number).is_some());
     let number = number.ok_or(Error::NoEvent)?;
-    Ok(Terms { native: Some([Term { number, minus: false }]), preset: &[], closeness: Closeness::Exact })
+    Ok(Terms {
+        native: Some([Term {
+            number,
+            minus: false,
+        }]),
+        preset: &[],
+        closeness: Closeness::Exact,
+    })
 }

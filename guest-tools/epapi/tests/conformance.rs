@@ -22,7 +22,12 @@ fn every_case_returns_what_papi_returns() {
     let wrong: Vec<String> = all()
         .filter_map(|case| {
             let found = (case.run)();
-            (found != case.returns).then(|| format!("{} {}: {found}, not {}", case.function, case.when, case.returns))
+            (found != case.returns).then(|| {
+                format!(
+                    "{} {}: {found}, not {}",
+                    case.function, case.when, case.returns
+                )
+            })
         })
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -60,14 +65,23 @@ const TABLE_3: [&str; 24] = [
 fn every_function_of_the_paper_has_a_case_that_succeeds_and_one_that_does_not() {
     for function in TABLE_3 {
         let cases: Vec<&Case> = all().filter(|case| case.function == function).collect();
-        assert!(cases.iter().any(|case| case.returns >= 0), "{function} never succeeds");
+        assert!(
+            cases.iter().any(|case| case.returns >= 0),
+            "{function} never succeeds"
+        );
         let never_fails = function == "num_counters";
-        assert!(never_fails || cases.iter().any(|case| case.returns < 0), "{function} never fails");
+        assert!(
+            never_fails || cases.iter().any(|case| case.returns < 0),
+            "{function} never fails"
+        );
     }
 }
 
 fn name(code: i32) -> String {
-    match cloison_epapi::Error::ALL.iter().find(|(error, _)| error.code() == code) {
+    match cloison_epapi::Error::ALL
+        .iter()
+        .find(|(error, _)| error.code() == code)
+    {
         Some((_, name)) => format!("`{name}`"),
         None if code == 0 => "`PAPI_OK`".to_owned(),
         None => code.to_string(),
@@ -76,18 +90,34 @@ fn name(code: i32) -> String {
 
 #[test]
 fn the_page_lists_the_cases() {
-    let mut table = String::from("\n| function | case | returns | PAPI |\n| --- | --- | --- | --- |\n");
+    let mut table =
+        String::from("\n| function | case | returns | PAPI |\n| --- | --- | --- | --- |\n");
     for case in all() {
-        let papi = if case.differs.is_empty() { "same" } else { case.differs };
-        writeln!(table, "| `PAPI_{}` | {} | {} | {papi} |", case.function, case.when, name(case.returns)).unwrap();
+        let papi = if case.differs.is_empty() {
+            "same"
+        } else {
+            case.differs
+        };
+        writeln!(
+            table,
+            "| `PAPI_{}` | {} | {} | {papi} |",
+            case.function,
+            case.when,
+            name(case.returns)
+        )
+        .unwrap();
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/papi.md");
     let page = std::fs::read_to_string(&path).expect("the page exists");
     let (before, rest) = page.split_once(BEGIN).expect("the page has the list");
     let (found, after) = rest.split_once(END).expect("the list ends");
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, format!("{before}{BEGIN}{table}{END}{after}")).expect("the page can be written");
+        std::fs::write(&path, format!("{before}{BEGIN}{table}{END}{after}"))
+            .expect("the page can be written");
     } else {
-        assert_eq!(found, table, "docs/papi.md: run this test with UPDATE_DOCS=1");
+        assert_eq!(
+            found, table,
+            "docs/papi.md: run this test with UPDATE_DOCS=1"
+        );
     }
 }

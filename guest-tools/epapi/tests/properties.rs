@@ -81,7 +81,11 @@ impl Plain {
     }
 
     fn values(&self) -> Vec<i64> {
-        if self.is_running { self.events.iter().map(|code| self.value(*code)).collect() } else { self.stopped.clone() }
+        if self.is_running {
+            self.events.iter().map(|code| self.value(*code)).collect()
+        } else {
+            self.stopped.clone()
+        }
     }
 
     fn zero(&mut self) {
@@ -90,7 +94,12 @@ impl Plain {
     }
 }
 
-fn apply(papi: &mut Library<Simulated>, set: i32, plain: &mut Plain, step: &Step) -> Result<(), TestCaseError> {
+fn apply(
+    papi: &mut Library<Simulated>,
+    set: i32,
+    plain: &mut Plain,
+    step: &Step,
+) -> Result<(), TestCaseError> {
     let mut values = [0; 16];
     match step {
         Step::Add(at) => {
@@ -112,7 +121,10 @@ fn apply(papi: &mut Library<Simulated>, set: i32, plain: &mut Plain, step: &Step
         }
         Step::Start => {
             let started = papi.start(set);
-            prop_assert_eq!(started.is_ok(), !plain.is_running && !plain.events.is_empty());
+            prop_assert_eq!(
+                started.is_ok(),
+                !plain.is_running && !plain.events.is_empty()
+            );
             if started.is_ok() {
                 plain.zero();
                 plain.is_running = true;
@@ -154,11 +166,14 @@ fn apply(papi: &mut Library<Simulated>, set: i32, plain: &mut Plain, step: &Step
             }
         }
         Step::Run(cycles, counts) => {
-            let occurred: Vec<(u16, u64)> = NUMBERS.into_iter().zip(counts.iter().copied()).collect();
+            let occurred: Vec<(u16, u64)> =
+                NUMBERS.into_iter().zip(counts.iter().copied()).collect();
             papi.counters().run(*cycles, &occurred);
             if plain.is_running {
                 plain.cycles += *cycles as i64;
-                occurred.iter().for_each(|(number, count)| *plain.counts.entry(*number).or_default() += *count as i64);
+                occurred.iter().for_each(|(number, count)| {
+                    *plain.counts.entry(*number).or_default() += *count as i64
+                });
             }
             // Between two reads a counter of 32 bits may come round once: keep the set up to date.
             if plain.is_running {
@@ -274,7 +289,8 @@ fn what_others_count_goes_on() {
     let mut papi = Library::new(Simulated::new("cortex-a53", 6), 0);
     papi.library_init().expect("there are counters");
     let set = papi.create_eventset(PAPI_NULL).expect("there is room");
-    papi.add_event(set, PAPI_TOT_INS).expect("it can be counted");
+    papi.add_event(set, PAPI_TOT_INS)
+        .expect("it can be counted");
     papi.counters().start_another(5, 0x04);
     papi.start(set).expect("nothing else runs");
     assert_eq!(papi.counters().enabled(), 1 << 5 | 1);
@@ -287,7 +303,8 @@ fn results_are_where_the_program_wants_them() {
     let words: &'static [AtomicU64] = Box::leak(Box::new([const { AtomicU64::new(0) }; HEAD + 2]));
     let mut papi = Library::new(Simulated::new("cortex-a53", 6), 0);
     papi.set_results(words);
-    papi.start_counters(&[PAPI_TOT_CYC, PAPI_TOT_INS]).expect("both can be counted");
+    papi.start_counters(&[PAPI_TOT_CYC, PAPI_TOT_INS])
+        .expect("both can be counted");
     papi.counters().run(5, &[]);
     papi.stop_counters(Some(&mut [0; 2])).expect("they run");
     let found: Vec<u64> = words.iter().map(|word| word.load(Relaxed)).collect();
@@ -306,7 +323,8 @@ fn without_counters_nothing_is_counted() {
 #[test]
 fn a_counter_of_32_bits_may_come_round_once_between_two_reads() {
     let mut papi = Library::new(Simulated::new("cortex-a53", 6), 0);
-    papi.start_counters(&[PAPI_TOT_INS]).expect("it can be counted");
+    papi.start_counters(&[PAPI_TOT_INS])
+        .expect("it can be counted");
     let mut values = [0];
     for more in [5, u64::from(u32::MAX), (1 << 32) + 7, 3] {
         papi.counters().run(1, &[(0x08, more)]);

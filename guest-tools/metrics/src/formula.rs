@@ -34,21 +34,34 @@ impl Formula {
     ///
     /// Returns what is wrong with the text.
     pub fn new(text: &str) -> Result<Self, String> {
-        let is_known = |letter: char| letter.is_ascii_alphanumeric() || "_.+-*/() ".contains(letter);
+        let is_known =
+            |letter: char| letter.is_ascii_alphanumeric() || "_.+-*/() ".contains(letter);
         if let Some(odd) = text.chars().find(|&letter| !is_known(letter)) {
             return Err(format!("`{odd}` has no meaning in arithmetic"));
         }
-        let mut names: Vec<String> = words(text).filter(|word| is_word(word)).map(str::to_owned).collect();
+        let mut names: Vec<String> = words(text)
+            .filter(|word| is_word(word))
+            .map(str::to_owned)
+            .collect();
         names.sort_unstable();
         names.dedup();
-        let mut parser = Parser { words: words(text).collect(), at: 0, names: &names, steps: Vec::new() };
+        let mut parser = Parser {
+            words: words(text).collect(),
+            at: 0,
+            names: &names,
+            steps: Vec::new(),
+        };
         let parsed = parser.sum(0).and_then(|()| match parser.peek() {
             None => Ok(()),
             Some(word) => Err(format!("`{word}` is not expected")),
         });
         parsed.map_err(|error| format!("`{text}` cannot be computed: {error}"))?;
         let steps = parser.steps;
-        Ok(Self { text: text.to_owned(), names, steps })
+        Ok(Self {
+            text: text.to_owned(),
+            names,
+            steps,
+        })
     }
 
     /// Returns the names in it, each once, sorted.
@@ -58,7 +71,11 @@ impl Formula {
 
     /// Returns its value. Returns `None` if a name has no value, or if the result is not finite.
     pub fn value(&self, of: impl Fn(&str) -> Option<f64>) -> Option<f64> {
-        let values: Vec<f64> = self.names.iter().map(|name| of(name)).collect::<Option<_>>()?;
+        let values: Vec<f64> = self
+            .names
+            .iter()
+            .map(|name| of(name))
+            .collect::<Option<_>>()?;
         let mut stack: Vec<f64> = Vec::new();
         for step in &self.steps {
             let value = match *step {
@@ -95,8 +112,12 @@ fn is_word(word: &str) -> bool {
 fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text.trim_start();
     std::iter::from_fn(move || {
-        let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '.';
-        let length = rest.find(|letter| !is_part(letter)).unwrap_or(rest.len()).max(rest.len().min(1));
+        let is_part =
+            |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '.';
+        let length = rest
+            .find(|letter| !is_part(letter))
+            .unwrap_or(rest.len())
+            .max(rest.len().min(1));
         let (word, after) = rest.split_at(length);
         rest = after.trim_start();
         (!word.is_empty()).then_some(word)
@@ -117,7 +138,11 @@ impl<'a> Parser<'a> {
 
     /// Takes the next word if it is one of these signs.
     fn take(&mut self, signs: &str) -> Option<char> {
-        let sign = self.peek()?.chars().next().filter(|sign| signs.contains(*sign))?;
+        let sign = self
+            .peek()?
+            .chars()
+            .next()
+            .filter(|sign| signs.contains(*sign))?;
         self.at += 1;
         Some(sign)
     }
@@ -151,7 +176,10 @@ impl<'a> Parser<'a> {
         }
         if self.take("(").is_some() {
             self.sum(depth + 1)?;
-            return self.take(")").map(drop).ok_or_else(|| "a bracket is not closed".to_owned());
+            return self
+                .take(")")
+                .map(drop)
+                .ok_or_else(|| "a bracket is not closed".to_owned());
         }
         let word = self.peek().ok_or("something is missing at its end")?;
         self.at += 1;
@@ -161,7 +189,9 @@ impl<'a> Parser<'a> {
             _ => {
                 let is_number = word.starts_with(|letter: char| letter.is_ascii_digit());
                 let number = word.parse().ok().filter(|_| is_number);
-                Step::Number(number.ok_or_else(|| format!("`{word}` is neither a name nor a number"))?)
+                Step::Number(
+                    number.ok_or_else(|| format!("`{word}` is neither a name nor a number"))?,
+                )
             }
         };
         self.steps.push(step);
@@ -192,7 +222,12 @@ mod tests {
         let value = |name: &str| (name == "lines").then_some(7.0);
         assert_eq!(formula.value(|name| value(name).or(Some(3.0))), Some(8.0));
         assert_eq!(formula.value(value), None);
-        assert_eq!(Formula::new("1 / none").expect("a formula").value(|_| Some(0.0)), None);
+        assert_eq!(
+            Formula::new("1 / none")
+                .expect("a formula")
+                .value(|_| Some(0.0)),
+            None
+        );
     }
 
     #[test]
@@ -208,16 +243,21 @@ mod tests {
             ("1e3", 1000.0),
             ("4 * 1024 * 1024 / 64", 65536.0),
         ] {
-            assert_eq!(Formula::new(text).expect(text).value(|_| None), Some(value), "{text}");
+            assert_eq!(
+                Formula::new(text).expect(text).value(|_| None),
+                Some(value),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn what_is_no_arithmetic_is_refused() {
         let deep = "(".repeat(100_000);
-        for text in
-            ["", " ", "2 *", "* 2", "(2", "2)", "2 3", "a b", "2a", "1.2.3", ".", "a.b", "()", "+2", "a ^ b", &deep]
-        {
+        for text in [
+            "", " ", "2 *", "* 2", "(2", "2)", "2 3", "a b", "2a", "1.2.3", ".", "a.b", "()", "+2",
+            "a ^ b", &deep,
+        ] {
             assert!(Formula::new(text).is_err(), "{text:.20}");
         }
     }
@@ -227,6 +267,10 @@ mod tests {
         for name in ["2", "a b", "a+b", "", "größe", "(a)", "a.b", "-a"] {
             assert!(!Formula::is_name(name), "{name}");
         }
-        assert!(["lines", "executed_NOP", "L1D_lines", "_x", "PI", "e"].into_iter().all(Formula::is_name));
+        assert!(
+            ["lines", "executed_NOP", "L1D_lines", "_x", "PI", "e"]
+                .into_iter()
+                .all(Formula::is_name)
+        );
     }
 }

@@ -32,20 +32,43 @@ impl Metric {
     ///
     /// # Errors
     /// Returns what is wrong with its expression, or with its scale.
-    pub fn new(name: &str, expression: &str, meaning: &str, scale: Option<&str>) -> Result<Self, Wrong> {
-        let parsed = Formula::new(expression).map_err(|message| Wrong { in_scale: false, message })?;
+    pub fn new(
+        name: &str,
+        expression: &str,
+        meaning: &str,
+        scale: Option<&str>,
+    ) -> Result<Self, Wrong> {
+        let parsed = Formula::new(expression).map_err(|message| Wrong {
+            in_scale: false,
+            message,
+        })?;
         let events = parsed.names().to_vec();
         if events.is_empty() {
-            return Err(Wrong { in_scale: false, message: format!("`{expression}` names no event") });
+            return Err(Wrong {
+                in_scale: false,
+                message: format!("`{expression}` names no event"),
+            });
         }
         let scale = scale.unwrap_or("1");
-        let digits = scale.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(scale.len());
+        let digits = scale
+            .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
+            .unwrap_or(scale.len());
         let (factor, unit) = scale.split_at(digits);
         let factor = factor.parse::<f64>().ok().filter(|factor| *factor > 0.0);
         let message = || format!("`{scale}` is not a scale: a number and a unit, such as 100%");
-        let factor = factor.ok_or_else(|| Wrong { in_scale: true, message: message() })?;
-        let [name, expression, meaning, unit] = [name, expression, meaning, unit].map(str::to_owned);
-        Ok(Self { name, expression, meaning, scale: (factor, unit), events })
+        let factor = factor.ok_or_else(|| Wrong {
+            in_scale: true,
+            message: message(),
+        })?;
+        let [name, expression, meaning, unit] =
+            [name, expression, meaning, unit].map(str::to_owned);
+        Ok(Self {
+            name,
+            expression,
+            meaning,
+            scale: (factor, unit),
+            events,
+        })
     }
 
     /// Returns the events that it is computed from, each once.
@@ -56,14 +79,24 @@ impl Metric {
     /// Computes it, without its scale, from the counts of its events. Returns `None` if one is missing, or if the result is
     /// not finite: nothing was counted that it is a share of.
     pub fn compute(&self, count: impl Fn(&str) -> Option<u64>) -> Option<f64> {
-        Formula::new(&self.expression).ok()?.value(|event| count(event).map(|count| count as f64))
+        Formula::new(&self.expression)
+            .ok()?
+            .value(|event| count(event).map(|count| count as f64))
     }
 
     /// Returns a value as it is shown: with its scale and unit.
     pub fn show(&self, value: f64) -> impl fmt::Display {
         let (factor, unit) = &self.scale;
         let digits = if unit.is_empty() { 4 } else { 2 };
-        format!("{:.digits$}{}{unit}", value * factor, if unit.is_empty() || unit == "%" { "" } else { " " })
+        format!(
+            "{:.digits$}{}{unit}",
+            value * factor,
+            if unit.is_empty() || unit == "%" {
+                ""
+            } else {
+                " "
+            }
+        )
     }
 }
 
@@ -83,8 +116,15 @@ mod tests {
         };
         let value = metric.compute(count).expect("all are counted");
         assert_eq!(metric.show(value).to_string(), "12.50%");
-        assert_eq!(metric.compute(|name| count(name).filter(|_| name != "ST")), None);
-        assert_eq!(metric.compute(|_| Some(0)), None, "of nothing there is no share");
+        assert_eq!(
+            metric.compute(|name| count(name).filter(|_| name != "ST")),
+            None
+        );
+        assert_eq!(
+            metric.compute(|_| Some(0)),
+            None,
+            "of nothing there is no share"
+        );
     }
 
     #[test]
@@ -101,7 +141,11 @@ mod tests {
             ("A", Some("1.2.3x"), true),
         ] {
             let wrong = Metric::new("m", expression, "", scale).expect_err(expression);
-            assert_eq!(wrong.in_scale, in_scale, "{expression} {scale:?}: {}", wrong.message);
+            assert_eq!(
+                wrong.in_scale, in_scale,
+                "{expression} {scale:?}: {}",
+                wrong.message
+            );
         }
     }
 }

@@ -27,13 +27,17 @@ pub enum DocumentError {
         span: Range<usize>,
     },
     /// It has another version.
-    #[error("the profile has version {0}; this is read by other programs (version 1: `profile` of a [[vm]])")]
+    #[error(
+        "the profile has version {0}; this is read by other programs (version 1: `profile` of a [[vm]])"
+    )]
     Version(u64),
     /// The checksum is missing, or not where it must be.
     #[error("the profile has no checksum: its second line must be `checksum = \"sha256:...\"`")]
     NoChecksum,
     /// It has changed since it was written.
-    #[error("the profile has changed since it was written: its checksum is {found}, of its contents {computed}")]
+    #[error(
+        "the profile has changed since it was written: its checksum is {found}, of its contents {computed}"
+    )]
     Checksum {
         /// The checksum in the file.
         found: String,
@@ -99,12 +103,50 @@ impl From<Vma> for VmaProfile {
             let found = vma.counts.iter().find(|(at, _)| *at == offset);
             found.map_or_else(Vec::new, |(_, counts)| counts.clone())
         };
-        let of = |offset, pages, times| Block { offset, pages, times, counts: counts(offset) };
-        let page = |(offset, min, mean, max, samples)| of(offset, 1, Times { min, mean, max, samples });
-        let block = |(offset, pages, min, mean, max, samples)| of(offset, pages, Times { min, mean, max, samples });
-        let mut blocks: Vec<Block> = vma.page.into_iter().map(page).chain(vma.block.into_iter().map(block)).collect();
+        let of = |offset, pages, times| Block {
+            offset,
+            pages,
+            times,
+            counts: counts(offset),
+        };
+        let page = |(offset, min, mean, max, samples)| {
+            of(
+                offset,
+                1,
+                Times {
+                    min,
+                    mean,
+                    max,
+                    samples,
+                },
+            )
+        };
+        let block = |(offset, pages, min, mean, max, samples)| {
+            of(
+                offset,
+                pages,
+                Times {
+                    min,
+                    mean,
+                    max,
+                    samples,
+                },
+            )
+        };
+        let mut blocks: Vec<Block> = vma
+            .page
+            .into_iter()
+            .map(page)
+            .chain(vma.block.into_iter().map(block))
+            .collect();
         blocks.sort_by_key(|block| block.offset);
-        Self { index: vma.index, kind: vma.kind, name: vma.name, pages: vma.pages, blocks }
+        Self {
+            index: vma.index,
+            kind: vma.kind,
+            name: vma.name,
+            pages: vma.pages,
+            blocks,
+        }
     }
 }
 
@@ -125,8 +167,14 @@ fn checksum(body: &str) -> String {
 fn body(text: &str) -> Option<(&str, &str)> {
     let mut lines = text.splitn(3, '\n');
     let (version, checksum, body) = (lines.next()?, lines.next()?, lines.next()?);
-    let value = checksum.trim().strip_prefix("checksum = \"")?.strip_suffix('"')?;
-    version.trim_start().starts_with("version").then_some((value, body))
+    let value = checksum
+        .trim()
+        .strip_prefix("checksum = \"")?
+        .strip_suffix('"')?;
+    version
+        .trim_start()
+        .starts_with("version")
+        .then_some((value, body))
 }
 
 /// Reads a profile.
@@ -146,7 +194,10 @@ pub fn read(text: &str) -> Result<Profile, DocumentError> {
     let (found, body) = body(text).ok_or(DocumentError::NoChecksum)?;
     let computed = checksum(body);
     if found != computed {
-        return Err(DocumentError::Checksum { found: found.to_owned(), computed });
+        return Err(DocumentError::Checksum {
+            found: found.to_owned(),
+            computed,
+        });
     }
     let document: Document = toml::from_str(text).map_err(syntax)?;
     let profile = Profile {
@@ -177,7 +228,11 @@ fn quoted_list(texts: &[String]) -> String {
 /// Returns a float as TOML writes it: always with a point, so that a reader keeps its type.
 fn float(value: f64) -> String {
     let text = value.to_string();
-    if text.contains('.') { text } else { format!("{text}.0") }
+    if text.contains('.') {
+        text
+    } else {
+        format!("{text}.0")
+    }
 }
 
 /// Writes a profile.
@@ -185,17 +240,36 @@ pub fn write(profile: &Profile) -> String {
     let mut body = String::new();
     // Writing into a string cannot fail.
     let _ = write_body(profile, &mut body);
-    format!("version = {VERSION}\nchecksum = \"{}\"\n{body}", checksum(&body))
+    format!(
+        "version = {VERSION}\nchecksum = \"{}\"\n{body}",
+        checksum(&body)
+    )
 }
 
 fn write_body(profile: &Profile, out: &mut String) -> std::fmt::Result {
-    let Profile { mode, unit, provenance, baseline, events, vmas, excluded } = profile;
+    let Profile {
+        mode,
+        unit,
+        provenance,
+        baseline,
+        events,
+        vmas,
+        excluded,
+    } = profile;
     writeln!(
         out,
         "# The checksum is of everything below its line. A row of `page` is offset, min, mean, max, samples;"
     )?;
-    writeln!(out, "# one of `block` has the number of its pages after the offset.")?;
-    writeln!(out, "mode = \"{mode}\"\nunit = {}\nevents = {}\n\n[provenance]", quoted(unit), quoted_list(events))?;
+    writeln!(
+        out,
+        "# one of `block` has the number of its pages after the offset."
+    )?;
+    writeln!(
+        out,
+        "mode = \"{mode}\"\nunit = {}\nevents = {}\n\n[provenance]",
+        quoted(unit),
+        quoted_list(events)
+    )?;
     for (key, value) in [
         ("program", &provenance.program),
         ("sha256", &provenance.sha256),
@@ -209,9 +283,23 @@ fn write_body(profile: &Profile, out: &mut String) -> std::fmt::Result {
     writeln!(out, "arguments = {}", quoted_list(&provenance.arguments))?;
     writeln!(out, "allocator = {}", quoted_list(&provenance.allocator))?;
     writeln!(out, "\n[baseline]")?;
-    for (key, times) in [("none", baseline.none), ("all", baseline.all), ("tracing", baseline.tracing)] {
-        if let Some(Times { min, mean, max, samples }) = times {
-            writeln!(out, "{key} = {{ min = {min}, mean = {}, max = {max}, samples = {samples} }}", float(mean))?;
+    for (key, times) in [
+        ("none", baseline.none),
+        ("all", baseline.all),
+        ("tracing", baseline.tracing),
+    ] {
+        if let Some(Times {
+            min,
+            mean,
+            max,
+            samples,
+        }) = times
+        {
+            writeln!(
+                out,
+                "{key} = {{ min = {min}, mean = {}, max = {max}, samples = {samples} }}",
+                float(mean)
+            )?;
         }
     }
     for vma in vmas {
@@ -221,18 +309,46 @@ fn write_body(profile: &Profile, out: &mut String) -> std::fmt::Result {
         }
         writeln!(out, "name = {}\npages = {}", quoted(&vma.name), vma.pages)?;
         for (key, single) in [("page", true), ("block", false)] {
-            let mut blocks = vma.blocks.iter().filter(|block| (block.pages == 1) == single).peekable();
+            let mut blocks = vma
+                .blocks
+                .iter()
+                .filter(|block| (block.pages == 1) == single)
+                .peekable();
             if blocks.peek().is_none() {
                 continue;
             }
             writeln!(out, "{key} = [")?;
-            for Block { offset, pages, times: Times { min, mean, max, samples }, .. } in blocks {
-                let pages = if single { String::new() } else { format!("{pages}, ") };
-                writeln!(out, "    [{offset}, {pages}{min}, {}, {max}, {samples}],", float(*mean))?;
+            for Block {
+                offset,
+                pages,
+                times:
+                    Times {
+                        min,
+                        mean,
+                        max,
+                        samples,
+                    },
+                ..
+            } in blocks
+            {
+                let pages = if single {
+                    String::new()
+                } else {
+                    format!("{pages}, ")
+                };
+                writeln!(
+                    out,
+                    "    [{offset}, {pages}{min}, {}, {max}, {samples}],",
+                    float(*mean)
+                )?;
             }
             writeln!(out, "]")?;
         }
-        let mut counted = vma.blocks.iter().filter(|block| !block.counts.is_empty()).peekable();
+        let mut counted = vma
+            .blocks
+            .iter()
+            .filter(|block| !block.counts.is_empty())
+            .peekable();
         if counted.peek().is_some() {
             writeln!(out, "counts = [")?;
             for block in counted {
@@ -242,9 +358,18 @@ fn write_body(profile: &Profile, out: &mut String) -> std::fmt::Result {
             writeln!(out, "]")?;
         }
     }
-    for Excluded { vma, name, pages, reason } in excluded {
+    for Excluded {
+        vma,
+        name,
+        pages,
+        reason,
+    } in excluded
+    {
         let (name, reason) = (quoted(name), quoted(reason));
-        writeln!(out, "\n[[excluded]]\nvma = {vma}\nname = {name}\npages = {pages}\nreason = {reason}")?;
+        writeln!(
+            out,
+            "\n[[excluded]]\nvma = {vma}\nname = {name}\npages = {pages}\nreason = {reason}"
+        )?;
     }
     Ok(())
 }
@@ -295,8 +420,15 @@ mod tests {
     #[test]
     fn a_file_written_by_hand_is_read() {
         let profile = read(&file(BODY)).unwrap();
-        let offsets: Vec<(u32, u32)> = profile.vmas[0].blocks.iter().map(|block| (block.offset, block.pages)).collect();
-        assert_eq!((profile.mode, profile.pages(), offsets), (Mode::Cacheable, 6, vec![(0, 1), (1, 4), (8, 1)]));
+        let offsets: Vec<(u32, u32)> = profile.vmas[0]
+            .blocks
+            .iter()
+            .map(|block| (block.offset, block.pages))
+            .collect();
+        assert_eq!(
+            (profile.mode, profile.pages(), offsets),
+            (Mode::Cacheable, 6, vec![(0, 1), (1, 4), (8, 1)])
+        );
         assert_eq!(version(&file(BODY)), Some(2));
         assert_eq!(version("version = 1\n[[region]]\n"), Some(1));
         assert_eq!(version("nothing"), None);
@@ -307,7 +439,10 @@ mod tests {
         let refused = |text: &str| read(text).unwrap_err();
         assert_eq!(refused("version = 1\n"), DocumentError::Version(1));
         assert_eq!(refused("version = 3\n"), DocumentError::Version(3));
-        assert_eq!(refused(&format!("version = 2\n{BODY}")), DocumentError::NoChecksum);
+        assert_eq!(
+            refused(&format!("version = 2\n{BODY}")),
+            DocumentError::NoChecksum
+        );
         let changed = file(BODY).replace("index = 3", "index = 4");
         assert!(matches!(refused(&changed), DocumentError::Checksum { .. }));
         for (old, new, message) in [
@@ -316,15 +451,30 @@ mod tests {
             ("kind = \"h\"", "kind = \"q\"", "unknown variant `q`"),
             ("index = 3", "index = -3", "invalid value: integer `-3`"),
             ("[0, 1, 1.5, 2, 2]", "[0, 1, 1.5, 2]", "invalid length 4"),
-            ("[0, 1, 1.5, 2, 2]", "[0, 3, 1.5, 2, 2]", "page 3:0: the minimum is above the maximum"),
-            ("[8, 5", "[9, 5", "page 3:9 is outside its mapping, which has 9 pages"),
-            ("[1, 4, 9", "[0, 4, 9", "page 3:0 is listed twice, or not in order"),
+            (
+                "[0, 1, 1.5, 2, 2]",
+                "[0, 3, 1.5, 2, 2]",
+                "page 3:0: the minimum is above the maximum",
+            ),
+            (
+                "[8, 5",
+                "[9, 5",
+                "page 3:9 is outside its mapping, which has 9 pages",
+            ),
+            (
+                "[1, 4, 9",
+                "[0, 4, 9",
+                "page 3:0 is listed twice, or not in order",
+            ),
         ] {
             assert!(BODY.contains(old), "{old}");
             let error = refused(&file(&BODY.replacen(old, new, 1)));
             assert!(error.to_string().contains(message), "{new}: {error}");
             if let DocumentError::Syntax { span, .. } = error {
-                assert!(!span.is_empty() && span.end <= file(BODY).len() + 2, "{span:?}");
+                assert!(
+                    !span.is_empty() && span.end <= file(BODY).len() + 2,
+                    "{span:?}"
+                );
             }
         }
     }

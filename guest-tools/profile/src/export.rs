@@ -5,8 +5,19 @@ use crate::profile::Profile;
 use serde::Serialize;
 
 /// Columns of the CSV; the events' follow.
-const HEADING: [&str; 11] =
-    ["vma", "kind", "name", "offset", "pages", "min", "mean", "max", "samples", "importance", "part"];
+const HEADING: [&str; 11] = [
+    "vma",
+    "kind",
+    "name",
+    "offset",
+    "pages",
+    "min",
+    "mean",
+    "max",
+    "samples",
+    "importance",
+    "part",
+];
 
 /// One profiled block: a row of the CSV, an element of the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -56,7 +67,11 @@ pub fn rows(profile: &Profile) -> Vec<Row> {
                 max: block.times.max,
                 samples: block.times.samples,
                 importance,
-                part: if reference > 0.0 { importance / reference } else { 0.0 },
+                part: if reference > 0.0 {
+                    importance / reference
+                } else {
+                    0.0
+                },
                 counts: block.counts.clone(),
             });
         }
@@ -74,7 +89,20 @@ pub fn csv(profile: &Profile) -> Result<String, csv::Error> {
     heading.extend(profile.events.iter().cloned());
     writer.write_record(&heading)?;
     for row in rows(profile) {
-        let Row { vma, kind, name, offset, pages, min, mean, max, samples, importance, part, counts } = row;
+        let Row {
+            vma,
+            kind,
+            name,
+            offset,
+            pages,
+            min,
+            mean,
+            max,
+            samples,
+            importance,
+            part,
+            counts,
+        } = row;
         let numbers = [
             offset.to_string(),
             pages.to_string(),
@@ -87,11 +115,16 @@ pub fn csv(profile: &Profile) -> Result<String, csv::Error> {
         ];
         let mut record = vec![vma.to_string(), kind, name];
         record.extend(numbers);
-        let counts = counts.iter().map(f64::to_string).chain(std::iter::repeat(String::new()));
+        let counts = counts
+            .iter()
+            .map(f64::to_string)
+            .chain(std::iter::repeat(String::new()));
         record.extend(counts.take(profile.events.len()));
         writer.write_record(&record)?;
     }
-    let bytes = writer.into_inner().map_err(|error| csv::Error::from(error.into_error()))?;
+    let bytes = writer
+        .into_inner()
+        .map_err(|error| csv::Error::from(error.into_error()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -32,7 +32,10 @@ pub fn blocks(pages: &[PageName], size: u32) -> Vec<Span> {
             {
                 last.pages += 1;
             }
-            _ => blocks.push(Span { first: page, pages: 1 }),
+            _ => blocks.push(Span {
+                first: page,
+                pages: 1,
+            }),
         }
     }
     blocks
@@ -41,7 +44,10 @@ pub fn blocks(pages: &[PageName], size: u32) -> Vec<Span> {
 /// Returns whether each block is to be refined: those with more than one page whose importances, from the greatest down, make up
 /// the part `covered` of all. Importances that are not positive make up nothing.
 pub fn refined(blocks: &[(Span, f64)], covered: f64) -> Vec<bool> {
-    let total: f64 = blocks.iter().map(|(_, importance)| importance.max(0.0)).sum();
+    let total: f64 = blocks
+        .iter()
+        .map(|(_, importance)| importance.max(0.0))
+        .sum();
     let mut order: Vec<usize> = (0..blocks.len()).collect();
     order.sort_by(|&a, &b| blocks[b].1.total_cmp(&blocks[a].1).then(a.cmp(&b)));
     let mut refined = vec![false; blocks.len()];
@@ -68,18 +74,42 @@ mod tests {
 
     #[test]
     fn blocks_are_consecutive_pages_of_one_mapping() {
-        let pages: Vec<PageName> = [(1, 0), (1, 1), (1, 2), (1, 4), (2, 5), (2, 6)].map(|(v, o)| page(v, o)).to_vec();
-        let found: Vec<(String, u32)> = blocks(&pages, 2).iter().map(|it| (it.first.to_string(), it.pages)).collect();
-        let expected = [("1:0", 2), ("1:2", 1), ("1:4", 1), ("2:5", 2)].map(|(name, pages)| (name.to_owned(), pages));
+        let pages: Vec<PageName> = [(1, 0), (1, 1), (1, 2), (1, 4), (2, 5), (2, 6)]
+            .map(|(v, o)| page(v, o))
+            .to_vec();
+        let found: Vec<(String, u32)> = blocks(&pages, 2)
+            .iter()
+            .map(|it| (it.first.to_string(), it.pages))
+            .collect();
+        let expected = [("1:0", 2), ("1:2", 1), ("1:4", 1), ("2:5", 2)]
+            .map(|(name, pages)| (name.to_owned(), pages));
         assert_eq!(found, expected);
     }
 
     #[test]
     fn the_blocks_that_matter_are_refined() {
-        let block = |offset, pages, importance| (Span { first: page(1, offset), pages }, importance);
-        let all = [block(0, 4, 10.0), block(4, 4, 80.0), block(8, 1, 9.0), block(9, 4, 1.0), block(13, 4, -3.0)];
+        let block = |offset, pages, importance| {
+            (
+                Span {
+                    first: page(1, offset),
+                    pages,
+                },
+                importance,
+            )
+        };
+        let all = [
+            block(0, 4, 10.0),
+            block(4, 4, 80.0),
+            block(8, 1, 9.0),
+            block(9, 4, 1.0),
+            block(13, 4, -3.0),
+        ];
         assert_eq!(refined(&all, 0.75), [false, true, false, false, false]);
-        assert_eq!(refined(&all, 0.95), [true, true, false, false, false], "a single page cannot be refined");
+        assert_eq!(
+            refined(&all, 0.95),
+            [true, true, false, false, false],
+            "a single page cannot be refined"
+        );
         assert_eq!(refined(&all, 1.0), [true, true, false, true, false]);
         assert_eq!(refined(&all, 0.0), [false; 5]);
     }

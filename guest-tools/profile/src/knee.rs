@@ -34,19 +34,32 @@ pub struct Search {
 impl Search {
     /// Starts a search among this number of pages.
     pub fn new(pages: usize, tolerance: f64) -> Self {
-        Self { pages, tolerance, times: BTreeMap::new(), bounds: None }
+        Self {
+            pages,
+            tolerance,
+            times: BTreeMap::new(),
+            bounds: None,
+        }
     }
 
     /// Returns the next k to measure; `None` when k* is known.
     pub fn next(&self) -> Option<usize> {
-        let missing = [0, self.pages].into_iter().find(|k| !self.times.contains_key(k));
-        missing.or_else(|| self.bounds.filter(|(low, high)| high - low > 1).map(|(low, high)| low + (high - low) / 2))
+        let missing = [0, self.pages]
+            .into_iter()
+            .find(|k| !self.times.contains_key(k));
+        missing.or_else(|| {
+            self.bounds
+                .filter(|(low, high)| high - low > 1)
+                .map(|(low, high)| low + (high - low) / 2)
+        })
     }
 
     /// Adds the time with the k most important pages.
     pub fn add(&mut self, k: usize, time: f64) {
         self.times.insert(k, time);
-        let (Some(&none), Some(&all)) = (self.times.get(&0), self.times.get(&self.pages)) else { return };
+        let (Some(&none), Some(&all)) = (self.times.get(&0), self.times.get(&self.pages)) else {
+            return;
+        };
         let enough = |time: f64| is_enough(time, none, all, self.tolerance);
         self.bounds = match self.bounds {
             // If not even the first page matters, k* is 0.
@@ -59,7 +72,11 @@ impl Search {
 
     /// Returns k*, once it is known.
     pub fn found(&self) -> Option<usize> {
-        if self.next().is_some() { None } else { self.bounds.map(|(_, high)| high) }
+        if self.next().is_some() {
+            None
+        } else {
+            self.bounds.map(|(_, high)| high)
+        }
     }
 
     /// Returns every measured k with its time.
@@ -78,7 +95,11 @@ mod tests {
         assert_eq!(of(&[100.0, 60.0, 20.0, 11.0, 10.0, 10.0], 0.05), Some(3));
         assert_eq!(of(&[100.0, 60.0, 20.0, 11.0, 10.0, 10.0], 0.001), Some(4));
         assert_eq!(of(&[10.0, 10.0, 10.0], 0.05), Some(0));
-        assert_eq!(of(&[10.0, 12.0, 20.0], 0.05), Some(0), "pages that only harm are none that are needed");
+        assert_eq!(
+            of(&[10.0, 12.0, 20.0], 0.05),
+            Some(0),
+            "pages that only harm are none that are needed"
+        );
         assert_eq!(of(&[100.0], 0.05), Some(0));
         assert_eq!(of(&[], 0.05), None);
         // One dip in between is not enough.

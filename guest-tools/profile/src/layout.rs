@@ -110,10 +110,15 @@ impl Selection {
     /// # Errors
     /// The letter that is none.
     pub fn parse(letters: &str) -> Result<Self, char> {
-        let mut selection = Self { kinds: Vec::new(), first_anonymous: !letters.contains('A') };
+        let mut selection = Self {
+            kinds: Vec::new(),
+            first_anonymous: !letters.contains('A'),
+        };
         for letter in letters.chars() {
             let wanted = if letter == 'A' { 'a' } else { letter };
-            let kind = Kind::ALL.into_iter().find(|kind| kind.letter() == wanted && *kind != Kind::Kernel);
+            let kind = Kind::ALL
+                .into_iter()
+                .find(|kind| kind.letter() == wanted && *kind != Kind::Kernel);
             selection.kinds.push(kind.ok_or(letter)?);
         }
         Ok(selection)
@@ -123,8 +128,9 @@ impl Selection {
     pub fn of<'a>(&self, layout: &'a [Mapping]) -> Vec<&'a Mapping> {
         let mut seen = false;
         let wanted = |mapping: &&Mapping| {
-            let first =
-                !(mapping.kind == Kind::Anonymous && std::mem::replace(&mut seen, true) && self.first_anonymous);
+            let first = !(mapping.kind == Kind::Anonymous
+                && std::mem::replace(&mut seen, true)
+                && self.first_anonymous);
             self.kinds.contains(&mapping.kind) && (mapping.kind != Kind::Anonymous || first)
         };
         let mut wanted = wanted;
@@ -194,31 +200,58 @@ impl fmt::Display for PageName {
 pub fn difference(earlier: &[Mapping], later: &[Mapping]) -> Option<String> {
     for (old, new) in earlier.iter().zip(later) {
         if (old.kind, &old.name, old.access) != (new.kind, &new.name, new.access) {
-            return Some(format!("mapping {} was {}, and is {}", old.index, described(old), described(new)));
+            return Some(format!(
+                "mapping {} was {}, and is {}",
+                old.index,
+                described(old),
+                described(new)
+            ));
         }
         if old.pages != new.pages {
             let (index, what) = (old.index, described(old));
-            return Some(format!("mapping {index}, {what}, had {} pages, and has {}", old.pages, new.pages));
+            return Some(format!(
+                "mapping {index}, {what}, had {} pages, and has {}",
+                old.pages, new.pages
+            ));
         }
     }
     let describe = |mapping: Option<&Mapping>| mapping.map(described).unwrap_or_default();
     match earlier.len().cmp(&later.len()) {
         std::cmp::Ordering::Equal => None,
-        std::cmp::Ordering::Less => Some(format!("a new mapping: {}", describe(later.get(earlier.len())))),
-        std::cmp::Ordering::Greater => Some(format!("a mapping is gone: {}", describe(earlier.get(later.len())))),
+        std::cmp::Ordering::Less => Some(format!(
+            "a new mapping: {}",
+            describe(later.get(earlier.len()))
+        )),
+        std::cmp::Ordering::Greater => Some(format!(
+            "a mapping is gone: {}",
+            describe(earlier.get(later.len()))
+        )),
     }
 }
 
 /// Returns how the layout of the same process changed between two moments; `None` if it did not.
 pub fn change(before: &[Mapping], after: &[Mapping]) -> Option<String> {
-    if let Some(moved) = before.iter().zip(after).find(|(old, new)| old.start != new.start && old.pages == new.pages) {
-        return Some(format!("{} moved from {:#x} to {:#x}", described(moved.0), moved.0.start, moved.1.start));
+    if let Some(moved) = before
+        .iter()
+        .zip(after)
+        .find(|(old, new)| old.start != new.start && old.pages == new.pages)
+    {
+        return Some(format!(
+            "{} moved from {:#x} to {:#x}",
+            described(moved.0),
+            moved.0.start,
+            moved.1.start
+        ));
     }
     difference(before, after)
 }
 
 fn described(mapping: &Mapping) -> String {
-    if mapping.name.is_empty() { mapping.kind.meaning().to_owned() } else { mapping.name.clone() }
+    if mapping.name.is_empty() {
+        mapping.kind.meaning().to_owned()
+    } else {
+        mapping.name.clone()
+    }
 }
 
 #[cfg(test)]
@@ -226,7 +259,17 @@ mod tests {
     use super::*;
 
     fn mapping(index: u32, kind: Kind, name: &str, start: u64, pages: u32) -> Mapping {
-        Mapping { index, kind, name: name.to_owned(), start, pages, access: Access { read: true, ..Access::default() } }
+        Mapping {
+            index,
+            kind,
+            name: name.to_owned(),
+            start,
+            pages,
+            access: Access {
+                read: true,
+                ..Access::default()
+            },
+        }
     }
 
     fn layout() -> Vec<Mapping> {
@@ -243,14 +286,19 @@ mod tests {
     fn letters_select_mappings() {
         let selected = |letters| {
             let layout = layout();
-            let indices = Selection::parse(letters).map(|it| it.of(&layout).iter().map(|vma| vma.index).collect());
+            let indices = Selection::parse(letters)
+                .map(|it| it.of(&layout).iter().map(|vma| vma.index).collect());
             indices as Result<Vec<u32>, char>
         };
         assert_eq!(selected("hs"), Ok(vec![1, 4]));
         assert_eq!(selected("ta"), Ok(vec![0, 2]));
         assert_eq!(selected("A"), Ok(vec![2, 3]));
         assert_eq!(selected("hx"), Err('x'));
-        assert_eq!(selected("k"), Err('k'), "the kernel's pages are not the program's");
+        assert_eq!(
+            selected("k"),
+            Err('k'),
+            "the kernel's pages are not the program's"
+        );
     }
 
     #[test]
@@ -269,15 +317,30 @@ mod tests {
             mapping.start += 0x7000;
         }
         assert_eq!(difference(&first, &other), None);
-        assert_eq!(change(&first, &other).as_deref(), Some("/bin/x moved from 0x400000 to 0x407000"));
+        assert_eq!(
+            change(&first, &other).as_deref(),
+            Some("/bin/x moved from 0x400000 to 0x407000")
+        );
         other[1].pages = 31;
-        assert_eq!(difference(&first, &other).as_deref(), Some("mapping 1, [heap], had 30 pages, and has 31"));
+        assert_eq!(
+            difference(&first, &other).as_deref(),
+            Some("mapping 1, [heap], had 30 pages, and has 31")
+        );
         let mut more = layout();
         more.push(mapping(5, Kind::Anonymous, "", 0x1ff_0000, 1));
-        assert_eq!(change(&first, &more).as_deref(), Some("a new mapping: anonymous"));
-        assert_eq!(change(&more, &first).as_deref(), Some("a mapping is gone: anonymous"));
+        assert_eq!(
+            change(&first, &more).as_deref(),
+            Some("a new mapping: anonymous")
+        );
+        assert_eq!(
+            change(&more, &first).as_deref(),
+            Some("a mapping is gone: anonymous")
+        );
         let mut other = layout();
         other[2].access.write = true;
-        assert_eq!(difference(&first, &other).as_deref(), Some("mapping 2 was anonymous, and is anonymous"));
+        assert_eq!(
+            difference(&first, &other).as_deref(),
+            Some("mapping 2 was anonymous, and is anonymous")
+        );
     }
 }

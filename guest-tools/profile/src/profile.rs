@@ -137,17 +137,30 @@ pub struct Ranked {
 impl Profile {
     /// Returns the number of profiled pages.
     pub fn pages(&self) -> usize {
-        self.vmas.iter().flat_map(|vma| &vma.blocks).map(|block| block.pages as usize).sum()
+        self.vmas
+            .iter()
+            .flat_map(|vma| &vma.blocks)
+            .map(|block| block.pages as usize)
+            .sum()
     }
 
     /// Returns the time that importances are relative to: the baseline, or in a profile without one the extreme of all pages.
     pub fn reference(&self) -> f64 {
-        let means = || self.vmas.iter().flat_map(|vma| &vma.blocks).map(|block| block.times.mean);
+        let means = || {
+            self.vmas
+                .iter()
+                .flat_map(|vma| &vma.blocks)
+                .map(|block| block.times.mean)
+        };
         match self.mode {
-            Mode::Cacheable => self.baseline.none.map_or_else(|| means().fold(0.0, f64::max), |times| times.mean),
-            Mode::NonCacheable => {
-                self.baseline.all.map_or_else(|| means().fold(f64::INFINITY, f64::min), |times| times.mean)
-            }
+            Mode::Cacheable => self
+                .baseline
+                .none
+                .map_or_else(|| means().fold(0.0, f64::max), |times| times.mean),
+            Mode::NonCacheable => self
+                .baseline
+                .all
+                .map_or_else(|| means().fold(f64::INFINITY, f64::min), |times| times.mean),
         }
     }
 
@@ -165,29 +178,49 @@ impl Profile {
         for vma in &self.vmas {
             for block in &vma.blocks {
                 let importance = self.importance(&block.times) / f64::from(block.pages);
-                let page = |offset| Ranked { page: PageName { vma: vma.index, offset }, importance };
+                let page = |offset| Ranked {
+                    page: PageName {
+                        vma: vma.index,
+                        offset,
+                    },
+                    importance,
+                };
                 ranked.extend((block.offset..block.offset + block.pages).map(page));
             }
         }
-        ranked.sort_by(|a, b| b.importance.total_cmp(&a.importance).then(a.page.cmp(&b.page)));
+        ranked.sort_by(|a, b| {
+            b.importance
+                .total_cmp(&a.importance)
+                .then(a.page.cmp(&b.page))
+        });
         ranked
     }
 
     /// Returns what is wrong with the profile's contents.
     pub fn fault(&self) -> Option<String> {
-        let named = [("none", self.baseline.none), ("all", self.baseline.all), ("tracing", self.baseline.tracing)];
+        let named = [
+            ("none", self.baseline.none),
+            ("all", self.baseline.all),
+            ("tracing", self.baseline.tracing),
+        ];
         for (name, times) in named {
             if let Some(fault) = times.and_then(|times| times.fault()) {
                 return Some(format!("baseline `{name}`: {fault}"));
             }
         }
         for (position, vma) in self.vmas.iter().enumerate() {
-            if self.vmas[..position].iter().any(|other| other.index == vma.index) {
+            if self.vmas[..position]
+                .iter()
+                .any(|other| other.index == vma.index)
+            {
                 return Some(format!("mapping {} is listed twice", vma.index));
             }
             let mut next = 0;
             for block in &vma.blocks {
-                let name = PageName { vma: vma.index, offset: block.offset };
+                let name = PageName {
+                    vma: vma.index,
+                    offset: block.offset,
+                };
                 let end = u64::from(block.offset) + u64::from(block.pages);
                 if let Some(fault) = block.times.fault() {
                     return Some(format!("page {name}: {fault}"));
@@ -196,8 +229,14 @@ impl Profile {
                     let (found, events) = (block.counts.len(), self.events.len());
                     return Some(format!("page {name} has {found} counts of {events} events"));
                 }
-                if !block.counts.iter().all(|count| count.is_finite() && *count >= 0.0) {
-                    return Some(format!("page {name} has a count that is no number of events"));
+                if !block
+                    .counts
+                    .iter()
+                    .all(|count| count.is_finite() && *count >= 0.0)
+                {
+                    return Some(format!(
+                        "page {name} has a count that is no number of events"
+                    ));
                 }
                 if block.pages == 0 {
                     return Some(format!("block {name} has no pages"));
@@ -206,7 +245,10 @@ impl Profile {
                     return Some(format!("page {name} is listed twice, or not in order"));
                 }
                 if end > u64::from(vma.pages) {
-                    return Some(format!("page {name} is outside its mapping, which has {} pages", vma.pages));
+                    return Some(format!(
+                        "page {name} is outside its mapping, which has {} pages",
+                        vma.pages
+                    ));
                 }
                 next = end;
             }
@@ -222,71 +264,151 @@ pub(crate) mod tests {
 
     /// Any profile that is right.
     pub(crate) fn profiles() -> impl Strategy<Value = Profile> {
-        let times = (0..1_u64 << 40, 0..1_u64 << 30, 1..9_u32, 0.0..1.0_f64).prop_map(|(min, more, samples, at)| {
-            Times { min, mean: min as f64 + more as f64 * at, max: min + more, samples }
-        });
-        let blocks = proptest::collection::vec((0..3_u32, 1..4_u32, times.clone()), 1..12).prop_map(|gaps| {
-            let mut offset = 0;
-            let mut place = |(gap, pages, times)| {
-                let block = Block { offset: offset + gap, pages, times, counts: vec![0.5, 7.0] };
-                offset = block.offset + pages;
-                block
-            };
-            gaps.into_iter().map(&mut place).collect::<Vec<_>>()
-        });
-        let vma = (blocks, proptest::option::of(0..Kind::ALL.len()), "[a-z\\[\\]/\"\\\\ é]{0,9}");
+        let times = (0..1_u64 << 40, 0..1_u64 << 30, 1..9_u32, 0.0..1.0_f64).prop_map(
+            |(min, more, samples, at)| Times {
+                min,
+                mean: min as f64 + more as f64 * at,
+                max: min + more,
+                samples,
+            },
+        );
+        let blocks = proptest::collection::vec((0..3_u32, 1..4_u32, times.clone()), 1..12)
+            .prop_map(|gaps| {
+                let mut offset = 0;
+                let mut place = |(gap, pages, times)| {
+                    let block = Block {
+                        offset: offset + gap,
+                        pages,
+                        times,
+                        counts: vec![0.5, 7.0],
+                    };
+                    offset = block.offset + pages;
+                    block
+                };
+                gaps.into_iter().map(&mut place).collect::<Vec<_>>()
+            });
+        let vma = (
+            blocks,
+            proptest::option::of(0..Kind::ALL.len()),
+            "[a-z\\[\\]/\"\\\\ é]{0,9}",
+        );
         let text = || "[ -~é]{0,12}";
         let provenance = (text(), text(), proptest::collection::vec(text(), 0..3));
-        let baseline = (proptest::option::of(times.clone()), proptest::option::of(times));
-        (any::<bool>(), proptest::collection::vec(vma, 1..4), provenance, baseline).prop_map(
-            |(inverse, vmas, (program, symbol, arguments), (none, all))| {
-                let vma = |(index, (blocks, kind, name)): (u32, (Vec<Block>, Option<usize>, String))| VmaProfile {
-                    index,
-                    kind: kind.map(|kind| Kind::ALL[kind]),
-                    name,
-                    pages: blocks.last().map_or(0, |last| last.offset + last.pages),
-                    blocks,
-                };
-                Profile {
-                    mode: if inverse { Mode::NonCacheable } else { Mode::Cacheable },
-                    unit: "cycles".into(),
-                    provenance: Provenance { program, symbol, arguments, ..Provenance::default() },
-                    baseline: Baseline { none, all, tracing: None },
-                    events: vec!["L2D_CACHE_REFILL".into(), "0x00c9".into()],
-                    vmas: (0..).zip(vmas).map(vma).collect(),
-                    excluded: vec![Excluded { vma: 9, name: "[vvar]".into(), pages: 2, reason: "the kernel's".into() }],
-                }
-            },
+        let baseline = (
+            proptest::option::of(times.clone()),
+            proptest::option::of(times),
+        );
+        (
+            any::<bool>(),
+            proptest::collection::vec(vma, 1..4),
+            provenance,
+            baseline,
         )
+            .prop_map(
+                |(inverse, vmas, (program, symbol, arguments), (none, all))| {
+                    let vma = |(index, (blocks, kind, name)): (
+                        u32,
+                        (Vec<Block>, Option<usize>, String),
+                    )| VmaProfile {
+                        index,
+                        kind: kind.map(|kind| Kind::ALL[kind]),
+                        name,
+                        pages: blocks.last().map_or(0, |last| last.offset + last.pages),
+                        blocks,
+                    };
+                    Profile {
+                        mode: if inverse {
+                            Mode::NonCacheable
+                        } else {
+                            Mode::Cacheable
+                        },
+                        unit: "cycles".into(),
+                        provenance: Provenance {
+                            program,
+                            symbol,
+                            arguments,
+                            ..Provenance::default()
+                        },
+                        baseline: Baseline {
+                            none,
+                            all,
+                            tracing: None,
+                        },
+                        events: vec!["L2D_CACHE_REFILL".into(), "0x00c9".into()],
+                        vmas: (0..).zip(vmas).map(vma).collect(),
+                        excluded: vec![Excluded {
+                            vma: 9,
+                            name: "[vvar]".into(),
+                            pages: 2,
+                            reason: "the kernel's".into(),
+                        }],
+                    }
+                },
+            )
     }
 
     fn block(offset: u32, cycles: u64) -> Block {
-        Block { offset, pages: 1, times: Times::one(cycles), counts: vec![] }
+        Block {
+            offset,
+            pages: 1,
+            times: Times::one(cycles),
+            counts: vec![],
+        }
     }
 
     fn profile(mode: Mode) -> Profile {
-        let vma = |index, blocks| VmaProfile { index, kind: None, name: String::new(), pages: 10, blocks };
+        let vma = |index, blocks| VmaProfile {
+            index,
+            kind: None,
+            name: String::new(),
+            pages: 10,
+            blocks,
+        };
         Profile {
             mode,
             unit: "cycles".into(),
             provenance: Provenance::default(),
-            baseline: Baseline { none: Some(Times::one(1000)), all: Some(Times::one(100)), tracing: None },
+            baseline: Baseline {
+                none: Some(Times::one(1000)),
+                all: Some(Times::one(100)),
+                tracing: None,
+            },
             events: vec![],
-            vmas: vec![vma(1, vec![block(2, 900), block(5, 700)]), vma(4, vec![block(0, 700), block(9, 1001)])],
+            vmas: vec![
+                vma(1, vec![block(2, 900), block(5, 700)]),
+                vma(4, vec![block(0, 700), block(9, 1001)]),
+            ],
             excluded: vec![],
         }
     }
 
     fn order(profile: &Profile) -> Vec<(String, f64)> {
-        profile.ranked().iter().map(|ranked| (ranked.page.to_string(), ranked.importance)).collect()
+        profile
+            .ranked()
+            .iter()
+            .map(|ranked| (ranked.page.to_string(), ranked.importance))
+            .collect()
     }
 
     #[test]
     fn what_saves_most_is_first_and_ties_are_in_order() {
-        let named = |list: [(&str, f64); 4]| list.map(|(page, importance)| (page.to_owned(), importance)).to_vec();
-        let expected = named([("1:5", 300.0), ("4:0", 300.0), ("1:2", 100.0), ("4:9", -1.0)]);
+        let named = |list: [(&str, f64); 4]| {
+            list.map(|(page, importance)| (page.to_owned(), importance))
+                .to_vec()
+        };
+        let expected = named([
+            ("1:5", 300.0),
+            ("4:0", 300.0),
+            ("1:2", 100.0),
+            ("4:9", -1.0),
+        ]);
         assert_eq!(order(&profile(Mode::Cacheable)), expected);
-        let expected = named([("4:9", 901.0), ("1:2", 800.0), ("1:5", 600.0), ("4:0", 600.0)]);
+        let expected = named([
+            ("4:9", 901.0),
+            ("1:2", 800.0),
+            ("1:5", 600.0),
+            ("4:0", 600.0),
+        ]);
         assert_eq!(order(&profile(Mode::NonCacheable)), expected);
     }
 
@@ -307,15 +429,38 @@ pub(crate) mod tests {
             profile.fault().unwrap_or_default()
         };
         assert_eq!(fault(|_| ()), "");
-        assert_eq!(fault(|profile| profile.vmas.clear()), "the profile lists no page");
-        assert_eq!(fault(|profile| profile.vmas[1].index = 1), "mapping 1 is listed twice");
-        assert_eq!(fault(|profile| profile.vmas[0].pages = 5), "page 1:5 is outside its mapping, which has 5 pages");
-        assert_eq!(fault(|profile| profile.vmas[0].blocks.swap(0, 1)), "page 1:2 is listed twice, or not in order");
-        assert_eq!(fault(|profile| profile.vmas[0].blocks[1].pages = 0), "block 1:5 has no pages");
-        assert_eq!(fault(|profile| profile.vmas[0].blocks[0].times.samples = 0), "page 1:2: no samples");
+        assert_eq!(
+            fault(|profile| profile.vmas.clear()),
+            "the profile lists no page"
+        );
+        assert_eq!(
+            fault(|profile| profile.vmas[1].index = 1),
+            "mapping 1 is listed twice"
+        );
+        assert_eq!(
+            fault(|profile| profile.vmas[0].pages = 5),
+            "page 1:5 is outside its mapping, which has 5 pages"
+        );
+        assert_eq!(
+            fault(|profile| profile.vmas[0].blocks.swap(0, 1)),
+            "page 1:2 is listed twice, or not in order"
+        );
+        assert_eq!(
+            fault(|profile| profile.vmas[0].blocks[1].pages = 0),
+            "block 1:5 has no pages"
+        );
+        assert_eq!(
+            fault(|profile| profile.vmas[0].blocks[0].times.samples = 0),
+            "page 1:2: no samples"
+        );
         let one = |profile: &mut Profile| profile.vmas[0].blocks[0].counts = vec![1.0];
         assert_eq!(fault(one), "page 1:2 has 1 counts of 0 events");
-        let none = |profile: &mut Profile| profile.baseline.none = Some(Times { samples: 0, ..Times::one(1) });
+        let none = |profile: &mut Profile| {
+            profile.baseline.none = Some(Times {
+                samples: 0,
+                ..Times::one(1)
+            })
+        };
         assert_eq!(fault(none), "baseline `none`: no samples");
     }
 

@@ -20,7 +20,12 @@ pub struct Times {
 impl Times {
     /// Returns the summary of one sample.
     pub fn one(sample: u64) -> Self {
-        Self { min: sample, mean: sample as f64, max: sample, samples: 1 }
+        Self {
+            min: sample,
+            mean: sample as f64,
+            max: sample,
+            samples: 1,
+        }
     }
 
     /// Adds a sample.
@@ -47,7 +52,10 @@ impl Times {
             Some("no samples")
         } else if self.min > self.max {
             Some("the minimum is above the maximum")
-        } else if !self.mean.is_finite() || self.mean < self.min as f64 - slack || self.mean > self.max as f64 + slack {
+        } else if !self.mean.is_finite()
+            || self.mean < self.min as f64 - slack
+            || self.mean > self.max as f64 + slack
+        {
             Some("the mean is not between minimum and maximum")
         } else {
             None
@@ -76,12 +84,30 @@ mod tests {
 
     #[test]
     fn contradictions_are_named() {
-        let times = Times { min: 1, mean: 2.0, max: 3, samples: 2 };
+        let times = Times {
+            min: 1,
+            mean: 2.0,
+            max: 3,
+            samples: 2,
+        };
         assert_eq!(times.fault(), None);
-        assert_eq!(Times { samples: 0, ..times }.fault(), Some("no samples"));
-        assert_eq!(Times { min: 4, ..times }.fault(), Some("the minimum is above the maximum"));
+        assert_eq!(
+            Times {
+                samples: 0,
+                ..times
+            }
+            .fault(),
+            Some("no samples")
+        );
+        assert_eq!(
+            Times { min: 4, ..times }.fault(),
+            Some("the minimum is above the maximum")
+        );
         for mean in [0.5, 3.5, f64::NAN, f64::INFINITY] {
-            assert_eq!(Times { mean, ..times }.fault(), Some("the mean is not between minimum and maximum"));
+            assert_eq!(
+                Times { mean, ..times }.fault(),
+                Some("the mean is not between minimum and maximum")
+            );
         }
         assert_eq!(Times::of([]), None);
     }

@@ -150,4 +150,7 @@ pub fn first_ticks() -> u64 {
     FIRST_TICKS.load(Relaxed)
 }
 
-const _: () = assert!(map::RAM == 0x4000_0000, "guest.ld places the image at the abi's RAM");
+const _: () = assert!(
+    map::RAM == 0x4000_0000,
+    "guest.ld places the image at the abi's RAM"
+);

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::reply::{
-    Budget, Change, Counter, CounterMasks, Counters, Hem, Identity, Lease, Moved, PageState, PrivatePool, Quota,
-    QuotaTerms, SegmentEnd, Time, VmInfo,
+    Budget, Change, Counter, CounterMasks, Counters, Hem, Identity, Lease, Moved, PageState,
+    PrivatePool, Quota, QuotaTerms, SegmentEnd, Time, VmInfo,
 };
 use cloison_abi::{Call, CallError};
 
@@ -55,7 +55,11 @@ pub fn identify() -> Result<Identity, CallError> {
 
 /// Starts an observation segment on the calling vCPU.
 pub fn segment_begin(workload: u32, sub_experiment: u32, run: u32) -> Result<(), CallError> {
-    call::<[u64; 3]>(Call::SegmentBegin, [workload.into(), sub_experiment.into(), run.into()]).map(drop)
+    call::<[u64; 3]>(
+        Call::SegmentBegin,
+        [workload.into(), sub_experiment.into(), run.into()],
+    )
+    .map(drop)
 }
 
 /// Ends the observation segment and returns its cycles.
@@ -92,7 +96,10 @@ pub fn listed(made: Call, list: u64, count: u64, lease: u64) -> Result<u64, (Cal
     let [x0, x1, ..] = unsafe { hvc(made as u32, [list, count, lease, 0, 0, 0]) };
     match x0 as i64 {
         0 => Ok(x1),
-        error => Err((CallError::from_x0(error).unwrap_or(CallError::NotSupported), x1)),
+        error => Err((
+            CallError::from_x0(error).unwrap_or(CallError::NotSupported),
+            x1,
+        )),
     }
 }
 
@@ -193,7 +200,11 @@ pub fn counter_masks(clear: u32) -> Result<CounterMasks, CallError> {
 
 /// Logs a HEM record of the enabled counters, which says that the guest has made it.
 pub fn counter_record(workload: u32, sub_experiment: u32, run: u32) -> Result<(), CallError> {
-    call::<[u64; 3]>(Call::CounterRecord, [workload.into(), sub_experiment.into(), run.into()]).map(drop)
+    call::<[u64; 3]>(
+        Call::CounterRecord,
+        [workload.into(), sub_experiment.into(), run.into()],
+    )
+    .map(drop)
 }
 
 /// Returns the nanoseconds since reset.

@@ -112,7 +112,13 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "fault class {:#04x} esr={:#010x} far={:#012x}", self.class(), self.esr, self.far)
+        write!(
+            f,
+            "fault class {:#04x} esr={:#010x} far={:#012x}",
+            self.class(),
+            self.esr,
+            self.far
+        )
     }
 }
 
@@ -128,7 +134,12 @@ pub(crate) struct Expected {
 }
 
 static EXPECTED: [Expected; MAX_VCPUS] = [const {
-    Expected { resume: AtomicU64::new(0), came: AtomicU64::new(0), esr: AtomicU64::new(0), far: AtomicU64::new(0) }
+    Expected {
+        resume: AtomicU64::new(0),
+        came: AtomicU64::new(0),
+        esr: AtomicU64::new(0),
+        far: AtomicU64::new(0),
+    }
 }; MAX_VCPUS];
 
 /// Returns the calling vCPU's slot.
@@ -148,7 +159,9 @@ pub fn on_interrupt(handler: fn(Interrupt)) {
 extern "C" fn handle(frame: &mut Frame, vector: u64) {
     match vector {
         VECTOR_IRQ => {
-            let Some(interrupt) = gic::acknowledge() else { return };
+            let Some(interrupt) = gic::acknowledge() else {
+                return;
+            };
             if let Some(handler) = HANDLER.get() {
                 handler(interrupt);
             }
@@ -164,7 +177,10 @@ extern "C" fn handle(frame: &mut Frame, vector: u64) {
             expected.came.store(1, Relaxed);
         }
         _ => {
-            let fault = Fault { esr: frame.esr, far: frame.far };
+            let fault = Fault {
+                esr: frame.esr,
+                far: frame.far,
+            };
             panic!(
                 "exception, vector {vector}: {fault} elr={:#012x} spsr={:#x} lr={:#012x}",
                 frame.elr, frame.spsr, frame.x[30]

@@ -53,7 +53,9 @@ pub fn disable(id: u32) {
 pub fn send_sgi(targets: u8, id: u32) {
     // The receiver must see what was stored before.
     aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::ISHST);
-    gicd().sgir.write(SGIR::TARGETS.val(targets.into()) + SGIR::INTID.val(id));
+    gicd()
+        .sgir
+        .write(SGIR::TARGETS.val(targets.into()) + SGIR::INTID.val(id));
 }
 
 /// Acknowledges the highest-priority pending interrupt; returns `None` if there is none (spurious).

@@ -56,18 +56,26 @@ impl Device {
     pub fn read(self, offset: u64) -> u32 {
         // SAFETY: the only devices are the constants above and those that `passed_through` vouches for; none of their
         // registers is memory that Rust knows of. An offset without a register faults and ends in `exceptions`.
-        unsafe { core::ptr::with_exposed_provenance::<u32>(self.address(offset) as usize).read_volatile() }
+        unsafe {
+            core::ptr::with_exposed_provenance::<u32>(self.address(offset) as usize).read_volatile()
+        }
     }
 
     /// Writes a 32-bit register.
     pub fn write(self, offset: u64, value: u32) {
         // SAFETY: as for `read`. The constants do no DMA, and the caller of `passed_through` answers for the others.
-        unsafe { core::ptr::with_exposed_provenance_mut::<u32>(self.address(offset) as usize).write_volatile(value) }
+        unsafe {
+            core::ptr::with_exposed_provenance_mut::<u32>(self.address(offset) as usize)
+                .write_volatile(value)
+        }
     }
 
     /// Writes an 8-bit field of a byte-accessible register.
     pub fn write_byte(self, offset: u64, value: u8) {
         // SAFETY: as for `write`: a register of a device that does no DMA into memory that Rust knows of.
-        unsafe { core::ptr::with_exposed_provenance_mut::<u8>(self.address(offset) as usize).write_volatile(value) }
+        unsafe {
+            core::ptr::with_exposed_provenance_mut::<u8>(self.address(offset) as usize)
+                .write_volatile(value)
+        }
     }
 }

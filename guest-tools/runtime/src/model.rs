@@ -9,7 +9,9 @@ use cloison_abi::model_hint;
 pub fn begin_region() {
     // SAFETY: architecturally a NOP. The model can only be switched between two blocks of code, and the barrier ends
     // one. No `nomem`: memory accesses must stay on their side of it.
-    unsafe { asm!("hint #{}", "isb", const model_hint::BEGIN_WARM, options(nostack, preserves_flags)) };
+    unsafe {
+        asm!("hint #{}", "isb", const model_hint::BEGIN_WARM, options(nostack, preserves_flags))
+    };
 }
 
 /// Ends the region of interest.

@@ -68,7 +68,12 @@ cloison_guest_probe_codes:
 );
 
 unsafe extern "C" {
-    fn cloison_guest_probe(slot: *const core::sync::atomic::AtomicU64, code: u64, x0: u64, x1: u64) -> u64;
+    fn cloison_guest_probe(
+        slot: *const core::sync::atomic::AtomicU64,
+        code: u64,
+        x0: u64,
+        x1: u64,
+    ) -> u64;
     static cloison_guest_probe_codes: [[u32; 2]; 21];
 }
 
@@ -145,7 +150,10 @@ unsafe fn guarded(code: u64, x0: u64, x1: u64) -> Result<u64, Fault> {
     compiler_fence(core::sync::atomic::Ordering::SeqCst);
     match expected.came.load(Relaxed) {
         0 => Ok(value),
-        _ => Err(Fault { esr: expected.esr.load(Relaxed), far: expected.far.load(Relaxed) }),
+        _ => Err(Fault {
+            esr: expected.esr.load(Relaxed),
+            far: expected.far.load(Relaxed),
+        }),
     }
 }
 

@@ -33,7 +33,9 @@ impl Ram {
     /// On the second call, since there is only one.
     pub fn behind_image() -> Self {
         assert!(!TAKEN.swap(true, Relaxed), "the RAM has been taken already");
-        Self { next: (&raw const __free_ram).addr() as u64 }
+        Self {
+            next: (&raw const __free_ram).addr() as u64,
+        }
     }
 
     /// Takes at least `bytes` bytes from the next page on, as whole cache lines.
@@ -49,7 +51,12 @@ impl Ram {
         let bytes = self.reserve(ipa, bytes);
         // SAFETY: `reserve` hands out each byte once; any bit pattern is a valid word; the identity map makes the range
         // readable and writable, or it faults.
-        unsafe { core::slice::from_raw_parts(core::ptr::with_exposed_provenance(ipa as usize), (bytes / 8) as usize) }
+        unsafe {
+            core::slice::from_raw_parts(
+                core::ptr::with_exposed_provenance(ipa as usize),
+                (bytes / 8) as usize,
+            )
+        }
     }
 
     /// Takes `words` 32-bit words at a fixed address, for exclusive use. RAM before it that was not taken is lost.
@@ -59,14 +66,26 @@ impl Ram {
     pub fn take_words_at(&mut self, ipa: u64, words: usize) -> &'static mut [u32] {
         self.reserve(ipa, words as u64 * 4);
         // SAFETY: as above, and there is no other reference to it.
-        unsafe { core::slice::from_raw_parts_mut(core::ptr::with_exposed_provenance_mut(ipa as usize), words) }
+        unsafe {
+            core::slice::from_raw_parts_mut(
+                core::ptr::with_exposed_provenance_mut(ipa as usize),
+                words,
+            )
+        }
     }
 
     /// Takes whole cache lines at `ipa`, after image and stacks and after everything taken before. Returns the number
     /// of bytes.
     fn reserve(&mut self, ipa: u64, bytes: u64) -> u64 {
-        assert!(ipa.is_multiple_of(LINE), "a buffer must start on a cache line");
-        assert!(ipa >= self.next, "{ipa:#x} is in use: free RAM starts at {:#x}", self.next);
+        assert!(
+            ipa.is_multiple_of(LINE),
+            "a buffer must start on a cache line"
+        );
+        assert!(
+            ipa >= self.next,
+            "{ipa:#x} is in use: free RAM starts at {:#x}",
+            self.next
+        );
         let bytes = bytes.next_multiple_of(LINE);
         self.next = ipa + bytes;
         bytes

@@ -20,13 +20,20 @@ unsafe extern "C" {
 /// # Panics
 /// If the runtime has no stack for the vCPU.
 pub fn start(cpu: usize, program: fn()) -> Result<(), PsciError> {
-    assert!(cpu < MAX_VCPUS, "the runtime has stacks for {MAX_VCPUS} vCPUs");
+    assert!(
+        cpu < MAX_VCPUS,
+        "the runtime has stacks for {MAX_VCPUS} vCPUs"
+    );
     *PROGRAMS[cpu].lock() = Some(program);
     psci::cpu_on(cpu, (&raw const cloison_guest_secondary).addr() as u64)
 }
 
 pub(crate) extern "C" fn secondary(cpu: usize) -> ! {
-    assert_eq!(cpu, crate::cpu::current(), "context id and MPIDR_EL1 name different vCPUs");
+    assert_eq!(
+        cpu,
+        crate::cpu::current(),
+        "context id and MPIDR_EL1 name different vCPUs"
+    );
     let program = PROGRAMS[cpu].lock().take();
     if let Some(program) = program {
         program();

@@ -3,7 +3,9 @@
 
 use crate::cpu::MAX_VCPUS;
 use aarch64_cpu::asm::barrier;
-use aarch64_cpu::registers::{CNTFRQ_EL0, CNTV_CTL_EL0, CNTV_CVAL_EL0, CNTVCT_EL0, ReadWriteable, Readable, Writeable};
+use aarch64_cpu::registers::{
+    CNTFRQ_EL0, CNTV_CTL_EL0, CNTV_CVAL_EL0, CNTVCT_EL0, ReadWriteable, Readable, Writeable,
+};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Deadlines to arm after the interrupt being handled has ended, by vCPU; zero if there is none.

@@ -11,7 +11,9 @@ use spin::Mutex;
 static CONSOLE: Mutex<()> = Mutex::new(());
 
 pub(crate) fn init() {
-    uart().cr.write(CR::UARTEN::SET + CR::TXE::SET + CR::RXE::SET);
+    uart()
+        .cr
+        .write(CR::UARTEN::SET + CR::TXE::SET + CR::RXE::SET);
 }
 
 /// A line of text being formatted. It is completed first, so that the output of several vCPUs does not mix and a slow
@@ -50,7 +52,10 @@ impl Write for Line {
 /// Implements `print!` and `println!`.
 #[doc(hidden)]
 pub fn print(text: fmt::Arguments<'_>) {
-    let mut line = Line { text: [0; 240], len: 0 };
+    let mut line = Line {
+        text: [0; 240],
+        len: 0,
+    };
     // `Line` never fails; only the caller's `Display` could.
     let _ = line.write_fmt(text);
     line.flush();

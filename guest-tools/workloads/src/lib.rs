@@ -44,13 +44,23 @@ pub fn repeat<K: Kernel>(id: u32) {
     let kernel = K::new(size);
     let memory = Ram::behind_image().take_words_at(PROFILED, kernel.words());
     let bytes = memory.len() * 4;
-    println!("{}: size={number} input={kernel} bytes={bytes} at={PROFILED:#x} runs={runs} seed={seed}", K::NAME);
+    println!(
+        "{}: size={number} input={kernel} bytes={bytes} at={PROFILED:#x} runs={runs} seed={seed}",
+        K::NAME
+    );
     kernel.prepare(memory, seed);
     let mut first = None;
     for run in 0..runs {
         let measured = segment::measure(id, number as u32, run as u32, || kernel.run(memory));
         let checksum = kernel.checksum(memory);
-        let verdict = if *first.get_or_insert(checksum) == checksum { "ok" } else { "WRONG" };
-        println!("{}: run={run} {measured} checksum={checksum:#018x} {verdict}", K::NAME);
+        let verdict = if *first.get_or_insert(checksum) == checksum {
+            "ok"
+        } else {
+            "WRONG"
+        };
+        println!(
+            "{}: run={run} {measured} checksum={checksum:#018x} {verdict}",
+            K::NAME
+        );
     }
 }

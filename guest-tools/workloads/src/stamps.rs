@@ -18,7 +18,10 @@ pub struct Stamps {
 impl Stamps {
     /// Writes all words for the first time.
     pub fn new(words: &'static [AtomicU64]) -> Self {
-        let stamps = Self { words, generation: 0 };
+        let stamps = Self {
+            words,
+            generation: 0,
+        };
         for word in words {
             word.store(stamps.content(word), SeqCst);
         }
@@ -27,7 +30,10 @@ impl Stamps {
 
     /// Returns pages that were written once before the VM restarted.
     pub const fn of_an_earlier_life(words: &'static [AtomicU64]) -> Self {
-        Self { words, generation: 0 }
+        Self {
+            words,
+            generation: 0,
+        }
     }
 
     /// Returns the expected content of a word, which differs for every address and generation.
@@ -37,7 +43,10 @@ impl Stamps {
 
     /// Checks every word and writes it again; calls `after_page` after each page. Returns the number of wrong words.
     pub fn pass(&mut self, mut after_page: impl FnMut()) -> u64 {
-        let next = Self { words: self.words, generation: self.generation + 1 };
+        let next = Self {
+            words: self.words,
+            generation: self.generation + 1,
+        };
         let mut wrong = 0;
         for page in self.words.chunks(PAGE_WORDS) {
             for word in page {

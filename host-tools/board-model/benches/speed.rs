@@ -18,8 +18,10 @@ use tempfile::TempDir;
 const ROUNDS: usize = 5;
 
 /// What the shipped model has and what turns it off, besides [`SIMPLE`].
-const MEMORY: [(&str, &str); 2] =
-    [("queues = \"banks\"", "queues = \"bandwidth\""), ("data = \"on-eviction\"", "data = \"on-miss\"")];
+const MEMORY: [(&str, &str); 2] = [
+    ("queues = \"banks\"", "queues = \"bandwidth\""),
+    ("data = \"on-eviction\"", "data = \"on-miss\""),
+];
 
 /// The model of a run.
 #[derive(Clone, Copy)]
@@ -42,20 +44,28 @@ fn mechanisms() -> Vec<(&'static str, &'static str)> {
 impl Model {
     /// Writes the model's file, and returns the plugin's arguments.
     fn arguments(self, directory: &Path) -> Option<String> {
-        let text = std::fs::read_to_string(installation::root().join("configs/models/zcu102.toml")).expect("the model");
+        let text = std::fs::read_to_string(installation::root().join("configs/models/zcu102.toml"))
+            .expect("the model");
         let stays = |at: usize| match self {
             Self::Only(only) => at == only,
             Self::All => true,
             Self::Absent | Self::Off => false,
         };
-        let off = mechanisms().into_iter().enumerate().filter(|(at, _)| !stays(*at));
+        let off = mechanisms()
+            .into_iter()
+            .enumerate()
+            .filter(|(at, _)| !stays(*at));
         let text = off.fold(text, |text, (_, (on, off))| {
             assert!(text.contains(on), "the shipped model has {on}");
             text.replace(on, off)
         });
         let (board, stats) = (directory.join("board.toml"), directory.join("stats.json"));
         std::fs::write(&board, text).expect("the model");
-        let arguments = format!("board={},stats={},roi=hint", board.display(), stats.display());
+        let arguments = format!(
+            "board={},stats={},roi=hint",
+            board.display(),
+            stats.display()
+        );
         (!matches!(self, Self::Absent)).then_some(arguments)
     }
 
@@ -80,16 +90,39 @@ struct Setting {
 
 /// Streams over 420 KiB.
 const fn stream(passes: u64, cores: u64, stride: u64) -> Guest {
-    Guest { accesses: 420 * 1024 / stride, passes, cores, stride, overflow: 0, outside: false }
+    Guest {
+        accesses: 420 * 1024 / stride,
+        passes,
+        cores,
+        stride,
+        overflow: 0,
+        outside: false,
+    }
 }
 
 /// Returns the seconds and accesses of one run.
 fn run(guest: Guest, model: Model) -> (f64, u64) {
     let directory = TempDir::new().expect("a directory");
-    let outcome = boot(directory.path(), model.arguments(directory.path()).as_deref(), guest);
-    assert!(outcome.exit.is_clean(), "{}: {}", outcome.exit, outcome.errors);
+    let outcome = boot(
+        directory.path(),
+        model.arguments(directory.path()).as_deref(),
+        guest,
+    );
+    assert!(
+        outcome.exit.is_clean(),
+        "{}: {}",
+        outcome.exit,
+        outcome.errors
+    );
     let stats = directory.path().join("stats.json");
-    (outcome.wall.as_secs_f64(), if guest.outside { guest.accesses * guest.passes } else { accesses(&stats) })
+    (
+        outcome.wall.as_secs_f64(),
+        if guest.outside {
+            guest.accesses * guest.passes
+        } else {
+            accesses(&stats)
+        },
+    )
 }
 
 /// Returns the loads and stores of all cores.
@@ -97,8 +130,12 @@ fn accesses(stats: &Path) -> u64 {
     let text = std::fs::read_to_string(stats).expect("statistics");
     let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let cores = report["whole"]["cores"].as_array().expect("cores");
-    let count = |core: &serde_json::Value, name: &str| core["counts"][name].as_u64().expect("a count");
-    cores.iter().map(|core| count(core, "loads") + count(core, "stores")).sum()
+    let count =
+        |core: &serde_json::Value, name: &str| core["counts"][name].as_u64().expect("a count");
+    cores
+        .iter()
+        .map(|core| count(core, "loads") + count(core, "stores"))
+        .sum()
 }
 
 const STREAM: Setting = Setting {
@@ -110,15 +147,44 @@ const STREAM: Setting = Setting {
 const MISSES: Setting = Setting {
     what: "1 core, every access an L2 miss",
     aim: ">= 8 M/s",
-    guest: Guest { accesses: 1 << 17, passes: 40, cores: 1, stride: 64, overflow: 0, outside: false },
+    guest: Guest {
+        accesses: 1 << 17,
+        passes: 40,
+        cores: 1,
+        stride: 64,
+        overflow: 0,
+        outside: false,
+    },
     idle: NOTHING,
 };
-const NOTHING: Guest = Guest { accesses: 1, passes: 1, cores: 1, stride: 64, overflow: 0, outside: false };
-const OUTSIDE: Guest = Guest { accesses: 2048, passes: 100_000, cores: 1, stride: 8, overflow: 0, outside: true };
+const NOTHING: Guest = Guest {
+    accesses: 1,
+    passes: 1,
+    cores: 1,
+    stride: 64,
+    overflow: 0,
+    outside: false,
+};
+const OUTSIDE: Guest = Guest {
+    accesses: 2048,
+    passes: 100_000,
+    cores: 1,
+    stride: 8,
+    overflow: 0,
+    outside: true,
+};
 
 /// Returns all that is run, in this order.
 fn settings() -> Vec<(Setting, Model)> {
-    let outside = Setting { what: "outside the region", aim: "", guest: OUTSIDE, idle: Guest { passes: 1, ..OUTSIDE } };
+    let outside = Setting {
+        what: "outside the region",
+        aim: "",
+        guest: OUTSIDE,
+        idle: Guest {
+            passes: 1,
+            ..OUTSIDE
+        },
+    };
     let busy = [
         STREAM,
         Setting {
@@ -131,14 +197,28 @@ fn settings() -> Vec<(Setting, Model)> {
         Setting {
             what: "1 core in its L1",
             aim: "",
-            guest: Guest { accesses: 2048, passes: 20_000, cores: 1, stride: 8, overflow: 0, outside: false },
+            guest: Guest {
+                accesses: 2048,
+                passes: 20_000,
+                cores: 1,
+                stride: 8,
+                overflow: 0,
+                outside: false,
+            },
             idle: NOTHING,
         },
     ];
-    let all = busy.into_iter().flat_map(|setting| [(setting, Model::Off), (setting, Model::All)]);
+    let all = busy
+        .into_iter()
+        .flat_map(|setting| [(setting, Model::Off), (setting, Model::All)]);
     let each = [Setting { aim: "", ..STREAM }, Setting { aim: "", ..MISSES }].into_iter();
-    let each = each.flat_map(|setting| (0..mechanisms().len()).map(move |only| (setting, Model::Only(only))));
-    [(outside, Model::Absent), (outside, Model::All)].into_iter().chain(all).chain(each).collect()
+    let each = each
+        .flat_map(|setting| (0..mechanisms().len()).map(move |only| (setting, Model::Only(only))));
+    [(outside, Model::Absent), (outside, Model::All)]
+        .into_iter()
+        .chain(all)
+        .chain(each)
+        .collect()
 }
 
 /// Returns the seconds of `passes` times four loads from each of 2048 pages, behind pages of stage 2 of which no TLB has one, and
@@ -148,11 +228,33 @@ fn pages(guest: &Path, passes: u64, translates: bool) -> (f64, u64) {
     let stats = directory.path().join("stats.json");
     let board = board(directory.path(), "pseudo-random");
     let text = std::fs::read_to_string(&board).expect("the board file");
-    let (on, off) = SIMPLE.iter().find(|(on, _)| on.starts_with("micro_entries")).expect("it turns them off");
-    std::fs::write(&board, if translates { text.replace(off, on) } else { text }).expect("the board file");
-    let arguments = format!("board={},stats={},roi=hint", board.display(), stats.display());
-    let outcome = machine(directory.path(), Some(&arguments), guest, &[18, passes]).run().expect("QEMU runs");
-    assert!(outcome.exit.is_clean(), "{}: {}", outcome.exit, outcome.errors);
+    let (on, off) = SIMPLE
+        .iter()
+        .find(|(on, _)| on.starts_with("micro_entries"))
+        .expect("it turns them off");
+    std::fs::write(
+        &board,
+        if translates {
+            text.replace(off, on)
+        } else {
+            text
+        },
+    )
+    .expect("the board file");
+    let arguments = format!(
+        "board={},stats={},roi=hint",
+        board.display(),
+        stats.display()
+    );
+    let outcome = machine(directory.path(), Some(&arguments), guest, &[18, passes])
+        .run()
+        .expect("QEMU runs");
+    assert!(
+        outcome.exit.is_clean(),
+        "{}: {}",
+        outcome.exit,
+        outcome.errors
+    );
     (outcome.wall.as_secs_f64(), accesses(&stats))
 }
 
@@ -187,20 +289,35 @@ fn main() {
     let mut counted = vec![0u64; settings.len()];
     for round in 1..=ROUNDS {
         eprintln!("round {round} of {ROUNDS}");
-        for (((setting, model), least), counted) in settings.iter().zip(&mut least).zip(&mut counted) {
+        for (((setting, model), least), counted) in
+            settings.iter().zip(&mut least).zip(&mut counted)
+        {
             let (time, accesses) = run(setting.guest, *model);
             let (idle, idle_accesses) = run(setting.idle, *model);
             *least = [least[0].min(time), least[1].min(idle)];
             *counted = accesses - idle_accesses;
         }
     }
-    println!("{:<45} {:<26} {:>10} {:>8} {:>12}  aim", "guest", "mechanisms", "accesses", "seconds", "M accesses/s");
+    println!(
+        "{:<45} {:<26} {:>10} {:>8} {:>12}  aim",
+        "guest", "mechanisms", "accesses", "seconds", "M accesses/s"
+    );
     let seconds: Vec<f64> = least.iter().map(|[time, idle]| time - idle).collect();
     for (((setting, model), seconds), accesses) in settings.iter().zip(&seconds).zip(&counted) {
         let (what, speed) = (setting.what, *accesses as f64 / seconds / 1e6);
-        let (model, aim) = (model.name(), if matches!(model, Model::All) { setting.aim } else { "" });
+        let (model, aim) = (
+            model.name(),
+            if matches!(model, Model::All) {
+                setting.aim
+            } else {
+                ""
+            },
+        );
         println!("{what:<45} {model:<26} {accesses:>10} {seconds:>8.3} {speed:>12.1}  {aim}");
     }
-    println!("outside the region / without the plugin: {:.3}  (aim: 1.1)", seconds[1] / seconds[0]);
+    println!(
+        "outside the region / without the plugin: {:.3}  (aim: 1.1)",
+        seconds[1] / seconds[0]
+    );
     translation();
 }

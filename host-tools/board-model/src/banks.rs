@@ -97,7 +97,14 @@ impl Bank {
                 _ => break,
             }
         }
-        list.insert(next, Activation { begin, open: begin + delay, row });
+        list.insert(
+            next,
+            Activation {
+                begin,
+                open: begin + delay,
+                row,
+            },
+        );
         if list.len() == 2 * REMEMBERED {
             self.forgotten = list[REMEMBERED - 1].begin;
             list.drain(..REMEMBERED);
@@ -125,10 +132,18 @@ pub struct Banks {
 impl Banks {
     /// Creates an idle memory. The refresh's times are in cycles.
     pub fn new(timing: BankTiming, refresh: Refresh) -> Self {
-        let Refresh { interval, cycles, phase } = refresh;
+        let Refresh {
+            interval,
+            cycles,
+            phase,
+        } = refresh;
         Self {
             timing,
-            refresh: Refresh { interval: interval * TICKS, cycles: cycles * TICKS, phase: phase * TICKS },
+            refresh: Refresh {
+                interval: interval * TICKS,
+                cycles: cycles * TICKS,
+                phase: phase * TICKS,
+            },
             interval: 0,
             banks: vec![Bank::default(); 1 << timing.bank_bits],
             bus: Calendar::new(timing.burst, WORDS),
@@ -159,7 +174,11 @@ impl Banks {
     /// before are written, if these are now.
     pub fn write(&mut self, time: u64, address: u64) -> u64 {
         self.pending.push(address);
-        if self.pending.len() >= self.timing.writes { self.drain(time) } else { 0 }
+        if self.pending.len() >= self.timing.writes {
+            self.drain(time)
+        } else {
+            0
+        }
     }
 
     #[cold]
@@ -170,7 +189,9 @@ impl Banks {
         }
         let mut pending = std::mem::take(&mut self.pending);
         for address in pending.drain(..) {
-            self.written = self.written.max(self.transfer(time, address) + self.timing.burst);
+            self.written = self
+                .written
+                .max(self.transfer(time, address) + self.timing.burst);
         }
         self.pending = pending;
         wait
@@ -180,7 +201,10 @@ impl Banks {
     #[inline]
     fn transfer(&mut self, time: u64, address: u64) -> u64 {
         let bits = &self.timing.bits[..self.timing.bank_bits];
-        let bank = bits.iter().rev().fold(0, |bank, bit| bank << 1 | (address >> bit & 1) as usize);
+        let bank = bits
+            .iter()
+            .rev()
+            .fold(0, |bank, bit| bank << 1 | (address >> bit & 1) as usize);
         let row = address >> self.timing.row_bit;
         let time = self.after_refresh(time);
         let refreshed = self.interval.saturating_sub(self.refresh.phase);
@@ -188,7 +212,11 @@ impl Banks {
         if delay > 0 {
             begin = self.activations.take(begin);
         }
-        let begin = if begin > time { self.after_refresh(begin) } else { begin };
+        let begin = if begin > time {
+            self.after_refresh(begin)
+        } else {
+            begin
+        };
         self.use_bus(begin + delay)
     }
 
@@ -217,7 +245,11 @@ mod tests {
     use crate::board::Board;
     use proptest::prelude::*;
 
-    const NEVER: Refresh = Refresh { interval: 1 << 40, cycles: 0, phase: 0 };
+    const NEVER: Refresh = Refresh {
+        interval: 1 << 40,
+        cycles: 0,
+        phase: 0,
+    };
 
     fn timing() -> BankTiming {
         Board::zcu102().banks.expect("the shipped model has banks")
@@ -231,7 +263,9 @@ mod tests {
     }
     /// Pseudo-random numbers (Knuth's linear congruential generator, its upper half).
     fn random(state: &mut u64) -> u64 {
-        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         *state >> 33
     }
 
@@ -241,8 +275,16 @@ mod tests {
         let far = 1_000_000;
         assert_eq!(banks.read(far, at(3, 7, 0)), timing.activate, "closed");
         assert_eq!(banks.read(2 * far, at(3, 7, 1)), 0, "open");
-        assert_eq!(banks.read(3 * far, at(3, 8, 0)), timing.precharge + timing.activate, "another row is open");
-        assert_eq!(banks.read(4 * far, at(4, 8, 0)), timing.activate, "another bank");
+        assert_eq!(
+            banks.read(3 * far, at(3, 8, 0)),
+            timing.precharge + timing.activate,
+            "another row is open"
+        );
+        assert_eq!(
+            banks.read(4 * far, at(4, 8, 0)),
+            timing.activate,
+            "another bank"
+        );
     }
 
     #[test]
@@ -250,11 +292,20 @@ mod tests {
         let timing = timing();
         let last = |bank: &dyn Fn(u64) -> u64| {
             let mut banks = banks();
-            (0..64).map(|row| banks.read(0, at(bank(row), row, 0))).max().expect("64 reads")
+            (0..64)
+                .map(|row| banks.read(0, at(bank(row), row, 0)))
+                .max()
+                .expect("64 reads")
         };
-        assert_eq!(last(&|_| 0), 63 * timing.row_cycle + timing.precharge + timing.activate);
+        assert_eq!(
+            last(&|_| 0),
+            63 * timing.row_cycle + timing.precharge + timing.activate
+        );
         let spread = last(&|row| row % 16);
-        assert!(spread >= 63 * timing.activation && spread < 70 * timing.activation, "{spread}");
+        assert!(
+            spread >= 63 * timing.activation && spread < 70 * timing.activation,
+            "{spread}"
+        );
     }
 
     #[test]
@@ -269,17 +320,30 @@ mod tests {
 
     #[test]
     fn a_refresh_closes_all_rows_and_takes_its_share_of_the_bandwidth() {
-        let refresh = Refresh { interval: 1000, cycles: 250, phase: 0 };
+        let refresh = Refresh {
+            interval: 1000,
+            cycles: 250,
+            phase: 0,
+        };
         let mut banks = Banks::new(timing(), refresh);
         banks.read(500 * TICKS, at(0, 0, 0));
         assert_eq!(banks.read(900 * TICKS, at(0, 0, 1)), 0);
-        assert_eq!(banks.read(1100 * TICKS, at(0, 0, 2)), 150 * TICKS + timing().activate);
+        assert_eq!(
+            banks.read(1100 * TICKS, at(0, 0, 2)),
+            150 * TICKS + timing().activate
+        );
         let all = |refresh| {
             let mut banks = Banks::new(timing(), refresh);
-            (0..10_000).map(|line| banks.read(0, at(line / 128 % 16, line / 2048, line % 128))).max().expect("reads")
+            (0..10_000)
+                .map(|line| banks.read(0, at(line / 128 % 16, line / 2048, line % 128)))
+                .max()
+                .expect("reads")
         };
         let ratio = all(refresh) as f64 / all(NEVER) as f64;
-        assert!((1.32..1.36).contains(&ratio), "a quarter of the time: {ratio}");
+        assert!(
+            (1.32..1.36).contains(&ratio),
+            "a quarter of the time: {ratio}"
+        );
     }
 
     #[test]
@@ -294,7 +358,10 @@ mod tests {
         };
         let slots = timing().turnaround.div_ceil(timing().burst);
         let (one, sixteen) = (with(1), with(16));
-        assert!(one - sixteen >= (64 - 4 - 1) * slots * timing().burst, "{one} and {sixteen}");
+        assert!(
+            one - sixteen >= (64 - 4 - 1) * slots * timing().burst,
+            "{one} and {sixteen}"
+        );
     }
 
     /// Mean latency beyond the memory's own, in ticks, of reads that arrive at random, `gap` ticks apart on average.
@@ -315,18 +382,36 @@ mod tests {
         // Random lines are limited by activations, a stream of lines by the bus.
         let random = |_, number| number << 6;
         let stream = |read: u64, _| read << 6;
-        for (what, limit, address) in
-            [("random", timing.activation, &random as &dyn Fn(u64, u64) -> u64), ("stream", timing.burst, &stream)]
-        {
-            let curve: Vec<f64> =
-                [2, 10, 30, 50, 70, 80, 90].map(|percent| loaded(limit * 100 / percent, address)).into();
-            assert!(curve.is_sorted_by(|lighter, heavier| lighter < heavier), "{what}: {curve:?}");
-            assert!(curve[6] < 40.0 * timing.burst as f64, "{what}: no backlog: {curve:?}");
-            assert!(loaded(limit * 8 / 10, address) > 1000.0 * timing.burst as f64, "{what}: a backlog");
+        for (what, limit, address) in [
+            (
+                "random",
+                timing.activation,
+                &random as &dyn Fn(u64, u64) -> u64,
+            ),
+            ("stream", timing.burst, &stream),
+        ] {
+            let curve: Vec<f64> = [2, 10, 30, 50, 70, 80, 90]
+                .map(|percent| loaded(limit * 100 / percent, address))
+                .into();
+            assert!(
+                curve.is_sorted_by(|lighter, heavier| lighter < heavier),
+                "{what}: {curve:?}"
+            );
+            assert!(
+                curve[6] < 40.0 * timing.burst as f64,
+                "{what}: no backlog: {curve:?}"
+            );
+            assert!(
+                loaded(limit * 8 / 10, address) > 1000.0 * timing.burst as f64,
+                "{what}: a backlog"
+            );
         }
         let idle = loaded(1_000_000, &random);
         let conflict = (timing.precharge + timing.activate) as f64;
-        assert!((idle / conflict - 1.0).abs() < 0.01, "{idle}: nearly all rows are others");
+        assert!(
+            (idle / conflict - 1.0).abs() < 0.01,
+            "{idle}: nearly all rows are others"
+        );
     }
 
     proptest! {

@@ -77,7 +77,10 @@ pub struct Prefetch {
 
 impl Prefetch {
     /// Nothing is prefetched.
-    pub const NONE: Self = Self { data: DataPrefetch::NONE, instructions: 0 };
+    pub const NONE: Self = Self {
+        data: DataPrefetch::NONE,
+        instructions: 0,
+    };
 }
 
 /// A validated board.
@@ -159,7 +162,9 @@ pub enum BoardProblem {
         error: GeometryError,
     },
     /// A size cannot be parsed.
-    #[error("[{cache}] size = \"{size}\": write a number of bytes, optionally with K or M, such as \"32K\"")]
+    #[error(
+        "[{cache}] size = \"{size}\": write a number of bytes, optionally with K or M, such as \"32K\""
+    )]
     Size {
         /// Table of the cache.
         cache: &'static str,
@@ -173,10 +178,14 @@ pub enum BoardProblem {
     #[error("memory.queues = \"banks\": the table [memory.banks] is missing")]
     NoBanks,
     /// The bits that choose a memory bank are invalid.
-    #[error("memory.banks.address_bits: give 1 to 6 bits of an address from 6 to 39, all different and below row_bit")]
+    #[error(
+        "memory.banks.address_bits: give 1 to 6 bits of an address from 6 to 39, all different and below row_bit"
+    )]
     BankBits,
     /// A translation buffer's sets are not a power of two.
-    #[error("{field} = {entries}: with {ways} ways it needs a number of sets that is a power of two")]
+    #[error(
+        "{field} = {entries}: with {ways} ways it needs a number of sets that is a power of two"
+    )]
     Sets {
         /// Name of the field.
         field: &'static str,
@@ -225,7 +234,12 @@ impl Text<'_> {
         if (from..=to).contains(&value) {
             return Ok(value);
         }
-        let problem = BoardProblem::Range { field, value: value as f64, from: from as f64, to: to as f64 };
+        let problem = BoardProblem::Range {
+            field,
+            value: value as f64,
+            from: from as f64,
+            to: to as f64,
+        };
         Err(self.error(at, problem))
     }
     /// Returns a time in nanoseconds, which must be in a range, in cycles. A time that is not 0 takes a cycle at least.
@@ -251,7 +265,15 @@ impl Text<'_> {
     ) -> Result<u64, BoardError> {
         let value = *at.get_ref();
         if !(from..=to).contains(&value) {
-            return Err(self.error(at, BoardProblem::Range { field, value, from, to }));
+            return Err(self.error(
+                at,
+                BoardProblem::Range {
+                    field,
+                    value,
+                    from,
+                    to,
+                },
+            ));
         }
         let ticks = (value * (clock_mhz * TICKS) as f64 / 1000.0).round() as u64;
         Ok(ticks.max(u64::from(value > 0.0)))
@@ -304,11 +326,23 @@ struct PrefetchFile {
 
 impl PrefetchFile {
     fn check(&self, text: &Text<'_>) -> Result<Prefetch, BoardError> {
-        let range = |field, value: &Spanned<u64>, from, to| text.range(field, value, *value.get_ref(), from, to);
+        let range = |field, value: &Spanned<u64>, from, to| {
+            text.range(field, value, *value.get_ref(), from, to)
+        };
         Ok(Prefetch {
             data: DataPrefetch {
-                lines: range("prefetch.data_lines", &self.data_lines, 0, MOST_LINES as u64)? as usize,
-                streams: range("prefetch.data_streams", &self.data_streams, 1, MOST_STREAMS as u64)? as usize,
+                lines: range(
+                    "prefetch.data_lines",
+                    &self.data_lines,
+                    0,
+                    MOST_LINES as u64,
+                )? as usize,
+                streams: range(
+                    "prefetch.data_streams",
+                    &self.data_streams,
+                    1,
+                    MOST_STREAMS as u64,
+                )? as usize,
                 strides: range("prefetch.data_strides", &self.data_strides, 1, 16)?,
                 reach: range("prefetch.data_reach", &self.data_reach, 1, 64)?,
             },
@@ -341,21 +375,51 @@ struct TlbFile {
 
 impl TlbFile {
     fn check(&self, text: &Text<'_>) -> Result<Option<TlbShape>, BoardError> {
-        let range = |field, value: &Spanned<u64>, from, to| text.range(field, value, *value.get_ref(), from, to);
+        let range = |field, value: &Spanned<u64>, from, to| {
+            text.range(field, value, *value.get_ref(), from, to)
+        };
         let shape = |field, entries: &Spanned<u64>, ways_field, ways: &Spanned<u64>| {
-            let (number, ways) = (range(field, entries, 1, 16_384)?, range(ways_field, ways, 1, 64)?);
+            let (number, ways) = (
+                range(field, entries, 1, 16_384)?,
+                range(ways_field, ways, 1, 64)?,
+            );
             let sets = number / ways;
             if !number.is_multiple_of(ways) || !sets.is_power_of_two() {
-                return Err(text.error(entries, BoardProblem::Sets { field, entries: number, ways }));
+                return Err(text.error(
+                    entries,
+                    BoardProblem::Sets {
+                        field,
+                        entries: number,
+                        ways,
+                    },
+                ));
             }
-            Ok(Shape { sets: sets as usize, ways: ways as usize })
+            Ok(Shape {
+                sets: sets as usize,
+                ways: ways as usize,
+            })
         };
         let micro = range("tlb.micro_entries", &self.micro_entries, 0, 64)? as usize;
         let shape = TlbShape {
             micro,
-            main: shape("tlb.main_entries", &self.main_entries, "tlb.main_ways", &self.main_ways)?,
-            walk: shape("tlb.walk_entries", &self.walk_entries, "tlb.walk_ways", &self.walk_ways)?,
-            ipa: shape("tlb.ipa_entries", &self.ipa_entries, "tlb.ipa_ways", &self.ipa_ways)?,
+            main: shape(
+                "tlb.main_entries",
+                &self.main_entries,
+                "tlb.main_ways",
+                &self.main_ways,
+            )?,
+            walk: shape(
+                "tlb.walk_entries",
+                &self.walk_entries,
+                "tlb.walk_ways",
+                &self.walk_ways,
+            )?,
+            ipa: shape(
+                "tlb.ipa_entries",
+                &self.ipa_entries,
+                "tlb.ipa_ways",
+                &self.ipa_ways,
+            )?,
             main_cycles: range("tlb.main_cycles", &self.main_cycles, 0, 1000)?,
             blocks: self.stage2_blocks,
         };
@@ -410,19 +474,34 @@ struct BanksFile {
 
 impl BanksFile {
     fn check(&self, text: &Text<'_>, clock_mhz: u64) -> Result<BankTiming, BoardError> {
-        let ticks = |field, value: &Spanned<f64>, least| text.ticks(field, value, least, 1000.0, clock_mhz);
-        let row_bit = text.range("memory.banks.row_bit", &self.row_bit, *self.row_bit.get_ref(), 7, 39)?;
+        let ticks =
+            |field, value: &Spanned<f64>, least| text.ticks(field, value, least, 1000.0, clock_mhz);
+        let row_bit = text.range(
+            "memory.banks.row_bit",
+            &self.row_bit,
+            *self.row_bit.get_ref(),
+            7,
+            39,
+        )?;
         let given = self.address_bits.get_ref();
         let mut sorted = given.clone();
         sorted.sort_unstable();
         sorted.dedup();
-        let in_range = given.iter().all(|bit| (6..row_bit).contains(&u64::from(*bit)));
+        let in_range = given
+            .iter()
+            .all(|bit| (6..row_bit).contains(&u64::from(*bit)));
         if !(1..=BANK_BITS).contains(&given.len()) || sorted.len() != given.len() || !in_range {
             return Err(text.error(&self.address_bits, BoardProblem::BankBits));
         }
         let mut bits = [0; BANK_BITS];
         bits[..given.len()].copy_from_slice(given);
-        let batch = text.range("memory.banks.write_batch", &self.write_batch, *self.write_batch.get_ref(), 1, 64)?;
+        let batch = text.range(
+            "memory.banks.write_batch",
+            &self.write_batch,
+            *self.write_batch.get_ref(),
+            1,
+            64,
+        )?;
         Ok(BankTiming {
             bits,
             bank_bits: given.len(),
@@ -431,7 +510,12 @@ impl BanksFile {
             activate: ticks("memory.banks.activate_ns", &self.activate_ns, 0.1)?,
             precharge: ticks("memory.banks.precharge_ns", &self.precharge_ns, 0.0)?,
             row_cycle: ticks("memory.banks.row_cycle_ns", &self.row_cycle_ns, 0.1)?,
-            activation: ticks("memory.banks.four_activations_ns", &self.four_activations_ns, 0.4)?.div_ceil(4),
+            activation: ticks(
+                "memory.banks.four_activations_ns",
+                &self.four_activations_ns,
+                0.4,
+            )?
+            .div_ceil(4),
             turnaround: ticks("memory.banks.turnaround_ns", &self.turnaround_ns, 0.0)?,
             writes: batch as usize,
         })
@@ -465,27 +549,54 @@ impl LevelFile {
                 b'M' => (&size[..size.len() - 1], 1 << 20),
                 _ => (size.as_str(), 1),
             };
-            digits.parse::<u64>().ok()?.checked_mul(unit).filter(|bytes| *bytes <= 1 << 30)
+            digits
+                .parse::<u64>()
+                .ok()?
+                .checked_mul(unit)
+                .filter(|bytes| *bytes <= 1 << 30)
         };
-        let no_size = || text.error(&self.size, BoardProblem::Size { cache, size: size.clone() });
-        let geometry = Geometry::new(bytes().ok_or_else(no_size)?, *self.ways.get_ref(), *self.line.get_ref());
-        let geometry = geometry.and_then(Geometry::for_all_addresses).map_err(|error| {
-            let at = match error {
-                GeometryError::Line(_) => self.line.span(),
-                GeometryError::Ways(_) => self.ways.span(),
-                _ => self.size.span(),
-            };
-            text.error(&Spanned::new(at, ()), BoardProblem::Geometry { cache, error })
-        })?;
-        Ok(Level { geometry, policy: self.replacement, seed: self.seed })
+        let no_size = || {
+            text.error(
+                &self.size,
+                BoardProblem::Size {
+                    cache,
+                    size: size.clone(),
+                },
+            )
+        };
+        let geometry = Geometry::new(
+            bytes().ok_or_else(no_size)?,
+            *self.ways.get_ref(),
+            *self.line.get_ref(),
+        );
+        let geometry = geometry
+            .and_then(Geometry::for_all_addresses)
+            .map_err(|error| {
+                let at = match error {
+                    GeometryError::Line(_) => self.line.span(),
+                    GeometryError::Ways(_) => self.ways.span(),
+                    _ => self.size.span(),
+                };
+                text.error(
+                    &Spanned::new(at, ()),
+                    BoardProblem::Geometry { cache, error },
+                )
+            })?;
+        Ok(Level {
+            geometry,
+            policy: self.replacement,
+            seed: self.seed,
+        })
     }
 }
 
 impl Board {
     /// Reads and validates a board file.
     pub fn load(path: &Path) -> Result<Self, BoardError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|error| BoardError::Read { path: path.to_path_buf(), error })?;
+        let text = std::fs::read_to_string(path).map_err(|error| BoardError::Read {
+            path: path.to_path_buf(),
+            error,
+        })?;
         Self::parse(&text)
     }
 
@@ -504,7 +615,9 @@ impl Board {
 
     /// Returns whether a core may continue while a line is on its way.
     pub const fn overlaps(&self) -> bool {
-        self.prefetch.data.lines > 0 || self.prefetch.instructions > 0 || self.timing.load_linefills > 0
+        self.prefetch.data.lines > 0
+            || self.prefetch.instructions > 0
+            || self.timing.load_linefills > 0
     }
 
     /// Sets what varies from run to run on a board: the victims of the pseudo-random policy (`seed` is added to each
@@ -519,16 +632,43 @@ impl Board {
     /// Validates the text of a board file.
     pub fn parse(text: &str) -> Result<Self, BoardError> {
         let file: File = toml::from_str(text)?;
-        let L2File { size, ways, line, replacement, seed, data, lookup_cycles, line_cycles, outstanding_writes } =
-            file.l2;
-        let second = LevelFile { size, ways, line, replacement, seed };
+        let L2File {
+            size,
+            ways,
+            line,
+            replacement,
+            seed,
+            data,
+            lookup_cycles,
+            line_cycles,
+            outstanding_writes,
+        } = file.l2;
+        let second = LevelFile {
+            size,
+            ways,
+            line,
+            replacement,
+            seed,
+        };
         let text = Text(text);
-        let range = |field, value: &Spanned<u64>, from, to| text.range(field, value, *value.get_ref(), from, to);
+        let range = |field, value: &Spanned<u64>, from, to| {
+            text.range(field, value, *value.get_ref(), from, to)
+        };
         let clock_mhz = range("core.clock_mhz", &file.core.clock_mhz, 100, 10_000)?;
-        let cycles = |field, value: &Spanned<f64>, from, to| text.cycles(field, value, from, to, clock_mhz);
+        let cycles =
+            |field, value: &Spanned<f64>, from, to| text.cycles(field, value, from, to, clock_mhz);
         let memory = &file.memory;
-        let interval = cycles("memory.refresh_interval_ns", &memory.refresh_interval_ns, 1000.0, 10_000_000.0)?;
-        let banks = memory.banks.as_ref().map(|banks| banks.check(&text, clock_mhz)).transpose()?;
+        let interval = cycles(
+            "memory.refresh_interval_ns",
+            &memory.refresh_interval_ns,
+            1000.0,
+            10_000_000.0,
+        )?;
+        let banks = memory
+            .banks
+            .as_ref()
+            .map(|banks| banks.check(&text, clock_mhz))
+            .transpose()?;
         if *memory.queues.get_ref() == Queues::Banks && banks.is_none() {
             return Err(text.error(&memory.queues, BoardProblem::NoBanks));
         }
@@ -557,18 +697,31 @@ impl Board {
             l1d: file.l1d.check(&text, "l1d")?,
             l2: second.check(&text, "l2")?,
             timing: Timing {
-                instruction: range("core.cycles_per_instruction", &file.core.cycles_per_instruction, 1, 100)?,
+                instruction: range(
+                    "core.cycles_per_instruction",
+                    &file.core.cycles_per_instruction,
+                    1,
+                    100,
+                )?,
                 l2: range("latency.l2", &file.latency.l2, 1, 10_000)?,
                 snoop: optional("latency.snoop", &file.latency.snoop, 0, 10_000)?,
                 dram: cycles("memory.latency_ns", &memory.latency_ns, 1.0, 10_000.0)?,
                 dram_line: cycles("memory.line_ns", &memory.line_ns, 0.1, 100.0)?,
                 device: cycles("latency.device_ns", &file.latency.device_ns, 1.0, 10_000.0)?,
-                store_linefills: range("core.store_linefills", &file.core.store_linefills, 1, 64)? as usize,
-                load_to_use: optional("core.load_to_use", &file.core.load_to_use, 1, 100)?,
-                load_linefills: optional("core.load_linefills", &file.core.load_linefills, 0, MOST_LOADS as u64)?
+                store_linefills: range("core.store_linefills", &file.core.store_linefills, 1, 64)?
                     as usize,
+                load_to_use: optional("core.load_to_use", &file.core.load_to_use, 1, 100)?,
+                load_linefills: optional(
+                    "core.load_linefills",
+                    &file.core.load_linefills,
+                    0,
+                    MOST_LOADS as u64,
+                )? as usize,
             },
-            prefetch: file.prefetch.as_ref().map_or(Ok(Prefetch::NONE), |prefetch| prefetch.check(&text))?,
+            prefetch: file
+                .prefetch
+                .as_ref()
+                .map_or(Ok(Prefetch::NONE), |prefetch| prefetch.check(&text))?,
             streaming,
             tlb: match &file.tlb {
                 Some(tlb) => tlb.check(&text)?,
@@ -583,13 +736,21 @@ impl Board {
         };
         let latency = *memory.latency_ns.get_ref();
         let row = |banks: &BanksFile| banks.precharge_ns.get_ref() + banks.activate_ns.get_ref();
-        if memory.banks.as_ref().is_some_and(|banks| row(banks) > latency) {
+        if memory
+            .banks
+            .as_ref()
+            .is_some_and(|banks| row(banks) > latency)
+        {
             return Err(text.error(&memory.latency_ns, BoardProblem::Latency(latency)));
         }
         let line = |level: &Level| level.geometry.line_bytes();
         let (l1i, l1d, l2) = (line(&board.l1i), line(&board.l1d), line(&board.l2));
         if l1i != l2 || l1d != l2 {
-            let odd = if l1i == l1d { &second.line } else { &file.l1i.line };
+            let odd = if l1i == l1d {
+                &second.line
+            } else {
+                &file.l1i.line
+            };
             return Err(text.error(odd, BoardProblem::Lines(l1i, l1d, l2)));
         }
         if let Some(streaming) = file.streaming.filter(|_| l1d > 64) {
@@ -603,7 +764,8 @@ impl Board {
     /// # Panics
     /// Never: a test parses the same text.
     pub fn zcu102() -> Self {
-        Self::parse(include_str!("../../../configs/models/zcu102.toml")).expect("the shipped board file is sound")
+        Self::parse(include_str!("../../../configs/models/zcu102.toml"))
+            .expect("the shipped board file is sound")
     }
 }
 
@@ -616,7 +778,9 @@ mod tests {
     #[track_caller]
     fn refused(old: &str, new: &str) -> String {
         assert!(SHIPPED.contains(old), "the shipped file has no `{old}`");
-        Board::parse(&SHIPPED.replacen(old, new, 1)).expect_err("it is refused").to_string()
+        Board::parse(&SHIPPED.replacen(old, new, 1))
+            .expect_err("it is refused")
+            .to_string()
     }
 
     #[test]
@@ -624,15 +788,27 @@ mod tests {
         let board = Board::zcu102();
         let l2 = board.l2.geometry;
         assert_eq!(l2.sets() * l2.line_bytes() / 4096, 16);
-        assert_eq!((board.l1i.geometry.ways(), board.l1d.geometry.ways()), (2, 4));
+        assert_eq!(
+            (board.l1i.geometry.ways(), board.l1d.geometry.ways()),
+            (2, 4)
+        );
     }
 
     #[test]
     fn wrong_values_are_named_with_their_line() {
-        let at = |text: &str| 1 + SHIPPED.lines().position(|line| line.starts_with(text)).expect("it is there");
+        let at = |text: &str| {
+            1 + SHIPPED
+                .lines()
+                .position(|line| line.starts_with(text))
+                .expect("it is there")
+        };
         let lines = |expected: &[(&str, &str, usize, &str)]| {
             for (old, new, line, message) in expected {
-                assert_eq!(refused(old, new), format!("line {line}: {message}"), "{new}");
+                assert_eq!(
+                    refused(old, new),
+                    format!("line {line}: {message}"),
+                    "{new}"
+                );
             }
         };
         lines(&[
@@ -648,8 +824,18 @@ mod tests {
                 at("size = \"1M\""),
                 "[l2] size = \"1 MiB\": write a number of bytes, optionally with K or M, such as \"32K\"",
             ),
-            ("ways = 16", "ways = 128", at("ways = 16"), "[l2]: 128 ways: at most 64 are supported"),
-            ("clock_mhz = 1000", "clock_mhz = 12", at("clock_mhz"), "core.clock_mhz = 12: must be from 100 to 10000"),
+            (
+                "ways = 16",
+                "ways = 128",
+                at("ways = 16"),
+                "[l2]: 128 ways: at most 64 are supported",
+            ),
+            (
+                "clock_mhz = 1000",
+                "clock_mhz = 12",
+                at("clock_mhz"),
+                "core.clock_mhz = 12: must be from 100 to 10000",
+            ),
             (
                 "\nlatency_ns = ",
                 "\nlatency_ns = 0.5 #",
@@ -674,8 +860,18 @@ mod tests {
                 at("write_batch = "),
                 "memory.banks.write_batch = 0: must be from 1 to 64",
             ),
-            ("line_ns = ", "line_ns = nan #", at("line_ns = "), "memory.line_ns = NaN: must be from 0.1 to 100"),
-            ("\nl2 = ", "\nl2 = 0 #", at("l2 = "), "latency.l2 = 0: must be from 1 to 10000"),
+            (
+                "line_ns = ",
+                "line_ns = nan #",
+                at("line_ns = "),
+                "memory.line_ns = NaN: must be from 0.1 to 100",
+            ),
+            (
+                "\nl2 = ",
+                "\nl2 = 0 #",
+                at("l2 = "),
+                "latency.l2 = 0: must be from 1 to 10000",
+            ),
             (
                 "store_linefills = ",
                 "store_linefills = 0 #",
@@ -700,8 +896,18 @@ mod tests {
                 at("micro_entries"),
                 "tlb.micro_entries = 65: must be from 0 to 64",
             ),
-            ("line_cycles = ", "line_cycles = 101 #", at("line_cycles"), "l2.line_cycles = 101: must be from 0 to 100"),
-            ("load_to_use = ", "load_to_use = 0 #", at("load_to_use"), "core.load_to_use = 0: must be from 1 to 100"),
+            (
+                "line_cycles = ",
+                "line_cycles = 101 #",
+                at("line_cycles"),
+                "l2.line_cycles = 101: must be from 0 to 100",
+            ),
+            (
+                "load_to_use = ",
+                "load_to_use = 0 #",
+                at("load_to_use"),
+                "core.load_to_use = 0: must be from 1 to 100",
+            ),
             (
                 "line = 64",
                 "line = 32",
@@ -718,7 +924,10 @@ mod tests {
         );
         assert!(policy.contains("line"), "{policy}");
         let data = refused("data = \"on-eviction\"", "data = \"always\"");
-        assert!(data.contains("unknown variant `always`, expected `on-eviction` or `on-miss`"), "{data}");
+        assert!(
+            data.contains("unknown variant `always`, expected `on-eviction` or `on-miss`"),
+            "{data}"
+        );
         let field = refused("[latency]", "[latency]\nspeed = 3");
         assert!(field.contains("unknown field `speed`"), "{field}");
     }
@@ -727,12 +936,32 @@ mod tests {
     fn another_core_is_another_file() {
         let text = include_str!("../../../configs/models/bcm2711.toml");
         let board = Board::parse(text).expect("it is valid");
-        assert_eq!((board.l1i.geometry.ways(), board.l1d.geometry.ways(), board.l1i.geometry.sets()), (3, 2, 256));
-        assert_eq!((board.l2_data, board.banks), (L2Data::OnMiss, None), "its banks are not known");
-        assert_eq!((board.timing.dram, board.timing.dram_line), (210, 17), "140 and 11.5 ns at 1500 MHz");
-        let line = 1 + text.lines().position(|line| line.starts_with("queues")).expect("it is there");
-        let error = Board::parse(&text.replacen("\"bandwidth\"", "\"banks\"", 1)).expect_err("it describes none");
-        let expected = format!("line {line}: memory.queues = \"banks\": the table [memory.banks] is missing");
+        assert_eq!(
+            (
+                board.l1i.geometry.ways(),
+                board.l1d.geometry.ways(),
+                board.l1i.geometry.sets()
+            ),
+            (3, 2, 256)
+        );
+        assert_eq!(
+            (board.l2_data, board.banks),
+            (L2Data::OnMiss, None),
+            "its banks are not known"
+        );
+        assert_eq!(
+            (board.timing.dram, board.timing.dram_line),
+            (210, 17),
+            "140 and 11.5 ns at 1500 MHz"
+        );
+        let line = 1 + text
+            .lines()
+            .position(|line| line.starts_with("queues"))
+            .expect("it is there");
+        let error = Board::parse(&text.replacen("\"bandwidth\"", "\"banks\"", 1))
+            .expect_err("it describes none");
+        let expected =
+            format!("line {line}: memory.queues = \"banks\": the table [memory.banks] is missing");
         assert_eq!(error.to_string(), expected);
     }
 
@@ -741,8 +970,9 @@ mod tests {
         let without = include_str!("../../../configs/models/zcu102-no-prefetch.toml");
         let board = Board::parse(without).expect("it is valid");
         assert_eq!((board.prefetch.data.lines, board.tlb), (0, None));
-        let with =
-            without.replace("data_lines = 0", "data_lines = 5").replace("micro_entries = 0\n", "micro_entries = 10\n");
+        let with = without
+            .replace("data_lines = 0", "data_lines = 5")
+            .replace("micro_entries = 0\n", "micro_entries = 10\n");
         let with = with.replace("zcu102-model-no-prefetch", "zcu102-model");
         let tables = |text: &str| text.parse::<toml::Table>().expect("TOML");
         assert_eq!(tables(&with), tables(SHIPPED));
@@ -751,7 +981,13 @@ mod tests {
     #[test]
     fn the_model_whose_stage_2_has_blocks_differs_in_nothing_else() {
         let blocks = include_str!("../../../configs/models/zcu102-blocks.toml");
-        assert!(Board::parse(blocks).expect("it is valid").tlb.expect("it has TLBs").blocks);
+        assert!(
+            Board::parse(blocks)
+                .expect("it is valid")
+                .tlb
+                .expect("it has TLBs")
+                .blocks
+        );
         let pages = blocks
             .replace("stage2_blocks = true\n", "stage2_blocks = false\n")
             .replace("zcu102-model-blocks", "zcu102-model");
@@ -765,17 +1001,29 @@ mod tests {
         for table in ["prefetch", "streaming", "tlb"] {
             text.remove(table).expect("it is there");
         }
-        let core = text.get_mut("core").and_then(toml::Value::as_table_mut).expect("it is there");
+        let core = text
+            .get_mut("core")
+            .and_then(toml::Value::as_table_mut)
+            .expect("it is there");
         for field in ["load_linefills", "load_to_use"] {
             core.remove(field).expect("it is there");
         }
-        let latency = text.get_mut("latency").and_then(toml::Value::as_table_mut).expect("it is there");
+        let latency = text
+            .get_mut("latency")
+            .and_then(toml::Value::as_table_mut)
+            .expect("it is there");
         latency.remove("snoop").expect("it is there");
-        let l2 = text.get_mut("l2").and_then(toml::Value::as_table_mut).expect("it is there");
+        let l2 = text
+            .get_mut("l2")
+            .and_then(toml::Value::as_table_mut)
+            .expect("it is there");
         for field in ["lookup_cycles", "line_cycles", "outstanding_writes"] {
             l2.remove(field).expect("it is there");
         }
-        assert_eq!(Board::parse(&text.to_string()).expect("it is valid"), Board::zcu102().simple());
+        assert_eq!(
+            Board::parse(&text.to_string()).expect("it is valid"),
+            Board::zcu102().simple()
+        );
         assert!(Board::zcu102().overlaps() && !Board::zcu102().simple().overlaps());
     }
 
@@ -786,15 +1034,26 @@ mod tests {
             Board::parse(&SHIPPED.replacen("clock_mhz = 1000", &clock, 1)).expect("it is valid")
         };
         let (slow, fast) = (at(1000), at(2000));
-        assert_eq!((fast.timing.dram, fast.timing.device), (2 * slow.timing.dram, 2 * slow.timing.device));
+        assert_eq!(
+            (fast.timing.dram, fast.timing.device),
+            (2 * slow.timing.dram, 2 * slow.timing.device)
+        );
         assert_eq!(fast.refresh.interval, 2 * slow.refresh.interval);
-        assert_eq!((fast.timing.l2, fast.timing.instruction), (slow.timing.l2, slow.timing.instruction));
+        assert_eq!(
+            (fast.timing.l2, fast.timing.instruction),
+            (slow.timing.l2, slow.timing.instruction)
+        );
         assert_eq!(at(100).timing.dram_line, 1, "no time becomes nothing");
     }
 
     #[test]
     fn a_missing_file_is_named() {
-        let error = Board::load(Path::new("/nowhere/board.toml")).expect_err("there is none").to_string();
-        assert!(error.starts_with("cannot read /nowhere/board.toml: "), "{error}");
+        let error = Board::load(Path::new("/nowhere/board.toml"))
+            .expect_err("there is none")
+            .to_string();
+        assert!(
+            error.starts_with("cannot read /nowhere/board.toml: "),
+            "{error}"
+        );
     }
 }

@@ -75,7 +75,12 @@ impl Cache {
             _ => spread(spread(seed) ^ set) | 1,
         };
         let random = (0..geometry.sets()).map(start).collect();
-        Self { geometry, policy, entries, random }
+        Self {
+            geometry,
+            policy,
+            entries,
+            random,
+        }
     }
     /// Returns the geometry.
     pub const fn geometry(&self) -> &Geometry {
@@ -103,7 +108,10 @@ impl Cache {
     /// Returns the line whose entry was in the set of `neighbor`.
     fn evicted(&self, neighbor: Line, entry: u32) -> Option<Evicted> {
         let line = |tag| self.geometry.line(tag, self.geometry.set_of(neighbor));
-        (entry != 0).then(|| Evicted { line: line((entry >> 1) - 1), dirty: entry & DIRTY != 0 })
+        (entry != 0).then(|| Evicted {
+            line: line((entry >> 1) - 1),
+            dirty: entry & DIRTY != 0,
+        })
     }
 
     /// Looks a line up, and allocates it if it is not there.
@@ -143,7 +151,9 @@ impl Cache {
     pub fn look_up(&mut self, line: Line) -> bool {
         let policy = self.policy;
         let (set, wanted) = self.set(line);
-        let Some(way) = way_of(set, wanted) else { return false };
+        let Some(way) = way_of(set, wanted) else {
+            return false;
+        };
         match policy {
             Policy::Lru => set[..=way].rotate_right(1),
             Policy::NotRecentlyUsed => self.mark(line, way),
@@ -193,7 +203,11 @@ impl Cache {
                 way
             }
             Policy::RoundRobin => {
-                *state = if *state + 1 >= ways as u64 { 0 } else { *state + 1 };
+                *state = if *state + 1 >= ways as u64 {
+                    0
+                } else {
+                    *state + 1
+                };
                 *state as usize
             }
             _ => {
@@ -203,7 +217,11 @@ impl Cache {
                 *state ^= *state << 17;
                 let random = (*state >> 32) as usize;
                 // Most caches have a power of two of ways: no division.
-                if ways.is_power_of_two() { random & (ways - 1) } else { random % ways }
+                if ways.is_power_of_two() {
+                    random & (ways - 1)
+                } else {
+                    random % ways
+                }
             }
         };
         let old = std::mem::replace(&mut self.set(line).0[way], new);
@@ -277,8 +295,20 @@ mod tests {
             assert_eq!(cache.access(Line(line), line == 4), Outcome::Miss(None));
         }
         assert_eq!(cache.access(Line(0), false), Outcome::Hit);
-        assert_eq!(cache.access(Line(16), false), Outcome::Miss(Some(Evicted { line: Line(4), dirty: true })));
-        assert_eq!(cache.invalidate(Line(8)), Some(Evicted { line: Line(8), dirty: false }));
+        assert_eq!(
+            cache.access(Line(16), false),
+            Outcome::Miss(Some(Evicted {
+                line: Line(4),
+                dirty: true
+            }))
+        );
+        assert_eq!(
+            cache.invalidate(Line(8)),
+            Some(Evicted {
+                line: Line(8),
+                dirty: false
+            })
+        );
         assert_eq!(cache.access(Line(20), true), Outcome::Miss(None));
         assert!(cache.clean(Line(20)) && !cache.clean(Line(20)));
     }
@@ -291,9 +321,25 @@ mod tests {
             cache.accept(Line(line), line == 8);
         }
         assert!(cache.look_up(Line(0)));
-        assert_eq!(cache.accept(Line(16), false), Outcome::Miss(Some(Evicted { line: Line(4), dirty: false })));
-        assert_eq!(cache.accept(Line(8), false), Outcome::Hit, "which is no use");
-        assert_eq!(cache.accept(Line(20), false), Outcome::Miss(Some(Evicted { line: Line(8), dirty: true })));
+        assert_eq!(
+            cache.accept(Line(16), false),
+            Outcome::Miss(Some(Evicted {
+                line: Line(4),
+                dirty: false
+            }))
+        );
+        assert_eq!(
+            cache.accept(Line(8), false),
+            Outcome::Hit,
+            "which is no use"
+        );
+        assert_eq!(
+            cache.accept(Line(20), false),
+            Outcome::Miss(Some(Evicted {
+                line: Line(8),
+                dirty: true
+            }))
+        );
     }
 
     #[test]
@@ -301,7 +347,10 @@ mod tests {
         let mut cache = small(Policy::RoundRobin);
         for line in 0..100u64 {
             cache.access(Line(4 * line), false);
-            assert!((line.saturating_sub(3)..=line).all(|line| cache.contains(Line(4 * line))), "{line}");
+            assert!(
+                (line.saturating_sub(3)..=line).all(|line| cache.contains(Line(4 * line))),
+                "{line}"
+            );
         }
     }
 
@@ -311,21 +360,44 @@ mod tests {
         for line in [0, 4, 8, 12] {
             assert_eq!(cache.access(Line(line), false), Outcome::Miss(None));
         }
-        let victim = |line| Some(Evicted { line: Line(line), dirty: false });
-        assert_eq!(cache.access(Line(16), false), Outcome::Miss(victim(0)), "12 was used after all others were");
+        let victim = |line| {
+            Some(Evicted {
+                line: Line(line),
+                dirty: false,
+            })
+        };
+        assert_eq!(
+            cache.access(Line(16), false),
+            Outcome::Miss(victim(0)),
+            "12 was used after all others were"
+        );
         assert_eq!(cache.access(Line(8), false), Outcome::Hit);
         assert_eq!(cache.access(Line(20), false), Outcome::Miss(victim(4)));
         assert!(cache.contains(Line(8)) && cache.contains(Line(12)) && cache.contains(Line(16)));
         assert_eq!(cache.invalidate(Line(16)), victim(16));
-        assert_eq!(cache.access(Line(24), false), Outcome::Miss(None), "its way is free");
-        assert_eq!(cache.access(Line(28), false), Outcome::Miss(victim(8)), "20 and 24 were used last");
+        assert_eq!(
+            cache.access(Line(24), false),
+            Outcome::Miss(None),
+            "its way is free"
+        );
+        assert_eq!(
+            cache.access(Line(28), false),
+            Outcome::Miss(victim(8)),
+            "20 and 24 were used last"
+        );
     }
 
     #[test]
     fn the_same_seed_gives_the_same_victims() {
         let run = |seed| {
-            let mut cache = Cache::new(Geometry::new(1024, 4, 64).unwrap(), Policy::PseudoRandom, seed);
-            (0..1000).map(|at| cache.access(Line(at * 7 % 40), false)).collect::<Vec<_>>()
+            let mut cache = Cache::new(
+                Geometry::new(1024, 4, 64).unwrap(),
+                Policy::PseudoRandom,
+                seed,
+            );
+            (0..1000)
+                .map(|at| cache.access(Line(at * 7 % 40), false))
+                .collect::<Vec<_>>()
         };
         assert_eq!(run(1), run(1));
         assert_ne!(run(1), run(2));

@@ -24,7 +24,11 @@ impl Calendar {
     pub fn new(slot: u64, words: usize) -> Self {
         let slot = slot.max(1);
         let shift = slot.is_power_of_two().then(|| slot.trailing_zeros());
-        Self { slot, shift, words: vec![(0, 0); words.next_power_of_two()] }
+        Self {
+            slot,
+            shift,
+            words: vec![(0, 0); words.next_power_of_two()],
+        }
     }
     /// Returns the length of a slot.
     pub const fn slot(&self) -> u64 {
@@ -47,7 +51,10 @@ impl Calendar {
     /// Takes all free slots that begin in a range of time, of which no more is remembered than half of the words.
     pub fn fill(&mut self, times: std::ops::Range<u64>) {
         let most = self.words.len() as u64;
-        let (first, end) = (times.start.div_ceil(self.slot), times.end.div_ceil(self.slot));
+        let (first, end) = (
+            times.start.div_ceil(self.slot),
+            times.end.div_ceil(self.slot),
+        );
         let end = end.min(first + most / 2 * WORD);
         let mut slot = first;
         while slot < end {
@@ -65,7 +72,9 @@ impl Calendar {
     }
     #[inline]
     fn find(&mut self, time: u64, take: bool) -> u64 {
-        let first = self.shift.map_or_else(|| time / self.slot, |shift| time >> shift);
+        let first = self
+            .shift
+            .map_or_else(|| time / self.slot, |shift| time >> shift);
         let mut mask = u64::MAX << (first % WORD);
         let word = first / WORD;
         let most = self.words.len() as u64;
@@ -109,7 +118,10 @@ mod tests {
     fn a_range_is_filled_at_once() {
         let mut calendar = Calendar::new(2, 16);
         calendar.fill(10..500);
-        assert_eq!([8, 10, 300].map(|time| calendar.first_free(time)), [8, 500, 500]);
+        assert_eq!(
+            [8, 10, 300].map(|time| calendar.first_free(time)),
+            [8, 500, 500]
+        );
         calendar.fill(1000..1 << 40);
         assert_eq!(calendar.first_free(1000), 1000, "more than is remembered");
         assert_eq!(calendar.first_free(400), 500);

@@ -40,7 +40,14 @@ pub struct Clocks {
 impl Clocks {
     /// Creates the clocks for zero cores.
     pub fn new(quantum: u64) -> Self {
-        Self { cycles: Vec::new(), states: Vec::new(), quantum, origin: 0, turn: None, gave_way: false }
+        Self {
+            cycles: Vec::new(),
+            states: Vec::new(),
+            quantum,
+            origin: 0,
+            turn: None,
+            gave_way: false,
+        }
     }
     /// Adds a core.
     pub fn add_core(&mut self) {
@@ -76,11 +83,17 @@ impl Clocks {
         self.running().min()
     }
     fn running(&self) -> impl Iterator<Item = u64> {
-        self.cycles.iter().zip(&self.states).filter(|(_, state)| **state == State::Runs).map(|(clock, _)| *clock)
+        self.cycles
+            .iter()
+            .zip(&self.states)
+            .filter(|(_, state)| **state == State::Runs)
+            .map(|(clock, _)| *clock)
     }
     fn others(&self, core: usize) -> impl Iterator<Item = u64> {
         let others = self.cycles.iter().zip(&self.states).enumerate();
-        others.filter(move |(other, (_, state))| *other != core && **state == State::Runs).map(|(_, (clock, _))| *clock)
+        others
+            .filter(move |(other, (_, state))| *other != core && **state == State::Runs)
+            .map(|(_, (clock, _))| *clock)
     }
 
     /// Returns whether the last core that ran has yielded, or another one runs now: then [`Clocks::takes_turn`] must be
@@ -121,7 +134,10 @@ impl Clocks {
 
     /// Returns whether some other core waits for an interrupt or is off.
     pub fn is_another_waiting(&self, core: usize) -> bool {
-        self.states.iter().enumerate().any(|(other, state)| other != core && *state == State::Waits)
+        self.states
+            .iter()
+            .enumerate()
+            .any(|(other, state)| other != core && *state == State::Waits)
     }
 
     /// Takes back cycles that a core did not spend.
@@ -138,7 +154,10 @@ impl Clocks {
     /// Returns the last of the times that are shifted for a core, up to `end`; a core that has been there runs one block.
     fn shifted(&self, core: usize, end: u64) -> u64 {
         let runs = |state: &&State| **state == State::Runs;
-        let (before, all) = (self.states[..core].iter().filter(runs).count(), self.states.iter().filter(runs).count());
+        let (before, all) = (
+            self.states[..core].iter().filter(runs).count(),
+            self.states.iter().filter(runs).count(),
+        );
         let shift = self.quantum * before as u64 / all.max(1) as u64;
         let first = (self.origin + shift) % self.quantum;
         (end + self.quantum - first) / self.quantum * self.quantum + first - self.quantum
@@ -151,7 +170,9 @@ impl Clocks {
     pub fn limit(&self, core: usize, timer: u64) -> u64 {
         let now = self.cycles[core];
         let end = match (self.others(core).min(), self.others(core).max()) {
-            (Some(slowest), Some(fastest)) => self.shifted(core, fastest.max(slowest + self.quantum)),
+            (Some(slowest), Some(fastest)) => {
+                self.shifted(core, fastest.max(slowest + self.quantum))
+            }
             _ if timer > now => now + ALONE * self.quantum,
             _ => now + self.quantum,
         };
@@ -182,11 +203,19 @@ mod tests {
         clocks.takes_turn(2, 0);
         assert_eq!(clocks.slowest(), Some(0), "core 2 runs");
         clocks.spend(2, 1000);
-        assert_eq!(clocks.limit(0, 0), 1200, "core 1 was left out and holds nobody back");
+        assert_eq!(
+            clocks.limit(0, 0),
+            1200,
+            "core 1 was left out and holds nobody back"
+        );
         clocks.gives_way();
         clocks.takes_turn(0, 0);
         clocks.takes_turn(1, 0);
-        assert_eq!(clocks.cycles(1), 1000, "it wakes at the time of the slowest");
+        assert_eq!(
+            clocks.cycles(1),
+            1000,
+            "it wakes at the time of the slowest"
+        );
     }
 
     #[test]
@@ -196,16 +225,27 @@ mod tests {
         clocks.gives_way();
         clocks.takes_turn(0, 0);
         clocks.spend(0, 777);
-        assert_eq!([0, 800, 2000, u64::MAX].map(|timer| clocks.limit(0, timer)), [1077, 800, 2000, 3177]);
+        assert_eq!(
+            [0, 800, 2000, u64::MAX].map(|timer| clocks.limit(0, timer)),
+            [1077, 800, 2000, 3177]
+        );
     }
 
     #[test]
     fn all_cores_stop_at_a_timer() {
         let mut clocks = three();
         clocks.spend(2, 250);
-        assert_eq!([0, 2].map(|core| clocks.limit(core, 280)), [280, 200], "core 2 has its turns to 200, 500, ...");
+        assert_eq!(
+            [0, 2].map(|core| clocks.limit(core, 280)),
+            [280, 200],
+            "core 2 has its turns to 200, 500, ..."
+        );
         clocks.spend(2, 30);
-        assert_eq!([0, 1].map(|core| clocks.limit(core, 280)), [280, 100], "core 2 is there, and others are not");
+        assert_eq!(
+            [0, 1].map(|core| clocks.limit(core, 280)),
+            [280, 100],
+            "core 2 is there, and others are not"
+        );
         assert!(!clocks.is_another_waiting(0));
         clocks.idle(0);
         assert_eq!(clocks.cycles(0), 0, "core 1 is as slow");
@@ -250,11 +290,17 @@ mod tests {
                 clocks.takes_turn(core, 0);
                 while clocks.cycles(core) < clocks.limit(core, 0) {
                     clocks.spend(core, 10);
-                    earlier[core] += clocks.others(core).filter(|other| *other >= clocks.cycles(core)).count() as u64;
+                    earlier[core] += clocks
+                        .others(core)
+                        .filter(|other| *other >= clocks.cycles(core))
+                        .count() as u64;
                 }
                 clocks.gives_way();
             }
-            let (least, most) = (earlier.iter().min().expect("cores"), earlier.iter().max().expect("cores"));
+            let (least, most) = (
+                earlier.iter().min().expect("cores"),
+                earlier.iter().max().expect("cores"),
+            );
             assert!(most - least < most / 10, "{earlier:?}");
         }
     }

@@ -21,7 +21,11 @@ pub struct L2Limits {
 
 impl L2Limits {
     /// There are none.
-    pub const NONE: Self = Self { lookup: 0, line: 0, writes: 0 };
+    pub const NONE: Self = Self {
+        lookup: 0,
+        line: 0,
+        writes: 0,
+    };
 }
 
 /// The writes to memory that a cluster has outstanding.
@@ -49,11 +53,20 @@ impl Cluster {
     pub fn new(limits: L2Limits, cores: usize, write: u64) -> Self {
         let writes = (limits.writes > 0).then(|| {
             let starts = Calendar::new(write.max(1) * PARTS / limits.writes, WORDS);
-            Outstanding { most: (limits.writes - 1) * starts.slot(), starts }
+            Outstanding {
+                most: (limits.writes - 1) * starts.slot(),
+                starts,
+            }
         });
         let cores = if limits.line > 0 { cores } else { 0 };
         let lookups = Calendar::new(limits.lookup, WORDS);
-        Self { limits, origin: 0, lookups, paths: vec![Calendar::new(limits.line, WORDS); cores], writes }
+        Self {
+            limits,
+            origin: 0,
+            lookups,
+            paths: vec![Calendar::new(limits.line, WORDS); cores],
+            writes,
+        }
     }
 
     /// Forgets all that is under way: the model is turned on at time `now`. That moment depends on the host; what begins
@@ -86,16 +99,22 @@ impl Cluster {
     #[inline]
     pub fn transfer(&mut self, core: usize, now: u64) -> u64 {
         let now = now.saturating_sub(self.origin);
-        self.paths.get_mut(core).map_or(0, |path| path.take(now) - now)
+        self.paths
+            .get_mut(core)
+            .map_or(0, |path| path.take(now) - now)
     }
 
     /// Writes a line to memory. If no more writes may be outstanding, the L2 looks up nothing until one is. Returns the
     /// cycles until then.
     pub fn write(&mut self, now: u64) -> u64 {
-        let Some(Outstanding { starts, most }) = &mut self.writes else { return 0 };
+        let Some(Outstanding { starts, most }) = &mut self.writes else {
+            return 0;
+        };
         let now = now.saturating_sub(self.origin);
         let time = now * PARTS;
-        let wait = (starts.take(time) - time).saturating_sub(*most).div_ceil(PARTS);
+        let wait = (starts.take(time) - time)
+            .saturating_sub(*most)
+            .div_ceil(PARTS);
         if wait > 0 {
             self.lookups.fill(now..now + wait);
         }
@@ -109,18 +128,39 @@ mod tests {
 
     #[test]
     fn cores_share_lookups_and_have_a_path_each() {
-        let mut cluster = Cluster::new(L2Limits { lookup: 2, line: 4, writes: 0 }, 2, 100);
+        let mut cluster = Cluster::new(
+            L2Limits {
+                lookup: 2,
+                line: 4,
+                writes: 0,
+            },
+            2,
+            100,
+        );
         assert_eq!([0, 0, 0].map(|now| cluster.look_up(now)), [0, 2, 4]);
         assert_eq!([0, 0].map(|now| cluster.transfer(0, now)), [0, 4]);
         assert_eq!(cluster.transfer(1, 0), 0, "its own");
         assert!((0..100).all(|_| cluster.write(0) == 0), "any number");
         let mut none = Cluster::new(L2Limits::NONE, 2, 100);
-        assert_eq!((0..100).map(|_| none.look_up(5) + none.transfer(0, 5) + none.write(5)).sum::<u64>(), 0);
+        assert_eq!(
+            (0..100)
+                .map(|_| none.look_up(5) + none.transfer(0, 5) + none.write(5))
+                .sum::<u64>(),
+            0
+        );
     }
 
     #[test]
     fn a_write_more_than_may_be_outstanding_stops_all_lookups() {
-        let mut cluster = Cluster::new(L2Limits { lookup: 1, line: 0, writes: 16 }, 4, 96);
+        let mut cluster = Cluster::new(
+            L2Limits {
+                lookup: 1,
+                line: 0,
+                writes: 16,
+            },
+            4,
+            96,
+        );
         assert!((0..16).all(|_| cluster.write(960) == 0), "a burst");
         assert_eq!(cluster.look_up(960), 0);
         assert_eq!(cluster.write(960), 6, "then as many as end");
@@ -131,11 +171,23 @@ mod tests {
     #[test]
     fn times_count_from_when_the_model_is_turned_on() {
         let waits = |start: u64| {
-            let mut cluster = Cluster::new(L2Limits { lookup: 3, line: 7, writes: 16 }, 1, 92);
+            let mut cluster = Cluster::new(
+                L2Limits {
+                    lookup: 3,
+                    line: 7,
+                    writes: 16,
+                },
+                1,
+                92,
+            );
             cluster.begin(start);
-            let waits = (0..200)
-                .map(|at| start + at * 2)
-                .map(|now| [cluster.look_up(now), cluster.transfer(0, now), cluster.write(now)]);
+            let waits = (0..200).map(|at| start + at * 2).map(|now| {
+                [
+                    cluster.look_up(now),
+                    cluster.transfer(0, now),
+                    cluster.write(now),
+                ]
+            });
             waits.collect::<Vec<_>>()
         };
         assert_eq!(waits(1_000_000), waits(17_000_000));
@@ -143,8 +195,19 @@ mod tests {
 
     #[test]
     fn as_many_writes_as_may_be_outstanding_start_in_the_time_of_one() {
-        let mut cluster = Cluster::new(L2Limits { lookup: 1, line: 0, writes: 16 }, 1, 96);
+        let mut cluster = Cluster::new(
+            L2Limits {
+                lookup: 1,
+                line: 0,
+                writes: 16,
+            },
+            1,
+            96,
+        );
         let all = (0..1000).fold(0, |now, _| now + cluster.write(now));
-        assert!((5850..6000).contains(&all), "1000 / 16 times 96 cycles, less a burst: {all}");
+        assert!(
+            (5850..6000).contains(&all),
+            "1000 / 16 times 96 cycles, less a burst: {all}"
+        );
     }
 }

@@ -148,7 +148,10 @@ pub const fn decode(word: u32) -> Option<Special> {
         (3, 10, 1) => Some(Special::Maintain(Maintenance::Clean, register)),
         (3, 11, 1) => Some(Special::Maintain(Maintenance::CleanToL2, register)),
         (3, 14, 1) | (0, 6, 1) => Some(Special::Maintain(Maintenance::CleanInvalidate, register)),
-        (3, 5, 1) => Some(Special::Maintain(Maintenance::InvalidateInstruction, register)),
+        (3, 5, 1) => Some(Special::Maintain(
+            Maintenance::InvalidateInstruction,
+            register,
+        )),
         (0, 5, 0) => Some(Special::InvalidateInstructions(false)),
         (0, 1, 0) => Some(Special::InvalidateInstructions(true)),
         _ => None,
@@ -159,8 +162,10 @@ pub const fn decode(word: u32) -> Option<Special> {
 const fn translation(word: u32) -> Option<Special> {
     match word & 0xffff_ffe0 {
         // SCTLR_EL1; TTBR0_EL1, TTBR1_EL1, TCR_EL1; SCTLR_EL2, HCR_EL2; TTBR0_EL2, TCR_EL2; VTTBR_EL2, VTCR_EL2.
-        0xd518_1000 | 0xd518_2000 | 0xd518_2020 | 0xd518_2040 | 0xd51c_1000 | 0xd51c_1100 | 0xd51c_2000
-        | 0xd51c_2040 | 0xd51c_2100 | 0xd51c_2140 => return Some(Special::SetUpTranslation),
+        0xd518_1000 | 0xd518_2000 | 0xd518_2020 | 0xd518_2040 | 0xd51c_1000 | 0xd51c_1100
+        | 0xd51c_2000 | 0xd51c_2040 | 0xd51c_2100 | 0xd51c_2140 => {
+            return Some(Special::SetUpTranslation);
+        }
         _ => {}
     }
     // SYS #op1, C8, CRm, #op2, Xt. CRm is 0 and 3 for all cores, 4 and 7 for one.
@@ -226,10 +231,19 @@ mod tests {
             (0xd503_2e3f, Some(Special::Magic(Magic::End))),       // hint #113
             (0xd503_2e7f, Some(Special::Magic(Magic::BeginCold))), // hint #115
             (0xd50b_7425, Some(Special::Zero(5))),                 // dc zva, x5
-            (0xd50b_7e23, Some(Special::Maintain(Maintenance::CleanInvalidate, 3))), // dc civac, x3
+            (
+                0xd50b_7e23,
+                Some(Special::Maintain(Maintenance::CleanInvalidate, 3)),
+            ), // dc civac, x3
             (0xd50b_7a21, Some(Special::Maintain(Maintenance::Clean, 1))), // dc cvac, x1
-            (0xd50b_7b21, Some(Special::Maintain(Maintenance::CleanToL2, 1))), // dc cvau, x1
-            (0xd50b_7522, Some(Special::Maintain(Maintenance::InvalidateInstruction, 2))), // ic ivau, x2
+            (
+                0xd50b_7b21,
+                Some(Special::Maintain(Maintenance::CleanToL2, 1)),
+            ), // dc cvau, x1
+            (
+                0xd50b_7522,
+                Some(Special::Maintain(Maintenance::InvalidateInstruction, 2)),
+            ), // ic ivau, x2
             (0xd508_751f, Some(Special::InvalidateInstructions(false))), // ic iallu
             (0xd508_711f, Some(Special::InvalidateInstructions(true))), // ic ialluis
             (0xd51b_e320, Some(Special::Timer)),                   // msr cntv_ctl_el0, x0
@@ -278,11 +292,24 @@ mod tests {
     #[test]
     fn store_exclusives() {
         // stxr w3, x2, [x24]; stlxr w0, w1, [x2]; stxrb; stxp w0, x1, x2, [x3]; stlxp w0, w1, w2, [x3].
-        for word in [0xc803_7f02, 0x8800_fc41, 0x0800_7c41, 0xc820_0861, 0x8820_8861] {
+        for word in [
+            0xc803_7f02,
+            0x8800_fc41,
+            0x0800_7c41,
+            0xc820_0861,
+            0x8820_8861,
+        ] {
             assert!(is_store_exclusive(word), "{word:#010x}");
         }
         // ldxr; ldaxr; casp x0, x1, x2, x3, [x4]; cas x0, x1, [x2]; stlr x1, [x2]; str x1, [x2].
-        for word in [0xc85f_7f02, 0xc85f_fc41, 0x4820_7c82, 0xc8a0_7c41, 0xc89f_fc41, 0xf900_0041] {
+        for word in [
+            0xc85f_7f02,
+            0xc85f_fc41,
+            0x4820_7c82,
+            0xc8a0_7c41,
+            0xc89f_fc41,
+            0xf900_0041,
+        ] {
             assert!(!is_store_exclusive(word), "{word:#010x}");
         }
     }

@@ -55,7 +55,11 @@ impl Dram {
 
     /// Returns the cycles that an access takes whose row is open, or any if there are no banks.
     pub const fn latency(&self) -> u64 {
-        if self.banks.is_some() { self.latency / TICKS } else { self.latency }
+        if self.banks.is_some() {
+            self.latency / TICKS
+        } else {
+            self.latency
+        }
     }
 
     /// Sets the memory's time zero, when the model is turned on. That moment depends on the host; the phase of the
@@ -113,7 +117,11 @@ impl Dram {
 mod tests {
     use super::*;
 
-    const NEVER: Refresh = Refresh { interval: 1, cycles: 0, phase: 0 };
+    const NEVER: Refresh = Refresh {
+        interval: 1,
+        cycles: 0,
+        phase: 0,
+    };
 
     #[test]
     fn an_idle_memory_costs_its_latency() {
@@ -122,12 +130,19 @@ mod tests {
 
     #[test]
     fn an_idle_memory_with_banks_costs_its_latency_if_another_row_is_open() {
-        let timing = crate::Board::zcu102().banks.expect("the shipped model has banks");
-        let often = Refresh { interval: 1 << 40, cycles: 0, phase: 0 };
+        let timing = crate::Board::zcu102()
+            .banks
+            .expect("the shipped model has banks");
+        let often = Refresh {
+            interval: 1 << 40,
+            cycles: 0,
+            phase: 0,
+        };
         let mut dram = Dram::new(124, 6, often, Some(timing));
         dram.begin(500);
         let row = 1 << timing.row_bit;
-        let reads = [(1000, 0), (2000, row), (3000, row + 64)].map(|(now, address)| dram.read(now, address));
+        let reads = [(1000, 0), (2000, row), (3000, row + 64)]
+            .map(|(now, address)| dram.read(now, address));
         assert_eq!(reads, [107, 124, 92], "closed, another one open, open");
     }
 
@@ -140,10 +155,17 @@ mod tests {
             board.banks = None;
         }
         [5, 10, 20, 30, 40].map(|percent| {
-            let mut dram = Dram::new(board.timing.dram, board.timing.dram_line, board.refresh, board.banks);
+            let mut dram = Dram::new(
+                board.timing.dram,
+                board.timing.dram_line,
+                board.refresh,
+                board.banks,
+            );
             let (mut now, mut sum, mut state) = (0, 0, 1u64);
             let mut random = || {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 state >> 33
             };
             for _ in 0..20_000 {
@@ -157,16 +179,36 @@ mod tests {
     #[test]
     fn latency_grows_with_the_load_if_banks_are_modelled() {
         let (off, on) = (loaded(false), loaded(true));
-        println!("mean latency at 5, 10, 20, 30 and 40 % of the bus: {off:?} without banks, {on:?} with");
-        assert!(off.iter().all(|latency| (124..=132).contains(latency)), "refreshes alone: {off:?}");
-        assert!(on.is_sorted_by(|lighter, heavier| lighter < heavier), "{on:?}");
+        println!(
+            "mean latency at 5, 10, 20, 30 and 40 % of the bus: {off:?} without banks, {on:?} with"
+        );
+        assert!(
+            off.iter().all(|latency| (124..=132).contains(latency)),
+            "refreshes alone: {off:?}"
+        );
+        assert!(
+            on.is_sorted_by(|lighter, heavier| lighter < heavier),
+            "{on:?}"
+        );
         assert!(on[0] < 132 && on[4] > 148 && on[4] < 1000, "{on:?}");
     }
 
     #[test]
     fn a_refresh_must_end_first() {
-        let mut dram = Dram::new(100, 1, Refresh { interval: 1000, cycles: 50, phase: 10 }, None);
-        assert_eq!([0, 30, 39, 40, 989, 990, 1039].map(|now| dram.read(now, 0)), [140, 110, 101, 100, 100, 150, 101]);
+        let mut dram = Dram::new(
+            100,
+            1,
+            Refresh {
+                interval: 1000,
+                cycles: 50,
+                phase: 10,
+            },
+            None,
+        );
+        assert_eq!(
+            [0, 30, 39, 40, 989, 990, 1039].map(|now| dram.read(now, 0)),
+            [140, 110, 101, 100, 100, 150, 101]
+        );
     }
 
     #[test]

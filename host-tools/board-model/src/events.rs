@@ -200,15 +200,32 @@ mod tests {
         for event in Event::ALL {
             assert_eq!(Event::from_number(*event as u64), Some(*event));
         }
-        assert_eq!(Event::from_number(0x17).map(Event::name), Some("L2D_CACHE_REFILL"));
+        assert_eq!(
+            Event::from_number(0x17).map(Event::name),
+            Some("L2D_CACHE_REFILL")
+        );
         assert_eq!(Event::from_number(0x09), None);
     }
 
     #[test]
     fn an_access_to_a_device_is_one_on_the_bus() {
-        let counts =
-            Counts { bus_reads: 4, bus_writes: 8, device: 3, device_stores: 1, accesses: 3, ..Counts::default() };
+        let counts = Counts {
+            bus_reads: 4,
+            bus_writes: 8,
+            device: 3,
+            device_stores: 1,
+            accesses: 3,
+            ..Counts::default()
+        };
         let of = |event: Event| event.count(&counts, 0);
-        assert_eq!([Event::BUS_ACCESS, Event::BUS_ACCESS_LD, Event::BUS_ACCESS_ST].map(of), [15, 6, 9]);
+        assert_eq!(
+            [
+                Event::BUS_ACCESS,
+                Event::BUS_ACCESS_LD,
+                Event::BUS_ACCESS_ST
+            ]
+            .map(of),
+            [15, 6, 9]
+        );
     }
 }

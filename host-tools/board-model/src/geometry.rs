@@ -23,7 +23,9 @@ pub enum GeometryError {
     #[error("{0} ways: at most 64 are supported")]
     Ways(u64),
     /// More lines share a set than an entry can tell apart.
-    #[error("{sets} sets with lines of {line} bytes: must be at least {fewest} for addresses of 40 bits")]
+    #[error(
+        "{sets} sets with lines of {line} bytes: must be at least {fewest} for addresses of 40 bits"
+    )]
     FewSets {
         /// Sets.
         sets: u64,
@@ -57,7 +59,11 @@ pub struct Geometry {
 impl Geometry {
     /// Validates a geometry.
     pub fn new(size: u64, ways: u64, line: u64) -> Result<Self, GeometryError> {
-        for (value, name) in [(size, "the size"), (ways, "the number of ways"), (line, "the line")] {
+        for (value, name) in [
+            (size, "the size"),
+            (ways, "the number of ways"),
+            (line, "the line"),
+        ] {
             if value == 0 {
                 return Err(GeometryError::Zero(name));
             }
@@ -72,13 +78,21 @@ impl Geometry {
         if !size.is_multiple_of(ways * line) || !sets.is_power_of_two() {
             return Err(GeometryError::Sets { size, ways, line });
         }
-        Ok(Self { sets, ways: ways as usize, line })
+        Ok(Self {
+            sets,
+            ways: ways as usize,
+            line,
+        })
     }
     /// Checks that a cache with this geometry tells all lines of a core's 40 bits of physical address apart.
     pub const fn for_all_addresses(self) -> Result<Self, GeometryError> {
         let Self { sets, line, .. } = self;
         let fewest = (1 << (40 - TAG_BITS)) / line;
-        if sets < fewest { Err(GeometryError::FewSets { sets, line, fewest }) } else { Ok(self) }
+        if sets < fewest {
+            Err(GeometryError::FewSets { sets, line, fewest })
+        } else {
+            Ok(self)
+        }
     }
     /// Returns the number of sets.
     pub const fn sets(&self) -> u64 {
@@ -119,8 +133,18 @@ mod tests {
     #[test]
     fn all_lines_of_an_address_space_can_be_told_apart() {
         let few = Geometry::new(8 << 10, 16, 64).unwrap();
-        assert_eq!(few.for_all_addresses(), Err(GeometryError::FewSets { sets: 8, line: 64, fewest: 16 }));
-        let enough = Geometry::new(16 << 10, 16, 64).unwrap().for_all_addresses().unwrap();
+        assert_eq!(
+            few.for_all_addresses(),
+            Err(GeometryError::FewSets {
+                sets: 8,
+                line: 64,
+                fewest: 16
+            })
+        );
+        let enough = Geometry::new(16 << 10, 16, 64)
+            .unwrap()
+            .for_all_addresses()
+            .unwrap();
         let last = Line((1 << 34) - 1);
         assert_eq!((enough.tag(last), enough.set_of(last)), ((1 << 30) - 1, 15));
         assert_eq!(enough.line(enough.tag(last), enough.set_of(last)), last);
@@ -128,10 +152,26 @@ mod tests {
 
     #[test]
     fn impossible_geometries_are_refused() {
-        assert_eq!(Geometry::new(0, 4, 64), Err(GeometryError::Zero("the size")));
-        assert_eq!(Geometry::new(1 << 15, 0, 64), Err(GeometryError::Zero("the number of ways")));
+        assert_eq!(
+            Geometry::new(0, 4, 64),
+            Err(GeometryError::Zero("the size"))
+        );
+        assert_eq!(
+            Geometry::new(1 << 15, 0, 64),
+            Err(GeometryError::Zero("the number of ways"))
+        );
         assert_eq!(Geometry::new(1 << 15, 4, 48), Err(GeometryError::Line(48)));
-        assert_eq!(Geometry::new(1 << 15, 128, 64), Err(GeometryError::Ways(128)));
-        assert_eq!(Geometry::new(48 << 10, 4, 64), Err(GeometryError::Sets { size: 48 << 10, ways: 4, line: 64 }));
+        assert_eq!(
+            Geometry::new(1 << 15, 128, 64),
+            Err(GeometryError::Ways(128))
+        );
+        assert_eq!(
+            Geometry::new(48 << 10, 4, 64),
+            Err(GeometryError::Sets {
+                size: 48 << 10,
+                ways: 4,
+                line: 64
+            })
+        );
     }
 }

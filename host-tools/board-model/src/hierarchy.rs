@@ -31,7 +31,9 @@ struct Pages(Vec<u64>);
 impl Pages {
     #[inline]
     fn contains(&self, page: u64) -> bool {
-        self.0.get((page / 64) as usize).is_some_and(|word| word >> (page % 64) & 1 != 0)
+        self.0
+            .get((page / 64) as usize)
+            .is_some_and(|word| word >> (page % 64) & 1 != 0)
     }
     /// Adds pages, or removes them. Those that a core cannot address are left out.
     fn set(&mut self, pages: std::ops::Range<u64>, contained: bool) {
@@ -133,7 +135,12 @@ impl Hierarchy {
             writes: Writes::new(board.streaming),
             counts: Counts::default(),
         };
-        let dram = Dram::new(board.timing.dram, board.timing.dram_line, board.refresh, board.banks);
+        let dram = Dram::new(
+            board.timing.dram,
+            board.timing.dram_line,
+            board.refresh,
+            board.banks,
+        );
         Self {
             cores: vec![core; cores],
             l2: board.l2.cache(),
@@ -202,7 +209,10 @@ impl Hierarchy {
 
     /// Sets whether stage 2 makes a range of physical pages cacheable.
     pub fn set_cacheable(&mut self, physical: u64, bytes: u64, cacheable: bool) {
-        self.noncacheable.set(physical / PAGE..physical.saturating_add(bytes).div_ceil(PAGE), !cacheable);
+        self.noncacheable.set(
+            physical / PAGE..physical.saturating_add(bytes).div_ceil(PAGE),
+            !cacheable,
+        );
     }
     /// Returns whether a physical address is cacheable.
     #[inline]
@@ -240,12 +250,20 @@ impl Hierarchy {
             return self.streamable(core, line, write, now);
         }
         let (wait, missed) = self.access_line(core, line, write, now);
-        if write { self.store(core, missed, now, wait) } else { wait }
+        if write {
+            self.store(core, missed, now, wait)
+        } else {
+            wait
+        }
     }
 
     /// Returns how long a core waits for a store. One whose line is there, or on the way, waits for nothing.
     fn store(&mut self, core: usize, missed: bool, now: u64, wait: u64) -> u64 {
-        if missed { self.cores[core].buffer_store(now, wait) } else { 0 }
+        if missed {
+            self.cores[core].buffer_store(now, wait)
+        } else {
+            0
+        }
     }
 
     /// Handles an access to a line that may be being streamed.
@@ -253,7 +271,11 @@ impl Hierarchy {
         let own = &mut self.cores[core];
         let writes = &mut own.writes;
         if !write {
-            let stall = if writes.is_streaming(line) { self.end_line(core, false, now) } else { 0 };
+            let stall = if writes.is_streaming(line) {
+                self.end_line(core, false, now)
+            } else {
+                0
+            };
             return stall + self.access_line(core, line, false, now + stall).0;
         }
         if writes.is_streaming(line) {
@@ -269,7 +291,9 @@ impl Hierarchy {
         }
         let (wait, missed) = self.access_line(core, line, true, now);
         if begins {
-            self.cores[core].writes.begin(line, Some(if wait > 0 { now + wait } else { 0 }));
+            self.cores[core]
+                .writes
+                .begin(line, Some(if wait > 0 { now + wait } else { 0 }));
         }
         self.store(core, missed, now, wait)
     }
@@ -328,7 +352,10 @@ impl Hierarchy {
     fn prefetch(&mut self, core: usize, line: Line, missed: bool, now: u64) {
         let prefetcher = &mut self.cores[core].prefetcher;
         let expected = prefetcher.reach(line);
-        let Some(stream) = expected.or_else(|| if missed { prefetcher.miss(line) } else { None }) else { return };
+        let Some(stream) = expected.or_else(|| if missed { prefetcher.miss(line) } else { None })
+        else {
+            return;
+        };
         while let Some(ahead) = self.cores[core].prefetcher.fetch(stream, now) {
             if self.cores[core].l1d.contains(ahead) {
                 continue;
@@ -415,7 +442,11 @@ impl Hierarchy {
     fn uncached(&mut self, core: usize, physical: u64, write: bool, now: u64) -> u64 {
         let counts = &mut self.cores[core].counts;
         counts.noncacheable += 1;
-        *(if write { &mut counts.bus_writes } else { &mut counts.bus_reads }) += 1;
+        *(if write {
+            &mut counts.bus_writes
+        } else {
+            &mut counts.bus_reads
+        }) += 1;
         if write {
             let wait = self.dram.read(now, physical);
             self.cores[core].buffer_store(now, wait)
@@ -483,7 +514,9 @@ impl Hierarchy {
         self.cores[core].next_fetch = line.0 + 1;
         let page_shift = page_shift(self.line_shift);
         let page = line.0 >> page_shift;
-        for next in (line.0 + 1..=line.0 + self.next_lines).take_while(|next| next >> page_shift == page) {
+        for next in
+            (line.0 + 1..=line.0 + self.next_lines).take_while(|next| next >> page_shift == page)
+        {
             let next = Line(next);
             let own = &mut self.cores[core];
             if own.l1i.contains(next) {
@@ -525,7 +558,9 @@ impl Hierarchy {
         for own in &mut self.cores {
             dirty |= match what {
                 Maintenance::Clean | Maintenance::CleanToL2 => own.l1d.clean(line),
-                Maintenance::CleanInvalidate => own.l1d.invalidate(line).is_some_and(|old| old.dirty),
+                Maintenance::CleanInvalidate => {
+                    own.l1d.invalidate(line).is_some_and(|old| old.dirty)
+                }
                 Maintenance::InvalidateInstruction => {
                     own.l1i.invalidate(line);
                     false
@@ -667,12 +702,17 @@ mod tests {
     }
     /// Returns the cycles of loads of lines one after the other, `work` cycles apart.
     fn walk(caches: &mut Hierarchy, lines: impl Iterator<Item = u64>, work: u64) -> u64 {
-        lines.fold(0, |now, line| now + work + caches.data(0, line * 64, 8, false, now))
+        lines.fold(0, |now, line| {
+            now + work + caches.data(0, line * 64, 8, false, now)
+        })
     }
 
     #[test]
     fn a_prefetched_stream_waits_for_what_is_left_and_counts_no_refills() {
-        let board = Board { streaming: Streaming::NONE, ..flat() };
+        let board = Board {
+            streaming: Streaming::NONE,
+            ..flat()
+        };
         let fill = board.timing.l2 + board.timing.dram;
         let run = |board: &Board| {
             let mut caches = Hierarchy::new(board, 1);
@@ -682,18 +722,35 @@ mod tests {
         let (on, off) = (run(&board), run(&board.clone().simple()));
         assert_eq!(off.0, 640 * (fill + 8));
         assert!(on.0 < off.0 / 4, "{} and {} cycles", on.0, off.0);
-        assert_eq!((on.1.l2_refills, off.1.l2_refills), (640, 640), "the same lines");
+        assert_eq!(
+            (on.1.l2_refills, off.1.l2_refills),
+            (640, 640),
+            "the same lines"
+        );
         // In each page of 64 lines, three misses start the stream.
-        assert_eq!((on.1.l1d_refills, on.1.prefetches, off.1.l1d_refills), (30, 610, 640));
+        assert_eq!(
+            (on.1.l1d_refills, on.1.prefetches, off.1.l1d_refills),
+            (30, 610, 640)
+        );
         // All loads of lines four pages apart miss.
         let mut caches = Hierarchy::new(&board, 1);
-        assert_eq!(walk(&mut caches, (0..100).map(|at| at * 256), 8), 100 * (fill + 8));
+        assert_eq!(
+            walk(&mut caches, (0..100).map(|at| at * 256), 8),
+            100 * (fill + 8)
+        );
     }
 
     #[test]
     fn a_stream_from_the_l2_gets_as_many_lines_as_its_path_has_room_for() {
         let pass = |l2_limits| {
-            let mut caches = Hierarchy::new(&Board { streaming: Streaming::NONE, l2_limits, ..flat() }, 1);
+            let mut caches = Hierarchy::new(
+                &Board {
+                    streaming: Streaming::NONE,
+                    l2_limits,
+                    ..flat()
+                },
+                1,
+            );
             let mut now = 0;
             let mut cycles = 0;
             for _ in 0..2 {
@@ -707,19 +764,33 @@ mod tests {
         };
         let (free, limited) = (pass(L2Limits::NONE), pass(Board::zcu102().l2_limits));
         // A line that comes, and one that goes, of 4 cycles each.
-        assert!(free < 5.0 && (7.9..8.8).contains(&limited), "{free} and {limited} cycles a line");
+        assert!(
+            free < 5.0 && (7.9..8.8).contains(&limited),
+            "{free} and {limited} cycles a line"
+        );
     }
 
     #[test]
     fn cores_delay_each_other_in_the_l2_whatever_their_lines() {
         let pass = |cores: usize| {
-            let l2_limits = L2Limits { lookup: 4, line: 0, writes: 0 };
-            let mut caches = Hierarchy::new(&Board { l2_limits, ..flat().simple() }, 4);
+            let l2_limits = L2Limits {
+                lookup: 4,
+                line: 0,
+                writes: 0,
+            };
+            let mut caches = Hierarchy::new(
+                &Board {
+                    l2_limits,
+                    ..flat().simple()
+                },
+                4,
+            );
             let mut now = [0; 4];
             for _ in 0..2 {
                 for line in 0..1024 {
                     for (core, now) in now[..cores].iter_mut().enumerate() {
-                        *now += 1 + caches.data(core, (core as u64 * 1024 + line) * 64, 8, false, *now);
+                        *now +=
+                            1 + caches.data(core, (core as u64 * 1024 + line) * 64, 8, false, *now);
                     }
                 }
             }
@@ -734,36 +805,82 @@ mod tests {
             let mut board = flat().simple();
             board.prefetch.instructions = lines;
             let mut caches = Hierarchy::new(&board, 1);
-            let mut pass = || (0..1024).fold(0, |now, line| now + 16 + caches.fetch(0, Line(line), now));
+            let mut pass =
+                || (0..1024).fold(0, |now, line| now + 16 + caches.fetch(0, Line(line), now));
             // The second pass misses the L1 and hits the L2.
             let cycles = [pass(), pass()];
             (cycles, caches.counts(0).l1i_refills)
         };
         let ((off, all), (on, same)) = (run(0), run(1));
         let timing = flat().timing;
-        assert_eq!(off, [1024 * (16 + timing.l2 + timing.dram), 1024 * (16 + timing.l2)]);
-        assert!(on[0] < off[0] * 6 / 10 && on[1] < 1024 * 17, "{on:?} and {off:?}");
-        assert_eq!((all, same), (2048, 2048), "each line counts, by prefetching or not");
+        assert_eq!(
+            off,
+            [
+                1024 * (16 + timing.l2 + timing.dram),
+                1024 * (16 + timing.l2)
+            ]
+        );
+        assert!(
+            on[0] < off[0] * 6 / 10 && on[1] < 1024 * 17,
+            "{on:?} and {off:?}"
+        );
+        assert_eq!(
+            (all, same),
+            (2048, 2048),
+            "each line counts, by prefetching or not"
+        );
     }
 
     #[test]
     fn a_line_is_dirty_in_one_l1_at_most_and_comes_from_there() {
         let (prefetch, streaming, l2_limits) = (Prefetch::NONE, Streaming::NONE, L2Limits::NONE);
-        let board = Board { prefetch, streaming, l2_limits, ..flat() };
+        let board = Board {
+            prefetch,
+            streaming,
+            l2_limits,
+            ..flat()
+        };
         let timing = board.timing;
         let mut caches = Hierarchy::new(&board, 2);
         let fill = timing.l2 + timing.dram;
         assert_eq!(caches.data(0, 0, 8, false, 0), fill);
-        assert_eq!(caches.data(1, 0, 8, false, 1000), timing.snoop, "clean, and not in the L2");
+        assert_eq!(
+            caches.data(1, 0, 8, false, 1000),
+            timing.snoop,
+            "clean, and not in the L2"
+        );
         assert_eq!(caches.disturbed(), 0, "both may read it");
-        assert_eq!((caches.data(0, 0, 8, true, 2000), caches.disturbed()), (0, 0b10), "core 1 lost it");
-        assert_eq!((caches.data(0, 0, 8, true, 2000), caches.disturbed()), (0, 0), "it has it alone");
-        assert_eq!((caches.data(1, 0, 8, false, 3000), caches.disturbed()), (timing.snoop, 0b01), "dirty");
-        assert_eq!((caches.data(0, 0, 8, false, 4000), caches.disturbed()), (0, 0), "and it kept a copy");
+        assert_eq!(
+            (caches.data(0, 0, 8, true, 2000), caches.disturbed()),
+            (0, 0b10),
+            "core 1 lost it"
+        );
+        assert_eq!(
+            (caches.data(0, 0, 8, true, 2000), caches.disturbed()),
+            (0, 0),
+            "it has it alone"
+        );
+        assert_eq!(
+            (caches.data(1, 0, 8, false, 3000), caches.disturbed()),
+            (timing.snoop, 0b01),
+            "dirty"
+        );
+        assert_eq!(
+            (caches.data(0, 0, 8, false, 4000), caches.disturbed()),
+            (0, 0),
+            "and it kept a copy"
+        );
         caches.data(1, 0, 8, true, 5000);
-        assert_eq!(caches.data(0, 0, 8, false, 6000), timing.snoop, "the L2's is old");
+        assert_eq!(
+            caches.data(0, 0, 8, false, 6000),
+            timing.snoop,
+            "the L2's is old"
+        );
         let counts = [0, 1].map(|core| *caches.counts(core));
-        assert_eq!(counts.map(|counts| (counts.l1d_refills, counts.l2_refills, counts.snoops)), [(2, 1, 1), (2, 0, 2)]);
+        assert_eq!(
+            counts.map(|counts| (counts.l1d_refills, counts.l2_refills, counts.snoops)),
+            [(2, 1, 1), (2, 0, 2)]
+        );
         // Not coherent: both write.
         let mut caches = Hierarchy::new(&board.simple(), 2);
         for at in 0..6 {
@@ -803,7 +920,13 @@ mod tests {
     fn whole_lines_are_written_without_being_read() {
         let run = |whole: bool, work: u64| {
             let board = flat();
-            let mut caches = Hierarchy::new(&Board { prefetch: Prefetch::NONE, ..board }, 1);
+            let mut caches = Hierarchy::new(
+                &Board {
+                    prefetch: Prefetch::NONE,
+                    ..board
+                },
+                1,
+            );
             let mut now = 0;
             for line in 0..1000u64 {
                 now += caches.data_part(0, line * 64, true, now) + work;
@@ -812,10 +935,19 @@ mod tests {
             *caches.counts(0)
         };
         let whole = run(true, 7);
-        assert_eq!((whole.l1d_refills, whole.l2_refills, whole.streamed), (3, 3, 997));
+        assert_eq!(
+            (whole.l1d_refills, whole.l2_refills, whole.streamed),
+            (3, 3, 997)
+        );
         // From the 128th line on, each is on the bus once.
-        assert_eq!((whole.bus_reads, whole.bus_writes), (4 * 3, 4 * (1000 - 127)));
-        for (counts, what) in [(run(false, 7), "in part"), (run(true, 400), "more slowly than it is read")] {
+        assert_eq!(
+            (whole.bus_reads, whole.bus_writes),
+            (4 * 3, 4 * (1000 - 127))
+        );
+        for (counts, what) in [
+            (run(false, 7), "in part"),
+            (run(true, 400), "more slowly than it is read"),
+        ] {
             assert_eq!((counts.l1d_refills, counts.streamed), (1000, 0), "{what}");
         }
     }
@@ -823,12 +955,21 @@ mod tests {
     #[test]
     fn a_stream_refills_each_line_once() {
         let mut caches = zcu102();
-        let waits: u64 = (0..1000).map(|line| caches.data(0, line * 64, 8, false, 0)).sum();
+        let waits: u64 = (0..1000)
+            .map(|line| caches.data(0, line * 64, 8, false, 0))
+            .sum();
         let timing = Board::zcu102().timing;
         assert!(waits >= 1000 * (timing.l2 + timing.dram));
         let counts = *caches.counts(0);
-        assert_eq!((counts.l1d_refills, counts.l2_refills, counts.bus_reads), (1000, 1000, 4000));
-        assert_eq!(Event::L2D_CACHE.count(&counts, 0), 2000 - 512, "512 lines are still in the L1");
+        assert_eq!(
+            (counts.l1d_refills, counts.l2_refills, counts.bus_reads),
+            (1000, 1000, 4000)
+        );
+        assert_eq!(
+            Event::L2D_CACHE.count(&counts, 0),
+            2000 - 512,
+            "512 lines are still in the L1"
+        );
         assert_eq!(caches.counts(1), &Counts::default());
     }
 
@@ -837,8 +978,9 @@ mod tests {
         let mut caches = zcu102();
         let timing = Board::zcu102().timing;
         let fill = timing.l2 + timing.dram;
-        let waits: Vec<u64> =
-            (0..=timing.store_linefills as u64).map(|line| caches.data(0, line * 64, 8, true, 10)).collect();
+        let waits: Vec<u64> = (0..=timing.store_linefills as u64)
+            .map(|line| caches.data(0, line * 64, 8, true, 10))
+            .collect();
         let (last, free) = waits.split_last().expect("some");
         assert!(free.iter().all(|wait| *wait == 0), "{free:?}");
         assert_eq!(*last, fill, "the first line is there after that time");
@@ -861,12 +1003,18 @@ mod tests {
         for _ in 0..3 {
             assert!(caches.data(0, 0x1040, 8, false, 0) > 0);
         }
-        assert_eq!((caches.counts(0).noncacheable, caches.counts(0).l1d_refills), (3, 0));
+        assert_eq!(
+            (caches.counts(0).noncacheable, caches.counts(0).l1d_refills),
+            (3, 0)
+        );
         caches.set_cacheable(0x1000, 4096, true);
         caches.data(0, 0x1040, 8, false, 0);
         assert_eq!(caches.data(0, 0x1040, 8, false, 0), 0);
         caches.set_cacheable(u64::MAX - 8192, u64::MAX, false);
-        assert!(caches.is_cacheable(u64::MAX - 4096), "no core can address it");
+        assert!(
+            caches.is_cacheable(u64::MAX - 4096),
+            "no core can address it"
+        );
     }
 
     /// A budget of bus accesses bounds what a budget of refills does not see.
@@ -878,10 +1026,17 @@ mod tests {
             caches.set_cacheable(0, 4096, false);
             let _waits: u64 = (0..lines).map(|line| what(&mut caches, line)).sum();
             let counts = *caches.counts(0);
-            (Event::L2D_CACHE_REFILL.count(&counts, 0), Event::BUS_ACCESS.count(&counts, 0))
+            (
+                Event::L2D_CACHE_REFILL.count(&counts, 0),
+                Event::BUS_ACCESS.count(&counts, 0),
+            )
         };
         let past = |write| counts(&|caches, _| caches.data(0, 0x40, 8, write, 0));
-        assert_eq!((past(false), past(true)), ((0, lines), (0, lines)), "non-cacheable loads and stores");
+        assert_eq!(
+            (past(false), past(true)),
+            ((0, lines), (0, lines)),
+            "non-cacheable loads and stores"
+        );
         let zeroed = counts(&|caches, line| {
             caches.zero_line(0, 4096 + line * 64, 0);
             caches.maintain(0, 4096 + line * 64, Maintenance::CleanInvalidate, 0)
@@ -912,11 +1067,19 @@ mod tests {
         pass(&mut caches, 1, 4, 100);
         let before = caches.counts(0).l2_refills;
         pass(&mut caches, 0, 3, 16);
-        assert_eq!(caches.counts(0).l2_refills, before, "64 KiB in its color stay in the L2");
+        assert_eq!(
+            caches.counts(0).l2_refills,
+            before,
+            "64 KiB in its color stay in the L2"
+        );
         pass(&mut caches, 1, 3, 100);
         pass(&mut caches, 0, 3, 16);
         // The last 256 of its 1024 lines were dirty in its L1 and return to the L2 as victims, which reads nothing.
-        assert_eq!(caches.counts(0).l2_refills, before + 768, "rivals in the same color take the rest");
+        assert_eq!(
+            caches.counts(0).l2_refills,
+            before + 768,
+            "rivals in the same color take the rest"
+        );
     }
 
     /// The Cortex-A53's rule for its L2 (TRM, section 7.6), and what L2D_CACHE counts by it.
@@ -933,13 +1096,32 @@ mod tests {
             // Twice over 128 KiB: misses all in the L1.
             let waits: Vec<u64> = (0..2).map(|_| (0..2048).map(&mut at).sum()).collect();
             let counts = *caches.counts(0);
-            assert!(waits[1] < waits[0] / 4, "the second pass hits the L2: {waits:?}");
-            (Event::L2D_CACHE.count(&counts, 0), caches.l2.len(), counts.l2_refills)
+            assert!(
+                waits[1] < waits[0] / 4,
+                "the second pass hits the L2: {waits:?}"
+            );
+            (
+                Event::L2D_CACHE.count(&counts, 0),
+                caches.l2.len(),
+                counts.l2_refills,
+            )
         };
-        assert_eq!(l2(L2Data::OnEviction, false), (2 * 4096 - 512, 2048, 2048), "lookups and evictions");
-        assert_eq!(l2(L2Data::OnMiss, false), (4096, 2048, 2048), "lookups; nothing is dirty");
+        assert_eq!(
+            l2(L2Data::OnEviction, false),
+            (2 * 4096 - 512, 2048, 2048),
+            "lookups and evictions"
+        );
+        assert_eq!(
+            l2(L2Data::OnMiss, false),
+            (4096, 2048, 2048),
+            "lookups; nothing is dirty"
+        );
         for data in [L2Data::OnEviction, L2Data::OnMiss] {
-            assert_eq!(l2(data, true), (4096, 2048, 2048), "each line of instructions once");
+            assert_eq!(
+                l2(data, true),
+                (4096, 2048, 2048),
+                "each line of instructions once"
+            );
         }
     }
 
@@ -976,7 +1158,14 @@ mod tests {
             caches.maintain(0, line * 64, Maintenance::CleanToL2, 0);
         }
         let counts = *caches.counts(0);
-        assert_eq!((counts.l1d_writebacks, counts.l2_writebacks, counts.bus_writes - before), (64, 0, 0));
+        assert_eq!(
+            (
+                counts.l1d_writebacks,
+                counts.l2_writebacks,
+                counts.bus_writes - before
+            ),
+            (64, 0, 0)
+        );
         caches.maintain(0, 0, Maintenance::Clean, 0);
         assert_eq!(caches.counts(0).l2_writebacks, 1, "it was dirty in the L2");
     }
@@ -985,7 +1174,10 @@ mod tests {
     fn zeroing_a_line_reads_nothing() {
         let mut caches = zcu102();
         assert_eq!(caches.zero_line(0, 0x40, 0), 0);
-        assert_eq!((caches.counts(0).l2_refills, caches.counts(0).stores), (0, 1));
+        assert_eq!(
+            (caches.counts(0).l2_refills, caches.counts(0).stores),
+            (0, 1)
+        );
         assert_eq!(caches.data(0, 0x40, 8, false, 0), 0);
     }
 }

@@ -20,7 +20,11 @@ pub struct Operands {
 
 /// Returns a general register's bit; register 31 is zero or SP, which no load writes.
 const fn x(number: u32) -> Registers {
-    if number & 31 == 31 { 0 } else { 1 << (number & 31) }
+    if number & 31 == 31 {
+        0
+    } else {
+        1 << (number & 31)
+    }
 }
 /// Returns a vector register's bit.
 const fn v(number: u32) -> Registers {
@@ -35,8 +39,16 @@ impl Operands {
             0b0101 | 0b1101 => Self::register(word),
             0b1010 | 0b1011 => Self::branch(word),
             0b0100 | 0b0110 | 0b1100 | 0b1110 => Self::memory(word),
-            0b0111 | 0b1111 => Self { reads: v(word >> 5) | v(word >> 16) | v(word), writes: v(word), loads: 0 },
-            _ => Self { reads: 0, writes: 0, loads: 0 },
+            0b0111 | 0b1111 => Self {
+                reads: v(word >> 5) | v(word >> 16) | v(word),
+                writes: v(word),
+                loads: 0,
+            },
+            _ => Self {
+                reads: 0,
+                writes: 0,
+                loads: 0,
+            },
         }
     }
 
@@ -66,7 +78,11 @@ impl Operands {
             0b111 => rn | x(word >> 16),
             _ => rn,
         };
-        Self { reads, writes: rd, loads: 0 }
+        Self {
+            reads,
+            writes: rd,
+            loads: 0,
+        }
     }
 
     /// Data processing with registers.
@@ -74,27 +90,59 @@ impl Operands {
         let (rd, rn, rm) = (x(word), x(word >> 5), x(word >> 16));
         let kind = word >> 21 & 0xff;
         if kind & 0xf8 == 0b1101_1000 {
-            return Self { reads: rn | rm | x(word >> 10), writes: rd, loads: 0 };
+            return Self {
+                reads: rn | rm | x(word >> 10),
+                writes: rd,
+                loads: 0,
+            };
         }
         match kind {
             // CCMN, CCMP, with a register or an immediate: nothing but flags.
-            0b1101_0010 => Self { reads: if word >> 11 & 1 == 0 { rn | rm } else { rn }, writes: 0, loads: 0 },
+            0b1101_0010 => Self {
+                reads: if word >> 11 & 1 == 0 { rn | rm } else { rn },
+                writes: 0,
+                loads: 0,
+            },
             // One source: RBIT, REV, CLZ, ...
-            0b1101_0110 if word >> 30 & 1 == 1 => Self { reads: rn, writes: rd, loads: 0 },
-            _ => Self { reads: rn | rm, writes: rd, loads: 0 },
+            0b1101_0110 if word >> 30 & 1 == 1 => Self {
+                reads: rn,
+                writes: rd,
+                loads: 0,
+            },
+            _ => Self {
+                reads: rn | rm,
+                writes: rd,
+                loads: 0,
+            },
         }
     }
 
     const fn branch(word: u32) -> Self {
-        let none = Self { reads: 0, writes: 0, loads: 0 };
+        let none = Self {
+            reads: 0,
+            writes: 0,
+            loads: 0,
+        };
         match word >> 24 {
             // CBZ, CBNZ, TBZ, TBNZ.
-            0x34..=0x37 | 0xb4..=0xb7 => Self { reads: x(word), ..none },
+            0x34..=0x37 | 0xb4..=0xb7 => Self {
+                reads: x(word),
+                ..none
+            },
             // BR, BLR, RET.
-            0xd6 => Self { reads: x(word >> 5), ..none },
+            0xd6 => Self {
+                reads: x(word >> 5),
+                ..none
+            },
             // MRS, MSR.
-            0xd5 if word >> 20 & 3 != 0 && word >> 21 & 1 == 1 => Self { writes: x(word), ..none },
-            0xd5 if word >> 20 & 3 != 0 => Self { reads: x(word), ..none },
+            0xd5 if word >> 20 & 3 != 0 && word >> 21 & 1 == 1 => Self {
+                writes: x(word),
+                ..none
+            },
+            0xd5 if word >> 20 & 3 != 0 => Self {
+                reads: x(word),
+                ..none
+            },
             _ => none,
         }
     }
@@ -103,28 +151,63 @@ impl Operands {
     const fn memory(word: u32) -> Self {
         let vector = word >> 26 & 1 == 1;
         let base = x(word >> 5);
-        let (first, second) = if vector { (v(word), v(word >> 10)) } else { (x(word), x(word >> 10)) };
+        let (first, second) = if vector {
+            (v(word), v(word >> 10))
+        } else {
+            (x(word), x(word >> 10))
+        };
         let index = x(word >> 16);
         let load = word >> 22 & 1 == 1;
-        let none = Self { reads: base, writes: 0, loads: 0 };
+        let none = Self {
+            reads: base,
+            writes: 0,
+            loads: 0,
+        };
         match word >> 28 & 3 {
             // Structures of vectors: four registers at most.
-            0b00 if vector && load => Self { loads: v(word) | v(word + 1) | v(word + 2) | v(word + 3), ..none },
-            0b00 if vector => Self { reads: base | v(word) | v(word + 1) | v(word + 2) | v(word + 3), ..none },
+            0b00 if vector && load => Self {
+                loads: v(word) | v(word + 1) | v(word + 2) | v(word + 3),
+                ..none
+            },
+            0b00 if vector => Self {
+                reads: base | v(word) | v(word + 1) | v(word + 2) | v(word + 3),
+                ..none
+            },
             // Exclusive, acquire and release. A store-exclusive reports in Rs.
-            0b00 if load => Self { loads: if word >> 21 & 1 == 1 { first | second } else { first }, ..none },
-            0b00 => {
-                Self { reads: base | first | if word >> 21 & 1 == 1 { second } else { 0 }, writes: index, loads: 0 }
-            }
+            0b00 if load => Self {
+                loads: if word >> 21 & 1 == 1 {
+                    first | second
+                } else {
+                    first
+                },
+                ..none
+            },
+            0b00 => Self {
+                reads: base | first | if word >> 21 & 1 == 1 { second } else { 0 },
+                writes: index,
+                loads: 0,
+            },
             // Literal.
-            0b01 if word >> 24 & 1 == 0 => Self { reads: 0, writes: 0, loads: first },
+            0b01 if word >> 24 & 1 == 0 => Self {
+                reads: 0,
+                writes: 0,
+                loads: first,
+            },
             0b01 => none,
             0b10 => {
                 let writes = if word >> 23 & 1 == 1 { base } else { 0 };
                 if load {
-                    Self { reads: base, writes, loads: first | second }
+                    Self {
+                        reads: base,
+                        writes,
+                        loads: first | second,
+                    }
                 } else {
-                    Self { reads: base | first | second, writes, loads: 0 }
+                    Self {
+                        reads: base | first | second,
+                        writes,
+                        loads: 0,
+                    }
                 }
             }
             _ => Self::single(word, vector, base, first, index),
@@ -132,7 +215,13 @@ impl Operands {
     }
 
     /// Loads and stores of one register.
-    const fn single(word: u32, vector: bool, base: Registers, rt: Registers, index: Registers) -> Self {
+    const fn single(
+        word: u32,
+        vector: bool,
+        base: Registers,
+        rt: Registers,
+        index: Registers,
+    ) -> Self {
         let (size, opc) = (word >> 30, word >> 22 & 3);
         let scaled = word >> 24 & 1 == 1;
         let kind = word >> 10 & 3;
@@ -140,7 +229,11 @@ impl Operands {
         if !scaled && word >> 21 & 1 == 1 {
             if kind == 0b00 {
                 // Atomics: a load of Rt and a store of Rs.
-                return Self { reads: base | index, writes: 0, loads: rt };
+                return Self {
+                    reads: base | index,
+                    writes: 0,
+                    loads: rt,
+                };
             }
             reads |= index;
         } else if !scaled && kind & 1 == 1 {
@@ -148,10 +241,26 @@ impl Operands {
         }
         // PRFM loads nothing.
         if !vector && size == 3 && opc == 2 {
-            return Self { reads, writes: 0, loads: 0 };
+            return Self {
+                reads,
+                writes: 0,
+                loads: 0,
+            };
         }
         let load = if vector { opc & 1 == 1 } else { opc != 0 };
-        if load { Self { reads, writes, loads: rt } } else { Self { reads: reads | rt, writes, loads: 0 } }
+        if load {
+            Self {
+                reads,
+                writes,
+                loads: rt,
+            }
+        } else {
+            Self {
+                reads: reads | rt,
+                writes,
+                loads: 0,
+            }
+        }
     }
 }
 
@@ -171,10 +280,20 @@ pub const fn stored_bytes(word: u32) -> u32 {
                 0b1000 | 0b1010 => 2,
                 _ => 1,
             };
-            if load || word >> 24 & 1 == 1 { 0 } else { registers * (8 << (word >> 30 & 1)) }
+            if load || word >> 24 & 1 == 1 {
+                0
+            } else {
+                registers * (8 << (word >> 30 & 1))
+            }
         }
         0b00 if !load => (1 << (word >> 30)) << (word >> 21 & 1),
-        0b10 if !load => 2 * if vector { 4 << (word >> 30) } else { 4 << (word >> 31) },
+        0b10 if !load => {
+            2 * if vector {
+                4 << (word >> 30)
+            } else {
+                4 << (word >> 31)
+            }
+        }
         0b11 if vector && word >> 22 & 3 == 2 => 16,
         0b11 if word >> 22 & 3 == 0 => 1 << (word >> 30),
         _ => 0,
@@ -284,7 +403,11 @@ mod tests {
 
     fn x_only(reads: &[u32], writes: &[u32], loads: &[u32]) -> Operands {
         let set = |list: &[u32]| list.iter().fold(0, |set, number| set | x(*number));
-        Operands { reads: set(reads), writes: set(writes), loads: set(loads) }
+        Operands {
+            reads: set(reads),
+            writes: set(writes),
+            loads: set(loads),
+        }
     }
 
     #[test]
@@ -315,8 +438,20 @@ mod tests {
             (0xf980_0020, x_only(&[1], &[], &[])),        // prfm pldl1keep, [x1]
             (0xc85f_7c41, x_only(&[2], &[], &[1])),       // ldxr x1, [x2]
             (0xc803_7c41, x_only(&[1, 2], &[3], &[])),    // stxr w3, x1, [x2]
-            (0x3dc0_0020, Operands { loads: v(0), ..x_only(&[1], &[], &[]) }), // ldr q0, [x1]
-            (0x3d80_0020, Operands { reads: v(0) | x(1), ..x_only(&[], &[], &[]) }), // str q0, [x1]
+            (
+                0x3dc0_0020,
+                Operands {
+                    loads: v(0),
+                    ..x_only(&[1], &[], &[])
+                },
+            ), // ldr q0, [x1]
+            (
+                0x3d80_0020,
+                Operands {
+                    reads: v(0) | x(1),
+                    ..x_only(&[], &[], &[])
+                },
+            ), // str q0, [x1]
             (0xd503_201f, Operands::default()),           // nop
         ];
         for (word, expected) in table {
@@ -352,10 +487,24 @@ mod tests {
     fn a_value_is_waited_for_where_it_is_used() {
         // ldr x0, [x0] twice: the second one needs the first one's value.
         let chain = issue([0xf940_0000, 0xf940_0000].into_iter(), 1, 3);
-        assert_eq!(chain, Issue { at: vec![0, 3], used: vec![3, 4], end: 4 });
+        assert_eq!(
+            chain,
+            Issue {
+                at: vec![0, 3],
+                used: vec![3, 4],
+                end: 4
+            }
+        );
         // ldr x0, [x1]; add x2, x2, #1; add x2, x2, #1; add x0, x0, #1: nobody waits.
         let words = [0xf940_0020, 0x9100_0442, 0x9100_0442, 0x9100_0400];
-        assert_eq!(issue(words.into_iter(), 1, 3), Issue { at: vec![0, 1, 2, 3], used: vec![3, 4, 4, 4], end: 4 });
+        assert_eq!(
+            issue(words.into_iter(), 1, 3),
+            Issue {
+                at: vec![0, 1, 2, 3],
+                used: vec![3, 4, 4, 4],
+                end: 4
+            }
+        );
         assert_eq!(issue(words.into_iter(), 1, 4).end, 5);
         assert_eq!(issue(words.into_iter(), 2, 1).end, 8);
     }
@@ -369,6 +518,13 @@ mod tests {
         assert_eq!(waits.until(3, 100), 18, "from cycle 102 to 120");
         assert_eq!(waits.until(9, 118), 8, "from cycle 122 to 130");
         assert!(waits.is_empty());
-        assert_eq!([waits.add(8, 200, 2), waits.add(9, 210, 2), waits.add(9, 220, 2)], [None, None, Some(200)]);
+        assert_eq!(
+            [
+                waits.add(8, 200, 2),
+                waits.add(9, 210, 2),
+                waits.add(9, 220, 2)
+            ],
+            [None, None, Some(200)]
+        );
     }
 }

@@ -35,7 +35,11 @@ impl Setup {
     /// The same bit lets a counter's overflow interrupt (Arm ARM, section D11.3, "Generating overflow interrupt
     /// requests").
     const fn is_on(&self, counter: usize) -> bool {
-        let on = if self.is_reserved(counter) { self.reserved >> 7 } else { self.control };
+        let on = if self.is_reserved(counter) {
+            self.reserved >> 7
+        } else {
+            self.control
+        };
         on & 1 != 0
     }
     /// Returns the event that a counter counts at an exception level, in the Non-secure state.
@@ -79,7 +83,10 @@ const fn cycles(nanoseconds: u64, clock_mhz: u64) -> u64 {
 impl Pmu {
     /// Returns counters that add nothing of what was counted until `now`.
     pub fn starting_at(now: Counts) -> Self {
-        Self { seen: now, ..Self::default() }
+        Self {
+            seen: now,
+            ..Self::default()
+        }
     }
     /// Returns a counter's value, by QEMU's and what was added to it.
     const fn value(&self, counter: usize) -> u64 {
@@ -90,7 +97,9 @@ impl Pmu {
         for counter in 0..COUNTERS {
             if let Some(event) = self.setup.event(counter, level) {
                 // Less than zero where instructions that did not execute are taken back.
-                let new = event.count(counts, 0).wrapping_sub(event.count(&self.seen, 0));
+                let new = event
+                    .count(counts, 0)
+                    .wrapping_sub(event.count(&self.seen, 0));
                 let before = self.value(counter);
                 self.added[counter] = self.added[counter].wrapping_add(new);
                 if new.cast_signed() > 0 && (before + new) >> BITS != 0 {
@@ -135,7 +144,8 @@ impl Pmu {
     }
     /// Returns the value that a guest reads from the cycle counter, whose value in QEMU is `value`.
     pub const fn read_cycles(&self, value: u64, clock_mhz: u64) -> u64 {
-        self.cycles_written.wrapping_add(cycles(value.wrapping_sub(self.cycles_written), clock_mhz))
+        self.cycles_written
+            .wrapping_add(cycles(value.wrapping_sub(self.cycles_written), clock_mhz))
     }
     /// Returns the overflow flags of the event counters, as in PMOVSCLR_EL0 and PMOVSSET_EL0.
     pub const fn overflows(&self) -> u64 {
@@ -148,7 +158,8 @@ impl Pmu {
     /// Returns whether an event counter requests the overflow interrupt.
     pub fn interrupts(&self) -> bool {
         let wanted = self.overflowed & self.setup.interrupts;
-        wanted != 0 && (0..COUNTERS).any(|counter| wanted >> counter & 1 != 0 && self.setup.is_on(counter))
+        wanted != 0
+            && (0..COUNTERS).any(|counter| wanted >> counter & 1 != 0 && self.setup.is_on(counter))
     }
     /// Returns whether the overflow interrupt of some enabled counter is enabled, so that its overflow must not be
     /// noticed late.
@@ -159,7 +170,11 @@ impl Pmu {
     pub fn distance(&self) -> u64 {
         let armed = self.setup.interrupts & self.setup.enabled & !self.overflowed;
         let left = |counter: usize| (1 << BITS) - self.value(counter);
-        (0..COUNTERS).filter(|counter| armed >> counter & 1 != 0).map(left).min().unwrap_or(u64::MAX)
+        (0..COUNTERS)
+            .filter(|counter| armed >> counter & 1 != 0)
+            .map(left)
+            .min()
+            .unwrap_or(u64::MAX)
     }
 }
 
@@ -169,20 +184,37 @@ mod tests {
 
     fn counting(kind: u64) -> Pmu {
         let mut pmu = Pmu::default();
-        let setup = Setup { types: [kind; COUNTERS], enabled: 0b11, control: 1, reserved: 1, ..Setup::default() };
+        let setup = Setup {
+            types: [kind; COUNTERS],
+            enabled: 0b11,
+            control: 1,
+            reserved: 1,
+            ..Setup::default()
+        };
         pmu.set_up(setup);
         pmu
     }
 
     #[test]
     fn a_counter_counts_where_it_is_told_to() {
-        let mut counts = Counts { l2_refills: 5, ..Counts::default() };
+        let mut counts = Counts {
+            l2_refills: 5,
+            ..Counts::default()
+        };
         let mut pmu = counting(0x17);
         pmu.advance(1, &counts);
         counts.l2_refills = 8;
         pmu.advance(2, &counts);
-        assert_eq!(pmu.read(0, 100, 1000), 105, "EL2 is not counted without NSH");
-        assert_eq!(pmu.read(1, 100, 1000), 100, "counter 1 is EL2's own, and HPME is off");
+        assert_eq!(
+            pmu.read(0, 100, 1000),
+            105,
+            "EL2 is not counted without NSH"
+        );
+        assert_eq!(
+            pmu.read(1, 100, 1000),
+            100,
+            "counter 1 is EL2's own, and HPME is off"
+        );
         pmu.written(0, 0);
         assert_eq!(pmu.read(0, u64::from(u32::MAX), 1000), u64::from(u32::MAX));
         let mut pmu = counting(0x17 | 1 << 27 | 1 << 31);
@@ -195,22 +227,55 @@ mod tests {
 
     #[test]
     fn el2_keeps_its_counters_to_itself() {
-        let mut setup =
-            Setup { types: [0x17 | 1 << 27; COUNTERS], enabled: 0b11, reserved: 1 << 7 | 1, ..Setup::default() };
+        let mut setup = Setup {
+            types: [0x17 | 1 << 27; COUNTERS],
+            enabled: 0b11,
+            reserved: 1 << 7 | 1,
+            ..Setup::default()
+        };
         setup.values = [7, (1 << 32) - 5, 0, 0, 0, 0];
         setup.interrupts = 0b11;
         let mut pmu = Pmu::default();
         pmu.set_up(setup);
-        pmu.advance(2, &Counts { l2_refills: 5, ..Counts::default() });
-        assert_eq!((pmu.overflows(), pmu.interrupts()), (2, true), "by HPME, with PMCR_EL0.E = 0");
-        pmu.set_up(Setup { reserved: 1, ..setup });
+        pmu.advance(
+            2,
+            &Counts {
+                l2_refills: 5,
+                ..Counts::default()
+            },
+        );
+        assert_eq!(
+            (pmu.overflows(), pmu.interrupts()),
+            (2, true),
+            "by HPME, with PMCR_EL0.E = 0"
+        );
+        pmu.set_up(Setup {
+            reserved: 1,
+            ..setup
+        });
         assert!(!pmu.interrupts(), "HPME is off");
-        pmu.advance(2, &Counts { l2_refills: 9, ..Counts::default() });
+        pmu.advance(
+            2,
+            &Counts {
+                l2_refills: 9,
+                ..Counts::default()
+            },
+        );
         pmu.written(1, 984);
-        pmu.set_up(Setup { values: [7, 984, 0, 0, 0, 0], ..setup });
+        pmu.set_up(Setup {
+            values: [7, 984, 0, 0, 0, 0],
+            ..setup
+        });
         pmu.cleared(1);
-        pmu.set_up(Setup { values: [0; COUNTERS], ..setup });
-        assert_eq!([pmu.read(0, 0, 1000), pmu.read(1, 0, 1000)], [0, 984], "PMCR_EL0.P at EL1");
+        pmu.set_up(Setup {
+            values: [0; COUNTERS],
+            ..setup
+        });
+        assert_eq!(
+            [pmu.read(0, 0, 1000), pmu.read(1, 0, 1000)],
+            [0, 984],
+            "PMCR_EL0.P at EL1"
+        );
         pmu.cleared(2);
         assert_eq!(pmu.read(1, 0, 1000), 0, "PMCR_EL0.P at EL2");
     }
@@ -220,8 +285,15 @@ mod tests {
         let mut pmu = counting(0x11);
         pmu.written(0, u64::from(u32::MAX) - 9);
         pmu.cycles_written(1000);
-        assert_eq!([1000, 1500].map(|mhz| pmu.read(0, 90, mhz)), [90, 140], "100 ns after it was written");
-        assert_eq!([1000, 1500].map(|mhz| pmu.read_cycles(1100, mhz)), [1100, 1150]);
+        assert_eq!(
+            [1000, 1500].map(|mhz| pmu.read(0, 90, mhz)),
+            [90, 140],
+            "100 ns after it was written"
+        );
+        assert_eq!(
+            [1000, 1500].map(|mhz| pmu.read_cycles(1100, mhz)),
+            [1100, 1150]
+        );
         pmu.cleared(2);
         assert_eq!(pmu.read(0, 100, 500), 50);
     }
@@ -229,36 +301,79 @@ mod tests {
     #[test]
     fn what_is_taken_back_is_no_overflow() {
         let mut pmu = counting(0x08);
-        pmu.advance(1, &Counts { instructions: 10, ..Counts::default() });
-        pmu.advance(1, &Counts { instructions: 4, ..Counts::default() });
+        pmu.advance(
+            1,
+            &Counts {
+                instructions: 10,
+                ..Counts::default()
+            },
+        );
+        pmu.advance(
+            1,
+            &Counts {
+                instructions: 4,
+                ..Counts::default()
+            },
+        );
         assert_eq!((pmu.read(0, 0, 1000), pmu.overflows()), (4, 0));
     }
 
     #[test]
     fn the_distance_is_that_of_the_next_interrupt() {
-        let mut setup = Setup { types: [0x17; COUNTERS], enabled: 0b111, control: 1, reserved: 6, ..Setup::default() };
+        let mut setup = Setup {
+            types: [0x17; COUNTERS],
+            enabled: 0b111,
+            control: 1,
+            reserved: 6,
+            ..Setup::default()
+        };
         setup.values = [(1 << 32) - 1, (1 << 32) - 10, (1 << 32) - 20, 0, 0, 0];
         setup.interrupts = 0b110;
         let mut pmu = Pmu::default();
         pmu.set_up(setup);
         assert_eq!(pmu.distance(), 10, "counter 0 does not interrupt");
-        pmu.advance(1, &Counts { l2_refills: 10, ..Counts::default() });
+        pmu.advance(
+            1,
+            &Counts {
+                l2_refills: 10,
+                ..Counts::default()
+            },
+        );
         assert_eq!(pmu.distance(), 10, "counter 1 has");
     }
 
     #[test]
     fn an_overflow_is_flagged_once_and_interrupts_where_it_may() {
         let mut pmu = Pmu::default();
-        let mut setup = Setup { types: [0x17; COUNTERS], enabled: 0b1, control: 1, reserved: 6, ..Setup::default() };
+        let mut setup = Setup {
+            types: [0x17; COUNTERS],
+            enabled: 0b1,
+            control: 1,
+            reserved: 6,
+            ..Setup::default()
+        };
         setup.values[0] = (1 << 32) - 10;
         pmu.set_up(setup);
-        let mut counts = Counts { l2_refills: 9, ..Counts::default() };
+        let mut counts = Counts {
+            l2_refills: 9,
+            ..Counts::default()
+        };
         pmu.advance(1, &counts);
         assert_eq!((pmu.overflows(), pmu.is_armed()), (0, false));
         counts.l2_refills = 10;
         pmu.advance(1, &counts);
-        assert_eq!((pmu.overflows(), pmu.read(0, setup.values[0], 1000), pmu.interrupts()), (1, 0, false));
-        pmu.set_up(Setup { interrupts: 1, ..setup });
+        assert_eq!(
+            (
+                pmu.overflows(),
+                pmu.read(0, setup.values[0], 1000),
+                pmu.interrupts()
+            ),
+            (1, 0, false)
+        );
+        pmu.set_up(Setup {
+            interrupts: 1,
+            ..setup
+        });
         assert!(pmu.interrupts() && pmu.is_armed());
         pmu.clear_overflows(1);
         counts.l2_refills = 11;

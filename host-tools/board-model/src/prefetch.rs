@@ -24,7 +24,12 @@ pub struct DataPrefetch {
 
 impl DataPrefetch {
     /// Nothing is prefetched.
-    pub const NONE: Self = Self { lines: 0, streams: 1, strides: 1, reach: 1 };
+    pub const NONE: Self = Self {
+        lines: 0,
+        streams: 1,
+        strides: 1,
+        reach: 1,
+    };
 }
 
 /// Misses that may be of a stream.
@@ -107,17 +112,30 @@ impl Prefetcher {
         let (uses, reach) = (self.uses, self.how.reach);
         let candidates = &mut self.candidates[..self.how.streams];
         let distance = |candidate: &Candidate| line.0.wrapping_sub(candidate.last) as i64;
-        let near =
-            |candidate: &Candidate| candidate.used != 0 && (1..=reach).contains(&distance(candidate).unsigned_abs());
-        let known = candidates.iter().position(|candidate| near(candidate) && distance(candidate) == candidate.stride);
+        let near = |candidate: &Candidate| {
+            candidate.used != 0 && (1..=reach).contains(&distance(candidate).unsigned_abs())
+        };
+        let known = candidates
+            .iter()
+            .position(|candidate| near(candidate) && distance(candidate) == candidate.stride);
         let Some(number) = known.or_else(|| candidates.iter().position(near)) else {
-            let oldest = candidates.iter_mut().min_by_key(|candidate| candidate.used)?;
-            *oldest = Candidate { last: line.0, used: uses, ..Candidate::default() };
+            let oldest = candidates
+                .iter_mut()
+                .min_by_key(|candidate| candidate.used)?;
+            *oldest = Candidate {
+                last: line.0,
+                used: uses,
+                ..Candidate::default()
+            };
             return None;
         };
         let candidate = &mut candidates[number];
         let stride = distance(candidate);
-        candidate.equal = if stride == candidate.stride { candidate.equal + 1 } else { 1 };
+        candidate.equal = if stride == candidate.stride {
+            candidate.equal + 1
+        } else {
+            1
+        };
         (candidate.stride, candidate.last, candidate.used) = (stride, line.0, uses);
         if candidate.equal < self.how.strides {
             return None;
@@ -125,19 +143,32 @@ impl Prefetcher {
         *candidate = Candidate::default();
         let streams = self.streams[..self.how.streams].iter().enumerate();
         let (number, _) = streams.min_by_key(|(_, stream)| stream.used)?;
-        self.streams[number] = Stream { next: line.0.wrapping_add_signed(stride), ahead: 0, stride, used: uses };
+        self.streams[number] = Stream {
+            next: line.0.wrapping_add_signed(stride),
+            ahead: 0,
+            stride,
+            used: uses,
+        };
         Some(number)
     }
 
     /// Returns the next line that a stream fetches, if one of its lines may be on the way at `now`. The caller reports when
     /// it arrives.
     pub fn fetch(&mut self, stream: usize, now: u64) -> Option<Line> {
-        let Self { how, page_shift, streams, arrivals, .. } = self;
+        let Self {
+            how,
+            page_shift,
+            streams,
+            arrivals,
+            ..
+        } = self;
         let stream = &mut streams[stream];
         if stream.stride == 0 || stream.ahead >= how.lines as u64 || arrivals[0] > now {
             return None;
         }
-        let line = stream.next.wrapping_add_signed(stream.stride * stream.ahead as i64);
+        let line = stream
+            .next
+            .wrapping_add_signed(stream.stride * stream.ahead as i64);
         let last = stream.next.wrapping_add_signed(-stream.stride);
         if line >> *page_shift != last >> *page_shift {
             return None;
@@ -173,7 +204,12 @@ impl Flights {
     /// Lines that are remembered.
     const MOST: usize = 24;
     /// No line is on the way.
-    pub const NONE: Self = Self { tags: [u32::MAX; Self::MOST], lines: [(u64::MAX, 0); Self::MOST], next: 0, last: 0 };
+    pub const NONE: Self = Self {
+        tags: [u32::MAX; Self::MOST],
+        lines: [(u64::MAX, 0); Self::MOST],
+        next: 0,
+        last: 0,
+    };
 
     /// Adds a line.
     pub fn add(&mut self, line: Line, arrival: u64) {
@@ -205,14 +241,24 @@ impl Flights {
 mod tests {
     use super::*;
 
-    const HOW: DataPrefetch = DataPrefetch { lines: 5, streams: 2, strides: 2, reach: 4 };
+    const HOW: DataPrefetch = DataPrefetch {
+        lines: 5,
+        streams: 2,
+        strides: 2,
+        reach: 4,
+    };
 
     fn prefetcher() -> Prefetcher {
         Prefetcher::new(HOW, 6)
     }
     /// Lets the core miss or reach a line. Returns what is fetched, each line taking 100 cycles.
     fn touch(prefetcher: &mut Prefetcher, line: u64, now: u64) -> Vec<u64> {
-        let Some(stream) = prefetcher.reach(Line(line)).or_else(|| prefetcher.miss(Line(line))) else { return vec![] };
+        let Some(stream) = prefetcher
+            .reach(Line(line))
+            .or_else(|| prefetcher.miss(Line(line)))
+        else {
+            return vec![];
+        };
         let mut fetched = vec![];
         while let Some(line) = prefetcher.fetch(stream, now) {
             prefetcher.arrives(now + 100);
@@ -226,8 +272,14 @@ mod tests {
         for (start, stride) in [(0u64, 1i64), (8, 4), (63, -1), (60, -3)] {
             let mut prefetcher = prefetcher();
             let line = |at: i64| start.wrapping_add_signed(at * stride);
-            assert!(touch(&mut prefetcher, line(0), 0).is_empty() && touch(&mut prefetcher, line(1), 0).is_empty());
-            assert_eq!(touch(&mut prefetcher, line(2), 0), (3..8).map(line).collect::<Vec<_>>());
+            assert!(
+                touch(&mut prefetcher, line(0), 0).is_empty()
+                    && touch(&mut prefetcher, line(1), 0).is_empty()
+            );
+            assert_eq!(
+                touch(&mut prefetcher, line(2), 0),
+                (3..8).map(line).collect::<Vec<_>>()
+            );
             assert_eq!(touch(&mut prefetcher, line(3), 200), [line(8)]);
         }
     }
@@ -236,7 +288,10 @@ mod tests {
     fn other_distances_start_none() {
         for lines in [[0, 5, 10, 15], [0, 1, 3, 4], [9, 9, 9, 9]] {
             let mut prefetcher = prefetcher();
-            let fetched: Vec<u64> = lines.iter().flat_map(|line| touch(&mut prefetcher, *line, 0)).collect();
+            let fetched: Vec<u64> = lines
+                .iter()
+                .flat_map(|line| touch(&mut prefetcher, *line, 0))
+                .collect();
             assert!(fetched.is_empty(), "{lines:?}: {fetched:?}");
         }
     }
@@ -244,18 +299,28 @@ mod tests {
     #[test]
     fn two_streams_do_not_disturb_each_other_and_share_the_lines_on_the_way() {
         let mut prefetcher = prefetcher();
-        let fetched: Vec<Vec<u64>> = [0, 1000, 1, 1001, 2, 1002].map(|line| touch(&mut prefetcher, line, 0)).into();
+        let fetched: Vec<Vec<u64>> = [0, 1000, 1, 1001, 2, 1002]
+            .map(|line| touch(&mut prefetcher, line, 0))
+            .into();
         assert_eq!(fetched[4], [3, 4, 5, 6, 7]);
         assert!(fetched[5].is_empty(), "five lines are on the way");
-        assert_eq!(touch(&mut prefetcher, 1003, 100), [1004, 1005, 1006, 1007, 1008], "then they have arrived");
+        assert_eq!(
+            touch(&mut prefetcher, 1003, 100),
+            [1004, 1005, 1006, 1007, 1008],
+            "then they have arrived"
+        );
     }
 
     #[test]
     fn a_stream_ends_with_its_page() {
         let mut prefetcher = prefetcher();
-        let fetched: Vec<Vec<u64>> = [58, 59, 60, 61].map(|line| touch(&mut prefetcher, line, 1000)).into();
+        let fetched: Vec<Vec<u64>> = [58, 59, 60, 61]
+            .map(|line| touch(&mut prefetcher, line, 1000))
+            .into();
         assert_eq!(fetched[2..], [vec![61, 62, 63], vec![]]);
-        let fetched: Vec<Vec<u64>> = [62, 63, 64, 65, 66].map(|line| touch(&mut prefetcher, line, 2000)).into();
+        let fetched: Vec<Vec<u64>> = [62, 63, 64, 65, 66]
+            .map(|line| touch(&mut prefetcher, line, 2000))
+            .into();
         assert!(fetched[..4].iter().all(Vec::is_empty), "{fetched:?}");
     }
 
@@ -263,6 +328,13 @@ mod tests {
     fn a_line_on_the_way_is_waited_for_until_it_is_there() {
         let mut flights = Flights::NONE;
         flights.add(Line(7), 100);
-        assert_eq!([flights.wait(Line(7), 30), flights.wait(Line(8), 30), flights.wait(Line(7), 100)], [70, 0, 0]);
+        assert_eq!(
+            [
+                flights.wait(Line(7), 30),
+                flights.wait(Line(8), 30),
+                flights.wait(Line(7), 100)
+            ],
+            [70, 0, 0]
+        );
     }
 }

@@ -18,7 +18,11 @@ impl Refresh {
     pub const fn wait(&self, now: u64, start: &mut u64) -> u64 {
         let now = now + self.phase;
         let into = now.wrapping_sub(*start);
-        let into = if into < self.interval { into } else { now % self.interval };
+        let into = if into < self.interval {
+            into
+        } else {
+            now % self.interval
+        };
         *start = now - into;
         self.cycles.saturating_sub(into)
     }

@@ -12,7 +12,11 @@ pub fn places_of(list: &[u32], wanted: u32, ignored: u32) -> u64 {
     let (wanted_by_four, kept) = (u32x4::splat(wanted), u32x4::splat(!ignored));
     let mut places = 0;
     for (number, four) in fours.iter().enumerate() {
-        places |= u64::from((u32x4::new(*four) & kept).simd_eq(wanted_by_four).to_bitmask()) << (4 * number);
+        places |= u64::from(
+            (u32x4::new(*four) & kept)
+                .simd_eq(wanted_by_four)
+                .to_bitmask(),
+        ) << (4 * number);
     }
     for (number, known) in rest.iter().enumerate() {
         places |= u64::from(known & !ignored == wanted) << (4 * fours.len() + number);

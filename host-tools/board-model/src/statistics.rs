@@ -62,11 +62,21 @@ impl Statistics {
     /// Prints one line per core for a human reader.
     pub fn print(&self) {
         if self.abandoned > 0 {
-            let regions = if self.abandoned == 1 { "region of interest was" } else { "regions of interest were" };
-            eprintln!("board-model: {} {regions} begun again before its end", self.abandoned);
+            let regions = if self.abandoned == 1 {
+                "region of interest was"
+            } else {
+                "regions of interest were"
+            };
+            eprintln!(
+                "board-model: {} {regions} begun again before its end",
+                self.abandoned
+            );
         }
         if self.untranslated > 0 {
-            eprintln!("board-model: the code of {} blocks has no physical address to be found", self.untranslated);
+            eprintln!(
+                "board-model: the code of {} blocks has no physical address to be found",
+                self.untranslated
+            );
         }
         for (index, core) in self.whole.cores.iter().enumerate() {
             let counts = &core.counts;

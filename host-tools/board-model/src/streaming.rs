@@ -61,7 +61,11 @@ pub struct Writes {
 impl Writes {
     /// Creates the state of a core that has written nothing.
     pub const fn new(how: Streaming) -> Self {
-        Self { how, writing: None, whole: 0 }
+        Self {
+            how,
+            writing: None,
+            whole: 0,
+        }
     }
     /// Returns whether lines can be streamed at all.
     #[inline]
@@ -94,16 +98,32 @@ impl Writes {
     pub const fn end(&mut self, whole: bool, now: u64) -> Written {
         match self.writing.take() {
             None => Written::Allocated,
-            Some(Writing { line, arrival: None }) if whole => {
+            Some(Writing {
+                line,
+                arrival: None,
+            }) if whole => {
                 self.whole += 1;
                 let past = self.how.l2 > 0 && self.whole >= self.how.l2;
-                Written::Whole(line, if past { Destination::Memory } else { Destination::L2 })
+                Written::Whole(
+                    line,
+                    if past {
+                        Destination::Memory
+                    } else {
+                        Destination::L2
+                    },
+                )
             }
-            Some(Writing { line, arrival: None }) => {
+            Some(Writing {
+                line,
+                arrival: None,
+            }) => {
                 self.whole = 0;
                 Written::Part(line)
             }
-            Some(Writing { arrival: Some(arrival), .. }) => {
+            Some(Writing {
+                arrival: Some(arrival),
+                ..
+            }) => {
                 // A line that was there before it was written says nothing.
                 if whole && now < arrival {
                     self.whole += 1;
@@ -137,7 +157,10 @@ mod tests {
         let all = run(&[true; 7], 100, 4);
         assert_eq!(all[..3], [Written::Allocated; 3]);
         assert_eq!(all[3..5], [to(3, Destination::L2), to(4, Destination::L2)]);
-        assert_eq!(all[5..], [to(5, Destination::Memory), to(6, Destination::Memory)]);
+        assert_eq!(
+            all[5..],
+            [to(5, Destination::Memory), to(6, Destination::Memory)]
+        );
     }
 
     #[test]
@@ -149,6 +172,9 @@ mod tests {
     fn a_line_that_is_written_in_part_ends_it() {
         let all = run(&[true, true, true, true, false, true], 100, 4);
         assert_eq!(all[4..], [Written::Part(Line(4)), Written::Allocated]);
-        assert_eq!(run(&[true, true, false, true, true, true], 100, 4), [Written::Allocated; 6]);
+        assert_eq!(
+            run(&[true, true, false, true, true, true], 100, 4),
+            [Written::Allocated; 6]
+        );
     }
 }

@@ -39,7 +39,11 @@ const GLOBAL: Tag = 1 << 16;
 const EL2: Tag = 1 << 40;
 
 const fn tag(context: &Context) -> Tag {
-    if context.el2 { EL2 | GLOBAL } else { (context.vmid as Tag) << 24 | context.asid as Tag }
+    if context.el2 {
+        EL2 | GLOBAL
+    } else {
+        (context.vmid as Tag) << 24 | context.asid as Tag
+    }
 }
 /// Returns the tag of a VM's entries of stage 2.
 const fn vm(vmid: u16) -> Tag {
@@ -47,7 +51,8 @@ const fn vm(vmid: u16) -> Tag {
 }
 /// Returns whether an entry is valid in a context with another tag.
 const fn is_valid(entry: Tag, wanted: Tag) -> bool {
-    (entry ^ wanted) & !(ASID | GLOBAL) == 0 && (entry & GLOBAL != 0 || (entry ^ wanted) & ASID == 0)
+    (entry ^ wanted) & !(ASID | GLOBAL) == 0
+        && (entry & GLOBAL != 0 || (entry ^ wanted) & ASID == 0)
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -75,7 +80,12 @@ struct Buffer {
 impl Buffer {
     fn new(shape: Shape) -> Self {
         let entries = vec![Entry::default(); shape.sets * shape.ways];
-        Self { shape, entries, next: vec![0; shape.sets], sizes: 0 }
+        Self {
+            shape,
+            entries,
+            next: vec![0; shape.sets],
+            sizes: 0,
+        }
     }
 
     fn clear(&mut self) {
@@ -85,8 +95,9 @@ impl Buffer {
 
     #[inline]
     fn find(&self, address: u64, tag: Tag) -> Option<&Entry> {
-        let found =
-            |entry: &&Entry| entry.shift != 0 && entry.page == address >> entry.shift && is_valid(entry.tag, tag);
+        let found = |entry: &&Entry| {
+            entry.shift != 0 && entry.page == address >> entry.shift && is_valid(entry.tag, tag)
+        };
         if self.shape.sets == 1 {
             return self.entries.iter().find(found);
         }
@@ -96,7 +107,10 @@ impl Buffer {
             sizes &= sizes - 1;
             let set = (address >> shift) as usize & (self.shape.sets - 1);
             let ways = &self.entries[set * self.shape.ways..(set + 1) * self.shape.ways];
-            if let Some(entry) = ways.iter().find(|entry| entry.shift == shift && found(entry)) {
+            if let Some(entry) = ways
+                .iter()
+                .find(|entry| entry.shift == shift && found(entry))
+            {
                 return Some(entry);
             }
         }
@@ -107,13 +121,21 @@ impl Buffer {
         self.sizes |= 1 << shift;
         let set = (address >> shift) as usize & (self.shape.sets - 1);
         let ways = &mut self.entries[set * self.shape.ways..(set + 1) * self.shape.ways];
-        let way = ways.iter().position(|entry| entry.shift == 0).unwrap_or_else(|| {
-            let next = &mut self.next[set];
-            let way = usize::from(*next);
-            *next = ((way + 1) % self.shape.ways) as u8;
-            way
-        });
-        ways[way] = Entry { page: address >> shift, tag, shift, value };
+        let way = ways
+            .iter()
+            .position(|entry| entry.shift == 0)
+            .unwrap_or_else(|| {
+                let next = &mut self.next[set];
+                let way = usize::from(*next);
+                *next = ((way + 1) % self.shape.ways) as u8;
+                way
+            });
+        ways[way] = Entry {
+            page: address >> shift,
+            tag,
+            shift,
+            value,
+        };
     }
 
     fn remove(&mut self, which: impl Fn(&Entry) -> bool) {
@@ -193,7 +215,10 @@ pub struct Tlb {
 impl Tlb {
     /// Creates empty buffers, with translation off.
     pub fn new(shape: TlbShape) -> Self {
-        let micro = Buffer::new(Shape { sets: 1, ways: shape.micro });
+        let micro = Buffer::new(Shape {
+            sets: 1,
+            ways: shape.micro,
+        });
         Self {
             shape,
             micro: [micro.clone(), micro],
@@ -249,7 +274,9 @@ impl Tlb {
             self.micro[side as usize].insert(address, tag, shift, 0);
             return Found::Main;
         }
-        let Some((shift, global)) = self.walk(address, memory) else { return Found::Nowhere };
+        let Some((shift, global)) = self.walk(address, memory) else {
+            return Found::Nowhere;
+        };
         let tag = if global { tag & !ASID | GLOBAL } else { tag };
         self.main.insert(address, tag, shift, 0);
         self.micro[side as usize].insert(address, tag, shift, 0);
@@ -271,12 +298,20 @@ impl Tlb {
         let mut is_frame = known.is_some() && whole;
         loop {
             let at = table + tables.offset(input, level);
-            let frame = if is_frame { at } else { self.stage2(at, memory)?.0 };
+            let frame = if is_frame {
+                at
+            } else {
+                self.stage2(at, memory)?.0
+            };
             let descriptor = memory.read(frame, tables.cacheable);
             if let Some(next) = tables.next(descriptor, level) {
                 (table, level, is_frame) = (next, level + 1, false);
                 if level == 3 {
-                    let value = if whole { self.stage2(next, memory)?.0 } else { next };
+                    let value = if whole {
+                        self.stage2(next, memory)?.0
+                    } else {
+                        next
+                    };
                     (table, is_frame) = (value, whole);
                     self.walk.insert(address, tag, tables.shift(2), value);
                 }
@@ -290,7 +325,9 @@ impl Tlb {
 
     /// Translates an address of stage 2. Returns the physical one, and log2 of the bytes for which that is known.
     fn stage2(&mut self, address: u64, memory: &mut impl Memory) -> Option<(u64, u32)> {
-        let Some(tables) = self.context.stage2 else { return Some((address, 64)) };
+        let Some(tables) = self.context.stage2 else {
+            return Some((address, 64));
+        };
         let tag = vm(self.context.vmid);
         if let Some(Entry { shift, value, .. }) = self.ipa.find(address, tag) {
             return Some((value | address & ((1 << shift) - 1), *shift));
@@ -311,7 +348,8 @@ impl Tlb {
                 break (base | address & ((1 << shift) - 1), shift);
             }
         };
-        self.ipa.insert(address, tag, shift, physical >> shift << shift);
+        self.ipa
+            .insert(address, tag, shift, physical >> shift << shift);
         Some((physical, shift))
     }
 
@@ -320,7 +358,9 @@ impl Tlb {
         let of_vm = |entry: &Entry| entry.tag & !(ASID | GLOBAL) == (vmid as Tag) << 24;
         let address = (value << 12) & ADDRESS;
         let asid = value >> 48;
-        let at = |entry: &Entry| (address ^ entry.page << entry.shift) & ADDRESS >> entry.shift << entry.shift == 0;
+        let at = |entry: &Entry| {
+            (address ^ entry.page << entry.shift) & ADDRESS >> entry.shift << entry.shift == 0
+        };
         let of_asid = |entry: &Entry| entry.tag & GLOBAL == 0 && entry.tag & ASID == asid;
         let visible = |entry: &Entry| entry.tag & GLOBAL != 0 || entry.tag & ASID == asid;
         let mut stage1 = |last: bool, which: &dyn Fn(&Entry) -> bool| {
@@ -339,11 +379,15 @@ impl Tlb {
                 self.ipa.remove(of_vm);
             }
             Invalidation::Vm => stage1(false, &of_vm),
-            Invalidation::Address(last) => stage1(last, &|entry| of_vm(entry) && visible(entry) && at(entry)),
+            Invalidation::Address(last) => {
+                stage1(last, &|entry| of_vm(entry) && visible(entry) && at(entry))
+            }
             Invalidation::AddressOfAll(last) => stage1(last, &|entry| of_vm(entry) && at(entry)),
             Invalidation::Asid => stage1(false, &|entry| of_vm(entry) && of_asid(entry)),
             Invalidation::El2 => stage1(false, &|entry| entry.tag & EL2 != 0),
-            Invalidation::El2Address(last) => stage1(last, &|entry| entry.tag & EL2 != 0 && at(entry)),
+            Invalidation::El2Address(last) => {
+                stage1(last, &|entry| entry.tag & EL2 != 0 && at(entry))
+            }
             Invalidation::Stage2 => self.ipa.remove(|entry| of_vm(entry) && at(entry)),
             Invalidation::Other => {}
         }
@@ -361,8 +405,10 @@ fn in_one_piece(tables: &Tables, table: u64, memory: &mut impl Memory) -> Option
     let first = entries[0];
     tables.leaf(first, 3)?;
     let base = first & 0x0000_ffff_ffff_f000;
-    let follows = |(number, descriptor): (usize, &u64)| *descriptor == first + ((number as u64) << 12);
-    (base & ((1 << tables.shift(2)) - 1) == 0 && entries.iter().enumerate().all(follows)).then_some(base)
+    let follows =
+        |(number, descriptor): (usize, &u64)| *descriptor == first + ((number as u64) << 12);
+    (base & ((1 << tables.shift(2)) - 1) == 0 && entries.iter().enumerate().all(follows))
+        .then_some(base)
 }
 
 #[cfg(test)]
@@ -385,17 +431,31 @@ mod tests {
             self.words.get(&physical).copied().unwrap_or(0)
         }
         fn table(&mut self, physical: u64) -> [u64; 512] {
-            std::array::from_fn(|at| self.words.get(&(physical + 8 * at as u64)).copied().unwrap_or(0))
+            std::array::from_fn(|at| {
+                self.words
+                    .get(&(physical + 8 * at as u64))
+                    .copied()
+                    .unwrap_or(0)
+            })
         }
     }
 
     impl Fake {
         fn new() -> Self {
-            Self { next: 0x10_0000, ..Self::default() }
+            Self {
+                next: 0x10_0000,
+                ..Self::default()
+            }
         }
         fn tables(&mut self) -> Tables {
             self.next += 0x1000;
-            Tables { root: self.next, granule: 12, bits: 39, level: 1, cacheable: true }
+            Tables {
+                root: self.next,
+                granule: 12,
+                bits: 39,
+                level: 1,
+                cacheable: true,
+            }
         }
         /// Maps an address at a level, with these lower attributes. Tables have the addresses that they are at.
         fn map(&mut self, tables: &Tables, input: u64, output: u64, level: u32, attributes: u64) {
@@ -409,7 +469,10 @@ mod tests {
                 table = self.words[&at] & !0xfff;
             }
             let kind = if level == 3 { 3 } else { 1 };
-            self.words.insert(table + tables.offset(input, level), output | attributes | kind);
+            self.words.insert(
+                table + tables.offset(input, level),
+                output | attributes | kind,
+            );
         }
         /// Returns what a translation finds, and how many descriptors it reads.
         fn load(&mut self, tlb: &mut Tlb, address: u64) -> (Found, usize) {
@@ -430,7 +493,13 @@ mod tests {
     const NOT_GLOBAL: u64 = 1 << 11;
 
     fn context(stage1: Option<Tables>, stage2: Option<Tables>) -> Context {
-        Context { el2: false, asid: 5, vmid: 1, stage1: stage1.map(|tables| [Some(tables), None]), stage2 }
+        Context {
+            el2: false,
+            asid: 5,
+            vmid: 1,
+            stage1: stage1.map(|tables| [Some(tables), None]),
+            stage2,
+        }
     }
 
     #[test]
@@ -445,19 +514,35 @@ mod tests {
         tlb.enter(context(Some(tables), None));
         assert_eq!(memory.load(&mut tlb, 0x123), (Found::Tables, 3));
         assert!(tlb.is_latest(Side::Data, 0xfff) && !tlb.is_latest(Side::Instruction, 0xfff));
-        assert_eq!(memory.load(&mut tlb, 0x1000), (Found::Tables, 1), "of the same last table");
-        assert_eq!(memory.load(&mut tlb, 0x20_0000), (Found::Tables, 3), "of another one");
+        assert_eq!(
+            memory.load(&mut tlb, 0x1000),
+            (Found::Tables, 1),
+            "of the same last table"
+        );
+        assert_eq!(
+            memory.load(&mut tlb, 0x20_0000),
+            (Found::Tables, 3),
+            "of another one"
+        );
         assert_eq!(memory.load(&mut tlb, 0x123), (Found::Micro, 0));
         for page in 2..12 {
             memory.load(&mut tlb, page << 12);
         }
-        assert_eq!(memory.load(&mut tlb, 0x123), (Found::Main, 0), "ten others came since");
+        assert_eq!(
+            memory.load(&mut tlb, 0x123),
+            (Found::Main, 0),
+            "ten others came since"
+        );
         // A block of 1 GiB is kept in halves, and leaves nothing in the walk cache.
         assert_eq!(memory.load(&mut tlb, 1 << 30), (Found::Tables, 1));
         assert_eq!(memory.load(&mut tlb, (3 << 29) - 1), (Found::Micro, 0));
         assert_eq!(memory.load(&mut tlb, 3 << 29), (Found::Tables, 1));
         assert_eq!(memory.load(&mut tlb, 1 << 35).0, Found::Nowhere);
-        assert_eq!(tlb.look_up(Side::Instruction, 0x123, &mut memory), Found::Main, "each side has its own");
+        assert_eq!(
+            tlb.look_up(Side::Instruction, 0x123, &mut memory),
+            Found::Main,
+            "each side has its own"
+        );
     }
 
     #[test]
@@ -478,10 +563,18 @@ mod tests {
         assert_eq!(memory.load(&mut tlb, 0), (Found::Tables, 15));
         assert_eq!(memory.load(&mut tlb, 0x1000), (Found::Tables, 1 + 3));
         tlb.invalidate(Invalidation::Vm, 0, 1);
-        assert_eq!(memory.load(&mut tlb, 0), (Found::Tables, 3), "TLBI of stage 1 leaves the IPA cache");
+        assert_eq!(
+            memory.load(&mut tlb, 0),
+            (Found::Tables, 3),
+            "TLBI of stage 1 leaves the IPA cache"
+        );
         tlb.invalidate(Invalidation::Stage2, 0x4_0000, 1);
         tlb.invalidate(Invalidation::Address(false), 5 << 48, 1);
-        assert_eq!(memory.load(&mut tlb, 0), (Found::Tables, 3 + 3), "the page's IPA was invalidated");
+        assert_eq!(
+            memory.load(&mut tlb, 0),
+            (Found::Tables, 3 + 3),
+            "the page's IPA was invalidated"
+        );
         tlb.invalidate(Invalidation::VmBothStages, 0, 2);
         assert_eq!(memory.load(&mut tlb, 0), (Found::Main, 0), "another VM's");
         tlb.invalidate(Invalidation::VmBothStages, 0, 1);
@@ -507,17 +600,33 @@ mod tests {
         assert_eq!(memory.load(&mut tlb, 0).0, Found::Micro);
         assert_eq!(memory.load(&mut tlb, 0x1000).0, Found::Tables);
         tlb.invalidate(Invalidation::Asid, 6 << 48, 1);
-        assert_eq!(memory.load(&mut tlb, 0).0, Found::Main, "it is global; the micro TLB was flushed");
+        assert_eq!(
+            memory.load(&mut tlb, 0).0,
+            Found::Main,
+            "it is global; the micro TLB was flushed"
+        );
         assert_eq!(memory.load(&mut tlb, 0x1000).0, Found::Tables);
         tlb.invalidate(Invalidation::Address(true), 5 << 48 | 1, 1);
-        assert_eq!(memory.load(&mut tlb, 0x1000).0, Found::Main, "the other one's was invalidated");
+        assert_eq!(
+            memory.load(&mut tlb, 0x1000).0,
+            Found::Main,
+            "the other one's was invalidated"
+        );
         tlb.enter(mine);
-        assert_eq!(memory.load(&mut tlb, 0x1000), (Found::Tables, 1), "and its last table was not");
+        assert_eq!(
+            memory.load(&mut tlb, 0x1000),
+            (Found::Tables, 1),
+            "and its last table was not"
+        );
         tlb.invalidate(Invalidation::AddressOfAll(false), 1, 1);
         assert_eq!(memory.load(&mut tlb, 0x1000), (Found::Tables, 3));
         tlb.enter(Context { vmid: 9, ..mine });
         assert_eq!(memory.load(&mut tlb, 0).0, Found::Tables, "another VM");
-        let el2 = Context { el2: true, stage1: Some([Some(tables); 2]), ..Context::default() };
+        let el2 = Context {
+            el2: true,
+            stage1: Some([Some(tables); 2]),
+            ..Context::default()
+        };
         tlb.enter(el2);
         assert_eq!(memory.load(&mut tlb, 0).0, Found::Tables);
         tlb.invalidate(Invalidation::AllVms, 0, 0);
@@ -536,15 +645,24 @@ mod tests {
             }
             let mut tlb = Tlb::new(TlbShape { blocks, ..SHAPE });
             tlb.enter(context(None, Some(tables)));
-            (0..1024).map(|page| memory.load(&mut tlb, page << 12).1).sum::<usize>()
+            (0..1024)
+                .map(|page| memory.load(&mut tlb, page << 12).1)
+                .sum::<usize>()
         };
         let straight = |page: u64| (page << 12) + 0x4000_0000;
         assert_eq!(walk(false, &straight), 3 * 1024);
         assert_eq!(walk(true, &straight), 2 * 2);
-        assert_eq!(walk(true, &|page| straight(page) + 0x1000), 3 * 1024, "not from a multiple of 2 MiB");
+        assert_eq!(
+            walk(true, &|page| straight(page) + 0x1000),
+            3 * 1024,
+            "not from a multiple of 2 MiB"
+        );
         assert_eq!(walk(true, &|page| straight(page ^ 1)), 3 * 1024, "colored");
         // One page of the second piece is elsewhere: the first piece is still a block.
-        assert_eq!(walk(true, &|page| if page == 700 { 0 } else { straight(page) }), 2 + 3 * 512);
+        assert_eq!(
+            walk(true, &|page| if page == 700 { 0 } else { straight(page) }),
+            2 + 3 * 512
+        );
     }
 
     #[test]
@@ -556,7 +674,9 @@ mod tests {
         }
         let mut tlb = Tlb::new(SHAPE);
         tlb.enter(context(Some(tables), None));
-        let walks = (0..32).filter(|page| memory.load(&mut tlb, page << 12).0 == Found::Tables).count();
+        let walks = (0..32)
+            .filter(|page| memory.load(&mut tlb, page << 12).0 == Found::Tables)
+            .count();
         assert_eq!(walks, 2);
     }
 }

@@ -140,7 +140,12 @@ impl Follower {
         if overflows.is_empty() {
             overflows.extend(PMU);
         }
-        Self { cores: vec![Core::default(); cores], visits: Visits::default(), overflows, marks }
+        Self {
+            cores: vec![Core::default(); cores],
+            visits: Visits::default(),
+            overflows,
+            marks,
+        }
     }
 
     /// Returns whether the core's next instruction at EL2 is an entry from a guest.
@@ -168,11 +173,21 @@ impl Follower {
             0x580 => "serror",
             _ => "aarch32",
         });
-        let Entry { vector, elr, x0, .. } = entry;
+        let Entry {
+            vector, elr, x0, ..
+        } = entry;
         // An interrupt leaves the register as it was.
         let esr = if core.is_interrupt { 0 } else { entry.esr };
         core.barrier = None;
-        core.stretch = Some(Stretch { instructions: 0, waiting: 0, esr, elr, x0, from: vector, to: vector });
+        core.stretch = Some(Stretch {
+            instructions: 0,
+            waiting: 0,
+            esr,
+            elr,
+            x0,
+            from: vector,
+            to: vector,
+        });
     }
 
     /// Counts an instruction at EL2.
@@ -221,7 +236,11 @@ impl Follower {
             interrupt(acknowledged, &self.overflows).clone_into(&mut self.cores[core].cause);
         }
         let next = self.end(core);
-        self.cores[core].stretch = Some(Stretch { from: address, to: address, ..next });
+        self.cores[core].stretch = Some(Stretch {
+            from: address,
+            to: address,
+            ..next
+        });
     }
 
     /// Handles a WFI at EL2: whatever comes wakes it.
@@ -239,8 +258,14 @@ impl Follower {
     fn end(&mut self, core: usize) -> Stretch {
         let core = &mut self.cores[core];
         core.barrier = None;
-        let Some(stretch) = core.stretch.take() else { return Stretch::default() };
-        let next = Stretch { instructions: 0, waiting: 0, ..stretch };
+        let Some(stretch) = core.stretch.take() else {
+            return Stretch::default();
+        };
+        let next = Stretch {
+            instructions: 0,
+            waiting: 0,
+            ..stretch
+        };
         let longest = self.visits.longest.entry(core.cause.clone()).or_default();
         self.visits.stretches += 1;
         if stretch.instructions > longest.instructions {
@@ -262,7 +287,12 @@ mod tests {
     const VECTORS: u64 = 0x40_0000_1000;
 
     fn entry(vector: u64, class: u64) -> Entry {
-        Entry { vector: VECTORS + vector, esr: class << 26, elr: 0x4000_1234, ..Entry::default() }
+        Entry {
+            vector: VECTORS + vector,
+            esr: class << 26,
+            elr: 0x4000_1234,
+            ..Entry::default()
+        }
     }
 
     fn run(follower: &mut Follower, instructions: u64) {
@@ -281,7 +311,12 @@ mod tests {
     }
 
     fn longest(follower: &Follower) -> Vec<(&str, u64)> {
-        follower.visits().longest.iter().map(|(cause, stretch)| (cause.as_str(), stretch.instructions)).collect()
+        follower
+            .visits()
+            .longest
+            .iter()
+            .map(|(cause, stretch)| (cause.as_str(), stretch.instructions))
+            .collect()
     }
 
     #[test]
@@ -295,13 +330,22 @@ mod tests {
         }
         assert_eq!(longest(&follower), [("sysreg", 30), ("wait", 5)]);
         let stretch = &follower.visits().longest["sysreg"];
-        assert_eq!((stretch.elr, stretch.from, stretch.to), (0x4000_1234, VECTORS + 0x400, VECTORS + 0x1000 + 4 * 29));
+        assert_eq!(
+            (stretch.elr, stretch.from, stretch.to),
+            (0x4000_1234, VECTORS + 0x400, VECTORS + 0x1000 + 4 * 29)
+        );
     }
 
     #[test]
     fn exceptions_are_told_apart() {
-        let hypercall = |x0| Entry { x0, ..entry(0x400, 0x16) };
-        let abort = |hpfar| Entry { hpfar, ..entry(0x400, 0x24) };
+        let hypercall = |x0| Entry {
+            x0,
+            ..entry(0x400, 0x16)
+        };
+        let abort = |hpfar| Entry {
+            hpfar,
+            ..entry(0x400, 0x24)
+        };
         for (entry, cause) in [
             (hypercall(0xc600_0003), "hypercall_migrate"),
             (hypercall(0xffff_ffff_c600_0009), "hypercall_time"),
@@ -334,20 +378,35 @@ mod tests {
         follower.leave(0);
         assert_eq!(longest(&follower), [("irq_timer", 20)]);
         // In the middle of a call: it is still the call's.
-        follower.enter(0, Entry { x0: 0xc600_0004, ..entry(0x400, 0x16) });
+        follower.enter(
+            0,
+            Entry {
+                x0: 0xc600_0004,
+                ..entry(0x400, 0x16)
+            },
+        );
         run(&mut follower, 40);
         follower.acknowledge(0, 0x99, 1023);
         run(&mut follower, 50);
         follower.acknowledge(0, 0x99, EL2_TIMER);
         run(&mut follower, 45);
         follower.leave(0);
-        assert_eq!(longest(&follower), [("hypercall_restore", 50), ("irq_timer", 20)]);
+        assert_eq!(
+            longest(&follower),
+            [("hypercall_restore", 50), ("irq_timer", 20)]
+        );
     }
 
     #[test]
     fn time_in_wfi_is_nobodys_and_what_follows_is_the_interrupts() {
         let mut follower = follower();
-        follower.enter(0, Entry { x0: 0x8400_0002, ..entry(0x400, 0x16) });
+        follower.enter(
+            0,
+            Entry {
+                x0: 0x8400_0002,
+                ..entry(0x400, 0x16)
+            },
+        );
         run(&mut follower, 7);
         follower.wait(0);
         run(&mut follower, 100);
@@ -392,7 +451,10 @@ mod tests {
     fn overflows_are_those_of_the_board() {
         assert_eq!(interrupt(23, &PMU), "irq_overflow");
         let zcu102 = [175, 176, 177, 178];
-        assert_eq!([23, 177].map(|number| interrupt(number, &zcu102)), ["irq_device", "irq_overflow"]);
+        assert_eq!(
+            [23, 177].map(|number| interrupt(number, &zcu102)),
+            ["irq_device", "irq_overflow"]
+        );
         assert_eq!(Follower::new(1, vec![], vec![]).overflows, PMU);
     }
 }

@@ -66,12 +66,20 @@ impl Tables {
     /// larger than others.
     pub const fn offset(&self, input: u64, level: u32) -> u64 {
         let number = input >> self.shift(level);
-        let mask = if level == self.level { u64::MAX } else { (1 << (self.granule - 3)) - 1 };
+        let mask = if level == self.level {
+            u64::MAX
+        } else {
+            (1 << (self.granule - 3)) - 1
+        };
         (number & mask) * 8
     }
     /// Returns the table that a descriptor points to, if it does.
     pub const fn next(&self, descriptor: u64, level: u32) -> Option<u64> {
-        if level < 3 && descriptor & 3 == 3 { Some(descriptor & OUTPUT & (u64::MAX << self.granule)) } else { None }
+        if level < 3 && descriptor & 3 == 3 {
+            Some(descriptor & OUTPUT & (u64::MAX << self.granule))
+        } else {
+            None
+        }
     }
     /// Returns what a descriptor maps, if it is no table's and valid.
     pub const fn leaf(&self, descriptor: u64, level: u32) -> Option<Leaf> {
@@ -88,7 +96,12 @@ impl Tables {
             _ => own,
         };
         let base = descriptor & OUTPUT & (u64::MAX << own);
-        Some(Leaf { base, shift, own, global: descriptor & NOT_GLOBAL == 0 })
+        Some(Leaf {
+            base,
+            shift,
+            own,
+            global: descriptor & NOT_GLOBAL == 0,
+        })
     }
 }
 
@@ -161,7 +174,13 @@ const fn stage1(root: u64, size: u64, granule: u32, inner: u64) -> Tables {
             size as u32
         };
     let level = 4 - (bits - granule).div_ceil(granule - 3);
-    Tables { root: root & BASE, granule, bits, level, cacheable: inner & 3 != 0 }
+    Tables {
+        root: root & BASE,
+        granule,
+        bits,
+        level,
+        cacheable: inner & 3 != 0,
+    }
 }
 
 impl Registers {
@@ -170,16 +189,44 @@ impl Registers {
         match level {
             0 | 1 => self.el1(),
             2 => {
-                let tables = stage1(self.ttbr_el2, self.tcr_el2, granule(self.tcr_el2 >> 14), self.tcr_el2 >> 8);
-                let stage1 = if self.sctlr_el2 & 1 != 0 { Some([Some(tables), Some(tables)]) } else { None };
-                Context { el2: true, asid: 0, vmid: 0, stage1, stage2: None }
+                let tables = stage1(
+                    self.ttbr_el2,
+                    self.tcr_el2,
+                    granule(self.tcr_el2 >> 14),
+                    self.tcr_el2 >> 8,
+                );
+                let stage1 = if self.sctlr_el2 & 1 != 0 {
+                    Some([Some(tables), Some(tables)])
+                } else {
+                    None
+                };
+                Context {
+                    el2: true,
+                    asid: 0,
+                    vmid: 0,
+                    stage1,
+                    stage2: None,
+                }
             }
-            _ => Context { el2: true, asid: 0, vmid: 0, stage1: None, stage2: None },
+            _ => Context {
+                el2: true,
+                asid: 0,
+                vmid: 0,
+                stage1: None,
+                stage2: None,
+            },
         }
     }
 
     const fn el1(&self) -> Context {
-        let Self { tcr, ttbr, hcr, vtcr, vttbr, .. } = *self;
+        let Self {
+            tcr,
+            ttbr,
+            hcr,
+            vtcr,
+            vttbr,
+            ..
+        } = *self;
         let low = stage1(ttbr[0], tcr, granule(tcr >> 14), tcr >> 8);
         // TG1 has other numbers: 1 is 16 KiB, 2 is 4 KiB, 3 is 64 KiB.
         let granule1 = match tcr >> 30 & 3 {
@@ -188,7 +235,8 @@ impl Registers {
             _ => 12,
         };
         let high = stage1(ttbr[1], tcr >> 16, granule1, tcr >> 24);
-        let asid = ttbr[(tcr >> 22 & 1) as usize] >> 48 & if tcr >> 36 & 1 == 1 { 0xffff } else { 0xff };
+        let asid =
+            ttbr[(tcr >> 22 & 1) as usize] >> 48 & if tcr >> 36 & 1 == 1 { 0xffff } else { 0xff };
         // HCR_EL2.DC turns stage 1 off and stage 2 on.
         let default_cacheable = hcr >> 12 & 1 == 1;
         let enabled = self.sctlr & 1 == 1 && !default_cacheable;
@@ -200,7 +248,13 @@ impl Registers {
             let start = (vtcr >> 6 & 3) as u32;
             let level = u32::saturating_sub(first, start);
             let bits = 64 - (vtcr & 0x3f) as u32;
-            Some(Tables { root: vttbr & BASE, granule, bits, level, cacheable: vtcr >> 8 & 3 != 0 })
+            Some(Tables {
+                root: vttbr & BASE,
+                granule,
+                bits,
+                level,
+                cacheable: vtcr >> 8 & 3 != 0,
+            })
         } else {
             None
         };
@@ -253,44 +307,143 @@ mod tests {
             ..Registers::default()
         };
         let context = linux.context(0);
-        assert_eq!((context.asid, context.vmid, context.el2), (0x1234, 3, false));
-        let tables = |root, bits, level| Tables { root, granule: 12, bits, level, cacheable: true };
-        assert_eq!(context.stage1_of(0x1000), Some(Some(tables(0x7_0000, 48, 0))));
-        assert_eq!(context.stage1_of(0xffff_8000_0000_0000), Some(Some(tables(0x8_0000, 48, 0))));
+        assert_eq!(
+            (context.asid, context.vmid, context.el2),
+            (0x1234, 3, false)
+        );
+        let tables = |root, bits, level| Tables {
+            root,
+            granule: 12,
+            bits,
+            level,
+            cacheable: true,
+        };
+        assert_eq!(
+            context.stage1_of(0x1000),
+            Some(Some(tables(0x7_0000, 48, 0)))
+        );
+        assert_eq!(
+            context.stage1_of(0xffff_8000_0000_0000),
+            Some(Some(tables(0x8_0000, 48, 0)))
+        );
         assert_eq!(context.stage2, Some(tables(0x9000, 39, 1)));
-        let off = Registers { sctlr: 0, tcr: linux.tcr | 1 << 23, ..linux };
+        let off = Registers {
+            sctlr: 0,
+            tcr: linux.tcr | 1 << 23,
+            ..linux
+        };
         assert_eq!(off.context(1).stage1_of(0), Some(None));
-        assert_eq!(Registers { tcr: off.tcr, ..linux }.context(1).stage1_of(1 << 55), None, "EPD1");
-        assert!(!Registers { hcr: 0, sctlr: 0, ..linux }.context(1).translates());
-        let default_cacheable = Registers { hcr: 1 << 12, ..linux }.context(1);
+        assert_eq!(
+            Registers {
+                tcr: off.tcr,
+                ..linux
+            }
+            .context(1)
+            .stage1_of(1 << 55),
+            None,
+            "EPD1"
+        );
+        assert!(
+            !Registers {
+                hcr: 0,
+                sctlr: 0,
+                ..linux
+            }
+            .context(1)
+            .translates()
+        );
+        let default_cacheable = Registers {
+            hcr: 1 << 12,
+            ..linux
+        }
+        .context(1);
         assert!(default_cacheable.stage1.is_none() && default_cacheable.stage2.is_some());
-        let el2 = Registers { sctlr_el2: 1, tcr_el2: 25 | 1 << 14, ttbr_el2: 0x5000, ..linux }.context(2);
-        let expected = Tables { granule: 16, cacheable: false, ..tables(0x5000, 39, 2) };
-        assert_eq!((el2.stage1_of(0), el2.stage2, el2.el2), (Some(Some(expected)), None, true));
+        let el2 = Registers {
+            sctlr_el2: 1,
+            tcr_el2: 25 | 1 << 14,
+            ttbr_el2: 0x5000,
+            ..linux
+        }
+        .context(2);
+        let expected = Tables {
+            granule: 16,
+            cacheable: false,
+            ..tables(0x5000, 39, 2)
+        };
+        assert_eq!(
+            (el2.stage1_of(0), el2.stage2, el2.el2),
+            (Some(Some(expected)), None, true)
+        );
         assert!(!linux.context(3).translates());
     }
 
     #[test]
     fn descriptors() {
-        let tables = Tables { root: 0, granule: 12, bits: 48, level: 0, cacheable: true };
+        let tables = Tables {
+            root: 0,
+            granule: 12,
+            bits: 48,
+            level: 0,
+            cacheable: true,
+        };
         let input = 0x1234_5678_9abc;
-        assert_eq!([0, 1, 2, 3].map(|level| tables.shift(level)), [39, 30, 21, 12]);
-        assert_eq!([0, 1, 2, 3].map(|level| tables.offset(input, level)), [0x24, 0xd1, 0xb3, 0x189].map(|at| at * 8));
         assert_eq!(
-            (tables.next(0x5003, 2), tables.next(0x5003, 3), tables.next(0x5001, 2)),
+            [0, 1, 2, 3].map(|level| tables.shift(level)),
+            [39, 30, 21, 12]
+        );
+        assert_eq!(
+            [0, 1, 2, 3].map(|level| tables.offset(input, level)),
+            [0x24, 0xd1, 0xb3, 0x189].map(|at| at * 8)
+        );
+        assert_eq!(
+            (
+                tables.next(0x5003, 2),
+                tables.next(0x5003, 3),
+                tables.next(0x5001, 2)
+            ),
             (Some(0x5000), None, None)
         );
         let block = tables.leaf(0x40_0701, 2).expect("a block");
-        assert_eq!((block.base, block.shift, block.output(input)), (0x40_0000, 21, 0x58_9abc));
-        assert_eq!(tables.leaf(0x5003 | CONTIGUOUS, 3).map(|leaf| (leaf.shift, leaf.own)), Some((16, 12)));
+        assert_eq!(
+            (block.base, block.shift, block.output(input)),
+            (0x40_0000, 21, 0x58_9abc)
+        );
+        assert_eq!(
+            tables
+                .leaf(0x5003 | CONTIGUOUS, 3)
+                .map(|leaf| (leaf.shift, leaf.own)),
+            Some((16, 12))
+        );
         for (descriptor, level) in [(0, 3), (0x5001, 3), (0x5000, 2), (0x5001, 0)] {
-            assert_eq!(tables.leaf(descriptor, level), None, "{descriptor:#x} at level {level}");
+            assert_eq!(
+                tables.leaf(descriptor, level),
+                None,
+                "{descriptor:#x} at level {level}"
+            );
         }
-        let large = Tables { granule: 16, bits: 42, level: 2, ..tables };
-        assert_eq!((large.shift(2), large.leaf(0x5_0003, 3).map(|leaf| leaf.shift)), (29, Some(16)));
-        assert_eq!([11, 12, 16, 20, 21, 30].map(entry_shift), [12, 12, 16, 16, 21, 29]);
+        let large = Tables {
+            granule: 16,
+            bits: 42,
+            level: 2,
+            ..tables
+        };
+        assert_eq!(
+            (
+                large.shift(2),
+                large.leaf(0x5_0003, 3).map(|leaf| leaf.shift)
+            ),
+            (29, Some(16))
+        );
+        assert_eq!(
+            [11, 12, 16, 20, 21, 30].map(entry_shift),
+            [12, 12, 16, 16, 21, 29]
+        );
         // The first table of stage 2 may be larger than a page.
-        let concatenated = Tables { bits: 40, level: 1, ..tables };
+        let concatenated = Tables {
+            bits: 40,
+            level: 1,
+            ..tables
+        };
         assert_eq!(concatenated.offset(0xff_c000_0000, 1), 1023 * 8);
     }
 }

@@ -41,17 +41,36 @@ impl CheckArgs {
 
 /// Returns one line about the machines on which the quotas hold.
 fn where_quotas_hold(checked: &Checked) -> String {
-    let (holds, fails): (Vec<Machine>, Vec<Machine>) =
-        checked.quota_events.verdicts().machines().partition(|machine| checked.quota_events.holds_on(*machine));
-    let list =
-        |machines: &[Machine], word: &str| machines.iter().map(Machine::to_string).collect::<Vec<_>>().join(word);
-    let not = if fails.is_empty() { String::new() } else { format!(", not on {}", list(&fails, " or ")) };
-    format!("its quotas hold on {}{not}; --machine shows the evidence", list(&holds, " and "))
+    let (holds, fails): (Vec<Machine>, Vec<Machine>) = checked
+        .quota_events
+        .verdicts()
+        .machines()
+        .partition(|machine| checked.quota_events.holds_on(*machine));
+    let list = |machines: &[Machine], word: &str| {
+        machines
+            .iter()
+            .map(Machine::to_string)
+            .collect::<Vec<_>>()
+            .join(word)
+    };
+    let not = if fails.is_empty() {
+        String::new()
+    } else {
+        format!(", not on {}", list(&fails, " or "))
+    };
+    format!(
+        "its quotas hold on {}{not}; --machine shows the evidence",
+        list(&holds, " and ")
+    )
 }
 
 /// Returns what the quotas amount to, and what takes the event counters of each core: a line each.
 fn budgets(checked: &Checked) -> String {
-    let (names, events, board) = (EventNames::of(&checked.board.events), &checked.board.events, &checked.board);
+    let (names, events, board) = (
+        EventNames::of(&checked.board.events),
+        &checked.board.events,
+        &checked.board,
+    );
     let mut lines = String::new();
     let each = board.board.counters_per_event();
     for vm in &checked.system.vms {
@@ -67,18 +86,30 @@ fn budgets(checked: &Checked) -> String {
             });
             let (vm, vcpu, what) = (&vm.name, quota.vcpu, names.counted(quota));
             let (budget, period) = (grouped(quota.budget.0), show_duration(quota.period));
-            lines += &format!("  {vm} vCPU {vcpu}, quota {index}: {budget} {what} / {period}{rate}\n");
+            lines +=
+                &format!("  {vm} vCPU {vcpu}, quota {index}: {budget} {what} / {period}{rate}\n");
         }
         for vcpu in 0..vm.cores.len() {
-            let own = vm.quotas.iter().filter(|quota| usize::from(quota.vcpu) == vcpu);
+            let own = vm
+                .quotas
+                .iter()
+                .filter(|quota| usize::from(quota.vcpu) == vcpu);
             let of_quotas: usize = own.map(|quota| quota.counted().count()).sum();
             let segments = vm.segment_counters();
             if of_quotas == 0 && segments == 0 && !vm.has_counters() {
                 continue;
             }
             let (all, taken) = (board.counters as usize, of_quotas * each);
-            let shadow = if each == 2 { " (each has a shadow counter)" } else { "" };
-            let cycles = if vm.has_counters() && segments > 0 { " and their cycles" } else { "" };
+            let shadow = if each == 2 {
+                " (each has a shadow counter)"
+            } else {
+                ""
+            };
+            let cycles = if vm.has_counters() && segments > 0 {
+                " and their cycles"
+            } else {
+                ""
+            };
             let guest = match (vm.pmu != GuestPmu::None, vm.has_counters()) {
                 (true, _) => ", the rest for its PMU",
                 (false, true) => ", the rest for its calls",
@@ -88,7 +119,11 @@ fn budgets(checked: &Checked) -> String {
             lines += &format!(
                 "  {} vCPU {vcpu}: of {all} event counters, {taken} for quotas{shadow}, {segments} for HEMs{cycles}{guest}; {free} {}\n",
                 vm.name,
-                if vm.has_counters() { "for the guest" } else { "free" },
+                if vm.has_counters() {
+                    "for the guest"
+                } else {
+                    "free"
+                },
             );
         }
     }
@@ -101,7 +136,11 @@ pub fn check(args: &CheckArgs) -> Result<()> {
     for path in &args.files {
         match args.load(path) {
             Ok(checked) => {
-                println!("{}: ok ({})", display_path(&installation::find(path)).display(), checked.summary());
+                println!(
+                    "{}: ok ({})",
+                    display_path(&installation::find(path)).display(),
+                    checked.summary()
+                );
                 print!("{}", budgets(&checked));
                 let logged = || counting::warning(&checked, Counting::Stock);
                 let note = match (args.machine, checked.quota_events.is_empty()) {
@@ -124,6 +163,9 @@ pub fn check(args: &CheckArgs) -> Result<()> {
     }
     match bad {
         0 => Ok(()),
-        bad => Err(miette!("{bad} of {} failed", count(args.files.len(), "configuration"))),
+        bad => Err(miette!(
+            "{bad} of {} failed",
+            count(args.files.len(), "configuration")
+        )),
     }
 }

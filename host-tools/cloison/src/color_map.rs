@@ -78,7 +78,12 @@ struct Survey {
 impl Survey {
     fn new(checked: &Checked) -> Self {
         let system = &checked.system;
-        let taken = system.pools.iter().fold(system.hypervisor_colors, |all, pool| ColorSet(all.0 | pool.colors.0));
+        let taken = system
+            .pools
+            .iter()
+            .fold(system.hypervisor_colors, |all, pool| {
+                ColorSet(all.0 | pool.colors.0)
+            });
         Self {
             account: Account::new(
                 &system.board,
@@ -100,13 +105,23 @@ fn holdings(checked: &Checked, vm: &Vm) -> Vec<Holding> {
     });
     let pools = region_pools.chain(vm.target);
     let pools = pools.filter_map(|pool| checked.system.pools.get(usize::from(pool)));
-    pools.map(|pool| Holding { colors: pool.colors, mark: pool.kind.into() }).collect()
+    pools
+        .map(|pool| Holding {
+            colors: pool.colors,
+            mark: pool.kind.into(),
+        })
+        .collect()
 }
 
 /// Returns the colors of a VM: all of them, and those that no other VM can access.
 fn reach(checked: &Checked, index: usize) -> (ColorSet, ColorSet) {
-    let of =
-        |vm: &Vm| holdings(checked, vm).iter().fold(ColorSet::EMPTY, |all, holding| ColorSet(all.0 | holding.colors.0));
+    let of = |vm: &Vm| {
+        holdings(checked, vm)
+            .iter()
+            .fold(ColorSet::EMPTY, |all, holding| {
+                ColorSet(all.0 | holding.colors.0)
+            })
+    };
     let vms = &checked.system.vms;
     let own = of(&vms[index]);
     let others = vms.iter().enumerate().filter(|(other, _)| *other != index);
@@ -117,7 +132,10 @@ fn reach(checked: &Checked, index: usize) -> (ColorSet, ColorSet) {
 fn marks(count: u32, holdings: &[Holding]) -> Vec<Mark> {
     let mark = |color| {
         let held = |holding: &&Holding| holding.colors.contains(Color(color as u8));
-        holdings.iter().find(held).map_or(Mark::None, |holding| holding.mark)
+        holdings
+            .iter()
+            .find(held)
+            .map_or(Mark::None, |holding| holding.mark)
     };
     (0..count).map(mark).collect()
 }
@@ -127,25 +145,51 @@ fn rows(checked: &Checked, survey: &Survey) -> Vec<Option<Row>> {
     let pages = |colors| survey.account.pages_of(colors);
     let mut rows = vec![Some(Row {
         name: "hypervisor".to_owned(),
-        marks: marks(count, &[Holding { colors: system.hypervisor_colors, mark: Mark::Hypervisor }]),
+        marks: marks(
+            count,
+            &[Holding {
+                colors: system.hypervisor_colors,
+                mark: Mark::Hypervisor,
+            }],
+        ),
         note: format!("{:>8} pages", pages(system.hypervisor_colors)),
     })];
     for (pool, demand) in system.pools.iter().zip(&survey.demand) {
-        let mut note = format!("{:>8} pages, {} asked for", pages(pool.colors), demand.pages());
+        let mut note = format!(
+            "{:>8} pages, {} asked for",
+            pages(pool.colors),
+            demand.pages()
+        );
         if let Some(limit) = pool.limit {
             let _ = write!(note, ", limit {limit}");
         }
-        let kind = if pool.kind == PoolKind::Pvt { "PVT" } else { "SH" };
+        let kind = if pool.kind == PoolKind::Pvt {
+            "PVT"
+        } else {
+            "SH"
+        };
         rows.push(Some(Row {
             name: format!("{kind} {}", pool.name),
-            marks: marks(count, &[Holding { colors: pool.colors, mark: pool.kind.into() }]),
+            marks: marks(
+                count,
+                &[Holding {
+                    colors: pool.colors,
+                    mark: pool.kind.into(),
+                }],
+            ),
             note,
         }));
     }
     if !survey.unused.is_empty() {
         rows.push(Some(Row {
             name: "nobody".to_owned(),
-            marks: marks(count, &[Holding { colors: survey.unused, mark: Mark::Free }]),
+            marks: marks(
+                count,
+                &[Holding {
+                    colors: survey.unused,
+                    mark: Mark::Free,
+                }],
+            ),
             note: format!("{:>8} pages", pages(survey.unused)),
         }));
     }
@@ -161,10 +205,18 @@ fn rows(checked: &Checked, survey: &Survey) -> Vec<Option<Row>> {
             own.len(),
             alone.len()
         );
-        if vm.regions.iter().any(|region| region.backing == Backing::Contiguous) {
+        if vm
+            .regions
+            .iter()
+            .any(|region| region.backing == Backing::Contiguous)
+        {
             note.push_str("; uncolored memory too");
         }
-        rows.push(Some(Row { name: format!("VM {}", vm.name), marks: marks(count, &holdings(checked, vm)), note }));
+        rows.push(Some(Row {
+            name: format!("VM {}", vm.name),
+            marks: marks(count, &holdings(checked, vm)),
+            note,
+        }));
     }
     rows
 }
@@ -184,7 +236,12 @@ fn draw(checked: &Checked, paint: bool) -> String {
     let (system, count) = (&checked.system, checked.board.colors);
     let (survey, llc) = (Survey::new(checked), &system.board.llc);
     let rows = rows(checked, &survey);
-    let width = rows.iter().flatten().map(|row| row.name.len()).max().unwrap_or(0);
+    let width = rows
+        .iter()
+        .flatten()
+        .map(|row| row.name.len())
+        .max()
+        .unwrap_or(0);
     let mut text = format!(
         "{} on {}: {} / {} ways / {} a page = {count} colors of {} each\n\n",
         system.name,
@@ -232,11 +289,19 @@ fn draw(checked: &Checked, paint: bool) -> String {
         survey.account.pages_of(system.hypervisor_colors),
         show_size(survey.account.pages_of(system.hypervisor_colors) * PAGE_SIZE)
     );
-    let _ =
-        writeln!(text, "  lost        {lost} pages ({}) have colors that nobody holds", show_size(lost * PAGE_SIZE));
+    let _ = writeln!(
+        text,
+        "  lost        {lost} pages ({}) have colors that nobody holds",
+        show_size(lost * PAGE_SIZE)
+    );
     for warning in &checked.warnings {
         let (line, column) = warning.line_and_column();
-        let _ = writeln!(text, "  warning     {}:{line}:{column}: {}", warning.file(), warning.message());
+        let _ = writeln!(
+            text,
+            "  warning     {}:{line}:{column}: {}",
+            warning.file(),
+            warning.message()
+        );
     }
     text
 }
@@ -247,20 +312,38 @@ pub fn figures(checked: &Checked) -> InspectFigures {
     let mut figures = InspectFigures::new();
     let mut put = |name: String, value: u64| figures.insert(name, value as f64);
     put("colors".to_owned(), u64::from(checked.board.colors));
-    put("colors_hypervisor".to_owned(), u64::from(system.hypervisor_colors.len()));
+    put(
+        "colors_hypervisor".to_owned(),
+        u64::from(system.hypervisor_colors.len()),
+    );
     put("colors_unused".to_owned(), u64::from(survey.unused.len()));
     put("pages_total".to_owned(), survey.account.total());
-    put("pages_hypervisor".to_owned(), survey.account.pages_of(system.hypervisor_colors));
-    put("pages_lost".to_owned(), survey.account.pages_of(survey.unused));
+    put(
+        "pages_hypervisor".to_owned(),
+        survey.account.pages_of(system.hypervisor_colors),
+    );
+    put(
+        "pages_lost".to_owned(),
+        survey.account.pages_of(survey.unused),
+    );
     for (pool, demand) in system.pools.iter().zip(&survey.demand) {
-        put(format!("pool_{}_colors", pool.name), u64::from(pool.colors.len()));
-        put(format!("pool_{}_pages_available", pool.name), survey.account.pages_of(pool.colors));
+        put(
+            format!("pool_{}_colors", pool.name),
+            u64::from(pool.colors.len()),
+        );
+        put(
+            format!("pool_{}_pages_available", pool.name),
+            survey.account.pages_of(pool.colors),
+        );
         put(format!("pool_{}_pages_needed", pool.name), demand.pages());
     }
     for (index, vm) in system.vms.iter().enumerate() {
         let (own, alone) = reach(checked, index);
         put(format!("vm_{}_colors", vm.name), u64::from(own.len()));
-        put(format!("vm_{}_colors_alone", vm.name), u64::from(alone.len()));
+        put(
+            format!("vm_{}_colors_alone", vm.name),
+            u64::from(alone.len()),
+        );
     }
     figures
 }

@@ -117,17 +117,34 @@ pub fn examples(program: &str) -> String {
         ("demo", "see what Cloison does, on QEMU's virt"),
         ("demo --board zcu102", "the same on the ZCU102"),
         ("check configs/*.toml", "find errors before a board does"),
-        ("inspect configs/demo.toml", "who holds which colors and pages"),
-        ("inspect --live configs/demo.toml", "boot it and verify every page"),
-        ("experiment c2is --quick", "interference and its remedies, modelled"),
-        ("bbprof configs/pvt-sh.toml --vm staircase -f h -b 16", "which pages matter: a profile for the VM"),
-        ("run configs/pvt-sh.toml", "boot it, console on this terminal"),
+        (
+            "inspect configs/demo.toml",
+            "who holds which colors and pages",
+        ),
+        (
+            "inspect --live configs/demo.toml",
+            "boot it and verify every page",
+        ),
+        (
+            "experiment c2is --quick",
+            "interference and its remedies, modelled",
+        ),
+        (
+            "bbprof configs/pvt-sh.toml --vm staircase -f h -b 16",
+            "which pages matter: a profile for the VM",
+        ),
+        (
+            "run configs/pvt-sh.toml",
+            "boot it, console on this terminal",
+        ),
         ("new guest hello --c", "a guest of your own, ready to run"),
         ("image configs/demo.toml --board zcu102 -o /media/card", ""),
     ];
     let width = program.len() + 34;
     let line = |(command, what): &(&str, &str)| {
-        format!("  {:<width$}{what}", format!("{program} {command}")).trim_end().to_owned()
+        format!("  {:<width$}{what}", format!("{program} {command}"))
+            .trim_end()
+            .to_owned()
     };
     let lines: Vec<String> = examples.iter().map(line).collect();
     format!(

@@ -62,7 +62,10 @@ struct ShowArgs {
 /// Returns the errors of the CPU's event table, or the name that it does not have.
 pub fn events(args: &EventsArgs) -> Result<()> {
     match &args.command {
-        EventsCommand::List(args) => list(&configuration::event_table(&args.cpu.cpu)?, args.topic.as_deref()),
+        EventsCommand::List(args) => list(
+            &configuration::event_table(&args.cpu.cpu)?,
+            args.topic.as_deref(),
+        ),
         EventsCommand::Show(args) => show(&configuration::event_table(&args.cpu.cpu)?, &args.event),
         EventsCommand::Validate(args) => events::validate(args),
         EventsCommand::Metrics(args) => {
@@ -78,9 +81,15 @@ fn bounds(event: &Event) -> &'static str {
 }
 
 fn list(table: &EventTable, topic: Option<&str>) -> Result<()> {
-    let mut section =
-        Section::new(&format!("Events of the {}", table.cpu), &["number", "name", "topic", "bounds", "counts"]);
-    for event in table.events.iter().filter(|event| topic.is_none_or(|topic| event.topic == topic)) {
+    let mut section = Section::new(
+        &format!("Events of the {}", table.cpu),
+        &["number", "name", "topic", "bounds", "counts"],
+    );
+    for event in table
+        .events
+        .iter()
+        .filter(|event| topic.is_none_or(|topic| event.topic == topic))
+    {
         section.row([
             event.id.to_string(),
             event.name.clone(),
@@ -90,7 +99,11 @@ fn list(table: &EventTable, topic: Option<&str>) -> Result<()> {
         ]);
     }
     if section.rows.is_empty() {
-        let mut topics: Vec<&str> = table.events.iter().map(|event| event.topic.as_str()).collect();
+        let mut topics: Vec<&str> = table
+            .events
+            .iter()
+            .map(|event| event.topic.as_str())
+            .collect();
         topics.sort_unstable();
         topics.dedup();
         let help = format!("topics: {}", topics.join(", "));
@@ -108,7 +121,11 @@ fn list(table: &EventTable, topic: Option<&str>) -> Result<()> {
 /// Returns the shipped verdicts on an event, by machine of a board.
 fn verdicts(board: &BoardFile, event: &str) -> Result<String> {
     let mut problems = vec![];
-    let all = Verdicts::load(board, &[configuration::directory().join("validation/verdicts")], &mut problems);
+    let all = Verdicts::load(
+        board,
+        &[configuration::directory().join("validation/verdicts")],
+        &mut problems,
+    );
     if !problems.is_empty() {
         return Err(Errors::new(&board.board.name, problems).into());
     }
@@ -122,11 +139,17 @@ fn verdicts(board: &BoardFile, event: &str) -> Result<String> {
         Some(format!("{verdict} on {machine}"))
     };
     let found: Vec<String> = all.machines().filter_map(of).collect();
-    Ok(if found.is_empty() { "none: a quota on it is refused".to_owned() } else { found.join(", ") })
+    Ok(if found.is_empty() {
+        "none: a quota on it is refused".to_owned()
+    } else {
+        found.join(", ")
+    })
 }
 
 fn show(table: &EventTable, wanted: &str) -> Result<()> {
-    let event = table.find(wanted).map_err(|help| miette!(help = help, "the {} has no event `{wanted}`", table.cpu))?;
+    let event = table
+        .find(wanted)
+        .map_err(|help| miette!(help = help, "the {} has no event `{wanted}`", table.cpu))?;
     let mut section = Section::new(&format!("{} of the {}", event.name, table.cpu), &["", ""]);
     let mut row = |name: &str, value: &str| section.row([name.to_owned(), value.to_owned()]);
     row("number", &event.id.to_string());
@@ -136,19 +159,47 @@ fn show(table: &EventTable, wanted: &str) -> Result<()> {
         row("at length", detail);
     }
     row("counters", &event.counters.to_string());
-    row("a budget bounds", if bounds(event).is_empty() { "nothing" } else { bounds(event) });
-    let metrics: Vec<&str> =
-        table.metrics.iter().filter(|it| it.events().contains(&event.name)).map(|it| it.name.as_str()).collect();
-    row("metrics", &if metrics.is_empty() { "none".to_owned() } else { metrics.join(", ") });
+    row(
+        "a budget bounds",
+        if bounds(event).is_empty() {
+            "nothing"
+        } else {
+            bounds(event)
+        },
+    );
+    let metrics: Vec<&str> = table
+        .metrics
+        .iter()
+        .filter(|it| it.events().contains(&event.name))
+        .map(|it| it.name.as_str())
+        .collect();
+    row(
+        "metrics",
+        &if metrics.is_empty() {
+            "none".to_owned()
+        } else {
+            metrics.join(", ")
+        },
+    );
     for name in configuration::boards() {
         let board = configuration::board(&name)?;
         if board.events.cpu == table.cpu && board.emulation.is_some() {
             let machines = [Counting::Stock, Counting::Icount, Counting::Model];
-            let counting: Vec<String> =
-                machines.iter().filter(|machine| machine.counts(&board, event.id)).map(Counting::to_string).collect();
-            let by = if counting.is_empty() { "nothing that emulates it".to_owned() } else { counting.join(", ") };
+            let counting: Vec<String> = machines
+                .iter()
+                .filter(|machine| machine.counts(&board, event.id))
+                .map(Counting::to_string)
+                .collect();
+            let by = if counting.is_empty() {
+                "nothing that emulates it".to_owned()
+            } else {
+                counting.join(", ")
+            };
             row(&format!("counted on {name}"), &by);
-            row(&format!("verdicts on {name}"), &verdicts(&board, &event.name)?);
+            row(
+                &format!("verdicts on {name}"),
+                &verdicts(&board, &event.name)?,
+            );
         }
     }
     print!("{}", section.to_text());
@@ -156,10 +207,21 @@ fn show(table: &EventTable, wanted: &str) -> Result<()> {
 }
 
 fn metrics(table: &EventTable) {
-    let mut section = Section::new(&format!("Metrics of the {}", table.cpu), &["name", "computed as", "meaning"]);
+    let mut section = Section::new(
+        &format!("Metrics of the {}", table.cpu),
+        &["name", "computed as", "meaning"],
+    );
     for metric in &table.metrics {
-        let unit = if metric.scale.1.is_empty() { String::new() } else { format!(" ({})", metric.scale.1) };
-        section.row([metric.name.clone(), metric.expression.clone(), metric.meaning.clone() + &unit]);
+        let unit = if metric.scale.1.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", metric.scale.1)
+        };
+        section.row([
+            metric.name.clone(),
+            metric.expression.clone(),
+            metric.meaning.clone() + &unit,
+        ]);
     }
     print!("{}", section.to_text());
 }

@@ -52,14 +52,25 @@ pub fn hem(args: HemArgs) -> Result<()> {
 /// Runs `cloison hem decode`.
 pub fn decode(args: &DecodeArgs) -> Result<()> {
     let outputs = [&args.csv, &args.parquet, &args.json];
-    keep_apart([args.file.as_path()], outputs.into_iter().flatten().map(PathBuf::as_path))?;
+    keep_apart(
+        [args.file.as_path()],
+        outputs.into_iter().flatten().map(PathBuf::as_path),
+    )?;
     let telemetry = read(&args.file, args.lenient)?;
-    let names =
-        telemetry.boot.as_ref().map_or_else(EventNames::default, |boot| configuration::event_names(&boot.board));
+    let names = telemetry
+        .boot
+        .as_ref()
+        .map_or_else(EventNames::default, |boot| {
+            configuration::event_names(&boot.board)
+        });
     let table = Table::new(&telemetry, &names);
     // Both outputs are complete in memory before the first file is written.
     let csv = table.to_csv()?;
-    let parquet = args.parquet.is_some().then(|| table.to_parquet()).transpose()?;
+    let parquet = args
+        .parquet
+        .is_some()
+        .then(|| table.to_parquet())
+        .transpose()?;
     if let Some(path) = &args.csv {
         write_atomic(path, &csv)?;
     }
@@ -67,7 +78,10 @@ pub fn decode(args: &DecodeArgs) -> Result<()> {
         write_atomic(path, bytes)?;
     }
     if args.csv.is_none() && args.parquet.is_none() {
-        std::io::stdout().write_all(&csv).into_diagnostic().wrap_err("cannot write to standard output")?;
+        std::io::stdout()
+            .write_all(&csv)
+            .into_diagnostic()
+            .wrap_err("cannot write to standard output")?;
     }
     let runs = telemetry.hem_runs().count();
     for (offset, problem) in &telemetry.problems {
@@ -90,7 +104,11 @@ pub fn decode(args: &DecodeArgs) -> Result<()> {
         .count("hem_rows", table.rows.len() as u64)
         .count(
             "hem_overflowed",
-            table.rows.iter().filter(|row| row.count.as_ref().is_some_and(|c| c.overflowed)).count() as u64,
+            table
+                .rows
+                .iter()
+                .filter(|row| row.count.as_ref().is_some_and(|c| c.overflowed))
+                .count() as u64,
         )
         .count("frames", telemetry.frames as u64)
         .count("frames_skipped", skipped as u64)

@@ -41,11 +41,25 @@ pub fn image(args: &ImageArgs) -> Result<()> {
     }
     counting::prepare_for(&mut checked, args.machine)?;
     let image = image::build(&checked, &[])?;
-    let stem = args.config.file_stem().unwrap_or_default().to_string_lossy();
+    let stem = args
+        .config
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy();
     let name = format!("{stem}-{}", image.system.board.name);
-    let directory = args.output.clone().unwrap_or_else(|| installation::output_dir().join("image").join(name));
-    let outputs: Vec<PathBuf> = FILES.iter().map(|file| directory.join(file)).chain(args.json.clone()).collect();
-    keep_apart([installation::find(&args.config).as_path()], outputs.iter().map(PathBuf::as_path))?;
+    let directory = args
+        .output
+        .clone()
+        .unwrap_or_else(|| installation::output_dir().join("image").join(name));
+    let outputs: Vec<PathBuf> = FILES
+        .iter()
+        .map(|file| directory.join(file))
+        .chain(args.json.clone())
+        .collect();
+    keep_apart(
+        [installation::find(&args.config).as_path()],
+        outputs.iter().map(PathBuf::as_path),
+    )?;
     write(&image, &directory)?;
     for file in FILES {
         println!("{}", installation::display(&directory.join(file)));
@@ -55,8 +69,13 @@ pub fn image(args: &ImageArgs) -> Result<()> {
         text::Style::of_output().show(&text::grouped(image.bytes.len() as u64)),
         image.system.board.name
     );
-    let mut figures = Figures::new("image").board(&image.system.board.name).config(&args.config).image(&image);
-    figures.count("image_bytes", image.bytes.len() as u64).count("hypervisor_bytes", image.hypervisor_len as u64);
+    let mut figures = Figures::new("image")
+        .board(&image.system.board.name)
+        .config(&args.config)
+        .image(&image);
+    figures
+        .count("image_bytes", image.bytes.len() as u64)
+        .count("hypervisor_bytes", image.hypervisor_len as u64);
     figures.write(args.json.as_deref())
 }
 
@@ -105,7 +124,15 @@ fn legacy_script(script: &str) -> Vec<u8> {
     let header = |header_crc: u32| {
         let mut header = Vec::with_capacity(64);
         // Time, load address and entry point are 0: the image does not depend on when it is built, and is not executed.
-        for word in [MAGIC, header_crc, 0, data.len() as u32, 0, 0, crc32fast::hash(&data)] {
+        for word in [
+            MAGIC,
+            header_crc,
+            0,
+            data.len() as u32,
+            0,
+            0,
+            crc32fast::hash(&data),
+        ] {
             header.extend_from_slice(&word.to_be_bytes());
         }
         header.extend_from_slice(&[LINUX, ARM64, SCRIPT, UNCOMPRESSED]);
@@ -119,7 +146,12 @@ fn legacy_script(script: &str) -> Vec<u8> {
 }
 
 fn readme(image: &Image) -> String {
-    let ram = image.system.board.ram.first().map_or(0, |range| range.start.0);
+    let ram = image
+        .system
+        .board
+        .ram
+        .first()
+        .map_or(0, |range| range.start.0);
     format!(
         "\
 Cloison system image \"{name}\" for board {board}

@@ -41,9 +41,14 @@ pub fn inspect(args: &InspectArgs) -> Result<()> {
         parts::prepare()?;
         setup::qemu()?;
         checked.system.audit = true;
-        let features: &[&str] = if args.fault_injection { &[cargo::FAULT_INJECTION] } else { &[] };
+        let features: &[&str] = if args.fault_injection {
+            &[cargo::FAULT_INJECTION]
+        } else {
+            &[]
+        };
         let image = image::build(&checked, features)?;
-        let audit = live::boot_and_judge(&image, &emulation).wrap_err("the system could not be inspected")?;
+        let audit = live::boot_and_judge(&image, &emulation)
+            .wrap_err("the system could not be inspected")?;
         println!("{audit}");
         audit.figures(&mut figures);
         audit.verdict()

@@ -44,7 +44,12 @@ enum LinuxCommand {
 /// Runs `cloison linux`.
 pub fn linux(args: &LinuxArgs) -> Result<()> {
     let (configs, release, update, json) = match &args.command {
-        LinuxCommand::Fetch { configs, release, update, json } => (configs, *release, *update, json),
+        LinuxCommand::Fetch {
+            configs,
+            release,
+            update,
+            json,
+        } => (configs, *release, *update, json),
         LinuxCommand::BootCost(args) => return boot_cost::boot_cost(args),
     };
     let mut releases = BTreeSet::from([release]);
@@ -61,12 +66,16 @@ pub fn linux(args: &LinuxArgs) -> Result<()> {
     }
     let cached = if update { Cached::Update } else { Cached::Use };
     if update {
-        releases.extend(Release::ALL.into_iter().filter(|release| packages::is_kept(*release)));
-        lists.extend(
+        releases.extend(
             Release::ALL
                 .into_iter()
-                .flat_map(|release| packages::kept_lists(release).into_iter().map(move |list| (release, list))),
+                .filter(|release| packages::is_kept(*release)),
         );
+        lists.extend(Release::ALL.into_iter().flat_map(|release| {
+            packages::kept_lists(release)
+                .into_iter()
+                .map(move |list| (release, list))
+        }));
     }
     let mut figures = Figures::new("linux");
     for release in releases {
@@ -85,7 +94,12 @@ pub fn linux(args: &LinuxArgs) -> Result<()> {
 
 fn report(name: &str, kept: &Kept) {
     println!("{name:<17} {} ({})", kept.package, kept.version);
-    println!("{:<17} {} bytes, SHA-256 {}", "", shown(kept.bytes), kept.sha256);
+    println!(
+        "{:<17} {} bytes, SHA-256 {}",
+        "",
+        shown(kept.bytes),
+        kept.sha256
+    );
 }
 
 fn shown(bytes: u64) -> String {

@@ -80,12 +80,21 @@ impl fmt::Display for Fault {
             Self::Color { color, pool } => write!(f, "color {color} is not one of {pool}"),
             Self::NotRam => f.write_str("the frame is outside the usable RAM"),
             Self::Device { expected } => write!(f, "the device is at {expected}"),
-            Self::Scattered { expected } => write!(f, "a contiguous region continues at {expected}"),
+            Self::Scattered { expected } => {
+                write!(f, "a contiguous region continues at {expected}")
+            }
             Self::Hypervisor => f.write_str("the frame belongs to the hypervisor"),
             Self::Shared { vm, ipa } => write!(f, "the frame is also mapped by `{vm}` at {ipa}"),
             Self::Unexpected => f.write_str("no region of the VM has this page"),
-            Self::Attribute { field, found, expected } => {
-                write!(f, "the descriptor's {field} is {found:#b}, not {expected:#b}")
+            Self::Attribute {
+                field,
+                found,
+                expected,
+            } => {
+                write!(
+                    f,
+                    "the descriptor's {field} is {found:#b}, not {expected:#b}"
+                )
             }
             Self::Twice => f.write_str("the tables contain this page twice"),
             Self::Missing => f.write_str("the region has this page, but the tables do not"),
@@ -151,10 +160,14 @@ pub struct Audit {
 pub fn judge(system: &System, telemetry: &Telemetry) -> Audit {
     let mut audit = Audit::default();
     let Some(boot) = &telemetry.boot else {
-        audit.contradictions.push("the board sent no Boot message".to_owned());
+        audit
+            .contradictions
+            .push("the board sent no Boot message".to_owned());
         return audit;
     };
-    audit.contradictions.extend(contradictions(system, telemetry));
+    audit
+        .contradictions
+        .extend(contradictions(system, telemetry));
     let own: HashSet<u32> = boot.hypervisor_frames.iter().copied().collect();
     audit.hypervisor_frames = own.len() as u64;
     for &frame in &own {
@@ -176,7 +189,14 @@ pub fn judge(system: &System, telemetry: &Telemetry) -> Audit {
     audit.moved = away.len() as u64;
     for (number, pass) in telemetry.passes.iter().enumerate() {
         let none = HashSet::new();
-        judge_pass(system, boot.colors, pass, &own, if number == 1 { &away } else { &none }, &mut audit);
+        judge_pass(
+            system,
+            boot.colors,
+            pass,
+            &own,
+            if number == 1 { &away } else { &none },
+            &mut audit,
+        );
         if number == 0 {
             audit.checked = pass.pages();
         }
@@ -199,13 +219,21 @@ fn judge_pass(
     let mut starts: HashMap<(u8, usize), PhysAddr> = HashMap::new();
     for run in &pass.stage2 {
         let Some(vm) = system.vms.get(usize::from(run.vm)) else {
-            audit.contradictions.push(format!("the board sent tables of VM {}, which is not configured", run.vm));
+            audit.contradictions.push(format!(
+                "the board sent tables of VM {}, which is not configured",
+                run.vm
+            ));
             continue;
         };
         for (index, &frame) in run.frames.iter().enumerate() {
             let ipa = run.ipa.page(index as u64);
             let pa = PhysAddr(0).page(u64::from(frame));
-            let offender = |fault| Offender { vm: vm.name.clone(), ipa, frame: Some(pa), fault };
+            let offender = |fault| Offender {
+                vm: vm.name.clone(),
+                ipa,
+                frame: Some(pa),
+                fault,
+            };
             if !seen.insert((run.vm, ipa.page_number())) {
                 audit.unexpected += 1;
                 audit.offenders.push(offender(Fault::Twice));
@@ -238,18 +266,27 @@ fn judge_pass(
                     let start = match region.backing {
                         Backing::Contiguous => {
                             let offset = ipa.0 - region.ipa.0;
-                            *starts.entry((run.vm, position)).or_insert(PhysAddr(pa.0.saturating_sub(offset)))
+                            *starts
+                                .entry((run.vm, position))
+                                .or_insert(PhysAddr(pa.0.saturating_sub(offset)))
                         }
                         _ => pa,
                     };
                     let is_device = matches!(region.backing, Backing::Device(_));
-                    if let Some(fault) = wrong_attribute(is_device, region.executable, run.attributes) {
+                    if let Some(fault) =
+                        wrong_attribute(is_device, region.executable, run.attributes)
+                    {
                         audit.attributes_wrong += 1;
                         audit.offenders.push(offender(fault));
                     }
-                    let moved = vm.target.filter(|_| away.contains(&(run.vm, ipa.page_number())));
+                    let moved = vm
+                        .target
+                        .filter(|_| away.contains(&(run.vm, ipa.page_number())));
                     let region = &match moved {
-                        Some(target) => Region { backing: Backing::Pool(target), ..region.clone() },
+                        Some(target) => Region {
+                            backing: Backing::Pool(target),
+                            ..region.clone()
+                        },
                         None => region.clone(),
                     };
                     if let Some(fault) = wrong_frame(system, colors, region, ipa, pa, start) {
@@ -260,20 +297,33 @@ fn judge_pass(
             }
             if let Some(&(other, at)) = owners.get(&pa.0) {
                 audit.shared += 1;
-                let vm = system.vms.get(usize::from(other)).map_or_else(String::new, |vm| vm.name.clone());
-                audit.offenders.push(offender(Fault::Shared { vm, ipa: at }));
+                let vm = system
+                    .vms
+                    .get(usize::from(other))
+                    .map_or_else(String::new, |vm| vm.name.clone());
+                audit
+                    .offenders
+                    .push(offender(Fault::Shared { vm, ipa: at }));
             } else {
                 owners.insert(pa.0, (run.vm, ipa));
             }
         }
     }
     for (id, vm) in system.vms.iter().enumerate() {
-        let regions = vm.regions.iter().map(|region| (region.ipa, u64::from(region.pages)));
+        let regions = vm
+            .regions
+            .iter()
+            .map(|region| (region.ipa, u64::from(region.pages)));
         for (start, pages) in regions.chain([(Ipa(map::GICC), 2)]) {
             for ipa in (0..pages).map(|page| start.page(page)) {
                 if !seen.contains(&(id as u8, ipa.page_number())) {
                     audit.missing += 1;
-                    audit.offenders.push(Offender { vm: vm.name.clone(), ipa, frame: None, fault: Fault::Missing });
+                    audit.offenders.push(Offender {
+                        vm: vm.name.clone(),
+                        ipa,
+                        frame: None,
+                        fault: Fault::Missing,
+                    });
                 }
             }
         }
@@ -283,7 +333,11 @@ fn judge_pass(
 /// Returns the first field of a stage-2 descriptor (Arm ARM DDI 0487, D8.3) that is not what it must be.
 fn wrong_attribute(is_device: bool, executable: bool, attributes: u64) -> Option<Fault> {
     // Device-nGnRE, or Normal write-back; readable and writable; devices are outer shareable whatever SH says.
-    let (memory, shareability) = if is_device { (0b0001, 0b00) } else { (0b1111, 0b11) };
+    let (memory, shareability) = if is_device {
+        (0b0001, 0b00)
+    } else {
+        (0b1111, 0b11)
+    };
     let never_executed = is_device || !executable;
     [
         ("memory type", 2, 4, memory),
@@ -293,8 +347,16 @@ fn wrong_attribute(is_device: bool, executable: bool, attributes: u64) -> Option
         ("execute-never bits", 53, 2, u64::from(never_executed) << 1),
     ]
     .into_iter()
-    .map(|(field, shift, width, expected)| (field, attributes >> shift & ((1 << width) - 1), expected))
-    .find_map(|(field, found, expected)| (found != expected).then_some(Fault::Attribute { field, found, expected }))
+    .map(|(field, shift, width, expected)| {
+        (field, attributes >> shift & ((1 << width) - 1), expected)
+    })
+    .find_map(|(field, found, expected)| {
+        (found != expected).then_some(Fault::Attribute {
+            field,
+            found,
+            expected,
+        })
+    })
 }
 
 /// Returns whether a stage-1 descriptor of EL2 allows writing (AP) and executing (XN).
@@ -307,11 +369,16 @@ const fn rights(attributes: u64) -> (bool, bool) {
 fn judge_own_pages(system: &System, pass: &Pass, own: &HashSet<u32>, audit: &mut Audit) {
     let pages = || {
         pass.stage1.iter().flat_map(|run| {
-            run.frames.iter().zip(0..).map(move |(&frame, index)| (run.va + index * PAGE_SIZE, frame, run))
+            run.frames
+                .iter()
+                .zip(0..)
+                .map(move |(&frame, index)| (run.va + index * PAGE_SIZE, frame, run))
         })
     };
-    let writable: HashSet<u32> =
-        pages().filter(|(.., run)| rights(run.attributes).0).map(|(_, frame, _)| frame).collect();
+    let writable: HashSet<u32> = pages()
+        .filter(|(.., run)| rights(run.attributes).0)
+        .map(|(_, frame, _)| frame)
+        .collect();
     let mapped: HashSet<u64> = pages().map(|(va, ..)| va).collect();
     for (va, frame, run) in pages() {
         audit.own_pages += 1;
@@ -322,13 +389,19 @@ fn judge_own_pages(system: &System, pass: &Pass, own: &HashSet<u32>, audit: &mut
         let wrong = match run.part {
             _ if is_executable && writable.contains(&frame) => Some("is writable and executable"),
             Part::Devices if memory != (0, 0) => Some("is a device mapped as memory"),
-            Part::Payload if memory != (2, 3) => Some("is a guest image that is cached or not shareable"),
-            Part::Image | Part::Tables | Part::Stacks if memory != (1, 3) => Some("is not cached and shareable"),
+            Part::Payload if memory != (2, 3) => {
+                Some("is a guest image that is cached or not shareable")
+            }
+            Part::Image | Part::Tables | Part::Stacks if memory != (1, 3) => {
+                Some("is not cached and shareable")
+            }
             Part::Trampoline => Some("is the trampoline, which the last core has run"),
             Part::Image if !is_own => Some("is on a frame that is not the hypervisor's"),
             Part::Image => None,
             _ if is_executable => Some("is executable but not text"),
-            Part::Tables | Part::Stacks if !is_own => Some("is on a frame that is not the hypervisor's"),
+            Part::Tables | Part::Stacks if !is_own => {
+                Some("is on a frame that is not the hypervisor's")
+            }
             Part::Payload if is_writable => Some("is a writable guest image"),
             Part::Windows => Some("is a window left open"),
             Part::Stacks if va == run.va && mapped.contains(&(va - PAGE_SIZE)) => {
@@ -338,13 +411,21 @@ fn judge_own_pages(system: &System, pass: &Pass, own: &HashSet<u32>, audit: &mut
         };
         if let Some(wrong) = wrong {
             audit.own_pages_wrong += 1;
-            audit.contradictions.push(format!("the hypervisor's page {va:#x} (frame {frame:#x}) {wrong}"));
+            audit.contradictions.push(format!(
+                "the hypervisor's page {va:#x} (frame {frame:#x}) {wrong}"
+            ));
         }
     }
-    let stacks = pass.stage1.iter().filter(|run| run.part == Part::Stacks).count();
+    let stacks = pass
+        .stage1
+        .iter()
+        .filter(|run| run.part == Part::Stacks)
+        .count();
     let cores = system.board.cores.len();
     if stacks != cores {
-        audit.contradictions.push(format!("{cores} cores have {stacks} stacks with gaps between them"));
+        audit.contradictions.push(format!(
+            "{cores} cores have {stacks} stacks with gaps between them"
+        ));
     }
 }
 
@@ -352,10 +433,16 @@ fn contradictions(system: &System, telemetry: &Telemetry) -> Vec<String> {
     let mut found = vec![];
     if let Some(boot) = &telemetry.boot {
         if boot.system != system.name {
-            found.push(format!("the board runs `{}`, not `{}`", boot.system, system.name));
+            found.push(format!(
+                "the board runs `{}`, not `{}`",
+                boot.system, system.name
+            ));
         }
         if system.board.llc.colors() != Ok(boot.colors) {
-            found.push(format!("the board has {} colors, unlike its description", boot.colors));
+            found.push(format!(
+                "the board has {} colors, unlike its description",
+                boot.colors
+            ));
         }
         if boot.hypervisor_colors != system.hypervisor_colors {
             found.push(format!(
@@ -369,17 +456,29 @@ fn contradictions(system: &System, telemetry: &Telemetry) -> Vec<String> {
     }
     let passes = telemetry.passes.len();
     if passes != PASSES || telemetry.passes.iter().any(|pass| pass.end.is_none()) {
-        found.push(format!("the audit did not end: {passes} of {PASSES} passes"));
+        found.push(format!(
+            "the audit did not end: {passes} of {PASSES} passes"
+        ));
     }
     for pass in &telemetry.passes {
         let (sent, arrived) = (pass.end.unwrap_or(0), pass.pages());
         if sent != arrived {
-            found.push(format!("{sent} pages were read back, but {arrived} arrived"));
+            found.push(format!(
+                "{sent} pages were read back, but {arrived} arrived"
+            ));
         }
     }
-    found.extend(telemetry.problems.iter().map(|(offset, problem)| format!("telemetry, byte {offset}: {problem}")));
+    found.extend(
+        telemetry
+            .problems
+            .iter()
+            .map(|(offset, problem)| format!("telemetry, byte {offset}: {problem}")),
+    );
     if telemetry.dropped() > 0 {
-        found.push(format!("{} telemetry records were dropped", telemetry.dropped()));
+        found.push(format!(
+            "{} telemetry records were dropped",
+            telemetry.dropped()
+        ));
     }
     found
 }
@@ -390,7 +489,12 @@ enum Expected<'a> {
 }
 
 fn expected<'a>(system: &System, vm: &'a Vm, ipa: Ipa) -> Option<Expected<'a>> {
-    if let Some((position, region)) = vm.regions.iter().enumerate().find(|(_, region)| region.contains(ipa)) {
+    if let Some((position, region)) = vm
+        .regions
+        .iter()
+        .enumerate()
+        .find(|(_, region)| region.contains(ipa))
+    {
         return Some(Expected::Region(position, region));
     }
     let gic = &system.board.gic;
@@ -420,7 +524,10 @@ fn wrong_frame(
                 Some(pool) if pool.colors.contains(color) => (!in_ram).then_some(Fault::NotRam),
                 Some(pool) => {
                     let pool = format!("pool `{}` ({})", pool.name, pool.colors);
-                    Some(Fault::Color { color: color.0, pool })
+                    Some(Fault::Color {
+                        color: color.0,
+                        pool,
+                    })
                 }
                 None => Some(Fault::Unexpected),
             }
@@ -442,7 +549,10 @@ fn wrong_frame(
 impl Audit {
     /// Returns whether every page is as configured.
     pub fn holds(&self) -> bool {
-        self.checked > 0 && self.offenders.is_empty() && self.contradictions.is_empty() && self.hypervisor_outside == 0
+        self.checked > 0
+            && self.offenders.is_empty()
+            && self.contradictions.is_empty()
+            && self.hypervisor_outside == 0
     }
 
     /// Adds the figures, by the names in `docs/figures.md`.
@@ -519,7 +629,10 @@ impl fmt::Display for Audit {
 
 /// Boots an image whose system has `audit` set, and checks what it sends.
 pub fn boot_and_judge(image: &Image, board: &Emulation) -> Result<Audit> {
-    let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().map_err(|error| miette!("{error}"))?;
+    let scratch = tempfile::Builder::new()
+        .prefix("cloison-")
+        .tempdir()
+        .map_err(|error| miette!("{error}"))?;
     let file = scratch.path().join("Image");
     image.write(&file)?;
     let outcome = Machine::new(board, &file).limit(LIMIT).run()?;
@@ -532,7 +645,11 @@ pub fn boot_and_judge(image: &Image, board: &Emulation) -> Result<Audit> {
         )
     };
     if !outcome.exit.is_clean() {
-        return Err(miette!(help = tail(), "the board did not finish the audit: {}", outcome.exit));
+        return Err(miette!(
+            help = tail(),
+            "the board did not finish the audit: {}",
+            outcome.exit
+        ));
     }
     let telemetry = Telemetry::parse(&outcome.telemetry);
     if telemetry.boot.is_none() {
@@ -561,7 +678,13 @@ mod tests {
     const GUEST_DEVICE: u64 = 0x4c7 | XN;
 
     fn region(name: &str, ipa: u64, pages: u32, backing: Backing) -> Region {
-        Region { name: name.into(), ipa: Ipa(ipa), pages, backing, executable: true }
+        Region {
+            name: name.into(),
+            ipa: Ipa(ipa),
+            pages,
+            backing,
+            executable: true,
+        }
     }
 
     fn vm(name: &str, core: u8, regions: Vec<Region>) -> Vm {
@@ -569,7 +692,12 @@ mod tests {
             name: name.into(),
             cores: vec![core],
             regions,
-            image: GuestImage { offset: 0, len: 0, load: Ipa(RAM), entry: Ipa(RAM) },
+            image: GuestImage {
+                offset: 0,
+                len: 0,
+                load: Ipa(RAM),
+                entry: Ipa(RAM),
+            },
             modules: vec![],
             args: [0; 4],
             services: 0,
@@ -590,14 +718,23 @@ mod tests {
     }
 
     fn system() -> System {
-        let pool = |name: &str, colors| Pool { name: name.into(), kind: PoolKind::Pvt, colors, limit: None };
+        let pool = |name: &str, colors| Pool {
+            name: name.into(),
+            kind: PoolKind::Pvt,
+            colors,
+            limit: None,
+        };
         let at = PhysAddr;
         System {
             name: "two".into(),
             board: cloison_formats::image::Board {
                 name: "virt".into(),
                 cores: vec![0, 1],
-                console: Uart { kind: UartKind::Pl011, base: at(0x0900_0000), irq: 33 },
+                console: Uart {
+                    kind: UartKind::Pl011,
+                    base: at(0x0900_0000),
+                    irq: 33,
+                },
                 spin_table: None,
                 power_off: None,
                 telemetry: None,
@@ -613,19 +750,35 @@ mod tests {
                 pmu_irqs: vec![],
                 pmu_shadow: false,
                 pmu_splits: false,
-                llc: CacheGeometry { size: 1 << 20, ways: 16, line: 64 },
-                ram: vec![PhysRange { start: at(RAM), len: 1 << 28 }],
-                reserved: vec![PhysRange { start: at(RAM), len: 1 << 20 }],
+                llc: CacheGeometry {
+                    size: 1 << 20,
+                    ways: 16,
+                    line: 64,
+                },
+                ram: vec![PhysRange {
+                    start: at(RAM),
+                    len: 1 << 28,
+                }],
+                reserved: vec![PhysRange {
+                    start: at(RAM),
+                    len: 1 << 20,
+                }],
             },
             log_level: LogLevel::Info,
             hypervisor_colors: ColorSet(1),
             contiguous: 1 << 20,
-            pools: vec![pool("left", ColorSet(0b0110)), pool("right", ColorSet(0b1000))],
+            pools: vec![
+                pool("left", ColorSet(0b0110)),
+                pool("right", ColorSet(0b1000)),
+            ],
             vms: vec![
                 vm(
                     "one",
                     0,
-                    vec![region("ram", RAM, 2, Backing::Pool(0)), region("dma", 0x5000_0000, 2, Backing::Contiguous)],
+                    vec![
+                        region("ram", RAM, 2, Backing::Pool(0)),
+                        region("dma", 0x5000_0000, 2, Backing::Contiguous),
+                    ],
                 ),
                 vm(
                     "two",
@@ -648,13 +801,22 @@ mod tests {
     fn sent() -> Telemetry {
         let run = |vm, ipa, frames: &[u32]| {
             let attributes = if ipa < RAM { GUEST_DEVICE } else { GUEST_RAM };
-            Stage2Run { vm, ipa: Ipa(ipa), attributes, frames: frames.to_vec() }
+            Stage2Run {
+                vm,
+                ipa: Ipa(ipa),
+                attributes,
+                frames: frames.to_vec(),
+            }
         };
         let own = |va, part, writable, executable, frames: &[u32]| Stage1Run {
             va,
             part,
             attributes: 0x703
-                | if part == Part::Payload { 2 << 2 } else { 1 << 2 }
+                | if part == Part::Payload {
+                    2 << 2
+                } else {
+                    1 << 2
+                }
                 | if writable { 0 } else { READ_ONLY }
                 | if executable { 0 } else { XN },
             frames: frames.to_vec(),
@@ -687,7 +849,12 @@ mod tests {
                         own(0x68_0000_1000, Part::Stacks, true, false, &[0x41030]),
                         own(0x68_0000_9000, Part::Stacks, true, false, &[0x41040]),
                     ],
-                    end: Some(stage2.iter().map(|run: &Stage2Run| run.frames.len() as u64).sum()),
+                    end: Some(
+                        stage2
+                            .iter()
+                            .map(|run: &Stage2Run| run.frames.len() as u64)
+                            .sum()
+                    ),
                     stage2,
                 };
                 PASSES
@@ -714,24 +881,59 @@ mod tests {
         let audit = judge(&system(), &sent());
         assert_eq!(audit.offenders, []);
         assert!(audit.holds(), "{audit:?}");
-        assert_eq!((audit.checked, audit.hypervisor_frames, audit.own_pages), (10, 4, 15));
+        assert_eq!(
+            (audit.checked, audit.hypervisor_frames, audit.own_pages),
+            (10, 4, 15)
+        );
     }
 
     #[test]
     fn each_fault_is_found() {
         let wrong = only_fault(|sent| sent.passes[0].stage2[1].frames[0] = 0x41003 + 0x10);
         assert!(matches!(wrong, Fault::Color { color: 3, .. }), "{wrong:?}");
-        assert_eq!(only_fault(|sent| sent.passes[0].stage2[1].frames[0] = 0x40001), Fault::NotRam, "reserved");
-        assert_eq!(only_fault(|sent| sent.passes[0].stage2[1].frames[0] = 0x60001), Fault::NotRam, "no RAM there");
+        assert_eq!(
+            only_fault(|sent| sent.passes[0].stage2[1].frames[0] = 0x40001),
+            Fault::NotRam,
+            "reserved"
+        );
+        assert_eq!(
+            only_fault(|sent| sent.passes[0].stage2[1].frames[0] = 0x60001),
+            Fault::NotRam,
+            "no RAM there"
+        );
         let wrong = only_fault(|sent| sent.passes[0].stage2[2].frames[1] = 0x42005);
-        assert_eq!(wrong, Fault::Scattered { expected: PhysAddr(0x4200_1000) });
+        assert_eq!(
+            wrong,
+            Fault::Scattered {
+                expected: PhysAddr(0x4200_1000)
+            }
+        );
         let wrong = only_fault(|sent| sent.passes[0].stage2[5].frames[0] = 0x0a001);
-        assert_eq!(wrong, Fault::Device { expected: PhysAddr(DEVICE) });
+        assert_eq!(
+            wrong,
+            Fault::Device {
+                expected: PhysAddr(DEVICE)
+            }
+        );
         let wrong = only_fault(|sent| sent.passes[0].stage2[3].frames[1] = 0x8011);
-        assert_eq!(wrong, Fault::Device { expected: PhysAddr(0x0804_1000) });
-        assert_eq!(only_fault(|sent| sent.passes[0].stage2[4].frames[0] = 0x41010), Fault::Hypervisor);
+        assert_eq!(
+            wrong,
+            Fault::Device {
+                expected: PhysAddr(0x0804_1000)
+            }
+        );
+        assert_eq!(
+            only_fault(|sent| sent.passes[0].stage2[4].frames[0] = 0x41010),
+            Fault::Hypervisor
+        );
         let wrong = only_fault(|sent| sent.passes[0].stage2[1].frames[1] = 0x41001);
-        assert_eq!(wrong, Fault::Shared { vm: "one".into(), ipa: Ipa(RAM) });
+        assert_eq!(
+            wrong,
+            Fault::Shared {
+                vm: "one".into(),
+                ipa: Ipa(RAM)
+            }
+        );
         let wrong = only_fault(|sent| {
             sent.passes[0].stage2.push(Stage2Run {
                 vm: 1,
@@ -751,7 +953,10 @@ mod tests {
         ] {
             for (pass, run) in [(0, 4), (1, 4), (2, 5)] {
                 let wrong = only_fault(|sent| sent.passes[pass].stage2[run].attributes ^= bits);
-                assert!(matches!(wrong, Fault::Attribute { field: found, .. } if found == field), "{wrong:?}");
+                assert!(
+                    matches!(wrong, Fault::Attribute { field: found, .. } if found == field),
+                    "{wrong:?}"
+                );
             }
         }
         let wrong = only_fault(|sent| {
@@ -777,9 +982,21 @@ mod tests {
         fails(|sent| sent.boot = None);
         fails(|sent| sent.passes[0].end = None);
         fails(|sent| sent.passes[0].end = Some(9));
-        fails(|sent| sent.boot.iter_mut().for_each(|boot| boot.hypervisor_frames.push(0x41011)));
-        fails(|sent| sent.boot.iter_mut().for_each(|boot| boot.hypervisor_frames.clear()));
-        fails(|sent| sent.boot.iter_mut().for_each(|boot| boot.hypervisor_colors = ColorSet(2)));
+        fails(|sent| {
+            sent.boot
+                .iter_mut()
+                .for_each(|boot| boot.hypervisor_frames.push(0x41011))
+        });
+        fails(|sent| {
+            sent.boot
+                .iter_mut()
+                .for_each(|boot| boot.hypervisor_frames.clear())
+        });
+        fails(|sent| {
+            sent.boot
+                .iter_mut()
+                .for_each(|boot| boot.hypervisor_colors = ColorSet(2))
+        });
         fails(|sent| sent.boot.iter_mut().for_each(|boot| boot.colors = 8));
         fails(|sent| *sent = Telemetry::default());
         fails(|sent| sent.passes[0].stage1.clear());

@@ -14,7 +14,12 @@ use std::process::ExitCode;
 struct Cli {
     /// The source of hypervisor, guests and configurations: a directory made by `cargo xtask bundle` [default:
     /// CLOISON_BUNDLE, a bundle next to the program, or the checkout]
-    #[arg(long = "bundle", value_name = "DIR", global = true, display_order = 100)]
+    #[arg(
+        long = "bundle",
+        value_name = "DIR",
+        global = true,
+        display_order = 100
+    )]
     _bundle: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
@@ -29,24 +34,33 @@ fn main() -> ExitCode {
     {
         return commands::conclude(Err(error));
     }
-    let matches = Cli::command().after_help(commands::examples(installation::program())).get_matches();
+    let matches = Cli::command()
+        .after_help(commands::examples(installation::program()))
+        .get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     commands::conclude(commands::run(cli.command))
 }
 
 /// Returns whether the command is `job`.
 fn is_job() -> bool {
-    std::env::args_os().nth(1).is_some_and(|argument| argument == "job")
+    std::env::args_os()
+        .nth(1)
+        .is_some_and(|argument| argument == "job")
 }
 
 /// Returns the directory after `--bundle`.
 fn named_bundle() -> Option<PathBuf> {
-    let mut arguments = std::env::args_os().skip(1).take_while(|argument| argument != "--");
+    let mut arguments = std::env::args_os()
+        .skip(1)
+        .take_while(|argument| argument != "--");
     while let Some(argument) = arguments.next() {
         if argument == "--bundle" {
             return arguments.next().map(PathBuf::from);
         }
-        if let Some(directory) = argument.to_str().and_then(|text| text.strip_prefix("--bundle=")) {
+        if let Some(directory) = argument
+            .to_str()
+            .and_then(|text| text.strip_prefix("--bundle="))
+        {
             return Some(PathBuf::from(directory));
         }
     }

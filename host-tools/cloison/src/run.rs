@@ -26,8 +26,14 @@ use std::time::{Duration, Instant};
 /// Default time limit for a VM to boot and run its command.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Colors of the VMs' names, used in turn.
-const COLORS: [AnsiColor; 6] =
-    [AnsiColor::Green, AnsiColor::Cyan, AnsiColor::Yellow, AnsiColor::Magenta, AnsiColor::Blue, AnsiColor::BrightRed];
+const COLORS: [AnsiColor; 6] = [
+    AnsiColor::Green,
+    AnsiColor::Cyan,
+    AnsiColor::Yellow,
+    AnsiColor::Magenta,
+    AnsiColor::Blue,
+    AnsiColor::BrightRed,
+];
 
 /// Exit code when the time of `--timeout` is up, as of the command `timeout`.
 const TIME_IS_UP: u8 = 124;
@@ -84,7 +90,11 @@ struct Prepared {
 
 /// Runs `cloison run`.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
-    let run = if args.config.is_dir() { repeat(args)? } else { prepare(args)? };
+    let run = if args.config.is_dir() {
+        repeat(args)?
+    } else {
+        prepare(args)?
+    };
     let machine = run.machine.args(args.extra.iter().cloned());
     if args.verbose {
         eprintln!("{}", machine.command_line());
@@ -93,14 +103,26 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     if let (Some(command), Some(vm)) = (&args.exec, run.vm) {
         return exec(args, &machine, &names, vm, command);
     }
-    eprintln!("{}; Ctrl-A x quits, Ctrl-A c opens QEMU's monitor, Ctrl-T n gives the next VM the input", run.title);
+    eprintln!(
+        "{}; Ctrl-A x quits, Ctrl-A c opens QEMU's monitor, Ctrl-T n gives the next VM the input",
+        run.title
+    );
     let limit = args.timeout.map(Duration::from_secs);
-    let (exit, telemetry) =
-        machine.run_on_terminal(limit, Terminal::new(&names, args.log.as_deref())?.into_listener())?;
+    let (exit, telemetry) = machine.run_on_terminal(
+        limit,
+        Terminal::new(&names, args.log.as_deref())?.into_listener(),
+    )?;
     let log = run.directory.directory().join("telemetry.bin");
     write_atomic(&log, &telemetry)?;
-    let summary = Summary { telemetry: &Telemetry::parse(&telemetry), system: &run.system, names: &run.events };
-    for section in [summary.hems(), summary.quotas()].iter().filter(|section| !section.rows.is_empty()) {
+    let summary = Summary {
+        telemetry: &Telemetry::parse(&telemetry),
+        system: &run.system,
+        names: &run.events,
+    };
+    for section in [summary.hems(), summary.quotas()]
+        .iter()
+        .filter(|section| !section.rows.is_empty())
+    {
         eprintln!("\n{}", section.to_text());
     }
     eprintln!(
@@ -111,13 +133,19 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         installation::display(&log)
     );
     if let Some(before) = run.before {
-        let verdict = if before == telemetry { "identical to" } else { "different from" };
+        let verdict = if before == telemetry {
+            "identical to"
+        } else {
+            "different from"
+        };
         eprintln!("the telemetry is {verdict} the kept run's");
     }
     match exit {
         Exit::Code(0) => Ok(ExitCode::SUCCESS),
         Exit::TimedOut => Ok(ExitCode::from(TIME_IS_UP)),
-        other => Err(miette!("QEMU ended, but the board did not turn itself off: {other}")),
+        other => Err(miette!(
+            "QEMU ended, but the board did not turn itself off: {other}"
+        )),
     }
 }
 
@@ -125,27 +153,53 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 fn prepare(args: &RunArgs) -> Result<Prepared> {
     let mut checked = configuration::load(&args.config, args.board.as_deref())?;
     counting::prepare_for(&mut checked, counting(args).machine())?;
-    let vm = args.exec.as_ref().map(|_| linux_vm(&checked, args.vm.as_deref())).transpose()?;
+    let vm = args
+        .exec
+        .as_ref()
+        .map(|_| linux_vm(&checked, args.vm.as_deref()))
+        .transpose()?;
     let emulation = checked.emulation()?;
     parts::prepare()?;
     setup::qemu()?;
-    let model = args.model.then(|| Model::load(model::of(emulation)?)).transpose()?;
+    let model = args
+        .model
+        .then(|| Model::load(model::of(emulation)?))
+        .transpose()?;
     if let Some(line) = counting::warning(&checked, counting(args)) {
         eprintln!("warning: {line}");
     }
     let image = image::build(&checked, &[])?;
     let name = &image.system.board.name;
-    let stem = args.config.file_stem().unwrap_or_default().to_string_lossy();
+    let stem = args
+        .config
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy();
     let directory = configuration::run_directory("run", &format!("{stem}-{name}"), &args.config)?;
     let file = directory.directory().join("Image");
     image.write(&file)?;
     let mut machine = Machine::new(emulation, &file).icount(args.icount);
     if let Some(model) = model {
-        machine = model.attach(machine, Conditions::default(), &directory.directory().join("model.json"));
+        machine = model.attach(
+            machine,
+            Conditions::default(),
+            &directory.directory().join("model.json"),
+        );
     }
-    let title = format!("{stem} on {name}{}", if args.model { ", modelled" } else { "" });
+    let title = format!(
+        "{stem} on {name}{}",
+        if args.model { ", modelled" } else { "" }
+    );
     let events = EventNames::of(&checked.board.events);
-    Ok(Prepared { title, machine, system: image.system, events, vm, directory, before: None })
+    Ok(Prepared {
+        title,
+        machine,
+        system: image.system,
+        events,
+        vm,
+        directory,
+        before: None,
+    })
 }
 
 /// Returns what counts the events of a run with these arguments; QEMU's own arguments can select it too.
@@ -162,7 +216,10 @@ fn counting(args: &RunArgs) -> Counting {
 
 /// Prepares the repetition of an experiment's run from the files in its directory.
 fn repeat(args: &RunArgs) -> Result<Prepared> {
-    let given = [("--board", args.board.is_some()), ("--icount", args.icount.is_some())];
+    let given = [
+        ("--board", args.board.is_some()),
+        ("--icount", args.icount.is_some()),
+    ];
     if let Some((option, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
         return Err(miette!(
             help = "to change the machine, run the configuration in it: DIR/system.toml",
@@ -171,42 +228,82 @@ fn repeat(args: &RunArgs) -> Result<Prepared> {
     }
     let kept = KeptRun::read(&args.config)?;
     let checked = configuration::load(&args.config.join("system.toml"), Some(&kept.board))?;
-    let vm = args.exec.as_ref().map(|_| linux_vm(&checked, args.vm.as_deref())).transpose()?;
+    let vm = args
+        .exec
+        .as_ref()
+        .map(|_| linux_vm(&checked, args.vm.as_deref()))
+        .transpose()?;
     setup::qemu()?;
     let full = args.config.canonicalize().into_diagnostic()?;
-    let key = full.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let key = full
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let directory = configuration::run_directory("run", &format!("kept-{key}"), &args.config)?;
     let machine = kept.machine(checked.emulation()?, directory.directory())?;
     let events = EventNames::of(&checked.board.events);
     let before = std::fs::read(args.config.join("telemetry.bin")).ok();
     let title = format!("{key} on {}, modelled", checked.system.board.name);
-    Ok(Prepared { title, machine, system: checked.system, events, vm, directory, before })
+    Ok(Prepared {
+        title,
+        machine,
+        system: checked.system,
+        events,
+        vm,
+        directory,
+        before,
+    })
 }
 
 /// Returns the VM for `--exec`: the one given, or the only one with a Linux guest.
 fn linux_vm(checked: &Checked, wanted: Option<&str>) -> Result<usize> {
     let vms = || checked.system.vms.iter().zip(&checked.images).enumerate();
     // A VM that runs its configuration's command has no shell.
-    let is_linux = |image: &ImageSource| matches!(image, ImageSource::Linux(linux) if linux.exec.is_none());
-    let linux: Vec<(usize, &str)> =
-        vms().filter(|(_, (_, image))| is_linux(image)).map(|(index, (vm, _))| (index, vm.name.as_str())).collect();
-    let known = linux.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
+    let is_linux =
+        |image: &ImageSource| matches!(image, ImageSource::Linux(linux) if linux.exec.is_none());
+    let linux: Vec<(usize, &str)> = vms()
+        .filter(|(_, (_, image))| is_linux(image))
+        .map(|(index, (vm, _))| (index, vm.name.as_str()))
+        .collect();
+    let known = linux
+        .iter()
+        .map(|(_, name)| *name)
+        .collect::<Vec<_>>()
+        .join(", ");
     match (wanted, linux.as_slice()) {
         (_, []) => Err(miette!(
             help = "--exec needs a shell to run in",
             "no VM of this configuration has a Linux guest with a shell"
         )),
         (None, [(index, _)]) => Ok(*index),
-        (None, _) => Err(miette!(help = format!("select one with --vm: {known}"), "more than one VM runs Linux")),
+        (None, _) => Err(miette!(
+            help = format!("select one with --vm: {known}"),
+            "more than one VM runs Linux"
+        )),
         (Some(name), _) => {
-            let found = linux.iter().find(|(_, known)| *known == name).map(|(index, _)| *index);
-            found.ok_or_else(|| miette!(help = format!("Linux runs in: {known}"), "no Linux VM is called `{name}`"))
+            let found = linux
+                .iter()
+                .find(|(_, known)| *known == name)
+                .map(|(index, _)| *index);
+            found.ok_or_else(|| {
+                miette!(
+                    help = format!("Linux runs in: {known}"),
+                    "no Linux VM is called `{name}`"
+                )
+            })
         }
     }
 }
 
 /// Boots, runs one command in a VM's shell, and stops the board.
-fn exec(args: &RunArgs, machine: &Machine, names: &[String], vm: usize, command: &str) -> Result<ExitCode> {
+fn exec(
+    args: &RunArgs,
+    machine: &Machine,
+    names: &[String],
+    vm: usize,
+    command: &str,
+) -> Result<ExitCode> {
     let limit = args.timeout.map_or(PATIENCE, Duration::from_secs);
     let until = Instant::now() + limit;
     let left = || until.saturating_duration_since(Instant::now());
@@ -225,7 +322,8 @@ fn exec(args: &RunArgs, machine: &Machine, names: &[String], vm: usize, command:
         let names = || names.iter().map(String::as_str);
         let (mut logs, mut splitter) = (create_logs(directory, names())?, Splitter::new(names()));
         let mut failed = Ok(());
-        let mut write = |piece: Piece| failed = std::mem::replace(&mut failed, Ok(())).and(logs.write(piece));
+        let mut write =
+            |piece: Piece| failed = std::mem::replace(&mut failed, Ok(())).and(logs.write(piece));
         splitter.feed(session.bytes(), &mut write);
         splitter.finish(&mut write);
         failed.into_diagnostic().wrap_err("cannot write the logs")?;
@@ -239,7 +337,10 @@ fn exec(args: &RunArgs, machine: &Machine, names: &[String], vm: usize, command:
 /// Adds to an error of `--exec` what QEMU itself printed, or reports how much of the time limit the boot took.
 fn explain(error: Report, errors: &str, booted: Option<Duration>, limit: Duration) -> Report {
     // The ZCU102's network interfaces have no peer on purpose.
-    let said: Vec<&str> = errors.lines().filter(|line| !line.ends_with("has no peer")).collect();
+    let said: Vec<&str> = errors
+        .lines()
+        .filter(|line| !line.ends_with("has no peer"))
+        .collect();
     if !said.is_empty() {
         return error.wrap_err(format!("QEMU reported: {}", said.join("\n")));
     }
@@ -270,9 +371,16 @@ struct Terminal {
 impl Terminal {
     fn new(names: &[String], log: Option<&Path>) -> Result<Self> {
         let each = || names.iter().map(String::as_str);
-        let logs = log.map(|directory| create_logs(directory, each())).transpose()?;
+        let logs = log
+            .map(|directory| create_logs(directory, each()))
+            .transpose()?;
         let colored = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Ok(Self { splitter: Splitter::new(each()), names: names.to_vec(), logs, colored })
+        Ok(Self {
+            splitter: Splitter::new(each()),
+            names: names.to_vec(),
+            logs,
+            colored,
+        })
     }
 
     /// Returns a listener for the console's output, which is called with an empty slice at its end.
@@ -291,7 +399,11 @@ impl Terminal {
         let mut done = Ok(());
         let mut on_piece = |piece: Piece| {
             let logged = self.logs.as_mut().map_or(Ok(()), |logs| logs.write(piece));
-            let shown = if self.colored { show(&mut out, &self.names, piece) } else { Ok(()) };
+            let shown = if self.colored {
+                show(&mut out, &self.names, piece)
+            } else {
+                Ok(())
+            };
             done = std::mem::replace(&mut done, Ok(())).and(logged).and(shown);
         };
         if bytes.is_empty() {

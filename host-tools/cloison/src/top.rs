@@ -122,10 +122,17 @@ impl Usage {
     fn rows(&self, system: &System, names: &EventNames) -> Vec<Row> {
         let mut rows: Vec<Row> = Vec::new();
         for (id, vm) in (0..).zip(&system.vms) {
-            let end = self.ends.get(&id).copied().filter(|end| *end != End::Running);
+            let end = self
+                .ends
+                .get(&id)
+                .copied()
+                .filter(|end| *end != End::Running);
             for (vcpu, &core) in (0..).zip(&vm.cores) {
                 let before = rows.len();
-                for (index, quota) in (0..).zip(&vm.quotas).filter(|(_, quota)| quota.vcpu == vcpu) {
+                for (index, quota) in (0..)
+                    .zip(&vm.quotas)
+                    .filter(|(_, quota)| quota.vcpu == vcpu)
+                {
                     let latest = self.latest.get(&(id, index)).copied().unwrap_or_default();
                     let all = self.all.get(&(id, index)).copied().unwrap_or_default();
                     let used = share(latest.events, latest.budget);
@@ -133,17 +140,31 @@ impl Usage {
                     let cells = Cells {
                         event: names.counted(quota),
                         budget: format!("{} / {}", grouped(quota.budget.0), duration(quota.period)),
-                        used: if latest.periods == 0 { "-".into() } else { format!("{:.1} %", used * 100.0) },
+                        used: if latest.periods == 0 {
+                            "-".into()
+                        } else {
+                            format!("{:.1} %", used * 100.0)
+                        },
                         bar: bar(used),
                         throttled: format!("{:.1} %", share(latest.throttled.0, time.0) * 100.0),
                         overshoot: grouped(latest.overshoot.0),
                         most: grouped(all.overshoot.0),
                         periods: grouped(all.periods),
                     };
-                    rows.push(Row { core, vm: vm.name.clone(), end, cells: Some(cells) });
+                    rows.push(Row {
+                        core,
+                        vm: vm.name.clone(),
+                        end,
+                        cells: Some(cells),
+                    });
                 }
                 if rows.len() == before {
-                    rows.push(Row { core, vm: vm.name.clone(), end, cells: None });
+                    rows.push(Row {
+                        core,
+                        vm: vm.name.clone(),
+                        end,
+                        cells: None,
+                    });
                 }
             }
         }
@@ -177,16 +198,41 @@ struct Cells {
 /// Returns a table with one line for each row.
 fn wide(rows: &[Row], style: Style) -> String {
     let mut table = Table::new();
-    let header = ["core", "VM", "event", "budget / period", "used", "", "throttled", "overshoot", "most", "periods"];
+    let header = [
+        "core",
+        "VM",
+        "event",
+        "budget / period",
+        "used",
+        "",
+        "throttled",
+        "overshoot",
+        "most",
+        "periods",
+    ];
     table.load_preset(style.borders()).set_header(header);
     for row in rows {
-        let name = row.end.map_or_else(|| row.vm.clone(), |end| format!("{} ({end})", row.vm));
+        let name = row
+            .end
+            .map_or_else(|| row.vm.clone(), |end| format!("{} ({end})", row.vm));
         let mut line = vec![row.core.to_string(), name];
         match &row.cells {
             None => line.push("no quota".into()),
-            Some(Cells { event, budget, used, bar, throttled, overshoot, most, periods }) => {
+            Some(Cells {
+                event,
+                budget,
+                used,
+                bar,
+                throttled,
+                overshoot,
+                most,
+                periods,
+            }) => {
                 line.extend(
-                    [event, budget, used, bar, throttled, overshoot, most, periods].map(|cell| style.show(cell)),
+                    [
+                        event, budget, used, bar, throttled, overshoot, most, periods,
+                    ]
+                    .map(|cell| style.show(cell)),
                 );
             }
         }
@@ -205,12 +251,17 @@ fn narrow(rows: &[Row], style: Style) -> String {
             Some(_) => " (stopped)",
         };
         let name = format!("core {}  {}{end}", row.core, row.vm);
-        let Some(cells) = &row.cells else { return format!("{name}: no quota") };
+        let Some(cells) = &row.cells else {
+            return format!("{name}: no quota");
+        };
         let numbers = format!(
             "  used {:<8} throttled {:<8} over {} (most {}) in {} periods",
             cells.used, cells.throttled, cells.overshoot, cells.most, cells.periods
         );
-        style.show(&format!("{name}: {} {}\n{numbers}", cells.event, cells.budget))
+        style.show(&format!(
+            "{name}: {} {}\n{numbers}",
+            cells.event, cells.budget
+        ))
     };
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
@@ -245,7 +296,12 @@ pub fn top(args: &TopArgs) -> Result<()> {
     let image = image::build(&checked, &[])?;
     let board = &image.system.board.name;
     let emulation = checked.emulation()?;
-    let stem = args.config.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let stem = args
+        .config
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let claim = configuration::run_directory("top", &format!("{stem}-{board}"), &args.config)?;
     let directory = claim.directory();
     let file = directory.join("Image");
@@ -254,12 +310,25 @@ pub fn top(args: &TopArgs) -> Result<()> {
     let mut machine = Machine::new(emulation, &file).icount(args.icount);
     if args.model {
         let model = Model::load(model::of(emulation)?)?;
-        machine = model.attach(machine, Conditions::default(), &directory.join("statistics.json"));
+        machine = model.attach(
+            machine,
+            Conditions::default(),
+            &directory.join("statistics.json"),
+        );
     }
     let warning = counting::warning(&checked, counting).map(|line| format!("warning: {line}"));
-    let title = format!("{stem} on {board}{}", if args.model { ", modelled" } else { "" });
+    let title = format!(
+        "{stem} on {board}{}",
+        if args.model { ", modelled" } else { "" }
+    );
     let names = EventNames::of(&checked.board.events);
-    let mut view = View { title, note: None, system: image.system, names, style: Style::of_output };
+    let mut view = View {
+        title,
+        note: None,
+        system: image.system,
+        names,
+        style: Style::of_output,
+    };
     let screen = Screen::open()?;
     match warning {
         // Other output would be lost with the separate screen.
@@ -268,11 +337,15 @@ pub fn top(args: &TopArgs) -> Result<()> {
         None => {}
     }
     let mut last = String::new();
-    view.watch(&machine.limit(limit), Duration::from_millis(args.interval), |page| {
-        page.clone_into(&mut last);
-        screen.show(page)?;
-        screen.quits()
-    })?;
+    view.watch(
+        &machine.limit(limit),
+        Duration::from_millis(args.interval),
+        |page| {
+            page.clone_into(&mut last);
+            screen.show(page)?;
+            screen.quits()
+        },
+    )?;
     let is_lost = screen.terminal;
     drop(screen);
     if is_lost {
@@ -325,7 +398,12 @@ impl View {
     /// Returns everything shown in one update.
     fn page(&self, usage: &Usage, said: &Telemetry, console: &str) -> String {
         let style = (self.style)();
-        let head = format!("{}: {} of guest time, {} records", self.title, duration(usage.now), grouped(usage.records));
+        let head = format!(
+            "{}: {} of guest time, {} records",
+            self.title,
+            duration(usage.now),
+            grouped(usage.records)
+        );
         let mut text = style.wrap(&head, "") + "\n";
         let mut remark = |line: &str| text.push_str(&(style.wrap(line, "") + "\n"));
         if let Some(note) = &self.note {
@@ -340,11 +418,19 @@ impl View {
         let rows = usage.rows(&self.system, &self.names);
         let table = wide(&rows, style);
         let fits = |columns| table.lines().all(|line| line.chars().count() <= columns);
-        text.push_str(&if style.columns.is_none_or(fits) { table } else { narrow(&rows, style) });
-        let legend = "used, throttled, overshoot: since the last update; most: the worst period so far";
+        text.push_str(&if style.columns.is_none_or(fits) {
+            table
+        } else {
+            narrow(&rows, style)
+        });
+        let legend =
+            "used, throttled, overshoot: since the last update; most: the worst period so far";
         text.push_str(&format!("\n{}\n", style.wrap(legend, "")));
         if let Some((at, problem)) = said.problems.first() {
-            text.push_str(&style.wrap(&format!("the log cannot be read at byte {at}: {problem}"), ""));
+            text.push_str(&style.wrap(
+                &format!("the log cannot be read at byte {at}: {problem}"),
+                "",
+            ));
             text.push('\n');
         }
         let console = plain(console);
@@ -367,7 +453,12 @@ impl Screen {
         let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
         if terminal {
             terminal::enable_raw_mode().into_diagnostic()?;
-            execute!(std::io::stdout(), terminal::EnterAlternateScreen, cursor::Hide).into_diagnostic()?;
+            execute!(
+                std::io::stdout(),
+                terminal::EnterAlternateScreen,
+                cursor::Hide
+            )
+            .into_diagnostic()?;
         }
         Ok(Self { terminal })
     }
@@ -380,9 +471,18 @@ impl Screen {
         let (columns, rows) = terminal::size().unwrap_or((120, 40));
         execute!(out, cursor::MoveTo(0, 0)).into_diagnostic()?;
         let help = "q quits".to_owned();
-        for line in page.lines().map(str::to_owned).chain([help]).take(usize::from(rows.max(1)) - 1) {
+        for line in page
+            .lines()
+            .map(str::to_owned)
+            .chain([help])
+            .take(usize::from(rows.max(1)) - 1)
+        {
             // Raw mode: a line end does not return the cursor.
-            let line: String = line.chars().filter(|c| !c.is_control()).take(usize::from(columns)).collect();
+            let line: String = line
+                .chars()
+                .filter(|c| !c.is_control())
+                .take(usize::from(columns))
+                .collect();
             write!(out, "{line}").into_diagnostic()?;
             execute!(out, terminal::Clear(terminal::ClearType::UntilNewLine)).into_diagnostic()?;
             write!(out, "\r\n").into_diagnostic()?;
@@ -409,7 +509,11 @@ impl Drop for Screen {
     fn drop(&mut self) {
         if self.terminal {
             // The terminal may be gone, and then needs no restoring.
-            let _ = execute!(std::io::stdout(), terminal::LeaveAlternateScreen, cursor::Show);
+            let _ = execute!(
+                std::io::stdout(),
+                terminal::LeaveAlternateScreen,
+                cursor::Show
+            );
             let _ = terminal::disable_raw_mode();
         }
     }
@@ -429,8 +533,16 @@ mod tests {
             due: Nanos(0),
             throttled: Nanos(throttled),
         };
-        let record = Record::QuotaPeriod(QuotaPeriod { quota: 0, vm: 1, period });
-        Entry { core: 2, at: Nanos(events), record }
+        let record = Record::QuotaPeriod(QuotaPeriod {
+            quota: 0,
+            vm: 1,
+            period,
+        });
+        Entry {
+            core: 2,
+            at: Nanos(events),
+            record,
+        }
     }
 
     #[test]
@@ -439,20 +551,44 @@ mod tests {
         usage.add(&[period(109, 40), period(50, 0)]);
         usage.add(&[period(103, 10)]);
         let (latest, all) = (usage.latest[&(1, 0)], usage.all[&(1, 0)]);
-        assert_eq!((latest.periods, latest.events, latest.overshoot, latest.throttled), (1, 103, Events(3), Nanos(10)));
-        assert_eq!((all.periods, all.events, all.budget, all.overshoot), (3, 262, 300, Events(9)));
-        assert_eq!((all.throttled_periods, usage.now, usage.records), (2, Nanos(109), 3));
-        usage.add(&[Entry { core: 0, at: Nanos(200), record: Record::Dropped { count: 5 } }]);
+        assert_eq!(
+            (
+                latest.periods,
+                latest.events,
+                latest.overshoot,
+                latest.throttled
+            ),
+            (1, 103, Events(3), Nanos(10))
+        );
+        assert_eq!(
+            (all.periods, all.events, all.budget, all.overshoot),
+            (3, 262, 300, Events(9))
+        );
+        assert_eq!(
+            (all.throttled_periods, usage.now, usage.records),
+            (2, Nanos(109), 3)
+        );
+        usage.add(&[Entry {
+            core: 0,
+            at: Nanos(200),
+            record: Record::Dropped { count: 5 },
+        }]);
         assert_eq!((usage.latest.len(), usage.dropped), (0, 5));
     }
 
     /// The demonstration after some periods, on a terminal with these columns.
     fn page(columns: usize) -> String {
         fn rich() -> Style {
-            Style { plain: false, columns: Some(80) }
+            Style {
+                plain: false,
+                columns: Some(80),
+            }
         }
         fn wide() -> Style {
-            Style { plain: false, columns: Some(180) }
+            Style {
+                plain: false,
+                columns: Some(180),
+            }
         }
         let path = configuration::directory().join("demo.toml");
         let checked = configuration::load(&path, None).expect("a good one");
@@ -461,10 +597,23 @@ mod tests {
         system.vms[1].name = "sixteen-letters-".into();
         let note = Some("warning: ".to_owned() + &"a long line of text ".repeat(9));
         let style = if columns == 80 { rich } else { wide };
-        let view = View { title: "demo on virt".into(), note, system, names, style };
+        let view = View {
+            title: "demo on virt".into(),
+            note,
+            system,
+            names,
+            style,
+        };
         let mut usage = Usage::default();
         usage.add(&[period(123_456_789, 40)]);
-        usage.add(&[Entry { core: 0, at: Nanos(200), record: Record::Dropped { count: 3_526 } }, period(109, 40)]);
+        usage.add(&[
+            Entry {
+                core: 0,
+                at: Nanos(200),
+                record: Record::Dropped { count: 3_526 },
+            },
+            period(109, 40),
+        ]);
         usage.ends.insert(1, End::Stopped);
         view.page(&usage, &Telemetry::default(), "")
     }
@@ -472,7 +621,10 @@ mod tests {
     #[test]
     fn a_small_terminal_shows_everything() {
         let page = page(80);
-        assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
+        assert!(
+            page.lines().all(|line| line.chars().count() <= 80),
+            "{page}"
+        );
         assert!(page.lines().count() + CONSOLE_LINES < 24, "{page}");
         for shown in [
             "throttled",
@@ -483,13 +635,20 @@ mod tests {
             assert!(page.contains(shown), "{shown:?} is not in\n{page}");
         }
         // The number is explained.
-        assert!(page.contains("3\u{202f}526 records lost: cores logged faster than"), "{page}");
+        assert!(
+            page.contains("3\u{202f}526 records lost: cores logged faster than"),
+            "{page}"
+        );
     }
 
     #[test]
     fn a_wide_terminal_shows_a_table() {
         let page = page(180);
-        assert!(page.contains("┆ budget / period") && page.lines().all(|line| line.chars().count() <= 180), "{page}");
+        assert!(
+            page.contains("┆ budget / period")
+                && page.lines().all(|line| line.chars().count() <= 180),
+            "{page}"
+        );
     }
 
     #[test]

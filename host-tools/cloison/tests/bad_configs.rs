@@ -18,24 +18,35 @@ use std::path::{Path, PathBuf};
 fn configurations(dir: &str) -> Vec<PathBuf> {
     std::env::set_current_dir(installation::root()).expect("the checkout is there");
     let entries = std::fs::read_dir(dir).expect("the directory is there");
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a directory entry").path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("a directory entry").path())
+        .collect();
+    files.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "toml")
+    });
     files.sort();
     files
 }
 
 fn refused(path: &Path) -> Errors {
-    configuration::load(path, None).err().unwrap_or_else(|| panic!("{} was accepted", path.display()))
+    configuration::load(path, None)
+        .err()
+        .unwrap_or_else(|| panic!("{} was accepted", path.display()))
 }
 
 #[test]
 fn every_bad_configuration_has_its_message() {
     let files = configurations("tests/bad-configs");
     assert!(files.len() >= 30, "{} bad configurations", files.len());
-    let settings = common::snapshots::settings(installation::root().join("tests/bad-configs/expected"));
+    let settings =
+        common::snapshots::settings(installation::root().join("tests/bad-configs/expected"));
     settings.bind(|| {
         for path in &files {
-            let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a plain file name");
+            let name = path
+                .file_stem()
+                .and_then(|stem| stem.to_str())
+                .expect("a plain file name");
             insta::assert_snapshot!(name, render(&refused(path)));
         }
     });
@@ -44,17 +55,35 @@ fn every_bad_configuration_has_its_message() {
 #[test]
 fn every_bad_file_of_measurements_has_its_message() {
     let files = configurations("tests/bad-points");
-    assert!(files.len() >= 20, "{} bad files of measurements", files.len());
-    let settings = common::snapshots::settings(installation::root().join("tests/bad-points/expected"));
+    assert!(
+        files.len() >= 20,
+        "{} bad files of measurements",
+        files.len()
+    );
+    let settings =
+        common::snapshots::settings(installation::root().join("tests/bad-points/expected"));
     settings.bind(|| {
         for path in &files {
-            let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a plain file name");
-            let errors = points::load(path).err().unwrap_or_else(|| panic!("{} was accepted", path.display()));
+            let name = path
+                .file_stem()
+                .and_then(|stem| stem.to_str())
+                .expect("a plain file name");
+            let errors = points::load(path)
+                .err()
+                .unwrap_or_else(|| panic!("{} was accepted", path.display()));
             let shown = render(&errors);
             for problem in errors.problems() {
                 let (line, column) = problem.line_and_column();
-                assert!(shown.contains(&format!("[{}:{line}:{column}]", problem.file())), "{shown}");
-                assert!(["point", "source", "board"].iter().any(|name| problem.field().starts_with(name)), "{shown}");
+                assert!(
+                    shown.contains(&format!("[{}:{line}:{column}]", problem.file())),
+                    "{shown}"
+                );
+                assert!(
+                    ["point", "source", "board"]
+                        .iter()
+                        .any(|name| problem.field().starts_with(name)),
+                    "{shown}"
+                );
             }
             assert!(shown.contains("help: "), "{shown}");
             insta::assert_snapshot!(name, shown);
@@ -67,10 +96,18 @@ fn the_shipped_measurements_are_right() {
     configurations("configs/models");
     let shipped = points::load(Path::new("configs/models/zcu102-public.toml"));
     let shipped = shipped.unwrap_or_else(|errors| panic!("{}", render(&errors)));
-    assert!(shipped.points.len() >= 40, "{} points", shipped.points.len());
+    assert!(
+        shipped.points.len() >= 40,
+        "{} points",
+        shipped.points.len()
+    );
     let page = std::fs::read_to_string("docs/validation.md").expect("the page with the results");
     for point in &shipped.points {
-        assert!(page.contains(&format!("| `{}` | {} |", point.name, point.board)), "{} is not on the page", point.name);
+        assert!(
+            page.contains(&format!("| `{}` | {} |", point.name, point.board)),
+            "{} is not on the page",
+            point.name
+        );
     }
 }
 
@@ -81,7 +118,9 @@ fn every_expected_message_has_its_configuration() {
         let name = entry.expect("a directory entry").file_name();
         let name = name.to_str().expect("a plain file name");
         let stem = name.split('.').next().unwrap_or_default();
-        let used = files.iter().any(|path| path.file_stem().is_some_and(|file| file == stem));
+        let used = files
+            .iter()
+            .any(|path| path.file_stem().is_some_and(|file| file == stem));
         assert!(used, "{name} is left over");
     }
 }
@@ -90,14 +129,25 @@ fn every_expected_message_has_its_configuration() {
 fn every_problem_says_where_and_how_to_mend_it() {
     for path in configurations("tests/bad-configs") {
         let errors = refused(&path);
-        assert!(errors.problems().iter().any(Problem::is_error), "{}", path.display());
+        assert!(
+            errors.problems().iter().any(Problem::is_error),
+            "{}",
+            path.display()
+        );
         for problem in errors.problems() {
             let shown = render(&errors);
             let (line, column) = problem.line_and_column();
             let place = format!("[{}:{line}:{column}]", problem.file());
             assert!(shown.contains(&place), "{place} is not in\n{shown}");
-            assert!(Path::new(problem.file()).is_relative(), "{}", problem.file());
-            assert!(!problem.field().is_empty() && !problem.message().is_empty(), "{place}");
+            assert!(
+                Path::new(problem.file()).is_relative(),
+                "{}",
+                problem.file()
+            );
+            assert!(
+                !problem.field().is_empty() && !problem.message().is_empty(),
+                "{place}"
+            );
             assert!(shown.contains("help: "), "{shown}");
         }
     }
@@ -107,24 +157,53 @@ fn every_problem_says_where_and_how_to_mend_it() {
 fn a_missing_configuration_is_an_error() {
     configurations("configs");
     let errors = refused(Path::new("configs/nowhere.toml"));
-    assert!(errors.problems()[0].message().contains("cannot read configs/nowhere.toml"));
+    assert!(
+        errors.problems()[0]
+            .message()
+            .contains("cannot read configs/nowhere.toml")
+    );
 }
 
 #[test]
 fn the_command_line_chooses_the_board() {
     configurations("configs");
     let path = Path::new("configs/demo.toml");
-    assert_eq!(configuration::load(path, None).expect("a good one").board.board.name, "virt");
-    assert_eq!(configuration::load(path, Some("zcu102")).expect("a good one").board.board.name, "zcu102");
+    assert_eq!(
+        configuration::load(path, None)
+            .expect("a good one")
+            .board
+            .board
+            .name,
+        "virt"
+    );
+    assert_eq!(
+        configuration::load(path, Some("zcu102"))
+            .expect("a good one")
+            .board
+            .board
+            .name,
+        "zcu102"
+    );
     let file = "configs/boards/zcu102.toml";
-    assert_eq!(configuration::load(path, Some(file)).expect("a good one").board.board.name, "zcu102");
-    let errors = configuration::load(path, Some("../boards/virt")).expect_err("no path is a board's name");
+    assert_eq!(
+        configuration::load(path, Some(file))
+            .expect("a good one")
+            .board
+            .board
+            .name,
+        "zcu102"
+    );
+    let errors =
+        configuration::load(path, Some("../boards/virt")).expect_err("no path is a board's name");
     assert_eq!(errors.problems()[0].field(), "board");
 }
 
 #[test]
 fn shipped_configurations_are_right_on_every_board() {
-    let files: Vec<PathBuf> = ["configs", "tests/configs"].into_iter().flat_map(configurations).collect();
+    let files: Vec<PathBuf> = ["configs", "tests/configs"]
+        .into_iter()
+        .flat_map(configurations)
+        .collect();
     assert!(files.len() >= 10, "{} configurations", files.len());
     let boards = configuration::emulated_boards().expect("the shipped boards are right");
     assert!(boards.len() >= 2, "{boards:?}");
@@ -137,7 +216,11 @@ fn shipped_configurations_are_right_on_every_board() {
             assert_eq!(checked.system.validate(0), Ok(()));
             assert_eq!(checked.images.len(), checked.system.vms.len());
             let warnings: Vec<&str> = checked.warnings.iter().map(Problem::message).collect();
-            assert!(warnings.is_empty(), "{} on {board}: {warnings:?}", path.display());
+            assert!(
+                warnings.is_empty(),
+                "{} on {board}: {warnings:?}",
+                path.display()
+            );
         }
     }
 }
@@ -147,14 +230,25 @@ fn workloads_are_those_that_are_built() {
     configurations("configs");
     let dir = installation::root().join("guest-tools/workloads/src/bin");
     for (name, _) in cloison_config::sources::WORKLOADS {
-        let (file, folder) = (dir.join(format!("{name}.rs")), dir.join(name).join("main.rs"));
-        assert!(file.is_file() || folder.is_file(), "there is no source of the workload {name}");
+        let (file, folder) = (
+            dir.join(format!("{name}.rs")),
+            dir.join(name).join("main.rs"),
+        );
+        assert!(
+            file.is_file() || folder.is_file(),
+            "there is no source of the workload {name}"
+        );
     }
     for entry in std::fs::read_dir(&dir).expect("the workloads are there") {
         let path = entry.expect("a directory entry").path();
-        let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let name = path
+            .file_stem()
+            .and_then(|stem| stem.to_str())
+            .unwrap_or_default();
         assert!(
-            cloison_config::sources::WORKLOADS.iter().any(|(known, _)| *known == name),
+            cloison_config::sources::WORKLOADS
+                .iter()
+                .any(|(known, _)| *known == name),
             "the checker does not know {name}"
         );
     }
@@ -165,14 +259,20 @@ fn workloads_are_those_that_are_built() {
 fn segments_have_the_names_of_their_workloads() {
     let path = installation::root().join("guest-tools/workloads/src/lib.rs");
     let text = std::fs::read_to_string(path).expect("the workloads are there");
-    let constants = text.lines().filter_map(|line| line.trim().strip_prefix("pub const ")?.split_once(": u32 = "));
+    let constants = text.lines().filter_map(|line| {
+        line.trim()
+            .strip_prefix("pub const ")?
+            .split_once(": u32 = ")
+    });
     let constants: Vec<(u32, String)> = constants
         .map(|(name, number)| {
             let number = number.trim_end_matches(';').parse().expect("a number");
             (number, name.to_lowercase().replace('_', "-"))
         })
         .collect();
-    let known = cloison_config::sources::SEGMENTS.iter().map(|(number, name)| (*number, (*name).to_owned()));
+    let known = cloison_config::sources::SEGMENTS
+        .iter()
+        .map(|(number, name)| (*number, (*name).to_owned()));
     assert_eq!(constants, known.collect::<Vec<_>>());
     assert_eq!(cloison_config::sources::segment_name(3), "c2is (3)");
     assert_eq!(cloison_config::sources::segment_name(77), "77");
@@ -196,7 +296,9 @@ fn the_color_map_of_the_demonstration() {
 /// The demo's configuration with texts replaced, in a separate directory.
 fn changed(changes: &[(&str, &str)]) -> Result<cloison_config::Checked, Errors> {
     let profiles = installation::root().join("profiles").display().to_string();
-    let mut text = std::fs::read_to_string("configs/demo.toml").expect("it is there").replace("../profiles", &profiles);
+    let mut text = std::fs::read_to_string("configs/demo.toml")
+        .expect("it is there")
+        .replace("../profiles", &profiles);
     for (from, to) in changes {
         assert!(text.contains(from), "{from} is not in the configuration");
         text = text.replace(from, to);
@@ -211,8 +313,18 @@ fn changed(changes: &[(&str, &str)]) -> Result<cloison_config::Checked, Errors> 
 fn warnings_do_not_refuse() {
     configurations("configs");
     for (from, to, field, message) in [
-        ("colors = \"0-11\"", "colors = \"0-10\"", "hypervisor.colors", "nobody has the colors 11"),
-        ("after = \"5 ms\"", "", "vm[victim].profile.top", "no page moves on its own"),
+        (
+            "colors = \"0-11\"",
+            "colors = \"0-10\"",
+            "hypervisor.colors",
+            "nobody has the colors 11",
+        ),
+        (
+            "after = \"5 ms\"",
+            "",
+            "vm[victim].profile.top",
+            "no page moves on its own",
+        ),
         (
             "[[vm]]\nname = \"victim\"",
             "[[pool]]\nname = \"more\"\nkind = \"SH\"\ncolors = \"0\"\n\n[[vm]]\nname = \"victim\"",
@@ -221,9 +333,15 @@ fn warnings_do_not_refuse() {
         ),
     ] {
         let checked = changed(&[(from, to)]).unwrap_or_else(|errors| panic!("{}", render(&errors)));
-        let found =
-            checked.warnings.iter().any(|warning| warning.field() == field && warning.message().starts_with(message));
-        assert!(found && checked.warnings.iter().all(|warning| !warning.is_error()), "{field}: {:?}", checked.warnings);
+        let found = checked
+            .warnings
+            .iter()
+            .any(|warning| warning.field() == field && warning.message().starts_with(message));
+        assert!(
+            found && checked.warnings.iter().all(|warning| !warning.is_error()),
+            "{field}: {:?}",
+            checked.warnings
+        );
     }
 }
 
@@ -231,8 +349,16 @@ fn warnings_do_not_refuse() {
 #[test]
 fn events_of_the_model_are_no_fault_of_the_configuration() {
     configurations("configs");
-    let checked = changed(&[("[\"INST_RETIRED\", \"CPU_CYCLES\"]", "[\"L2D_CACHE\"]")]).expect("a good one");
-    assert_eq!(checked.warnings.iter().map(Problem::message).collect::<Vec<_>>(), [""; 0]);
+    let checked =
+        changed(&[("[\"INST_RETIRED\", \"CPU_CYCLES\"]", "[\"L2D_CACHE\"]")]).expect("a good one");
+    assert_eq!(
+        checked
+            .warnings
+            .iter()
+            .map(Problem::message)
+            .collect::<Vec<_>>(),
+        [""; 0]
+    );
 }
 
 /// Gives the demo's first neighbor a quota on each of `events`. Returns the warnings that no quota bounds its traffic, as
@@ -246,8 +372,12 @@ fn warnings_about_bounds(events: &[&str]) -> Vec<String> {
         format!("[[vm.quota]]\nevent = \"{event}\"\n{rest}\n\n")
     };
     let quotas: String = events.iter().map(quota).collect();
-    let checked = changed(&[(&text[start..end], &quotas)]).unwrap_or_else(|errors| panic!("{}", render(&errors)));
-    let about = checked.warnings.into_iter().filter(|warning| warning.message().contains("bounds the memory traffic"));
+    let checked = changed(&[(&text[start..end], &quotas)])
+        .unwrap_or_else(|errors| panic!("{}", render(&errors)));
+    let about = checked
+        .warnings
+        .into_iter()
+        .filter(|warning| warning.message().contains("bounds the memory traffic"));
     about
         .map(|warning| {
             assert_eq!(warning.field(), "vm[interf-1].quota[0].event");
@@ -262,15 +392,35 @@ fn warnings_about_bounds(events: &[&str]) -> Vec<String> {
 fn a_core_whose_quotas_bound_no_memory_traffic_is_warned_about() {
     configurations("configs");
     for (events, label) in [
-        (vec!["L2D_CACHE_REFILL"], "a guest can reach memory without L2D_CACHE_REFILL"),
-        (vec!["L2D_CACHE_REFILL", "L2D_CACHE_WB"], "without L2D_CACHE_REFILL and L2D_CACHE_WB"),
-        (vec!["MEM_ACCESS"], "a guest can reach memory without MEM_ACCESS"),
-        (vec!["BUS_ACCESS_LD"], "BUS_ACCESS_LD bounds only what the guest reads"),
-        (vec!["BUS_ACCESS_ST"], "BUS_ACCESS_ST bounds only what the guest writes"),
+        (
+            vec!["L2D_CACHE_REFILL"],
+            "a guest can reach memory without L2D_CACHE_REFILL",
+        ),
+        (
+            vec!["L2D_CACHE_REFILL", "L2D_CACHE_WB"],
+            "without L2D_CACHE_REFILL and L2D_CACHE_WB",
+        ),
+        (
+            vec!["MEM_ACCESS"],
+            "a guest can reach memory without MEM_ACCESS",
+        ),
+        (
+            vec!["BUS_ACCESS_LD"],
+            "BUS_ACCESS_LD bounds only what the guest reads",
+        ),
+        (
+            vec!["BUS_ACCESS_ST"],
+            "BUS_ACCESS_ST bounds only what the guest writes",
+        ),
     ] {
         let warnings = warnings_about_bounds(&events);
-        let [warning] = &warnings[..] else { panic!("{events:?}: {warnings:?}") };
-        assert!(warning.contains(label) && warning.contains("help: add a quota on BUS_ACCESS ("), "{warning}");
+        let [warning] = &warnings[..] else {
+            panic!("{events:?}: {warnings:?}")
+        };
+        assert!(
+            warning.contains(label) && warning.contains("help: add a quota on BUS_ACCESS ("),
+            "{warning}"
+        );
     }
     for events in [
         vec!["BUS_ACCESS"],
@@ -287,18 +437,37 @@ fn a_core_whose_quotas_bound_no_memory_traffic_is_warned_about() {
 /// The table in the reference and the event tables say the same.
 #[test]
 fn the_reference_lists_the_events_that_bound() {
-    let text = std::fs::read_to_string(installation::root().join("docs/configuration.md")).expect("the reference");
-    let table = text.split("### Which events bound a hostile guest").nth(1).expect("a section on bounds");
-    let rows: Vec<&str> =
-        table.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|')).collect();
+    let text = std::fs::read_to_string(installation::root().join("docs/configuration.md"))
+        .expect("the reference");
+    let table = text
+        .split("### Which events bound a hostile guest")
+        .nth(1)
+        .expect("a section on bounds");
+    let rows: Vec<&str> = table
+        .lines()
+        .skip_while(|line| !line.starts_with('|'))
+        .take_while(|line| line.starts_with('|'))
+        .collect();
     for board in ["virt", "virt-a72"] {
-        let events = configuration::load(Path::new("configs/demo.toml"), Some(board)).expect("a good one").board.events;
+        let events = configuration::load(Path::new("configs/demo.toml"), Some(board))
+            .expect("a good one")
+            .board
+            .events;
         for event in &events.events {
             let named = format!("`{}` ", event.name);
-            let row = rows.iter().find(|row| row.starts_with(&format!("| {named}")));
+            let row = rows
+                .iter()
+                .find(|row| row.starts_with(&format!("| {named}")));
             let word = row.map(|row| row.split('|').nth(2).unwrap_or_default().trim());
-            let bounds = event.bounds.map(|bounds| format!("{bounds:?}").to_lowercase());
-            assert_eq!(word, bounds.as_deref().or(word.map(|_| "nothing")), "{}", event.name);
+            let bounds = event
+                .bounds
+                .map(|bounds| format!("{bounds:?}").to_lowercase());
+            assert_eq!(
+                word,
+                bounds.as_deref().or(word.map(|_| "nothing")),
+                "{}",
+                event.name
+            );
         }
     }
     assert!(rows.len() > 8, "{rows:?}");
@@ -311,10 +480,18 @@ fn defaults_are_those_of_the_reference() {
         .unwrap_or_else(|errors| panic!("{}", render(&errors)));
     let victim = &checked.system.vms[0];
     let profile = victim.profile.as_ref().expect("the victim has one");
-    assert_eq!((profile.top, profile.pages.len()), (65, 65), "with `after`, all pages");
+    assert_eq!(
+        (profile.top, profile.pages.len()),
+        (65, 65),
+        "with `after`, all pages"
+    );
     assert_eq!((victim.args, victim.services), ([10, 20, 0, 0], 0b11));
     let quota = checked.system.vms[1].quotas[0];
-    assert_eq!((quota.poll.0, quota.trace, quota.vcpu), (20_000, false, 0), "a fiftieth of the period");
+    assert_eq!(
+        (quota.poll.0, quota.trace, quota.vcpu),
+        (20_000, false, 0),
+        "a fiftieth of the period"
+    );
     let checked = changed(&[(
         "pool = \"shared\"\n\n[vm.profile]",
         "pool = \"shared\"\n\n[[vm.region]]\nname = \"dma\"\nipa = 0x6000_0000\nsize = \"3M\"\ncontiguous = true\n\n[vm.profile]",
@@ -326,13 +503,28 @@ fn defaults_are_those_of_the_reference() {
 /// Writes `text` to `path` again and again, each time with another value replaced by an odd one or another line missing,
 /// and loads `config`; says how many variants there were and how many were refused.
 fn try_variants(text: &str, path: &Path, config: &Path) -> (u32, u32) {
-    const ODD: [&str; 10] =
-        ["-1", "0", "\"\"", "[]", "{}", "true", "1e9", "9223372036854775807", "\"18446744073709551615\"", "[[1]]"];
+    const ODD: [&str; 10] = [
+        "-1",
+        "0",
+        "\"\"",
+        "[]",
+        "{}",
+        "true",
+        "1e9",
+        "9223372036854775807",
+        "\"18446744073709551615\"",
+        "[[1]]",
+    ];
     let lines: Vec<&str> = text.lines().collect();
     let (mut tried, mut refused) = (0, 0);
     for (index, line) in lines.iter().enumerate() {
-        let key = line.split_once('=').map(|(key, _)| key).filter(|key| !key.starts_with('#'));
-        let values = key.into_iter().flat_map(|key| ODD.iter().map(move |value| format!("{key}= {value}")));
+        let key = line
+            .split_once('=')
+            .map(|(key, _)| key)
+            .filter(|key| !key.starts_with('#'));
+        let values = key
+            .into_iter()
+            .flat_map(|key| ODD.iter().map(move |value| format!("{key}= {value}")));
         for replacement in values.chain([String::new()]) {
             let mut variant: Vec<&str> = lines.clone();
             variant[index] = &replacement;
@@ -354,30 +546,49 @@ fn no_value_and_no_missing_line_panics() {
     configurations("configs");
     let read = |path: &str| std::fs::read_to_string(path).expect("it is there");
     let dir = tempfile::tempdir().expect("a scratch directory");
-    let (path, board, profile) =
-        (dir.path().join("odd.toml"), dir.path().join("boards/odd.toml"), dir.path().join("c2is.toml"));
+    let (path, board, profile) = (
+        dir.path().join("odd.toml"),
+        dir.path().join("boards/odd.toml"),
+        dir.path().join("c2is.toml"),
+    );
     let verdicts = dir.path().join("verdicts/odd-icount.toml");
     for name in ["boards", "verdicts"] {
         std::fs::create_dir(dir.path().join(name)).expect("a scratch directory");
     }
     let text = read("configs/demo.toml").replace("../profiles/c2is.toml", "c2is.toml");
     let text = text.replace("name = \"demo\"", "name = \"demo\"\nboard = \"odd\"");
-    let board_text = read("configs/boards/zcu102.toml").replace("name = \"zcu102\"", "name = \"odd\"");
-    let profile_text = read("profiles/c2is.toml") + "\n[[page]]\nregion = \"ram\"\npage = 3\nimportance = 1\n";
+    let board_text =
+        read("configs/boards/zcu102.toml").replace("name = \"zcu102\"", "name = \"odd\"");
+    let profile_text =
+        read("profiles/c2is.toml") + "\n[[page]]\nregion = \"ram\"\npage = 3\nimportance = 1\n";
     std::fs::write(&path, &text).expect("it can be written");
     std::fs::write(&board, &board_text).expect("it can be written");
     std::fs::write(&profile, &profile_text).expect("it can be written");
-    let shipped = read("configs/validation/verdicts/zcu102-icount.toml").replace("\"zcu102\"", "\"odd\"");
+    let shipped =
+        read("configs/validation/verdicts/zcu102-icount.toml").replace("\"zcu102\"", "\"odd\"");
     let mut parts = shipped.split("\n[[verdict]]");
-    let (head, own) = (parts.next(), parts.find(|verdict| verdict.contains("\"INST_RETIRED\"")));
-    let verdicts_text = [head, own].map(|part| part.expect("a verdict on instructions")).join("\n[[verdict]]");
+    let (head, own) = (
+        parts.next(),
+        parts.find(|verdict| verdict.contains("\"INST_RETIRED\"")),
+    );
+    let verdicts_text = [head, own]
+        .map(|part| part.expect("a verdict on instructions"))
+        .join("\n[[verdict]]");
     std::fs::write(&verdicts, &verdicts_text).expect("it can be written");
     if let Err(errors) = configuration::load(&path, None) {
         panic!("{}", render(&errors));
     }
-    for (text, file) in [(&text, &path), (&board_text, &board), (&profile_text, &profile), (&verdicts_text, &verdicts)]
-    {
+    for (text, file) in [
+        (&text, &path),
+        (&board_text, &board),
+        (&profile_text, &profile),
+        (&verdicts_text, &verdicts),
+    ] {
         let (tried, refused) = try_variants(text, file, &path);
-        assert!(tried > 40 && refused > tried / 2, "{}: {refused} of {tried} refused", file.display());
+        assert!(
+            tried > 40 && refused > tried / 2,
+            "{}: {refused} of {tried} refused",
+            file.display()
+        );
     }
 }

@@ -24,10 +24,21 @@ struct Done {
 fn cloison(directory: &Path, arguments: &[&str]) -> Done {
     let started = Instant::now();
     let mut command = Command::new(env!("CARGO_BIN_EXE_cloison"));
-    command.args(arguments).current_dir(directory).env("NO_COLOR", "1").env_remove("CARGO_TARGET_DIR");
-    let output = command.stdin(Stdio::null()).output().expect("the command starts");
+    command
+        .args(arguments)
+        .current_dir(directory)
+        .env("NO_COLOR", "1")
+        .env_remove("CARGO_TARGET_DIR");
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .expect("the command starts");
     let text = [output.stdout, output.stderr].concat();
-    Done { ok: output.status.success(), text: String::from_utf8_lossy(&text).into_owned(), took: started.elapsed() }
+    Done {
+        ok: output.status.success(),
+        text: String::from_utf8_lossy(&text).into_owned(),
+        took: started.elapsed(),
+    }
 }
 
 /// Makes the bad files, and returns their names with a part of the message that each deserves, or nothing if that
@@ -35,16 +46,26 @@ fn cloison(directory: &Path, arguments: &[&str]) -> Done {
 fn bad_files(directory: &Path) -> Vec<(&'static str, &'static str)> {
     let path = |name: &str| directory.join(name);
     let sparse = |name: &str, length: u64| {
-        File::create(path(name)).and_then(|file| file.set_len(length)).expect("a sparse file");
+        File::create(path(name))
+            .and_then(|file| file.set_len(length))
+            .expect("a sparse file");
     };
     sparse("zeros.toml", 200 << 20);
     sparse("disk.toml", 20 << 30);
     fs::write(path("latin.toml"), b"name = \"caf\xe9\"\n").expect("a file");
-    let keys: String = (0..80_000).map(|number| format!("k{number} = 1\n")).collect();
+    let keys: String = (0..80_000)
+        .map(|number| format!("k{number} = 1\n"))
+        .collect();
     fs::write(path("keys.toml"), keys).expect("a file");
     fs::write(path("empty.toml"), "").expect("a file");
     fs::create_dir(path("folder.toml")).expect("a directory");
-    assert!(Command::new("mkfifo").arg(path("pipe.toml")).status().expect("mkfifo").success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(path("pipe.toml"))
+            .status()
+            .expect("mkfifo")
+            .success()
+    );
     std::os::unix::fs::symlink("/dev/zero", path("zero.toml")).expect("a link");
     std::os::unix::fs::symlink("loop.toml", path("loop.toml")).expect("a link");
     vec![
@@ -86,9 +107,20 @@ fn every_bad_file_is_refused_soon_and_briefly() {
                     let done = cloison(scratch, &[command, &[*file]].concat());
                     let what = format!("{command:?} {file} ({:?}): {}", done.took, done.text);
                     assert!(!done.ok, "accepted: {what}");
-                    assert!(done.took < LONGEST && done.text.len() < MOST_OUTPUT, "{what}");
-                    let flat = done.text.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
-                    assert!(flat.contains(message) && !flat.contains("panicked"), "{what}");
+                    assert!(
+                        done.took < LONGEST && done.text.len() < MOST_OUTPUT,
+                        "{what}"
+                    );
+                    let flat = done
+                        .text
+                        .split_whitespace()
+                        .filter(|word| *word != "│")
+                        .collect::<Vec<_>>()
+                        .join(" ");
+                    assert!(
+                        flat.contains(message) && !flat.contains("panicked"),
+                        "{what}"
+                    );
                     tried.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 }
             });
@@ -102,8 +134,16 @@ fn a_thousand_errors_are_counted_and_the_first_shown() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     bad_files(scratch.path());
     let done = cloison(scratch.path(), &["check", "keys.toml"]);
-    assert!(done.text.contains("keys.toml: 80004 errors"), "{}", done.text);
-    assert!(done.text.contains("unknown field `k3`") && done.text.contains(" more errors not shown"), "{}", done.text);
+    assert!(
+        done.text.contains("keys.toml: 80004 errors"),
+        "{}",
+        done.text
+    );
+    assert!(
+        done.text.contains("unknown field `k3`") && done.text.contains(" more errors not shown"),
+        "{}",
+        done.text
+    );
 }
 
 #[test]
@@ -114,20 +154,45 @@ fn a_guest_a_kernel_and_a_program_have_limits_too() {
     x86.resize(64, 0);
     x86[18] = 62;
     fs::write(scratch.path().join("x86"), x86).expect("a file");
-    let kernel = installation::root().join("tests/bad-configs/kernels/small.bin").display().to_string();
+    let kernel = installation::root()
+        .join("tests/bad-configs/kernels/small.bin")
+        .display()
+        .to_string();
     let cases = [
-        ("file = \"disk.toml\"".to_owned(), "an image has at most 1 GiB"),
-        ("file = \"zero.toml\", load = 0x4000_0000".to_owned(), "it is a device"),
-        ("kernel = \"disk.toml\"".to_owned(), "an image has at most 1 GiB"),
-        (format!("kernel = \"{kernel}\", initrd = \"pipe.toml\""), "nothing has been written to this pipe"),
-        (format!("kernel = \"{kernel}\", programs = [\"x86\"]"), "the program x86 is not for AArch64"),
+        (
+            "file = \"disk.toml\"".to_owned(),
+            "an image has at most 1 GiB",
+        ),
+        (
+            "file = \"zero.toml\", load = 0x4000_0000".to_owned(),
+            "it is a device",
+        ),
+        (
+            "kernel = \"disk.toml\"".to_owned(),
+            "an image has at most 1 GiB",
+        ),
+        (
+            format!("kernel = \"{kernel}\", initrd = \"pipe.toml\""),
+            "nothing has been written to this pipe",
+        ),
+        (
+            format!("kernel = \"{kernel}\", programs = [\"x86\"]"),
+            "the program x86 is not for AArch64",
+        ),
     ];
     let demo =
-        fs::read_to_string(installation::root().join("tests/bad-configs/linux-programs.toml")).expect("a system");
-    let line = demo.lines().find(|line| line.starts_with("image = ")).expect("an image");
+        fs::read_to_string(installation::root().join("tests/bad-configs/linux-programs.toml"))
+            .expect("a system");
+    let line = demo
+        .lines()
+        .find(|line| line.starts_with("image = "))
+        .expect("an image");
     for (image, message) in cases {
-        fs::write(scratch.path().join("system.toml"), demo.replace(line, &format!("image = {{ {image} }}")))
-            .expect("a file");
+        fs::write(
+            scratch.path().join("system.toml"),
+            demo.replace(line, &format!("image = {{ {image} }}")),
+        )
+        .expect("a file");
         let done = cloison(scratch.path(), &["check", "system.toml"]);
         assert!(
             !done.ok && done.text.contains(message) && done.took < LONGEST,
@@ -145,7 +210,10 @@ fn with_counts() -> (TempDir, PathBuf) {
     for (number, events) in [["A", "B"], ["B", "C"], ["A", "C"]].iter().enumerate() {
         for run in 0..40_u32 {
             for (at, event) in events.iter().enumerate() {
-                text += &format!("{number},{run},{event},{}\n", 1000 + run * run % (37 + at as u32));
+                text += &format!(
+                    "{number},{run},{event},{}\n",
+                    1000 + run * run % (37 + at as u32)
+                );
             }
         }
     }
@@ -173,11 +241,16 @@ fn an_output_is_never_an_input() {
     ] {
         let done = cloison(scratch.path(), &arguments.split(' ').collect::<Vec<_>>());
         assert!(
-            !done.ok && done.text.contains("choose another name") || done.text.contains("its own name"),
+            !done.ok && done.text.contains("choose another name")
+                || done.text.contains("its own name"),
             "{}",
             done.text
         );
-        assert_eq!(fs::read(&counts).expect("the counts"), before, "{arguments}");
+        assert_eq!(
+            fs::read(&counts).expect("the counts"),
+            before,
+            "{arguments}"
+        );
         assert!(!scratch.path().join("new.csv").exists(), "{arguments}");
     }
 }
@@ -186,18 +259,37 @@ fn an_output_is_never_an_input() {
 fn outputs_go_to_pipes_and_descriptors() {
     let (scratch, _) = with_counts();
     let program = env!("CARGO_BIN_EXE_cloison");
-    let script =
-        format!("'{program}' much merge counts.csv -o /dev/fd/3 3>vectors.csv --json >(cat >figures.json); wait");
-    let done = Command::new("bash").args(["-c", &script]).current_dir(scratch.path()).output().expect("bash");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    assert!(fs::read_to_string(scratch.path().join("vectors.csv")).expect("vectors").starts_with("A,"));
+    let script = format!(
+        "'{program}' much merge counts.csv -o /dev/fd/3 3>vectors.csv --json >(cat >figures.json); wait"
+    );
+    let done = Command::new("bash")
+        .args(["-c", &script])
+        .current_dir(scratch.path())
+        .output()
+        .expect("bash");
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    assert!(
+        fs::read_to_string(scratch.path().join("vectors.csv"))
+            .expect("vectors")
+            .starts_with("A,")
+    );
     // The shell does not wait for what it puts in place of a file.
     let until = Instant::now() + LONGEST;
     let figures = scratch.path().join("figures.json");
-    while Instant::now() < until && !fs::read_to_string(&figures).is_ok_and(|text| text.ends_with("}\n")) {
+    while Instant::now() < until
+        && !fs::read_to_string(&figures).is_ok_and(|text| text.ends_with("}\n"))
+    {
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert!(fs::read_to_string(&figures).expect("figures").contains("\"command\": \"much merge\""));
+    assert!(
+        fs::read_to_string(&figures)
+            .expect("figures")
+            .contains("\"command\": \"much merge\"")
+    );
 }
 
 #[test]
@@ -209,18 +301,32 @@ fn results_of_one_are_not_written_over_those_of_another() {
         fs::write(directory.join(".owner"), owner).expect("a file");
     };
     owned("experiment configs/experiments/quota.toml");
-    for arguments in
-        ["experiment c2is --quick", "experiment quota --quick", "campaign configs/campaigns/kernels.toml --runs 3"]
-    {
+    for arguments in [
+        "experiment c2is --quick",
+        "experiment quota --quick",
+        "campaign configs/campaigns/kernels.toml --runs 3",
+    ] {
         let mut arguments: Vec<&str> = arguments.split(' ').collect();
         arguments.extend(["--out", "results"]);
         let done = cloison(scratch.path(), &arguments);
-        let flat = done.text.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
+        let flat = done
+            .text
+            .split_whitespace()
+            .filter(|word| *word != "│")
+            .collect::<Vec<_>>()
+            .join(" ");
         assert!(!done.ok, "{}", done.text);
-        assert!(flat.contains("results has the results of experiment configs/experiments/quota.toml"), "{}", done.text);
+        assert!(
+            flat.contains("results has the results of experiment configs/experiments/quota.toml"),
+            "{}",
+            done.text
+        );
     }
     for runs in ["0", "1"] {
-        let done = cloison(scratch.path(), &["campaign", "configs/campaigns/kernels.toml", "--runs", runs]);
+        let done = cloison(
+            scratch.path(),
+            &["campaign", "configs/campaigns/kernels.toml", "--runs", runs],
+        );
         assert!(!done.ok && done.text.contains("--runs"), "{}", done.text);
     }
 }
@@ -230,18 +336,42 @@ fn a_program_of_another_checkout_works_with_the_one_that_runs_it() {
     let checkout = tempfile::tempdir().expect("a scratch directory");
     let (from, to) = (installation::root(), checkout.path().display().to_string());
     for part in ["configs", "profiles"] {
-        assert!(Command::new("cp").arg("-r").arg(from.join(part)).arg(&to).status().expect("cp").success());
+        assert!(
+            Command::new("cp")
+                .arg("-r")
+                .arg(from.join(part))
+                .arg(&to)
+                .status()
+                .expect("cp")
+                .success()
+        );
     }
     fs::create_dir(checkout.path().join("hypervisor")).expect("a directory");
-    fs::copy(from.join("hypervisor/link.ld"), checkout.path().join("hypervisor/link.ld")).expect("a file");
+    fs::copy(
+        from.join("hypervisor/link.ld"),
+        checkout.path().join("hypervisor/link.ld"),
+    )
+    .expect("a file");
     fs::remove_file(checkout.path().join("configs/experiments/quota.toml")).expect("an experiment");
     let list = |package: &Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cloison"));
         // cargo sets this for what it runs, whichever checkout it was built in.
-        command.args(["experiment", "list"]).current_dir("/").env("CARGO_MANIFEST_DIR", package);
+        command
+            .args(["experiment", "list"])
+            .current_dir("/")
+            .env("CARGO_MANIFEST_DIR", package);
         String::from_utf8_lossy(&command.output().expect("the command starts").stdout).into_owned()
     };
-    let (here, there) = (list(&from.join("xtask")), list(&checkout.path().join("xtask")));
-    assert!(here.contains("\nquota ") && here.contains("c2is "), "{here}");
-    assert!(!there.contains("\nquota ") && there.contains("c2is "), "{there}");
+    let (here, there) = (
+        list(&from.join("xtask")),
+        list(&checkout.path().join("xtask")),
+    );
+    assert!(
+        here.contains("\nquota ") && here.contains("c2is "),
+        "{here}"
+    );
+    assert!(
+        !there.contains("\nquota ") && there.contains("c2is "),
+        "{there}"
+    );
 }

@@ -9,7 +9,9 @@ use cloison::hem::DecodeArgs;
 use cloison_config::events::EventNames;
 use cloison_engine::hem::{self, COLUMNS, Table};
 use cloison_formats::color::ColorSet;
-use cloison_formats::telemetry::{self, BootInfo, Entry, HemRecord, MAX_MESSAGE, Message, Record, VmInfo};
+use cloison_formats::telemetry::{
+    self, BootInfo, Entry, HemRecord, MAX_MESSAGE, Message, Record, VmInfo,
+};
 use cloison_formats::units::{Cycles, EventId, Nanos};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
@@ -17,7 +19,9 @@ use std::io::Write;
 use std::path::Path;
 
 fn encode(frame: &Message) -> Vec<u8> {
-    telemetry::encode(frame, &mut [0; MAX_MESSAGE]).expect("the frame fits").to_vec()
+    telemetry::encode(frame, &mut [0; MAX_MESSAGE])
+        .expect("the frame fits")
+        .to_vec()
 }
 
 fn boot(version: u16) -> Message {
@@ -34,7 +38,12 @@ fn boot(version: u16) -> Message {
 }
 
 fn vm(name: &str, core: u8) -> Message {
-    Message::Vm(VmInfo { name: name.into(), cores: vec![core], pages: 64, untrusted: vec![] })
+    Message::Vm(VmInfo {
+        name: name.into(),
+        cores: vec![core],
+        pages: 64,
+        untrusted: vec![],
+    })
 }
 
 fn run(number: u32) -> HemRecord {
@@ -46,7 +55,14 @@ fn run(number: u32) -> HemRecord {
         run: number,
         cycles: Cycles(1 << 40),
         len: 2,
-        events: [EventId(0x08), EventId(0x3ff), EventId(0), EventId(0), EventId(0), EventId(0)],
+        events: [
+            EventId(0x08),
+            EventId(0x3ff),
+            EventId(0),
+            EventId(0),
+            EventId(0),
+            EventId(0),
+        ],
         counts: [1_000 + number, u32::MAX, 0, 0, 0, 0],
         overflowed: 0b10,
         by_guest: false,
@@ -54,15 +70,26 @@ fn run(number: u32) -> HemRecord {
 }
 
 fn hem(record: HemRecord) -> Message {
-    Message::Entry(Entry { core: 3, at: Nanos(5_000), record: Record::Hem(record) })
+    Message::Entry(Entry {
+        core: 3,
+        at: Nanos(5_000),
+        record: Record::Hem(record),
+    })
 }
 
 /// A good log: boot, two VMs, three runs.
 fn good() -> Vec<Vec<u8>> {
-    [boot(telemetry::VERSION), vm("victim", 3), vm("noise, loud", 1), hem(run(0)), hem(run(1)), hem(run(2))]
-        .iter()
-        .map(encode)
-        .collect()
+    [
+        boot(telemetry::VERSION),
+        vm("victim", 3),
+        vm("noise, loud", 1),
+        hem(run(0)),
+        hem(run(1)),
+        hem(run(2)),
+    ]
+    .iter()
+    .map(encode)
+    .collect()
 }
 
 /// What `cargo xtask hem decode` says about these bytes, with the file's name as the user would see it, first without
@@ -76,15 +103,28 @@ fn verdict(bytes: Option<&[u8]>) -> String {
     let render = |lenient| match hem::read(&path, lenient) {
         Ok(telemetry) => {
             let table = Table::new(&telemetry, &EventNames::default());
-            let vms: Vec<_> = table.rows.iter().map(|row| format!("{}/{}", row.vm, row.run)).collect();
-            format!("{} rows ({}), {} skipped\n", table.rows.len(), vms.join(" "), telemetry.problems.len())
+            let vms: Vec<_> = table
+                .rows
+                .iter()
+                .map(|row| format!("{}/{}", row.vm, row.run))
+                .collect();
+            format!(
+                "{} rows ({}), {} skipped\n",
+                table.rows.len(),
+                vms.join(" "),
+                telemetry.problems.len()
+            )
         }
         Err(error) => {
             // Wide enough that the length of the scratch directory's name moves no line break.
             let mut text = String::new();
             let theme = miette::GraphicalTheme::unicode_nocolor();
-            let handler = miette::GraphicalReportHandler::new_themed(theme).with_width(1_000).with_links(false);
-            handler.render_report(&mut text, &error).expect("the error renders");
+            let handler = miette::GraphicalReportHandler::new_themed(theme)
+                .with_width(1_000)
+                .with_links(false);
+            handler
+                .render_report(&mut text, &error)
+                .expect("the error renders");
             text
         }
     };
@@ -93,7 +133,9 @@ fn verdict(bytes: Option<&[u8]>) -> String {
 }
 
 fn check(name: &str, bytes: Option<&[u8]>) {
-    let settings = common::snapshots::settings(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corrupt/logs"));
+    let settings = common::snapshots::settings(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corrupt/logs"),
+    );
     settings.bind(|| insta::assert_snapshot!(name, verdict(bytes)));
 }
 
@@ -179,7 +221,10 @@ fn start_missing() {
 
 #[test]
 fn start_cut_inside_the_boot_frame() {
-    check("start_cut_inside_the_boot_frame", Some(&good().concat()[7..]));
+    check(
+        "start_cut_inside_the_boot_frame",
+        Some(&good().concat()[7..]),
+    );
 }
 
 #[test]
@@ -239,7 +284,11 @@ fn a_damaged_log_leaves_no_output() {
         json: Some(path("out.json")),
         lenient: false,
     };
-    let files = || std::fs::read_dir(directory.path()).expect("the directory is there").count();
+    let files = || {
+        std::fs::read_dir(directory.path())
+            .expect("the directory is there")
+            .count()
+    };
     cloison::hem::decode(&args).expect_err("the log is damaged");
     assert_eq!(files(), 1, "a refused log must leave no file behind");
 
@@ -251,30 +300,73 @@ fn a_damaged_log_leaves_no_output() {
 
     args.csv = Some(path("hem.log"));
     cloison::hem::decode(&args).expect_err("the log itself is no output");
-    assert_eq!(std::fs::read(path("hem.log")).expect("the log is still there"), bytes);
+    assert_eq!(
+        std::fs::read(path("hem.log")).expect("the log is still there"),
+        bytes
+    );
 }
 
 fn table() -> Table {
     let mut stream = good().concat();
-    stream.extend(encode(&hem(HemRecord { vm: 1, len: 0, ..run(3) })));
-    Table::new(&cloison_engine::telemetry::Telemetry::parse(&stream), &EventNames::default())
+    stream.extend(encode(&hem(HemRecord {
+        vm: 1,
+        len: 0,
+        ..run(3)
+    })));
+    Table::new(
+        &cloison_engine::telemetry::Telemetry::parse(&stream),
+        &EventNames::default(),
+    )
 }
 
 #[test]
 fn csv_quotes_and_keeps_every_digit() {
     let bytes = table().to_csv().expect("CSV is written");
     let mut reader = csv::Reader::from_reader(&bytes[..]);
-    assert_eq!(reader.headers().expect("a header"), &csv::StringRecord::from(COLUMNS.to_vec()));
-    let rows: Vec<Vec<String>> =
-        reader.records().map(|row| row.expect("a row").iter().map(str::to_owned).collect()).collect();
+    assert_eq!(
+        reader.headers().expect("a header"),
+        &csv::StringRecord::from(COLUMNS.to_vec())
+    );
+    let rows: Vec<Vec<String>> = reader
+        .records()
+        .map(|row| row.expect("a row").iter().map(str::to_owned).collect())
+        .collect();
     assert_eq!(rows.len(), 7);
     assert_eq!(
         rows[1],
-        ["victim", "0", "3", "5000", "4294967295", "2", "0", "1099511627776", "0", "1023", "0x3ff", "4294967295", "1"]
+        [
+            "victim",
+            "0",
+            "3",
+            "5000",
+            "4294967295",
+            "2",
+            "0",
+            "1099511627776",
+            "0",
+            "1023",
+            "0x3ff",
+            "4294967295",
+            "1"
+        ]
     );
     assert_eq!(
         rows[6],
-        ["noise, loud", "0", "3", "5000", "4294967295", "2", "3", "1099511627776", "0", "", "", "", ""]
+        [
+            "noise, loud",
+            "0",
+            "3",
+            "5000",
+            "4294967295",
+            "2",
+            "3",
+            "1099511627776",
+            "0",
+            "",
+            "",
+            "",
+            ""
+        ]
     );
 }
 
@@ -282,10 +374,20 @@ fn csv_quotes_and_keeps_every_digit() {
 fn parquet_reads_back_as_written() {
     let table = table();
     let mut file = tempfile::tempfile().expect("a scratch file");
-    file.write_all(&table.to_parquet().expect("Parquet is laid out")).expect("Parquet is written");
+    file.write_all(&table.to_parquet().expect("Parquet is laid out"))
+        .expect("Parquet is written");
     let reader = SerializedFileReader::new(file).expect("opens");
-    let metadata = reader.metadata().file_metadata().key_value_metadata().expect("metadata");
-    let value = |key: &str| metadata.iter().find(|entry| entry.key == key).and_then(|entry| entry.value.clone());
+    let metadata = reader
+        .metadata()
+        .file_metadata()
+        .key_value_metadata()
+        .expect("metadata");
+    let value = |key: &str| {
+        metadata
+            .iter()
+            .find(|entry| entry.key == key)
+            .and_then(|entry| entry.value.clone())
+    };
     assert_eq!(value("cloison.system").as_deref(), Some("pair"));
     assert_eq!(value("cloison.hypervisor_colors").as_deref(), Some("0-1"));
     assert_eq!(value("cloison.timer_hz").as_deref(), Some("62500000"));
@@ -293,7 +395,12 @@ fn parquet_reads_back_as_written() {
     let rows: Vec<Vec<(String, Field)>> = reader
         .get_row_iter(None)
         .expect("rows")
-        .map(|row| row.expect("a row").get_column_iter().map(|(name, field)| (name.clone(), field.clone())).collect())
+        .map(|row| {
+            row.expect("a row")
+                .get_column_iter()
+                .map(|(name, field)| (name.clone(), field.clone()))
+                .collect()
+        })
         .collect();
     assert_eq!(rows.len(), table.rows.len());
     for (read, row) in rows.iter().zip(&table.rows) {
@@ -313,7 +420,11 @@ fn parquet_reads_back_as_written() {
             count.map_or(Field::Null, |count| Field::UInt(count.value)),
             count.map_or(Field::Null, |count| Field::Bool(count.overflowed)),
         ];
-        let expected: Vec<_> = COLUMNS.iter().map(|name| (*name).to_owned()).zip(expected).collect();
+        let expected: Vec<_> = COLUMNS
+            .iter()
+            .map(|name| (*name).to_owned())
+            .zip(expected)
+            .collect();
         assert_eq!(*read, expected);
     }
 }

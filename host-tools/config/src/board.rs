@@ -46,8 +46,11 @@ const PAGE_COST: Events = Events(2048);
 const MOST_RAM: u64 = 64 << 30;
 
 /// UARTs supported by the hypervisor.
-const UART_KINDS: [(&str, UartKind); 3] =
-    [("pl011", UartKind::Pl011), ("cadence", UartKind::Cadence), ("mini-uart", UartKind::Mini)];
+const UART_KINDS: [(&str, UartKind); 3] = [
+    ("pl011", UartKind::Pl011),
+    ("cadence", UartKind::Cadence),
+    ("mini-uart", UartKind::Mini),
+];
 
 impl BoardFile {
     /// Reads and validates the board file at `path`, and the event table that it names.
@@ -55,7 +58,12 @@ impl BoardFile {
         let read = |path: &Path| {
             files::read_text(path, files::CONFIGURATION).map_err(|error| {
                 let file = SourceFile::new(path, String::new());
-                vec![Problem::error(&file, "file", 0..0, format!("cannot read {}: {error}", file.name()))]
+                vec![Problem::error(
+                    &file,
+                    "file",
+                    0..0,
+                    format!("cannot read {}: {error}", file.name()),
+                )]
             })
         };
         let context = Context::new(SourceFile::new(path, read(path)?));
@@ -82,22 +90,40 @@ impl BoardFile {
     fn read(context: &Context, path: &Path, configs: &Path) -> Option<(Self, PathBuf)> {
         let document = context.parse()?;
         let root = context.root(&document);
-        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let stem = path
+            .file_stem()
+            .and_then(|stem| stem.to_str())
+            .unwrap_or_default();
         let name = read_name(&root, stem);
-        let description = root.optional("description").and_then(|field| field.string("one line of text"));
+        let description = root
+            .optional("description")
+            .and_then(|field| field.string("one line of text"));
         let cpu_path = read_cpu(&root, &configs.join("events").join("arm64"));
         let cores = read_cores(&root);
-        let llc = root.required("cache", "describe the last-level cache: [cache] size = \"1M\", ways = 16, line = 64");
+        let llc = root.required(
+            "cache",
+            "describe the last-level cache: [cache] size = \"1M\", ways = 16, line = 64",
+        );
         let llc = llc.and_then(|field| read_cache(&field));
         let (ram, reserved) = read_memory(&root);
-        let console = root.required("console", "describe the console UART: [console] kind, base, irq");
+        let console = root.required(
+            "console",
+            "describe the console UART: [console] kind, base, irq",
+        );
         let console = console.and_then(|field| read_uart(&field));
-        let telemetry = root.optional("telemetry").and_then(|field| read_uart(&field));
+        let telemetry = root
+            .optional("telemetry")
+            .and_then(|field| read_uart(&field));
         let spin_table = root
             .optional("spin_table")
             .and_then(|field| read_spin_table(&field, cores.as_ref().map(Vec::len), &reserved));
-        let power_off = root.optional("power_off").and_then(|field| read_power_off(&field));
-        let gic = root.required("gic", "describe the GICv2: [gic] gicd, gicc, gicc_dir, gich, gicv, gicv_dir");
+        let power_off = root
+            .optional("power_off")
+            .and_then(|field| read_power_off(&field));
+        let gic = root.required(
+            "gic",
+            "describe the GICv2: [gic] gicd, gicc, gicc_dir, gich, gicv, gicv_dir",
+        );
         let gic = gic.and_then(|field| read_gic(&field));
         let pmu = root
             .required("pmu", "describe the PMU: [pmu] counters = 6")
@@ -110,7 +136,8 @@ impl BoardFile {
             pmu_irqs: pmu.as_ref().map_or(&[], |(irqs, ..)| irqs),
         };
         let emulation = root.optional("qemu");
-        let emulation = emulation.and_then(|field| Emulation::read(&field, &hardware, &configs.join("models")));
+        let emulation =
+            emulation.and_then(|field| Emulation::read(&field, &hardware, &configs.join("models")));
         // Its names need the CPU's events, which are read next.
         root.optional("page_costs");
         root.finish();
@@ -147,45 +174,78 @@ impl BoardFile {
 
     /// Returns whether stock QEMU counts an event.
     pub fn emulated(&self, event: EventId) -> Emulated {
-        self.counted.iter().find(|(listed, _)| *listed == event).map_or(Emulated::No, |(_, when)| *when)
+        self.counted
+            .iter()
+            .find(|(listed, _)| *listed == event)
+            .map_or(Emulated::No, |(_, when)| *when)
     }
 
     /// Returns what the hypervisor's work on one page costs a budget of this event.
     pub fn page_cost(&self, event: EventId) -> Events {
-        self.page_costs.iter().find(|(listed, _)| *listed == event).map_or(PAGE_COST, |(_, cost)| *cost)
+        self.page_costs
+            .iter()
+            .find(|(listed, _)| *listed == event)
+            .map_or(PAGE_COST, |(_, cost)| *cost)
     }
 }
 
 /// Reads `page_costs`: pairs of an event and what the work on one page costs a budget of it.
 fn read_page_costs(context: &Context, events: &EventTable) -> Vec<(EventId, Events)> {
-    let Some(document) = context.parse() else { return vec![] };
+    let Some(document) = context.parse() else {
+        return vec![];
+    };
     let root = context.root(&document);
-    let pairs = root.optional("page_costs").and_then(|field| field.elements()).unwrap_or_default();
+    let pairs = root
+        .optional("page_costs")
+        .and_then(|field| field.elements())
+        .unwrap_or_default();
     let pair = |pair: &Field<'_>| {
         let parts = pair.elements()?;
         let [event, cost] = &parts[..] else {
             pair.push(
-                pair.error(format!("expected an event and a number, found {} elements", parts.len()))
-                    .label("one cost")
-                    .help("a cost is an event and a number of them: [\"L2D_CACHE_REFILL\", 128]"),
+                pair.error(format!(
+                    "expected an event and a number, found {} elements",
+                    parts.len()
+                ))
+                .label("one cost")
+                .help("a cost is an event and a number of them: [\"L2D_CACHE_REFILL\", 128]"),
             );
             return None;
         };
         let event = events.resolve(event)?;
-        Some((event, Events(cost.integer_up_to(u64::from(u32::MAX), "the events that the work on one page costs")?)))
+        Some((
+            event,
+            Events(cost.integer_up_to(
+                u64::from(u32::MAX),
+                "the events that the work on one page costs",
+            )?),
+        ))
     };
     pairs.iter().filter_map(pair).collect()
 }
 
 /// Reads which events QEMU counts: `counts` and `counts_with_icount` of `[qemu]`.
 fn read_counted(context: &Context, events: &EventTable) -> Vec<(EventId, Emulated)> {
-    let Some(document) = context.parse() else { return vec![] };
+    let Some(document) = context.parse() else {
+        return vec![];
+    };
     let root = context.root(&document);
-    let Some(table) = root.optional("qemu").and_then(|field| field.table()) else { return vec![] };
+    let Some(table) = root.optional("qemu").and_then(|field| field.table()) else {
+        return vec![];
+    };
     let mut counted: Vec<(EventId, Emulated)> = Vec::new();
-    for (key, when) in [("counts", Emulated::Yes), ("counts_with_icount", Emulated::Icount)] {
-        let Some(field) = table.optional(key) else { continue };
-        counted.extend(read_events(&field, events).into_iter().map(|event| (event, when)));
+    for (key, when) in [
+        ("counts", Emulated::Yes),
+        ("counts_with_icount", Emulated::Icount),
+    ] {
+        let Some(field) = table.optional(key) else {
+            continue;
+        };
+        counted.extend(
+            read_events(&field, events)
+                .into_iter()
+                .map(|event| (event, when)),
+        );
     }
     counted
 }
@@ -196,7 +256,9 @@ fn read_name<'a>(root: &Table<'a>, stem: &str) -> Option<&'a str> {
     if name != stem {
         field.push(
             field
-                .error(format!("board name `{name}` does not match file name {stem}.toml"))
+                .error(format!(
+                    "board name `{name}` does not match file name {stem}.toml"
+                ))
                 .label("not the file's name")
                 .help("boards are found by file name: make the two equal"),
         );
@@ -212,11 +274,16 @@ fn read_cpu(root: &Table<'_>, events_dir: &Path) -> Option<PathBuf> {
     if known.iter().any(|known| known == cpu) {
         return Some(events_dir.join(cpu));
     }
-    field.push(field.error(format!("there is no event table for the CPU `{cpu}`")).label("unknown CPU").help(suggest(
-        cpu,
-        "CPUs in configs/events/arm64",
-        known.iter().map(String::as_str),
-    )));
+    field.push(
+        field
+            .error(format!("there is no event table for the CPU `{cpu}`"))
+            .label("unknown CPU")
+            .help(suggest(
+                cpu,
+                "CPUs in configs/events/arm64",
+                known.iter().map(String::as_str),
+            )),
+    );
     None
 }
 
@@ -233,13 +300,24 @@ fn read_cores(root: &Table<'_>) -> Option<Vec<u64>> {
         );
         return None;
     }
-    elements.iter().map(|element| element.integer("a core's MPIDR affinity")).collect()
+    elements
+        .iter()
+        .map(|element| element.integer("a core's MPIDR affinity"))
+        .collect()
 }
 
 /// Returns the ranges of RAM, and those of them that Cloison must not touch.
 fn read_memory(root: &Table<'_>) -> (Vec<PhysRange>, Vec<PhysRange>) {
-    let ram: Vec<_> = root.tables("ram").into_iter().filter_map(read_range).collect();
-    let reserved: Vec<_> = root.tables("reserved").into_iter().filter_map(read_range).collect();
+    let ram: Vec<_> = root
+        .tables("ram")
+        .into_iter()
+        .filter_map(read_range)
+        .collect();
+    let reserved: Vec<_> = root
+        .tables("reserved")
+        .into_iter()
+        .filter_map(read_range)
+        .collect();
     if ram.is_empty() {
         root.push(
             root.error("ram", 0..0, "the board has no RAM")
@@ -248,15 +326,24 @@ fn read_memory(root: &Table<'_>) -> (Vec<PhysRange>, Vec<PhysRange>) {
         );
     }
     for (range, span) in &reserved {
-        if !ram.iter().any(|(ram, _)| ram.start <= range.start && range.end() <= ram.end()) {
+        if !ram
+            .iter()
+            .any(|(ram, _)| ram.start <= range.start && range.end() <= ram.end())
+        {
             root.push(
                 root.error(
                     "reserved",
                     span.clone(),
-                    format!("the reserved range {}..{} is not inside the RAM", range.start, range.end()),
+                    format!(
+                        "the reserved range {}..{} is not inside the RAM",
+                        range.start,
+                        range.end()
+                    ),
                 )
                 .label("outside [[ram]]")
-                .help("only RAM needs to be reserved; leave out what Cloison would not touch anyway"),
+                .help(
+                    "only RAM needs to be reserved; leave out what Cloison would not touch anyway",
+                ),
             );
         }
     }
@@ -270,18 +357,32 @@ fn read_memory(root: &Table<'_>) -> (Vec<PhysRange>, Vec<PhysRange>) {
             );
         }
     }
-    let ranges = |spanned: Vec<(PhysRange, _)>| spanned.into_iter().map(|(range, _)| range).collect();
+    let ranges =
+        |spanned: Vec<(PhysRange, _)>| spanned.into_iter().map(|(range, _)| range).collect();
     (ranges(ram), ranges(reserved))
 }
 
 fn read_cache(field: &Field<'_>) -> Option<CacheGeometry> {
     let table = field.table()?;
-    let size = table.required("size", "size = \"1M\"").and_then(|field| field.size());
-    let ways = table.required("ways", "ways = 16").and_then(|field| field.integer_up_to(1024, "its associativity"));
-    let line = table.required("line", "line = 64").and_then(|field| field.integer_up_to(4096, "bytes in a line"));
+    let size = table
+        .required("size", "size = \"1M\"")
+        .and_then(|field| field.size());
+    let ways = table
+        .required("ways", "ways = 16")
+        .and_then(|field| field.integer_up_to(1024, "its associativity"));
+    let line = table
+        .required("line", "line = 64")
+        .and_then(|field| field.integer_up_to(4096, "bytes in a line"));
     table.finish();
-    let cache = CacheGeometry { size: size?, ways: ways? as u32, line: line? as u32 };
-    let arithmetic = format!("{} bytes / {} ways / {PAGE_SIZE} bytes a page", cache.size, cache.ways);
+    let cache = CacheGeometry {
+        size: size?,
+        ways: ways? as u32,
+        line: line? as u32,
+    };
+    let arithmetic = format!(
+        "{} bytes / {} ways / {PAGE_SIZE} bytes a page",
+        cache.size, cache.ways
+    );
     let problem = match cache.colors() {
         Ok(1) => field
             .error(format!("the cache makes no page colors: {arithmetic} is at most 1"))
@@ -302,22 +403,39 @@ fn read_cache(field: &Field<'_>) -> Option<CacheGeometry> {
 }
 
 fn read_range(table: Table<'_>) -> Option<(PhysRange, std::ops::Range<usize>)> {
-    let start = table.required("start", "start = 0x4000_0000").and_then(|field| page_address(&field));
+    let start = table
+        .required("start", "start = 0x4000_0000")
+        .and_then(|field| page_address(&field));
     let size_field = table.required("size", "size = \"1G\"");
     let size = size_field.as_ref().and_then(|field| field.size());
-    table.optional("why").map(|field| field.string("one line of text"));
+    table
+        .optional("why")
+        .map(|field| field.string("one line of text"));
     let span = size_field.as_ref().map_or(table.span(), Field::span);
-    if let (Some(field), Some(size)) = (&size_field, size.filter(|size| *size == 0 || *size > MOST_RAM)) {
+    if let (Some(field), Some(size)) = (
+        &size_field,
+        size.filter(|size| *size == 0 || *size > MOST_RAM),
+    ) {
         field.push(
             field
                 .error(format!("a range of {size} bytes"))
-                .label(if size == 0 { "zero" } else { "more than 64 GiB" })
+                .label(if size == 0 {
+                    "zero"
+                } else {
+                    "more than 64 GiB"
+                })
                 .help("give it between 4 KiB and 64 GiB"),
         );
         return None;
     }
     table.finish();
-    Some((PhysRange { start: start?, len: size? }, span))
+    Some((
+        PhysRange {
+            start: start?,
+            len: size?,
+        },
+        span,
+    ))
 }
 
 fn read_uart(field: &Field<'_>) -> Option<Uart> {
@@ -325,10 +443,18 @@ fn read_uart(field: &Field<'_>) -> Option<Uart> {
     let kind = table
         .required("kind", "kind = \"pl011\", \"cadence\" or \"mini-uart\"")
         .and_then(|field| field.one_of("UART kind", &UART_KINDS));
-    let base = table.required("base", "base = 0x0900_0000").and_then(|field| page_address(&field));
-    let irq = table.required("irq", "irq = 33").and_then(|field| field.integer_up_to(1019, "its GIC interrupt number"));
+    let base = table
+        .required("base", "base = 0x0900_0000")
+        .and_then(|field| page_address(&field));
+    let irq = table
+        .required("irq", "irq = 33")
+        .and_then(|field| field.integer_up_to(1019, "its GIC interrupt number"));
     table.finish();
-    Some(Uart { kind: kind?, base: base?, irq: irq? as u32 })
+    Some(Uart {
+        kind: kind?,
+        base: base?,
+        irq: irq? as u32,
+    })
 }
 
 fn read_gic(field: &Field<'_>) -> Option<Gic> {
@@ -340,7 +466,9 @@ fn read_gic(field: &Field<'_>) -> Option<Gic> {
     };
     let (gicd, gicc, gicc_dir) = (address("gicd"), address("gicc"), address("gicc_dir"));
     let (gich, gicv, gicv_dir) = (address("gich"), address("gicv"), address("gicv_dir"));
-    let mediated_timer = table.optional("mediated_timer").map_or(Some(false), |field| field.boolean());
+    let mediated_timer = table
+        .optional("mediated_timer")
+        .map_or(Some(false), |field| field.boolean());
     table.finish();
     Some(Gic {
         gicd: gicd?,
@@ -381,10 +509,21 @@ fn read_pmu(field: &Field<'_>, cores: usize) -> Option<(Vec<u32>, bool, bool, u3
         }
         read_shared_irqs(&field, cores)
     });
-    let shadow = table.optional("shadow").and_then(|field| field.boolean()).unwrap_or(false);
-    let splits = table.optional("splits").and_then(|field| field.boolean()).unwrap_or(false);
+    let shadow = table
+        .optional("shadow")
+        .and_then(|field| field.boolean())
+        .unwrap_or(false);
+    let splits = table
+        .optional("splits")
+        .and_then(|field| field.boolean())
+        .unwrap_or(false);
     table.finish();
-    Some((private.or(shared).unwrap_or_default(), shadow, splits, counters? as u32))
+    Some((
+        private.or(shared).unwrap_or_default(),
+        shadow,
+        splits,
+        counters? as u32,
+    ))
 }
 
 /// Reads the shared interrupts of the cores' PMUs, by core.
@@ -411,10 +550,17 @@ fn read_shared_irqs(field: &Field<'_>, cores: usize) -> Option<Vec<u32>> {
                 .help("list the interrupt of each core's PMU, in the order of `cores`"),
         );
     }
-    let twice = irqs.iter().zip(&elements).enumerate().find(|(index, (irq, _))| irqs[..*index].contains(irq));
+    let twice = irqs
+        .iter()
+        .zip(&elements)
+        .enumerate()
+        .find(|(index, (irq, _))| irqs[..*index].contains(irq));
     if let Some((_, (irq, element))) = twice {
         element.push(
-            element.error(format!("interrupt {irq} is listed twice")).label("again").help("each core has its own"),
+            element
+                .error(format!("interrupt {irq} is listed twice"))
+                .label("again")
+                .help("each core has its own"),
         );
     }
     Some(irqs)

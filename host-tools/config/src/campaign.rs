@@ -17,27 +17,41 @@ pub(crate) fn read(table: &Table<'_>, events: Option<&EventTable>, hems: bool) -
         "sub_experiments",
         "name the sets of events: sub_experiments = [[\"0x08\", \"0x17\"], [\"0x08\", \"0x03\"]]",
     );
-    let vary = table.optional("vary").map(|field| field.integer_up_to(3, "the number of an argument, 0 to 3"));
+    let vary = table
+        .optional("vary")
+        .map(|field| field.integer_up_to(3, "the number of an argument, 0 to 3"));
     table.finish();
     if hems {
-        let problem = field.error("a VM has HEMs or a campaign, not both").label("conflicts with `hems`");
-        field.push(problem.help("remove `hems`: in a campaign the sub-experiments define what is counted"));
+        let problem = field
+            .error("a VM has HEMs or a campaign, not both")
+            .label("conflicts with `hems`");
+        field.push(
+            problem.help("remove `hems`: in a campaign the sub-experiments define what is counted"),
+        );
     }
     let (runs, sets, events) = (runs?, sets?, events?);
     let number = runs.integer("a number of runs")?;
     let lists = sets.elements()?;
     if lists.is_empty() {
         sets.push(
-            sets.error("a campaign without sub-experiments").label("empty").help("name at least one set of events"),
+            sets.error("a campaign without sub-experiments")
+                .label("empty")
+                .help("name at least one set of events"),
         );
         return None;
     }
     if number == 0 || number.saturating_mul(lists.len() as u64) > MOST {
         let total = number.saturating_mul(lists.len() as u64);
-        let problem = runs.error(format!("{total} runs in all")).label(format!("{number} x {} sets", lists.len()));
+        let problem = runs
+            .error(format!("{total} runs in all"))
+            .label(format!("{number} x {} sets", lists.len()));
         runs.push(problem.help(format!("1 to {MOST} runs are possible in one boot")));
         return None;
     }
     let sub_experiments = lists.iter().map(|list| read_events(list, events)).collect();
-    Some(Campaign { sub_experiments, runs: number as u32, vary: vary.flatten().map(|vary| vary as u8) })
+    Some(Campaign {
+        sub_experiments,
+        runs: number as u32,
+        vary: vary.flatten().map(|vary| vary as u8),
+    })
 }

@@ -52,7 +52,9 @@ impl Checked {
     ///
     /// Returns [`NotEmulated`] where the board file has no `[qemu]` table.
     pub fn emulation(&self) -> Result<&Emulation, NotEmulated> {
-        self.board.emulation.as_ref().ok_or_else(|| NotEmulated { board: self.board.board.name.clone() })
+        self.board.emulation.as_ref().ok_or_else(|| NotEmulated {
+            board: self.board.board.name.clone(),
+        })
     }
 
     /// Makes it the system of one machine: returns warnings about the events of its quotas.
@@ -63,12 +65,18 @@ impl Checked {
     pub fn on(&mut self, machine: Machine) -> Result<Vec<Problem>, Errors> {
         let problems = self.quota_events.on(machine);
         if problems.iter().any(Problem::is_error) {
-            return Err(Errors::new(&display_path(&self.path).display().to_string(), problems));
+            return Err(Errors::new(
+                &display_path(&self.path).display().to_string(),
+                problems,
+            ));
         }
         self.system.trusted = self.quota_events.trusted(machine, &self.board);
         let trusted = &self.system.trusted;
         for quota in self.system.vms.iter_mut().flat_map(|vm| &mut vm.quotas) {
-            for counted in [Some(&mut quota.counted), quota.also.as_mut()].into_iter().flatten() {
+            for counted in [Some(&mut quota.counted), quota.also.as_mut()]
+                .into_iter()
+                .flatten()
+            {
                 counted.allowed &= !trusted.contains(&counted.event);
             }
         }
@@ -80,7 +88,10 @@ impl Checked {
         self.quota_events.allow_untrusted();
         for quota in self.system.vms.iter_mut().flat_map(|vm| &mut vm.quotas) {
             quota.counted.allowed = true;
-            quota.also.iter_mut().for_each(|counted| counted.allowed = true);
+            quota
+                .also
+                .iter_mut()
+                .for_each(|counted| counted.allowed = true);
         }
     }
 
@@ -88,9 +99,17 @@ impl Checked {
     pub fn summary(&self) -> String {
         let system = &self.system;
         let cores: usize = system.vms.iter().map(|vm| vm.cores.len()).sum();
-        let colors =
-            system.pools.iter().fold(system.hypervisor_colors, |all, pool| ColorSet(all.0 | pool.colors.0)).len();
-        let pages: u64 = memory::demand(system).iter().map(memory::Demand::pages).sum();
+        let colors = system
+            .pools
+            .iter()
+            .fold(system.hypervisor_colors, |all, pool| {
+                ColorSet(all.0 | pool.colors.0)
+            })
+            .len();
+        let pages: u64 = memory::demand(system)
+            .iter()
+            .map(memory::Demand::pages)
+            .sum();
         let mut line = format!(
             "{}: {} on {}, {colors} of {} colors, {} in pools",
             system.board.name,

@@ -68,28 +68,58 @@ pub struct Hardware<'a> {
     pub pmu_irqs: &'a [u32],
 }
 
-const SERIALS: [(&str, Serial); 3] =
-    [("console", Serial::Console), ("telemetry", Serial::Telemetry), ("unused", Serial::Unused)];
+const SERIALS: [(&str, Serial); 3] = [
+    ("console", Serial::Console),
+    ("telemetry", Serial::Telemetry),
+    ("unused", Serial::Unused),
+];
 
 /// Arguments that Cloison itself gives to QEMU.
-const TAKEN: [&str; 11] =
-    ["-M", "-machine", "-cpu", "-smp", "-m", "-serial", "-monitor", "-kernel", "-icount", "-nographic", "-display"];
+const TAKEN: [&str; 11] = [
+    "-M",
+    "-machine",
+    "-cpu",
+    "-smp",
+    "-m",
+    "-serial",
+    "-monitor",
+    "-kernel",
+    "-icount",
+    "-nographic",
+    "-display",
+];
 
 impl Emulation {
     /// Reads `[qemu]`. The models are the files of `models_dir`.
     pub fn read(field: &Field<'_>, hardware: &Hardware<'_>, models_dir: &Path) -> Option<Self> {
         let table = field.table()?;
-        let text =
-            |key, help: &str| table.required(key, help).and_then(|field| field.string("text").map(str::to_owned));
-        let machine = text("machine", "name QEMU's machine with its properties: machine = \"virt,virtualization=on\"");
+        let text = |key, help: &str| {
+            table
+                .required(key, help)
+                .and_then(|field| field.string("text").map(str::to_owned))
+        };
+        let machine = text(
+            "machine",
+            "name QEMU's machine with its properties: machine = \"virt,virtualization=on\"",
+        );
         let cpu = text("cpu", "name QEMU's CPU model: cpu = \"cortex-a53\"");
-        let memory = table.required("memory", "say how much memory QEMU gives the machine: memory = \"1G\"");
+        let memory = table.required(
+            "memory",
+            "say how much memory QEMU gives the machine: memory = \"1G\"",
+        );
         let memory = memory.and_then(|field| read_memory(&field, hardware.ram));
-        let options = table.optional("options").map_or(Some(vec![]), |field| read_options(&field));
+        let options = table
+            .optional("options")
+            .map_or(Some(vec![]), |field| read_options(&field));
         let serial = read_serial(&table, hardware.telemetry);
-        let model = table.optional("model").map_or(Some(None), |field| read_model(&field, models_dir).map(Some));
+        let model = table
+            .optional("model")
+            .map_or(Some(None), |field| read_model(&field, models_dir).map(Some));
         // Their names need the CPU's events, which are read next.
-        table.required("counts", "list the events that QEMU counts: counts = [\"SW_INCR\", \"CPU_CYCLES\"]");
+        table.required(
+            "counts",
+            "list the events that QEMU counts: counts = [\"SW_INCR\", \"CPU_CYCLES\"]",
+        );
         table.optional("counts_with_icount");
         table.finish();
         Some(Self {
@@ -101,7 +131,12 @@ impl Emulation {
             options: options?,
             serial: serial?,
             model: model?,
-            overflow_interrupts: hardware.pmu_irqs.iter().copied().filter(|&irq| irq >= 32).collect(),
+            overflow_interrupts: hardware
+                .pmu_irqs
+                .iter()
+                .copied()
+                .filter(|&irq| irq >= 32)
+                .collect(),
         })
     }
 }
@@ -144,10 +179,17 @@ fn read_options(field: &Field<'_>) -> Option<Vec<String>> {
 
 fn read_serial(table: &Table<'_>, telemetry: bool) -> Option<Vec<Serial>> {
     let Some(field) = table.optional("serial") else {
-        return Some(if telemetry { vec![Serial::Console, Serial::Telemetry] } else { vec![Serial::Console] });
+        return Some(if telemetry {
+            vec![Serial::Console, Serial::Telemetry]
+        } else {
+            vec![Serial::Console]
+        });
     };
-    let serial: Vec<_> =
-        field.elements()?.iter().map(|element| element.one_of("use of a serial port", &SERIALS)).collect();
+    let serial: Vec<_> = field
+        .elements()?
+        .iter()
+        .map(|element| element.one_of("use of a serial port", &SERIALS))
+        .collect();
     let serial: Vec<Serial> = serial.into_iter().collect::<Option<_>>()?;
     let count = |wanted| serial.iter().filter(|&&line| line == wanted).count();
     let message = match (count(Serial::Console), count(Serial::Telemetry)) {
@@ -170,11 +212,16 @@ fn read_model(field: &Field<'_>, models_dir: &Path) -> Option<PathBuf> {
     let mut known = available(models_dir);
     known.retain(|file| !file.ends_with(MEASUREMENTS));
     if !known.iter().any(|model| model == name) {
-        field.push(field.error(format!("there is no model `{name}`")).label("unknown model").help(suggest(
-            name,
-            "models in configs/models",
-            known.iter().map(String::as_str),
-        )));
+        field.push(
+            field
+                .error(format!("there is no model `{name}`"))
+                .label("unknown model")
+                .help(suggest(
+                    name,
+                    "models in configs/models",
+                    known.iter().map(String::as_str),
+                )),
+        );
         return None;
     }
     Some(models_dir.join(name).with_extension("toml"))

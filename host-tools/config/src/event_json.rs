@@ -40,7 +40,14 @@ const READ: [&str; 12] = [
     "MetricGroup",
     "ScaleUnit",
 ];
-const IGNORED: [&str; 6] = ["Unit", "Errata", "Deprecated", "MetricThreshold", "DefaultMetricgroupName", "Compat"];
+const IGNORED: [&str; 6] = [
+    "Unit",
+    "Errata",
+    "Deprecated",
+    "MetricThreshold",
+    "DefaultMetricgroupName",
+    "Compat",
+];
 
 /// The deepest nesting of a file: an array of objects of texts.
 const DEEPEST: usize = 3;
@@ -65,9 +72,15 @@ impl CounterMask {
 
     /// Parses `0xF8FF`. What it says nothing of cannot count. Also returns whether that is so for any.
     fn parse(text: &str) -> Option<(Self, bool)> {
-        let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;
-        let bits = 4 * u32::try_from(digits.len()).ok().filter(|length| (1..=8).contains(length))?;
-        let given = u32::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))?;
+        let digits = text
+            .strip_prefix("0x")
+            .or_else(|| text.strip_prefix("0X"))?;
+        let bits = 4 * u32::try_from(digits.len())
+            .ok()
+            .filter(|length| (1..=8).contains(length))?;
+        let given = u32::from_str_radix(digits, 16)
+            .ok()
+            .filter(|_| !digits.starts_with('+'))?;
         let rest = u32::MAX.checked_shl(bits).unwrap_or(0);
         Some((Self(given | rest), rest != 0))
     }
@@ -127,7 +140,10 @@ pub(crate) fn read(context: &Context) -> Vec<Entry> {
         );
     };
     if let Some(at) = too_deep(text) {
-        syntax(at..at + 1, "nested too deeply: an event table is an array of objects".to_owned());
+        syntax(
+            at..at + 1,
+            "nested too deeply: an event table is an array of objects".to_owned(),
+        );
         return Vec::new();
     }
     let value = match parse_to_ast(text, &CollectOptions::default(), &STRICT) {
@@ -139,18 +155,42 @@ pub(crate) fn read(context: &Context) -> Vec<Entry> {
     };
     let Some(Value::Array(entries)) = value else {
         let end = text.len().min(1);
-        syntax(0..end, "an event table is an array: [ { \"EventName\": … }, … ]".to_owned());
+        syntax(
+            0..end,
+            "an event table is an array: [ { \"EventName\": … }, … ]".to_owned(),
+        );
         return Vec::new();
     };
     let entry = |(number, value): (usize, &Value<'_>)| match value {
-        Value::Object(object) => Some(Reader { context, object, path: format!("[{number}]") }.read()),
+        Value::Object(object) => Some(
+            Reader {
+                context,
+                object,
+                path: format!("[{number}]"),
+            }
+            .read(),
+        ),
         other => {
-            let error = Problem::error(&context.file, format!("[{number}]"), span(other.range()), "not an object");
-            context.push(error.label("expected { … }").help("each entry describes one event or metric"));
+            let error = Problem::error(
+                &context.file,
+                format!("[{number}]"),
+                span(other.range()),
+                "not an object",
+            );
+            context.push(
+                error
+                    .label("expected { … }")
+                    .help("each entry describes one event or metric"),
+            );
             None
         }
     };
-    entries.elements.iter().enumerate().filter_map(entry).collect()
+    entries
+        .elements
+        .iter()
+        .enumerate()
+        .filter_map(entry)
+        .collect()
 }
 
 /// Returns where brackets are nested deeper than in any table: the parser calls itself for each of them.
@@ -216,7 +256,12 @@ impl Reader<'_> {
     }
 
     fn error(&self, key: &str, span: Range<usize>, message: impl Into<String>) -> Problem {
-        Problem::error(&self.context.file, format!("{}.{key}", self.path), span, message)
+        Problem::error(
+            &self.context.file,
+            format!("{}.{key}", self.path),
+            span,
+            message,
+        )
     }
 
     fn check_keys(&self) {
@@ -224,11 +269,22 @@ impl Reader<'_> {
         for property in &self.object.properties {
             let (key, at) = (plain(property.name.as_str()), span(property.name.range()));
             if let Some((_, first)) = seen.iter().find(|(other, _)| *other == key) {
-                let twice = self.error(&key, at.clone(), format!("`{key}` is given twice")).label("again");
-                self.context.push(twice.also(first.clone(), "first here").help("keep one of them"));
+                let twice = self
+                    .error(&key, at.clone(), format!("`{key}` is given twice"))
+                    .label("again");
+                self.context.push(
+                    twice
+                        .also(first.clone(), "first here")
+                        .help("keep one of them"),
+                );
             } else if !READ.contains(&key.as_str()) && !IGNORED.contains(&key.as_str()) {
-                let unknown = self.error(&key, at.clone(), format!("unknown field `{}`", property.name.as_str()));
-                self.context.push(unknown.label("unknown").help(suggest(&key, "fields", READ)));
+                let unknown = self.error(
+                    &key,
+                    at.clone(),
+                    format!("unknown field `{}`", property.name.as_str()),
+                );
+                self.context
+                    .push(unknown.label("unknown").help(suggest(&key, "fields", READ)));
             }
             seen.push((key, at));
         }
@@ -237,32 +293,69 @@ impl Reader<'_> {
     /// An event has a code and a description, or is one of the architecture; a metric has an expression.
     fn check_completeness(&self, entry: &Entry) {
         let lacks = |what: &str, help: &str| {
-            let error = Problem::error(&self.context.file, self.path.as_str(), entry.span.clone(), what);
+            let error = Problem::error(
+                &self.context.file,
+                self.path.as_str(),
+                entry.span.clone(),
+                what,
+            );
             self.context.push(error.label("this entry").help(help));
         };
         match entry {
-            Entry { metric: Some(_), name: Some(_), .. } => {
-                lacks("the entry is both an event and a metric", "give each an entry");
+            Entry {
+                metric: Some(_),
+                name: Some(_),
+                ..
+            } => {
+                lacks(
+                    "the entry is both an event and a metric",
+                    "give each an entry",
+                );
             }
-            Entry { metric: Some(_), expression: None, .. } => {
-                lacks("the metric has no expression", "add \"MetricExpr\": \"INST_RETIRED / CPU_CYCLES\"");
+            Entry {
+                metric: Some(_),
+                expression: None,
+                ..
+            } => {
+                lacks(
+                    "the metric has no expression",
+                    "add \"MetricExpr\": \"INST_RETIRED / CPU_CYCLES\"",
+                );
             }
-            Entry { metric: Some(_), .. } | Entry { standard: Some(_), .. } => {}
+            Entry {
+                metric: Some(_), ..
+            }
+            | Entry {
+                standard: Some(_), ..
+            } => {}
             Entry { name: None, .. } => {
-                lacks("the entry has no name", "add \"EventName\", \"ArchStdEvent\" or \"MetricName\"");
+                lacks(
+                    "the entry has no name",
+                    "add \"EventName\", \"ArchStdEvent\" or \"MetricName\"",
+                );
             }
             Entry { code: None, .. } if self.property("EventCode").is_none() => {
                 lacks("the event has no number", "add \"EventCode\": \"0x08\"");
             }
-            Entry { brief: None, public: None, .. } => {
-                lacks("the event has no description", "say in one line what it counts: \"BriefDescription\": \"…\"");
+            Entry {
+                brief: None,
+                public: None,
+                ..
+            } => {
+                lacks(
+                    "the event has no description",
+                    "say in one line what it counts: \"BriefDescription\": \"…\"",
+                );
             }
             _ => {}
         }
     }
 
     fn property(&self, key: &str) -> Option<&ObjectProp<'_>> {
-        self.object.properties.iter().find(|property| plain(property.name.as_str()) == key)
+        self.object
+            .properties
+            .iter()
+            .find(|property| plain(property.name.as_str()) == key)
     }
 
     fn literal(&self, key: &str) -> Option<&StringLit<'_>> {
@@ -270,7 +363,11 @@ impl Reader<'_> {
             Value::StringLit(text) => Some(text),
             other => {
                 let error = self.error(key, span(other.range()), format!("`{key}` is not a text"));
-                self.context.push(error.label("expected \"…\"").help("numbers are texts too: \"0x08\""));
+                self.context.push(
+                    error
+                        .label("expected \"…\"")
+                        .help("numbers are texts too: \"0x08\""),
+                );
                 None
             }
         }
@@ -278,10 +375,18 @@ impl Reader<'_> {
 
     fn text(&self, key: &str) -> Option<Text> {
         let literal = self.literal(key)?;
-        let found = Text { text: literal.value.trim().to_owned(), span: span(literal.range) };
+        let found = Text {
+            text: literal.value.trim().to_owned(),
+            span: span(literal.range),
+        };
         if found.text.is_empty() || found.text.chars().any(char::is_control) {
-            let error = self.error(key, found.span, format!("`{key}` is empty, or has control characters"));
-            self.context.push(error.label("here").help("write one line of text"));
+            let error = self.error(
+                key,
+                found.span,
+                format!("`{key}` is empty, or has control characters"),
+            );
+            self.context
+                .push(error.label("here").help("write one line of text"));
             return None;
         }
         Some(found)
@@ -289,36 +394,66 @@ impl Reader<'_> {
 
     fn code(&self) -> Option<(u16, Range<usize>)> {
         let literal = self.literal("EventCode")?;
-        let digits = literal.value.strip_prefix("0x").or_else(|| literal.value.strip_prefix("0X"));
-        let number = digits.filter(|digits| !digits.starts_with('+')).map(|digits| u16::from_str_radix(digits, 16));
+        let digits = literal
+            .value
+            .strip_prefix("0x")
+            .or_else(|| literal.value.strip_prefix("0X"));
+        let number = digits
+            .filter(|digits| !digits.starts_with('+'))
+            .map(|digits| u16::from_str_radix(digits, 16));
         if let Some(Ok(number)) = number {
             return Some((number, span(literal.range)));
         }
-        let error =
-            self.error("EventCode", span(literal.range), format!("`{}` is not an event's number", literal.value));
-        self.context.push(error.label("a number of 16 bits").help("write it in hexadecimal: \"0x08\""));
+        let error = self.error(
+            "EventCode",
+            span(literal.range),
+            format!("`{}` is not an event's number", literal.value),
+        );
+        self.context.push(
+            error
+                .label("a number of 16 bits")
+                .help("write it in hexadecimal: \"0x08\""),
+        );
         None
     }
 
     fn mask(&self) -> Option<CounterMask> {
         let literal = self.literal("CounterMask")?;
         let Some((mask, widened)) = CounterMask::parse(&literal.value) else {
-            let error = self.error("CounterMask", span(literal.range), format!("`{}` is not a mask", literal.value));
-            self.context
-                .push(error.label("up to 32 bits").help("a set bit is a counter that cannot count: \"0xfffff8ff\""));
+            let error = self.error(
+                "CounterMask",
+                span(literal.range),
+                format!("`{}` is not a mask", literal.value),
+            );
+            self.context.push(
+                error
+                    .label("up to 32 bits")
+                    .help("a set bit is a counter that cannot count: \"0xfffff8ff\""),
+            );
             return None;
         };
         if mask.counters().next().is_none() {
-            let error = self.error("CounterMask", span(literal.range), "no counter can count the event");
-            self.context.push(error.label("every bit is set").help("a set bit is a counter that cannot count it"));
+            let error = self.error(
+                "CounterMask",
+                span(literal.range),
+                "no counter can count the event",
+            );
+            self.context.push(
+                error
+                    .label("every bit is set")
+                    .help("a set bit is a counter that cannot count it"),
+            );
             return None;
         }
         if widened {
             let path = format!("{}.CounterMask", self.path);
             let message = format!("`{}` has fewer than 32 bits", literal.value);
             let warning = Problem::warning(&self.context.file, path, span(literal.range), message);
-            let help = format!("the other counters are taken not to count the event: {mask:?}, counters {mask}");
-            self.context.push(warning.label("widened with ones").help(help));
+            let help = format!(
+                "the other counters are taken not to count the event: {mask:?}, counters {mask}"
+            );
+            self.context
+                .push(warning.label("widened with ones").help(help));
         }
         Some(mask)
     }
@@ -346,9 +481,24 @@ mod tests {
             r#"[{ "Public Description": "At length.", "Brief Description": "In short.", "Event Code": "0x11",
                  "Counter Mask": "0xF8FF", "Event Name": "EXAMPLE_EVENT" }]"#,
         );
-        assert_eq!(problems, ["2:34 [EXAMPLE_EVENT].CounterMask: `0xF8FF` has fewer than 32 bits"]);
-        let [Entry { code: Some((0x11, _)), mask: Some(mask), .. }] = &found[..] else { panic!("{found:?}") };
-        assert_eq!((format!("{mask:?}"), mask.to_string()), ("0xfffff8ff".into(), "8-10".into()));
+        assert_eq!(
+            problems,
+            ["2:34 [EXAMPLE_EVENT].CounterMask: `0xF8FF` has fewer than 32 bits"]
+        );
+        let [
+            Entry {
+                code: Some((0x11, _)),
+                mask: Some(mask),
+                ..
+            },
+        ] = &found[..]
+        else {
+            panic!("{found:?}")
+        };
+        assert_eq!(
+            (format!("{mask:?}"), mask.to_string()),
+            ("0xfffff8ff".into(), "8-10".into())
+        );
         assert!(mask.allows(8) && !mask.allows(7) && !mask.allows(11) && !mask.allows(32));
         assert_eq!(CounterMask::ANY.to_string(), "any");
     }
@@ -362,33 +512,80 @@ mod tests {
             ("[// no\n]", "1:2 syntax: not JSON"),
             ("[3]", "1:2 [0]: not an object"),
             ("[{}]", "1:2 [0]: the entry has no name"),
-            (r#"[{"EventName": 3}]"#, "1:16 [0].EventName: `EventName` is not a text"),
-            (r#"[{"EventName": ""}]"#, "1:16 [0].EventName: `EventName` is empty"),
-            (r#"[{"EventName": "A"}]"#, "1:2 [A]: the event has no number"),
-            (r#"[{"EventName": "A", "EventCode": "0x8"}]"#, "1:2 [A]: the event has no description"),
-            (r#"[{"EventName": "A", "EventCode": "8"}]"#, "1:34 [A].EventCode: `8` is not an event's number"),
-            (r#"[{"EventName": "A", "EventCode": "0x+8"}]"#, "1:34 [A].EventCode: `0x+8` is not"),
-            (r#"[{"EventName": "A", "EventCode": "0x10000"}]"#, "1:34 [A].EventCode: `0x10000` is not"),
-            (r#"[{"EventNam": "A"}]"#, "1:3 [0].EventNam: unknown field `EventNam`"),
+            (
+                r#"[{"EventName": 3}]"#,
+                "1:16 [0].EventName: `EventName` is not a text",
+            ),
+            (
+                r#"[{"EventName": ""}]"#,
+                "1:16 [0].EventName: `EventName` is empty",
+            ),
+            (
+                r#"[{"EventName": "A"}]"#,
+                "1:2 [A]: the event has no number",
+            ),
+            (
+                r#"[{"EventName": "A", "EventCode": "0x8"}]"#,
+                "1:2 [A]: the event has no description",
+            ),
+            (
+                r#"[{"EventName": "A", "EventCode": "8"}]"#,
+                "1:34 [A].EventCode: `8` is not an event's number",
+            ),
+            (
+                r#"[{"EventName": "A", "EventCode": "0x+8"}]"#,
+                "1:34 [A].EventCode: `0x+8` is not",
+            ),
+            (
+                r#"[{"EventName": "A", "EventCode": "0x10000"}]"#,
+                "1:34 [A].EventCode: `0x10000` is not",
+            ),
+            (
+                r#"[{"EventNam": "A"}]"#,
+                "1:3 [0].EventNam: unknown field `EventNam`",
+            ),
             (
                 r#"[{"ArchStdEvent": "A", "Arch Std Event": "B"}]"#,
                 "1:24 [A].ArchStdEvent: `ArchStdEvent` is given twice",
             ),
-            (r#"[{"ArchStdEvent": "A", "CounterMask": "0xffffffff"}]"#, "1:39 [A].CounterMask: no counter can"),
-            (r#"[{"ArchStdEvent": "A", "CounterMask": "0x1ffffffff"}]"#, "1:39 [A].CounterMask: `0x1ffffffff` is not"),
-            (r#"[{"ArchStdEvent": "A", "CounterMask": "255"}]"#, "1:39 [A].CounterMask: `255` is not a mask"),
-            (r#"[{"MetricName": "A"}]"#, "1:2 [A]: the metric has no expression"),
-            (r#"[{"MetricName": "A", "EventName": "B", "MetricExpr": "B"}]"#, "1:2 [B]: the entry is both"),
+            (
+                r#"[{"ArchStdEvent": "A", "CounterMask": "0xffffffff"}]"#,
+                "1:39 [A].CounterMask: no counter can",
+            ),
+            (
+                r#"[{"ArchStdEvent": "A", "CounterMask": "0x1ffffffff"}]"#,
+                "1:39 [A].CounterMask: `0x1ffffffff` is not",
+            ),
+            (
+                r#"[{"ArchStdEvent": "A", "CounterMask": "255"}]"#,
+                "1:39 [A].CounterMask: `255` is not a mask",
+            ),
+            (
+                r#"[{"MetricName": "A"}]"#,
+                "1:2 [A]: the metric has no expression",
+            ),
+            (
+                r#"[{"MetricName": "A", "EventName": "B", "MetricExpr": "B"}]"#,
+                "1:2 [B]: the entry is both",
+            ),
         ] {
             let (_, problems) = entries(text);
-            assert!(problems.first().is_some_and(|first| first.starts_with(wanted)), "{text}: {problems:?}");
+            assert!(
+                problems
+                    .first()
+                    .is_some_and(|first| first.starts_with(wanted)),
+                "{text}: {problems:?}"
+            );
         }
     }
 
     #[test]
     fn deep_files_are_refused_before_the_parser_sees_them() {
         let (_, problems) = entries(&"[".repeat(1 << 20));
-        assert_eq!(problems, ["1:4 syntax: nested too deeply: an event table is an array of objects"]);
+        assert_eq!(
+            problems,
+            ["1:4 syntax: nested too deeply: an event table is an array of objects"]
+        );
         let (found, problems) = entries(r#"[{"ArchStdEvent": "[[[[{{{{\"[[[["}]"#);
         assert_eq!((found.len(), problems.len()), (1, 0));
     }

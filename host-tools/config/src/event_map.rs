@@ -30,7 +30,10 @@ pub struct CpuMap(Vec<(CpuId, String)>);
 impl CpuMap {
     /// Returns the folder of a CPU's event table, next to the map file.
     pub fn folder(&self, cpu: CpuId) -> Option<&str> {
-        self.0.iter().find(|(id, _)| *id == cpu).map(|(_, folder)| folder.as_str())
+        self.0
+            .iter()
+            .find(|(id, _)| *id == cpu)
+            .map(|(_, folder)| folder.as_str())
     }
 
     /// Returns all folders, in the order of the file.
@@ -41,7 +44,10 @@ impl CpuMap {
     /// Reads a map file. Returns its problems too; lines with one are left out.
     pub fn load(path: &Path) -> (Self, Vec<Problem>) {
         let text = files::read_text(path, files::CONFIGURATION);
-        let context = Context::new(SourceFile::new(path, text.as_deref().unwrap_or_default().to_owned()));
+        let context = Context::new(SourceFile::new(
+            path,
+            text.as_deref().unwrap_or_default().to_owned(),
+        ));
         if let Err(error) = text {
             let message = format!("cannot read {}: {error}", context.file.name());
             context.push(Problem::error(&context.file, "file", 0..0, message));
@@ -59,9 +65,16 @@ impl CpuMap {
                 continue;
             }
             let error = |field: &str, message: String| {
-                let error = Problem::error(&context.file, format!("line {number}{field}"), span.clone(), message);
+                let error = Problem::error(
+                    &context.file,
+                    format!("line {number}{field}"),
+                    span.clone(),
+                    message,
+                );
                 context.push(
-                    error.label("this line").help("a line has four columns: 0x00000000410fd030,v1,cortex-a53,core"),
+                    error
+                        .label("this line")
+                        .help("a line has four columns: 0x00000000410fd030,v1,cortex-a53,core"),
                 );
             };
             let columns: Vec<&str> = line.trim().split(',').map(str::trim).collect();
@@ -69,13 +82,22 @@ impl CpuMap {
                 error("", format!("{} columns instead of four", columns.len()));
                 continue;
             };
-            let digits = id.strip_prefix("0x").filter(|digits| !digits.starts_with('+'));
+            let digits = id
+                .strip_prefix("0x")
+                .filter(|digits| !digits.starts_with('+'));
             let Some(Ok(id)) = digits.map(|digits| u64::from_str_radix(digits, 16)) else {
                 error(", column 1", format!("`{id}` does not identify a CPU"));
                 continue;
             };
-            if folder.is_empty() || folder.split('/').any(|part| part.is_empty() || part == "..") {
-                error(", column 3", format!("`{folder}` is not a folder next to the map file"));
+            if folder.is_empty()
+                || folder
+                    .split('/')
+                    .any(|part| part.is_empty() || part == "..")
+            {
+                error(
+                    ", column 3",
+                    format!("`{folder}` is not a folder next to the map file"),
+                );
             } else if map.folder(CpuId(id)).is_some() {
                 error(", column 1", format!("{id:#x} has a table already"));
             } else if kind == "core" {
@@ -93,7 +115,14 @@ mod tests {
     fn read(text: &str) -> (CpuMap, Vec<String>) {
         let context = Context::new(SourceFile::new(Path::new("mapfile.csv"), text.to_owned()));
         let map = CpuMap::read(&context);
-        (map, context.into_problems().iter().map(|it| format!("{}: {}", it.field(), it.message())).collect())
+        (
+            map,
+            context
+                .into_problems()
+                .iter()
+                .map(|it| format!("{}: {}", it.field(), it.message()))
+                .collect(),
+        )
     }
 
     #[test]
@@ -105,24 +134,46 @@ mod tests {
         let found = [(3, 0), (5, 0), (2, 0), (3, 1)]
             .map(|(arch, implementation)| map.folder(CpuId::riscv(arch, implementation)));
         assert_eq!(found, [Some("CVA6"), Some("SPIKE"), Some("BOOM"), None]);
-        assert_eq!(map.folder(CpuId::riscv(0x8000_0000_0000_0003, 0xff00)), Some("CVA6"), "only the lower bits count");
+        assert_eq!(
+            map.folder(CpuId::riscv(0x8000_0000_0000_0003, 0xff00)),
+            Some("CVA6"),
+            "only the lower bits count"
+        );
     }
 
     #[test]
     fn variants_and_revisions_of_an_arm_cpu_share_a_table() {
-        let (map, _) = read("0x00000000410fd030,v1,cortex-a53,core\n0x00000000410fd0ff,v1,l3,uncore\n");
+        let (map, _) =
+            read("0x00000000410fd030,v1,cortex-a53,core\n0x00000000410fd0ff,v1,l3,uncore\n");
         assert_eq!(map.folder(CpuId::arm(0x410f_d034)), Some("cortex-a53"));
         assert_eq!(map.folder(CpuId::arm(0x413f_d030)), Some("cortex-a53"));
         assert_eq!(map.folder(CpuId::arm(0x410f_d080)), None);
-        assert_eq!(map.folders().collect::<Vec<_>>(), ["cortex-a53"], "tables of cores only");
+        assert_eq!(
+            map.folders().collect::<Vec<_>>(),
+            ["cortex-a53"],
+            "tables of cores only"
+        );
     }
 
     #[test]
     fn bad_lines_are_named() {
-        let (map, problems) =
-            read("0x1,v1,a\n\n0xg,v1,a,core\n1,v1,a,core\n0x1,v1,../a,core\n0x1,v1,a,core\n0x1,v1,b,core\n");
-        let places: Vec<&str> = problems.iter().filter_map(|problem| problem.split(':').next()).collect();
-        assert_eq!(places, ["line 1", "line 3, column 1", "line 4, column 1", "line 5, column 3", "line 7, column 1"]);
+        let (map, problems) = read(
+            "0x1,v1,a\n\n0xg,v1,a,core\n1,v1,a,core\n0x1,v1,../a,core\n0x1,v1,a,core\n0x1,v1,b,core\n",
+        );
+        let places: Vec<&str> = problems
+            .iter()
+            .filter_map(|problem| problem.split(':').next())
+            .collect();
+        assert_eq!(
+            places,
+            [
+                "line 1",
+                "line 3, column 1",
+                "line 4, column 1",
+                "line 5, column 3",
+                "line 7, column 1"
+            ]
+        );
         assert_eq!(map.folders().collect::<Vec<_>>(), ["a"]);
     }
 }

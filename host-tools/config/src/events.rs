@@ -32,12 +32,19 @@ pub enum Bounds {
 
 impl Bounds {
     /// The words for them in the files.
-    const WORDS: [(&str, Self); 4] =
-        [("traffic", Self::Traffic), ("reads", Self::Reads), ("writes", Self::Writes), ("work", Self::Work)];
+    const WORDS: [(&str, Self); 4] = [
+        ("traffic", Self::Traffic),
+        ("reads", Self::Reads),
+        ("writes", Self::Writes),
+        ("work", Self::Work),
+    ];
 
     /// Returns the word for it.
     pub fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, bounds)| *bounds == self).map_or("", |(word, _)| word)
+        Self::WORDS
+            .iter()
+            .find(|(_, bounds)| *bounds == self)
+            .map_or("", |(word, _)| word)
     }
 
     /// Returns whether budgets of events that bound `those` together bound all of a core's memory traffic.
@@ -83,7 +90,9 @@ pub struct EventTable {
 pub fn folders(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.path().is_dir());
-    let mut names: Vec<String> = folders.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let mut names: Vec<String> = folders
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
     names.sort();
     names
 }
@@ -101,24 +110,42 @@ impl EventTable {
 
     /// Returns the events whose budget bounds all of a core's memory traffic by itself and as exactly as can be.
     pub fn bounding_traffic(&self) -> impl Iterator<Item = &Event> {
-        self.events.iter().filter(|event| event.bounds == Some(Bounds::Traffic))
+        self.events
+            .iter()
+            .filter(|event| event.bounds == Some(Bounds::Traffic))
     }
 
     /// Reads the table in a folder, which is named for its CPU. Returns its problems too, and no table if there are errors.
     pub fn load(folder: &Path) -> (Option<Self>, Vec<Problem>) {
-        let cpu = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        let cpu = folder
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default()
+            .to_owned();
         let mut problems = Vec::new();
-        let standard = folder.parent().map(|parent| parent.join(STANDARD)).filter(|path| path.is_file());
+        let standard = folder
+            .parent()
+            .map(|parent| parent.join(STANDARD))
+            .filter(|path| path.is_file());
         let standard = standard.map_or_else(Vec::new, |path| read_file(&path, &mut problems).1);
-        let mut table = Self { cpu, ..Self::default() };
+        let mut table = Self {
+            cpu,
+            ..Self::default()
+        };
         let mut metrics = Vec::new();
         for path in files_of(folder) {
-            let topic = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
+            let topic = path
+                .file_stem()
+                .and_then(|stem| stem.to_str())
+                .unwrap_or_default()
+                .to_owned();
             let (file, entries) = read_file(&path, &mut problems);
             for entry in entries {
                 if entry.metric.is_some() {
                     metrics.push((file.clone(), entry));
-                } else if let Some(event) = table.event(&file, &entry, &standard, &topic, &mut problems) {
+                } else if let Some(event) =
+                    table.event(&file, &entry, &standard, &topic, &mut problems)
+                {
                     table.events.push(event);
                 }
             }
@@ -133,11 +160,19 @@ impl EventTable {
         if table.events.is_empty() && problems.is_empty() {
             let file = SourceFile::new(folder, String::new());
             problems.push(
-                Problem::error(&file, "file", 0..0, format!("{} has no events", file.name()))
-                    .help("an event table is a folder of .json files as perf's pmu-events has them"),
+                Problem::error(
+                    &file,
+                    "file",
+                    0..0,
+                    format!("{} has no events", file.name()),
+                )
+                .help("an event table is a folder of .json files as perf's pmu-events has them"),
             );
         }
-        ((!problems.iter().any(Problem::is_error)).then_some(table), problems)
+        (
+            (!problems.iter().any(Problem::is_error)).then_some(table),
+            problems,
+        )
     }
 
     /// Returns an entry's event, unless something is wrong with it.
@@ -153,14 +188,25 @@ impl EventTable {
         let of = match &entry.standard {
             None => &own,
             Some(Text { text, span }) => {
-                let found = standard.iter().find(|other| other.name.as_ref().is_some_and(|name| name.text == *text));
-                let known = standard.iter().filter_map(|other| other.name.as_ref().map(|name| name.text.as_str()));
+                let found = standard
+                    .iter()
+                    .find(|other| other.name.as_ref().is_some_and(|name| name.text == *text));
+                let known = standard
+                    .iter()
+                    .filter_map(|other| other.name.as_ref().map(|name| name.text.as_str()));
                 found.or_else(|| {
                     let field = format!("{}.ArchStdEvent", entry.path);
-                    let error = Problem::error(file, field, span.clone(), format!("there is no event `{text}`"));
+                    let error = Problem::error(
+                        file,
+                        field,
+                        span.clone(),
+                        format!("there is no event `{text}`"),
+                    );
                     let near = near(text, known);
                     problems.push(
-                        error.label("unknown event").help(format!("{near}{STANDARD} lists those of the architecture")),
+                        error
+                            .label("unknown event")
+                            .help(format!("{near}{STANDARD} lists those of the architecture")),
                     );
                     None
                 })?
@@ -201,8 +247,17 @@ impl EventTable {
             let bytes = text.parse().ok().filter(|bytes| (1..=4096).contains(bytes));
             if bytes.is_none() {
                 let path = format!("{}.Bytes", entry.path);
-                let error = Problem::error(file, path, span.clone(), format!("`{text}` is not a number of bytes"));
-                problems.push(error.label("1 to 4096").help("write what one event moves, as text: \"64\""));
+                let error = Problem::error(
+                    file,
+                    path,
+                    span.clone(),
+                    format!("`{text}` is not a number of bytes"),
+                );
+                problems.push(
+                    error
+                        .label("1 to 4096")
+                        .help("write what one event moves, as text: \"64\""),
+                );
             }
             bytes
         });
@@ -220,34 +275,68 @@ impl EventTable {
 
     fn metric(&self, file: &SourceFile, entry: &Entry) -> Result<Metric, Problem> {
         let error = |key: &str, text: &Text, message: String| {
-            Problem::error(file, format!("{}.{key}", entry.path), text.span.clone(), message)
+            Problem::error(
+                file,
+                format!("{}.{key}", entry.path),
+                text.span.clone(),
+                message,
+            )
         };
         let (Some(name), Some(expression)) = (&entry.metric, &entry.expression) else {
-            return Err(Problem::error(file, entry.path.as_str(), entry.span.clone(), "not a metric"));
+            return Err(Problem::error(
+                file,
+                entry.path.as_str(),
+                entry.span.clone(),
+                "not a metric",
+            ));
         };
         if self.metrics.iter().any(|other| other.name == name.text) {
-            return Err(error("MetricName", name, format!("there are two metrics `{}`", name.text))
-                .label("again")
-                .help("rename one"));
+            return Err(error(
+                "MetricName",
+                name,
+                format!("there are two metrics `{}`", name.text),
+            )
+            .label("again")
+            .help("rename one"));
         }
-        let meaning = entry.brief.as_ref().or(entry.public.as_ref()).map_or("", |text| text.text.as_str());
+        let meaning = entry
+            .brief
+            .as_ref()
+            .or(entry.public.as_ref())
+            .map_or("", |text| text.text.as_str());
         let scale = entry.scale.as_ref().map(|scale| scale.text.as_str());
-        let metric = Metric::new(&name.text, &expression.text, meaning, scale).map_err(|wrong| {
-            let (key, text) = if wrong.in_scale { ("ScaleUnit", entry.scale.as_ref()) } else { ("MetricExpr", None) };
-            error(key, text.unwrap_or(expression), wrong.message)
-                .label("here")
-                .help("a metric is arithmetic with names of events: + - * / and brackets")
-        })?;
-        match metric.events().iter().find(|event| self.by_name(event).is_none()) {
+        let metric =
+            Metric::new(&name.text, &expression.text, meaning, scale).map_err(|wrong| {
+                let (key, text) = if wrong.in_scale {
+                    ("ScaleUnit", entry.scale.as_ref())
+                } else {
+                    ("MetricExpr", None)
+                };
+                error(key, text.unwrap_or(expression), wrong.message)
+                    .label("here")
+                    .help("a metric is arithmetic with names of events: + - * / and brackets")
+            })?;
+        match metric
+            .events()
+            .iter()
+            .find(|event| self.by_name(event).is_none())
+        {
             None => Ok(metric),
             Some(unknown) => {
                 let known = self.events.iter().map(|event| event.name.as_str());
                 let near = suggest(unknown, "events", known)
                     .split_once("? ")
                     .map_or(String::new(), |(it, _)| format!("{it}? "));
-                Err(error("MetricExpr", expression, format!("the {} has no event `{unknown}`", self.cpu))
-                    .label("unknown event")
-                    .help(format!("{near}`cloison events list --cpu {}` lists its events", self.cpu)))
+                Err(error(
+                    "MetricExpr",
+                    expression,
+                    format!("the {} has no event `{unknown}`", self.cpu),
+                )
+                .label("unknown event")
+                .help(format!(
+                    "{near}`cloison events list --cpu {}` lists its events",
+                    self.cpu
+                )))
             }
         }
     }
@@ -258,7 +347,11 @@ impl EventTable {
         match self.find(text) {
             Ok(event) => Some(event.id),
             Err(help) => {
-                let named = if text.starts_with("0x") { text.to_owned() } else { format!("`{text}`") };
+                let named = if text.starts_with("0x") {
+                    text.to_owned()
+                } else {
+                    format!("`{text}`")
+                };
                 let error = field.error(format!("the {} has no event {named}", self.cpu));
                 field.push(error.label("unknown event").help(help));
                 None
@@ -275,7 +368,9 @@ impl EventTable {
         let list = format!("`cloison events list --cpu {}` lists its events", self.cpu);
         if let Some(digits) = text.strip_prefix("0x") {
             let number = u16::from_str_radix(digits, 16).ok();
-            return number.and_then(|number| self.by_id(EventId(number))).ok_or(list);
+            return number
+                .and_then(|number| self.by_id(EventId(number)))
+                .ok_or(list);
         }
         self.by_name(text).ok_or_else(|| {
             let near = self.near(text);
@@ -296,8 +391,14 @@ fn near<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
 
 /// Returns the files of a table by name.
 fn files_of(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut files: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|it| it == "json")).collect();
+    let entries = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = entries
+        .filter(|path| path.extension().is_some_and(|it| it == "json"))
+        .collect();
     files.sort();
     files
 }
@@ -307,7 +408,12 @@ fn read_file(path: &Path, problems: &mut Vec<Problem>) -> (SourceFile, Vec<Entry
     let text = files::read_text(path, files::CONFIGURATION);
     let file = SourceFile::new(path, text.as_deref().unwrap_or_default().to_owned());
     if let Err(error) = text {
-        problems.push(Problem::error(&file, "file", 0..0, format!("cannot read {}: {error}", file.name())));
+        problems.push(Problem::error(
+            &file,
+            "file",
+            0..0,
+            format!("cannot read {}: {error}", file.name()),
+        ));
         return (file, Vec::new());
     }
     let context = Context::new(file.clone());
@@ -318,7 +424,12 @@ fn read_file(path: &Path, problems: &mut Vec<Problem>) -> (SourceFile, Vec<Entry
 
 /// Records an event that the counter which the hypervisor gives to this place in a list cannot count.
 fn check_counter(element: &Field<'_>, events: &EventTable, event: EventId, place: usize) {
-    let Some(event) = events.by_id(event).filter(|event| !event.counters.allows(place as u32)) else { return };
+    let Some(event) = events
+        .by_id(event)
+        .filter(|event| !event.counters.allows(place as u32))
+    else {
+        return;
+    };
     let message = format!("counter {place} cannot count {}", event.name);
     let can = format!("only counters {} can", event.counters);
     let help = "events get counters in the order of their list, from 0: list it elsewhere, or in another run";
@@ -329,7 +440,9 @@ fn check_counter(element: &Field<'_>, events: &EventTable, event: EventId, place
 pub(crate) fn read_events(field: &Field<'_>, events: &EventTable) -> Vec<EventId> {
     let mut hems = Vec::new();
     for element in field.elements().unwrap_or_default() {
-        let Some(event) = events.resolve(&element) else { continue };
+        let Some(event) = events.resolve(&element) else {
+            continue;
+        };
         check_counter(&element, events, event, hems.len());
         if hems.contains(&event) {
             let name = events.by_id(event).map_or("?", |event| event.name.as_str());
@@ -353,7 +466,13 @@ pub struct EventNames(BTreeMap<u16, String>);
 impl EventNames {
     /// Returns the names in a table.
     pub fn of(table: &EventTable) -> Self {
-        Self(table.events.iter().map(|event| (event.id.0, event.name.clone())).collect())
+        Self(
+            table
+                .events
+                .iter()
+                .map(|event| (event.id.0, event.name.clone()))
+                .collect(),
+        )
     }
     /// Returns what a quota counts: `L2D_CACHE_REFILL + 2 x L2D_CACHE_WB`.
     pub fn counted(&self, quota: &Quota) -> String {
@@ -366,7 +485,10 @@ impl EventNames {
 
     /// Returns an event's name, or its number if it has none.
     pub fn name(&self, event: EventId) -> String {
-        self.0.get(&event.0).cloned().unwrap_or_else(|| event.to_string())
+        self.0
+            .get(&event.0)
+            .cloned()
+            .unwrap_or_else(|| event.to_string())
     }
 }
 
@@ -376,7 +498,9 @@ pub(crate) mod tests {
     use crate::event_map::{CpuId, CpuMap};
 
     fn shipped(architecture: &str) -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/events").join(architecture)
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../configs/events")
+            .join(architecture)
     }
 
     pub fn table(architecture: &str, cpu: &str) -> EventTable {
@@ -387,7 +511,10 @@ pub(crate) mod tests {
 
     #[test]
     fn every_shipped_table_is_whole_and_in_its_map() {
-        for (architecture, cpus) in [("arm64", &["cortex-a53", "cortex-a72"][..]), ("riscv", &["cva6"])] {
+        for (architecture, cpus) in [
+            ("arm64", &["cortex-a53", "cortex-a72"][..]),
+            ("riscv", &["cva6"]),
+        ] {
             let (map, problems) = CpuMap::load(&shipped(architecture).join("mapfile.csv"));
             assert!(problems.is_empty(), "{problems:?}");
             assert_eq!(folders(&shipped(architecture)), cpus);
@@ -398,8 +525,16 @@ pub(crate) mod tests {
         }
         let [a53, a72] = ["cortex-a53", "cortex-a72"].map(|cpu| table("arm64", cpu));
         assert_eq!((a53.events.len(), a72.events.len()), (59, 84));
-        assert_eq!(a53.by_id(EventId(0x17)).map(|event| event.topic.as_str()), Some("cache"));
-        assert_eq!(a53.bounding_traffic().map(|event| event.name.as_str()).collect::<Vec<_>>(), ["BUS_ACCESS"]);
+        assert_eq!(
+            a53.by_id(EventId(0x17)).map(|event| event.topic.as_str()),
+            Some("cache")
+        );
+        assert_eq!(
+            a53.bounding_traffic()
+                .map(|event| event.name.as_str())
+                .collect::<Vec<_>>(),
+            ["BUS_ACCESS"]
+        );
     }
 
     /// The RISC-V paper's table 2: each event has one counter; and its table 3, from the counts of its listing of CoreMark.
@@ -407,8 +542,15 @@ pub(crate) mod tests {
     fn cva6_counts_and_computes_what_the_paper_says() {
         let (map, _) = CpuMap::load(&shipped("riscv").join("mapfile.csv"));
         let cva6 = table("riscv", map.folder(CpuId::riscv(3, 0)).expect("in the map"));
-        let counters: Vec<u32> = cva6.events.iter().flat_map(|event| event.counters.counters()).collect();
-        assert_eq!(counters, [0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
+        let counters: Vec<u32> = cva6
+            .events
+            .iter()
+            .flat_map(|event| event.counters.counters())
+            .collect();
+        assert_eq!(
+            counters,
+            [0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+        );
         let counts = [
             ("ariane_branch_jump", 236_011_286),
             ("ariane_call", 5_312_578),
@@ -427,10 +569,24 @@ pub(crate) mod tests {
             ("riscv_cycles", 2_368_685_119),
             ("riscv_instret", 1_467_339_227),
         ];
-        let count = |name: &str| counts.iter().find(|(event, _)| *event == name).map(|(_, count)| *count);
-        let shown = |metric: &Metric| metric.show(metric.compute(count).expect("all are counted")).to_string();
+        let count = |name: &str| {
+            counts
+                .iter()
+                .find(|(event, _)| *event == name)
+                .map(|(_, count)| *count)
+        };
+        let shown = |metric: &Metric| {
+            metric
+                .show(metric.compute(count).expect("all are counted"))
+                .to_string()
+        };
         let shown: Vec<String> = cva6.metrics.iter().map(shown).collect();
-        assert_eq!(shown, ["18.14%", "0.95%", "0.58%", "0.38%", "10.12%", "0.6195", "0.00%", "0.47%"]);
+        assert_eq!(
+            shown,
+            [
+                "18.14%", "0.95%", "0.58%", "0.38%", "10.12%", "0.6195", "0.00%", "0.47%"
+            ]
+        );
         assert!(counts.iter().all(|(name, _)| cva6.by_name(name).is_some()));
     }
 
@@ -439,16 +595,26 @@ pub(crate) mod tests {
     fn an_event_is_listed_where_its_counter_can_count_it() {
         let cva6 = table("riscv", "cva6");
         let problems = |list: &str| -> Vec<String> {
-            let context = Context::new(SourceFile::new(Path::new("list.toml"), format!("hems = {list}\n")));
+            let context = Context::new(SourceFile::new(
+                Path::new("list.toml"),
+                format!("hems = {list}\n"),
+            ));
             let document = context.parse().expect("TOML");
             let root = context.root(&document);
             let events = read_events(&root.optional("hems").expect("it is there"), &cva6);
             assert!(!events.is_empty());
-            context.into_problems().iter().map(|it| format!("{}: {}", it.field(), it.message())).collect()
+            context
+                .into_problems()
+                .iter()
+                .map(|it| format!("{}: {}", it.field(), it.message()))
+                .collect()
         };
         // The cycles are counted by counter 0, the retired instructions by counter 2.
         assert_eq!(problems(r#"["riscv_cycles"]"#), [""; 0]);
-        assert_eq!(problems(r#"["riscv_cycles", "riscv_instret"]"#), ["hems[1]: counter 1 cannot count riscv_instret"]);
+        assert_eq!(
+            problems(r#"["riscv_cycles", "riscv_instret"]"#),
+            ["hems[1]: counter 1 cannot count riscv_instret"]
+        );
     }
 
     /// Returns the problems of a folder with these files, below one with the events of the architecture.
@@ -464,7 +630,12 @@ pub(crate) mod tests {
         let (table, problems) = EventTable::load(&folder);
         assert_eq!(table.is_some(), !problems.iter().any(Problem::is_error));
         let shown = |problem: &Problem| {
-            let file = problem.file().rsplit('/').next().unwrap_or_default().to_owned();
+            let file = problem
+                .file()
+                .rsplit('/')
+                .next()
+                .unwrap_or_default()
+                .to_owned();
             format!("{file} {}: {}", problem.field(), problem.message())
         };
         problems.iter().map(shown).collect()
@@ -475,26 +646,55 @@ pub(crate) mod tests {
         let event = |name: &str, code: &str| {
             format!(r#"{{"EventName": "{name}", "EventCode": "{code}", "BriefDescription": "x"}}"#)
         };
-        let metric =
-            |name: &str, expression: &str| format!(r#"{{"MetricName": "{name}", "MetricExpr": "{expression}"}}"#);
+        let metric = |name: &str, expression: &str| {
+            format!(r#"{{"MetricName": "{name}", "MetricExpr": "{expression}"}}"#)
+        };
         let standard = || r#"{"ArchStdEvent": "INST_RETIRED"}"#.to_owned();
         let bound = r#"{"ArchStdEvent": "INST_RETIRED", "Bounds": "all"}"#.to_owned();
         for (entries, wanted) in [
             (vec![], "cpu file: "),
-            (vec![event("A", "0x1"), event("B", "0x1")], "a.json [B]: 0x01 is A already"),
-            (vec![event("A", "0x1"), event("A", "0x2")], "a.json [A]: A has the number 0x01 already"),
-            (vec![event("A", "0x8"), standard()], "a.json [INST_RETIRED]: 0x08 is A already"),
-            (vec![r#"{"ArchStdEvent": "INST"}"#.into()], "a.json [INST].ArchStdEvent: there is no event `INST`"),
-            (vec![bound], "a.json [INST_RETIRED].Bounds: unknown bound `all`"),
-            (vec![standard(), metric("m", "INST / 2")], "a.json [m].MetricExpr: the cpu has no event `INST`"),
-            (vec![standard(), metric("m", "2 *")], "a.json [m].MetricExpr: `2 *` cannot be computed"),
             (
-                vec![standard(), metric("m", "INST_RETIRED"), metric("m", "INST_RETIRED")],
+                vec![event("A", "0x1"), event("B", "0x1")],
+                "a.json [B]: 0x01 is A already",
+            ),
+            (
+                vec![event("A", "0x1"), event("A", "0x2")],
+                "a.json [A]: A has the number 0x01 already",
+            ),
+            (
+                vec![event("A", "0x8"), standard()],
+                "a.json [INST_RETIRED]: 0x08 is A already",
+            ),
+            (
+                vec![r#"{"ArchStdEvent": "INST"}"#.into()],
+                "a.json [INST].ArchStdEvent: there is no event `INST`",
+            ),
+            (
+                vec![bound],
+                "a.json [INST_RETIRED].Bounds: unknown bound `all`",
+            ),
+            (
+                vec![standard(), metric("m", "INST / 2")],
+                "a.json [m].MetricExpr: the cpu has no event `INST`",
+            ),
+            (
+                vec![standard(), metric("m", "2 *")],
+                "a.json [m].MetricExpr: `2 *` cannot be computed",
+            ),
+            (
+                vec![
+                    standard(),
+                    metric("m", "INST_RETIRED"),
+                    metric("m", "INST_RETIRED"),
+                ],
                 "a.json [m].MetricName: there are two metrics",
             ),
         ] {
             let problems = load(&[("a.json", &format!("[{}]", entries.join(",")))]);
-            assert!(problems.len() == 1 && problems[0].starts_with(wanted), "{wanted}: {problems:?}");
+            assert!(
+                problems.len() == 1 && problems[0].starts_with(wanted),
+                "{wanted}: {problems:?}"
+            );
         }
         let one = format!("[{}]", standard());
         assert_eq!(

@@ -24,17 +24,35 @@ pub struct Kind {
 }
 
 /// Configurations, boards, event tables, models, experiments and campaigns: the longest shipped one has 20 KiB.
-pub const CONFIGURATION: Kind = Kind { what: "a configuration", most: 1 << 20 };
+pub const CONFIGURATION: Kind = Kind {
+    what: "a configuration",
+    most: 1 << 20,
+};
 /// Page profiles: 30 bytes for each of half a million pages.
-pub const PROFILE: Kind = Kind { what: "a page profile", most: 16 << 20 };
+pub const PROFILE: Kind = Kind {
+    what: "a page profile",
+    most: 16 << 20,
+};
 /// Guest images, kernels, RAM disks and programs: more than a system image can hold.
-pub const IMAGE: Kind = Kind { what: "an image", most: 1 << 30 };
+pub const IMAGE: Kind = Kind {
+    what: "an image",
+    most: 1 << 30,
+};
 /// Captured telemetry: two days of a busy UART at 115,200 bits per second.
-pub const LOG: Kind = Kind { what: "a telemetry log", most: 2 << 30 };
+pub const LOG: Kind = Kind {
+    what: "a telemetry log",
+    most: 2 << 30,
+};
 /// Event counts and vectors.
-pub const COUNTS: Kind = Kind { what: "a table of counts", most: 8 << 30 };
+pub const COUNTS: Kind = Kind {
+    what: "a table of counts",
+    most: 8 << 30,
+};
 /// Results that an earlier command kept.
-pub const RESULT: Kind = Kind { what: "a kept result", most: 256 << 20 };
+pub const RESULT: Kind = Kind {
+    what: "a kept result",
+    most: 256 << 20,
+};
 
 /// How long a pipe may be silent, and how long it may take to its end.
 const SILENCE: Duration = Duration::from_secs(4);
@@ -103,8 +121,14 @@ pub fn read(path: &Path, kind: Kind) -> Result<Vec<u8>, ReadError> {
         return Err(too_long(kind));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or_default());
-    File::open(path)?.take(kind.most + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > kind.most { Err(too_long(kind)) } else { Ok(bytes) }
+    File::open(path)?
+        .take(kind.most + 1)
+        .read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > kind.most {
+        Err(too_long(kind))
+    } else {
+        Ok(bytes)
+    }
 }
 
 /// Reads a whole text of this kind.
@@ -117,11 +141,16 @@ pub fn read_text(path: &Path, kind: Kind) -> Result<String, ReadError> {
     if let Some(at) = bytes.iter().position(|&byte| byte == 0) {
         return Err(ReadError::NotText { at });
     }
-    String::from_utf8(bytes).map_err(|error| ReadError::NotText { at: error.utf8_error().valid_up_to() })
+    String::from_utf8(bytes).map_err(|error| ReadError::NotText {
+        at: error.utf8_error().valid_up_to(),
+    })
 }
 
 fn too_long(kind: Kind) -> ReadError {
-    ReadError::TooLong { what: kind.what, most: kind.most }
+    ReadError::TooLong {
+        what: kind.what,
+        most: kind.most,
+    }
 }
 
 /// Returns whether it is a pipe rather than a regular file. Everything else is refused.
@@ -179,8 +208,17 @@ fn read_pipe(path: &Path, kind: Kind, silence: Duration) -> Result<Vec<u8>, Read
 /// Returns the names of the TOML files in a directory, without the extension, sorted; none if it cannot be read.
 pub fn available(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".toml")?.to_owned())).collect();
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| {
+            Some(
+                entry
+                    .file_name()
+                    .to_str()?
+                    .strip_suffix(".toml")?
+                    .to_owned(),
+            )
+        })
+        .collect();
     names.sort();
     names
 }
@@ -192,7 +230,10 @@ mod tests {
     use std::io::Write;
     use std::process::Command;
 
-    const SHORT: Kind = Kind { what: "a test", most: 100 };
+    const SHORT: Kind = Kind {
+        what: "a test",
+        most: 100,
+    };
 
     #[test]
     fn what_cannot_be_a_file_of_the_kind_is_refused_at_once() {
@@ -201,15 +242,37 @@ mod tests {
         let sparse = scratch.path().join("sparse");
         File::create(&sparse).unwrap().set_len(20 << 30).unwrap();
         let started = Instant::now();
-        assert_eq!(message(Path::new("/dev/zero"), SHORT), "it is a device, not a file");
-        assert_eq!(message(scratch.path(), SHORT), "it is a directory, not a file");
-        assert_eq!(message(&scratch.path().join("none"), SHORT), "it does not exist");
-        assert_eq!(message(&sparse, IMAGE), "an image has at most 1 GiB, and this is longer");
+        assert_eq!(
+            message(Path::new("/dev/zero"), SHORT),
+            "it is a device, not a file"
+        );
+        assert_eq!(
+            message(scratch.path(), SHORT),
+            "it is a directory, not a file"
+        );
+        assert_eq!(
+            message(&scratch.path().join("none"), SHORT),
+            "it does not exist"
+        );
+        assert_eq!(
+            message(&sparse, IMAGE),
+            "an image has at most 1 GiB, and this is longer"
+        );
         // Its length is reported as 0.
-        assert_eq!(message(Path::new("/proc/self/maps"), SHORT), "a test has at most 100 bytes, and this is longer");
-        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+        assert_eq!(
+            message(Path::new("/proc/self/maps"), SHORT),
+            "a test has at most 100 bytes, and this is longer"
+        );
+        assert!(
+            started.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            started.elapsed()
+        );
         std::fs::write(scratch.path().join("text"), "a = '\u{e4}'").unwrap();
-        assert_eq!(read_text(&scratch.path().join("text"), SHORT).unwrap(), "a = '\u{e4}'");
+        assert_eq!(
+            read_text(&scratch.path().join("text"), SHORT).unwrap(),
+            "a = '\u{e4}'"
+        );
         for (bytes, at) in [(b"ab\xffd".as_slice(), 2), (b"\0\0", 0)] {
             std::fs::write(scratch.path().join("text"), bytes).unwrap();
             let error = read_text(&scratch.path().join("text"), SHORT).unwrap_err();
@@ -221,14 +284,26 @@ mod tests {
     fn pipes_are_read_while_something_comes() {
         let scratch = tempfile::tempdir().unwrap();
         let pipe = scratch.path().join("pipe");
-        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(
+            Command::new("mkfifo")
+                .arg(&pipe)
+                .status()
+                .unwrap()
+                .success()
+        );
         let silence = Duration::from_millis(100);
         let silent = read_pipe(&pipe, SHORT, silence);
         assert!(matches!(silent, Err(ReadError::Silent(_))), "{silent:?}");
         // The read that was given up still waits for a writer, so each of these has its own pipe.
         let written = |length: usize| {
             let path = scratch.path().join(length.to_string());
-            assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+            assert!(
+                Command::new("mkfifo")
+                    .arg(&path)
+                    .status()
+                    .unwrap()
+                    .success()
+            );
             let other_end = path.clone();
             std::thread::spawn(move || {
                 let mut pipe = OpenOptions::new().write(true).open(&other_end).unwrap();
@@ -238,6 +313,9 @@ mod tests {
             read(&path, SHORT).map(|bytes| bytes.len())
         };
         assert_eq!(written(40).unwrap(), 40);
-        assert!(matches!(written(400), Err(ReadError::TooLong { most: 100, .. })));
+        assert!(matches!(
+            written(400),
+            Err(ReadError::TooLong { most: 100, .. })
+        ));
     }
 }

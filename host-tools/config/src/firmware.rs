@@ -6,20 +6,29 @@ use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_formats::image::PowerOff;
 
 /// Reads the words that `cores` cores poll, each in reserved memory.
-pub fn read_spin_table(field: &Field<'_>, cores: Option<usize>, reserved: &[PhysRange]) -> Option<Vec<PhysAddr>> {
+pub fn read_spin_table(
+    field: &Field<'_>,
+    cores: Option<usize>,
+    reserved: &[PhysRange],
+) -> Option<Vec<PhysAddr>> {
     let elements = field.elements()?;
     let expected = cores.unwrap_or(elements.len());
     if elements.len() != expected {
         field.push(
             field
-                .error(format!("a spin table of {} words for {expected} cores", elements.len()))
+                .error(format!(
+                    "a spin table of {} words for {expected} cores",
+                    elements.len()
+                ))
                 .label("one word for each core")
                 .help("give the address that each core of `cores` polls, in the same order"),
         );
         return None;
     }
     let word = |element: &Field<'_>| {
-        let word = PhysAddr(element.integer_up_to((1 << 40) - 1, "a physical address of at most 40 bits")?);
+        let word = PhysAddr(
+            element.integer_up_to((1 << 40) - 1, "a physical address of at most 40 bits")?,
+        );
         if !word.0.is_multiple_of(8) {
             element.push(
                 element
@@ -50,10 +59,16 @@ pub fn read_power_off(field: &Field<'_>) -> Option<PowerOff> {
         .required("page", "give the page of the registers: page = 0xfe10_0000")
         .and_then(|field| page_address(&field));
     let writes = table
-        .required("writes", "give the offset and the value of each write: writes = [[0x1c, 0x5a00_0020]]")
+        .required(
+            "writes",
+            "give the offset and the value of each write: writes = [[0x1c, 0x5a00_0020]]",
+        )
         .and_then(|field| all(field.elements()?.iter().map(read_write)));
     table.finish();
-    Some(PowerOff { page: page?, writes: writes? })
+    Some(PowerOff {
+        page: page?,
+        writes: writes?,
+    })
 }
 
 fn read_write(pair: &Field<'_>) -> Option<(u16, u32)> {
@@ -76,7 +91,10 @@ fn read_write(pair: &Field<'_>) -> Option<(u16, u32)> {
         );
         return None;
     }
-    Some((at as u16, value.integer_up_to(u64::from(u32::MAX), "a value of 32 bits")? as u32))
+    Some((
+        at as u16,
+        value.integer_up_to(u64::from(u32::MAX), "a value of 32 bits")? as u32,
+    ))
 }
 
 /// Returns all values if all are valid; examines each one, so that each invalid one is reported.
@@ -87,7 +105,8 @@ fn all<T>(values: impl Iterator<Item = Option<T>>) -> Option<Vec<T>> {
 
 /// Reads a physical address at the start of a page.
 pub(crate) fn page_address(field: &Field<'_>) -> Option<PhysAddr> {
-    let address = PhysAddr(field.integer_up_to((1 << 40) - 1, "a physical address of at most 40 bits")?);
+    let address =
+        PhysAddr(field.integer_up_to((1 << 40) - 1, "a physical address of at most 40 bits")?);
     if !address.is_page_aligned() {
         field.push(
             field

@@ -98,7 +98,13 @@ pub enum KernelSource {
 }
 
 /// Programs of Cloison for Linux guests that a configuration can ask for; `cloisonctl` is always there.
-pub const TOOLS: [&str; 5] = ["bbprof", "bbprof-benchmark", "bbprof-c2is", "bbprof-interf", "bbprof-staircase"];
+pub const TOOLS: [&str; 5] = [
+    "bbprof",
+    "bbprof-benchmark",
+    "bbprof-c2is",
+    "bbprof-interf",
+    "bbprof-staircase",
+];
 
 /// How the VM's Linux kernel sees a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -162,7 +168,10 @@ pub fn with_word(line: &str, word: &str) -> String {
     if !words.contains(&"--") {
         return format!("{line} {word}").trim().to_owned();
     }
-    let at = words.iter().position(|word| *word == "--").unwrap_or(words.len());
+    let at = words
+        .iter()
+        .position(|word| *word == "--")
+        .unwrap_or(words.len());
     [&words[..at], &[word], &words[at..]].concat().join(" ")
 }
 
@@ -174,6 +183,9 @@ mod tests {
     fn words_are_added_where_they_shift_no_other() {
         assert_eq!(with_word("", "console=ttyAMA0"), "console=ttyAMA0");
         assert_eq!(with_word("smp  2", "hostname=a"), "smp  2 hostname=a");
-        assert_eq!(with_word("quiet -- single", "console=ttyAMA0"), "quiet console=ttyAMA0 -- single");
+        assert_eq!(
+            with_word("quiet -- single", "console=ttyAMA0"),
+            "quiet console=ttyAMA0 -- single"
+        );
     }
 }

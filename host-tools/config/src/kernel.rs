@@ -54,10 +54,14 @@ impl Kernel {
             return Err(KernelError::Unfit("a big-endian kernel"));
         }
         if flags >> 1 & 3 == PAGES_16K {
-            return Err(KernelError::Unfit("made for pages of 16 KiB, which a Cortex-A53 does not have"));
+            return Err(KernelError::Unfit(
+                "made for pages of 16 KiB, which a Cortex-A53 does not have",
+            ));
         }
         if text_offset % 4096 != 0 || text_offset >= 2 << 20 {
-            return Err(KernelError::Unfit("damaged: its text offset is not a page below 2 MiB"));
+            return Err(KernelError::Unfit(
+                "damaged: its text offset is not a page below 2 MiB",
+            ));
         }
         let found = bytes.len() as u64;
         if size < found || size > 1 << 30 {
@@ -66,7 +70,11 @@ impl Kernel {
         if let Some(expected) = end_of_sections(bytes).filter(|&end| end > found) {
             return Err(KernelError::Truncated { expected, found });
         }
-        Ok(Self { text_offset, size, file_len: found })
+        Ok(Self {
+            text_offset,
+            size,
+            file_len: found,
+        })
     }
 }
 
@@ -78,13 +86,18 @@ fn end_of_sections(bytes: &[u8]) -> Option<u64> {
     let (headers, _) = ImageNtHeaders64::parse(bytes, &mut offset).ok()?;
     let sections = headers.sections(bytes, offset).ok()?;
     let end = |section: &object::pe::ImageSectionHeader| {
-        u64::from(section.pointer_to_raw_data.get(LittleEndian)) + u64::from(section.size_of_raw_data.get(LittleEndian))
+        u64::from(section.pointer_to_raw_data.get(LittleEndian))
+            + u64::from(section.size_of_raw_data.get(LittleEndian))
     };
     sections.iter().map(end).max()
 }
 
 fn what_else(bytes: &[u8]) -> &'static str {
-    let at = |offset: usize, magic: &[u8]| bytes.get(offset..).is_some_and(|rest| rest.starts_with(magic));
+    let at = |offset: usize, magic: &[u8]| {
+        bytes
+            .get(offset..)
+            .is_some_and(|rest| rest.starts_with(magic))
+    };
     if at(0x202, b"HdrS") {
         "an x86 kernel"
     } else if at(4, b"zimg") {
@@ -116,7 +129,14 @@ mod tests {
     #[test]
     fn a_header_is_read() {
         let kernel = Kernel::parse(&image(0x8_0000, 0x10000, 0xa)).unwrap();
-        assert_eq!(kernel, Kernel { text_offset: 0x8_0000, size: 0x10000, file_len: 4096 });
+        assert_eq!(
+            kernel,
+            Kernel {
+                text_offset: 0x8_0000,
+                size: 0x10000,
+                file_len: 4096
+            }
+        );
     }
 
     #[test]
@@ -150,6 +170,12 @@ mod tests {
         bytes[section + 20..section + 24].copy_from_slice(&1024_u32.to_le_bytes());
         assert!(Kernel::parse(&bytes).is_ok());
         let cut = Kernel::parse(&bytes[..4000]).unwrap_err();
-        assert_eq!(cut, KernelError::Truncated { expected: 4096, found: 4000 });
+        assert_eq!(
+            cut,
+            KernelError::Truncated {
+                expected: 4096,
+                found: 4000
+            }
+        );
     }
 }

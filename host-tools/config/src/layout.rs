@@ -33,18 +33,38 @@ pub enum Misfit {
         "its {what} takes {start:#x} to {end:#x}, {} bytes beyond the end of region `{region}` at {limit:#x}",
         .end - .limit
     )]
-    Beyond { what: &'static str, start: u64, end: u64, region: String, limit: u64 },
+    Beyond {
+        what: &'static str,
+        start: u64,
+        end: u64,
+        region: String,
+        limit: u64,
+    },
     #[error("its RAM disk takes {start:#x} to {end:#x}, and no region of its memory holds that")]
     Outside { start: u64, end: u64 },
-    #[error("its RAM disk at {start:#x} to {end:#x} overlaps its {what} at {other:#x} to {other_end:#x}")]
-    Overlap { start: u64, end: u64, what: &'static str, other: u64, other_end: u64 },
+    #[error(
+        "its RAM disk at {start:#x} to {end:#x} overlaps its {what} at {other:#x} to {other_end:#x}"
+    )]
+    Overlap {
+        start: u64,
+        end: u64,
+        what: &'static str,
+        other: u64,
+        other_end: u64,
+    },
 }
 
 impl Layout {
     /// Places the kernel in the first region that is memory for Linux; after it the RAM disk, unless the configuration
     /// sets its address; and after that the device tree.
     pub fn new(linux: &Linux, vm: &Vm, kernel: Kernel, initrd_len: u64) -> Result<Self, Misfit> {
-        Self::in_regions(&vm.regions, &linux.tree.shown, linux.initrd_load, kernel, initrd_len)
+        Self::in_regions(
+            &vm.regions,
+            &linux.tree.shown,
+            linux.initrd_load,
+            kernel,
+            initrd_len,
+        )
     }
 
     /// Like [`Layout::new`], for regions that are not part of a VM yet.
@@ -59,14 +79,24 @@ impl Layout {
             !matches!(region.backing, Backing::Device(_))
                 && shown.get(index).is_none_or(|shown| *shown == Shown::Memory)
         };
-        let memory: Vec<&Region> =
-            regions.iter().enumerate().filter(|(index, region)| is_memory(*index, region)).map(|(_, r)| r).collect();
+        let memory: Vec<&Region> = regions
+            .iter()
+            .enumerate()
+            .filter(|(index, region)| is_memory(*index, region))
+            .map(|(_, r)| r)
+            .collect();
         let &home = memory.first().ok_or(Misfit::NoMemory)?;
         let end_of = |region: &Region| region.ipa.page(u64::from(region.pages)).0;
         let within = |what: &'static str, start: u64, len: u64| {
             let (end, limit) = (start + len, end_of(home));
             if end > limit {
-                return Err(Misfit::Beyond { what, start, end, region: home.name.clone(), limit });
+                return Err(Misfit::Beyond {
+                    what,
+                    start,
+                    end,
+                    region: home.name.clone(),
+                    limit,
+                });
             }
             Ok((Ipa(start), len))
         };
@@ -80,7 +110,10 @@ impl Layout {
             }
             Some(start) => {
                 let end = start + initrd_len;
-                if !memory.iter().any(|region| region.ipa.0 <= start && end <= end_of(region)) {
+                if !memory
+                    .iter()
+                    .any(|region| region.ipa.0 <= start && end <= end_of(region))
+                {
                     return Err(Misfit::Outside { start, end });
                 }
                 ((Ipa(start), initrd_len), behind)
@@ -90,10 +123,20 @@ impl Layout {
         for (what, (other, len)) in [("kernel", kernel), ("device tree", device_tree)] {
             let (start, end, other_end) = (initrd.0.0, initrd.0.0 + initrd.1, other.0 + len);
             if start < other_end && other.0 < end {
-                return Err(Misfit::Overlap { start, end, what, other: other.0, other_end });
+                return Err(Misfit::Overlap {
+                    start,
+                    end,
+                    what,
+                    other: other.0,
+                    other_end,
+                });
             }
         }
-        Ok(Self { kernel, initrd, device_tree })
+        Ok(Self {
+            kernel,
+            initrd,
+            device_tree,
+        })
     }
 }
 
@@ -102,10 +145,20 @@ mod tests {
     use super::*;
 
     fn region(name: &str, ipa: u64, mib: u32) -> Region {
-        Region { name: name.into(), ipa: Ipa(ipa), pages: mib << 8, backing: Backing::Pool(0), executable: true }
+        Region {
+            name: name.into(),
+            ipa: Ipa(ipa),
+            pages: mib << 8,
+            backing: Backing::Pool(0),
+            executable: true,
+        }
     }
 
-    const KERNEL: Kernel = Kernel { text_offset: 0, size: 0x1ab_0000, file_len: 0x1a0_0000 };
+    const KERNEL: Kernel = Kernel {
+        text_offset: 0,
+        size: 0x1ab_0000,
+        file_len: 0x1a0_0000,
+    };
 
     fn place(regions: &[Region], shown: &[Shown], load: Option<u64>) -> Result<Layout, Misfit> {
         Layout::in_regions(regions, shown, load, KERNEL, 0x10_0001)
@@ -121,10 +174,22 @@ mod tests {
 
     #[test]
     fn reserved_and_hidden_regions_hold_nothing() {
-        let regions = [region("pvt", 0x4000_0000, 64), region("off", 0x5000_0000, 64), region("ram", 0x6000_0000, 64)];
-        let layout = place(&regions, &[Shown::Reserved, Shown::Hidden, Shown::Memory], None).unwrap();
+        let regions = [
+            region("pvt", 0x4000_0000, 64),
+            region("off", 0x5000_0000, 64),
+            region("ram", 0x6000_0000, 64),
+        ];
+        let layout = place(
+            &regions,
+            &[Shown::Reserved, Shown::Hidden, Shown::Memory],
+            None,
+        )
+        .unwrap();
         assert_eq!(layout.kernel.0, Ipa(0x6000_0000));
-        assert_eq!(place(&regions[..2], &[Shown::Reserved, Shown::Hidden], None), Err(Misfit::NoMemory));
+        assert_eq!(
+            place(&regions[..2], &[Shown::Reserved, Shown::Hidden], None),
+            Err(Misfit::NoMemory)
+        );
     }
 
     #[test]
@@ -135,9 +200,15 @@ mod tests {
             small,
             "its kernel takes 0x40000000 to 0x41ab0000, 11206656 bytes beyond the end of region `ram` at 0x41000000"
         );
-        assert!(message(&[region("ram", 0x4000_0000, 27)], None).contains("RAM disk takes 0x41ab0000 to 0x41bb0001"));
+        assert!(
+            message(&[region("ram", 0x4000_0000, 27)], None)
+                .contains("RAM disk takes 0x41ab0000 to 0x41bb0001")
+        );
         let ram = [region("ram", 0x4000_0000, 64)];
-        assert!(message(&ram, Some(0x4100_0000)).contains("overlaps its kernel at 0x40000000 to 0x41ab0000"));
+        assert!(
+            message(&ram, Some(0x4100_0000))
+                .contains("overlaps its kernel at 0x40000000 to 0x41ab0000")
+        );
         assert!(message(&ram, Some(0x41ab_8000)).contains("overlaps its device tree"));
         assert!(message(&ram, Some(0x5000_0000)).contains("no region of its memory holds that"));
         assert!(place(&ram, &[], Some(0x4300_0000)).is_ok());

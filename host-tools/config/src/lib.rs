@@ -76,8 +76,13 @@ use std::path::Path;
 pub fn load(path: &Path, board: Option<&str>, shipped: &Shipped<'_>) -> Result<Checked, Errors> {
     let text = files::read_text(path, files::CONFIGURATION).map_err(|error| {
         let file = SourceFile::new(path, String::new());
-        let problem = Problem::error(&file, "file", 0..0, format!("cannot read {}: {error}", file.name()))
-            .help("name a configuration, such as configs/demo.toml");
+        let problem = Problem::error(
+            &file,
+            "file",
+            0..0,
+            format!("cannot read {}: {error}", file.name()),
+        )
+        .help("name a configuration, such as configs/demo.toml");
         Errors::new(file.name(), vec![problem])
     })?;
     load_text(path, text, board, shipped)
@@ -88,7 +93,12 @@ pub fn load(path: &Path, board: Option<&str>, shipped: &Shipped<'_>) -> Result<C
 /// # Errors
 ///
 /// Returns all errors of the text with their positions.
-pub fn load_text(path: &Path, text: String, board: Option<&str>, shipped: &Shipped<'_>) -> Result<Checked, Errors> {
+pub fn load_text(
+    path: &Path,
+    text: String,
+    board: Option<&str>,
+    shipped: &Shipped<'_>,
+) -> Result<Checked, Errors> {
     let file = SourceFile::new(path, text);
     let name = file.name().to_owned();
     system::load(path, file, board, shipped).map_err(|problems| Errors::new(&name, problems))

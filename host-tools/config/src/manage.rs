@@ -16,26 +16,44 @@ pub(crate) struct Named {
 
 /// Reads the list in a field of a table.
 pub(crate) fn read(table: &Table<'_>, field: &'static str) -> Named {
-    table.optional(field).map_or_else(Named::default, |list| names(table, field, &list))
+    table
+        .optional(field)
+        .map_or_else(Named::default, |list| names(table, field, &list))
 }
 
 fn names(table: &Table<'_>, field: &'static str, list: &Field<'_>) -> Named {
     let elements = list.elements().unwrap_or_default();
-    let name = |element: &Field<'_>| Some((element.string("the name of a VM")?.to_owned(), element.span()));
-    Named { path: table.path_of(field), names: elements.iter().filter_map(name).collect() }
+    let name = |element: &Field<'_>| {
+        Some((
+            element.string("the name of a VM")?.to_owned(),
+            element.span(),
+        ))
+    };
+    Named {
+        path: table.path_of(field),
+        names: elements.iter().filter_map(name).collect(),
+    }
 }
 
 /// Reads a VM's list `manages` or `regulates`, which needs the service to use it.
 pub(crate) fn read_of_vm(table: &Table<'_>, field: &'static str, granted: u32) -> Named {
-    let Some(list) = table.optional(field) else { return Named::default() };
+    let Some(list) = table.optional(field) else {
+        return Named::default();
+    };
     let (service, bit) = match field {
         "regulates" => ("regulate", services::REGULATE),
         _ => ("manage", services::MANAGE),
     };
     if granted & bit == 0 {
-        let unused = list.error(format!("the VM may {service} others, but lacks the service to do so"));
+        let unused = list.error(format!(
+            "the VM may {service} others, but lacks the service to do so"
+        ));
         let help = format!("add \"{service}\" to `services`, or leave it out");
-        list.push(unused.label(format!("without the service `{service}`")).help(help));
+        list.push(
+            unused
+                .label(format!("without the service `{service}`"))
+                .help(help),
+        );
     }
     names(table, field, &list)
 }
@@ -43,11 +61,19 @@ pub(crate) fn read_of_vm(table: &Table<'_>, field: &'static str, granted: u32) -
 impl Named {
     /// Returns the named ones of all `vms`, a bit each. `own` is the index of the VM that has the list; `complete`: there
     /// are no others.
-    pub(crate) fn resolve(&self, context: &Context, vms: &[String], own: Option<usize>, complete: bool) -> u8 {
+    pub(crate) fn resolve(
+        &self,
+        context: &Context,
+        vms: &[String],
+        own: Option<usize>,
+        complete: bool,
+    ) -> u8 {
         let mut bits = 0;
         for (name, span) in &self.names {
             let known = || vms.iter().map(String::as_str);
-            let error = |message: String| Problem::error(&context.file, self.path.as_str(), span.clone(), message);
+            let error = |message: String| {
+                Problem::error(&context.file, self.path.as_str(), span.clone(), message)
+            };
             match vms.iter().position(|known| known == name) {
                 Some(index) if Some(index) == own => context.push(
                     error(format!("`{name}` names itself"))

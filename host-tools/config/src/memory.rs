@@ -31,12 +31,20 @@ pub fn image_bytes<'a>(images: impl Iterator<Item = &'a ImageSource>) -> u64 {
     let length = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
     let mut bytes = IMAGE_BYTES;
     for image in images {
-        let ImageSource::Linux(linux) = image else { continue };
+        let ImageSource::Linux(linux) = image else {
+            continue;
+        };
         bytes += linux.initrd.as_deref().map_or(0, length);
         bytes += linux.programs.iter().map(|path| length(path)).sum::<u64>();
-        bytes += if linux.tools.is_empty() { 0 } else { TOOLS_BYTES };
+        bytes += if linux.tools.is_empty() {
+            0
+        } else {
+            TOOLS_BYTES
+        };
         // VMs with the same RAM disk share it, and so do VMs with the same kernel.
-        if !linux.packages.is_empty() && !lists.contains(&(linux.release, linux.packages.as_slice())) {
+        if !linux.packages.is_empty()
+            && !lists.contains(&(linux.release, linux.packages.as_slice()))
+        {
             lists.push((linux.release, &linux.packages));
             bytes += PROGRAMS_BYTES;
         }
@@ -67,13 +75,24 @@ impl Account {
     pub fn new(board: &Board, colors: u32, contiguous: u64, image: u64) -> Self {
         let mut taken = board.reserved.clone();
         if let Some(first) = board.ram.first() {
-            taken.push(PhysRange { start: first.start, len: image.min(first.len) });
+            taken.push(PhysRange {
+                start: first.start,
+                len: image.min(first.len),
+            });
         }
         taken.extend(set_aside(&board.ram, &taken, contiguous));
         let frames = FrameAllocator::new(colors, &board.ram, &taken);
-        let pages = (0..colors).map(|color| frames.total(cloison_formats::color::Color(color as u8))).collect();
+        let pages = (0..colors)
+            .map(|color| frames.total(cloison_formats::color::Color(color as u8)))
+            .collect();
         let sum = |ranges: &[PhysRange]| ranges.iter().map(|range| range.len).sum();
-        Self { ram: sum(&board.ram), image, reserved: sum(&board.reserved), contiguous, pages }
+        Self {
+            ram: sum(&board.ram),
+            image,
+            reserved: sum(&board.reserved),
+            contiguous,
+            pages,
+        }
     }
 
     /// Returns the number of colors.
@@ -83,7 +102,11 @@ impl Account {
 
     /// Returns the number of pages with these colors.
     pub fn pages_of(&self, colors: ColorSet) -> u64 {
-        colors.iter().filter_map(|color| self.pages.get(usize::from(color.0))).map(|pages| u64::from(*pages)).sum()
+        colors
+            .iter()
+            .filter_map(|color| self.pages.get(usize::from(color.0)))
+            .map(|pages| u64::from(*pages))
+            .sum()
     }
 
     /// Returns the number of pages of all colors.
@@ -93,7 +116,11 @@ impl Account {
 
     /// Explains how the number of pages with these colors is computed.
     pub fn arithmetic(&self, colors: ColorSet) -> String {
-        let mut terms = format!("RAM {} - {} system image", show_size(self.ram), show_size(self.image));
+        let mut terms = format!(
+            "RAM {} - {} system image",
+            show_size(self.ram),
+            show_size(self.image)
+        );
         for (bytes, what) in [(self.reserved, "reserved"), (self.contiguous, "contiguous")] {
             if bytes > 0 {
                 terms.push_str(&format!(" - {} {what}", show_size(bytes)));
@@ -128,7 +155,10 @@ impl Demand {
         match self.parts.as_slice() {
             [(what, _)] => format!("{what} {sum}"),
             parts => {
-                let parts: Vec<String> = parts.iter().map(|(what, pages)| format!("{what} {pages}")).collect();
+                let parts: Vec<String> = parts
+                    .iter()
+                    .map(|(what, pages)| format!("{what} {pages}"))
+                    .collect();
                 format!("{} = {sum}", parts.join(" + "))
             }
         }
@@ -144,14 +174,21 @@ pub fn demand(system: &System) -> Vec<Demand> {
             if let Backing::Pool(pool) = region.backing
                 && let Some(demand) = demand.get_mut(usize::from(pool))
             {
-                demand.parts.push((format!("{}.{}", vm.name, region.name), u64::from(region.pages)));
+                demand.parts.push((
+                    format!("{}.{}", vm.name, region.name),
+                    u64::from(region.pages),
+                ));
             }
         }
         if let Some(profile) = &vm.profile
             && profile.top > 0
-            && let Some(demand) = vm.target.and_then(|target| demand.get_mut(usize::from(target)))
+            && let Some(demand) = vm
+                .target
+                .and_then(|target| demand.get_mut(usize::from(target)))
         {
-            demand.parts.push((format!("{}'s top pages", vm.name), u64::from(profile.top)));
+            demand
+                .parts
+                .push((format!("{}'s top pages", vm.name), u64::from(profile.top)));
         }
     }
     demand

@@ -24,7 +24,10 @@ pub struct Context {
 impl Context {
     /// Creates a context without problems.
     pub fn new(file: SourceFile) -> Self {
-        Self { file, problems: RefCell::new(Vec::new()) }
+        Self {
+            file,
+            problems: RefCell::new(Vec::new()),
+        }
     }
 
     /// Records a problem.
@@ -53,9 +56,14 @@ impl Context {
         for error in &errors {
             let span = error.span().unwrap_or(0..0);
             self.push(
-                Problem::error(&self.file, "syntax", span, format!("not TOML: {}", error.message().trim_end()))
-                    .label("here")
-                    .help("see https://toml.io for the syntax of TOML"),
+                Problem::error(
+                    &self.file,
+                    "syntax",
+                    span,
+                    format!("not TOML: {}", error.message().trim_end()),
+                )
+                .label("here")
+                .help("see https://toml.io for the syntax of TOML"),
             );
         }
         errors.is_empty().then_some(document)
@@ -71,7 +79,12 @@ impl Context {
 pub fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
-        .map(|candidate| (strsim::jaro_winkler(&name.to_lowercase(), &candidate.to_lowercase()), candidate))
+        .map(|candidate| {
+            (
+                strsim::jaro_winkler(&name.to_lowercase(), &candidate.to_lowercase()),
+                candidate,
+            )
+        })
         .filter(|(similarity, _)| *similarity > 0.8)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
@@ -80,7 +93,11 @@ pub fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 /// Formats `did you mean `x`?` with the closest name, and a list of all names.
 pub fn suggest<'a>(name: &str, what: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
-    let all = if known.is_empty() { format!("there are no {what}") } else { format!("{what}: {}", known.join(", ")) };
+    let all = if known.is_empty() {
+        format!("there are no {what}")
+    } else {
+        format!("{what}: {}", known.join(", "))
+    };
     match closest(name, known.iter().copied()) {
         Some(meant) => format!("did you mean `{meant}`? {all}"),
         None => all,
@@ -98,7 +115,13 @@ pub struct Table<'a> {
 
 impl<'a> Table<'a> {
     fn new(context: &'a Context, table: &'a DeTable<'a>, span: Range<usize>, path: String) -> Self {
-        Self { context, table, span, path, asked: RefCell::new(Vec::new()) }
+        Self {
+            context,
+            table,
+            span,
+            path,
+            asked: RefCell::new(Vec::new()),
+        }
     }
 
     /// Returns its position: the header, or the braces and everything between them.
@@ -121,14 +144,23 @@ impl<'a> Table<'a> {
 
     /// Returns the path of a field of this table.
     pub fn path_of(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
     }
 
     /// Returns an optional field.
     pub fn optional(&self, key: &'static str) -> Option<Field<'a>> {
         self.asked.borrow_mut().push(key);
         let value = self.table.get(key)?;
-        Some(Field { context: self.context, value: value.get_ref(), span: value.span(), path: self.path_of(key) })
+        Some(Field {
+            context: self.context,
+            value: value.get_ref(),
+            span: value.span(),
+            path: self.path_of(key),
+        })
     }
 
     /// Returns a required field, or records its absence.
@@ -157,7 +189,16 @@ impl<'a> Table<'a> {
             .map(|(key, value)| {
                 let name: &str = key.get_ref();
                 let (span, path) = (value.span(), self.path_of(name));
-                (name, key.span(), Field { context: self.context, value: value.get_ref(), span, path })
+                (
+                    name,
+                    key.span(),
+                    Field {
+                        context: self.context,
+                        value: value.get_ref(),
+                        span,
+                        path,
+                    },
+                )
             })
             .collect();
         all.sort_by_key(|(_, span, _)| span.start);
@@ -171,16 +212,27 @@ impl<'a> Table<'a> {
 
     /// Returns the tables of an array of tables, or none if it is absent.
     pub fn tables(&self, key: &'static str) -> Vec<Table<'a>> {
-        let Some(field) = self.optional(key) else { return Vec::new() };
+        let Some(field) = self.optional(key) else {
+            return Vec::new();
+        };
         if let DeValue::Table(_) = field.value {
             self.context.push(
-                self.error(key, field.span.clone(), format!("`{key}` is one table, but there may be several"))
-                    .label("a single table")
-                    .help(format!("write the header with two brackets: [[{}]]", without_indices(&field.path))),
+                self.error(
+                    key,
+                    field.span.clone(),
+                    format!("`{key}` is one table, but there may be several"),
+                )
+                .label("a single table")
+                .help(format!(
+                    "write the header with two brackets: [[{}]]",
+                    without_indices(&field.path)
+                )),
             );
             return Vec::new();
         }
-        let Some(elements) = field.elements() else { return Vec::new() };
+        let Some(elements) = field.elements() else {
+            return Vec::new();
+        };
         elements.iter().filter_map(Field::table).collect()
     }
 
@@ -207,16 +259,21 @@ impl<'a> Table<'a> {
     /// Like [`Table::finish`], if the table's position is still needed.
     pub fn finish_ref(&self) {
         let asked = self.asked.borrow();
-        let is_unknown = |key: &&toml::Spanned<_>| !asked.contains(&AsRef::<str>::as_ref(key.get_ref()));
+        let is_unknown =
+            |key: &&toml::Spanned<_>| !asked.contains(&AsRef::<str>::as_ref(key.get_ref()));
         let mut unknown: Vec<_> = self.table.keys().filter(is_unknown).collect();
         // In the order of the file, so that the first ones are recorded if there are too many.
         unknown.sort_by_key(|key| key.span().start);
         for key in unknown {
             let name: &str = key.get_ref();
-            let problem = self.error(name, key.span(), format!("unknown field `{name}`")).label("unknown field");
+            let problem = self
+                .error(name, key.span(), format!("unknown field `{name}`"))
+                .label("unknown field");
             // Advice takes time, and nobody would see it.
-            let advice = (!self.context.is_full()).then(|| suggest(name, "fields", asked.iter().copied()));
-            self.context.push(advice.into_iter().fold(problem, Problem::help));
+            let advice =
+                (!self.context.is_full()).then(|| suggest(name, "fields", asked.iter().copied()));
+            self.context
+                .push(advice.into_iter().fold(problem, Problem::help));
         }
     }
 }
@@ -276,7 +333,11 @@ impl<'a> Field<'a> {
             DeValue::Table(_) => "a table",
         };
         let name = self.path.rsplit('.').next().unwrap_or(&self.path);
-        self.push(self.error(format!("`{name}` is {found}")).label(found).help(format!("write {wanted}")));
+        self.push(
+            self.error(format!("`{name}` is {found}"))
+                .label(found)
+                .help(format!("write {wanted}")),
+        );
     }
 
     /// Reads a string.
@@ -318,20 +379,38 @@ impl<'a> Field<'a> {
         let digits: String = integer.as_str().chars().filter(|c| *c != '_').collect();
         let parsed = u64::from_str_radix(digits.trim_start_matches('+'), integer.radix());
         if parsed.is_err() {
-            let what = if digits.starts_with('-') { "negative" } else { "more than 2^64 - 1" };
-            self.push(self.error(format!("`{digits}` is {what}")).label(what).help(format!("write {wanted}")));
+            let what = if digits.starts_with('-') {
+                "negative"
+            } else {
+                "more than 2^64 - 1"
+            };
+            self.push(
+                self.error(format!("`{digits}` is {what}"))
+                    .label(what)
+                    .help(format!("write {wanted}")),
+            );
         }
         parsed.ok()
     }
 
     /// Reads a nonnegative number, with or without a fraction.
     pub fn number(&self, wanted: &str) -> Option<f64> {
-        let DeValue::Float(float) = self.value else { return self.integer(wanted).map(|integer| integer as f64) };
-        let number =
-            float.as_str().replace('_', "").parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
+        let DeValue::Float(float) = self.value else {
+            return self.integer(wanted).map(|integer| integer as f64);
+        };
+        let number = float
+            .as_str()
+            .replace('_', "")
+            .parse()
+            .ok()
+            .filter(|number: &f64| number.is_finite() && *number >= 0.0);
         if number.is_none() {
             let message = format!("`{}` is not a number from 0 up", float.as_str());
-            self.push(self.error(message).label("out of range").help(format!("write {wanted}")));
+            self.push(
+                self.error(message)
+                    .label("out of range")
+                    .help(format!("write {wanted}")),
+            );
         }
         number
     }
@@ -343,7 +422,9 @@ impl<'a> Field<'a> {
             return Some(number);
         }
         self.push(
-            self.error(format!("{number} is more than {most}")).label("too large").help(format!("write {wanted}")),
+            self.error(format!("{number} is more than {most}"))
+                .label("too large")
+                .help(format!("write {wanted}")),
         );
         None
     }
@@ -373,40 +454,59 @@ impl<'a> Field<'a> {
             self.wrong_type("a table");
             return None;
         };
-        Some(Table::new(self.context, table, self.span(), self.path.clone()))
+        Some(Table::new(
+            self.context,
+            table,
+            self.span(),
+            self.path.clone(),
+        ))
     }
 
     /// Reads one of several words.
     pub fn one_of<T: Clone>(&self, what: &str, words: &[(&str, T)]) -> Option<T> {
         let names = || words.iter().map(|(name, _)| *name);
         let text = self.string(&format!("one of {}", quoted(names())))?;
-        let found = words.iter().find(|(name, _)| *name == text).map(|(_, value)| value.clone());
+        let found = words
+            .iter()
+            .find(|(name, _)| *name == text)
+            .map(|(_, value)| value.clone());
         if found.is_none() {
-            self.push(self.error(format!("`{text}` is not a {what}")).label("unknown").help(suggest(
-                text,
-                &format!("{what}s"),
-                names(),
-            )));
+            self.push(
+                self.error(format!("`{text}` is not a {what}"))
+                    .label("unknown")
+                    .help(suggest(text, &format!("{what}s"), names())),
+            );
         }
         found
     }
 
     /// Returns the position of a part of this string: exact unless the string has escapes, else the whole string.
     fn part(&self, at: Range<usize>) -> Range<usize> {
-        let plain = self.value.as_str().is_some_and(|text| text.len() + 2 == self.span.len());
-        if plain { self.span.start + 1 + at.start..self.span.start + 1 + at.end } else { self.span() }
+        let plain = self
+            .value
+            .as_str()
+            .is_some_and(|text| text.len() + 2 == self.span.len());
+        if plain {
+            self.span.start + 1 + at.start..self.span.start + 1 + at.end
+        } else {
+            self.span()
+        }
     }
 
     /// Records why a string is not a valid quantity.
     pub fn malformed(&self, malformed: Malformed) {
         let span = self.part(malformed.at);
         self.push(
-            Problem::error(&self.context.file, &self.path, span, malformed.message).label("here").help(malformed.help),
+            Problem::error(&self.context.file, &self.path, span, malformed.message)
+                .label("here")
+                .help(malformed.help),
         );
     }
 
     fn quantity<T>(&self, wanted: &str, parse: impl Fn(&str) -> Result<T, Malformed>) -> Option<T> {
-        parse(self.string(wanted)?).map_err(|malformed| self.malformed(malformed)).ok()
+        parse(self.string(wanted)?)
+            .map_err(|malformed| self.malformed(malformed))
+            .ok()
     }
 
     /// Reads a number of bytes: an integer, or a string like `64M`.
@@ -422,20 +522,31 @@ impl<'a> Field<'a> {
         let bytes = self.size()?;
         let page = cloison_formats::addr::PAGE_SIZE;
         if bytes == 0 {
-            self.push(self.error("the size is zero").label("zero").help("give it at least one page: \"4K\""));
+            self.push(
+                self.error("the size is zero")
+                    .label("zero")
+                    .help("give it at least one page: \"4K\""),
+            );
             return None;
         }
         if bytes / page > u64::from(u32::MAX) {
             self.push(
-                self.error(format!("{bytes} bytes are {} pages, more than 2^32", bytes / page))
-                    .label("too large")
-                    .help("the whole IPA space of a VM has 512 GiB"),
+                self.error(format!(
+                    "{bytes} bytes are {} pages, more than 2^32",
+                    bytes / page
+                ))
+                .label("too large")
+                .help("the whole IPA space of a VM has 512 GiB"),
             );
             return None;
         }
         if !bytes.is_multiple_of(page) {
             let (down, up) = (bytes / page * page, bytes.next_multiple_of(page));
-            let near = if down == 0 { format!("{up}") } else { format!("{down} or {up}") };
+            let near = if down == 0 {
+                format!("{up}")
+            } else {
+                format!("{down} or {up}")
+            };
             self.push(
                 self.error(format!(
                     "{bytes} bytes are not whole pages: {bytes} = {} x {page} + {}",
@@ -457,19 +568,30 @@ impl<'a> Field<'a> {
 
     /// Reads events per period.
     pub fn budget(&self) -> Option<(Amount, Nanos)> {
-        self.quantity("events per period: \"20000 events / 1 ms\"", quantity::budget)
+        self.quantity(
+            "events per period: \"20000 events / 1 ms\"",
+            quantity::budget,
+        )
     }
 
     /// Reads a number of events, or a rate.
     pub fn amount(&self) -> Option<Amount> {
-        self.quantity("a number of events, or a rate: \"20000 events\", \"200 MB/s\"", quantity::amount)
+        self.quantity(
+            "a number of events, or a rate: \"20000 events\", \"200 MB/s\"",
+            quantity::amount,
+        )
     }
 
     /// Reads a set of numbers, each with its position: `"0-3,8"` or `[0, 1, 2, 3, 8]`.
     pub fn number_set(&self, what: &str) -> Option<Vec<(u64, Range<usize>)>> {
         if !self.is_array() {
-            let set = self.quantity("ranges: \"0-3,8\"", |text| quantity::number_set(text, what))?;
-            return Some(set.into_iter().map(|(number, at)| (number, self.part(at))).collect());
+            let set =
+                self.quantity("ranges: \"0-3,8\"", |text| quantity::number_set(text, what))?;
+            return Some(
+                set.into_iter()
+                    .map(|(number, at)| (number, self.part(at)))
+                    .collect(),
+            );
         }
         let elements = self.elements()?;
         let mut set: Vec<(u64, Range<usize>)> = Vec::new();
@@ -489,7 +611,9 @@ impl<'a> Field<'a> {
         }
         if set.is_empty() {
             self.push(
-                self.error(format!("no {what} is given")).label("empty").help(format!("give at least one {what}")),
+                self.error(format!("no {what} is given"))
+                    .label("empty")
+                    .help(format!("give at least one {what}")),
             );
             return None;
         }
@@ -498,5 +622,8 @@ impl<'a> Field<'a> {
 }
 
 fn quoted<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    names.map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
+    names
+        .map(|name| format!("\"{name}\""))
+        .collect::<Vec<_>>()
+        .join(", ")
 }

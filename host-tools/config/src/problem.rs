@@ -31,7 +31,10 @@ fn cut(text: &str) -> (String, Vec<Range<usize>>) {
     for line in text.split_inclusive('\n') {
         let body = line.trim_end_matches('\n');
         if body.len() > LONGEST_LINE {
-            let end = (0..=LONGEST_LINE).rev().find(|end| body.is_char_boundary(*end)).unwrap_or_default();
+            let end = (0..=LONGEST_LINE)
+                .rev()
+                .find(|end| body.is_char_boundary(*end))
+                .unwrap_or_default();
             shown.push_str(&body[..end]);
             shown.push_str(CUT);
             shown.push_str(&line[body.len()..]);
@@ -49,7 +52,11 @@ impl SourceFile {
     pub fn new(path: &Path, text: String) -> Self {
         let name = display_path(path).display().to_string();
         let (shown, cuts) = cut(&text);
-        Self(Arc::new(Source { text, shown: NamedSource::new(name, shown).with_language("toml"), cuts }))
+        Self(Arc::new(Source {
+            text,
+            shown: NamedSource::new(name, shown).with_language("toml"),
+            cuts,
+        }))
     }
 
     /// Returns its name in messages.
@@ -65,14 +72,18 @@ impl SourceFile {
     /// Returns where a position in the text is in what is shown; one that is left out is at the end of its line.
     fn shown_at(&self, position: usize) -> usize {
         let before = self.0.cuts.iter().take_while(|cut| cut.start < position);
-        before.fold(position, |at, cut| at - (cut.end.min(position) - cut.start) + CUT.len())
+        before.fold(position, |at, cut| {
+            at - (cut.end.min(position) - cut.start) + CUT.len()
+        })
     }
 }
 
 /// Returns the shortest form of `path`: without `.` and `..`, and relative to the current directory if it is below
 /// that.
 pub fn display_path(path: &Path) -> PathBuf {
-    let Ok(here) = std::env::current_dir() else { return path.to_path_buf() };
+    let Ok(here) = std::env::current_dir() else {
+        return path.to_path_buf();
+    };
     let mut plain = PathBuf::new();
     for component in here.join(path).components() {
         match component {
@@ -83,7 +94,10 @@ pub fn display_path(path: &Path) -> PathBuf {
             other => plain.push(other),
         }
     }
-    plain.strip_prefix(&here).map(Path::to_path_buf).unwrap_or(plain)
+    plain
+        .strip_prefix(&here)
+        .map(Path::to_path_buf)
+        .unwrap_or(plain)
 }
 
 /// One error or warning.
@@ -105,7 +119,12 @@ pub const MOST_SHOWN: usize = 50;
 
 impl Problem {
     /// Creates an error: the system cannot be built before it is fixed.
-    pub fn error(file: &SourceFile, field: impl Into<String>, span: Range<usize>, message: impl Into<String>) -> Self {
+    pub fn error(
+        file: &SourceFile,
+        field: impl Into<String>,
+        span: Range<usize>,
+        message: impl Into<String>,
+    ) -> Self {
         Self {
             severity: Severity::Error,
             file: file.clone(),
@@ -119,10 +138,22 @@ impl Problem {
 
     /// Creates what stands for `weight` errors, or warnings, that are not shown.
     fn rest(file: &SourceFile, severity: Severity, weight: usize) -> Self {
-        let what = if severity == Severity::Error { "more error" } else { "more warning" };
+        let what = if severity == Severity::Error {
+            "more error"
+        } else {
+            "more warning"
+        };
         let message = format!("{} not shown", count(weight, what));
         let help = Some("fix those above first".to_owned());
-        Self { severity, file: file.clone(), field: String::new(), message, help, labels: vec![], weight }
+        Self {
+            severity,
+            file: file.clone(),
+            field: String::new(),
+            message,
+            help,
+            labels: vec![],
+            weight,
+        }
     }
 
     /// Creates a warning: valid, but probably not intended.
@@ -132,7 +163,10 @@ impl Problem {
         span: Range<usize>,
         message: impl Into<String>,
     ) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(file, field, span, message) }
+        Self {
+            severity: Severity::Warning,
+            ..Self::error(file, field, span, message)
+        }
     }
 
     /// Sets the text at the marked position.
@@ -163,7 +197,8 @@ impl Problem {
     /// Marks another position in the same file that contributes to the problem.
     #[must_use]
     pub fn also(mut self, span: Range<usize>, text: impl Into<String>) -> Self {
-        self.labels.push(LabeledSpan::new_with_span(Some(text.into()), span));
+        self.labels
+            .push(LabeledSpan::new_with_span(Some(text.into()), span));
         self
     }
 
@@ -197,16 +232,27 @@ impl Problem {
     /// Returns line and column, both starting at 1.
     pub fn line_and_column(&self) -> (usize, usize) {
         let text = self.file.text();
-        let end = self.labels.first().map_or(0, LabeledSpan::offset).min(text.len());
+        let end = self
+            .labels
+            .first()
+            .map_or(0, LabeledSpan::offset)
+            .min(text.len());
         let before = text.get(..end).unwrap_or(text);
         let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
+        let column = before
+            .rsplit('\n')
+            .next()
+            .map_or(0, |last| last.chars().count())
+            + 1;
         (line, column)
     }
 
     /// Returns the sort key: file, then position.
     fn position(&self) -> (&str, usize) {
-        (self.file.name(), self.labels.first().map_or(0, LabeledSpan::offset))
+        (
+            self.file.name(),
+            self.labels.first().map_or(0, LabeledSpan::offset),
+        )
     }
 }
 
@@ -226,16 +272,23 @@ impl Diagnostic for Problem {
         Some(self.severity)
     }
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+        self.help
+            .as_ref()
+            .map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
     fn source_code(&self) -> Option<&dyn SourceCode> {
         Some(&self.file.0.shown)
     }
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
         let shown = |label: &LabeledSpan| {
-            let [start, end] = [label.offset(), label.offset() + label.len()].map(|at| self.file.shown_at(at));
+            let [start, end] =
+                [label.offset(), label.offset() + label.len()].map(|at| self.file.shown_at(at));
             let text = label.label().map(str::to_owned);
-            let make = if label.primary() { LabeledSpan::new_primary_with_span } else { LabeledSpan::new_with_span };
+            let make = if label.primary() {
+                LabeledSpan::new_primary_with_span
+            } else {
+                LabeledSpan::new_with_span
+            };
             make(text, start..end)
         };
         Some(Box::new(self.labels.iter().map(shown)))
@@ -252,7 +305,10 @@ pub struct Errors {
 impl Errors {
     /// Creates the report on the configuration called `file`.
     pub fn new(file: &str, problems: Vec<Problem>) -> Self {
-        Self { file: file.to_owned(), problems: first(problems) }
+        Self {
+            file: file.to_owned(),
+            problems: first(problems),
+        }
     }
 
     /// Returns the errors, then the warnings, each by file and position.
@@ -267,12 +323,25 @@ pub fn first(mut problems: Vec<Problem>) -> Vec<Problem> {
     // What stands for others has no position.
     let rank = |problem: &Problem| (problem.labels.is_empty(), !problem.is_error());
     problems.sort_by(|a, b| (rank(a), a.position()).cmp(&(rank(b), b.position())));
-    let shown = problems.iter().take_while(|problem| !problem.labels.is_empty()).count().min(MOST_SHOWN);
+    let shown = problems
+        .iter()
+        .take_while(|problem| !problem.labels.is_empty())
+        .count()
+        .min(MOST_SHOWN);
     let rest = problems.split_off(shown);
-    let Some(file) = rest.first().map(|problem| problem.file.clone()) else { return problems };
+    let Some(file) = rest.first().map(|problem| problem.file.clone()) else {
+        return problems;
+    };
     for severity in [Severity::Error, Severity::Warning] {
-        let of = rest.iter().filter(|problem| problem.severity == severity).map(|problem| problem.weight);
-        problems.extend(Some(of.sum()).filter(|&sum| sum > 0).map(|sum| Problem::rest(&file, severity, sum)));
+        let of = rest
+            .iter()
+            .filter(|problem| problem.severity == severity)
+            .map(|problem| problem.weight);
+        problems.extend(
+            Some(of.sum())
+                .filter(|&sum| sum > 0)
+                .map(|sum| Problem::rest(&file, severity, sum)),
+        );
     }
     problems
 }
@@ -283,9 +352,16 @@ pub(crate) fn push_limited(problems: &mut Vec<Problem>, problem: Problem, most: 
         problems.push(problem);
         return;
     }
-    match problems[most..].iter_mut().find(|rest| rest.severity == problem.severity) {
+    match problems[most..]
+        .iter_mut()
+        .find(|rest| rest.severity == problem.severity)
+    {
         Some(rest) => rest.weight += problem.weight,
-        None => problems.push(Problem::rest(&problem.file, problem.severity, problem.weight)),
+        None => problems.push(Problem::rest(
+            &problem.file,
+            problem.severity,
+            problem.weight,
+        )),
     }
 }
 
@@ -297,7 +373,11 @@ pub fn count(number: usize, what: &str) -> String {
 impl fmt::Display for Errors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let of = |errors: bool| -> usize {
-            self.problems.iter().filter(|problem| problem.is_error() == errors).map(|problem| problem.weight).sum()
+            self.problems
+                .iter()
+                .filter(|problem| problem.is_error() == errors)
+                .map(|problem| problem.weight)
+                .sum()
         };
         write!(f, "{}: {}", self.file, count(of(true), "error"))?;
         match of(false) {
@@ -314,7 +394,11 @@ impl Diagnostic for Errors {
         Some(Severity::Error)
     }
     fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
-        Some(Box::new(self.problems.iter().map(|problem| problem as &dyn Diagnostic)))
+        Some(Box::new(
+            self.problems
+                .iter()
+                .map(|problem| problem as &dyn Diagnostic),
+        ))
     }
 }
 
@@ -324,7 +408,11 @@ mod tests {
 
     #[test]
     fn long_lines_are_cut_and_positions_stay_right() {
-        let long = format!("a = 1\nb = \"{}ü{}\"\nc = 3\n", "x".repeat(LONGEST_LINE - 6), "y".repeat(9000));
+        let long = format!(
+            "a = 1\nb = \"{}ü{}\"\nc = 3\n",
+            "x".repeat(LONGEST_LINE - 6),
+            "y".repeat(9000)
+        );
         let file = SourceFile::new(Path::new("some.toml"), long.clone());
         assert_eq!(file.text(), long);
         let at = long.find("c = 3").unwrap();
@@ -332,13 +420,22 @@ mod tests {
             let problem = Problem::error(&file, "b", span, "wrong").also(at..at + 1, "other");
             let labels: Vec<LabeledSpan> = problem.labels().unwrap().collect();
             let shown = file.0.shown.inner();
-            let text = |label: &LabeledSpan| shown[label.offset()..label.offset() + label.len()].to_owned();
-            (text(&labels[0]), text(&labels[1]), problem.line_and_column())
+            let text = |label: &LabeledSpan| {
+                shown[label.offset()..label.offset() + label.len()].to_owned()
+            };
+            (
+                text(&labels[0]),
+                text(&labels[1]),
+                problem.line_and_column(),
+            )
         };
         assert!(file.0.shown.inner().len() < LONGEST_LINE + 30);
         assert_eq!(of(6..7), ("b".into(), "c".into(), (2, 1)));
         let (value, other, _) = of(10..at - 1);
-        assert!(value.starts_with("\"xxx") && value.ends_with(CUT) && other == "c", "{value}");
+        assert!(
+            value.starts_with("\"xxx") && value.ends_with(CUT) && other == "c",
+            "{value}"
+        );
         // Both ends are left out.
         let (value, other, (line, column)) = of(at - 10..at - 5);
         assert_eq!((value.as_str(), other.as_str(), line), ("", "c", 2));
@@ -367,7 +464,11 @@ mod tests {
         for at in 0..3000 {
             push_limited(&mut kept, error(at), 100);
             if at % 3 == 0 {
-                push_limited(&mut kept, Problem::warning(&file, "x", at..at, "a warning"), 100);
+                push_limited(
+                    &mut kept,
+                    Problem::warning(&file, "x", at..at, "a warning"),
+                    100,
+                );
             }
         }
         assert_eq!(kept.len(), 102);
@@ -376,9 +477,18 @@ mod tests {
         let messages: Vec<&str> = errors.problems().iter().map(Problem::message).collect();
         assert_eq!(messages.len(), MOST_SHOWN + 2);
         assert_eq!((messages[0], messages[1]), ("error at 0", "error at 1"));
-        let shown = errors.problems()[..MOST_SHOWN].iter().filter(|problem| problem.is_error()).count();
-        assert_eq!(messages[MOST_SHOWN], format!("{} more errors not shown", 3000 - shown));
-        assert_eq!(messages[MOST_SHOWN + 1], format!("{} more warnings not shown", 1000 - (MOST_SHOWN - shown)));
+        let shown = errors.problems()[..MOST_SHOWN]
+            .iter()
+            .filter(|problem| problem.is_error())
+            .count();
+        assert_eq!(
+            messages[MOST_SHOWN],
+            format!("{} more errors not shown", 3000 - shown)
+        );
+        assert_eq!(
+            messages[MOST_SHOWN + 1],
+            format!("{} more warnings not shown", 1000 - (MOST_SHOWN - shown))
+        );
         // One report may have been cut before it becomes part of another.
         let again = Errors::new("a.toml", errors.problems().to_vec());
         assert_eq!(again.to_string(), errors.to_string());

@@ -16,54 +16,91 @@ pub struct Malformed {
     pub help: String,
 }
 
-const SIZE_HELP: &str =
-    "write a whole number of bytes, with K, M or G for 2^10, 2^20 or 2^30 of them, or of pages: \"64M\", \"16 pages\"";
+const SIZE_HELP: &str = "write a whole number of bytes, with K, M or G for 2^10, 2^20 or 2^30 of them, or of pages: \"64M\", \"16 pages\"";
 const DURATION_HELP: &str = "write a whole number and its unit, one of ns, us, ms, s: \"50 us\"";
-const BUDGET_HELP: &str = "write events and period: \"20000 events / 1 ms\"; or a rate: \"200 MB/s / 1 ms\"";
+const BUDGET_HELP: &str =
+    "write events and period: \"20000 events / 1 ms\"; or a rate: \"200 MB/s / 1 ms\"";
 const AMOUNT_HELP: &str = "write a number of events, or a rate: \"20000 events\", \"200 MB/s\"";
 const SET_HELP: &str = "write numbers and ranges, lowest first, with commas: \"0-3,8\"";
 
 /// Splits a text into its leading number and the trimmed rest, which is the unit.
 fn number_and_unit(text: &str) -> Option<(u64, &str)> {
     let trimmed = text.trim_start();
-    let end = trimmed.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(trimmed.len());
+    let end = trimmed
+        .find(|c: char| !c.is_ascii_digit() && c != '_')
+        .unwrap_or(trimmed.len());
     let digits: String = trimmed[..end].chars().filter(|c| *c != '_').collect();
     Some((digits.parse().ok()?, trimmed[end..].trim()))
 }
 
 fn whole(text: &str, message: String, help: &str) -> Malformed {
-    Malformed { at: 0..text.len(), message, help: help.to_owned() }
+    Malformed {
+        at: 0..text.len(),
+        message,
+        help: help.to_owned(),
+    }
 }
 
 /// Parses a number of bytes: `64M`, `420K`, `4096`, `16 pages`.
 pub fn size(text: &str) -> Result<u64, Malformed> {
-    let (number, unit) =
-        number_and_unit(text).ok_or_else(|| whole(text, format!("`{text}` is not a size"), SIZE_HELP))?;
+    let (number, unit) = number_and_unit(text)
+        .ok_or_else(|| whole(text, format!("`{text}` is not a size"), SIZE_HELP))?;
     let scale = match unit {
         "" | "B" => 1,
         "K" | "KiB" => 1 << 10,
         "M" | "MiB" => 1 << 20,
         "G" | "GiB" => 1 << 30,
         "page" | "pages" => PAGE_SIZE,
-        _ => return Err(whole(text, format!("`{unit}` is not a unit of size"), SIZE_HELP)),
+        _ => {
+            return Err(whole(
+                text,
+                format!("`{unit}` is not a unit of size"),
+                SIZE_HELP,
+            ));
+        }
     };
-    number.checked_mul(scale).ok_or_else(|| whole(text, format!("`{text}` is more than 2^64 bytes"), SIZE_HELP))
+    number
+        .checked_mul(scale)
+        .ok_or_else(|| whole(text, format!("`{text}` is more than 2^64 bytes"), SIZE_HELP))
 }
 
 /// Parses a length of time: `50 us`, `1 ms`.
 pub fn duration(text: &str) -> Result<Nanos, Malformed> {
-    let (number, unit) = number_and_unit(text)
-        .ok_or_else(|| whole(text, format!("`{}` is not a length of time", text.trim()), DURATION_HELP))?;
+    let (number, unit) = number_and_unit(text).ok_or_else(|| {
+        whole(
+            text,
+            format!("`{}` is not a length of time", text.trim()),
+            DURATION_HELP,
+        )
+    })?;
     let scale = match unit {
         "ns" => 1,
         "us" | "µs" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
-        "" => return Err(whole(text, format!("`{}` has no unit of time", text.trim()), DURATION_HELP)),
-        _ => return Err(whole(text, format!("`{unit}` is not a unit of time"), DURATION_HELP)),
+        "" => {
+            return Err(whole(
+                text,
+                format!("`{}` has no unit of time", text.trim()),
+                DURATION_HELP,
+            ));
+        }
+        _ => {
+            return Err(whole(
+                text,
+                format!("`{unit}` is not a unit of time"),
+                DURATION_HELP,
+            ));
+        }
     };
     let nanos = number.checked_mul(scale);
-    nanos.map(Nanos).ok_or_else(|| whole(text, format!("`{}` is more than 584 years", text.trim()), DURATION_HELP))
+    nanos.map(Nanos).ok_or_else(|| {
+        whole(
+            text,
+            format!("`{}` is more than 584 years", text.trim()),
+            DURATION_HELP,
+        )
+    })
 }
 
 /// What a budget allows.
@@ -77,8 +114,13 @@ pub enum Amount {
 
 /// Parses events or a rate: `20000 events`, `200 MB/s`.
 pub fn amount(text: &str) -> Result<Amount, Malformed> {
-    let (number, unit) = number_and_unit(text)
-        .ok_or_else(|| whole(text, format!("`{}` is not a number of events", text.trim()), AMOUNT_HELP))?;
+    let (number, unit) = number_and_unit(text).ok_or_else(|| {
+        whole(
+            text,
+            format!("`{}` is not a number of events", text.trim()),
+            AMOUNT_HELP,
+        )
+    })?;
     let scale = match unit {
         "event" | "events" => return Ok(Amount::Events(Events(number))),
         "kB/s" => 1_000,
@@ -90,11 +132,20 @@ pub fn amount(text: &str) -> Result<Amount, Malformed> {
             } else {
                 format!("unknown unit `{unit}`; a budget counts events, or bytes per second")
             };
-            return Err(Malformed { at: 0..text.trim_end().len(), ..whole(text, message, AMOUNT_HELP) });
+            return Err(Malformed {
+                at: 0..text.trim_end().len(),
+                ..whole(text, message, AMOUNT_HELP)
+            });
         }
     };
     let rate = number.checked_mul(scale).map(Amount::BytesPerSecond);
-    rate.ok_or_else(|| whole(text, format!("`{}` is more than 2^64 bytes per second", text.trim()), AMOUNT_HELP))
+    rate.ok_or_else(|| {
+        whole(
+            text,
+            format!("`{}` is more than 2^64 bytes per second", text.trim()),
+            AMOUNT_HELP,
+        )
+    })
 }
 
 /// Parses an amount per period: `20000 events / 1 ms`, `200 MB/s / 1 ms`.
@@ -102,12 +153,25 @@ pub fn budget(text: &str) -> Result<(Amount, Nanos), Malformed> {
     let (allowed, period) = text
         .rsplit_once('/')
         .filter(|(_, period)| period.trim() != "s")
-        .ok_or_else(|| whole(text, format!("`{text}` has no period after a `/`"), BUDGET_HELP))?;
-    let allowed_amount = amount(allowed).map_err(|error| Malformed { help: BUDGET_HELP.to_owned(), ..error })?;
+        .ok_or_else(|| {
+            whole(
+                text,
+                format!("`{text}` has no period after a `/`"),
+                BUDGET_HELP,
+            )
+        })?;
+    let allowed_amount = amount(allowed).map_err(|error| Malformed {
+        help: BUDGET_HELP.to_owned(),
+        ..error
+    })?;
     let offset = allowed.len() + 1;
     let period = duration(period).map_err(|error| {
         let blank = period.len() - period.trim_start().len();
-        Malformed { at: offset + blank..offset + error.at.end, help: BUDGET_HELP.to_owned(), ..error }
+        Malformed {
+            at: offset + blank..offset + error.at.end,
+            help: BUDGET_HELP.to_owned(),
+            ..error
+        }
     })?;
     Ok((allowed_amount, period))
 }
@@ -121,7 +185,11 @@ pub fn number_set(text: &str, what: &str) -> Result<Vec<(u64, Range<usize>)>, Ma
         let trimmed = part.trim();
         let at = offset + lead..offset + lead + trimmed.len();
         offset += part.len() + 1;
-        let fail = |message: String| Malformed { at: at.clone(), message, help: SET_HELP.to_owned() };
+        let fail = |message: String| Malformed {
+            at: at.clone(),
+            message,
+            help: SET_HELP.to_owned(),
+        };
         if trimmed.is_empty() {
             let message = if text.trim().is_empty() {
                 format!("no {what} is given")
@@ -132,7 +200,9 @@ pub fn number_set(text: &str, what: &str) -> Result<Vec<(u64, Range<usize>)>, Ma
         }
         let parse = |number: &str| {
             let number = number.trim();
-            number.parse::<u64>().map_err(|_| fail(format!("`{number}` is not a {what}'s number")))
+            number
+                .parse::<u64>()
+                .map_err(|_| fail(format!("`{number}` is not a {what}'s number")))
         };
         let (low, high) = match trimmed.split_once('-') {
             Some((low, high)) => (parse(low)?, parse(high)?),
@@ -142,10 +212,15 @@ pub fn number_set(text: &str, what: &str) -> Result<Vec<(u64, Range<usize>)>, Ma
             }
         };
         if low > high {
-            return Err(fail(format!("the range `{trimmed}` is reversed: {low} is more than {high}")));
+            return Err(fail(format!(
+                "the range `{trimmed}` is reversed: {low} is more than {high}"
+            )));
         }
         if high - low > 1023 {
-            return Err(fail(format!("the range `{trimmed}` has {} numbers", high - low + 1)));
+            return Err(fail(format!(
+                "the range `{trimmed}` has {} numbers",
+                high - low + 1
+            )));
         }
         for number in low..=high {
             if numbers.iter().any(|(other, _)| *other == number) {
@@ -187,7 +262,9 @@ mod tests {
         assert_eq!(size(" 420 K "), Ok(420 << 10));
         assert_eq!(size("4_096"), Ok(4096));
         assert_eq!(size("16 pages"), Ok(65536));
-        assert!(size("64MB").is_err() && size("").is_err() && size("M").is_err() && size("-1").is_err());
+        assert!(
+            size("64MB").is_err() && size("").is_err() && size("M").is_err() && size("-1").is_err()
+        );
         assert!(size("99999999999G").is_err());
         assert_eq!(show_size(420 << 10), "420 KiB");
         assert_eq!(show_size(4097), "4097 bytes");
@@ -196,27 +273,52 @@ mod tests {
     #[test]
     fn durations_and_budgets() {
         assert_eq!(duration("50us"), Ok(Nanos(50_000)));
-        assert!(duration("50").is_err() && duration("5 min").is_err() && duration("99999999999 s").is_err());
+        assert!(
+            duration("50").is_err()
+                && duration("5 min").is_err()
+                && duration("99999999999 s").is_err()
+        );
         let events = |number| Amount::Events(Events(number));
-        assert_eq!(budget("20_000 events / 1 ms"), Ok((events(20_000), Nanos(1_000_000))));
+        assert_eq!(
+            budget("20_000 events / 1 ms"),
+            Ok((events(20_000), Nanos(1_000_000)))
+        );
         assert_eq!(budget("1 event/2s"), Ok((events(1), Nanos(2_000_000_000))));
-        assert_eq!(budget("200 MB/s / 1 ms"), Ok((Amount::BytesPerSecond(200_000_000), Nanos(1_000_000))));
-        assert_eq!(budget("3 GB/s/50us"), Ok((Amount::BytesPerSecond(3_000_000_000), Nanos(50_000))));
+        assert_eq!(
+            budget("200 MB/s / 1 ms"),
+            Ok((Amount::BytesPerSecond(200_000_000), Nanos(1_000_000)))
+        );
+        assert_eq!(
+            budget("3 GB/s/50us"),
+            Ok((Amount::BytesPerSecond(3_000_000_000), Nanos(50_000)))
+        );
         assert!(budget("200 MB/s").is_err() && budget("200 MB / 1 ms").is_err());
         assert_eq!(amount("7 events"), Ok(events(7)));
-        assert!(amount("7").is_err() && amount("99999999999 GB/s").is_err() && amount("7 events / 1 ms").is_err());
+        assert!(
+            amount("7").is_err()
+                && amount("99999999999 GB/s").is_err()
+                && amount("7 events / 1 ms").is_err()
+        );
         assert!(budget("20000 / 1 ms").is_err() && budget("20000 events").is_err());
-        assert_eq!(budget("20000 events / 1 week").map_err(|error| error.at), Err(15..21));
+        assert_eq!(
+            budget("20000 events / 1 week").map_err(|error| error.at),
+            Err(15..21)
+        );
         assert_eq!(show_duration(Nanos(1_500_000)), "1500 us");
     }
 
     #[test]
     fn sets() {
-        let numbers = |text| number_set(text, "color").map(|set| set.into_iter().map(|(n, _)| n).collect::<Vec<_>>());
+        let numbers = |text| {
+            number_set(text, "color").map(|set| set.into_iter().map(|(n, _)| n).collect::<Vec<_>>())
+        };
         assert_eq!(numbers("0-3, 8"), Ok(vec![0, 1, 2, 3, 8]));
         for bad in ["", "3-1", "a", "1,,2", "1-", "0-4,3", "0-99999", "-1"] {
             assert!(numbers(bad).is_err(), "{bad}");
         }
-        assert_eq!(number_set("0-3,9-8", "color").map_err(|error| error.at), Err(4..7));
+        assert_eq!(
+            number_set("0-3,9-8", "color").map_err(|error| error.at),
+            Err(4..7)
+        );
     }
 }

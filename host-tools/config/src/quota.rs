@@ -46,56 +46,87 @@ pub(crate) struct Owner<'a> {
 
 /// Reads the quotas of a VM: one or more for each table.
 pub(crate) fn read(table: &Table<'_>, owner: &Owner<'_>) -> Option<Vec<QuotaSpec>> {
-    let each: Option<Vec<_>> = table.tables("quota").into_iter().map(|quota| read_one(&quota, owner)).collect();
+    let each: Option<Vec<_>> = table
+        .tables("quota")
+        .into_iter()
+        .map(|quota| read_one(&quota, owner))
+        .collect();
     each.map(|quotas| quotas.into_iter().flatten().collect())
 }
 
 fn read_one(table: &Table<'_>, owner: &Owner<'_>) -> Option<Vec<QuotaSpec>> {
     let shares = read_shares(table, owner.vcpus);
     let counted = read_counted(table, owner.board);
-    let budget_field = table.required("budget", "say how much per period: budget = \"20000 events / 1 ms\"");
+    let budget_field = table.required(
+        "budget",
+        "say how much per period: budget = \"20000 events / 1 ms\"",
+    );
     let budget = budget_field.as_ref().and_then(|field| field.budget());
     let events = |field: &Field<'_>, amount: Amount, period: Nanos| {
         let (events, _) = counted.as_ref()?;
         in_events(field, amount, period, events)
     };
     let (amount, period) = budget.unzip();
-    let total = budget_field.as_ref().zip(amount).zip(period).map(|((field, amount), period)| {
-        let total = events(field, amount, period);
-        check_period(field, period);
-        total
-    });
+    let total = budget_field
+        .as_ref()
+        .zip(amount)
+        .zip(period)
+        .map(|((field, amount), period)| {
+            let total = events(field, amount, period);
+            check_period(field, period);
+            total
+        });
     let other = |key: &'static str| {
         let field = table.optional(key);
         let amount = field.as_ref().map(|field| field.amount());
         (field, amount)
     };
-    let ((ceiling_field, ceiling), (guarantee_field, guarantee)) = (other("up_to"), other("guarantee"));
+    let ((ceiling_field, ceiling), (guarantee_field, guarantee)) =
+        (other("up_to"), other("guarantee"));
     let poll_field = table.optional("poll");
     let poll = poll_field.as_ref().map(|field| field.duration());
     if let (Some(field), Some(Some(poll)), Some(period)) = (&poll_field, poll, period) {
         check_poll(field, poll, period);
     }
-    let flag = |key: &'static str| table.optional(key).map(|field| field.boolean()).unwrap_or(Some(false));
-    let (trace, exact, reclaims, allowed) = (flag("trace"), flag("exact"), flag("reclaim"), flag("allow_untrusted"));
+    let flag = |key: &'static str| {
+        table
+            .optional(key)
+            .map(|field| field.boolean())
+            .unwrap_or(Some(false))
+    };
+    let (trace, exact, reclaims, allowed) = (
+        flag("trace"),
+        flag("exact"),
+        flag("reclaim"),
+        flag("allow_untrusted"),
+    );
     const ENDS: [(&str, WhenSpent); 4] = [
         ("throttle", WhenSpent::Throttle),
         ("log", WhenSpent::Log),
         ("interrupt", WhenSpent::Interrupt),
         ("stop", WhenSpent::Stop),
     ];
-    let when_spent = table.optional("when_spent").map(|field| field.one_of("reaction", &ENDS));
+    let when_spent = table
+        .optional("when_spent")
+        .map(|field| field.one_of("reaction", &ENDS));
     let span = table.span();
     table.finish_ref();
 
     let (period, total) = (period?, total??);
     let (ceiling, guarantee) = (
-        ceiling.map_or(Some(total), |ceiling| events(ceiling_field.as_ref()?, ceiling?, period))?,
-        guarantee.map_or(Some(None), |it| Some(Some(events(guarantee_field.as_ref()?, it?, period)?)))?,
+        ceiling.map_or(Some(total), |ceiling| {
+            events(ceiling_field.as_ref()?, ceiling?, period)
+        })?,
+        guarantee.map_or(Some(None), |it| {
+            Some(Some(events(guarantee_field.as_ref()?, it?, period)?))
+        })?,
     );
     if let Some(field) = ceiling_field.filter(|_| ceiling < total) {
         let low = field.error("the budget is above what another VM may set");
-        field.push(low.label("below `budget`").help("leave it out, or make it at least as much as the budget"));
+        field.push(
+            low.label("below `budget`")
+                .help("leave it out, or make it at least as much as the budget"),
+        );
     }
     let reclaims = reclaims?;
     if let Some(field) = &guarantee_field {
@@ -105,11 +136,18 @@ fn read_one(table: &Table<'_>, owner: &Owner<'_>) -> Option<Vec<QuotaSpec>> {
     let allowed = allowed?;
     let [first, second] = [0, 1].map(|at| {
         let (event, weight) = event_fields.get(at)?;
-        Some(Counted { event: event.id, weight: *weight, allowed })
+        Some(Counted {
+            event: event.id,
+            weight: *weight,
+            allowed,
+        })
     });
-    let page_cost = [first, second].into_iter().flatten().try_fold(0, |sum: u64, counted| {
-        Some(sum + owner.board?.page_cost(counted.event).0 * u64::from(counted.weight))
-    })?;
+    let page_cost = [first, second]
+        .into_iter()
+        .flatten()
+        .try_fold(0, |sum: u64, counted| {
+            Some(sum + owner.board?.page_cost(counted.event).0 * u64::from(counted.weight))
+        })?;
     let all: u64 = shares.as_ref()?.iter().map(|(_, weight)| weight).sum();
     let default_poll = Nanos((period.0 / POLLS_PER_PERIOD).max(SHORTEST_POLL.0));
     let quota = Quota {
@@ -125,24 +163,45 @@ fn read_one(table: &Table<'_>, owner: &Owner<'_>) -> Option<Vec<QuotaSpec>> {
         exact: exact? || reclaims || owner.services & services::QUOTA != 0,
         page_cost: Events(page_cost),
         when_spent: when_spent.unwrap_or(Some(WhenSpent::Throttle))?,
-        reclaim: reclaims.then(|| Reclaim { pool: 0, guarantee: guarantee.unwrap_or(Events(total.0.div_ceil(2))) }),
+        reclaim: reclaims.then(|| Reclaim {
+            pool: 0,
+            guarantee: guarantee.unwrap_or(Events(total.0.div_ceil(2))),
+        }),
     };
     let field = budget_field?;
-    let part =
-        |events: Events, weight: u64| Events((u128::from(events.0) * u128::from(weight) / u128::from(all)) as u64);
-    let budgeted = |(event, _): &(&Event, u16)| Budgeted::new(table, &event_path, event_span.clone(), event, allowed);
+    let part = |events: Events, weight: u64| {
+        Events((u128::from(events.0) * u128::from(weight) / u128::from(all)) as u64)
+    };
+    let budgeted = |(event, _): &(&Event, u16)| {
+        Budgeted::new(table, &event_path, event_span.clone(), event, allowed)
+    };
     let mut budgeted: Vec<Budgeted> = event_fields.iter().map(budgeted).collect();
     let one = |&(vcpu, weight): &(u8, u64)| {
         let (budget, ceiling) = (part(total, weight), part(ceiling, weight));
         let reclaim = quota.reclaim.map(|reclaim| {
             let guarantee = Events(part(reclaim.guarantee, weight).0.max(1));
-            Reclaim { guarantee, ..reclaim }
+            Reclaim {
+                guarantee,
+                ..reclaim
+            }
         });
         check_budget(&field, budget, ceiling)?;
-        let quota = Quota { vcpu, budget, ceiling, reclaim, ..quota };
+        let quota = Quota {
+            vcpu,
+            budget,
+            ceiling,
+            reclaim,
+            ..quota
+        };
         let budgeted = std::mem::take(&mut budgeted);
         let (event_path, event_span) = (event_path.clone(), event_span.clone());
-        Some(QuotaSpec { quota, span: span.clone(), event_path, event_span, budgeted })
+        Some(QuotaSpec {
+            quota,
+            span: span.clone(),
+            event_path,
+            event_span,
+            budgeted,
+        })
     };
     shares?.iter().map(one).collect()
 }
@@ -151,14 +210,20 @@ fn read_one(table: &Table<'_>, owner: &Owner<'_>) -> Option<Vec<QuotaSpec>> {
 fn read_shares(table: &Table<'_>, vcpus: Option<usize>) -> Option<Vec<(u8, u64)>> {
     let (one, split) = (table.optional("vcpu"), table.optional("split"));
     let Some(split) = split else {
-        let vcpu = one.as_ref().map_or(Some(0), |field| field.integer_up_to(255, "the number of a vCPU"))?;
+        let vcpu = one.as_ref().map_or(Some(0), |field| {
+            field.integer_up_to(255, "the number of a vCPU")
+        })?;
         if let (Some(field), Some(vcpus)) = (&one, vcpus)
             && vcpu >= vcpus as u64
         {
             field.push(
                 field
                     .error(format!("the VM has no vCPU {vcpu}"))
-                    .label(format!("it has {}: 0 to {}", count(vcpus, "vCPU"), vcpus.saturating_sub(1)))
+                    .label(format!(
+                        "it has {}: 0 to {}",
+                        count(vcpus, "vCPU"),
+                        vcpus.saturating_sub(1)
+                    ))
                     .help("vCPUs count from 0 in the order of `cores`; they are not core numbers"),
             );
             return None;
@@ -167,7 +232,10 @@ fn read_shares(table: &Table<'_>, vcpus: Option<usize>) -> Option<Vec<(u8, u64)>
     };
     if let Some(field) = one {
         let both = field.error("the budget is one vCPU's, and also split over all of them");
-        field.push(both.label("not with `split`").help("leave one of the two out"));
+        field.push(
+            both.label("not with `split`")
+                .help("leave one of the two out"),
+        );
         return None;
     }
     if split.is_string() {
@@ -175,7 +243,9 @@ fn read_shares(table: &Table<'_>, vcpus: Option<usize>) -> Option<Vec<(u8, u64)>
         return Some((0..vcpus? as u8).map(|vcpu| (vcpu, 1)).collect());
     }
     let elements = split.elements()?;
-    let weights = elements.iter().map(|element| element.integer_up_to(LARGEST_WEIGHT, "a vCPU's weight"));
+    let weights = elements
+        .iter()
+        .map(|element| element.integer_up_to(LARGEST_WEIGHT, "a vCPU's weight"));
     let weights: Vec<u64> = weights.collect::<Option<_>>()?;
     let vcpus = vcpus?;
     if weights.len() != vcpus || weights.contains(&0) {
@@ -184,8 +254,12 @@ fn read_shares(table: &Table<'_>, vcpus: Option<usize>) -> Option<Vec<(u8, u64)>
         } else {
             format!("{} of {vcpus}", count(weights.len(), "weight"))
         };
-        let error = split.error("the budget is not split over the VM's vCPUs").label(wrong);
-        split.push(error.help("give each vCPU a weight of at least 1, in the order of `cores`; or split = \"even\""));
+        let error = split
+            .error("the budget is not split over the VM's vCPUs")
+            .label(wrong);
+        split.push(error.help(
+            "give each vCPU a weight of at least 1, in the order of `cores`; or split = \"even\"",
+        ));
         return None;
     }
     Some((0..).zip(weights).collect())
@@ -203,32 +277,56 @@ fn read_counted<'a>(table: &Table<'_>, board: Option<&'a BoardFile>) -> Option<C
     };
     if let Some(one) = table.optional("event") {
         let both = one.error("the quota counts one event, and also several");
-        one.push(both.label("not with `events`").help("leave one of the two out"));
+        one.push(
+            both.label("not with `events`")
+                .help("leave one of the two out"),
+        );
     }
     let weights = field.table()?;
     let events = &board?.events;
     let mut counted: Vec<(&Event, u16)> = Vec::new();
     for (name, span, weight) in weights.entries() {
         let wrong = |message: String, label: &str, help: String| {
-            field.push(weights.error(name, span.clone(), message).label(label).help(help));
+            field.push(
+                weights
+                    .error(name, span.clone(), message)
+                    .label(label)
+                    .help(help),
+            );
         };
         let event = match events.find(name) {
             Ok(event) => event,
             Err(help) => {
-                wrong(format!("the {} has no event `{name}`", events.cpu), "unknown event", help);
+                wrong(
+                    format!("the {} has no event `{name}`", events.cpu),
+                    "unknown event",
+                    help,
+                );
                 continue;
             }
         };
-        let Some(weight) = weight.integer_up_to(LARGEST_WEIGHT, "what one event costs the budget") else { continue };
+        let Some(weight) = weight.integer_up_to(LARGEST_WEIGHT, "what one event costs the budget")
+        else {
+            continue;
+        };
         if weight == 0 {
-            wrong(format!("{name} costs nothing"), "0", "give it a weight of at least 1, or leave it out".to_owned());
+            wrong(
+                format!("{name} costs nothing"),
+                "0",
+                "give it a weight of at least 1, or leave it out".to_owned(),
+            );
         }
         counted.push((event, weight as u16));
     }
     if !(1..=2).contains(&counted.len()) {
-        let error = field.error(format!("a budget is one of two events at most, not of {}", counted.len()));
+        let error = field.error(format!(
+            "a budget is one of two events at most, not of {}",
+            counted.len()
+        ));
         field.push(
-            error.label("one or two").help("name them with their weights: { L2D_CACHE_REFILL = 1, L2D_CACHE_WB = 1 }"),
+            error
+                .label("one or two")
+                .help("name them with their weights: { L2D_CACHE_REFILL = 1, L2D_CACHE_WB = 1 }"),
         );
         return None;
     }
@@ -236,17 +334,28 @@ fn read_counted<'a>(table: &Table<'_>, board: Option<&'a BoardFile>) -> Option<C
 }
 
 /// Returns an amount as events in a period.
-fn in_events(field: &Field<'_>, amount: Amount, period: Nanos, counted: &[(&Event, u16)]) -> Option<Events> {
+fn in_events(
+    field: &Field<'_>,
+    amount: Amount,
+    period: Nanos,
+    counted: &[(&Event, u16)],
+) -> Option<Events> {
     let rate = match amount {
         Amount::Events(events) => return Some(events),
         Amount::BytesPerSecond(rate) => rate,
     };
-    let bytes =
-        |(event, weight): &(&Event, u16)| event.bytes.map(|bytes| bytes * u32::from(counted[0].1) / u32::from(*weight));
+    let bytes = |(event, weight): &(&Event, u16)| {
+        event
+            .bytes
+            .map(|bytes| bytes * u32::from(counted[0].1) / u32::from(*weight))
+    };
     let each: Option<Vec<u32>> = counted.iter().map(bytes).collect();
     let Some(each) = each else {
-        let names: Vec<&str> =
-            counted.iter().filter(|(event, _)| event.bytes.is_none()).map(|(event, _)| event.name.as_str()).collect();
+        let names: Vec<&str> = counted
+            .iter()
+            .filter(|(event, _)| event.bytes.is_none())
+            .map(|(event, _)| event.name.as_str())
+            .collect();
         let error = field.error("a rate needs events that move a known number of bytes");
         field.push(
             error
@@ -258,12 +367,16 @@ fn in_events(field: &Field<'_>, amount: Amount, period: Nanos, counted: &[(&Even
     if each.iter().any(|bytes| *bytes != each[0]) {
         let error = field.error("the events move different numbers of bytes for what they cost");
         field.push(
-            error.label("not a rate of both").help("weigh each event by its bytes, or write the budget in events"),
+            error
+                .label("not a rate of both")
+                .help("weigh each event by its bytes, or write the budget in events"),
         );
         return None;
     }
     let unit = u128::from(each[0]) * 1_000_000_000 / u128::from(counted[0].1.max(1));
-    Some(Events(u64::try_from(u128::from(rate) * u128::from(period.0) / unit.max(1)).unwrap_or(u64::MAX)))
+    Some(Events(
+        u64::try_from(u128::from(rate) * u128::from(period.0) / unit.max(1)).unwrap_or(u64::MAX),
+    ))
 }
 
 fn check_period(field: &Field<'_>, period: Nanos) {
@@ -272,18 +385,29 @@ fn check_period(field: &Field<'_>, period: Nanos) {
         _ if period > LONGEST_PERIOD => ("long: the longest", LONGEST_PERIOD, "smaller"),
         _ => return,
     };
-    let message = format!("a period of {} is too {what} is {}", show_duration(period), show_duration(bound));
-    field
-        .push(field.error(message).label("budget").help(format!("make budget and period {change} by the same factor")));
+    let message = format!(
+        "a period of {} is too {what} is {}",
+        show_duration(period),
+        show_duration(bound)
+    );
+    field.push(field.error(message).label("budget").help(format!(
+        "make budget and period {change} by the same factor"
+    )));
 }
 
 /// Checks a vCPU's part of a budget.
 fn check_budget(field: &Field<'_>, budget: Events, ceiling: Events) -> Option<()> {
     let (message, help) = if budget.0 == 0 {
-        ("the budget is zero: the core would never run".to_owned(), "allow at least one event")
+        (
+            "the budget is zero: the core would never run".to_owned(),
+            "allow at least one event",
+        )
     } else if ceiling.0 > LARGEST_BUDGET {
         (
-            format!("{} events are more than a counter of 32 bits holds, {LARGEST_BUDGET}", ceiling.0),
+            format!(
+                "{} events are more than a counter of 32 bits holds, {LARGEST_BUDGET}",
+                ceiling.0
+            ),
             "make budget and period smaller by the same factor",
         )
     } else {
@@ -295,9 +419,15 @@ fn check_budget(field: &Field<'_>, budget: Events, ceiling: Events) -> Option<()
 
 fn check_guarantee(field: &Field<'_>, guarantee: Events, total: Events, reclaims: bool) {
     let (message, label) = if !reclaims {
-        ("a guarantee says what a core keeps where unused budgets are shared", "without `reclaim = true`")
+        (
+            "a guarantee says what a core keeps where unused budgets are shared",
+            "without `reclaim = true`",
+        )
     } else if guarantee.0 == 0 || guarantee > total {
-        ("the guarantee is not a part of the budget", "none of it, or more")
+        (
+            "the guarantee is not a part of the budget",
+            "none of it, or more",
+        )
     } else {
         return;
     };
@@ -321,7 +451,10 @@ fn check_poll(field: &Field<'_>, poll: Nanos, period: Nanos) {
     } else if poll < SHORTEST_POLL {
         field.push(
             field
-                .error(format!("{} between two polls is too short", show_duration(poll)))
+                .error(format!(
+                    "{} between two polls is too short",
+                    show_duration(poll)
+                ))
                 .label(format!("the shortest is {}", show_duration(SHORTEST_POLL)))
                 .help("more frequent polls would use up the core's time in the hypervisor"),
         );
@@ -336,12 +469,23 @@ pub(crate) fn connect(vms: &mut [Vm]) -> usize {
     for (index, vm) in vms.iter_mut().enumerate() {
         for quota in &mut vm.quotas {
             quota.exact |= regulated >> index & 1 == 1;
-            let key = (quota.counted().map(|counted| (counted.event, counted.weight)).collect(), quota.period);
-            let Some(reclaim) = &mut quota.reclaim else { continue };
-            let pool = pools.iter().position(|other| *other == key).unwrap_or_else(|| {
-                pools.push(key);
-                pools.len() - 1
-            });
+            let key = (
+                quota
+                    .counted()
+                    .map(|counted| (counted.event, counted.weight))
+                    .collect(),
+                quota.period,
+            );
+            let Some(reclaim) = &mut quota.reclaim else {
+                continue;
+            };
+            let pool = pools
+                .iter()
+                .position(|other| *other == key)
+                .unwrap_or_else(|| {
+                    pools.push(key);
+                    pools.len() - 1
+                });
             reclaim.pool = pool as u8;
         }
     }
@@ -350,7 +494,9 @@ pub(crate) fn connect(vms: &mut [Vm]) -> usize {
 
 /// Returns the number of event counters that the quotas of a vCPU take.
 pub(crate) fn counters(quotas: &[QuotaSpec], vcpu: usize, each: usize) -> usize {
-    let own = quotas.iter().filter(|spec| usize::from(spec.quota.vcpu) == vcpu);
+    let own = quotas
+        .iter()
+        .filter(|spec| usize::from(spec.quota.vcpu) == vcpu);
     own.map(|spec| spec.quota.counted().count() * each).sum()
 }
 
@@ -364,16 +510,22 @@ pub(crate) fn check_counters(
     vcpus: usize,
 ) {
     let each = board.board.counters_per_event();
-    (0..vcpus).for_each(|vcpu| check_masks(table, &board.events, quotas, vcpu, board.counters, each));
+    (0..vcpus)
+        .for_each(|vcpu| check_masks(table, &board.events, quotas, vcpu, board.counters, each));
     for vcpu in 0..vcpus {
-        let bound = quotas.iter().rfind(|spec| usize::from(spec.quota.vcpu) == vcpu);
+        let bound = quotas
+            .iter()
+            .rfind(|spec| usize::from(spec.quota.vcpu) == vcpu);
         let of_quotas = counters(quotas, vcpu, 1);
         let needed = of_quotas * each + hems.len() + usize::from(shares);
         if needed <= board.counters as usize {
             continue;
         }
-        let why =
-            if each == 2 { " (a quota takes 2 for each event where its interrupt needs a shadow counter)" } else { "" };
+        let why = if each == 2 {
+            " (a quota takes 2 for each event where its interrupt needs a shadow counter)"
+        } else {
+            ""
+        };
         let arithmetic = format!(
             "{} x {each} + {}{} = {needed} > {}",
             count(of_quotas, "event") + " of quotas",
@@ -381,47 +533,103 @@ pub(crate) fn check_counters(
             if shares { " + 1 for their cycles" } else { "" },
             board.counters
         );
-        let listed = table.optional("hems").or_else(|| table.optional("campaign"));
+        let listed = table
+            .optional("hems")
+            .or_else(|| table.optional("campaign"));
         let problem = match (listed, bound) {
             (Some(field), _) if !hems.is_empty() => field.error(""),
             (_, Some(spec)) => table.error("quota", spec.span.clone(), ""),
             (_, None) => table.error("quota", table.span(), ""),
         };
-        let message = format!("vCPU {vcpu} needs {needed} event counters, its core has {}", board.counters);
-        table.push(problem.with_message(message).label(arithmetic).help(format!(
-            "remove {}{why}; HEMs can be counted in different runs",
-            count(needed - board.counters as usize, "counter")
-        )));
+        let message = format!(
+            "vCPU {vcpu} needs {needed} event counters, its core has {}",
+            board.counters
+        );
+        table.push(
+            problem
+                .with_message(message)
+                .label(arithmetic)
+                .help(format!(
+                    "remove {}{why}; HEMs can be counted in different runs",
+                    count(needed - board.counters as usize, "counter")
+                )),
+        );
         break;
     }
 }
 
 /// Records events of a vCPU's quotas that the counters which they get cannot count: `each` of them for an event, from the
 /// highest of `available` down.
-fn check_masks(table: &Table<'_>, events: &EventTable, quotas: &[QuotaSpec], vcpu: usize, available: u32, each: usize) {
-    let own = quotas.iter().filter(|spec| usize::from(spec.quota.vcpu) == vcpu);
-    let counted = own.flat_map(|spec| spec.quota.counted().map(move |counted| (spec, counted.event)));
+fn check_masks(
+    table: &Table<'_>,
+    events: &EventTable,
+    quotas: &[QuotaSpec],
+    vcpu: usize,
+    available: u32,
+    each: usize,
+) {
+    let own = quotas
+        .iter()
+        .filter(|spec| usize::from(spec.quota.vcpu) == vcpu);
+    let counted = own.flat_map(|spec| {
+        spec.quota
+            .counted()
+            .map(move |counted| (spec, counted.event))
+    });
     let counted = counted.flat_map(|pair| std::iter::repeat_n(pair, each));
     for (counter, (spec, event)) in (0..available).rev().zip(counted) {
-        let Some(event) = events.by_id(event).filter(|event| !event.counters.allows(counter)) else { continue };
-        let message = format!("counter {counter} of vCPU {vcpu} cannot count {}", event.name);
-        let help =
-            "quotas get counters in their order, from the highest down: list it elsewhere, or count another event";
-        let problem = Problem::error(table.file(), spec.event_path.clone(), spec.event_span.clone(), message);
-        table.push(problem.label(format!("only counters {} can", event.counters)).help(help));
+        let Some(event) = events
+            .by_id(event)
+            .filter(|event| !event.counters.allows(counter))
+        else {
+            continue;
+        };
+        let message = format!(
+            "counter {counter} of vCPU {vcpu} cannot count {}",
+            event.name
+        );
+        let help = "quotas get counters in their order, from the highest down: list it elsewhere, or count another event";
+        let problem = Problem::error(
+            table.file(),
+            spec.event_path.clone(),
+            spec.event_span.clone(),
+            message,
+        );
+        table.push(
+            problem
+                .label(format!("only counters {} can", event.counters))
+                .help(help),
+        );
     }
 }
 
 /// Warns of cores that have quotas, but none that bounds the memory traffic of a hostile guest.
-pub(crate) fn warn_of_no_bound(table: &Table<'_>, events: &EventTable, quotas: &[QuotaSpec], vcpus: usize) {
+pub(crate) fn warn_of_no_bound(
+    table: &Table<'_>,
+    events: &EventTable,
+    quotas: &[QuotaSpec],
+    vcpus: usize,
+) {
     for vcpu in 0..vcpus {
-        let mut own = quotas.iter().filter(|spec| usize::from(spec.quota.vcpu) == vcpu);
-        let holding = own.clone().filter(|spec| matches!(spec.quota.when_spent, WhenSpent::Throttle | WhenSpent::Stop));
-        let counted = holding.flat_map(|spec| spec.quota.counted()).filter_map(|counted| events.by_id(counted.event));
+        let mut own = quotas
+            .iter()
+            .filter(|spec| usize::from(spec.quota.vcpu) == vcpu);
+        let holding = own
+            .clone()
+            .filter(|spec| matches!(spec.quota.when_spent, WhenSpent::Throttle | WhenSpent::Stop));
+        let counted = holding
+            .flat_map(|spec| spec.quota.counted())
+            .filter_map(|counted| events.by_id(counted.event));
         let counted: Vec<&Event> = counted.collect();
         let bounds: Vec<Bounds> = counted.iter().filter_map(|event| event.bounds).collect();
-        let Some(first) = own.next().filter(|_| !Bounds::suffice(&bounds)) else { continue };
-        let names = counted.iter().map(|event| event.name.as_str()).collect::<Vec<_>>().join(" and ");
+        let Some(first) = own.next().filter(|_| !Bounds::suffice(&bounds)) else {
+            continue;
+        };
+        let names = counted
+            .iter()
+            .map(|event| event.name.as_str())
+            .collect::<Vec<_>>()
+            .join(" and ");
         let label = match bounds.first() {
             _ if names.is_empty() => "its quotas hold nobody".to_owned(),
             None => format!("a guest can reach memory without {names}"),
@@ -429,7 +637,11 @@ pub(crate) fn warn_of_no_bound(table: &Table<'_>, events: &EventTable, quotas: &
             Some(_) => format!("{names} bounds only what the guest writes"),
         };
         let advice = match events.bounding_traffic().next() {
-            Some(event) => format!("add a quota on {} ({})", event.name, event.meaning.to_lowercase()),
+            Some(event) => format!(
+                "add a quota on {} ({})",
+                event.name,
+                event.meaning.to_lowercase()
+            ),
             None => "add a quota on an event that counts all accesses to the bus".to_owned(),
         };
         table.push(
@@ -440,7 +652,10 @@ pub(crate) fn warn_of_no_bound(table: &Table<'_>, events: &EventTable, quotas: &
                 format!("no quota of vCPU {vcpu} bounds the memory traffic of a hostile guest"),
             )
             .label(label)
-            .help(format!("{advice}; `cloison events list --cpu {}` says which events do", events.cpu)),
+            .help(format!(
+                "{advice}; `cloison events list --cpu {}` says which events do",
+                events.cpu
+            )),
         );
     }
 }
@@ -458,7 +673,11 @@ mod tests {
     fn a_quota_gets_a_counter_that_can_count_its_event() {
         let cva6 = table("riscv", "cva6");
         let spec = |vcpu: u8, name: &str| {
-            let counted = Counted { event: cva6.by_name(name).expect("an event").id, weight: 1, allowed: false };
+            let counted = Counted {
+                event: cva6.by_name(name).expect("an event").id,
+                weight: 1,
+                allowed: false,
+            };
             let quota = Quota {
                 vcpu,
                 counted,
@@ -474,20 +693,39 @@ mod tests {
                 when_spent: WhenSpent::Throttle,
                 reclaim: None,
             };
-            QuotaSpec { quota, span: 0..0, event_path: "event".into(), event_span: 0..0, budgeted: vec![] }
+            QuotaSpec {
+                quota,
+                span: 0..0,
+                event_path: "event".into(),
+                event_span: 0..0,
+                budgeted: vec![],
+            }
         };
         let problems = |quotas: &[QuotaSpec], available, each| -> Vec<String> {
             let context = Context::new(SourceFile::new(Path::new("quotas.toml"), String::new()));
             let document = context.parse().expect("TOML");
             check_masks(&context.root(&document), &cva6, quotas, 0, available, each);
-            context.into_problems().iter().map(|problem| problem.message().to_owned()).collect()
+            context
+                .into_problems()
+                .iter()
+                .map(|problem| problem.message().to_owned())
+                .collect()
         };
-        let (cycles, retired) = (|vcpu| spec(vcpu, "riscv_cycles"), |vcpu| spec(vcpu, "riscv_instret"));
+        let (cycles, retired) = (
+            |vcpu| spec(vcpu, "riscv_cycles"),
+            |vcpu| spec(vcpu, "riscv_instret"),
+        );
         assert_eq!(problems(&[retired(0)], 3, 1), [""; 0]);
         assert_eq!(problems(&[cycles(0)], 1, 1), [""; 0]);
         // Another vCPU's quotas are on its own core.
         assert_eq!(problems(&[cycles(1), retired(0)], 3, 1), [""; 0]);
-        assert_eq!(problems(&[retired(0), cycles(0)], 3, 1), ["counter 1 of vCPU 0 cannot count riscv_cycles"]);
-        assert_eq!(problems(&[retired(0)], 3, 2), ["counter 1 of vCPU 0 cannot count riscv_instret"]);
+        assert_eq!(
+            problems(&[retired(0), cycles(0)], 3, 1),
+            ["counter 1 of vCPU 0 cannot count riscv_cycles"]
+        );
+        assert_eq!(
+            problems(&[retired(0)], 3, 2),
+            ["counter 1 of vCPU 0 cannot count riscv_instret"]
+        );
     }
 }

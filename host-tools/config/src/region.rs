@@ -19,7 +19,11 @@ const EMULATED: [(u64, u64, &str); 4] = [
 ];
 
 /// How a Linux guest can see a region.
-const SHOWN: [(&str, Shown); 3] = [("memory", Shown::Memory), ("reserved", Shown::Reserved), ("hidden", Shown::Hidden)];
+const SHOWN: [(&str, Shown); 3] = [
+    ("memory", Shown::Memory),
+    ("reserved", Shown::Reserved),
+    ("hidden", Shown::Hidden),
+];
 
 /// A region with the positions to which later checks refer.
 pub(crate) struct RegionSpec<'a> {
@@ -35,13 +39,23 @@ pub(crate) struct RegionSpec<'a> {
 impl RegionSpec<'_> {
     /// Returns the pool that backs it, if any.
     pub fn pool_use(&self) -> Option<PoolUse> {
-        let Backing::Pool(pool) = self.region.backing else { return None };
-        Some(PoolUse { pool, field: format!("region[{}].pool", self.region.name), span: self.backing_span.clone() })
+        let Backing::Pool(pool) = self.region.backing else {
+            return None;
+        };
+        Some(PoolUse {
+            pool,
+            field: format!("region[{}].pool", self.region.name),
+            span: self.backing_span.clone(),
+        })
     }
 }
 
 /// Returns the valid regions, and whether these are all. `irqs` are the VM's interrupts.
-pub(crate) fn read_all<'a>(table: &Table<'a>, scene: &Scene<'_>, irqs: &[u32]) -> (Vec<RegionSpec<'a>>, bool) {
+pub(crate) fn read_all<'a>(
+    table: &Table<'a>,
+    scene: &Scene<'_>,
+    irqs: &[u32],
+) -> (Vec<RegionSpec<'a>>, bool) {
     let tables = table.tables("region");
     if tables.is_empty() {
         table.push(
@@ -54,7 +68,12 @@ pub(crate) fn read_all<'a>(table: &Table<'a>, scene: &Scene<'_>, irqs: &[u32]) -
     }
     if tables.len() > 256 {
         let message = format!("{} regions; a VM has at most 256", tables.len());
-        table.push(table.error("region", table.span(), message).label("too many").help("join regions"));
+        table.push(
+            table
+                .error("region", table.span(), message)
+                .label("too many")
+                .help("join regions"),
+        );
         return (Vec::new(), false);
     }
     let mut complete = true;
@@ -81,7 +100,11 @@ fn read_region<'a>(
     {
         table.push(
             table
-                .error("name", span.clone(), format!("the VM has two regions called `{name}`"))
+                .error(
+                    "name",
+                    span.clone(),
+                    format!("the VM has two regions called `{name}`"),
+                )
                 .label("again")
                 .help("profiles find regions by name: give each its own"),
         );
@@ -92,20 +115,35 @@ fn read_region<'a>(
     let pages = size_field.as_ref().and_then(|field| field.pages());
     let backing = read_backing(&table, scene, pages);
     let (shown, shown_fields) = read_shown(&table, irqs);
-    let executable = table.optional("execute").map_or(Some(true), |field| field.boolean());
+    let executable = table
+        .optional("execute")
+        .map_or(Some(true), |field| field.boolean());
     table.finish_ref();
     let (ipa_field, size_field) = (ipa_field?, size_field?);
     let (backing, backing_span) = backing?;
-    let region = Region { name: name?.0.to_owned(), ipa: ipa?, pages: pages?, backing, executable: executable? };
+    let region = Region {
+        name: name?.0.to_owned(),
+        ipa: ipa?,
+        pages: pages?,
+        backing,
+        executable: executable?,
+    };
     let bytes = u64::from(region.pages) * PAGE_SIZE;
     let end = u128::from(region.ipa.0) + u128::from(bytes);
     let (ipa_span, size_span) = (ipa_field.span(), size_field.span());
     if end > 1 << IPA_BITS {
         table.push(
             table
-                .error("ipa", ipa_span.clone(), "the region ends beyond the VM's address space")
+                .error(
+                    "ipa",
+                    ipa_span.clone(),
+                    "the region ends beyond the VM's address space",
+                )
                 .label(format!("{} + {bytes:#x} = {end:#x}", region.ipa))
-                .help(format!("an IPA has {IPA_BITS} bits: a region must end at {:#x} or below", 1u64 << IPA_BITS)),
+                .help(format!(
+                    "an IPA has {IPA_BITS} bits: a region must end at {:#x} or below",
+                    1u64 << IPA_BITS
+                )),
         );
         return None;
     }
@@ -125,13 +163,33 @@ fn read_region<'a>(
         let other_end = other.region.ipa.page(u64::from(other.region.pages));
         table.push(
             table
-                .error("ipa", ipa_span.clone(), format!("the region overlaps region `{}`", other.region.name))
+                .error(
+                    "ipa",
+                    ipa_span.clone(),
+                    format!("the region overlaps region `{}`", other.region.name),
+                )
                 .label(format!("{}..{end:#x}", region.ipa))
-                .also(other.ipa_span.clone(), format!("`{}` is {}..{other_end}", other.region.name, other.region.ipa))
-                .help(format!("the first free address after `{}` is {other_end}", other.region.name)),
+                .also(
+                    other.ipa_span.clone(),
+                    format!(
+                        "`{}` is {}..{other_end}",
+                        other.region.name, other.region.ipa
+                    ),
+                )
+                .help(format!(
+                    "the first free address after `{}` is {other_end}",
+                    other.region.name
+                )),
         );
     }
-    Some(RegionSpec { region, shown, shown_fields, ipa_span, size_span, backing_span })
+    Some(RegionSpec {
+        region,
+        shown,
+        shown_fields,
+        ipa_span,
+        size_span,
+        backing_span,
+    })
 }
 
 /// Reads the address of a page in the VM's address space.
@@ -151,31 +209,59 @@ pub(crate) fn page_ipa(field: &Field<'_>) -> Option<Ipa> {
 
 /// Reads how a Linux guest sees the region.
 fn read_shown<'a>(table: &Table<'a>, irqs: &[u32]) -> (Shown, Vec<Field<'a>>) {
-    let (usage, compatible, interrupt) =
-        (table.optional("linux"), table.optional("compatible"), table.optional("interrupt"));
+    let (usage, compatible, interrupt) = (
+        table.optional("linux"),
+        table.optional("compatible"),
+        table.optional("interrupt"),
+    );
     let is_device = table.optional("device").is_some();
-    let fields = [&usage, &compatible, &interrupt].into_iter().flatten().cloned().collect();
+    let fields = [&usage, &compatible, &interrupt]
+        .into_iter()
+        .flatten()
+        .cloned()
+        .collect();
     let Some(names) = &compatible else {
         if let Some(field) = &interrupt {
             let alone = field.error("only a device with `compatible` can have an `interrupt`");
-            field.push(alone.label("no `compatible`").help("say what it is: compatible = [\"arm,pl031\"]"));
+            field.push(
+                alone
+                    .label("no `compatible`")
+                    .help("say what it is: compatible = [\"arm,pl031\"]"),
+            );
         }
-        return (usage.and_then(|field| field.one_of("use", &SHOWN)).unwrap_or_default(), fields);
+        return (
+            usage
+                .and_then(|field| field.one_of("use", &SHOWN))
+                .unwrap_or_default(),
+            fields,
+        );
     };
     if !is_device {
         let memory = names.error("the region is memory and needs no driver");
-        names.push(memory.label("not for memory").help("leave it out, or pass a device through with `device`"));
+        names.push(
+            memory
+                .label("not for memory")
+                .help("leave it out, or pass a device through with `device`"),
+        );
         return (Shown::Memory, fields);
     }
     if let Some(field) = &usage {
-        field.push(field.error("the region is a device").label("not for devices").help("leave it out"));
+        field.push(
+            field
+                .error("the region is a device")
+                .label("not for devices")
+                .help("leave it out"),
+        );
     }
     let text = |field: Field<'_>| {
         let name = field.string("a driver's name for it, as in device trees")?;
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_graphic()) {
             field.push(
                 field
-                    .error(format!("`{}` is not valid in a device tree", name.escape_debug()))
+                    .error(format!(
+                        "`{}` is not valid in a device tree",
+                        name.escape_debug()
+                    ))
                     .label("no name")
                     .help("write it as the kernel's binding does: \"arm,pl031\""),
             );
@@ -183,12 +269,25 @@ fn read_shown<'a>(table: &Table<'a>, irqs: &[u32]) -> (Shown, Vec<Field<'a>>) {
         }
         Some(name.to_owned())
     };
-    let compatible: Vec<String> = names.elements().unwrap_or_default().into_iter().filter_map(text).collect();
+    let compatible: Vec<String> = names
+        .elements()
+        .unwrap_or_default()
+        .into_iter()
+        .filter_map(text)
+        .collect();
     if compatible.is_empty() {
-        names.push(names.error("the device has no name").label("empty").help("name it: [\"arm,pl031\"]"));
+        names.push(
+            names
+                .error("the device has no name")
+                .label("empty")
+                .help("name it: [\"arm,pl031\"]"),
+        );
     }
     let interrupt = interrupt.and_then(|field| {
-        let irq = field.integer_up_to(u64::from(u32::MAX), "the number of one of the VM's interrupts")? as u32;
+        let irq = field.integer_up_to(
+            u64::from(u32::MAX),
+            "the number of one of the VM's interrupts",
+        )? as u32;
         if !irqs.contains(&irq) {
             field.push(
                 field
@@ -199,7 +298,13 @@ fn read_shown<'a>(table: &Table<'a>, irqs: &[u32]) -> (Shown, Vec<Field<'a>>) {
         }
         Some(irq)
     });
-    (Shown::Device { compatible, interrupt }, fields)
+    (
+        Shown::Device {
+            compatible,
+            interrupt,
+        },
+        fields,
+    )
 }
 
 /// Returns the pool given by a field.
@@ -210,20 +315,38 @@ pub(crate) fn find_pool(field: &Field<'_>, pools: &[PoolSpec]) -> Option<u8> {
     if found.is_none() && !pools.is_empty() {
         let known = pools.iter().map(|spec| spec.pool.name.as_str());
         field.push(
-            field.error(format!("there is no pool `{name}`")).label("unknown pool").help(suggest(name, "pools", known)),
+            field
+                .error(format!("there is no pool `{name}`"))
+                .label("unknown pool")
+                .help(suggest(name, "pools", known)),
         );
     }
     found.map(|index| index as u8)
 }
 
-fn read_backing(table: &Table<'_>, scene: &Scene<'_>, pages: Option<u32>) -> Option<(Backing, Range<usize>)> {
-    let (pool, contiguous, device) = (table.optional("pool"), table.optional("contiguous"), table.optional("device"));
+fn read_backing(
+    table: &Table<'_>,
+    scene: &Scene<'_>,
+    pages: Option<u32>,
+) -> Option<(Backing, Range<usize>)> {
+    let (pool, contiguous, device) = (
+        table.optional("pool"),
+        table.optional("contiguous"),
+        table.optional("device"),
+    );
     let help = "write one of pool = \"name\", contiguous = true, device = 0x...";
     match (pool, contiguous, device) {
-        (Some(pool), None, None) => Some((Backing::Pool(find_pool(&pool, scene.pools)?), pool.span())),
+        (Some(pool), None, None) => {
+            Some((Backing::Pool(find_pool(&pool, scene.pools)?), pool.span()))
+        }
         (None, Some(contiguous), None) => {
             if !contiguous.boolean()? {
-                contiguous.push(contiguous.error("nothing backs the region").label("not contiguous").help(help));
+                contiguous.push(
+                    contiguous
+                        .error("nothing backs the region")
+                        .label("not contiguous")
+                        .help(help),
+                );
                 return None;
             }
             contiguous.push(
@@ -235,7 +358,9 @@ fn read_backing(table: &Table<'_>, scene: &Scene<'_>, pages: Option<u32>) -> Opt
             Some((Backing::Contiguous, contiguous.span()))
         }
         (None, None, Some(device)) => {
-            let pa = PhysAddr(device.integer_up_to((1 << 40) - 1, "a physical address of at most 40 bits")?);
+            let pa = PhysAddr(
+                device.integer_up_to((1 << 40) - 1, "a physical address of at most 40 bits")?,
+            );
             if !pa.is_page_aligned() {
                 device.push(
                     device
@@ -246,13 +371,21 @@ fn read_backing(table: &Table<'_>, scene: &Scene<'_>, pages: Option<u32>) -> Opt
                 return None;
             }
             if let (Some(board), Some(pages)) = (scene.board, pages) {
-                let range = PhysRange { start: pa, len: u64::from(pages) * PAGE_SIZE };
+                let range = PhysRange {
+                    start: pa,
+                    len: u64::from(pages) * PAGE_SIZE,
+                };
                 check_device(&device, &board.board, range);
             }
             Some((Backing::Device(pa), device.span()))
         }
         (None, None, None) => {
-            table.push(table.error("pool", table.span(), "nothing backs the region").label("no `pool`").help(help));
+            table.push(
+                table
+                    .error("pool", table.span(), "nothing backs the region")
+                    .label("no `pool`")
+                    .help(help),
+            );
             None
         }
         (_, second, third) => {
@@ -270,20 +403,41 @@ fn read_backing(table: &Table<'_>, scene: &Scene<'_>, pages: Option<u32>) -> Opt
 
 /// Checks that a passed-through device is neither RAM nor used by the hypervisor.
 fn check_device(field: &Field<'_>, board: &Board, range: PhysRange) {
-    let page = |start: PhysAddr| PhysRange { start, len: PAGE_SIZE };
+    let page = |start: PhysAddr| PhysRange {
+        start,
+        len: PAGE_SIZE,
+    };
     let gic = &board.gic;
     let mut own = vec![
         (page(board.console.base), "the console"),
         (page(gic.gicd), "the interrupt distributor"),
         (page(gic.gicc), "the interrupt controller's CPU interface"),
-        (page(gic.gicc_dir), "the interrupt controller's CPU interface"),
+        (
+            page(gic.gicc_dir),
+            "the interrupt controller's CPU interface",
+        ),
         (page(gic.gich), "the virtual interface control"),
         (page(gic.gicv), "the virtual CPU interface"),
         (page(gic.gicv_dir), "the virtual CPU interface"),
     ];
-    own.extend(board.telemetry.iter().map(|uart| (page(uart.base), "the telemetry UART")));
-    own.extend(board.own_devices().map(|own| (own, "the interrupt controller's, at another of its addresses")));
-    own.extend(board.ram.iter().map(|ram| (*ram, "RAM, which is Cloison's to hand out")));
+    own.extend(
+        board
+            .telemetry
+            .iter()
+            .map(|uart| (page(uart.base), "the telemetry UART")),
+    );
+    own.extend(board.own_devices().map(|own| {
+        (
+            own,
+            "the interrupt controller's, at another of its addresses",
+        )
+    }));
+    own.extend(
+        board
+            .ram
+            .iter()
+            .map(|ram| (*ram, "RAM, which is Cloison's to hand out")),
+    );
     if let Some((taken, what)) = own.into_iter().find(|(own, _)| own.overlaps(&range)) {
         field.push(
             field

@@ -19,7 +19,9 @@ pub struct Shipped<'a> {
 
 impl fmt::Debug for Shipped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shipped").field("configs", &self.configs).finish_non_exhaustive()
+        f.debug_struct("Shipped")
+            .field("configs", &self.configs)
+            .finish_non_exhaustive()
     }
 }
 

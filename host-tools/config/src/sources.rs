@@ -23,7 +23,10 @@ pub const SEGMENTS: &[(u32, &str)] = &[
 /// Returns a workload of the HEM log as `c2is (3)`, or only its number if it is none of the shipped ones.
 pub fn segment_name(workload: u32) -> String {
     let known = SEGMENTS.iter().find(|(number, _)| *number == workload);
-    known.map_or_else(|| workload.to_string(), |(number, name)| format!("{name} ({number})"))
+    known.map_or_else(
+        || workload.to_string(),
+        |(number, name)| format!("{name} ({number})"),
+    )
 }
 
 /// The shipped workloads with their purpose.
@@ -33,41 +36,113 @@ pub const WORKLOADS: &[(&str, &str)] = &[
         "computes with operands from a level of the memory; args: benchmark, steps, seed, runs (0: forever)",
     ),
     ("bench", "measures the hypervisor's own paths"),
-    ("c2is", "runs a function over 65 pages of text, again and again"),
-    ("cacheability-check", "writes and checks its pages while they go in and out of the caches"),
-    ("chaos", "makes random calls and accesses on three vCPUs over many lives; args: seed, lives, steps per life"),
-    ("counters-check", "counts by calls, and looks for counters that it should not have; args: vCPUs, calls, turns"),
-    ("disparity", "finds depth in two images; args: size 1 to 3, runs, seed"),
+    (
+        "c2is",
+        "runs a function over 65 pages of text, again and again",
+    ),
+    (
+        "cacheability-check",
+        "writes and checks its pages while they go in and out of the caches",
+    ),
+    (
+        "chaos",
+        "makes random calls and accesses on three vCPUs over many lives; args: seed, lives, steps per life",
+    ),
+    (
+        "counters-check",
+        "counts by calls, and looks for counters that it should not have; args: vCPUs, calls, turns",
+    ),
+    (
+        "disparity",
+        "finds depth in two images; args: size 1 to 3, runs, seed",
+    ),
     ("echo", "writes back what it reads from its UART"),
-    ("epapi", "counts every preset with PAPI and without it, on its own PMU"),
-    ("epapi-check", "counts with PAPI on all vCPUs at once; args: vCPUs, rounds, the PMU's interrupt"),
-    ("flood", "prints without end; args: lines (0: forever), letters per line"),
-    ("heartbeat", "counts timer interrupts and checksums its memory"),
+    (
+        "epapi",
+        "counts every preset with PAPI and without it, on its own PMU",
+    ),
+    (
+        "epapi-check",
+        "counts with PAPI on all vCPUs at once; args: vCPUs, rounds, the PMU's interrupt",
+    ),
+    (
+        "flood",
+        "prints without end; args: lines (0: forever), letters per line",
+    ),
+    (
+        "heartbeat",
+        "counts timer interrupts and checksums its memory",
+    ),
     ("hostile", "tries everything that it must not do"),
-    ("interf", "stores over a buffer; args: bytes, iterations (0: forever), ms to sleep first"),
-    ("known-counts", "runs benchmarks whose event counts are known; args: runs of each"),
+    (
+        "interf",
+        "stores over a buffer; args: bytes, iterations (0: forever), ms to sleep first",
+    ),
+    (
+        "known-counts",
+        "runs benchmarks whose event counts are known; args: runs of each",
+    ),
     ("latency", "follows a chain of pointers through a buffer"),
-    ("lives", "restarts from either of two vCPUs, turns them off and on; args: lives, life from which on it is killed"),
-    ("manager", "stops, starts and restarts other VMs; args: calls, resets of itself, its VM, a shared VM"),
-    ("matmul", "multiplies matrices; args: size 1 to 3, runs, seed"),
+    (
+        "lives",
+        "restarts from either of two vCPUs, turns them off and on; args: lives, life from which on it is killed",
+    ),
+    (
+        "manager",
+        "stops, starts and restarts other VMs; args: calls, resets of itself, its VM, a shared VM",
+    ),
+    (
+        "matmul",
+        "multiplies matrices; args: size 1 to 3, runs, seed",
+    ),
     ("matrix-copy", "copies a matrix"),
     (
         "memory",
         "reads, writes or copies a buffer; args: operation (0 to 5), bytes, passes in each run, runs (0: forever)",
     ),
-    ("migrate-check", "writes and checks its pages while they migrate"),
-    ("pmu-check", "counts with its own PMU, and looks for counters that it should not have"),
+    (
+        "migrate-check",
+        "writes and checks its pages while they migrate",
+    ),
+    (
+        "pmu-check",
+        "counts with its own PMU, and looks for counters that it should not have",
+    ),
     ("quota-check", "watches its own quota"),
-    ("regulator", "sets the quota of another VM, and checks that it holds; args: its VM, calls, ceiling"),
-    ("remains", "restarts once and looks for what its first life left"),
+    (
+        "regulator",
+        "sets the quota of another VM, and checks that it holds; args: its VM, calls, ceiling",
+    ),
+    (
+        "remains",
+        "restarts once and looks for what its first life left",
+    ),
     ("restart", "resets itself and checks that it starts again"),
-    ("rtc", "drives a passed-through clock by its interrupts, or tries to reach one"),
-    ("segmentation", "divides an image into regions; args: size 1 to 3, runs, seed"),
-    ("siege", "two vCPUs interrupt a third without end, which turns itself off; args: turns (0: forever)"),
+    (
+        "rtc",
+        "drives a passed-through clock by its interrupts, or tries to reach one",
+    ),
+    (
+        "segmentation",
+        "divides an image into regions; args: size 1 to 3, runs, seed",
+    ),
+    (
+        "siege",
+        "two vCPUs interrupt a third without end, which turns itself off; args: turns (0: forever)",
+    ),
     ("smp", "brings up its other vCPUs"),
-    ("spender", "tries to gain budget by stops, restarts and the hypervisor's work; args: turns, what to try (0 to 8)"),
-    ("staircase", "touches 100 pages, each one more often than the one before"),
-    ("uptime", "works at once and after a long sleep; args: seconds, turns of its loop"),
+    (
+        "spender",
+        "tries to gain budget by stops, restarts and the hypervisor's work; args: turns, what to try (0 to 8)",
+    ),
+    (
+        "staircase",
+        "touches 100 pages, each one more often than the one before",
+    ),
+    (
+        "uptime",
+        "works at once and after a long sleep; args: seconds, turns of its loop",
+    ),
 ];
 
 /// Source of a VM's image.

@@ -52,9 +52,25 @@ pub(crate) fn load(
     if problems.iter().any(Problem::is_error) {
         return Err(problems);
     }
-    let Some(Found { system, images, board, quota_events }) = found else { return Err(problems) };
+    let Some(Found {
+        system,
+        images,
+        board,
+        quota_events,
+    }) = found
+    else {
+        return Err(problems);
+    };
     let warnings = first(problems);
-    Ok(Checked { path: path.to_path_buf(), source, system, images, board, quota_events, warnings })
+    Ok(Checked {
+        path: path.to_path_buf(),
+        source,
+        system,
+        images,
+        board,
+        quota_events,
+        warnings,
+    })
 }
 
 struct Found {
@@ -84,17 +100,30 @@ fn read(
     let mut root = context.root(&document);
     let system_name = name(&mut root, "system");
     let board = read_board(&root, base, board, shipped, others);
-    let log_level = root.optional("log").map_or(Some(LogLevel::Info), |field| field.one_of("log level", &LOG_LEVELS));
+    let log_level = root.optional("log").map_or(Some(LogLevel::Info), |field| {
+        field.one_of("log level", &LOG_LEVELS)
+    });
     let colors = board.as_ref().map(|board| (board, board.colors));
     let hypervisor = root
-        .required("hypervisor", "give the hypervisor its own colors: [hypervisor] with colors = \"15\"")
+        .required(
+            "hypervisor",
+            "give the hypervisor its own colors: [hypervisor] with colors = \"15\"",
+        )
         .and_then(|field| read_hypervisor(&field, colors));
     let pools = read_pools(&root, colors, hypervisor.as_ref());
-    let scene = Scene { board: board.as_ref(), pools: &pools, base, shipped };
+    let scene = Scene {
+        board: board.as_ref(),
+        pools: &pools,
+        base,
+        shipped,
+    };
     let vm_tables = root.tables("vm");
     check_vm_count(&root, &vm_tables);
     let vm_count = vm_tables.len();
-    let mut vms: Vec<VmSpec> = vm_tables.into_iter().filter_map(|table| vm::read(table, &scene, others)).collect();
+    let mut vms: Vec<VmSpec> = vm_tables
+        .into_iter()
+        .filter_map(|table| vm::read(table, &scene, others))
+        .collect();
     check_between(context, &vms, &pools);
     let ends_with = root.optional("ends_with").and_then(|field| {
         let name = field.string("the name of a VM")?;
@@ -102,17 +131,23 @@ fn read(
         if found.is_none() && vms.len() == vm_count {
             let known = vms.iter().map(|spec| spec.vm.name.as_str());
             field.push(
-                field.error(format!("there is no VM `{name}`")).label("unknown VM").help(suggest(name, "VMs", known)),
+                field
+                    .error(format!("there is no VM `{name}`"))
+                    .label("unknown VM")
+                    .help(suggest(name, "VMs", known)),
             );
         }
         found.map(|index| index as u8)
     });
     let complete = vms.len() == vm_count;
     let names: Vec<String> = vms.iter().map(|spec| spec.vm.name.clone()).collect();
-    let console_manages = manage::read(&root, "console_manages").resolve(context, &names, None, complete);
+    let console_manages =
+        manage::read(&root, "console_manages").resolve(context, &names, None, complete);
     for (index, spec) in vms.iter_mut().enumerate() {
         spec.vm.manages = spec.manages.resolve(context, &names, Some(index), complete);
-        spec.vm.regulates = spec.regulates.resolve(context, &names, Some(index), complete);
+        spec.vm.regulates = spec
+            .regulates
+            .resolve(context, &names, Some(index), complete);
     }
     root.finish();
     let (hypervisor, board) = (hypervisor?, board.as_ref()?);
@@ -122,17 +157,25 @@ fn read(
     let mut all: Vec<Vm> = vms.iter().map(|spec| spec.vm.clone()).collect();
     let sharing = quota::connect(&mut all);
     if sharing > MAX_VMS {
-        let message = format!("quotas with `reclaim` count {sharing} different things or have as many periods");
+        let message = format!(
+            "quotas with `reclaim` count {sharing} different things or have as many periods"
+        );
         context.push(Problem::error(&context.file, "vm", 0..0, message).help(format!(
             "unused budgets are shared in at most {MAX_VMS} pools: give more of them the same events and period"
         )));
         return None;
     }
-    let budgeted = vms.iter_mut().flat_map(|spec| std::mem::take(&mut spec.budgeted)).collect();
+    let budgeted = vms
+        .iter_mut()
+        .flat_map(|spec| std::mem::take(&mut spec.budgeted))
+        .collect();
     let quota_events = QuotaEvents::read(budgeted, &scene, context, others);
     // Until the machine is known (`Checked::on`), what one of the board's machines can be trusted with.
-    let mut trusted: Vec<EventId> =
-        quota_events.verdicts().machines().flat_map(|machine| quota_events.trusted(machine, board)).collect();
+    let mut trusted: Vec<EventId> = quota_events
+        .verdicts()
+        .machines()
+        .flat_map(|machine| quota_events.trusted(machine, board))
+        .collect();
     trusted.sort_unstable();
     trusted.dedup();
     let system = System {
@@ -150,7 +193,10 @@ fn read(
         announced: [0; 2],
     };
     let contiguous = check_contiguous(context, &system, &vms, &hypervisor);
-    let system = System { contiguous, ..system };
+    let system = System {
+        contiguous,
+        ..system
+    };
     check_memory(context, &system, &vms, &pools, board.colors);
     if context.has_errors() || others.iter().any(Problem::is_error) {
         return None;
@@ -159,13 +205,26 @@ fn read(
     // The hypervisor's own check decides; the checks above should already have reported what it rejects.
     if let Err(what) = system.validate(0) {
         context.push(
-            Problem::error(&context.file, "system", 0..0, format!("the hypervisor would reject this system: {what}"))
-                .help("an earlier check should have found this; please report it"),
+            Problem::error(
+                &context.file,
+                "system",
+                0..0,
+                format!("the hypervisor would reject this system: {what}"),
+            )
+            .help("an earlier check should have found this; please report it"),
         );
         return None;
     }
-    let images = vms.into_iter().map(|spec| spec.image).collect::<Option<Vec<_>>>()?;
-    Some(Found { system, images, board: board.clone(), quota_events })
+    let images = vms
+        .into_iter()
+        .map(|spec| spec.image)
+        .collect::<Option<Vec<_>>>()?;
+    Some(Found {
+        system,
+        images,
+        board: board.clone(),
+        quota_events,
+    })
 }
 
 fn read_board(
@@ -182,26 +241,44 @@ fn read_board(
     };
     let name = wanted.unwrap_or(named);
     if name.ends_with(".toml") {
-        let path = if wanted.is_some() { PathBuf::from(name) } else { base.join(name) };
-        return BoardFile::load(&path, shipped.configs).map_err(|mut problems| others.append(&mut problems)).ok();
+        let path = if wanted.is_some() {
+            PathBuf::from(name)
+        } else {
+            base.join(name)
+        };
+        return BoardFile::load(&path, shipped.configs)
+            .map_err(|mut problems| others.append(&mut problems))
+            .ok();
     }
     let dirs = shipped.board_dirs(base);
-    let fits = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
-    let found = dirs.iter().map(|dir| dir.join(format!("{name}.toml"))).find(|path| fits && path.is_file());
+    let fits = !name.is_empty()
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+    let found = dirs
+        .iter()
+        .map(|dir| dir.join(format!("{name}.toml")))
+        .find(|path| fits && path.is_file());
     let Some(path) = found else {
         let mut known: Vec<String> = dirs.iter().flat_map(|dir| available(dir)).collect();
         known.sort();
         known.dedup();
         let span = field.map_or(0..0, |field| field.span());
-        let label = if wanted.is_some() { "overridden on the command line" } else { "unknown board" };
-        root.push(root.error("board", span, format!("there is no board `{name}`")).label(label).help(suggest(
-            name,
-            "boards",
-            known.iter().map(String::as_str),
-        )));
+        let label = if wanted.is_some() {
+            "overridden on the command line"
+        } else {
+            "unknown board"
+        };
+        root.push(
+            root.error("board", span, format!("there is no board `{name}`"))
+                .label(label)
+                .help(suggest(name, "boards", known.iter().map(String::as_str))),
+        );
         return None;
     };
-    BoardFile::load(&path, shipped.configs).map_err(|mut problems| others.append(&mut problems)).ok()
+    BoardFile::load(&path, shipped.configs)
+        .map_err(|mut problems| others.append(&mut problems))
+        .ok()
 }
 
 /// Reads a set of colors, all of which the cache must have.
@@ -226,7 +303,13 @@ fn read_colors(field: &Field<'_>, board: Option<(&BoardFile, u32)>) -> Option<Co
                     count - 1
                 )
             });
-            field.push(field.error(format!("color {color} does not exist")).at(span).label("out of range").help(why));
+            field.push(
+                field
+                    .error(format!("color {color} does not exist"))
+                    .at(span)
+                    .label("out of range")
+                    .help(why),
+            );
         }
     }
     complete.then_some(colors)
@@ -235,9 +318,13 @@ fn read_colors(field: &Field<'_>, board: Option<(&BoardFile, u32)>) -> Option<Co
 fn read_hypervisor(field: &Field<'_>, board: Option<(&BoardFile, u32)>) -> Option<HypervisorSpec> {
     let table = field.table()?;
     let colors_field = table.required("colors", "give at least one color: colors = \"15\"");
-    let colors = colors_field.as_ref().and_then(|field| read_colors(field, board));
+    let colors = colors_field
+        .as_ref()
+        .and_then(|field| read_colors(field, board));
     let contiguous_field = table.optional("contiguous");
-    let contiguous = contiguous_field.as_ref().map(|field| field.pages().map(|pages| u64::from(pages) * PAGE_SIZE));
+    let contiguous = contiguous_field
+        .as_ref()
+        .map(|field| field.pages().map(|pages| u64::from(pages) * PAGE_SIZE));
     table.finish_ref();
     Some(HypervisorSpec {
         colors: colors?,
@@ -266,24 +353,41 @@ fn read_pools(
     }
     if tables.len() > MOST_POOLS {
         let message = format!("{} pools; there can be {MOST_POOLS}", tables.len());
-        root.push(root.error("pool", 0..0, message).label("too many [[pool]]").help("join pools"));
+        root.push(
+            root.error("pool", 0..0, message)
+                .label("too many [[pool]]")
+                .help("join pools"),
+        );
         return pools;
     }
     for mut table in tables {
         let name = name(&mut table, "pool");
         let kind = table
-            .required("kind", "say whether it is one VM's own (PVT) or shared (SH): kind = \"SH\"")
-            .and_then(|field| field.one_of("pool kind", &[("PVT", PoolKind::Pvt), ("SH", PoolKind::Sh)]));
+            .required(
+                "kind",
+                "say whether it is one VM's own (PVT) or shared (SH): kind = \"SH\"",
+            )
+            .and_then(|field| {
+                field.one_of("pool kind", &[("PVT", PoolKind::Pvt), ("SH", PoolKind::Sh)])
+            });
         let colors_field = table.required("colors", "give its colors: colors = \"0-3,8\"");
-        let colors = colors_field.as_ref().and_then(|field| read_colors(field, board));
+        let colors = colors_field
+            .as_ref()
+            .and_then(|field| read_colors(field, board));
         let limit_field = table.optional("limit");
         let limit = limit_field.as_ref().and_then(|field| field.pages());
         table.finish_ref();
-        let Some((name, name_span)) = name else { continue };
+        let Some((name, name_span)) = name else {
+            continue;
+        };
         if let Some(other) = pools.iter().find(|other| other.pool.name == name) {
             root.push(
                 table
-                    .error("name", name_span.clone(), format!("there are two pools called `{name}`"))
+                    .error(
+                        "name",
+                        name_span.clone(),
+                        format!("there are two pools called `{name}`"),
+                    )
                     .label("again")
                     .also(other.name_span.clone(), "first here")
                     .help("regions find pools by name: give each its own"),
@@ -358,9 +462,13 @@ fn check_vm_count(root: &Table<'_>, tables: &[Table<'_>]) {
     }
     if let Some(surplus) = tables.get(MOST_VMS) {
         root.push(
-            root.error("vm", surplus.span(), format!("{} VMs; there can be {MOST_VMS}", tables.len()))
-                .label(format!("the {}th VM", MOST_VMS + 1))
-                .help("each VM needs its own core, and Cloison supports 8 cores"),
+            root.error(
+                "vm",
+                surplus.span(),
+                format!("{} VMs; there can be {MOST_VMS}", tables.len()),
+            )
+            .label(format!("the {}th VM", MOST_VMS + 1))
+            .help("each VM needs its own core, and Cloison supports 8 cores"),
         );
     }
 }
@@ -370,18 +478,29 @@ fn check_between(context: &Context, vms: &[VmSpec], pools: &[PoolSpec]) {
     for (index, spec) in vms.iter().enumerate() {
         let before = &vms[..index];
         let error = |field: &str, span: &Range<usize>, message: String| {
-            Problem::error(&context.file, format!("{}.{field}", spec.path), span.clone(), message)
+            Problem::error(
+                &context.file,
+                format!("{}.{field}", spec.path),
+                span.clone(),
+                message,
+            )
         };
         if let Some(other) = before.iter().find(|other| other.vm.name == spec.vm.name) {
             context.push(
-                error("name", &spec.name_span, format!("there are two VMs called `{}`", spec.vm.name))
-                    .label("again")
-                    .also(other.name_span.clone(), "first here")
-                    .help("the console and the reports tell VMs apart by name: give each its own"),
+                error(
+                    "name",
+                    &spec.name_span,
+                    format!("there are two VMs called `{}`", spec.vm.name),
+                )
+                .label("again")
+                .also(other.name_span.clone(), "first here")
+                .help("the console and the reports tell VMs apart by name: give each its own"),
             );
         }
         for (core, span) in &spec.cores {
-            let taken = before.iter().find_map(|other| Some((other, other.cores.iter().find(|(c, _)| c == core)?)));
+            let taken = before
+                .iter()
+                .find_map(|other| Some((other, other.cores.iter().find(|(c, _)| c == core)?)));
             if let Some((other, (_, first))) = taken {
                 context.push(
                     error("cores", span, format!("core {core} is used twice"))
@@ -392,30 +511,46 @@ fn check_between(context: &Context, vms: &[VmSpec], pools: &[PoolSpec]) {
             }
         }
         for (irq, span) in &spec.irqs {
-            let taken = before.iter().find_map(|other| Some((other, other.irqs.iter().find(|(i, _)| i == irq)?)));
+            let taken = before
+                .iter()
+                .find_map(|other| Some((other, other.irqs.iter().find(|(i, _)| i == irq)?)));
             if let Some((other, (_, first))) = taken {
                 context.push(
-                    error("interrupts", span, format!("interrupt {irq} belongs to two VMs"))
-                        .label(format!("`{}` wants it", spec.vm.name))
-                        .also(first.clone(), format!("`{}` has it", other.vm.name))
-                        .help("pass a device and its interrupt to one VM"),
+                    error(
+                        "interrupts",
+                        span,
+                        format!("interrupt {irq} belongs to two VMs"),
+                    )
+                    .label(format!("`{}` wants it", spec.vm.name))
+                    .also(first.clone(), format!("`{}` has it", other.vm.name))
+                    .help("pass a device and its interrupt to one VM"),
                 );
             }
         }
         let mut reported = Vec::new();
         for PoolUse { pool, field, span } in &spec.pool_uses {
-            let Some(used) = pools.get(usize::from(*pool)).filter(|used| used.pool.kind == PoolKind::Pvt) else {
+            let Some(used) = pools
+                .get(usize::from(*pool))
+                .filter(|used| used.pool.kind == PoolKind::Pvt)
+            else {
                 continue;
             };
-            let taken =
-                before.iter().find_map(|other| Some((other, other.pool_uses.iter().find(|u| u.pool == *pool)?)));
-            if let Some((other, PoolUse { span: first, .. })) = taken.filter(|_| !reported.contains(pool)) {
+            let taken = before
+                .iter()
+                .find_map(|other| Some((other, other.pool_uses.iter().find(|u| u.pool == *pool)?)));
+            if let Some((other, PoolUse { span: first, .. })) =
+                taken.filter(|_| !reported.contains(pool))
+            {
                 reported.push(*pool);
                 context.push(
-                    error(field, span, format!("pool `{}` is private, but two VMs use it", used.pool.name))
-                        .label(format!("`{}` uses it", spec.vm.name))
-                        .also(first.clone(), format!("`{}` uses it", other.vm.name))
-                        .help("give each VM its own private pool, or make this one SH"),
+                    error(
+                        field,
+                        span,
+                        format!("pool `{}` is private, but two VMs use it", used.pool.name),
+                    )
+                    .label(format!("`{}` uses it", spec.vm.name))
+                    .also(first.clone(), format!("`{}` uses it", other.vm.name))
+                    .help("give each VM its own private pool, or make this one SH"),
                 );
             }
         }
@@ -432,9 +567,13 @@ fn check_devices(context: &Context, spec: &VmSpec, before: &[VmSpec]) {
         }
     };
     for (index, region) in spec.vm.regions.iter().enumerate() {
-        let Some((start, end)) = device(spec, index) else { continue };
+        let Some((start, end)) = device(spec, index) else {
+            continue;
+        };
         for other in before {
-            let meets = |other_index: &usize| device(other, *other_index).is_some_and(|(s, e)| s < end && start < e);
+            let meets = |other_index: &usize| {
+                device(other, *other_index).is_some_and(|(s, e)| s < end && start < e)
+            };
             if let Some(other_index) = (0..other.vm.regions.len()).find(meets) {
                 context.push(
                     Problem::error(
@@ -444,7 +583,10 @@ fn check_devices(context: &Context, spec: &VmSpec, before: &[VmSpec]) {
                         format!("the device at {start:#x} belongs to two VMs"),
                     )
                     .label(format!("`{}` wants it", spec.vm.name))
-                    .also(other.region_spans[other_index].clone(), format!("`{}` has it", other.vm.name))
+                    .also(
+                        other.region_spans[other_index].clone(),
+                        format!("`{}` has it", other.vm.name),
+                    )
                     .help("pass a device through to one VM"),
                 );
             }
@@ -453,18 +595,37 @@ fn check_devices(context: &Context, spec: &VmSpec, before: &[VmSpec]) {
 }
 
 /// Returns the contiguous memory to set aside: as configured, if that is enough, otherwise as much as needed.
-fn check_contiguous(context: &Context, system: &System, vms: &[VmSpec], hypervisor: &HypervisorSpec) -> u64 {
+fn check_contiguous(
+    context: &Context,
+    system: &System,
+    vms: &[VmSpec],
+    hypervisor: &HypervisorSpec,
+) -> u64 {
     let mut parts = Vec::new();
     let mut needed = 0;
     for spec in vms {
-        for region in spec.vm.regions.iter().filter(|region| region.backing == Backing::Contiguous) {
+        for region in spec
+            .vm
+            .regions
+            .iter()
+            .filter(|region| region.backing == Backing::Contiguous)
+        {
             let bytes = memory::contiguous_bytes(region.pages);
             needed += bytes;
-            parts.push(format!("{}.{} {}", spec.vm.name, region.name, show_size(bytes)));
+            parts.push(format!(
+                "{}.{} {}",
+                spec.vm.name,
+                region.name,
+                show_size(bytes)
+            ));
         }
     }
     let Some(configured) = hypervisor.contiguous else {
-        return if needed == 0 { 0 } else { needed.next_power_of_two() };
+        return if needed == 0 {
+            0
+        } else {
+            needed.next_power_of_two()
+        };
     };
     if configured < needed {
         context.push(
@@ -500,23 +661,38 @@ fn check_contiguous(context: &Context, system: &System, vms: &[VmSpec], hypervis
 }
 
 /// Checks that pools have enough pages.
-fn check_memory(context: &Context, system: &System, vms: &[VmSpec], pools: &[PoolSpec], colors: u32) {
+fn check_memory(
+    context: &Context,
+    system: &System,
+    vms: &[VmSpec],
+    pools: &[PoolSpec],
+    colors: u32,
+) {
     let image = memory::image_bytes(vms.iter().filter_map(|spec| spec.image.as_ref()));
     let account = Account::new(&system.board, colors, system.contiguous, image);
     let demands = memory::demand(system);
     for (index, (spec, demand)) in pools.iter().zip(&demands).enumerate() {
         let needed = demand.pages();
         // Position to report: the last request for pages of this pool.
-        let in_pool = |region: &cloison_formats::image::Region| region.backing == Backing::Pool(index as u8);
+        let in_pool =
+            |region: &cloison_formats::image::Region| region.backing == Backing::Pool(index as u8);
         let asks = vms.iter().rev().find_map(|vm| {
-            let top = vm.vm.profile.as_ref().filter(|_| vm.vm.target.map(usize::from) == Some(index));
+            let top = vm
+                .vm
+                .profile
+                .as_ref()
+                .filter(|_| vm.vm.target.map(usize::from) == Some(index));
             if let Some((field, span)) = top.and(vm.top.clone()) {
                 return Some((format!("{}.profile.{field}", vm.path), span));
             }
             let last = vm.vm.regions.iter().rposition(in_pool)?;
-            Some((format!("{}.region[{}].size", vm.path, vm.vm.regions[last].name), vm.region_spans[last].clone()))
+            Some((
+                format!("{}.region[{}].size", vm.path, vm.vm.regions[last].name),
+                vm.region_spans[last].clone(),
+            ))
         });
-        let (field, span) = asks.unwrap_or_else(|| (format!("{}.colors", spec.path), spec.colors_span.clone()));
+        let (field, span) =
+            asks.unwrap_or_else(|| (format!("{}.colors", spec.path), spec.colors_span.clone()));
         let name = &spec.pool.name;
         if let Some(limit) = spec.pool.limit.filter(|limit| u64::from(*limit) < needed) {
             context.push(
@@ -524,18 +700,29 @@ fn check_memory(context: &Context, system: &System, vms: &[VmSpec], pools: &[Poo
                     &context.file,
                     &field,
                     span,
-                    format!("pool `{name}` has a limit of {}", count(limit as usize, "page")),
+                    format!(
+                        "pool `{name}` has a limit of {}",
+                        count(limit as usize, "page")
+                    ),
                 )
                 .label(format!("{} > {limit}", demand.arithmetic()))
                 .also(spec.limit_span.clone(), "the limit")
-                .help(format!("raise the limit to \"{needed} pages\", or reduce the demand")),
+                .help(format!(
+                    "raise the limit to \"{needed} pages\", or reduce the demand"
+                )),
             );
             continue;
         }
         // Shared pools within this one's colors use the same frames.
         let mut sum = demand.clone();
-        for (other, demand) in pools.iter().zip(&demands).filter(|(other, _)| other.pool.name != *name) {
-            if !other.pool.colors.is_empty() && other.pool.colors.without(spec.pool.colors).is_empty() {
+        for (other, demand) in pools
+            .iter()
+            .zip(&demands)
+            .filter(|(other, _)| other.pool.name != *name)
+        {
+            if !other.pool.colors.is_empty()
+                && other.pool.colors.without(spec.pool.colors).is_empty()
+            {
                 sum.parts.extend(demand.parts.iter().cloned());
             }
         }
@@ -568,14 +755,23 @@ fn check_frames(
             &context.file,
             field,
             span,
-            format!("pool `{}` is too small: {needed} pages needed, its colors have {available}", spec.pool.name),
+            format!(
+                "pool `{}` is too small: {needed} pages needed, its colors have {available}",
+                spec.pool.name
+            ),
         )
         .label(format!("{} > {available}", demand.arithmetic()))
         .also(
             spec.colors_span.clone(),
-            format!("{} x {each} pages = {available}", count(colors.len() as usize, "color")),
+            format!(
+                "{} x {each} pages = {available}",
+                count(colors.len() as usize, "color")
+            ),
         )
-        .help(format!("{}. {more}give the pool more colors, or reduce the demand", account.arithmetic(colors))),
+        .help(format!(
+            "{}. {more}give the pool more colors, or reduce the demand",
+            account.arithmetic(colors)
+        )),
     );
 }
 
@@ -589,7 +785,9 @@ fn check_unused(
 ) {
     for (index, spec) in pools.iter().enumerate() {
         let used = system.vms.iter().any(|vm| {
-            vm.regions.iter().any(|region| region.backing == Backing::Pool(index as u8))
+            vm.regions
+                .iter()
+                .any(|region| region.backing == Backing::Pool(index as u8))
                 || vm.target.is_some_and(|target| usize::from(target) == index)
         });
         if !used {
@@ -605,7 +803,9 @@ fn check_unused(
             );
         }
     }
-    let taken = pools.iter().fold(hypervisor.colors, |all, spec| ColorSet(all.0 | spec.pool.colors.0));
+    let taken = pools.iter().fold(hypervisor.colors, |all, spec| {
+        ColorSet(all.0 | spec.pool.colors.0)
+    });
     let free = ColorSet::first(colors).without(taken);
     if !free.is_empty() && pools.iter().all(|spec| !spec.pool.colors.is_empty()) {
         let image = memory::image_bytes(vms.iter().filter_map(|spec| spec.image.as_ref()));

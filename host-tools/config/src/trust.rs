@@ -68,9 +68,9 @@ impl Evidence {
 
     fn machine(&self) -> Machine {
         match self {
-            Self::NotValidated { machine, .. } | Self::NoVerdict { machine, .. } | Self::Against { machine, .. } => {
-                *machine
-            }
+            Self::NotValidated { machine, .. }
+            | Self::NoVerdict { machine, .. }
+            | Self::Against { machine, .. } => *machine,
         }
     }
 }
@@ -78,9 +78,14 @@ impl Evidence {
 /// Returns one line about the machines that have no verdicts.
 fn unvalidated(board: &str, missing: &[&Evidence]) -> Option<String> {
     let machines: Vec<String> = missing.iter().map(|it| it.machine().to_string()).collect();
-    let command = format!("`cloison events validate --board {board} --out {DIRECTORY}/{board}-MACHINE.toml`");
-    (!machines.is_empty())
-        .then(|| format!("nobody has validated {}: {command}, beside the configuration", machines.join(" or ")))
+    let command =
+        format!("`cloison events validate --board {board} --out {DIRECTORY}/{board}-MACHINE.toml`");
+    (!machines.is_empty()).then(|| {
+        format!(
+            "nobody has validated {}: {command}, beside the configuration",
+            machines.join(" or ")
+        )
+    })
 }
 
 /// Returns the name of a machine's file of verdicts.
@@ -97,13 +102,18 @@ fn advice(board: &str, machine: Machine) -> String {
         Machine::Hardware => " --counts COUNTS.toml",
     };
     let file = name_of(board, machine);
-    format!("`cloison events validate --board {board}{option} --out {DIRECTORY}/{file}`, beside the configuration")
+    format!(
+        "`cloison events validate --board {board}{option} --out {DIRECTORY}/{file}`, beside the configuration"
+    )
 }
 
 /// Returns a benchmark's numbers, before the name of a file.
 fn numbers(observed: Option<&Observed>) -> String {
     observed.map_or_else(String::new, |it| {
-        format!("{}: {:.0} expected, {:.0} counted; ", it.benchmark, it.expected, it.mean)
+        format!(
+            "{}: {:.0} expected, {:.0} counted; ",
+            it.benchmark, it.expected, it.mean
+        )
     })
 }
 
@@ -120,18 +130,30 @@ impl Verdicts {
     /// wrong with them to `problems`.
     pub fn load(board: &BoardFile, directories: &[PathBuf], problems: &mut Vec<Problem>) -> Self {
         let name = board.board.name.clone();
-        let model = board.emulation.as_ref().and_then(|emulation| emulation.model.as_deref());
-        let model = model.and_then(Path::file_stem).and_then(|stem| stem.to_str());
+        let model = board
+            .emulation
+            .as_ref()
+            .and_then(|emulation| emulation.model.as_deref());
+        let model = model
+            .and_then(Path::file_stem)
+            .and_then(|stem| stem.to_str());
         let has = |machine: &Machine| match machine {
             Machine::Stock | Machine::Icount => board.emulation.is_some(),
             Machine::Model => model.is_some(),
             Machine::Hardware => true,
         };
         let mut read = |machine: Machine| -> Option<(PathBuf, Record)> {
-            let candidates = directories.iter().map(|directory| directory.join(name_of(&name, machine)));
+            let candidates = directories
+                .iter()
+                .map(|directory| directory.join(name_of(&name, machine)));
             let path = candidates.into_iter().find(|path| path.is_file())?;
             let model = model.filter(|_| machine == Machine::Model);
-            let subject = Subject { cpu: &board.events.cpu, board: &name, machine, model };
+            let subject = Subject {
+                cpu: &board.events.cpu,
+                board: &name,
+                machine,
+                model,
+            };
             match Record::load_of(&path, &subject) {
                 Ok(record) => Some((path, record)),
                 Err(errors) => {
@@ -140,9 +162,15 @@ impl Verdicts {
                 }
             }
         };
-        let machines = Machine::ALL.into_iter().map(|(_, machine)| machine).filter(has);
+        let machines = Machine::ALL
+            .into_iter()
+            .map(|(_, machine)| machine)
+            .filter(has);
         let machines = machines.map(|machine| (machine, read(machine))).collect();
-        Self { board: name, machines }
+        Self {
+            board: name,
+            machines,
+        }
     }
 
     /// Returns the machines on which the board's systems can run.
@@ -156,12 +184,22 @@ impl Verdicts {
     ///
     /// Returns what speaks against it.
     pub fn of(&self, machine: Machine, event: &str) -> Result<Trust, Evidence> {
-        let found = self.machines.iter().find(|(other, _)| *other == machine).and_then(|(_, found)| found.as_ref());
+        let found = self
+            .machines
+            .iter()
+            .find(|(other, _)| *other == machine)
+            .and_then(|(_, found)| found.as_ref());
         let Some((file, record)) = found else {
-            return Err(Evidence::NotValidated { board: self.board.clone(), machine });
+            return Err(Evidence::NotValidated {
+                board: self.board.clone(),
+                machine,
+            });
         };
         let Some(recorded) = record.of(event) else {
-            return Err(Evidence::NoVerdict { machine, file: file.clone() });
+            return Err(Evidence::NoVerdict {
+                machine,
+                file: file.clone(),
+            });
         };
         match recorded.verdict {
             Verdict::Trusted => Ok(Trust::Trusted),
@@ -178,9 +216,16 @@ impl Verdicts {
 
     /// Returns the names of the events that a quota may count on a machine.
     pub fn trusted(&self, machine: Machine) -> impl Iterator<Item = &str> {
-        let of = self.machines.iter().filter(move |(other, _)| *other == machine);
-        let recorded = of.filter_map(|(_, found)| found.as_ref()).flat_map(|(_, record)| &record.verdicts);
-        recorded.filter(|recorded| recorded.verdict.bears_a_quota()).map(|recorded| recorded.event.as_str())
+        let of = self
+            .machines
+            .iter()
+            .filter(move |(other, _)| *other == machine);
+        let recorded = of
+            .filter_map(|(_, found)| found.as_ref())
+            .flat_map(|(_, record)| &record.verdicts);
+        recorded
+            .filter(|recorded| recorded.verdict.bears_a_quota())
+            .map(|recorded| recorded.event.as_str())
     }
 }
 
@@ -198,12 +243,28 @@ pub(crate) struct Budgeted {
 impl Budgeted {
     /// Returns an event that a quota counts by the field at `path` and `span`; `allow_untrusted` is what the quota says about
     /// evidence.
-    pub(crate) fn new(quota: &Table<'_>, path: &str, span: Range<usize>, event: &Event, allow_untrusted: bool) -> Self {
-        Self { name: event.name.clone(), allow_untrusted, file: quota.file().clone(), path: path.to_owned(), span }
+    pub(crate) fn new(
+        quota: &Table<'_>,
+        path: &str,
+        span: Range<usize>,
+        event: &Event,
+        allow_untrusted: bool,
+    ) -> Self {
+        Self {
+            name: event.name.clone(),
+            allow_untrusted,
+            file: quota.file().clone(),
+            path: path.to_owned(),
+            span,
+        }
     }
 
     fn problem(&self, message: String) -> Problem {
-        let make = if self.allow_untrusted { Problem::warning } else { Problem::error };
+        let make = if self.allow_untrusted {
+            Problem::warning
+        } else {
+            Problem::error
+        };
         make(&self.file, self.path.clone(), self.span.clone(), message).label("untrusted event")
     }
 
@@ -232,14 +293,25 @@ impl QuotaEvents {
         context: &Context,
         problems: &mut Vec<Problem>,
     ) -> Self {
-        let Some(board) = scene.board.filter(|_| !budgeted.is_empty()) else { return Self::default() };
+        let Some(board) = scene.board.filter(|_| !budgeted.is_empty()) else {
+            return Self::default();
+        };
         let beside_board = board.path.parent().unwrap_or(Path::new("."));
-        let directories = [scene.base.join(DIRECTORY), beside_board.join(DIRECTORY), scene.shipped.verdicts()];
+        let directories = [
+            scene.base.join(DIRECTORY),
+            beside_board.join(DIRECTORY),
+            scene.shipped.verdicts(),
+        ];
         let before = problems.len();
-        let all = Self { verdicts: Verdicts::load(board, &directories, problems), budgeted };
+        let all = Self {
+            verdicts: Verdicts::load(board, &directories, problems),
+            budgeted,
+        };
         // Of a file that cannot be read, its errors are all that is known.
         if problems.len() == before {
-            all.problems().into_iter().for_each(|problem| context.push(problem));
+            all.problems()
+                .into_iter()
+                .for_each(|problem| context.push(problem));
         }
         all
     }
@@ -256,7 +328,9 @@ impl QuotaEvents {
 
     /// Returns the machines on which all quotas hold.
     pub fn machines(&self) -> impl Iterator<Item = Machine> {
-        self.verdicts.machines().filter(|machine| self.holds_on(*machine))
+        self.verdicts
+            .machines()
+            .filter(|machine| self.holds_on(*machine))
     }
 
     /// Returns whether there is a quota.
@@ -266,20 +340,30 @@ impl QuotaEvents {
 
     /// Returns the machines on which an event can be trusted.
     fn trusting<'a>(&'a self, it: &'a Budgeted) -> impl Iterator<Item = Machine> + 'a {
-        self.verdicts.machines().filter(|machine| self.verdicts.of(*machine, &it.name).is_ok())
+        self.verdicts
+            .machines()
+            .filter(|machine| self.verdicts.of(*machine, &it.name).is_ok())
     }
 
     /// Returns the errors and warnings about the quotas' events on a machine.
     pub fn on(&self, machine: Machine) -> Vec<Problem> {
         let against = |it: &Budgeted| {
             let evidence = self.verdicts.of(machine, &it.name).err()?;
-            let problem = it.problem(format!("a budget of {} cannot be trusted on {machine}", it.name));
+            let problem = it.problem(format!(
+                "a budget of {} cannot be trusted on {machine}",
+                it.name
+            ));
             let trusted: Vec<&str> = self.verdicts.trusted(machine).collect();
-            let on: Vec<String> = self.trusting(it).map(|machine| machine.to_string()).collect();
+            let on: Vec<String> = self
+                .trusting(it)
+                .map(|machine| machine.to_string())
+                .collect();
             let lines = [
                 Some(evidence.to_string()),
-                (!on.is_empty()).then(|| format!("{} can be trusted on {}", it.name, on.join(" and "))),
-                (!trusted.is_empty()).then(|| format!("{machine} can be trusted with {}", trusted.join(", "))),
+                (!on.is_empty())
+                    .then(|| format!("{} can be trusted on {}", it.name, on.join(" and "))),
+                (!trusted.is_empty())
+                    .then(|| format!("{machine} can be trusted with {}", trusted.join(", "))),
                 Some(it.way_out().to_owned()),
             ];
             Some(problem.help(lines.into_iter().flatten().collect::<Vec<_>>().join("\n")))
@@ -291,35 +375,62 @@ impl QuotaEvents {
     /// trusted on none.
     fn problems(&self) -> Vec<Problem> {
         let nowhere = |it: &Budgeted| {
-            let evidence = self.verdicts.machines().map(|machine| self.verdicts.of(machine, &it.name).err());
+            let evidence = self
+                .verdicts
+                .machines()
+                .map(|machine| self.verdicts.of(machine, &it.name).err());
             let evidence = evidence.collect::<Option<Vec<Evidence>>>()?;
             let board = &self.verdicts.board;
-            let problem = it.problem(format!("no machine of board `{board}` can be trusted to count {}", it.name));
-            let (missing, against): (Vec<_>, Vec<_>) = evidence.iter().partition(|it| it.is_missing());
+            let problem = it.problem(format!(
+                "no machine of board `{board}` can be trusted to count {}",
+                it.name
+            ));
+            let (missing, against): (Vec<_>, Vec<_>) =
+                evidence.iter().partition(|it| it.is_missing());
             let against = against.into_iter().map(Evidence::to_string);
-            let lines = against.chain(unvalidated(board, &missing)).chain([it.way_out().to_owned()]);
+            let lines = against
+                .chain(unvalidated(board, &missing))
+                .chain([it.way_out().to_owned()]);
             Some(problem.help(lines.collect::<Vec<_>>().join("\n")))
         };
         let found: Vec<Problem> = self.budgeted.iter().filter_map(nowhere).collect();
         if found.iter().any(Problem::is_error) || self.machines().next().is_some() {
             return found;
         }
-        let apart = self.budgeted.iter().filter(|it| !it.allow_untrusted).map(|it| {
-            let on: Vec<String> = self.trusting(it).map(|machine| machine.to_string()).collect();
-            let message = "no machine can be trusted to count the events of all quotas".to_owned();
-            let help = format!("{} is trusted only on {}\n{}", it.name, on.join(" and "), it.way_out());
-            it.problem(message).help(help)
-        });
+        let apart = self
+            .budgeted
+            .iter()
+            .filter(|it| !it.allow_untrusted)
+            .map(|it| {
+                let on: Vec<String> = self
+                    .trusting(it)
+                    .map(|machine| machine.to_string())
+                    .collect();
+                let message =
+                    "no machine can be trusted to count the events of all quotas".to_owned();
+                let help = format!(
+                    "{} is trusted only on {}\n{}",
+                    it.name,
+                    on.join(" and "),
+                    it.way_out()
+                );
+                it.problem(message).help(help)
+            });
         found.into_iter().chain(apart).collect()
     }
 
     /// Takes the events of all quotas, whatever is known of them.
     pub fn allow_untrusted(&mut self) {
-        self.budgeted.iter_mut().for_each(|it| it.allow_untrusted = true);
+        self.budgeted
+            .iter_mut()
+            .for_each(|it| it.allow_untrusted = true);
     }
 
     /// Returns the events that quotas may count on a machine.
     pub fn trusted(&self, machine: Machine, board: &BoardFile) -> Vec<EventId> {
-        self.verdicts.trusted(machine).filter_map(|name| Some(board.events.by_name(name)?.id)).collect()
+        self.verdicts
+            .trusted(machine)
+            .filter_map(|name| Some(board.events.by_name(name)?.id))
+            .collect()
     }
 }

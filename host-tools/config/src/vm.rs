@@ -55,22 +55,38 @@ pub(crate) struct VmSpec {
 }
 
 /// Reads one `[[vm]]`.
-pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<Problem>) -> Option<VmSpec> {
+pub(crate) fn read(
+    mut table: Table<'_>,
+    scene: &Scene<'_>,
+    profiles: &mut Vec<Problem>,
+) -> Option<VmSpec> {
     let name = name(&mut table, "VM");
     let cores = read_cores(&table, scene.board);
     let args = read_args(&table);
     let services = read_services(&table);
-    let [manages, regulates] = ["manages", "regulates"].map(|list| manage::read_of_vm(&table, list, services));
+    let [manages, regulates] =
+        ["manages", "regulates"].map(|list| manage::read_of_vm(&table, list, services));
     let on_fault = table
         .optional("on_fault")
-        .and_then(|field| field.one_of("reaction", &[("abort", OnFault::Abort), ("kill", OnFault::Kill)]))
+        .and_then(|field| {
+            field.one_of(
+                "reaction",
+                &[("abort", OnFault::Abort), ("kill", OnFault::Kill)],
+            )
+        })
         .unwrap_or(OnFault::Abort);
     let irqs = read_irqs(&table, scene.board);
     let events = scene.board.map(|board| &board.events);
     let hems = read_hems(&table, events);
     let pmu = read_pmu(&table, services);
-    let services_page = table.optional("services_page").and_then(|field| field.boolean()).unwrap_or_default();
-    let scrub = table.optional("scrub").and_then(|field| field.boolean()).unwrap_or_default();
+    let services_page = table
+        .optional("services_page")
+        .and_then(|field| field.boolean())
+        .unwrap_or_default();
+    let scrub = table
+        .optional("scrub")
+        .and_then(|field| field.boolean())
+        .unwrap_or_default();
     let owned: Vec<u32> = irqs.iter().map(|(irq, _)| *irq).collect();
     let (mut regions, complete) = region::read_all(&table, scene, &owned);
     let mut pool_uses: Vec<PoolUse> = regions.iter().filter_map(RegionSpec::pool_use).collect();
@@ -86,10 +102,19 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
         })
         .collect();
     let vcpus = cores.as_ref().map(|cores| cores.len());
-    let quotas = quota::read(&table, &quota::Owner { vcpus, board: scene.board, services });
+    let quotas = quota::read(
+        &table,
+        &quota::Owner {
+            vcpus,
+            board: scene.board,
+            services,
+        },
+    );
     let campaign = crate::campaign::read(&table, events, !hems.is_empty());
     if let (Some(board), Some(quotas), Some(vcpus)) = (scene.board, &quotas, vcpus) {
-        let sets = campaign.iter().flat_map(|campaign| &campaign.sub_experiments);
+        let sets = campaign
+            .iter()
+            .flat_map(|campaign| &campaign.sub_experiments);
         let most = sets.max_by_key(|set| set.len()).unwrap_or(&hems);
         check_counters(&table, board, quotas, (most, pmu, services), vcpus);
         quota::warn_of_no_bound(&table, &board.events, quotas, vcpus);
@@ -114,11 +139,16 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
     table.finish_ref();
     let (name, name_span) = name?;
     let top = profile.as_ref().map(|profile| profile.top.clone());
-    let away = target.as_ref().map_or(0, |target| most_away(&scene.pools[usize::from(target.pool)], &regions));
+    let away = target.as_ref().map_or(0, |target| {
+        most_away(&scene.pools[usize::from(target.pool)], &regions)
+    });
     pool_uses.extend(target.clone());
     let cores = cores?;
-    let (quotas, budgeted): (_, Vec<_>) =
-        quotas.unwrap_or_default().into_iter().map(|spec| (spec.quota, spec.budgeted)).unzip();
+    let (quotas, budgeted): (_, Vec<_>) = quotas
+        .unwrap_or_default()
+        .into_iter()
+        .map(|spec| (spec.quota, spec.budgeted))
+        .unzip();
     Some(VmSpec {
         vm: Vm {
             name: name.to_owned(),
@@ -177,15 +207,23 @@ fn check_counters(
 fn check_image(table: &Table<'_>, image: Option<&ImageSource>, shown_fields: &[Field<'_>]) {
     let told = match image {
         Some(ImageSource::Linux(_)) => Some(("a Linux kernel", "not for Linux", "the kernel")),
-        Some(ImageSource::FileWithTree(..)) => {
-            Some(("an image with device_tree = true", "not with a device tree", "it"))
-        }
+        Some(ImageSource::FileWithTree(..)) => Some((
+            "an image with device_tree = true",
+            "not with a device tree",
+            "it",
+        )),
         _ => None,
     };
     if let Some((what, label, whom)) = told {
         if let Some(field) = table.optional("args") {
-            let taken = field.error(format!("{what} gets its device tree in x0, and nothing else"));
-            field.push(taken.label(label).help(format!("leave it out; `cmdline` is what {whom} is told")));
+            let taken = field.error(format!(
+                "{what} gets its device tree in x0, and nothing else"
+            ));
+            field.push(
+                taken
+                    .label(label)
+                    .help(format!("leave it out; `cmdline` is what {whom} is told")),
+            );
         }
     } else if image.is_some() {
         for field in shown_fields {
@@ -201,7 +239,9 @@ fn warn_of_no_destination(table: &Table<'_>) {
     if table.optional("profile").is_some() || table.optional("migrate_to").is_some() {
         return;
     }
-    let field = table.optional("services").map_or(table.span(), |field| field.span());
+    let field = table
+        .optional("services")
+        .map_or(table.span(), |field| field.span());
     table.push(
         Problem::warning(
             table.file(),
@@ -215,13 +255,18 @@ fn warn_of_no_destination(table: &Table<'_>) {
 }
 
 fn read_cores(table: &Table<'_>, board: Option<&BoardFile>) -> Option<Vec<(u8, Range<usize>)>> {
-    let field = table.required("cores", "give the physical cores, vCPU 0 first: cores = [0]")?;
+    let field = table.required(
+        "cores",
+        "give the physical cores, vCPU 0 first: cores = [0]",
+    )?;
     let set = field.number_set("core")?;
     let existing = board.map_or(8, |board| board.board.cores.len());
     let mut cores = Vec::new();
     for (core, span) in set {
         if core >= existing as u64 {
-            let whose = board.map_or_else(String::new, |board| format!(" of the board {}", board.board.name));
+            let whose = board.map_or_else(String::new, |board| {
+                format!(" of the board {}", board.board.name)
+            });
             field.push(
                 table
                     .error("cores", span, format!("core {core} does not exist"))
@@ -237,12 +282,17 @@ fn read_cores(table: &Table<'_>, board: Option<&BoardFile>) -> Option<Vec<(u8, R
 
 fn read_args(table: &Table<'_>) -> [u64; ARGS] {
     let mut args = [0; ARGS];
-    let Some(field) = table.optional("args") else { return args };
+    let Some(field) = table.optional("args") else {
+        return args;
+    };
     let elements = field.elements().unwrap_or_default();
     if elements.len() > ARGS {
         field.push(
             field
-                .error(format!("{} arguments, but a guest starts with {ARGS}: x0 to x3", elements.len()))
+                .error(format!(
+                    "{} arguments, but a guest starts with {ARGS}: x0 to x3",
+                    elements.len()
+                ))
                 .label(format!("{} too many", elements.len() - ARGS))
                 .help("leave the last ones out"),
         );
@@ -254,16 +304,25 @@ fn read_args(table: &Table<'_>) -> [u64; ARGS] {
 }
 
 fn read_services(table: &Table<'_>) -> u32 {
-    let Some(field) = table.optional("services") else { return 0 };
+    let Some(field) = table.optional("services") else {
+        return 0;
+    };
     let elements = field.elements().unwrap_or_default();
-    elements.iter().filter_map(|element| element.one_of("service", &SERVICES)).fold(0, |bits, bit| bits | bit)
+    elements
+        .iter()
+        .filter_map(|element| element.one_of("service", &SERVICES))
+        .fold(0, |bits, bit| bits | bit)
 }
 
 fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(u32, Range<usize>)> {
-    let Some(field) = table.optional("interrupts") else { return Vec::new() };
+    let Some(field) = table.optional("interrupts") else {
+        return Vec::new();
+    };
     let mut irqs: Vec<(u32, Range<usize>)> = Vec::new();
     for element in field.elements().unwrap_or_default() {
-        let Some(number) = element.integer("the number of a shared interrupt, 32 to 255") else { continue };
+        let Some(number) = element.integer("the number of a shared interrupt, 32 to 255") else {
+            continue;
+        };
         let uart = |uart: &cloison_formats::image::Uart| u64::from(uart.irq) == number;
         let own = board.map(|board| &board.board).and_then(|board| {
             if uart(&board.console) {
@@ -277,9 +336,15 @@ fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(u32, Range<us
         let problem = if !(32..u64::from(MAX_IRQ)).contains(&number) {
             Some((format!("interrupt {number} is not shared"), "32 to 255 are"))
         } else if number == u64::from(irq::UART) {
-            Some((format!("interrupt {number} is the one of the VM's emulated UART"), "taken in every VM"))
+            Some((
+                format!("interrupt {number} is the one of the VM's emulated UART"),
+                "taken in every VM",
+            ))
         } else if let Some(owner) = own {
-            Some((format!("interrupt {number} is {owner}"), "the hypervisor's own"))
+            Some((
+                format!("interrupt {number} is {owner}"),
+                "the hypervisor's own",
+            ))
         } else if irqs.iter().any(|(other, _)| u64::from(*other) == number) {
             Some((format!("interrupt {number} is listed twice"), "again"))
         } else {
@@ -299,14 +364,22 @@ fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(u32, Range<us
 }
 
 fn read_hems(table: &Table<'_>, events: Option<&EventTable>) -> Vec<EventId> {
-    let (Some(field), Some(events)) = (table.optional("hems"), events) else { return Vec::new() };
+    let (Some(field), Some(events)) = (table.optional("hems"), events) else {
+        return Vec::new();
+    };
     read_events(&field, events)
 }
 
 /// Reads the VM's own PMU.
 fn read_pmu(table: &Table<'_>, granted: u32) -> GuestPmu {
-    let Some(field) = table.optional("pmu") else { return GuestPmu::None };
-    let kinds = [("none", GuestPmu::None), ("emulated", GuestPmu::Emulated), ("direct", GuestPmu::Direct)];
+    let Some(field) = table.optional("pmu") else {
+        return GuestPmu::None;
+    };
+    let kinds = [
+        ("none", GuestPmu::None),
+        ("emulated", GuestPmu::Emulated),
+        ("direct", GuestPmu::Direct),
+    ];
     let wanted = match field.is_string() {
         true => field.one_of("PMU", &kinds).unwrap_or(GuestPmu::None),
         false if field.boolean() == Some(true) => GuestPmu::Emulated,
@@ -315,22 +388,31 @@ fn read_pmu(table: &Table<'_>, granted: u32) -> GuestPmu {
     if wanted != GuestPmu::None && granted & services::COUNTERS != 0 {
         let both = field
             .error("the VM has both its own PMU and the service `counters`, which are two ways to the same counters");
-        field.push(both.label("one of the two").help("leave `pmu` out, or take \"counters\" out of its services"));
+        field.push(
+            both.label("one of the two")
+                .help("leave `pmu` out, or take \"counters\" out of its services"),
+        );
     }
     wanted
 }
 
 /// Checks that a PMU which the guest accesses itself reaches no counter of the hypervisor's.
 fn check_direct(table: &Table<'_>, board: &BoardFile, quotas: &[quota::QuotaSpec], segments: bool) {
-    let Some(field) = table.optional("pmu") else { return };
+    let Some(field) = table.optional("pmu") else {
+        return;
+    };
     let beside = match (quotas.is_empty(), segments) {
         _ if board.board.pmu_splits => return,
         (true, false) => return,
         (false, _) => "quotas",
         (true, true) => "observation segments",
     };
-    let message = format!("a direct PMU beside {beside}: the guest could change the counters that they use");
-    let label = format!("nobody has shown that MDCR_EL2.HPMN keeps a guest from them on {}", board.board.name);
+    let message =
+        format!("a direct PMU beside {beside}: the guest could change the counters that they use");
+    let label = format!(
+        "nobody has shown that MDCR_EL2.HPMN keeps a guest from them on {}",
+        board.board.name
+    );
     field.push(field.error(message).label(label).help(format!(
         "write pmu = \"emulated\", or leave the VM's {beside} out; a board file may say `splits = true` in [pmu]"
     )));
@@ -352,9 +434,13 @@ fn read_profile(
     let profile = table.table("profile")?;
     let file_field = profile.required("file", "name the profile: file = \"profiles/c2is.toml\"");
     let pool_field = profile.required("pool", "name the pool that pages move to: pool = \"...\"");
-    let pool = pool_field.as_ref().and_then(|field| region::find_pool(field, scene.pools));
+    let pool = pool_field
+        .as_ref()
+        .and_then(|field| region::find_pool(field, scene.pools));
     let top_field = profile.optional("top");
-    let top = top_field.as_ref().map(|field| field.integer_up_to(u64::from(u32::MAX), "a number of pages"));
+    let top = top_field
+        .as_ref()
+        .map(|field| field.integer_up_to(u64::from(u32::MAX), "a number of pages"));
     let after_field = profile.optional("after");
     let after = after_field.as_ref().map(|field| field.duration());
     profile.finish_ref();
@@ -362,16 +448,29 @@ fn read_profile(
         check_target(field, &scene.pools[usize::from(pool)], pool, regions);
     }
     let file_field = file_field?;
-    let path: PathBuf = scene.base.join(file_field.string("the path of a profile, relative to this file")?);
-    let pages = if complete { read_pages(&file_field, &path, regions, problems) } else { None }?;
+    let path: PathBuf = scene
+        .base
+        .join(file_field.string("the path of a profile, relative to this file")?);
+    let pages = if complete {
+        read_pages(&file_field, &path, regions, problems)
+    } else {
+        None
+    }?;
     if let (Some(field), Some(Some(top))) = (&top_field, top)
         && top > pages.len() as u64
     {
         field.push(
             field
-                .error(format!("the top {top} of {}", count(pages.len(), "profiled page")))
+                .error(format!(
+                    "the top {top} of {}",
+                    count(pages.len(), "profiled page")
+                ))
                 .label(format!("{top} > {}", pages.len()))
-                .help(format!("{} lists {}", display_path(&path).display(), count(pages.len(), "page"))),
+                .help(format!(
+                    "{} lists {}",
+                    display_path(&path).display(),
+                    count(pages.len(), "page")
+                )),
         );
     }
     if let (Some(field), Some(_), None) = (&top_field, top, &after_field) {
@@ -382,12 +481,24 @@ fn read_profile(
                 .help("set when they move: after = \"5 ms\" from the VM's start"),
         );
     }
-    let default_top = if after_field.is_some() { pages.len() as u64 } else { 0 };
+    let default_top = if after_field.is_some() {
+        pages.len() as u64
+    } else {
+        0
+    };
     let top = top.unwrap_or(Some(default_top))?;
     let after = after.map_or(Some(None), |after| after.map(Some))?;
     Some(ProfileSpec {
-        profile: Profile { pages, top: top as u32, after },
-        target: PoolUse { pool: pool?, field: "profile.pool".to_owned(), span: pool_field?.span() },
+        profile: Profile {
+            pages,
+            top: top as u32,
+            after,
+        },
+        target: PoolUse {
+            pool: pool?,
+            field: "profile.pool".to_owned(),
+            span: pool_field?.span(),
+        },
         top: top_field.map_or(("file", file_field.span()), |field| ("top", field.span())),
     })
 }
@@ -399,15 +510,22 @@ fn read_target(
     regions: &[Region],
     profile: Option<&ProfileSpec>,
 ) -> Option<PoolUse> {
-    let Some(field) = table.optional("migrate_to") else { return profile.map(|profile| profile.target.clone()) };
+    let Some(field) = table.optional("migrate_to") else {
+        return profile.map(|profile| profile.target.clone());
+    };
     if table.optional("profile").is_some() {
-        let twice = field.error("the VM has a [vm.profile], whose pool is the one to which its pages move");
+        let twice =
+            field.error("the VM has a [vm.profile], whose pool is the one to which its pages move");
         field.push(twice.label("one of the two").help("leave `migrate_to` out"));
         return None;
     }
     let pool = region::find_pool(&field, scene.pools)?;
     check_target(&field, &scene.pools[usize::from(pool)], pool, regions);
-    Some(PoolUse { pool, field: "migrate_to".to_owned(), span: field.span() })
+    Some(PoolUse {
+        pool,
+        field: "migrate_to".to_owned(),
+        span: field.span(),
+    })
 }
 
 /// Maximum number of pages of a VM that can be away at a time: 64 times what a cache of 1 MiB holds. The hypervisor keeps 32
@@ -416,13 +534,20 @@ const MOST_AWAY: u32 = 16_384;
 
 /// Returns how many pages of a VM with these regions can be in another pool at a time.
 fn most_away(spec: &PoolSpec, regions: &[Region]) -> u32 {
-    let in_pools = regions.iter().filter(|region| matches!(region.backing, Backing::Pool(_)));
+    let in_pools = regions
+        .iter()
+        .filter(|region| matches!(region.backing, Backing::Pool(_)));
     let movable = in_pools.fold(0u32, |sum, region| sum.saturating_add(region.pages));
-    movable.min(spec.pool.limit.unwrap_or(MOST_AWAY)).min(MOST_AWAY)
+    movable
+        .min(spec.pool.limit.unwrap_or(MOST_AWAY))
+        .min(MOST_AWAY)
 }
 
 fn check_target(field: &Field<'_>, spec: &PoolSpec, pool: u8, regions: &[Region]) {
-    if let Some(region) = regions.iter().find(|region| region.backing == Backing::Pool(pool)) {
+    if let Some(region) = regions
+        .iter()
+        .find(|region| region.backing == Backing::Pool(pool))
+    {
         field.push(
             field
                 .error(format!(
@@ -435,13 +560,22 @@ fn check_target(field: &Field<'_>, spec: &PoolSpec, pool: u8, regions: &[Region]
     }
 }
 
-fn read_pages(field: &Field<'_>, path: &Path, regions: &[Region], problems: &mut Vec<Problem>) -> Option<Vec<Ipa>> {
+fn read_pages(
+    field: &Field<'_>,
+    path: &Path,
+    regions: &[Region],
+    problems: &mut Vec<Problem>,
+) -> Option<Vec<Ipa>> {
     let text = match files::read_text(path, files::PROFILE) {
         Ok(text) => text,
         Err(error) => {
             field.push(
                 field
-                    .error(format!("cannot read the profile {}: {}", display_path(path).display(), error))
+                    .error(format!(
+                        "cannot read the profile {}: {}",
+                        display_path(path).display(),
+                        error
+                    ))
                     .label("no such profile")
                     .help("paths are relative to the directory of this file"),
             );

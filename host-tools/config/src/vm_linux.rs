@@ -24,14 +24,27 @@ pub(crate) fn read(
     kernel: Option<Field<'_>>,
     scene: &ImageScene<'_>,
 ) -> Option<Linux> {
-    let (cmdline, initrd, load) = (image.optional("cmdline"), image.optional("initrd"), image.optional("initrd_load"));
+    let (cmdline, initrd, load) = (
+        image.optional("cmdline"),
+        image.optional("initrd"),
+        image.optional("initrd_load"),
+    );
     let release = image.optional("release");
-    let (packages, programs, exec) = (image.optional("packages"), image.optional("programs"), image.optional("exec"));
+    let (packages, programs, exec) = (
+        image.optional("packages"),
+        image.optional("programs"),
+        image.optional("exec"),
+    );
     let tools = image.optional("tools");
     for (key, what) in [("workload", "a workload"), ("file", "a file")] {
         if let Some(field) = image.optional(key) {
             let message = format!("the image is both a Linux kernel and {what}");
-            field.push(field.error(message).label("one too many").help("write one of the two"));
+            field.push(
+                field
+                    .error(message)
+                    .label("one too many")
+                    .help("write one of the two"),
+            );
         }
     }
     image.finish_ref();
@@ -41,7 +54,10 @@ pub(crate) fn read(
                 let problem = field.error("neither the kernel nor the RAM disk comes from Debian");
                 field.push(problem.label("selects nothing").help("leave it out"));
             }
-            field.one_of("Debian release", &Release::ALL.map(|release| (release.name(), release)))?
+            field.one_of(
+                "Debian release",
+                &Release::ALL.map(|release| (release.name(), release)),
+            )?
         }
         None => Release::default(),
     };
@@ -49,7 +65,9 @@ pub(crate) fn read(
     let mut initrd_len = 0;
     let initrd = match &initrd {
         Some(field) => {
-            let path = scene.base.join(field.string("the path of an initial RAM disk, relative to this file")?);
+            let path = scene
+                .base
+                .join(field.string("the path of an initial RAM disk, relative to this file")?);
             initrd_len = read_file(field, &path, "RAM disk")?.len() as u64;
             Some(path)
         }
@@ -57,8 +75,13 @@ pub(crate) fn read(
     };
     if initrd.is_some() {
         for field in packages.iter().chain(&tools).chain(&programs).chain(&exec) {
-            let problem = field.error("this applies to Cloison's own RAM disk, but `initrd` selects another");
-            field.push(problem.label("not with `initrd`").help("leave out one of the two"));
+            let problem =
+                field.error("this applies to Cloison's own RAM disk, but `initrd` selects another");
+            field.push(
+                problem
+                    .label("not with `initrd`")
+                    .help("leave out one of the two"),
+            );
         }
     }
     let packages = match &packages {
@@ -93,7 +116,17 @@ pub(crate) fn read(
         );
     }
     let tree = scene.described(line);
-    Some(Linux { release, kernel: source, initrd, packages, tools, programs, exec, initrd_load: load, tree })
+    Some(Linux {
+        release,
+        kernel: source,
+        initrd,
+        packages,
+        tools,
+        programs,
+        exec,
+        initrd_load: load,
+        tree,
+    })
 }
 
 /// Reads the kernel: its source, its header if it is here already, and the field that names it.
@@ -106,26 +139,43 @@ fn read_kernel<'a>(
     match (linux, kernel) {
         (Some(first), Some(second)) => {
             let message = "the image has two kernels";
-            second.push(second.error(message).also(first.span(), "the other").label("one too many").help("write one"));
+            second.push(
+                second
+                    .error(message)
+                    .also(first.span(), "the other")
+                    .label("one too many")
+                    .help("write one"),
+            );
             None
         }
         (Some(field), None) => {
             let flavor = field.one_of("kernel", &FLAVORS)?;
             // A kernel that has not been downloaded yet is checked after the download.
             let kept = (scene.shipped.kept_kernel)(release, flavor);
-            Some((KernelSource::Debian(flavor), kept.and_then(|bytes| Kernel::parse(&bytes).ok()), field))
+            Some((
+                KernelSource::Debian(flavor),
+                kept.and_then(|bytes| Kernel::parse(&bytes).ok()),
+                field,
+            ))
         }
         (None, Some(field)) => {
-            let path = scene.base.join(field.string("the path of an arm64 kernel, relative to this file")?);
+            let path = scene
+                .base
+                .join(field.string("the path of an arm64 kernel, relative to this file")?);
             let bytes = read_file(&field, &path, "kernel")?;
             match Kernel::parse(&bytes) {
                 Ok(kernel) => Some((KernelSource::File(path), Some(kernel), field)),
                 Err(error) => {
                     field.push(
                         field
-                            .error(format!("{} cannot be started: {error}", display_path(&path).display()))
+                            .error(format!(
+                                "{} cannot be started: {error}",
+                                display_path(&path).display()
+                            ))
                             .label("no arm64 kernel")
-                            .help("name an uncompressed arm64 kernel (arch/arm64/boot/Image), whole"),
+                            .help(
+                                "name an uncompressed arm64 kernel (arch/arm64/boot/Image), whole",
+                            ),
                     );
                     None
                 }
@@ -141,10 +191,15 @@ fn read_command_line(cmdline: Option<&Field<'_>>) -> Option<String> {
         Some(field) => field.string("the kernel's command line")?.to_owned(),
         None => String::new(),
     };
-    if !line.split_whitespace().any(|word| word.starts_with("console=")) {
+    if !line
+        .split_whitespace()
+        .any(|word| word.starts_with("console="))
+    {
         line = with_word(&line, CONSOLE);
     }
-    if let Some(field) = cmdline.filter(|_| line.len() >= LONGEST_COMMAND_LINE || line.contains('\0')) {
+    if let Some(field) =
+        cmdline.filter(|_| line.len() >= LONGEST_COMMAND_LINE || line.contains('\0'))
+    {
         field.push(
             field
                 .error(format!(
@@ -166,8 +221,14 @@ fn read_packages(field: &Field<'_>) -> Option<Vec<String>> {
         let name = element.string("the name of a Debian package")?;
         let is_lower = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         let first = name.bytes().next().is_some_and(is_lower);
-        if name.len() < 2 || !first || !name.bytes().all(|byte| is_lower(byte) || b"+-.".contains(&byte)) {
-            let problem = element.error(format!("`{name}` is not a valid name of a Debian package"));
+        if name.len() < 2
+            || !first
+            || !name
+                .bytes()
+                .all(|byte| is_lower(byte) || b"+-.".contains(&byte))
+        {
+            let problem =
+                element.error(format!("`{name}` is not a valid name of a Debian package"));
             element.push(
                 problem.label("not a package's name").help(
                     "write it as apt does, without version and architecture: 2 or more of a-z, 0-9, `+`, `-`, `.`",
@@ -187,16 +248,26 @@ fn read_packages(field: &Field<'_>) -> Option<Vec<String>> {
 /// Reads the names of Cloison's own programs.
 fn read_tools(field: &Field<'_>) -> Option<Vec<&'static str>> {
     let elements = field.elements()?;
-    Some(elements.iter().filter_map(|element| element.one_of("program", &TOOLS.map(|name| (name, name)))).collect())
+    Some(
+        elements
+            .iter()
+            .filter_map(|element| element.one_of("program", &TOOLS.map(|name| (name, name))))
+            .collect(),
+    )
 }
 
 fn read_programs(field: &Field<'_>, scene: &ImageScene<'_>) -> Option<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for element in field.elements()? {
-        let path = scene.base.join(element.string("the path of a program for AArch64, relative to this file")?);
+        let path = scene
+            .base
+            .join(element.string("the path of a program for AArch64, relative to this file")?);
         let bytes = read_file(&element, &path, "program")?;
         if is_for_another_machine(&bytes) {
-            let message = format!("the program {} is not for AArch64", display_path(&path).display());
+            let message = format!(
+                "the program {} is not for AArch64",
+                display_path(&path).display()
+            );
             element.push(element.error(message).label("made for another machine").help(
                 "build it for Linux on AArch64: `--target aarch64-unknown-linux-gnu`, `aarch64-linux-gnu-gcc -static`",
             ));
@@ -211,7 +282,8 @@ fn read_programs(field: &Field<'_>, scene: &ImageScene<'_>) -> Option<Vec<PathBu
 fn is_for_another_machine(bytes: &[u8]) -> bool {
     const MAGIC: &[u8] = b"\x7fELF";
     // ELFCLASS64 and ELFDATA2LSB at 4; e_machine, EM_AARCH64, at 18.
-    bytes.starts_with(MAGIC) && (bytes.get(4..6) != Some(&[2, 1]) || bytes.get(18..20) != Some(&183_u16.to_le_bytes()))
+    bytes.starts_with(MAGIC)
+        && (bytes.get(4..6) != Some(&[2, 1]) || bytes.get(18..20) != Some(&183_u16.to_le_bytes()))
 }
 
 fn read_file(field: &Field<'_>, path: &Path, what: &str) -> Option<Vec<u8>> {
@@ -219,13 +291,22 @@ fn read_file(field: &Field<'_>, path: &Path, what: &str) -> Option<Vec<u8>> {
         Ok(bytes) if !bytes.is_empty() => Some(bytes),
         Ok(_) => {
             let message = format!("the {what} {} is empty", display_path(path).display());
-            field.push(field.error(message).label("no bytes").help("choose another file"));
+            field.push(
+                field
+                    .error(message)
+                    .label("no bytes")
+                    .help("choose another file"),
+            );
             None
         }
         Err(error) => {
             field.push(
                 field
-                    .error(format!("cannot read the {what} {}: {}", display_path(path).display(), error))
+                    .error(format!(
+                        "cannot read the {what} {}: {}",
+                        display_path(path).display(),
+                        error
+                    ))
                     .label(format!("no such {what}"))
                     .help("paths are relative to the directory of this file"),
             );

@@ -149,12 +149,18 @@ struct Paper {
 impl Paper {
     fn load(processor: &str) -> Self {
         let file = |part: &str| -> PathBuf {
-            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/hem-paper/{processor}{part}.toml"))
+            Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join(format!("tests/hem-paper/{processor}{part}.toml"))
         };
         let manifest = Manifest::load(&file("")).expect("a valid manifest");
-        let hypotheses = Hypothesis::load(&file("-hypotheses"), &manifest).expect("valid hypotheses");
+        let hypotheses =
+            Hypothesis::load(&file("-hypotheses"), &manifest).expect("valid hypotheses");
         let counts = Counts::load(&file("-counts"), &manifest).expect("valid counts");
-        Self { manifest, hypotheses, counts }
+        Self {
+            manifest,
+            hypotheses,
+            counts,
+        }
     }
 
     fn judge(&self) -> Vec<Judgment> {
@@ -162,7 +168,10 @@ impl Paper {
     }
 
     fn judgment(&self, event: &str) -> Judgment {
-        self.judge().into_iter().find(|judgment| judgment.event == event).expect("it is judged")
+        self.judge()
+            .into_iter()
+            .find(|judgment| judgment.event == event)
+            .expect("it is judged")
     }
 
     fn verdict(&self, event: &str) -> Verdict {
@@ -173,10 +182,19 @@ impl Paper {
     fn without(&self, benchmarks: &[&str]) -> Self {
         let mut counts = Counts::new(&self.counts.machine, &self.counts.prefetcher);
         let mut all = self.counts.clone();
-        for (benchmark, event, series) in all.series_mut().filter(|(benchmark, ..)| !benchmarks.contains(benchmark)) {
-            series.iter().for_each(|&count| counts.add(benchmark, event, count));
+        for (benchmark, event, series) in all
+            .series_mut()
+            .filter(|(benchmark, ..)| !benchmarks.contains(benchmark))
+        {
+            series
+                .iter()
+                .for_each(|&count| counts.add(benchmark, event, count));
         }
-        Self { manifest: self.manifest.clone(), hypotheses: self.hypotheses.clone(), counts }
+        Self {
+            manifest: self.manifest.clone(),
+            hypotheses: self.hypotheses.clone(),
+            counts,
+        }
     }
 }
 
@@ -185,9 +203,19 @@ fn the_manifests_expect_what_the_paper_does() {
     for (processor, benchmark, events) in EXPECTED {
         let judged = Paper::load(processor).judge();
         for (event, expected) in events {
-            let judgment = judged.iter().find(|judgment| judgment.event == *event).expect("it is judged");
-            let evidence = judgment.evidence.iter().find(|it| it.benchmark == benchmark).expect("it was counted");
-            assert_eq!(evidence.expected, *expected, "{processor} {benchmark} {event}");
+            let judgment = judged
+                .iter()
+                .find(|judgment| judgment.event == *event)
+                .expect("it is judged");
+            let evidence = judgment
+                .evidence
+                .iter()
+                .find(|it| it.benchmark == benchmark)
+                .expect("it was counted");
+            assert_eq!(
+                evidence.expected, *expected,
+                "{processor} {benchmark} {event}"
+            );
         }
     }
 }
@@ -196,12 +224,18 @@ fn the_manifests_expect_what_the_paper_does() {
 fn the_verdicts_are_the_papers() {
     for (processor, wanted) in VERDICTS {
         let judged = Paper::load(processor).judge();
-        let verdicts: Vec<_> = judged.iter().map(|judgment| (judgment.event.as_str(), judgment.verdict)).collect();
+        let verdicts: Vec<_> = judged
+            .iter()
+            .map(|judgment| (judgment.event.as_str(), judgment.verdict))
+            .collect();
         assert_eq!(verdicts, wanted, "{processor}");
         for judgment in &judged {
             let explains = judgment.verdict != NoEvent;
             assert_eq!(judgment.counts.is_some(), explains, "{}", judgment.event);
-            assert!(!explains || judgment.evidence.iter().all(|evidence| evidence.agrees), "{judgment:?}");
+            assert!(
+                !explains || judgment.evidence.iter().all(|evidence| evidence.agrees),
+                "{judgment:?}"
+            );
         }
     }
 }
@@ -215,21 +249,48 @@ fn every_altered_count_changes_the_verdict() {
         let judged = paper.judge();
         let series: Vec<(String, String)> = {
             let mut counts = paper.counts.clone();
-            counts.series_mut().map(|(benchmark, event, _)| (benchmark.to_owned(), event.to_owned())).collect()
+            counts
+                .series_mut()
+                .map(|(benchmark, event, _)| (benchmark.to_owned(), event.to_owned()))
+                .collect()
         };
         for (benchmark, event) in series {
-            let before = judged.iter().find(|judgment| judgment.event == event).expect("it is judged");
-            let evidence = before.evidence.iter().find(|it| it.benchmark == benchmark).expect("it was counted");
-            let tolerance = paper.manifest.event(&event).expect("it is expected").tolerance;
-            let least = if before.verdict == NoEvent { 0.0 } else { evidence.explained };
+            let before = judged
+                .iter()
+                .find(|judgment| judgment.event == event)
+                .expect("it is judged");
+            let evidence = before
+                .evidence
+                .iter()
+                .find(|it| it.benchmark == benchmark)
+                .expect("it was counted");
+            let tolerance = paper
+                .manifest
+                .event(&event)
+                .expect("it is expected")
+                .tolerance;
+            let least = if before.verdict == NoEvent {
+                0.0
+            } else {
+                evidence.explained
+            };
             let step = tolerance.around(least).floor() + 1.0;
-            for wrong in [least + step, least - step].into_iter().filter(|&wrong| wrong >= 0.0) {
+            for wrong in [least + step, least - step]
+                .into_iter()
+                .filter(|&wrong| wrong >= 0.0)
+            {
                 let mut other = Paper::load(processor);
                 let mut all = other.counts.series_mut();
-                let (.., series) = all.find(|(b, e, _)| *b == benchmark && *e == event).expect("it was counted");
+                let (.., series) = all
+                    .find(|(b, e, _)| *b == benchmark && *e == event)
+                    .expect("it was counted");
                 *series = vec![wrong as u64];
                 drop(all);
-                assert_ne!(other.verdict(&event), before.verdict, "{processor} {benchmark} {event}: {wrong}");
+                assert_ne!(
+                    other.verdict(&event),
+                    before.verdict,
+                    "{processor} {benchmark} {event}: {wrong}"
+                );
                 altered += 1;
             }
         }
@@ -249,15 +310,24 @@ fn one_wrong_run_of_many_changes_the_verdict() {
     paper.counts.add("matrix-copy", "L2D_CACHE_REFILL", 65_000);
     let judgment = paper.judgment("L2D_CACHE_REFILL");
     assert_eq!(judgment.verdict, Quarantined);
-    assert_eq!((judgment.evidence[0].sample.runs, judgment.evidence[0].sample.outliers), (22, 1));
+    assert_eq!(
+        (
+            judgment.evidence[0].sample.runs,
+            judgment.evidence[0].sample.outliers
+        ),
+        (22, 1)
+    );
 }
 
 /// Figure 4, and hypotheses 1a, 2a and 2b.
 #[test]
 fn only_what_is_executed_explains_inst_misc() {
     let judgment = Paper::load("xavier").judgment("inst_misc");
-    let outcomes: Vec<String> =
-        judgment.tried.iter().map(|tried| format!("{}: {}", tried.counts, tried.outcome)).collect();
+    let outcomes: Vec<String> = judgment
+        .tried
+        .iter()
+        .map(|tried| format!("{}: {}", tried.counts, tried.outcome))
+        .collect();
     assert_eq!(
         outcomes,
         [
@@ -267,8 +337,15 @@ fn only_what_is_executed_explains_inst_misc() {
             "executed_S2R + executed_MOV + executed_BAR + executed_NOP: explains every benchmark",
         ]
     );
-    assert_eq!(judgment.counts.as_deref(), Some("executed_S2R + executed_MOV + executed_BAR + executed_NOP"));
-    assert!(judgment.unexercised.is_empty(), "{:?}", judgment.unexercised);
+    assert_eq!(
+        judgment.counts.as_deref(),
+        Some("executed_S2R + executed_MOV + executed_BAR + executed_NOP")
+    );
+    assert!(
+        judgment.unexercised.is_empty(),
+        "{:?}",
+        judgment.unexercised
+    );
 }
 
 /// Observation 1: before figure 5, nobody knows whether NOP is counted; before table IV, the same is true of BAR.
@@ -276,18 +353,32 @@ fn only_what_is_executed_explains_inst_misc() {
 fn figure_5_and_the_barriers_of_table_iv_make_the_hypothesis_provable() {
     let unproven = |paper: &Paper| {
         let judgment = paper.judgment("inst_misc");
-        (judgment.verdict, judgment.tried.last().map(|tried| tried.outcome.clone()))
+        (
+            judgment.verdict,
+            judgment.tried.last().map(|tried| tried.outcome.clone()),
+        )
     };
     let mut paper = Paper::load("xavier");
-    paper.hypotheses.retain(|hypothesis| hypothesis.counts.to_string().contains("executed_BAR"));
+    paper
+        .hypotheses
+        .retain(|hypothesis| hypothesis.counts.to_string().contains("executed_BAR"));
     assert_eq!(unproven(&paper), (Corrected, Some(Outcome::Explains)));
     let without_nops = paper.without(&["nop-1", "nop-3"]);
-    assert_eq!(unproven(&without_nops), (Quarantined, Some(Outcome::Unproven("executed_NOP".into()))));
+    assert_eq!(
+        unproven(&without_nops),
+        (Quarantined, Some(Outcome::Unproven("executed_NOP".into())))
+    );
     let without_barriers = paper.without(&["Smem-1", "Smem-2"]);
-    assert_eq!(unproven(&without_barriers), (Quarantined, Some(Outcome::Unproven("executed_BAR".into()))));
+    assert_eq!(
+        unproven(&without_barriers),
+        (Quarantined, Some(Outcome::Unproven("executed_BAR".into())))
+    );
     // Tables II and III and figure 4 alone: what is left is observation 1.
     let mut first = Paper::load("xavier").without(&["nop-1", "nop-3", "Smem-1", "Smem-2"]);
-    assert_eq!(first.judgment("inst_misc").counts.as_deref(), Some("executed_S2R + executed_MOV"));
+    assert_eq!(
+        first.judgment("inst_misc").counts.as_deref(),
+        Some("executed_S2R + executed_MOV")
+    );
     first.hypotheses.clear();
     assert_eq!(first.verdict("inst_misc"), Quarantined);
 }
@@ -316,7 +407,11 @@ fn l2d_cache_is_quarantined_without_a_hypothesis_and_fitted_by_a_factor() {
     paper.hypotheses = vec![factor, evictions[0].clone()];
     assert_eq!(paper.verdict("L2D_CACHE"), Corrected);
     // Were the counter right, no hypothesis would be needed.
-    let (.., series) = paper.counts.series_mut().find(|(_, event, _)| *event == "L2D_CACHE").expect("it was counted");
+    let (.., series) = paper
+        .counts
+        .series_mut()
+        .find(|(_, event, _)| *event == "L2D_CACHE")
+        .expect("it was counted");
     *series = vec![65_566];
     assert_eq!(paper.verdict("L2D_CACHE"), Trusted);
 }
@@ -327,13 +422,31 @@ fn counters_that_never_move_are_dead_or_not_modelled() {
     for (_, _, series) in paper.counts.series_mut() {
         *series = vec![0; 5];
     }
-    assert!(paper.judge().iter().all(|judgment| judgment.verdict == Dead));
-    let judged = judge(&paper.manifest, &paper.hypotheses, &paper.counts, |event| event != "BUS_ACCESS");
-    let not_modelled: Vec<&str> =
-        judged.iter().filter(|it| it.verdict == NotModelled).map(|it| it.event.as_str()).collect();
+    assert!(
+        paper
+            .judge()
+            .iter()
+            .all(|judgment| judgment.verdict == Dead)
+    );
+    let judged = judge(&paper.manifest, &paper.hypotheses, &paper.counts, |event| {
+        event != "BUS_ACCESS"
+    });
+    let not_modelled: Vec<&str> = judged
+        .iter()
+        .filter(|it| it.verdict == NotModelled)
+        .map(|it| it.event.as_str())
+        .collect();
     assert_eq!(not_modelled, ["BUS_ACCESS"]);
     let mut gpu = Paper::load("xavier").without(&["loop-1", "loop-10"]);
-    assert_eq!(gpu.judgment("inst_bit_convert").verdict, Quarantined, "nothing that was measured exercises it");
+    assert_eq!(
+        gpu.judgment("inst_bit_convert").verdict,
+        Quarantined,
+        "nothing that was measured exercises it"
+    );
     gpu.hypotheses.clear();
-    assert!(gpu.judgment("inst_bit_convert").because.starts_with("no benchmark exercises it"));
+    assert!(
+        gpu.judgment("inst_bit_convert")
+            .because
+            .starts_with("no benchmark exercises it")
+    );
 }

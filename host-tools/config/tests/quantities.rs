@@ -52,20 +52,26 @@ fn judged(counts: &str) -> Vec<Judgment> {
         path
     };
     let manifest = Manifest::load(&write("manifest.toml", MANIFEST)).expect("a manifest");
-    let hypotheses = Hypothesis::load(&write("hypotheses.toml", HYPOTHESES), &manifest).expect("hypotheses");
+    let hypotheses =
+        Hypothesis::load(&write("hypotheses.toml", HYPOTHESES), &manifest).expect("hypotheses");
     let counts = format!("machine = \"a board\"\nprefetcher = \"on\"\n{counts}");
     let counts = Counts::load(&write("counts.toml", &counts), &manifest).expect("counts");
     judge(&manifest, &hypotheses, &counts, |_| true)
 }
 
 fn verdict(judged: &[Judgment], event: &str) -> Option<Verdict> {
-    judged.iter().find(|judgment| judgment.event == event).map(|judgment| judgment.verdict)
+    judged
+        .iter()
+        .find(|judgment| judgment.event == event)
+        .map(|judgment| judgment.verdict)
 }
 
 #[test]
 fn two_events_may_share_what_is_known_of_both() {
     let counts = |prefetched: u64| {
-        format!("[[run]]\nbenchmark = \"stream\"\ncounts = {{ REFILL = [30, 31], PREFETCH = {prefetched} }}\n")
+        format!(
+            "[[run]]\nbenchmark = \"stream\"\ncounts = {{ REFILL = [30, 31], PREFETCH = {prefetched} }}\n"
+        )
     };
     let good = judged(&counts(70));
     assert_eq!(verdict(&good, "REFILL"), Some(Verdict::Corrected));
@@ -77,13 +83,23 @@ fn two_events_may_share_what_is_known_of_both() {
     let alone = judged("[[run]]\nbenchmark = \"stream\"\ncounts = { REFILL = 30 }\n");
     assert_eq!(verdict(&alone, "REFILL"), Some(Verdict::Quarantined));
     let tried = &alone.first().expect("it is judged").tried;
-    assert!(matches!(tried.last().map(|it| &it.outcome), Some(Outcome::Fails { .. })), "{tried:?}");
+    assert!(
+        matches!(
+            tried.last().map(|it| &it.outcome),
+            Some(Outcome::Fails { .. })
+        ),
+        "{tried:?}"
+    );
 }
 
 #[test]
 fn no_event_counts_less_than_nothing() {
     let counts = "[[run]]\nbenchmark = \"stream\"\ncounts = { REFILL = 130, PREFETCH = 0 }\n";
-    let evidence = judged(counts).into_iter().find(|it| it.event == "PREFETCH").expect("it is judged").evidence;
+    let evidence = judged(counts)
+        .into_iter()
+        .find(|it| it.event == "PREFETCH")
+        .expect("it is judged")
+        .evidence;
     assert_eq!((evidence[0].expected, evidence[0].agrees), (0.0, true));
 }
 
@@ -93,7 +109,17 @@ fn cycles_are_known_where_the_clock_is() {
                 counts = { CYCLES = 5, REFILL = 100 }\n";
     let slow = judged(&format!("cpu_mhz = 1200\n{runs}"));
     assert_eq!(verdict(&slow, "CYCLES"), Some(Verdict::Trusted));
-    assert_eq!(slow.iter().find(|it| it.event == "CYCLES").expect("it is judged").evidence.len(), 1);
-    assert_eq!(verdict(&judged(&format!("cpu_mhz = 1300\n{runs}")), "CYCLES"), Some(Verdict::Quarantined));
+    assert_eq!(
+        slow.iter()
+            .find(|it| it.event == "CYCLES")
+            .expect("it is judged")
+            .evidence
+            .len(),
+        1
+    );
+    assert_eq!(
+        verdict(&judged(&format!("cpu_mhz = 1300\n{runs}")), "CYCLES"),
+        Some(Verdict::Quarantined)
+    );
     assert_eq!(verdict(&judged(runs), "CYCLES"), None);
 }

@@ -14,11 +14,18 @@ pub struct BoardArgument;
 impl TypedValueParser for BoardArgument {
     type Value = String;
 
-    fn parse_ref(&self, command: &Command, argument: Option<&Arg>, value: &OsStr) -> Result<String, Error> {
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, Error> {
         StringValueParser::new().parse_ref(command, argument, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(configuration::boards().into_iter().map(PossibleValue::new)))
+        Some(Box::new(
+            configuration::boards().into_iter().map(PossibleValue::new),
+        ))
     }
 }

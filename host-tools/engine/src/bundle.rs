@@ -72,7 +72,9 @@ pub enum BundleError {
     },
     /// A file is missing or differs.
     #[error("bundle {} is damaged: {file} {why}", directory.display())]
-    #[diagnostic(help("copy the bundle again, or make a new one; to change a configuration, copy it elsewhere"))]
+    #[diagnostic(help(
+        "copy the bundle again, or make a new one; to change a configuration, copy it elsewhere"
+    ))]
     Damaged {
         /// Path of the directory.
         directory: PathBuf,
@@ -129,32 +131,64 @@ impl Bundle {
     ///
     /// Returns an error if `directory` is not a bundle, has another version, or is damaged.
     pub fn open(directory: &Path) -> Result<Self, BundleError> {
-        let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
-        let no_bundle = |why: String| BundleError::NoBundle { directory: directory.clone(), why };
-        let text =
-            std::fs::read(directory.join(MANIFEST)).map_err(|error| no_bundle(format!("{MANIFEST}: {error}")))?;
-        let manifest: Manifest =
-            serde_json::from_slice(&text).map_err(|error| no_bundle(format!("{MANIFEST}: {error}")))?;
+        let directory = directory
+            .canonicalize()
+            .unwrap_or_else(|_| directory.to_path_buf());
+        let no_bundle = |why: String| BundleError::NoBundle {
+            directory: directory.clone(),
+            why,
+        };
+        let text = std::fs::read(directory.join(MANIFEST))
+            .map_err(|error| no_bundle(format!("{MANIFEST}: {error}")))?;
+        let manifest: Manifest = serde_json::from_slice(&text)
+            .map_err(|error| no_bundle(format!("{MANIFEST}: {error}")))?;
         let ours = Manifest::of_this_program();
         let versions = [
-            ("layout", manifest.layout.to_string(), ours.layout.to_string()),
+            (
+                "layout",
+                manifest.layout.to_string(),
+                ours.layout.to_string(),
+            ),
             ("Cloison", manifest.version.clone(), ours.version),
-            ("system images", manifest.image_format.to_string(), ours.image_format.to_string()),
-            ("telemetry", manifest.telemetry_format.to_string(), ours.telemetry_format.to_string()),
+            (
+                "system images",
+                manifest.image_format.to_string(),
+                ours.image_format.to_string(),
+            ),
+            (
+                "telemetry",
+                manifest.telemetry_format.to_string(),
+                ours.telemetry_format.to_string(),
+            ),
         ];
-        if let Some((what, found, expected)) = versions.into_iter().find(|(_, found, expected)| found != expected) {
-            return Err(BundleError::OtherVersion { directory, what, found, expected });
+        if let Some((what, found, expected)) = versions
+            .into_iter()
+            .find(|(_, found, expected)| found != expected)
+        {
+            return Err(BundleError::OtherVersion {
+                directory,
+                what,
+                found,
+                expected,
+            });
         }
         for (file, expected) in &manifest.files {
-            let damaged = |why: String| BundleError::Damaged { directory: directory.clone(), file: file.clone(), why };
-            let bytes =
-                std::fs::read(directory.join(file)).map_err(|error| damaged(format!("cannot be read: {error}")))?;
+            let damaged = |why: String| BundleError::Damaged {
+                directory: directory.clone(),
+                file: file.clone(),
+                why,
+            };
+            let bytes = std::fs::read(directory.join(file))
+                .map_err(|error| damaged(format!("cannot be read: {error}")))?;
             let found = sha256(&bytes);
             if found != *expected {
                 return Err(damaged(format!("has SHA-256 {found}, expected {expected}")));
             }
         }
-        Ok(Self { directory, manifest })
+        Ok(Self {
+            directory,
+            manifest,
+        })
     }
 
     /// Describes the files in `directory` in a manifest, which makes it a bundle.
@@ -162,15 +196,30 @@ impl Bundle {
     /// # Errors
     ///
     /// Returns an error if a file cannot be read or the manifest cannot be written.
-    pub fn seal(directory: &Path, commit: Option<String>, rustc: String, el2_lines: u64) -> miette::Result<Self> {
-        let mut manifest = Manifest { commit, rustc, el2_lines, ..Manifest::of_this_program() };
+    pub fn seal(
+        directory: &Path,
+        commit: Option<String>,
+        rustc: String,
+        el2_lines: u64,
+    ) -> miette::Result<Self> {
+        let mut manifest = Manifest {
+            commit,
+            rustc,
+            el2_lines,
+            ..Manifest::of_this_program()
+        };
         let mut directories = vec![directory.to_path_buf()];
-        let unreadable =
-            |path: &Path, error: std::io::Error| miette::miette!("cannot read {}: {error}", path.display());
+        let unreadable = |path: &Path, error: std::io::Error| {
+            miette::miette!("cannot read {}: {error}", path.display())
+        };
         while let Some(next) = directories.pop() {
             for entry in std::fs::read_dir(&next).map_err(|error| unreadable(&next, error))? {
                 let path = entry.map_err(|error| unreadable(&next, error))?.path();
-                let name = path.strip_prefix(directory).unwrap_or(&path).display().to_string();
+                let name = path
+                    .strip_prefix(directory)
+                    .unwrap_or(&path)
+                    .display()
+                    .to_string();
                 if path.is_dir() {
                     directories.push(path);
                 } else if name != MANIFEST {
@@ -180,7 +229,10 @@ impl Bundle {
             }
         }
         write_json(&directory.join(MANIFEST), &manifest)?;
-        Ok(Self { directory: directory.to_path_buf(), manifest })
+        Ok(Self {
+            directory: directory.to_path_buf(),
+            manifest,
+        })
     }
 
     /// Returns the bundle's directory.
@@ -204,7 +256,11 @@ impl Bundle {
         }
         let folder = path.split('/').next().unwrap_or_default();
         let parts = self.names(folder).collect::<Vec<_>>().join(", ");
-        Err(BundleError::NoPart { directory: self.directory.clone(), part: path.to_owned(), parts })
+        Err(BundleError::NoPart {
+            directory: self.directory.clone(),
+            part: path.to_owned(),
+            parts,
+        })
     }
 
     /// Returns the paths of all files except the manifest, sorted.
@@ -214,7 +270,10 @@ impl Bundle {
 
     /// Returns the names of the files in a directory of the bundle, sorted.
     pub fn names(&self, folder: &str) -> impl Iterator<Item = &str> {
-        self.manifest.files.keys().filter_map(move |path| path.strip_prefix(folder)?.strip_prefix('/'))
+        self.manifest
+            .files
+            .keys()
+            .filter_map(move |path| path.strip_prefix(folder)?.strip_prefix('/'))
     }
 }
 
@@ -241,7 +300,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("guests")).unwrap();
         std::fs::write(directory.path().join("guests/echo"), "echo").unwrap();
-        Bundle::seal(directory.path(), Some("0123".into()), "rustc 1.95.0".into(), 6_000).unwrap();
+        Bundle::seal(
+            directory.path(),
+            Some("0123".into()),
+            "rustc 1.95.0".into(),
+            6_000,
+        )
+        .unwrap();
         directory
     }
 
@@ -250,7 +315,10 @@ mod tests {
         let directory = bundle();
         let bundle = Bundle::open(directory.path()).unwrap();
         assert_eq!(bundle.names("guests").collect::<Vec<_>>(), ["echo"]);
-        assert_eq!(std::fs::read(bundle.part("guests/echo").unwrap()).unwrap(), b"echo");
+        assert_eq!(
+            std::fs::read(bundle.part("guests/echo").unwrap()).unwrap(),
+            b"echo"
+        );
         let error = bundle.part("guests/eco").unwrap_err();
         assert!(matches!(error, BundleError::NoPart { parts, .. } if parts == "echo"));
     }
@@ -262,10 +330,16 @@ mod tests {
         let error = Bundle::open(directory.path()).unwrap_err();
         assert!(matches!(error, BundleError::Damaged { file, .. } if file == "guests/echo"));
         std::fs::remove_file(directory.path().join("guests/echo")).unwrap();
-        assert!(matches!(Bundle::open(directory.path()), Err(BundleError::Damaged { .. })));
+        assert!(matches!(
+            Bundle::open(directory.path()),
+            Err(BundleError::Damaged { .. })
+        ));
         std::fs::remove_file(directory.path().join(MANIFEST)).unwrap();
         assert!(!Bundle::is_at(directory.path()));
-        assert!(matches!(Bundle::open(directory.path()), Err(BundleError::NoBundle { .. })));
+        assert!(matches!(
+            Bundle::open(directory.path()),
+            Err(BundleError::NoBundle { .. })
+        ));
     }
 
     #[test]
@@ -276,6 +350,8 @@ mod tests {
         let version = format!("\"version\": \"{}\"", env!("CARGO_PKG_VERSION"));
         std::fs::write(&manifest, text.replace(&version, "\"version\": \"0.0.9\"")).unwrap();
         let error = Bundle::open(directory.path()).unwrap_err();
-        assert!(matches!(error, BundleError::OtherVersion { what: "Cloison", found, .. } if found == "0.0.9"));
+        assert!(
+            matches!(error, BundleError::OtherVersion { what: "Cloison", found, .. } if found == "0.0.9")
+        );
     }
 }

@@ -36,7 +36,10 @@ const SEPARATOR: &str = "\x1f";
 
 /// What keeps the compiler from emitting the sequences of erratum 835769, and the linker from leaving those of 843419:
 /// the ZCU102's cores may execute them wrongly. Only a build needs them.
-const ERRATA: [&str; 2] = ["-Ctarget-feature=+fix-cortex-a53-835769", "-Clink-arg=--fix-cortex-a53-843419"];
+const ERRATA: [&str; 2] = [
+    "-Ctarget-feature=+fix-cortex-a53-835769",
+    "-Clink-arg=--fix-cortex-a53-843419",
+];
 
 /// How all code for the boards is compiled, guests too. Frame pointers provide the backtrace of a fatal exception.
 pub const TARGET_FLAGS: [&str; 2] = ["-Cforce-frame-pointers=yes", "-Ctarget-cpu=cortex-a53"];
@@ -53,7 +56,9 @@ pub fn cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
     let mut flags = TARGET_FLAGS.map(str::to_owned).to_vec();
     flags.extend(library_flag(&library));
     shell.change_dir(installation::root());
-    let rustdoc = [flags.as_slice(), &["-Dwarnings".to_owned()]].concat().join(SEPARATOR);
+    let rustdoc = [flags.as_slice(), &["-Dwarnings".to_owned()]]
+        .concat()
+        .join(SEPARATOR);
     // To rustdoc this is an unstable option, and nothing that it writes is in an image.
     flags.extend(path_flags(&library)?);
     if ["build", "rustc"].contains(&subcommand) {
@@ -81,22 +86,39 @@ fn path_flags(library: &CoreLibrary) -> Result<Vec<String>> {
         directories.push((sysroot.clone(), "/rust".into()));
     }
     directories.extend(source_directories());
-    let remap = |(from, to): &(PathBuf, PathBuf)| format!("--remap-path-prefix={}={}", from.display(), to.display());
-    Ok(with_links_followed(&directories).iter().map(remap).collect())
+    let remap = |(from, to): &(PathBuf, PathBuf)| {
+        format!("--remap-path-prefix={}={}", from.display(), to.display())
+    };
+    Ok(with_links_followed(&directories)
+        .iter()
+        .map(remap)
+        .collect())
 }
 
 /// Returns the directories with sources whose names must not reach an image, each with the name that does instead. The
 /// text of a panic holds the path of its source: without this, the same source would make another image, with another
 /// layout and in other cache sets, on another machine.
 fn source_directories() -> Vec<(PathBuf, PathBuf)> {
-    let cargo_home = env::var_os("CARGO_HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
-    let cargo_home = cargo_home.or_else(|| Some(env::home_dir()?.join(".cargo"))).unwrap_or_default();
+    let cargo_home = env::var_os("CARGO_HOME")
+        .filter(|home| !home.is_empty())
+        .map(PathBuf::from);
+    let cargo_home = cargo_home
+        .or_else(|| Some(env::home_dir()?.join(".cargo")))
+        .unwrap_or_default();
     // A registry's directory is named after the place from which it came, so it must not be part of the new name.
-    let registries = std::fs::read_dir(cargo_home.join("registry/src")).into_iter().flatten().flatten();
-    let registries: Vec<_> = registries.map(|entry| (entry.path(), "/registry".into())).collect();
+    let registries = std::fs::read_dir(cargo_home.join("registry/src"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let registries: Vec<_> = registries
+        .map(|entry| (entry.path(), "/registry".into()))
+        .collect();
     let mut all = vec![(cargo_home, "/cargo".into())];
     all.extend(registries);
-    all.extend([(installation::root(), "/cloison".into()), (installation::target_dir(), "/target".into())]);
+    all.extend([
+        (installation::root(), "/cloison".into()),
+        (installation::target_dir(), "/target".into()),
+    ]);
     all
 }
 
@@ -105,9 +127,16 @@ fn source_directories() -> Vec<(PathBuf, PathBuf)> {
 fn with_links_followed(directories: &[(PathBuf, PathBuf)]) -> Vec<(PathBuf, PathBuf)> {
     let both = |(from, to): &(PathBuf, PathBuf)| {
         let real = from.canonicalize().ok().filter(|real| real != from);
-        std::iter::once(from.clone()).chain(real).map(|from| (from, to.clone())).collect::<Vec<_>>()
+        std::iter::once(from.clone())
+            .chain(real)
+            .map(|from| (from, to.clone()))
+            .collect::<Vec<_>>()
     };
-    directories.iter().flat_map(both).filter(|(from, _)| from.is_absolute()).collect()
+    directories
+        .iter()
+        .flat_map(both)
+        .filter(|(from, _)| from.is_absolute())
+        .collect()
 }
 
 /// Returns the file of a part that this process has built already, or builds it. A study boots hundreds of systems, and even a
@@ -125,18 +154,29 @@ fn once(part: &str, build: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> 
 
 /// Builds the EL2 image, once per process for these features, and returns its ELF file.
 pub fn hypervisor(features: &[&str]) -> Result<PathBuf> {
-    once(&format!("hypervisor {}", features.join(",")), || build_hypervisor(features))
+    once(&format!("hypervisor {}", features.join(",")), || {
+        build_hypervisor(features)
+    })
 }
 
 fn build_hypervisor(features: &[&str]) -> Result<PathBuf> {
     let shell = Shell::new().into_diagnostic()?;
-    let mut command = cargo(&shell, "build")?.args(["--release", "--package", HYPERVISOR.0, "--bin", HYPERVISOR.1]);
+    let mut command = cargo(&shell, "build")?.args([
+        "--release",
+        "--package",
+        HYPERVISOR.0,
+        "--bin",
+        HYPERVISOR.1,
+    ]);
     // The exception paths go through several crates: all of them are one program to the optimizer.
     command = command.args(["--config", "profile.release.lto=\"fat\""]);
     if !features.is_empty() {
         // A separate directory, so that this build and the ordinary one do not rebuild each other's crates.
         let own = installation::target_dir().join(format!("with-{}", features.join("-")));
-        command = command.args(["--features", &features.join(",")]).arg("--target-dir").arg(own);
+        command = command
+            .args(["--features", &features.join(",")])
+            .arg("--target-dir")
+            .arg(own);
     }
     executables(command)?
         .into_iter()
@@ -153,7 +193,11 @@ pub fn client() -> Result<PathBuf> {
 /// Builds one of the programs that a Linux guest may have, once per process, and returns its ELF file.
 pub fn tool(name: &str) -> Result<PathBuf> {
     // What is profiled has symbols, the profiler needs none.
-    let symbols = if name == PROFILER { Symbols::Stripped } else { Symbols::Kept };
+    let symbols = if name == PROFILER {
+        Symbols::Stripped
+    } else {
+        Symbols::Kept
+    };
     once(name, || linux_program(PROFILER, name, symbols))
 }
 
@@ -174,9 +218,13 @@ fn linux_program(package: &str, binary: &str, symbols: Symbols) -> Result<PathBu
     command = command.args(["--release", "--package", package, "--bin", binary]);
     if symbols == Symbols::Kept {
         // A separate directory, so that builds with and without symbols do not replace each other.
-        command = command.arg("--target-dir").arg(installation::target_dir().join("with-symbols"));
+        command = command
+            .arg("--target-dir")
+            .arg(installation::target_dir().join("with-symbols"));
     }
-    let found = executables(command)?.into_iter().find_map(|(name, path)| (name == binary).then_some(path));
+    let found = executables(command)?
+        .into_iter()
+        .find_map(|(name, path)| (name == binary).then_some(path));
     found.ok_or_else(|| miette!("cargo built no `{binary}` for Linux"))
 }
 
@@ -213,7 +261,10 @@ fn linux_cargo_with<'a>(shell: &'a Shell, subcommand: &str, symbols: Symbols) ->
 /// Builds `libepapi.a`, PAPI for guests in C, and returns its file.
 pub fn epapi() -> Result<PathBuf> {
     let shell = Shell::new().into_diagnostic()?;
-    epapi_of(cargo(&shell, "rustc")?.args(["--features", "standalone"]), TARGET)
+    epapi_of(
+        cargo(&shell, "rustc")?.args(["--features", "standalone"]),
+        TARGET,
+    )
 }
 
 /// Builds `libepapi.a` for programs of Linux guests, and returns its file.
@@ -227,7 +278,14 @@ fn epapi_of(command: Cmd<'_>, triple: &str) -> Result<PathBuf> {
     let (package, file) = EPAPI;
     // A separate directory: the library is built with another feature than for guests in Rust.
     let target = installation::target_dir().join("epapi");
-    let command = command.args(["--package", package, "--release", "--lib", "--crate-type", "staticlib"]);
+    let command = command.args([
+        "--package",
+        package,
+        "--release",
+        "--lib",
+        "--crate-type",
+        "staticlib",
+    ]);
     executables(command.arg("--target-dir").arg(&target))?;
     Ok(target.join(triple).join("release").join(file))
 }
@@ -244,34 +302,50 @@ pub fn guests() -> Result<Vec<(String, PathBuf)>> {
 
 fn build_guests() -> Result<Vec<(String, PathBuf)>> {
     let shell = Shell::new().into_diagnostic()?;
-    let mut built = executables(cargo(&shell, "build")?.args(["--release", "--package", WORKLOADS, "--bins"]))?;
+    let mut built =
+        executables(cargo(&shell, "build")?.args(["--release", "--package", WORKLOADS, "--bins"]))?;
     built.sort();
     Ok(built)
 }
 
 /// Runs a cargo build. Returns the executables that it made or found up to date.
 fn executables(command: Cmd<'_>) -> Result<Vec<(String, PathBuf)>> {
-    let mut command: Command = command.args(["--message-format=json-diagnostic-rendered-ansi", "--quiet"]).into();
+    let mut command: Command = command
+        .args(["--message-format=json-diagnostic-rendered-ansi", "--quiet"])
+        .into();
     let spinner = spinner("building for AArch64");
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().into_diagnostic();
+    let output = command
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .into_diagnostic();
     spinner.finish_and_clear();
     let output = output?;
     let mut found = Vec::new();
     for message in String::from_utf8_lossy(&output.stdout).lines() {
-        let Ok(message) = serde_json::from_str::<Value>(message) else { continue };
-        if let (Some(text), Some(rendered)) =
-            (message["message"]["message"].as_str(), message["message"]["rendered"].as_str())
-            && !text.contains(UNKNOWN_FEATURE)
+        let Ok(message) = serde_json::from_str::<Value>(message) else {
+            continue;
+        };
+        if let (Some(text), Some(rendered)) = (
+            message["message"]["message"].as_str(),
+            message["message"]["rendered"].as_str(),
+        ) && !text.contains(UNKNOWN_FEATURE)
             && !text.ends_with("warning emitted")
         {
             eprint!("{rendered}");
         }
-        if let (Some(name), Some(path)) = (message["target"]["name"].as_str(), message["executable"].as_str()) {
+        if let (Some(name), Some(path)) = (
+            message["target"]["name"].as_str(),
+            message["executable"].as_str(),
+        ) {
             found.push((name.to_owned(), PathBuf::from(path)));
         }
     }
     if !output.status.success() {
-        return Err(miette!(help = "see the compiler's messages above", "building for AArch64 failed"));
+        return Err(miette!(
+            help = "see the compiler's messages above",
+            "building for AArch64 failed"
+        ));
     }
     Ok(found)
 }
@@ -284,7 +358,15 @@ pub fn model_plugin() -> Result<PathBuf> {
 fn build_model_plugin() -> Result<PathBuf> {
     // In a separate directory: cargo holds the lock of the ordinary one while tests run.
     let target = installation::target_dir().join("board-model");
-    let arguments = ["build", "--release", "--package", "cloison-board-model", "--lib", "--quiet", "--target-dir"];
+    let arguments = [
+        "build",
+        "--release",
+        "--package",
+        "cloison-board-model",
+        "--lib",
+        "--quiet",
+        "--target-dir",
+    ];
     let status = Command::new("cargo")
         .args(arguments)
         .arg(&target)
@@ -293,7 +375,9 @@ fn build_model_plugin() -> Result<PathBuf> {
         .into_diagnostic()
         .wrap_err("cannot start cargo")?;
     if !status.success() {
-        return Err(miette!("the board model does not build; see cargo's messages above"));
+        return Err(miette!(
+            "the board model does not build; see cargo's messages above"
+        ));
     }
     Ok(target.join("release/libcloison_board_model.so"))
 }

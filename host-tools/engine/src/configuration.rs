@@ -29,7 +29,10 @@ fn kept_kernel(release: Release, flavor: Flavor) -> Option<Vec<u8>> {
 ///
 /// Returns all errors of the file with their positions.
 pub fn load(path: &Path, board: Option<&str>) -> Result<Checked, Errors> {
-    let shipped = Shipped { configs: &directory(), kept_kernel: &kept_kernel };
+    let shipped = Shipped {
+        configs: &directory(),
+        kept_kernel: &kept_kernel,
+    };
     cloison_config::load(&installation::find(path), board, &shipped)
 }
 
@@ -39,7 +42,10 @@ pub fn load(path: &Path, board: Option<&str>) -> Result<Checked, Errors> {
 ///
 /// Returns all errors of the text with their positions.
 pub fn load_text(path: &Path, text: String, board: Option<&str>) -> Result<Checked, Errors> {
-    let shipped = Shipped { configs: &directory(), kept_kernel: &kept_kernel };
+    let shipped = Shipped {
+        configs: &directory(),
+        kept_kernel: &kept_kernel,
+    };
     cloison_config::load_text(path, text, board, &shipped)
 }
 
@@ -50,8 +56,13 @@ pub fn load_text(path: &Path, text: String, board: Option<&str>) -> Result<Check
 /// Returns all errors of the file with their positions.
 pub fn board(name: &str) -> Result<BoardFile, Errors> {
     let shipped = || directory().join("boards").join(format!("{name}.toml"));
-    let path = if name.ends_with(".toml") { PathBuf::from(name) } else { shipped() };
-    BoardFile::load(&path, &directory()).map_err(|problems| Errors::new(&path.display().to_string(), problems))
+    let path = if name.ends_with(".toml") {
+        PathBuf::from(name)
+    } else {
+        shipped()
+    };
+    BoardFile::load(&path, &directory())
+        .map_err(|problems| Errors::new(&path.display().to_string(), problems))
 }
 
 /// Returns how QEMU emulates a board.
@@ -60,7 +71,12 @@ pub fn board(name: &str) -> Result<BoardFile, Errors> {
 ///
 /// Returns the errors of the board file, or that it has no table `[qemu]`.
 pub fn emulation(name: &str) -> miette::Result<Emulation> {
-    board(name)?.emulation.ok_or_else(|| NotEmulated { board: name.to_owned() }.into())
+    board(name)?.emulation.ok_or_else(|| {
+        NotEmulated {
+            board: name.to_owned(),
+        }
+        .into()
+    })
 }
 
 /// Returns the event table of a CPU: by its name in any of the folders of `configs/events`, by an Arm CPU's MIDR_EL1
@@ -73,8 +89,13 @@ pub fn event_table(cpu: &str) -> miette::Result<EventTable> {
     let tables = event_tables();
     let name = identified(cpu)?.unwrap_or_else(|| cpu.to_owned());
     let Some(folder) = tables.iter().find(|folder| folder.ends_with(&name)) else {
-        let names = tables.iter().filter_map(|folder| folder.file_name()?.to_str());
-        return Err(miette!(help = suggest(cpu, "CPUs", names), "no event table for the {cpu}"));
+        let names = tables
+            .iter()
+            .filter_map(|folder| folder.file_name()?.to_str());
+        return Err(miette!(
+            help = suggest(cpu, "CPUs", names),
+            "no event table for the {cpu}"
+        ));
     };
     let (table, problems) = EventTable::load(folder);
     Ok(table.ok_or_else(|| Errors::new(&folder.display().to_string(), problems))?)
@@ -82,14 +103,29 @@ pub fn event_table(cpu: &str) -> miette::Result<EventTable> {
 
 /// Returns the name of the CPU that `cpu` identifies by its registers, if the maps have it.
 fn identified(cpu: &str) -> Result<Option<String>, Errors> {
-    let number =
-        |text: &str| text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |it| u64::from_str_radix(it, 16).ok());
+    let number = |text: &str| {
+        text.strip_prefix("0x")
+            .map_or_else(|| text.parse().ok(), |it| u64::from_str_radix(it, 16).ok())
+    };
     let (architecture, id) = match cpu.split_once(':') {
-        Some((marchid, mimpid)) => ("riscv", number(marchid).zip(number(mimpid)).map(|(a, i)| CpuId::riscv(a, i))),
-        None => ("arm64", number(cpu).and_then(|midr| u32::try_from(midr).ok()).map(CpuId::arm)),
+        Some((marchid, mimpid)) => (
+            "riscv",
+            number(marchid)
+                .zip(number(mimpid))
+                .map(|(a, i)| CpuId::riscv(a, i)),
+        ),
+        None => (
+            "arm64",
+            number(cpu)
+                .and_then(|midr| u32::try_from(midr).ok())
+                .map(CpuId::arm),
+        ),
     };
     let Some(id) = id else { return Ok(None) };
-    let path = directory().join("events").join(architecture).join("mapfile.csv");
+    let path = directory()
+        .join("events")
+        .join(architecture)
+        .join("mapfile.csv");
     let (map, problems) = CpuMap::load(&path);
     if problems.is_empty() {
         Ok(map.folder(id).map(str::to_owned))
@@ -103,7 +139,9 @@ pub fn event_tables() -> Vec<PathBuf> {
     let events = directory().join("events");
     let of = |architecture: String| {
         let folder = events.join(architecture);
-        events::folders(&folder).into_iter().map(move |cpu| folder.join(cpu))
+        events::folders(&folder)
+            .into_iter()
+            .map(move |cpu| folder.join(cpu))
     };
     events::folders(&events).into_iter().flat_map(of).collect()
 }
@@ -119,7 +157,10 @@ pub fn boards() -> Vec<String> {
 ///
 /// Returns the errors of the first board file that has any: a board that cannot be read must not go missing in silence.
 pub fn emulated_boards() -> Result<Vec<String>, Errors> {
-    let boards = boards().iter().map(|name| board(name)).collect::<Result<Vec<_>, _>>()?;
+    let boards = boards()
+        .iter()
+        .map(|name| board(name))
+        .collect::<Result<Vec<_>, _>>()?;
     let emulated = boards.into_iter().filter_map(|file| file.emulation);
     Ok(emulated.map(|emulation| emulation.board).collect())
 }
@@ -133,11 +174,18 @@ pub fn emulated_boards() -> Result<Vec<String>, Errors> {
 pub fn run_directory(kind: &str, name: &str, config: &Path) -> miette::Result<Claim> {
     let config = installation::find(config);
     let owner = config.canonicalize().unwrap_or(config);
-    Claim::free(&installation::output_dir().join(kind), name, &owner.display().to_string())
+    Claim::free(
+        &installation::output_dir().join(kind),
+        name,
+        &owner.display().to_string(),
+    )
 }
 
 /// Returns the names of a board's PMU events, or none if its description cannot be read: a log can be decoded without
 /// them.
 pub fn event_names(board: &str) -> EventNames {
-    self::board(board).map_or_else(|_| EventNames::default(), |file| EventNames::of(&file.events))
+    self::board(board).map_or_else(
+        |_| EventNames::default(),
+        |file| EventNames::of(&file.events),
+    )
 }

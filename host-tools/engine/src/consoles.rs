@@ -38,10 +38,17 @@ pub struct Splitter {
 impl Splitter {
     /// Creates a splitter for these VMs.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
-        let prefixes: Vec<_> =
-            names.into_iter().map(|name| [' ', '+'].map(|mark| format!("[{name}]{mark}").into_bytes())).collect();
+        let prefixes: Vec<_> = names
+            .into_iter()
+            .map(|name| [' ', '+'].map(|mark| format!("[{name}]{mark}").into_bytes()))
+            .collect();
         let ended = vec![false; prefixes.len()];
-        Self { prefixes, head: Some(Vec::new()), speaker: None, ended }
+        Self {
+            prefixes,
+            head: Some(Vec::new()),
+            speaker: None,
+            ended,
+        }
     }
 
     /// Processes the next bytes, calling `to` for each piece.
@@ -79,7 +86,12 @@ impl Splitter {
                 to(Piece::Text(Some(vm), b"\n"));
             }
             to(Piece::Start(Some(vm)));
-        } else if self.prefixes.iter().flatten().any(|prefix| prefix.starts_with(&head)) {
+        } else if self
+            .prefixes
+            .iter()
+            .flatten()
+            .any(|prefix| prefix.starts_with(&head))
+        {
             self.head = Some(head);
         } else {
             self.speaker = None;
@@ -178,7 +190,8 @@ impl Log {
 
     fn flush(&mut self) -> io::Result<()> {
         let line = std::mem::take(&mut self.line);
-        self.file.write_all(plain(&String::from_utf8_lossy(&line)).as_bytes())
+        self.file
+            .write_all(plain(&String::from_utf8_lossy(&line)).as_bytes())
     }
 }
 
@@ -191,13 +204,22 @@ impl Drop for Log {
 
 impl Logs {
     /// Creates the directory with `<name>.log` for each VM and `hypervisor.log`.
-    pub fn create<'a>(directory: &Path, names: impl IntoIterator<Item = &'a str>) -> io::Result<Self> {
+    pub fn create<'a>(
+        directory: &Path,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> io::Result<Self> {
         std::fs::create_dir_all(directory)?;
         let create = |name: &str| {
-            Ok::<_, io::Error>(Log { file: File::create(directory.join(format!("{name}.log")))?, line: Vec::new() })
+            Ok::<_, io::Error>(Log {
+                file: File::create(directory.join(format!("{name}.log")))?,
+                line: Vec::new(),
+            })
         };
         let vms = names.into_iter().map(create).collect::<io::Result<_>>()?;
-        Ok(Self { vms, hypervisor: create("hypervisor")? })
+        Ok(Self {
+            vms,
+            hypervisor: create("hypervisor")?,
+        })
     }
 
     /// Writes a piece to its log.
@@ -233,28 +255,54 @@ mod tests {
     fn each_gets_what_it_said() {
         let stream = "[core 0] up\r\n[one] a\r\n[other] b\n[one]  c\n[onely] d\n";
         assert_eq!(said_by(["one", "other"], 0, stream), "a\n c\n");
-        assert_eq!(split(stream), ["a\n c\n".to_owned(), "b\n".to_owned(), "[core 0] up\n[onely] d\n".to_owned()]);
+        assert_eq!(
+            split(stream),
+            [
+                "a\n c\n".to_owned(),
+                "b\n".to_owned(),
+                "[core 0] up\n[onely] d\n".to_owned()
+            ]
+        );
     }
 
     #[test]
     fn lines_that_were_cut_are_whole_again() {
         let stream = "[one] ~ # \n[other] beat\n[one]+ls\n[core 1] x\n[one] bin\n[one] ~ # ";
-        assert_eq!(split(stream), ["~ # ls\nbin\n~ # ".to_owned(), "beat\n".to_owned(), "[core 1] x\n".to_owned()]);
+        assert_eq!(
+            split(stream),
+            [
+                "~ # ls\nbin\n~ # ".to_owned(),
+                "beat\n".to_owned(),
+                "[core 1] x\n".to_owned()
+            ]
+        );
     }
 
     #[test]
     fn an_unfinished_prefix_is_not_lost() {
         assert_eq!(split("[on")[2], "[on");
-        assert_eq!(split("\n\n[one] \n"), ["\n".to_owned(), String::new(), "\n\n".to_owned()]);
+        assert_eq!(
+            split("\n\n[one] \n"),
+            ["\n".to_owned(), String::new(), "\n\n".to_owned()]
+        );
     }
 
     #[test]
     fn what_is_for_a_terminal_is_left_out_elsewhere() {
         // busybox asks for the cursor's place before each prompt, `ls` colors, a title is set.
         assert_eq!(plain("rt:/root# \u{1b}[6n"), "rt:/root# ");
-        assert_eq!(plain("\u{1b}[1;34mbin\u{1b}[0m\tdev\u{8}\r\n"), "bin\tdev\n");
-        assert_eq!(plain("\u{1b}]0;title\u{7}a\u{1b}]0;title\u{1b}\\b\u{1b}(Bc"), "abc");
-        assert_eq!(plain("unfinished \u{1b}[3\nnext äöü €"), "unfinished \nnext äöü €");
+        assert_eq!(
+            plain("\u{1b}[1;34mbin\u{1b}[0m\tdev\u{8}\r\n"),
+            "bin\tdev\n"
+        );
+        assert_eq!(
+            plain("\u{1b}]0;title\u{7}a\u{1b}]0;title\u{1b}\\b\u{1b}(Bc"),
+            "abc"
+        );
+        assert_eq!(
+            plain("unfinished \u{1b}[3\nnext äöü €"),
+            "unfinished \nnext äöü €"
+        );
     }
 
     #[test]
@@ -270,7 +318,10 @@ mod tests {
         splitter.finish(|piece| logs.write(piece).unwrap());
         drop(logs);
         let read = |name: &str| std::fs::read_to_string(scratch.path().join(name)).unwrap();
-        assert_eq!((read("one.log"), read("other.log")), ("äöü € \n".to_owned(), "✓".to_owned()));
+        assert_eq!(
+            (read("one.log"), read("other.log")),
+            ("äöü € \n".to_owned(), "✓".to_owned())
+        );
     }
 
     #[test]
@@ -278,9 +329,15 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let mut logs = Logs::create(&scratch.path().join("logs"), ["one"]).unwrap();
         let mut splitter = Splitter::new(["one"]);
-        splitter.feed(b"[core 0] up\n[one] a\n", |piece| logs.write(piece).unwrap());
+        splitter.feed(b"[core 0] up\n[one] a\n", |piece| {
+            logs.write(piece).unwrap()
+        });
         splitter.finish(|piece| logs.write(piece).unwrap());
-        let read = |name: &str| std::fs::read_to_string(scratch.path().join("logs").join(name)).unwrap();
-        assert_eq!((read("one.log"), read("hypervisor.log")), ("a\n".to_owned(), "[core 0] up\n".to_owned()));
+        let read =
+            |name: &str| std::fs::read_to_string(scratch.path().join("logs").join(name)).unwrap();
+        assert_eq!(
+            (read("one.log"), read("hypervisor.log")),
+            ("a\n".to_owned(), "[core 0] up\n".to_owned())
+        );
     }
 }

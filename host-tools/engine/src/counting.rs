@@ -31,14 +31,22 @@ impl Counting {
         match self {
             Self::Stock => board.emulated(event) == Emulated::Yes,
             Self::Icount => board.emulated(event) != Emulated::No,
-            Self::Model => Modelled::from_number(event.0.into()).is_some() || board.emulated(event) == Emulated::Yes,
+            Self::Model => {
+                Modelled::from_number(event.0.into()).is_some()
+                    || board.emulated(event) == Emulated::Yes
+            }
         }
     }
 
     /// Returns the events that the machine counts as bits of PMCEID0_EL0 and PMCEID1_EL0, which announce the common events
     /// 0x00 to 0x1f and 0x20 to 0x3f. The board model counts more than QEMU announces.
     pub fn announced(self, board: &BoardFile) -> [u32; 2] {
-        let common = board.events.events.iter().map(|event| event.id).filter(|id| id.0 < 64 && self.counts(board, *id));
+        let common = board
+            .events
+            .events
+            .iter()
+            .map(|event| event.id)
+            .filter(|id| id.0 < 64 && self.counts(board, *id));
         common.fold([0; 2], |mut bits, id| {
             bits[usize::from(id.0 / 32)] |= 1 << (id.0 % 32);
             bits
@@ -76,7 +84,11 @@ impl fmt::Display for Counting {
 
 /// Accepts the name of a machine whose events can be validated.
 pub fn machines() -> impl TypedValueParser<Value = validated::Machine> {
-    let named = |word: &str| validated::Machine::ALL.into_iter().find(|(name, _)| *name == word);
+    let named = |word: &str| {
+        validated::Machine::ALL
+            .into_iter()
+            .find(|(name, _)| *name == word)
+    };
     PossibleValuesParser::new(validated::Machine::ALL.map(|(name, _)| name))
         .try_map(move |word| named(&word).map(|(_, machine)| machine).ok_or("no machine"))
 }
@@ -88,9 +100,12 @@ pub fn machines() -> impl TypedValueParser<Value = validated::Machine> {
 ///
 /// Returns the quotas whose events cannot be trusted on that machine, with the evidence.
 pub fn adapt(checked: &mut Checked, machine: validated::Machine) -> Result<Vec<Problem>, Errors> {
-    let counting = [Counting::Stock, Counting::Icount, Counting::Model].into_iter().find(|it| it.machine() == machine);
+    let counting = [Counting::Stock, Counting::Icount, Counting::Model]
+        .into_iter()
+        .find(|it| it.machine() == machine);
     // Hardware announces itself what it counts.
-    checked.system.announced = counting.map_or([0; 2], |counting| counting.announced(&checked.board));
+    checked.system.announced =
+        counting.map_or([0; 2], |counting| counting.announced(&checked.board));
     checked.on(machine)
 }
 
@@ -109,16 +124,29 @@ pub fn prepare_for(checked: &mut Checked, machine: validated::Machine) -> Result
 /// Returns one line about the configured events that stay zero on a machine: which, whose budgets on them cannot act,
 /// and the option that changes it. Returns `None` if all events count.
 pub fn warning(checked: &Checked, machine: Counting) -> Option<String> {
-    let event = |id: EventId| checked.board.events.by_id(id).filter(|_| !machine.counts(&checked.board, id));
+    let event = |id: EventId| {
+        checked
+            .board
+            .events
+            .by_id(id)
+            .filter(|_| !machine.counts(&checked.board, id))
+    };
     let mut missing: Vec<&Event> = Vec::new();
     let mut held: Vec<String> = Vec::new();
     for vm in &checked.system.vms {
-        let budgets: Vec<&Event> =
-            vm.quotas.iter().flat_map(Quota::counted).filter_map(|counted| event(counted.event)).collect();
+        let budgets: Vec<&Event> = vm
+            .quotas
+            .iter()
+            .flat_map(Quota::counted)
+            .filter_map(|counted| event(counted.event))
+            .collect();
         if !budgets.is_empty() {
             held.push(format!("`{}`", vm.name));
         }
-        let campaign = vm.campaign.iter().flat_map(|campaign| campaign.sub_experiments.iter().flatten());
+        let campaign = vm
+            .campaign
+            .iter()
+            .flat_map(|campaign| campaign.sub_experiments.iter().flatten());
         let logged = vm.hems.iter().chain(campaign).filter_map(|id| event(*id));
         for event in budgets.into_iter().chain(logged) {
             if !missing.iter().any(|known| known.id == event.id) {
@@ -136,19 +164,35 @@ pub fn warning(checked: &Checked, machine: Counting) -> Option<String> {
         [vm] => format!("so the budget of {vm} cannot act"),
         vms => format!("so the budgets of {} cannot act", list(vms)),
     };
-    Some(format!("{machine} does not count {}, {effect}{}", list(&names), offer(checked, machine, &missing)))
+    Some(format!(
+        "{machine} does not count {}, {effect}{}",
+        list(&names),
+        offer(checked, machine, &missing)
+    ))
 }
 
 /// Returns the options under which the missing events count, as the end of the warning.
 fn offer(checked: &Checked, machine: Counting, missing: &[&Event]) -> String {
-    let is_modelled = checked.board.emulation.as_ref().is_some_and(|emulation| emulation.model.is_some());
+    let is_modelled = checked
+        .board
+        .emulation
+        .as_ref()
+        .is_some_and(|emulation| emulation.model.is_some());
     let others: Vec<Counting> = [Counting::Model, Counting::Icount]
         .into_iter()
-        .filter(|other| *other != machine && machine != Counting::Model && (*other != Counting::Model || is_modelled))
+        .filter(|other| {
+            *other != machine
+                && machine != Counting::Model
+                && (*other != Counting::Model || is_modelled)
+        })
         .collect();
     let all: Vec<&str> = others
         .iter()
-        .filter(|other| missing.iter().all(|event| other.counts(&checked.board, event.id)))
+        .filter(|other| {
+            missing
+                .iter()
+                .all(|event| other.counts(&checked.board, event.id))
+        })
         .filter_map(|other| other.option())
         .collect();
     if !all.is_empty() {
@@ -160,7 +204,11 @@ fn offer(checked: &Checked, machine: Counting, missing: &[&Event]) -> String {
             .filter(|event| other.counts(&checked.board, event.id))
             .map(|event| event.name.as_str())
             .collect();
-        if counted.is_empty() { None } else { Some(format!("; {} counts {}", other.option()?, list(&counted))) }
+        if counted.is_empty() {
+            None
+        } else {
+            Some(format!("; {} counts {}", other.option()?, list(&counted)))
+        }
     });
     some.unwrap_or_default()
 }
@@ -181,9 +229,14 @@ mod tests {
     use std::path::Path;
 
     fn demo(event: &str) -> Checked {
-        let text = std::fs::read_to_string(configuration::directory().join("demo.toml")).expect("it is there");
-        let text = text.replace("event = \"INST_RETIRED\"", &format!("event = \"{event}\"\nallow_untrusted = true"));
-        configuration::load_text(&configuration::directory().join("demo.toml"), text, None).expect("a good one")
+        let text = std::fs::read_to_string(configuration::directory().join("demo.toml"))
+            .expect("it is there");
+        let text = text.replace(
+            "event = \"INST_RETIRED\"",
+            &format!("event = \"{event}\"\nallow_untrusted = true"),
+        );
+        configuration::load_text(&configuration::directory().join("demo.toml"), text, None)
+            .expect("a good one")
     }
 
     #[test]
@@ -195,21 +248,37 @@ mod tests {
             "QEMU by itself does not count INST_RETIRED, so the budgets of `interf-1`, `interf-2` and `interf-3` \
              cannot act; add --model or --icount"
         );
-        assert_eq!((warning(&checked, Counting::Icount), warning(&checked, Counting::Model)), (None, None));
+        assert_eq!(
+            (
+                warning(&checked, Counting::Icount),
+                warning(&checked, Counting::Model)
+            ),
+            (None, None)
+        );
     }
 
     #[test]
     fn each_machine_counts_its_own_events() {
         let checked = demo("L2D_CACHE_REFILL");
         let line = warning(&checked, Counting::Icount).expect("QEMU has no caches");
-        assert!(line.starts_with("QEMU with --icount does not count L2D_CACHE_REFILL,"), "{line}");
+        assert!(
+            line.starts_with("QEMU with --icount does not count L2D_CACHE_REFILL,"),
+            "{line}"
+        );
         assert!(line.ends_with("cannot act; add --model"), "{line}");
         let line = warning(&checked, Counting::Stock).expect("QEMU has no caches");
-        assert!(line.contains("INST_RETIRED") && line.ends_with("; add --model"), "{line}");
+        assert!(
+            line.contains("INST_RETIRED") && line.ends_with("; add --model"),
+            "{line}"
+        );
         assert_eq!(warning(&checked, Counting::Model), None);
         // The model has no branch predictor, and nothing else would count its misses.
         let line = warning(&demo("BR_MIS_PRED"), Counting::Model).expect("not modelled");
-        assert!(line.starts_with("the board model does not count BR_MIS_PRED,") && line.ends_with("act"), "{line}");
+        assert!(
+            line.starts_with("the board model does not count BR_MIS_PRED,")
+                && line.ends_with("act"),
+            "{line}"
+        );
         let line = warning(&demo("BR_MIS_PRED"), Counting::Stock).expect("not modelled");
         assert!(line.ends_with("; --model counts INST_RETIRED"), "{line}");
     }
@@ -219,13 +288,25 @@ mod tests {
     fn each_machine_announces_what_it_counts() {
         let board = configuration::board("virt").expect("a good one");
         let bits = |machine: Counting| machine.announced(&board);
-        assert_eq!(bits(Counting::Stock), [1 << 0x00 | 1 << 0x11, 0], "SW_INCR and CPU_CYCLES");
-        assert_eq!(bits(Counting::Icount), [1 << 0x00 | 1 << 0x08 | 1 << 0x11, 0], "and INST_RETIRED");
+        assert_eq!(
+            bits(Counting::Stock),
+            [1 << 0x00 | 1 << 0x11, 0],
+            "SW_INCR and CPU_CYCLES"
+        );
+        assert_eq!(
+            bits(Counting::Icount),
+            [1 << 0x00 | 1 << 0x08 | 1 << 0x11, 0],
+            "and INST_RETIRED"
+        );
         let [low, high] = bits(Counting::Model);
         for event in Modelled::ALL.iter().filter(|event| (**event as u64) < 32) {
             assert_eq!(low >> *event as u64 & 1, 1, "{}", event.name());
         }
-        assert_eq!((low >> 0x10 & 1, high), (0, 0), "it has no branch predictor");
+        assert_eq!(
+            (low >> 0x10 & 1, high),
+            (0, 0),
+            "it has no branch predictor"
+        );
         let a72 = configuration::board("virt-a72").expect("a good one");
         assert_eq!(Counting::Stock.announced(&a72), [1 << 0x00 | 1 << 0x11, 0]);
     }
@@ -234,9 +315,15 @@ mod tests {
     fn events_that_are_only_logged_hold_nobody() {
         let path = configuration::directory().join("demo.toml");
         let text = std::fs::read_to_string(&path).expect("it is there");
-        let text = text.replace("event = \"INST_RETIRED\"", "event = \"CPU_CYCLES\"\nallow_untrusted = true");
+        let text = text.replace(
+            "event = \"INST_RETIRED\"",
+            "event = \"CPU_CYCLES\"\nallow_untrusted = true",
+        );
         let checked = configuration::load_text(Path::new(&path), text, None).expect("a good one");
         let line = warning(&checked, Counting::Stock).expect("the victim logs INST_RETIRED");
-        assert!(line.contains("INST_RETIRED, which stays zero in the log; add --model or --icount"), "{line}");
+        assert!(
+            line.contains("INST_RETIRED, which stays zero in the log; add --model or --icount"),
+            "{line}"
+        );
     }
 }

@@ -64,7 +64,9 @@ impl Figures {
     /// Records the configuration that the figures are from.
     pub fn config(mut self, path: &Path) -> Self {
         self.provenance.config = Some(installation::display(path));
-        self.provenance.config_crc32 = std::fs::read(path).ok().map(|bytes| format!("{:08x}", crc32fast::hash(&bytes)));
+        self.provenance.config_crc32 = std::fs::read(path)
+            .ok()
+            .map(|bytes| format!("{:08x}", crc32fast::hash(&bytes)));
         self
     }
     /// Records the system image that the figures are from: the same image gives the same figures on the board model.
@@ -83,7 +85,9 @@ impl Figures {
     }
     /// Records a parameter that the figures depend on.
     pub fn parameter(mut self, name: &str, value: impl ToString) -> Self {
-        self.provenance.parameters.insert(name.to_owned(), value.to_string());
+        self.provenance
+            .parameters
+            .insert(name.to_owned(), value.to_string());
         self
     }
     /// Adds a table of values, one object per row.
@@ -116,7 +120,9 @@ impl Figures {
     }
     /// Returns all figures, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Number)> {
-        self.figures.iter().map(|(name, value)| (name.as_str(), value))
+        self.figures
+            .iter()
+            .map(|(name, value)| (name.as_str(), value))
     }
     /// Writes the figures to the file given by `--json`, if any.
     pub fn write(&self, json: Option<&Path>) -> Result<()> {
@@ -151,7 +157,8 @@ pub fn rustc_version() -> String {
     match installation::current() {
         Installation::Bundle(bundle) => bundle.manifest().rustc.clone(),
         Installation::Checkout(_) | Installation::Nothing => {
-            first_line(Command::new("rustc").arg("--version")).unwrap_or_else(|| "unknown".to_owned())
+            first_line(Command::new("rustc").arg("--version"))
+                .unwrap_or_else(|| "unknown".to_owned())
         }
     }
 }
@@ -163,7 +170,8 @@ pub fn commit() -> Option<String> {
         Installation::Checkout(root) => root,
         Installation::Nothing => return None,
     };
-    let git = |arguments: &[&str]| first_line(Command::new("git").current_dir(root).args(arguments));
+    let git =
+        |arguments: &[&str]| first_line(Command::new("git").current_dir(root).args(arguments));
     let hash = git(&["rev-parse", "--short=12", "HEAD"])?;
     let dirty = git(&["status", "--porcelain"]).is_some();
     Some(if dirty { format!("{hash}-dirty") } else { hash })
@@ -183,24 +191,38 @@ const EPOCH: &str = "SOURCE_DATE_EPOCH";
 /// Returns the time that is recorded: the one given, or the present.
 fn now(epoch: Option<&OsStr>) -> SystemTime {
     let seconds = epoch.and_then(|text| text.to_str()?.parse().ok());
-    seconds.map_or_else(SystemTime::now, |seconds| UNIX_EPOCH + Duration::from_secs(seconds))
+    seconds.map_or_else(SystemTime::now, |seconds| {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    })
 }
 
 /// Formats a time as `2026-01-31T12:00:00Z`, in the proleptic Gregorian calendar.
 fn utc_date(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seconds = time
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     // Years start in March, so that the leap day is the last of its year.
     let shifted = days + 719_468;
     let era = shifted / 146_097;
     let day_of_era = shifted % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
     let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3_600, second / 60 % 60, second % 60)
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        second / 3_600,
+        second / 60 % 60,
+        second % 60
+    )
 }
 
 #[cfg(test)]
@@ -213,8 +235,13 @@ mod tests {
         assert_eq!(at(0), "1970-01-01T00:00:00Z");
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(at(1_735_689_599), "2024-12-31T23:59:59Z");
-        assert_eq!(utc_date(now(Some(OsStr::new("951782400")))), "2000-02-29T00:00:00Z");
-        assert!(now(Some(OsStr::new("yesterday"))) > UNIX_EPOCH + Duration::from_secs(1_735_689_599));
+        assert_eq!(
+            utc_date(now(Some(OsStr::new("951782400")))),
+            "2000-02-29T00:00:00Z"
+        );
+        assert!(
+            now(Some(OsStr::new("yesterday"))) > UNIX_EPOCH + Duration::from_secs(1_735_689_599)
+        );
     }
 
     #[test]
@@ -222,14 +249,26 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("deep/figures.json");
         let mut figures = Figures::new("test");
-        figures.count("zebra", 2).count("ant", u64::MAX).value("half", 0.5).value("nothing", f64::NAN);
+        figures
+            .count("zebra", 2)
+            .count("ant", u64::MAX)
+            .value("half", 0.5)
+            .value("nothing", f64::NAN);
         figures.write(Some(&path)).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(json["command"], "test");
         assert_eq!(json["figures"]["ant"], u64::MAX);
-        let names: Vec<_> = json["figures"].as_object().unwrap().keys().cloned().collect();
+        let names: Vec<_> = json["figures"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect();
         assert_eq!(names, ["ant", "half", "zebra"]);
-        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        assert_eq!(
+            std::fs::read_dir(path.parent().unwrap()).unwrap().count(),
+            1
+        );
     }
 }

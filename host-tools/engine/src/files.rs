@@ -1,7 +1,9 @@
 //! Writes files so that nothing is lost: whole or not at all, never over an input, one command's never over another's.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-pub use cloison_config::files::{CONFIGURATION, COUNTS, IMAGE, Kind, LOG, PROFILE, RESULT, ReadError};
+pub use cloison_config::files::{
+    CONFIGURATION, COUNTS, IMAGE, Kind, LOG, PROFILE, RESULT, ReadError,
+};
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -53,7 +55,8 @@ pub enum Conflict {
 ///
 /// Returns an error with the file's name if it cannot be of that kind or cannot be read.
 pub fn read(path: &Path, kind: Kind) -> Result<Vec<u8>> {
-    cloison_config::files::read(path, kind).map_err(|error| miette!("cannot read {}: {error}", path.display()))
+    cloison_config::files::read(path, kind)
+        .map_err(|error| miette!("cannot read {}: {error}", path.display()))
 }
 
 /// Like [`read`], for text.
@@ -62,7 +65,8 @@ pub fn read(path: &Path, kind: Kind) -> Result<Vec<u8>> {
 ///
 /// Returns the errors of [`read`], and an error if it is not UTF-8.
 pub fn read_text(path: &Path, kind: Kind) -> Result<String> {
-    cloison_config::files::read_text(path, kind).map_err(|error| miette!("cannot read {}: {error}", path.display()))
+    cloison_config::files::read_text(path, kind)
+        .map_err(|error| miette!("cannot read {}: {error}", path.display()))
 }
 
 /// Writes `value` as JSON; see [`write_atomic`].
@@ -98,7 +102,9 @@ pub fn stream_atomic(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()
         Target::Replace(file) => replace(&file, write),
         Target::Open(file) => write(&mut open_for_writing(&file)?),
     };
-    written().into_diagnostic().wrap_err_with(|| miette!("cannot write {}", path.display()))
+    written()
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot write {}", path.display()))
 }
 
 /// Returns whether a file of this name is, or will be, a regular one, so that others can be written beside it.
@@ -119,17 +125,27 @@ enum Target {
 const MOST_LINKS: usize = 40;
 
 fn target(path: &Path) -> io::Result<Target> {
-    let wrong = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {what}")));
+    let wrong = |what: &str| {
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("it is {what}"),
+        ))
+    };
     let mut place = path.to_path_buf();
     for _ in 0..MOST_LINKS {
         let parent = parent(&place).to_path_buf();
         // What is in /proc may be called like a file, but only its own entry leads to it.
-        if parent.canonicalize().is_ok_and(|parent| parent.starts_with("/proc")) {
+        if parent
+            .canonicalize()
+            .is_ok_and(|parent| parent.starts_with("/proc"))
+        {
             return Ok(Target::Open(place));
         }
         let kind = match std::fs::symlink_metadata(&place) {
             Ok(metadata) => metadata.file_type(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Target::Replace(place)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Target::Replace(place));
+            }
             Err(error) => return Err(error),
         };
         if kind.is_symlink() {
@@ -148,16 +164,22 @@ fn target(path: &Path) -> io::Result<Target> {
 }
 
 fn parent(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    path.parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let directory = parent(path);
     std::fs::create_dir_all(directory)?;
     // A new file has what the user's mask leaves of this; one that is replaced keeps its rights.
-    let before = std::fs::metadata(path).ok().map(|metadata| metadata.permissions());
+    let before = std::fs::metadata(path)
+        .ok()
+        .map(|metadata| metadata.permissions());
     let mut builder = tempfile::Builder::new();
-    let mut file = builder.permissions(Permissions::from_mode(0o666)).tempfile_in(directory)?;
+    let mut file = builder
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(directory)?;
     write(file.as_file_mut())?;
     if let Some(before) = before {
         file.as_file().set_permissions(before)?;
@@ -176,7 +198,12 @@ fn open_for_writing(path: &Path) -> io::Result<File> {
         // Nobody waits for it any more if this fails.
         let _ = sender.send(OpenOptions::new().append(true).open(&path));
     });
-    let silent = |_| io::Error::new(io::ErrorKind::TimedOut, format!("nobody reads it for {} s", PATIENCE.as_secs()));
+    let silent = |_| {
+        io::Error::new(
+            io::ErrorKind::TimedOut,
+            format!("nobody reads it for {} s", PATIENCE.as_secs()),
+        )
+    };
     opened.recv_timeout(PATIENCE).map_err(silent)?
 }
 
@@ -192,12 +219,19 @@ pub fn keep_apart<'a>(
     let inputs: Vec<Identity> = inputs.into_iter().filter_map(Identity::of).collect();
     let mut seen: Vec<(Identity, &Path)> = Vec::new();
     for output in outputs {
-        let Some(identity) = Identity::of(output) else { continue };
+        let Some(identity) = Identity::of(output) else {
+            continue;
+        };
         if inputs.contains(&identity) {
-            return Err(Conflict::Input { output: output.to_path_buf() });
+            return Err(Conflict::Input {
+                output: output.to_path_buf(),
+            });
         }
         if let Some((_, one)) = seen.iter().find(|(other, _)| *other == identity) {
-            return Err(Conflict::Twice { one: one.to_path_buf(), other: output.to_path_buf() });
+            return Err(Conflict::Twice {
+                one: one.to_path_buf(),
+                other: output.to_path_buf(),
+            });
         }
         seen.push((identity, output));
     }
@@ -218,7 +252,9 @@ impl Identity {
             Ok(metadata) if metadata.is_file() => Some(Self::File(metadata.dev(), metadata.ino())),
             Ok(_) => None,
             Err(_) => {
-                let directory = parent(path).canonicalize().unwrap_or_else(|_| parent(path).to_path_buf());
+                let directory = parent(path)
+                    .canonicalize()
+                    .unwrap_or_else(|_| parent(path).to_path_buf());
                 Some(Self::Place(directory.join(path.file_name()?)))
             }
         }
@@ -244,19 +280,36 @@ impl Claim {
     pub fn wait(directory: &Path, owner: &str) -> Result<Self> {
         let mut lock = open_owner(directory)?;
         if let Err(TryLockError::WouldBlock) = lock.try_lock() {
-            eprintln!("waiting for another command that writes to {}", directory.display());
+            eprintln!(
+                "waiting for another command that writes to {}",
+                directory.display()
+            );
         }
         let cannot = || miette!("cannot lock {}", directory.display());
         lock.lock().into_diagnostic().wrap_err_with(cannot)?;
-        let found = read_owner(&mut lock).into_diagnostic().wrap_err_with(cannot)?;
-        if !found.is_empty() && found != owner {
-            let (directory, wanted) = (directory.to_path_buf(), owner.to_owned());
-            return Err(Conflict::Owned { directory, owner: found, wanted }.into());
-        }
-        lock.write_all(if found.is_empty() { owner.as_bytes() } else { b"" })
+        let found = read_owner(&mut lock)
             .into_diagnostic()
             .wrap_err_with(cannot)?;
-        Ok(Self { directory: directory.to_path_buf(), _lock: lock })
+        if !found.is_empty() && found != owner {
+            let (directory, wanted) = (directory.to_path_buf(), owner.to_owned());
+            return Err(Conflict::Owned {
+                directory,
+                owner: found,
+                wanted,
+            }
+            .into());
+        }
+        lock.write_all(if found.is_empty() {
+            owner.as_bytes()
+        } else {
+            b""
+        })
+        .into_diagnostic()
+        .wrap_err_with(cannot)?;
+        Ok(Self {
+            directory: directory.to_path_buf(),
+            _lock: lock,
+        })
     }
 
     /// Claims a directory called `name` in `parent` or, if another command is writing there or it has the results of
@@ -267,23 +320,39 @@ impl Claim {
     /// Returns an error if no directory can be written to.
     pub fn free(parent: &Path, name: &str, owner: &str) -> Result<Self> {
         for number in 1_u32.. {
-            let directory = parent.join(if number == 1 { name.to_owned() } else { format!("{name}-{number}") });
+            let directory = parent.join(if number == 1 {
+                name.to_owned()
+            } else {
+                format!("{name}-{number}")
+            });
             let mut lock = open_owner(&directory)?;
             let cannot = || miette!("cannot lock {}", directory.display());
             match lock.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => continue,
-                Err(TryLockError::Error(error)) => return Err(error).into_diagnostic().wrap_err_with(cannot),
+                Err(TryLockError::Error(error)) => {
+                    return Err(error).into_diagnostic().wrap_err_with(cannot);
+                }
             }
-            let found = read_owner(&mut lock).into_diagnostic().wrap_err_with(cannot)?;
+            let found = read_owner(&mut lock)
+                .into_diagnostic()
+                .wrap_err_with(cannot)?;
             if found.is_empty() {
-                lock.write_all(owner.as_bytes()).into_diagnostic().wrap_err_with(cannot)?;
+                lock.write_all(owner.as_bytes())
+                    .into_diagnostic()
+                    .wrap_err_with(cannot)?;
             }
             if found.is_empty() || found == owner {
-                return Ok(Self { directory, _lock: lock });
+                return Ok(Self {
+                    directory,
+                    _lock: lock,
+                });
             }
         }
-        Err(miette!("every directory {} is in use", parent.join(name).display()))
+        Err(miette!(
+            "every directory {} is in use",
+            parent.join(name).display()
+        ))
     }
 
     /// Returns the directory.
@@ -295,9 +364,15 @@ impl Claim {
 fn open_owner(directory: &Path) -> Result<File> {
     let open = || {
         std::fs::create_dir_all(directory)?;
-        OpenOptions::new().read(true).append(true).create(true).open(directory.join(OWNER))
+        OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(directory.join(OWNER))
     };
-    open().into_diagnostic().wrap_err_with(|| miette!("cannot write to {}", directory.display()))
+    open()
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot write to {}", directory.display()))
 }
 
 fn read_owner(lock: &mut File) -> io::Result<String> {
@@ -318,21 +393,30 @@ const SEAL: &str = "sha256";
 pub fn keep(path: &Path, result: &impl Serialize) -> Result<()> {
     let mut value = serde_json::to_value(result).into_diagnostic()?;
     let seal = sha256(value.to_string().as_bytes());
-    value.as_object_mut().ok_or_else(|| miette!("a kept result is an object"))?.insert(SEAL.to_owned(), seal.into());
+    value
+        .as_object_mut()
+        .ok_or_else(|| miette!("a kept result is an object"))?
+        .insert(SEAL.to_owned(), seal.into());
     // There are hundreds of them, so they have no blanks.
     write_atomic(path, format!("{value}\n").as_bytes())
 }
 
 /// Returns a result that [`keep`] has written, or `None` if there is none or it is not as it was written.
 pub fn kept<T: DeserializeOwned>(path: &Path) -> Option<T> {
-    let mut value: Value = serde_json::from_slice(&cloison_config::files::read(path, RESULT).ok()?).ok()?;
+    let mut value: Value =
+        serde_json::from_slice(&cloison_config::files::read(path, RESULT).ok()?).ok()?;
     let seal = value.as_object_mut()?.shift_remove(SEAL)?;
-    (seal.as_str()? == sha256(value.to_string().as_bytes())).then(|| serde_json::from_value(value).ok()).flatten()
+    (seal.as_str()? == sha256(value.to_string().as_bytes()))
+        .then(|| serde_json::from_value(value).ok())
+        .flatten()
 }
 
 /// Returns the SHA-256 of some bytes, in hexadecimal.
 pub fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -342,7 +426,11 @@ mod tests {
     use std::process::{Command, Stdio};
 
     fn causes(result: miette::Result<()>) -> String {
-        result.unwrap_err().chain().map(|cause| format!("{cause}. ")).collect()
+        result
+            .unwrap_err()
+            .chain()
+            .map(|cause| format!("{cause}. "))
+            .collect()
     }
 
     #[test]
@@ -358,29 +446,75 @@ mod tests {
         symlink("self", path("links/self")).unwrap();
         write_atomic(&path("links/second"), b"two").unwrap();
         assert_eq!(std::fs::read(path("deep/er/file")).unwrap(), b"two");
-        assert_eq!(std::fs::metadata(path("deep/er/file")).unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(std::fs::symlink_metadata(path("links/second")).unwrap().is_symlink());
+        assert_eq!(
+            std::fs::metadata(path("deep/er/file"))
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777,
+            0o600
+        );
+        assert!(
+            std::fs::symlink_metadata(path("links/second"))
+                .unwrap()
+                .is_symlink()
+        );
         write_atomic(&path("links/dangling"), b"three").unwrap();
         assert_eq!(std::fs::read(path("links/new")).unwrap(), b"three");
         let message = |name: &str| causes(write_atomic(&path(name), b""));
-        assert!(message("links/self").contains("a circle of symbolic links"), "{}", message("links/self"));
-        assert!(message("deep").contains("it is a directory"), "{}", message("deep"));
-        assert_eq!(std::fs::read_dir(path("deep/er")).unwrap().count(), 1, "a temporary file was left");
+        assert!(
+            message("links/self").contains("a circle of symbolic links"),
+            "{}",
+            message("links/self")
+        );
+        assert!(
+            message("deep").contains("it is a directory"),
+            "{}",
+            message("deep")
+        );
+        assert_eq!(
+            std::fs::read_dir(path("deep/er")).unwrap().count(),
+            1,
+            "a temporary file was left"
+        );
     }
 
     #[test]
     fn devices_and_pipes_stay_what_they_are() {
         let scratch = tempfile::tempdir().unwrap();
-        assert_eq!(target(Path::new("/dev/null")).unwrap(), Target::Open("/dev/null".into()));
+        assert_eq!(
+            target(Path::new("/dev/null")).unwrap(),
+            Target::Open("/dev/null".into())
+        );
         symlink("/dev/null", scratch.path().join("null")).unwrap();
         write_atomic(&scratch.path().join("null"), b"gone").unwrap();
-        assert!(std::fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+        assert!(
+            std::fs::metadata("/dev/null")
+                .unwrap()
+                .file_type()
+                .is_char_device()
+        );
         let full = causes(write_atomic(Path::new("/dev/full"), b"x"));
         assert!(full.contains("No space left"), "{full}");
-        assert!(std::fs::metadata("/dev/full").unwrap().file_type().is_char_device());
+        assert!(
+            std::fs::metadata("/dev/full")
+                .unwrap()
+                .file_type()
+                .is_char_device()
+        );
         let pipe = scratch.path().join("pipe");
-        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        let reader = Command::new("cat").arg(&pipe).stdout(Stdio::piped()).spawn().unwrap();
+        assert!(
+            Command::new("mkfifo")
+                .arg(&pipe)
+                .status()
+                .unwrap()
+                .success()
+        );
+        let reader = Command::new("cat")
+            .arg(&pipe)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         write_atomic(&pipe, b"through").unwrap();
         assert_eq!(reader.wait_with_output().unwrap().stdout, b"through");
         assert!(std::fs::metadata(&pipe).unwrap().file_type().is_fifo());
@@ -393,7 +527,10 @@ mod tests {
         file.write_all(b"before ").unwrap();
         let descriptor = std::os::fd::AsRawFd::as_raw_fd(&file);
         write_atomic(&PathBuf::from(format!("/dev/fd/{descriptor}")), b"after").unwrap();
-        assert_eq!(std::fs::read(scratch.path().join("open")).unwrap(), b"before after");
+        assert_eq!(
+            std::fs::read(scratch.path().join("open")).unwrap(),
+            b"before after"
+        );
         assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 1);
     }
 
@@ -406,30 +543,69 @@ mod tests {
         symlink("in", path("soft")).unwrap();
         for name in ["in", "hard", "soft", "./in"] {
             let conflict = keep_apart([path("in").as_path()], [path(name).as_path()]);
-            assert!(matches!(conflict, Err(Conflict::Input { .. })), "{name}: {conflict:?}");
+            assert!(
+                matches!(conflict, Err(Conflict::Input { .. })),
+                "{name}: {conflict:?}"
+            );
         }
-        let twice = keep_apart([path("in").as_path()], [path("out").as_path(), path("./out").as_path()]);
+        let twice = keep_apart(
+            [path("in").as_path()],
+            [path("out").as_path(), path("./out").as_path()],
+        );
         assert!(matches!(twice, Err(Conflict::Twice { .. })), "{twice:?}");
-        keep_apart([path("in").as_path()], [path("out").as_path(), Path::new("/dev/null"), Path::new("/dev/null")])
-            .unwrap();
+        keep_apart(
+            [path("in").as_path()],
+            [
+                path("out").as_path(),
+                Path::new("/dev/null"),
+                Path::new("/dev/null"),
+            ],
+        )
+        .unwrap();
     }
 
     #[test]
     fn a_directory_has_one_writer_and_one_owner() {
         let scratch = tempfile::tempdir().unwrap();
-        let name = |claim: &Claim| claim.directory().file_name().unwrap().to_string_lossy().into_owned();
+        let name = |claim: &Claim| {
+            claim
+                .directory()
+                .file_name()
+                .unwrap()
+                .to_string_lossy()
+                .into_owned()
+        };
         let first = Claim::free(scratch.path(), "run", "a").unwrap();
         let second = Claim::free(scratch.path(), "run", "a").unwrap();
-        assert_eq!((name(&first), name(&second)), ("run".into(), "run-2".into()));
+        assert_eq!(
+            (name(&first), name(&second)),
+            ("run".into(), "run-2".into())
+        );
         drop((first, second));
-        assert_eq!(name(&Claim::free(scratch.path(), "run", "b").unwrap()), "run-3");
-        assert_eq!(name(&Claim::free(scratch.path(), "run", "a").unwrap()), "run");
-        let refused = Claim::wait(&scratch.path().join("run"), "b").unwrap_err().to_string();
-        assert!(refused.ends_with("run has the results of a, and b would be mixed with them"), "{refused}");
+        assert_eq!(
+            name(&Claim::free(scratch.path(), "run", "b").unwrap()),
+            "run-3"
+        );
+        assert_eq!(
+            name(&Claim::free(scratch.path(), "run", "a").unwrap()),
+            "run"
+        );
+        let refused = Claim::wait(&scratch.path().join("run"), "b")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refused.ends_with("run has the results of a, and b would be mixed with them"),
+            "{refused}"
+        );
         let held = Claim::wait(&scratch.path().join("run"), "a").unwrap();
         let (directory, (sender, got)) = (scratch.path().join("run"), mpsc::channel());
-        let waiter = std::thread::spawn(move || sender.send(Claim::wait(&directory, "a").map(drop)).unwrap());
-        assert!(got.recv_timeout(Duration::from_millis(200)).is_err(), "two commands have one directory");
+        let waiter = std::thread::spawn(move || {
+            sender.send(Claim::wait(&directory, "a").map(drop)).unwrap()
+        });
+        assert!(
+            got.recv_timeout(Duration::from_millis(200)).is_err(),
+            "two commands have one directory"
+        );
         drop(held);
         got.recv().unwrap().unwrap();
         waiter.join().unwrap();
@@ -445,7 +621,10 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("result.json");
         assert_eq!(kept::<Cycles>(&path), None);
-        let result = Cycles { cycles: 13_019_956, ratio: 0.1 + 0.2 };
+        let result = Cycles {
+            cycles: 13_019_956,
+            ratio: 0.1 + 0.2,
+        };
         keep(&path, &result).unwrap();
         assert_eq!(kept(&path), Some(result));
         let text = std::fs::read_to_string(&path).unwrap();

@@ -24,7 +24,10 @@ use std::sync::Arc;
 pub enum HemError {
     /// The file cannot be read.
     #[error("cannot read {}", path.display())]
-    #[diagnostic(code(hem::unreadable), help("give the file with the capture of the telemetry UART"))]
+    #[diagnostic(
+        code(hem::unreadable),
+        help("give the file with the capture of the telemetry UART")
+    )]
     Unreadable {
         /// Path of the file.
         path: PathBuf,
@@ -35,7 +38,9 @@ pub enum HemError {
     #[error("{} is empty", path.display())]
     #[diagnostic(
         code(hem::empty),
-        help("the hypervisor sent nothing: does the board file define a `telemetry` UART, and was that one captured?")
+        help(
+            "the hypervisor sent nothing: does the board file define a `telemetry` UART, and was that one captured?"
+        )
     )]
     Empty {
         /// Path of the file.
@@ -45,7 +50,9 @@ pub enum HemError {
     #[error("{}: none of its {len} bytes belong to a readable message; byte {offset}: {first}", path.display())]
     #[diagnostic(
         code(hem::nothing_readable),
-        help("this is not a telemetry stream: give the capture of the second UART, not the console's")
+        help(
+            "this is not a telemetry stream: give the capture of the second UART, not the console's"
+        )
     )]
     NothingReadable {
         /// Path of the file.
@@ -109,8 +116,11 @@ fn more(others: usize) -> String {
 }
 
 fn advice(problem: &Problem, frames: usize) -> String {
-    let readable =
-        if frames == 1 { "1 message is readable".to_owned() } else { format!("{frames} messages are readable") };
+    let readable = if frames == 1 {
+        "1 message is readable".to_owned()
+    } else {
+        format!("{frames} messages are readable")
+    };
     match problem {
         Problem::SecondBoot => {
             "the file holds more than one run: split it at this byte, or use --lenient to decode the first run"
@@ -137,35 +147,64 @@ static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 /// Reads a captured telemetry stream. Unless `lenient`, any damage is an error.
 pub fn read(path: &Path, lenient: bool) -> Result<Telemetry, HemError> {
     let path_of = || path.to_path_buf();
-    let stream = cloison_config::files::read(path, files::LOG)
-        .map_err(|source| HemError::Unreadable { path: path_of(), source })?;
+    let stream =
+        cloison_config::files::read(path, files::LOG).map_err(|source| HemError::Unreadable {
+            path: path_of(),
+            source,
+        })?;
     if stream.is_empty() {
         return Err(HemError::Empty { path: path_of() });
     }
     // A sparse file of zeros has an empty message for each of its bytes.
-    if stream.chunks(ZEROS.len()).all(|chunk| *chunk == ZEROS[..chunk.len()]) {
-        return Err(HemError::OnlyZeros { path: path_of(), len: stream.len() });
+    if stream
+        .chunks(ZEROS.len())
+        .all(|chunk| *chunk == ZEROS[..chunk.len()])
+    {
+        return Err(HemError::OnlyZeros {
+            path: path_of(),
+            len: stream.len(),
+        });
     }
     let telemetry = Telemetry::parse(&stream);
     let Some(&(offset, problem)) = telemetry.problems.first() else {
         if telemetry.frames == 0 {
-            return Err(HemError::OnlyZeros { path: path_of(), len: stream.len() });
+            return Err(HemError::OnlyZeros {
+                path: path_of(),
+                len: stream.len(),
+            });
         }
         return Ok(telemetry);
     };
-    if let Some(&(offset, problem)) =
-        telemetry.problems.iter().find(|(_, problem)| matches!(problem, Problem::Version { .. }))
+    if let Some(&(offset, problem)) = telemetry
+        .problems
+        .iter()
+        .find(|(_, problem)| matches!(problem, Problem::Version { .. }))
     {
-        return Err(HemError::OtherVersion { path: path_of(), offset, problem });
+        return Err(HemError::OtherVersion {
+            path: path_of(),
+            offset,
+            problem,
+        });
     }
     if telemetry.frames == 0 {
-        return Err(HemError::NothingReadable { path: path_of(), len: stream.len(), offset, first: problem });
+        return Err(HemError::NothingReadable {
+            path: path_of(),
+            len: stream.len(),
+            offset,
+            first: problem,
+        });
     }
     if lenient {
         return Ok(telemetry);
     }
     let others = telemetry.problems.len() - 1;
-    Err(HemError::Damaged { path: path_of(), offset, problem, others, frames: telemetry.frames })
+    Err(HemError::Damaged {
+        path: path_of(),
+        offset,
+        problem,
+        others,
+        frames: telemetry.frames,
+    })
 }
 
 /// The HEM log as a table in long form: one row per run and event.
@@ -234,7 +273,12 @@ impl Table {
                 count: None,
             };
             let counts = run.counts().map(|(event, value, overflowed)| Row {
-                count: Some(Count { event, name: names.name(event), value, overflowed }),
+                count: Some(Count {
+                    event,
+                    name: names.name(event),
+                    value,
+                    overflowed,
+                }),
                 ..row.clone()
             });
             let before = rows.len();
@@ -245,7 +289,8 @@ impl Table {
         }
         let mut metadata = vec![];
         if let Some(boot) = &telemetry.boot {
-            let mut add = |key: &str, value: String| metadata.push((format!("cloison.{key}"), value));
+            let mut add =
+                |key: &str, value: String| metadata.push((format!("cloison.{key}"), value));
             add("telemetry_version", boot.version.to_string());
             add("system", boot.system.clone());
             add("board", boot.board.clone());
@@ -295,18 +340,29 @@ impl Table {
 
     /// Formats the table as a Parquet file with one row group; [`Table::metadata`] becomes its key-value metadata.
     pub fn to_parquet(&self) -> Result<Vec<u8>> {
-        self.write_parquet().into_diagnostic().wrap_err("cannot lay out the Parquet file")
+        self.write_parquet()
+            .into_diagnostic()
+            .wrap_err("cannot lay out the Parquet file")
     }
 
     fn write_parquet(&self) -> parquet::errors::Result<Vec<u8>> {
-        let metadata = self.metadata.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
+        let metadata = self
+            .metadata
+            .iter()
+            .map(|(key, value)| KeyValue::new(key.clone(), value.clone()))
+            .collect();
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
-            .set_created_by(format!("cloison {} telemetry {}", env!("CARGO_PKG_VERSION"), telemetry::VERSION))
+            .set_created_by(format!(
+                "cloison {} telemetry {}",
+                env!("CARGO_PKG_VERSION"),
+                telemetry::VERSION
+            ))
             .set_key_value_metadata(Some(metadata))
             .build();
         let mut bytes = vec![];
-        let mut writer = SerializedFileWriter::new(&mut bytes, Arc::new(schema()?), Arc::new(properties))?;
+        let mut writer =
+            SerializedFileWriter::new(&mut bytes, Arc::new(schema()?), Arc::new(properties))?;
         let mut group = writer.next_row_group()?;
         let rows = &self.rows;
         // Unsigned values are stored as signed integers with the same bits; the column's logical type says so.
@@ -314,16 +370,38 @@ impl Table {
         column::<ByteArrayType>(&mut group, rows.iter().map(|row| Some(text(&row.vm))))?;
         column::<Int32Type>(&mut group, rows.iter().map(|row| Some(i32::from(row.vcpu))))?;
         column::<Int32Type>(&mut group, rows.iter().map(|row| Some(i32::from(row.core))))?;
-        column::<Int64Type>(&mut group, rows.iter().map(|row| Some(row.at_ns.cast_signed())))?;
-        column::<Int32Type>(&mut group, rows.iter().map(|row| Some(row.workload.cast_signed())))?;
-        column::<Int32Type>(&mut group, rows.iter().map(|row| Some(row.sub_experiment.cast_signed())))?;
-        column::<Int32Type>(&mut group, rows.iter().map(|row| Some(row.run.cast_signed())))?;
-        column::<Int64Type>(&mut group, rows.iter().map(|row| Some(row.cycles.cast_signed())))?;
+        column::<Int64Type>(
+            &mut group,
+            rows.iter().map(|row| Some(row.at_ns.cast_signed())),
+        )?;
+        column::<Int32Type>(
+            &mut group,
+            rows.iter().map(|row| Some(row.workload.cast_signed())),
+        )?;
+        column::<Int32Type>(
+            &mut group,
+            rows.iter()
+                .map(|row| Some(row.sub_experiment.cast_signed())),
+        )?;
+        column::<Int32Type>(
+            &mut group,
+            rows.iter().map(|row| Some(row.run.cast_signed())),
+        )?;
+        column::<Int64Type>(
+            &mut group,
+            rows.iter().map(|row| Some(row.cycles.cast_signed())),
+        )?;
         column::<BoolType>(&mut group, rows.iter().map(|row| Some(row.by_guest)))?;
         let counts = || rows.iter().map(|row| row.count.as_ref());
-        column::<Int32Type>(&mut group, counts().map(|count| Some(i32::from(count?.event.0))))?;
+        column::<Int32Type>(
+            &mut group,
+            counts().map(|count| Some(i32::from(count?.event.0))),
+        )?;
         column::<ByteArrayType>(&mut group, counts().map(|count| Some(text(&count?.name))))?;
-        column::<Int32Type>(&mut group, counts().map(|count| Some(count?.value.cast_signed())))?;
+        column::<Int32Type>(
+            &mut group,
+            counts().map(|count| Some(count?.value.cast_signed())),
+        )?;
         column::<BoolType>(&mut group, counts().map(|count| Some(count?.overflowed)))?;
         group.close()?;
         writer.close()?;
@@ -352,7 +430,11 @@ fn schema() -> parquet::errors::Result<Type> {
     let first_optional = COLUMNS.len() - 4;
     let mut fields = vec![];
     for (index, (name, (physical, logical))) in COLUMNS.into_iter().zip(columns).enumerate() {
-        let repetition = if index < first_optional { Repetition::REQUIRED } else { Repetition::OPTIONAL };
+        let repetition = if index < first_optional {
+            Repetition::REQUIRED
+        } else {
+            Repetition::OPTIONAL
+        };
         let field = Type::primitive_type_builder(name, physical)
             .with_repetition(repetition)
             .with_logical_type(logical)
@@ -373,9 +455,12 @@ pub fn column<T: DataType>(
         levels.push(i16::from(value.is_some()));
         present.extend(value);
     }
-    let mut column =
-        group.next_column()?.ok_or_else(|| parquet::errors::ParquetError::General("too many columns".to_owned()))?;
+    let mut column = group
+        .next_column()?
+        .ok_or_else(|| parquet::errors::ParquetError::General("too many columns".to_owned()))?;
     // Required columns have no definition levels and ignore these.
-    column.typed::<T>().write_batch(&present, Some(&levels), None)?;
+    column
+        .typed::<T>()
+        .write_batch(&present, Some(&levels), None)?;
     column.close()
 }

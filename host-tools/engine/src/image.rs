@@ -51,7 +51,9 @@ pub enum ImageError {
         file: String,
     },
     /// The file is implausibly long.
-    #[error("{file} spans {length} bytes from its first to its last loadable byte; at most {LONGEST} are accepted")]
+    #[error(
+        "{file} spans {length} bytes from its first to its last loadable byte; at most {LONGEST} are accepted"
+    )]
     TooLong {
         /// Name of the file.
         file: String,
@@ -72,7 +74,9 @@ pub enum ImageError {
     NoHeader,
     /// A guest does not fit into its VM's memory.
     #[error("VM `{vm}`: its image takes {load:#x} to {end:#x}, and no region of the VM holds that")]
-    #[diagnostic(help("the VM's memory is {regions}; make the region larger, or link the guest for it"))]
+    #[diagnostic(help(
+        "the VM's memory is {regions}; make the region larger, or link the guest for it"
+    ))]
     DoesNotFit {
         /// Name of the VM.
         vm: String,
@@ -85,7 +89,9 @@ pub enum ImageError {
     },
     /// A guest's image leaves no room for its device tree.
     #[error("VM `{vm}`: its device tree would begin at {place:#x}, and its image ends at {end:#x}")]
-    #[diagnostic(help("the tree takes the last 64 KiB of the region that holds the image: make that larger"))]
+    #[diagnostic(help(
+        "the tree takes the last 64 KiB of the region that holds the image: make that larger"
+    ))]
     NoRoomForTree {
         /// Name of the VM.
         vm: String,
@@ -132,24 +138,47 @@ pub fn flatten(path: &Path) -> Result<Flat> {
 
 /// Flattens an ELF file in memory; `file` is its name in errors.
 pub fn flatten_bytes(data: &[u8], file: &str) -> Result<Flat, ImageError> {
-    let not_elf = |reason: String| ImageError::NotElf { file: file.to_owned(), reason };
-    let header = FileHeader64::<Endianness>::parse(data).map_err(|error| not_elf(error.to_string()))?;
-    let endian = header.endian().map_err(|error| not_elf(error.to_string()))?;
+    let not_elf = |reason: String| ImageError::NotElf {
+        file: file.to_owned(),
+        reason,
+    };
+    let header =
+        FileHeader64::<Endianness>::parse(data).map_err(|error| not_elf(error.to_string()))?;
+    let endian = header
+        .endian()
+        .map_err(|error| not_elf(error.to_string()))?;
     if header.e_machine(endian) != elf::EM_AARCH64 || endian != Endianness::Little {
         return Err(not_elf("made for another processor".to_owned()));
     }
-    let segments = header.program_headers(endian, data).map_err(|error| not_elf(error.to_string()))?;
-    let loaded: Vec<_> =
-        segments.iter().filter(|segment| segment.p_type(endian) == PT_LOAD && segment.p_memsz(endian) > 0).collect();
-    let empty = || ImageError::Empty { file: file.to_owned() };
-    let base = loaded.iter().map(|segment| segment.p_paddr(endian)).min().ok_or_else(empty)?;
+    let segments = header
+        .program_headers(endian, data)
+        .map_err(|error| not_elf(error.to_string()))?;
+    let loaded: Vec<_> = segments
+        .iter()
+        .filter(|segment| segment.p_type(endian) == PT_LOAD && segment.p_memsz(endian) > 0)
+        .collect();
+    let empty = || ImageError::Empty {
+        file: file.to_owned(),
+    };
+    let base = loaded
+        .iter()
+        .map(|segment| segment.p_paddr(endian))
+        .min()
+        .ok_or_else(empty)?;
     let end = loaded
         .iter()
-        .map(|segment| segment.p_paddr(endian).saturating_add(segment.p_memsz(endian)))
+        .map(|segment| {
+            segment
+                .p_paddr(endian)
+                .saturating_add(segment.p_memsz(endian))
+        })
         .max()
         .ok_or_else(empty)?;
     if end - base > LONGEST {
-        return Err(ImageError::TooLong { file: file.to_owned(), length: end - base });
+        return Err(ImageError::TooLong {
+            file: file.to_owned(),
+            length: end - base,
+        });
     }
     let mut bytes = vec![0; (end - base) as usize];
     let mut entry = header.e_entry(endian);
@@ -191,13 +220,23 @@ impl Image {
     /// part in common.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
         // The boot header, at the start of the hypervisor, has the length of the whole image.
-        let fixed =
-            [0, PAGE_SIZE as usize, self.hypervisor_len, self.payload.start, self.payload.end, self.bytes.len()];
+        let fixed = [
+            0,
+            PAGE_SIZE as usize,
+            self.hypervisor_len,
+            self.payload.start,
+            self.payload.end,
+            self.bytes.len(),
+        ];
         let guests = self.system.vms.iter().flat_map(image::Vm::loaded);
-        let cuts: BTreeSet<usize> =
-            guests.map(|module| self.payload.start + module.offset as usize).chain(fixed).collect();
+        let cuts: BTreeSet<usize> = guests
+            .map(|module| self.payload.start + module.offset as usize)
+            .chain(fixed)
+            .collect();
         let ends = cuts.iter().copied().skip(1).collect::<Vec<_>>();
-        cuts.into_iter().zip(ends).map(|(start, end)| &self.bytes[start..end])
+        cuts.into_iter()
+            .zip(ends)
+            .map(|(start, end)| &self.bytes[start..end])
     }
     /// Returns the SHA-256 of the file, in hexadecimal.
     pub fn sha256(&self) -> String {
@@ -211,8 +250,15 @@ pub fn assemble(checked: &Checked, hypervisor: &Flat) -> Result<Image> {
 }
 
 /// Like [`assemble`], for a system that was changed after it had been checked. `images` has one entry per VM.
-pub fn assemble_system(mut system: System, images: &[ImageSource], hypervisor: &Flat) -> Result<Image> {
-    let workloads = match images.iter().any(|image| matches!(image, ImageSource::Workload(_))) {
+pub fn assemble_system(
+    mut system: System,
+    images: &[ImageSource],
+    hypervisor: &Flat,
+) -> Result<Image> {
+    let workloads = match images
+        .iter()
+        .any(|image| matches!(image, ImageSource::Workload(_)))
+    {
         true => parts::guests()?,
         false => Vec::new(),
     };
@@ -237,7 +283,11 @@ pub fn assemble_system(mut system: System, images: &[ImageSource], hypervisor: &
             bytes = flat.bytes;
         }
         if !vm.image.load.is_page_aligned() {
-            return Err(ImageError::Unaligned { file: file.display().to_string(), base: vm.image.load.0 }.into());
+            return Err(ImageError::Unaligned {
+                file: file.display().to_string(),
+                base: vm.image.load.0,
+            }
+            .into());
         }
         vm.image.offset = payload.add(&bytes)?;
         vm.image.len = u32::try_from(bytes.len()).into_diagnostic()?;
@@ -245,15 +295,26 @@ pub fn assemble_system(mut system: System, images: &[ImageSource], hypervisor: &
         if let ImageSource::FileWithTree(_, described) = image {
             let tree = linux::device_tree::build(described, vm, None)?;
             let (offset, load) = (payload.add(&tree)?, tree_place(vm)?);
-            vm.modules = vec![image::Module { offset, len: u32::try_from(tree.len()).into_diagnostic()?, load }];
+            vm.modules = vec![image::Module {
+                offset,
+                len: u32::try_from(tree.len()).into_diagnostic()?,
+                load,
+            }];
             // As the boot protocol of Linux has it.
             vm.args = [load.0, 0, 0, 0];
         }
     }
     let payload = payload.bytes;
-    let (needed, planned) = ((hypervisor.bytes.len() + payload.len()) as u64, memory::image_bytes(images.iter()));
+    let (needed, planned) = (
+        (hypervisor.bytes.len() + payload.len()) as u64,
+        memory::image_bytes(images.iter()),
+    );
     if needed + LOADER_SLACK > planned {
-        return Err(ImageError::LongerThanPlanned { needed, planned: planned - LOADER_SLACK }.into());
+        return Err(ImageError::LongerThanPlanned {
+            needed,
+            planned: planned - LOADER_SLACK,
+        }
+        .into());
     }
     Ok(system_image(hypervisor, system, &payload)?)
 }
@@ -274,13 +335,18 @@ struct Payload {
 impl Payload {
     /// Returns the offset of `part` in the payload, adding it if necessary.
     fn add(&mut self, part: &[u8]) -> Result<u32> {
-        let start = match self.parts.iter().find(|range| &self.bytes[(*range).clone()] == part) {
+        let start = match self
+            .parts
+            .iter()
+            .find(|range| &self.bytes[(*range).clone()] == part)
+        {
             Some(range) => range.start,
             None => {
                 let start = self.bytes.len();
                 self.bytes.extend_from_slice(part);
                 self.parts.push(start..self.bytes.len());
-                self.bytes.resize(self.bytes.len().next_multiple_of(PAGE_SIZE as usize), 0);
+                self.bytes
+                    .resize(self.bytes.len().next_multiple_of(PAGE_SIZE as usize), 0);
                 start
             }
         };
@@ -290,9 +356,21 @@ impl Payload {
 
 fn check_fit(vm: &image::Vm) -> Result<(), ImageError> {
     let (load, end) = (vm.image.load.0, vm.image.load.0 + u64::from(vm.image.len));
-    let memory = || vm.regions.iter().filter(|region| !matches!(region.backing, image::Backing::Device(_)));
-    let span = |region: &image::Region| (region.ipa.0, region.ipa.0 + u64::from(region.pages) * PAGE_SIZE);
-    if memory().map(span).any(|(start, stop)| start <= load && end <= stop) {
+    let memory = || {
+        vm.regions
+            .iter()
+            .filter(|region| !matches!(region.backing, image::Backing::Device(_)))
+    };
+    let span = |region: &image::Region| {
+        (
+            region.ipa.0,
+            region.ipa.0 + u64::from(region.pages) * PAGE_SIZE,
+        )
+    };
+    if memory()
+        .map(span)
+        .any(|(start, stop)| start <= load && end <= stop)
+    {
         return Ok(());
     }
     let named = |region: &image::Region| {
@@ -300,42 +378,75 @@ fn check_fit(vm: &image::Vm) -> Result<(), ImageError> {
         format!("{start:#x} to {stop:#x} (`{}`)", region.name)
     };
     let regions = memory().map(named).collect::<Vec<_>>().join(", ");
-    Err(ImageError::DoesNotFit { vm: vm.name.clone(), load, end, regions })
+    Err(ImageError::DoesNotFit {
+        vm: vm.name.clone(),
+        load,
+        end,
+        regions,
+    })
 }
 
 /// Returns the address of a VM's device tree: the end of the memory that holds its image, as far from it as can be.
 fn tree_place(vm: &image::Vm) -> Result<Ipa, ImageError> {
     let (load, end) = (vm.image.load.0, vm.image.load.0 + u64::from(vm.image.len));
-    let memory = vm.regions.iter().filter(|region| !matches!(region.backing, image::Backing::Device(_)));
-    let mut stops =
-        memory.filter(|region| region.contains(Ipa(load))).map(|region| region.ipa.page(u64::from(region.pages)));
-    let place = stops.next_back().map_or(0, |stop| stop.0.saturating_sub(DEVICE_TREE_ROOM));
+    let memory = vm
+        .regions
+        .iter()
+        .filter(|region| !matches!(region.backing, image::Backing::Device(_)));
+    let mut stops = memory
+        .filter(|region| region.contains(Ipa(load)))
+        .map(|region| region.ipa.page(u64::from(region.pages)));
+    let place = stops
+        .next_back()
+        .map_or(0, |stop| stop.0.saturating_sub(DEVICE_TREE_ROOM));
     if place < end {
-        return Err(ImageError::NoRoomForTree { vm: vm.name.clone(), place, end });
+        return Err(ImageError::NoRoomForTree {
+            vm: vm.name.clone(),
+            place,
+            end,
+        });
     }
     Ok(Ipa(place))
 }
 
 /// Appends the configuration and the payload to the hypervisor, and sets the total length in its boot header.
-pub fn system_image(hypervisor: &Flat, system: System, payload: &[u8]) -> Result<Image, ImageError> {
+pub fn system_image(
+    hypervisor: &Flat,
+    system: System,
+    payload: &[u8],
+) -> Result<Image, ImageError> {
     let (at, magic) = ARM64_MAGIC;
     if hypervisor.bytes.get(at..at + magic.len()) != Some(&magic) {
         return Err(ImageError::NoHeader);
     }
-    system.validate(payload.len() as u32).map_err(ImageError::Invalid)?;
+    system
+        .validate(payload.len() as u32)
+        .map_err(ImageError::Invalid)?;
     let mut bytes = hypervisor.bytes.clone();
     bytes.resize(bytes.len().next_multiple_of(PAGE_SIZE as usize), 0);
     let hypervisor_len = bytes.len();
     let encoded = seal::encode(&system, payload).map_err(|_| ImageError::Encode)?;
     bytes.extend_from_slice(&encoded);
-    let place = bytes.get_mut(boot::OFFSET..boot::OFFSET + boot::LEN).filter(|place| place.starts_with(&boot::MAGIC));
+    let place = bytes
+        .get_mut(boot::OFFSET..boot::OFFSET + boot::LEN)
+        .filter(|place| place.starts_with(&boot::MAGIC));
     let (console, psci) = (system.board.console, system.board.power_off.is_none());
-    let parameters = BootParameters { console: Some((console.kind, console.base)), psci };
-    place.ok_or(ImageError::NoHeader)?.copy_from_slice(&seal::boot_parameters(&parameters));
+    let parameters = BootParameters {
+        console: Some((console.kind, console.base)),
+        psci,
+    };
+    place
+        .ok_or(ImageError::NoHeader)?
+        .copy_from_slice(&seal::boot_parameters(&parameters));
     let image_size = (bytes.len() as u64).next_multiple_of(IMAGE_SIZE_UNIT);
     bytes[IMAGE_SIZE_OFFSET..IMAGE_SIZE_OFFSET + 8].copy_from_slice(&image_size.to_le_bytes());
     let end = bytes.len() - image::END_MARKER.len();
-    Ok(Image { bytes, system, hypervisor_len, payload: end - payload.len()..end })
+    Ok(Image {
+        bytes,
+        system,
+        hypervisor_len,
+        payload: end - payload.len()..end,
+    })
 }
 
 #[cfg(test)]
@@ -343,7 +454,9 @@ pub(crate) mod tests {
     use super::*;
     use cloison_formats::addr::{PhysAddr, PhysRange};
     use cloison_formats::color::{CacheGeometry, ColorSet};
-    use cloison_formats::image::{Board, Gic, GuestPmu, Header, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind, Vm};
+    use cloison_formats::image::{
+        Board, Gic, GuestPmu, Header, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind, Vm,
+    };
     use cloison_formats::units::{EventId, Events, Nanos};
 
     /// Returns an ELF file with these segments: physical address, virtual address, bytes, length in memory.
@@ -351,16 +464,26 @@ pub(crate) mod tests {
         let mut file = b"\x7fELF\x02\x01\x01".to_vec();
         file.resize(16, 0);
         let header_len = 64 + 56 * segments.len();
-        file.extend([2_u16, elf::EM_AARCH64.0].iter().flat_map(|half| half.to_le_bytes()));
+        file.extend(
+            [2_u16, elf::EM_AARCH64.0]
+                .iter()
+                .flat_map(|half| half.to_le_bytes()),
+        );
         file.extend(1_u32.to_le_bytes());
         file.extend([entry, 64, 0].iter().flat_map(|long| long.to_le_bytes()));
         file.extend(0_u32.to_le_bytes());
-        file.extend([64, 56, segments.len() as u16, 0, 0, 0].iter().flat_map(|half| half.to_le_bytes()));
+        file.extend(
+            [64, 56, segments.len() as u16, 0, 0, 0]
+                .iter()
+                .flat_map(|half| half.to_le_bytes()),
+        );
         let mut offset = header_len as u64;
         for &(paddr, vaddr, bytes, memsz) in segments {
             file.extend([PT_LOAD.0, 5].iter().flat_map(|word| word.to_le_bytes()));
             file.extend(
-                [offset, vaddr, paddr, bytes.len() as u64, memsz, 4096].iter().flat_map(|long| long.to_le_bytes()),
+                [offset, vaddr, paddr, bytes.len() as u64, memsz, 4096]
+                    .iter()
+                    .flat_map(|long| long.to_le_bytes()),
             );
             offset += bytes.len() as u64;
         }
@@ -372,11 +495,21 @@ pub(crate) mod tests {
 
     #[test]
     fn segments_lie_at_their_physical_addresses_and_bss_is_zero() {
-        let file = elf_file(0x8000_0004, &[(0x2010, 0x9000_0000, b"data", 8), (0x2000, 0x8000_0000, b"code", 4)]);
+        let file = elf_file(
+            0x8000_0004,
+            &[
+                (0x2010, 0x9000_0000, b"data", 8),
+                (0x2000, 0x8000_0000, b"code", 4),
+            ],
+        );
         let flat = flatten_bytes(&file, "test").unwrap();
         assert_eq!((flat.base, flat.entry), (0x2000, 0x8000_0004));
         assert_eq!(flat.bytes, b"code\0\0\0\0\0\0\0\0\0\0\0\0data\0\0\0\0");
-        let flat = flatten_bytes(&elf_file(0x8000_0002, &[(0x2000, 0x8000_0000, b"code", 4)]), "test").unwrap();
+        let flat = flatten_bytes(
+            &elf_file(0x8000_0002, &[(0x2000, 0x8000_0000, b"code", 4)]),
+            "test",
+        )
+        .unwrap();
         assert_eq!(flat.entry, 0x2002);
     }
 
@@ -384,19 +517,29 @@ pub(crate) mod tests {
     fn damaged_files_are_refused() {
         let good = elf_file(0x1000, &[(0x1000, 0x1000, b"code", 4)]);
         for length in 0..good.len() {
-            assert!(flatten_bytes(&good[..length], "test").is_err(), "cut to {length}");
+            assert!(
+                flatten_bytes(&good[..length], "test").is_err(),
+                "cut to {length}"
+            );
         }
         let message = |file: &[u8]| flatten_bytes(file, "x").unwrap_err().to_string();
         let mut other = good.clone();
         other[18] = 62;
-        assert_eq!(message(&other), "x is not an AArch64 ELF executable: made for another processor");
+        assert_eq!(
+            message(&other),
+            "x is not an AArch64 ELF executable: made for another processor"
+        );
         assert_eq!(message(&elf_file(0, &[])), "x has no loadable segment");
         let far = elf_file(0, &[(0, 0, b"a", 1), (1 << 40, 0, b"b", 1)]);
         assert!(message(&far).contains("at most"), "{}", message(&far));
     }
 
     pub(crate) fn system() -> System {
-        let uart = Uart { kind: UartKind::Pl011, base: PhysAddr(0x900_0000), irq: 33 };
+        let uart = Uart {
+            kind: UartKind::Pl011,
+            base: PhysAddr(0x900_0000),
+            irq: 33,
+        };
         let page = |number: u64| PhysAddr(0x800_0000 + (number << 12));
         let gic = Gic {
             gicd: page(0),
@@ -418,8 +561,15 @@ pub(crate) mod tests {
             pmu_irqs: vec![],
             pmu_shadow: false,
             pmu_splits: false,
-            llc: CacheGeometry { size: 1 << 20, ways: 16, line: 64 },
-            ram: vec![PhysRange { start: PhysAddr(0x4000_0000), len: 1 << 30 }],
+            llc: CacheGeometry {
+                size: 1 << 20,
+                ways: 16,
+                line: 64,
+            },
+            ram: vec![PhysRange {
+                start: PhysAddr(0x4000_0000),
+                len: 1 << 30,
+            }],
             reserved: vec![],
         };
         let ram = Ipa(0x4000_0000);
@@ -434,7 +584,12 @@ pub(crate) mod tests {
             name: "one".into(),
             cores: vec![0],
             regions: vec![region],
-            image: image::Image { offset: 0, len: 8, load: ram, entry: ram },
+            image: image::Image {
+                offset: 0,
+                len: 8,
+                load: ram,
+                entry: ram,
+            },
             modules: vec![],
             args: [0; 4],
             services: 0,
@@ -478,7 +633,11 @@ pub(crate) mod tests {
         let mut bytes = vec![0xaa; 5000];
         bytes[56..60].copy_from_slice(b"ARM\x64");
         bytes[boot::OFFSET..boot::OFFSET + 8].copy_from_slice(&boot::MAGIC);
-        Flat { base: 0x40_0000_0000, entry: 0x40_0000_0000, bytes }
+        Flat {
+            base: 0x40_0000_0000,
+            entry: 0x40_0000_0000,
+            bytes,
+        }
     }
 
     #[test]
@@ -489,7 +648,13 @@ pub(crate) mod tests {
         // The first instructions of the hypervisor read the console's base here.
         assert_eq!(image.bytes[72..80], 0x900_0000_u64.to_le_bytes());
         let parameters = BootParameters::from_bytes(image.bytes[64..96].try_into().unwrap());
-        assert_eq!(parameters, BootParameters { console: Some((UartKind::Pl011, PhysAddr(0x900_0000))), psci: true });
+        assert_eq!(
+            parameters,
+            BootParameters {
+                console: Some((UartKind::Pl011, PhysAddr(0x900_0000))),
+                psci: true
+            }
+        );
         let encoded = &image.bytes[image.hypervisor_len..];
         let header = Header::parse(encoded, crc32fast::hash).unwrap();
         assert_eq!(header.total_len(), encoded.len() as u64);
@@ -541,10 +706,19 @@ pub(crate) mod tests {
             spread_gic(&mut system);
             device(&mut system, at);
             let expected = refused.map_or(Ok(()), |at| Err(taken(at)));
-            assert_eq!(system.validate(8).map_err(|invalid| invalid.to_string()), expected, "{at:#x}");
+            assert_eq!(
+                system.validate(8).map_err(|invalid| invalid.to_string()),
+                expected,
+                "{at:#x}"
+            );
         }
         // Where the pages are next to each other, only they and the second GICH are taken.
-        for (at, is_free) in [(0x801_2000, true), (0x803_0000, false), (0x803_1000, false), (0x803_2000, true)] {
+        for (at, is_free) in [
+            (0x801_2000, true),
+            (0x803_0000, false),
+            (0x803_1000, false),
+            (0x803_2000, true),
+        ] {
             let mut system = system();
             device(&mut system, at);
             assert_eq!(system.validate(8).is_ok(), is_free, "{at:#x}");
@@ -559,7 +733,10 @@ pub(crate) mod tests {
         for (change, expected) in changes {
             let mut system = system();
             change(&mut system);
-            assert_eq!(system.validate(8).map_err(|invalid| invalid.to_string()), Err((*expected).to_owned()));
+            assert_eq!(
+                system.validate(8).map_err(|invalid| invalid.to_string()),
+                Err((*expected).to_owned())
+            );
         }
     }
 
@@ -570,13 +747,21 @@ pub(crate) mod tests {
                 |system| {
                     let pages = vec![Ipa(0x123_0000)];
                     system.vms[0].target = Some(0);
-                    system.vms[0].profile = Some(image::Profile { pages, top: 0, after: None });
+                    system.vms[0].profile = Some(image::Profile {
+                        pages,
+                        top: 0,
+                        after: None,
+                    });
                 },
                 "VM 0: its profile names a page at 0x1230000, where no region has one",
             ),
             (
                 |system| {
-                    system.vms[0].profile = Some(image::Profile { pages: vec![], top: 0, after: None });
+                    system.vms[0].profile = Some(image::Profile {
+                        pages: vec![],
+                        top: 0,
+                        after: None,
+                    });
                 },
                 "VM 0: its profile has 0 pages, but no pool for them to move to",
             ),
@@ -612,29 +797,52 @@ pub(crate) mod tests {
                 |system| system.vms[0].regions[0].ipa = Ipa(0x900_1000),
                 "VM 0, region 0: overlaps the device at 0x9001000 that every VM has",
             ),
-            (|system| system.board.cores.clear(), "system: its board has 0 cores, not 1 to 8"),
-            (|system| system.ends_with = Some(1), "system: ends with VM 1, which does not exist"),
-            (|system| system.pools[0].colors = ColorSet::first(1), "pool 0: holds color 0 of the hypervisor"),
+            (
+                |system| system.board.cores.clear(),
+                "system: its board has 0 cores, not 1 to 8",
+            ),
+            (
+                |system| system.ends_with = Some(1),
+                "system: ends with VM 1, which does not exist",
+            ),
+            (
+                |system| system.pools[0].colors = ColorSet::first(1),
+                "pool 0: holds color 0 of the hypervisor",
+            ),
             (
                 |system| system.pools.push(system.pools[0].clone()),
                 "pool 1: shares colors with pool 0, and one of the two is private",
             ),
-            (|system| system.vms.push(system.vms[0].clone()), "pool 0: is private, and 2 VMs use it"),
-            (|system| system.vms[0].cores.push(4), "VM 0: core 4 does not exist or is used twice"),
+            (
+                |system| system.vms.push(system.vms[0].clone()),
+                "pool 0: is private, and 2 VMs use it",
+            ),
+            (
+                |system| system.vms[0].cores.push(4),
+                "VM 0: core 4 does not exist or is used twice",
+            ),
             (
                 |system| system.vms[0].regions[0].ipa = Ipa((1 << 39) - 0x3000),
                 "VM 0, region 0: starts at 0x7fffffd000 and ends beyond the IPA space",
             ),
-            (|system| system.vms[0].regions.extend_from_within(..), "VM 0, region 1: overlaps region 0"),
             (
-                |system| system.vms[0].regions[0].backing = image::Backing::Device(PhysAddr(0x900_0000)),
+                |system| system.vms[0].regions.extend_from_within(..),
+                "VM 0, region 1: overlaps region 0",
+            ),
+            (
+                |system| {
+                    system.vms[0].regions[0].backing = image::Backing::Device(PhysAddr(0x900_0000))
+                },
                 "VM 0, region 0: its device at 0x9000000 is not on a page, overlaps RAM, or includes one of the hypervisor's own",
             ),
             (
                 |system| system.vms[0].irqs = vec![40, 33],
                 "VM 0: interrupt 33 is not a shared one below 256, or is the hypervisor's own",
             ),
-            (|system| system.vms[0].irqs = vec![40, 40], "VM 0: interrupt 40 is granted twice"),
+            (
+                |system| system.vms[0].irqs = vec![40, 40],
+                "VM 0: interrupt 40 is granted twice",
+            ),
         ];
         refused(&changes);
     }
@@ -693,7 +901,11 @@ pub(crate) mod tests {
         system.board.pmu_irqs = vec![23; 4];
         assert_eq!(system.counters(), 7);
         let sub_experiments = vec![vec![EventId(8); 2], vec![EventId(8); 4]];
-        system.vms[0].campaign = Some(image::Campaign { sub_experiments, runs: 1, vary: None });
+        system.vms[0].campaign = Some(image::Campaign {
+            sub_experiments,
+            runs: 1,
+            vary: None,
+        });
         assert_eq!(system.counters(), 8);
         system.vms[0].quotas[0].also = Some(quota(0).counted);
         assert_eq!(system.counters(), 8, "vCPU 0 has as many now");
@@ -702,7 +914,11 @@ pub(crate) mod tests {
     fn quota() -> image::Quota {
         image::Quota {
             vcpu: 0,
-            counted: image::Counted { event: EventId(8), weight: 1, allowed: false },
+            counted: image::Counted {
+                event: EventId(8),
+                weight: 1,
+                allowed: false,
+            },
             also: None,
             budget: Events(1),
             ceiling: Events(1),
@@ -735,13 +951,30 @@ pub(crate) mod tests {
         is("event 0x8, which no verdict trusts", &|_, _| {});
         is("event 0x16, which no verdict trusts", &|system, quota| {
             trusted(system);
-            quota.also = Some(image::Counted { event: EventId(0x16), ..quota.counted });
+            quota.also = Some(image::Counted {
+                event: EventId(0x16),
+                ..quota.counted
+            });
         });
-        is("no budget, weight or period", &|system, quota| (trusted(system), quota.counted.weight = 0).1);
-        is("no budget, weight or period", &|system, quota| (trusted(system), quota.budget = Events(2)).1);
-        is("no budget, weight or period", &|system, quota| (trusted(system), quota.ceiling = Events(1 << 32)).1);
-        let shared = |pool, guarantee| Some(image::Reclaim { pool, guarantee: Events(guarantee) });
-        assert_eq!(with(&|system, quota| (trusted(system), quota.reclaim = shared(7, 1)).1), Ok(()));
+        is("no budget, weight or period", &|system, quota| {
+            (trusted(system), quota.counted.weight = 0).1
+        });
+        is("no budget, weight or period", &|system, quota| {
+            (trusted(system), quota.budget = Events(2)).1
+        });
+        is("no budget, weight or period", &|system, quota| {
+            (trusted(system), quota.ceiling = Events(1 << 32)).1
+        });
+        let shared = |pool, guarantee| {
+            Some(image::Reclaim {
+                pool,
+                guarantee: Events(guarantee),
+            })
+        };
+        assert_eq!(
+            with(&|system, quota| (trusted(system), quota.reclaim = shared(7, 1)).1),
+            Ok(())
+        );
         for (pool, guarantee, exact) in [(8, 1, true), (0, 0, true), (0, 2, true), (0, 1, false)] {
             is("guarantees nothing or more", &|system, quota| {
                 trusted(system);
@@ -751,9 +984,14 @@ pub(crate) mod tests {
         is("another period", &|system, quota| {
             trusted(system);
             quota.reclaim = shared(0, 1);
-            system.vms[0].quotas.push(image::Quota { period: Nanos(2), ..*quota });
+            system.vms[0].quotas.push(image::Quota {
+                period: Nanos(2),
+                ..*quota
+            });
         });
-        is("regulates VMs 0b1,", &|system, _| system.vms[0].regulates = 1);
+        is("regulates VMs 0b1,", &|system, _| {
+            system.vms[0].regulates = 1
+        });
     }
 
     #[test]
@@ -761,24 +999,48 @@ pub(crate) mod tests {
         for at in [56, 64] {
             let mut headless = hypervisor();
             headless.bytes[at] = 0;
-            assert!(matches!(system_image(&headless, system(), b"8 bytes."), Err(ImageError::NoHeader)));
+            assert!(matches!(
+                system_image(&headless, system(), b"8 bytes."),
+                Err(ImageError::NoHeader)
+            ));
         }
-        assert!(matches!(system_image(&hypervisor(), system(), b"7 bytes"), Err(ImageError::Invalid(_))));
+        assert!(matches!(
+            system_image(&hypervisor(), system(), b"7 bytes"),
+            Err(ImageError::Invalid(_))
+        ));
         let stray_word = || {
             let mut system = system();
-            system.board.spin_table = Some([0x4000_00d8, 0x4000_00e0, 0x4000_00e8, 0x4000_00f0].map(PhysAddr).into());
+            system.board.spin_table = Some(
+                [0x4000_00d8, 0x4000_00e0, 0x4000_00e8, 0x4000_00f0]
+                    .map(PhysAddr)
+                    .into(),
+            );
             system
         };
-        assert!(matches!(system_image(&hypervisor(), stray_word(), b"8 bytes."), Err(ImageError::Invalid(_))));
+        assert!(matches!(
+            system_image(&hypervisor(), stray_word(), b"8 bytes."),
+            Err(ImageError::Invalid(_))
+        ));
         let mut reserved = stray_word();
-        reserved.board.reserved.push(PhysRange { start: PhysAddr(0x4000_0000), len: 4096 });
+        reserved.board.reserved.push(PhysRange {
+            start: PhysAddr(0x4000_0000),
+            len: 4096,
+        });
         assert!(system_image(&hypervisor(), reserved.clone(), b"8 bytes.").is_ok());
-        reserved.board.power_off =
-            Some(image::PowerOff { page: PhysAddr(0xfe10_0000), writes: vec![(0x20, 0x5a00_0555), (0x1000, 1)] });
-        assert!(matches!(system_image(&hypervisor(), reserved, b"8 bytes."), Err(ImageError::Invalid(_))));
+        reserved.board.power_off = Some(image::PowerOff {
+            page: PhysAddr(0xfe10_0000),
+            writes: vec![(0x20, 0x5a00_0555), (0x1000, 1)],
+        });
+        assert!(matches!(
+            system_image(&hypervisor(), reserved, b"8 bytes."),
+            Err(ImageError::Invalid(_))
+        ));
         let mut large = system();
         large.vms[0].image.len = 5 * 4096;
         let error = check_fit(&large.vms[0]).unwrap_err().to_string();
-        assert_eq!(error, "VM `one`: its image takes 0x40000000 to 0x40005000, and no region of the VM holds that");
+        assert_eq!(
+            error,
+            "VM `one`: its image takes 0x40000000 to 0x40005000, and no region of the VM holds that"
+        );
     }
 }

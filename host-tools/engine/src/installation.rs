@@ -46,7 +46,11 @@ pub fn choose(bundle: Option<&Path>) -> Result<()> {
 /// Returns what the user types to start this program, for messages that name a command: `cargo xtask` or `cloison`.
 pub fn program() -> &'static str {
     let executable = env::current_exe().unwrap_or_default();
-    if executable.file_stem().is_some_and(|name| name == "xtask") { "cargo xtask" } else { "cloison" }
+    if executable.file_stem().is_some_and(|name| name == "xtask") {
+        "cargo xtask"
+    } else {
+        "cloison"
+    }
 }
 
 /// Selects the checkout even if there is a bundle, for developers' tasks.
@@ -63,7 +67,10 @@ pub fn current() -> &'static Installation {
 fn beside_executable() -> Option<PathBuf> {
     let executable = env::current_exe().ok()?.canonicalize().ok()?;
     let directory = executable.parent()?;
-    let places = [directory.join("cloison-bundle"), directory.parent()?.join("share/cloison")];
+    let places = [
+        directory.join("cloison-bundle"),
+        directory.parent()?.join("share/cloison"),
+    ];
     places.into_iter().find(|place| Bundle::is_at(place))
 }
 
@@ -71,9 +78,16 @@ fn checkout_or_nothing() -> Installation {
     // cargo sets this variable for the package that it runs or tests.
     let package = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let places = [package, env::current_dir().ok(), env::current_exe().ok()];
-    let is_root = |place: &&Path| place.join("hypervisor/link.ld").is_file() && place.join("configs/boards").is_dir();
-    let root = places.iter().flatten().find_map(|place| place.ancestors().find(is_root));
-    root.map_or(Installation::Nothing, |root| Installation::Checkout(root.to_path_buf()))
+    let is_root = |place: &&Path| {
+        place.join("hypervisor/link.ld").is_file() && place.join("configs/boards").is_dir()
+    };
+    let root = places
+        .iter()
+        .flatten()
+        .find_map(|place| place.ancestors().find(is_root));
+    root.map_or(Installation::Nothing, |root| {
+        Installation::Checkout(root.to_path_buf())
+    })
 }
 
 /// Returns the directory with `configs/` and `profiles/`: the checkout, the bundle, or the current directory.
@@ -88,7 +102,11 @@ pub fn root() -> PathBuf {
 /// Returns the path as it is or, if there is no such file, the shipped file of that name.
 pub fn find(path: &Path) -> PathBuf {
     let shipped = root().join(path);
-    if path.is_relative() && !path.exists() && shipped.exists() { shipped } else { path.to_path_buf() }
+    if path.is_relative() && !path.exists() && shipped.exists() {
+        shipped
+    } else {
+        path.to_path_buf()
+    }
 }
 
 /// Returns cargo's output directory: `CARGO_TARGET_DIR`, or `target` in the checkout.
@@ -118,5 +136,8 @@ pub fn cache_dir() -> PathBuf {
 
 /// Returns `path` as the user would type it from the root of the checkout or bundle.
 pub fn display(path: &Path) -> String {
-    path.strip_prefix(root()).unwrap_or(path).display().to_string()
+    path.strip_prefix(root())
+        .unwrap_or(path)
+        .display()
+        .to_string()
 }

@@ -54,7 +54,10 @@ impl KeptImage {
     pub fn new(image: &Image, store: &Store) -> Result<Self> {
         Ok(Self {
             parts: store.directory().to_path_buf(),
-            image: image.parts().map(|part| store.add_compressed(part)).collect::<Result<_>>()?,
+            image: image
+                .parts()
+                .map(|part| store.add_compressed(part))
+                .collect::<Result<_>>()?,
             image_sha256: image.sha256(),
         })
     }
@@ -66,7 +69,12 @@ impl KeptImage {
     /// Returns an error if a part is missing or damaged, or if the parts are not the image that was kept.
     pub fn write(&self, directory: &Path) -> Result<PathBuf> {
         let store = Store::at(&self.parts);
-        let image = self.image.iter().map(|name| store.read(name)).collect::<Result<Vec<_>, _>>()?.concat();
+        let image = self
+            .image
+            .iter()
+            .map(|name| store.read(name))
+            .collect::<Result<Vec<_>, _>>()?
+            .concat();
         if sha256(&image) != self.image_sha256 {
             return Err(miette!(
                 help = "remove the run's directory, and run the experiment again",
@@ -91,7 +99,10 @@ impl KeptImage {
 
     /// Returns the same image with its parts in the store of another directory.
     pub fn with_parts_in(&self, directory: &Path) -> Self {
-        Self { parts: directory.to_path_buf(), ..self.clone() }
+        Self {
+            parts: directory.to_path_buf(),
+            ..self.clone()
+        }
     }
 }
 
@@ -104,12 +115,26 @@ impl KeptRun {
     /// # Errors
     ///
     /// Returns an error if the image cannot be written, or the model is elsewhere.
-    pub fn new(board: &str, image: &Image, model: &Model, store: &Store, conditions: Conditions) -> Result<Self> {
+    pub fn new(
+        board: &str,
+        image: &Image,
+        model: &Model,
+        store: &Store,
+        conditions: Conditions,
+    ) -> Result<Self> {
         let name = |path: &Path| {
-            let name = path.file_name().and_then(|name| name.to_str()).filter(|name| store.has(name));
-            name.map(str::to_owned).ok_or_else(|| miette!("{} is not in the results' store", path.display()))
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .filter(|name| store.has(name));
+            name.map(str::to_owned)
+                .ok_or_else(|| miette!("{} is not in the results' store", path.display()))
         };
-        let KeptImage { parts, image, image_sha256 } = KeptImage::new(image, store)?;
+        let KeptImage {
+            parts,
+            image,
+            image_sha256,
+        } = KeptImage::new(image, store)?;
         Ok(Self {
             board: board.to_owned(),
             parts,
@@ -123,7 +148,13 @@ impl KeptRun {
 
     /// Writes the file into the run's directory.
     pub fn write(&self, directory: &Path) -> Result<()> {
-        write_json(&directory.join(Self::FILE), &Self { parts: relative(directory, &self.parts), ..self.clone() })
+        write_json(
+            &directory.join(Self::FILE),
+            &Self {
+                parts: relative(directory, &self.parts),
+                ..self.clone()
+            },
+        )
     }
 
     /// Reads the file of a run's directory. What it names is checked by [`Self::machine`].
@@ -143,14 +174,25 @@ impl KeptRun {
         })?;
         let kept: Self = serde_json::from_str(&text)
             .into_diagnostic()
-            .wrap_err_with(|| miette!(help = "run the experiment again", "cannot read {}", file.display()))?;
-        Ok(Self { parts: directory.join(&kept.parts), ..kept })
+            .wrap_err_with(|| {
+                miette!(
+                    help = "run the experiment again",
+                    "cannot read {}",
+                    file.display()
+                )
+            })?;
+        Ok(Self {
+            parts: directory.join(&kept.parts),
+            ..kept
+        })
     }
 
     /// Returns the names of all files in the store that the runs in the directories of `runs` need.
     pub fn names_in(runs: &Path) -> BTreeSet<String> {
         let directories = std::fs::read_dir(runs).into_iter().flatten().flatten();
-        let kept: Vec<Self> = directories.filter_map(|entry| Self::read(&entry.path()).ok()).collect();
+        let kept: Vec<Self> = directories
+            .filter_map(|entry| Self::read(&entry.path()).ok())
+            .collect();
         kept.iter().flat_map(Self::names).cloned().collect()
     }
 
@@ -166,7 +208,10 @@ impl KeptRun {
 
     /// Returns the same run with its files in the store of another directory.
     pub fn with_parts_in(&self, directory: &Path) -> Self {
-        Self { parts: directory.to_path_buf(), ..self.clone() }
+        Self {
+            parts: directory.to_path_buf(),
+            ..self.clone()
+        }
     }
 
     /// Returns the machine of the run, with its model, as QEMU emulates its board. The image and the model's statistics are
@@ -177,22 +222,42 @@ impl KeptRun {
     /// Returns an error if a part is missing or damaged, or if the parts are not the image that the run had.
     pub fn machine(&self, board: &Emulation, directory: &Path) -> Result<Machine> {
         let store = Store::at(&self.parts);
-        let (parts, image, image_sha256) = (self.parts.clone(), self.image.clone(), self.image_sha256.clone());
-        let file = KeptImage { parts, image, image_sha256 }.write(directory)?;
+        let (parts, image, image_sha256) = (
+            self.parts.clone(),
+            self.image.clone(),
+            self.image_sha256.clone(),
+        );
+        let file = KeptImage {
+            parts,
+            image,
+            image_sha256,
+        }
+        .write(directory)?;
         let model = Model::from_files(&store.path(&self.plugin)?, &store.path(&self.model)?)?;
-        Ok(model.attach(Machine::new(board, &file), self.conditions, &directory.join("model.json")))
+        Ok(model.attach(
+            Machine::new(board, &file),
+            self.conditions,
+            &directory.join("model.json"),
+        ))
     }
 }
 
 /// Returns `path` relative to `directory` if both are below one directory other than the root, else `path` itself.
 fn relative(directory: &Path, path: &Path) -> PathBuf {
-    let shared = directory.components().zip(path.components()).take_while(|(one, other)| one == other).count();
+    let shared = directory
+        .components()
+        .zip(path.components())
+        .take_while(|(one, other)| one == other)
+        .count();
     // The root is one component, and a path with `..` cannot be turned around.
     let up: Vec<_> = directory.components().skip(shared).collect();
     if shared == 0 || (shared == 1 && directory.has_root()) || up.contains(&Component::ParentDir) {
         return path.to_path_buf();
     }
-    up.iter().map(|_| Component::ParentDir).chain(path.components().skip(shared)).collect()
+    up.iter()
+        .map(|_| Component::ParentDir)
+        .chain(path.components().skip(shared))
+        .collect()
 }
 
 #[cfg(test)]
@@ -202,10 +267,19 @@ mod tests {
     use crate::{configuration, image, model};
     use std::fs;
 
-    const CONDITIONS: Conditions = Conditions { seed: 7, caches: Caches::Cold, roi: Roi::Hint };
+    const CONDITIONS: Conditions = Conditions {
+        seed: 7,
+        caches: Caches::Cold,
+        roi: Roi::Hint,
+    };
 
     fn sample(guest: u8) -> Image {
-        image::system_image(&image::tests::hypervisor(), image::tests::system(), &[guest; 8]).unwrap()
+        image::system_image(
+            &image::tests::hypervisor(),
+            image::tests::system(),
+            &[guest; 8],
+        )
+        .unwrap()
     }
 
     /// Makes results with one run per guest. Returns the directory of each.
@@ -214,7 +288,10 @@ mod tests {
         let plugin = out.with_extension("so");
         fs::write(&plugin, "plugin").unwrap();
         let store = Store::at(&out.join("parts"));
-        let model = Model::from_files(&plugin, model::of(&virt).unwrap()).unwrap().kept_in(&store).unwrap();
+        let model = Model::from_files(&plugin, model::of(&virt).unwrap())
+            .unwrap()
+            .kept_in(&store)
+            .unwrap();
         let keep = |guest: &u8| {
             let directory = out.join("runs").join(guest.to_string());
             let kept = KeptRun::new("virt", &sample(*guest), &model, &store, CONDITIONS).unwrap();
@@ -230,22 +307,41 @@ mod tests {
         let virt = configuration::emulation("virt").unwrap();
         let made = KeptRun::read(run).and_then(|kept| kept.machine(&virt, scratch.path()));
         let explain = |error: miette::Report| {
-            format!("{error:#}; {}", error.help().map(|help| help.to_string()).unwrap_or_default())
+            format!(
+                "{error:#}; {}",
+                error
+                    .help()
+                    .map(|help| help.to_string())
+                    .unwrap_or_default()
+            )
         };
-        made.map(|_| fs::read(scratch.path().join("Image")).unwrap()).map_err(explain)
+        made.map(|_| fs::read(scratch.path().join("Image")).unwrap())
+            .map_err(explain)
     }
 
     #[test]
     fn runs_share_what_their_images_have_in_common() {
         let scratch = tempfile::tempdir().unwrap();
-        let (before, after) = (scratch.path().join("a,b=c"), scratch.path().join("elsewhere"));
+        let (before, after) = (
+            scratch.path().join("a,b=c"),
+            scratch.path().join("elsewhere"),
+        );
         let runs = results(&before, &[1, 2]);
-        let names: Vec<Vec<String>> = runs.iter().map(|run| KeptRun::read(run).unwrap().image).collect();
-        let shared = names[0].iter().filter(|name| names[1].contains(name)).count();
+        let names: Vec<Vec<String>> = runs
+            .iter()
+            .map(|run| KeptRun::read(run).unwrap().image)
+            .collect();
+        let shared = names[0]
+            .iter()
+            .filter(|name| names[1].contains(name))
+            .count();
         assert!(names[0] != names[1] && shared >= 2, "{names:?}");
         // Everything that is there is needed.
         let needed = KeptRun::names_in(&before.join("runs"));
-        assert_eq!(fs::read_dir(before.join("parts")).unwrap().count(), needed.len());
+        assert_eq!(
+            fs::read_dir(before.join("parts")).unwrap().count(),
+            needed.len()
+        );
         fs::rename(&before, &after).unwrap();
         for guest in [1, 2] {
             let run = after.join("runs").join(guest.to_string());
@@ -266,7 +362,10 @@ mod tests {
         fs::create_dir_all(&alone).unwrap();
         fs::copy(run.join(KeptRun::FILE), alone.join(KeptRun::FILE)).unwrap();
         let message = error(&alone);
-        assert!(message.contains("is missing; ") && message.contains("copy the whole directory"), "{message}");
+        assert!(
+            message.contains("is missing; ") && message.contains("copy the whole directory"),
+            "{message}"
+        );
         // A part of the image, the plugin, and the model's file.
         let kept = KeptRun::read(run).unwrap();
         for name in [&kept.image[0], &kept.plugin, &kept.model] {
@@ -274,10 +373,16 @@ mod tests {
             let whole = fs::read(&file).unwrap();
             fs::write(&file, &whole[..whole.len() / 2]).unwrap();
             let message = error(run);
-            assert!(message.contains(name) && message.contains("is damaged"), "{message}");
+            assert!(
+                message.contains(name) && message.contains("is damaged"),
+                "{message}"
+            );
             fs::remove_file(&file).unwrap();
             let message = error(run);
-            assert!(message.contains(name) && message.contains("is missing"), "{message}");
+            assert!(
+                message.contains(name) && message.contains("is missing"),
+                "{message}"
+            );
             fs::write(&file, whole).unwrap();
         }
         image_of(run).unwrap();
@@ -285,10 +390,16 @@ mod tests {
         let file = run.join(KeptRun::FILE);
         let text = fs::read_to_string(&file).unwrap();
         let (first, second) = (&kept.image[0], &kept.image[1]);
-        let swapped = text.replace(first, "first").replace(second, first).replace("first", second);
+        let swapped = text
+            .replace(first, "first")
+            .replace(second, first)
+            .replace("first", second);
         let refused = [
             (swapped, "machine.json was changed"),
-            (text.replace(first, "../../../secret.gz"), "does not name a file of a store"),
+            (
+                text.replace(first, "../../../secret.gz"),
+                "does not name a file of a store",
+            ),
             (text[..text.len() / 2].to_owned(), "cannot read"),
             ("{}".to_owned(), "cannot read"),
         ];
@@ -303,8 +414,17 @@ mod tests {
 
     #[test]
     fn paths_in_results_are_relative() {
-        assert_eq!(relative(Path::new("/x/runs/one"), Path::new("/x/parts")), Path::new("../../parts"));
-        assert_eq!(relative(Path::new("/x/runs/one"), Path::new("/y/parts")), Path::new("/y/parts"));
-        assert_eq!(relative(Path::new("runs/one"), Path::new("runs/parts")), Path::new("../parts"));
+        assert_eq!(
+            relative(Path::new("/x/runs/one"), Path::new("/x/parts")),
+            Path::new("../../parts")
+        );
+        assert_eq!(
+            relative(Path::new("/x/runs/one"), Path::new("/y/parts")),
+            Path::new("/y/parts")
+        );
+        assert_eq!(
+            relative(Path::new("runs/one"), Path::new("runs/parts")),
+            Path::new("../parts")
+        );
     }
 }

@@ -74,7 +74,12 @@ impl Model {
     pub fn from_files(plugin: &Path, board: &Path) -> Result<Self> {
         let checked = check(board)?;
         let (plugin, board) = (plugin.to_path_buf(), board.to_path_buf());
-        Ok(Self { plugin, board, name: checked.name, clock_mhz: checked.clock_mhz })
+        Ok(Self {
+            plugin,
+            board,
+            name: checked.name,
+            clock_mhz: checked.clock_mhz,
+        })
     }
 
     /// Returns the same model with its files in `store`, where later builds and edits do not change them.
@@ -87,12 +92,18 @@ impl Model {
             let name = store.add(&files::read(from, files::IMAGE)?, extension)?;
             Ok::<PathBuf, miette::Report>(store.path(&name)?)
         };
-        Ok(Self { plugin: keep(&self.plugin, "so")?, board: keep(&self.board, "toml")?, ..self.clone() })
+        Ok(Self {
+            plugin: keep(&self.plugin, "so")?,
+            board: keep(&self.board, "toml")?,
+            ..self.clone()
+        })
     }
 
     /// Returns the names of the model's two files, without their directories.
     pub fn names(&self) -> impl Iterator<Item = String> {
-        let names = [&self.plugin, &self.board].into_iter().filter_map(|path| path.file_name());
+        let names = [&self.plugin, &self.board]
+            .into_iter()
+            .filter_map(|path| path.file_name());
         names.map(|name| name.to_string_lossy().into_owned())
     }
 
@@ -109,7 +120,11 @@ impl Model {
     /// Attaches the model to a machine. The statistics are written to `stats`.
     pub fn attach(&self, machine: Machine, conditions: Conditions, stats: &Path) -> Machine {
         let Conditions { seed, caches, roi } = conditions;
-        let caches = if caches == Caches::Cold { "cold" } else { "warm" };
+        let caches = if caches == Caches::Cold {
+            "cold"
+        } else {
+            "warm"
+        };
         let roi = if roi == Roi::Hint { "hint" } else { "always" };
         let plugin = format!(
             "file={},board={},roi={roi},caches={caches},seed={seed},stats={}",
@@ -117,10 +132,27 @@ impl Model {
             value(&self.board),
             value(stats)
         );
-        let overflow: Vec<String> = machine.board().overflow_interrupts.iter().map(u32::to_string).collect();
-        let overflow = if overflow.is_empty() { String::new() } else { format!(",overflow={}", overflow.join("+")) };
+        let overflow: Vec<String> = machine
+            .board()
+            .overflow_interrupts
+            .iter()
+            .map(u32::to_string)
+            .collect();
+        let overflow = if overflow.is_empty() {
+            String::new()
+        } else {
+            format!(",overflow={}", overflow.join("+"))
+        };
         machine
-            .args(["-accel", "tcg,thread=single", "-rtc", "base=2000-01-01,clock=vm", "-seed", "1", "-plugin"])
+            .args([
+                "-accel",
+                "tcg,thread=single",
+                "-rtc",
+                "base=2000-01-01,clock=vm",
+                "-seed",
+                "1",
+                "-plugin",
+            ])
             .arg(plugin + &overflow)
     }
 }
@@ -162,7 +194,9 @@ pub fn statistics(path: &Path) -> Result<Statistics> {
     let text = std::fs::read_to_string(path)
         .into_diagnostic()
         .wrap_err_with(|| miette!("the model left no statistics at {}", path.display()))?;
-    serde_json::from_str(&text).into_diagnostic().wrap_err("the model's statistics cannot be read")
+    serde_json::from_str(&text)
+        .into_diagnostic()
+        .wrap_err("the model's statistics cannot be read")
 }
 
 #[cfg(test)]
@@ -178,12 +212,27 @@ mod tests {
     fn a_comma_in_a_path_does_not_end_the_option() {
         let emulation = crate::configuration::emulation("virt").unwrap();
         let name = emulation.board.clone();
-        let model = Model { plugin: "a,b=c/model.so".into(), board: "a,b=c/board.toml".into(), name, clock_mhz: 1200 };
-        let conditions = Conditions { seed: 1, caches: Caches::Cold, roi: Roi::Always };
-        let machine = model.attach(Machine::bare(&emulation), conditions, Path::new("a,b=c/model.json"));
+        let model = Model {
+            plugin: "a,b=c/model.so".into(),
+            board: "a,b=c/board.toml".into(),
+            name,
+            clock_mhz: 1200,
+        };
+        let conditions = Conditions {
+            seed: 1,
+            caches: Caches::Cold,
+            roi: Roi::Always,
+        };
+        let machine = model.attach(
+            Machine::bare(&emulation),
+            conditions,
+            Path::new("a,b=c/model.json"),
+        );
         let line = machine.command_line();
         assert!(
-            line.contains(" file=a,,b=c/model.so,board=a,,b=c/board.toml,roi=always,caches=cold,seed=1,"),
+            line.contains(
+                " file=a,,b=c/model.so,board=a,,b=c/board.toml,roi=always,caches=cold,seed=1,"
+            ),
             "{line}"
         );
         assert!(line.contains(",stats=a,,b=c/model.json"), "{line}");

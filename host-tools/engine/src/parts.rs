@@ -53,7 +53,14 @@ pub fn guests() -> Result<Vec<(String, PathBuf)>> {
         Installation::Checkout(_) => cargo::guests(),
         Installation::Bundle(bundle) => {
             let names = bundle.names(Bundle::GUESTS);
-            names.map(|name| Ok((name.to_owned(), bundle.part(&format!("{}/{name}", Bundle::GUESTS))?))).collect()
+            names
+                .map(|name| {
+                    Ok((
+                        name.to_owned(),
+                        bundle.part(&format!("{}/{name}", Bundle::GUESTS))?,
+                    ))
+                })
+                .collect()
         }
         Installation::Nothing => Err(nowhere()),
     }
@@ -86,8 +93,21 @@ pub fn model_plugin() -> Result<PathBuf> {
 
 /// Returns the guest with this name among those built.
 pub fn pick(built: &[(String, PathBuf)], name: &str) -> Result<PathBuf> {
-    let known = || built.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-    built.iter().find(|(built, _)| built == name).map(|(_, path)| path.clone()).ok_or_else(|| {
-        miette!(help = format!("the shipped workloads are: {}", known()), "there is no workload `{name}`")
-    })
+    let known = || {
+        built
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    built
+        .iter()
+        .find(|(built, _)| built == name)
+        .map(|(_, path)| path.clone())
+        .ok_or_else(|| {
+            miette!(
+                help = format!("the shipped workloads are: {}", known()),
+                "there is no workload `{name}`"
+            )
+        })
 }

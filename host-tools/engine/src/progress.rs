@@ -13,7 +13,9 @@ static SHOWN: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 /// prints nothing if there is no terminal.
 pub fn bar(name: &str, length: usize) -> ProgressBar {
     let bar = SHOWN.add(ProgressBar::new(length as u64));
-    if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {elapsed}, {eta} left  {msg}") {
+    if let Ok(style) =
+        ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {elapsed}, {eta} left  {msg}")
+    {
         bar.set_style(style);
     }
     bar.set_prefix(name.to_owned());
@@ -44,6 +46,9 @@ pub fn stage_with<T>(name: &str, work: impl FnOnce(&ProgressBar) -> Result<T>) -
     let result = work(&spinner);
     spinner.finish_and_clear();
     let mark = if result.is_ok() { "done" } else { "failed" };
-    eprintln!("{name:<18} {mark} in {:.1} s", started.elapsed().as_secs_f64());
+    eprintln!(
+        "{name:<18} {mark} in {:.1} s",
+        started.elapsed().as_secs_f64()
+    );
     result
 }

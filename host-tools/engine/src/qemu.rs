@@ -111,7 +111,10 @@ pub struct Machine {
 impl Machine {
     /// Returns a board that starts `image` (with an arm64 Image header).
     pub fn new(board: &Emulation, image: &Path) -> Self {
-        Self { kernel: Some(image.to_path_buf()), ..Self::bare(board) }
+        Self {
+            kernel: Some(image.to_path_buf()),
+            ..Self::bare(board)
+        }
     }
     /// Returns a board without an image: provide firmware with [`Machine::arg`].
     pub fn bare(board: &Emulation) -> Self {
@@ -157,12 +160,24 @@ impl Machine {
     fn arguments(&self, telemetry: &Path, console: &str) -> Vec<OsString> {
         let board = &self.board;
         let cores = board.cores.to_string();
-        let fixed = ["-M", &board.machine, "-cpu", &board.cpu, "-m", &board.memory, "-smp", &cores];
+        let fixed = [
+            "-M",
+            &board.machine,
+            "-cpu",
+            &board.cpu,
+            "-m",
+            &board.memory,
+            "-smp",
+            &cores,
+        ];
         let mut arguments: Vec<OsString> = fixed.map(OsString::from).into();
         arguments.extend(["-nic", "none", "-display", "none", "-no-reboot"].map(OsString::from));
         arguments.extend(board.options.iter().map(OsString::from));
         if let Some(hz) = self.cntfrq {
-            arguments.extend(["-global".into(), format!("{}-arm-cpu.cntfrq={hz}", board.cpu).into()]);
+            arguments.extend([
+                "-global".into(),
+                format!("{}-arm-cpu.cntfrq={hz}", board.cpu).into(),
+            ]);
         }
         if let Some(shift) = self.icount {
             // While all cores wait, guest time jumps to the next timer: the run does not depend on real time.
@@ -188,21 +203,43 @@ impl Machine {
     /// Returns the command line, to be shown to a user.
     pub fn command_line(&self) -> String {
         let arguments = self.arguments(Path::new("telemetry.bin"), "mon:stdio");
-        let words = arguments.iter().map(|word| word.to_string_lossy().into_owned());
-        std::iter::once(PROGRAM.to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+        let words = arguments
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned());
+        std::iter::once(PROGRAM.to_owned())
+            .chain(words)
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     /// Starts the board with its console connected to the session.
     pub fn start(&self) -> Result<Session> {
-        let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
+        let scratch = tempfile::Builder::new()
+            .prefix("cloison-")
+            .tempdir()
+            .into_diagnostic()?;
         let telemetry = scratch.path().join("telemetry.bin");
         let mut command = bound_to_us()?;
-        command.args(self.arguments(&telemetry, "stdio")).args(["-monitor", "none"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().into_diagnostic().wrap_err("cannot start QEMU")?;
+        command
+            .args(self.arguments(&telemetry, "stdio"))
+            .args(["-monitor", "none"]);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command
+            .spawn()
+            .into_diagnostic()
+            .wrap_err("cannot start QEMU")?;
         let (sender, events) = mpsc::channel();
-        let output = child.stdout.take().ok_or_else(|| miette!("QEMU has no output"))?;
-        let mut errors = child.stderr.take().ok_or_else(|| miette!("QEMU has no error output"))?;
+        let output = child
+            .stdout
+            .take()
+            .ok_or_else(|| miette!("QEMU has no output"))?;
+        let mut errors = child
+            .stderr
+            .take()
+            .ok_or_else(|| miette!("QEMU has no error output"))?;
         let reader = std::thread::spawn(move || read_into(output, &sender));
         let complaints = std::thread::spawn(move || {
             let mut bytes = Vec::new();
@@ -240,12 +277,27 @@ impl Machine {
         limit: Option<Duration>,
         mut listener: impl FnMut(&[u8]) + Send + 'static,
     ) -> Result<(Exit, Vec<u8>)> {
-        let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
+        let scratch = tempfile::Builder::new()
+            .prefix("cloison-")
+            .tempdir()
+            .into_diagnostic()?;
         let telemetry = scratch.path().join("telemetry.bin");
         let mut command = bound_to_us()?;
-        command.args(self.arguments(&telemetry, "mon:stdio")).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut guard = Guard(command.spawn().into_diagnostic().wrap_err("cannot start QEMU")?);
-        let mut output = guard.0.stdout.take().ok_or_else(|| miette!("QEMU has no output"))?;
+        command
+            .args(self.arguments(&telemetry, "mon:stdio"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut guard = Guard(
+            command
+                .spawn()
+                .into_diagnostic()
+                .wrap_err("cannot start QEMU")?,
+        );
+        let mut output = guard
+            .0
+            .stdout
+            .take()
+            .ok_or_else(|| miette!("QEMU has no output"))?;
         let shown = std::thread::spawn(move || {
             let mut chunk = [0; 4096];
             while let Ok(length @ 1..) = output.read(&mut chunk) {
@@ -253,11 +305,19 @@ impl Machine {
             }
             listener(&[]);
         });
-        let errors = guard.0.stderr.take().ok_or_else(|| miette!("QEMU has no error output"))?;
+        let errors = guard
+            .0
+            .stderr
+            .take()
+            .ok_or_else(|| miette!("QEMU has no error output"))?;
         std::thread::spawn(move || {
             // The ZCU102's network interfaces have no peer on purpose.
-            let lines = BufReader::new(errors).lines().map_while(std::io::Result::ok);
-            lines.filter(|line| !line.ends_with("has no peer")).for_each(|line| eprintln!("{line}"));
+            let lines = BufReader::new(errors)
+                .lines()
+                .map_while(std::io::Result::ok);
+            lines
+                .filter(|line| !line.ends_with("has no peer"))
+                .for_each(|line| eprintln!("{line}"));
         });
         let started = Instant::now();
         let exit = loop {
@@ -348,7 +408,10 @@ pub struct Session {
 
 impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("pid", &self.child.id()).field("exit", &self.exit).finish_non_exhaustive()
+        f.debug_struct("Session")
+            .field("pid", &self.child.id())
+            .field("exit", &self.exit)
+            .finish_non_exhaustive()
     }
 }
 
@@ -378,16 +441,26 @@ impl Session {
     /// Returns the next complete line, or the unfinished one at the end of the output if QEMU has ended.
     fn step(&mut self, until: Instant) -> Step {
         loop {
-            if let Some(length) = self.console[self.line_start..].iter().position(|&byte| byte == b'\n') {
+            if let Some(length) = self.console[self.line_start..]
+                .iter()
+                .position(|&byte| byte == b'\n')
+            {
                 return Step::Line(self.take_line(length, 1));
             }
             let until = until.min(self.started + self.limit);
-            match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            match self
+                .events
+                .recv_timeout(until.saturating_duration_since(Instant::now()))
+            {
                 Ok(bytes) => self.console.extend_from_slice(&bytes),
                 Err(RecvTimeoutError::Timeout) => return Step::Quiet,
                 Err(RecvTimeoutError::Disconnected) => {
                     let rest = self.console.len() - self.line_start;
-                    return if rest > 0 { Step::Line(self.take_line(rest, 0)) } else { Step::End };
+                    return if rest > 0 {
+                        Step::Line(self.take_line(rest, 0))
+                    } else {
+                        Step::End
+                    };
                 }
             }
         }
@@ -395,7 +468,9 @@ impl Session {
 
     fn take_line(&mut self, length: usize, line_end: usize) -> String {
         let bytes = &self.console[self.line_start..self.line_start + length];
-        let line = String::from_utf8_lossy(bytes).trim_end_matches('\r').to_owned();
+        let line = String::from_utf8_lossy(bytes)
+            .trim_end_matches('\r')
+            .to_owned();
         self.line_start += length + line_end;
         if let Some(callback) = &mut self.on_line {
             callback(&line);
@@ -404,7 +479,12 @@ impl Session {
     }
 
     /// Waits for a line that `wanted` accepts, and returns it. Lines before it are skipped.
-    pub fn wait_for(&mut self, what: &str, wanted: impl Fn(&str) -> bool, timeout: Duration) -> Result<String> {
+    pub fn wait_for(
+        &mut self,
+        what: &str,
+        wanted: impl Fn(&str) -> bool,
+        timeout: Duration,
+    ) -> Result<String> {
         let until = Instant::now() + timeout;
         loop {
             match self.step(until) {
@@ -412,12 +492,22 @@ impl Session {
                 Step::Line(_) => {}
                 Step::Quiet => {
                     let after = timeout.min(self.started.elapsed());
-                    return Err(RunError::Timeout { wanted: what.to_owned(), after, tail: self.tail() }.into());
+                    return Err(RunError::Timeout {
+                        wanted: what.to_owned(),
+                        after,
+                        tail: self.tail(),
+                    }
+                    .into());
                 }
                 Step::End => {
                     let status = self.child.wait().map_or(Exit::Signal, Exit::from);
                     self.exit = Some(status);
-                    return Err(RunError::Ended { wanted: what.to_owned(), status, tail: self.tail() }.into());
+                    return Err(RunError::Ended {
+                        wanted: what.to_owned(),
+                        status,
+                        tail: self.tail(),
+                    }
+                    .into());
                 }
             }
         }
@@ -441,7 +531,10 @@ impl Session {
     /// Waits for more console output.
     pub fn receive(&mut self, until: Instant) -> Received {
         let until = until.min(self.started + self.limit);
-        match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        match self
+            .events
+            .recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
             Ok(bytes) => {
                 self.console.extend_from_slice(&bytes);
                 Received::More
@@ -453,8 +546,15 @@ impl Session {
 
     /// Types bytes on the console.
     pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        let stdin = self.stdin.as_mut().ok_or_else(|| miette!("the console is closed"))?;
-        stdin.write_all(bytes).and_then(|()| stdin.flush()).into_diagnostic().wrap_err("cannot type on the console")
+        let stdin = self
+            .stdin
+            .as_mut()
+            .ok_or_else(|| miette!("the console is closed"))?;
+        stdin
+            .write_all(bytes)
+            .and_then(|()| stdin.flush())
+            .into_diagnostic()
+            .wrap_err("cannot type on the console")
     }
 
     /// Returns the console's output so far.
@@ -516,7 +616,11 @@ impl Session {
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();
         }
-        let errors = self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        let errors = self
+            .complaints
+            .take()
+            .and_then(|thread| thread.join().ok())
+            .unwrap_or_default();
         Ok(Outcome {
             exit: self.exit.unwrap_or(otherwise),
             console: self.console(),

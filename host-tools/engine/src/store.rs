@@ -66,12 +66,19 @@ pub struct Store {
 impl Store {
     /// Returns the store of the results in `results`.
     pub fn of_results(results: &Path) -> Self {
-        Self { pool: Some(installation::output_dir().join(DIRECTORY)), ..Self::at(&results.join(DIRECTORY)) }
+        Self {
+            pool: Some(installation::output_dir().join(DIRECTORY)),
+            ..Self::at(&results.join(DIRECTORY))
+        }
     }
 
     /// Returns the store in a directory, which is created with its first file.
     pub fn at(directory: &Path) -> Self {
-        Self { directory: directory.to_path_buf(), pool: None, checked: Mutex::default() }
+        Self {
+            directory: directory.to_path_buf(),
+            pool: None,
+            checked: Mutex::default(),
+        }
     }
 
     /// Returns the store's directory.
@@ -112,7 +119,8 @@ impl Store {
             // Without the pool, this store has a copy to itself.
             if let Some(pool) = &self.pool {
                 let _ = fs::remove_file(pool.join(&name));
-                let _ = fs::create_dir_all(pool).and_then(|()| fs::hard_link(&path, pool.join(&name)));
+                let _ =
+                    fs::create_dir_all(pool).and_then(|()| fs::hard_link(&path, pool.join(&name)));
             }
         }
         checked.insert(name.clone());
@@ -143,11 +151,15 @@ impl Store {
 
     /// Returns whether the pool has an intact file of this name, which then is in this store too.
     fn link_from_pool(&self, name: &str) -> bool {
-        let Some(pool) = self.pool.as_ref().filter(|pool| load(pool, name).is_ok()) else { return false };
+        let Some(pool) = self.pool.as_ref().filter(|pool| load(pool, name).is_ok()) else {
+            return false;
+        };
         let path = self.directory.join(name);
         // A damaged one may be in the way.
         let _ = fs::remove_file(&path);
-        fs::create_dir_all(&self.directory).and_then(|()| fs::hard_link(pool.join(name), path)).is_ok()
+        fs::create_dir_all(&self.directory)
+            .and_then(|()| fs::hard_link(pool.join(name), path))
+            .is_ok()
     }
 
     /// Returns the contents of a file.
@@ -206,10 +218,15 @@ fn is_name(name: &str) -> bool {
 
 fn load(directory: &Path, name: &str) -> Result<Vec<u8>, StoreError> {
     if !is_name(name) {
-        return Err(StoreError::Name { name: name.to_owned() });
+        return Err(StoreError::Name {
+            name: name.to_owned(),
+        });
     }
     let path = directory.join(name);
-    let damaged = |reason: String| StoreError::Damaged { path: path.clone(), reason };
+    let damaged = |reason: String| StoreError::Damaged {
+        path: path.clone(),
+        reason,
+    };
     let kept = match cloison_config::files::read(&path, files::IMAGE) {
         Ok(kept) => kept,
         Err(files::ReadError::Missing) => return Err(StoreError::Missing { path }),
@@ -218,14 +235,20 @@ fn load(directory: &Path, name: &str) -> Result<Vec<u8>, StoreError> {
     let (hash, extension) = name.split_once('.').unwrap_or_default();
     let bytes = if extension == COMPRESSED {
         let mut bytes = vec![];
-        let read = GzDecoder::new(kept.as_slice()).take(files::IMAGE.most + 1).read_to_end(&mut bytes);
+        let read = GzDecoder::new(kept.as_slice())
+            .take(files::IMAGE.most + 1)
+            .read_to_end(&mut bytes);
         read.map_err(|error| damaged(format!("it cannot be unpacked: {error}")))?;
         bytes
     } else {
         kept
     };
     let found = sha256(&bytes);
-    if found == hash { Ok(bytes) } else { Err(damaged(format!("its contents have the SHA-256 {found}"))) }
+    if found == hash {
+        Ok(bytes)
+    } else {
+        Err(damaged(format!("its contents have the SHA-256 {found}")))
+    }
 }
 
 #[cfg(test)]
@@ -234,21 +257,28 @@ mod tests {
 
     fn names(directory: &Path) -> BTreeSet<String> {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+        entries
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect()
     }
 
     #[test]
     fn what_is_the_same_is_kept_once() {
         let scratch = tempfile::tempdir().unwrap();
         let pool = scratch.path().join("pool");
-        let [one, other] = ["one", "other"]
-            .map(|name| Store { pool: Some(pool.clone()), ..Store::at(&scratch.path().join(name).join(DIRECTORY)) });
+        let [one, other] = ["one", "other"].map(|name| Store {
+            pool: Some(pool.clone()),
+            ..Store::at(&scratch.path().join(name).join(DIRECTORY))
+        });
         let long = vec![7; 100_000];
         let name = one.add_compressed(&long).unwrap();
         assert_eq!(name, one.add_compressed(&long).unwrap());
         assert_eq!(one.read(&name).unwrap(), long);
         let file = one.directory().join(&name);
-        assert!(fs::metadata(&file).unwrap().len() < 1000, "it is compressed");
+        assert!(
+            fs::metadata(&file).unwrap().len() < 1000,
+            "it is compressed"
+        );
         // The same file, by its number, in the other store.
         assert_eq!(other.add_compressed(&long).unwrap(), name);
         let number = |path: &Path| fs::metadata(path).unwrap().ino();
@@ -258,10 +288,19 @@ mod tests {
         // What nothing names goes, from the pool too once no store has it; other files stay.
         fs::write(other.directory().join("note.txt"), "mine").unwrap();
         other.keep_only(&BTreeSet::from([plain.clone()]));
-        assert_eq!(names(other.directory()), BTreeSet::from([plain.clone(), "note.txt".to_owned()]));
-        assert!(one.read(&name).is_ok() && names(&pool) == BTreeSet::from([name.clone(), plain.clone()]));
+        assert_eq!(
+            names(other.directory()),
+            BTreeSet::from([plain.clone(), "note.txt".to_owned()])
+        );
+        assert!(
+            one.read(&name).is_ok()
+                && names(&pool) == BTreeSet::from([name.clone(), plain.clone()])
+        );
         one.keep_only(&BTreeSet::new());
-        assert_eq!((names(one.directory()), names(&pool)), (BTreeSet::new(), BTreeSet::from([plain])));
+        assert_eq!(
+            (names(one.directory()), names(&pool)),
+            (BTreeSet::new(), BTreeSet::from([plain]))
+        );
     }
 
     #[test]
@@ -272,17 +311,27 @@ mod tests {
         fs::create_dir(&other).unwrap();
         fs::write(other.join(&name), "half").unwrap();
         Store::at(&other).add_from(&Store::at(&one), &name).unwrap();
-        assert_eq!(Store::at(&other).read(&name).unwrap(), b"image", "a damaged one is replaced");
+        assert_eq!(
+            Store::at(&other).read(&name).unwrap(),
+            b"image",
+            "a damaged one is replaced"
+        );
         fs::remove_file(other.join(&name)).unwrap();
         fs::write(one.join(&name), "half").unwrap();
-        assert!(Store::at(&other).add_from(&Store::at(&one), &name).is_err() && !Store::at(&other).has(&name));
+        assert!(
+            Store::at(&other).add_from(&Store::at(&one), &name).is_err()
+                && !Store::at(&other).has(&name)
+        );
     }
 
     #[test]
     fn bad_files_are_reported_and_replaced() {
         let scratch = tempfile::tempdir().unwrap();
         let pool = scratch.path().join("pool");
-        let make = || Store { pool: Some(pool.clone()), ..Store::at(&scratch.path().join(DIRECTORY)) };
+        let make = || Store {
+            pool: Some(pool.clone()),
+            ..Store::at(&scratch.path().join(DIRECTORY))
+        };
         let bytes: Vec<u8> = (0..10_000_u32).flat_map(u32::to_le_bytes).collect();
         let name = make().add_compressed(&bytes).unwrap();
         let file = make().directory().join(&name);
@@ -307,11 +356,26 @@ mod tests {
             assert_eq!(make().read(&name).unwrap(), bytes, "it was replaced");
         }
         fs::remove_file(&file).unwrap();
-        assert!(matches!(make().read(&name), Err(StoreError::Missing { .. })) && !make().has(&name));
+        assert!(
+            matches!(make().read(&name), Err(StoreError::Missing { .. })) && !make().has(&name)
+        );
         fs::create_dir(&file).unwrap();
-        assert!(matches!(make().read(&name), Err(StoreError::Damaged { .. })));
-        for name in ["", "..", "../secret.gz", "/etc/passwd", &name[1..], &format!("{}/x.gz", &name[..62])] {
-            assert!(matches!(make().read(name), Err(StoreError::Name { .. })) && !make().has(name), "{name}");
+        assert!(matches!(
+            make().read(&name),
+            Err(StoreError::Damaged { .. })
+        ));
+        for name in [
+            "",
+            "..",
+            "../secret.gz",
+            "/etc/passwd",
+            &name[1..],
+            &format!("{}/x.gz", &name[..62]),
+        ] {
+            assert!(
+                matches!(make().read(name), Err(StoreError::Name { .. })) && !make().has(name),
+                "{name}"
+            );
         }
     }
 }

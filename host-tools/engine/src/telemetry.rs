@@ -7,8 +7,8 @@
 pub mod wire;
 
 use cloison_formats::telemetry::{
-    self, BootInfo, Entry, ExitReason, HemRecord, MAX_HEMS, MAX_MESSAGE, Message, MigrationRecord, PoolInfo,
-    QuotaPeriod, QuotaTotal, Record, Stage1Run, Stage2Run, VmInfo, VmState,
+    self, BootInfo, Entry, ExitReason, HemRecord, MAX_HEMS, MAX_MESSAGE, Message, MigrationRecord,
+    PoolInfo, QuotaPeriod, QuotaTotal, Record, Stage1Run, Stage2Run, VmInfo, VmState,
 };
 use cloison_formats::units::{EventId, Events, Nanos};
 use std::fmt;
@@ -82,7 +82,11 @@ impl Growing {
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Entry> {
         self.rest.extend_from_slice(bytes);
         // A message ends with a zero byte and contains none.
-        let whole = self.rest.iter().rposition(|&byte| byte == 0).map_or(0, |last| last + 1);
+        let whole = self
+            .rest
+            .iter()
+            .rposition(|&byte| byte == 0)
+            .map_or(0, |last| last + 1);
         let frames: Vec<u8> = self.rest.drain(..whole).collect();
         self.over = self.over || !self.telemetry.read(&frames);
         if self.over {
@@ -125,18 +129,31 @@ pub enum Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Decode(DecodeError::Unterminated) => f.write_str("truncated: no zero byte ends this message"),
+            Self::Decode(DecodeError::Unterminated) => {
+                f.write_str("truncated: no zero byte ends this message")
+            }
             Self::Decode(error) => write!(f, "{error}"),
             Self::TooLong { len } => {
-                write!(f, "{len} bytes without a zero byte, but no message is longer than {MAX_MESSAGE}")
+                write!(
+                    f,
+                    "{len} bytes without a zero byte, but no message is longer than {MAX_MESSAGE}"
+                )
             }
             Self::NoBoot => f.write_str("the stream does not start with a Boot message"),
             Self::Version { found } => {
-                write!(f, "written by telemetry version {found}, this tool reads version {}", telemetry::VERSION)
+                write!(
+                    f,
+                    "written by telemetry version {found}, this tool reads version {}",
+                    telemetry::VERSION
+                )
             }
             Self::SecondBoot => f.write_str("a second Boot message: another run starts here"),
-            Self::UnknownVm(vm) => write!(f, "a record of VM {vm}, which the stream did not announce"),
-            Self::TooManyEvents(len) => write!(f, "a HEM record of {len} events; {MAX_HEMS} is the most"),
+            Self::UnknownVm(vm) => {
+                write!(f, "a record of VM {vm}, which the stream did not announce")
+            }
+            Self::TooManyEvents(len) => {
+                write!(f, "a HEM record of {len} events; {MAX_HEMS} is the most")
+            }
         }
     }
 }
@@ -156,8 +173,13 @@ impl HemRun<'_> {
     /// Returns the record's events with their counts and whether the counter overflowed.
     pub fn counts(&self) -> impl Iterator<Item = (EventId, u32, bool)> {
         let record = self.record;
-        (0..usize::from(record.len).min(MAX_HEMS))
-            .map(|index| (record.events[index], record.counts[index], record.overflowed >> index & 1 == 1))
+        (0..usize::from(record.len).min(MAX_HEMS)).map(|index| {
+            (
+                record.events[index],
+                record.counts[index],
+                record.overflowed >> index & 1 == 1,
+            )
+        })
     }
 }
 
@@ -208,8 +230,15 @@ impl Telemetry {
                     self.take(frame)
                 }
                 Err(error) => {
-                    let len = stream[offset..].iter().position(|&byte| byte == 0).unwrap_or(stream.len() - offset);
-                    Err(if len >= MAX_MESSAGE { Problem::TooLong { len } } else { Problem::Decode(error) })
+                    let len = stream[offset..]
+                        .iter()
+                        .position(|&byte| byte == 0)
+                        .unwrap_or(stream.len() - offset);
+                    Err(if len >= MAX_MESSAGE {
+                        Problem::TooLong { len }
+                    } else {
+                        Problem::Decode(error)
+                    })
                 }
             };
             if let Err(problem) = problem {
@@ -267,13 +296,19 @@ impl Telemetry {
 
     /// Returns a VM's name, or `vm<id>` if the stream does not contain it.
     pub fn vm_name(&self, vm: u8) -> String {
-        self.vms.get(usize::from(vm)).map_or_else(|| format!("vm{vm}"), |info| info.name.clone())
+        self.vms
+            .get(usize::from(vm))
+            .map_or_else(|| format!("vm{vm}"), |info| info.name.clone())
     }
 
     /// Returns the HEM records in the order of arrival.
     pub fn hem_runs(&self) -> impl Iterator<Item = HemRun<'_>> {
         self.entries.iter().filter_map(|entry| match &entry.record {
-            Record::Hem(record) => Some(HemRun { core: entry.core, at: entry.at, record }),
+            Record::Hem(record) => Some(HemRun {
+                core: entry.core,
+                at: entry.at,
+                record,
+            }),
             _ => None,
         })
     }
@@ -324,7 +359,12 @@ impl Telemetry {
     /// Returns the time from a VM's first start to its last record in the stream, or `None` if it never started.
     pub fn vm_runtime(&self, vm: u8) -> Option<Nanos> {
         let start = self.vm_states().find(|&(_, of, _)| of == vm)?.0;
-        let last = self.entries.iter().filter(|entry| vm_of(&entry.record) == Some(vm)).map(|entry| entry.at).max()?;
+        let last = self
+            .entries
+            .iter()
+            .filter(|entry| vm_of(&entry.record) == Some(vm))
+            .map(|entry| entry.at)
+            .max()?;
         Some(Nanos(last.0.saturating_sub(start.0)))
     }
 
@@ -335,7 +375,10 @@ impl Telemetry {
             Record::Exits { vm: of, counts } if of == vm => Some(counts),
             _ => None,
         };
-        self.entries.iter().filter_map(of_a_core).reduce(|sum, counts| std::array::from_fn(|at| sum[at] + counts[at]))
+        self.entries
+            .iter()
+            .filter_map(of_a_core)
+            .reduce(|sum, counts| std::array::from_fn(|at| sum[at] + counts[at]))
     }
 
     /// Returns the number of records that the hypervisor had to drop.
@@ -358,9 +401,13 @@ impl Telemetry {
 
     /// Returns the sum of all quotas' overshoot, and the maximum of one period.
     pub fn overshoot(&self) -> (Events, Events) {
-        self.quota_totals().fold((Events(0), Events(0)), |(sum, most), (_, total)| {
-            (Events(sum.0 + total.totals.overshoot.0), most.max(total.totals.max_overshoot))
-        })
+        self.quota_totals()
+            .fold((Events(0), Events(0)), |(sum, most), (_, total)| {
+                (
+                    Events(sum.0 + total.totals.overshoot.0),
+                    most.max(total.totals.max_overshoot),
+                )
+            })
     }
 }
 
@@ -394,16 +441,32 @@ mod tests {
     }
 
     fn vm(name: &str) -> Message {
-        Message::Vm(VmInfo { name: name.into(), cores: vec![0], pages: 16, untrusted: vec![] })
+        Message::Vm(VmInfo {
+            name: name.into(),
+            cores: vec![0],
+            pages: 16,
+            untrusted: vec![],
+        })
     }
 
     fn entry(at: u64, record: Record) -> Message {
-        Message::Entry(Entry { core: 0, at: Nanos(at), record })
+        Message::Entry(Entry {
+            core: 0,
+            at: Nanos(at),
+            record,
+        })
     }
 
     fn stream(frames: &[Message]) -> Vec<u8> {
         let mut buffer = [0; MAX_MESSAGE];
-        frames.iter().flat_map(|frame| telemetry::encode(frame, &mut buffer).expect("fits").to_vec()).collect()
+        frames
+            .iter()
+            .flat_map(|frame| {
+                telemetry::encode(frame, &mut buffer)
+                    .expect("fits")
+                    .to_vec()
+            })
+            .collect()
     }
 
     #[test]
@@ -416,10 +479,20 @@ mod tests {
     #[test]
     fn a_growing_stream_says_what_a_whole_one_says() {
         let dropped = |at, count| entry(at, Record::Dropped { count });
-        let bytes = stream(&[boot(), vm("a"), dropped(1, 3), dropped(2, 4), boot(), dropped(3, 5)]);
+        let bytes = stream(&[
+            boot(),
+            vm("a"),
+            dropped(1, 3),
+            dropped(2, 4),
+            boot(),
+            dropped(3, 5),
+        ]);
         for step in [1, 2, 7, bytes.len()] {
             let mut growing = Growing::default();
-            let entries: Vec<Entry> = bytes.chunks(step).flat_map(|chunk| growing.feed(chunk)).collect();
+            let entries: Vec<Entry> = bytes
+                .chunks(step)
+                .flat_map(|chunk| growing.feed(chunk))
+                .collect();
             let whole = Telemetry::parse(&bytes);
             assert_eq!(entries, whole.entries, "in steps of {step}");
             let so_far = growing.so_far();
@@ -454,19 +527,50 @@ mod tests {
         let frames = [
             boot(),
             vm("a"),
-            entry(10, Record::VmState { vm: 0, state: VmState::Started }),
-            entry(90, Record::VmState { vm: 0, state: VmState::Stopped }),
+            entry(
+                10,
+                Record::VmState {
+                    vm: 0,
+                    state: VmState::Started,
+                },
+            ),
+            entry(
+                90,
+                Record::VmState {
+                    vm: 0,
+                    state: VmState::Stopped,
+                },
+            ),
         ];
         assert_eq!(Telemetry::parse(&stream(&frames)).end_of(0), End::Stopped);
-        assert_eq!(Telemetry::parse(&stream(&frames)).vm_runtime(0), Some(Nanos(80)));
-        assert_eq!(Telemetry::parse(&stream(&frames[..3])).end_of(0), End::Running);
+        assert_eq!(
+            Telemetry::parse(&stream(&frames)).vm_runtime(0),
+            Some(Nanos(80))
+        );
+        assert_eq!(
+            Telemetry::parse(&stream(&frames[..3])).end_of(0),
+            End::Running
+        );
     }
 
     #[test]
     fn a_record_of_an_unknown_vm_is_a_problem_and_no_event() {
-        let bytes = stream(&[boot(), vm("a"), entry(1, Record::VmState { vm: 1, state: VmState::Off })]);
+        let bytes = stream(&[
+            boot(),
+            vm("a"),
+            entry(
+                1,
+                Record::VmState {
+                    vm: 1,
+                    state: VmState::Off,
+                },
+            ),
+        ]);
         let telemetry = Telemetry::parse(&bytes);
-        assert!(matches!(telemetry.problems[..], [(_, Problem::UnknownVm(1))]));
+        assert!(matches!(
+            telemetry.problems[..],
+            [(_, Problem::UnknownVm(1))]
+        ));
         assert_eq!(telemetry.entries, []);
     }
 

@@ -19,10 +19,21 @@ impl Style {
     pub fn of_output() -> Self {
         let is_terminal = std::io::stdout().is_terminal();
         // The first of these that is set decides (POSIX, "Environment Variables").
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().filter_map(|name| env::var(name).ok());
-        let locale = locale.into_iter().find(|value| !value.is_empty()).unwrap_or_default();
-        let columns = is_terminal.then(|| comfy_table::Table::new().width().map_or(80, usize::from));
-        Self { plain: !is_terminal || env::var("TERM").is_ok_and(|term| term == "dumb") || !is_utf8(&locale), columns }
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+            .iter()
+            .filter_map(|name| env::var(name).ok());
+        let locale = locale
+            .into_iter()
+            .find(|value| !value.is_empty())
+            .unwrap_or_default();
+        let columns =
+            is_terminal.then(|| comfy_table::Table::new().width().map_or(80, usize::from));
+        Self {
+            plain: !is_terminal
+                || env::var("TERM").is_ok_and(|term| term == "dumb")
+                || !is_utf8(&locale),
+            columns,
+        }
     }
 
     /// Returns `text` as it is or, in plain style, as ASCII with digits that are not grouped. What has no ASCII form stays.
@@ -43,21 +54,31 @@ impl Style {
             ("≥", ">="),
             ("→", "->"),
         ];
-        replacements.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+        replacements
+            .iter()
+            .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
     }
 
     /// Returns [`show`](Self::show)n text, wrapped at the terminal's width with `indent` before each line.
     pub fn wrap(self, text: &str, indent: &str) -> String {
         let text = self.show(text);
-        let Some(columns) = self.columns else { return format!("{indent}{text}") };
-        let options = textwrap::Options::new(columns).initial_indent(indent).subsequent_indent(indent);
+        let Some(columns) = self.columns else {
+            return format!("{indent}{text}");
+        };
+        let options = textwrap::Options::new(columns)
+            .initial_indent(indent)
+            .subsequent_indent(indent);
         textwrap::fill(&text, options.break_words(false))
     }
 
     /// Returns the borders of tables, in the notation of `comfy-table`.
     pub fn borders(self) -> &'static str {
         use comfy_table::presets::{ASCII_FULL_CONDENSED, UTF8_FULL_CONDENSED};
-        if self.plain { ASCII_FULL_CONDENSED } else { UTF8_FULL_CONDENSED }
+        if self.plain {
+            ASCII_FULL_CONDENSED
+        } else {
+            UTF8_FULL_CONDENSED
+        }
     }
 }
 
@@ -98,7 +119,11 @@ pub fn grouped(number: u64) -> String {
 
 /// Returns `part / whole`, or 0 if `whole` is 0.
 pub fn share(part: u64, whole: u64) -> f64 {
-    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 / whole as f64
+    }
 }
 
 /// The minimum, the median and the maximum of some values.
@@ -117,7 +142,11 @@ impl Spread {
     pub fn of(values: impl IntoIterator<Item = u64>) -> Option<Self> {
         let mut values: Vec<u64> = values.into_iter().collect();
         values.sort_unstable();
-        Some(Self { min: *values.first()?, median: values[(values.len() - 1) / 2], max: *values.last()? })
+        Some(Self {
+            min: *values.first()?,
+            median: values[(values.len() - 1) / 2],
+            max: *values.last()?,
+        })
     }
 }
 
@@ -127,20 +156,58 @@ mod tests {
 
     #[test]
     fn spread_of_even_and_odd_counts() {
-        assert_eq!(Spread::of([5, 1, 3]), Some(Spread { min: 1, median: 3, max: 5 }));
-        assert_eq!(Spread::of([4, 1, 3, 2]), Some(Spread { min: 1, median: 2, max: 4 }));
+        assert_eq!(
+            Spread::of([5, 1, 3]),
+            Some(Spread {
+                min: 1,
+                median: 3,
+                max: 5
+            })
+        );
+        assert_eq!(
+            Spread::of([4, 1, 3, 2]),
+            Some(Spread {
+                min: 1,
+                median: 2,
+                max: 4
+            })
+        );
         assert_eq!(Spread::of([]), None);
     }
 
     #[test]
     fn plain_text_is_ascii_that_programs_can_read() {
-        let plain = Style { plain: true, columns: None };
-        let rich = Style { plain: false, columns: Some(20) };
-        assert_eq!(plain.show(&format!("{} × {}", grouped(1_234_567), duration(Nanos(2_000)))), "1234567 x 2 us");
+        let plain = Style {
+            plain: true,
+            columns: None,
+        };
+        let rich = Style {
+            plain: false,
+            columns: Some(20),
+        };
+        assert_eq!(
+            plain.show(&format!(
+                "{} × {}",
+                grouped(1_234_567),
+                duration(Nanos(2_000))
+            )),
+            "1234567 x 2 us"
+        );
         assert_eq!(rich.show("1\u{202f}234 × 2 µs"), "1\u{202f}234 × 2 µs");
-        assert_eq!(rich.wrap("some words that do not fit", "  "), "  some words that do\n  not fit");
-        assert_eq!(plain.wrap("some words that do not fit", "  "), "  some words that do not fit");
-        assert!(is_utf8("C.UTF-8") && is_utf8("de_DE.utf8") && !is_utf8("C") && !is_utf8("de_DE.ISO-8859-1"));
+        assert_eq!(
+            rich.wrap("some words that do not fit", "  "),
+            "  some words that do\n  not fit"
+        );
+        assert_eq!(
+            plain.wrap("some words that do not fit", "  "),
+            "  some words that do not fit"
+        );
+        assert!(
+            is_utf8("C.UTF-8")
+                && is_utf8("de_DE.utf8")
+                && !is_utf8("C")
+                && !is_utf8("de_DE.ISO-8859-1")
+        );
     }
 
     #[test]

@@ -73,20 +73,60 @@ const PATHS: [Path; 11] = [
         aim: Aim::AtMost(300_000),
         bao: "1120952 (368323 uncolored)",
     },
-    Path { figure: "null_hypercall", what: "null hypercall, round trip", aim: Aim::AtMost(75), bao: "146" },
-    Path { figure: "psci_version", what: "PSCI_VERSION, round trip", aim: Aim::AtMost(95), bao: "188" },
-    Path { figure: "gicd_typer_read", what: "emulated GICD_TYPER read", aim: Aim::AtMost(115), bao: "225" },
-    Path { figure: "gicd_read", what: "any other emulated GICD read", aim: Aim::AtMost(200), bao: "1290" },
+    Path {
+        figure: "null_hypercall",
+        what: "null hypercall, round trip",
+        aim: Aim::AtMost(75),
+        bao: "146",
+    },
+    Path {
+        figure: "psci_version",
+        what: "PSCI_VERSION, round trip",
+        aim: Aim::AtMost(95),
+        bao: "188",
+    },
+    Path {
+        figure: "gicd_typer_read",
+        what: "emulated GICD_TYPER read",
+        aim: Aim::AtMost(115),
+        bao: "225",
+    },
+    Path {
+        figure: "gicd_read",
+        what: "any other emulated GICD read",
+        aim: Aim::AtMost(200),
+        bao: "1290",
+    },
     Path {
         figure: "timer_to_handler",
         what: "virtual timer expiry to guest handler",
         aim: Aim::AtMost(120),
         bao: "199",
     },
-    Path { figure: "self_sgi", what: "SGI to oneself, to guest handler", aim: Aim::AtMost(300), bao: "775" },
-    Path { figure: "quota_overflow_to_throttled", what: "quota overflow to core stopped", aim: Aim::None, bao: "" },
-    Path { figure: "replenish_to_guest", what: "period's end to guest running again", aim: Aim::None, bao: "" },
-    Path { figure: "page_copy", what: "plain copy of 4 KiB, in a guest", aim: Aim::None, bao: "" },
+    Path {
+        figure: "self_sgi",
+        what: "SGI to oneself, to guest handler",
+        aim: Aim::AtMost(300),
+        bao: "775",
+    },
+    Path {
+        figure: "quota_overflow_to_throttled",
+        what: "quota overflow to core stopped",
+        aim: Aim::None,
+        bao: "",
+    },
+    Path {
+        figure: "replenish_to_guest",
+        what: "period's end to guest running again",
+        aim: Aim::None,
+        bao: "",
+    },
+    Path {
+        figure: "page_copy",
+        what: "plain copy of 4 KiB, in a guest",
+        aim: Aim::None,
+        bao: "",
+    },
     Path {
         figure: "migrate_page",
         what: "migration of one page, hypercall included",
@@ -105,7 +145,9 @@ impl Aim {
     }
     fn text(&self, counts: &BTreeMap<String, u64>) -> String {
         match (self, self.limit(counts)) {
-            (Self::Times(factor, figure), Some(limit)) => format!("{} ({factor} x {figure})", grouped(limit)),
+            (Self::Times(factor, figure), Some(limit)) => {
+                format!("{} ({factor} x {figure})", grouped(limit))
+            }
             (_, Some(limit)) => grouped(limit),
             (_, None) => String::new(),
         }
@@ -140,8 +182,11 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
         .filter(|name| first.get(*name) != second.get(*name))
         .map(|name| format!("{name}: {:?}, then {:?}", first.get(name), second.get(name)))
         .collect();
-    let missing: Vec<&str> =
-        PATHS.iter().map(|path| path.figure).filter(|figure| !first.contains_key(*figure)).collect();
+    let missing: Vec<&str> = PATHS
+        .iter()
+        .map(|path| path.figure)
+        .filter(|figure| !first.contains_key(*figure))
+        .collect();
 
     let mut figures = Figures::new("bench").board(BOARD).config(&path);
     let (section, missed) = paths(&first, el2_lines);
@@ -155,10 +200,18 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
         .count("repeats_exactly", u64::from(differing.is_empty()));
     figures.write(args.json.as_deref())?;
     println!("{}", section.to_text());
-    println!("{}\n{}", visits::table(&longest).to_text(), visits::latency_table(&latencies).to_text());
+    println!(
+        "{}\n{}",
+        visits::table(&longest).to_text(),
+        visits::latency_table(&latencies).to_text()
+    );
     println!(
         "{}",
-        if differing.is_empty() { "Two runs gave identical counts." } else { "Two runs gave different counts." }
+        if differing.is_empty() {
+            "Two runs gave identical counts."
+        } else {
+            "Two runs gave different counts."
+        }
     );
     if !missing.is_empty() {
         return Err(miette!(
@@ -169,7 +222,8 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
     }
     if !differing.is_empty() {
         return Err(miette!(
-            help = "something in the run depends on the host: time, randomness, or the order of cores",
+            help =
+                "something in the run depends on the host: time, randomness, or the order of cores",
             "the counts do not repeat:\n{}",
             differing.join("\n")
         ));
@@ -181,21 +235,35 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
 fn paths(counts: &BTreeMap<String, u64>, el2_lines: u64) -> (Section, u64) {
     let mut section = Section::new(
         "Instructions per path (QEMU virt, -icount shift=0)",
-        &["figure", "path", "instructions", "most seen", "aim, at most", "Bao 2.0", "aim met"],
+        &[
+            "figure",
+            "path",
+            "instructions",
+            "most seen",
+            "aim, at most",
+            "Bao 2.0",
+            "aim met",
+        ],
     );
     let mut missed = 0;
     for path in &PATHS {
         let count = counts.get(path.figure);
-        let met = count.zip(path.aim.limit(counts)).map(|(&count, limit)| count <= limit);
+        let met = count
+            .zip(path.aim.limit(counts))
+            .map(|(&count, limit)| count <= limit);
         missed += u64::from(met == Some(false));
         section.row([
             path.figure.to_owned(),
             path.what.to_owned(),
             count.map_or("not measured".to_owned(), |&count| grouped(count)),
-            counts.get(&format!("{}_max", path.figure)).map_or(String::new(), |&most| grouped(most)),
+            counts
+                .get(&format!("{}_max", path.figure))
+                .map_or(String::new(), |&most| grouped(most)),
             path.aim.text(counts),
             path.bao.to_owned(),
-            met.map_or(String::new(), |met| if met { "yes" } else { "no" }.to_owned()),
+            met.map_or(String::new(), |met| {
+                if met { "yes" } else { "no" }.to_owned()
+            }),
         ]);
     }
     missed += u64::from(el2_lines > lines::LIMIT);
@@ -206,7 +274,12 @@ fn paths(counts: &BTreeMap<String, u64>, el2_lines: u64) -> (Section, u64) {
         String::new(),
         grouped(lines::LIMIT),
         String::new(),
-        if el2_lines <= lines::LIMIT { "yes" } else { "no" }.to_owned(),
+        if el2_lines <= lines::LIMIT {
+            "yes"
+        } else {
+            "no"
+        }
+        .to_owned(),
     ]);
     let section = section.note(
         "EL2 lines exclude blank lines, comments and tests. Bao's figures are for the same machine and counting, with one \
@@ -216,7 +289,10 @@ fn paths(counts: &BTreeMap<String, u64>, el2_lines: u64) -> (Section, u64) {
 }
 
 fn measure(image: &Image) -> Result<BTreeMap<String, u64>> {
-    let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().map_err(|error| miette!("{error}"))?;
+    let scratch = tempfile::Builder::new()
+        .prefix("cloison-")
+        .tempdir()
+        .map_err(|error| miette!("{error}"))?;
     let file = scratch.path().join("Image");
     image.write(&file)?;
     let machine = Machine::new(&configuration::emulation(BOARD)?, &file)
@@ -245,7 +321,9 @@ fn counts(outcome: &Outcome) -> Result<BTreeMap<String, u64>> {
     let mut counts = BTreeMap::new();
     let mut gaps = vec![];
     for line in outcome.console.lines() {
-        let Some((name, values)) = result(line) else { continue };
+        let Some((name, values)) = result(line) else {
+            continue;
+        };
         match (name, values[..].first()) {
             ("quota_gap", _) => {
                 if let [before, after, ..] = values[..] {
@@ -271,11 +349,21 @@ fn counts(outcome: &Outcome) -> Result<BTreeMap<String, u64>> {
         let period = telemetry
             .quota_periods()
             .map(|(_, record)| record.period)
-            .find(|period| period.spent_at.is_some_and(|at| (before..=after).contains(&at.0)))?;
-        Some((period.spent_at?.0 - before, after.checked_sub(period.due.0)?))
+            .find(|period| {
+                period
+                    .spent_at
+                    .is_some_and(|at| (before..=after).contains(&at.0))
+            })?;
+        Some((
+            period.spent_at?.0 - before,
+            after.checked_sub(period.due.0)?,
+        ))
     });
     let (stopping, going): (Vec<u64>, Vec<u64>) = held.unzip();
-    for (name, values) in [("quota_overflow_to_throttled", stopping), ("replenish_to_guest", going)] {
+    for (name, values) in [
+        ("quota_overflow_to_throttled", stopping),
+        ("replenish_to_guest", going),
+    ] {
         if let Some(spread) = Spread::of(values) {
             counts.insert(name.to_owned(), spread.median);
             counts.insert(format!("{name}_max"), spread.max);
@@ -286,7 +374,10 @@ fn counts(outcome: &Outcome) -> Result<BTreeMap<String, u64>> {
 
 /// Parses `[vm] bench NAME VALUE...`.
 fn result(line: &str) -> Option<(&str, Vec<u64>)> {
-    let mut words = line.split_whitespace().skip_while(|word| *word != "bench").skip(1);
+    let mut words = line
+        .split_whitespace()
+        .skip_while(|word| *word != "bench")
+        .skip(1);
     let name = words.next()?;
     let values: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
     (!values.is_empty()).then_some((name, values))
@@ -296,13 +387,21 @@ fn result(line: &str) -> Option<(&str, Vec<u64>)> {
 mod tests {
     use super::*;
     use cloison_formats::color::ColorSet;
-    use cloison_formats::telemetry::{self, BootInfo, Entry, LoggedPeriod, Message, QuotaPeriod, Record, VmInfo};
+    use cloison_formats::telemetry::{
+        self, BootInfo, Entry, LoggedPeriod, Message, QuotaPeriod, Record, VmInfo,
+    };
     use cloison_formats::units::{Events, Nanos};
 
     #[test]
     fn result_lines() {
-        assert_eq!(result("[bench] bench null_hypercall 75"), Some(("null_hypercall", vec![75])));
-        assert_eq!(result("bench quota_gap 100 200 "), Some(("quota_gap", vec![100, 200])));
+        assert_eq!(
+            result("[bench] bench null_hypercall 75"),
+            Some(("null_hypercall", vec![75]))
+        );
+        assert_eq!(
+            result("bench quota_gap 100 200 "),
+            Some(("quota_gap", vec![100, 200]))
+        );
         assert_eq!(result("[bench] ready"), None);
         assert_eq!(result("[bench] bench is done"), None);
     }
@@ -338,13 +437,28 @@ mod tests {
             hypervisor_frames: vec![],
             timer_hz: CNTFRQ,
         });
-        let vm = Message::Vm(VmInfo { name: "bench".into(), cores: vec![0], pages: 1, untrusted: vec![] });
-        let frames = [boot, vm, period(0, 1_060, 2_000), period(1, 3_070, 4_000), period(2, 9_000, 9_500)];
-        let encode =
-            |frame: &Message| telemetry::encode(frame, &mut [0; telemetry::MAX_MESSAGE]).expect("fits").to_vec();
+        let vm = Message::Vm(VmInfo {
+            name: "bench".into(),
+            cores: vec![0],
+            pages: 1,
+            untrusted: vec![],
+        });
+        let frames = [
+            boot,
+            vm,
+            period(0, 1_060, 2_000),
+            period(1, 3_070, 4_000),
+            period(2, 9_000, 9_500),
+        ];
+        let encode = |frame: &Message| {
+            telemetry::encode(frame, &mut [0; telemetry::MAX_MESSAGE])
+                .expect("fits")
+                .to_vec()
+        };
         let outcome = Outcome {
             exit: cloison_engine::qemu::Exit::Code(0),
-            console: "[bench] bench quota_gap 1000 2300\r\n[bench] bench quota_gap 3000 4310\n".into(),
+            console: "[bench] bench quota_gap 1000 2300\r\n[bench] bench quota_gap 3000 4310\n"
+                .into(),
             telemetry: frames.iter().flat_map(encode).collect(),
             errors: String::new(),
             wall: Duration::ZERO,
@@ -356,7 +470,12 @@ mod tests {
             ("replenish_to_guest", 300),
             ("replenish_to_guest_max", 310),
         ];
-        assert_eq!(counts, expected.map(|(name, value)| (name.to_owned(), value)).into());
+        assert_eq!(
+            counts,
+            expected
+                .map(|(name, value)| (name.to_owned(), value))
+                .into()
+        );
     }
 
     #[test]

@@ -76,20 +76,33 @@ impl Boots {
 
 /// Runs `cloison linux boot-cost`.
 pub fn boot_cost(args: &BootCostArgs) -> Result<()> {
-    stage("set-up", || setup::qemu().and_then(|()| setup::core_library().map(drop)))?;
+    stage("set-up", || {
+        setup::qemu().and_then(|()| setup::core_library().map(drop))
+    })?;
     let plugin = stage("board model", parts::model_plugin)?;
     let mut boots = Vec::new();
     for release in Release::ALL {
         for name in CONFIGS {
-            boots.push(stage(&format!("{name} of {release}"), || measure(name, release, &plugin))?);
+            boots.push(stage(&format!("{name} of {release}"), || {
+                measure(name, release, &plugin)
+            })?);
         }
     }
     let mut figures = Figures::new("boot-cost");
     let mut cost = Section::new(
         "Instructions of a boot to the shell and power-off (QEMU virt, -icount shift=0)",
-        &["system", "bare", "under Cloison", "of these at EL2", "ratio", "aim, at most", "aim met"],
+        &[
+            "system",
+            "bare",
+            "under Cloison",
+            "of these at EL2",
+            "ratio",
+            "aim, at most",
+            "aim met",
+        ],
     );
-    let reasons = std::iter::once("system").chain(ExitReason::ALL.map(cloison_engine::telemetry::exit_name));
+    let reasons =
+        std::iter::once("system").chain(ExitReason::ALL.map(cloison_engine::telemetry::exit_name));
     let mut entries = Section::new("Entries into the hypervisor", &reasons.collect::<Vec<_>>());
     let mut missed = 0;
     for boot in &boots {
@@ -109,7 +122,10 @@ pub fn boot_cost(args: &BootCostArgs) -> Result<()> {
         let name = format!("{}_{}", boot.release, boot.name.replace('-', "_"));
         figures.count(format!("{name}_bare_instructions"), boot.bare.all());
         figures.count(format!("{name}_instructions"), boot.under.all());
-        figures.count(format!("{name}_el2_instructions"), boot.under.instructions[2]);
+        figures.count(
+            format!("{name}_el2_instructions"),
+            boot.under.instructions[2],
+        );
         figures.value(format!("{name}_ratio"), boot.ratio());
         figures.count(format!("{name}_entries"), boot.exits.iter().sum());
     }
@@ -123,7 +139,10 @@ pub fn boot_cost(args: &BootCostArgs) -> Result<()> {
 
 /// Boots the system of a shipped configuration, with a release's kernel, with and without the hypervisor.
 pub fn measure(name: &'static str, release: Release, plugin: &Path) -> Result<Boots> {
-    let file = installation::root().join("configs").join(name).with_extension("toml");
+    let file = installation::root()
+        .join("configs")
+        .join(name)
+        .with_extension("toml");
     let mut checked = configuration::load(&file, Some(BOARD))?;
     counting::prepare_for(&mut checked, Counting::Icount.machine())?;
     for image in &mut checked.images {
@@ -134,18 +153,29 @@ pub fn measure(name: &'static str, release: Release, plugin: &Path) -> Result<Bo
         }
     }
     let image = image::build(&checked, &[])?;
-    let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
+    let scratch = tempfile::Builder::new()
+        .prefix("cloison-")
+        .tempdir()
+        .into_diagnostic()?;
     let emulation = checked.emulation()?;
     let (under, exits) = with_cloison(emulation, &image, plugin, scratch.path())?;
     let bare = without(&checked, &image, plugin, scratch.path())?;
-    Ok(Boots { name, release, bare, under, exits })
+    Ok(Boots {
+        name,
+        release,
+        bare,
+        under,
+        exits,
+    })
 }
 
 /// Runs a machine to its end and reads the counts.
 fn count(machine: Machine, plugin: &Path, scratch: &Path) -> Result<(Instructions, Vec<u8>)> {
     let counts = scratch.join("counts.json");
     let machine = machine.icount(Some(0)).limit(LIMIT).arg("-plugin");
-    let outcome = machine.arg(format!("{},count={}", plugin.display(), counts.display())).run()?;
+    let outcome = machine
+        .arg(format!("{},count={}", plugin.display(), counts.display()))
+        .run()?;
     if !outcome.exit.is_clean() || !outcome.console.contains("ended with status 0") {
         let tail: Vec<&str> = outcome.console.lines().rev().take(12).collect();
         let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
@@ -155,9 +185,14 @@ fn count(machine: Machine, plugin: &Path, scratch: &Path) -> Result<(Instruction
             outcome.exit
         ));
     }
-    let text = std::fs::read_to_string(&counts).into_diagnostic().wrap_err("the plugin left no counts")?;
+    let text = std::fs::read_to_string(&counts)
+        .into_diagnostic()
+        .wrap_err("the plugin left no counts")?;
     std::fs::remove_file(&counts).into_diagnostic()?;
-    Ok((serde_json::from_str(&text).into_diagnostic()?, outcome.telemetry))
+    Ok((
+        serde_json::from_str(&text).into_diagnostic()?,
+        outcome.telemetry,
+    ))
 }
 
 fn with_cloison(
@@ -175,7 +210,12 @@ fn with_cloison(
     Ok((counted, exits))
 }
 
-fn without(checked: &Checked, image: &Image, plugin: &Path, scratch: &Path) -> Result<Instructions> {
+fn without(
+    checked: &Checked,
+    image: &Image,
+    plugin: &Path,
+    scratch: &Path,
+) -> Result<Instructions> {
     Ok(count(bare(checked, image, scratch)?, plugin, scratch)?.0)
 }
 
@@ -193,14 +233,34 @@ pub fn bare(checked: &Checked, image: &Image, scratch: &Path) -> Result<Machine>
     let loaded = load(linux, vm)?;
     let keep = |name: &str, bytes: &[u8]| {
         let path = scratch.join(name);
-        std::fs::write(&path, bytes).into_diagnostic().map(|()| path)
+        std::fs::write(&path, bytes)
+            .into_diagnostic()
+            .map(|()| path)
     };
-    let (kernel, initrd) = (keep("kernel", &loaded.kernel)?, keep("initrd", &loaded.initrd)?);
+    let (kernel, initrd) = (
+        keep("kernel", &loaded.kernel)?,
+        keep("initrd", &loaded.initrd)?,
+    );
     let tree = keep("tree", &loaded.device_tree)?;
-    let bytes: u64 = vm.regions.iter().map(|region| u64::from(region.pages) * PAGE_SIZE).sum();
+    let bytes: u64 = vm
+        .regions
+        .iter()
+        .map(|region| u64::from(region.pages) * PAGE_SIZE)
+        .sum();
     Ok(Machine::new(checked.emulation()?, &kernel)
         // A guest's exception levels are EL0 and EL1.
-        .args(["-machine", "virtualization=off", "-m", &format!("{}M", bytes >> 20), "-append"])
+        .args([
+            "-machine",
+            "virtualization=off",
+            "-m",
+            &format!("{}M", bytes >> 20),
+            "-append",
+        ])
         .arg(device_tree::command_line(linux, &vm.name))
-        .args(["-initrd".into(), initrd.into_os_string(), "-dtb".into(), tree.into_os_string()]))
+        .args([
+            "-initrd".into(),
+            initrd.into_os_string(),
+            "-dtb".into(),
+            tree.into_os_string(),
+        ]))
 }

@@ -69,14 +69,24 @@ const CAVEATS: [&str; 3] = [
 
 /// Runs `cloison demo`.
 pub fn demo(args: &DemoArgs) -> Result<()> {
-    if args.stock { stock(args) } else { modelled(args) }
+    if args.stock {
+        stock(args)
+    } else {
+        modelled(args)
+    }
 }
 
 /// Performs four runs on the board model.
 fn modelled(args: &DemoArgs) -> Result<()> {
-    let out = args.out.clone().unwrap_or_else(|| installation::output_dir().join("demo").join(&args.board));
+    let out = args
+        .out
+        .clone()
+        .unwrap_or_else(|| installation::output_dir().join("demo").join(&args.board));
     let path = experiment::file_of("demo");
-    let demo = Experiment { board: args.board.clone(), ..spec::load(&path, false)? };
+    let demo = Experiment {
+        board: args.board.clone(),
+        ..spec::load(&path, false)?
+    };
     let done = experiment::perform(&demo, &path, &out, false)?;
     done.figures.write(args.json.as_deref())?;
     done.print(&demo, &out);
@@ -97,10 +107,16 @@ fn has_screen() -> bool {
 
 /// Performs one run on plain QEMU.
 fn stock(args: &DemoArgs) -> Result<()> {
-    let default = || installation::output_dir().join("demo").join(format!("{}-stock", args.board));
+    let default = || {
+        installation::output_dir()
+            .join("demo")
+            .join(format!("{}-stock", args.board))
+    };
     let directory = args.out.clone().unwrap_or_else(default);
     let path = installation::root().join(CONFIG);
-    let mut checked = stage("configuration", || Ok(configuration::load(&path, Some(&args.board))?))?;
+    let mut checked = stage("configuration", || {
+        Ok(configuration::load(&path, Some(&args.board))?)
+    })?;
     counting::prepare_for(&mut checked, Counting::Icount.machine())?;
     stage("set-up", || {
         parts::prepare()?;
@@ -110,30 +126,53 @@ fn stock(args: &DemoArgs) -> Result<()> {
     let _claim = Claim::wait(&directory, "demo --stock")?;
     let file = directory.join("Image");
     image.write(&file)?;
-    let machine = Machine::new(checked.emulation()?, &file).icount(Some(0)).limit(Duration::from_secs(args.timeout));
-    let outcome = stage_with(&format!("run on {}", args.board), |progress| run(&machine, progress))?;
+    let machine = Machine::new(checked.emulation()?, &file)
+        .icount(Some(0))
+        .limit(Duration::from_secs(args.timeout));
+    let outcome = stage_with(&format!("run on {}", args.board), |progress| {
+        run(&machine, progress)
+    })?;
     write_atomic(&directory.join("console.txt"), outcome.console.as_bytes())?;
     write_atomic(&directory.join("telemetry.bin"), &outcome.telemetry)?;
 
     let telemetry = Telemetry::parse(&outcome.telemetry);
     let names = EventNames::of(&checked.board.events);
-    let summary = Summary { telemetry: &telemetry, system: &image.system, names: &names };
-    let mut figures = Figures::new("demo").board(&args.board).config(&path).image(&image);
+    let summary = Summary {
+        telemetry: &telemetry,
+        system: &image.system,
+        names: &names,
+    };
+    let mut figures = Figures::new("demo")
+        .board(&args.board)
+        .config(&path)
+        .image(&image);
     summary.figures(&mut figures);
     figures.value("wall_s", outcome.wall.as_secs_f64());
-    write_report(&directory, args, &checked, &machine, &outcome, &summary, &figures)?;
+    write_report(
+        &directory, args, &checked, &machine, &outcome, &summary, &figures,
+    )?;
     figures.write(args.json.as_deref())?;
 
-    for section in
-        [summary.pools(), summary.vms(), summary.exits(), summary.quotas(), summary.migrations(), summary.hems()]
-    {
+    for section in [
+        summary.pools(),
+        summary.vms(),
+        summary.exits(),
+        summary.quotas(),
+        summary.migrations(),
+        summary.hems(),
+    ] {
         println!("{}", section.to_text());
     }
     for caveat in CAVEATS {
         println!("{caveat}\n");
     }
-    println!("Report:  {}", installation::display(&directory.join("report.html")));
-    println!("Data:    hem.csv, hem.parquet, figures.json, console.txt and telemetry.bin in the same directory");
+    println!(
+        "Report:  {}",
+        installation::display(&directory.join("report.html"))
+    );
+    println!(
+        "Data:    hem.csv, hem.parquet, figures.json, console.txt and telemetry.bin in the same directory"
+    );
     verdict(&image.system, &outcome, &telemetry)
 }
 
@@ -171,7 +210,11 @@ fn run(machine: &Machine, progress: &ProgressBar) -> Result<Outcome> {
     let (progress, name, mut lines) = (progress.clone(), progress.message(), 0usize);
     session.on_line(move |line| {
         lines += 1;
-        let shown: String = line.chars().filter(|c| !c.is_control()).take(SHOWN).collect();
+        let shown: String = line
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(SHOWN)
+            .collect();
         progress.set_message(format!("{name}: {lines} lines | {shown}"));
     });
     session.finish()
@@ -181,7 +224,10 @@ fn run(machine: &Machine, progress: &ProgressBar) -> Result<Outcome> {
 fn verdict(system: &System, outcome: &Outcome, telemetry: &Telemetry) -> Result<()> {
     let mut missing = shortfalls(system, telemetry);
     if !outcome.exit.is_clean() {
-        missing.insert(0, format!("the board did not turn itself off: {}", outcome.exit));
+        missing.insert(
+            0,
+            format!("the board did not turn itself off: {}", outcome.exit),
+        );
     }
     if missing.is_empty() {
         return Ok(());
@@ -201,10 +247,16 @@ fn shortfalls(system: &System, telemetry: &Telemetry) -> Vec<String> {
         missing.push("the hypervisor sent no telemetry".to_owned());
     }
     if let Some((offset, problem)) = telemetry.problems.first() {
-        missing.push(format!("{} telemetry messages are damaged; byte {offset}: {problem}", telemetry.problems.len()));
+        missing.push(format!(
+            "{} telemetry messages are damaged; byte {offset}: {problem}",
+            telemetry.problems.len()
+        ));
     }
     if telemetry.dropped() > 0 {
-        missing.push(format!("{} telemetry records were dropped", telemetry.dropped()));
+        missing.push(format!(
+            "{} telemetry records were dropped",
+            telemetry.dropped()
+        ));
     }
     for (id, vm) in system.vms.iter().enumerate() {
         let end = telemetry.end_of(id as u8);
@@ -214,14 +266,22 @@ fn shortfalls(system: &System, telemetry: &Telemetry) -> Vec<String> {
         }
         for (index, quota) in vm.quotas.iter().enumerate() {
             let seen = telemetry.quota_totals().any(|(_, total)| {
-                usize::from(total.vm) == id && usize::from(total.quota) == index && total.totals.periods > 0
+                usize::from(total.vm) == id
+                    && usize::from(total.quota) == index
+                    && total.totals.periods > 0
             });
             if !seen {
-                missing.push(format!("the quota of vCPU {} of VM `{}` was never enforced", quota.vcpu, vm.name));
+                missing.push(format!(
+                    "the quota of vCPU {} of VM `{}` was never enforced",
+                    quota.vcpu, vm.name
+                ));
             }
         }
     }
-    if !telemetry.migrations().any(|(_, migration)| migration.outcome == MigrationOutcome::Moved) {
+    if !telemetry
+        .migrations()
+        .any(|(_, migration)| migration.outcome == MigrationOutcome::Moved)
+    {
         missing.push("no page was migrated".to_owned());
     }
     if telemetry.hem_runs().next().is_none() {
@@ -243,22 +303,47 @@ mod tests {
     /// Returns the minimal stream of a run of `configs/demo.toml`.
     fn whole_run(system: &System) -> Telemetry {
         let last = system.ends_with.expect("the demo ends with its victim");
-        let mut records = vec![Record::VmState { vm: last, state: VmState::Off }];
-        for (id, vm) in system.vms.iter().enumerate().filter(|&(id, _)| id != usize::from(last)) {
+        let mut records = vec![Record::VmState {
+            vm: last,
+            state: VmState::Off,
+        }];
+        for (id, vm) in system
+            .vms
+            .iter()
+            .enumerate()
+            .filter(|&(id, _)| id != usize::from(last))
+        {
             let id = id as u8;
             for quota in 0..vm.quotas.len() as u8 {
                 records.push(Record::QuotaTotal(QuotaTotal {
                     vm: id,
                     quota,
-                    totals: Totals { periods: 1, ..Totals::default() },
+                    totals: Totals {
+                        periods: 1,
+                        ..Totals::default()
+                    },
                     ..QuotaTotal::default()
                 }));
             }
-            records.push(Record::VmState { vm: id, state: VmState::Stopped });
+            records.push(Record::VmState {
+                vm: id,
+                state: VmState::Stopped,
+            });
         }
-        let (ipa, from, to) = (Ipa(0x4000_0000), PhysAddr(0x4100_0000), PhysAddr(0x4100_c000));
+        let (ipa, from, to) = (
+            Ipa(0x4000_0000),
+            PhysAddr(0x4100_0000),
+            PhysAddr(0x4100_c000),
+        );
         let outcome = MigrationOutcome::Moved;
-        records.push(Record::Migration(MigrationRecord { vm: last, ipa, from, to, took: Nanos(1), outcome }));
+        records.push(Record::Migration(MigrationRecord {
+            vm: last,
+            ipa,
+            from,
+            to,
+            took: Nanos(1),
+            outcome,
+        }));
         records.push(Record::Hem(HemRecord {
             vm: last,
             vcpu: 0,
@@ -272,7 +357,14 @@ mod tests {
             overflowed: 0,
             by_guest: false,
         }));
-        let entries = records.into_iter().map(|record| Entry { core: 0, at: Nanos(1), record }).collect();
+        let entries = records
+            .into_iter()
+            .map(|record| Entry {
+                core: 0,
+                at: Nanos(1),
+                record,
+            })
+            .collect();
         let boot = BootInfo {
             version: 1,
             system: system.name.clone(),
@@ -283,20 +375,27 @@ mod tests {
             hypervisor_frames: vec![],
             timer_hz: 1,
         };
-        Telemetry { boot: Some(boot), entries, ..Telemetry::default() }
+        Telemetry {
+            boot: Some(boot),
+            entries,
+            ..Telemetry::default()
+        }
     }
 
     #[test]
     fn a_run_that_lacks_anything_fails() {
-        let checked =
-            configuration::load(&installation::root().join(CONFIG), None).expect("the demo's configuration is right");
+        let checked = configuration::load(&installation::root().join(CONFIG), None)
+            .expect("the demo's configuration is right");
         let system = &checked.system;
         let whole = whole_run(system);
         assert_eq!(shortfalls(system, &whole), Vec::<String>::new());
         for index in 0..whole.entries.len() {
             let mut run = whole.clone();
             let lost = run.entries.remove(index);
-            assert!(!shortfalls(system, &run).is_empty(), "{lost:?} is not missed");
+            assert!(
+                !shortfalls(system, &run).is_empty(),
+                "{lost:?} is not missed"
+            );
         }
         let fails = |change: fn(&mut Telemetry)| {
             let mut run = whole.clone();
@@ -304,11 +403,27 @@ mod tests {
             assert_eq!(shortfalls(system, &run).len(), 1);
         };
         fails(|run| run.boot = None);
-        fails(|run| run.problems.push((0, cloison_engine::telemetry::Problem::SecondBoot)));
-        fails(|run| run.entries.push(Entry { core: 0, at: Nanos(2), record: Record::Dropped { count: 1 } }));
         fails(|run| {
-            let record = Record::VmState { vm: 1, state: VmState::Killed };
-            run.entries.push(Entry { core: 1, at: Nanos(2), record });
+            run.problems
+                .push((0, cloison_engine::telemetry::Problem::SecondBoot))
+        });
+        fails(|run| {
+            run.entries.push(Entry {
+                core: 0,
+                at: Nanos(2),
+                record: Record::Dropped { count: 1 },
+            })
+        });
+        fails(|run| {
+            let record = Record::VmState {
+                vm: 1,
+                state: VmState::Killed,
+            };
+            run.entries.push(Entry {
+                core: 1,
+                at: Nanos(2),
+                record,
+            });
         });
     }
 }

@@ -64,7 +64,10 @@ pub fn bench(board: Option<&str>, json: Option<&Path>) -> Result<()> {
         parts::prepare()?;
         setup::qemu()
     })?;
-    let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().map_err(|error| miette!("{error}"))?;
+    let scratch = tempfile::Builder::new()
+        .prefix("cloison-")
+        .tempdir()
+        .map_err(|error| miette!("{error}"))?;
     let file = scratch.path().join("Image");
     let build = |counting: Counting| {
         let mut checked = configuration::load(&path, Some(board))?;
@@ -74,26 +77,43 @@ pub fn bench(board: Option<&str>, json: Option<&Path>) -> Result<()> {
     let emulation = configuration::emulation(board)?;
     let machine = |file: &Path| Machine::new(&emulation, file).limit(Duration::from_secs(300));
     stage("build", || build(Counting::Icount))?;
-    let counted = stage("instructions", || run(&machine(&file).icount(Some(0)).cntfrq(CNTFRQ)))?;
-    let again = stage("again", || run(&machine(&file).icount(Some(0)).cntfrq(CNTFRQ)))?;
+    let counted = stage("instructions", || {
+        run(&machine(&file).icount(Some(0)).cntfrq(CNTFRQ))
+    })?;
+    let again = stage("again", || {
+        run(&machine(&file).icount(Some(0)).cntfrq(CNTFRQ))
+    })?;
     let alone = stage("without the hypervisor", || {
         let guest = parts::guest(WORKLOAD)?;
-        run(&machine(&guest).icount(Some(0)).cntfrq(CNTFRQ).args(["-machine", "virtualization=off"]))
+        run(&machine(&guest)
+            .icount(Some(0))
+            .cntfrq(CNTFRQ)
+            .args(["-machine", "virtualization=off"]))
     })?;
     let modelled = match &emulation.model {
         None => None,
         Some(_) => Some(stage("board model", || {
             build(Counting::Model)?;
             let model = Model::load(model::of(&emulation)?)?;
-            run(&model.attach(machine(&file), Conditions::default(), &scratch.path().join("model.json")))
+            run(&model.attach(
+                machine(&file),
+                Conditions::default(),
+                &scratch.path().join("model.json"),
+            ))
         })?),
     };
 
     let mut figures = Figures::new("bench-epapi").board(board).config(&path);
     let missed = aims(&counted) + modelled.as_ref().map_or(0, aims);
-    println!("{}", table("Under -icount: instructions", &counted).to_text());
+    println!(
+        "{}",
+        table("Under -icount: instructions", &counted).to_text()
+    );
     if let Some(modelled) = &modelled {
-        println!("{}", table("On the board model (modelled)", modelled).to_text());
+        println!(
+            "{}",
+            table("On the board model (modelled)", modelled).to_text()
+        );
     }
     println!("{}", costs(&counted, &alone).to_text());
     for (machine, found) in [("icount", Some(&counted)), ("model", modelled.as_ref())] {
@@ -110,19 +130,30 @@ pub fn bench(board: Option<&str>, json: Option<&Path>) -> Result<()> {
     for (&events, &[read, accum]) in &counted.costs {
         let own = alone.costs.get(&events).copied().unwrap_or_default();
         for (call, all, own) in [("read", read, own[0]), ("accum", accum, own[1])] {
-            figures.count(format!("{call}_{events}_el1_instructions"), own.unsigned_abs());
-            figures.count(format!("{call}_{events}_el2_instructions"), (all - own).unsigned_abs());
+            figures.count(
+                format!("{call}_{events}_el1_instructions"),
+                own.unsigned_abs(),
+            );
+            figures.count(
+                format!("{call}_{events}_el2_instructions"),
+                (all - own).unsigned_abs(),
+            );
         }
     }
     let repeats = counted == again;
-    figures.count("aims_missed", missed).count("repeats_exactly", u64::from(repeats));
+    figures
+        .count("aims_missed", missed)
+        .count("repeats_exactly", u64::from(repeats));
     figures.write(json)?;
-    println!("Aims missed: {missed}. An aim is at most {AIM} instructions more, or no access to a data cache more.");
+    println!(
+        "Aims missed: {missed}. An aim is at most {AIM} instructions more, or no access to a data cache more."
+    );
     if repeats {
         Ok(())
     } else {
         Err(miette!(
-            help = "something in the run depends on the host: time, randomness, or the order of cores",
+            help =
+                "something in the run depends on the host: time, randomness, or the order of cores",
             "two runs gave different counts"
         ))
     }
@@ -144,7 +175,8 @@ fn run(machine: &Machine) -> Result<Found> {
 
 /// Returns the value of `key=VALUE`.
 fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
-    line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
+    line.split_whitespace()
+        .find_map(|word| word.strip_prefix(key)?.strip_prefix('='))
 }
 
 fn number(line: &str, key: &str) -> Option<i64> {
@@ -153,14 +185,23 @@ fn number(line: &str, key: &str) -> Option<i64> {
 
 fn parse(console: &str) -> Found {
     let mut found = Found::default();
-    for line in console.lines().filter_map(|line| line.split_once("epapi: ").map(|(_, rest)| rest)) {
+    for line in console
+        .lines()
+        .filter_map(|line| line.split_once("epapi: ").map(|(_, rest)| rest))
+    {
         let name = line.split_whitespace().nth(1).unwrap_or_default();
         if line.starts_with("preset ") {
-            let counts = ["event", "cycles", "instructions"].map(|key| number(line, key).unwrap_or_default());
+            let counts = ["event", "cycles", "instructions"]
+                .map(|key| number(line, key).unwrap_or_default());
             if found.rows.last().is_none_or(|row| row.name != name) {
                 let text = |key| value(line, key).unwrap_or_default().to_owned();
                 let (kernel, closeness) = (text("kernel"), text("closeness"));
-                found.rows.push(Row { name: name.to_owned(), kernel, closeness, ..Row::default() });
+                found.rows.push(Row {
+                    name: name.to_owned(),
+                    kernel,
+                    closeness,
+                    ..Row::default()
+                });
             }
             if let Some(row) = found.rows.last_mut() {
                 match value(line, "way") {
@@ -170,10 +211,15 @@ fn parse(console: &str) -> Found {
                 }
             }
         } else if line.starts_with("skipped ") {
-            found.skipped.push((name.to_owned(), number(line, "runs").unwrap_or_default().unsigned_abs()));
-        } else if let (Some(events), Some(read), Some(accum)) =
-            (number(line, "events"), number(line, "read"), number(line, "accum"))
-        {
+            found.skipped.push((
+                name.to_owned(),
+                number(line, "runs").unwrap_or_default().unsigned_abs(),
+            ));
+        } else if let (Some(events), Some(read), Some(accum)) = (
+            number(line, "events"),
+            number(line, "read"),
+            number(line, "accum"),
+        ) {
             found.costs.insert(events.unsigned_abs(), [read, accum]);
         }
     }
@@ -182,15 +228,17 @@ fn parse(console: &str) -> Found {
 
 /// Presets that count accesses of data to a cache, and instructions that make them.
 fn counts_data(name: &str) -> bool {
-    ["_L1_DC", "_LD_INS", "_SR_INS", "_LST_INS"].iter().any(|part| name.contains(part))
+    ["_L1_DC", "_LD_INS", "_SR_INS", "_LST_INS"]
+        .iter()
+        .any(|part| name.contains(part))
 }
 
 /// Returns how many aims are missed: at most [`AIM`] instructions more, and no access of data to a cache more.
 fn aims(found: &Found) -> u64 {
     let missed = |row: &&Row| {
-        [row.read, row.accum]
-            .iter()
-            .any(|counts| counts[2] - row.bare[2] > AIM || counts_data(&row.name) && counts[0] != row.bare[0])
+        [row.read, row.accum].iter().any(|counts| {
+            counts[2] - row.bare[2] > AIM || counts_data(&row.name) && counts[0] != row.bare[0]
+        })
     };
     found.rows.iter().filter(missed).count() as u64
 }
@@ -223,7 +271,11 @@ fn table(title: &str, found: &Found) -> Section {
         }
         section.row(cells);
     }
-    let skipped: Vec<String> = found.skipped.iter().map(|(name, runs)| format!("{name} ({runs} runs)")).collect();
+    let skipped: Vec<String> = found
+        .skipped
+        .iter()
+        .map(|(name, runs)| format!("{name} ({runs} runs)"))
+        .collect();
     section.note(format!(
         "`event`, `cycles` and `instructions` are those of registers that the program starts and stops itself; `read` and \
          `accum` are what PAPI_read_counters and PAPI_accum_counters add. What EL2 does is not counted. Nor is the code in any \
@@ -236,7 +288,13 @@ fn table(title: &str, found: &Found) -> Section {
 fn costs(counted: &Found, alone: &Found) -> Section {
     let mut section = Section::new(
         "Instructions of a call, none of which it counts",
-        &["events", "read, EL1", "read, EL2", "accum, EL1", "accum, EL2"],
+        &[
+            "events",
+            "read, EL1",
+            "read, EL2",
+            "accum, EL1",
+            "accum, EL2",
+        ],
     );
     for (events, [read, accum]) in &counted.costs {
         let own = alone.costs.get(events).copied().unwrap_or_default();
@@ -269,7 +327,10 @@ epapi: preset PAPI_TOT_INS kernel=loads way=read event=1 cycles=1 instructions=1
     fn what_the_guest_prints_is_read() {
         let found = parse(CONSOLE);
         assert_eq!(found.rows.len(), 2);
-        assert_eq!((found.rows[0].bare, found.rows[0].accum), ([10, 200, 300], [11, 201, 302]));
+        assert_eq!(
+            (found.rows[0].bare, found.rows[0].accum),
+            ([10, 200, 300], [11, 201, 302])
+        );
         assert_eq!(found.skipped, [("PAPI_RES_STL".to_owned(), 2)]);
         assert_eq!(found.costs, BTreeMap::from([(1, [400, 410])]));
         assert_eq!(difference(190, 200), "-10");
@@ -288,7 +349,10 @@ epapi: preset PAPI_TOT_INS kernel=loads way=read event=1 cycles=1 instructions=1
     #[test]
     fn the_costs_of_el2_are_what_it_adds() {
         let counted = parse(CONSOLE);
-        let alone = Found { costs: BTreeMap::from([(1, [300, 305])]), ..Found::default() };
+        let alone = Found {
+            costs: BTreeMap::from([(1, [300, 305])]),
+            ..Found::default()
+        };
         let text = costs(&counted, &alone).to_text();
         assert!(text.contains("100") && text.contains("105"), "{text}");
     }

@@ -24,7 +24,8 @@ pub fn count(directory: &Path) -> Result<u64> {
     let mut counted = Vec::new();
     for file in files {
         let text = std::fs::read_to_string(&file).into_diagnostic()?;
-        let code = code_lines(&text).wrap_err_with(|| miette!("cannot read {} as Rust", file.display()))?;
+        let code = code_lines(&text)
+            .wrap_err_with(|| miette!("cannot read {} as Rust", file.display()))?;
         let parent = file.parent().unwrap_or(directory);
         let stem = file.file_stem().unwrap_or_default();
         // `foo.rs` has its modules in `foo/`; `mod.rs`, `lib.rs` and `main.rs` have them in their own directory.
@@ -36,7 +37,9 @@ pub fn count(directory: &Path) -> Result<u64> {
         counted.push((file, code.lines));
     }
     for (file, lines) in counted {
-        let is_test = tests.iter().any(|module| file.with_extension("") == *module || file.starts_with(module));
+        let is_test = tests
+            .iter()
+            .any(|module| file.with_extension("") == *module || file.starts_with(module));
         total += if is_test { 0 } else { lines };
     }
     Ok(total)
@@ -45,7 +48,10 @@ pub fn count(directory: &Path) -> Result<u64> {
 fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
         if path.is_dir() && !["target", "tests", "benches"].contains(&name) {
             collect(&path, files)?;
         } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -74,13 +80,19 @@ fn code_lines(text: &str) -> Result<Code> {
 }
 
 /// Adds the lines of all tokens that are neither documentation nor part of a test.
-fn mark(tokens: TokenStream, source: &[&str], lines: &mut BTreeSet<usize>, test_modules: &mut Vec<String>) {
+fn mark(
+    tokens: TokenStream,
+    source: &[&str],
+    lines: &mut BTreeSet<usize>,
+    test_modules: &mut Vec<String>,
+) {
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
         if let TokenTree::Punct(punct) = &token
             && punct.as_char() == '#'
         {
-            let inner = matches!(tokens.peek(), Some(TokenTree::Punct(mark)) if mark.as_char() == '!');
+            let inner =
+                matches!(tokens.peek(), Some(TokenTree::Punct(mark)) if mark.as_char() == '!');
             if inner {
                 tokens.next();
             }
@@ -119,7 +131,12 @@ fn mark(tokens: TokenStream, source: &[&str], lines: &mut BTreeSet<usize>, test_
     }
 }
 
-fn mark_group(group: &Group, source: &[&str], lines: &mut BTreeSet<usize>, test_modules: &mut Vec<String>) {
+fn mark_group(
+    group: &Group,
+    source: &[&str],
+    lines: &mut BTreeSet<usize>,
+    test_modules: &mut Vec<String>,
+) {
     if group.delimiter() != Delimiter::None {
         lines.insert(group.span_open().start().line);
         lines.insert(group.span_close().start().line);
@@ -134,10 +151,16 @@ enum Attribute {
 }
 
 fn attribute_kind(attribute: &Group) -> Attribute {
-    let words: Vec<String> = attribute.stream().into_iter().map(|token| token.to_string()).collect();
+    let words: Vec<String> = attribute
+        .stream()
+        .into_iter()
+        .map(|token| token.to_string())
+        .collect();
     match words.first().map(String::as_str) {
         Some("doc") => Attribute::Documentation,
-        Some("cfg") if words.get(1).is_some_and(|condition| condition == "(test)") => Attribute::Test,
+        Some("cfg") if words.get(1).is_some_and(|condition| condition == "(test)") => {
+            Attribute::Test
+        }
         _ => Attribute::Other,
     }
 }
@@ -226,7 +249,8 @@ global_asm!("
     #[test]
     fn test_modules_in_files_of_their_own_are_left_out() {
         let directory = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+        let write =
+            |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
         write("lib.rs", "#[cfg(test)]\nmod fake;\nmod real;\n");
         write("fake.rs", "fn a() {}\nfn b() {}\n");
         write("real.rs", "fn a() {}\n#[cfg(not(test))]\nfn b() {}\n");

@@ -45,21 +45,35 @@ impl Decimal {
     pub fn read(text: &str) -> Option<Self> {
         let text = text.replace('_', "");
         let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
-        let decimals = u32::try_from(fraction.len()).ok().filter(|decimals| *decimals <= 6)?;
-        Some(Self { digits: format!("{whole}{fraction}").parse().ok()?, decimals })
+        let decimals = u32::try_from(fraction.len())
+            .ok()
+            .filter(|decimals| *decimals <= 6)?;
+        Some(Self {
+            digits: format!("{whole}{fraction}").parse().ok()?,
+            decimals,
+        })
     }
 
     /// Returns half of it; without decimals rounded up, so that 1 stays 1.
     pub fn half(self) -> Self {
         match self.decimals {
-            0 => Self { digits: self.digits.div_ceil(2), ..self },
-            decimals => Self { digits: self.digits * 5, decimals: decimals + 1 },
+            0 => Self {
+                digits: self.digits.div_ceil(2),
+                ..self
+            },
+            decimals => Self {
+                digits: self.digits * 5,
+                decimals: decimals + 1,
+            },
         }
     }
 
     /// Returns twice of it.
     pub const fn double(self) -> Self {
-        Self { digits: self.digits.saturating_mul(2), ..self }
+        Self {
+            digits: self.digits.saturating_mul(2),
+            ..self
+        }
     }
 }
 
@@ -127,12 +141,19 @@ fn collect(table: &DeTable<'_>, prefix: &str, found: &mut Vec<Parameter>) {
             DeValue::String(text) => Some(Value::Text(text.to_string())),
             _ => None,
         };
-        found.extend(read.map(|value_read| Parameter { name, value: value_read, span: value.span() }));
+        found.extend(read.map(|value_read| Parameter {
+            name,
+            value: value_read,
+            span: value.span(),
+        }));
     }
 }
 
 /// Returns a file's text with other values of these parameters, everything else as it is.
-pub fn replaced<'a>(text: &str, changes: impl IntoIterator<Item = (&'a Parameter, Value)>) -> String {
+pub fn replaced<'a>(
+    text: &str,
+    changes: impl IntoIterator<Item = (&'a Parameter, Value)>,
+) -> String {
     let mut changes: Vec<_> = changes.into_iter().collect();
     // From the end, so that no change moves what is still to be changed.
     changes.sort_by_key(|(parameter, _)| std::cmp::Reverse(parameter.span.start));
@@ -157,14 +178,20 @@ mod tests {
 
     #[test]
     fn values_are_found_in_all_tables_but_that_about_them() {
-        let found: Vec<_> = read().into_iter().map(|one| (one.name, one.value.to_string())).collect();
+        let found: Vec<_> = read()
+            .into_iter()
+            .map(|one| (one.name, one.value.to_string()))
+            .collect();
         let expected = [
             ("core.clock_mhz", "1000"),
             ("core.on", "true"),
             ("memory.banks.activate_ns", "16.90"),
             ("memory.banks.policy", "lru"),
         ];
-        assert_eq!(found, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        assert_eq!(
+            found,
+            expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        );
     }
 
     #[test]
@@ -172,16 +199,27 @@ mod tests {
         let found = read();
         let changes = [
             (&found[3], Value::Text("round-robin".into())),
-            (&found[0], Value::Number(Decimal { digits: 500, decimals: 0 })),
+            (
+                &found[0],
+                Value::Number(Decimal {
+                    digits: 500,
+                    decimals: 0,
+                }),
+            ),
             (&found[1], Value::Switch(false)),
         ];
-        let expected = MODEL.replace("1_000", "500").replace("true", "false").replace("lru", "round-robin");
+        let expected = MODEL
+            .replace("1_000", "500")
+            .replace("true", "false")
+            .replace("lru", "round-robin");
         assert_eq!(replaced(MODEL, changes), expected);
     }
 
     #[test]
     fn halves_and_doubles_are_exact() {
-        let of = |text: &str| Decimal::read(text).map(|one| (one.half().to_string(), one.double().to_string()));
+        let of = |text: &str| {
+            Decimal::read(text).map(|one| (one.half().to_string(), one.double().to_string()))
+        };
         assert_eq!(of("16.9"), Some(("8.45".into(), "33.8".into())));
         assert_eq!(of("1000"), Some(("500".into(), "2000".into())));
         assert_eq!(of("3"), Some(("2".into(), "6".into())));

@@ -31,8 +31,10 @@ pub const TURN: u64 = 100;
 /// Offset of GICC_IAR.
 const ACKNOWLEDGE: u64 = 0x0c;
 /// Functions that name what a visit is for, as parts of their symbols.
-const MARKS: [(&str, &str); 2] =
-    [("4life11begin_again17h", "restart"), ("7migrate4Work11on_deadline17h", "migration_by_deadline")];
+const MARKS: [(&str, &str); 2] = [
+    ("4life11begin_again17h", "restart"),
+    ("7migrate4Work11on_deadline17h", "migration_by_deadline"),
+];
 /// Causes that copy or clear pages.
 const COPIES: [&str; 7] = [
     "hypercall_migrate",
@@ -54,8 +56,14 @@ const HOSTILE: &str = "tests/configs/hostile.toml";
 /// The system of a neighbor and three floods of the console.
 const FLOOD: &str = "tests/configs/flood.toml";
 /// The systems that are run, by their paths in a checkout or a bundle.
-pub const CONFIGS: [&str; 6] =
-    [HOSTILE, CHAOS, "tests/configs/migrate.toml", "tests/configs/restart.toml", "tests/configs/remains.toml", FLOOD];
+pub const CONFIGS: [&str; 6] = [
+    HOSTILE,
+    CHAOS,
+    "tests/configs/migrate.toml",
+    "tests/configs/restart.toml",
+    "tests/configs/remains.toml",
+    FLOOD,
+];
 
 /// The longest stretch at EL2 of one cause.
 #[derive(Clone, Debug)]
@@ -73,7 +81,11 @@ pub struct Longest {
 impl Longest {
     /// Returns the most instructions that this cause should take: 5,000 where pages are copied, and 1,500 elsewhere.
     pub fn aim(&self) -> u64 {
-        if COPIES.contains(&self.cause.as_str()) { 5_000 } else { 1_500 }
+        if COPIES.contains(&self.cause.as_str()) {
+            5_000
+        } else {
+            1_500
+        }
     }
 }
 
@@ -95,27 +107,44 @@ impl Symbols {
     fn read(elf: &Path) -> Result<Self> {
         let bytes = std::fs::read(elf).into_diagnostic()?;
         let file = object::File::parse(&*bytes).into_diagnostic()?;
-        let named = file.symbols().filter_map(|symbol| Some((symbol.address(), symbol.name().ok()?.to_owned())));
-        Ok(Self(named.filter(|(_, name)| !name.is_empty() && !name.starts_with('$')).collect()))
+        let named = file
+            .symbols()
+            .filter_map(|symbol| Some((symbol.address(), symbol.name().ok()?.to_owned())));
+        Ok(Self(
+            named
+                .filter(|(_, name)| !name.is_empty() && !name.starts_with('$'))
+                .collect(),
+        ))
     }
 
     /// Returns the address of the function whose symbol contains `part`.
     fn address(&self, part: &str) -> Option<u64> {
-        self.0.iter().find(|(_, name)| name.contains(part)).map(|(address, _)| *address)
+        self.0
+            .iter()
+            .find(|(_, name)| name.contains(part))
+            .map(|(address, _)| *address)
     }
 
     /// Returns the name of the function at `address`, without its hash.
     fn name(&self, address: u64) -> String {
         let found = self.0.range(..=address).next_back();
-        found.map_or_else(String::new, |(_, name)| format!("{:#}", rustc_demangle::demangle(name)))
+        found.map_or_else(String::new, |(_, name)| {
+            format!("{:#}", rustc_demangle::demangle(name))
+        })
     }
 }
 
 /// Runs a system, follows its visits to EL2, and returns them with its console.
 fn follow(checked: &Checked, symbols: &Symbols) -> Result<(Visits, String)> {
     let image = image::build(checked, &[])?;
-    let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
-    let (file, report) = (scratch.path().join("Image"), scratch.path().join("visits.json"));
+    let scratch = tempfile::Builder::new()
+        .prefix("cloison-")
+        .tempdir()
+        .into_diagnostic()?;
+    let (file, report) = (
+        scratch.path().join("Image"),
+        scratch.path().join("visits.json"),
+    );
     image.write(&file)?;
     let acknowledge = checked.system.board.gic.gicc.0 + ACKNOWLEDGE;
     let mut plugin = format!(
@@ -124,7 +153,11 @@ fn follow(checked: &Checked, symbols: &Symbols) -> Result<(Visits, String)> {
         report.display()
     );
     let emulation = configuration::emulation(BOARD)?;
-    let overflows: Vec<String> = emulation.overflow_interrupts.iter().map(u32::to_string).collect();
+    let overflows: Vec<String> = emulation
+        .overflow_interrupts
+        .iter()
+        .map(u32::to_string)
+        .collect();
     if !overflows.is_empty() {
         plugin.push_str(&format!(",overflow={}", overflows.join("+")));
     }
@@ -137,8 +170,14 @@ fn follow(checked: &Checked, symbols: &Symbols) -> Result<(Visits, String)> {
         };
         plugin.push_str(&format!(",mark={address:#x}:{cause}"));
     }
-    let machine = Machine::new(&emulation, &file).icount(Some(0)).cntfrq(CNTFRQ);
-    let outcome = machine.limit(Duration::from_secs(400)).arg("-plugin").arg(plugin).run()?;
+    let machine = Machine::new(&emulation, &file)
+        .icount(Some(0))
+        .cntfrq(CNTFRQ);
+    let outcome = machine
+        .limit(Duration::from_secs(400))
+        .arg("-plugin")
+        .arg(plugin)
+        .run()?;
     if !outcome.exit.is_clean() {
         let lines: Vec<&str> = outcome.console.lines().collect();
         let tail = lines[lines.len().saturating_sub(12)..].join("\n");
@@ -149,8 +188,13 @@ fn follow(checked: &Checked, symbols: &Symbols) -> Result<(Visits, String)> {
             outcome.exit
         ));
     }
-    let text = std::fs::read_to_string(&report).into_diagnostic().wrap_err("the plugin left no visits")?;
-    Ok((serde_json::from_str(&text).into_diagnostic()?, outcome.console))
+    let text = std::fs::read_to_string(&report)
+        .into_diagnostic()
+        .wrap_err("the plugin left no visits")?;
+    Ok((
+        serde_json::from_str(&text).into_diagnostic()?,
+        outcome.console,
+    ))
 }
 
 fn load(config: &str) -> Result<Checked> {
@@ -173,10 +217,21 @@ pub fn measure() -> Result<Vec<Longest>> {
         let checked = load(config)?;
         let (visits, _) = follow(&checked, &symbols)?;
         for (cause, stretch) in visits.longest {
-            if longest.get(&cause).is_none_or(|known| known.stretch.instructions < stretch.instructions) {
+            if longest
+                .get(&cause)
+                .is_none_or(|known| known.stretch.instructions < stretch.instructions)
+            {
                 let functions = [stretch.from, stretch.to].map(|address| symbols.name(address));
                 let system = checked.system.name.clone();
-                longest.insert(cause.clone(), Longest { cause, system, stretch, functions });
+                longest.insert(
+                    cause.clone(),
+                    Longest {
+                        cause,
+                        system,
+                        stretch,
+                        functions,
+                    },
+                );
             }
         }
     }
@@ -197,7 +252,11 @@ enum Beside {
 impl Beside {
     /// Returns the system; its first VM is the neighbor.
     fn system(self) -> Result<Checked> {
-        let mut checked = load(if matches!(self, Self::Hostile) { HOSTILE } else { FLOOD })?;
+        let mut checked = load(if matches!(self, Self::Hostile) {
+            HOSTILE
+        } else {
+            FLOOD
+        })?;
         let vms = match self {
             Self::Nobody | Self::Migration => 1,
             Self::Hostile => 2,
@@ -230,8 +289,16 @@ pub fn latencies() -> Result<Vec<Latency>> {
         ("latency_alone", "nobody", Beside::Nobody),
         ("latency_hostile", "the hostile guest", Beside::Hostile),
         ("latency_floods", "three console floods", Beside::Floods),
-        ("latency_message", "three console floods, while one of its pages moves and is reported", Beside::Message),
-        ("latency_migration", "its own migration of 64 pages", Beside::Migration),
+        (
+            "latency_message",
+            "three console floods, while one of its pages moves and is reported",
+            Beside::Message,
+        ),
+        (
+            "latency_migration",
+            "its own migration of 64 pages",
+            Beside::Migration,
+        ),
     ]
     .into_iter()
     .map(|(figure, beside, situation)| {
@@ -241,8 +308,13 @@ pub fn latencies() -> Result<Vec<Latency>> {
         if matches!(situation, Beside::Message) && !console.contains("moved to its PVT pool") {
             return Err(miette!("the hypervisor reported no migration of VM {name}"));
         }
-        let worst = worst(&console, name).ok_or_else(|| miette!("VM {name} did not finish beside {beside}"))?;
-        Ok(Latency { figure, beside, worst })
+        let worst = worst(&console, name)
+            .ok_or_else(|| miette!("VM {name} did not finish beside {beside}"))?;
+        Ok(Latency {
+            figure,
+            beside,
+            worst,
+        })
     })
     .collect()
 }
@@ -251,18 +323,39 @@ pub fn latencies() -> Result<Vec<Latency>> {
 fn worst(console: &str, vm: &str) -> Option<u64> {
     let start = format!("[{vm}] heartbeat: done ");
     let line = console.lines().find_map(|line| line.strip_prefix(&start))?;
-    let value = |key: &str| line.split_whitespace().find_map(|word| word.strip_prefix(key)?.parse::<u64>().ok());
+    let value = |key: &str| {
+        line.split_whitespace()
+            .find_map(|word| word.strip_prefix(key)?.parse::<u64>().ok())
+    };
     (value("beats=") == Some(BEATS) && value("corrupt=") == Some(0)).then(|| value("worst="))?
 }
 
 /// Returns a table of the longest stretches.
 pub fn table(longest: &[Longest]) -> Section {
-    let header = ["figure", "instructions", "of these waiting", "aim, at most", "aim met", "system", "ended in"];
-    let mut section =
-        Section::new("Longest time at EL2 between two points at which what is pending is served", &header);
+    let header = [
+        "figure",
+        "instructions",
+        "of these waiting",
+        "aim, at most",
+        "aim met",
+        "system",
+        "ended in",
+    ];
+    let mut section = Section::new(
+        "Longest time at EL2 between two points at which what is pending is served",
+        &header,
+    );
     for one in longest {
-        let Stretch { instructions, waiting, .. } = one.stretch;
-        let met = if instructions <= one.aim() { "yes" } else { "no" };
+        let Stretch {
+            instructions,
+            waiting,
+            ..
+        } = one.stretch;
+        let met = if instructions <= one.aim() {
+            "yes"
+        } else {
+            "no"
+        };
         section.row([
             figure(one),
             grouped(instructions),
@@ -288,7 +381,15 @@ fn figure(longest: &Longest) -> String {
 /// Returns the rows of the longest stretches for `--json`.
 fn rows(longest: &[Longest]) -> Vec<serde_json::Value> {
     let row = |one: &Longest| {
-        let Stretch { instructions, waiting, esr, elr, x0, from, to } = one.stretch;
+        let Stretch {
+            instructions,
+            waiting,
+            esr,
+            elr,
+            x0,
+            from,
+            to,
+        } = one.stretch;
         json!({
             "cause": one.cause, "instructions": instructions, "waiting": waiting, "aim": one.aim(), "system": one.system,
             "esr": format!("{esr:#x}"), "elr": format!("{elr:#x}"), "x0": format!("{x0:#x}"),
@@ -307,16 +408,26 @@ pub fn record(figures: &mut Figures, longest: &[Longest], latencies: &[Latency])
     for latency in latencies {
         figures.count(latency.figure, latency.worst);
     }
-    let missed = longest.iter().filter(|one| one.stretch.instructions > one.aim()).count();
+    let missed = longest
+        .iter()
+        .filter(|one| one.stretch.instructions > one.aim())
+        .count();
     figures.count("max_el2_visit_aims_missed", missed as u64);
     figures.series("visits", rows(longest));
 }
 
 /// Returns a table of the neighbor's latencies.
 pub fn latency_table(latencies: &[Latency]) -> Section {
-    let mut section = Section::new("A neighbor's worst interrupt latency", &["figure", "beside", "instructions"]);
+    let mut section = Section::new(
+        "A neighbor's worst interrupt latency",
+        &["figure", "beside", "instructions"],
+    );
     for latency in latencies {
-        section.row([latency.figure.to_owned(), latency.beside.to_owned(), grouped(latency.worst)]);
+        section.row([
+            latency.figure.to_owned(),
+            latency.beside.to_owned(),
+            grouped(latency.worst),
+        ]);
     }
     section.note(format!(
         "Worst of {BEATS} timer interrupts, from expiry to the program that waits in WFI, in instructions of all cores \
@@ -331,7 +442,9 @@ mod tests {
     #[test]
     fn a_heart_that_lost_something_has_no_latency() {
         let line = |beats, corrupt| {
-            format!("[a] heartbeat: done beats={beats} corrupt={corrupt} late=0 worst=321 ticks\n[b] heartbeat: done\n")
+            format!(
+                "[a] heartbeat: done beats={beats} corrupt={corrupt} late=0 worst=321 ticks\n[b] heartbeat: done\n"
+            )
         };
         assert_eq!(worst(&line(BEATS, 0), "a"), Some(321));
         assert_eq!(worst(&line(BEATS, 1), "a"), None);
@@ -343,11 +456,17 @@ mod tests {
     fn symbols_are_found_by_parts_and_named_by_addresses() {
         let symbols = Symbols(BTreeMap::from([
             (0x1000, "vectors".to_owned()),
-            (0x1200, "_ZN11cloison_el22vm4life11begin_again17h03c63bb17b57f20bE".to_owned()),
+            (
+                0x1200,
+                "_ZN11cloison_el22vm4life11begin_again17h03c63bb17b57f20bE".to_owned(),
+            ),
         ]));
         assert_eq!(symbols.address(MARKS[0].0), Some(0x1200));
         assert_eq!(symbols.address("nowhere"), None);
         assert_eq!(symbols.name(0x1234), "cloison_el2::vm::life::begin_again");
-        assert_eq!((symbols.name(0x11ff), symbols.name(0xfff)), ("vectors".to_owned(), String::new()));
+        assert_eq!(
+            (symbols.name(0x11ff), symbols.name(0xfff)),
+            ("vectors".to_owned(), String::new())
+        );
     }
 }

@@ -7,7 +7,10 @@
 use cloison_much::plan::{Catalogue, known_line, lower_bound};
 
 fn main() {
-    let effort = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1);
+    let effort = std::env::args()
+        .nth(1)
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(1);
     let of_counters = |counters: usize| {
         let mut catalogue = Catalogue::searching(effort);
         let mut lines = vec![];
@@ -17,13 +20,22 @@ fn main() {
                 lines.push(known_line(events, counters, &cover.blocks));
             }
             let bound = lower_bound(events, counters);
-            eprintln!("{events} on {counters}: {} (≥ {bound}), {}", cover.blocks.len(), cover.origin);
+            eprintln!(
+                "{events} on {counters}: {} (≥ {bound}), {}",
+                cover.blocks.len(),
+                cover.origin
+            );
         }
         lines
     };
     let lines: Vec<Vec<String>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (3..=8).map(|counters| scope.spawn(move || of_counters(counters))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a search ended early")).collect()
+        let threads: Vec<_> = (3..=8)
+            .map(|counters| scope.spawn(move || of_counters(counters)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a search ended early"))
+            .collect()
     });
     for line in lines.iter().flatten() {
         println!("{line}");

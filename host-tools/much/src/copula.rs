@@ -32,10 +32,17 @@ impl Series {
     fn new(ascending: &[f64]) -> Self {
         let count = ascending.len() as f64;
         let mean = ascending.iter().sum::<f64>() / count;
-        let variance = ascending.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+        let variance = ascending
+            .iter()
+            .map(|value| (value - mean).powi(2))
+            .sum::<f64>()
+            / count;
         let mut coefficients = [0.0; TERMS];
         if variance <= (mean * 1e-14).powi(2) {
-            return Self { coefficients, rest: 0.0 };
+            return Self {
+                coefficients,
+                rest: 0.0,
+            };
         }
         // The function is a staircase: each step at z adds its height times φ(z) h_{k−1}(z) / √k, where h are the Hermite
         // polynomials of unit norm.
@@ -57,7 +64,10 @@ impl Series {
             let (mut before, mut polynomial) = (0.0, 1.0);
             for (order, coefficient) in coefficients.iter_mut().enumerate() {
                 *coefficient += height * density * polynomial / roots[order + 1];
-                (before, polynomial) = (polynomial, (z * polynomial - roots[order] * before) / roots[order + 1]);
+                (before, polynomial) = (
+                    polynomial,
+                    (z * polynomial - roots[order] * before) / roots[order + 1],
+                );
             }
         }
         let rest = (1.0 - coefficients.iter().map(|a| a * a).sum::<f64>()).max(0.0);
@@ -68,17 +78,30 @@ impl Series {
     fn correlation(&self, other: &Self, rho: f64) -> f64 {
         let (mut power, mut sum) = (1.0, 0.0);
         let (mut of_both, mut of_one, mut of_other) = (0.0, 0.0, 0.0);
-        for (order, (a, b)) in self.coefficients.iter().zip(&other.coefficients).enumerate() {
+        for (order, (a, b)) in self
+            .coefficients
+            .iter()
+            .zip(&other.coefficients)
+            .enumerate()
+        {
             power *= rho;
             sum += a * b * power;
             if order >= TERMS / 2 {
-                of_both += if rho < 0.0 && order % 2 == 0 { -a * b } else { a * b };
+                of_both += if rho < 0.0 && order % 2 == 0 {
+                    -a * b
+                } else {
+                    a * b
+                };
                 of_one += a * a;
                 of_other += b * b;
             }
         }
         // The rest agrees as much as the last half of the coefficients do.
-        let alike = if of_one > 0.0 && of_other > 0.0 { of_both / (of_one * of_other).sqrt() } else { 0.0 };
+        let alike = if of_one > 0.0 && of_other > 0.0 {
+            of_both / (of_one * of_other).sqrt()
+        } else {
+            0.0
+        };
         sum + alike * (self.rest * other.rest).sqrt() * power.abs() * rho.abs()
     }
 
@@ -87,7 +110,11 @@ impl Series {
         let (mut low, mut high) = (-STRONGEST, STRONGEST);
         for _ in 0..STEPS {
             let middle = f64::midpoint(low, high);
-            if self.correlation(other, middle) < wanted { low = middle } else { high = middle }
+            if self.correlation(other, middle) < wanted {
+                low = middle
+            } else {
+                high = middle
+            }
         }
         f64::midpoint(low, high)
     }
@@ -110,29 +137,42 @@ pub struct Marginal {
 impl Marginal {
     /// Of observed counts, ascending, and their ranks in any unit.
     pub fn new(counts: &[f64], ranks: &[f64]) -> Self {
-        Self { counts: Series::new(counts), ranks: Series::new(ranks) }
+        Self {
+            counts: Series::new(counts),
+            ranks: Series::new(ranks),
+        }
     }
 }
 
 impl Copula {
     /// With the marginal distribution of each event.
     pub fn new(marginals: Vec<Marginal>) -> Self {
-        let (counts, ranks) = marginals.into_iter().map(|marginal| (marginal.counts, marginal.ranks)).unzip();
+        let (counts, ranks) = marginals
+            .into_iter()
+            .map(|marginal| (marginal.counts, marginal.ranks))
+            .unzip();
         Self { counts, ranks }
     }
     /// The model's correlations with which the ranks have those of `spearman`.
     pub fn of_ranks(&self, spearman: &DMatrix<f64>) -> DMatrix<f64> {
-        map(spearman, |a, b, value| self.ranks[a].inverse(&self.ranks[b], value))
+        map(spearman, |a, b, value| {
+            self.ranks[a].inverse(&self.ranks[b], value)
+        })
     }
     /// The counts' correlations where the model has those of `gaussian`.
     pub fn of_counts(&self, gaussian: &DMatrix<f64>) -> DMatrix<f64> {
-        map(gaussian, |a, b, value| self.counts[a].correlation(&self.counts[b], value))
+        map(gaussian, |a, b, value| {
+            self.counts[a].correlation(&self.counts[b], value)
+        })
     }
 }
 
 fn map(matrix: &DMatrix<f64>, of: impl Fn(usize, usize, f64) -> f64 + Sync) -> DMatrix<f64> {
     let pairs = crate::matrix::pairs(matrix.nrows());
-    let values: Vec<f64> = pairs.par_iter().map(|&(a, b)| of(a, b, matrix[(a, b)])).collect();
+    let values: Vec<f64> = pairs
+        .par_iter()
+        .map(|&(a, b)| of(a, b, matrix[(a, b)]))
+        .collect();
     let mut mapped = DMatrix::identity(matrix.nrows(), matrix.nrows());
     for ((a, b), value) in pairs.into_iter().zip(values) {
         (mapped[(a, b)], mapped[(b, a)]) = (value, value);
@@ -147,8 +187,9 @@ mod tests {
 
     fn copula(columns: [fn(f64) -> f64; 2]) -> Copula {
         let observed = columns.map(|of| {
-            let counts: Vec<f64> =
-                (0..20_000).map(|at| of(normal_quantile((f64::from(at) + 0.5) / 20_000.0))).collect();
+            let counts: Vec<f64> = (0..20_000)
+                .map(|at| of(normal_quantile((f64::from(at) + 0.5) / 20_000.0)))
+                .collect();
             let ranks = ranks(&counts);
             Marginal::new(&counts, &ranks)
         });
@@ -161,8 +202,12 @@ mod tests {
         for rho in [-0.9, -0.3, 0.0, 0.5, 0.95] {
             let given = DMatrix::from_row_slice(2, 2, &[1.0, rho, rho, 1.0]);
             let of_counts = copula.of_counts(&given)[(0, 1)];
-            let expected = ((0.5 * rho).exp() - 1.0) / ((1.0_f64.exp() - 1.0) * (0.25_f64.exp() - 1.0)).sqrt();
-            assert!((of_counts - expected).abs() < 0.01, "{rho}: {of_counts}, expected {expected}");
+            let expected =
+                ((0.5 * rho).exp() - 1.0) / ((1.0_f64.exp() - 1.0) * (0.25_f64.exp() - 1.0)).sqrt();
+            assert!(
+                (of_counts - expected).abs() < 0.01,
+                "{rho}: {of_counts}, expected {expected}"
+            );
         }
     }
 
@@ -182,7 +227,10 @@ mod tests {
         let copula = copula([|z| (z - 0.524_4).max(0.0), |z| (z - 0.524_4).max(0.0)]);
         let given = DMatrix::from_row_slice(2, 2, &[1.0, 0.4, 0.4, 1.0]);
         let model = copula.of_ranks(&given);
-        assert!(model[(0, 1)] > crate::scores::gaussian_of_spearman(0.4) + 0.05, "{model}");
+        assert!(
+            model[(0, 1)] > crate::scores::gaussian_of_spearman(0.4) + 0.05,
+            "{model}"
+        );
         // The same counts go together entirely where the model does.
         let whole = copula.of_counts(&DMatrix::from_element(2, 2, 1.0));
         assert!((whole[(0, 1)] - 1.0).abs() < 1e-6, "{whole}");

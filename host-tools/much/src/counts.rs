@@ -90,12 +90,17 @@ fn keys(values: &[u32]) -> Vec<u64> {
 }
 
 /// Twice the ranks of `count` items, of which groups of equal ones ascend.
-fn ranks_of<'a, T: 'a>(groups: impl Iterator<Item = &'a [T]>, count: usize, place: impl Fn(&T) -> u32) -> Vec<u32> {
+fn ranks_of<'a, T: 'a>(
+    groups: impl Iterator<Item = &'a [T]>,
+    count: usize,
+    place: impl Fn(&T) -> u32,
+) -> Vec<u32> {
     let mut ranks = vec![0; count];
     let mut before = 0;
     for same in groups {
         let rank = 2 * before + same.len() as u32 + 1;
-        same.iter().for_each(|item| ranks[place(item) as usize] = rank);
+        same.iter()
+            .for_each(|item| ranks[place(item) as usize] = rank);
         before += same.len() as u32;
     }
     ranks
@@ -113,15 +118,23 @@ impl Stored {
     }
     /// A piece, or what is after the last one.
     fn piece(&self, number: usize) -> Vec<u32> {
-        let Some(&at) = self.pieces.get(number) else { return self.rest.clone() };
+        let Some(&at) = self.pieces.get(number) else {
+            return self.rest.clone();
+        };
         let mut values = vec![];
         self.store.read(at, PIECE, &mut values);
         values
     }
     fn get(&self, at: usize) -> u32 {
-        let Some(piece) = self.pieces.get(at / PIECE) else { return self.rest[at - self.pieces.len() * PIECE] };
+        let Some(piece) = self.pieces.get(at / PIECE) else {
+            return self.rest[at - self.pieces.len() * PIECE];
+        };
         let mut value = vec![];
-        self.store.read(piece + (at % PIECE * size_of::<u32>()) as u64, 1, &mut value);
+        self.store.read(
+            piece + (at % PIECE * size_of::<u32>()) as u64,
+            1,
+            &mut value,
+        );
         value[0]
     }
     fn set(&mut self, at: usize, value: u32) -> std::io::Result<()> {
@@ -135,7 +148,9 @@ impl Stored {
     }
     fn to_vec(&self) -> Vec<u32> {
         let mut values = Vec::with_capacity(self.len());
-        self.pieces.iter().for_each(|&at| self.store.read(at, PIECE, &mut values));
+        self.pieces
+            .iter()
+            .for_each(|&at| self.store.read(at, PIECE, &mut values));
         values.extend_from_slice(&self.rest);
         values
     }
@@ -143,7 +158,9 @@ impl Stored {
     fn keep(&mut self) {
         let mut kept = 0;
         for piece in self.rest.chunks_exact(PIECE) {
-            let Ok(at) = self.store.append(piece) else { break };
+            let Ok(at) = self.store.append(piece) else {
+                break;
+            };
             self.pieces.push(at);
             kept += PIECE;
         }
@@ -222,8 +239,18 @@ impl Counts {
     /// # Panics
     /// If there are not as many.
     pub fn range(&self, from: usize, count: usize) -> Iter<'_> {
-        assert!(from + count <= self.len(), "{count} from {from} on of {}", self.len());
-        Iter { counts: self, at: from, end: from + count, piece: vec![], piece_at: 0 }
+        assert!(
+            from + count <= self.len(),
+            "{count} from {from} on of {}",
+            self.len()
+        );
+        Iter {
+            counts: self,
+            at: from,
+            end: from + count,
+            piece: vec![],
+            piece_at: 0,
+        }
     }
     /// Returns them as doubles.
     pub fn to_vec(&self) -> Vec<f64> {
@@ -235,7 +262,11 @@ impl Counts {
     }
     /// The file in which they are.
     pub(crate) fn store(&self) -> Option<&Arc<Store>> {
-        if let Self::Stored(stored) = self { Some(&stored.store) } else { None }
+        if let Self::Stored(stored) = self {
+            Some(&stored.store)
+        } else {
+            None
+        }
     }
     /// Puts whole numbers into a file, if there is one; others stay in memory.
     #[must_use]
@@ -260,7 +291,11 @@ impl Counts {
         }
         if let Self::Narrow(values) = self {
             let (store, rest) = (Arc::clone(store), std::mem::take(values));
-            *self = Self::Stored(Stored { store, pieces: vec![], rest });
+            *self = Self::Stored(Stored {
+                store,
+                pieces: vec![],
+                rest,
+            });
         }
         if let Self::Stored(stored) = self {
             stored.keep();
@@ -358,7 +393,11 @@ impl Counts {
             Self::Narrow(values) => keys(values).into_iter().map(|key| key as u32).collect(),
             Self::Wide(values) => {
                 let mut order: Vec<u32> = (0..values.len() as u32).collect();
-                order.sort_unstable_by(|&a, &b| values[a as usize].total_cmp(&values[b as usize]).then(a.cmp(&b)));
+                order.sort_unstable_by(|&a, &b| {
+                    values[a as usize]
+                        .total_cmp(&values[b as usize])
+                        .then(a.cmp(&b))
+                });
                 order
             }
             Self::Stored(_) => self.loaded().ascending(),
@@ -369,7 +408,11 @@ impl Counts {
         match self {
             Self::Narrow(values) => {
                 let keys = keys(values);
-                ranks_of(keys.chunk_by(|a, b| a >> 32 == b >> 32), keys.len(), |&key| key as u32)
+                ranks_of(
+                    keys.chunk_by(|a, b| a >> 32 == b >> 32),
+                    keys.len(),
+                    |&key| key as u32,
+                )
             }
             Self::Wide(values) => {
                 let order = self.ascending();
@@ -412,13 +455,29 @@ mod tests {
 
     #[test]
     fn every_number_comes_back_as_it_was() {
-        let all = [0.0, 1.0, 4_294_967_293.0, 4_294_967_294.0, 4_294_967_295.0, 4_294_967_296.0, -1.0, 0.5, -0.0, 9e15];
+        let all = [
+            0.0,
+            1.0,
+            4_294_967_293.0,
+            4_294_967_294.0,
+            4_294_967_295.0,
+            4_294_967_296.0,
+            -1.0,
+            0.5,
+            -0.0,
+            9e15,
+        ];
         for value in all {
             for before in [vec![], vec![7.0], vec![0.25]] {
                 let mut counts: Counts = before.iter().copied().collect();
                 counts.push(value);
                 counts.push(f64::NAN);
-                let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+                let bits = |values: &[f64]| {
+                    values
+                        .iter()
+                        .map(|value| value.to_bits())
+                        .collect::<Vec<_>>()
+                };
                 let expected: Vec<f64> = before.iter().copied().chain([value, f64::NAN]).collect();
                 assert_eq!(bits(&counts.to_vec()), bits(&expected));
                 counts.set(0, 12.0);
@@ -433,7 +492,10 @@ mod tests {
         let narrow = Counts::from(values.to_vec());
         let wide = Counts::Wide(values.to_vec());
         assert!(matches!(narrow, Counts::Narrow(_)) && narrow == wide);
-        assert_eq!((narrow.ascending(), narrow.doubled_ranks()), (wide.ascending(), wide.doubled_ranks()));
+        assert_eq!(
+            (narrow.ascending(), narrow.doubled_ranks()),
+            (wide.ascending(), wide.doubled_ranks())
+        );
         assert_eq!(narrow.doubled_ranks(), [10, 4, 10, 2, 10, 6]);
         let (mut one, mut other) = (narrow.clone(), wide);
         one.sort();
@@ -444,18 +506,31 @@ mod tests {
     #[test]
     fn a_file_holds_the_same_counts() {
         let store = Arc::new(Store::new().unwrap());
-        let values: Vec<f64> = (0..3 * PIECE as u64 + 7).map(|at| (at * 7919 % 10_007) as f64).collect();
+        let values: Vec<f64> = (0..3 * PIECE as u64 + 7)
+            .map(|at| (at * 7919 % 10_007) as f64)
+            .collect();
         let plain = Counts::from(values.clone());
         let mut kept = Counts::default();
         for &value in &values {
             kept.push(value);
             kept.keep(&store);
         }
-        assert!(matches!(&kept, Counts::Stored(stored) if stored.pieces.len() == 3 && stored.rest.len() == 7));
+        assert!(
+            matches!(&kept, Counts::Stored(stored) if stored.pieces.len() == 3 && stored.rest.len() == 7)
+        );
         assert!(kept == plain && kept.to_vec() == values && kept.in_memory() == 7);
-        assert_eq!((kept.ascending(), kept.doubled_ranks()), (plain.ascending(), plain.doubled_ranks()));
-        assert_eq!(kept.range(PIECE - 2, 5).collect::<Vec<_>>(), values[PIECE - 2..PIECE + 3]);
-        assert_eq!(kept.chosen(&[1, 9000, 2]), Counts::from(vec![values[1], values[9000], values[2]]));
+        assert_eq!(
+            (kept.ascending(), kept.doubled_ranks()),
+            (plain.ascending(), plain.doubled_ranks())
+        );
+        assert_eq!(
+            kept.range(PIECE - 2, 5).collect::<Vec<_>>(),
+            values[PIECE - 2..PIECE + 3]
+        );
+        assert_eq!(
+            kept.chosen(&[1, 9000, 2]),
+            Counts::from(vec![values[1], values[9000], values[2]])
+        );
         let mut grouped = Counts::from(vec![1.0]);
         grouped.extend_from(&kept);
         assert!(grouped.len() == values.len() + 1 && grouped.get(1) == values[0]);
@@ -464,7 +539,12 @@ mod tests {
         for (at, value) in [(5, 12.0), (3 * PIECE + 3, f64::NAN), (2 * PIECE, 9e15)] {
             kept.set(at, value);
             expected[at] = value;
-            let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            let bits = |values: &[f64]| {
+                values
+                    .iter()
+                    .map(|value| value.to_bits())
+                    .collect::<Vec<_>>()
+            };
             assert_eq!(bits(&kept.to_vec()), bits(&expected));
         }
         kept.sort();
@@ -474,7 +554,9 @@ mod tests {
     #[test]
     fn digits_sort_as_comparisons_do() {
         for most in [0, 1, 2047, 2048, 5_000_000, u32::MAX] {
-            let value = |at: u32| ((u64::from(at.wrapping_mul(2_654_435_761)) * u64::from(most)) >> 32) as u32;
+            let value = |at: u32| {
+                ((u64::from(at.wrapping_mul(2_654_435_761)) * u64::from(most)) >> 32) as u32
+            };
             let mut items: Vec<(u32, u32)> = (0..5000).map(|at| (value(at) / 3, at)).collect();
             let mut expected = items.clone();
             expected.sort();

@@ -120,7 +120,9 @@ pub enum Warning {
         share: f64,
     },
     /// Counts were left out.
-    #[error("sub-experiment {number} counts {event} in {runs} of its runs only: these counts are not used")]
+    #[error(
+        "sub-experiment {number} counts {event} in {runs} of its runs only: these counts are not used"
+    )]
     Stray {
         /// The sub-experiment.
         number: u64,
@@ -136,7 +138,12 @@ pub enum Warning {
 
 /// Lists sub-experiments by number, abbreviated if there are many.
 fn few(numbers: &[u64]) -> String {
-    let named = numbers.iter().take(5).map(u64::to_string).collect::<Vec<_>>().join(", ");
+    let named = numbers
+        .iter()
+        .take(5)
+        .map(u64::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
     match numbers.len() {
         1 => format!("sub-experiment {named}"),
         2..=5 => format!("sub-experiments {named}"),
@@ -218,18 +225,27 @@ impl Measurements {
     /// Returns all counts of an event, sub-experiment after sub-experiment: the grouped sample (section 4.3).
     pub fn grouped(&self, event: usize) -> Vec<f64> {
         let mut grouped = vec![];
-        self.sub_experiments.iter().filter_map(|sub| sub.column(event)).for_each(|part| grouped.extend(part.iter()));
+        self.sub_experiments
+            .iter()
+            .filter_map(|sub| sub.column(event))
+            .for_each(|part| grouped.extend(part.iter()));
         grouped
     }
     /// Returns the same in as few bytes as they need.
     pub fn grouped_counts(&self, event: usize) -> Counts {
         let mut grouped = Counts::default();
-        self.sub_experiments.iter().filter_map(|sub| sub.column(event)).for_each(|part| grouped.extend_from(part));
+        self.sub_experiments
+            .iter()
+            .filter_map(|sub| sub.column(event))
+            .for_each(|part| grouped.extend_from(part));
         grouped
     }
     /// The file in which columns are, if they are too many for memory.
     pub(crate) fn store(&self) -> Option<&Arc<Store>> {
-        self.sub_experiments.iter().flat_map(|sub| &sub.columns).find_map(Counts::store)
+        self.sub_experiments
+            .iter()
+            .flat_map(|sub| &sub.columns)
+            .find_map(Counts::store)
     }
     /// Returns all counts of an event in ascending order.
     pub fn sorted(&self, event: usize) -> Counts {
@@ -271,12 +287,22 @@ impl Measurements {
         if missing.is_empty() {
             return Ok(());
         }
-        let name = |&(a, b): &(usize, usize)| format!("{} and {}", self.events[a].name, self.events[b].name);
-        let mut named = missing.iter().take(5).map(name).collect::<Vec<_>>().join(", ");
+        let name = |&(a, b): &(usize, usize)| {
+            format!("{} and {}", self.events[a].name, self.events[b].name)
+        };
+        let mut named = missing
+            .iter()
+            .take(5)
+            .map(name)
+            .collect::<Vec<_>>()
+            .join(", ");
         if missing.len() > 5 {
             named += &format!(" and {} more", missing.len() - 5);
         }
-        Err(DataError::MissingPairs { count: missing.len(), named })
+        Err(DataError::MissingPairs {
+            count: missing.len(),
+            named,
+        })
     }
     /// Returns the same sub-experiments with other runs, chosen by index for each sub-experiment.
     pub fn with_runs(&self, mut choose: impl FnMut(usize) -> Vec<usize>) -> Self {
@@ -291,7 +317,12 @@ impl Measurements {
             }
         };
         let sub_experiments = self.sub_experiments.iter().map(choose_from).collect();
-        Self { events: self.events.clone(), sub_experiments, incomplete_runs: 0, strays: vec![] }
+        Self {
+            events: self.events.clone(),
+            sub_experiments,
+            incomplete_runs: 0,
+            strays: vec![],
+        }
     }
     /// The runs without the first `skip` of each sub-experiment, and of the others the first `most` only. Runs go by their
     /// numbers, and those that were left out for a missing count are counted too.
@@ -300,24 +331,42 @@ impl Measurements {
         let mut subs = self.sub_experiments.iter();
         self.with_runs(|runs| {
             let sub = subs.next();
-            (0..runs).filter(|&run| (skip..end).contains(&sub.map_or(run, |sub| sub.place(run)))).collect()
+            (0..runs)
+                .filter(|&run| (skip..end).contains(&sub.map_or(run, |sub| sub.place(run))))
+                .collect()
         })
     }
     /// Returns the same measurements with the events in another order, given by name.
     pub fn reordered(&self, events: &[Event]) -> Result<Self, DataError> {
-        if let Some(other) = self.events.iter().find(|event| !events.iter().any(|known| known.name == event.name)) {
+        if let Some(other) = self
+            .events
+            .iter()
+            .find(|event| !events.iter().any(|known| known.name == event.name))
+        {
             return Err(DataError::NoEvent(other.name.clone()));
         }
         let mut place = vec![0; self.events.len()];
         for (at, event) in events.iter().enumerate() {
-            let from = self.event(&event.name).ok_or_else(|| DataError::NoEvent(event.name.clone()))?;
+            let from = self
+                .event(&event.name)
+                .ok_or_else(|| DataError::NoEvent(event.name.clone()))?;
             place[from] = at;
         }
         let reorder = |sub: &SubExperiment| {
-            let mut columns: Vec<_> = sub.events.iter().map(|&event| place[event]).zip(sub.columns.clone()).collect();
+            let mut columns: Vec<_> = sub
+                .events
+                .iter()
+                .map(|&event| place[event])
+                .zip(sub.columns.clone())
+                .collect();
             columns.sort_by_key(|(event, _)| *event);
             let (events, columns) = columns.into_iter().unzip();
-            SubExperiment { number: sub.number, events, columns, places: sub.places.clone() }
+            SubExperiment {
+                number: sub.number,
+                events,
+                columns,
+                places: sub.places.clone(),
+            }
         };
         let sub_experiments = self.sub_experiments.iter().map(reorder).collect();
         Ok(Self {
@@ -342,7 +391,10 @@ impl Measurements {
             let mut at = order.iter();
             self.with_runs(|_| at.next().map_or_else(Vec::new, |order| keep(order)))
         };
-        (part(&|order| order[..runs.min(order.len())].to_vec()), part(&|order| order[runs.min(order.len())..].to_vec()))
+        (
+            part(&|order| order[..runs.min(order.len())].to_vec()),
+            part(&|order| order[runs.min(order.len())..].to_vec()),
+        )
     }
 }
 
@@ -354,11 +406,18 @@ const LEAST_WITHIN: f64 = 0.05;
 pub fn is_stepped(data: &Measurements, event: usize, grouped: &[f64]) -> bool {
     let around = |values: &[f64]| {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
-        values.iter().map(|value| (value - mean).powi(2)).sum::<f64>()
+        values
+            .iter()
+            .map(|value| (value - mean).powi(2))
+            .sum::<f64>()
     };
     let mut rest = grouped;
     let (mut within, mut steps) = (0.0, 0);
-    for sub in data.sub_experiments.iter().filter(|sub| sub.column(event).is_some()) {
+    for sub in data
+        .sub_experiments
+        .iter()
+        .filter(|sub| sub.column(event).is_some())
+    {
         let (part, others) = rest.split_at(sub.runs());
         within += around(part);
         rest = others;
@@ -408,7 +467,11 @@ impl Numbers {
         self.count + self.rest.len()
     }
     fn get(&self, at: usize) -> Option<u64> {
-        if at < self.count { Some(self.first + at as u64) } else { self.rest.get(at - self.count).copied() }
+        if at < self.count {
+            Some(self.first + at as u64)
+        } else {
+            self.rest.get(at - self.count).copied()
+        }
     }
     fn last(&self) -> Option<u64> {
         self.get(self.len().checked_sub(1)?)
@@ -429,11 +492,18 @@ impl Numbers {
         if at < self.count {
             return Some(at);
         }
-        self.rest.binary_search(&number).ok().map(|at| at + self.count)
+        self.rest
+            .binary_search(&number)
+            .ok()
+            .map(|at| at + self.count)
     }
     fn is_sorted(&self) -> bool {
         self.rest.is_sorted()
-            && (self.count == 0 || self.rest.first().is_none_or(|&next| self.get(self.count - 1) < Some(next)))
+            && (self.count == 0
+                || self
+                    .rest
+                    .first()
+                    .is_none_or(|&next| self.get(self.count - 1) < Some(next)))
     }
 }
 
@@ -464,10 +534,17 @@ impl Partial {
             if let Some(place) = self.order.place_of(run) {
                 return place;
             }
-            self.places = Some((0..self.order.len()).filter_map(|at| Some((self.order.get(at)?, at))).collect());
+            self.places = Some(
+                (0..self.order.len())
+                    .filter_map(|at| Some((self.order.get(at)?, at)))
+                    .collect(),
+            );
         }
         let next = self.order.len();
-        let place = self.places.as_mut().map_or(next, |places| *places.entry(run).or_insert(next));
+        let place = self
+            .places
+            .as_mut()
+            .map_or(next, |places| *places.entry(run).or_insert(next));
         if place == next {
             self.order.push(run);
         }
@@ -511,7 +588,10 @@ pub enum RowError {
 impl Builder {
     /// Creates one that keeps so many counts in memory, and the others in a temporary file.
     pub fn with_memory_for(counts: usize) -> Self {
-        Self { in_memory: Some(counts), ..Self::default() }
+        Self {
+            in_memory: Some(counts),
+            ..Self::default()
+        }
     }
 
     /// Adds a count. `value` is NaN if the count is missing, which excludes the run.
@@ -527,12 +607,19 @@ impl Builder {
         if let (Some(now), Some(before)) = (code, self.events[at].code)
             && now != before
         {
-            return Err(RowError::Code { name: self.events[at].name.clone(), now, before });
+            return Err(RowError::Code {
+                name: self.events[at].name.clone(),
+                now,
+                before,
+            });
         }
         let sub = match self.subs.get(self.last.0) {
             Some(sub) if sub.number == sub_experiment => self.last.0,
             _ => *self.by_number.entry(sub_experiment).or_insert_with(|| {
-                self.subs.push(Partial { number: sub_experiment, ..Partial::default() });
+                self.subs.push(Partial {
+                    number: sub_experiment,
+                    ..Partial::default()
+                });
                 self.subs.len() - 1
             }),
         };
@@ -549,7 +636,10 @@ impl Builder {
             self.added += 1;
             if self.added > self.in_memory.unwrap_or(IN_MEMORY) && column.in_memory() >= PIECE {
                 // Where no file can be created, all stay in memory.
-                if let Some(store) = self.store.get_or_insert_with(|| Store::new().ok().map(Arc::new)) {
+                if let Some(store) = self
+                    .store
+                    .get_or_insert_with(|| Store::new().ok().map(Arc::new))
+                {
                     column.keep(store);
                 }
             }
@@ -560,7 +650,11 @@ impl Builder {
         }
         if !column.get(row).is_nan() {
             let event = self.events[at].name.clone();
-            return Err(RowError::Twice { event, sub_experiment, run });
+            return Err(RowError::Twice {
+                event,
+                sub_experiment,
+                run,
+            });
         }
         column.set(row, value);
         Ok(())
@@ -576,7 +670,10 @@ impl Builder {
                 None => {
                     let at = self.events.len();
                     self.by_name.insert(name.to_vec(), at);
-                    self.events.push(Event { name: String::from_utf8_lossy(name).into_owned(), code });
+                    self.events.push(Event {
+                        name: String::from_utf8_lossy(name).into_owned(),
+                        code,
+                    });
                     self.after.push(0);
                     at
                 }
@@ -589,25 +686,45 @@ impl Builder {
 
     /// The measurements: sub-experiments and their runs by number, of these the runs that have every count.
     pub fn finish(self) -> Result<Measurements, DataError> {
-        let mut measurements = Measurements { events: self.events, ..Measurements::default() };
+        let mut measurements = Measurements {
+            events: self.events,
+            ..Measurements::default()
+        };
         for mut partial in self.subs {
             partial.places = None;
             let rows = partial.order.len();
             // Of each column, how many rows have the event, and how many of these a count.
             let seen = |column: &Counts| {
                 column.iter().fold([0, 0], |[seen, whole], value| {
-                    [seen + usize::from(!value.is_nan()), whole + usize::from(value >= 0.0)]
+                    [
+                        seen + usize::from(!value.is_nan()),
+                        whole + usize::from(value >= 0.0),
+                    ]
                 })
             };
-            let (seen, whole): (Vec<usize>, Vec<usize>) =
-                partial.columns.par_iter().map(seen).map(|[seen, whole]| (seen, whole)).unzip();
+            let (seen, whole): (Vec<usize>, Vec<usize>) = partial
+                .columns
+                .par_iter()
+                .map(seen)
+                .map(|[seen, whole]| (seen, whole))
+                .unzip();
             // An event that hardly any run has is in the wrong place: the others are not to suffer.
-            let (events, strays): (Vec<_>, Vec<_>) =
-                (0..partial.columns.len()).filter(|&at| seen[at] > 0).partition(|&at| 2 * seen[at] >= rows);
-            let named = |at: usize| (partial.number, measurements.events[at].name.clone(), seen[at]);
+            let (events, strays): (Vec<_>, Vec<_>) = (0..partial.columns.len())
+                .filter(|&at| seen[at] > 0)
+                .partition(|&at| 2 * seen[at] >= rows);
+            let named = |at: usize| {
+                (
+                    partial.number,
+                    measurements.events[at].name.clone(),
+                    seen[at],
+                )
+            };
             measurements.strays.extend(strays.into_iter().map(named));
             let sorted = partial.order.is_sorted();
-            let mut columns: Vec<Counts> = events.iter().map(|&at| std::mem::take(&mut partial.columns[at])).collect();
+            let mut columns: Vec<Counts> = events
+                .iter()
+                .map(|&at| std::mem::take(&mut partial.columns[at]))
+                .collect();
             columns.iter_mut().for_each(Counts::shrink);
             let mut places = vec![];
             if !sorted || events.iter().any(|&at| whole[at] < rows) {
@@ -617,12 +734,23 @@ impl Builder {
                 let mut has_all = vec![true; rows];
                 for column in &columns {
                     has_all[column.len()..].fill(false);
-                    has_all.iter_mut().zip(column.iter()).for_each(|(has_all, value)| *has_all &= value >= 0.0);
+                    has_all
+                        .iter_mut()
+                        .zip(column.iter())
+                        .for_each(|(has_all, value)| *has_all &= value >= 0.0);
                 }
-                places = (0..rows as u32).filter(|&place| has_all[by_number[place as usize]]).collect();
-                let kept: Vec<usize> = places.iter().map(|&place| by_number[place as usize]).collect();
+                places = (0..rows as u32)
+                    .filter(|&place| has_all[by_number[place as usize]])
+                    .collect();
+                let kept: Vec<usize> = places
+                    .iter()
+                    .map(|&place| by_number[place as usize])
+                    .collect();
                 let store = self.store.as_ref().and_then(Option::as_ref);
-                columns = columns.into_iter().map(|column| column.chosen(&kept).stored(store)).collect();
+                columns = columns
+                    .into_iter()
+                    .map(|column| column.chosen(&kept).stored(store))
+                    .collect();
                 if places.is_empty() {
                     return Err(DataError::NoCompleteRun(partial.number));
                 }
@@ -631,7 +759,12 @@ impl Builder {
                     places = vec![];
                 }
             }
-            measurements.sub_experiments.push(SubExperiment { number: partial.number, events, columns, places });
+            measurements.sub_experiments.push(SubExperiment {
+                number: partial.number,
+                events,
+                columns,
+                places,
+            });
         }
         measurements.sub_experiments.sort_by_key(|sub| sub.number);
         Ok(measurements)
@@ -640,7 +773,12 @@ impl Builder {
 
 /// Refuses what cannot be a count: negative, not whole, infinite or too large to be exact. NaN is refused as well.
 pub fn checked_count(value: f64) -> Result<f64, RowError> {
-    let refuse = |why| Err(RowError::NotACount { value: value.to_string(), why });
+    let refuse = |why| {
+        Err(RowError::NotACount {
+            value: value.to_string(),
+            why,
+        })
+    };
     match value {
         v if v.is_nan() => refuse(""),
         v if v < 0.0 => refuse(": it is negative"),
@@ -657,7 +795,9 @@ mod tests {
     fn build(rows: &[(u64, u64, &str, f64)]) -> Result<Measurements, DataError> {
         let mut builder = Builder::default();
         for &(sub, run, event, value) in rows {
-            builder.add(sub, run, None, event.as_bytes(), value).unwrap();
+            builder
+                .add(sub, run, None, event.as_bytes(), value)
+                .unwrap();
         }
         builder.finish()
     }
@@ -673,10 +813,23 @@ mod tests {
             (3, 2, "a", 6.0),
         ];
         let built = build(&rows).unwrap();
-        assert_eq!(built.sub_experiments.iter().map(|sub| sub.number).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(
+            built
+                .sub_experiments
+                .iter()
+                .map(|sub| sub.number)
+                .collect::<Vec<_>>(),
+            [1, 3]
+        );
         // Run 2 before run 7, whichever came first.
-        assert_eq!(built.sub_experiments[1].column(0), Some(&vec![6.0, 1.0].into()));
-        assert_eq!(built.sub_experiments[1].column(1), Some(&vec![5.0, 3.0].into()));
+        assert_eq!(
+            built.sub_experiments[1].column(0),
+            Some(&vec![6.0, 1.0].into())
+        );
+        assert_eq!(
+            built.sub_experiments[1].column(1),
+            Some(&vec![5.0, 3.0].into())
+        );
         assert_eq!(built.grouped(1), [2.0, 5.0, 3.0]);
     }
 
@@ -686,22 +839,50 @@ mod tests {
         let mut rows = vec![];
         for run in [0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9] {
             rows.push((0, run, "a", run as f64));
-            rows.push((0, run, "b", if run == 1 { f64::NAN } else { 100.0 + run as f64 }));
+            rows.push((
+                0,
+                run,
+                "b",
+                if run == 1 {
+                    f64::NAN
+                } else {
+                    100.0 + run as f64
+                },
+            ));
         }
         let built = build(&rows).unwrap();
-        assert_eq!(built.window(0, None), Measurements { incomplete_runs: 0, ..built.clone() });
-        assert_eq!(built.window(3, None).grouped(0), [3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0]);
+        assert_eq!(
+            built.window(0, None),
+            Measurements {
+                incomplete_runs: 0,
+                ..built.clone()
+            }
+        );
+        assert_eq!(
+            built.window(3, None).grouped(0),
+            [3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0]
+        );
         assert_eq!(built.window(1, Some(3)).grouped(0), [2.0, 3.0]);
-        assert_eq!(built.window(3, None).window(5, Some(2)).grouped(1), [105.0, 106.0], "places stay what they were");
+        assert_eq!(
+            built.window(3, None).window(5, Some(2)).grouped(1),
+            [105.0, 106.0],
+            "places stay what they were"
+        );
     }
 
     #[test]
     fn an_event_in_hardly_any_run_is_left_out_and_not_the_runs() {
-        let mut rows: Vec<_> = (0..60).flat_map(|run| [(2, run, "a", 1.0), (2, run, "b", 2.0)]).collect();
+        let mut rows: Vec<_> = (0..60)
+            .flat_map(|run| [(2, run, "a", 1.0), (2, run, "b", 2.0)])
+            .collect();
         rows.push((2, 7, "c", 3.0));
         let built = build(&rows).unwrap();
         assert_eq!((built.runs(), built.incomplete_runs), (60, 0));
-        let stray = Warning::Stray { number: 2, event: "c".to_owned(), runs: 1 };
+        let stray = Warning::Stray {
+            number: 2,
+            event: "c".to_owned(),
+            runs: 1,
+        };
         assert!(built.warnings().contains(&stray), "{:?}", built.warnings());
     }
 
@@ -709,24 +890,44 @@ mod tests {
     fn a_second_count_is_refused_after_a_missing_one_too() {
         let mut builder = Builder::default();
         builder.add(0, 0, None, b"a", f64::NAN).unwrap();
-        assert!(matches!(builder.add(0, 0, None, b"a", 5.0), Err(RowError::Twice { .. })));
+        assert!(matches!(
+            builder.add(0, 0, None, b"a", 5.0),
+            Err(RowError::Twice { .. })
+        ));
     }
 
     #[test]
     fn a_run_without_all_counts_is_left_out() {
-        let built = build(&[(0, 0, "a", 1.0), (0, 0, "b", 2.0), (0, 1, "b", 3.0), (0, 2, "a", 4.0), (0, 2, "b", 5.0)]);
+        let built = build(&[
+            (0, 0, "a", 1.0),
+            (0, 0, "b", 2.0),
+            (0, 1, "b", 3.0),
+            (0, 2, "a", 4.0),
+            (0, 2, "b", 5.0),
+        ]);
         let built = built.unwrap();
         assert_eq!((built.runs(), built.incomplete_runs), (2, 1));
-        assert_eq!(build(&[(4, 0, "a", 1.0), (4, 1, "b", 2.0)]), Err(DataError::NoCompleteRun(4)));
+        assert_eq!(
+            build(&[(4, 0, "a", 1.0), (4, 1, "b", 2.0)]),
+            Err(DataError::NoCompleteRun(4))
+        );
     }
 
     #[test]
     fn a_second_count_and_another_number_are_refused() {
         let mut builder = Builder::default();
         builder.add(1, 2, Some(3), b"a", 4.0).unwrap();
-        let twice = RowError::Twice { event: "a".to_owned(), sub_experiment: 1, run: 2 };
+        let twice = RowError::Twice {
+            event: "a".to_owned(),
+            sub_experiment: 1,
+            run: 2,
+        };
         assert_eq!(builder.add(1, 2, Some(3), b"a", 4.0), Err(twice));
-        let code = RowError::Code { name: "a".to_owned(), now: 9, before: 3 };
+        let code = RowError::Code {
+            name: "a".to_owned(),
+            now: 9,
+            before: 3,
+        };
         assert_eq!(builder.add(1, 3, Some(9), b"a", 4.0), Err(code));
     }
 
@@ -735,30 +936,54 @@ mod tests {
         // Three pieces of each column; some files have every ten runs backwards, runs without a count, or counts above 2³².
         let built = |mut builder: Builder, backwards: bool, missing: bool, wide: bool| {
             for row in 0..13_000_u64 {
-                let run = if backwards { row / 10 * 10 + 9 - row % 10 } else { row };
+                let run = if backwards {
+                    row / 10 * 10 + 9 - row % 10
+                } else {
+                    row
+                };
                 for (sub, events) in [(0, ["a", "b"]), (1, ["b", "c"]), (2, ["a", "c"])] {
                     for event in events {
-                        let value = (run * 37 + sub) as f64 + if wide && run == 9000 { 1e12 } else { 0.0 };
-                        let value = if missing && run % 1000 == 7 { f64::NAN } else { value };
-                        builder.add(sub, run, None, event.as_bytes(), value).unwrap();
+                        let value =
+                            (run * 37 + sub) as f64 + if wide && run == 9000 { 1e12 } else { 0.0 };
+                        let value = if missing && run % 1000 == 7 {
+                            f64::NAN
+                        } else {
+                            value
+                        };
+                        builder
+                            .add(sub, run, None, event.as_bytes(), value)
+                            .unwrap();
                     }
                 }
             }
-            assert!(matches!(builder.add(1, 4000, None, b"b", 1.0), Err(RowError::Twice { .. })));
+            assert!(matches!(
+                builder.add(1, 4000, None, b"b", 1.0),
+                Err(RowError::Twice { .. })
+            ));
             builder.finish().unwrap()
         };
-        for [backwards, missing, wide] in
-            [[false; 3], [true, false, false], [false, true, false], [false, false, true], [true; 3]]
-        {
+        for [backwards, missing, wide] in [
+            [false; 3],
+            [true, false, false],
+            [false, true, false],
+            [false, false, true],
+            [true; 3],
+        ] {
             let plain = built(Builder::default(), backwards, missing, wide);
             let stored = built(Builder::with_memory_for(20_000), backwards, missing, wide);
             assert!(plain.store().is_none() && stored.store().is_some() != wide);
             assert!(plain == stored, "{backwards} {missing} {wide}");
             assert_eq!(plain.runs(), 3 * if missing { 12_987 } else { 13_000 });
-            assert_eq!(plain.window(100, Some(5000)), stored.window(100, Some(5000)));
+            assert_eq!(
+                plain.window(100, Some(5000)),
+                stored.window(100, Some(5000))
+            );
             assert_eq!(plain.warnings(), stored.warnings());
             let merged = |data: &Measurements| {
-                let options = crate::merge::Options { vectors: Some(500), ..Default::default() };
+                let options = crate::merge::Options {
+                    vectors: Some(500),
+                    ..Default::default()
+                };
                 crate::merge::much(data, &options).unwrap().vectors
             };
             assert!(merged(&plain) == merged(&stored));
@@ -777,13 +1002,20 @@ mod tests {
             (1, 1, "a", 1.0),
             (1, 1, "c", 2.0),
         ]);
-        let missing = DataError::MissingPairs { count: 1, named: "b and c".to_owned() };
+        let missing = DataError::MissingPairs {
+            count: 1,
+            named: "b and c".to_owned(),
+        };
         assert_eq!(built.unwrap().check_pairs(), Err(missing));
     }
 
     #[test]
     fn counts_are_checked() {
-        assert!(checked_count(-1.0).is_err() && checked_count(f64::NAN).is_err() && checked_count(1e16).is_err());
+        assert!(
+            checked_count(-1.0).is_err()
+                && checked_count(f64::NAN).is_err()
+                && checked_count(1e16).is_err()
+        );
         assert!(checked_count(832.5).is_err());
         assert_eq!(checked_count(-0.0).map(f64::to_bits), Ok(0));
     }

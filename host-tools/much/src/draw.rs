@@ -17,7 +17,13 @@ const ROWS: usize = 1024;
 /// Every column has the same normal scores in an independent random order. With `whiten`, the correlations that they
 /// have by chance are removed first (R. L. Iman, W. J. Conover, "A distribution-free approach to inducing rank
 /// correlation among input variables", Comm. Statist. B 11, 1982), so that one draw meets its target.
-pub fn draw(target: &DMatrix<f64>, vectors: usize, whiten: bool, seed: u64, attempt: u64) -> Vec<Vec<u32>> {
+pub fn draw(
+    target: &DMatrix<f64>,
+    vectors: usize,
+    whiten: bool,
+    seed: u64,
+    attempt: u64,
+) -> Vec<Vec<u32>> {
     let events = target.nrows();
     let normal: Vec<f32> = (1..=vectors)
         .into_par_iter()
@@ -44,9 +50,15 @@ pub fn draw(target: &DMatrix<f64>, vectors: usize, whiten: bool, seed: u64, atte
                 &part * part.transpose()
             })
             .collect();
-        let sum =
-            products.into_iter().fold(DMatrix::<f64>::zeros(events, events), |sum, part| sum + part.cast::<f64>());
-        let square = normal.iter().map(|&score| f64::from(score).powi(2)).sum::<f64>();
+        let sum = products
+            .into_iter()
+            .fold(DMatrix::<f64>::zeros(events, events), |sum, part| {
+                sum + part.cast::<f64>()
+            });
+        let square = normal
+            .iter()
+            .map(|&score| f64::from(score).powi(2))
+            .sum::<f64>();
         let mut by_chance = sum / square;
         by_chance.fill_diagonal(1.0);
         let chance = matrix::factor(&matrix::nearest_correlation(&by_chance, 1e-9).matrix);
@@ -57,17 +69,29 @@ pub fn draw(target: &DMatrix<f64>, vectors: usize, whiten: bool, seed: u64, atte
     }
     let factor = factor.cast::<f32>();
     // Transposed: an event's values follow each other.
-    let drawn: Vec<DMatrix<f32>> = starts.par_iter().map(|&from| (&factor * part(from)).transpose()).collect();
+    let drawn: Vec<DMatrix<f32>> = starts
+        .par_iter()
+        .map(|&from| (&factor * part(from)).transpose())
+        .collect();
     drop(columns);
     let ranks_of = |event: usize| {
         // The bits of floats ascend with their values once those of negative ones are inverted; equal values keep their
         // order.
         let key = |value: f32| {
             let bits = value.to_bits();
-            u64::from(if bits >> 31 == 1 { !bits } else { bits | 1 << 31 })
+            u64::from(if bits >> 31 == 1 {
+                !bits
+            } else {
+                bits | 1 << 31
+            })
         };
-        let values = drawn.iter().flat_map(|part| part.column(event).iter().copied().collect::<Vec<_>>());
-        let mut keys: Vec<u64> = values.enumerate().map(|(vector, value)| key(value) << 32 | vector as u64).collect();
+        let values = drawn
+            .iter()
+            .flat_map(|part| part.column(event).iter().copied().collect::<Vec<_>>());
+        let mut keys: Vec<u64> = values
+            .enumerate()
+            .map(|(vector, value)| key(value) << 32 | vector as u64)
+            .collect();
         // Vectors ascend already.
         sort_by_digits(&mut keys, |key| (key >> 32) as u32);
         let mut ranks = vec![0; vectors];
@@ -92,18 +116,27 @@ mod tests {
     use super::*;
 
     fn spearman(columns: &[Vec<u32>], a: usize, b: usize) -> f64 {
-        let values = |at: usize| columns[at].iter().map(|&rank| f64::from(rank)).collect::<Vec<_>>();
+        let values = |at: usize| {
+            columns[at]
+                .iter()
+                .map(|&rank| f64::from(rank))
+                .collect::<Vec<_>>()
+        };
         scores::pearson(&values(a), &values(b))
     }
 
     #[test]
     fn one_whitened_draw_meets_its_target() {
-        let target = DMatrix::from_row_slice(3, 3, &[1.0, 0.8, -0.3, 0.8, 1.0, 0.1, -0.3, 0.1, 1.0]);
+        let target =
+            DMatrix::from_row_slice(3, 3, &[1.0, 0.8, -0.3, 0.8, 1.0, 0.1, -0.3, 0.1, 1.0]);
         let columns = draw(&target, 500, true, 7, 0);
         for (a, b) in matrix::pairs(3) {
             let rho = spearman(&columns, a, b);
             let expected = 6.0 / std::f64::consts::PI * (target[(a, b)] / 2.0).asin();
-            assert!((rho - expected).abs() < 0.02, "{a} and {b}: {rho}, expected {expected}");
+            assert!(
+                (rho - expected).abs() < 0.02,
+                "{a} and {b}: {rho}, expected {expected}"
+            );
         }
     }
 
@@ -112,11 +145,16 @@ mod tests {
         let target = DMatrix::from_fn(6, 6, |a, b| 0.7_f64.powi((a as i32 - b as i32).abs()));
         // Compared by the normal scores of the ranks, which determine the order of the observations.
         let error = |columns: &[Vec<u32>]| {
-            let scores =
-                |ranks: &Vec<u32>| scores::normal_scores(&ranks.iter().map(|&r| f64::from(r)).collect::<Vec<_>>());
+            let scores = |ranks: &Vec<u32>| {
+                scores::normal_scores(&ranks.iter().map(|&r| f64::from(r)).collect::<Vec<_>>())
+            };
             let scores: Vec<_> = columns.iter().map(scores).collect();
-            let of_pair = |(a, b): (usize, usize)| scores::pearson(&scores[a], &scores[b]) - target[(a, b)];
-            matrix::pairs(6).into_iter().map(|pair| of_pair(pair).powi(2)).sum::<f64>()
+            let of_pair =
+                |(a, b): (usize, usize)| scores::pearson(&scores[a], &scores[b]) - target[(a, b)];
+            matrix::pairs(6)
+                .into_iter()
+                .map(|pair| of_pair(pair).powi(2))
+                .sum::<f64>()
         };
         for seed in 0..5 {
             let plain = (0..20).map(|attempt| error(&draw(&target, 500, false, seed, attempt)));

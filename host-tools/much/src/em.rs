@@ -47,14 +47,30 @@ const MANY_RUNS: f64 = 1e5;
 pub fn fit(blocks: &[Moments], prior: f64, start: &DMatrix<f64>) -> Fit {
     let size = start.nrows();
     let mut varies = vec![false; size];
-    blocks.iter().flat_map(|block| &block.events).for_each(|&event| varies[event] = true);
+    blocks
+        .iter()
+        .flat_map(|block| &block.events)
+        .for_each(|&event| varies[event] = true);
     let varying: Vec<_> = (0..size).filter(|&event| varies[event]).collect();
     let runs = blocks.iter().map(|block| block.runs).sum::<f64>() + prior;
-    let least_gain = if runs < MANY_RUNS { LEAST_GAIN } else { LEAST_GAIN_OF_MANY };
-    let all = Blocks { measured: blocks, prior: &varying, prior_runs: prior, runs };
+    let least_gain = if runs < MANY_RUNS {
+        LEAST_GAIN
+    } else {
+        LEAST_GAIN_OF_MANY
+    };
+    let all = Blocks {
+        measured: blocks,
+        prior: &varying,
+        prior_runs: prior,
+        runs,
+    };
     let mut sigma = start.clone();
     let Some((mut likelihood, mut gradient)) = likelihood(&sigma, &all) else {
-        return Fit { matrix: DMatrix::identity(size, size), steps: 0, converged: false };
+        return Fit {
+            matrix: DMatrix::identity(size, size),
+            steps: 0,
+            converged: false,
+        };
     };
     let (mut length, mut converged, mut steps) = (1.0_f64, false, 0);
     // The step before: EM's own with its slope, and the conjugate one.
@@ -83,7 +99,11 @@ pub fn fit(blocks: &[Moments], prior: f64, start: &DMatrix<f64>) -> Fit {
                 (sigma, likelihood, gradient) = (next, grown, of_next);
                 // Where the slope along the step would be none: about as far as the next one should go.
                 let flatter = steepness - gradient.dot(&step);
-                length *= if flatter > 0.0 { (steepness / flatter).clamp(0.5, 2.0) } else { 2.0 };
+                length *= if flatter > 0.0 {
+                    (steepness / flatter).clamp(0.5, 2.0)
+                } else {
+                    2.0
+                };
                 break;
             }
             length /= 2.0;
@@ -99,7 +119,11 @@ pub fn fit(blocks: &[Moments], prior: f64, start: &DMatrix<f64>) -> Fit {
         converged = gain <= least_gain && is_own;
         before = (gain > least_gain).then_some((own, slope, step));
     }
-    Fit { matrix: to_correlation(&sigma), steps, converged }
+    Fit {
+        matrix: to_correlation(&sigma),
+        steps,
+        converged,
+    }
 }
 
 /// What the likelihood is of.
@@ -118,9 +142,19 @@ fn likelihood(sigma: &DMatrix<f64>, blocks: &Blocks<'_>) -> Option<(f64, DMatrix
     let mut gradient = DMatrix::zeros(sigma.nrows(), sigma.nrows());
     let mut add = |events: &[usize], runs: f64, moments: Option<&DMatrix<f64>>| {
         let share = runs / blocks.runs;
-        let factor = Cholesky::new(DMatrix::from_fn(events.len(), events.len(), |i, j| sigma[(events[i], events[j])]))?;
-        let log_determinant = 2.0 * factor.l_dirty().diagonal().iter().map(|v| v.ln()).sum::<f64>();
-        let lower = factor.l().solve_lower_triangular(&DMatrix::identity(events.len(), events.len()))?;
+        let factor = Cholesky::new(DMatrix::from_fn(events.len(), events.len(), |i, j| {
+            sigma[(events[i], events[j])]
+        }))?;
+        let log_determinant = 2.0
+            * factor
+                .l_dirty()
+                .diagonal()
+                .iter()
+                .map(|v| v.ln())
+                .sum::<f64>();
+        let lower = factor
+            .l()
+            .solve_lower_triangular(&DMatrix::identity(events.len(), events.len()))?;
         let inverse = lower.tr_mul(&lower);
         // The prior's moments are the unit matrix.
         let trace = moments.map_or_else(|| inverse.trace(), |moments| inverse.dot(moments));
@@ -147,7 +181,9 @@ fn likelihood(sigma: &DMatrix<f64>, blocks: &Blocks<'_>) -> Option<(f64, DMatrix
 fn to_correlation(covariance: &DMatrix<f64>) -> DMatrix<f64> {
     let size = covariance.nrows();
     let deviation: Vec<_> = (0..size).map(|at| covariance[(at, at)].sqrt()).collect();
-    let mut matrix = DMatrix::from_fn(size, size, |a, b| covariance[(a, b)] / (deviation[a] * deviation[b]));
+    let mut matrix = DMatrix::from_fn(size, size, |a, b| {
+        covariance[(a, b)] / (deviation[a] * deviation[b])
+    });
     matrix.fill_diagonal(1.0);
     matrix
 }

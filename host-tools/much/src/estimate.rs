@@ -50,18 +50,37 @@ impl<'a> Scored<'a> {
     pub fn new(data: &'a Measurements, kind: Kind) -> Self {
         let of_event = |event: usize| {
             let grouped = data.grouped_counts(event);
-            let ranks = if kind == Kind::Counts { vec![] } else { grouped.doubled_ranks() };
+            let ranks = if kind == Kind::Counts {
+                vec![]
+            } else {
+                grouped.doubled_ranks()
+            };
             let mut scores: Vec<f64> = match kind {
                 Kind::Counts => grouped.to_vec(),
                 Kind::Ranks => ranks.iter().map(|&rank| f64::from(rank) / 2.0).collect(),
-                Kind::NormalScores => ranks.iter().map(|&rank| normal_score(rank, ranks.len())).collect(),
+                Kind::NormalScores => ranks
+                    .iter()
+                    .map(|&rank| normal_score(rank, ranks.len()))
+                    .collect(),
             };
             let (mean, deviation) = scores::moments(&scores);
             let varies = scores::standardize(&mut scores) && !is_stepped(data, event, &scores);
-            let ranks = ranks.into_iter().map(f64::from).collect::<Counts>().stored(data.store());
-            (Made { ranks, mean, deviation }, varies)
+            let ranks = ranks
+                .into_iter()
+                .map(f64::from)
+                .collect::<Counts>()
+                .stored(data.store());
+            (
+                Made {
+                    ranks,
+                    mean,
+                    deviation,
+                },
+                varies,
+            )
         };
-        let (made_of, varies): (Vec<_>, Vec<_>) = (0..data.events.len()).into_par_iter().map(of_event).unzip();
+        let (made_of, varies): (Vec<_>, Vec<_>) =
+            (0..data.events.len()).into_par_iter().map(of_event).unzip();
         let mut taken = vec![0; data.events.len()];
         let mut starts = vec![];
         for sub in &data.sub_experiments {
@@ -71,12 +90,21 @@ impl<'a> Scored<'a> {
             };
             starts.push(sub.events.iter().map(start).collect());
         }
-        Self { data, varies, made_of, starts, kind }
+        Self {
+            data,
+            varies,
+            made_of,
+            starts,
+            kind,
+        }
     }
 
     /// The sub-experiments' events.
     pub fn blocks(&self) -> impl Iterator<Item = &'a [usize]> + use<'a> {
-        self.data.sub_experiments.iter().map(|sub| sub.events.as_slice())
+        self.data
+            .sub_experiments
+            .iter()
+            .map(|sub| sub.events.as_slice())
     }
 
     /// The scores of the runs of a sub-experiment, of the event at this place among its events.
@@ -92,7 +120,9 @@ impl<'a> Scored<'a> {
         match self.kind {
             Kind::Counts => sub.columns[at].iter().map(scaled).collect(),
             Kind::Ranks => ranks().map(|rank| scaled(rank / 2.0)).collect(),
-            Kind::NormalScores => ranks().map(|rank| scaled(normal_score(rank as u32, made.ranks.len()))).collect(),
+            Kind::NormalScores => ranks()
+                .map(|rank| scaled(normal_score(rank as u32, made.ranks.len())))
+                .collect(),
         }
     }
 }
@@ -120,19 +150,35 @@ pub fn runs_of_pairs(data: &Measurements) -> DMatrix<f64> {
 pub fn pairwise(data: &Measurements, kind: Kind) -> DMatrix<f64> {
     let scored = |values: Vec<f64>| match kind {
         Kind::Counts => values,
-        Kind::Ranks => {
-            Counts::from(values).doubled_ranks().into_iter().map(|doubled| f64::from(doubled) / 2.0).collect()
-        }
+        Kind::Ranks => Counts::from(values)
+            .doubled_ranks()
+            .into_iter()
+            .map(|doubled| f64::from(doubled) / 2.0)
+            .collect(),
         Kind::NormalScores => scores::normal_scores(&values),
     };
-    let blocks: Vec<&[usize]> = data.sub_experiments.iter().map(|sub| sub.events.as_slice()).collect();
-    of_pairs(data.events.len(), &blocks, &|block, at| data.sub_experiments[block].columns[at].to_vec(), &scored)
+    let blocks: Vec<&[usize]> = data
+        .sub_experiments
+        .iter()
+        .map(|sub| sub.events.as_slice())
+        .collect();
+    of_pairs(
+        data.events.len(),
+        &blocks,
+        &|block, at| data.sub_experiments[block].columns[at].to_vec(),
+        &scored,
+    )
 }
 
 /// Pairwise estimates from scores of the grouped samples: each pair's correlation over the runs that count both.
 pub fn pairwise_of_scores(scored: &Scored<'_>) -> DMatrix<f64> {
     let blocks: Vec<&[usize]> = scored.blocks().collect();
-    of_pairs(scored.varies.len(), &blocks, &|block, at| scored.column(block, at), &|scores| scores)
+    of_pairs(
+        scored.varies.len(),
+        &blocks,
+        &|block, at| scored.column(block, at),
+        &|scores| scores,
+    )
 }
 
 /// The correlation of each pair over all runs of the blocks that have both: of `column(block, place of the event)`, put
@@ -176,8 +222,14 @@ fn of_pairs(
         }
         ((a, b), scores::pearson(&scored(x), &scored(y)))
     };
-    let shared: Vec<_> = pairs(events).into_iter().filter(|&(a, b)| homes[a * events + b].len() > 1).collect();
-    let mut found: Vec<_> = (0..blocks.len()).into_par_iter().flat_map_iter(only_here).collect();
+    let shared: Vec<_> = pairs(events)
+        .into_iter()
+        .filter(|&(a, b)| homes[a * events + b].len() > 1)
+        .collect();
+    let mut found: Vec<_> = (0..blocks.len())
+        .into_par_iter()
+        .flat_map_iter(only_here)
+        .collect();
     found.par_extend(shared.par_iter().map(in_several));
     let mut matrix = DMatrix::identity(events, events);
     for ((a, b), value) in found {

@@ -17,7 +17,10 @@ pub type Both = [DMatrix<f64>; 2];
 
 /// Returns the correlations of each pair as measured: the reference (section 5.2).
 pub fn reference(data: &Measurements) -> Both {
-    [estimate::pairwise(data, Kind::Counts), estimate::pairwise(data, Kind::Ranks)]
+    [
+        estimate::pairwise(data, Kind::Counts),
+        estimate::pairwise(data, Kind::Ranks),
+    ]
 }
 
 /// The pairs that are judged: those of which both events vary from run to run. Any other has no correlation, which no
@@ -28,12 +31,19 @@ pub fn judged_pairs(data: &Measurements) -> Vec<(usize, usize)> {
         grouped.iter().any(|value| *value != grouped[0]) && !is_stepped(data, event, &grouped)
     };
     let varies: Vec<_> = (0..data.events.len()).into_par_iter().map(varies).collect();
-    pairs(data.events.len()).into_iter().filter(|&(a, b)| varies[a] && varies[b]).collect()
+    pairs(data.events.len())
+        .into_iter()
+        .filter(|&(a, b)| varies[a] && varies[b])
+        .collect()
 }
 
 /// The mean square of the differences of some pairs; 0 where there are none.
 pub fn mean_square(one: &DMatrix<f64>, other: &DMatrix<f64>, pairs: &[(usize, usize)]) -> f64 {
-    pairs.iter().map(|&pair| (one[pair] - other[pair]).powi(2)).sum::<f64>() / pairs.len().max(1) as f64
+    pairs
+        .iter()
+        .map(|&pair| (one[pair] - other[pair]).powi(2))
+        .sum::<f64>()
+        / pairs.len().max(1) as f64
 }
 
 /// How near one kind of correlation is.
@@ -48,10 +58,21 @@ pub struct Accuracy {
 }
 
 /// Compares some pairs of two sets of correlations.
-pub fn accuracy(merged: &DMatrix<f64>, reference: &DMatrix<f64>, pairs: &[(usize, usize)]) -> Accuracy {
-    let errors: Vec<_> = pairs.iter().map(|&pair| (merged[pair] - reference[pair]).abs()).collect();
+pub fn accuracy(
+    merged: &DMatrix<f64>,
+    reference: &DMatrix<f64>,
+    pairs: &[(usize, usize)],
+) -> Accuracy {
+    let errors: Vec<_> = pairs
+        .iter()
+        .map(|&pair| (merged[pair] - reference[pair]).abs())
+        .collect();
     let worst = (0..errors.len()).max_by(|&a, &b| errors[a].total_cmp(&errors[b]));
-    Accuracy { mean_square: mean_square(merged, reference, pairs), worst: worst.map_or((0, 0), |at| pairs[at]), errors }
+    Accuracy {
+        mean_square: mean_square(merged, reference, pairs),
+        worst: worst.map_or((0, 0), |at| pairs[at]),
+        errors,
+    }
 }
 
 /// Whether vectors seem to be made from these very measurements: each value occurs in them, about as often. What is then compared
@@ -59,8 +80,16 @@ pub fn accuracy(merged: &DMatrix<f64>, reference: &DMatrix<f64>, pairs: &[(usize
 pub fn is_in_sample(vectors: &Vectors, data: &Measurements) -> bool {
     let of_event = |(event, column): (usize, &crate::table::Column)| {
         let measured = data.sorted(event).to_vec();
-        let known = |value: &f64| measured.binary_search_by(|other| other.total_cmp(value)).is_ok();
-        let distribution: Vec<_> = column.distribution().into_iter().filter(|&(_, uses)| uses > 0).collect();
+        let known = |value: &f64| {
+            measured
+                .binary_search_by(|other| other.total_cmp(value))
+                .is_ok()
+        };
+        let distribution: Vec<_> = column
+            .distribution()
+            .into_iter()
+            .filter(|&(_, uses)| uses > 0)
+            .collect();
         let weighted: Vec<_> = measured.iter().map(|&value| (value, 1)).collect();
         let distance = scores::kolmogorov_smirnov(&distribution, &weighted);
         distance <= 1.0 / vectors.len().min(measured.len()).max(1) as f64
@@ -75,7 +104,12 @@ pub fn marginal_distances(vectors: &Vectors, data: &Measurements) -> Vec<f64> {
         let measured: Vec<_> = data.sorted(event).iter().map(|value| (value, 1)).collect();
         scores::kolmogorov_smirnov(&column.distribution(), &measured)
     };
-    vectors.columns.par_iter().enumerate().map(of_event).collect()
+    vectors
+        .columns
+        .par_iter()
+        .enumerate()
+        .map(of_event)
+        .collect()
 }
 
 /// The fewest samples of which the ends of the middle 95 % say more than the least and the most of them.
@@ -119,19 +153,30 @@ pub fn bands(merged: &Both, data: &Measurements, samples: usize, seed: u64) -> B
     };
     let drawn: Vec<Both> = (0..samples).into_par_iter().map(sample).collect();
     let of_pairs = [0, 1].map(|which| {
-        let of_pair = |&pair: &(usize, usize)| band(drawn.iter().map(|both| both[which][pair]).collect());
+        let of_pair =
+            |&pair: &(usize, usize)| band(drawn.iter().map(|both| both[which][pair]).collect());
         pairs.par_iter().map(of_pair).collect::<Vec<_>>()
     });
     let inside = |which: usize| {
         let is = |(&pair, &(low, high)): (&(usize, usize), &(f64, f64))| {
             judged.binary_search(&pair).is_ok() && (low..=high).contains(&merged[which][pair])
         };
-        pairs.iter().zip(&of_pairs[which]).filter(|&it| is(it)).count()
+        pairs
+            .iter()
+            .zip(&of_pairs[which])
+            .filter(|&it| is(it))
+            .count()
     };
-    let chance = [0, 1]
-        .map(|which| drawn.iter().map(|both| mean_square(&both[which], &measured[which], &judged)).collect::<Vec<_>>());
+    let chance = [0, 1].map(|which| {
+        drawn
+            .iter()
+            .map(|both| mean_square(&both[which], &measured[which], &judged))
+            .collect::<Vec<_>>()
+    });
     let errors = |which: usize| {
-        let of_sample = |(both, chance): (&Both, &f64)| mean_square(&both[which], &merged[which], &judged) - chance;
+        let of_sample = |(both, chance): (&Both, &f64)| {
+            mean_square(&both[which], &merged[which], &judged) - chance
+        };
         let (low, high) = band(drawn.iter().zip(&chance[which]).map(of_sample).collect());
         (low.max(0.0), high.max(0.0))
     };
@@ -220,8 +265,17 @@ impl Resampling {
     /// The most runs of each sub-experiment that a sample of these measurements can have: the fewest runs of a sub-experiment,
     /// and with [`Self::HeldOut`] so many less as a reference must have.
     pub fn most_runs(self, data: &Measurements) -> usize {
-        let fewest = data.sub_experiments.iter().map(SubExperiment::runs).min().unwrap_or(0);
-        if self == Self::HeldOut { fewest.saturating_sub(FEWEST_RUNS) } else { fewest }
+        let fewest = data
+            .sub_experiments
+            .iter()
+            .map(SubExperiment::runs)
+            .min()
+            .unwrap_or(0);
+        if self == Self::HeldOut {
+            fewest.saturating_sub(FEWEST_RUNS)
+        } else {
+            fewest
+        }
     }
 }
 
@@ -271,8 +325,16 @@ impl Outcome {
     /// By how much another method's error is larger, sample by sample: the mean, and the band that holds 95 % of the samples.
     pub fn difference(&self, other: &Self, which: usize) -> (f64, (f64, f64)) {
         let of_sample = |(own, other): (&[f64; 2], &[f64; 2])| other[which] - own[which];
-        let differences: Vec<_> = self.errors.iter().zip(&other.errors).map(of_sample).collect();
-        (differences.iter().sum::<f64>() / differences.len() as f64, band(differences))
+        let differences: Vec<_> = self
+            .errors
+            .iter()
+            .zip(&other.errors)
+            .map(of_sample)
+            .collect();
+        (
+            differences.iter().sum::<f64>() / differences.len() as f64,
+            band(differences),
+        )
     }
 }
 
@@ -291,7 +353,13 @@ struct Sample {
 }
 
 impl Sample {
-    fn draw(comparison: &Comparison<'_>, full: &Both, pairs: &[(usize, usize)], runs: usize, part: u64) -> Self {
+    fn draw(
+        comparison: &Comparison<'_>,
+        full: &Both,
+        pairs: &[(usize, usize)],
+        runs: usize,
+        part: u64,
+    ) -> Self {
         let data = comparison.data;
         let mut rng = stream(comparison.seed, part);
         let (sample, reference) = match comparison.resampling {
@@ -310,18 +378,33 @@ impl Sample {
             }
         });
         let (pairs, seed) = (pairs.to_vec(), comparison.seed ^ part);
-        Self { data: sample, hrm, reference, pairs, seed, anchor: comparison.anchor }
+        Self {
+            data: sample,
+            hrm,
+            reference,
+            pairs,
+            seed,
+            anchor: comparison.anchor,
+        }
     }
     fn errors(&self, correlations: &Both) -> [f64; 2] {
         [0, 1].map(|which| mean_square(&correlations[which], &self.reference[which], &self.pairs))
     }
     fn of_vectors(&self, vectors: &Vectors, data: &Measurements, runs: usize) -> Judged {
         let distances = marginal_distances(vectors, data);
-        (self.errors(&vectors.correlations()), runs, distances.into_iter().fold(0.0, f64::max))
+        (
+            self.errors(&vectors.correlations()),
+            runs,
+            distances.into_iter().fold(0.0, f64::max),
+        )
     }
     fn of_method(&self, method: Method) -> Result<Judged, DataError> {
         let total = self.data.runs();
-        let options = |target| Options { seed: self.seed, target, ..Options::default() };
+        let options = |target| Options {
+            seed: self.seed,
+            target,
+            ..Options::default()
+        };
         let much = |target| {
             let merged = merge::much(&self.data, &options(target))?;
             Ok(self.of_vectors(&merged.vectors, &self.data, total))
@@ -329,7 +412,8 @@ impl Sample {
         match method {
             Method::Pairwise => Ok((self.errors(&self::reference(&self.data)), total, 0.0)),
             Method::Repaired => {
-                let repaired = self::reference(&self.data).map(|matrix| nearest_correlation(&matrix, 1e-7).matrix);
+                let repaired = self::reference(&self.data)
+                    .map(|matrix| nearest_correlation(&matrix, 1e-7).matrix);
                 Ok((self.errors(&repaired), total, 0.0))
             }
             Method::MuchBoth => much(Target::Both),
@@ -342,7 +426,10 @@ impl Sample {
             Method::Hrm => {
                 let measured = self.hrm.as_ref().unwrap_or(&self.data);
                 // Sub-experiments without the anchor are of no use to HRM.
-                let used = measured.sub_experiments.iter().filter(|sub| sub.column(self.anchor).is_some());
+                let used = measured
+                    .sub_experiments
+                    .iter()
+                    .filter(|sub| sub.column(self.anchor).is_some());
                 let used = used.map(SubExperiment::runs).sum();
                 Ok(self.of_vectors(&merge::hrm(measured, self.anchor, None)?, measured, used))
             }
@@ -352,12 +439,23 @@ impl Sample {
 }
 
 /// Merges samples of the runs by every method. Calls `progress` after every sample.
-pub fn compare(comparison: &Comparison<'_>, progress: &(dyn Fn() + Sync)) -> Result<Vec<Outcome>, DataError> {
+pub fn compare(
+    comparison: &Comparison<'_>,
+    progress: &(dyn Fn() + Sync),
+) -> Result<Vec<Outcome>, DataError> {
     let data = comparison.data;
     data.check_pairs()?;
     let most = comparison.resampling.most_runs(data);
-    if let Some(&asked) = comparison.runs.iter().find(|&&runs| runs > most || runs < 2) {
-        let left = if comparison.resampling == Resampling::HeldOut { FEWEST_RUNS } else { 0 };
+    if let Some(&asked) = comparison
+        .runs
+        .iter()
+        .find(|&&runs| runs > most || runs < 2)
+    {
+        let left = if comparison.resampling == Resampling::HeldOut {
+            FEWEST_RUNS
+        } else {
+            0
+        };
         return Err(DataError::Runs { asked, most, left });
     }
     let full = reference(data);
@@ -365,20 +463,34 @@ pub fn compare(comparison: &Comparison<'_>, progress: &(dyn Fn() + Sync)) -> Res
     let mut outcomes = vec![];
     for (step, &runs) in comparison.runs.iter().enumerate() {
         let sample = |number: usize| {
-            let sample = Sample::draw(comparison, &full, &pairs, runs, (step as u64) << 32 | number as u64);
-            let all = Method::ALL.into_iter().map(|method| sample.of_method(method));
+            let sample = Sample::draw(
+                comparison,
+                &full,
+                &pairs,
+                runs,
+                (step as u64) << 32 | number as u64,
+            );
+            let all = Method::ALL
+                .into_iter()
+                .map(|method| sample.of_method(method));
             let all = all.collect::<Result<Vec<_>, DataError>>();
             progress();
             all
         };
-        let samples = (0..comparison.samples).into_par_iter().map(sample).collect::<Result<Vec<_>, DataError>>()?;
+        let samples = (0..comparison.samples)
+            .into_par_iter()
+            .map(sample)
+            .collect::<Result<Vec<_>, DataError>>()?;
         for (at, method) in Method::ALL.into_iter().enumerate() {
             outcomes.push(Outcome {
                 method,
                 runs,
                 total_runs: samples.first().map_or(0, |sample| sample[at].1),
                 errors: samples.iter().map(|sample| sample[at].0).collect(),
-                marginal: samples.iter().map(|sample| sample[at].2).fold(0.0, f64::max),
+                marginal: samples
+                    .iter()
+                    .map(|sample| sample[at].2)
+                    .fold(0.0, f64::max),
             });
         }
     }

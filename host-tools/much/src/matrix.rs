@@ -25,7 +25,11 @@ pub fn nearest_correlation(matrix: &DMatrix<f64>, tolerance: f64) -> Repaired {
     let least_eigenvalue = matrix.clone().symmetric_eigenvalues().min();
     let unit_diagonal = (0..size).all(|at| (matrix[(at, at)] - 1.0).abs() < 1e-12);
     if least_eigenvalue >= 0.0 && unit_diagonal {
-        return Repaired { matrix: matrix.clone(), distance: 0.0, least_eigenvalue };
+        return Repaired {
+            matrix: matrix.clone(),
+            distance: 0.0,
+            least_eigenvalue,
+        };
     }
     let mut current = matrix.clone();
     let mut correction = DMatrix::zeros(size, size);
@@ -42,7 +46,11 @@ pub fn nearest_correlation(matrix: &DMatrix<f64>, tolerance: f64) -> Repaired {
         }
     }
     let distance = (&current - matrix).norm();
-    Repaired { matrix: current, distance, least_eigenvalue }
+    Repaired {
+        matrix: current,
+        distance,
+        least_eigenvalue,
+    }
 }
 
 /// Returns the positive semidefinite matrix nearest to a symmetric one.
@@ -80,7 +88,11 @@ pub fn factor(matrix: &DMatrix<f64>) -> DMatrix<f64> {
             return factor.unpack();
         }
         // At weight 1 this is the unit matrix, which has a factor.
-        weight = if weight == 0.0 { LEAST_EIGENVALUE } else { (weight * 10.0).min(1.0) };
+        weight = if weight == 0.0 {
+            LEAST_EIGENVALUE
+        } else {
+            (weight * 10.0).min(1.0)
+        };
     }
 }
 
@@ -88,13 +100,18 @@ pub fn factor(matrix: &DMatrix<f64>) -> DMatrix<f64> {
 pub fn mean_square_error(one: &DMatrix<f64>, other: &DMatrix<f64>) -> f64 {
     let pairs = pairs(one.nrows());
     let count = pairs.len();
-    let sum: f64 = pairs.into_iter().map(|(a, b)| (one[(a, b)] - other[(a, b)]).powi(2)).sum();
+    let sum: f64 = pairs
+        .into_iter()
+        .map(|(a, b)| (one[(a, b)] - other[(a, b)]).powi(2))
+        .sum();
     sum / count.max(1) as f64
 }
 
 /// Returns all pairs of events, in the order of rows.
 pub fn pairs(events: usize) -> Vec<(usize, usize)> {
-    (0..events).flat_map(|a| (a + 1..events).map(move |b| (a, b))).collect()
+    (0..events)
+        .flat_map(|a| (a + 1..events).map(move |b| (a, b)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -105,8 +122,16 @@ mod tests {
     fn highams_example() {
         let given = DMatrix::from_row_slice(3, 3, &[1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0]);
         let repaired = nearest_correlation(&given, 1e-12);
-        assert!((repaired.matrix[(0, 1)] - 0.760_690).abs() < 1e-6, "{}", repaired.matrix);
-        assert!((repaired.matrix[(0, 2)] - 0.157_298).abs() < 1e-6, "{}", repaired.matrix);
+        assert!(
+            (repaired.matrix[(0, 1)] - 0.760_690).abs() < 1e-6,
+            "{}",
+            repaired.matrix
+        );
+        assert!(
+            (repaired.matrix[(0, 2)] - 0.157_298).abs() < 1e-6,
+            "{}",
+            repaired.matrix
+        );
         assert!(repaired.least_eigenvalue < -0.4 && repaired.distance > 0.5);
         assert!(repaired.matrix.symmetric_eigenvalues().min() > -1e-9);
     }

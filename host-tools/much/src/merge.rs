@@ -41,7 +41,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { seed: 1, vectors: None, target: Target::Both, draws: 1 }
+        Self {
+            seed: 1,
+            vectors: None,
+            target: Target::Both,
+            draws: 1,
+        }
     }
 }
 
@@ -76,7 +81,10 @@ pub struct Repair {
 
 impl From<&Repaired> for Repair {
     fn from(repaired: &Repaired) -> Self {
-        Self { least_eigenvalue: repaired.least_eigenvalue, distance: repaired.distance }
+        Self {
+            least_eigenvalue: repaired.least_eigenvalue,
+            distance: repaired.distance,
+        }
     }
 }
 
@@ -96,8 +104,10 @@ const TOLERANCE: f64 = 1e-7;
 
 /// Returns the correlations that the vectors should have, from all sub-experiments together.
 pub fn targets(data: &Measurements) -> Correlations {
-    let (pearson_measured, spearman_measured) =
-        rayon::join(|| estimate::pairwise(data, Kind::Counts), || estimate::pairwise(data, Kind::Ranks));
+    let (pearson_measured, spearman_measured) = rayon::join(
+        || estimate::pairwise(data, Kind::Counts),
+        || estimate::pairwise(data, Kind::Ranks),
+    );
     let (estimates, copula) = target::estimates(data);
     let repaired = |at: usize| matrix::nearest_correlation(&estimates[at].matrix, TOLERANCE);
     let (pearson, spearman) = rayon::join(|| repaired(0), || repaired(1));
@@ -143,9 +153,16 @@ pub fn much(data: &Measurements, options: &Options) -> Result<Merged, DataError>
     let correlations = targets(data);
     let goals = [&correlations.pearson_target, &correlations.spearman_target];
     let mut vectors = ordered(data, &correlations.model.matrix, options, true, goals);
-    let weights = Weights { pearson: options.target != Target::Spearman, spearman: options.target != Target::Pearson };
+    let weights = Weights {
+        pearson: options.target != Target::Spearman,
+        spearman: options.target != Target::Pearson,
+    };
     let exchanges = swap::swap(&mut vectors, goals[0], goals[1], weights, options.seed);
-    Ok(Merged { vectors, correlations, exchanges: Some(exchanges) })
+    Ok(Merged {
+        vectors,
+        correlations,
+        exchanges: Some(exchanges),
+    })
 }
 
 /// What to do where the pairwise estimates make an indefinite matrix, as they do nearly always.
@@ -159,16 +176,29 @@ pub enum Indefinite {
 
 /// The method as the paper has it: pairwise correlations of the normal scores of the grouped sample (section 4.3, equation 1), one
 /// plain draw or the best of several, the observations in its order.
-pub fn paper(data: &Measurements, options: &Options, indefinite: Indefinite) -> Result<Merged, DataError> {
+pub fn paper(
+    data: &Measurements,
+    options: &Options,
+    indefinite: Indefinite,
+) -> Result<Merged, DataError> {
     data.check_pairs()?;
     let pearson_measured = estimate::pairwise(data, Kind::Counts);
     let spearman_measured = estimate::pairwise(data, Kind::Ranks);
     let scored = Scored::new(data, Kind::NormalScores);
     let model = matrix::nearest_correlation(&estimate::pairwise_of_scores(&scored), TOLERANCE);
     if indefinite == Indefinite::Refuse && model.distance > 0.0 {
-        return Err(DataError::Indefinite(format!("{:.4}", model.least_eigenvalue)));
+        return Err(DataError::Indefinite(format!(
+            "{:.4}",
+            model.least_eigenvalue
+        )));
     }
-    let vectors = ordered(data, &model.matrix, options, false, [&pearson_measured, &spearman_measured]);
+    let vectors = ordered(
+        data,
+        &model.matrix,
+        options,
+        false,
+        [&pearson_measured, &spearman_measured],
+    );
     let correlations = Correlations {
         pearson_target: pearson_measured.clone(),
         spearman_target: spearman_measured.clone(),
@@ -178,7 +208,11 @@ pub fn paper(data: &Measurements, options: &Options, indefinite: Indefinite) -> 
         model,
         estimates: None,
     };
-    Ok(Merged { vectors, correlations, exchanges: None })
+    Ok(Merged {
+        vectors,
+        correlations,
+        exchanges: None,
+    })
 }
 
 /// Puts the observations into the order of the best draw (steps 3 to 5 of section 4.4).
@@ -189,7 +223,13 @@ fn ordered(
     whiten: bool,
     goals: [&DMatrix<f64>; 2],
 ) -> Vectors {
-    let counted = |event: usize| data.sub_experiments.iter().filter_map(|sub| sub.column(event)).map(Counts::len).sum();
+    let counted = |event: usize| {
+        data.sub_experiments
+            .iter()
+            .filter_map(|sub| sub.column(event))
+            .map(Counts::len)
+            .sum()
+    };
     let most: usize = (0..data.events.len()).map(counted).max().unwrap_or(0);
     let vectors = options.vectors.unwrap_or(most).max(1);
     // Where there are fewer vectors than counts, only those that they get are kept.
@@ -198,9 +238,16 @@ fn ordered(
         if vectors >= all.len() {
             return Arc::new(all);
         }
-        Arc::new((0..vectors).map(|rank| all.get(quantile_index(rank, vectors, all.len()))).collect())
+        Arc::new(
+            (0..vectors)
+                .map(|rank| all.get(quantile_index(rank, vectors, all.len())))
+                .collect(),
+        )
     };
-    let observed: Vec<Arc<Counts>> = (0..data.events.len()).into_par_iter().map(of_event).collect();
+    let observed: Vec<Arc<Counts>> = (0..data.events.len())
+        .into_par_iter()
+        .map(of_event)
+        .collect();
     let order = |attempt: u64| {
         let ranks = draw::draw(model, vectors, whiten, options.seed, attempt);
         let columns = ranks
@@ -213,7 +260,10 @@ fn ordered(
                 Column::new(Arc::clone(observed), ranks)
             })
             .collect();
-        Vectors { events: data.events.clone(), columns }
+        Vectors {
+            events: data.events.clone(),
+            columns,
+        }
     };
     let mut best = order(0);
     let error = |vectors: &Vectors| {
@@ -235,41 +285,84 @@ fn ordered(
 
 /// Merges by HRM: sorts each sub-experiment's runs by the anchor and joins the runs of equal rank. An event counted by
 /// several sub-experiments is taken from the first; the anchor's value is that of its rank among all runs.
-pub fn hrm(data: &Measurements, anchor: usize, vectors: Option<usize>) -> Result<Vectors, DataError> {
+pub fn hrm(
+    data: &Measurements,
+    anchor: usize,
+    vectors: Option<usize>,
+) -> Result<Vectors, DataError> {
     data.check()?;
     let anchor_name = || data.events[anchor].name.clone();
     let mut columns: Vec<Option<Column>> = vec![None; data.events.len()];
-    let used: Vec<_> = data.sub_experiments.iter().filter(|sub| sub.column(anchor).is_some()).collect();
-    let vectors = vectors.unwrap_or_else(|| used.iter().map(|sub| sub.runs()).max().unwrap_or(0)).max(1);
+    let used: Vec<_> = data
+        .sub_experiments
+        .iter()
+        .filter(|sub| sub.column(anchor).is_some())
+        .collect();
+    let vectors = vectors
+        .unwrap_or_else(|| used.iter().map(|sub| sub.runs()).max().unwrap_or(0))
+        .max(1);
     for sub in &used {
         let order = sub.column(anchor).map_or_else(Vec::new, Counts::ascending);
         for (&event, values) in sub.events.iter().zip(&sub.columns) {
             if event == anchor || columns[event].is_some() {
                 continue;
             }
-            let of_rank = |rank| values.get(order[quantile_index(rank, vectors, order.len())] as usize);
-            columns[event] = Some(Column::of_values(&(0..vectors).map(of_rank).collect::<Vec<_>>()));
+            let of_rank =
+                |rank| values.get(order[quantile_index(rank, vectors, order.len())] as usize);
+            columns[event] = Some(Column::of_values(
+                &(0..vectors).map(of_rank).collect::<Vec<_>>(),
+            ));
         }
     }
     let all = data.sorted(anchor);
     if !all.is_empty() {
-        let chosen = (0..vectors).map(|rank| quantile_index(rank, vectors, all.len()) as u32).collect();
+        let chosen = (0..vectors)
+            .map(|rank| quantile_index(rank, vectors, all.len()) as u32)
+            .collect();
         columns[anchor] = Some(Column::new(Arc::new(all), chosen));
     }
     let named = |(column, event): (Option<Column>, &crate::data::Event)| {
-        column.ok_or_else(|| DataError::NotWithAnchor { event: event.name.clone(), anchor: anchor_name() })
+        column.ok_or_else(|| DataError::NotWithAnchor {
+            event: event.name.clone(),
+            anchor: anchor_name(),
+        })
     };
-    let columns = columns.into_iter().zip(&data.events).map(named).collect::<Result<_, _>>()?;
-    Ok(Vectors { events: data.events.clone(), columns })
+    let columns = columns
+        .into_iter()
+        .zip(&data.events)
+        .map(named)
+        .collect::<Result<_, _>>()?;
+    Ok(Vectors {
+        events: data.events.clone(),
+        columns,
+    })
 }
 
 /// Merges blindly: joins the n-th runs of all sub-experiments. An event is taken from the first sub-experiment that
 /// counts it.
 pub fn blind(data: &Measurements) -> Result<Vectors, DataError> {
     data.check()?;
-    let vectors = data.sub_experiments.iter().map(|sub| sub.runs()).min().unwrap_or(0);
-    let first = |event: usize| data.sub_experiments.iter().find_map(|sub| sub.column(event));
-    let values = |event| first(event).map_or_else(Vec::new, |column| column.iter().take(vectors).collect::<Vec<_>>());
-    let columns = (0..data.events.len()).map(|event| Column::of_values(&values(event))).collect();
-    Ok(Vectors { events: data.events.clone(), columns })
+    let vectors = data
+        .sub_experiments
+        .iter()
+        .map(|sub| sub.runs())
+        .min()
+        .unwrap_or(0);
+    let first = |event: usize| {
+        data.sub_experiments
+            .iter()
+            .find_map(|sub| sub.column(event))
+    };
+    let values = |event| {
+        first(event).map_or_else(Vec::new, |column| {
+            column.iter().take(vectors).collect::<Vec<_>>()
+        })
+    };
+    let columns = (0..data.events.len())
+        .map(|event| Column::of_values(&values(event)))
+        .collect();
+    Ok(Vectors {
+        events: data.events.clone(),
+        columns,
+    })
 }

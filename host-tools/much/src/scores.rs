@@ -12,7 +12,11 @@ pub fn normal_quantile(probability: f64) -> f64 {
 /// Returns the indices of values in ascending order; equal values keep their order.
 pub fn ascending(values: &[f64]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..values.len() as u32).collect();
-    order.sort_unstable_by(|&a, &b| values[a as usize].total_cmp(&values[b as usize]).then(a.cmp(&b)));
+    order.sort_unstable_by(|&a, &b| {
+        values[a as usize]
+            .total_cmp(&values[b as usize])
+            .then(a.cmp(&b))
+    });
     order
 }
 
@@ -34,7 +38,10 @@ pub fn ranks(values: &[f64]) -> Vec<f64> {
 /// Returns normal scores: Φ⁻¹(rank / (n + 1)), equation 1 with the paper's footnote 1.
 pub fn normal_scores(values: &[f64]) -> Vec<f64> {
     let parts = values.len() as f64 + 1.0;
-    ranks(values).into_iter().map(|rank| normal_quantile(rank / parts)).collect()
+    ranks(values)
+        .into_iter()
+        .map(|rank| normal_quantile(rank / parts))
+        .collect()
 }
 
 /// Scales values to mean 0 and variance 1. If all are equal, returns false and sets them to zero.
@@ -42,7 +49,11 @@ pub fn standardize(values: &mut [f64]) -> bool {
     let (mean, deviation) = moments(values);
     let varies = deviation > 0.0;
     for value in values.iter_mut() {
-        *value = if varies { (*value - mean) / deviation } else { 0.0 };
+        *value = if varies {
+            (*value - mean) / deviation
+        } else {
+            0.0
+        };
     }
     varies
 }
@@ -51,7 +62,11 @@ pub fn standardize(values: &mut [f64]) -> bool {
 pub fn moments(values: &[f64]) -> (f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+    let variance = values
+        .iter()
+        .map(|value| (value - mean).powi(2))
+        .sum::<f64>()
+        / count;
     let deviation = variance.sqrt();
     // A variance that consists of rounding errors counts as zero.
     let varies = values.iter().any(|value| *value != values[0]) && deviation > mean.abs() * 1e-14;
@@ -69,7 +84,11 @@ pub fn pearson(x: &[f64], y: &[f64]) -> f64 {
         xx += dx * dx;
         yy += dy * dy;
     }
-    if xx > 0.0 && yy > 0.0 { (xy / (xx * yy).sqrt()).clamp(-1.0, 1.0) } else { 0.0 }
+    if xx > 0.0 && yy > 0.0 {
+        (xy / (xx * yy).sqrt()).clamp(-1.0, 1.0)
+    } else {
+        0.0
+    }
 }
 
 /// Returns Spearman's correlation: Pearson's correlation of the ranks.
@@ -85,7 +104,12 @@ pub fn gaussian_of_spearman(rho: f64) -> f64 {
 /// Returns the Kolmogorov-Smirnov distance between two samples: the largest difference of their distribution functions.
 /// Both are ascending lists of values with weights.
 pub fn kolmogorov_smirnov(one: &[(f64, u32)], other: &[(f64, u32)]) -> f64 {
-    let total = |sample: &[(f64, u32)]| sample.iter().map(|&(_, weight)| f64::from(weight)).sum::<f64>();
+    let total = |sample: &[(f64, u32)]| {
+        sample
+            .iter()
+            .map(|&(_, weight)| f64::from(weight))
+            .sum::<f64>()
+    };
     let (all_one, all_other) = (total(one), total(other));
     let (mut i, mut j, mut below_one, mut below_other, mut largest) = (0, 0, 0.0, 0.0, 0.0_f64);
     while i < one.len() && j < other.len() {
@@ -117,7 +141,10 @@ mod tests {
     #[test]
     fn normal_scores_are_those_of_the_paper() {
         let scores = normal_scores(&[1.0, 2.0, 5.0, 8.0]);
-        for (score, expected) in scores.iter().zip([-0.841_621, -0.253_347, 0.253_347, 0.841_621]) {
+        for (score, expected) in scores
+            .iter()
+            .zip([-0.841_621, -0.253_347, 0.253_347, 0.841_621])
+        {
             assert!((score - expected).abs() < 1e-6, "{scores:?}");
         }
     }
@@ -130,7 +157,10 @@ mod tests {
     #[test]
     fn spearman_to_gaussian() {
         assert!((gaussian_of_spearman(0.5) - 0.517_638_090_205).abs() < 1e-12);
-        assert_eq!((gaussian_of_spearman(0.0), gaussian_of_spearman(1.0).round()), (0.0, 1.0));
+        assert_eq!(
+            (gaussian_of_spearman(0.0), gaussian_of_spearman(1.0).round()),
+            (0.0, 1.0)
+        );
     }
 
     #[test]
@@ -141,8 +171,17 @@ mod tests {
 
     #[test]
     fn distances_of_distributions() {
-        assert_eq!(kolmogorov_smirnov(&[(1.0, 2), (2.0, 2)], &[(1.0, 1), (2.0, 1)]), 0.0);
-        assert_eq!(kolmogorov_smirnov(&[(1.0, 1), (2.0, 1)], &[(3.0, 1), (4.0, 1)]), 1.0);
-        assert_eq!(kolmogorov_smirnov(&[(1.0, 1), (1.0, 1), (2.0, 2)], &[(1.0, 1), (2.0, 3)]), 0.25);
+        assert_eq!(
+            kolmogorov_smirnov(&[(1.0, 2), (2.0, 2)], &[(1.0, 1), (2.0, 1)]),
+            0.0
+        );
+        assert_eq!(
+            kolmogorov_smirnov(&[(1.0, 1), (2.0, 1)], &[(3.0, 1), (4.0, 1)]),
+            1.0
+        );
+        assert_eq!(
+            kolmogorov_smirnov(&[(1.0, 1), (1.0, 1), (2.0, 2)], &[(1.0, 1), (2.0, 3)]),
+            0.25
+        );
     }
 }

@@ -22,7 +22,10 @@ impl Store {
     /// # Errors
     /// If no file can be created there.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { file: tempfile::tempfile()?, end: AtomicU64::new(0) })
+        Ok(Self {
+            file: tempfile::tempfile()?,
+            end: AtomicU64::new(0),
+        })
     }
 
     /// Adds numbers at the end; returns where they are.
@@ -30,7 +33,10 @@ impl Store {
     /// # Errors
     /// If the file cannot be written, as on a full disk.
     pub fn append(&self, values: &[u32]) -> io::Result<u64> {
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let bytes: Vec<u8> = values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
         let at = self.end.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.file.write_all_at(&bytes, at)?;
         Ok(at)
@@ -41,7 +47,8 @@ impl Store {
     /// # Errors
     /// If the file cannot be written.
     pub fn set(&self, at: u64, index: usize, value: u32) -> io::Result<()> {
-        self.file.write_all_at(&value.to_le_bytes(), at + (index * WIDTH) as u64)
+        self.file
+            .write_all_at(&value.to_le_bytes(), at + (index * WIDTH) as u64)
     }
 
     /// Adds `count` of the numbers at `at` to a list.
@@ -51,8 +58,16 @@ impl Store {
     pub fn read(&self, at: u64, count: usize, to: &mut Vec<u32>) {
         let mut bytes = vec![0; count * WIDTH];
         let read = self.file.read_exact_at(&mut bytes, at);
-        assert!(read.is_ok(), "a temporary file of counts cannot be read: {read:?}");
-        let number = |bytes: &[u8]| bytes.iter().rev().fold(0_u32, |number, &byte| number << 8 | u32::from(byte));
+        assert!(
+            read.is_ok(),
+            "a temporary file of counts cannot be read: {read:?}"
+        );
+        let number = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .rev()
+                .fold(0_u32, |number, &byte| number << 8 | u32::from(byte))
+        };
         to.extend(bytes.chunks_exact(WIDTH).map(number));
     }
 }

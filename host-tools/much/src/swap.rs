@@ -73,42 +73,63 @@ pub fn swap(
 ) -> Exchanges {
     let (events, count) = (vectors.columns.len(), vectors.len());
     if count < 2 || events < 2 {
-        return Exchanges { rounds: 0, end: End::Settled };
+        return Exchanges {
+            rounds: 0,
+            end: End::Settled,
+        };
     }
     let width = events.next_multiple_of(LANES);
     let wanted = [(pearson, weights.pearson), (spearman, weights.spearman)];
     let mut kinds: Vec<Scores> = vec![];
     for (target, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
-        kinds.push(Scores { values: vec![0.0_f32; count * width], target: target.clone() });
+        kinds.push(Scores {
+            values: vec![0.0_f32; count * width],
+            target: target.clone(),
+        });
     }
     let mut chosen = vec![0_u32; count * events];
     // A few events at a time: their tables fit in a core's cache, and what of a vector is written is in one line.
     for first in (0..events).step_by(LANES) {
         let columns = &mut vectors.columns[first..(first + LANES).min(events)];
         let scales: Vec<_> = columns.par_iter().map(|column| column.scales()).collect();
-        for ((which, _), kind) in wanted.iter().enumerate().filter(|(_, (_, wanted))| *wanted).zip(&mut kinds) {
-            kind.values.par_chunks_mut(width * SHARD).enumerate().for_each(|(shard, values)| {
-                for (row, values) in values.chunks_mut(width).enumerate() {
-                    for (at, column) in columns.iter().enumerate() {
-                        let observation = column.chosen()[shard * SHARD + row] as usize;
-                        values[first + at] = scales[at][which].score(column, observation) as f32;
+        for ((which, _), kind) in wanted
+            .iter()
+            .enumerate()
+            .filter(|(_, (_, wanted))| *wanted)
+            .zip(&mut kinds)
+        {
+            kind.values
+                .par_chunks_mut(width * SHARD)
+                .enumerate()
+                .for_each(|(shard, values)| {
+                    for (row, values) in values.chunks_mut(width).enumerate() {
+                        for (at, column) in columns.iter().enumerate() {
+                            let observation = column.chosen()[shard * SHARD + row] as usize;
+                            values[first + at] =
+                                scales[at][which].score(column, observation) as f32;
+                        }
                     }
-                }
-            });
+                });
             // A pair in which one event does not vary has correlation 0, whatever is exchanged.
             for event in (0..columns.len()).filter(|&at| !scales[at][which].varies()) {
                 kind.target.row_mut(first + event).fill(0.0);
                 kind.target.column_mut(first + event).fill(0.0);
             }
         }
-        let taken: Vec<Vec<u32>> = columns.iter_mut().map(crate::table::Column::take_chosen).collect();
-        chosen.par_chunks_mut(SHARD * events).enumerate().for_each(|(shard, part)| {
-            for (row, part) in part.chunks_mut(events).enumerate() {
-                for (at, taken) in taken.iter().enumerate() {
-                    part[first + at] = taken[shard * SHARD + row];
+        let taken: Vec<Vec<u32>> = columns
+            .iter_mut()
+            .map(crate::table::Column::take_chosen)
+            .collect();
+        chosen
+            .par_chunks_mut(SHARD * events)
+            .enumerate()
+            .for_each(|(shard, part)| {
+                for (row, part) in part.chunks_mut(events).enumerate() {
+                    for (at, taken) in taken.iter().enumerate() {
+                        part[first + at] = taken[shard * SHARD + row];
+                    }
                 }
-            }
-        });
+            });
     }
     let most = (WORK / (count * events * events) as u64).max(FEWEST_ROUNDS);
     let mut history: Vec<f64> = vec![];
@@ -117,7 +138,10 @@ pub fn swap(
         let errors: Vec<DMatrix<f64>> = kinds.iter().map(|kind| error(kind, width)).collect();
         let square = errors.iter().map(|error| error.norm_squared()).sum::<f64>();
         let mean = (square / (kinds.len() * events * (events - 1)) as f64).sqrt();
-        let before = history.len().checked_sub(PATIENCE).map_or(f64::INFINITY, |at| history[at]);
+        let before = history
+            .len()
+            .checked_sub(PATIENCE)
+            .map_or(f64::INFINITY, |at| history[at]);
         history.push(mean);
         if mean < ENOUGH {
             break End::Met;
@@ -139,7 +163,10 @@ pub fn swap(
     let some = |&first: &usize| {
         let mut columns = vec![Vec::with_capacity(count); (2 * LANES).min(events - first)];
         for row in chosen.chunks_exact(events) {
-            columns.iter_mut().zip(&row[first..]).for_each(|(column, &at)| column.push(at));
+            columns
+                .iter_mut()
+                .zip(&row[first..])
+                .for_each(|(column, &at)| column.push(at));
         }
         columns
     };
@@ -157,7 +184,11 @@ fn error(kind: &Scores, width: usize) -> DMatrix<f64> {
         part * part.transpose()
     };
     let parts: Vec<DMatrix<f32>> = kind.values.par_chunks(SHARD * width).map(product).collect();
-    let sum = parts.into_iter().fold(DMatrix::<f64>::zeros(width, width), |sum, part| sum + part.cast::<f64>());
+    let sum = parts
+        .into_iter()
+        .fold(DMatrix::<f64>::zeros(width, width), |sum, part| {
+            sum + part.cast::<f64>()
+        });
     let events = kind.target.nrows();
     let count = (kind.values.len() / width) as f64;
     let mut error = sum.view((0, 0), (events, events)) / count - &kind.target;
@@ -186,7 +217,14 @@ fn exchange_all<R: Rng>(
             }
             open.push(lines);
         }
-        exchange(parts, &mut open, chosen, width, events, &mut rng(shard as u64));
+        exchange(
+            parts,
+            &mut open,
+            chosen,
+            width,
+            events,
+            &mut rng(shard as u64),
+        );
     };
     let chosen = chosen.par_chunks_mut(SHARD * events).enumerate();
     match kinds {
@@ -207,10 +245,15 @@ fn exchange_all<R: Rng>(
 
 /// The vectors that are farthest out.
 fn extreme(values: &[f32], width: usize, rows: usize) -> Vec<usize> {
-    let mut order: Vec<(f32, usize)> =
-        values.chunks(width).enumerate().map(|(row, scores)| (dot(scores, scores), row)).collect();
+    let mut order: Vec<(f32, usize)> = values
+        .chunks(width)
+        .enumerate()
+        .map(|(row, scores)| (dot(scores, scores), row))
+        .collect();
     let count = rows.div_ceil(EXTREME);
-    order.select_nth_unstable_by(count - 1, |one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
+    order.select_nth_unstable_by(count - 1, |one, other| {
+        other.0.total_cmp(&one.0).then(one.1.cmp(&other.1))
+    });
     order[..count].iter().map(|&(_, row)| row).collect()
 }
 
@@ -233,8 +276,13 @@ fn exchange(
     let mut squares = vec![0.0_f32; kinds.len()];
     for attempt in 0..rows {
         let random = rng.next_u64();
-        let below = |random: u64, limit: usize| (((random & 0xFFFF_FFFF) * limit as u64) >> 32) as usize;
-        let a = if attempt % 2 == 0 { below(random, rows) } else { extreme[below(random, extreme.len())] };
+        let below =
+            |random: u64, limit: usize| (((random & 0xFFFF_FFFF) * limit as u64) >> 32) as usize;
+        let a = if attempt % 2 == 0 {
+            below(random, rows)
+        } else {
+            extreme[below(random, extreme.len())]
+        };
         let b = below(random >> 32, rows - 1);
         let b = b + usize::from(b >= a);
         for ((kind, difference), square) in kinds.iter().zip(&mut differences).zip(&mut squares) {
@@ -255,7 +303,9 @@ fn exchange(
             if change >= 0.0 {
                 continue;
             }
-            for ((kind, open), difference) in kinds.iter_mut().zip(open.iter_mut()).zip(&mut differences) {
+            for ((kind, open), difference) in
+                kinds.iter_mut().zip(open.iter_mut()).zip(&mut differences)
+            {
                 let by = -difference[event];
                 let line = &mut open[event * width..][..width];
                 for (open, difference) in line.iter_mut().zip(difference.iter()) {

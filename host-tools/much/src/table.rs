@@ -29,7 +29,9 @@ pub struct Scale {
 impl Column {
     /// Creates a column from ascending observations and, for each vector, the index of its observation.
     pub fn new(observed: Arc<Counts>, chosen: Vec<u32>) -> Self {
-        debug_assert!(observed.is_sorted() && chosen.iter().all(|&at| (at as usize) < observed.len()));
+        debug_assert!(
+            observed.is_sorted() && chosen.iter().all(|&at| (at as usize) < observed.len())
+        );
         Self { observed, chosen }
     }
     /// Creates a column with these values.
@@ -40,7 +42,10 @@ impl Column {
         for (rank, &at) in order.iter().enumerate() {
             chosen[at as usize] = rank as u32;
         }
-        Self { observed: Arc::new(order.iter().map(|&at| values.get(at as usize)).collect()), chosen }
+        Self {
+            observed: Arc::new(order.iter().map(|&at| values.get(at as usize)).collect()),
+            chosen,
+        }
     }
     /// Returns the value in a vector.
     pub fn value(&self, vector: usize) -> f64 {
@@ -48,7 +53,10 @@ impl Column {
     }
     /// Returns all values, vector by vector.
     pub fn values(&self) -> Vec<f64> {
-        self.chosen.iter().map(|&at| self.observed.get(at as usize)).collect()
+        self.chosen
+            .iter()
+            .map(|&at| self.observed.get(at as usize))
+            .collect()
     }
     /// Returns the observations in ascending order.
     pub fn observed(&self) -> &Arc<Counts> {
@@ -81,21 +89,34 @@ impl Column {
         let mut before = 0;
         while ranks.len() < uses.len() {
             let from = ranks.len();
-            let same = (from..uses.len()).take_while(|&at| self.observed.get(at) == self.observed.get(from)).count();
+            let same = (from..uses.len())
+                .take_while(|&at| self.observed.get(at) == self.observed.get(from))
+                .count();
             let count: u32 = uses[from..from + same].iter().sum();
             ranks.resize(from + same, 2 * before + count + 1);
             before += count;
         }
         let count = self.chosen.len() as f64;
         let scale = |ranks: Vec<u32>| {
-            let mut scale = Scale { ranks, mean: 0.0, deviation: 1.0 };
+            let mut scale = Scale {
+                ranks,
+                mean: 0.0,
+                deviation: 1.0,
+            };
             let mean_of = |scale: &Scale, of: &dyn Fn(f64) -> f64| {
-                uses.iter().enumerate().map(|(at, &uses)| of(scale.score(self, at)) * f64::from(uses)).sum::<f64>()
+                uses.iter()
+                    .enumerate()
+                    .map(|(at, &uses)| of(scale.score(self, at)) * f64::from(uses))
+                    .sum::<f64>()
                     / count
             };
             scale.mean = mean_of(&scale, &|score| score);
             let deviation = mean_of(&scale, &|score| score * score).sqrt();
-            scale.deviation = if deviation > scale.mean.abs() * 1e-14 { deviation } else { 0.0 };
+            scale.deviation = if deviation > scale.mean.abs() * 1e-14 {
+                deviation
+            } else {
+                0.0
+            };
             scale
         };
         [scale(vec![]), scale(ranks)]
@@ -113,7 +134,10 @@ impl Scale {
         if self.deviation == 0.0 {
             return 0.0;
         }
-        let value = self.ranks.get(at).map_or_else(|| column.observed.get(at), |&rank| f64::from(rank) / 2.0);
+        let value = self
+            .ranks
+            .get(at)
+            .map_or_else(|| column.observed.get(at), |&rank| f64::from(rank) / 2.0);
         (value - self.mean) / self.deviation
     }
 }
@@ -134,9 +158,22 @@ impl Vectors {
     }
     /// Returns the vectors as measurements with one sub-experiment that counts everything.
     pub fn measurements(&self) -> Measurements {
-        let columns = self.columns.iter().map(|column| column.values().into()).collect();
-        let all = SubExperiment { number: 0, events: (0..self.columns.len()).collect(), columns, places: vec![] };
-        Measurements { events: self.events.clone(), sub_experiments: vec![all], ..Measurements::default() }
+        let columns = self
+            .columns
+            .iter()
+            .map(|column| column.values().into())
+            .collect();
+        let all = SubExperiment {
+            number: 0,
+            events: (0..self.columns.len()).collect(),
+            columns,
+            places: vec![],
+        };
+        Measurements {
+            events: self.events.clone(),
+            sub_experiments: vec![all],
+            ..Measurements::default()
+        }
     }
     /// Returns whether there are no vectors.
     pub fn is_empty(&self) -> bool {
@@ -156,7 +193,11 @@ impl Vectors {
                     let mut scores = DMatrix::zeros(events, rows);
                     // Event by event: the scores of one stay in a core's cache.
                     for (event, column) in self.columns.iter().enumerate() {
-                        for (score, &at) in scores.row_mut(event).iter_mut().zip(&column.chosen[from..from + rows]) {
+                        for (score, &at) in scores
+                            .row_mut(event)
+                            .iter_mut()
+                            .zip(&column.chosen[from..from + rows])
+                        {
                             *score = scales[event][which].score(column, at as usize);
                         }
                     }
@@ -164,7 +205,10 @@ impl Vectors {
                 })
                 .collect();
             // Summed in a fixed order, whichever thread computed the parts.
-            products.into_iter().fold(DMatrix::zeros(events, events), |sum, product| sum + product) / self.len() as f64
+            products
+                .into_iter()
+                .fold(DMatrix::zeros(events, events), |sum, product| sum + product)
+                / self.len() as f64
         });
         for matrix in &mut both {
             matrix.fill_diagonal(1.0);
@@ -186,20 +230,43 @@ mod tests {
 
     #[test]
     fn quantiles_keep_every_observation() {
-        assert_eq!((0..5).map(|rank| quantile_index(rank, 5, 5)).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        assert_eq!(
+            (0..5)
+                .map(|rank| quantile_index(rank, 5, 5))
+                .collect::<Vec<_>>(),
+            [0, 1, 2, 3, 4]
+        );
         for (vectors, observations) in [(10, 3), (7, 5), (100, 99), (12, 4)] {
             let mut uses = vec![0; observations];
             (0..vectors).for_each(|rank| uses[quantile_index(rank, vectors, observations)] += 1);
             let few = vectors / observations;
-            assert!(uses.iter().all(|&uses| uses == few || uses == few + 1), "{vectors} of {observations}: {uses:?}");
+            assert!(
+                uses.iter().all(|&uses| uses == few || uses == few + 1),
+                "{vectors} of {observations}: {uses:?}"
+            );
         }
     }
 
     #[test]
     fn correlations_are_those_of_the_values() {
-        let values = [[1.0, 4.0, 2.0, 2.0, 9.0], [3.0, 1.0, 3.0, 5.0, 0.0], [7.0, 7.0, 7.0, 7.0, 7.0]];
-        let events = ["a", "b", "c"].map(|name| Event { name: name.to_owned(), code: None }).to_vec();
-        let vectors = Vectors { events, columns: values.iter().map(|values| Column::of_values(values)).collect() };
+        let values = [
+            [1.0, 4.0, 2.0, 2.0, 9.0],
+            [3.0, 1.0, 3.0, 5.0, 0.0],
+            [7.0, 7.0, 7.0, 7.0, 7.0],
+        ];
+        let events = ["a", "b", "c"]
+            .map(|name| Event {
+                name: name.to_owned(),
+                code: None,
+            })
+            .to_vec();
+        let vectors = Vectors {
+            events,
+            columns: values
+                .iter()
+                .map(|values| Column::of_values(values))
+                .collect(),
+        };
         let [pearson, spearman] = vectors.correlations();
         assert!((pearson[(0, 1)] - scores::pearson(&values[0], &values[1])).abs() < 1e-12);
         assert!((spearman[(0, 1)] - scores::spearman(&values[0], &values[1])).abs() < 1e-12);

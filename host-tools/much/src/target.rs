@@ -57,8 +57,11 @@ struct Parts {
 impl Parts {
     fn new(scored: &Scored<'_>, count: usize) -> Self {
         let of_block = |(block, events): (usize, &[usize])| {
-            let chosen: Vec<_> = (0..events.len()).filter(|&at| scored.varies[events[at]]).collect();
-            let columns: Vec<Vec<f64>> = chosen.iter().map(|&at| scored.column(block, at)).collect();
+            let chosen: Vec<_> = (0..events.len())
+                .filter(|&at| scored.varies[events[at]])
+                .collect();
+            let columns: Vec<Vec<f64>> =
+                chosen.iter().map(|&at| scored.column(block, at)).collect();
             let width = chosen.len() + 1;
             let mut parts = vec![DMatrix::zeros(width, width); count];
             let runs = columns.first().map_or(0, Vec::len);
@@ -77,18 +80,31 @@ impl Parts {
             for sums in &mut parts {
                 sums.fill_upper_triangle_with_lower_triangle();
             }
-            Block { events: chosen.into_iter().map(|at| events[at]).collect(), parts }
+            Block {
+                events: chosen.into_iter().map(|at| events[at]).collect(),
+                parts,
+            }
         };
         let blocks: Vec<_> = scored.blocks().enumerate().collect();
-        let blocks = blocks.into_par_iter().map(of_block).filter(|block| !block.events.is_empty()).collect();
-        Self { events: scored.varies.len(), count, blocks }
+        let blocks = blocks
+            .into_par_iter()
+            .map(of_block)
+            .filter(|block| !block.events.is_empty())
+            .collect();
+        Self {
+            events: scored.varies.len(),
+            count,
+            blocks,
+        }
     }
 
     /// The sums of a block without those of a part.
     fn sums(&self, block: &Block, without: Option<usize>) -> DMatrix<f64> {
         let width = block.events.len() + 1;
         let kept = (0..self.count).filter(|part| Some(*part) != without);
-        kept.fold(DMatrix::zeros(width, width), |sum, part| sum + &block.parts[part])
+        kept.fold(DMatrix::zeros(width, width), |sum, part| {
+            sum + &block.parts[part]
+        })
     }
 
     fn moments(&self, without: Option<usize>) -> Vec<Moments> {
@@ -96,9 +112,17 @@ impl Parts {
             let sums = self.sums(block, without);
             let runs = sums[(0, 0)];
             let moments = sums.view((1, 1), (block.events.len(), block.events.len())) / runs;
-            Moments { events: block.events.clone(), runs, moments }
+            Moments {
+                events: block.events.clone(),
+                runs,
+                moments,
+            }
         };
-        self.blocks.iter().map(of_block).filter(|moments| moments.runs > 0.0).collect()
+        self.blocks
+            .iter()
+            .map(of_block)
+            .filter(|moments| moments.runs > 0.0)
+            .collect()
     }
 
     /// Each pair's correlation from all runs that count both; 0 where there are none.
@@ -142,10 +166,19 @@ struct Ingredient {
 }
 
 fn ingredients(parts: &Parts, priors: &[f64]) -> (Vec<Ingredient>, usize, bool) {
-    let all: Vec<Option<usize>> = std::iter::once(None).chain((0..parts.count).map(Some)).collect();
-    let mut pairwise: Vec<_> = all.par_iter().map(|&without| parts.pairwise(without)).collect();
+    let all: Vec<Option<usize>> = std::iter::once(None)
+        .chain((0..parts.count).map(Some))
+        .collect();
+    let mut pairwise: Vec<_> = all
+        .par_iter()
+        .map(|&without| parts.pairwise(without))
+        .collect();
     let whole = pairwise.remove(0);
-    let mut found = vec![Ingredient { name: "pairwise".to_owned(), whole, without: pairwise }];
+    let mut found = vec![Ingredient {
+        name: "pairwise".to_owned(),
+        whole,
+        without: pairwise,
+    }];
     let moments: Vec<_> = all.iter().map(|&without| parts.moments(without)).collect();
     let (mut steps, mut converged) = (0, true);
     let mut start = DMatrix::identity(parts.events, parts.events);
@@ -153,13 +186,20 @@ fn ingredients(parts: &Parts, priors: &[f64]) -> (Vec<Ingredient>, usize, bool) 
         let whole: Fit = em::fit(&moments[0], prior, &start);
         start.clone_from(&whole.matrix);
         // Nearly the same runs have nearly the same optimum.
-        let without: Vec<Fit> = moments[1..].par_iter().map(|moments| em::fit(moments, prior, &whole.matrix)).collect();
+        let without: Vec<Fit> = moments[1..]
+            .par_iter()
+            .map(|moments| em::fit(moments, prior, &whole.matrix))
+            .collect();
         for fit in std::iter::once(&whole).chain(&without) {
             steps = steps.max(fit.steps);
             converged &= fit.converged;
         }
         let without = without.into_iter().map(|fit| fit.matrix).collect();
-        found.push(Ingredient { name: format!("pooled, prior of {prior} runs"), whole: whole.matrix, without });
+        found.push(Ingredient {
+            name: format!("pooled, prior of {prior} runs"),
+            whole: whole.matrix,
+            without,
+        });
     }
     (found, steps, converged)
 }
@@ -173,7 +213,8 @@ fn weights(ingredients: &[Ingredient], known: &[(usize, usize)]) -> Vec<f64> {
     let mut errors = DVector::zeros(ingredients.len());
     for &pair in known {
         for part in 0..count {
-            let said = count as f64 * pairwise.whole[pair] - (count as f64 - 1.0) * pairwise.without[part][pair];
+            let said = count as f64 * pairwise.whole[pair]
+                - (count as f64 - 1.0) * pairwise.without[part][pair];
             for (error, ingredient) in errors.iter_mut().zip(ingredients) {
                 *error = ingredient.without[part][pair] - said;
             }
@@ -193,7 +234,10 @@ fn least(squares: &DMatrix<f64>) -> Vec<f64> {
         let part = DMatrix::from_fn(chosen.len(), chosen.len(), |i, j| {
             squares[(chosen[i], chosen[j])] / scale + if i == j { 1e-12 } else { 0.0 }
         });
-        let Some(solved) = part.clone().cholesky().map(|factor| factor.solve(&DVector::repeat(chosen.len(), 1.0)))
+        let Some(solved) = part
+            .clone()
+            .cholesky()
+            .map(|factor| factor.solve(&DVector::repeat(chosen.len(), 1.0)))
         else {
             continue;
         };
@@ -201,31 +245,57 @@ fn least(squares: &DMatrix<f64>) -> Vec<f64> {
         let value = weights.dot(&(&part * &weights));
         if weights.iter().all(|&weight| weight >= 0.0) && value < best.0 {
             let mut all = vec![0.0; size];
-            chosen.iter().zip(weights.iter()).for_each(|(&at, &weight)| all[at] = weight);
+            chosen
+                .iter()
+                .zip(weights.iter())
+                .for_each(|(&at, &weight)| all[at] = weight);
             best = (value, all);
         }
     }
     best.1
 }
 
-fn mixed(ingredients: &[Ingredient], weights: &[f64], of: impl Fn(&Ingredient) -> &DMatrix<f64>) -> DMatrix<f64> {
+fn mixed(
+    ingredients: &[Ingredient],
+    weights: &[f64],
+    of: impl Fn(&Ingredient) -> &DMatrix<f64>,
+) -> DMatrix<f64> {
     let size = of(&ingredients[0]).nrows();
-    ingredients.iter().zip(weights).fold(DMatrix::zeros(size, size), |sum, (one, weight)| sum + of(one) * *weight)
+    ingredients
+        .iter()
+        .zip(weights)
+        .fold(DMatrix::zeros(size, size), |sum, (one, weight)| {
+            sum + of(one) * *weight
+        })
 }
 
 /// The Gaussian copula with the counts as they are distributed.
 fn copula(data: &Measurements) -> Copula {
     let of_event = |event: usize| {
         let counts = data.sorted(event);
-        let ranks = counts.doubled_ranks().into_iter().map(f64::from).collect::<Vec<_>>();
+        let ranks = counts
+            .doubled_ranks()
+            .into_iter()
+            .map(f64::from)
+            .collect::<Vec<_>>();
         crate::copula::Marginal::new(&counts.to_vec(), &ranks)
     };
-    Copula::new((0..data.events.len()).into_par_iter().map(of_event).collect())
+    Copula::new(
+        (0..data.events.len())
+            .into_par_iter()
+            .map(of_event)
+            .collect(),
+    )
 }
 
 /// Pearson's and Spearman's estimates from all sub-experiments together, and the copula that leads from these to those.
 pub fn estimates(data: &Measurements) -> ([Estimate; 2], Copula) {
-    let fewest = data.sub_experiments.iter().map(crate::data::SubExperiment::runs).min().unwrap_or(0);
+    let fewest = data
+        .sub_experiments
+        .iter()
+        .map(crate::data::SubExperiment::runs)
+        .min()
+        .unwrap_or(0);
     let is_many = fewest >= MANY_RUNS;
     let count = fewest.clamp(2, if is_many { PARTS_OF_MANY } else { MOST_PARTS });
     let priors = if is_many { &PRIORS[..1] } else { &PRIORS[..] };
@@ -240,21 +310,38 @@ pub fn estimates(data: &Measurements) -> ([Estimate; 2], Copula) {
         .filter(|&(a, b)| runs[(a, b)] > 0.0 && scored[0].1[a] && scored[0].1[b])
         .collect();
     let [(of_counts, _), (of_ranks, _)] = &scored;
-    let ((mut counts, steps, converged), (ranks, rank_steps, rank_converged)) =
-        rayon::join(|| ingredients(of_counts, priors), || ingredients(of_ranks, priors));
+    let ((mut counts, steps, converged), (ranks, rank_steps, rank_converged)) = rayon::join(
+        || ingredients(of_counts, priors),
+        || ingredients(of_ranks, priors),
+    );
     let rank_weights = weights(&ranks, &known);
     let spearman = mixed(&ranks, &rank_weights, |one| &one.whole);
     let copula = copula(data);
     let imply = |spearman: &DMatrix<f64>| copula.of_counts(&copula.of_ranks(spearman));
-    let without = (0..count).map(|part| imply(&mixed(&ranks, &rank_weights, |one| &one.without[part]))).collect();
-    counts.push(Ingredient { name: "implied by the ranks".to_owned(), whole: imply(&spearman), without });
+    let without = (0..count)
+        .map(|part| imply(&mixed(&ranks, &rank_weights, |one| &one.without[part])))
+        .collect();
+    counts.push(Ingredient {
+        name: "implied by the ranks".to_owned(),
+        whole: imply(&spearman),
+        without,
+    });
     let count_weights = weights(&counts, &known);
     let pearson = mixed(&counts, &count_weights, |one| &one.whole);
     let named = |ingredients: Vec<Ingredient>, weights: Vec<f64>| {
-        ingredients.into_iter().map(|one| one.name).zip(weights).collect::<Vec<_>>()
+        ingredients
+            .into_iter()
+            .map(|one| one.name)
+            .zip(weights)
+            .collect::<Vec<_>>()
     };
     let estimates = [
-        Estimate { matrix: pearson, weights: named(counts, count_weights), steps, converged },
+        Estimate {
+            matrix: pearson,
+            weights: named(counts, count_weights),
+            steps,
+            converged,
+        },
         Estimate {
             matrix: spearman,
             weights: named(ranks, rank_weights),

@@ -12,11 +12,22 @@ impl Measurements {
             found.push(Warning::Incomplete(self.incomplete_runs));
         }
         for (number, event, runs) in &self.strays {
-            found.push(Warning::Stray { number: *number, event: event.clone(), runs: *runs });
+            found.push(Warning::Stray {
+                number: *number,
+                event: event.clone(),
+                runs: *runs,
+            });
         }
-        let few: Vec<_> = self.sub_experiments.iter().filter(|sub| sub.runs() < FEWEST_RUNS).collect();
+        let few: Vec<_> = self
+            .sub_experiments
+            .iter()
+            .filter(|sub| sub.runs() < FEWEST_RUNS)
+            .collect();
         if let Some(fewest) = few.iter().map(|sub| sub.runs()).min() {
-            found.push(Warning::FewRuns { numbers: few.iter().map(|sub| sub.number).collect(), fewest });
+            found.push(Warning::FewRuns {
+                numbers: few.iter().map(|sub| sub.number).collect(),
+                fewest,
+            });
         }
         let runs = || self.sub_experiments.iter().map(SubExperiment::runs);
         if let (Some(fewest), Some(most)) = (runs().min(), runs().max())
@@ -24,7 +35,10 @@ impl Measurements {
         {
             found.push(Warning::UnequalRuns { fewest, most });
         }
-        let of_events: Vec<_> = (0..self.events.len()).into_par_iter().map(|event| self.warning_of(event)).collect();
+        let of_events: Vec<_> = (0..self.events.len())
+            .into_par_iter()
+            .map(|event| self.warning_of(event))
+            .collect();
         found.extend(of_events.into_iter().flatten());
         found
     }
@@ -35,11 +49,20 @@ impl Measurements {
             return Some(Warning::Stepped { event: name() });
         }
         let values = self.sorted(event).to_vec();
-        let same = values.chunk_by(|a, b| a == b).max_by_key(|same| same.len())?;
+        let same = values
+            .chunk_by(|a, b| a == b)
+            .max_by_key(|same| same.len())?;
         let share = same.len() as f64 / values.len() as f64;
         if same.len() == values.len() {
-            return Some(Warning::Constant { event: name(), value: same[0] });
+            return Some(Warning::Constant {
+                event: name(),
+                value: same[0],
+            });
         }
-        (share >= 0.25).then(|| Warning::Ties { event: name(), value: same[0], share: share * 100.0 })
+        (share >= 0.25).then(|| Warning::Ties {
+            event: name(),
+            value: same[0],
+            share: share * 100.0,
+        })
     }
 }

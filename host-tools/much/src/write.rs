@@ -22,13 +22,20 @@ const ROWS: usize = 4096;
 pub fn write_csv(vectors: &Vectors, out: &mut dyn Write) -> io::Result<()> {
     let mut header = csv::WriterBuilder::new().from_writer(vec![]);
     header.write_record(vectors.events.iter().map(|event| &event.name))?;
-    out.write_all(&header.into_inner().map_err(|error| io::Error::other(error.to_string()))?)?;
+    out.write_all(
+        &header
+            .into_inner()
+            .map_err(|error| io::Error::other(error.to_string()))?,
+    )?;
     let starts: Vec<_> = (0..vectors.len()).step_by(ROWS).collect();
     let part = |&from: &usize| {
         let rows = ROWS.min(vectors.len() - from);
         // Column by column: an event's counts are all over its observations, which then stay in a core's cache.
-        let values: Vec<Vec<f64>> =
-            vectors.columns.iter().map(|column| (from..from + rows).map(|row| column.value(row)).collect()).collect();
+        let values: Vec<Vec<f64>> = vectors
+            .columns
+            .iter()
+            .map(|column| (from..from + rows).map(|row| column.value(row)).collect())
+            .collect();
         let mut bytes = vec![];
         for row in 0..rows {
             for column in &values {
@@ -87,19 +94,40 @@ pub fn to_parquet(vectors: &Vectors, created_by: &str) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write_parquet(vectors: &Vectors, created_by: &str, out: &mut (impl Write + Send)) -> Result<()> {
-    let whole: Vec<bool> =
-        vectors.columns.iter().map(|column| column.observed().iter().all(|value| value.fract() == 0.0)).collect();
+pub fn write_parquet(
+    vectors: &Vectors,
+    created_by: &str,
+    out: &mut (impl Write + Send),
+) -> Result<()> {
+    let whole: Vec<bool> = vectors
+        .columns
+        .iter()
+        .map(|column| column.observed().iter().all(|value| value.fract() == 0.0))
+        .collect();
     let field = |(event, &whole): (&crate::data::Event, &bool)| {
-        let physical = if whole { Physical::INT64 } else { Physical::DOUBLE };
-        let field =
-            Type::primitive_type_builder(&event.name, physical).with_repetition(Repetition::REQUIRED).build()?;
+        let physical = if whole {
+            Physical::INT64
+        } else {
+            Physical::DOUBLE
+        };
+        let field = Type::primitive_type_builder(&event.name, physical)
+            .with_repetition(Repetition::REQUIRED)
+            .build()?;
         Ok(Arc::new(field))
     };
-    let fields = vectors.events.iter().zip(&whole).map(field).collect::<Result<Vec<_>>>()?;
-    let schema = Type::group_type_builder("vectors").with_fields(fields).build()?;
-    let properties =
-        WriterProperties::builder().set_compression(Compression::SNAPPY).set_created_by(created_by.to_owned()).build();
+    let fields = vectors
+        .events
+        .iter()
+        .zip(&whole)
+        .map(field)
+        .collect::<Result<Vec<_>>>()?;
+    let schema = Type::group_type_builder("vectors")
+        .with_fields(fields)
+        .build()?;
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_created_by(created_by.to_owned())
+        .build();
     let mut writer = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties))?;
     let mut group = writer.next_row_group()?;
     for (column, whole) in vectors.columns.iter().zip(whole) {
@@ -127,9 +155,16 @@ mod tests {
 
     #[test]
     fn csv_has_names_and_observed_values() {
-        let events = ["a,b", "c"].map(|name| Event { name: name.to_owned(), code: None }).to_vec();
-        let columns =
-            vec![Column::of_values(&[3.0, 1.0, 9_007_199_254_740_992.0]), Column::of_values(&[0.5, 2.0, 0.0])];
+        let events = ["a,b", "c"]
+            .map(|name| Event {
+                name: name.to_owned(),
+                code: None,
+            })
+            .to_vec();
+        let columns = vec![
+            Column::of_values(&[3.0, 1.0, 9_007_199_254_740_992.0]),
+            Column::of_values(&[0.5, 2.0, 0.0]),
+        ];
         let text = String::from_utf8(to_csv(&Vectors { events, columns })).unwrap();
         assert_eq!(text, "\"a,b\",c\n3,0.5\n1,2\n9007199254740992,0\n");
     }

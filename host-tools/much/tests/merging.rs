@@ -36,7 +36,9 @@ fn measured(events: usize, counters: usize, runs: usize, seed: u64) -> Measureme
                 .collect();
             for &event in block {
                 let name = format!("E{event}");
-                builder.add(number as u64, run as u64, None, name.as_bytes(), all[event]).unwrap();
+                builder
+                    .add(number as u64, run as u64, None, name.as_bytes(), all[event])
+                    .unwrap();
             }
         }
     }
@@ -58,14 +60,22 @@ fn one_merge_meets_both_targets() {
 #[test]
 fn each_target_is_met_and_the_paper_is_farther_off() {
     let data = measured(9, 3, 200, 6);
-    let error = |vectors: &cloison_much::table::Vectors, goal: &merge::Correlations, which: usize| {
-        let goals = [&goal.pearson_target, &goal.spearman_target];
-        mean_square_error(&vectors.correlations()[which], goals[which])
-    };
+    let error =
+        |vectors: &cloison_much::table::Vectors, goal: &merge::Correlations, which: usize| {
+            let goals = [&goal.pearson_target, &goal.spearman_target];
+            mean_square_error(&vectors.correlations()[which], goals[which])
+        };
     let goal = merge::targets(&data);
     let paper = merge::paper(&data, &Options::default(), Indefinite::Repair).unwrap();
     for (which, target) in [Target::Pearson, Target::Spearman].into_iter().enumerate() {
-        let much = merge::much(&data, &Options { target, ..Options::default() }).unwrap();
+        let much = merge::much(
+            &data,
+            &Options {
+                target,
+                ..Options::default()
+            },
+        )
+        .unwrap();
         let of_much = error(&much.vectors, &goal, which);
         assert!(of_much < 1e-6, "{target:?}: {of_much}");
         assert!(of_much < error(&paper.vectors, &goal, which) / 10.0);
@@ -76,13 +86,27 @@ fn each_target_is_met_and_the_paper_is_farther_off() {
 fn the_best_of_many_draws_is_no_worse() {
     let data = measured(7, 3, 60, 7);
     let error = |draws: u64, seed: u64| {
-        let merged = merge::paper(&data, &Options { draws, seed, ..Options::default() }, Indefinite::Repair).unwrap();
+        let merged = merge::paper(
+            &data,
+            &Options {
+                draws,
+                seed,
+                ..Options::default()
+            },
+            Indefinite::Repair,
+        )
+        .unwrap();
         let [pearson, spearman] = merged.vectors.correlations();
         mean_square_error(&pearson, &merged.correlations.pearson_measured)
             + mean_square_error(&spearman, &merged.correlations.spearman_measured)
     };
-    let pairs: Vec<_> = (0..5).map(|seed| (error(10, seed), error(1, seed))).collect();
-    assert!(pairs.iter().all(|(best, one)| best <= one) && pairs.iter().any(|(best, one)| best < one), "{pairs:?}");
+    let pairs: Vec<_> = (0..5)
+        .map(|seed| (error(10, seed), error(1, seed)))
+        .collect();
+    assert!(
+        pairs.iter().all(|(best, one)| best <= one) && pairs.iter().any(|(best, one)| best < one),
+        "{pairs:?}"
+    );
 }
 
 #[test]
@@ -92,7 +116,9 @@ fn hrm_keeps_what_was_measured_with_the_anchor() {
     for sub in 0..3_u64 {
         for run in 0..80 {
             let anchor = rng.random_range(1..100_000);
-            builder.add(sub, run, None, b"anchor", f64::from(anchor)).unwrap();
+            builder
+                .add(sub, run, None, b"anchor", f64::from(anchor))
+                .unwrap();
             for event in 0..2 {
                 let name = format!("E{}", 2 * sub + event);
                 let value = f64::from(anchor * 2 + rng.random_range(0..20_000));
@@ -105,13 +131,29 @@ fn hrm_keeps_what_was_measured_with_the_anchor() {
     let vectors = merge::hrm(&data, anchor, None).unwrap();
     let [_, spearman] = vectors.correlations();
     for (number, sub) in data.sub_experiments.iter().enumerate() {
-        let [a, b] = [2 * number, 2 * number + 1].map(|event| data.event(&format!("E{event}")).unwrap());
-        let within = scores::spearman(&sub.column(a).unwrap().to_vec(), &sub.column(b).unwrap().to_vec());
-        assert!((spearman[(a, b)] - within).abs() < 1e-12, "pairs of one sub-experiment keep their correlation");
-        let with_anchor = scores::spearman(&sub.column(a).unwrap().to_vec(), &sub.column(anchor).unwrap().to_vec());
-        assert!((spearman[(a, anchor)] - with_anchor).abs() < 1e-12, "and so do pairs with the anchor");
+        let [a, b] =
+            [2 * number, 2 * number + 1].map(|event| data.event(&format!("E{event}")).unwrap());
+        let within = scores::spearman(
+            &sub.column(a).unwrap().to_vec(),
+            &sub.column(b).unwrap().to_vec(),
+        );
+        assert!(
+            (spearman[(a, b)] - within).abs() < 1e-12,
+            "pairs of one sub-experiment keep their correlation"
+        );
+        let with_anchor = scores::spearman(
+            &sub.column(a).unwrap().to_vec(),
+            &sub.column(anchor).unwrap().to_vec(),
+        );
+        assert!(
+            (spearman[(a, anchor)] - with_anchor).abs() < 1e-12,
+            "and so do pairs with the anchor"
+        );
     }
-    assert!(matches!(merge::hrm(&data, 1, None), Err(DataError::NotWithAnchor { .. })));
+    assert!(matches!(
+        merge::hrm(&data, 1, None),
+        Err(DataError::NotWithAnchor { .. })
+    ));
 }
 
 #[test]
@@ -127,7 +169,12 @@ fn repaired_estimates_are_beaten_in_both_and_hrm_and_blind_are_not_near_them() {
         seed: 3,
     };
     let outcomes = evaluate::compare(&comparison, &|| ()).unwrap();
-    let of = |method: Method| outcomes.iter().find(|outcome| outcome.method == method).unwrap();
+    let of = |method: Method| {
+        outcomes
+            .iter()
+            .find(|outcome| outcome.method == method)
+            .unwrap()
+    };
     for which in 0..2 {
         let repaired = of(Method::Repaired).mean(which);
         assert!(repaired <= of(Method::Pairwise).mean(which), "{which}");
@@ -135,20 +182,38 @@ fn repaired_estimates_are_beaten_in_both_and_hrm_and_blind_are_not_near_them() {
         assert!(of(Method::Blind).mean(which) > 10.0 * repaired, "{which}");
         assert!(of(Method::Hrm).mean(which) > 2.0 * repaired, "{which}");
     }
-    assert_eq!(outcomes, evaluate::compare(&comparison, &|| ()).unwrap(), "the same seed, the same samples");
+    assert_eq!(
+        outcomes,
+        evaluate::compare(&comparison, &|| ()).unwrap(),
+        "the same seed, the same samples"
+    );
 }
 
 #[test]
 fn threads_do_not_change_the_result() {
     let data = measured(9, 4, 400, 10);
-    let options = Options { vectors: Some(6000), ..Options::default() };
+    let options = Options {
+        vectors: Some(6000),
+        ..Options::default()
+    };
     let with = |threads: usize| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .unwrap();
         pool.install(|| merge::much(&data, &options).unwrap().vectors)
     };
     let one = with(1);
     assert_eq!(one, with(3));
-    let other = merge::much(&data, &Options { seed: 2, ..options.clone() }).unwrap().vectors;
+    let other = merge::much(
+        &data,
+        &Options {
+            seed: 2,
+            ..options.clone()
+        },
+    )
+    .unwrap()
+    .vectors;
     assert_ne!(one, other, "another seed, another order");
 }
 
@@ -162,20 +227,47 @@ fn constants_ties_and_few_unequal_runs_are_merged_and_said() {
             let values = [("a", base), ("b", base + rng.random_range(0..2)), ("c", 7)];
             for (at, (name, value)) in values.into_iter().enumerate() {
                 if at as u64 != sub {
-                    builder.add(sub, run, None, name.as_bytes(), f64::from(value)).unwrap();
+                    builder
+                        .add(sub, run, None, name.as_bytes(), f64::from(value))
+                        .unwrap();
                 }
             }
         }
     }
     let data = builder.finish().unwrap();
     let warnings = data.warnings();
-    assert!(warnings.iter().any(|w| matches!(w, Warning::Constant { event, value } if event == "c" && *value == 7.0)));
-    assert!(warnings.iter().any(|w| matches!(w, Warning::FewRuns { numbers, fewest: 12 } if numbers == &[0])));
-    assert!(warnings.iter().any(|w| matches!(w, Warning::UnequalRuns { fewest: 12, most: 40 })));
+    assert!(
+        warnings.iter().any(
+            |w| matches!(w, Warning::Constant { event, value } if event == "c" && *value == 7.0)
+        )
+    );
+    assert!(
+        warnings
+            .iter()
+            .any(|w| matches!(w, Warning::FewRuns { numbers, fewest: 12 } if numbers == &[0]))
+    );
+    assert!(warnings.iter().any(|w| matches!(
+        w,
+        Warning::UnequalRuns {
+            fewest: 12,
+            most: 40
+        }
+    )));
     let merged = merge::much(&data, &Options::default()).unwrap();
     let c = data.event("c").unwrap();
-    assert!(merged.vectors.columns[c].values().iter().all(|&value| value == 7.0));
-    assert!(merged.vectors.correlations().iter().all(|matrix| matrix.iter().all(|value| value.is_finite())));
+    assert!(
+        merged.vectors.columns[c]
+            .values()
+            .iter()
+            .all(|&value| value == 7.0)
+    );
+    assert!(
+        merged
+            .vectors
+            .correlations()
+            .iter()
+            .all(|matrix| matrix.iter().all(|value| value.is_finite()))
+    );
 }
 
 /// Six events that vary, in the sub-experiments of a plan, and `constants` that do not.
@@ -186,10 +278,20 @@ fn with_constants(constants: usize) -> Measurements {
         for run in 0..sub.runs() {
             for (&event, column) in sub.events.iter().zip(&sub.columns) {
                 let name = few.events[event].name.as_bytes();
-                builder.add(sub.number, run as u64, None, name, column.get(run)).unwrap();
+                builder
+                    .add(sub.number, run as u64, None, name, column.get(run))
+                    .unwrap();
             }
             for constant in 0..constants {
-                builder.add(sub.number, run as u64, None, format!("C{constant}").as_bytes(), 7.0).unwrap();
+                builder
+                    .add(
+                        sub.number,
+                        run as u64,
+                        None,
+                        format!("C{constant}").as_bytes(),
+                        7.0,
+                    )
+                    .unwrap();
             }
         }
     }
@@ -206,23 +308,41 @@ fn constant_events_do_not_dilute_the_error() {
         let reference = evaluate::reference(&data);
         evaluate::accuracy(&vectors.correlations()[0], &reference[0], &pairs).mean_square
     };
-    assert!(errors(0) > 0.01 && (errors(0) - errors(6)).abs() < 1e-12, "{} and {}", errors(0), errors(6));
+    assert!(
+        errors(0) > 0.01 && (errors(0) - errors(6)).abs() < 1e-12,
+        "{} and {}",
+        errors(0),
+        errors(6)
+    );
 }
 
 #[test]
 fn numbers_of_runs_that_there_are_not_are_refused() {
     let data = with_constants(0);
     let compare = |resampling, runs: &[usize]| {
-        let comparison = Comparison { data: &data, hrm: None, anchor: 0, runs, samples: 2, resampling, seed: 1 };
+        let comparison = Comparison {
+            data: &data,
+            hrm: None,
+            anchor: 0,
+            runs,
+            samples: 2,
+            resampling,
+            seed: 1,
+        };
         evaluate::compare(&comparison, &|| ()).map(|outcomes| outcomes.len())
     };
-    for (resampling, most, left) in
-        [(Resampling::HeldOut, 30, 30), (Resampling::Subset, 60, 0), (Resampling::Bootstrap, 60, 0)]
-    {
+    for (resampling, most, left) in [
+        (Resampling::HeldOut, 30, 30),
+        (Resampling::Subset, 60, 0),
+        (Resampling::Bootstrap, 60, 0),
+    ] {
         assert_eq!(resampling.most_runs(&data), most);
         assert_eq!(compare(resampling, &[10, most]), Ok(2 * Method::ALL.len()));
         let asked = most + 1;
-        assert_eq!(compare(resampling, &[10, asked]), Err(DataError::Runs { asked, most, left }));
+        assert_eq!(
+            compare(resampling, &[10, asked]),
+            Err(DataError::Runs { asked, most, left })
+        );
     }
     assert_eq!(Resampling::default(), Resampling::HeldOut);
 }
@@ -230,7 +350,11 @@ fn numbers_of_runs_that_there_are_not_are_refused() {
 #[test]
 fn hrm_without_measurements_of_its_own_says_how_few_runs_it_uses() {
     let data = measured(9, 3, 60, 22);
-    let with_anchor = data.sub_experiments.iter().filter(|sub| sub.column(0).is_some()).count();
+    let with_anchor = data
+        .sub_experiments
+        .iter()
+        .filter(|sub| sub.column(0).is_some())
+        .count();
     assert!(with_anchor < data.sub_experiments.len());
     let comparison = Comparison {
         data: &data,
@@ -242,8 +366,17 @@ fn hrm_without_measurements_of_its_own_says_how_few_runs_it_uses() {
         seed: 1,
     };
     let outcomes = evaluate::compare(&comparison, &|| ()).unwrap();
-    let of = |method| outcomes.iter().find(|outcome| outcome.method == method).unwrap().total_runs;
-    assert_eq!((of(Method::Hrm), of(Method::MuchBoth)), (20 * with_anchor, 20 * data.sub_experiments.len()));
+    let of = |method| {
+        outcomes
+            .iter()
+            .find(|outcome| outcome.method == method)
+            .unwrap()
+            .total_runs
+    };
+    assert_eq!(
+        (of(Method::Hrm), of(Method::MuchBoth)),
+        (20 * with_anchor, 20 * data.sub_experiments.len())
+    );
 }
 
 #[test]
@@ -257,30 +390,47 @@ fn the_band_of_the_error_holds_the_error() {
     for which in 0..2 {
         let error = evaluate::accuracy(&correlations[which], &reference[which], &pairs).mean_square;
         let (low, high) = bands.mean_square[which];
-        assert!((low..=high).contains(&error), "{low} … {high} does not hold {error}");
+        assert!(
+            (low..=high).contains(&error),
+            "{low} … {high} does not hold {error}"
+        );
     }
     let (one, other) = data.split(30, &mut stream(1, 0));
     let vectors = merge::much(&one, &Options::default()).unwrap().vectors;
-    assert!(!evaluate::is_in_sample(&vectors, &other), "other runs are no sample of these");
+    assert!(
+        !evaluate::is_in_sample(&vectors, &other),
+        "other runs are no sample of these"
+    );
 }
 
 #[test]
 fn the_published_method_takes_scores_of_the_grouped_sample_and_refuses_indefinite_matrices() {
     let data = measured(12, 4, 20, 5);
     let error = merge::paper(&data, &Options::default(), Indefinite::Refuse).unwrap_err();
-    assert!(matches!(&error, DataError::Indefinite(least) if least.starts_with("-0.")), "{error}");
+    assert!(
+        matches!(&error, DataError::Indefinite(least) if least.starts_with("-0.")),
+        "{error}"
+    );
     let merged = merge::paper(&data, &Options::default(), Indefinite::Repair).unwrap();
-    assert!(merged.correlations.model.least_eigenvalue < 0.0 && merged.correlations.repairs.is_none());
+    assert!(
+        merged.correlations.model.least_eigenvalue < 0.0 && merged.correlations.repairs.is_none()
+    );
     // One sub-experiment that counts everything needs no repair.
     let all = merged.vectors.measurements();
     assert!(merge::paper(&all, &Options::default(), Indefinite::Refuse).is_ok());
     // Two sub-experiments with levels far apart: scores within the pair's runs see nothing of that, grouped ones do.
     let mut builder = Builder::default();
-    for (sub, events, level) in [(0_u64, ["a", "b"], 0.0), (1, ["a", "c"], 1000.0), (2, ["b", "c"], 0.0)] {
+    for (sub, events, level) in [
+        (0_u64, ["a", "b"], 0.0),
+        (1, ["a", "c"], 1000.0),
+        (2, ["b", "c"], 0.0),
+    ] {
         for run in 0..20_u64 {
             for (at, event) in events.into_iter().enumerate() {
                 let value = level + ((run * [7, 11][at]) % 20) as f64;
-                builder.add(sub, run, None, event.as_bytes(), value).unwrap();
+                builder
+                    .add(sub, run, None, event.as_bytes(), value)
+                    .unwrap();
             }
         }
     }
@@ -294,9 +444,14 @@ fn the_published_method_takes_scores_of_the_grouped_sample_and_refuses_indefinit
 #[test]
 fn the_pooled_estimate_has_an_optimum_and_reaches_it() {
     for (events, counters, runs) in [(16, 6, 50), (16, 6, 8), (24, 4, 40)] {
-        let merged = merge::much(&measured(events, counters, runs, 3), &Options::default()).unwrap();
+        let merged =
+            merge::much(&measured(events, counters, runs, 3), &Options::default()).unwrap();
         for estimate in merged.correlations.estimates.unwrap() {
-            assert!(estimate.converged && estimate.steps < 1000, "{} steps", estimate.steps);
+            assert!(
+                estimate.converged && estimate.steps < 1000,
+                "{} steps",
+                estimate.steps
+            );
             let sum: f64 = estimate.weights.iter().map(|(_, weight)| weight).sum();
             assert!((sum - 1.0).abs() < 1e-9, "{:?}", estimate.weights);
         }
@@ -311,11 +466,23 @@ fn exchanges_bring_together_what_a_few_runs_make() {
     let mut rng = stream(31, 0);
     for (sub, block) in plan.sub_experiments.iter().enumerate() {
         for run in 0..50_u64 {
-            let more = if rng.random_range(0..100) == 0 { 20.0 } else { 0.0 };
+            let more = if rng.random_range(0..100) == 0 {
+                20.0
+            } else {
+                0.0
+            };
             for &event in block {
                 let level = normal_quantile(rng.random_range(1e-9..1.0)) + more;
                 let name = format!("E{event}");
-                builder.add(sub as u64, run, None, name.as_bytes(), (1e6 + 1e4 * level).round()).unwrap();
+                builder
+                    .add(
+                        sub as u64,
+                        run,
+                        None,
+                        name.as_bytes(),
+                        (1e6 + 1e4 * level).round(),
+                    )
+                    .unwrap();
             }
         }
     }

@@ -6,12 +6,29 @@ use cloison_much::plan::{Catalogue, lower_bound, plan, schoenheim, verify};
 #[test]
 fn sizes_with_six_counters() {
     let mut catalogue = Catalogue::default();
-    let optimal =
-        [(7, 3), (8, 3), (9, 3), (10, 4), (11, 6), (12, 6), (13, 7), (14, 7), (16, 10), (17, 12), (18, 12), (22, 19)];
+    let optimal = [
+        (7, 3),
+        (8, 3),
+        (9, 3),
+        (10, 4),
+        (11, 6),
+        (12, 6),
+        (13, 7),
+        (14, 7),
+        (16, 10),
+        (17, 12),
+        (18, 12),
+        (22, 19),
+    ];
     for (events, size) in optimal {
         let plan = plan(&mut catalogue, events, 6).unwrap();
         assert_eq!(verify(events, 6, &plan.sub_experiments), Ok(()));
-        assert_eq!(plan.sub_experiments.len(), size, "{events} events: {}", plan.origin);
+        assert_eq!(
+            plan.sub_experiments.len(),
+            size,
+            "{events} events: {}",
+            plan.origin
+        );
         assert!(plan.is_optimal(), "{events} events");
     }
     for (events, most) in [(15, 10), (24, 22), (32, 40), (64, 143)] {
@@ -40,7 +57,10 @@ fn the_whole_table() {
         for counters in 2..=8 {
             let plan = plan(&mut catalogue, events, counters).unwrap();
             assert_eq!(verify(events, counters, &plan.sub_experiments), Ok(()));
-            assert!(plan.sub_experiments.len() >= lower_bound(events, counters), "{events} on {counters}");
+            assert!(
+                plan.sub_experiments.len() >= lower_bound(events, counters),
+                "{events} on {counters}"
+            );
         }
     }
 }
@@ -52,7 +72,12 @@ fn on_three_counters_every_plan_is_as_short_as_can_be() {
     for events in 4..=64 {
         let plan = plan(&mut catalogue, events, 3).unwrap();
         assert_eq!(verify(events, 3, &plan.sub_experiments), Ok(()));
-        assert_eq!(plan.sub_experiments.len(), schoenheim(events, 3), "{events} events: {}", plan.origin);
+        assert_eq!(
+            plan.sub_experiments.len(),
+            schoenheim(events, 3),
+            "{events} events: {}",
+            plan.origin
+        );
     }
 }
 
@@ -73,16 +98,32 @@ fn on_four_counters_plans_are_as_short_as_can_be_but_for_some() {
                 _ => 0,
             };
         let more = usize::from(LONGER_BY_ONE.contains(&events));
-        assert_eq!(plan.sub_experiments.len(), fewest + more, "{events} events: {}", plan.origin);
+        assert_eq!(
+            plan.sub_experiments.len(),
+            fewest + more,
+            "{events} events: {}",
+            plan.origin
+        );
     }
 }
 
 #[test]
 fn published_designs_on_five_and_six_counters_are_used() {
     let mut catalogue = Catalogue::default();
-    for (events, counters, size) in [(45, 5, 99), (61, 5, 183), (62, 6, 143), (63, 6, 143), (64, 6, 143)] {
+    for (events, counters, size) in [
+        (45, 5, 99),
+        (61, 5, 183),
+        (62, 6, 143),
+        (63, 6, 143),
+        (64, 6, 143),
+    ] {
         let plan = plan(&mut catalogue, events, counters).unwrap();
         assert_eq!(verify(events, counters, &plan.sub_experiments), Ok(()));
-        assert_eq!(plan.sub_experiments.len(), size, "{events} events on {counters}: {}", plan.origin);
+        assert_eq!(
+            plan.sub_experiments.len(),
+            size,
+            "{events} events on {counters}: {}",
+            plan.origin
+        );
     }
 }

@@ -21,14 +21,22 @@ pub struct BootParameters {
 }
 
 /// The numbers of the UART kinds.
-pub const KINDS: [(u64, UartKind); 3] = [(1, UartKind::Pl011), (2, UartKind::Cadence), (3, UartKind::Mini)];
+pub const KINDS: [(u64, UartKind); 3] = [
+    (1, UartKind::Pl011),
+    (2, UartKind::Cadence),
+    (3, UartKind::Mini),
+];
 
 impl BootParameters {
     /// Reads them: the magic, the console's base and kind, and 1 if there is no PSCI, each of 8 bytes, little-endian. The
     /// hypervisor's first instructions read the base. A console of an unknown kind is none.
     pub fn from_bytes(bytes: &[u8; LEN]) -> Self {
-        let word = |index: usize| u64::from_le_bytes(core::array::from_fn(|byte| bytes[index * 8 + byte]));
+        let word =
+            |index: usize| u64::from_le_bytes(core::array::from_fn(|byte| bytes[index * 8 + byte]));
         let kind = KINDS.iter().find(|(number, _)| *number == word(2));
-        Self { console: kind.map(|&(_, kind)| (kind, PhysAddr(word(1)))), psci: word(3) == 0 }
+        Self {
+            console: kind.map(|&(_, kind)| (kind, PhysAddr(word(1)))),
+            psci: word(3) == 0,
+        }
     }
 }

@@ -38,7 +38,11 @@ impl ColorSet {
 
     /// Returns the set of the colors `0..count`.
     pub const fn first(count: u32) -> Self {
-        if count >= MAX_COLORS { Self(u64::MAX) } else { Self((1 << count) - 1) }
+        if count >= MAX_COLORS {
+            Self(u64::MAX)
+        } else {
+            Self((1 << count) - 1)
+        }
     }
     /// Returns the set with one more color.
     #[must_use]
@@ -108,7 +112,11 @@ impl CacheGeometry {
     pub const fn from_ccsidr(line_size: u64, associativity: u64, num_sets: u64) -> Self {
         let line = 16u32 << line_size;
         let ways = associativity as u32 + 1;
-        Self { size: (num_sets + 1) * ways as u64 * line as u64, ways, line }
+        Self {
+            size: (num_sets + 1) * ways as u64 * line as u64,
+            ways,
+            line,
+        }
     }
 
     /// Returns the last level that has a cache, numbered from 0 as in CSSELR_EL1.Level, from CLIDR_EL1's `Ctype` fields.
@@ -119,7 +127,10 @@ impl CacheGeometry {
     /// Returns the number of colors: bytes per way over bytes per page, at least 1.
     pub const fn colors(&self) -> Result<u32, GeometryError> {
         let row = self.ways as u64 * self.line as u64;
-        if row == 0 || !self.size.is_multiple_of(row) || !(self.size / row * self.line as u64).is_power_of_two() {
+        if row == 0
+            || !self.size.is_multiple_of(row)
+            || !(self.size / row * self.line as u64).is_power_of_two()
+        {
             return Err(GeometryError::NotPowerOfTwo);
         }
         let colors = self.size / self.ways as u64 / PAGE_SIZE;
@@ -143,7 +154,11 @@ mod tests {
 
     #[test]
     fn zcu102_has_sixteen_colors() {
-        let l2 = CacheGeometry { size: 1 << 20, ways: 16, line: 64 };
+        let l2 = CacheGeometry {
+            size: 1 << 20,
+            ways: 16,
+            line: 64,
+        };
         assert_eq!(l2.colors(), Ok(16));
         // The fields of 0x707f_e07a, which CCSIDR_EL1 of QEMU and of the real Cortex-A53 gives for a 1 MiB L2.
         assert_eq!(CacheGeometry::from_ccsidr(2, 15, 1023), l2);
@@ -164,13 +179,42 @@ mod tests {
 
     #[test]
     fn geometry_errors() {
-        assert_eq!(CacheGeometry { size: 0, ways: 0, line: 64 }.colors(), Err(GeometryError::NotPowerOfTwo));
-        assert_eq!(CacheGeometry { size: 3 << 20, ways: 16, line: 64 }.colors(), Err(GeometryError::NotPowerOfTwo));
         assert_eq!(
-            CacheGeometry { size: 1 << 26, ways: 16, line: 64 }.colors(),
+            CacheGeometry {
+                size: 0,
+                ways: 0,
+                line: 64
+            }
+            .colors(),
+            Err(GeometryError::NotPowerOfTwo)
+        );
+        assert_eq!(
+            CacheGeometry {
+                size: 3 << 20,
+                ways: 16,
+                line: 64
+            }
+            .colors(),
+            Err(GeometryError::NotPowerOfTwo)
+        );
+        assert_eq!(
+            CacheGeometry {
+                size: 1 << 26,
+                ways: 16,
+                line: 64
+            }
+            .colors(),
             Err(GeometryError::TooManyColors(1024))
         );
-        assert_eq!(CacheGeometry { size: 1 << 15, ways: 16, line: 64 }.colors(), Ok(1));
+        assert_eq!(
+            CacheGeometry {
+                size: 1 << 15,
+                ways: 16,
+                line: 64
+            }
+            .colors(),
+            Ok(1)
+        );
     }
 
     #[test]

@@ -82,7 +82,9 @@ pub enum ImageError {
         expected_len: u64,
     },
     /// The configuration does not decode.
-    #[error("configuration does not decode although its CRC matches; the host tool and the hypervisor differ")]
+    #[error(
+        "configuration does not decode although its CRC matches; the host tool and the hypervisor differ"
+    )]
     Decode,
     /// The configuration decodes but is inconsistent.
     #[error("configuration is inconsistent: {0}")]
@@ -94,7 +96,15 @@ fn word(bytes: &[u8], index: usize) -> u32 {
 }
 
 fn compare(what: &'static str, expected: u32, found: u32) -> Result<(), ImageError> {
-    if expected == found { Ok(()) } else { Err(ImageError::Damaged { what, expected, found }) }
+    if expected == found {
+        Ok(())
+    } else {
+        Err(ImageError::Damaged {
+            what,
+            expected,
+            found,
+        })
+    }
 }
 
 impl Header {
@@ -107,7 +117,11 @@ impl Header {
         if found != VERSION {
             return Err(ImageError::Version { found });
         }
-        compare("system image header is", word(bytes, 15), crc(&bytes[..HEADER_LEN - 4]))?;
+        compare(
+            "system image header is",
+            word(bytes, 15),
+            crc(&bytes[..HEADER_LEN - 4]),
+        )?;
         let header = Self {
             config_len: word(bytes, 3),
             config_crc: word(bytes, 4),
@@ -117,7 +131,11 @@ impl Header {
         };
         let config_end = HEADER_LEN as u64 + u64::from(header.config_len);
         let start = u64::from(header.payload_offset);
-        if start.is_multiple_of(PAGE_SIZE) && start >= config_end { Ok(header) } else { Err(ImageError::Layout) }
+        if start.is_multiple_of(PAGE_SIZE) && start >= config_end {
+            Ok(header)
+        } else {
+            Err(ImageError::Layout)
+        }
     }
 
     /// Returns the length of the whole system image, including the end marker.
@@ -135,9 +153,15 @@ impl Header {
         }
         let config = &image[HEADER_LEN..HEADER_LEN + self.config_len as usize];
         compare("configuration is", self.config_crc, crc(config))?;
-        compare("guest images are", self.payload_crc, crc(&image[self.payload_offset as usize..payload_end]))?;
+        compare(
+            "guest images are",
+            self.payload_crc,
+            crc(&image[self.payload_offset as usize..payload_end]),
+        )?;
         let system: System = postcard::from_bytes(config).map_err(|_| ImageError::Decode)?;
-        system.validate(self.payload_len).map_err(ImageError::Invalid)?;
+        system
+            .validate(self.payload_len)
+            .map_err(ImageError::Invalid)?;
         Ok(system)
     }
 }
@@ -517,12 +541,28 @@ impl System {
     pub fn validate(&self, payload_len: u32) -> Result<(), Invalid> {
         let all = self.board.validate()?;
         let own = self.hypervisor_colors;
-        Part::System.check(!own.is_empty() && own.without(all).is_empty(), Rule::OwnColors, own.len().into())?;
-        Part::System.check((1..=MAX_VMS).contains(&self.vms.len()), Rule::Vms, self.vms.len() as u64)?;
+        Part::System.check(
+            !own.is_empty() && own.without(all).is_empty(),
+            Rule::OwnColors,
+            own.len().into(),
+        )?;
+        Part::System.check(
+            (1..=MAX_VMS).contains(&self.vms.len()),
+            Rule::Vms,
+            self.vms.len() as u64,
+        )?;
         let last = self.ends_with.unwrap_or(0);
-        Part::System.check(usize::from(last) < self.vms.len(), Rule::EndsWith, last.into())?;
+        Part::System.check(
+            usize::from(last) < self.vms.len(),
+            Rule::EndsWith,
+            last.into(),
+        )?;
         let exist = |vms: u8| u32::from(vms) >> self.vms.len() == 0;
-        Part::System.check(exist(self.console_manages), Rule::Manages, self.console_manages.into())?;
+        Part::System.check(
+            exist(self.console_manages),
+            Rule::Manages,
+            self.console_manages.into(),
+        )?;
         for (index, vm) in self.vms.iter().enumerate() {
             for (vms, rule) in [(vm.manages, Rule::Manages), (vm.regulates, Rule::Regulates)] {
                 Part::Vm(index).check(exist(vms) && vms >> index & 1 == 0, rule, vms.into())?;
@@ -543,42 +583,82 @@ impl System {
 
     fn validate_pool(&self, index: usize, pool: &Pool, all: ColorSet) -> Result<(), Invalid> {
         let (part, colors) = (Part::Pool(index), pool.colors);
-        part.check(!colors.is_empty() && colors.without(all).is_empty(), Rule::Colors, colors.len().into())?;
+        part.check(
+            !colors.is_empty() && colors.without(all).is_empty(),
+            Rule::Colors,
+            colors.len().into(),
+        )?;
         let clash = colors.and(self.hypervisor_colors);
-        part.check(clash.is_empty(), Rule::HypervisorColor, clash.0.trailing_zeros().into())?;
+        part.check(
+            clash.is_empty(),
+            Rule::HypervisorColor,
+            clash.0.trailing_zeros().into(),
+        )?;
         for (other_index, other) in self.pools[..index].iter().enumerate() {
             let shared = pool.kind == PoolKind::Sh && other.kind == PoolKind::Sh;
-            part.check(shared || colors.and(other.colors).is_empty(), Rule::PrivateColor, other_index as u64)?;
+            part.check(
+                shared || colors.and(other.colors).is_empty(),
+                Rule::PrivateColor,
+                other_index as u64,
+            )?;
         }
         let uses = |vm: &&Vm| {
             vm.target.is_some_and(|target| usize::from(target) == index)
-                || vm.regions.iter().any(|region| region.backing == Backing::Pool(index as u8))
+                || vm
+                    .regions
+                    .iter()
+                    .any(|region| region.backing == Backing::Pool(index as u8))
         };
         let users = self.vms.iter().filter(uses).count();
-        part.check(pool.kind == PoolKind::Sh || users <= 1, Rule::PrivatePool, users as u64)
+        part.check(
+            pool.kind == PoolKind::Sh || users <= 1,
+            Rule::PrivatePool,
+            users as u64,
+        )
     }
 
     /// Checks the last of a VM's `regions`, also against those before it.
     fn validate_region(&self, part: Part, regions: &[Region]) -> Result<(), Invalid> {
-        let Some((region, before)) = regions.split_last() else { return Ok(()) };
+        let Some((region, before)) = regions.split_last() else {
+            return Ok(());
+        };
         let (start, len) = (region.ipa, u64::from(region.pages) * PAGE_SIZE);
         part.check(start.is_page_aligned() && len > 0, Rule::Empty, start.0)?;
-        part.check(start.0.checked_add(len).is_some_and(|end| end <= 1 << IPA_BITS), Rule::IpaSpace, start.0)?;
+        part.check(
+            start
+                .0
+                .checked_add(len)
+                .is_some_and(|end| end <= 1 << IPA_BITS),
+            Rule::IpaSpace,
+            start.0,
+        )?;
         for (index, other) in before.iter().enumerate() {
             part.check(!other.overlaps(region), Rule::Overlap, index as u64)?;
         }
         for (at, size) in map::DEVICES {
-            part.check(start.0 >= at + size || at >= start.0 + len, Rule::Emulated, at)?;
+            part.check(
+                start.0 >= at + size || at >= start.0 + len,
+                Rule::Emulated,
+                at,
+            )?;
         }
         match region.backing {
-            Backing::Pool(pool) => part.check(usize::from(pool) < self.pools.len(), Rule::NoPool, pool.into()),
+            Backing::Pool(pool) => part.check(
+                usize::from(pool) < self.pools.len(),
+                Rule::NoPool,
+                pool.into(),
+            ),
             Backing::Contiguous => Ok(()),
             Backing::Device(start) => {
                 let device = PhysRange { start, len };
                 let is_taken = self.board.ram.iter().any(|bank| bank.overlaps(&device))
                     || self.board.own_devices().any(|own| own.overlaps(&device));
                 part.check(start.is_page_aligned() && !is_taken, Rule::Device, start.0)?;
-                let owners = self.vms.iter().filter(|vm| vm.devices().any(|own| own.overlaps(&device))).count();
+                let owners = self
+                    .vms
+                    .iter()
+                    .filter(|vm| vm.devices().any(|own| own.overlaps(&device)))
+                    .count();
                 part.check(owners == 1, Rule::DeviceTwice, start.0)
             }
         }
@@ -588,26 +668,54 @@ impl System {
     fn validate_vm(&self, part: Part, vm: &Vm) -> Result<(), Invalid> {
         part.check(!vm.cores.is_empty(), Rule::VmCores, 0)?;
         for &core in &vm.cores {
-            let uses = self.vms.iter().flat_map(|vm| &vm.cores).filter(|&&other| other == core).count();
-            part.check(usize::from(core) < self.board.cores.len() && uses == 1, Rule::Core, core.into())?;
+            let uses = self
+                .vms
+                .iter()
+                .flat_map(|vm| &vm.cores)
+                .filter(|&&other| other == core)
+                .count();
+            part.check(
+                usize::from(core) < self.board.cores.len() && uses == 1,
+                Rule::Core,
+                core.into(),
+            )?;
         }
         for &irq in &vm.irqs {
             let is_free = (32..256).contains(&irq) && self.board.own_irqs(irq) == 0;
             part.check(is_free, Rule::Interrupt, irq.into())?;
-            let grants = self.vms.iter().flat_map(|vm| &vm.irqs).filter(|&&other| other == irq).count();
+            let grants = self
+                .vms
+                .iter()
+                .flat_map(|vm| &vm.irqs)
+                .filter(|&&other| other == irq)
+                .count();
             part.check(grants == 1, Rule::InterruptTwice, irq.into())?;
         }
         for quota in &vm.quotas {
             self.validate_quota(part, quota, vm.cores.len())?;
         }
         let is_alone = vm.quotas.is_empty() && vm.segment_counters() == 0 || self.board.pmu_splits;
-        part.check(vm.pmu != GuestPmu::Direct || is_alone, Rule::DirectPmu, vm.quotas.len() as u64)?;
+        part.check(
+            vm.pmu != GuestPmu::Direct || is_alone,
+            Rule::DirectPmu,
+            vm.quotas.len() as u64,
+        )?;
         let both = vm.pmu != GuestPmu::None && vm.services & services::COUNTERS != 0;
         part.check(!both, Rule::PmuAndCounters, vm.services.into())?;
         let target = vm.target.map_or(0, usize::from);
-        part.check(vm.target.is_none() || target < self.pools.len(), Rule::NoPool, target as u64)?;
-        let Some(profile) = &vm.profile else { return Ok(()) };
-        part.check(vm.target.is_some(), Rule::ProfilePool, profile.pages.len() as u64)?;
+        part.check(
+            vm.target.is_none() || target < self.pools.len(),
+            Rule::NoPool,
+            target as u64,
+        )?;
+        let Some(profile) = &vm.profile else {
+            return Ok(());
+        };
+        part.check(
+            vm.target.is_some(),
+            Rule::ProfilePool,
+            profile.pages.len() as u64,
+        )?;
         for &page in &profile.pages {
             let exists = vm.regions.iter().any(|region| region.contains(page));
             part.check(page.is_page_aligned() && exists, Rule::ProfilePage, page.0)?;
@@ -622,12 +730,23 @@ impl System {
             && quota.counted().all(|counted| counted.weight > 0);
         part.check(is_used && is_bounded, Rule::Quota, quota.vcpu.into())?;
         for Counted { event, allowed, .. } in quota.counted() {
-            part.check(allowed || self.trusted.contains(&event), Rule::Untrusted, event.0.into())?;
+            part.check(
+                allowed || self.trusted.contains(&event),
+                Rule::Untrusted,
+                event.0.into(),
+            )?;
         }
-        let Some(Reclaim { pool, guarantee }) = quota.reclaim else { return Ok(()) };
-        let mates =
-            self.vms.iter().flat_map(|vm| &vm.quotas).filter(|mate| mate.reclaim.is_some_and(|own| own.pool == pool));
-        let alike = mates.map(|mate| mate.period).all(|period| period == quota.period);
+        let Some(Reclaim { pool, guarantee }) = quota.reclaim else {
+            return Ok(());
+        };
+        let mates = self
+            .vms
+            .iter()
+            .flat_map(|vm| &vm.quotas)
+            .filter(|mate| mate.reclaim.is_some_and(|own| own.pool == pool));
+        let alike = mates
+            .map(|mate| mate.period)
+            .all(|period| period == quota.period);
         let is_kept = guarantee.0 > 0 && guarantee <= quota.budget;
         let is_whole = usize::from(pool) < MAX_VMS && is_kept && quota.exact && alike;
         part.check(is_whole, Rule::Reclaim, pool.into())
@@ -637,11 +756,17 @@ impl System {
     pub fn counters(&self) -> usize {
         let each = self.board.counters_per_event();
         let of = |(vm, vcpu): (&Vm, usize)| {
-            let own = vm.quotas.iter().filter(|quota| usize::from(quota.vcpu) == vcpu);
+            let own = vm
+                .quotas
+                .iter()
+                .filter(|quota| usize::from(quota.vcpu) == vcpu);
             let counted: usize = own.map(|quota| quota.counted().count()).sum();
             counted * each + vm.segment_counters()
         };
-        let vcpus = self.vms.iter().flat_map(|vm| (0..vm.cores.len()).map(move |vcpu| (vm, vcpu)));
+        let vcpus = self
+            .vms
+            .iter()
+            .flat_map(|vm| (0..vm.cores.len()).map(move |vcpu| (vm, vcpu)));
         vcpus.map(of).max().unwrap_or(0)
     }
 }
@@ -655,36 +780,54 @@ impl Vm {
     /// Returns the interrupt of its PMU, if it has that which a board's guests can have. A direct PMU has none beside quotas,
     /// whose interrupt is the same.
     pub fn pmu_irq(&self, of_board: Option<u32>) -> Option<u32> {
-        let has = self.pmu == GuestPmu::Emulated || self.pmu == GuestPmu::Direct && self.quotas.is_empty();
+        let has = self.pmu == GuestPmu::Emulated
+            || self.pmu == GuestPmu::Direct && self.quotas.is_empty();
         of_board.filter(|_| has)
     }
 
     /// Returns the number of event counters that its observation segments need on each core. One of them counts cycles where
     /// the guest has the cycle counter.
     pub fn segment_counters(&self) -> usize {
-        let sets = self.campaign.iter().flat_map(|campaign| &campaign.sub_experiments).chain([&self.hems]);
+        let sets = self
+            .campaign
+            .iter()
+            .flat_map(|campaign| &campaign.sub_experiments)
+            .chain([&self.hems]);
         let cycles = self.has_counters() && self.services & services::HEM != 0;
         sets.map(Vec::len).max().unwrap_or(0) + usize::from(cycles)
     }
 
     /// Iterates over the devices that are passed through to the VM.
     pub fn devices(&self) -> impl Iterator<Item = PhysRange> + '_ {
-        self.regions.iter().filter_map(|region| match region.backing {
-            Backing::Device(start) => Some(PhysRange { start, len: u64::from(region.pages) * PAGE_SIZE }),
-            _ => None,
-        })
+        self.regions
+            .iter()
+            .filter_map(|region| match region.backing {
+                Backing::Device(start) => Some(PhysRange {
+                    start,
+                    len: u64::from(region.pages) * PAGE_SIZE,
+                }),
+                _ => None,
+            })
     }
 
     /// Iterates over everything that is loaded before the VM starts.
     pub fn loaded(&self) -> impl Iterator<Item = Module> + '_ {
-        let Image { offset, len, load, .. } = self.image;
+        let Image {
+            offset, len, load, ..
+        } = self.image;
         core::iter::once(Module { offset, len, load }).chain(self.modules.iter().copied())
     }
 
     fn validate_loaded(&self, part: Part, payload_len: u32) -> Result<(), Invalid> {
         for Module { offset, len, load } in self.loaded() {
-            let is_inside = offset.checked_add(len).is_some_and(|end| end <= payload_len);
-            part.check(u64::from(offset).is_multiple_of(PAGE_SIZE) && is_inside, Rule::Payload, offset.into())?;
+            let is_inside = offset
+                .checked_add(len)
+                .is_some_and(|end| end <= payload_len);
+            part.check(
+                u64::from(offset).is_multiple_of(PAGE_SIZE) && is_inside,
+                Rule::Payload,
+                offset.into(),
+            )?;
             let end = load.page_number() + u64::from(len).div_ceil(PAGE_SIZE);
             let fits = |region: &Region| {
                 !matches!(region.backing, Backing::Device(_))
@@ -702,16 +845,35 @@ impl Board {
     /// Checks the board and returns all colors of its cache.
     fn validate(&self) -> Result<ColorSet, Invalid> {
         let (part, cores) = (Part::System, self.cores.len());
-        part.check((1..=MAX_CORES).contains(&cores), Rule::BoardCores, cores as u64)?;
+        part.check(
+            (1..=MAX_CORES).contains(&cores),
+            Rule::BoardCores,
+            cores as u64,
+        )?;
         if let Some(words) = &self.spin_table {
-            let is_reserved = |word: &PhysAddr| self.reserved.iter().any(|range| range.contains(*word));
-            let are_usable = words.iter().all(|word| word.0.is_multiple_of(8) && is_reserved(word));
-            part.check(words.len() == cores && are_usable, Rule::SpinTable, words.len() as u64)?;
+            let is_reserved =
+                |word: &PhysAddr| self.reserved.iter().any(|range| range.contains(*word));
+            let are_usable = words
+                .iter()
+                .all(|word| word.0.is_multiple_of(8) && is_reserved(word));
+            part.check(
+                words.len() == cores && are_usable,
+                Rule::SpinTable,
+                words.len() as u64,
+            )?;
         }
         for &(at, _) in self.power_off.iter().flat_map(|off| &off.writes) {
-            part.check(at.is_multiple_of(4) && at < 0x1000, Rule::PowerOff, at.into())?;
+            part.check(
+                at.is_multiple_of(4) && at < 0x1000,
+                Rule::PowerOff,
+                at.into(),
+            )?;
         }
-        part.check(self.pmu_irqs.is_empty() || self.pmu_irqs.len() == cores, Rule::PmuInterrupts, cores as u64)?;
+        part.check(
+            self.pmu_irqs.is_empty() || self.pmu_irqs.len() == cores,
+            Rule::PmuInterrupts,
+            cores as u64,
+        )?;
         for &irq in &self.pmu_irqs {
             let users = match irq {
                 16..25 | 28..32 => cores,
@@ -720,19 +882,33 @@ impl Board {
             };
             part.check(self.own_irqs(irq) == users, Rule::PmuInterrupt, irq.into())?;
         }
-        let invalid = |_| Invalid { part, rule: Rule::Cache, number: self.llc.size };
+        let invalid = |_| Invalid {
+            part,
+            rule: Rule::Cache,
+            number: self.llc.size,
+        };
         self.llc.colors().map(ColorSet::first).map_err(invalid)
     }
 
     /// Returns how many of the hypervisor's own devices have this interrupt.
     fn own_irqs(&self, irq: u32) -> usize {
-        let uarts = [Some(self.console), self.telemetry].into_iter().flatten().map(|uart| uart.irq);
-        uarts.chain(self.pmu_irqs.iter().copied()).filter(|&own| own == irq).count()
+        let uarts = [Some(self.console), self.telemetry]
+            .into_iter()
+            .flatten()
+            .map(|uart| uart.irq);
+        uarts
+            .chain(self.pmu_irqs.iter().copied())
+            .filter(|&own| own == irq)
+            .count()
     }
 
     /// Returns the number of event counters that each event of a quota takes.
     pub fn counters_per_event(&self) -> usize {
-        if self.pmu_shadow && !self.pmu_irqs.is_empty() { 2 } else { 1 }
+        if self.pmu_shadow && !self.pmu_irqs.is_empty() {
+            2
+        } else {
+            1
+        }
     }
 
     /// Returns the interrupt of a guest's PMU: that of the board, if it is private to each core.
@@ -746,11 +922,27 @@ impl Board {
         let gic = &self.gic;
         let apart = gic.gicc_dir.0.wrapping_sub(gic.gicc.0);
         let granule = if apart == 0x1_0000 { apart } else { PAGE_SIZE };
-        let gic = [gic.gicd, gic.gicc, gic.gicc_dir, gic.gich, PhysAddr(gic.gich.0 + granule), gic.gicv, gic.gicv_dir];
-        let others = [self.telemetry.map(|uart| uart.base), self.power_off.as_ref().map(|off| off.page)];
+        let gic = [
+            gic.gicd,
+            gic.gicc,
+            gic.gicc_dir,
+            gic.gich,
+            PhysAddr(gic.gich.0 + granule),
+            gic.gicv,
+            gic.gicv_dir,
+        ];
+        let others = [
+            self.telemetry.map(|uart| uart.base),
+            self.power_off.as_ref().map(|off| off.page),
+        ];
         let others = others.into_iter().flatten().chain([self.console.base]);
-        let range = |start: PhysAddr, len: u64| PhysRange { start: PhysAddr(start.0 & !(len - 1)), len };
-        gic.into_iter().map(move |page| range(page, granule)).chain(others.map(move |page| range(page, PAGE_SIZE)))
+        let range = |start: PhysAddr, len: u64| PhysRange {
+            start: PhysAddr(start.0 & !(len - 1)),
+            len,
+        };
+        gic.into_iter()
+            .map(move |page| range(page, granule))
+            .chain(others.map(move |page| range(page, PAGE_SIZE)))
     }
 }
 
@@ -777,11 +969,38 @@ mod tests {
 
     #[test]
     fn the_sub_experiments_of_a_campaign_take_turns() {
-        let campaign = Campaign { sub_experiments: vec![vec![], vec![]], runs: 3, vary: None };
+        let campaign = Campaign {
+            sub_experiments: vec![vec![], vec![]],
+            runs: 3,
+            vary: None,
+        };
         let all: Vec<_> = (0..8).map(|done| campaign.next(done)).collect();
-        let expected = [Some((0, 0)), Some((1, 0)), Some((0, 1)), Some((1, 1)), Some((0, 2)), Some((1, 2)), None, None];
+        let expected = [
+            Some((0, 0)),
+            Some((1, 0)),
+            Some((0, 1)),
+            Some((1, 1)),
+            Some((0, 2)),
+            Some((1, 2)),
+            None,
+            None,
+        ];
         assert_eq!(all, expected);
-        assert_eq!(Campaign { runs: 0, ..campaign.clone() }.next(0), None);
-        assert_eq!(Campaign { sub_experiments: vec![], ..campaign }.next(0), None);
+        assert_eq!(
+            Campaign {
+                runs: 0,
+                ..campaign.clone()
+            }
+            .next(0),
+            None
+        );
+        assert_eq!(
+            Campaign {
+                sub_experiments: vec![],
+                ..campaign
+            }
+            .next(0),
+            None
+        );
     }
 }

@@ -39,7 +39,15 @@ pub enum Part {
 impl Part {
     /// Returns the error that this part breaks `rule` unless the rule `holds`.
     pub(crate) fn check(self, holds: bool, rule: Rule, number: u64) -> Result<(), Invalid> {
-        if holds { Ok(()) } else { Err(Invalid { part: self, rule, number }) }
+        if holds {
+            Ok(())
+        } else {
+            Err(Invalid {
+                part: self,
+                rule,
+                number,
+            })
+        }
     }
 }
 

@@ -215,7 +215,17 @@ impl ExitReason {
     /// All reasons, in declaration order.
     pub const ALL: [Self; 9] = {
         use ExitReason::*;
-        [Hypercall, Distributor, Device, SystemRegister, Memory, Wait, Other, Timer, Interrupt]
+        [
+            Hypercall,
+            Distributor,
+            Device,
+            SystemRegister,
+            Memory,
+            Wait,
+            Other,
+            Timer,
+            Interrupt,
+        ]
     };
 }
 
@@ -319,9 +329,27 @@ pub struct Period<I, D> {
 impl<I, D> Period<I, D> {
     /// Returns it with other types of instants and durations.
     pub fn map<J, E>(self, at: impl Fn(I) -> J, lasting: impl FnOnce(D) -> E) -> Period<J, E> {
-        let Self { index, events, budget, reclaimed, .. } = self;
-        let (spent_at, due, throttled) = (self.spent_at.map(&at), at(self.due), lasting(self.throttled));
-        Period { index, events, budget, reclaimed, spent_at, due, throttled }
+        let Self {
+            index,
+            events,
+            budget,
+            reclaimed,
+            ..
+        } = self;
+        let (spent_at, due, throttled) = (
+            self.spent_at.map(&at),
+            at(self.due),
+            lasting(self.throttled),
+        );
+        Period {
+            index,
+            events,
+            budget,
+            reclaimed,
+            spent_at,
+            due,
+            throttled,
+        }
     }
 }
 
@@ -409,7 +437,9 @@ pub enum VmState {
 /// ```
 pub fn encode<'a>(frame: &Message, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     let flavor = CrcModifier::new(Cobs::try_new(Slice::new(buffer)).ok()?, CRC32.digest());
-    postcard::serialize_with_flavor(frame, flavor).ok().map(|sent: &mut [u8]| &*sent)
+    postcard::serialize_with_flavor(frame, flavor)
+        .ok()
+        .map(|sent: &mut [u8]| &*sent)
 }
 
 #[cfg(test)]

@@ -80,14 +80,21 @@ impl Clock {
         if hz < Self::SLOWEST || hz > Self::FASTEST {
             return None;
         }
-        Some(Self { hz, nanos_per_tick: (((SECOND as u128) << Self::FRACTION) / hz as u128) as u64 })
+        Some(Self {
+            hz,
+            nanos_per_tick: (((SECOND as u128) << Self::FRACTION) / hz as u128) as u64,
+        })
     }
 
     /// The least number of ticks that lasts at least `length`.
     pub const fn ticks(self, length: Nanos) -> Ticks {
         // Seconds and the rest apart: the product of the rest fits 64 bits.
         let (seconds, rest) = (length.0 / SECOND, length.0 % SECOND);
-        Ticks(seconds.saturating_mul(self.hz).saturating_add((rest * self.hz).div_ceil(SECOND)))
+        Ticks(
+            seconds
+                .saturating_mul(self.hz)
+                .saturating_add((rest * self.hz).div_ceil(SECOND)),
+        )
     }
 
     /// A length in nanoseconds for people to read: rounded down, and over ten years short by less than 80 ns.

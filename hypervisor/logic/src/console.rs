@@ -99,7 +99,11 @@ impl LineBuffer {
 
     /// Adds the bytes of a character that is not, or not to be, printed.
     fn escape_begun(&mut self) {
-        self.text.extend(core::mem::take(&mut self.begun).into_iter().flat_map(u8::escape_ascii));
+        self.text.extend(
+            core::mem::take(&mut self.begun)
+                .into_iter()
+                .flat_map(u8::escape_ascii),
+        );
     }
 
     /// Returns what was collected of an unfinished line, which may continue later.
@@ -120,7 +124,11 @@ impl LineBuffer {
 
     fn take(&mut self, ends: bool) -> Part {
         let continues = core::mem::replace(&mut self.continues, !ends);
-        Part { text: core::mem::take(&mut self.text), continues, ends }
+        Part {
+            text: core::mem::take(&mut self.text),
+            continues,
+            ends,
+        }
     }
 }
 
@@ -134,10 +142,17 @@ const PAUSES: u8 = 4;
 impl Part {
     /// Adds the part to its VM's ring. Returns where it ends there.
     pub fn queue<const N: usize>(&self, name: &str, ring: &Messages<N>) -> Position {
-        let (start, mark) = if self.continues { (CONTINUES, '+') } else { (BEGINS, ' ') };
+        let (start, mark) = if self.continues {
+            (CONTINUES, '+')
+        } else {
+            (BEGINS, ' ')
+        };
         let text = core::str::from_utf8(&self.text).unwrap_or_default();
         let end = if self.ends { "\r\n" } else { "\x04" };
-        ring.push(format_args!("{}[{name}]{mark}\x03{text}{end}", char::from(start)))
+        ring.push(format_args!(
+            "{}[{name}]{mark}\x03{text}{end}",
+            char::from(start)
+        ))
     }
 }
 
@@ -173,7 +188,9 @@ impl Output {
             }
             let ring = match self.begun {
                 Some(ring) => ring,
-                None => (self.turn..rings.len()).chain(0..self.turn).find(|&ring| !rings[ring].is_empty())?,
+                None => (self.turn..rings.len())
+                    .chain(0..self.turn)
+                    .find(|&ring| !rings[ring].is_empty())?,
             };
             let byte = rings[ring].pop()?;
             (self.begun, self.turn) = (Some(ring), ring + 1);
@@ -224,14 +241,22 @@ pub struct InputSwitch {
 impl InputSwitch {
     /// Creates the switch for a system with this many VMs, at least one.
     pub const fn new(vms: u8) -> Self {
-        Self { vms: if vms == 0 { 1 } else { vms }, selected: 0, escaped: false }
+        Self {
+            vms: if vms == 0 { 1 } else { vms },
+            selected: 0,
+            escaped: false,
+        }
     }
 
     /// Processes a byte of input.
     pub const fn push(&mut self, byte: u8) -> Action {
         if !self.escaped {
             self.escaped = byte == ESCAPE;
-            return if self.escaped { Action::None } else { Action::Deliver(self.selected, byte) };
+            return if self.escaped {
+                Action::None
+            } else {
+                Action::Deliver(self.selected, byte)
+            };
         }
         self.escaped = false;
         self.selected = match byte {
@@ -259,17 +284,34 @@ mod tests {
 
     /// Returns the output for these bytes; an unfinished part is followed by `>`, and a continuation preceded by it.
     fn lines(buffer: &mut LineBuffer, bytes: &[u8]) -> Vec<String> {
-        bytes.iter().filter_map(|&byte| buffer.push(byte).map(|part| shown(&part))).collect()
+        bytes
+            .iter()
+            .filter_map(|&byte| buffer.push(byte).map(|part| shown(&part)))
+            .collect()
     }
 
     fn shown(part: &Part) -> String {
-        let (before, behind) = (if part.continues { ">" } else { "" }, if part.ends { "" } else { ">" });
+        let (before, behind) = (
+            if part.continues { ">" } else { "" },
+            if part.ends { "" } else { ">" },
+        );
         std::format!("{before}{}{behind}", text(part, true))
     }
 
     fn text(part: &Part, has_input: bool) -> String {
-        let part = Part { ends: false, ..part.clone() };
-        let text = said(&mut Output { open: Some(0), ..Output::default() }, 0, &part, has_input);
+        let part = Part {
+            ends: false,
+            ..part.clone()
+        };
+        let text = said(
+            &mut Output {
+                open: Some(0),
+                ..Output::default()
+            },
+            0,
+            &part,
+            has_input,
+        );
         text.strip_prefix("\r\n[0] ").unwrap_or(&text).into()
     }
 
@@ -278,19 +320,30 @@ mod tests {
         let rings = [const { Messages::<1024>::empty() }; 4];
         part.queue(&vm.to_string(), &rings[vm]);
         let input = if has_input { vm } else { rings.len() };
-        String::from_utf8(core::iter::from_fn(|| output.next(&rings, input)).collect()).expect("ASCII")
+        String::from_utf8(core::iter::from_fn(|| output.next(&rings, input)).collect())
+            .expect("ASCII")
     }
 
     fn part(continues: bool, ends: bool) -> Part {
-        Part { text: [b'x'].into_iter().collect(), continues, ends }
+        Part {
+            text: [b'x'].into_iter().collect(),
+            continues,
+            ends,
+        }
     }
 
     #[test]
     fn lines_end_at_newlines() {
         let mut buffer = LineBuffer::default();
-        assert_eq!(lines(&mut buffer, b"one\r\ntwo\n\nlogin: "), ["one", "two", ""]);
+        assert_eq!(
+            lines(&mut buffer, b"one\r\ntwo\n\nlogin: "),
+            ["one", "two", ""]
+        );
         assert!(buffer.is_waiting());
-        assert_eq!(buffer.pause().map(|part| shown(&part)), Some("login: >".into()));
+        assert_eq!(
+            buffer.pause().map(|part| shown(&part)),
+            Some("login: >".into())
+        );
         assert_eq!(buffer.pause(), None);
         assert!(!buffer.is_waiting());
         assert_eq!(lines(&mut buffer, b"root\nnext\n"), [">root", "next"]);
@@ -311,13 +364,19 @@ mod tests {
     #[test]
     fn bytes_that_do_not_print_are_shown() {
         let mut buffer = LineBuffer::default();
-        assert_eq!(lines(&mut buffer, b"\ta\x00\x7f\xff\x1b[1mb\x08\n"), ["\ta\\x00\\x7f\\xff\x1b[1mb\x08"]);
+        assert_eq!(
+            lines(&mut buffer, b"\ta\x00\x7f\xff\x1b[1mb\x08\n"),
+            ["\ta\\x00\\x7f\\xff\x1b[1mb\x08"]
+        );
     }
 
     #[test]
     fn characters_print_and_bytes_that_are_none_are_shown() {
         let mut buffer = LineBuffer::default();
-        for text in ["M\u{fc}nchen, \u{6771}\u{4eac}, \u{1f980}", "\u{a0}\u{7ff}\u{800}\u{ffff}\u{10000}\u{10ffff}"] {
+        for text in [
+            "M\u{fc}nchen, \u{6771}\u{4eac}, \u{1f980}",
+            "\u{a0}\u{7ff}\u{800}\u{ffff}\u{10000}\u{10ffff}",
+        ] {
             assert_eq!(lines(&mut buffer, text.as_bytes()), [""; 0]);
             assert_eq!(lines(&mut buffer, b"\n"), [text]);
         }
@@ -337,10 +396,17 @@ mod tests {
             assert_eq!(lines(&mut buffer, bytes), [shown]);
         }
         lines(&mut buffer, b"\xe6\x9d");
-        assert_eq!((buffer.pause(), buffer.is_waiting()), (None, false), "a pause does not tear a character");
+        assert_eq!(
+            (buffer.pause(), buffer.is_waiting()),
+            (None, false),
+            "a pause does not tear a character"
+        );
         assert_eq!(lines(&mut buffer, b"\xb1\n"), ["\u{6771}"]);
         lines(&mut buffer, b"\xe6");
-        assert_eq!(buffer.flush().map(|part| shown(&part)), Some("\\xe6".into()));
+        assert_eq!(
+            buffer.flush().map(|part| shown(&part)),
+            Some("\\xe6".into())
+        );
     }
 
     #[test]
@@ -350,7 +416,10 @@ mod tests {
         let text = "x".repeat(room);
         assert_eq!(lines(&mut buffer, text.as_bytes()), [text + ">"]);
         assert_eq!(lines(&mut buffer, b"\n\nshort\n"), [">", "", "short"]);
-        assert_eq!(lines(&mut buffer, "y".repeat(room + 3).as_bytes()), ["y".repeat(room) + ">"]);
+        assert_eq!(
+            lines(&mut buffer, "y".repeat(room + 3).as_bytes()),
+            ["y".repeat(room) + ">"]
+        );
         assert_eq!(lines(&mut buffer, b"\n"), [">yyy"]);
     }
 
@@ -372,7 +441,9 @@ mod tests {
     #[test]
     fn only_the_vm_with_the_input_moves_the_cursor() {
         let mut buffer = LineBuffer::default();
-        b"a\x1b[6n\x08\tb\x9b".iter().for_each(|&byte| assert_eq!(buffer.push(byte), None));
+        b"a\x1b[6n\x08\tb\x9b"
+            .iter()
+            .for_each(|&byte| assert_eq!(buffer.push(byte), None));
         let part = buffer.push(b'\n').expect("a line");
         assert_eq!(text(&part, true), "a\x1b[6n\x08\tb\\x9b");
         assert_eq!(text(&part, false), "a\\x1b[6n\\x08\tb\\x9b");
@@ -383,15 +454,24 @@ mod tests {
         let rings = [const { Messages::<64>::empty() }; 3];
         let mut output = Output::default();
         let text = |output: &mut Output, most| -> String {
-            core::iter::from_fn(|| output.next(&rings, 2)).take(most).map(char::from).collect()
+            core::iter::from_fn(|| output.next(&rings, 2))
+                .take(most)
+                .map(char::from)
+                .collect()
         };
         part(false, false).queue("vm", &rings[2]);
         assert_eq!(text(&mut output, 100), "[vm] x");
         rings[1].push(format_args!("\x01one\r\n"));
-        assert_eq!((&text(&mut output, 3)[..], output.begun), ("\r\no", Some(1)));
+        assert_eq!(
+            (&text(&mut output, 3)[..], output.begun),
+            ("\r\no", Some(1))
+        );
         // Another core's message waits for the end of this one.
         rings[0].push(format_args!("\x01two\r\n"));
-        assert_eq!((&text(&mut output, 100)[..], output.begun), ("ne\r\ntwo\r\n", None));
+        assert_eq!(
+            (&text(&mut output, 100)[..], output.begun),
+            ("ne\r\ntwo\r\n", None)
+        );
         part(true, true).queue("vm", &rings[2]);
         assert_eq!(text(&mut output, 100), "[vm]+x\r\n");
     }
@@ -405,7 +485,9 @@ mod tests {
             part(false, true).queue("b", &rings[2]);
         }
         let mut output = Output::default();
-        let text: String = core::iter::from_fn(|| output.next(&rings, 1)).map(char::from).collect();
+        let text: String = core::iter::from_fn(|| output.next(&rings, 1))
+            .map(char::from)
+            .collect();
         assert_eq!(text, "core\r\n[a] x\r\n[b] x\r\n".repeat(2));
     }
 
@@ -418,7 +500,12 @@ mod tests {
             let first = part(false, false).queue("vm", &rings[0]);
             let second = part(true, true).queue("vm", &rings[0]);
             assert!(!rings[0].is_past(first) && !rings[0].is_past(second));
-            assert_eq!(core::iter::from_fn(|| output.next(&rings, 0)).take(6).count(), 6);
+            assert_eq!(
+                core::iter::from_fn(|| output.next(&rings, 0))
+                    .take(6)
+                    .count(),
+                6
+            );
             assert!(!rings[0].is_past(second));
             while output.next(&rings, 0).is_some() {}
             assert!(rings[0].is_past(first) && rings[0].is_past(second));
@@ -474,15 +561,30 @@ mod tests {
     #[test]
     fn the_switch_obeys() {
         let mut switch = InputSwitch::new(3);
-        let mut push = |text: &[u8]| text.iter().map(|&byte| switch.push(byte)).collect::<Vec<_>>();
+        let mut push = |text: &[u8]| {
+            text.iter()
+                .map(|&byte| switch.push(byte))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(push(b"1"), [Action::Deliver(0, b'1')]);
-        assert_eq!(push(b"\x143n"), [Action::None, Action::Switched(2), Action::Deliver(2, b'n')]);
+        assert_eq!(
+            push(b"\x143n"),
+            [Action::None, Action::Switched(2), Action::Deliver(2, b'n')]
+        );
         assert_eq!(push(b"\x14n"), [Action::None, Action::Switched(0)]);
-        assert_eq!(push(b"\x14\x14"), [Action::None, Action::Deliver(0, ESCAPE)]);
+        assert_eq!(
+            push(b"\x14\x14"),
+            [Action::None, Action::Deliver(0, ESCAPE)]
+        );
         assert_eq!(push(b"\x144"), [Action::None, Action::Help]);
         assert_eq!(
             push(b"\x142\x14s"),
-            [Action::None, Action::Switched(1), Action::None, Action::Order(1, Change::Start)]
+            [
+                Action::None,
+                Action::Switched(1),
+                Action::None,
+                Action::Order(1, Change::Start)
+            ]
         );
         assert_eq!(push(b"\x14x\x14r")[1], Action::Order(1, Change::Stop));
         assert_eq!(push(b"\x14r")[1], Action::Order(1, Change::Restart));

@@ -94,12 +94,19 @@ mod tests {
         assert!(!is_coherent(0x41, 0xd08, || [1, 0x3f]));
         // No other core has these registers.
         for (implementer, part) in [(0x41, 0xd0c), (0x41, 0xd0b), (0, 0xd03)] {
-            assert!(is_coherent(implementer, part, || unreachable!("they are not read")), "{part:#x}");
+            assert!(
+                is_coherent(implementer, part, || unreachable!("they are not read")),
+                "{part:#x}"
+            );
         }
     }
 
     fn view((crm, op2): (u8, u8), pmu: bool, cpu: u64) -> u64 {
-        Features::new(pmu, |_, _| cpu).get(FeatureRead { crm, op2, register: 0 })
+        Features::new(pmu, |_, _| cpu).get(FeatureRead {
+            crm,
+            op2,
+            register: 0,
+        })
     }
 
     #[test]
@@ -118,7 +125,14 @@ mod tests {
             assert_eq!(view(register, false, u64::MAX), expected, "{register:?}");
         }
         // And one with nothing.
-        assert_eq!([view((4, 0), false, 0), view((5, 0), false, 0), view((7, 2), false, 0)], [0x11, 0x0010_1000, 0]);
+        assert_eq!(
+            [
+                view((4, 0), false, 0),
+                view((5, 0), false, 0),
+                view((7, 2), false, 0)
+            ],
+            [0x11, 0x0010_1000, 0]
+        );
     }
 
     #[test]
@@ -132,12 +146,25 @@ mod tests {
     #[test]
     fn each_register_shows_its_own_and_all_others_read_zero() {
         for (crm, op2) in (0..8).flat_map(|crm| (0..8).map(move |op2| (crm, op2))) {
-            let features = Features::new(true, |own, other| if (own, other) == (crm, op2) { u64::MAX } else { 0 });
+            let features = Features::new(true, |own, other| {
+                if (own, other) == (crm, op2) {
+                    u64::MAX
+                } else {
+                    0
+                }
+            });
             let nothing = Features::new(true, |_, _| 0);
             for (n, none) in nothing.0.iter().enumerate() {
                 let row = TABLE.iter().find(|(own, ..)| index(own.0, own.1) == n);
-                let all = row.map_or(0, |(_, kept, _)| if n == index(crm, op2) { *kept } else { 0 });
-                assert_eq!((features.0[n], row.is_none() && *none != 0), (none | all, false), "{crm}, {op2}: {n}");
+                let all = row.map_or(
+                    0,
+                    |(_, kept, _)| if n == index(crm, op2) { *kept } else { 0 },
+                );
+                assert_eq!(
+                    (features.0[n], row.is_none() && *none != 0),
+                    (none | all, false),
+                    "{crm}, {op2}: {n}"
+                );
             }
         }
     }

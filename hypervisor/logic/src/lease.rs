@@ -23,7 +23,10 @@ impl Lease {
         if self.until.is_some() {
             return Err(CallError::Taken);
         }
-        *self = Self { last: self.last + 1, until: Some(until) };
+        *self = Self {
+            last: self.last + 1,
+            until: Some(until),
+        };
         Ok(self.last)
     }
 
@@ -33,7 +36,11 @@ impl Lease {
     /// [`CallError::Expired`] if that has run out `now`, or never was.
     pub fn check(&self, number: u64, now: Instant) -> Result<(), CallError> {
         let is_it = number == self.last && self.until.is_some_and(|until| now < until);
-        if is_it { Ok(()) } else { Err(CallError::Expired) }
+        if is_it {
+            Ok(())
+        } else {
+            Err(CallError::Expired)
+        }
     }
 
     /// Has it run out at another time.
@@ -72,8 +79,16 @@ mod tests {
             let number = lease.take(at(5)).unwrap();
             assert_eq!(lease.check(number, at(4)), Ok(()));
             assert_eq!(lease.check(number, at(5)), Err(CallError::Expired));
-            assert_eq!(lease.renew(number, at(5), at(9)), Err(CallError::Expired), "too late, though it is still held");
-            assert_eq!(lease.take(at(9)), Err(CallError::Taken), "not before its pages are back");
+            assert_eq!(
+                lease.renew(number, at(5), at(9)),
+                Err(CallError::Expired),
+                "too late, though it is still held"
+            );
+            assert_eq!(
+                lease.take(at(9)),
+                Err(CallError::Taken),
+                "not before its pages are back"
+            );
             lease.end();
             assert_eq!(lease.take(at(9)), Ok(number + 1));
         }
@@ -83,7 +98,11 @@ mod tests {
     fn no_program_renews_its_successors_lease() {
         let mut lease = Lease::default();
         let (now, later) = (Instant::at(1), Instant::at(YEAR));
-        assert_eq!(lease.check(0, now), Err(CallError::Expired), "0 is no lease");
+        assert_eq!(
+            lease.check(0, now),
+            Err(CallError::Expired),
+            "0 is no lease"
+        );
         for _ in 0..10_000 {
             let number = lease.take(later).unwrap();
             lease.end();

@@ -32,7 +32,12 @@ impl<const N: usize> Messages<N> {
     #[cfg(not(loom))]
     pub const fn empty() -> Self {
         let [written, taken, lost] = [const { AtomicU32::new(0) }; 3];
-        Self { bytes: [const { AtomicU8::new(0) }; N], written, taken, lost }
+        Self {
+            bytes: [const { AtomicU8::new(0) }; N],
+            written,
+            taken,
+            lost,
+        }
     }
 
     /// Returns whether no message waits. Losses may still be unreported.
@@ -48,15 +53,29 @@ impl<const N: usize> Messages<N> {
     /// Adds a message, from [`BEGINS`] to a line feed, after a report of losses if one is due; with an empty message, only that. Returns the position of
     /// its end. To be called by one core at a time.
     pub fn push(&self, message: fmt::Arguments) -> Position {
-        let (at, lost) = (self.written.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed));
-        let mut writer = Writer(self, at, self.taken.load(Ordering::Acquire).wrapping_add(N as u32));
-        let report = if lost == 0 { Ok(()) } else { write!(writer, "\x01{lost} messages were lost\r\n") };
+        let (at, lost) = (
+            self.written.load(Ordering::Relaxed),
+            self.lost.load(Ordering::Relaxed),
+        );
+        let mut writer = Writer(
+            self,
+            at,
+            self.taken.load(Ordering::Acquire).wrapping_add(N as u32),
+        );
+        let report = if lost == 0 {
+            Ok(())
+        } else {
+            write!(writer, "\x01{lost} messages were lost\r\n")
+        };
         let fits = report.and_then(|()| writer.write_fmt(message)).is_ok();
         if fits {
             // Only now can the bytes be seen.
             self.written.store(writer.1, Ordering::Release);
         }
-        self.lost.store(if fits { 0 } else { lost.saturating_add(1) }, Ordering::Relaxed);
+        self.lost.store(
+            if fits { 0 } else { lost.saturating_add(1) },
+            Ordering::Relaxed,
+        );
         Position(if fits { writer.1 } else { at })
     }
 

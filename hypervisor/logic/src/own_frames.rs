@@ -35,7 +35,11 @@ impl OwnFrames {
     pub fn frame(&self, number: u32) -> PhysAddr {
         let per_stripe = self.colors.len() as u32;
         let color = self.colors[(number % per_stripe) as usize];
-        PhysAddr(self.base + u64::from(number / per_stripe) * self.stripe + u64::from(color.0) * PAGE_SIZE)
+        PhysAddr(
+            self.base
+                + u64::from(number / per_stripe) * self.stripe
+                + u64::from(color.0) * PAGE_SIZE,
+        )
     }
 
     /// Takes the next frame and returns it.
@@ -61,7 +65,10 @@ impl OwnFrames {
 
     /// The memory from the first to the last frame taken, with all colors between them.
     pub fn span(&self) -> PhysRange {
-        PhysRange { start: PhysAddr(self.base), len: self.frame(self.next.saturating_sub(1)).page(1).0 - self.base }
+        PhysRange {
+            start: PhysAddr(self.base),
+            len: self.frame(self.next.saturating_sub(1)).page(1).0 - self.base,
+        }
     }
 
     /// Number of the frame at `pa`; `None` where that is no frame of the hypervisor's.
@@ -80,23 +87,50 @@ mod tests {
     use cloison_formats::color::color_of;
     use proptest::prelude::*;
 
-    const BANK: PhysRange = PhysRange { start: PhysAddr(0x4000_0000), len: 64 << 20 };
+    const BANK: PhysRange = PhysRange {
+        start: PhysAddr(0x4000_0000),
+        len: 64 << 20,
+    };
 
     #[test]
     fn other_frames_have_no_number() {
         let mut frames = OwnFrames::new(ColorSet(0b1010), 16, PhysAddr(0x4020_0001), BANK);
         let at: Vec<PhysAddr> = (0..3).map(|_| frames.take()).collect();
-        assert_eq!(at, [PhysAddr(0x4021_1000), PhysAddr(0x4021_3000), PhysAddr(0x4022_1000)]);
-        assert_eq!(frames.number(PhysAddr(0x4021_2000)), None, "a foreign color");
+        assert_eq!(
+            at,
+            [
+                PhysAddr(0x4021_1000),
+                PhysAddr(0x4021_3000),
+                PhysAddr(0x4022_1000)
+            ]
+        );
+        assert_eq!(
+            frames.number(PhysAddr(0x4021_2000)),
+            None,
+            "a foreign color"
+        );
         assert_eq!(frames.number(PhysAddr(0x4022_3000)), None, "not taken yet");
-        assert_eq!(frames.number(PhysAddr(0x4000_0000)), None, "before the first");
-        assert_eq!(frames.span(), PhysRange { start: PhysAddr(0x4021_0000), len: 0x1_2000 });
+        assert_eq!(
+            frames.number(PhysAddr(0x4000_0000)),
+            None,
+            "before the first"
+        );
+        assert_eq!(
+            frames.span(),
+            PhysRange {
+                start: PhysAddr(0x4021_0000),
+                len: 0x1_2000
+            }
+        );
     }
 
     #[test]
     #[should_panic(expected = "frame 2 of the hypervisor would be at 0x40010000, beyond the end")]
     fn the_end_of_the_bank_is_reported() {
-        let bank = PhysRange { len: 0x1_0000, ..BANK };
+        let bank = PhysRange {
+            len: 0x1_0000,
+            ..BANK
+        };
         let mut frames = OwnFrames::new(ColorSet(0b11), 16, bank.start, bank);
         (0..3).for_each(|_| _ = frames.take());
     }

@@ -16,7 +16,10 @@ pub fn set_aside(ram: &[PhysRange], taken: &[PhysRange], bytes: u64) -> Option<P
         let mut end = bank.end().page_base().0;
         loop {
             let start = end.checked_sub(bytes)? & !(unit - 1);
-            let range = PhysRange { start: PhysAddr(start), len: bytes };
+            let range = PhysRange {
+                start: PhysAddr(start),
+                len: bytes,
+            };
             if range.start < bank.start {
                 return None;
             }
@@ -51,18 +54,33 @@ mod tests {
     use proptest::prelude::*;
 
     fn range(start: u64, len: u64) -> PhysRange {
-        PhysRange { start: PhysAddr(start), len }
+        PhysRange {
+            start: PhysAddr(start),
+            len,
+        }
     }
 
     #[test]
     fn room_is_at_the_top_and_away_from_what_is_taken() {
-        let ram = [range(0x4000_0000, 0x1000_0000), range(0x8000_0000, 0x100_0000)];
+        let ram = [
+            range(0x4000_0000, 0x1000_0000),
+            range(0x8000_0000, 0x100_0000),
+        ];
         assert_eq!(set_aside(&ram, &[], 0), None);
-        assert_eq!(set_aside(&ram, &[], 0x40_0000), Some(range(0x80c0_0000, 0x40_0000)));
+        assert_eq!(
+            set_aside(&ram, &[], 0x40_0000),
+            Some(range(0x80c0_0000, 0x40_0000))
+        );
         let top = range(0x80f0_0000, 0x10_0000);
-        assert_eq!(set_aside(&ram, &[top], 0x40_0000), Some(range(0x8080_0000, 0x40_0000)));
+        assert_eq!(
+            set_aside(&ram, &[top], 0x40_0000),
+            Some(range(0x8080_0000, 0x40_0000))
+        );
         let bank = range(0x8000_0000, 0x100_0000);
-        assert_eq!(set_aside(&ram, &[bank], 0x40_0000), Some(range(0x4fc0_0000, 0x40_0000)));
+        assert_eq!(
+            set_aside(&ram, &[bank], 0x40_0000),
+            Some(range(0x4fc0_0000, 0x40_0000))
+        );
         assert_eq!(set_aside(&ram, &[], 0x2000_0000), None);
     }
 

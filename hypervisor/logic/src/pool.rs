@@ -56,17 +56,39 @@ impl FrameAllocator {
         for range in ram {
             let base = range.start.0 / stripe * stripe;
             let count = range.end().0.saturating_sub(base).div_ceil(stripe) as u32;
-            banks.push(Bank { base, first_stripe: stripes, stripes: count });
+            banks.push(Bank {
+                base,
+                first_stripe: stripes,
+                stripes: count,
+            });
             stripes += count;
         }
         let words = (stripes as usize).div_ceil(64);
-        let map = |_| ColorMap { words: vec![0; words], hint: 0, total: stripes, free: stripes };
-        let mut allocator = Self { colors, banks, maps: (0..colors).map(map).collect() };
+        let map = |_| ColorMap {
+            words: vec![0; words],
+            hint: 0,
+            total: stripes,
+            free: stripes,
+        };
+        let mut allocator = Self {
+            colors,
+            banks,
+            maps: (0..colors).map(map).collect(),
+        };
         for (index, range) in ram.iter().enumerate() {
             let Bank { base, stripes, .. } = allocator.banks[index];
-            let (first, end) = (range.start.0.next_multiple_of(PAGE_SIZE), range.end().page_base().0);
-            allocator.exclude(PhysRange { start: PhysAddr(base), len: first - base });
-            allocator.exclude(PhysRange { start: PhysAddr(end), len: base + u64::from(stripes) * stripe - end });
+            let (first, end) = (
+                range.start.0.next_multiple_of(PAGE_SIZE),
+                range.end().page_base().0,
+            );
+            allocator.exclude(PhysRange {
+                start: PhysAddr(base),
+                len: first - base,
+            });
+            allocator.exclude(PhysRange {
+                start: PhysAddr(end),
+                len: base + u64::from(stripes) * stripe - end,
+            });
         }
         for range in reserved {
             allocator.exclude(*range);
@@ -104,7 +126,8 @@ impl FrameAllocator {
         let stripe_size = u64::from(self.colors) * PAGE_SIZE;
         self.banks.iter().find_map(|bank| {
             let stripe = pa.0.checked_sub(bank.base)? / stripe_size;
-            (stripe < u64::from(bank.stripes)).then(|| (color_of(pa, self.colors), bank.first_stripe + stripe as u32))
+            (stripe < u64::from(bank.stripes))
+                .then(|| (color_of(pa, self.colors), bank.first_stripe + stripe as u32))
         })
     }
 
@@ -116,9 +139,17 @@ impl FrameAllocator {
 
     /// Takes free frames of this color, lowest first, into every `step`-th of `slots` from `first` on. Returns how
     /// many.
-    fn allocate_strided(&mut self, color: Color, slots: &mut [PhysAddr], first: usize, step: usize) -> u32 {
+    fn allocate_strided(
+        &mut self,
+        color: Color,
+        slots: &mut [PhysAddr],
+        first: usize,
+        step: usize,
+    ) -> u32 {
         let stripe_size = u64::from(self.colors) * PAGE_SIZE;
-        let Some(map) = self.maps.get_mut(usize::from(color.0)) else { return 0 };
+        let Some(map) = self.maps.get_mut(usize::from(color.0)) else {
+            return 0;
+        };
         let (mut at, before) = (first, map.free);
         while at < slots.len() && map.free > 0 {
             while map.words[map.hint] == u64::MAX {
@@ -128,7 +159,14 @@ impl FrameAllocator {
             let free = !map.words[map.hint];
             let start = free.trailing_zeros();
             let stripe = map.hint as u32 * 64 + start;
-            let Some(bank) = self.banks.iter().rev().find(|bank| bank.first_stripe <= stripe) else { break };
+            let Some(bank) = self
+                .banks
+                .iter()
+                .rev()
+                .find(|bank| bank.first_stripe <= stripe)
+            else {
+                break;
+            };
             let wanted = (slots.len() - at).div_ceil(step) as u32;
             let in_bank = bank.first_stripe + bank.stripes - stripe;
             let run = (free >> start).trailing_ones().min(in_bank).min(wanted);
@@ -166,12 +204,16 @@ impl FrameAllocator {
 
     /// Returns the number of frames of this color, taken or not.
     pub fn total(&self, color: Color) -> u32 {
-        self.maps.get(usize::from(color.0)).map_or(0, |map| map.total)
+        self.maps
+            .get(usize::from(color.0))
+            .map_or(0, |map| map.total)
     }
 
     /// Returns the number of free frames of this color.
     pub fn available(&self, color: Color) -> u32 {
-        self.maps.get(usize::from(color.0)).map_or(0, |map| map.free)
+        self.maps
+            .get(usize::from(color.0))
+            .map_or(0, |map| map.free)
     }
 }
 
@@ -198,7 +240,11 @@ pub enum PoolError {
 impl PoolState {
     /// Creates a pool from which nothing has been taken.
     pub fn new(spec: Pool) -> Self {
-        Self { spec, cursor: 63, taken: 0 }
+        Self {
+            spec,
+            cursor: 63,
+            taken: 0,
+        }
     }
 
     /// Returns its description.
@@ -220,7 +266,11 @@ impl PoolState {
             self.advance();
             // What the audit must find: now and then a frame of another color.
             let wrong = cfg!(feature = "fault-injection") && self.taken % 97 == 96;
-            let color = if wrong { (self.cursor + 1) % frames.colors() as u8 } else { self.cursor };
+            let color = if wrong {
+                (self.cursor + 1) % frames.colors() as u8
+            } else {
+                self.cursor
+            };
             if let Some(pa) = frames.allocate(Color(color)) {
                 self.taken += 1;
                 return Ok(pa);
@@ -231,14 +281,25 @@ impl PoolState {
 
     /// Takes as many pages as there are `slots`, spread over the colors as by [`allocate`](Self::allocate), but color
     /// by color, which makes building a large VM cheap. On an error, some of the pages have been taken.
-    pub fn allocate_many(&mut self, frames: &mut FrameAllocator, slots: &mut [PhysAddr]) -> Result<(), PoolError> {
+    pub fn allocate_many(
+        &mut self,
+        frames: &mut FrameAllocator,
+        slots: &mut [PhysAddr],
+    ) -> Result<(), PoolError> {
         let wanted = slots.len() as u32;
-        let within_limit = self.spec.limit.is_none_or(|limit| self.taken + wanted <= limit);
+        let within_limit = self
+            .spec
+            .limit
+            .is_none_or(|limit| self.taken + wanted <= limit);
         let colors = self.spec.colors.len() as usize;
         // Uneven colors or a limit: take page by page, which finds the exact end.
         if !cfg!(feature = "fault-injection")
             && within_limit
-            && self.spec.colors.iter().all(|color| frames.available(color) as usize >= slots.len().div_ceil(colors))
+            && self
+                .spec
+                .colors
+                .iter()
+                .all(|color| frames.available(color) as usize >= slots.len().div_ceil(colors))
         {
             for first in 0..colors.min(slots.len()) {
                 self.advance();
@@ -259,7 +320,11 @@ impl PoolState {
     /// Moves the cursor to the next color above the one used last, or to the lowest.
     fn advance(&mut self) {
         let colors = self.spec.colors;
-        let above = if self.cursor >= 63 { 0 } else { colors.0 >> (self.cursor + 1) << (self.cursor + 1) };
+        let above = if self.cursor >= 63 {
+            0
+        } else {
+            colors.0 >> (self.cursor + 1) << (self.cursor + 1)
+        };
         self.cursor = if above != 0 { above } else { colors.0 }.trailing_zeros() as u8;
     }
 
@@ -284,16 +349,25 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn ram(start: u64, len: u64) -> PhysRange {
-        PhysRange { start: PhysAddr(start), len }
+        PhysRange {
+            start: PhysAddr(start),
+            len,
+        }
     }
 
     fn pool(colors: u64, limit: Option<u32>) -> PoolState {
-        PoolState::new(Pool { name: String::from("p"), kind: PoolKind::Pvt, colors: ColorSet(colors), limit })
+        PoolState::new(Pool {
+            name: String::from("p"),
+            kind: PoolKind::Pvt,
+            colors: ColorSet(colors),
+            limit,
+        })
     }
 
     #[test]
     fn frames_have_their_color_and_are_served_once() {
-        let mut frames = FrameAllocator::new(16, &[ram(0x4000_0000, MIB), ram(0x8_0000_0000, MIB)], &[]);
+        let mut frames =
+            FrameAllocator::new(16, &[ram(0x4000_0000, MIB), ram(0x8_0000_0000, MIB)], &[]);
         let mut seen = HashSet::new();
         for color in (0..16).map(Color) {
             assert_eq!(frames.total(color), 32);
@@ -319,19 +393,27 @@ mod tests {
             !seen.contains(&0x4000_1000) && seen.contains(&0x4000_2000),
             "a page that begins before the RAM is not RAM"
         );
-        assert!(!seen.contains(&0x4000_3000) && !seen.contains(&0x4000_4000), "reserved");
+        assert!(
+            !seen.contains(&0x4000_3000) && !seen.contains(&0x4000_4000),
+            "reserved"
+        );
         assert!(
             seen.contains(&0x4002_0000) && !seen.contains(&0x4002_1000),
             "a page that ends after the RAM is not RAM"
         );
-        assert_eq!(frames.free(PhysAddr(0x9000_0000)), Err(FreeError::Foreign(PhysAddr(0x9000_0000))));
+        assert_eq!(
+            frames.free(PhysAddr(0x9000_0000)),
+            Err(FreeError::Foreign(PhysAddr(0x9000_0000)))
+        );
     }
 
     #[test]
     fn a_pool_serves_its_colors_in_turn() {
         let mut frames = FrameAllocator::new(16, &[ram(0, MIB)], &[]);
         let mut pool = pool(0b1000_0000_0010_0100, None);
-        let colors: Vec<u8> = (0..6).map(|_| color_of(pool.allocate(&mut frames).expect("free"), 16).0).collect();
+        let colors: Vec<u8> = (0..6)
+            .map(|_| color_of(pool.allocate(&mut frames).expect("free"), 16).0)
+            .collect();
         assert_eq!(colors, [2, 5, 15, 2, 5, 15]);
     }
 
@@ -343,8 +425,15 @@ mod tests {
         small.allocate(&mut frames).expect("free");
         assert_eq!(small.allocate(&mut frames), Err(PoolError::Limit(2)));
         small.free(first, &mut frames).expect("was taken");
-        assert_eq!(small.free(first, &mut frames), Err(FreeError::NotTaken(first)));
-        assert_eq!(small.allocate(&mut frames), Ok(first), "the lowest free frame again");
+        assert_eq!(
+            small.free(first, &mut frames),
+            Err(FreeError::NotTaken(first))
+        );
+        assert_eq!(
+            small.allocate(&mut frames),
+            Ok(first),
+            "the lowest free frame again"
+        );
         let mut large = pool(1, None);
         for _ in 0..14 {
             large.allocate(&mut frames).expect("free");

@@ -129,7 +129,8 @@ impl Word {
 
     /// Whether a vCPU other than this one is on or is being turned on.
     fn has_others(self, vcpu: usize) -> bool {
-        (0..MAX_VCPUS).any(|other| other != vcpu && !matches!(self.state(other), State::Off | State::Leaving))
+        (0..MAX_VCPUS)
+            .any(|other| other != vcpu && !matches!(self.state(other), State::Off | State::Leaving))
     }
 }
 
@@ -151,7 +152,10 @@ impl Power {
     /// Takes one step, if the word allows it; the word before it either way.
     fn step(&self, next: impl Fn(Word) -> Option<Word>) -> Result<Word, Word> {
         let next = |word| next(Word(word)).map(|word| word.0);
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).map(Word).map_err(Word)
+        self.0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, next)
+            .map(Word)
+            .map_err(Word)
     }
 
     /// Returns a vCPU's state.
@@ -164,7 +168,9 @@ impl Power {
     /// # Errors
     /// Its state, where it is not off, or where the VM is about to end or to restart.
     pub fn claim(&self, vcpu: usize) -> Result<(), State> {
-        let free = |word: Word| word.state(vcpu) == State::Off && !word.has(Word::ENDING) && word.doom().is_none();
+        let free = |word: Word| {
+            word.state(vcpu) == State::Off && !word.has(Word::ENDING) && word.doom().is_none()
+        };
         let claimed = self.step(|word| free(word).then(|| word.with(vcpu, State::Claimed)));
         claimed.map(drop).map_err(|word| word.state(vcpu))
     }
@@ -176,10 +182,23 @@ impl Power {
 
     /// A core starts its vCPU, if that was asked to and has not been stopped since, and no order comes first.
     pub fn enter(&self, vcpu: usize) -> Option<Start> {
-        let pending = |word: Word| word.state(vcpu) == State::Pending && !(vcpu == 0 && word.has(Word::ORDERED));
-        let on = |word: Word| if vcpu == 0 { Word(word.0 & !Word::BOOT) } else { word }.with(vcpu, State::On);
+        let pending = |word: Word| {
+            word.state(vcpu) == State::Pending && !(vcpu == 0 && word.has(Word::ORDERED))
+        };
+        let on = |word: Word| {
+            if vcpu == 0 {
+                Word(word.0 & !Word::BOOT)
+            } else {
+                word
+            }
+            .with(vcpu, State::On)
+        };
         let before = self.step(|word| pending(word).then(|| on(word))).ok()?;
-        Some(if vcpu == 0 && before.has(Word::BOOT) { Start::Boot } else { Start::CpuOn })
+        Some(if vcpu == 0 && before.has(Word::BOOT) {
+            Start::Boot
+        } else {
+            Start::CpuOn
+        })
     }
 
     /// Whether a core has to stop its vCPU.
@@ -211,7 +230,8 @@ impl Power {
     /// decides what becomes of the VM.
     pub fn cpu_off(&self, vcpu: usize) -> bool {
         self.step(|word| {
-            (word.has_others(vcpu) || word.has(Word::ENDING | Word::ORDERED)).then(|| word.with(vcpu, State::Leaving))
+            (word.has_others(vcpu) || word.has(Word::ENDING | Word::ORDERED))
+                .then(|| word.with(vcpu, State::Leaving))
         })
         .is_err()
     }
@@ -220,7 +240,8 @@ impl Power {
     /// is doing it and waits for this one to leave.
     pub fn end(&self, doom: Option<Doom>) -> bool {
         let next = |word: Word| Word(doom.map_or(word, |why| word.doomed(why)).0 | Word::ENDING);
-        self.step(|word| Some(next(word))).is_ok_and(|before| !before.has(Word::ENDING))
+        self.step(|word| Some(next(word)))
+            .is_ok_and(|before| !before.has(Word::ENDING))
     }
 
     /// The machine turns itself off: the VM starts no other life.
@@ -246,7 +267,14 @@ impl Power {
                 Change::Start | Change::Restart => Word::RESTART,
             };
             let leaves = order != 0 && word.state(0) == State::On;
-            Some(Word(if leaves { word.with(0, State::Leaving) } else { word }.0 | order))
+            Some(Word(
+                if leaves {
+                    word.with(0, State::Leaving)
+                } else {
+                    word
+                }
+                .0 | order,
+            ))
         };
         let before = self.step(next).map_err(|_| CallError::Busy)?;
         Ok(next(before).is_some_and(|after| after.0 != before.0))
@@ -297,7 +325,8 @@ impl Power {
     /// # Errors
     /// Why there is no next life.
     pub fn restart(&self) -> Result<(), Doom> {
-        let next = |word: Word| Word(Word(word.0 & Word::ORDERED).with(0, State::Pending).0 | Word::BOOT);
+        let next =
+            |word: Word| Word(Word(word.0 & Word::ORDERED).with(0, State::Pending).0 | Word::BOOT);
         match self.step(|word| word.doom().is_none().then(|| next(word))) {
             Ok(_) => Ok(()),
             Err(word) => Err(word.doom().unwrap_or(Doom::Stopped)),

@@ -102,7 +102,11 @@ impl Regulator {
     /// Returns how many events may happen until somebody has to look, as `counted` have happened.
     pub fn ahead(&self, counted: Events) -> Events {
         let until = if self.quiet { self.half() } else { self.budget };
-        if self.spent_at.is_some() { Events(u32::MAX.into()) } else { Events(until.0.saturating_sub(counted.0)) }
+        if self.spent_at.is_some() {
+            Events(u32::MAX.into())
+        } else {
+            Events(until.0.saturating_sub(counted.0))
+        }
     }
 
     fn half(&self) -> Events {
@@ -124,7 +128,10 @@ impl Regulator {
         }
         self.spent_at = None;
         self.own = None;
-        (core::mem::take(&mut self.throttled), core::mem::take(&mut self.totals))
+        (
+            core::mem::take(&mut self.throttled),
+            core::mem::take(&mut self.totals),
+        )
     }
 
     /// Sets the budget from the next period on. A guest may only lower the configured budget.
@@ -180,8 +187,11 @@ impl Regulator {
     #[cold]
     fn spend(&mut self, counted: Events, now: Instant) {
         if self.spec.reclaim.is_some() {
-            let wanted = (counted.0 - self.budget.0).saturating_add((self.spec.budget.0 / 8).max(1));
-            let taken = self.pool.take(self.epoch(), wanted.min(u32::MAX.into()) as u32);
+            let wanted =
+                (counted.0 - self.budget.0).saturating_add((self.spec.budget.0 / 8).max(1));
+            let taken = self
+                .pool
+                .take(self.epoch(), wanted.min(u32::MAX.into()) as u32);
             self.budget.0 += u64::from(taken);
             self.reclaimed.0 += u64::from(taken);
         }
@@ -211,7 +221,10 @@ impl Regulator {
             // Rare: the division stays off the path of a period that ends in time.
             let missed = now.since(self.period_end).count() / self.period.count() + 1;
             self.period_end = self.period_end + self.period.times(missed);
-            self.debt.0 = self.debt.0.saturating_sub(self.budget.0.saturating_mul(missed));
+            self.debt.0 = self
+                .debt
+                .0
+                .saturating_sub(self.budget.0.saturating_mul(missed));
             passed += missed;
         }
         self.index = self.index.wrapping_add(passed as u32);
@@ -221,14 +234,20 @@ impl Regulator {
 
     /// Ends the running period if it is due. `counted` is what was counted in it; counting must then restart from zero.
     /// Missed periods are counted as periods without events. `set` is the budget that a VM has set which may.
-    pub fn replenish(&mut self, counted: Events, now: Instant, set: Option<Events>) -> Option<PeriodReport> {
+    pub fn replenish(
+        &mut self,
+        counted: Events,
+        now: Instant,
+        set: Option<Events>,
+    ) -> Option<PeriodReport> {
         if self.quiet || now < self.period_end {
             return None;
         }
         let held_at = self.spent_at.filter(|_| self.is_throttled());
         let throttled = held_at.map_or(Ticks::default(), |since| now.since(since));
         let spent_at = self.spent_at.take();
-        let (index, budget, reclaimed, due) = (self.index, self.budget, self.reclaimed, self.period_end);
+        let (index, budget, reclaimed, due) =
+            (self.index, self.budget, self.reclaimed, self.period_end);
         let overshoot = Events(counted.0.saturating_sub(budget.0));
         let totals = &mut self.totals;
         totals.spent_periods += u64::from(spent_at.is_some());
@@ -245,7 +264,15 @@ impl Regulator {
             self.share(if passed == 1 { counted } else { Events(0) }, guarantee);
         }
         self.quiet = !self.spec.exact && counted < self.half() && !self.owes();
-        Some(PeriodReport { index, events: counted, budget, reclaimed, spent_at, due, throttled })
+        Some(PeriodReport {
+            index,
+            events: counted,
+            budget,
+            reclaimed,
+            spent_at,
+            due,
+            throttled,
+        })
     }
 
     /// Gives what a new period is not expected to use, which is as much as the last one.
@@ -305,7 +332,9 @@ pub struct Entry {
 impl Entry {
     /// Returns its counters as a bit mask.
     pub fn mask(&self) -> u32 {
-        let bits = |counter: &Counter| 1 << counter.number | counter.shadow.map_or(0, |shadow| 1 << shadow);
+        let bits = |counter: &Counter| {
+            1 << counter.number | counter.shadow.map_or(0, |shadow| 1 << shadow)
+        };
         self.counters.iter().map(bits).sum()
     }
 
@@ -317,20 +346,37 @@ impl Entry {
     /// Returns the events since the period started.
     pub fn counted(&self, counters: &impl Counters) -> Events {
         let events = |counter: &Counter| {
-            u64::from(counters.get(counter.number).wrapping_sub(counter.preset)).saturating_mul(counter.weight)
+            u64::from(counters.get(counter.number).wrapping_sub(counter.preset))
+                .saturating_mul(counter.weight)
         };
-        Events(self.counters.iter().map(events).fold(self.base.0, u64::saturating_add))
+        Events(
+            self.counters
+                .iter()
+                .map(events)
+                .fold(self.base.0, u64::saturating_add),
+        )
     }
 
     /// Sets the counters, so that one overflows before more than the regulator allows has happened. `counted` has been
     /// counted so far.
     pub fn arm(&mut self, counted: Events, counters: &impl Counters) {
         self.base = counted;
-        let ahead = self.regulator.as_ref().map_or(Events(0), |regulator| regulator.ahead(counted));
+        let ahead = self
+            .regulator
+            .as_ref()
+            .map_or(Events(0), |regulator| regulator.ahead(counted));
         // Each of two may use its half: what the other one leaves of its half is shared out at the next overflow.
-        let each = if self.counters.len() == 1 { ahead.0 } else { ahead.0 / 2 };
+        let each = if self.counters.len() == 1 {
+            ahead.0
+        } else {
+            ahead.0 / 2
+        };
         for counter in &mut self.counters {
-            let events = if counter.weight == 1 { each } else { each / counter.weight };
+            let events = if counter.weight == 1 {
+                each
+            } else {
+                each / counter.weight
+            };
             counter.preset = 0u32.wrapping_sub(events.clamp(1, u32::MAX.into()) as u32);
             counters.set(counter.number, counter.preset);
             if let Some(shadow) = counter.shadow {
@@ -342,7 +388,9 @@ impl Entry {
     /// Looks at the counters: one has `overflowed`, or it is time to poll.
     pub fn look(&mut self, counters: &impl Counters, overflowed: bool, now: Instant) -> Verdict {
         let counted = self.counted(counters);
-        let Some(regulator) = &mut self.regulator else { return Verdict::Run };
+        let Some(regulator) = &mut self.regulator else {
+            return Verdict::Run;
+        };
         let verdict = regulator.check(counted, now);
         if overflowed || verdict != Verdict::Run {
             self.arm(counted, counters);
@@ -353,18 +401,29 @@ impl Entry {
     /// Charges work that was done on the vCPU's behalf.
     pub fn charge(&mut self, counters: &impl Counters, cost: Events, now: Instant) -> Verdict {
         let counted = self.counted(counters);
-        let Some(regulator) = &mut self.regulator else { return Verdict::Run };
+        let Some(regulator) = &mut self.regulator else {
+            return Verdict::Run;
+        };
         let (counted, verdict) = regulator.charge(counted, cost, now);
         self.arm(counted, counters);
         verdict
     }
 
     /// Ends the running period if it is due, and begins the next one.
-    pub fn turn(&mut self, counters: &impl Counters, now: Instant, set: Option<Events>) -> Option<Turn> {
+    pub fn turn(
+        &mut self,
+        counters: &impl Counters,
+        now: Instant,
+        set: Option<Events>,
+    ) -> Option<Turn> {
         let counted = self.counted(counters);
         let regulator = self.regulator.as_mut()?;
         let report = regulator.replenish(counted, now, set)?;
-        let (counted, verdict) = if regulator.owes() { regulator.pay(now) } else { (Events(0), Verdict::Run) };
+        let (counted, verdict) = if regulator.owes() {
+            regulator.pay(now)
+        } else {
+            (Events(0), Verdict::Run)
+        };
         self.arm(counted, counters);
         Some((report, verdict))
     }
@@ -389,13 +448,22 @@ pub struct Quotas {
 
 impl Quotas {
     /// Returns those of a VM's quotas that apply to `vcpu`, with counters from the highest of `counters` down.
-    pub fn assign(quotas: &[Quota], vcpu: usize, counters: u32, enforcement: Enforcement, clock: Clock) -> Self {
+    pub fn assign(
+        quotas: &[Quota],
+        vcpu: usize,
+        counters: u32,
+        enforcement: Enforcement,
+        clock: Clock,
+    ) -> Self {
         let mut next = counters;
         let mut take = || {
             next = next.saturating_sub(1);
             next
         };
-        let own = quotas.iter().enumerate().filter(|(_, quota)| usize::from(quota.vcpu) == vcpu);
+        let own = quotas
+            .iter()
+            .enumerate()
+            .filter(|(_, quota)| usize::from(quota.vcpu) == vcpu);
         let mut entry = |(index, spec): (usize, &Quota)| Entry {
             index: index as u8,
             spec: *spec,
@@ -416,18 +484,31 @@ impl Quotas {
         };
         let mut entries: Vec<Entry> = own.map(&mut entry).collect();
         // Without the interrupt, only the end of a period tells.
-        entries.iter_mut().for_each(|entry| entry.spec.exact |= !enforcement.by_interrupt);
-        Self { entries, enforcement }
+        entries
+            .iter_mut()
+            .for_each(|entry| entry.spec.exact |= !enforcement.by_interrupt);
+        Self {
+            entries,
+            enforcement,
+        }
     }
 
     /// Returns the number of counters that the quotas use.
     pub fn reserved(&self) -> u32 {
-        self.entries.iter().map(|entry| entry.mask().count_ones()).sum()
+        self.entries
+            .iter()
+            .map(|entry| entry.mask().count_ones())
+            .sum()
     }
 
     /// Returns whether a budget is spent, so that the core must be held.
     pub fn is_throttled(&self) -> bool {
-        self.entries.iter().any(|entry| entry.regulator.as_ref().is_some_and(Regulator::is_throttled))
+        self.entries.iter().any(|entry| {
+            entry
+                .regulator
+                .as_ref()
+                .is_some_and(Regulator::is_throttled)
+        })
     }
 
     /// The core is about to restart its VM. Returns whether it may; where it has done so in a running period already, it is
@@ -491,14 +572,20 @@ impl Shared {
     /// # Errors
     /// The ceiling, where `budget` is above it, or 0.
     pub fn change(&self, budget: Events, ceiling: Events) -> Result<(), Events> {
-        let fits = u32::try_from(budget.0).ok().filter(|&events| events != 0 && budget <= ceiling);
-        fits.map(|events| self.set.store(events, Ordering::Relaxed)).ok_or(ceiling)
+        let fits = u32::try_from(budget.0)
+            .ok()
+            .filter(|&events| events != 0 && budget <= ceiling);
+        fits.map(|events| self.set.store(events, Ordering::Relaxed))
+            .ok_or(ceiling)
     }
 
     /// Notes a period that ended.
     pub fn publish(&self, report: &PeriodReport) {
         let events = report.events.0.min(u32::MAX.into());
-        self.last.store(events << 32 | u64::from(report.index.wrapping_add(1)), Ordering::Relaxed);
+        self.last.store(
+            events << 32 | u64::from(report.index.wrapping_add(1)),
+            Ordering::Relaxed,
+        );
     }
 
     /// Returns the events in the last period that was noted, and the number of periods up to it.

@@ -30,22 +30,36 @@ impl Pool {
 
     /// Opens a period, if no core has, and gives to it.
     pub fn give(&self, period: u32, events: u32) {
-        self.update(|open, left| Some((period, if open == period { left.saturating_add(events) } else { events })));
+        self.update(|open, left| {
+            Some((
+                period,
+                if open == period {
+                    left.saturating_add(events)
+                } else {
+                    events
+                },
+            ))
+        });
     }
 
     /// Takes up to `wanted` of what was given in a period. Returns how many events it got.
     pub fn take(&self, period: u32, wanted: u32) -> u32 {
-        let before =
-            self.update(|open, left| (open == period && left > 0).then(|| (open, left.saturating_sub(wanted))));
+        let before = self.update(|open, left| {
+            (open == period && left > 0).then(|| (open, left.saturating_sub(wanted)))
+        });
         before.map_or(0, |left| left.min(wanted))
     }
 
     /// Changes the open period and what is left in it; returns what was left before, if there was a change.
     fn update(&self, next: impl Fn(u32, u32) -> Option<(u32, u32)>) -> Option<u32> {
         let next = |word: u64| {
-            next((word >> 32) as u32, word as u32).map(|(open, left)| u64::from(open) << 32 | u64::from(left))
+            next((word >> 32) as u32, word as u32)
+                .map(|(open, left)| u64::from(open) << 32 | u64::from(left))
         };
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok().map(|word| word as u32)
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .ok()
+            .map(|word| word as u32)
     }
 }
 
@@ -53,7 +67,8 @@ impl Pool {
 impl Pool {
     /// Sets the open period, and what is left in it, for tests that try every next step.
     pub(crate) fn set(&self, (open, left): (u32, u32)) {
-        self.0.store(u64::from(open) << 32 | u64::from(left), Ordering::Relaxed);
+        self.0
+            .store(u64::from(open) << 32 | u64::from(left), Ordering::Relaxed);
     }
 
     /// The open period, and what is left in it.

@@ -19,7 +19,10 @@ pub struct Ring {
 impl Default for Ring {
     /// Creates an empty ring.
     fn default() -> Self {
-        Self { entries: VecDeque::with_capacity(CAPACITY), dropped: 0 }
+        Self {
+            entries: VecDeque::with_capacity(CAPACITY),
+            dropped: 0,
+        }
     }
 }
 
@@ -46,7 +49,11 @@ impl Ring {
         let due = self.dropped > 0;
         if due && self.entries.len() < CAPACITY {
             let count = core::mem::take(&mut self.dropped);
-            self.entries.push_back(Entry { core, at, record: Record::Dropped { count } });
+            self.entries.push_back(Entry {
+                core,
+                at,
+                record: Record::Dropped { count },
+            });
         }
         due
     }
@@ -65,13 +72,24 @@ mod tests {
     use std::vec::Vec;
 
     fn numbered(number: u64) -> Entry {
-        Entry { core: 1, at: Nanos(number), record: Record::VmState { vm: 0, state: VmState::Started } }
+        Entry {
+            core: 1,
+            at: Nanos(number),
+            record: Record::VmState {
+                vm: 0,
+                state: VmState::Started,
+            },
+        }
     }
 
     /// `heap_extension` in the hypervisor's layout counts on it.
     #[test]
     fn a_ring_fits_in_its_part_of_the_heap() {
-        assert!(CAPACITY * size_of::<Entry>() <= 56 * 1024, "{} bytes for each record", size_of::<Entry>());
+        assert!(
+            CAPACITY * size_of::<Entry>() <= 56 * 1024,
+            "{} bytes for each record",
+            size_of::<Entry>()
+        );
     }
 
     #[test]
@@ -83,7 +101,13 @@ mod tests {
         ring.push(numbered(1000));
         assert!(ring.dropped == 0);
         let rest: Vec<Entry> = core::iter::from_fn(|| ring.pop()).collect();
-        assert_eq!(rest[CAPACITY - 2], Entry { record: Record::Dropped { count: 3 }, ..numbered(1000) });
+        assert_eq!(
+            rest[CAPACITY - 2],
+            Entry {
+                record: Record::Dropped { count: 3 },
+                ..numbered(1000)
+            }
+        );
         assert_eq!(rest.last(), Some(&numbered(1000)));
     }
 
@@ -96,7 +120,13 @@ mod tests {
         assert!(ring.report_losses(1, Nanos(2000)));
         assert_eq!(ring.dropped, 0);
         let last = core::iter::from_fn(|| ring.pop()).last();
-        assert_eq!(last, Some(Entry { record: Record::Dropped { count: 2 }, ..numbered(2000) }));
+        assert_eq!(
+            last,
+            Some(Entry {
+                record: Record::Dropped { count: 2 },
+                ..numbered(2000)
+            })
+        );
     }
 
     proptest! {

@@ -59,10 +59,21 @@ impl Open {
         shares: bool,
     ) -> Self {
         if let Some((sub_experiment, run)) = campaign {
-            names = Names { sub_experiment, run, ..names };
+            names = Names {
+                sub_experiment,
+                run,
+                ..names
+            };
         }
-        let room = counters.end.saturating_sub(counters.start + u32::from(shares));
-        Self { names, first: counters.start, hems: (events.len().min(MAX_HEMS) as u32).min(room), shares }
+        let room = counters
+            .end
+            .saturating_sub(counters.start + u32::from(shares));
+        Self {
+            names,
+            first: counters.start,
+            hems: (events.len().min(MAX_HEMS) as u32).min(room),
+            shares,
+        }
     }
 
     /// Returns the number of events counted.
@@ -88,8 +99,15 @@ impl Open {
 
     /// Returns overflow flags as a record has them.
     pub fn overflowed(&self, flags: u32) -> u8 {
-        let cycles = self.cycles().is_some_and(|counter| flags >> counter & 1 == 1);
-        (flags >> self.first & ((1 << self.hems) - 1)) as u8 | if cycles { HemRecord::CYCLES_OVERFLOWED } else { 0 }
+        let cycles = self
+            .cycles()
+            .is_some_and(|counter| flags >> counter & 1 == 1);
+        (flags >> self.first & ((1 << self.hems) - 1)) as u8
+            | if cycles {
+                HemRecord::CYCLES_OVERFLOWED
+            } else {
+                0
+            }
     }
 
     /// Returns the segment's record; `count` reads the count of an event, by its place.
@@ -101,7 +119,11 @@ impl Open {
         events: &[EventId],
         count: impl Fn(u32) -> u32,
     ) -> HemRecord {
-        let Names { workload, sub_experiment, run } = self.names;
+        let Names {
+            workload,
+            sub_experiment,
+            run,
+        } = self.names;
         let mut record = HemRecord {
             vm,
             vcpu,
@@ -128,14 +150,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const NAMES: Names = Names { workload: 7, sub_experiment: 1, run: 2 };
+    const NAMES: Names = Names {
+        workload: 7,
+        sub_experiment: 1,
+        run: 2,
+    };
 
     #[test]
     fn a_campaign_numbers_its_segments() {
         let open = Open::new(NAMES, &[EventId(8)], Some((30, 40)), 0..6, false);
         let record = open.record((3, 1), Cycles(9), 0, &[EventId(8)], |_| 5);
-        assert_eq!((record.workload, record.sub_experiment, record.run), (7, 30, 40));
-        assert_eq!((record.vm, record.vcpu, record.cycles, record.counts[0]), (3, 1, Cycles(9), 5));
+        assert_eq!(
+            (record.workload, record.sub_experiment, record.run),
+            (7, 30, 40)
+        );
+        assert_eq!(
+            (record.vm, record.vcpu, record.cycles, record.counts[0]),
+            (3, 1, Cycles(9), 5)
+        );
     }
 
     proptest! {

@@ -42,7 +42,10 @@ impl Mailbox {
     /// above 31 are ignored, as with `w0`.
     pub fn write(&mut self, offset: u16, value: u64) -> Option<Request> {
         if offset == page::CALL {
-            return Some(Request { function: value as u32, arguments: self.words });
+            return Some(Request {
+                function: value as u32,
+                arguments: self.words,
+            });
         }
         if let Some(index) = argument(offset) {
             self.words[index] = value;
@@ -62,7 +65,12 @@ mod tests {
     use cloison_abi::ABI_VERSION;
     use proptest::prelude::*;
 
-    const READER: Identity = Identity { version: ABI_VERSION, services: 5, vm: 2, vcpu: 1 };
+    const READER: Identity = Identity {
+        version: ABI_VERSION,
+        services: 5,
+        vm: 2,
+        vcpu: 1,
+    };
 
     #[test]
     fn a_call_takes_its_arguments_and_leaves_its_results() {
@@ -71,12 +79,27 @@ mod tests {
             assert_eq!(mailbox.write(offset, value), None);
         }
         let request = mailbox.write(page::CALL, 0xffff_0000_c600_0003).unwrap();
-        assert_eq!(request, Request { function: 0xc600_0003, arguments: [7, 8, 9] });
+        assert_eq!(
+            request,
+            Request {
+                function: 0xc600_0003,
+                arguments: [7, 8, 9]
+            }
+        );
         mailbox.answer([u64::MAX, 1, 2, 3]);
         let read = |offset| mailbox.read(offset, READER);
-        assert_eq!((read(page::CALL), page::ARGUMENTS.map(read)), (u64::MAX, [1, 2, 3]));
-        assert_eq!((read(page::SERVICES), read(page::VM), read(page::VCPU)), (5, 2, 1));
-        assert_eq!((read(page::MAGIC).to_le_bytes(), read(page::VERSION)), (*b"cloison1", ABI_VERSION));
+        assert_eq!(
+            (read(page::CALL), page::ARGUMENTS.map(read)),
+            (u64::MAX, [1, 2, 3])
+        );
+        assert_eq!(
+            (read(page::SERVICES), read(page::VM), read(page::VCPU)),
+            (5, 2, 1)
+        );
+        assert_eq!(
+            (read(page::MAGIC).to_le_bytes(), read(page::VERSION)),
+            (*b"cloison1", ABI_VERSION)
+        );
     }
 
     proptest! {

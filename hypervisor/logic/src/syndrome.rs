@@ -92,7 +92,11 @@ pub struct DataAbort(u64);
 impl DataAbort {
     /// Returns the load or store, if the syndrome describes it: not for pairs, writeback, exclusives, cache maintenance.
     pub const fn access(self) -> Option<Access> {
-        if field(self.0, 24, 1) == 1 { Some(Access(self.0)) } else { None }
+        if field(self.0, 24, 1) == 1 {
+            Some(Access(self.0))
+        } else {
+            None
+        }
     }
 
     /// Returns whether it was a store, or cache maintenance (ISS.WnR).
@@ -120,7 +124,13 @@ pub struct Encoding {
 impl Encoding {
     /// In the order in which assembly writes them: `S<op0>_<op1>_<CRn>_<CRm>_<op2>`.
     pub const fn new(op0: u8, op1: u8, crn: u8, crm: u8, op2: u8) -> Self {
-        Self { op0, op1, crn, crm, op2 }
+        Self {
+            op0,
+            op1,
+            crn,
+            crm,
+            op2,
+        }
     }
 }
 
@@ -200,9 +210,11 @@ impl Trap {
             WFX => Self::Wait,
             HVC64 => Self::Hypercall,
             SMC64 => Self::Smc,
-            MSR_MRS if esr & FEATURE_BITS == FEATURE => {
-                Self::Feature(FeatureRead { crm: field(esr, 1, 3), op2: field(esr, 17, 3), register: field(esr, 5, 5) })
-            }
+            MSR_MRS if esr & FEATURE_BITS == FEATURE => Self::Feature(FeatureRead {
+                crm: field(esr, 1, 3),
+                op2: field(esr, 17, 3),
+                register: field(esr, 5, 5),
+            }),
             MSR_MRS => Self::SystemRegister(SystemAccess {
                 encoding: Encoding {
                     op0: field(esr, 20, 2),
@@ -286,7 +298,14 @@ impl Syndrome {
             (_, Vector::Lower) => DATA_ABORT_LOWER,
             (_, _) => DATA_ABORT_SAME,
         };
-        Self::new(class, 0x10 | if matches!(attempt, Attempt::Write) { 1 << 6 } else { 0 })
+        Self::new(
+            class,
+            0x10 | if matches!(attempt, Attempt::Write) {
+                1 << 6
+            } else {
+                0
+            },
+        )
     }
 }
 
@@ -326,7 +345,11 @@ mod tests {
 
     /// The fault status codes of stage 2, from the table of DFSC; the rest are others.
     fn expected_fault(code: u8) -> Fault {
-        if code >> 2 == 0b0001 { Fault::Translation } else { Fault::Other }
+        if code >> 2 == 0b0001 {
+            Fault::Translation
+        } else {
+            Fault::Other
+        }
     }
 
     #[test]
@@ -334,19 +357,37 @@ mod tests {
         // All fields that count, each with all its values, set up bit by bit.
         for n in (0..1u64 << 17).step_by(STEP) {
             let bits = |lowest: u32, count: u32| n >> lowest & ((1 << count) - 1);
-            let (isv, sas, sse, srt, sf, wnr, dfsc) =
-                (bits(0, 1), bits(1, 2), bits(3, 1), bits(4, 5), bits(9, 1), bits(10, 1), bits(11, 6));
+            let (isv, sas, sse, srt, sf, wnr, dfsc) = (
+                bits(0, 1),
+                bits(1, 2),
+                bits(3, 1),
+                bits(4, 5),
+                bits(9, 1),
+                bits(10, 1),
+                bits(11, 6),
+            );
             let iss = isv << 24 | sas << 22 | sse << 21 | srt << 16 | sf << 15 | wnr << 6 | dfsc;
             // What does not count: acquire, FnV, EA, CM, S1PTW, and ISS2.
             for rest in [0, 1 << 14 | 1 << 10 | 1 << 9 | 1 << 8 | 1 << 7 | 0x1f << 32] {
-                let Trap::DataAbort(abort) = Trap::decode(esr(0x24, iss) | rest) else { panic!("{iss:#x}") };
+                let Trap::DataAbort(abort) = Trap::decode(esr(0x24, iss) | rest) else {
+                    panic!("{iss:#x}")
+                };
                 let width = [Width::Byte, Width::Half, Width::Word, Width::Double][sas as usize];
                 assert_eq!(abort.access().is_some(), isv == 1, "{iss:#x}");
                 if let Some(access) = abort.access() {
-                    let found = (access.register(), access.width(), access.sign_extend(), access.wide());
+                    let found = (
+                        access.register(),
+                        access.width(),
+                        access.sign_extend(),
+                        access.wide(),
+                    );
                     assert_eq!(found, (srt as u8, width, sse == 1, sf == 1), "{iss:#x}");
                 }
-                assert_eq!((abort.is_write(), abort.fault()), (wnr == 1, expected_fault(dfsc as u8)), "{iss:#x}");
+                assert_eq!(
+                    (abort.is_write(), abort.fault()),
+                    (wnr == 1, expected_fault(dfsc as u8)),
+                    "{iss:#x}"
+                );
             }
         }
     }
@@ -363,7 +404,8 @@ mod tests {
     fn every_system_register_is_decoded() {
         for n in (0..1u64 << 22).step_by(STEP) {
             let bits = |lowest: u32, count: u32| n >> lowest & ((1 << count) - 1);
-            let (op0, op1, crn, crm, op2) = (bits(0, 2), bits(2, 3), bits(5, 4), bits(9, 4), bits(13, 3));
+            let (op0, op1, crn, crm, op2) =
+                (bits(0, 2), bits(2, 3), bits(5, 4), bits(9, 4), bits(13, 3));
             let (rt, read) = (bits(16, 5), bits(21, 1));
             let iss = op0 << 20 | op2 << 17 | op1 << 14 | crn << 10 | rt << 5 | crm << 1 | read;
             let (crm, op2, register, is_read) = (crm as u8, op2 as u8, rt as u8, read == 1);
@@ -371,12 +413,23 @@ mod tests {
                 Trap::Feature(FeatureRead { crm, op2, register })
             } else {
                 let encoding = Encoding::new(op0 as u8, op1 as u8, crn as u8, crm, op2);
-                Trap::SystemRegister(SystemAccess { encoding, register, is_read })
+                Trap::SystemRegister(SystemAccess {
+                    encoding,
+                    register,
+                    is_read,
+                })
             };
             assert_eq!(Trap::decode(esr(0x18, iss)), expected, "{iss:#x}");
         }
         // `mrs x3, id_aa64pfr0_el1`, as a Cortex-A53 reports it.
-        assert_eq!(Trap::decode(0x6230_0069), Trap::Feature(FeatureRead { crm: 4, op2: 0, register: 3 }));
+        assert_eq!(
+            Trap::decode(0x6230_0069),
+            Trap::Feature(FeatureRead {
+                crm: 4,
+                op2: 0,
+                register: 3
+            })
+        );
     }
 
     #[test]
@@ -402,16 +455,25 @@ mod tests {
             // With the sign bit clear, a signed load is an unsigned one.
             let positive = 0x0123_4567_0123_0142;
             let plain = Access(access.0 & !(1 << 21));
-            assert_eq!(access.loaded(positive), plain.loaded(positive), "{instruction}");
+            assert_eq!(
+                access.loaded(positive),
+                plain.loaded(positive),
+                "{instruction}"
+            );
         }
-        let stored: Vec<u64> = [Byte, Half, Word, Double].map(|w| access(w, false, false).stored(found)).into();
+        let stored: Vec<u64> = [Byte, Half, Word, Double]
+            .map(|w| access(w, false, false).stored(found))
+            .into();
         assert_eq!(stored, [0xf1, 0x83f1, 0x8765_83f1, found]);
     }
 
     #[test]
     fn the_fault_address_is_the_page_and_the_offset() {
         // HPFAR_EL2.NS (bit 63) is no part of the address.
-        assert_eq!(fault_ipa(0x8000_0000_0008_0010, 0xffff_0000_1234_5abc), Ipa(0x0800_1abc));
+        assert_eq!(
+            fault_ipa(0x8000_0000_0008_0010, 0xffff_0000_1234_5abc),
+            Ipa(0x0800_1abc)
+        );
         assert_eq!(fault_ipa(0xfff_ffff_fff0, 0), Ipa(0xf_ffff_ffff_f000));
     }
 
@@ -432,6 +494,9 @@ mod tests {
             assert_eq!(told, Syndrome(expected), "{attempt:?} in mode {mode:#x}");
         }
         assert_eq!(Syndrome::UNDEFINED, Syndrome(0x0200_0000));
-        assert_eq!([0x0, 0x4, 0x5].map(|mode| Vector::from_mode(mode) as u64), [0x400, 0x000, 0x200]);
+        assert_eq!(
+            [0x0, 0x4, 0x5].map(|mode| Vector::from_mode(mode) as u64),
+            [0x400, 0x000, 0x200]
+        );
     }
 }

@@ -149,7 +149,10 @@ enum Register {
 
 #[inline(always)]
 fn decode(offset: u16) -> Register {
-    let (near, far) = (usize::from(offset & 0x7f) >> 2, usize::from(offset & 0x3ff) >> 2);
+    let (near, far) = (
+        usize::from(offset & 0x7f) >> 2,
+        usize::from(offset & 0x3ff) >> 2,
+    );
     match offset >> 7 {
         0 if near == 0 => Register::Control,
         0 if near == 1 => Register::Type,
@@ -197,10 +200,12 @@ struct Mail {
 
 impl Mail {
     fn post(&self, sgi: u32, source: u32) {
-        self.sgis[source as usize >> 2 & 1].fetch_or(1 << ((source & 3) * 16 + sgi), Ordering::Release);
+        self.sgis[source as usize >> 2 & 1]
+            .fetch_or(1 << ((source & 3) * 16 + sgi), Ordering::Release);
     }
     fn clear(&self, sgi: u32, source: u32) {
-        self.sgis[source as usize >> 2 & 1].fetch_and(!(1 << ((source & 3) * 16 + sgi)), Ordering::AcqRel);
+        self.sgis[source as usize >> 2 & 1]
+            .fetch_and(!(1 << ((source & 3) * 16 + sgi)), Ordering::AcqRel);
     }
     /// Returns the mask of the SGIs that are pending from any source.
     fn pending(&self) -> u32 {
@@ -218,7 +223,9 @@ impl Mail {
     }
     /// Removes all SGIs.
     fn empty(&self) {
-        self.sgis.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        self.sgis
+            .iter()
+            .for_each(|word| word.store(0, Ordering::Relaxed));
     }
 }
 
@@ -234,7 +241,11 @@ impl Distributor {
     /// Creates it for a VM with this many vCPUs (1 to 8).
     pub fn new(vcpus: u8) -> Self {
         let vcpus = vcpus.clamp(1, MAX_VCPUS as u8);
-        Self { vcpus, forward: AtomicBool::new(false), mail: Default::default() }
+        Self {
+            vcpus,
+            forward: AtomicBool::new(false),
+            mail: Default::default(),
+        }
     }
     /// Returns GICD_TYPER: the number of interrupts and vCPUs.
     pub fn type_register(&self) -> u32 {
@@ -294,7 +305,11 @@ impl Group {
             LR_EOI | COPY_LATCHED
         } else if self.physical & bit != 0 {
             self.line &= !bit;
-            if self.mediated & bit != 0 { LR_EOI } else { LR_HW | irq << LR_PHYSICAL_SHIFT }
+            if self.mediated & bit != 0 {
+                LR_EOI
+            } else {
+                LR_HW | irq << LR_PHYSICAL_SHIFT
+            }
         } else {
             LR_EOI
         }
@@ -324,7 +339,10 @@ impl Group {
         }
     }
     fn prioritize(&mut self, n: usize, lanes: u32, value: u32) {
-        let (word, mask) = (&mut self.priority[n & 7], byte_mask(self.owned >> ((n & 7) * 4)) & lanes);
+        let (word, mask) = (
+            &mut self.priority[n & 7],
+            byte_mask(self.owned >> ((n & 7) * 4)) & lanes,
+        );
         *word = *word & !mask | value & mask & 0xf8f8_f8f8;
     }
 }
@@ -366,7 +384,9 @@ impl Shared {
     pub fn reset(&mut self, gic: &impl PhysicalGic) {
         (self.config, self.targets) = ([0; GROUPS * 2], [0; GROUPS * 8]);
         for n in 0..GROUPS {
-            let Group { owned, physical, .. } = core::mem::take(&mut self.groups[n]);
+            let Group {
+                owned, physical, ..
+            } = core::mem::take(&mut self.groups[n]);
             let first = n as u32 * 32;
             ones(owned).for_each(|bit| self.own(first + bit, physical >> bit & 1 == 1));
             for bit in ones(physical) {
@@ -382,7 +402,10 @@ impl Shared {
     /// Sets the line of an emulated SPI. Returns the vCPU that must check its interrupts.
     pub fn set_line(&mut self, irq: u32, high: bool, distributor: &Distributor) -> Vcpus {
         let (group, bit) = (self.group(irq), 1 << (irq & 31));
-        if irq >= MAX_IRQ || group.owned & !group.physical & bit == 0 || (group.line & bit != 0) == high {
+        if irq >= MAX_IRQ
+            || group.owned & !group.physical & bit == 0
+            || (group.line & bit != 0) == high
+        {
             return Vcpus(0);
         }
         assign(&mut group.line, bit, high);
@@ -419,10 +442,14 @@ impl Shared {
     }
     /// Returns the [`Group::rank`] of the most urgent SPI that waits for `vcpu`.
     fn best(&self, vcpu: u8) -> Option<u32> {
-        let ranks = (32..).step_by(32).zip(&self.groups[1..]).flat_map(|(first, group)| {
-            let ours = ones(group.waiting(0)).filter(move |bit| self.target(first + bit) == Some(vcpu));
-            ours.map(move |bit| group.rank(first + bit))
-        });
+        let ranks = (32..)
+            .step_by(32)
+            .zip(&self.groups[1..])
+            .flat_map(|(first, group)| {
+                let ours = ones(group.waiting(0))
+                    .filter(move |bit| self.target(first + bit) == Some(vcpu));
+                ours.map(move |bit| group.rank(first + bit))
+            });
         ranks.min()
     }
 
@@ -431,7 +458,10 @@ impl Shared {
             Register::Control if lanes & 1 == 1 => {
                 let distributor = gic.distributor();
                 distributor.forward.store(value & 1 == 1, Ordering::Relaxed);
-                distributor.mail.iter().for_each(|mail| mail.spis.store(true, Ordering::Release));
+                distributor
+                    .mail
+                    .iter()
+                    .for_each(|mail| mail.spis.store(true, Ordering::Release));
                 return self.all;
             }
             Register::Bits(state, set, n) => {
@@ -439,7 +469,9 @@ impl Shared {
                 if set && matches!(state, State::Enabled) {
                     // The guest may never have written ITARGETSR: the hardware is set to what it reads there.
                     for irq in ones(bits & self.groups[n].physical).map(|bit| n as u32 * 32 + bit) {
-                        self.target(irq).into_iter().for_each(|vcpu| gic.route(irq, vcpu));
+                        self.target(irq)
+                            .into_iter()
+                            .for_each(|vcpu| gic.route(irq, vcpu));
                     }
                 }
                 self.groups[n].write(state, set, bits, n as u32 * 32, gic);
@@ -453,26 +485,36 @@ impl Shared {
                 let (group, shift) = (&self.groups[n >> 3], (n * 4) & 31);
                 let (owned, physical) = (group.owned >> shift & 0xf, group.physical >> shift & 0xf);
                 let mask = byte_mask(owned) & lanes;
-                self.targets[n] = self.targets[n] & !mask | value & mask & (u32::from(self.all) * 0x0101_0101);
+                self.targets[n] =
+                    self.targets[n] & !mask | value & mask & (u32::from(self.all) * 0x0101_0101);
                 for irq in ones(physical).map(|bit| n as u32 * 4 + bit) {
-                    self.target(irq).into_iter().for_each(|vcpu| gic.route(irq, vcpu));
+                    self.target(irq)
+                        .into_iter()
+                        .for_each(|vcpu| gic.route(irq, vcpu));
                 }
                 (n as u32 * 4, owned)
             }
             Register::Config(n) => {
                 let (group, shift) = (&self.groups[n >> 1], (n * 16) & 31);
-                for bit in ones(group.owned >> shift & 0xffff).filter(|bit| lanes >> (bit * 2) & 2 != 0) {
+                for bit in
+                    ones(group.owned >> shift & 0xffff).filter(|bit| lanes >> (bit * 2) & 2 != 0)
+                {
                     let edge = value >> (bit * 2) & 2 != 0;
                     assign(&mut self.config[n], 2 << (bit * 2), edge);
                     if group.physical >> shift >> bit & 1 == 1 {
-                        gic.configure(n as u32 * 16 + bit, if edge { Trigger::Edge } else { Trigger::Level });
+                        gic.configure(
+                            n as u32 * 16 + bit,
+                            if edge { Trigger::Edge } else { Trigger::Level },
+                        );
                     }
                 }
                 return 0;
             }
             _ => return 0,
         };
-        ones(bits).fold(0, |kick, bit| kick | self.notify(first + bit, gic.distributor()))
+        ones(bits).fold(0, |kick, bit| {
+            kick | self.notify(first + bit, gic.distributor())
+        })
     }
 }
 
@@ -498,8 +540,21 @@ impl Banked {
     pub fn new(vcpu: u8, emulated: u32, physical: u32, mediated: bool) -> Self {
         let physical = 1 << TIMER | physical;
         let mediated = if mediated { physical } else { 0 };
-        let group = Group { owned: emulated | physical | SGIS, physical, mediated, enabled: SGIS, ..Group::default() };
-        Self { vcpu: vcpu % MAX_VCPUS as u8, group, lr: [0; LIST_REGISTERS], held: 0, timer: 0, underflow: false }
+        let group = Group {
+            owned: emulated | physical | SGIS,
+            physical,
+            mediated,
+            enabled: SGIS,
+            ..Group::default()
+        };
+        Self {
+            vcpu: vcpu % MAX_VCPUS as u8,
+            group,
+            lr: [0; LIST_REGISTERS],
+            held: 0,
+            timer: 0,
+            underflow: false,
+        }
     }
     /// Resets to the state after power-on, on the vCPU's core, when it starts or stops. SPIs that it has not
     /// acknowledged go to other vCPUs, and the timer's physical PPI is off until the guest enables it. SGIs stay
@@ -515,7 +570,12 @@ impl Banked {
             gic.enable(irq, false);
             gic.deactivate(irq);
         }
-        *self = Self::new(self.vcpu, self.group.owned, self.group.physical, self.group.mediated != 0);
+        *self = Self::new(
+            self.vcpu,
+            self.group.owned,
+            self.group.physical,
+            self.group.mediated != 0,
+        );
         self.others(kick)
     }
 
@@ -549,26 +609,40 @@ impl Banked {
     fn pending(&self, n: usize, gic: &impl PhysicalGic) -> u32 {
         let (waiting, physical) = if n == 0 {
             let sgis = gic.distributor().mail(self.vcpu).pending();
-            (self.group.line | self.group.latched | sgis, self.group.physical)
+            (
+                self.group.line | self.group.latched | sgis,
+                self.group.physical,
+            )
         } else {
             let group = &gic.lock().groups[n];
             (group.line | group.latched, group.physical)
         };
         // While the guest has a physical interrupt disabled, EL2 does not take it: only the GIC knows its line.
-        let raised = if physical == 0 { 0 } else { gic.pending(n) & physical };
+        let raised = if physical == 0 {
+            0
+        } else {
+            gic.pending(n) & physical
+        };
         waiting | raised | self.listed(n, LR_PENDING, gic)
     }
     /// Returns the interrupts of group `n` that are in `state` in a list register of this vCPU.
     fn listed(&self, n: usize, state: u32, gic: &impl PhysicalGic) -> u32 {
-        let ours = self.lr.iter().enumerate().filter(|&(_, &copy)| copy != 0 && (copy & LR_ID) as usize >> 5 == n);
-        ours.filter(|&(index, _)| gic.get(index) & state != 0).fold(0, |bits, (_, &copy)| bits | 1 << (copy & 31))
+        let ours = self
+            .lr
+            .iter()
+            .enumerate()
+            .filter(|&(_, &copy)| copy != 0 && (copy & LR_ID) as usize >> 5 == n);
+        ours.filter(|&(index, _)| gic.get(index) & state != 0)
+            .fold(0, |bits, (_, &copy)| bits | 1 << (copy & 31))
     }
     /// Returns a byte of pending sources for each of four SGIs.
     #[inline(never)]
     fn sgi_sources(&self, n: u32, mail: &Mail, gic: &impl PhysicalGic) -> u32 {
         let mut word = match mail.pending() >> (n * 4) & 0xf {
             0 => 0,
-            _ => (0..4).fold(0, |word, lane| word | mail.sources(n * 4 + lane) << (lane * 8)),
+            _ => (0..4).fold(0, |word, lane| {
+                word | mail.sources(n * 4 + lane) << (lane * 8)
+            }),
         };
         for (index, &copy) in self.lr.iter().enumerate() {
             if copy != 0 && (copy & LR_ID) >> 2 == n && gic.get(index) & LR_PENDING != 0 {
@@ -579,7 +653,13 @@ impl Banked {
     }
 
     /// Handles a trapped write to GICD. Returns the other vCPUs that must check their interrupts.
-    pub fn write(&mut self, gic: &impl PhysicalGic, offset: u16, width: Width, value: u32) -> Result<Vcpus, Refused> {
+    pub fn write(
+        &mut self,
+        gic: &impl PhysicalGic,
+        offset: u16,
+        width: Width,
+        value: u32,
+    ) -> Result<Vcpus, Refused> {
         let (shift, mask) = width.lane(offset)?;
         match offset {
             0xf00 if width == Width::Word => Ok(self.send(gic, value)),
@@ -590,8 +670,17 @@ impl Banked {
     /// Handles all registers but SGIR: takes back what the guest has not acknowledged, writes, and lists again in the
     /// new state.
     #[inline(never)]
-    fn write_slowly(&mut self, gic: &impl PhysicalGic, register: Register, lanes: u32, value: u32) -> Vcpus {
-        let private = matches!(register, Register::Bits(_, _, 0) | Register::Priority(0..8) | Register::SgiPending(..));
+    fn write_slowly(
+        &mut self,
+        gic: &impl PhysicalGic,
+        register: Register,
+        lanes: u32,
+        value: u32,
+    ) -> Vcpus {
+        let private = matches!(
+            register,
+            Register::Bits(_, _, 0) | Register::Priority(0..8) | Register::SgiPending(..)
+        );
         let mut guard = (!private).then(|| gic.lock());
         let mut shared = guard.as_deref_mut();
         let mut kick = self.collect(shared.as_deref_mut(), gic, true).1;
@@ -605,26 +694,45 @@ impl Banked {
         kick |= self.refill(shared, gic, true);
         self.others(kick)
     }
-    fn write_private(&mut self, register: Register, lanes: u32, value: u32, gic: &impl PhysicalGic) {
+    fn write_private(
+        &mut self,
+        register: Register,
+        lanes: u32,
+        value: u32,
+        gic: &impl PhysicalGic,
+    ) {
         match register {
             Register::Bits(state, set, _) => {
-                self.group.write(state, set, value & self.group.owned & !SGIS, 0, gic);
+                self.group
+                    .write(state, set, value & self.group.owned & !SGIS, 0, gic);
             }
             Register::Priority(n) => self.group.prioritize(n, lanes, value),
             Register::SgiPending(set, n) => {
                 let mail = gic.distributor().mail(self.vcpu);
                 for bit in ones(value & (u32::from(gic.distributor().all()) * 0x0101_0101)) {
                     let (sgi, source) = (n as u32 * 4 + bit / 8, bit % 8);
-                    if set { mail.post(sgi, source) } else { mail.clear(sgi, source) }
+                    if set {
+                        mail.post(sgi, source)
+                    } else {
+                        mail.clear(sgi, source)
+                    }
                 }
             }
             _ => {}
         }
         let mediated = self.group.mediated >> TIMER & 1 == 1;
-        let kind = if mediated { LR_EOI } else { LR_HW | TIMER << LR_PHYSICAL_SHIFT };
+        let kind = if mediated {
+            LR_EOI
+        } else {
+            LR_HW | TIMER << LR_PHYSICAL_SHIFT
+        };
         let fields = kind | TIMER | LR_PENDING;
         let enabled = self.group.enabled >> TIMER & 1 == 1;
-        self.timer = if enabled { fields | byte(&self.group.priority, TIMER) << LR_PRIORITY_SHIFT } else { 0 };
+        self.timer = if enabled {
+            fields | byte(&self.group.priority, TIMER) << LR_PRIORITY_SHIFT
+        } else {
+            0
+        };
     }
     const fn others(&self, vcpus: u8) -> Vcpus {
         Vcpus(vcpus & !(1 << self.vcpu))
@@ -645,19 +753,25 @@ impl Banked {
             let fields = LR_PENDING | source << LR_PHYSICAL_SHIFT | sgi;
             let copy = fields | byte(&self.group.priority, sgi) << LR_PRIORITY_SHIFT;
             let done = gic.done();
-            let elsewhere = |(index, other): (usize, &u32)| done >> index & 1 == 1 || other & LR_ID != sgi;
+            let elsewhere =
+                |(index, other): (usize, &u32)| done >> index & 1 == 1 || other & LR_ID != sgi;
             if self.lr.iter().enumerate().all(elsewhere) && self.list_now(copy, done, gic) {
                 return Vcpus(0);
             }
         }
         ones(targets).for_each(|target| distributor.mail(target as u8).post(sgi, source));
-        let kick = if targets & own != 0 { self.fill(gic).0 } else { 0 };
+        let kick = if targets & own != 0 {
+            self.fill(gic).0
+        } else {
+            0
+        };
         self.others(targets | kick)
     }
 
     /// Sets the line of an emulated PPI of this vCPU. Returns whether it has changed; then call [`Banked::fill`].
     pub fn set_line(&mut self, irq: u32, high: bool) -> bool {
-        let bit = 1u32.checked_shl(irq).unwrap_or(0) & self.group.owned & !(SGIS | self.group.physical);
+        let bit =
+            1u32.checked_shl(irq).unwrap_or(0) & self.group.owned & !(SGIS | self.group.physical);
         let before = self.group.line;
         assign(&mut self.group.line, bit, high);
         self.group.line != before
@@ -698,17 +812,27 @@ impl Banked {
     pub fn fill(&mut self, gic: &impl PhysicalGic) -> Vcpus {
         let mail = gic.distributor().mail(self.vcpu);
         let held = self.held != 0;
-        if mail.spis.load(Ordering::Acquire) || held && self.lr.iter().any(|copy| copy & LR_ID >= 32) {
+        if mail.spis.load(Ordering::Acquire)
+            || held && self.lr.iter().any(|copy| copy & LR_ID >= 32)
+        {
             let kick = self.refill(Some(&mut *gic.lock()), gic, true);
             return self.others(kick);
         }
         // Without an SPI, the lock that all vCPUs of the VM share is not needed.
-        if held || self.underflow || (self.group.line | self.group.latched | mail.pending()) & self.group.enabled != 0 {
+        if held
+            || self.underflow
+            || (self.group.line | self.group.latched | mail.pending()) & self.group.enabled != 0
+        {
             self.refill(None, gic, held);
         }
         Vcpus(0)
     }
-    fn refill(&mut self, mut shared: Option<&mut Shared>, gic: &impl PhysicalGic, withdraw: bool) -> u8 {
+    fn refill(
+        &mut self,
+        mut shared: Option<&mut Shared>,
+        gic: &impl PhysicalGic,
+        withdraw: bool,
+    ) -> u8 {
         let (free, mut kick) = self.collect(shared.as_deref_mut(), gic, withdraw);
         let mut more = self.place(shared.as_deref_mut(), gic, free);
         if more && !withdraw && free != (1 << LIST_REGISTERS) - 1 {
@@ -726,7 +850,12 @@ impl Banked {
 
     /// Empties list registers that the guest has finished and, with `withdraw`, those that it has not acknowledged;
     /// without `shared`, not those that contain SPIs. Returns the free ones, and the vCPUs that must check.
-    fn collect(&mut self, mut shared: Option<&mut Shared>, gic: &impl PhysicalGic, withdraw: bool) -> (u32, u8) {
+    fn collect(
+        &mut self,
+        mut shared: Option<&mut Shared>,
+        gic: &impl PhysicalGic,
+        withdraw: bool,
+    ) -> (u32, u8) {
         let mail = gic.distributor().mail(self.vcpu);
         let (done, sgis) = (gic.done(), mail.pending());
         let (mut free, mut kick) = (0, 0);
@@ -750,7 +879,8 @@ impl Banked {
                 if irq < 32 && self.group.is_mediated(copy) {
                     gic.deactivate(irq);
                 }
-            } else if (withdraw || again) && gic.get(index) & (LR_PENDING | LR_ACTIVE) == LR_PENDING {
+            } else if (withdraw || again) && gic.get(index) & (LR_PENDING | LR_ACTIVE) == LR_PENDING
+            {
                 gic.set(index, 0);
                 match shared.as_deref_mut() {
                     Some(shared) if irq >= 32 => shared.group(irq).put_back(copy),
@@ -785,7 +915,13 @@ impl Banked {
         }
     }
     /// Deactivates those of `bits` in group `n` that are active in this vCPU's list registers.
-    fn clear_active(&mut self, n: usize, bits: u32, mut shared: Option<&mut Shared>, gic: &impl PhysicalGic) -> u8 {
+    fn clear_active(
+        &mut self,
+        n: usize,
+        bits: u32,
+        mut shared: Option<&mut Shared>,
+        gic: &impl PhysicalGic,
+    ) -> u8 {
         let active = self.listed(n, LR_ACTIVE, gic) & bits;
         let mut kick = 0;
         for index in 0..LIST_REGISTERS {
@@ -802,7 +938,12 @@ impl Banked {
     }
 
     /// Fills the free list registers. Returns whether more interrupts wait.
-    fn place(&mut self, mut shared: Option<&mut Shared>, gic: &impl PhysicalGic, mut free: u32) -> bool {
+    fn place(
+        &mut self,
+        mut shared: Option<&mut Shared>,
+        gic: &impl PhysicalGic,
+        mut free: u32,
+    ) -> bool {
         let mail = gic.distributor().mail(self.vcpu);
         // Only the holder of the lock can see the SPIs and clear the flag.
         let unseen = if shared.is_some() {
@@ -818,14 +959,19 @@ impl Banked {
             let waiting = ones(self.group.waiting(mail.pending()));
             let private = waiting.map(|irq| self.group.rank(irq)).min();
             let spi = shared.as_deref().and_then(|shared| shared.best(self.vcpu));
-            let Some(best) = private.into_iter().chain(spi).min() else { return unseen };
+            let Some(best) = private.into_iter().chain(spi).min() else {
+                return unseen;
+            };
             if free == 0 {
                 if spi.is_some() {
                     mail.spis.store(true, Ordering::Relaxed);
                 }
                 return true;
             }
-            let (index, irq) = (free.trailing_zeros() as usize % LIST_REGISTERS, best & LR_ID);
+            let (index, irq) = (
+                free.trailing_zeros() as usize % LIST_REGISTERS,
+                best & LR_ID,
+            );
             let fields = match shared.as_deref_mut() {
                 Some(shared) if irq >= 32 => {
                     shared.holder[irq as usize % MAX_IRQ as usize] = self.vcpu;
@@ -847,7 +993,12 @@ impl Banked {
         let source = sources.trailing_zeros() & 7;
         mail.clear(sgi, source);
         self.group.placed |= 1 << sgi;
-        source << LR_PHYSICAL_SHIFT | if sources & sources.wrapping_sub(1) != 0 { LR_EOI } else { 0 }
+        source << LR_PHYSICAL_SHIFT
+            | if sources & sources.wrapping_sub(1) != 0 {
+                LR_EOI
+            } else {
+                0
+            }
     }
 }
 

@@ -89,7 +89,15 @@ pub enum Register {
 
 impl Register {
     /// Returns the PMU's register with this encoding.
-    pub const fn decode(Encoding { op0, op1, crn, crm, op2 }: Encoding) -> Option<Self> {
+    pub const fn decode(
+        Encoding {
+            op0,
+            op1,
+            crn,
+            crm,
+            op2,
+        }: Encoding,
+    ) -> Option<Self> {
         if op0 != 3 {
             return None;
         }
@@ -133,7 +141,11 @@ pub struct Vpmu {
 impl Vpmu {
     /// Creates a PMU with this many event counters, at most 31.
     pub const fn new(counters: u32) -> Self {
-        let counters = if counters > MOST as u32 { MOST as u32 } else { counters };
+        let counters = if counters > MOST as u32 {
+            MOST as u32
+        } else {
+            counters
+        };
         Self {
             counters,
             control: 0,
@@ -155,7 +167,10 @@ impl Vpmu {
     /// Sets the guest's counters to the state after power-on: nothing counts, nothing interrupts, and no value, event or
     /// filter of a former life is left. The PMU as a whole is enabled only if it `is_on`.
     pub fn reset(&mut self, physical: &impl PhysicalPmu, is_on: bool) {
-        *self = Self { control: u32::from(is_on) * E, ..Self::new(self.counters) };
+        *self = Self {
+            control: u32::from(is_on) * E,
+            ..Self::new(self.counters)
+        };
         physical.enable(0, self.all());
         physical.set_cycles(0);
         physical.set_cycle_filter(0);
@@ -176,15 +191,26 @@ impl Vpmu {
     /// Returns the level of the guest's PMU interrupt, and adjusts the physical interrupts to it.
     pub fn line(&self, physical: &impl PhysicalPmu) -> bool {
         let overflows = physical.overflows() & self.all();
-        let wanted = if self.control & E != 0 { self.interrupts } else { 0 };
+        let wanted = if self.control & E != 0 {
+            self.interrupts
+        } else {
+            0
+        };
         let on = wanted & !overflows;
         physical.interrupts(on, self.all() & !on);
         wanted & overflows != 0
     }
 
     /// Handles a trapped read (without `write`) or write.
-    pub fn access(&mut self, physical: &impl PhysicalPmu, register: Register, write: Option<u64>) -> u64 {
-        let Some(value) = write else { return self.read(physical, register) };
+    pub fn access(
+        &mut self,
+        physical: &impl PhysicalPmu,
+        register: Register,
+        write: Option<u64>,
+    ) -> u64 {
+        let Some(value) = write else {
+            return self.read(physical, register);
+        };
         let (word, bits) = (value as u32, value as u32 & self.all());
         match register {
             Register::Control => {
@@ -198,11 +224,19 @@ impl Vpmu {
                 self.run(physical);
             }
             Register::Enable(set) => {
-                self.enabled = if set { self.enabled | bits } else { self.enabled & !bits };
+                self.enabled = if set {
+                    self.enabled | bits
+                } else {
+                    self.enabled & !bits
+                };
                 self.run(physical);
             }
             Register::Interrupt(set) => {
-                self.interrupts = if set { self.interrupts | bits } else { self.interrupts & !bits };
+                self.interrupts = if set {
+                    self.interrupts | bits
+                } else {
+                    self.interrupts & !bits
+                };
             }
             Register::Overflow(true) => physical.change_overflows(bits, 0),
             Register::Overflow(false) => physical.change_overflows(0, bits),
@@ -213,9 +247,15 @@ impl Vpmu {
                 self.filter = word & FILTER;
                 physical.set_cycle_filter(self.filter);
             }
-            Register::SelectedType if self.select == 31 => return self.access(physical, Register::CycleFilter, write),
-            Register::SelectedType => return self.access(physical, Register::Type(self.select), write),
-            Register::SelectedCounter => return self.access(physical, Register::Counter(self.select), write),
+            Register::SelectedType if self.select == 31 => {
+                return self.access(physical, Register::CycleFilter, write);
+            }
+            Register::SelectedType => {
+                return self.access(physical, Register::Type(self.select), write);
+            }
+            Register::SelectedCounter => {
+                return self.access(physical, Register::Counter(self.select), write);
+            }
             Register::User => {
                 self.user = word & 0xf;
                 physical.allow_user(self.user);
@@ -232,7 +272,9 @@ impl Vpmu {
 
     fn read(&self, physical: &impl PhysicalPmu, register: Register) -> u64 {
         u64::from(match register {
-            Register::Control => physical.identity() & 0xffff_0000 | self.counters << 11 | LC | self.control,
+            Register::Control => {
+                physical.identity() & 0xffff_0000 | self.counters << 11 | LC | self.control
+            }
             Register::Enable(_) => self.enabled,
             Register::Interrupt(_) => self.interrupts,
             Register::Overflow(_) => physical.overflows() & self.all(),
@@ -242,17 +284,25 @@ impl Vpmu {
             Register::CycleFilter => self.filter,
             Register::SelectedType if self.select == 31 => self.filter,
             Register::SelectedType => return self.read(physical, Register::Type(self.select)),
-            Register::SelectedCounter => return self.read(physical, Register::Counter(self.select)),
+            Register::SelectedCounter => {
+                return self.read(physical, Register::Counter(self.select));
+            }
             Register::User => self.user,
             Register::Counter(counter) if counter < self.counters => physical.get(counter),
-            Register::Type(counter) if counter < self.counters => self.types[counter as usize % MOST],
+            Register::Type(counter) if counter < self.counters => {
+                self.types[counter as usize % MOST]
+            }
             Register::Increment | Register::Counter(_) | Register::Type(_) => 0,
         })
     }
 
     /// Starts the enabled counters, if the PMU as a whole is enabled.
     fn run(&self, physical: &impl PhysicalPmu) {
-        let on = if self.control & E != 0 { self.enabled & !self.inhibited } else { 0 };
+        let on = if self.control & E != 0 {
+            self.enabled & !self.inhibited
+        } else {
+            0
+        };
         physical.enable(on, self.all() & !on);
     }
 
@@ -269,13 +319,31 @@ impl Vpmu {
     ) -> Result<[u64; 3], CallError> {
         let index = x1.min(u64::from(u32::MAX)) as u32;
         let (counter, kind, event, most) = match index {
-            CYCLE_COUNTER => (Register::Cycles, Register::CycleFilter, EventId::CPU_CYCLES.0.into(), u64::MAX),
-            _ => (Register::Counter(index), Register::Type(index), 0, u32::MAX.into()),
+            CYCLE_COUNTER => (
+                Register::Cycles,
+                Register::CycleFilter,
+                EventId::CPU_CYCLES.0.into(),
+                u64::MAX,
+            ),
+            _ => (
+                Register::Counter(index),
+                Register::Type(index),
+                0,
+                u32::MAX.into(),
+            ),
         };
         let has = index == CYCLE_COUNTER || index < self.counters;
-        let named = if x1 & !u64::from(self.all()) == 0 { Ok(x1 as u32) } else { Err(CallError::Denied) };
+        let named = if x1 & !u64::from(self.all()) == 0 {
+            Ok(x1 as u32)
+        } else {
+            Err(CallError::Denied)
+        };
         match call {
-            Call::Counters => Ok([self.counters.into(), physical.common_events(0), physical.common_events(1)]),
+            Call::Counters => Ok([
+                self.counters.into(),
+                physical.common_events(0),
+                physical.common_events(1),
+            ]),
             Call::CounterEnable => {
                 self.enabled = named?;
                 self.run(physical);
@@ -289,17 +357,28 @@ impl Vpmu {
             Call::CounterMasks => {
                 let (clear, overflowed) = (named?, physical.overflows() & self.all());
                 physical.change_overflows(0, clear);
-                Ok(CounterMasks { enabled: self.enabled, inhibited: self.inhibited, overflowed }.into())
+                Ok(CounterMasks {
+                    enabled: self.enabled,
+                    inhibited: self.inhibited,
+                    overflowed,
+                }
+                .into())
             }
             _ if !has => Err(CallError::Absent),
             Call::CounterEvent => Ok([self.read(physical, kind) | event, 0, 0]),
-            Call::CounterEventSet if x2 & !u64::from(TYPE) != 0 || event != 0 && x2 & 0xffff != event => {
+            Call::CounterEventSet
+                if x2 & !u64::from(TYPE) != 0 || event != 0 && x2 & 0xffff != event =>
+            {
                 Err(CallError::Invalid)
             }
             Call::CounterEventSet => Ok([self.access(physical, kind, Some(x2)), 0, 0]),
             Call::CounterRead => {
                 let overflowed = physical.overflows() >> index & 1 == 1;
-                Ok(Counter { value: self.read(physical, counter), overflowed }.into())
+                Ok(Counter {
+                    value: self.read(physical, counter),
+                    overflowed,
+                }
+                .into())
             }
             Call::CounterSet if x2 > most => Err(CallError::Invalid),
             Call::CounterSet => {
@@ -313,12 +392,18 @@ impl Vpmu {
     /// Returns the first of the enabled event counters, with the events that they count.
     pub fn counting(&self) -> Vec<(u32, EventId), MAX_HEMS> {
         let enabled = ones(self.enabled & !CYCLES).take(MAX_HEMS);
-        enabled.map(|counter| (counter, EventId(self.types[counter as usize % MOST] as u16))).collect()
+        enabled
+            .map(|counter| (counter, EventId(self.types[counter as usize % MOST] as u16)))
+            .collect()
     }
 
     /// PMSWINC: increments the enabled counters of event 0 (SW_INCR).
     fn increment(&self, physical: &impl PhysicalPmu, bits: u32) {
-        let on = if self.control & E != 0 { self.enabled & bits } else { 0 };
+        let on = if self.control & E != 0 {
+            self.enabled & bits
+        } else {
+            0
+        };
         for counter in (0..self.counters).filter(|counter| on >> counter & 1 == 1) {
             if self.types[counter as usize % MOST] & 0xffff == 0 {
                 let value = physical.get(counter).wrapping_add(1);
@@ -404,7 +489,11 @@ mod tests {
     }
 
     fn new() -> (Fake, Vpmu) {
-        let physical = Fake { enabled: Cell::new(0x8000_003f), overflows: Cell::new(0x21), ..Fake::default() };
+        let physical = Fake {
+            enabled: Cell::new(0x8000_003f),
+            overflows: Cell::new(0x21),
+            ..Fake::default()
+        };
         let mut pmu = Vpmu::new(GUESTS);
         pmu.reset(&physical, false);
         (physical, pmu)
@@ -413,19 +502,41 @@ mod tests {
     #[test]
     fn reset_leaves_the_hypervisors_counters_alone() {
         let (physical, pmu) = new();
-        assert_eq!((physical.enabled.get(), physical.overflows.get()), (0x30, 0x20));
+        assert_eq!(
+            (physical.enabled.get(), physical.overflows.get()),
+            (0x30, 0x20)
+        );
         assert!(!pmu.line(&physical));
     }
 
     #[test]
     fn every_register_is_found_and_no_other() {
-        assert_eq!(Register::decode(Encoding::new(3, 3, 14, 8, 0)), Some(Register::Counter(0)));
-        assert_eq!(Register::decode(Encoding::new(3, 3, 14, 11, 6)), Some(Register::Counter(30)));
-        assert_eq!(Register::decode(Encoding::new(3, 3, 14, 13, 1)), Some(Register::Type(9)));
-        assert_eq!(Register::decode(Encoding::new(3, 3, 14, 15, 7)), Some(Register::CycleFilter));
-        assert_eq!(Register::decode(Encoding::new(3, 0, 9, 14, 2)), Some(Register::Interrupt(false)));
+        assert_eq!(
+            Register::decode(Encoding::new(3, 3, 14, 8, 0)),
+            Some(Register::Counter(0))
+        );
+        assert_eq!(
+            Register::decode(Encoding::new(3, 3, 14, 11, 6)),
+            Some(Register::Counter(30))
+        );
+        assert_eq!(
+            Register::decode(Encoding::new(3, 3, 14, 13, 1)),
+            Some(Register::Type(9))
+        );
+        assert_eq!(
+            Register::decode(Encoding::new(3, 3, 14, 15, 7)),
+            Some(Register::CycleFilter)
+        );
+        assert_eq!(
+            Register::decode(Encoding::new(3, 0, 9, 14, 2)),
+            Some(Register::Interrupt(false))
+        );
         assert_eq!(Register::decode(Encoding::new(3, 3, 9, 14, 4)), None);
-        assert_eq!(Register::decode(Encoding::new(3, 3, 14, 2, 0)), None, "the timer's");
+        assert_eq!(
+            Register::decode(Encoding::new(3, 3, 14, 2, 0)),
+            None,
+            "the timer's"
+        );
     }
 
     #[test]
@@ -452,11 +563,17 @@ mod tests {
         pmu.access(&physical, Register::Cycles, Some(1 << 40));
         assert_eq!(pmu.access(&physical, Register::Control, None), 0x4103_2040);
         assert_eq!(
-            (pmu.access(&physical, Register::Counter(2), None), pmu.access(&physical, Register::Counter(4), None)),
+            (
+                pmu.access(&physical, Register::Counter(2), None),
+                pmu.access(&physical, Register::Counter(4), None)
+            ),
             (5, 0)
         );
         pmu.access(&physical, Register::Control, Some(0x7));
-        assert_eq!((physical.counters.borrow()[2], physical.cycles.get()), (0, 0));
+        assert_eq!(
+            (physical.counters.borrow()[2], physical.cycles.get()),
+            (0, 0)
+        );
         assert_eq!(pmu.access(&physical, Register::Control, None), 0x4103_2041);
     }
 
@@ -466,12 +583,21 @@ mod tests {
         pmu.access(&physical, Register::Select, Some(3));
         pmu.access(&physical, Register::SelectedType, Some(0x11));
         pmu.access(&physical, Register::SelectedCounter, Some(9));
-        assert_eq!((pmu.access(&physical, Register::Type(3), None), physical.counters.borrow()[3]), (0x11, 9));
+        assert_eq!(
+            (
+                pmu.access(&physical, Register::Type(3), None),
+                physical.counters.borrow()[3]
+            ),
+            (0x11, 9)
+        );
         for (selected, expected) in [(5, 0), (31, 0x8000_0000)] {
             pmu.access(&physical, Register::Select, Some(selected));
             pmu.access(&physical, Register::SelectedType, Some(0x8000_0011));
             pmu.access(&physical, Register::SelectedCounter, Some(9));
-            assert_eq!(pmu.access(&physical, Register::SelectedType, None), expected);
+            assert_eq!(
+                pmu.access(&physical, Register::SelectedType, None),
+                expected
+            );
             assert_eq!(pmu.access(&physical, Register::SelectedCounter, None), 0);
         }
     }
@@ -485,9 +611,17 @@ mod tests {
         assert_eq!(physical.interrupts.get(), 0x3);
         physical.overflows.set(0x22);
         assert!(pmu.line(&physical));
-        assert_eq!(physical.interrupts.get(), 0x1, "it has come, and does not come again");
+        assert_eq!(
+            physical.interrupts.get(),
+            0x1,
+            "it has come, and does not come again"
+        );
         assert_eq!(pmu.access(&physical, Register::Overflow(false), None), 0x2);
-        pmu.access(&physical, Register::Overflow(false), Some(u64::from(u32::MAX)));
+        pmu.access(
+            &physical,
+            Register::Overflow(false),
+            Some(u64::from(u32::MAX)),
+        );
         assert_eq!(physical.overflows.get(), 0x20);
         assert!(!pmu.line(&physical));
         assert_eq!(physical.interrupts.get(), 0x3);
@@ -506,50 +640,106 @@ mod tests {
     fn calls_count_as_registers_do() {
         let (physical, mut pmu) = new();
         pmu.reset(&physical, true);
-        assert_eq!(done(&physical, &mut pmu, Call::Counters, 0, 0), [GUESTS.into(), 7, 8]);
+        assert_eq!(
+            done(&physical, &mut pmu, Call::Counters, 0, 0),
+            [GUESTS.into(), 7, 8]
+        );
         done(&physical, &mut pmu, Call::CounterEventSet, 2, 0x4000_0017);
         assert_eq!(
-            (done(&physical, &mut pmu, Call::CounterEvent, 2, 0), physical.types.borrow()[2]),
+            (
+                done(&physical, &mut pmu, Call::CounterEvent, 2, 0),
+                physical.types.borrow()[2]
+            ),
             ([0x4000_0017, 0, 0], 0x4000_0017)
         );
         done(&physical, &mut pmu, Call::CounterSet, 2, 41);
         physical.overflows.set(1 << 2 | 1 << 5);
-        assert_eq!(done(&physical, &mut pmu, Call::CounterRead, 2, 0), [41, 1, 0]);
-        assert_eq!(done(&physical, &mut pmu, Call::CounterMasks, 4, 0), [0, 0, 4]);
-        assert_eq!(physical.overflows.get(), 1 << 5, "the hypervisor's own stays");
+        assert_eq!(
+            done(&physical, &mut pmu, Call::CounterRead, 2, 0),
+            [41, 1, 0]
+        );
+        assert_eq!(
+            done(&physical, &mut pmu, Call::CounterMasks, 4, 0),
+            [0, 0, 4]
+        );
+        assert_eq!(
+            physical.overflows.get(),
+            1 << 5,
+            "the hypervisor's own stays"
+        );
         done(&physical, &mut pmu, Call::CounterEnable, 0x8000_0006, 0);
         assert_eq!(physical.enabled.get() & !OTHERS, 0x8000_0006);
         done(&physical, &mut pmu, Call::CounterInhibit, 0x8000_0002, 0);
         assert_eq!(physical.enabled.get() & !OTHERS, 0x4);
-        assert_eq!(done(&physical, &mut pmu, Call::CounterMasks, 0, 0), [0x8000_0006, 0x8000_0002, 0]);
-        assert_eq!(pmu.counting().as_slice(), [(1, EventId(0)), (2, EventId(0x17))]);
+        assert_eq!(
+            done(&physical, &mut pmu, Call::CounterMasks, 0, 0),
+            [0x8000_0006, 0x8000_0002, 0]
+        );
+        assert_eq!(
+            pmu.counting().as_slice(),
+            [(1, EventId(0)), (2, EventId(0x17))]
+        );
         done(&physical, &mut pmu, Call::CounterSet, 31, 1 << 40);
         done(&physical, &mut pmu, Call::CounterEventSet, 31, 0x8000_0011);
-        assert_eq!(done(&physical, &mut pmu, Call::CounterRead, 31, 0), [1 << 40, 0, 0]);
-        assert_eq!(done(&physical, &mut pmu, Call::CounterEvent, 31, 0), [0x8000_0011, 0, 0]);
+        assert_eq!(
+            done(&physical, &mut pmu, Call::CounterRead, 31, 0),
+            [1 << 40, 0, 0]
+        );
+        assert_eq!(
+            done(&physical, &mut pmu, Call::CounterEvent, 31, 0),
+            [0x8000_0011, 0, 0]
+        );
         pmu.reset(&physical, true);
-        assert_eq!(done(&physical, &mut pmu, Call::CounterMasks, 0, 0), [0; 3], "nothing is left");
+        assert_eq!(
+            done(&physical, &mut pmu, Call::CounterMasks, 0, 0),
+            [0; 3],
+            "nothing is left"
+        );
     }
 
     #[test]
     fn calls_that_cannot_be_served_say_why() {
         let (physical, mut pmu) = new();
-        let mut refused = |call, x1, x2| pmu.serve(&physical, call, [x1, x2, 0]).expect_err("refused");
+        let mut refused = |call, x1, x2| {
+            pmu.serve(&physical, call, [x1, x2, 0])
+                .expect_err("refused")
+        };
         for counter in [4, 5, 30, 32, u64::from(u32::MAX), 1 << 32, u64::MAX] {
-            for call in [Call::CounterEvent, Call::CounterEventSet, Call::CounterRead, Call::CounterSet] {
+            for call in [
+                Call::CounterEvent,
+                Call::CounterEventSet,
+                Call::CounterRead,
+                Call::CounterSet,
+            ] {
                 assert_eq!(refused(call, counter, 0x11), CallError::Absent);
             }
         }
         for mask in [0x10, 0x20, 1 << 30, 1 << 32, u64::MAX] {
-            for call in [Call::CounterEnable, Call::CounterInhibit, Call::CounterMasks] {
+            for call in [
+                Call::CounterEnable,
+                Call::CounterInhibit,
+                Call::CounterMasks,
+            ] {
                 assert_eq!(refused(call, mask, 0), CallError::Denied);
             }
         }
         for event in [1 << 16, 1 << 27, 1 << 32] {
-            assert_eq!(refused(Call::CounterEventSet, 0, event), CallError::Invalid, "{event:#x}");
+            assert_eq!(
+                refused(Call::CounterEventSet, 0, event),
+                CallError::Invalid,
+                "{event:#x}"
+            );
         }
-        assert_eq!(refused(Call::CounterEventSet, 31, 0x08), CallError::Invalid, "only cycles");
-        assert_eq!(refused(Call::CounterSet, 3, 1 << 32), CallError::Invalid, "32 bits");
+        assert_eq!(
+            refused(Call::CounterEventSet, 31, 0x08),
+            CallError::Invalid,
+            "only cycles"
+        );
+        assert_eq!(
+            refused(Call::CounterSet, 3, 1 << 32),
+            CallError::Invalid,
+            "32 bits"
+        );
         assert_eq!(refused(Call::Time, 0, 0), CallError::NotSupported);
     }
 
@@ -577,6 +767,12 @@ mod tests {
         assert_eq!(physical.counters.borrow()[0], u32::MAX);
         pmu.access(&physical, Register::Control, Some(1));
         pmu.access(&physical, Register::Increment, Some(0xff));
-        assert_eq!((&physical.counters.borrow()[..2], physical.overflows.get() & 0xf), ([0, 0].as_slice(), 1));
+        assert_eq!(
+            (
+                &physical.counters.borrow()[..2],
+                physical.overflows.get() & 0xf
+            ),
+            ([0, 0].as_slice(), 1)
+        );
     }
 }

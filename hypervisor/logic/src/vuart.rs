@@ -72,7 +72,14 @@ impl Default for Pl011 {
     /// Creates a PL011 in its reset state.
     fn default() -> Self {
         let stored = STORED.map(|(_, _, reset)| reset);
-        Self { fifo: Deque::new(), overrun: false, raised: 0, timeout_cleared: false, mask: 0, stored }
+        Self {
+            fifo: Deque::new(),
+            overrun: false,
+            raised: 0,
+            timeout_cleared: false,
+            mask: 0,
+            stored,
+        }
     }
 }
 
@@ -90,7 +97,9 @@ impl Pl011 {
             IMSC => self.mask,
             RIS => self.status(),
             MIS => self.status() & self.mask,
-            ID.. => IDENTIFICATION.get(usize::from(offset - ID) >> 2).map_or(0, |&byte| u32::from(byte)),
+            ID.. => IDENTIFICATION
+                .get(usize::from(offset - ID) >> 2)
+                .map_or(0, |&byte| u32::from(byte)),
             _ => stored(offset).map_or(0, |index| self.stored[index]),
         }
     }
@@ -115,7 +124,9 @@ impl Pl011 {
                 self.raised &= !value;
                 self.timeout_cleared |= value & (INT_RX | INT_RT) != 0;
             }
-            _ => stored(offset).into_iter().for_each(|index| self.stored[index] = value & STORED[index].1),
+            _ => stored(offset)
+                .into_iter()
+                .for_each(|index| self.stored[index] = value & STORED[index].1),
         }
         None
     }
@@ -132,7 +143,9 @@ impl Pl011 {
     }
 
     fn pop_rx(&mut self) -> u32 {
-        let Some(byte) = self.fifo.pop_front() else { return 0 };
+        let Some(byte) = self.fifo.pop_front() else {
+            return 0;
+        };
         // An overrun is reported with the last byte that fitted.
         let lost = self.fifo.is_empty() && self.overrun;
         u32::from(byte) | if lost { DR_OVERRUN } else { 0 }
@@ -141,7 +154,12 @@ impl Pl011 {
     /// Returns the raw interrupt status. With bytes in the FIFO, both the level and the timeout interrupt are raised,
     /// because the guest may wait for either.
     fn status(&self) -> u32 {
-        self.raised | if !self.fifo.is_empty() && !self.timeout_cleared { INT_RX | INT_RT } else { 0 }
+        self.raised
+            | if !self.fifo.is_empty() && !self.timeout_cleared {
+                INT_RX | INT_RT
+            } else {
+                0
+            }
     }
 
     /// Returns the level of the interrupt line.
@@ -161,7 +179,9 @@ mod tests {
     fn identifies_itself_to_the_amba_bus() {
         let mut uart = Pl011::default();
         // As Linux combines it from eight words: its PL011 driver expects ID 0x00041011 under mask 0x000fffff.
-        let word = |uart: &mut Pl011, first: u16| (0..4).fold(0, |id, n| id | uart.read(first + n * 4) << (n * 8));
+        let word = |uart: &mut Pl011, first: u16| {
+            (0..4).fold(0, |id, n| id | uart.read(first + n * 4) << (n * 8))
+        };
         assert_eq!(word(&mut uart, 0xfe0) & 0x000f_ffff, 0x0004_1011);
         assert_eq!(word(&mut uart, 0xff0), 0xb105_f00d);
     }
@@ -169,8 +189,18 @@ mod tests {
     #[test]
     fn settings_are_read_back() {
         let mut uart = Pl011::default();
-        assert_eq!([CR, IFLS, LCR_H, DMACR].map(|offset| uart.read(offset)), [0x300, 0x12, 0, 0]);
-        for (offset, bits) in [(ILPR, 0xff), (IBRD, 0xffff), (FBRD, 0x3f), (LCR_H, 0xff), (CR, 0xff87), (IFLS, 0x3f)] {
+        assert_eq!(
+            [CR, IFLS, LCR_H, DMACR].map(|offset| uart.read(offset)),
+            [0x300, 0x12, 0, 0]
+        );
+        for (offset, bits) in [
+            (ILPR, 0xff),
+            (IBRD, 0xffff),
+            (FBRD, 0x3f),
+            (LCR_H, 0xff),
+            (CR, 0xff87),
+            (IFLS, 0x3f),
+        ] {
             assert_eq!(uart.write(offset, u32::MAX), None);
             assert_eq!(uart.read(offset), bits, "{offset:#x}");
         }
@@ -194,7 +224,11 @@ mod tests {
         assert!(!uart.line_level());
         assert_eq!(uart.read(RIS), INT_TX);
         assert_eq!(uart.read(FR) & FR_TXFE, FR_TXFE);
-        assert_eq!(uart.read(FR) & (1 << 3 | 1 << 5), 0, "never busy, never full");
+        assert_eq!(
+            uart.read(FR) & (1 << 3 | 1 << 5),
+            0,
+            "never busy, never full"
+        );
     }
 
     #[test]
@@ -211,7 +245,10 @@ mod tests {
         assert!(!uart.line_level());
         assert_eq!(uart.push_rx(b'c'), Ok(()));
         assert!(uart.line_level());
-        assert_eq!([uart.read(DR), uart.read(DR), uart.read(DR)], [0x61, 0x62, 0x63]);
+        assert_eq!(
+            [uart.read(DR), uart.read(DR), uart.read(DR)],
+            [0x61, 0x62, 0x63]
+        );
         assert!(!uart.line_level());
         assert_eq!(uart.read(DR), 0);
     }

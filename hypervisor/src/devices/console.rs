@@ -28,7 +28,11 @@ pub struct Port {
 
 impl Port {
     const fn new(uart: Uart) -> Self {
-        Self { uart, refused_at: None, is_dead: false }
+        Self {
+            uart,
+            refused_at: None,
+            is_dead: false,
+        }
     }
 
     /// Returns whether the UART accepts a byte.
@@ -38,7 +42,8 @@ impl Port {
             return true;
         }
         let now = timer::now();
-        self.is_dead |= now.since(*self.refused_at.get_or_insert(now)).count() > CNTFRQ_EL0.get() / 200;
+        self.is_dead |=
+            now.since(*self.refused_at.get_or_insert(now)).count() > CNTFRQ_EL0.get() / 200;
         false
     }
 
@@ -72,7 +77,8 @@ static CONSOLE: TicketMutex<Option<Console>> = TicketMutex::new(None);
 
 /// What waits for the console: messages of the hypervisor by core, then what guests write, by VM. A core writes to its own
 /// ring, and to its VM's with the VM's UART locked.
-static RINGS: [Messages<2048>; MAX_CORES + MAX_VMS] = [const { Messages::empty() }; MAX_CORES + MAX_VMS];
+static RINGS: [Messages<2048>; MAX_CORES + MAX_VMS] =
+    [const { Messages::empty() }; MAX_CORES + MAX_VMS];
 /// The VM that has the console's input.
 pub static INPUT: AtomicU8 = AtomicU8::new(0);
 /// Bytes that the console has lost because its UART is dead.
@@ -97,7 +103,9 @@ impl Console {
                 break;
             }
             let input = MAX_CORES + usize::from(INPUT.load(Ordering::Relaxed));
-            let Some(byte) = self.output.next(&RINGS, input) else { return false };
+            let Some(byte) = self.output.next(&RINGS, input) else {
+                return false;
+            };
             self.port.send(byte);
             sent += 1;
         }
@@ -110,18 +118,26 @@ static LAST_RESORT: Once<Uart> = Once::new();
 
 /// Sets up the console under the early map, at its physical address.
 pub fn init_early(parameters: &BootParameters) {
-    let Some((kind, base)) = parameters.console else { return };
+    let Some((kind, base)) = parameters.console else {
+        return;
+    };
     // SAFETY: the early map has the console's gigabyte as a device, and the image builder has set its kind;
     // `init_final` provides the final mapping.
     let uart = unsafe { Uart::new(kind, base.0) };
-    *CONSOLE.lock() = Some(Console { port: Port::new(uart), output: Output::default() });
+    *CONSOLE.lock() = Some(Console {
+        port: Port::new(uart),
+        output: Output::default(),
+    });
 }
 
 /// Moves the console to its page in the final map.
 pub fn init_final(kind: UartKind) -> Uart {
     // SAFETY: the final tables map the board's console there permanently.
     let uart = unsafe { Uart::new(kind, layout::CONSOLE) };
-    *CONSOLE.lock() = Some(Console { port: Port::new(uart), output: Output::default() });
+    *CONSOLE.lock() = Some(Console {
+        port: Port::new(uart),
+        output: Output::default(),
+    });
     LAST_RESORT.call_once(|| uart);
     uart
 }
@@ -151,13 +167,20 @@ pub fn waiting(core: usize, vm: Option<u8>) -> (bool, bool) {
     let own = &RINGS[core];
     // Losses that no later message has reported.
     own.push(format_args!(""));
-    (!own.is_empty(), vm.is_some_and(|vm| !RINGS[MAX_CORES + usize::from(vm)].is_empty()))
+    (
+        !own.is_empty(),
+        vm.is_some_and(|vm| !RINGS[MAX_CORES + usize::from(vm)].is_empty()),
+    )
 }
 
 /// Sends some bytes of what waits, whoever wrote it, as far as the FIFO accepts them. Returns whether there may be more.
 pub fn send_some() -> bool {
-    let Some(mut guard) = CONSOLE.try_lock() else { return true };
-    guard.as_mut().is_some_and(|console| console.messages(BATCH, false))
+    let Some(mut guard) = CONSOLE.try_lock() else {
+        return true;
+    };
+    guard
+        .as_mut()
+        .is_some_and(|console| console.messages(BATCH, false))
 }
 
 /// Adds a VM's line of text, or a part of one. To be called with its UART locked. Returns where it ends.

@@ -53,13 +53,16 @@ pub fn init_core(core: u8, pmu: Option<u32>) {
         GICD.isenabler[irq as usize / 32].set(1 << (irq % 32));
     }
     GICC.pmr.set(0xf8);
-    GICC.ctlr.write(GICC_CTLR::ENABLE::SET + GICC_CTLR::EOI_MODE::SET);
+    GICC.ctlr
+        .write(GICC_CTLR::ENABLE::SET + GICC_CTLR::EOI_MODE::SET);
     reset_virtual_interface();
 }
 
 /// Empties the list registers and active priorities, so that a vCPU that starts has no interrupt of an earlier life.
 pub fn reset_virtual_interface() {
-    GICH.lr[..LIST_REGISTERS].iter().for_each(|register| register.set(0));
+    GICH.lr[..LIST_REGISTERS]
+        .iter()
+        .for_each(|register| register.set(0));
     GICH.apr.set(0);
     GICH.vmcr.set(0);
     GICH.hcr.write(GICH_HCR::EN::SET);
@@ -83,7 +86,8 @@ pub fn deactivate(acknowledged: u32) {
 /// Interrupts the cores in `targets` (a bit mask of GIC CPU interface numbers).
 pub fn kick(targets: u8) {
     crate::machine::sysreg::dsb_ish();
-    GICD.sgir.write(SGIR::TARGETS.val(targets.into()) + SGIR::INTID.val(KICK));
+    GICD.sgir
+        .write(SGIR::TARGETS.val(targets.into()) + SGIR::INTID.val(KICK));
 }
 
 /// Returns the pending state of a group of 32 interrupts.
@@ -115,5 +119,9 @@ pub fn configure(irq: u32, trigger: Trigger) {
     // The word also holds other VMs' interrupts.
     let _guard = CONFIGURING.lock();
     let value = register.get();
-    register.set(if trigger == Trigger::Edge { value | bit } else { value & !bit });
+    register.set(if trigger == Trigger::Edge {
+        value | bit
+    } else {
+        value & !bit
+    });
 }

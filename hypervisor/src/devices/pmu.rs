@@ -13,8 +13,10 @@ use cloison_logic::quota::Counters;
 use cloison_logic::vpmu::PhysicalPmu;
 
 /// MDCR_EL2 without HPMN: traps debug, OS lock and ROM registers, and enables the counters from HPMN on.
-const MDCR: u64 =
-    MDCR_EL2::HPME::SET.value | MDCR_EL2::TDA::SET.value | MDCR_EL2::TDOSA::SET.value | MDCR_EL2::TDRA::SET.value;
+const MDCR: u64 = MDCR_EL2::HPME::SET.value
+    | MDCR_EL2::TDA::SET.value
+    | MDCR_EL2::TDOSA::SET.value
+    | MDCR_EL2::TDRA::SET.value;
 /// Traps the PMU, too.
 const TRAPS: u64 = MDCR_EL2::TPMCR::SET.value | MDCR_EL2::TPM::SET.value;
 
@@ -71,7 +73,11 @@ impl PhysicalPmu for Pmu {
         PMCR_EL0.get() as u32
     }
     fn common_events(&self, which: u32) -> u64 {
-        if which == 0 { PMCEID0_EL0.get() } else { PMCEID1_EL0.get() }
+        if which == 0 {
+            PMCEID0_EL0.get()
+        } else {
+            PMCEID1_EL0.get()
+        }
     }
 }
 

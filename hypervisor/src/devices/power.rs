@@ -24,7 +24,10 @@ pub fn init_early(psci: bool) {
 
 /// Applies the board file, under the final map.
 pub fn init_final(board: &Board) {
-    board.power_off.iter().for_each(|off| _ = REGISTERS.call_once(|| off.clone()));
+    board
+        .power_off
+        .iter()
+        .for_each(|off| _ = REGISTERS.call_once(|| off.clone()));
 }
 
 /// Starts core `index` at the physical address `entry`.
@@ -34,7 +37,12 @@ pub fn init_final(board: &Board) {
 ///
 /// # Errors
 /// The code that PSCI CPU_ON returned.
-pub unsafe fn start_core(board: &Board, index: usize, entry: u64, windows: &Windows) -> Result<(), i64> {
+pub unsafe fn start_core(
+    board: &Board,
+    index: usize,
+    entry: u64,
+    windows: &Windows,
+) -> Result<(), i64> {
     STARTING.store(index as u32, Ordering::Relaxed);
     sysreg::dsb();
     if let Some(words) = &board.spin_table {
@@ -54,7 +62,9 @@ pub unsafe fn start_core(board: &Board, index: usize, entry: u64, windows: &Wind
 /// register does that, or the board file has not been read yet and there is no PSCI, the core waits forever.
 pub fn off() -> ! {
     if let Some(off) = REGISTERS.get() {
-        off.writes.iter().for_each(|&(offset, value)| mmio::POWER_OFF[usize::from(offset) / 4].set(value));
+        off.writes
+            .iter()
+            .for_each(|&(offset, value)| mmio::POWER_OFF[usize::from(offset) / 4].set(value));
     } else if PSCI.load(Ordering::Relaxed) {
         // SAFETY: nothing runs after SYSTEM_OFF.
         unsafe { sysreg::smc(psci::SYSTEM_OFF, 0, 0, 0) };

@@ -1,7 +1,9 @@
 //! The system counter, and the EL2 timer with its deadlines.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::machine::registers::{CNTFRQ_EL0, CNTHP_CTL_EL2, CNTHP_CVAL_EL2, CNTPCT_EL0, Readable, Writeable};
+use crate::machine::registers::{
+    CNTFRQ_EL0, CNTHP_CTL_EL2, CNTHP_CVAL_EL2, CNTPCT_EL0, Readable, Writeable,
+};
 use crate::machine::sysreg;
 use cloison_logic::clock::{Clock, Instant};
 use core::cell::Cell;
@@ -22,7 +24,9 @@ pub fn init() -> Result<(), u64> {
 
 /// Returns the counter's frequency.
 pub fn clock() -> Clock {
-    *CLOCK.get().expect("set at boot, before anything that counts time")
+    *CLOCK
+        .get()
+        .expect("set at boot, before anything that counts time")
 }
 
 /// Returns the value of the system counter.
@@ -56,7 +60,9 @@ impl Deadlines {
 
     /// Clears the deadlines of a vCPU.
     pub fn clear(&self) {
-        [&self.quota, &self.migration, &self.output].into_iter().for_each(|deadline| deadline.set(None));
+        [&self.quota, &self.migration, &self.output]
+            .into_iter()
+            .for_each(|deadline| deadline.set(None));
         self.program();
     }
 

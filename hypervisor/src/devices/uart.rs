@@ -86,7 +86,8 @@ impl Uart {
             Self::Mini(uart) => {
                 uart.enables.write(MINI_ENABLES::UART::SET);
                 uart.line_control.write(MINI_LINE::BITS::Eight);
-                uart.control.write(MINI_CONTROL::TX::SET + MINI_CONTROL::RX::SET);
+                uart.control
+                    .write(MINI_CONTROL::TX::SET + MINI_CONTROL::RX::SET);
             }
         }
         uart

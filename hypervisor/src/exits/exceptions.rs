@@ -183,7 +183,11 @@ extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
         SP_EL1.get(),
     ));
     for (number, value) in registers.x.iter().enumerate() {
-        let end = if number % 4 == 3 || number == 30 { "\n" } else { "" };
+        let end = if number % 4 == 3 || number == 30 {
+            "\n"
+        } else {
+            ""
+        };
         console::print_fatal(format_args!("  x{number:<2} {value:#018x}{end}"));
     }
     backtrace(registers.x[29]);
@@ -201,7 +205,12 @@ fn backtrace(mut frame: u64) {
         }
         // SAFETY: the address is in a stack or in the image's data, both mapped. A broken chain of stack frames gives a
         // wrong address, not a fault, because the loop checks each link.
-        let (next, address) = unsafe { ((frame as *const u64).read(), (frame as *const u64).add(1).read()) };
+        let (next, address) = unsafe {
+            (
+                (frame as *const u64).read(),
+                (frame as *const u64).add(1).read(),
+            )
+        };
         console::print_fatal(format_args!(" {address:#x}"));
         if next <= frame {
             break;
@@ -213,7 +222,10 @@ fn backtrace(mut frame: u64) {
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
-    console::print_fatal(format_args!("\n[core {}] hypervisor panic: {info}\n", cpu::current_index()));
+    console::print_fatal(format_args!(
+        "\n[core {}] hypervisor panic: {info}\n",
+        cpu::current_index()
+    ));
     let frame: u64;
     // SAFETY: reads the frame pointer.
     unsafe { core::arch::asm!("mov {}, x29", out(reg) frame, options(nomem, nostack)) };

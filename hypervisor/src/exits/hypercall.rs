@@ -26,7 +26,12 @@ pub fn dispatch(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegiste
         registers.x[..4].copy_from_slice(&<[u64; 4]>::from(identify(cpu, vm)));
         return;
     }
-    if let Some(result) = psci::call(cpu, vm, function, [registers.x[1], registers.x[2], registers.x[3]]) {
+    if let Some(result) = psci::call(
+        cpu,
+        vm,
+        function,
+        [registers.x[1], registers.x[2], registers.x[3]],
+    ) {
         registers.x[0] = result as u64;
         return;
     }
@@ -34,7 +39,12 @@ pub fn dispatch(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegiste
 }
 
 fn identify(cpu: &Cpu, vm: &Vm) -> Identity {
-    Identity { version: ABI_VERSION, services: vm.spec.services, vm: vm.id.into(), vcpu: cpu.vcpu as u64 }
+    Identity {
+        version: ABI_VERSION,
+        services: vm.spec.services,
+        vm: vm.id.into(),
+        vcpu: cpu.vcpu as u64,
+    }
 }
 
 #[inline(never)]
@@ -44,7 +54,12 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, func
         registers.x[0] = 0x1_0001;
         return;
     }
-    let results = vendor(cpu, vm, function, [registers.x[1], registers.x[2], registers.x[3]]);
+    let results = vendor(
+        cpu,
+        vm,
+        function,
+        [registers.x[1], registers.x[2], registers.x[3]],
+    );
     registers.x[..4].copy_from_slice(&results);
 }
 
@@ -55,12 +70,16 @@ fn vendor(cpu: &'static Cpu, vm: &'static Vm, function: u32, arguments: [u64; 3]
         None => [UNKNOWN, x1, x2, x3],
         Some(Call::Identify) => identify(cpu, vm).into(),
         Some(call) => {
-            let work = Work { cpu, vm, pause: &|pages| interrupts::pause(cpu, pages) };
+            let work = Work {
+                cpu,
+                vm,
+                pause: &|pages| interrupts::pause(cpu, pages),
+            };
             let result = match call {
                 _ if !call.is_granted(vm.spec.services) => Err((CallError::Denied, x1)),
-                Call::MovePages | Call::ReturnPages | Call::CachePages => {
-                    work.listed(call, arguments).map(|pages| Moved { pages }.into())
-                }
+                Call::MovePages | Call::ReturnPages | Call::CachePages => work
+                    .listed(call, arguments)
+                    .map(|pages| Moved { pages }.into()),
                 _ => serve(cpu, vm, work, call, arguments).map_err(|error| (error, x1)),
             };
             // The call may have spent a budget.
@@ -82,17 +101,38 @@ pub fn page_read(cpu: &Cpu, vm: &Vm, offset: u16) -> u64 {
 /// meanwhile, so another vCPU that reads does not wait for a migration.
 pub fn page_write(cpu: &'static Cpu, vm: &'static Vm, offset: u16, value: u64) {
     let request = vm.mailbox.lock().write(offset, value);
-    if let Some(Request { function, arguments }) = request {
+    if let Some(Request {
+        function,
+        arguments,
+    }) = request
+    {
         let results = vendor(cpu, vm, function, arguments);
         vm.mailbox.lock().answer(results);
     }
 }
 
-fn serve(cpu: &Cpu, vm: &Vm, work: Work, call: Call, [x1, x2, x3]: [u64; 3]) -> Result<[u64; 3], CallError> {
+fn serve(
+    cpu: &Cpu,
+    vm: &Vm,
+    work: Work,
+    call: Call,
+    [x1, x2, x3]: [u64; 3],
+) -> Result<[u64; 3], CallError> {
     let word = |value: u64| u32::try_from(value).map_err(|_| CallError::Invalid);
-    let names = || Ok(Names { workload: word(x1)?, sub_experiment: word(x2)?, run: word(x3)? });
+    let names = || {
+        Ok(Names {
+            workload: word(x1)?,
+            sub_experiment: word(x2)?,
+            run: word(x3)?,
+        })
+    };
     let moved = |pages: u64| Moved { pages }.into();
-    let other = || usize::try_from(x1).ok().and_then(|index| partition::all().get(index)).ok_or(CallError::Absent);
+    let other = || {
+        usize::try_from(x1)
+            .ok()
+            .and_then(|index| partition::all().get(index))
+            .ok_or(CallError::Absent)
+    };
     let may_manage = |other: &Vm| vm.spec.manages >> other.id & 1 == 1;
     let regulated = || {
         other().and_then(|other| match vm.spec.regulates >> other.id & 1 {
@@ -102,7 +142,10 @@ fn serve(cpu: &Cpu, vm: &Vm, work: Work, call: Call, [x1, x2, x3]: [u64; 3]) -> 
     };
     match call {
         Call::Identify => Err(CallError::NotSupported),
-        Call::Time => Ok(Time { nanos: cpu.clock.since_reset(timer::now()).0 }.into()),
+        Call::Time => Ok(Time {
+            nanos: cpu.clock.since_reset(timer::now()).0,
+        }
+        .into()),
         Call::Region => partition::region(vm, x1).map(Into::into),
         Call::PageState => migrate::page_state(vm, Ipa(x1)).map(Into::into),
         Call::SegmentBegin => hem::begin(cpu, vm, names()?).map(|()| [0; 3]),
@@ -114,7 +157,9 @@ fn serve(cpu: &Cpu, vm: &Vm, work: Work, call: Call, [x1, x2, x3]: [u64; 3]) -> 
         Call::PrivatePool => migrate::private_pool(vm).map(Into::into),
         Call::Lease => work.lease(x1, x2).map(|number| Lease { number }.into()),
         Call::SetCacheability => {
-            let wanted = Cacheability::ALL.get(x3 as usize).ok_or(CallError::Invalid)?;
+            let wanted = Cacheability::ALL
+                .get(x3 as usize)
+                .ok_or(CallError::Invalid)?;
             work.set_cacheability(Ipa(x1), x2, *wanted).map(|()| [0; 3])
         }
         Call::QuotaRead => quota::read(cpu, x1).map(Into::into),

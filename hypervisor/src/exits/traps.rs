@@ -13,7 +13,8 @@ use cloison_formats::addr::Ipa;
 use cloison_formats::image::{GuestPmu, OnFault};
 use cloison_formats::telemetry::ExitReason;
 use cloison_logic::syndrome::{
-    self, Access, Attempt, DataAbort, Encoding, Fault, FeatureRead, Syndrome, SystemAccess, Trap, Vector, Width,
+    self, Access, Attempt, DataAbort, Encoding, Fault, FeatureRead, Syndrome, SystemAccess, Trap,
+    Vector, Width,
 };
 use cloison_logic::vpmu::Register;
 
@@ -71,17 +72,31 @@ fn fault_ipa() -> Ipa {
 }
 
 /// Handles an access to the emulated distributor. Returns whether the distributor allows it.
-fn distributor(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, abort: DataAbort) -> bool {
-    let (Some(access), ipa) = (abort.access(), fault_ipa()) else { return false };
+fn distributor(
+    cpu: &'static Cpu,
+    vm: &'static Vm,
+    registers: &mut GuestRegisters,
+    abort: DataAbort,
+) -> bool {
+    let (Some(access), ipa) = (abort.access(), fault_ipa()) else {
+        return false;
+    };
     if ipa.page_base().0 != map::GICD {
         return false;
     }
     cpu.count_exit(ExitReason::Distributor);
     let offset = ipa.0 as u16 & 0xfff;
     let done = if abort.is_write() {
-        virq::write(cpu, vm, offset, access.width(), register_value(registers, access.register()) as u32)
+        virq::write(
+            cpu,
+            vm,
+            offset,
+            access.width(),
+            register_value(registers, access.register()) as u32,
+        )
     } else {
-        virq::read(cpu, vm, offset, access.width()).map(|value| load(registers, access, u64::from(value)))
+        virq::read(cpu, vm, offset, access.width())
+            .map(|value| load(registers, access, u64::from(value)))
     };
     if done.is_ok() {
         skip_instruction();
@@ -91,7 +106,15 @@ fn distributor(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegister
 
 /// Completes a load from an emulated device that returned `value`, truncated to the access's width.
 fn load(registers: &mut GuestRegisters, access: Access, value: u64) {
-    set_register(registers, access.register(), if access.sign_extend() { access.loaded(value) } else { value });
+    set_register(
+        registers,
+        access.register(),
+        if access.sign_extend() {
+            access.loaded(value)
+        } else {
+            value
+        },
+    );
 }
 
 fn set_register(registers: &mut GuestRegisters, register: u8, value: u64) {
@@ -106,7 +129,12 @@ fn register_value(registers: &GuestRegisters, register: u8) -> u64 {
 }
 
 #[inline(never)]
-fn data_abort(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, abort: DataAbort) {
+fn data_abort(
+    cpu: &'static Cpu,
+    vm: &'static Vm,
+    registers: &mut GuestRegisters,
+    abort: DataAbort,
+) {
     if let Some(access) = abort.access()
         && emulated_device(cpu, vm, registers, access, abort.is_write())
     {
@@ -115,7 +143,16 @@ fn data_abort(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters
         return;
     }
     cpu.count_exit(ExitReason::Memory);
-    refused_by_stage2(cpu, vm, abort.fault(), if abort.is_write() { Attempt::Write } else { Attempt::Read });
+    refused_by_stage2(
+        cpu,
+        vm,
+        abort.fault(),
+        if abort.is_write() {
+            Attempt::Write
+        } else {
+            Attempt::Read
+        },
+    );
 }
 
 /// Handles an access to the UART or the services page. Returns whether it was one.
@@ -132,7 +169,11 @@ fn emulated_device(
         (map::UART, false) => {
             // The bus reads the whole register; the access gets its bytes.
             let value = uart::read(cpu, vm, offset & !3) >> (8 * (offset & 3));
-            set_register(registers, access.register(), access.loaded(u64::from(value)));
+            set_register(
+                registers,
+                access.register(),
+                access.loaded(u64::from(value)),
+            );
         }
         (map::UART, true) => {
             let value = access.stored(register_value(registers, access.register()));
@@ -145,9 +186,18 @@ fn emulated_device(
         (map::SERVICES, _) if vm.spec.services_page => {
             let whole = access.width() == Width::Double;
             if is_write && whole {
-                hypercall::page_write(cpu, vm, offset, register_value(registers, access.register()));
+                hypercall::page_write(
+                    cpu,
+                    vm,
+                    offset,
+                    register_value(registers, access.register()),
+                );
             } else if !is_write {
-                let value = if whole { hypercall::page_read(cpu, vm, offset) } else { 0 };
+                let value = if whole {
+                    hypercall::page_read(cpu, vm, offset)
+                } else {
+                    0
+                };
                 set_register(registers, access.register(), value);
             }
         }
@@ -170,7 +220,10 @@ fn refused_by_stage2(cpu: &'static Cpu, vm: &'static Vm, fault: Fault, attempt: 
     }
     if vm.spec.on_fault == OnFault::Kill {
         let what = ["instruction fetch", "read", "write"][attempt as usize];
-        life::kill(cpu, format_args!("{what} of forbidden IPA {ipa} (virtual address {far:#x})"));
+        life::kill(
+            cpu,
+            format_args!("{what} of forbidden IPA {ipa} (virtual address {far:#x})"),
+        );
     }
     FAR_EL1.set(far);
     inject(Syndrome::external_abort(attempt, vector()));
@@ -200,23 +253,45 @@ fn feature(cpu: &Cpu, vm: &Vm, registers: &mut GuestRegisters, read: FeatureRead
 }
 
 fn system_register(cpu: &Cpu, vm: &Vm, registers: &mut GuestRegisters, access: SystemAccess) {
-    let SystemAccess { encoding, register, is_read } = access;
-    let pmu = Some(encoding).filter(|_| vm.spec.pmu != GuestPmu::None).and_then(Register::decode);
+    let SystemAccess {
+        encoding,
+        register,
+        is_read,
+    } = access;
+    let pmu = Some(encoding)
+        .filter(|_| vm.spec.pmu != GuestPmu::None)
+        .and_then(Register::decode);
     match (encoding, is_read, pmu) {
         (_, _, Some(found)) => {
-            let value = vpmu::access(cpu, vm, found, (!is_read).then(|| register_value(registers, register)));
+            let value = vpmu::access(
+                cpu,
+                vm,
+                found,
+                (!is_read).then(|| register_value(registers, register)),
+            );
             if is_read {
                 set_register(registers, register, value);
             }
         }
         // EL1's debug registers and ACTLR are not implemented. Kernels disable EL0's access to the PMU before they
         // check whether there is one.
-        (Encoding { op0: 2, op1: 0, .. } | ACTLR_EL1 | PMUSERENR_EL0, true, _) => set_register(registers, register, 0),
+        (Encoding { op0: 2, op1: 0, .. } | ACTLR_EL1 | PMUSERENR_EL0, true, _) => {
+            set_register(registers, register, 0)
+        }
         (Encoding { op0: 2, op1: 0, .. } | ACTLR_EL1 | PMUSERENR_EL0, false, _) => {}
         // DC ISW, CSW and CISW. Set/way operations would affect other VMs' lines, so they are not executed. Memory is
         // coherent between a VM's vCPUs without them; a guest that turns its caches off must first maintain them by
         // address.
-        (Encoding { op0: 1, op1: 0, crn: 7, crm: 6 | 10 | 14, op2: 2 }, ..) => {}
+        (
+            Encoding {
+                op0: 1,
+                op1: 0,
+                crn: 7,
+                crm: 6 | 10 | 14,
+                op2: 2,
+            },
+            ..,
+        ) => {}
         _ => return inject(Syndrome::UNDEFINED),
     }
     skip_instruction();

@@ -21,14 +21,21 @@ pub struct Early {
 
 /// The early tables and the boot stack.
 // Written by the assembly of `boot` before any Rust runs. Rust accesses `level1` through TTBR0_EL2 to add blocks to it.
-pub static mut EARLY: Early = Early { level1: [0; 512], level2: [0; 512], stack: [0; BOOT_STACK] };
+pub static mut EARLY: Early = Early {
+    level1: [0; 512],
+    level2: [0; 512],
+    stack: [0; BOOT_STACK],
+};
 
 /// Early block descriptor: Normal write-back, inner shareable, accessed.
-pub const NORMAL_BLOCK: u64 =
-    (Attr::VALID.bits() | Attr::ATTRIBUTE_INDEX_1.bits() | Attr::INNER_SHAREABLE.bits() | Attr::ACCESSED.bits()) as u64;
+pub const NORMAL_BLOCK: u64 = (Attr::VALID.bits()
+    | Attr::ATTRIBUTE_INDEX_1.bits()
+    | Attr::INNER_SHAREABLE.bits()
+    | Attr::ACCESSED.bits()) as u64;
 /// Early block descriptor: Device, accessed, never executed.
 pub const DEVICE_BLOCK: u64 =
-    (Attr::VALID.bits() | Attr::ATTRIBUTE_INDEX_0.bits() | Attr::ACCESSED.bits() | Attr::XN.bits()) as u64;
+    (Attr::VALID.bits() | Attr::ATTRIBUTE_INDEX_0.bits() | Attr::ACCESSED.bits() | Attr::XN.bits())
+        as u64;
 
 unsafe extern "C" {
     static __boot_parameters: [u8; boot::LEN];

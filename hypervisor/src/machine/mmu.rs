@@ -59,7 +59,8 @@ impl Translation<Attr> for BootTables<'_> {
 }
 
 fn identity(pa: PhysAddr) -> NonNull<u8> {
-    NonNull::new(pa.0 as *mut u8).expect("RAM that the hypervisor takes for itself never starts at 0")
+    NonNull::new(pa.0 as *mut u8)
+        .expect("RAM that the hypervisor takes for itself never starts at 0")
 }
 
 /// Zeroes the page at `va`.
@@ -77,7 +78,10 @@ unsafe fn zero_page(va: u64) {
 }
 
 // ATTRIBUTE_INDEX_0 sets no bit.
-const DEVICE: Attr = Attr::VALID.union(Attr::ACCESSED).union(Attr::USER_RES1).union(Attr::XN);
+const DEVICE: Attr = Attr::VALID
+    .union(Attr::ACCESSED)
+    .union(Attr::USER_RES1)
+    .union(Attr::XN);
 const MEMORY: Attr = DEVICE.union(Attr::INNER_SHAREABLE);
 const DATA: Attr = MEMORY.union(Attr::ATTRIBUTE_INDEX_1);
 const RODATA: Attr = DATA.union(Attr::READ_ONLY);
@@ -141,14 +145,22 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
         frames.take();
     }
     let arena_end = frames.taken() + OWN_TABLES;
-    let arena_frames: Vec<u64> = (stage2_first..arena_end).map(|number| frames.frame(number).0).collect();
+    let arena_frames: Vec<u64> = (stage2_first..arena_end)
+        .map(|number| frames.frame(number).0)
+        .collect();
 
     let trampoline = PhysAddr(image_frames[pages(image.start, image.trampoline) as usize]);
     let mut tables = Mapping::new(BootTables { frames }, 1, El2);
-    let region = |va: u64, pages: u64| MemoryRegion::new(va as usize, (va + pages * PAGE_SIZE) as usize);
+    let region =
+        |va: u64, pages: u64| MemoryRegion::new(va as usize, (va + pages * PAGE_SIZE) as usize);
     let mut map = |va: u64, pa: u64, pages: u64, attributes: Attr, constraints: Constraints| {
         tables
-            .map_range(&region(va, pages), PhysicalAddress(pa as usize), attributes, constraints)
+            .map_range(
+                &region(va, pages),
+                PhysicalAddress(pa as usize),
+                attributes,
+                constraints,
+            )
             .expect("the layout's addresses lie inside the 39-bit range");
     };
     let pages_only = Constraints::NO_BLOCK_MAPPINGS | Constraints::NO_CONTIGUOUS_HINT;
@@ -169,7 +181,13 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     map(trampoline.0, trampoline.0, 1, TEXT, pages_only);
     for (index, device) in plan.devices.iter().enumerate() {
         if let Some(pa) = device {
-            map(layout::DEVICES + index as u64 * PAGE_SIZE, pa.0, 1, DEVICE, pages_only);
+            map(
+                layout::DEVICES + index as u64 * PAGE_SIZE,
+                pa.0,
+                1,
+                DEVICE,
+                pages_only,
+            );
         }
     }
     if plan.payload.len > 0 {
@@ -192,9 +210,14 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
                 return Ok(());
             }
             let index = (range.start().0 as u64 - va) / PAGE_SIZE;
-            descriptor.set(PhysicalAddress(frames[index as usize] as usize), descriptor.flags())
+            descriptor.set(
+                PhysicalAddress(frames[index as usize] as usize),
+                descriptor.flags(),
+            )
         };
-        tables.modify_range(&region(va, frames.len() as u64), &place).expect("the range has just been mapped");
+        tables
+            .modify_range(&region(va, frames.len() as u64), &place)
+            .expect("the range has just been mapped");
     };
     scatter(image.start, &image_frames);
     scatter(image.end, &heap_frames);
@@ -207,7 +230,10 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     let window = leaf(ttbr, layout::WINDOW, |table| table);
     // SAFETY: the tables have just been built; the early identity map makes them accessible.
     unsafe { window.write(0) };
-    assert!(frames.taken() <= arena_end, "the EL2 tables took more frames than were set aside for them");
+    assert!(
+        frames.taken() <= arena_end,
+        "the EL2 tables took more frames than were set aside for them"
+    );
     // What is mapped counts as taken, needed or not.
     while frames.taken() < arena_end {
         frames.take();
@@ -216,7 +242,14 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     let windows = arena_address(frames, window.page_base()) + window.0 % PAGE_SIZE;
     // SAFETY: the tables map this much after the image, writable; nothing else has an address there.
     let heap = unsafe { HeapPages::new(plan.heap as usize) };
-    Built { ttbr, image_frames, trampoline, stage2_first, windows, heap }
+    Built {
+        ttbr,
+        image_frames,
+        trampoline,
+        stage2_first,
+        windows,
+        heap,
+    }
 }
 
 /// Returns the last-level descriptor of `va` in the tables at `ttbr`, which map it by pages; `at` returns the address
@@ -230,7 +263,9 @@ fn leaf(ttbr: u64, va: u64, at: impl Fn(u64) -> u64) -> *mut u64 {
 
 /// Unmaps the trampoline's identity page, after the last core has run it.
 pub fn unmap_trampoline(frames: &OwnFrames, ttbr: PhysAddr, trampoline: PhysAddr) {
-    let descriptor = leaf(ttbr.0, trampoline.0, |table| arena_address(frames, PhysAddr(table)));
+    let descriptor = leaf(ttbr.0, trampoline.0, |table| {
+        arena_address(frames, PhysAddr(table))
+    });
     // SAFETY: a descriptor of the running tables, which nobody else writes; no core runs or reads this page any more.
     unsafe { descriptor.write_volatile(0) };
     sysreg::tlbi_el2(trampoline.0);
@@ -245,13 +280,22 @@ pub fn walk(frames: &OwnFrames, root: PhysAddr, mut visit: impl FnMut(u64, PhysA
     walk_level(frames, root, 1, 0, &mut visit);
 }
 
-fn walk_level(frames: &OwnFrames, table: PhysAddr, level: u32, base: u64, visit: &mut impl FnMut(u64, PhysAddr, u64)) {
+fn walk_level(
+    frames: &OwnFrames,
+    table: PhysAddr,
+    level: u32,
+    base: u64,
+    visit: &mut impl FnMut(u64, PhysAddr, u64),
+) {
     let entries = arena_address(frames, table) as *const u64;
     let span = PAGE_SIZE << (9 * (3 - level));
     for index in 0..512 {
         // SAFETY: all tables are in the hypervisor's frames and in the arena.
         let descriptor = unsafe { entries.add(index).read_volatile() };
-        let (va, attributes) = (base + index as u64 * span, Attr::from_bits_retain(descriptor as usize));
+        let (va, attributes) = (
+            base + index as u64 * span,
+            Attr::from_bits_retain(descriptor as usize),
+        );
         let target = PhysAddr(descriptor & ADDRESS);
         if !attributes.contains(Attr::VALID) {
             continue;
@@ -260,7 +304,11 @@ fn walk_level(frames: &OwnFrames, table: PhysAddr, level: u32, base: u64, visit:
             walk_level(frames, target, level + 1, va, visit);
         } else {
             for page in 0..span / PAGE_SIZE {
-                visit(va + page * PAGE_SIZE, target.page(page), descriptor & !ADDRESS);
+                visit(
+                    va + page * PAGE_SIZE,
+                    target.page(page),
+                    descriptor & !ADDRESS,
+                );
             }
         }
     }
@@ -280,7 +328,10 @@ impl Windows {
     /// No other core may have this one's windows.
     pub unsafe fn new(windows: u64, core: usize) -> Self {
         let first = core as u64 * 4;
-        Self { descriptors: (windows + first * 8) as *mut u64, va: layout::WINDOW + first * PAGE_SIZE }
+        Self {
+            descriptors: (windows + first * 8) as *mut u64,
+            va: layout::WINDOW + first * PAGE_SIZE,
+        }
     }
 
     /// Fills a guest's frame with the page of the guest images at `offset` (page aligned, inside the payload), and
@@ -335,14 +386,19 @@ impl Windows {
     /// # Panics
     /// If they are not aligned, or not all in the frame.
     pub fn read(&self, frame: PhysAddr, offset: u64, count: u64, words: &mut Vec<u64>) {
-        assert!(offset.is_multiple_of(8) && offset + count * 8 <= PAGE_SIZE, "{count} words at {offset:#x} of a frame");
+        assert!(
+            offset.is_multiple_of(8) && offset + count * 8 <= PAGE_SIZE,
+            "{count} words at {offset:#x} of a frame"
+        );
         self.with([frame], |[page]| {
             sysreg::clean_invalidate_page(page);
             words.clear();
             // SAFETY: the window is this core's; the words are aligned and inside it, and never Rust's memory.
-            words.extend(
-                (0..count).map(|word| unsafe { ((page + offset) as *const u64).add(word as usize).read_volatile() }),
-            );
+            words.extend((0..count).map(|word| unsafe {
+                ((page + offset) as *const u64)
+                    .add(word as usize)
+                    .read_volatile()
+            }));
         });
     }
 
@@ -361,7 +417,10 @@ impl Windows {
     /// Does the work while the windows show these frames, two at most.
     fn with<const N: usize>(&self, frames: [PhysAddr; N], work: impl FnOnce([u64; N])) {
         let addresses = core::array::from_fn(|page| self.va + page as u64 * PAGE_SIZE);
-        frames.iter().enumerate().for_each(|(page, frame)| self.set(page, frame.0 | Self::PAGE));
+        frames
+            .iter()
+            .enumerate()
+            .for_each(|(page, frame)| self.set(page, frame.0 | Self::PAGE));
         sysreg::dsb_ish();
         sysreg::isb();
         work(addresses);

@@ -14,11 +14,23 @@ use cloison_formats::image::IPA_BITS;
 use cloison_logic::own_frames::OwnFrames;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-const PAGE: Attr = Attr::VALID.union(Attr::TABLE_OR_PAGE).union(Attr::S2AP_ACCESS_RW).union(Attr::ACCESS_FLAG);
+const PAGE: Attr = Attr::VALID
+    .union(Attr::TABLE_OR_PAGE)
+    .union(Attr::S2AP_ACCESS_RW)
+    .union(Attr::ACCESS_FLAG);
 const RAM: Attr = PAGE.union(Attr::SH_INNER);
-const NORMAL: u64 = RAM.union(Attr::MEMATTR_NORMAL_INNER_WB).union(Attr::MEMATTR_NORMAL_OUTER_WB).bits() as u64;
-const UNCACHED: u64 = RAM.union(Attr::MEMATTR_NORMAL_INNER_NC).union(Attr::MEMATTR_NORMAL_OUTER_NC).bits() as u64;
-const DEVICE: u64 = PAGE.union(Attr::MEMATTR_DEVICE_nGnRE).union(Attr::XN).bits() as u64;
+const NORMAL: u64 = RAM
+    .union(Attr::MEMATTR_NORMAL_INNER_WB)
+    .union(Attr::MEMATTR_NORMAL_OUTER_WB)
+    .bits() as u64;
+const UNCACHED: u64 = RAM
+    .union(Attr::MEMATTR_NORMAL_INNER_NC)
+    .union(Attr::MEMATTR_NORMAL_OUTER_NC)
+    .bits() as u64;
+const DEVICE: u64 = PAGE
+    .union(Attr::MEMATTR_DEVICE_nGnRE)
+    .union(Attr::XN)
+    .bits() as u64;
 const XN: u64 = Attr::XN.bits() as u64;
 /// A page's mark, in bits that the MMU ignores.
 const MARK: u64 = 0xf << MARK_SHIFT;
@@ -73,7 +85,11 @@ pub enum Kind {
     /// RAM that is never executed.
     Data = NORMAL | XN,
     /// Device registers, which are never executed either.
-    Device = if cfg!(feature = "fault-injection") { DEVICE & !XN } else { DEVICE },
+    Device = if cfg!(feature = "fault-injection") {
+        DEVICE & !XN
+    } else {
+        DEVICE
+    },
 }
 
 /// What currently backs a page.
@@ -118,7 +134,10 @@ pub struct TableSource {
 
 impl TableSource {
     fn take(&mut self) -> (&'static Table, PhysAddr) {
-        assert!(self.next < self.end, "stage 2 needs more tables than were counted");
+        assert!(
+            self.next < self.end,
+            "stage 2 needs more tables than were counted"
+        );
         let number = self.next;
         self.next += 1;
         let page = mmu::zero_own(number).cast::<Table>();
@@ -135,7 +154,12 @@ impl Stage2 {
     /// Creates empty tables for the VM with this id.
     pub fn new(source: &mut TableSource, vm: u8) -> Self {
         let (root, root_pa) = source.take();
-        Self { root, root_pa, frames: source.frames, vmid: u64::from(vm) + 1 }
+        Self {
+            root,
+            root_pa,
+            frames: source.frames,
+            vmid: u64::from(vm) + 1,
+        }
     }
 
     /// Returns VTTBR_EL2 for the VM.
@@ -149,7 +173,12 @@ impl Stage2 {
         unsafe { &*(va as *const Table) }
     }
 
-    fn child(&self, table: &'static Table, index: usize, source: &mut TableSource) -> &'static Table {
+    fn child(
+        &self,
+        table: &'static Table,
+        index: usize,
+        source: &mut TableSource,
+    ) -> &'static Table {
         let descriptor = table[index].load(Ordering::Relaxed);
         if descriptor & VALID != 0 {
             return self.table_at(descriptor);
@@ -200,10 +229,16 @@ impl Stage2 {
 
     /// Returns what backs the page that contains `ipa`.
     pub fn page(&self, ipa: Ipa) -> Page {
-        let descriptor = self.leaf(ipa).map_or(0, |leaf| leaf.load(Ordering::Acquire));
+        let descriptor = self
+            .leaf(ipa)
+            .map_or(0, |leaf| leaf.load(Ordering::Acquire));
         let mark = ((descriptor & MARK) >> MARK_SHIFT) as u8;
         match Cacheability::of(descriptor) {
-            Some(cacheability) => Page::Mapped(Mapping { frame: PhysAddr(descriptor & ADDRESS), cacheability, mark }),
+            Some(cacheability) => Page::Mapped(Mapping {
+                frame: PhysAddr(descriptor & ADDRESS),
+                cacheability,
+                mark,
+            }),
             None if descriptor != 0 && descriptor & VALID == 0 => Page::Moving,
             None => Page::Absent,
         }
@@ -212,7 +247,9 @@ impl Stage2 {
     /// Unmaps a page of RAM from the guest. Returns what backed it. No core has lost its translation before
     /// `sysreg::tlbi_ipas`.
     pub fn unmap(&self, ipa: Ipa) -> Option<Mapping> {
-        let Page::Mapped(page) = self.page(ipa) else { return None };
+        let Page::Mapped(page) = self.page(ipa) else {
+            return None;
+        };
         self.leaf(ipa)?.fetch_and(!VALID, Ordering::Relaxed);
         Some(page)
     }
@@ -220,9 +257,17 @@ impl Stage2 {
     /// Maps a page that [`unmap`](Self::unmap) unmapped again.
     pub fn remap(&self, ipa: Ipa, mapping: Mapping) {
         if let Some(leaf) = self.leaf(ipa) {
-            let planted = if cfg!(feature = "fault-injection") { XN } else { 0 };
-            let kept = leaf.load(Ordering::Relaxed) & XN | planted | u64::from(mapping.mark) << MARK_SHIFT;
-            leaf.store(mapping.frame.0 | mapping.cacheability as u64 | kept, Ordering::Release);
+            let planted = if cfg!(feature = "fault-injection") {
+                XN
+            } else {
+                0
+            };
+            let kept =
+                leaf.load(Ordering::Relaxed) & XN | planted | u64::from(mapping.mark) << MARK_SHIFT;
+            leaf.store(
+                mapping.frame.0 | mapping.cacheability as u64 | kept,
+                Ordering::Release,
+            );
             sysreg::dsb_ish();
         }
     }

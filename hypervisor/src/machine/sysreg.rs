@@ -30,20 +30,42 @@ pub fn tlbi_ipas(pages: impl Iterator<Item = Ipa>) {
         for ipa in pages {
             asm!("tlbi ipas2e1is, {0}", in(reg) ipa.page_number(), options(nostack, preserves_flags));
         }
-        asm!("dsb ish", "tlbi vmalle1is", "dsb ish", "isb", options(nostack, preserves_flags));
+        asm!(
+            "dsb ish",
+            "tlbi vmalle1is",
+            "dsb ish",
+            "isb",
+            options(nostack, preserves_flags)
+        );
     }
 }
 
 /// Invalidates the running VM's translations on all cores, those by the guest's tables too.
 pub fn tlbi_vm() {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
-    unsafe { asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+    unsafe {
+        asm!(
+            "dsb ishst",
+            "tlbi vmalls12e1is",
+            "dsb ish",
+            "isb",
+            options(nostack, preserves_flags)
+        )
+    };
 }
 
 /// Invalidates all EL1&0 translations of every VM on all cores.
 pub fn tlbi_guests() {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
-    unsafe { asm!("dsb ishst", "tlbi alle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+    unsafe {
+        asm!(
+            "dsb ishst",
+            "tlbi alle1is",
+            "dsb ish",
+            "isb",
+            options(nostack, preserves_flags)
+        )
+    };
 }
 
 /// Invalidates EL2's translation of one page on all cores: they share its tables, and each may have walked them for any
@@ -59,7 +81,16 @@ pub fn tlbi_el2(va: u64) {
 /// everywhere else. HCR_EL2.AMO must route them here.
 pub fn take_pending_serror() {
     // SAFETY: an SError goes to EL2's own vectors, which do not return.
-    unsafe { asm!("dsb sy", "isb", "msr daifclr, #4", "isb", "msr daifset, #4", options(nostack, preserves_flags)) };
+    unsafe {
+        asm!(
+            "dsb sy",
+            "isb",
+            "msr daifclr, #4",
+            "isb",
+            "msr daifset, #4",
+            options(nostack, preserves_flags)
+        )
+    };
 }
 
 /// Cleans and invalidates the page at `va` to the point of coherency.
@@ -92,7 +123,14 @@ pub fn let_others_run() {
 /// Invalidates the instruction caches of all cores.
 pub fn invalidate_instruction_caches() {
     // SAFETY: the next fetch reads memory again.
-    unsafe { asm!("ic ialluis", "dsb ish", "isb", options(nostack, preserves_flags)) };
+    unsafe {
+        asm!(
+            "ic ialluis",
+            "dsb ish",
+            "isb",
+            options(nostack, preserves_flags)
+        )
+    };
 }
 
 /// Copies one page; both addresses are page aligned.
@@ -145,12 +183,18 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 #[target_feature(enable = "crc")]
 fn crc32_by_words(bytes: &[u8]) -> u32 {
     let by_byte = |crc, bytes: &[u8]| bytes.iter().fold(crc, |crc, &byte| __crc32b(crc, byte));
-    let by_word = |crc, words: &[u64]| words.iter().fold(crc, |crc, &word| __crc32d(crc, u64::from_le(word)));
+    let by_word = |crc, words: &[u64]| {
+        words
+            .iter()
+            .fold(crc, |crc, &word| __crc32d(crc, u64::from_le(word)))
+    };
     // SAFETY: every bit pattern is a `u64`.
     let (head, words, tail) = unsafe { bytes.align_to::<u64>() };
     // Eight words at a time: the system image is checked before the first guest starts.
     let (groups, rest) = words.as_chunks::<8>();
-    let crc = groups.iter().fold(by_byte(u32::MAX, head), |crc, group| by_word(crc, group));
+    let crc = groups
+        .iter()
+        .fold(by_byte(u32::MAX, head), |crc, group| by_word(crc, group));
     !by_byte(by_word(crc, rest), tail)
 }
 

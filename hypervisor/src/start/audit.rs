@@ -17,13 +17,26 @@ use cloison_logic::own_frames::OwnFrames;
 pub fn run(cpu: &Cpu, frames: &OwnFrames, ttbr: PhysAddr) {
     pass(frames, ttbr);
     for vm in partition::all() {
-        let work = Work { cpu, vm, pause: &|_| true };
-        let moved = vm.spec.profile.as_ref().map(|profile| work.top(profile.pages.len() as u64));
+        let work = Work {
+            cpu,
+            vm,
+            pause: &|_| true,
+        };
+        let moved = vm
+            .spec
+            .profile
+            .as_ref()
+            .map(|profile| work.top(profile.pages.len() as u64));
         log::debug!("VM {}: moved for the audit: {moved:?}", vm.spec.name);
     }
     pass(frames, ttbr);
     for vm in partition::all() {
-        let back = Work { cpu, vm, pause: &|_| true }.restore_all();
+        let back = Work {
+            cpu,
+            vm,
+            pause: &|_| true,
+        }
+        .restore_all();
         log::debug!("VM {}: moved back: {back:?}", vm.spec.name);
     }
     pass(frames, ttbr);
@@ -32,16 +45,39 @@ pub fn run(cpu: &Cpu, frames: &OwnFrames, ttbr: PhysAddr) {
 /// Walks all tables and sends each page that they map.
 fn pass(frames: &OwnFrames, ttbr: PhysAddr) {
     send_runs(
-        |visit| mmu::walk(frames, ttbr, |va, frame, attributes| visit(va, frame, (part(va), attributes))),
-        |va, (part, attributes), frames| Message::Stage1(Stage1Run { va, part, attributes, frames }),
+        |visit| {
+            mmu::walk(frames, ttbr, |va, frame, attributes| {
+                visit(va, frame, (part(va), attributes))
+            })
+        },
+        |va, (part, attributes), frames| {
+            Message::Stage1(Stage1Run {
+                va,
+                part,
+                attributes,
+                frames,
+            })
+        },
     );
     let each = |vm: &Vm| {
         send_runs(
-            |visit| vm.stage2.walk(|ipa, frame, attributes| visit(ipa.0, frame, attributes)),
-            |ipa, attributes, frames| Message::Stage2(Stage2Run { vm: vm.id, ipa: Ipa(ipa), attributes, frames }),
+            |visit| {
+                vm.stage2
+                    .walk(|ipa, frame, attributes| visit(ipa.0, frame, attributes))
+            },
+            |ipa, attributes, frames| {
+                Message::Stage2(Stage2Run {
+                    vm: vm.id,
+                    ipa: Ipa(ipa),
+                    attributes,
+                    frames,
+                })
+            },
         )
     };
-    telemetry::send(&Message::AuditEnd { pages: partition::all().iter().map(each).sum() });
+    telemetry::send(&Message::AuditEnd {
+        pages: partition::all().iter().map(each).sum(),
+    });
 }
 
 /// Sends the pages that `walk` visits, in order of address: those that follow each other and have the same attributes as
@@ -58,7 +94,9 @@ fn send_runs<K: PartialEq>(
             address != next || *same != attributes || frames.len() == MAX_RUN
         };
         run.take_if(ends).into_iter().for_each(send);
-        run.get_or_insert_with(|| (address, attributes, Vec::new())).2.push(frame.page_number() as u32);
+        run.get_or_insert_with(|| (address, attributes, Vec::new()))
+            .2
+            .push(frame.page_number() as u32);
         pages += 1;
     });
     run.into_iter().for_each(send);

@@ -243,6 +243,11 @@ extern "C" fn boot_main(base: u64, size: u64) -> ! {
     let own = image.end - image.start;
     // SAFETY: the early map contains the loaded image one to one, up to the size in its header; nobody writes what
     // follows the hypervisor.
-    let behind = unsafe { core::slice::from_raw_parts((base + own) as *const u8, size.saturating_sub(own) as usize) };
-    bring_up::boot_core(&Loaded { base: PhysAddr(base), behind })
+    let behind = unsafe {
+        core::slice::from_raw_parts((base + own) as *const u8, size.saturating_sub(own) as usize)
+    };
+    bring_up::boot_core(&Loaded {
+        base: PhysAddr(base),
+        behind,
+    })
 }

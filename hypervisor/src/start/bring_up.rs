@@ -40,9 +40,12 @@ pub fn boot_core(loaded: &early::Loaded) -> ! {
     console::init_early(&parameters);
     check_coherency();
     timer::init().unwrap_or_else(|hz| {
-        refuse(format_args!("the system counter runs at {hz} Hz by CNTFRQ_EL0; Cloison needs 1 MHz to 4 GHz"))
+        refuse(format_args!(
+            "the system counter runs at {hz} Hz by CNTFRQ_EL0; Cloison needs 1 MHz to 4 GHz"
+        ))
     });
-    let (header, system) = read_system(loaded.behind).unwrap_or_else(|error| refuse(format_args!("{error}")));
+    let (header, system) =
+        read_system(loaded.behind).unwrap_or_else(|error| refuse(format_args!("{error}")));
     logger::init(system.log_level);
     check_machine(&system).unwrap_or_else(|why| refuse(format_args!("{why}")));
     run(loaded, header, partition::init_system(system))
@@ -56,8 +59,13 @@ fn read_system(bytes: &[u8]) -> Result<(Header, System), ImageError> {
 
 /// Refuses a core on which no lock would work.
 fn check_coherency() {
-    let (implementer, part) = (MIDR_EL1.read(MIDR_EL1::Implementer), MIDR_EL1.read(MIDR_EL1::PartNum));
-    if !is_coherent(implementer, part, || [S3_1_C15_C2_0.get(), S3_1_C15_C2_1.get()]) {
+    let (implementer, part) = (
+        MIDR_EL1.read(MIDR_EL1::Implementer),
+        MIDR_EL1.read(MIDR_EL1::PartNum),
+    );
+    if !is_coherent(implementer, part, || {
+        [S3_1_C15_C2_0.get(), S3_1_C15_C2_1.get()]
+    }) {
         let core = registers::affinity();
         console::print_fatal(format_args!(
             "cloison: the firmware left CPUECTLR_EL1.SMPEN of the core with MPIDR {core:#x} clear: not coherent\n"
@@ -69,7 +77,8 @@ fn check_coherency() {
 /// Checks the hardware against the image's assumptions.
 fn check_machine(system: &System) -> Result<(), alloc::string::String> {
     use CLIDR_EL1::{Ctype1, Ctype2, Ctype3, Ctype4, Ctype5, Ctype6, Ctype7};
-    let kinds = [Ctype1, Ctype2, Ctype3, Ctype4, Ctype5, Ctype6, Ctype7].map(|kind| CLIDR_EL1.read(kind));
+    let kinds =
+        [Ctype1, Ctype2, Ctype3, Ctype4, Ctype5, Ctype6, Ctype7].map(|kind| CLIDR_EL1.read(kind));
     CSSELR_EL1.write(CSSELR_EL1::Level.val(CacheGeometry::last_level(kinds)));
     sysreg::isb();
     let found = CacheGeometry::from_ccsidr(
@@ -107,13 +116,27 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
             gigabyte = (gigabyte | 0x3fff_ffff) + 1;
         }
     }
-    let loaded = PhysRange { start: loaded.base, len: header_at.0 + header.total_len() - loaded.base.0 };
-    let Some(&bank) = system.board.ram.iter().find(|bank| bank.contains(loaded.start) && loaded.end() <= bank.end())
+    let loaded = PhysRange {
+        start: loaded.base,
+        len: header_at.0 + header.total_len() - loaded.base.0,
+    };
+    let Some(&bank) = system
+        .board
+        .ram
+        .iter()
+        .find(|bank| bank.contains(loaded.start) && loaded.end() <= bank.end())
     else {
-        refuse(format_args!("loaded at {}, which is not in the RAM of board {}", loaded.start, system.board.name));
+        refuse(format_args!(
+            "loaded at {}, which is not in the RAM of board {}",
+            loaded.start, system.board.name
+        ));
     };
     let mut frames = OwnFrames::new(system.hypervisor_colors, colors, loaded.end(), bank);
-    let stage2_frames = system.vms.iter().map(|vm| tables_needed(build::mapped_ranges(vm))).sum();
+    let stage2_frames = system
+        .vms
+        .iter()
+        .map(|vm| tables_needed(build::mapped_ranges(vm)))
+        .sum();
     let gic = system.board.gic;
     let payload = PhysRange {
         start: PhysAddr(header_at.0 + u64::from(header.payload_offset)),
@@ -133,14 +156,28 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
             ],
             payload,
             cores: system.board.cores.len(),
-            heap: layout::heap_extension(system.board.cores.len(), system.board.ram.iter().map(|bank| bank.len).sum())
-                + system.vms.iter().map(|vm| layout::list_bytes(vm.away)).sum::<u64>(),
+            heap: layout::heap_extension(
+                system.board.cores.len(),
+                system.board.ram.iter().map(|bank| bank.len).sum(),
+            ) + system
+                .vms
+                .iter()
+                .map(|vm| layout::list_bytes(vm.away))
+                .sum::<u64>(),
             stage2_frames,
             image: &early::image(),
         },
     );
-    if let Some(taken) = system.board.reserved.iter().find(|taken| taken.overlaps(&frames.span())) {
-        refuse(format_args!("the hypervisor's own frames run into reserved memory at {}", taken.start));
+    if let Some(taken) = system
+        .board
+        .reserved
+        .iter()
+        .find(|taken| taken.overlaps(&frames.span()))
+    {
+        refuse(format_args!(
+            "the hypervisor's own frames run into reserved memory at {}",
+            taken.start
+        ));
     }
     // SAFETY: the frames are in the board's RAM, which has just been mapped; the other cores have not been started.
     unsafe { early::continue_on_copy(&built) };
@@ -162,7 +199,11 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
 
     let frames: &'static OwnFrames = Box::leak(Box::new(frames));
     let memory = guest_memory(system, colors, loaded, frames.span());
-    let tables = stage2::TableSource { frames, next: built.stage2_first, end: built.stage2_first + stage2_frames };
+    let tables = stage2::TableSource {
+        frames,
+        next: built.stage2_first,
+        end: built.stage2_first + stage2_frames,
+    };
     build::create(system, memory, tables).unwrap_or_else(|error| refuse(format_args!("{error}")));
     describe(system, colors, frames);
     gic::init_distributor();
@@ -193,9 +234,15 @@ fn guest_memory(system: &System, colors: u32, loaded: PhysRange, own: PhysRange)
     if system.contiguous > 0 {
         let taken = [&reserved[..], &[own]].concat();
         let Some(range) = set_aside(&system.board.ram, &taken, system.contiguous) else {
-            refuse(format_args!("no {} contiguous bytes of RAM", system.contiguous));
+            refuse(format_args!(
+                "no {} contiguous bytes of RAM",
+                system.contiguous
+            ));
         };
-        contiguous.add_frame(range.start.page_number() as usize, range.end().page_number() as usize);
+        contiguous.add_frame(
+            range.start.page_number() as usize,
+            range.end().page_number() as usize,
+        );
         reserved.push(range);
     }
     Memory {
@@ -222,8 +269,9 @@ fn describe(system: &System, colors: u32, frames: &OwnFrames) {
     let memory = partition::memory().lock();
     for pool in &memory.pools {
         let spec = pool.spec();
-        let per_color =
-            |count: &dyn Fn(cloison_formats::color::Color) -> u32| spec.colors.iter().map(count).collect::<Vec<u32>>();
+        let per_color = |count: &dyn Fn(cloison_formats::color::Color) -> u32| {
+            spec.colors.iter().map(count).collect::<Vec<u32>>()
+        };
         telemetry::send(&Message::Pool(PoolInfo {
             name: spec.name.clone(),
             kind: spec.kind,
@@ -234,8 +282,15 @@ fn describe(system: &System, colors: u32, frames: &OwnFrames) {
     }
     for vm in partition::all() {
         let counted = vm.spec.quotas.iter().flat_map(Quota::counted);
-        let untrusted = counted.filter(|counted| counted.allowed).map(|counted| counted.event);
-        let warn = |event: &EventId| log::warn!("VM {}: a quota counts {event}, which no verdict trusts", vm.spec.name);
+        let untrusted = counted
+            .filter(|counted| counted.allowed)
+            .map(|counted| counted.event);
+        let warn = |event: &EventId| {
+            log::warn!(
+                "VM {}: a quota counts {event}, which no verdict trusts",
+                vm.spec.name
+            )
+        };
         let untrusted = untrusted.inspect(warn);
         telemetry::send(&Message::Vm(VmInfo {
             name: vm.spec.name.clone(),
@@ -250,7 +305,10 @@ fn describe(system: &System, colors: u32, frames: &OwnFrames) {
 fn own_number(system: &System) -> usize {
     let own = registers::affinity();
     let Some(number) = system.board.cores.iter().position(|&mpidr| mpidr == own) else {
-        refuse(format_args!("board {} has no core with MPIDR {own:#x}, which this one has", system.board.name));
+        refuse(format_args!(
+            "board {} has no core with MPIDR {own:#x}, which this one has",
+            system.board.name
+        ));
     };
     number
 }
@@ -266,11 +324,16 @@ fn core_up(index: usize) {
         index,
         WINDOWS.load(Ordering::Relaxed),
         owner,
-        Enforcement { by_interrupt, shadow: board.pmu_shadow },
+        Enforcement {
+            by_interrupt,
+            shadow: board.pmu_shadow,
+        },
         irq,
     );
     if let Some(irq) = irq.filter(|_| !by_interrupt) {
-        log::warn!("the PMU's overflow interrupt {irq} does not arrive: the budgets of this core are polled");
+        log::warn!(
+            "the PMU's overflow interrupt {irq} does not arrive: the budgets of this core are polled"
+        );
     }
     guest_registers::init_core();
     sysreg::take_pending_serror();
@@ -295,15 +358,20 @@ fn start_secondaries(system: &System, trampoline: PhysAddr) {
         let before = CORES_UP.load(Ordering::Acquire);
         let entry = trampoline.0 + early::SECONDARY_OFFSET;
         // SAFETY: the trampoline's second entry sets up tables and stack.
-        let started = unsafe { power::start_core(&system.board, index, entry, &cpu::this().windows) };
+        let started =
+            unsafe { power::start_core(&system.board, index, entry, &cpu::this().windows) };
         if let Err(code) = started {
-            refuse(format_args!("core {index} does not start: PSCI CPU_ON says {code}"));
+            refuse(format_args!(
+                "core {index} does not start: PSCI CPU_ON says {code}"
+            ));
         }
         let started = timer::now();
         while CORES_UP.load(Ordering::Acquire) == before {
             // Far longer than any takes, even in an emulator on a busy host.
             if timer::now().since(started).count() > 5 * CNTFRQ_EL0.get() {
-                refuse(format_args!("core {index} was started and does not come up"));
+                refuse(format_args!(
+                    "core {index} was started and does not come up"
+                ));
             }
             aarch64_cpu::asm::wfe();
         }

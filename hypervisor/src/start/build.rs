@@ -31,26 +31,45 @@ pub struct BuildError {
 /// Returns the page ranges that stage 2 maps for a VM, to compute the number of its tables.
 pub fn mapped_ranges(vm: &image::Vm) -> impl Iterator<Item = (u64, u64)> + Clone {
     let gicv = core::iter::once((Ipa(map::GICC).page_number(), 2));
-    vm.regions.iter().map(|region| (region.ipa.page_number(), u64::from(region.pages))).chain(gicv)
+    vm.regions
+        .iter()
+        .map(|region| (region.ipa.page_number(), u64::from(region.pages)))
+        .chain(gicv)
 }
 
 /// Builds the memory of all VMs; boot core only, once.
-pub fn create(system: &'static System, mut memory: Memory, mut tables: TableSource) -> Result<(), BuildError> {
+pub fn create(
+    system: &'static System,
+    mut memory: Memory,
+    mut tables: TableSource,
+) -> Result<(), BuildError> {
     let gic = system.board.gic;
     let mut vms = Vec::with_capacity(system.vms.len());
     for (id, spec) in system.vms.iter().enumerate() {
         let stage2 = Stage2::new(&mut tables, id as u8);
         for region in &spec.regions {
-            let failed = |why: String| BuildError { vm: spec.name.clone(), region: region.name.clone(), why };
+            let failed = |why: String| BuildError {
+                vm: spec.name.clone(),
+                region: region.name.clone(),
+                why,
+            };
             let pages = u64::from(region.pages);
-            let kind = if region.executable { Kind::Memory } else { Kind::Data };
+            let kind = if region.executable {
+                Kind::Memory
+            } else {
+                Kind::Data
+            };
             let (kind, first) = match region.backing {
                 Backing::Pool(pool) => {
                     let Memory { frames, pools, .. } = &mut memory;
                     let pool = &mut pools[usize::from(pool)];
                     stage2
-                        .map(&mut tables, region.ipa, pages, kind, |batch| pool.allocate_many(frames, batch))
-                        .map_err(|error| failed(alloc::format!("pool {}: {error}", pool.spec().name)))?;
+                        .map(&mut tables, region.ipa, pages, kind, |batch| {
+                            pool.allocate_many(frames, batch)
+                        })
+                        .map_err(|error| {
+                            failed(alloc::format!("pool {}: {error}", pool.spec().name))
+                        })?;
                     continue;
                 }
                 Backing::Contiguous => match memory.contiguous.alloc(pages as usize) {
@@ -62,8 +81,22 @@ pub fn create(system: &'static System, mut memory: Memory, mut tables: TableSour
             map_range(&stage2, &mut tables, region.ipa, pages, kind, first);
         }
         // The guest's CPU interface is the hardware's virtual one.
-        map_range(&stage2, &mut tables, Ipa(map::GICC), 1, Kind::Device, gic.gicv);
-        map_range(&stage2, &mut tables, Ipa(map::GICC).page(1), 1, Kind::Device, gic.gicv_dir);
+        map_range(
+            &stage2,
+            &mut tables,
+            Ipa(map::GICC),
+            1,
+            Kind::Device,
+            gic.gicv,
+        );
+        map_range(
+            &stage2,
+            &mut tables,
+            Ipa(map::GICC).page(1),
+            1,
+            Kind::Device,
+            gic.gicv_dir,
+        );
 
         let cores = spec.cores.len() as u8;
         let mut spis = Shared::new(cores);
@@ -96,10 +129,20 @@ pub fn create(system: &'static System, mut memory: Memory, mut tables: TableSour
 }
 
 /// Maps consecutive frames.
-fn map_range(stage2: &Stage2, tables: &mut TableSource, ipa: Ipa, pages: u64, kind: Kind, first: PhysAddr) {
+fn map_range(
+    stage2: &Stage2,
+    tables: &mut TableSource,
+    ipa: Ipa,
+    pages: u64,
+    kind: Kind,
+    first: PhysAddr,
+) {
     let mut frames = (0..pages).map(|page| first.page(page));
     let Ok(()) = stage2.map(tables, ipa, pages, kind, |batch| {
-        batch.iter_mut().zip(&mut frames).for_each(|(slot, frame)| *slot = frame);
+        batch
+            .iter_mut()
+            .zip(&mut frames)
+            .for_each(|(slot, frame)| *slot = frame);
         Ok::<(), Infallible>(())
     });
 }

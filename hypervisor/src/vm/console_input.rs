@@ -13,8 +13,7 @@ use core::sync::atomic::Ordering;
 use spin::mutex::TicketMutex;
 
 /// What the user can type, apart from the numbers of the VMs.
-const HELP: &str =
-    "[console] Ctrl-T, then: n the next VM, s x r start, stop or restart it, ? this help, Ctrl-T a Ctrl-T";
+const HELP: &str = "[console] Ctrl-T, then: n the next VM, s x r start, stop or restart it, ? this help, Ctrl-T a Ctrl-T";
 
 static CONSOLE_INPUT: TicketMutex<Option<(Uart, InputSwitch)>> = TicketMutex::new(None);
 
@@ -35,30 +34,47 @@ pub fn is_interrupt(irq: u32) -> bool {
 /// Handles the console's receive interrupt.
 pub fn receive(cpu: &'static Cpu) {
     let mut guard = CONSOLE_INPUT.lock();
-    let Some((device, switch)) = guard.as_mut() else { return };
+    let Some((device, switch)) = guard.as_mut() else {
+        return;
+    };
     device.acknowledge_input();
     while let Some(byte) = device.receive() {
         match switch.push(byte) {
             Action::Deliver(vm, byte) => uart::deliver(cpu, &all()[usize::from(vm)], byte),
             Action::Switched(vm) => {
                 console::INPUT.store(vm, Ordering::Relaxed);
-                logger::say(cpu, format_args!("[console] input goes to {}", all()[usize::from(vm)].spec.name));
+                logger::say(
+                    cpu,
+                    format_args!(
+                        "[console] input goes to {}",
+                        all()[usize::from(vm)].spec.name
+                    ),
+                );
             }
             Action::Order(number, change) => {
                 let vm = &all()[usize::from(number)];
                 let is_granted = system().console_manages >> number & 1 == 1;
-                let result = if is_granted { vm.order(change) } else { Err(CallError::Denied) };
+                let result = if is_granted {
+                    vm.order(change)
+                } else {
+                    Err(CallError::Denied)
+                };
                 let outcome = match result {
                     Ok(()) => "ordered",
                     Err(CallError::Denied) => "not granted: `console_manages` does not name the VM",
                     Err(_) => "busy: an earlier change is not over",
                 };
-                logger::say(cpu, format_args!("[console] {change:?} {}: {outcome}", vm.spec.name));
+                logger::say(
+                    cpu,
+                    format_args!("[console] {change:?} {}: {outcome}", vm.spec.name),
+                );
             }
             Action::Help => {
                 let vms = fmt::from_fn(|text| {
                     let mut all = all().iter().zip(1..);
-                    all.try_for_each(|(vm, number)| write!(text, ", {number} {} ({})", vm.spec.name, vm.power.life()))
+                    all.try_for_each(|(vm, number)| {
+                        write!(text, ", {number} {} ({})", vm.spec.name, vm.power.life())
+                    })
                 });
                 logger::say(cpu, format_args!("{HELP}{vms}"));
             }

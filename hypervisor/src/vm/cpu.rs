@@ -86,13 +86,23 @@ const OUTPUT_DELAY: Nanos = Nanos(50_000);
 const EMERGENCY_STACK: usize = 4096;
 
 /// Creates this core's state, which [`this`] returns from now on.
-pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, enforcement: Enforcement, irq: Option<u32>) {
+pub fn init(
+    index: usize,
+    windows: u64,
+    vm: Option<(&'static Vm, usize)>,
+    enforcement: Enforcement,
+    irq: Option<u32>,
+) {
     let clock = timer::clock();
     let (own, vcpu) = vm.map_or((&[][..], 0), |(vm, vcpu)| (&vm.spec.quotas[..], vcpu));
     let quotas = Quotas::assign(own, vcpu, pmu::counters(), enforcement, clock);
     let free = pmu::counters().saturating_sub(quotas.reserved());
-    let segments = vm.filter(|(vm, _)| vm.spec.has_counters()).map_or(0, |(vm, _)| vm.spec.segment_counters() as u32);
-    let emergency = Box::leak(Box::new([0u128; EMERGENCY_STACK / 16])).as_mut_ptr_range().end as u64;
+    let segments = vm
+        .filter(|(vm, _)| vm.spec.has_counters())
+        .map_or(0, |(vm, _)| vm.spec.segment_counters() as u32);
+    let emergency = Box::leak(Box::new([0u128; EMERGENCY_STACK / 16]))
+        .as_mut_ptr_range()
+        .end as u64;
     let cpu = Box::leak(Box::new(Cpu {
         emergency_stack: emergency,
         stack_top: layout::STACKS + 4096 + layout::STACK_SIZE + index as u64 * layout::STACK_STRIDE,

@@ -35,8 +35,11 @@ pub const CPTR_RES1: u64 = 0x33ff;
 /// SCTLR_EL1: the bits that are RES1 in Armv8.0, MMU and caches off.
 const SCTLR_RES1: u64 = 0x30d0_0800;
 /// EL1h with all exceptions masked: the mode in which a vCPU starts and EL1 takes an exception.
-const EL1H_MASKED: u64 =
-    SPSR::M::EL1h.value | SPSR::D::Masked.value | SPSR::A::Masked.value | SPSR::I::Masked.value | SPSR::F::Masked.value;
+const EL1H_MASKED: u64 = SPSR::M::EL1h.value
+    | SPSR::D::Masked.value
+    | SPSR::A::Masked.value
+    | SPSR::I::Masked.value
+    | SPSR::F::Masked.value;
 
 /// Sets the controls of this core that always apply to its guest; once per core.
 pub fn init_core() {
@@ -56,7 +59,13 @@ pub fn init_core() {
 /// Makes the guest's WFI trap, or not.
 pub fn trap_waits(on: bool) {
     // SAFETY: `HCR` confines a guest as `write_hcr` requires; TWI only traps more.
-    unsafe { registers::write_hcr(if on { HCR | HCR_EL2::TWI::SET.value } else { HCR }) };
+    unsafe {
+        registers::write_hcr(if on {
+            HCR | HCR_EL2::TWI::SET.value
+        } else {
+            HCR
+        })
+    };
 }
 
 /// Continues the guest after the instruction that trapped.

@@ -28,7 +28,11 @@ pub fn begin(cpu: &Cpu, vm: &Vm, names: Names) -> Result<(), CallError> {
     let free = pmu::counters().saturating_sub(cpu.quotas.borrow().reserved());
     let (events, campaign) = events(vm);
     let shares = vm.spec.has_counters();
-    let first = if shares { cpu.vpmu.borrow().counters() } else { 0 };
+    let first = if shares {
+        cpu.vpmu.borrow().counters()
+    } else {
+        0
+    };
     let open = Open::new(names, events, campaign, first..free, shares);
     for (hem, &event) in (0..open.hems()).zip(events) {
         pmu::configure(open.counter(hem), event);
@@ -48,10 +52,18 @@ pub fn end(cpu: &Cpu, vm: &Vm) -> Result<reply::SegmentEnd, CallError> {
     let mut segment = cpu.segment.borrow_mut();
     let open = segment.open.take().ok_or(CallError::Sequence)?;
     pmu::stop(open.mask());
-    let cycles = Cycles(open.cycles().map_or_else(|| Pmu.cycles(), |counter| Pmu.get(counter).into()));
+    let cycles = Cycles(
+        open.cycles()
+            .map_or_else(|| Pmu.cycles(), |counter| Pmu.get(counter).into()),
+    );
     let overflowed = open.overflowed(pmu::take_overflows(open.mask()));
-    let record =
-        open.record((vm.id, cpu.vcpu as u8), cycles, overflowed, events(vm).0, |hem| Pmu.get(open.counter(hem)));
+    let record = open.record(
+        (vm.id, cpu.vcpu as u8),
+        cycles,
+        overflowed,
+        events(vm).0,
+        |hem| Pmu.get(open.counter(hem)),
+    );
     segment.last = Some(record);
     telemetry::record(cpu, Record::Hem(record));
     Ok(reply::SegmentEnd { cycles: cycles.0 })
@@ -62,25 +74,61 @@ pub fn read(cpu: &Cpu, vm: &Vm, index: u64) -> Result<reply::Hem, CallError> {
     let segment = cpu.segment.borrow();
     let Some(open) = &segment.open else {
         let last = segment.last.as_ref().ok_or(CallError::Sequence)?;
-        let at = usize::try_from(index).ok().filter(|&at| at < usize::from(last.len)).ok_or(CallError::Absent)?;
+        let at = usize::try_from(index)
+            .ok()
+            .filter(|&at| at < usize::from(last.len))
+            .ok_or(CallError::Absent)?;
         let overflowed = last.overflowed >> at & 1 == 1;
-        return Ok(reply::Hem { count: last.counts[at], overflowed, event: last.events[at].0 });
+        return Ok(reply::Hem {
+            count: last.counts[at],
+            overflowed,
+            event: last.events[at].0,
+        });
     };
-    let event = events(vm).0.iter().take(open.hems() as usize).nth(index as usize).ok_or(CallError::Absent)?;
+    let event = events(vm)
+        .0
+        .iter()
+        .take(open.hems() as usize)
+        .nth(index as usize)
+        .ok_or(CallError::Absent)?;
     let counter = open.counter(index as u32);
-    Ok(reply::Hem { count: Pmu.get(counter), overflowed: Pmu.overflows() >> counter & 1 == 1, event: event.0 })
+    Ok(reply::Hem {
+        count: Pmu.get(counter),
+        overflowed: Pmu.overflows() >> counter & 1 == 1,
+        event: event.0,
+    })
 }
 
 /// Logs what the guest has counted itself.
 pub fn record_of_guest(cpu: &Cpu, vm: &Vm, names: Names) {
     let (counters, events): (Vec<u32, MAX_HEMS>, Vec<EventId, MAX_HEMS>) =
         cpu.vpmu.borrow().counting().into_iter().unzip();
-    let open = Open::new(names, &events, self::events(vm).1, 0..MAX_HEMS as u32, false);
+    let open = Open::new(
+        names,
+        &events,
+        self::events(vm).1,
+        0..MAX_HEMS as u32,
+        false,
+    );
     let flags = Pmu.overflows();
-    let overflowed = (0..).zip(&counters).fold(0, |bits, (hem, counter)| bits | (flags >> counter & 1) << hem) as u8;
+    let overflowed = (0..).zip(&counters).fold(0, |bits, (hem, counter)| {
+        bits | (flags >> counter & 1) << hem
+    }) as u8;
     let count = |hem| Pmu.get(counters[hem as usize]);
-    let record = open.record((vm.id, cpu.vcpu as u8), Cycles(Pmu.cycles()), overflowed, &events, count);
-    telemetry::record(cpu, Record::Hem(HemRecord { by_guest: true, ..record }));
+    let record = open.record(
+        (vm.id, cpu.vcpu as u8),
+        Cycles(Pmu.cycles()),
+        overflowed,
+        &events,
+        count,
+    );
+    telemetry::record(
+        cpu,
+        Record::Hem(HemRecord {
+            by_guest: true,
+            ..record
+        }),
+    );
 }
 
 /// Discards an open segment without a record, because the vCPU starts or stops.

@@ -11,7 +11,10 @@ use cloison_logic::messages::Position;
 
 /// Handles the physical interrupts that are pending, a few at most: other vCPUs could send them without end.
 pub fn serve_pending(cpu: &'static Cpu) {
-    for acknowledged in (0..8).map(|_| gic::acknowledge()).take_while(|number| number & 0x3ff != gic::SPURIOUS) {
+    for acknowledged in (0..8)
+        .map(|_| gic::acknowledge())
+        .take_while(|number| number & 0x3ff != gic::SPURIOUS)
+    {
         serve(cpu, acknowledged);
     }
 }
@@ -33,7 +36,9 @@ pub fn serve(cpu: &'static Cpu, acknowledged: u32) {
     gic::drop_priority(acknowledged);
     match id {
         gic::HYPERVISOR_TIMER => return on_timer(cpu),
-        _ if cpu.pmu_irq == Some(id) && cpu.vm.is_some_and(Vm::has_pmu_irq) => return virq::raise_private(cpu, id),
+        _ if cpu.pmu_irq == Some(id) && cpu.vm.is_some_and(Vm::has_pmu_irq) => {
+            return virq::raise_private(cpu, id);
+        }
         _ if cpu.pmu_irq == Some(id) => {
             quota::on_overflow(cpu);
             vpmu::on_overflow(cpu);
@@ -55,7 +60,8 @@ fn serve_requests(cpu: &'static Cpu) {
     }
     if requests & Request::Power as u32 != 0 {
         // A vCPU that is about to start needs no action here: the parked loop looks at its power state.
-        cpu.leave.set(cpu.vm.is_some_and(|vm| vm.power.is_leaving(cpu.vcpu)));
+        cpu.leave
+            .set(cpu.vm.is_some_and(|vm| vm.power.is_leaving(cpu.vcpu)));
     }
 }
 
@@ -99,7 +105,11 @@ fn on_timer(cpu: &'static Cpu) {
     gic::deactivate(gic::HYPERVISOR_TIMER);
     // Last, because it pauses, and the timer has to be able to interrupt meanwhile.
     let Some(vm) = cpu.vm else { return };
-    let work = Work { cpu, vm, pause: &|pages| pause(cpu, pages) };
+    let work = Work {
+        cpu,
+        vm,
+        pause: &|pages| pause(cpu, pages),
+    };
     if ends {
         work.on_lease_deadline();
     }

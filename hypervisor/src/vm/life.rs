@@ -28,7 +28,9 @@ fn load_image(cpu: &Cpu, vm: &Vm, pause: Pause) {
     for part in vm.spec.loaded() {
         let mut done = 0;
         while done < u64::from(part.len) && pause(1) {
-            let Page::Mapped(page) = vm.stage2.page(part.load.page(done / PAGE_SIZE)) else { break };
+            let Page::Mapped(page) = vm.stage2.page(part.load.page(done / PAGE_SIZE)) else {
+                break;
+            };
             // SAFETY: a frame of this VM, whose vCPUs are off; this core runs only them, or has entered no guest yet.
             unsafe { cpu.windows.load(page.frame, u64::from(part.offset) + done) };
             done += PAGE_SIZE;
@@ -43,9 +45,15 @@ const CLEANED: u64 = 8;
 /// Removes the VM's RAM from all caches: what a former life left there would later overwrite, or hide, what the next one
 /// stores with its caches off. With `scrub`, clears the RAM as well.
 fn clean_memory(cpu: &Cpu, vm: &Vm, pause: Pause) {
-    for region in vm.spec.regions.iter().filter(|region| !matches!(region.backing, Backing::Device(_))) {
+    for region in vm
+        .spec
+        .regions
+        .iter()
+        .filter(|region| !matches!(region.backing, Backing::Device(_)))
+    {
         let pages = u64::from(region.pages);
-        let batches = |page: &u64| !page.is_multiple_of(CLEANED) || pause(CLEANED.min(pages - page));
+        let batches =
+            |page: &u64| !page.is_multiple_of(CLEANED) || pause(CLEANED.min(pages - page));
         for page in (0..pages).take_while(batches) {
             match vm.stage2.page(region.ipa.page(page)) {
                 Page::Mapped(page) if vm.spec.scrub => {
@@ -107,7 +115,10 @@ fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, start: Start) -> ! {
     let slot = &vm.vcpus[cpu.vcpu];
     let (entry, arguments) = match start {
         Start::Boot => (vm.spec.image.entry.0, vm.first_arguments()),
-        Start::CpuOn => (slot.entry.load(Ordering::Relaxed), [slot.context.load(Ordering::Relaxed), 0, 0, 0]),
+        Start::CpuOn => (
+            slot.entry.load(Ordering::Relaxed),
+            [slot.context.load(Ordering::Relaxed), 0, 0, 0],
+        ),
     };
     cpu.exits.take();
     guest_registers::reset_guest_registers(vm, cpu.vcpu, entry);
@@ -115,7 +126,13 @@ fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, start: Start) -> ! {
     hem::reset(cpu);
     vpmu::reset(cpu, vm);
     if start == Start::Boot {
-        telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Started });
+        telemetry::record(
+            cpu,
+            Record::VmState {
+                vm: vm.id,
+                state: VmState::Started,
+            },
+        );
         migrate::arm(cpu, vm);
     }
     quota::start(cpu);
@@ -145,7 +162,13 @@ fn wind_up(cpu: &Cpu, vm: &Vm) {
     CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
     cpu.deadlines.clear();
     uart::print_unfinished_line(cpu, vm);
-    telemetry::record(cpu, Record::Exits { vm: vm.id, counts: cpu.exits.get() });
+    telemetry::record(
+        cpu,
+        Record::Exits {
+            vm: vm.id,
+            counts: cpu.exits.get(),
+        },
+    );
 }
 
 /// Stops the running vCPU: its core parks. The caller has seen to it that no borrow or lock is held.
@@ -166,14 +189,24 @@ fn be_off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
 
 /// The running vCPU turns itself off (PSCI CPU_OFF); with the last one the VM ends.
 pub fn cpu_off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
-    if vm.power.cpu_off(cpu.vcpu) { end(cpu, vm, Doom::Off) } else { leave(cpu) }
+    if vm.power.cpu_off(cpu.vcpu) {
+        end(cpu, vm, Doom::Off)
+    } else {
+        leave(cpu)
+    }
 }
 
 /// Has a VM's vCPUs, but for the running one, leave their guest, and waits until they have. No more of them can be turned
 /// on meanwhile: the VM is ending, or doomed.
 fn stop_others(cpu: &'static Cpu, vm: &Vm) {
     cpu.deadlines.migration.set(None);
-    for (vcpu, &core) in vm.spec.cores.iter().enumerate().filter(|&(_, &core)| usize::from(core) != cpu.index) {
+    for (vcpu, &core) in vm
+        .spec
+        .cores
+        .iter()
+        .enumerate()
+        .filter(|&(_, &core)| usize::from(core) != cpu.index)
+    {
         while vm.power.stop(vcpu) != State::Off {
             mailbox::ask(core, Request::Power);
             for _ in 0..100 {
@@ -191,7 +224,12 @@ pub fn end(cpu: &'static Cpu, vm: &'static Vm, why: Doom) -> ! {
         leave(cpu)
     }
     stop_others(cpu, vm);
-    Work { cpu, vm, pause: &|pages| interrupts::pause(cpu, pages) }.reset(false);
+    Work {
+        cpu,
+        vm,
+        pause: &|pages| interrupts::pause(cpu, pages),
+    }
+    .reset(false);
     finish(cpu, vm);
     leave(cpu)
 }
@@ -209,7 +247,13 @@ fn obey(cpu: &'static Cpu, vm: &'static Vm, order: Order) -> ! {
     }
     while !quota::may_restart(cpu) && pause(0) {}
     if order == Order::Restart {
-        telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Restarted });
+        telemetry::record(
+            cpu,
+            Record::VmState {
+                vm: vm.id,
+                state: VmState::Restarted,
+            },
+        );
     } else {
         vm.runs.store(0, Ordering::Relaxed);
     }
@@ -272,7 +316,13 @@ fn begin_again(cpu: &'static Cpu, vm: &'static Vm) -> ! {
         leave(cpu)
     }
     stop_others(cpu, vm);
-    telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Restarted });
+    telemetry::record(
+        cpu,
+        Record::VmState {
+            vm: vm.id,
+            state: VmState::Restarted,
+        },
+    );
     renew(cpu, vm, wind_up)
 }
 
@@ -324,11 +374,23 @@ fn turn_off(cpu: &'static Cpu) -> ! {
     }
     if let Some(vm) = cpu.vm {
         quota::stop(cpu);
-        telemetry::record(cpu, Record::Exits { vm: vm.id, counts: cpu.exits.get() });
+        telemetry::record(
+            cpu,
+            Record::Exits {
+                vm: vm.id,
+                counts: cpu.exits.get(),
+            },
+        );
     }
     for vm in all().iter().filter(|vm| !vm.power.is_dead()) {
         uart::print_rest(vm, LineBuffer::flush);
-        telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Stopped });
+        telemetry::record(
+            cpu,
+            Record::VmState {
+                vm: vm.id,
+                state: VmState::Stopped,
+            },
+        );
     }
     interrupts::serve_while(cpu, console::send_some);
     log::info!("all VMs are off; turning the machine off");

@@ -20,9 +20,17 @@ impl log::Log for Logger {
     fn log(&self, record: &log::Record) {
         // By level, from 1.
         const LEVELS: [&str; 6] = ["", "error: ", "warning: ", "", "debug: ", "trace: "];
-        let (core, level, text) = (cpu::current_index(), LEVELS[record.level() as usize], record.args());
+        let (core, level, text) = (
+            cpu::current_index(),
+            LEVELS[record.level() as usize],
+            record.args(),
+        );
         let message = format_args!("[core {core}] {level}{text}");
-        if QUEUES.load(Ordering::Relaxed) { say(cpu::this(), message) } else { console::print(message) }
+        if QUEUES.load(Ordering::Relaxed) {
+            say(cpu::this(), message)
+        } else {
+            console::print(message)
+        }
     }
 
     fn flush(&self) {}
@@ -42,6 +50,12 @@ pub fn say(cpu: &Cpu, message: fmt::Arguments) {
 pub fn init(level: LogLevel) {
     // A second call would have no effect; there is only one.
     let _ = log::set_logger(&Logger);
-    let levels = [LevelFilter::Error, LevelFilter::Warn, LevelFilter::Info, LevelFilter::Debug, LevelFilter::Trace];
+    let levels = [
+        LevelFilter::Error,
+        LevelFilter::Warn,
+        LevelFilter::Info,
+        LevelFilter::Debug,
+        LevelFilter::Trace,
+    ];
     log::set_max_level(levels[level as usize]);
 }

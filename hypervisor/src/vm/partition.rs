@@ -124,7 +124,9 @@ pub fn init(vms: Vec<Vm>, memory: Memory) {
 
 /// Returns the memory, once [`init`] has run.
 pub fn memory() -> &'static TicketMutex<Memory> {
-    MEMORY.get().expect("created at boot, before any guest runs")
+    MEMORY
+        .get()
+        .expect("created at boot, before any guest runs")
 }
 
 /// Returns all VMs, once [`init`] has run.
@@ -134,7 +136,13 @@ pub fn all() -> &'static [Vm] {
 
 /// Returns the VM and vCPU that own a physical core.
 pub fn owner(core: usize) -> Option<(&'static Vm, usize)> {
-    all().iter().find_map(|vm| vm.spec.cores.iter().position(|&own| usize::from(own) == core).map(|vcpu| (vm, vcpu)))
+    all().iter().find_map(|vm| {
+        vm.spec
+            .cores
+            .iter()
+            .position(|&own| usize::from(own) == core)
+            .map(|vcpu| (vm, vcpu))
+    })
 }
 
 impl Vm {
@@ -160,7 +168,11 @@ impl Vm {
     /// Returns the initial registers of vCPU 0.
     pub fn first_arguments(&self) -> [u64; 4] {
         let mut arguments = self.spec.args;
-        let vary = self.spec.campaign.as_ref().and_then(|campaign| campaign.vary);
+        let vary = self
+            .spec
+            .campaign
+            .as_ref()
+            .and_then(|campaign| campaign.vary);
         if let Some(argument) = vary.and_then(|vary| arguments.get_mut(usize::from(vary))) {
             *argument = argument.wrapping_add(u64::from(self.runs.load(Ordering::Relaxed)));
         }
@@ -169,9 +181,15 @@ impl Vm {
 
     /// Returns whether `pages` pages from `ipa` on are all in one of the VM's regions of RAM.
     pub fn is_all_ram(&self, ipa: Ipa, pages: u64) -> bool {
-        let last = Ipa(ipa.0.saturating_add(pages.saturating_mul(PAGE_SIZE)).saturating_sub(1));
+        let last = Ipa(ipa
+            .0
+            .saturating_add(pages.saturating_mul(PAGE_SIZE))
+            .saturating_sub(1));
         let has_both = |region: &image::Region| region.contains(ipa) && region.contains(last);
-        self.spec.regions.iter().any(|region| has_both(region) && !matches!(region.backing, Backing::Device(_)))
+        self.spec
+            .regions
+            .iter()
+            .any(|region| has_both(region) && !matches!(region.backing, Backing::Device(_)))
     }
 
     /// Returns whether its guest takes the PMU's interrupt as the hardware raises it.
@@ -187,12 +205,19 @@ impl Vm {
 
 /// Returns the `index`-th region of a VM.
 pub fn region(vm: &Vm, index: u64) -> Result<reply::Region, CallError> {
-    let region = usize::try_from(index).ok().and_then(|index| vm.spec.regions.get(index)).ok_or(CallError::Absent)?;
+    let region = usize::try_from(index)
+        .ok()
+        .and_then(|index| vm.spec.regions.get(index))
+        .ok_or(CallError::Absent)?;
     let memory = memory().lock();
     let colors = match region.backing {
         Backing::Pool(pool) => memory.pools[usize::from(pool)].spec().colors,
         Backing::Contiguous => ColorSet::first(memory.frames.colors()),
         Backing::Device(_) => ColorSet::EMPTY,
     };
-    Ok(reply::Region { ipa: region.ipa.0, pages: region.pages.into(), colors: Colors(colors.0) })
+    Ok(reply::Region {
+        ipa: region.ipa.0,
+        pages: region.pages.into(),
+        colors: Colors(colors.0),
+    })
 }

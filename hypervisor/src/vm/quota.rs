@@ -27,7 +27,9 @@ static POOLS: [Pool; MAX_VMS] = [const { Pool::new() }; MAX_VMS];
 
 /// Does what follows from a verdict. The caller sees to it that a core which has spent a budget is held.
 fn act(cpu: &Cpu, spec: &Quota, verdict: Verdict) {
-    let Some(vm) = cpu.vm.filter(|_| verdict == Verdict::Spent) else { return };
+    let Some(vm) = cpu.vm.filter(|_| verdict == Verdict::Spent) else {
+        return;
+    };
     match spec.when_spent {
         WhenSpent::Throttle | WhenSpent::Log => {}
         WhenSpent::Interrupt => virq::set_private_line(cpu, irq::BUDGET, true),
@@ -68,7 +70,13 @@ pub fn start(cpu: &Cpu) {
     let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
         if entry.regulator.is_none() {
-            entry.begin(now, &POOLS[entry.spec.reclaim.map_or(0, |reclaim| usize::from(reclaim.pool))]);
+            entry.begin(
+                now,
+                &POOLS[entry
+                    .spec
+                    .reclaim
+                    .map_or(0, |reclaim| usize::from(reclaim.pool))],
+            );
             for counter in &entry.counters {
                 let both = [Some(counter.number), counter.shadow].into_iter().flatten();
                 both.for_each(|at| pmu::configure(at, counter.event));
@@ -78,7 +86,10 @@ pub fn start(cpu: &Cpu) {
         }
         // Each stop ends this too.
         if by_interrupt {
-            entry.counters.iter().for_each(|counter| Pmu.interrupts(1 << counter.number, 0));
+            entry
+                .counters
+                .iter()
+                .for_each(|counter| Pmu.interrupts(1 << counter.number, 0));
         }
         Pmu.enable(entry.mask(), 0);
     }
@@ -97,7 +108,16 @@ pub fn stop(cpu: &Cpu) {
         if let Some((vm, regulator)) = cpu.vm.zip(entry.regulator.as_mut()) {
             let (throttled, totals) = regulator.stop(counted, now);
             let (vm, quota, throttled) = (vm.id, entry.index, cpu.clock.nanos(throttled));
-            telemetry::record(cpu, Record::QuotaTotal(QuotaTotal { vm, quota, by_interrupt, throttled, totals }));
+            telemetry::record(
+                cpu,
+                Record::QuotaTotal(QuotaTotal {
+                    vm,
+                    quota,
+                    by_interrupt,
+                    throttled,
+                    totals,
+                }),
+            );
         }
     }
     cpu.throttled.set(false);
@@ -128,7 +148,9 @@ fn hold(cpu: &Cpu, quotas: &Quotas, now: Instant) {
 pub fn on_deadline(cpu: &Cpu, now: Instant) {
     let mut quotas = cpu.quotas.borrow_mut();
     for entry in &mut quotas.entries {
-        let shared = cpu.vm.and_then(|vm| vm.budgets.get(usize::from(entry.index)));
+        let shared = cpu
+            .vm
+            .and_then(|vm| vm.budgets.get(usize::from(entry.index)));
         let verdict = match entry.turn(&Pmu, now, shared.and_then(Shared::set)) {
             Some((report, verdict)) => {
                 Pmu.change_overflows(0, entry.mask());
@@ -136,11 +158,19 @@ pub fn on_deadline(cpu: &Cpu, now: Instant) {
                 if entry.spec.when_spent == WhenSpent::Interrupt && report.spent_at.is_some() {
                     virq::set_private_line(cpu, irq::BUDGET, false);
                 }
-                let logged = entry.spec.trace || entry.spec.when_spent == WhenSpent::Log && report.spent_at.is_some();
+                let logged = entry.spec.trace
+                    || entry.spec.when_spent == WhenSpent::Log && report.spent_at.is_some();
                 if let Some(vm) = cpu.vm.filter(|_| logged) {
-                    let period = report.map(|at| cpu.clock.since_reset(at), |lasting| cpu.clock.nanos(lasting));
+                    let period = report.map(
+                        |at| cpu.clock.since_reset(at),
+                        |lasting| cpu.clock.nanos(lasting),
+                    );
                     let (quota, vm) = (entry.index, vm.id);
-                    telemetry::record_at(cpu, now, Record::QuotaPeriod(QuotaPeriod { quota, vm, period }));
+                    telemetry::record_at(
+                        cpu,
+                        now,
+                        Record::QuotaPeriod(QuotaPeriod { quota, vm, period }),
+                    );
                 }
                 verdict
             }
@@ -153,9 +183,16 @@ pub fn on_deadline(cpu: &Cpu, now: Instant) {
 }
 
 /// Calls `with` for the started quota of this core with an index in its VM.
-fn find<T>(cpu: &Cpu, index: u64, with: impl FnOnce(&mut Entry) -> Option<T>) -> Result<T, CallError> {
+fn find<T>(
+    cpu: &Cpu,
+    index: u64,
+    with: impl FnOnce(&mut Entry) -> Option<T>,
+) -> Result<T, CallError> {
     let mut quotas = cpu.quotas.borrow_mut();
-    let entry = quotas.entries.iter_mut().find(|entry| u64::from(entry.index) == index);
+    let entry = quotas
+        .entries
+        .iter_mut()
+        .find(|entry| u64::from(entry.index) == index);
     entry.and_then(with).ok_or(CallError::Absent)
 }
 
@@ -164,7 +201,11 @@ pub fn read(cpu: &Cpu, index: u64) -> Result<reply::Quota, CallError> {
     find(cpu, index, |entry| {
         let (regulator, events) = (entry.regulator.as_ref()?, entry.counted(&Pmu).0);
         let throttled_nanos = cpu.clock.nanos(regulator.throttled).0;
-        Some(reply::Quota { events, periods: regulator.index.into(), throttled_nanos })
+        Some(reply::Quota {
+            events,
+            periods: regulator.index.into(),
+            throttled_nanos,
+        })
     })
 }
 
@@ -172,14 +213,20 @@ pub fn read(cpu: &Cpu, index: u64) -> Result<reply::Quota, CallError> {
 pub fn terms(cpu: &Cpu, index: u64) -> Result<reply::QuotaTerms, CallError> {
     find(cpu, index, |entry| {
         let (budget, spec) = (entry.regulator.as_ref()?.budget.0, &entry.spec);
-        Some(reply::QuotaTerms { budget, period_nanos: spec.period.0, event: spec.counted.event.0 })
+        Some(reply::QuotaTerms {
+            budget,
+            period_nanos: spec.period.0,
+            event: spec.counted.event.0,
+        })
     })
 }
 
 /// Lowers a budget from the next period on.
 pub fn set(cpu: &Cpu, index: u64, budget: Events) -> Result<(), CallError> {
     let now = timer::now();
-    let done = find(cpu, index, |entry| Some(entry.regulator.as_mut()?.set_budget(budget, now)))?;
+    let done = find(cpu, index, |entry| {
+        Some(entry.regulator.as_mut()?.set_budget(budget, now))
+    })?;
     hold(cpu, &cpu.quotas.borrow(), now);
     done.map_err(|_| CallError::Invalid)
 }
@@ -187,18 +234,28 @@ pub fn set(cpu: &Cpu, index: u64, budget: Events) -> Result<(), CallError> {
 /// A quota of a VM, for another one that may set it.
 fn shared(vm: &Vm, index: u64) -> Result<(&Quota, &Shared), CallError> {
     let index = usize::try_from(index).map_err(|_| CallError::Absent)?;
-    vm.spec.quotas.get(index).zip(vm.budgets.get(index)).ok_or(CallError::Absent)
+    vm.spec
+        .quotas
+        .get(index)
+        .zip(vm.budgets.get(index))
+        .ok_or(CallError::Absent)
 }
 
 /// Returns what another VM's quota allows, and what was used of it.
 pub fn budget(vm: &Vm, index: u64) -> Result<reply::Budget, CallError> {
     let (spec, shared) = shared(vm, index)?;
     let (events, periods) = shared.last();
-    Ok(reply::Budget { budget: shared.set().unwrap_or(spec.budget).0, events, periods })
+    Ok(reply::Budget {
+        budget: shared.set().unwrap_or(spec.budget).0,
+        events,
+        periods,
+    })
 }
 
 /// Sets the budget of another VM's quota from its next period on.
 pub fn set_budget(vm: &Vm, index: u64, budget: Events) -> Result<(), CallError> {
     let (spec, shared) = shared(vm, index)?;
-    shared.change(budget, spec.ceiling).map_err(|_| CallError::Invalid)
+    shared
+        .change(budget, spec.ceiling)
+        .map_err(|_| CallError::Invalid)
 }

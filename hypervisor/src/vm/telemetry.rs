@@ -34,7 +34,9 @@ impl Line {
             self.sent += 1;
         }
         if self.port.is_dead && !DEAD.swap(true, Ordering::Relaxed) {
-            log::warn!("the telemetry UART accepts nothing: from now on, what it has no room for is lost");
+            log::warn!(
+                "the telemetry UART accepts nothing: from now on, what it has no room for is lost"
+            );
         }
         self.sent == self.len
     }
@@ -50,7 +52,10 @@ impl Line {
         let encoded = telemetry::encode(message, &mut self.buffer[..]).map(<[u8]>::len);
         (self.sent, self.len) = (0, encoded.unwrap_or_default());
         if encoded.is_none() {
-            log::error!("a telemetry message is longer than {} bytes and was not sent", telemetry::MAX_MESSAGE);
+            log::error!(
+                "a telemetry message is longer than {} bytes and was not sent",
+                telemetry::MAX_MESSAGE
+            );
         }
     }
 }
@@ -63,7 +68,12 @@ static REPORTED: AtomicU32 = AtomicU32::new(0);
 
 /// Initializes the UART; boot core only, once.
 pub fn init(port: Port) {
-    *LINE.lock() = Some(Line { port, buffer: Box::new([0; telemetry::MAX_MESSAGE]), sent: 0, len: 0 });
+    *LINE.lock() = Some(Line {
+        port,
+        buffer: Box::new([0; telemetry::MAX_MESSAGE]),
+        sent: 0,
+        len: 0,
+    });
 }
 
 /// Sends a message and waits until it is complete. To be called while no guest runs.
@@ -84,7 +94,11 @@ pub fn record(cpu: &Cpu, record: Record) {
 
 /// Logs a record of this core. The caller programs the EL2 timer.
 pub fn record_at(cpu: &Cpu, now: Instant, record: Record) {
-    cpu.ring.borrow_mut().push(Entry { core: cpu.index as u8, at: cpu.clock.since_reset(now), record });
+    cpu.ring.borrow_mut().push(Entry {
+        core: cpu.index as u8,
+        at: cpu.clock.since_reset(now),
+        record,
+    });
     cpu.send_soon(now);
 }
 
@@ -99,7 +113,9 @@ pub fn drain(cpu: &Cpu) -> bool {
         console::send_some();
     }
     let empty = !prints && (pump(cpu) || DEAD.load(Ordering::Relaxed)) && !messages;
-    cpu.deadlines.output.set((!empty || lines).then(|| timer::now() + cpu.output_delay));
+    cpu.deadlines
+        .output
+        .set((!empty || lines).then(|| timer::now() + cpu.output_delay));
     // When it doubles: neither late nor often.
     let bytes = console::LOST.load(Ordering::Relaxed);
     if bytes > 2 * REPORTED.load(Ordering::Relaxed) {
@@ -111,7 +127,9 @@ pub fn drain(cpu: &Cpu) -> bool {
 
 /// Sends a little of this core's records, as far as the FIFO accepts it. Returns whether there was none.
 fn pump(cpu: &Cpu) -> bool {
-    let Some(mut guard) = LINE.try_lock() else { return false };
+    let Some(mut guard) = LINE.try_lock() else {
+        return false;
+    };
     let mut ring = cpu.ring.borrow_mut();
     let Some(line) = guard.as_mut() else {
         // This board has no telemetry UART: the records are discarded, and nobody could ask for a count.
@@ -121,7 +139,9 @@ fn pump(cpu: &Cpu) -> bool {
     if line.advance(0) {
         match ring.pop() {
             Some(entry) => line.load(&Message::Entry(entry)),
-            None => return !ring.report_losses(cpu.index as u8, cpu.clock.since_reset(timer::now())),
+            None => {
+                return !ring.report_losses(cpu.index as u8, cpu.clock.since_reset(timer::now()));
+            }
         }
     }
     line.advance(BATCH);

@@ -24,7 +24,9 @@ pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, value: u32) -> Option<Position> {
     let before = device.line_level();
     let mut position = None;
     if let Some(byte) = device.write(offset, value) {
-        position = line.push(byte).map(|part| console::queue(vm.id, &vm.spec.name, &part));
+        position = line
+            .push(byte)
+            .map(|part| console::queue(vm.id, &vm.spec.name, &part));
         if line.is_waiting() != (cpu.line.get() != Line::Whole) {
             watch_line(cpu, line.is_waiting());
         }

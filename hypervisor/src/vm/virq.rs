@@ -42,7 +42,8 @@ impl PhysicalGic for Physical<'_> {
         GICH.lr[index % LIST_REGISTERS].set(value);
     }
     fn underflow(&self, on: bool) {
-        GICH.hcr.write(GICH_HCR::EN::SET + GICH_HCR::UIE.val(on.into()));
+        GICH.hcr
+            .write(GICH_HCR::EN::SET + GICH_HCR::UIE.val(on.into()));
     }
     fn pending(&self, group: usize) -> u32 {
         gic::pending(group)
@@ -92,7 +93,11 @@ pub fn fill(cpu: &Cpu) {
 /// Puts the virtual timer's interrupt, whose priority has been dropped, into a list register; the guest's EOI deactivates it.
 pub fn timer(cpu: &'static Cpu) {
     let Some(vm) = cpu.vm else { return };
-    let listed = cpu.virq.borrow_mut().as_mut().is_some_and(|banked| banked.inject_timer(&Physical { vm }));
+    let listed = cpu
+        .virq
+        .borrow_mut()
+        .as_mut()
+        .is_some_and(|banked| banked.inject_timer(&Physical { vm }));
     if !listed {
         fill(cpu);
     }
@@ -120,14 +125,18 @@ pub fn read(cpu: &Cpu, vm: &Vm, offset: u16, width: Width) -> Result<u32, Refuse
         return Ok(vm.distributor.type_register());
     }
     let virq = cpu.virq.borrow();
-    let Some(banked) = virq.as_ref() else { return Ok(0) };
+    let Some(banked) = virq.as_ref() else {
+        return Ok(0);
+    };
     banked.read(&Physical { vm }, offset, width)
 }
 
 /// Handles a guest's write to its distributor.
 pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, width: Width, value: u32) -> Result<(), Refused> {
     let mut virq = cpu.virq.borrow_mut();
-    let Some(banked) = virq.as_mut() else { return Ok(()) };
+    let Some(banked) = virq.as_mut() else {
+        return Ok(());
+    };
     let others = banked.write(&Physical { vm }, offset, width, value)?;
     kick(cpu, vm, others);
     Ok(())
@@ -143,17 +152,29 @@ pub fn set_line(cpu: &Cpu, vm: &Vm, irq: u32, high: bool) {
 
 /// Sets the level of a private line of this vCPU.
 pub fn set_private_line(cpu: &Cpu, irq: u32, high: bool) {
-    update(cpu, |banked, gic| if banked.set_line(irq, high) { banked.fill(gic) } else { Vcpus(0) });
+    update(cpu, |banked, gic| {
+        if banked.set_line(irq, high) {
+            banked.fill(gic)
+        } else {
+            Vcpus(0)
+        }
+    });
 }
 
 /// Resets enables and list registers when a vCPU starts. SGIs that were sent to it since it was turned on stay pending.
 pub fn start(cpu: &Cpu, vm: &Vm) {
-    let told = vm.spec.quotas.iter().any(|quota| quota.when_spent == WhenSpent::Interrupt);
+    let told = vm
+        .spec
+        .quotas
+        .iter()
+        .any(|quota| quota.when_spent == WhenSpent::Interrupt);
     let counters = vm.pmu_irq.map_or(0, |irq| 1 << irq);
     let physical = if vm.has_pmu_irq() { counters } else { 0 };
     let emulated = counters & !physical | u32::from(told) << irq::BUDGET;
     let mediated = system().board.gic.mediated_timer;
-    cpu.virq.borrow_mut().get_or_insert_with(|| Banked::new(cpu.vcpu as u8, emulated, physical, mediated));
+    cpu.virq
+        .borrow_mut()
+        .get_or_insert_with(|| Banked::new(cpu.vcpu as u8, emulated, physical, mediated));
     stop(cpu);
     fill(cpu);
 }

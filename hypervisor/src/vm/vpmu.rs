@@ -33,14 +33,18 @@ pub fn on_overflow(cpu: &Cpu) {
 
 fn set_line(cpu: &Cpu, vm: &Vm) {
     let high = cpu.vpmu.borrow().line(&Pmu);
-    vm.pmu_irq.into_iter().for_each(|irq| virq::set_private_line(cpu, irq, high));
+    vm.pmu_irq
+        .into_iter()
+        .for_each(|irq| virq::set_private_line(cpu, irq, high));
 }
 
 /// Stops all of the guest's counters, because the vCPU starts or stops.
 pub fn reset(cpu: &Cpu, vm: &Vm) {
     if vm.spec.has_counters() {
         // The service has no switch for all counters.
-        cpu.vpmu.borrow_mut().reset(&Pmu, vm.spec.pmu == GuestPmu::None);
+        cpu.vpmu
+            .borrow_mut()
+            .reset(&Pmu, vm.spec.pmu == GuestPmu::None);
         if vm.spec.pmu == GuestPmu::Direct {
             pmu::hand_over();
         }
@@ -50,6 +54,10 @@ pub fn reset(cpu: &Cpu, vm: &Vm) {
 /// Serves a call of the counter service.
 pub fn serve(cpu: &Cpu, call: Call, arguments: [u64; 3]) -> Result<[u64; 3], CallError> {
     let [x1, x2, x3] = cpu.vpmu.borrow_mut().serve(&Pmu, call, arguments)?;
-    let [low, high] = if call == Call::Counters { system().announced.map(u64::from) } else { [0; 2] };
+    let [low, high] = if call == Call::Counters {
+        system().announced.map(u64::from)
+    } else {
+        [0; 2]
+    };
     Ok([x1, x2 | low, x3 | high])
 }

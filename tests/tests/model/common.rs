@@ -20,9 +20,19 @@ pub fn plugin() -> &'static Path {
 /// Builds the guest with this name in `guest`. Returns its path in `directory`.
 pub fn build_guest(directory: &Path, name: &str) -> PathBuf {
     let path = directory.join(name).with_extension("elf");
-    let source = installation::root().join("tests/tests/model/guest").join(name).with_extension("rs");
+    let source = installation::root()
+        .join("tests/tests/model/guest")
+        .join(name)
+        .with_extension("rs");
     let mut command = Command::new("rustc");
-    command.args(["--edition", "2024", "--target", "aarch64-unknown-none-softfloat", "-C", "panic=abort"]);
+    command.args([
+        "--edition",
+        "2024",
+        "--target",
+        "aarch64-unknown-none-softfloat",
+        "-C",
+        "panic=abort",
+    ]);
     command.args([
         "-C",
         "link-arg=--image-base=0x40100000",
@@ -31,10 +41,17 @@ pub fn build_guest(directory: &Path, name: &str) -> PathBuf {
         "-C",
         "relocation-model=static",
     ]);
-    if let CoreLibrary::Private(sysroot) = core_library().expect("the AArch64 core library is there") {
+    if let CoreLibrary::Private(sysroot) =
+        core_library().expect("the AArch64 core library is there")
+    {
         command.arg("--sysroot").arg(sysroot);
     }
-    let status = command.arg(&source).arg("-o").arg(&path).status().expect("rustc runs");
+    let status = command
+        .arg(&source)
+        .arg("-o")
+        .arg(&path)
+        .status()
+        .expect("rustc runs");
     assert!(status.success(), "the guest builds");
     path
 }
@@ -57,7 +74,8 @@ pub const SIMPLE: [(&str, &str); 10] = [
 /// Writes the shipped board file with this replacement policy in all its caches, and cores that wait for each line.
 /// Returns its path.
 pub fn board(directory: &Path, replacement: &str) -> PathBuf {
-    let shipped = fs::read_to_string(installation::root().join("configs/models/zcu102.toml")).expect("board file");
+    let shipped = fs::read_to_string(installation::root().join("configs/models/zcu102.toml"))
+        .expect("board file");
     let path = directory.join("board.toml");
     let replacement = format!("replacement = \"{replacement}\"");
     let changed = shipped.replace("replacement = \"pseudo-random\"", &replacement);
@@ -71,18 +89,37 @@ pub fn board(directory: &Path, replacement: &str) -> PathBuf {
 }
 
 /// Returns a board with this guest, its parameters, and these plugin arguments or no plugin.
-pub fn machine(directory: &Path, plugin_arguments: Option<&str>, guest: &Path, values: &[u64]) -> Machine {
+pub fn machine(
+    directory: &Path,
+    plugin_arguments: Option<&str>,
+    guest: &Path,
+    values: &[u64],
+) -> Machine {
     let memory = directory.join("ram");
     let virt = cloison_engine::configuration::emulation("virt").expect("QEMU emulates the board");
     let mut machine = Machine::new(&virt, guest).limit(Duration::from_secs(60));
-    machine = machine.args(["-accel", "tcg,thread=single", "-machine", "memory-backend=mem", "-object"]);
-    machine = machine.arg(format!("memory-backend-file,id=mem,size=1G,share=on,mem-path={}", memory.display()));
+    machine = machine.args([
+        "-accel",
+        "tcg,thread=single",
+        "-machine",
+        "memory-backend=mem",
+        "-object",
+    ]);
+    machine = machine.arg(format!(
+        "memory-backend-file,id=mem,size=1G,share=on,mem-path={}",
+        memory.display()
+    ));
     for (at, value) in values.iter().enumerate() {
         machine = machine.arg("-device");
-        machine = machine.arg(format!("loader,addr={:#x},data={value:#x},data-len=8", 0x4300_0000 + at * 8));
+        machine = machine.arg(format!(
+            "loader,addr={:#x},data={value:#x},data-len=8",
+            0x4300_0000 + at * 8
+        ));
     }
     if let Some(arguments) = plugin_arguments {
-        machine = machine.arg("-plugin").arg(format!("{},{arguments}", plugin().display()));
+        machine = machine
+            .arg("-plugin")
+            .arg(format!("{},{arguments}", plugin().display()));
     }
     machine
 }

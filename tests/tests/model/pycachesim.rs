@@ -14,7 +14,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 fn succeeds(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {errors}");
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -24,10 +26,22 @@ fn succeeds(command: &mut Command) -> String {
 fn python() -> PathBuf {
     let environment = installation::target_dir().join("pycachesim");
     let python = environment.join("bin/python");
-    let ready = Command::new(&python).args(["-c", "import cachesim"]).output();
+    let ready = Command::new(&python)
+        .args(["-c", "import cachesim"])
+        .output();
     if !ready.is_ok_and(|output| output.status.success()) {
-        succeeds(Command::new("python3").args(["-m", "venv"]).arg(&environment));
-        succeeds(Command::new(&python).args(["-m", "pip", "install", "--quiet", "pycachesim==0.3.1"]));
+        succeeds(
+            Command::new("python3")
+                .args(["-m", "venv"])
+                .arg(&environment),
+        );
+        succeeds(Command::new(&python).args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "pycachesim==0.3.1",
+        ]));
     }
     python
 }
@@ -67,8 +81,12 @@ impl Random {
 
 fn traces() -> Vec<(&'static str, Trace)> {
     let mut random = Random(42);
-    let stream = (0..3).flat_map(|_| (0..40_000u64).map(|at| (at * 64, 8, at % 2 == 0))).collect();
-    let words = (0..2).flat_map(|_| (0..60_000u64).map(|at| (at * 8, 8, at % 5 == 0))).collect();
+    let stream = (0..3)
+        .flat_map(|_| (0..40_000u64).map(|at| (at * 64, 8, at % 2 == 0)))
+        .collect();
+    let words = (0..2)
+        .flat_map(|_| (0..60_000u64).map(|at| (at * 8, 8, at % 5 == 0)))
+        .collect();
     let mut matrix = Trace::new();
     for row in 0..48 {
         for column in 0..48 {
@@ -79,9 +97,19 @@ fn traces() -> Vec<(&'static str, Trace)> {
             matrix.push((0x20_0000 + row * 4096 + column * 8, 8, true));
         }
     }
-    let chase = (0..100_000).map(|_| (random.below(3 << 20) & !7, 8, false)).collect();
-    let scatter = (0..100_000).map(|_| (random.below(2 << 20) & !15, 16, random.below(3) == 0)).collect();
-    vec![("stream", stream), ("words", words), ("matrix", matrix), ("chase", chase), ("scatter", scatter)]
+    let chase = (0..100_000)
+        .map(|_| (random.below(3 << 20) & !7, 8, false))
+        .collect();
+    let scatter = (0..100_000)
+        .map(|_| (random.below(2 << 20) & !15, 16, random.below(3) == 0))
+        .collect();
+    vec![
+        ("stream", stream),
+        ("words", words),
+        ("matrix", matrix),
+        ("chase", chase),
+        ("scatter", scatter),
+    ]
 }
 
 /// What pycachesim 0.3.1 counts for each trace: hits and misses of the L1, of the L2, and write-backs of both.
@@ -90,7 +118,10 @@ const RECORDED: [(&str, [[u64; 2]; 3]); 5] = [
     ("words", [[105_000, 15_000], [7_500, 7_500], [14_488, 0]]),
     ("matrix", [[107_808, 115_680], [114_816, 864], [2_298, 0]]),
     ("chase", [[1_005, 98_995], [28_950, 70_045], [0, 0]]),
-    ("scatter", [[1_519, 98_481], [43_152, 55_329], [32_961, 18_156]]),
+    (
+        "scatter",
+        [[1_519, 98_481], [43_152, 55_329], [32_961, 18_156]],
+    ),
 ];
 
 #[test]
@@ -110,7 +141,10 @@ fn hits_and_misses_are_those_of_pycachesim() {
         let lookups = counts.accesses + counts.crossings;
         let l1 = [lookups - counts.l1d_refills, counts.l1d_refills];
         let l2 = [counts.l2_fills - counts.l2_refills, counts.l2_refills];
-        (name, [l1, l2, [counts.l1d_writebacks, counts.l2_writebacks]])
+        (
+            name,
+            [l1, l2, [counts.l1d_writebacks, counts.l2_writebacks]],
+        )
     });
     assert_eq!(ours.collect::<Vec<_>>(), RECORDED);
 }
@@ -130,6 +164,9 @@ fn pycachesim_counts_what_is_recorded() {
         let input = std::fs::File::open(&path).expect("the trace");
         let reference = succeeds(Command::new(&python).args(["-c", REFERENCE]).stdin(input));
         let lines = counts.map(|[left, right]| format!("{left} {right}"));
-        assert_eq!((name, lines.join("\n").as_str()), (recorded, reference.trim()));
+        assert_eq!(
+            (name, lines.join("\n").as_str()),
+            (recorded, reference.trim())
+        );
     }
 }

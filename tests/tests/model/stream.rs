@@ -32,6 +32,15 @@ pub fn boot(directory: &Path, plugin_arguments: Option<&str>, what: Guest) -> Ou
         let guest = build_guest(place.path(), "stream");
         (place, guest)
     });
-    let values = [what.accesses, what.passes, what.cores, what.stride, what.overflow, u64::from(what.outside)];
-    machine(directory, plugin_arguments, guest, &values).run().expect("QEMU runs")
+    let values = [
+        what.accesses,
+        what.passes,
+        what.cores,
+        what.stride,
+        what.overflow,
+        u64::from(what.outside),
+    ];
+    machine(directory, plugin_arguments, guest, &values)
+        .run()
+        .expect("QEMU runs")
 }

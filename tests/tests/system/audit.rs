@@ -25,7 +25,8 @@ fn inspected(config: &Path, board: &str, fault_injection: bool) -> (Result<()>, 
         fault_injection,
     };
     let verdict = inspect(&args);
-    let text = std::fs::read(&json).unwrap_or_else(|error| panic!("no figures were written: {error}; {verdict:?}"));
+    let text = std::fs::read(&json)
+        .unwrap_or_else(|error| panic!("no figures were written: {error}; {verdict:?}"));
     let mut all: Value = serde_json::from_slice(&text).expect("JSON");
     (verdict, all["figures"].take())
 }
@@ -33,7 +34,11 @@ fn inspected(config: &Path, board: &str, fault_injection: bool) -> (Result<()>, 
 /// Every page of a system is where its configuration says, and no other.
 pub fn every_page_of(config: &Path, board: &str) -> Result<()> {
     let vms = load(config, board)?.system.vms;
-    let configured: u64 = vms.iter().flat_map(|vm| &vm.regions).map(|region| u64::from(region.pages)).sum::<u64>()
+    let configured: u64 = vms
+        .iter()
+        .flat_map(|vm| &vm.regions)
+        .map(|region| u64::from(region.pages))
+        .sum::<u64>()
         + GICV_PAGES * vms.len() as u64;
     let (verdict, figures) = inspected(config, board, false);
     verdict?;
@@ -48,7 +53,12 @@ pub fn every_page_of(config: &Path, board: &str) -> Result<()> {
     ] {
         assert_eq!(figures[none], 0, "{none} of {}", config.display());
     }
-    assert!(figures["hypervisor_frames"].as_u64().is_some_and(|frames| frames > 0), "{figures}");
+    assert!(
+        figures["hypervisor_frames"]
+            .as_u64()
+            .is_some_and(|frames| frames > 0),
+        "{figures}"
+    );
     Ok(())
 }
 
@@ -73,14 +83,27 @@ fn no_page_of_a_shipped_system_is_outside_its_pool_on_zcu102() -> Result<()> {
 
 fn an_allocator_that_errs(board: &str) {
     let (verdict, figures) = inspected(&shipped("strict"), board, true);
-    let message = verdict.expect_err("a hypervisor that hands out wrong colors must not pass").to_string();
+    let message = verdict
+        .expect_err("a hypervisor that hands out wrong colors must not pass")
+        .to_string();
     let outside = figures["pages_outside"].as_u64().expect("a figure");
     assert!(outside > 0, "{figures}");
-    assert!(message.contains(&format!("{outside} outside their pool")), "{message}");
+    assert!(
+        message.contains(&format!("{outside} outside their pool")),
+        "{message}"
+    );
     // Offenders are listed: VM, page, frame, and what is wrong.
     let named = |line: &&str| line.contains(" -> 0x") && line.contains("is not one of pool `");
-    let offender = message.lines().find(named).unwrap_or_else(|| panic!("no offender is named:\n{message}"));
-    assert!(["latency ", "interf-"].iter().any(|vm| offender.starts_with(vm)), "{offender}");
+    let offender = message
+        .lines()
+        .find(named)
+        .unwrap_or_else(|| panic!("no offender is named:\n{message}"));
+    assert!(
+        ["latency ", "interf-"]
+            .iter()
+            .any(|vm| offender.starts_with(vm)),
+        "{offender}"
+    );
 }
 
 #[test]
@@ -99,7 +122,11 @@ fn moved_pages_are_proven_where_they_are_and_when_they_are_back() -> Result<()> 
         let path = config("migrate");
         every_page_of(&path, board)?;
         let vms = load(&path, board)?.system.vms;
-        let profiled: usize = vms.iter().filter_map(|vm| vm.profile.as_ref()).map(|profile| profile.pages.len()).sum();
+        let profiled: usize = vms
+            .iter()
+            .filter_map(|vm| vm.profile.as_ref())
+            .map(|profile| profile.pages.len())
+            .sum();
         let (verdict, figures) = inspected(&path, board, false);
         verdict?;
         assert!(profiled > 0);
@@ -116,8 +143,14 @@ fn a_page_with_a_wrong_attribute_fails_the_proof() -> Result<()> {
     let (verdict, figures) = inspected(&path, VIRT, true);
     let message = verdict.expect_err("wrong rights must not pass").to_string();
     let wrong = figures["attributes_wrong"].as_u64().expect("a figure");
-    assert!(message.contains(&format!("{wrong} with wrong attributes")), "{message}");
-    assert!(message.contains("the descriptor's execute-never bits is 0b0, not 0b10"), "{message}");
+    assert!(
+        message.contains(&format!("{wrong} with wrong attributes")),
+        "{message}"
+    );
+    assert!(
+        message.contains("the descriptor's execute-never bits is 0b0, not 0b10"),
+        "{message}"
+    );
     // Devices in each of three passes; the others have moved.
     assert!(wrong > 3 * GICV_PAGES * vms, "{figures}");
     Ok(())
@@ -151,7 +184,16 @@ fn contiguous_memory_and_passed_through_devices_are_proven_too() -> Result<()> {
                 executable: true,
             },
         ),
-        (1, Region { name: "clock".into(), ipa: Ipa(0x0a00_0000), pages: 1, backing: clock, executable: false }),
+        (
+            1,
+            Region {
+                name: "clock".into(),
+                ipa: Ipa(0x0a00_0000),
+                pages: 1,
+                backing: clock,
+                executable: false,
+            },
+        ),
     ] {
         system.vms[vm].regions.push(region);
     }

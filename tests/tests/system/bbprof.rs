@@ -16,8 +16,12 @@ const SEGMENT: &str = "-s black_box::segment black-box";
 /// Starts a guest with a program that does what its argument says, with its symbols and without.
 fn start() -> Result<Running> {
     let mut checked = load(&config("linux-bbprof"), VIRT)?;
-    let ImageSource::Linux(source) = &mut checked.images[0] else { panic!("a Linux") };
-    source.programs.push(cargo::linux_tool_with_symbols("black-box")?);
+    let ImageSource::Linux(source) = &mut checked.images[0] else {
+        panic!("a Linux")
+    };
+    source
+        .programs
+        .push(cargo::linux_tool_with_symbols("black-box")?);
     source.programs.push(cargo::linux_tool("count-self")?);
     source.programs.push(cargo::linux_tool("witness")?);
     let mut linux = Running::start(&checked, VIRT, Clock::Counted)?;
@@ -28,20 +32,33 @@ fn start() -> Result<Running> {
 /// Returns a number after a word in what a command printed.
 #[track_caller]
 fn before(text: &str, unit: &str) -> u64 {
-    let at = text.find(unit).unwrap_or_else(|| panic!("no `{unit}` in\n{text}"));
+    let at = text
+        .find(unit)
+        .unwrap_or_else(|| panic!("no `{unit}` in\n{text}"));
     let word = text[..at].split_whitespace().next_back().expect("a number");
-    word.parse().unwrap_or_else(|_| panic!("`{word}` before `{unit}` in\n{text}"))
+    word.parse()
+        .unwrap_or_else(|_| panic!("`{word}` before `{unit}` in\n{text}"))
 }
 
 /// All pages are cacheable and where they were, nobody has the lease, and no program is left.
 #[track_caller]
 fn is_as_before(linux: &mut Running, when: &str) {
-    let pages = linux
-        .output("linux", "cloisonctl colors --from 0x40000000 --pages 40960 | grep -c -E 'not cached|private'; true");
+    let pages = linux.output(
+        "linux",
+        "cloisonctl colors --from 0x40000000 --pages 40960 | grep -c -E 'not cached|private'; true",
+    );
     assert_eq!(pages.trim(), "0", "{when}");
-    assert!(linux.output("linux", "cloisonctl colors").contains(", 0 in use"), "{when}");
+    assert!(
+        linux
+            .output("linux", "cloisonctl colors")
+            .contains(", 0 in use"),
+        "{when}"
+    );
     // Nor one that has ended and that nobody has waited for.
-    let left = linux.output("linux", "ps | grep -v grep | grep -c -E 'black-box|bbprof'; true");
+    let left = linux.output(
+        "linux",
+        "ps | grep -v grep | grep -c -E 'black-box|bbprof'; true",
+    );
     assert_eq!(left.trim(), "0", "{when}: {}", linux.output("linux", "ps"));
     let free = linux.output("linux", "bbprof restore");
     assert_eq!(free.trim(), "no profiler has left anything", "{when}");
@@ -55,22 +72,41 @@ fn call_witness(linux: &mut Running) {
 /// The witness has looked again, and has seen no change.
 #[track_caller]
 fn witness_saw_no_change(linux: &mut Running, when: &str) {
-    let last = |linux: &mut Running| linux.output("linux", "tail -n 1 /tmp/witness").trim().to_owned();
+    let last = |linux: &mut Running| {
+        linux
+            .output("linux", "tail -n 1 /tmp/witness")
+            .trim()
+            .to_owned()
+    };
     let first = last(linux);
     linux.output("linux", "sleep 1");
     let now = last(linux);
-    assert!(first.starts_with("look ") && now.starts_with("look ") && now != first, "{when}: {first}, then {now}");
+    assert!(
+        first.starts_with("look ") && now.starts_with("look ") && now != first,
+        "{when}: {first}, then {now}"
+    );
 }
 
 #[test]
 fn a_program_is_profiled_and_runs_with_its_pages_apart() -> Result<()> {
     let mut linux = start()?;
-    let done = linux.output("linux", &format!("bbprof profile -f h -o /tmp/p.toml {SEGMENT} 2>&1"));
+    let done = linux.output(
+        "linux",
+        &format!("bbprof profile -f h -o /tmp/p.toml {SEGMENT} 2>&1"),
+    );
     let (pages, runs) = (before(&done, " pages to profile"), before(&done, " runs,"));
     assert!((6..=40).contains(&pages), "{done}");
-    assert_eq!(runs, pages + 5, "one for each page, three to compare with, and two that find the layout: {done}");
+    assert_eq!(
+        runs,
+        pages + 5,
+        "one for each page, three to compare with, and two that find the layout: {done}"
+    );
     // Each run but the two and the empty one changes its pages, and changes them back. With all cacheable, there are none.
-    assert_eq!(before(&done, " calls that changed pages"), 2 * (pages + 1), "{done}");
+    assert_eq!(
+        before(&done, " calls that changed pages"),
+        2 * (pages + 1),
+        "{done}"
+    );
     let shown = linux.output("linux", "bbprof show /tmp/p.toml");
     assert!(shown.contains("black_box::segment"), "{shown}");
     let exported = linux.output("linux", "bbprof export --format csv /tmp/p.toml");
@@ -80,9 +116,15 @@ fn a_program_is_profiled_and_runs_with_its_pages_apart() -> Result<()> {
     let rank = linux.output("linux", "bbprof rank --coarse -i /tmp/p.toml 2>&1");
     assert!(rank.contains("k* = "), "{rank}");
     let migrate = linux.output("linux", "bbprof migrate -i /tmp/p.toml -g 4 2>&1");
-    assert!(migrate.lines().any(|line| line.starts_with("4,")), "{migrate}");
+    assert!(
+        migrate.lines().any(|line| line.starts_with("4,")),
+        "{migrate}"
+    );
     let ran = linux.ask("linux", "bbprof run -i /tmp/p.toml -g 4 2>&1")?;
-    assert!(ran.output.contains("sum=24576") && ran.output.contains("ran with 4 pages"), "{ran:?}");
+    assert!(
+        ran.output.contains("sum=24576") && ran.output.contains("ran with 4 pages"),
+        "{ran:?}"
+    );
     assert_eq!(ran.status, 7, "the program's own: {ran:?}");
     is_as_before(&mut linux, "after a run");
     // It takes its time until it calls the function: nothing is changed until then, and no lease is needed.
@@ -90,15 +132,35 @@ fn a_program_is_profiled_and_runs_with_its_pages_apart() -> Result<()> {
     assert!(late.lines().any(|line| line.starts_with("4,")), "{late}");
     is_as_before(&mut linux, "after a program that was late");
 
-    let group = linux.output("linux", &format!("bbprof group --block 4 -f h -o /tmp/g.toml {SEGMENT} 2>&1"));
-    assert!(linux.output("linux", "bbprof show /tmp/g.toml").contains("black_box::segment"), "{group}");
-    let inverse = linux.output("linux", &format!("bbprof profile -m nc -f h {SEGMENT} 2>&1"));
+    let group = linux.output(
+        "linux",
+        &format!("bbprof group --block 4 -f h -o /tmp/g.toml {SEGMENT} 2>&1"),
+    );
+    assert!(
+        linux
+            .output("linux", "bbprof show /tmp/g.toml")
+            .contains("black_box::segment"),
+        "{group}"
+    );
+    let inverse = linux.output(
+        "linux",
+        &format!("bbprof profile -m nc -f h {SEGMENT} 2>&1"),
+    );
     assert!(inverse.contains("mode = \"nc\""), "{inverse}");
     // The heap then begins right behind the program's variables.
-    let fixed = linux.output("linux", &format!("bbprof profile --fixed -f h -o /tmp/f.toml {SEGMENT} 2>&1"));
-    assert!((6..=60).contains(&before(&fixed, " pages to profile")), "{fixed}");
+    let fixed = linux.output(
+        "linux",
+        &format!("bbprof profile --fixed -f h -o /tmp/f.toml {SEGMENT} 2>&1"),
+    );
+    assert!(
+        (6..=60).contains(&before(&fixed, " pages to profile")),
+        "{fixed}"
+    );
     let every = linux.output("linux", "bbprof rank --fixed --every 5 -i /tmp/f.toml 2>&1");
-    assert!(every.lines().any(|line| line.starts_with("5,")) && every.contains("k* = "), "{every}");
+    assert!(
+        every.lines().any(|line| line.starts_with("5,")) && every.contains("k* = "),
+        "{every}"
+    );
     is_as_before(&mut linux, "after the other modes");
     linux.stop()?;
     Ok(())
@@ -112,17 +174,44 @@ fn what_cannot_be_profiled_is_refused_and_leaves_nothing() -> Result<()> {
         ("-s main count-self", "it has no symbols at all"),
         ("-s main /proc/version", "is no ELF file"),
         ("-s main /no/such", "cannot read /no/such"),
-        ("-s black_box::segment black-box exit", "ended with status 3 inside the segment"),
-        ("-s black_box::segment black-box crash", "killed by SIGABRT inside the segment"),
-        ("-s black_box::segment black-box fork", "started another process inside the segment"),
-        ("-s black_box::segment black-box exec", "executed another one inside the segment"),
-        ("-s black_box::segment black-box thread", "started a thread inside the segment"),
-        ("-s black_box::segment black-box map", "memory of the program changes in the segment"),
-        ("-s black_box::segment black-box early-thread", "started a thread before it called the function"),
-        ("-s black_box::segment black-box early-exit", "ended with status 5 before it called the function"),
+        (
+            "-s black_box::segment black-box exit",
+            "ended with status 3 inside the segment",
+        ),
+        (
+            "-s black_box::segment black-box crash",
+            "killed by SIGABRT inside the segment",
+        ),
+        (
+            "-s black_box::segment black-box fork",
+            "started another process inside the segment",
+        ),
+        (
+            "-s black_box::segment black-box exec",
+            "executed another one inside the segment",
+        ),
+        (
+            "-s black_box::segment black-box thread",
+            "started a thread inside the segment",
+        ),
+        (
+            "-s black_box::segment black-box map",
+            "memory of the program changes in the segment",
+        ),
+        (
+            "-s black_box::segment black-box early-thread",
+            "started a thread before it called the function",
+        ),
+        (
+            "-s black_box::segment black-box early-exit",
+            "ended with status 5 before it called the function",
+        ),
     ] {
         let done = linux.ask("linux", &format!("bbprof profile -f h {arguments} 2>&1"))?;
-        assert!(done.status != 0 && done.output.contains(message), "{arguments}: {done:?}");
+        assert!(
+            done.status != 0 && done.output.contains(message),
+            "{arguments}: {done:?}"
+        );
     }
     // A machine that is not this one: e_machine of x86-64.
     linux.output(
@@ -130,21 +219,39 @@ fn what_cannot_be_profiled_is_refused_and_leaves_nothing() -> Result<()> {
         "cp $(which bbprof) /tmp/other && printf '\\076' | dd of=/tmp/other bs=1 seek=18 conv=notrunc 2>&1",
     );
     let done = linux.ask("linux", "bbprof profile -s main /tmp/other 2>&1")?;
-    assert!(done.status != 0 && done.output.contains("and this is AArch64"), "{done:?}");
+    assert!(
+        done.status != 0 && done.output.contains("and this is AArch64"),
+        "{done:?}"
+    );
 
-    let deep = linux.output("linux", &format!("bbprof profile -f s -o /tmp/p.toml {SEGMENT} deep 2>&1"));
+    let deep = linux.output(
+        "linux",
+        &format!("bbprof profile -f s -o /tmp/p.toml {SEGMENT} deep 2>&1"),
+    );
     // Where in a page the stack begins is random: with another one, a page less may be touched.
     let pages = before(&deep, " pages to profile") - 2;
     assert!(pages > 64, "a stack that is larger than the pool: {deep}");
-    let full = linux.ask("linux", &format!("bbprof migrate -i /tmp/p.toml -g {pages} 2>&1"))?;
+    let full = linux.ask(
+        "linux",
+        &format!("bbprof migrate -i /tmp/p.toml -g {pages} 2>&1"),
+    )?;
     let message = format!("the private pool has 64 free pages, and {pages} are to move");
-    assert!(full.status != 0 && full.output.contains(&message), "{full:?}");
+    assert!(
+        full.status != 0 && full.output.contains(&message),
+        "{full:?}"
+    );
     is_as_before(&mut linux, "after what was refused");
 
     // Two at once: the other runs until it is killed.
-    linux.output("linux", &format!("(bbprof profile -f h {SEGMENT} forever >/tmp/first 2>&1 &) ; sleep 3"));
+    linux.output(
+        "linux",
+        &format!("(bbprof profile -f h {SEGMENT} forever >/tmp/first 2>&1 &) ; sleep 3"),
+    );
     let second = linux.ask("linux", &format!("bbprof profile -f h {SEGMENT} 2>&1"))?;
-    assert!(second.status != 0 && second.output.contains("another bbprof runs in this VM"), "{second:?}");
+    assert!(
+        second.status != 0 && second.output.contains("another bbprof runs in this VM"),
+        "{second:?}"
+    );
     linux.output("linux", "killall -INT bbprof; sleep 2");
     is_as_before(&mut linux, "after an interrupt");
     linux.stop()?;
@@ -155,16 +262,24 @@ fn what_cannot_be_profiled_is_refused_and_leaves_nothing() -> Result<()> {
 fn address_of_segment(path: &Path) -> u64 {
     let elf = std::fs::read(path).expect("the program");
     let file = object::File::parse(&*elf).expect("an ELF file");
-    let of_segment =
-        |symbol: &object::Symbol<'_, '_>| symbol.name().is_ok_and(|name| name.contains("9black_box7segment"));
-    file.symbols().find(of_segment).expect("its function").address()
+    let of_segment = |symbol: &object::Symbol<'_, '_>| {
+        symbol
+            .name()
+            .is_ok_and(|name| name.contains("9black_box7segment"))
+    };
+    file.symbols()
+        .find(of_segment)
+        .expect("its function")
+        .address()
 }
 
 /// A Debian package's program, whose function is in a shared library, and a file without symbols: nothing was built for this.
 #[test]
 fn black_boxes_are_profiled_by_library_and_by_address() -> Result<()> {
     let mut checked = load(&config("linux-bbprof"), VIRT)?;
-    let ImageSource::Linux(source) = &mut checked.images[0] else { panic!("a Linux") };
+    let ImageSource::Linux(source) = &mut checked.images[0] else {
+        panic!("a Linux")
+    };
     source.packages.push("bzip2".to_owned());
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let stripped = scratch.path().join("no-symbols");
@@ -173,25 +288,57 @@ fn black_boxes_are_profiled_by_library_and_by_address() -> Result<()> {
     let mut linux = Running::start(&checked, VIRT, Clock::Counted)?;
     linux.open("linux")?;
     let address = address_of_segment(&cargo::linux_tool_with_symbols("black-box")?);
-    let by_address = format!("bbprof profile -f h --at {address:#x} -o /tmp/a.toml no-symbols 2>&1");
+    let by_address =
+        format!("bbprof profile -f h --at {address:#x} -o /tmp/a.toml no-symbols 2>&1");
     let done = linux.output("linux", &by_address);
-    assert!((6..=40).contains(&before(&done, " pages to profile")), "{done}");
+    assert!(
+        (6..=40).contains(&before(&done, " pages to profile")),
+        "{done}"
+    );
     let nowhere = linux.ask("linux", "bbprof profile -f h --at 0x10 no-symbols 2>&1")?;
-    assert!(nowhere.status != 0 && nowhere.output.contains("0x10"), "{nowhere:?}");
+    assert!(
+        nowhere.status != 0 && nowhere.output.contains("0x10"),
+        "{nowhere:?}"
+    );
 
-    linux.output("linux", "dd if=/bin/busybox of=/tmp/in bs=4k count=1 2>/dev/null");
+    linux.output(
+        "linux",
+        "dd if=/bin/busybox of=/tmp/in bs=4k count=1 2>/dev/null",
+    );
     let library = "--library libbz2 -s BZ2_bzWriteClose64";
-    let grouped = format!("bbprof group --block 64 -f hs -o /tmp/b.toml {library} bzip2 -k -f /tmp/in 2>&1");
+    let grouped =
+        format!("bbprof group --block 64 -f hs -o /tmp/b.toml {library} bzip2 -k -f /tmp/in 2>&1");
     let done = linux.output("linux", &grouped);
-    assert!(before(&done, " pages to profile") > 20, "bzip2's tables: {done}");
-    let ran = linux.ask("linux", "bbprof run -i /tmp/b.toml -g 16 2>&1; bunzip2 -c /tmp/in.bz2 | cmp - /tmp/in")?;
-    assert!(ran.status == 0 && ran.output.contains("ran with 16 pages"), "{ran:?}");
+    assert!(
+        before(&done, " pages to profile") > 20,
+        "bzip2's tables: {done}"
+    );
+    let ran = linux.ask(
+        "linux",
+        "bbprof run -i /tmp/b.toml -g 16 2>&1; bunzip2 -c /tmp/in.bz2 | cmp - /tmp/in",
+    )?;
+    assert!(
+        ran.status == 0 && ran.output.contains("ran with 16 pages"),
+        "{ran:?}"
+    );
     for (arguments, message) in [
-        ("--library libbz2 -s BZ2_nothing bzip2", "has no function `BZ2_nothing`"),
-        ("--library libnone -s BZ2_bzWriteClose64 bzip2", "has not loaded a library called `libnone`"),
+        (
+            "--library libbz2 -s BZ2_nothing bzip2",
+            "has no function `BZ2_nothing`",
+        ),
+        (
+            "--library libnone -s BZ2_bzWriteClose64 bzip2",
+            "has not loaded a library called `libnone`",
+        ),
     ] {
-        let done = linux.ask("linux", &format!("bbprof profile {arguments} -k -f /tmp/in 2>&1"))?;
-        assert!(done.status != 0 && done.output.contains(message), "{arguments}: {done:?}");
+        let done = linux.ask(
+            "linux",
+            &format!("bbprof profile {arguments} -k -f /tmp/in 2>&1"),
+        )?;
+        assert!(
+            done.status != 0 && done.output.contains(message),
+            "{arguments}: {done:?}"
+        );
     }
     is_as_before(&mut linux, "after black boxes");
     linux.stop()?;
@@ -202,9 +349,16 @@ fn black_boxes_are_profiled_by_library_and_by_address() -> Result<()> {
 fn ends(linux: &mut Running, signal: &str, who: &str, after: u64) {
     let when = format!("{signal} to {who} after {after} ms");
     let profile = format!("bbprof profile -n 50 -f hs -o /tmp/x.toml {SEGMENT}");
-    linux.output("linux", &format!("({profile} >/tmp/first 2>&1 &) ; usleep {}", 1000 * after));
-    linux
-        .output("linux", &format!("killall -{signal} {who} 2>/dev/null; sleep 1; killall -9 -q bbprof; sleep 1; true"));
+    linux.output(
+        "linux",
+        &format!("({profile} >/tmp/first 2>&1 &) ; usleep {}", 1000 * after),
+    );
+    linux.output(
+        "linux",
+        &format!(
+            "killall -{signal} {who} 2>/dev/null; sleep 1; killall -9 -q bbprof; sleep 1; true"
+        ),
+    );
     // What was killed outright leaves its lease, which the next one ends.
     linux.output("linux", "bbprof restore");
     is_as_before(linux, &when);
@@ -215,9 +369,12 @@ fn ends(linux: &mut Running, signal: &str, who: &str, after: u64) {
 fn however_a_profiler_ends_its_pages_are_as_before() -> Result<()> {
     let mut linux = start()?;
     call_witness(&mut linux);
-    for (signal, who, after) in
-        [("INT", "bbprof", 700), ("KILL", "bbprof", 900), ("KILL", "black-box", 1100), ("KILL", "bbprof", 1303)]
-    {
+    for (signal, who, after) in [
+        ("INT", "bbprof", 700),
+        ("KILL", "bbprof", 900),
+        ("KILL", "black-box", 1100),
+        ("KILL", "bbprof", 1303),
+    ] {
         ends(&mut linux, signal, who, after);
     }
     linux.stop()?;
@@ -230,7 +387,9 @@ fn however_a_profiler_ends_its_pages_are_as_before() -> Result<()> {
 fn fifty_profilers_end_anywhere_and_leave_nothing() -> Result<()> {
     // A multiplicative congruential generator (Park and Miller 1988).
     let points: Vec<u64> =
-        std::iter::successors(Some(16807), |point| Some(point * 16807 % 0x7fff_ffff)).take(50).collect();
+        std::iter::successors(Some(16807), |point| Some(point * 16807 % 0x7fff_ffff))
+            .take(50)
+            .collect();
     for points in points.chunks(10) {
         let mut linux = start()?;
         call_witness(&mut linux);
@@ -241,7 +400,10 @@ fn fifty_profilers_end_anywhere_and_leave_nothing() -> Result<()> {
                 ends(&mut linux, signal, who, after);
             } else {
                 let profile = format!("bbprof profile -n 50 -f hs -o /tmp/x.toml {SEGMENT}");
-                linux.output("linux", &format!("({profile} >/tmp/first 2>&1 &) ; usleep {}", 1000 * after));
+                linux.output(
+                    "linux",
+                    &format!("({profile} >/tmp/first 2>&1 &) ; usleep {}", 1000 * after),
+                );
                 linux.type_in("linux", "reboot -f\n")?;
                 linux.open("linux")?;
                 is_as_before(&mut linux, &format!("a restart after {after} ms"));
@@ -260,7 +422,10 @@ fn a_profile_costs_two_calls_for_each_run_and_list() -> Result<()> {
     let mut linux = start()?;
     for wanted in [100, 1000] {
         let program = format!("-s bbprof_staircase::access bbprof-staircase 1 steps {wanted}");
-        linux.output("linux", &format!("(bbprof profile -f h -o /tmp/p.toml {program} > /tmp/said 2>&1 &)"));
+        linux.output(
+            "linux",
+            &format!("(bbprof profile -f h -o /tmp/p.toml {program} > /tmp/said 2>&1 &)"),
+        );
         // One command may not take as long.
         let mut done = String::new();
         for _ in 0..20 {
@@ -272,12 +437,19 @@ fn a_profile_costs_two_calls_for_each_run_and_list() -> Result<()> {
                 break;
             }
         }
-        let (pages, cost) = (before(&done, " pages to profile"), done.lines().last().expect("what it has cost"));
+        let (pages, cost) = (
+            before(&done, " pages to profile"),
+            done.lines().last().expect("what it has cost"),
+        );
         let calls = before(cost, " calls that changed pages");
         println!("{wanted}: {cost}");
         assert_eq!(before(cost, " runs,"), pages + 5, "{done}");
         let lists = |pages: u64| pages.div_ceil(list::LONGEST);
-        assert_eq!(calls, 2 * (pages * lists(pages - 1) + lists(pages)), "{done}");
+        assert_eq!(
+            calls,
+            2 * (pages * lists(pages - 1) + lists(pages)),
+            "{done}"
+        );
     }
     is_as_before(&mut linux, "after profiles");
     linux.stop()?;
@@ -292,15 +464,29 @@ fn groups_cost_two_calls_for_each_block() -> Result<()> {
     let mut linux = start()?;
     for wanted in [100, 1000] {
         let program = format!("-s bbprof_staircase::access bbprof-staircase 1 steps {wanted}");
-        let first_pass = format!("bbprof group --covered 0 --block 16 -m nc -f h -o /tmp/g.toml {program} 2>&1");
+        let first_pass =
+            format!("bbprof group --covered 0 --block 16 -m nc -f h -o /tmp/g.toml {program} 2>&1");
         let done = linux.output("linux", &first_pass);
-        let (pages, blocks) = (before(&done, " pages to profile"), before(&done, " blocks refined"));
+        let (pages, blocks) = (
+            before(&done, " pages to profile"),
+            before(&done, " blocks refined"),
+        );
         let cost = done.lines().last().expect("what it has cost");
         println!("{wanted}: {blocks} blocks; {cost}");
-        assert!(done.contains(&format!("0 of {blocks} blocks refined")), "{done}");
-        assert!((pages.div_ceil(16)..=pages.div_ceil(16) + 2).contains(&blocks), "{done}");
+        assert!(
+            done.contains(&format!("0 of {blocks} blocks refined")),
+            "{done}"
+        );
+        assert!(
+            (pages.div_ceil(16)..=pages.div_ceil(16) + 2).contains(&blocks),
+            "{done}"
+        );
         assert_eq!(before(cost, " runs,"), blocks + 5, "{done}");
-        assert_eq!(before(cost, " calls that changed pages"), 2 * (blocks + pages.div_ceil(list::LONGEST)), "{done}");
+        assert_eq!(
+            before(cost, " calls that changed pages"),
+            2 * (blocks + pages.div_ceil(list::LONGEST)),
+            "{done}"
+        );
     }
     is_as_before(&mut linux, "after profiles");
     linux.stop()?;

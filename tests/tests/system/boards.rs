@@ -51,11 +51,24 @@ fn pages_migrate_unnoticed_on_every_board() -> Result<()> {
 fn a_budget_is_kept_on_every_board() -> Result<()> {
     on_every_board(|board| {
         let checked = load(&config("quota"), board)?;
-        let (interrupt, poll) = (checked.system.board.guest_pmu_irq(), checked.system.vms[0].quotas[0].poll.0);
-        let slack = if interrupt.is_some() { quota::INTERRUPT_SLACK } else { poll + quota::POLL_SLACK };
-        let (run, periods, total) = quota::a_busy_guest(board, |checked| checked.system.vms[0].args[0] = 200)?;
+        let (interrupt, poll) = (
+            checked.system.board.guest_pmu_irq(),
+            checked.system.vms[0].quotas[0].poll.0,
+        );
+        let slack = if interrupt.is_some() {
+            quota::INTERRUPT_SLACK
+        } else {
+            poll + quota::POLL_SLACK
+        };
+        let (run, periods, total) =
+            quota::a_busy_guest(board, |checked| checked.system.vms[0].args[0] = 200)?;
         assert_eq!(total.by_interrupt, interrupt.is_some());
-        assert!(periods.iter().all(|period| period.events.0 <= period.budget.0 + slack), "{total:?}, slack {slack}");
+        assert!(
+            periods
+                .iter()
+                .all(|period| period.events.0 <= period.budget.0 + slack),
+            "{total:?}, slack {slack}"
+        );
         assert!(total.totals.max_overshoot.0 <= slack, "{total:?}");
         quota::no_interrupt_was_lost(&run);
         Ok(())
@@ -75,13 +88,23 @@ fn every_core_of_every_board_runs_a_guest() -> Result<()> {
             let (vm, image) = (checked.system.vms.remove(0), checked.images.remove(0));
             for (number, cores) in cores.chunks(VCPUS).enumerate() {
                 let (name, args) = (format!("smp-{number}"), [cores.len() as u64, 0, 0, 0]);
-                checked.system.vms.push(Vm { name, cores: cores.to_vec(), args, ..vm.clone() });
+                checked.system.vms.push(Vm {
+                    name,
+                    cores: cores.to_vec(),
+                    args,
+                    ..vm.clone()
+                });
                 checked.images.push(image.clone());
             }
             let run = run(&checked, board, clock)?.whole();
             for vm in &checked.system.vms {
                 run.line(&vm.name, "smp: ok");
-                assert_eq!(run.said(&vm.name).filter(|(_, line)| line.ends_with(" is on")).count(), vm.cores.len());
+                assert_eq!(
+                    run.said(&vm.name)
+                        .filter(|(_, line)| line.ends_with(" is on"))
+                        .count(),
+                    vm.cores.len()
+                );
                 assert_eq!(run.end_of(&vm.name), End::Off);
             }
         }

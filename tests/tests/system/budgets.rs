@@ -16,7 +16,11 @@ const INSTRUCTIONS: EventId = EventId(0x08);
 
 /// Returns the totals of a run's quotas, by VM.
 fn totals(run: &Run) -> Vec<QuotaTotal> {
-    let mut totals: Vec<QuotaTotal> = run.telemetry.quota_totals().map(|(_, total)| *total).collect();
+    let mut totals: Vec<QuotaTotal> = run
+        .telemetry
+        .quota_totals()
+        .map(|(_, total)| *total)
+        .collect();
     totals.sort_by_key(|total| (total.vm, total.quota));
     totals
 }
@@ -27,7 +31,8 @@ fn busy(budget: u64, period: u64, periods: u64, change: impl Fn(&mut Checked)) -
     let vm = &mut checked.system.vms[0];
     vm.args[0] = periods;
     let quota = &mut vm.quotas[0];
-    (quota.budget, quota.ceiling, quota.period, quota.trace) = (Events(budget), Events(budget), Nanos(period), false);
+    (quota.budget, quota.ceiling, quota.period, quota.trace) =
+        (Events(budget), Events(budget), Nanos(period), false);
     change(&mut checked);
     Ok(run(&checked, VIRT, Clock::Counted)?.whole())
 }
@@ -48,15 +53,27 @@ fn budgets_of_all_lengths_are_kept_to_8_events() -> Result<()> {
     let mut all = 0;
     for (budget, period, periods) in mixed {
         let run = busy(budget, period, periods, |_| {})?;
-        let [total] = totals(&run)[..] else { panic!("{run}") };
+        let [total] = totals(&run)[..] else {
+            panic!("{run}")
+        };
         let (totals, counts) = (total.totals, total.totals.histogram);
         println!("{budget} per {period} ns: {totals:?}");
-        assert!(total.by_interrupt && totals.periods >= periods, "{totals:?}");
-        assert!(totals.max_overshoot.0 <= INTERRUPT_SLACK, "{budget} per {period} ns: {totals:?}");
-        // The histogram has each period once.
-        assert_eq!(counts.used.iter().sum::<u64>(), counts.overshoot.iter().sum::<u64>());
         assert!(
-            counts.used.iter().sum::<u64>() + counts.quiet <= totals.periods && counts.overshoot[5] == 0,
+            total.by_interrupt && totals.periods >= periods,
+            "{totals:?}"
+        );
+        assert!(
+            totals.max_overshoot.0 <= INTERRUPT_SLACK,
+            "{budget} per {period} ns: {totals:?}"
+        );
+        // The histogram has each period once.
+        assert_eq!(
+            counts.used.iter().sum::<u64>(),
+            counts.overshoot.iter().sum::<u64>()
+        );
+        assert!(
+            counts.used.iter().sum::<u64>() + counts.quiet <= totals.periods
+                && counts.overshoot[5] == 0,
             "{counts:?}"
         );
         assert!(counts.used[8] >= periods / 2, "{counts:?}");
@@ -71,25 +88,53 @@ fn budgets_of_all_lengths_are_kept_to_8_events() -> Result<()> {
 fn a_budget_of_a_sum_is_kept() -> Result<()> {
     let run = busy(20_000, 1_000_000, 100, |checked| {
         let quota = &mut checked.system.vms[0].quotas[0];
-        quota.also = Some(Counted { weight: 3, ..quota.counted });
+        quota.also = Some(Counted {
+            weight: 3,
+            ..quota.counted
+        });
         // The guest looks at a quota that is read.
         quota.exact = true;
     })?;
-    let [total] = totals(&run)[..] else { panic!("{run}") };
+    let [total] = totals(&run)[..] else {
+        panic!("{run}")
+    };
     println!("{:?}", total.totals);
-    assert!(total.totals.spent_periods >= 100 && total.totals.max_overshoot.0 <= 4 * INTERRUPT_SLACK, "{total:?}");
+    assert!(
+        total.totals.spent_periods >= 100 && total.totals.max_overshoot.0 <= 4 * INTERRUPT_SLACK,
+        "{total:?}"
+    );
     Ok(())
 }
 
 #[test]
 fn a_budget_that_is_only_logged_holds_nobody() -> Result<()> {
-    let run = busy(20_000, 1_000_000, 50, |checked| checked.system.vms[0].quotas[0].when_spent = WhenSpent::Log)?;
-    let [total] = totals(&run)[..] else { panic!("{run}") };
-    assert!(total.throttled == Nanos(0) && total.totals.spent_periods >= 50, "{total:?}");
+    let run = busy(20_000, 1_000_000, 50, |checked| {
+        checked.system.vms[0].quotas[0].when_spent = WhenSpent::Log
+    })?;
+    let [total] = totals(&run)[..] else {
+        panic!("{run}")
+    };
+    assert!(
+        total.throttled == Nanos(0) && total.totals.spent_periods >= 50,
+        "{total:?}"
+    );
     // The guest runs all the time: an instruction takes one nanosecond.
-    let logged: Vec<_> = run.telemetry.quota_periods().map(|(_, record)| record.period).collect();
-    assert!(logged.len() >= 50 && logged.iter().all(|period| period.spent_at.is_some()), "{logged:?}");
-    assert!(logged.iter().skip(1).all(|period| period.events.0 > 500_000), "{logged:?}");
+    let logged: Vec<_> = run
+        .telemetry
+        .quota_periods()
+        .map(|(_, record)| record.period)
+        .collect();
+    assert!(
+        logged.len() >= 50 && logged.iter().all(|period| period.spent_at.is_some()),
+        "{logged:?}"
+    );
+    assert!(
+        logged
+            .iter()
+            .skip(1)
+            .all(|period| period.events.0 > 500_000),
+        "{logged:?}"
+    );
     assert_eq!(run.end_of("quota"), End::Off);
     Ok(())
 }
@@ -103,11 +148,16 @@ fn a_guest_is_told_that_its_budget_is_spent() -> Result<()> {
             checked.system.vms[0].quotas[0].when_spent = when_spent;
         })?;
         let line = run.line("quota", "quota-check: spent=");
-        let [total] = totals(&run)[..] else { panic!("{run}") };
+        let [total] = totals(&run)[..] else {
+            panic!("{run}")
+        };
         Ok((number(line, "periods"), number(line, "spent"), total))
     };
     let (periods, spent, total) = told(WhenSpent::Interrupt)?;
-    assert!(periods >= 50 && spent.abs_diff(total.totals.spent_periods) <= 1, "{spent} of {periods}: {total:?}");
+    assert!(
+        periods >= 50 && spent.abs_diff(total.totals.spent_periods) <= 1,
+        "{spent} of {periods}: {total:?}"
+    );
     assert!(spent >= 50 && total.throttled == Nanos(0), "{total:?}");
     let (_, spent, total) = told(WhenSpent::Throttle)?;
     assert!(spent == 0 && total.throttled.0 > 0, "{total:?}");
@@ -116,10 +166,15 @@ fn a_guest_is_told_that_its_budget_is_spent() -> Result<()> {
 
 #[test]
 fn a_vm_is_stopped_with_its_budget() -> Result<()> {
-    let run = busy(20_000, 1_000_000, 50, |checked| checked.system.vms[0].quotas[0].when_spent = WhenSpent::Stop)?;
+    let run = busy(20_000, 1_000_000, 50, |checked| {
+        checked.system.vms[0].quotas[0].when_spent = WhenSpent::Stop
+    })?;
     assert_eq!(run.end_of("quota"), End::Stopped);
     let all = totals(&run);
-    assert!(!all.is_empty() && all.iter().map(|total| total.totals.periods).sum::<u64>() <= 2, "{all:?}");
+    assert!(
+        !all.is_empty() && all.iter().map(|total| total.totals.periods).sum::<u64>() <= 2,
+        "{all:?}"
+    );
     Ok(())
 }
 
@@ -135,8 +190,13 @@ fn an_event_that_nobody_trusts_is_refused_at_boot_or_noted() -> Result<()> {
     assert_eq!(run.telemetry.vms[0].untrusted, [INSTRUCTIONS]);
     let mut checked = load(&config("quota"), VIRT)?;
     checked.system.trusted.clear();
-    let refused = image(&checked).expect_err("the image builder asks the hypervisor's own rules").to_string();
-    assert!(refused.contains("a quota counts event 0x8, which no verdict trusts"), "{refused}");
+    let refused = image(&checked)
+        .expect_err("the image builder asks the hypervisor's own rules")
+        .to_string();
+    assert!(
+        refused.contains("a quota counts event 0x8, which no verdict trusts"),
+        "{refused}"
+    );
     Ok(())
 }
 
@@ -146,8 +206,15 @@ fn a_vm_sets_the_quota_of_another_one() -> Result<()> {
     let run = run(&checked, ZCU102, Clock::Modelled)?.whole();
     let line = run.line("regulator", "regulator: done");
     println!("{line}");
-    assert_eq!((number(line, "calls"), number(line, "wrong")), (40, 0), "{run}");
-    assert!(number(line, "periods") == 40 && number(line, "refused") == 240, "{line}");
+    assert_eq!(
+        (number(line, "calls"), number(line, "wrong")),
+        (40, 0),
+        "{run}"
+    );
+    assert!(
+        number(line, "periods") == 40 && number(line, "refused") == 240,
+        "{line}"
+    );
     Ok(())
 }
 
@@ -158,17 +225,34 @@ fn what_a_core_does_not_use_makes_another_one_faster() -> Result<()> {
         let mut checked = load(&config("budgets/shared"), ZCU102)?;
         for quota in checked.system.vms.iter_mut().flat_map(|vm| &mut vm.quotas) {
             quota.exact = true;
-            quota.reclaim = shares.then_some(Reclaim { pool: 0, guarantee: Events(10_000) });
+            quota.reclaim = shares.then_some(Reclaim {
+                pool: 0,
+                guarantee: Events(10_000),
+            });
         }
         let run = run(&checked, ZCU102, Clock::Modelled)?.whole();
-        Ok((number(run.line("busy", "spender: what="), "us"), totals(&run)))
+        Ok((
+            number(run.line("busy", "spender: what="), "us"),
+            totals(&run),
+        ))
     };
     let ((alone, without), (shared, with)) = (spend(false)?, spend(true)?);
     println!("{alone} us without, {shared} us with: {with:?}");
-    assert!(shared * 10 < alone * 7, "{shared} us with what the other core leaves, {alone} us without");
+    assert!(
+        shared * 10 < alone * 7,
+        "{shared} us with what the other core leaves, {alone} us without"
+    );
     let (busy, idle) = (with[0].totals, with[1].totals);
-    assert!(busy.reclaimed.0 > 0 && busy.reclaimed <= idle.given && idle.reclaimed.0 == 0, "{with:?}");
-    assert!(without.iter().all(|total| total.totals.reclaimed.0 == 0 && total.totals.given.0 == 0), "{without:?}");
+    assert!(
+        busy.reclaimed.0 > 0 && busy.reclaimed <= idle.given && idle.reclaimed.0 == 0,
+        "{with:?}"
+    );
+    assert!(
+        without
+            .iter()
+            .all(|total| total.totals.reclaimed.0 == 0 && total.totals.given.0 == 0),
+        "{without:?}"
+    );
     Ok(())
 }
 
@@ -206,14 +290,32 @@ fn cycles_beside_a_budget(
 ) -> Result<u64> {
     let template = load(&config("quota"), VIRT)?.system.vms[0].quotas[0];
     let mut checked = alone(VIRT, workload, args)?;
-    let (counted, budget) = (Counted { allowed: true, ..template.counted }, Events(u32::MAX.into()));
-    let quota = |period| Quota { counted, budget, ceiling: budget, period, trace: false, exact, ..template };
+    let (counted, budget) = (
+        Counted {
+            allowed: true,
+            ..template.counted
+        },
+        Events(u32::MAX.into()),
+    );
+    let quota = |period| Quota {
+        counted,
+        budget,
+        ceiling: budget,
+        period,
+        trace: false,
+        exact,
+        ..template
+    };
     checked.system.vms[0].quotas = period.map(quota).into_iter().collect();
     modelled::cycles(&image(&checked)?, seed)
 }
 
 /// The lengths of a period, and by which part a budget that is never reached may lengthen a segment.
-const COSTS: [(Nanos, f64); 3] = [(Nanos(1_000_000), 0.001), (Nanos(50_000), 0.001), (Nanos(2_000), 0.01)];
+const COSTS: [(Nanos, f64); 3] = [
+    (Nanos(1_000_000), 0.001),
+    (Nanos(50_000), 0.001),
+    (Nanos(2_000), 0.01),
+];
 
 #[test]
 fn a_budget_that_is_never_reached_costs_nothing() -> Result<()> {
@@ -223,8 +325,16 @@ fn a_budget_that_is_never_reached_costs_nothing() -> Result<()> {
         for (period, most) in COSTS {
             let bound = cycles_beside_a_budget(workload, args, Some(period), false, 0)?;
             let cost = bound as f64 / free as f64 - 1.0;
-            println!("{workload}, {} ns: {free} cycles, {bound} with a budget: {:.4} %", period.0, 100.0 * cost);
-            assert!(cost <= most, "{workload}, {} ns: {free} cycles, then {bound}", period.0);
+            println!(
+                "{workload}, {} ns: {free} cycles, {bound} with a budget: {:.4} %",
+                period.0,
+                100.0 * cost
+            );
+            assert!(
+                cost <= most,
+                "{workload}, {} ns: {free} cycles, then {bound}",
+                period.0
+            );
         }
     }
     Ok(())
@@ -235,18 +345,35 @@ const SEEDS: u64 = 5;
 
 /// By which part a budget that is never reached lengthens a segment: the mean over [`SEEDS`], and its standard error. What has
 /// another set of lines in its caches as it begins takes longer or less long, and which depends on the seed.
-fn cost(workload: &str, args: [u64; 4], free: &[u64], period: Nanos, exact: bool) -> Result<(f64, f64)> {
+fn cost(
+    workload: &str,
+    args: [u64; 4],
+    free: &[u64],
+    period: Nanos,
+    exact: bool,
+) -> Result<(f64, f64)> {
     let costs = (0..SEEDS).zip(free).map(|(seed, free)| {
-        Ok(cycles_beside_a_budget(workload, args, Some(period), exact, seed)? as f64 / *free as f64 - 1.0)
+        Ok(
+            cycles_beside_a_budget(workload, args, Some(period), exact, seed)? as f64
+                / *free as f64
+                - 1.0,
+        )
     });
     let costs: Vec<f64> = costs.collect::<Result<_>>()?;
-    Ok((costs.iter().mean(), costs.iter().std_dev() / (SEEDS as f64).sqrt()))
+    Ok((
+        costs.iter().mean(),
+        costs.iter().std_dev() / (SEEDS as f64).sqrt(),
+    ))
 }
 
 /// A part in percent, with its standard error where that shows.
 fn percent(mean: f64, error: f64) -> String {
     let error = format!("{:.3}", 100.0 * error);
-    if error == "0.000" { format!("{:.3}", 100.0 * mean) } else { format!("{:.3} ± {error}", 100.0 * mean) }
+    if error == "0.000" {
+        format!("{:.3}", 100.0 * mean)
+    } else {
+        format!("{:.3} ± {error}", 100.0 * mean)
+    }
 }
 
 /// All workloads that have segments. Prints the table of docs/architecture.md, with periods of 1 us too, which no configuration
@@ -279,14 +406,25 @@ fn budgets_that_are_never_reached_cost_every_workload_nothing() -> Result<()> {
             let (mean, error) = cost(workload, args, &free, period, false)?;
             row.push((mean, error));
             if mean - 2.0 * error > most {
-                beyond.push(format!("{workload} {args:?}, {} ns: {:.4} %", period.0, 100.0 * mean));
+                beyond.push(format!(
+                    "{workload} {args:?}, {} ns: {:.4} %",
+                    period.0,
+                    100.0 * mean
+                ));
             }
         }
         for (period, _) in COSTS {
             row.push(cost(workload, args, &free, period, true)?);
         }
-        let row: Vec<String> = row.iter().map(|(mean, error)| percent(*mean, *error)).collect();
-        println!("| `{workload}` {args:?} | {} | {} |", free[0], row.join(" | "));
+        let row: Vec<String> = row
+            .iter()
+            .map(|(mean, error)| percent(*mean, *error))
+            .collect();
+        println!(
+            "| `{workload}` {args:?} | {} | {} |",
+            free[0],
+            row.join(" | ")
+        );
     }
     assert_eq!(beyond, [""; 0]);
     Ok(())
@@ -306,12 +444,28 @@ fn overshoot_on_the_model_by_event_and_length_of_the_period() -> Result<()> {
         for (budget, (period, _)) in budgets.into_iter().rev().zip(COSTS) {
             let budget = Events(budget);
             let mut checked = alone(ZCU102, "interf", [2 << 20, 100, 0, 0])?;
-            let counted = Counted { event: EventId(event), weight: 1, allowed: true };
-            let quota =
-                Quota { counted, budget, ceiling: budget, period, trace: false, page_cost: Events(0), ..template };
-            checked.system.vms[0].quotas = vec![Quota { exact: true, ..quota }];
+            let counted = Counted {
+                event: EventId(event),
+                weight: 1,
+                allowed: true,
+            };
+            let quota = Quota {
+                counted,
+                budget,
+                ceiling: budget,
+                period,
+                trace: false,
+                page_cost: Events(0),
+                ..template
+            };
+            checked.system.vms[0].quotas = vec![Quota {
+                exact: true,
+                ..quota
+            }];
             let run = run(&checked, ZCU102, Clock::Modelled)?.whole();
-            let [total] = totals(&run)[..] else { panic!("{run}") };
+            let [total] = totals(&run)[..] else {
+                panic!("{run}")
+            };
             let (totals, over) = (total.totals, total.totals.histogram.overshoot);
             assert!(total.by_interrupt && totals.spent_periods > 0, "{totals:?}");
             println!(

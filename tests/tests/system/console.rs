@@ -27,7 +27,11 @@ fn only_the_vm_with_the_input_moves_the_terminals_cursor() -> Result<()> {
         // The first VM has the input.
         checked.system.vms.remove(0);
         checked.images.remove(0);
-        checked.system.vms.iter_mut().for_each(|vm| vm.args = [LINES, 10, 0, 0]);
+        checked
+            .system
+            .vms
+            .iter_mut()
+            .for_each(|vm| vm.args = [LINES, 10, 0, 0]);
         let run = run(&checked, board, Clock::Counted)?.whole();
         for line in 1..=LINES {
             let raw = format!("flood {line} \x1b[6nthe quick !\x08");
@@ -45,8 +49,19 @@ fn only_the_vm_with_the_input_moves_the_terminals_cursor() -> Result<()> {
 /// returned exists.
 fn full_pipe(path: &Path) -> File {
     let [input, output] = ["in", "out"].map(|direction| path.with_extension(direction));
-    assert!(Command::new("mkfifo").args([&input, &output]).status().expect("mkfifo runs").success());
-    let mut pipe = OpenOptions::new().read(true).write(true).custom_flags(O_NONBLOCK).open(output).expect("a pipe");
+    assert!(
+        Command::new("mkfifo")
+            .args([&input, &output])
+            .status()
+            .expect("mkfifo runs")
+            .success()
+    );
+    let mut pipe = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(O_NONBLOCK)
+        .open(output)
+        .expect("a pipe");
     while pipe.write(&[0; 4096]).is_ok() {}
     while pipe.write(&[0]).is_ok() {}
     pipe
@@ -72,33 +87,71 @@ fn a_dead_telemetry_uart_is_reported_on_the_console_and_holds_nobody_up() -> Res
     let scratch = tempfile::tempdir().expect("a directory");
     let path = scratch.path().join("dead");
     let _full = full_pipe(&path);
-    let (system, outcome) = restarts_with(&[Serial::Console], &[&format!("pipe:{}", path.display())])?;
-    let run = Run { system, telemetry: Telemetry::parse(&outcome.telemetry), outcome };
+    let (system, outcome) =
+        restarts_with(&[Serial::Console], &[&format!("pipe:{}", path.display())])?;
+    let run = Run {
+        system,
+        telemetry: Telemetry::parse(&outcome.telemetry),
+        outcome,
+    };
     assert!(run.outcome.exit.is_clean(), "{run}");
     run.position("warning: the telemetry UART accepts nothing");
     run.position("turning the machine off");
     let done = run.line("heart", "heartbeat: done");
-    assert_eq!((number(done, "beats"), number(done, "corrupt"), number(done, "late")), (400, 0, 0), "{done}");
-    assert_eq!(run.outcome.console.matches("VM restart restarts").count(), 100, "{run}");
+    assert_eq!(
+        (
+            number(done, "beats"),
+            number(done, "corrupt"),
+            number(done, "late")
+        ),
+        (400, 0, 0),
+        "{done}"
+    );
+    assert_eq!(
+        run.outcome.console.matches("VM restart restarts").count(),
+        100,
+        "{run}"
+    );
     Ok(())
 }
 
 #[test]
 fn a_dead_console_is_reported_by_telemetry_and_costs_less_than_10_ms_in_all() -> Result<()> {
     let scratch = tempfile::tempdir().expect("a directory");
-    let (path, file) = (scratch.path().join("dead"), scratch.path().join("telemetry"));
+    let (path, file) = (
+        scratch.path().join("dead"),
+        scratch.path().join("telemetry"),
+    );
     let _full = full_pipe(&path);
-    let lines = [format!("pipe:{}", path.display()), format!("file:{}", file.display())];
+    let lines = [
+        format!("pipe:{}", path.display()),
+        format!("file:{}", file.display()),
+    ];
     let (_, outcome) = restarts_with(&[], &[&lines[0], &lines[1]])?;
     assert!(outcome.exit.is_clean(), "{}", outcome.exit);
     let dead = Telemetry::parse(&std::fs::read(&file).expect("telemetry"));
     let (_, outcome) = restarts_with(&[Serial::Console, Serial::Telemetry], &[])?;
     let alive = Telemetry::parse(&outcome.telemetry);
     assert_eq!((&dead.problems[..], dead.dropped()), (&[][..], 0));
-    let lost =
-        |run: &Telemetry| run.entries.iter().filter(|entry| matches!(entry.record, Record::ConsoleLost(_))).count();
+    let lost = |run: &Telemetry| {
+        run.entries
+            .iter()
+            .filter(|entry| matches!(entry.record, Record::ConsoleLost(_)))
+            .count()
+    };
     assert!(lost(&dead) > 0 && lost(&alive) == 0);
-    let end = |run: &Telemetry| run.entries.iter().map(|entry| entry.at.0).max().expect("events");
-    assert!(end(&dead) < end(&alive) + 10_000_000, "{} ns instead of {}", end(&dead), end(&alive));
+    let end = |run: &Telemetry| {
+        run.entries
+            .iter()
+            .map(|entry| entry.at.0)
+            .max()
+            .expect("events")
+    };
+    assert!(
+        end(&dead) < end(&alive) + 10_000_000,
+        "{} ns instead of {}",
+        end(&dead),
+        end(&alive)
+    );
     Ok(())
 }

@@ -23,8 +23,14 @@ impl Good {
     fn new(board: &'static str) -> Result<Self> {
         let checked = load(&config("quota"), board)?;
         let image = image(&checked)?;
-        let header = Header::parse(&image.bytes[image.hypervisor_len..], crc32fast::hash).expect("a good image");
-        Ok(Self { board, image, header, counters: checked.board.counters })
+        let header = Header::parse(&image.bytes[image.hypervisor_len..], crc32fast::hash)
+            .expect("a good image");
+        Ok(Self {
+            board,
+            image,
+            header,
+            counters: checked.board.counters,
+        })
     }
 
     /// Returns the offset from the start of the file for an offset in the system image.
@@ -81,10 +87,24 @@ impl Good {
         let console = outcome.console;
         assert!(outcome.exit.is_clean(), "{}: {console}", outcome.exit);
         let lines: Vec<&str> = console.lines().collect();
-        assert_eq!(lines.last(), Some(&format!("cloison: {expected}").as_str()), "{console}");
-        assert_eq!(lines.iter().filter(|line| line.starts_with("cloison:")).count(), 1, "{console}");
+        assert_eq!(
+            lines.last(),
+            Some(&format!("cloison: {expected}").as_str()),
+            "{console}"
+        );
+        assert_eq!(
+            lines
+                .iter()
+                .filter(|line| line.starts_with("cloison:"))
+                .count(),
+            1,
+            "{console}"
+        );
         assert!(!console.contains("[quota]"), "a guest ran: {console}");
-        assert!(!console.contains("panic") && !console.contains("exception"), "{console}");
+        assert!(
+            !console.contains("panic") && !console.contains("exception"),
+            "{console}"
+        );
         console
     }
 
@@ -104,7 +124,8 @@ fn on_both(test: impl Fn(&Good)) -> Result<()> {
     Ok(())
 }
 
-const NO_IMAGE: &str = "no system image after the hypervisor (magic missing); build one with `cloison image`";
+const NO_IMAGE: &str =
+    "no system image after the hypervisor (magic missing); build one with `cloison image`";
 
 #[test]
 fn a_wrong_magic_is_no_system_image() -> Result<()> {
@@ -120,7 +141,8 @@ fn a_hypervisor_alone_says_that_it_has_no_system() -> Result<()> {
 fn another_version_is_refused_by_its_number() -> Result<()> {
     on_both(|good| {
         let other = image::VERSION + 1;
-        let bytes = good.with(|bytes| bytes[good.at(8)..good.at(12)].copy_from_slice(&other.to_le_bytes()));
+        let bytes =
+            good.with(|bytes| bytes[good.at(8)..good.at(12)].copy_from_slice(&other.to_le_bytes()));
         let this = image::VERSION;
         good.unreadable(
             &bytes,
@@ -140,7 +162,9 @@ fn a_damaged_header_is_noticed_by_its_crc() -> Result<()> {
         let expected = u32::from_le_bytes(header[HEADER_LEN - 4..].try_into().expect("four bytes"));
         good.unreadable(
             &bytes,
-            &format!("system image header is damaged: CRC {found:#010x}, expected {expected:#010x}"),
+            &format!(
+                "system image header is damaged: CRC {found:#010x}, expected {expected:#010x}"
+            ),
         );
     })
 }
@@ -151,7 +175,10 @@ fn a_header_that_is_cut_off_is_damaged() -> Result<()> {
         // QEMU fills what it does not load with zeros.
         let bytes = good.cut(good.at(HEADER_LEN - 4));
         let found = crc32fast::hash(&bytes[good.at(0)..]);
-        good.unreadable(&bytes, &format!("system image header is damaged: CRC {found:#010x}, expected 0x00000000"));
+        good.unreadable(
+            &bytes,
+            &format!("system image header is damaged: CRC {found:#010x}, expected 0x00000000"),
+        );
     })
 }
 
@@ -159,16 +186,24 @@ fn a_header_that_is_cut_off_is_damaged() -> Result<()> {
 fn a_header_whose_lengths_contradict_each_other_is_refused() -> Result<()> {
     const MESSAGE: &str = "system image header is damaged: its lengths contradict each other";
     on_both(|good| {
-        good.unreadable(&good.with_header(|header| header.payload_offset += 1), MESSAGE);
-        good.unreadable(&good.with_header(|header| header.config_len = u32::MAX), MESSAGE);
+        good.unreadable(
+            &good.with_header(|header| header.payload_offset += 1),
+            MESSAGE,
+        );
+        good.unreadable(
+            &good.with_header(|header| header.config_len = u32::MAX),
+            MESSAGE,
+        );
     })
 }
 
 #[test]
 fn an_image_that_is_cut_off_anywhere_is_truncated() -> Result<()> {
     on_both(|good| {
-        let message =
-            format!("system image is truncated: {} bytes expected, end marker missing", good.header.total_len());
+        let message = format!(
+            "system image is truncated: {} bytes expected, end marker missing",
+            good.header.total_len()
+        );
         let (config, payload) = (good.config(), good.payload());
         for len in [
             good.at(HEADER_LEN),
@@ -186,7 +221,9 @@ fn an_image_that_is_cut_off_anywhere_is_truncated() -> Result<()> {
 #[test]
 fn an_image_that_claims_more_than_was_loaded_is_truncated() -> Result<()> {
     on_both(|good| {
-        let message = |total: u64| format!("system image is truncated: {total} bytes expected, end marker missing");
+        let message = |total: u64| {
+            format!("system image is truncated: {total} bytes expected, end marker missing")
+        };
         let total = good.header.total_len();
         // By the boot header, which boot loaders use.
         let loaded = good.at(PAGE_SIZE as usize) as u64;
@@ -194,7 +231,10 @@ fn an_image_that_claims_more_than_was_loaded_is_truncated() -> Result<()> {
         good.unreadable(&bytes, &message(total));
         // By the system image's own header: gigabytes more than there are.
         let longer = good.with_header(|header| header.payload_len = u32::MAX - 0xfff);
-        good.unreadable(&longer, &message(total - good.payload().len() as u64 + u64::from(u32::MAX - 0xfff)));
+        good.unreadable(
+            &longer,
+            &message(total - good.payload().len() as u64 + u64::from(u32::MAX - 0xfff)),
+        );
     })
 }
 
@@ -202,8 +242,14 @@ fn an_image_that_claims_more_than_was_loaded_is_truncated() -> Result<()> {
 fn a_damaged_configuration_is_noticed_by_its_crc() -> Result<()> {
     on_both(|good| {
         let bytes = good.with(|bytes| bytes[good.config().start + 20] ^= 0x80);
-        let (found, expected) = (crc32fast::hash(&bytes[good.config()]), good.header.config_crc);
-        good.unreadable(&bytes, &format!("configuration is damaged: CRC {found:#010x}, expected {expected:#010x}"));
+        let (found, expected) = (
+            crc32fast::hash(&bytes[good.config()]),
+            good.header.config_crc,
+        );
+        good.unreadable(
+            &bytes,
+            &format!("configuration is damaged: CRC {found:#010x}, expected {expected:#010x}"),
+        );
     })
 }
 
@@ -211,8 +257,14 @@ fn a_damaged_configuration_is_noticed_by_its_crc() -> Result<()> {
 fn a_damaged_guest_is_noticed_by_its_crc() -> Result<()> {
     on_both(|good| {
         let bytes = good.with(|bytes| bytes[good.payload().end - 1] ^= 1);
-        let (found, expected) = (crc32fast::hash(&bytes[good.payload()]), good.header.payload_crc);
-        good.unreadable(&bytes, &format!("guest images are damaged: CRC {found:#010x}, expected {expected:#010x}"));
+        let (found, expected) = (
+            crc32fast::hash(&bytes[good.payload()]),
+            good.header.payload_crc,
+        );
+        good.unreadable(
+            &bytes,
+            &format!("guest images are damaged: CRC {found:#010x}, expected {expected:#010x}"),
+        );
     })
 }
 
@@ -221,7 +273,10 @@ fn a_configuration_that_means_nothing_is_refused_though_its_crc_is_right() -> Re
     on_both(|good| {
         let mut bytes = good.image.bytes.clone();
         bytes[good.config()].fill(0xff);
-        let header = Header { config_crc: crc32fast::hash(&bytes[good.config()]), ..good.header };
+        let header = Header {
+            config_crc: crc32fast::hash(&bytes[good.config()]),
+            ..good.header
+        };
         bytes[good.at(0)..good.at(HEADER_LEN)].copy_from_slice(&seal::header_bytes(&header));
         good.unreadable(
             &bytes,
@@ -234,10 +289,22 @@ fn a_configuration_that_means_nothing_is_refused_though_its_crc_is_right() -> Re
 fn a_configuration_that_contradicts_itself_is_refused_though_its_crc_is_right() -> Result<()> {
     type Change = fn(&mut System);
     let contradictions: [(Change, &str); 8] = [
-        (|system| system.vms[0].cores = vec![7], "VM 0: core 7 does not exist or is used twice"),
-        (|system| system.vms[0].cores = vec![1, 1], "VM 0: core 1 does not exist or is used twice"),
-        (|system| system.pools[0].colors = system.hypervisor_colors, "pool 0: holds color 15 of the hypervisor"),
-        (|system| system.ends_with = Some(3), "system: ends with VM 3, which does not exist"),
+        (
+            |system| system.vms[0].cores = vec![7],
+            "VM 0: core 7 does not exist or is used twice",
+        ),
+        (
+            |system| system.vms[0].cores = vec![1, 1],
+            "VM 0: core 1 does not exist or is used twice",
+        ),
+        (
+            |system| system.pools[0].colors = system.hypervisor_colors,
+            "pool 0: holds color 15 of the hypervisor",
+        ),
+        (
+            |system| system.ends_with = Some(3),
+            "system: ends with VM 3, which does not exist",
+        ),
         (
             |system| system.vms[0].regions[0].backing = image::Backing::Pool(9),
             "VM 0, region 0: names pool 9, which does not exist",
@@ -281,11 +348,20 @@ fn another_cache_than_the_boards_is_refused_with_both() -> Result<()> {
 fn a_load_outside_the_boards_memory_is_refused_with_its_address() -> Result<()> {
     on_both(|good| {
         let ram = good.image.system.board.ram[0];
-        let upper = PhysRange { start: PhysAddr(ram.start.0 + ram.len / 2), len: ram.len / 2 };
+        let upper = PhysRange {
+            start: PhysAddr(ram.start.0 + ram.len / 2),
+            len: ram.len / 2,
+        };
         let bytes = good.with_system(|system| system.board.ram = vec![upper]);
         // QEMU loads an Image at 2 MiB into memory.
         let loaded = ram.start.0 + (2 << 20);
-        good.refused(&bytes, &format!("loaded at {loaded:#x}, which is not in the RAM of board {}", good.board));
+        good.refused(
+            &bytes,
+            &format!(
+                "loaded at {loaded:#x}, which is not in the RAM of board {}",
+                good.board
+            ),
+        );
     })
 }
 
@@ -309,7 +385,11 @@ fn memory_that_is_not_there_is_refused_with_who_wanted_it() -> Result<()> {
         let bytes = good.with_system(|system| system.pools[0].limit = Some(100));
         let outcome = boot(&bytes, good.board, Clock::Counted).expect("QEMU starts");
         let last = outcome.console.lines().last().unwrap_or_default();
-        assert!(last.starts_with("cloison: VM quota: region ram did not fit: pool shared: "), "{}", outcome.console);
+        assert!(
+            last.starts_with("cloison: VM quota: region ram did not fit: pool shared: "),
+            "{}",
+            outcome.console
+        );
         assert!(outcome.exit.is_clean());
     })
 }
@@ -327,7 +407,9 @@ fn quotas_beyond_the_counters_are_refused_with_both_numbers() -> Result<()> {
         let have = good.counters;
         good.refused(
             &bytes,
-            &format!("a core's quotas and HEM events need {needed} event counters, its PMU has {have}"),
+            &format!(
+                "a core's quotas and HEM events need {needed} event counters, its PMU has {have}"
+            ),
         );
     })
 }

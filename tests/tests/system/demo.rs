@@ -22,7 +22,8 @@ fn shown(board: &str, directory: &Path) -> Result<Map<String, Value>> {
         no_open: true,
         timeout: 150,
     })?;
-    let mut all: Value = serde_json::from_slice(&std::fs::read(&json).expect("--json was given")).expect("JSON");
+    let mut all: Value =
+        serde_json::from_slice(&std::fs::read(&json).expect("--json was given")).expect("JSON");
     assert_eq!(all["command"], "demo");
     assert_eq!(all["provenance"]["board"], board);
     assert_eq!(all["provenance"]["config"], "configs/demo.toml");
@@ -36,16 +37,31 @@ pub fn the_stock_demo(board: &str) -> Result<()> {
     let by_interrupt = configuration::board(board)?.board.guest_pmu_irq().is_some();
     let directory = tempfile::tempdir().expect("a scratch directory");
     let figures = shown(board, directory.path())?;
-    let figure = |name: &str| figures.get(name).and_then(Value::as_u64).unwrap_or_else(|| panic!("no figure {name}"));
+    let figure = |name: &str| {
+        figures
+            .get(name)
+            .and_then(Value::as_u64)
+            .unwrap_or_else(|| panic!("no figure {name}"))
+    };
 
     // The victim: ten runs, sixteen pages.
     assert_eq!(figure("hem_records"), 10);
     assert_eq!(figure("pages_moved"), 16);
     assert!(figure("migration_ns_min") > 0);
-    assert_eq!((figure("records_dropped"), figure("frames_skipped"), figure("vms_killed")), (0, 0, 0));
+    assert_eq!(
+        (
+            figure("records_dropped"),
+            figure("frames_skipped"),
+            figure("vms_killed")
+        ),
+        (0, 0, 0)
+    );
     // The neighbors: the tightest budget holds longest, the widest never does.
     let throttled = [1, 2, 3].map(|core| figure(&format!("core{core}_quota0_throttled_ns")));
-    assert!(throttled[0] > throttled[1] && throttled[1] > throttled[2], "{throttled:?}");
+    assert!(
+        throttled[0] > throttled[1] && throttled[1] > throttled[2],
+        "{throttled:?}"
+    );
     assert_eq!(throttled[2], 0);
     for core in [1, 2] {
         let of = |what: &str| figure(&format!("core{core}_quota0_{what}"));
@@ -55,11 +71,14 @@ pub fn the_stock_demo(board: &str) -> Result<()> {
     }
 
     // The same, counted again from what the board sent.
-    let stream = std::fs::read(directory.path().join("telemetry.bin")).expect("the raw stream is kept");
+    let stream =
+        std::fs::read(directory.path().join("telemetry.bin")).expect("the raw stream is kept");
     let telemetry = Telemetry::parse(&stream);
     assert_eq!(telemetry.problems, []);
     assert_eq!(telemetry.hem_runs().count() as u64, figure("hem_records"));
-    let moved = telemetry.migrations().filter(|(_, record)| record.outcome == MigrationOutcome::Moved);
+    let moved = telemetry
+        .migrations()
+        .filter(|(_, record)| record.outcome == MigrationOutcome::Moved);
     let costs: Vec<u64> = moved.map(|(_, record)| record.took.0).collect();
     assert_eq!(costs.len() as u64, figure("pages_moved"));
     assert_eq!(costs.iter().min(), Some(&figure("migration_ns_min")));
@@ -73,11 +92,14 @@ pub fn the_stock_demo(board: &str) -> Result<()> {
     }
 
     // Every run is in the CSV file and the page names what it shows.
-    let csv = std::fs::read_to_string(directory.path().join("hem.csv")).expect("the HEM log as CSV");
-    let runs: std::collections::BTreeSet<u32> = telemetry.hem_runs().map(|run| run.record.run).collect();
+    let csv =
+        std::fs::read_to_string(directory.path().join("hem.csv")).expect("the HEM log as CSV");
+    let runs: std::collections::BTreeSet<u32> =
+        telemetry.hem_runs().map(|run| run.record.run).collect();
     assert_eq!(runs.len(), 10);
     assert!(csv.lines().count() > 10, "{csv}");
-    let parquet = std::fs::read(directory.path().join("hem.parquet")).expect("the HEM log as Parquet");
+    let parquet =
+        std::fs::read(directory.path().join("hem.parquet")).expect("the HEM log as Parquet");
     assert!(parquet.starts_with(b"PAR1") && parquet.ends_with(b"PAR1"));
     let page = std::fs::read_to_string(directory.path().join("report.html")).expect("the report");
     for name in ["victim", "interf-1", "victim-pvt", "INST_RETIRED"] {

@@ -44,7 +44,10 @@ struct Dump {
 impl Dump {
     #[track_caller]
     fn value(&self, name: &str) -> u64 {
-        *self.values.get(name).unwrap_or_else(|| panic!("no {name} in\n{}", self.console))
+        *self
+            .values
+            .get(name)
+            .unwrap_or_else(|| panic!("no {name} in\n{}", self.console))
     }
     fn class(&self) -> u64 {
         self.value("ESR") >> 26 & 0x3f
@@ -73,11 +76,27 @@ fn patch(image: &mut [u8], function: &str, instructions: &[u32]) -> Result<u64> 
     let file = object::File::parse(&*elf).expect("an ELF file");
     // The compiler's mangled name has the length before the name, and more around both.
     let mangled = format!("{}{function}", function.len());
-    let named = |name: &str| name == function || name.split("17h").next().is_some_and(|path| path.ends_with(&mangled));
-    let mut symbols = file.symbols().filter(|symbol| symbol.size() > 0 && symbol.name().is_ok_and(named));
-    let symbol = symbols.next().unwrap_or_else(|| panic!("the hypervisor has no function {function}"));
-    assert!(symbols.next().is_none(), "the hypervisor has several functions {function}");
-    assert!(symbol.size() >= 4 * instructions.len() as u64, "{function} is too short");
+    let named = |name: &str| {
+        name == function
+            || name
+                .split("17h")
+                .next()
+                .is_some_and(|path| path.ends_with(&mangled))
+    };
+    let mut symbols = file
+        .symbols()
+        .filter(|symbol| symbol.size() > 0 && symbol.name().is_ok_and(named));
+    let symbol = symbols
+        .next()
+        .unwrap_or_else(|| panic!("the hypervisor has no function {function}"));
+    assert!(
+        symbols.next().is_none(),
+        "the hypervisor has several functions {function}"
+    );
+    assert!(
+        symbol.size() >= 4 * instructions.len() as u64,
+        "{function} is too short"
+    );
     let at = (symbol.address() - hypervisor()?.base) as usize;
     for (slot, instruction) in image[at..].chunks_exact_mut(4).zip(instructions) {
         slot.copy_from_slice(&instruction.to_le_bytes());
@@ -90,7 +109,9 @@ fn parse(outcome: Outcome, function: u64) -> Result<Dump> {
     let console = outcome.console;
     assert!(outcome.exit.is_clean(), "{}: {console}", outcome.exit);
 
-    let head = console.lines().find(|line| line.contains("exception in the hypervisor"));
+    let head = console
+        .lines()
+        .find(|line| line.contains("exception in the hypervisor"));
     let head = head.unwrap_or_else(|| panic!("no dump in\n{console}"));
     let mut values = HashMap::new();
     let mut take = |words: Vec<&str>| {
@@ -101,16 +122,37 @@ fn parse(outcome: Outcome, function: u64) -> Result<Dump> {
         }
     };
     take(head.split_whitespace().collect());
-    console.lines().filter(|line| line.starts_with("  x")).for_each(|line| take(line.split_whitespace().collect()));
-    let core = head.split(['[', ']']).nth(1).and_then(|text| text.strip_prefix("core ")?.parse().ok());
-    let backtrace = console.lines().find_map(|line| line.strip_prefix("backtrace:")).expect("a backtrace");
-    let backtrace = backtrace.split_whitespace().map(|word| hex(word).expect("an address")).collect();
+    console
+        .lines()
+        .filter(|line| line.starts_with("  x"))
+        .for_each(|line| take(line.split_whitespace().collect()));
+    let core = head
+        .split(['[', ']'])
+        .nth(1)
+        .and_then(|text| text.strip_prefix("core ")?.parse().ok());
+    let backtrace = console
+        .lines()
+        .find_map(|line| line.strip_prefix("backtrace:"))
+        .expect("a backtrace");
+    let backtrace = backtrace
+        .split_whitespace()
+        .map(|word| hex(word).expect("an address"))
+        .collect();
     let core = core.unwrap_or_else(|| panic!("no core in {head}"));
     for register in (0..=30).map(|number| format!("x{number}")) {
-        assert!(values.contains_key(&register), "no {register} in\n{console}");
+        assert!(
+            values.contains_key(&register),
+            "no {register} in\n{console}"
+        );
     }
     assert_eq!(values["EC"], values["ESR"] >> 26 & 0x3f);
-    Ok(Dump { core, values, backtrace, function, console })
+    Ok(Dump {
+        core,
+        values,
+        backtrace,
+        function,
+        console,
+    })
 }
 
 #[test]
@@ -118,7 +160,12 @@ fn an_undefined_instruction_is_dumped_with_core_and_place() -> Result<()> {
     for board in BOTH {
         for core in [0, 2] {
             let dump = dump(board, "parked", &[UDF], core)?;
-            assert_eq!((dump.core, dump.class()), (u64::from(core), UNDEFINED), "{}", dump.console);
+            assert_eq!(
+                (dump.core, dump.class()),
+                (u64::from(core), UNDEFINED),
+                "{}",
+                dump.console
+            );
             assert_eq!(dump.value("ELR"), dump.function);
         }
     }
@@ -134,7 +181,12 @@ fn a_core_that_does_not_come_up_is_named() -> Result<()> {
         patch(&mut bytes, "secondary_main", &[STAY])?;
         let outcome = boot(&bytes, board, Clock::Real)?;
         let last = outcome.console.lines().last();
-        assert_eq!(last, Some("cloison: core 2 was started and does not come up"), "{}", outcome.console);
+        assert_eq!(
+            last,
+            Some("cloison: core 2 was started and does not come up"),
+            "{}",
+            outcome.console
+        );
         assert!(outcome.exit.is_clean(), "{}", outcome.exit);
     }
     Ok(())
@@ -144,9 +196,16 @@ fn a_core_that_does_not_come_up_is_named() -> Result<()> {
 fn the_backtrace_names_the_caller() -> Result<()> {
     // The guest's first trap ends here, called by the vector.
     let dump = dump(VIRT, "guest_sync", &[PUSH_FRAME, SET_FRAME, UDF], 3)?;
-    assert_eq!((dump.core, dump.class()), (3, UNDEFINED), "{}", dump.console);
+    assert_eq!(
+        (dump.core, dump.class()),
+        (3, UNDEFINED),
+        "{}",
+        dump.console
+    );
     assert_eq!(dump.value("ELR"), dump.function + 8);
-    let [caller] = dump.backtrace[..] else { panic!("{:#x?}\n{}", dump.backtrace, dump.console) };
+    let [caller] = dump.backtrace[..] else {
+        panic!("{:#x?}\n{}", dump.backtrace, dump.console)
+    };
     // The instruction before the return address is the call.
     let flat = hypervisor()?;
     let at = (caller - 4 - flat.base) as usize;
@@ -161,7 +220,12 @@ fn the_backtrace_names_the_caller() -> Result<()> {
 fn a_stack_that_overflows_meets_its_guard_page() -> Result<()> {
     for board in BOTH {
         let dump = dump(board, "parked", &[PUSH_FRAME, BACK_BY_ONE], 0)?;
-        assert_eq!((dump.class(), dump.status()), (DATA_ABORT, NOT_MAPPED), "{}", dump.console);
+        assert_eq!(
+            (dump.class(), dump.status()),
+            (DATA_ABORT, NOT_MAPPED),
+            "{}",
+            dump.console
+        );
         // The first push beyond the stack faulted, and the dump did not need that stack.
         assert_eq!(dump.value("FAR"), dump.value("SP") - 16);
         assert_eq!(dump.value("SP") & 0xfff, 0);
@@ -173,8 +237,16 @@ fn a_stack_that_overflows_meets_its_guard_page() -> Result<()> {
 fn the_hypervisor_cannot_write_its_text() -> Result<()> {
     for board in BOTH {
         let dump = dump(board, "parked", &[OWN_ADDRESS, STORE], 0)?;
-        assert_eq!((dump.class(), dump.status()), (DATA_ABORT, NOT_PERMITTED), "{}", dump.console);
-        assert_eq!((dump.value("FAR"), dump.value("x0")), (dump.function, dump.function));
+        assert_eq!(
+            (dump.class(), dump.status()),
+            (DATA_ABORT, NOT_PERMITTED),
+            "{}",
+            dump.console
+        );
+        assert_eq!(
+            (dump.value("FAR"), dump.value("x0")),
+            (dump.function, dump.function)
+        );
         assert_eq!(dump.value("ELR"), dump.function + 4);
     }
     Ok(())
@@ -184,8 +256,16 @@ fn the_hypervisor_cannot_write_its_text() -> Result<()> {
 fn the_hypervisor_cannot_execute_its_data() -> Result<()> {
     for board in BOTH {
         let dump = dump(board, "parked", &[ON_STACK, JUMP], 0)?;
-        assert_eq!((dump.class(), dump.status()), (INSTRUCTION_ABORT, NOT_PERMITTED), "{}", dump.console);
-        assert_eq!((dump.value("ELR"), dump.value("x0")), (dump.value("SP") - 64, dump.value("SP") - 64));
+        assert_eq!(
+            (dump.class(), dump.status()),
+            (INSTRUCTION_ABORT, NOT_PERMITTED),
+            "{}",
+            dump.console
+        );
+        assert_eq!(
+            (dump.value("ELR"), dump.value("x0")),
+            (dump.value("SP") - 64, dump.value("SP") - 64)
+        );
     }
     Ok(())
 }
@@ -197,8 +277,17 @@ fn a_fault_in_the_dump_turns_the_machine_off() -> Result<()> {
         patch(&mut bytes, "parked", &[UDF])?;
         patch(&mut bytes, "backtrace", &[UDF])?;
         let outcome = boot(&bytes, board, Clock::Counted)?;
-        assert!(outcome.exit.is_clean(), "{}: {}", outcome.exit, outcome.console);
-        let heads = outcome.console.lines().filter(|line| line.contains("exception in the hypervisor")).count();
+        assert!(
+            outcome.exit.is_clean(),
+            "{}: {}",
+            outcome.exit,
+            outcome.console
+        );
+        let heads = outcome
+            .console
+            .lines()
+            .filter(|line| line.contains("exception in the hypervisor"))
+            .count();
         assert_eq!(heads, 1, "{}", outcome.console);
     }
     Ok(())
@@ -215,12 +304,23 @@ fn a_running_core_broadcasts_for_no_guest_and_executes_nothing_writable() -> Res
         for core in [0, 2] {
             let compare = COMPARE | u32::from(core) << 10;
             let [skip, stay] = STAY_IF_NOT;
-            let code = [READ_MPIDR, AFFINITY_0, compare, skip, stay, READ_HCR, READ_SCTLR, UDF];
+            let code = [
+                READ_MPIDR, AFFINITY_0, compare, skip, stay, READ_HCR, READ_SCTLR, UDF,
+            ];
             let dump = dump(board, "parked", &code, core)?;
-            assert_eq!((dump.core, dump.class()), (u64::from(core), UNDEFINED), "{}", dump.console);
+            assert_eq!(
+                (dump.core, dump.class()),
+                (u64::from(core), UNDEFINED),
+                "{}",
+                dump.console
+            );
             let (hcr, sctlr) = (dump.value("x0"), dump.value("x1"));
             // FB, and BSU: the width of barriers. VM is set, so this is the value for guests.
-            assert_eq!((hcr >> 9 & 1, hcr >> 10 & 3, hcr & 1), (0, 0, 1), "{hcr:#x}");
+            assert_eq!(
+                (hcr >> 9 & 1, hcr >> 10 & 3, hcr & 1),
+                (0, 0, 1),
+                "{hcr:#x}"
+            );
             // WXN.
             assert_eq!(sctlr >> 19 & 1, 1, "{sctlr:#x}");
         }
@@ -241,12 +341,20 @@ fn a_boot_loaders_interrupts_are_forgotten() -> Result<()> {
     let checked = load(&config("quota"), VIRT)?;
     assert_eq!(checked.system.board.gic.gicd.0, 0x0800_0000);
     let mut bytes = image(&checked)?.bytes;
-    let function = patch(&mut bytes, "parked", &[GICD, READ[0], READ[1], READ[2], UDF])?;
+    let function = patch(
+        &mut bytes,
+        "parked",
+        &[GICD, READ[0], READ[1], READ[2], UDF],
+    )?;
     // It runs in the place of the panic handler, before the image's first instruction, a branch.
     let start = hypervisor()?.base;
     let first = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
     assert_eq!(first >> 26, 0x14 >> 2, "not a branch: {first:#x}");
-    let loader = patch(&mut bytes, "rust_begin_unwind", &[PHYSICAL_GICD, SOME, WRITE[0], WRITE[1], WRITE[2]])?;
+    let loader = patch(
+        &mut bytes,
+        "rust_begin_unwind",
+        &[PHYSICAL_GICD, SOME, WRITE[0], WRITE[1], WRITE[2]],
+    )?;
     let back = start + u64::from(first & 0x03ff_ffff) * 4;
     let end = loader + 5 * 4;
     let at = (end - start) as usize;
@@ -254,6 +362,11 @@ fn a_boot_loaders_interrupts_are_forgotten() -> Result<()> {
     bytes[..4].copy_from_slice(&branch(loader - start).to_le_bytes());
     let dump = parse(boot(&bytes, VIRT, Clock::Counted)?, function)?;
     assert_eq!(dump.class(), UNDEFINED, "{}", dump.console);
-    assert_eq!(["x1", "x2", "x3"].map(|register| dump.value(register)), [0; 3], "{}", dump.console);
+    assert_eq!(
+        ["x1", "x2", "x3"].map(|register| dump.value(register)),
+        [0; 3],
+        "{}",
+        dump.console
+    );
     Ok(())
 }

@@ -33,7 +33,10 @@ fn multiplies_and_adds(instruction: u32) -> bool {
 /// have in common: too strict rather than too lax.
 fn sequences(code: &[u32], address: u64) -> Vec<(u64, &'static str)> {
     let mut found = vec![];
-    for (at, window) in (address..).step_by(4).zip((0..code.len()).map(|start| &code[start..])) {
+    for (at, window) in (address..)
+        .step_by(4)
+        .zip((0..code.len()).map(|start| &code[start..]))
+    {
         if let [first, second, ..] = *window
             && accesses_memory(first)
             && multiplies_and_adds(second)
@@ -74,7 +77,11 @@ fn the_scan_knows_the_sequences() {
         (&[LOAD, NOP, MADD], 0x100, &[]),
         (&[LOAD, MUL, LOAD, MADD_32], 0x100, &[]),
         (&[ADRP, LOAD, USE], 0x1ff8, &[(0x1ff8, "843419")]),
-        (&[NOP, ADRP, STORE_PAIR, ADD, USE], 0x1ff8, &[(0x1ffc, "843419")]),
+        (
+            &[NOP, ADRP, STORE_PAIR, ADD, USE],
+            0x1ff8,
+            &[(0x1ffc, "843419")],
+        ),
         (&[ADRP, LOAD, USE], 0x1ff4, &[]),
         (&[ADRP, ADD, USE], 0x1ff8, &[]),
         (&[ADRP, LOAD, USE_OTHER], 0x1ff8, &[]),
@@ -88,10 +95,25 @@ fn the_scan_knows_the_sequences() {
 fn code() -> Result<Vec<(u64, Vec<u32>)>> {
     let elf = std::fs::read(hypervisor_elf()?).expect("the hypervisor was built");
     let file = object::File::parse(&*elf).expect("an ELF file");
-    let text = file.sections().filter(|section| section.kind() == SectionKind::Text);
-    let instructions = |bytes: &[u8]| bytes.as_chunks().0.iter().map(|&bytes| u32::from_le_bytes(bytes)).collect();
-    let all: Vec<(u64, Vec<u32>)> =
-        text.map(|section| (section.address(), instructions(section.data().expect("its contents")))).collect();
+    let text = file
+        .sections()
+        .filter(|section| section.kind() == SectionKind::Text);
+    let instructions = |bytes: &[u8]| {
+        bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&bytes| u32::from_le_bytes(bytes))
+            .collect()
+    };
+    let all: Vec<(u64, Vec<u32>)> = text
+        .map(|section| {
+            (
+                section.address(),
+                instructions(section.data().expect("its contents")),
+            )
+        })
+        .collect();
     let count: usize = all.iter().map(|(_, code)| code.len()).sum();
     assert!(count > 5000, "only {count} instructions were found");
     Ok(all)
@@ -111,10 +133,16 @@ fn nothing_is_speculated_past_an_exception_return() -> Result<()> {
     const DSB_NSH: u32 = 0xd503_379f;
     const ISB: u32 = 0xd503_3fdf;
     let all = code()?;
-    let returns: Vec<&[u32]> =
-        all.iter().flat_map(|(_, code)| code.windows(3)).filter(|window| window[0] == ERET).collect();
+    let returns: Vec<&[u32]> = all
+        .iter()
+        .flat_map(|(_, code)| code.windows(3))
+        .filter(|window| window[0] == ERET)
+        .collect();
     assert!(returns.len() >= 3, "{returns:x?}");
-    assert!(returns.iter().all(|window| window[1..] == [DSB_NSH, ISB]), "{returns:x?}");
+    assert!(
+        returns.iter().all(|window| window[1..] == [DSB_NSH, ISB]),
+        "{returns:x?}"
+    );
     Ok(())
 }
 
@@ -129,17 +157,26 @@ fn maintenance_is_as_wide_and_as_ordered_as_it_must_be() -> Result<()> {
     const DMB_SY: u32 = 0xd503_3fbf;
     let all = code()?;
     let without_register = |instruction: u32| instruction & !0x1f;
-    let count =
-        |wanted: u32| all.iter().flat_map(|(_, code)| code).filter(|&&found| without_register(found) == wanted).count();
+    let count = |wanted: u32| {
+        all.iter()
+            .flat_map(|(_, code)| code)
+            .filter(|&&found| without_register(found) == wanted)
+            .count()
+    };
     // All cores share EL2's tables, and each may have walked them for any address.
     assert_eq!((count(TLBI_VAE2), count(TLBI_VALE2)), (0, 0));
     assert!(count(TLBI_VALE2IS) > 0);
     // A Cortex-A53 may lose data at a plain clean (erratum 855873).
     assert_eq!(count(DC_CVAC), 0);
     // Stores with caches off are ordered before the invalidation of the lines that they went past.
-    let (_, code) =
-        all.iter().find(|(_, code)| code.iter().any(|&found| without_register(found) == DC_IVAC)).expect("boot");
-    let invalidation = code.iter().position(|&found| without_register(found) == DC_IVAC).expect("boot");
+    let (_, code) = all
+        .iter()
+        .find(|(_, code)| code.iter().any(|&found| without_register(found) == DC_IVAC))
+        .expect("boot");
+    let invalidation = code
+        .iter()
+        .position(|&found| without_register(found) == DC_IVAC)
+        .expect("boot");
     let since_store = &code[invalidation.saturating_sub(4)..invalidation];
     assert!(since_store.contains(&DMB_SY), "{since_store:x?}");
     Ok(())

@@ -10,8 +10,20 @@ use miette::Result;
 use std::collections::HashSet;
 
 /// The phases of the hostile guest, in order.
-const PHASES: [&str; 12] =
-    ["hypercall", "smc", "psci", "wait", "pmu", "sysreg", "page", "loads", "gicd", "gicc", "memory", "unmapped"];
+const PHASES: [&str; 12] = [
+    "hypercall",
+    "smc",
+    "psci",
+    "wait",
+    "pmu",
+    "sysreg",
+    "page",
+    "loads",
+    "gicd",
+    "gicc",
+    "memory",
+    "unmapped",
+];
 const HEARTS: [&str; 3] = ["heart-1", "heart-2", "heart-3"];
 /// Minimum number of beats of each neighbor after the hostile guest's end.
 const AFTER: u64 = 50;
@@ -39,18 +51,36 @@ fn beats(run: &Run, heart: &str) -> Vec<(usize, u64)> {
 #[track_caller]
 fn hearts_are_unharmed(run: &Run) {
     // The console reports a VM's end; a VM that runs endlessly ends with the system.
-    let over = ["VM hostile is", "hostile: last act: stores", "hostile: last act: garbage"];
+    let over = [
+        "VM hostile is",
+        "hostile: last act: stores",
+        "hostile: last act: garbage",
+    ];
     let lines = || run.outcome.console.lines().enumerate();
-    let worst = lines().filter(|(_, line)| over.iter().any(|text| line.contains(text))).map(|(number, _)| number).min();
+    let worst = lines()
+        .filter(|(_, line)| over.iter().any(|text| line.contains(text)))
+        .map(|(number, _)| number)
+        .min();
     let worst = worst.unwrap_or_else(|| panic!("nothing says how the hostile guest ended\n{run}"));
     for heart in HEARTS {
         let beats = beats(run, heart);
         let done = run.line(heart, "heartbeat: done");
         let wanted = run.system.vms[usize::from(run.vm(heart))].args[2];
-        assert_eq!((number(done, "beats"), number(done, "corrupt"), number(done, "late")), (wanted, 0, 0), "{done}");
+        assert_eq!(
+            (
+                number(done, "beats"),
+                number(done, "corrupt"),
+                number(done, "late")
+            ),
+            (wanted, 0, 0),
+            "{done}"
+        );
         assert_eq!(beats.len() as u64, wanted, "{heart}");
         let after = beats.iter().filter(|&&(line, _)| line > worst).count() as u64;
-        assert!(after >= AFTER, "{heart} has only {after} beats after the hostile guest's end: give it more");
+        assert!(
+            after >= AFTER,
+            "{heart} has only {after} beats after the hostile guest's end: give it more"
+        );
         assert_eq!(run.end_of(heart), End::Off, "{run}");
     }
 }
@@ -58,7 +88,11 @@ fn hearts_are_unharmed(run: &Run) {
 /// Checks that nothing leaked in any phase, and that each phase did something while the neighbors were beating.
 #[track_caller]
 fn nothing_leaked(run: &Run) {
-    let leaks: Vec<&str> = run.said("hostile").map(|(_, text)| text).filter(|text| text.contains(" leak ")).collect();
+    let leaks: Vec<&str> = run
+        .said("hostile")
+        .map(|(_, text)| text)
+        .filter(|text| text.contains(" leak "))
+        .collect();
     assert!(leaks.is_empty(), "{leaks:#?}");
     let hearts = HEARTS.map(|heart| beats(run, heart));
     let mut begin = run.position("[hostile] hostile: seed=");
@@ -67,9 +101,15 @@ fn nothing_leaked(run: &Run) {
         let line = run.line("hostile", &start);
         let end = run.position(&start);
         assert_eq!(number(line, "leaked"), 0, "{line}");
-        assert!(number(line, "attempts") >= 64 && number(line, "refused") > 0, "{line}");
+        assert!(
+            number(line, "attempts") >= 64 && number(line, "refused") > 0,
+            "{line}"
+        );
         for (heart, beats) in HEARTS.iter().zip(&hearts) {
-            assert!(beats.iter().any(|(line, _)| (begin..end).contains(line)), "{heart} had no beat in phase {phase}");
+            assert!(
+                beats.iter().any(|(line, _)| (begin..end).contains(line)),
+                "{heart} had no beat in phase {phase}"
+            );
         }
         begin = end;
     }
@@ -80,7 +120,10 @@ fn nothing_leaked(run: &Run) {
 /// Checks that exactly these VMs were killed.
 #[track_caller]
 fn killed_are(run: &Run, expected: &[&str]) {
-    let killed = run.telemetry.vm_states().filter(|&(.., state)| state == VmState::Killed);
+    let killed = run
+        .telemetry
+        .vm_states()
+        .filter(|&(.., state)| state == VmState::Killed);
     let killed: Vec<String> = killed.map(|(_, vm, _)| run.telemetry.vm_name(vm)).collect();
     assert_eq!(killed, expected, "{run}");
 }
@@ -89,13 +132,24 @@ fn killed_are(run: &Run, expected: &[&str]) {
 #[track_caller]
 fn quota_stayed_in_force(run: &Run) {
     let vm = run.vm("hostile");
-    let ours = run.telemetry.quota_periods().filter(|(_, record)| record.vm == vm);
+    let ours = run
+        .telemetry
+        .quota_periods()
+        .filter(|(_, record)| record.vm == vm);
     let periods: Vec<_> = ours.map(|(_, record)| record.period).collect();
-    let (_, total) = run.telemetry.quota_totals().find(|(_, total)| total.vm == vm).expect("a total");
+    let (_, total) = run
+        .telemetry
+        .quota_totals()
+        .find(|(_, total)| total.vm == vm)
+        .expect("a total");
     assert_eq!(total.totals.periods as usize + 1, periods.len() + 1);
     assert!(periods.len() > 20, "{total:?}");
     for pair in periods.windows(2) {
-        assert_eq!((pair[0].index + 1, pair[0].due.0 + 1_000_000), (pair[1].index, pair[1].due.0), "{pair:?}");
+        assert_eq!(
+            (pair[0].index + 1, pair[0].due.0 + 1_000_000),
+            (pair[1].index, pair[1].due.0),
+            "{pair:?}"
+        );
     }
     let Quota { budget, poll, .. } = run.system.vms[usize::from(vm)].quotas[0];
     for period in &periods {
@@ -108,9 +162,19 @@ fn quota_stayed_in_force(run: &Run) {
         let unseen = !total.by_interrupt && spent && period.events.0 - period.budget.0 < poll.0;
         assert!(held == spent || !held && unseen, "{period:?}");
     }
-    let throttled = periods.iter().filter(|period| period.throttled.0 > 0).count();
-    assert!(throttled * 2 > periods.len(), "{throttled} of {} periods were spent", periods.len());
-    assert!(total.throttled.0 > 0 && total.totals.spent_periods as usize >= throttled, "{total:?}");
+    let throttled = periods
+        .iter()
+        .filter(|period| period.throttled.0 > 0)
+        .count();
+    assert!(
+        throttled * 2 > periods.len(),
+        "{throttled} of {} periods were spent",
+        periods.len()
+    );
+    assert!(
+        total.throttled.0 > 0 && total.totals.spent_periods as usize >= throttled,
+        "{total:?}"
+    );
 }
 
 /// Loads `hostile.toml` with another last act.
@@ -172,7 +236,11 @@ fn a_guest_that_jumps_into_nothing_ends_alone() -> Result<()> {
     for board in BOTH {
         let run = run(&hostile(board, 1)?, board, Clock::Counted)?.whole();
         // It takes the fault itself, and its own runtime turns it off.
-        assert!(run.said("hostile").any(|(_, text)| text.contains("panicked")), "{run}");
+        assert!(
+            run.said("hostile")
+                .any(|(_, text)| text.contains("panicked")),
+            "{run}"
+        );
         assert_eq!(run.end_of("hostile"), End::Off, "{run}");
         hearts_are_unharmed(&run);
         killed_are(&run, &[]);
@@ -231,7 +299,10 @@ fn a_budget_is_kept_to_8_events_by_a_guest_that_attacks_it() -> Result<()> {
     assert_eq!(number(run.line("hostile", "hostile: done"), "leaked"), 0);
     for (_, record) in run.telemetry.quota_periods() {
         let period = record.period;
-        assert!(period.events.0 <= period.budget.0 + INTERRUPT_SLACK, "{period:?}");
+        assert!(
+            period.events.0 <= period.budget.0 + INTERRUPT_SLACK,
+            "{period:?}"
+        );
     }
     Ok(())
 }
@@ -242,7 +313,10 @@ fn a_region_that_holds_no_code_is_not_executed() -> Result<()> {
         let mut checked = load(&config("hostile"), board)?;
         let hostile = &mut checked.system.vms[0];
         hostile.on_fault = OnFault::Kill;
-        hostile.regions.iter_mut().for_each(|region| region.executable = false);
+        hostile
+            .regions
+            .iter_mut()
+            .for_each(|region| region.executable = false);
         let run = run(&checked, board, Clock::Counted)?.whole();
         run.position("instruction fetch of forbidden IPA 0x40000000");
         killed_are(&run, &["hostile"]);
@@ -258,8 +332,17 @@ const LIVES: u64 = 20;
 #[track_caller]
 fn every_life_is_whole(run: &Run) {
     let vm = run.vm("chaos");
-    let times = |wanted| run.telemetry.vm_states().filter(|&(_, of, state)| (of, state) == (vm, wanted)).count() as u64;
-    assert_eq!((times(VmState::Started), times(VmState::Restarted)), (LIVES + 1, LIVES), "{run}");
+    let times = |wanted| {
+        run.telemetry
+            .vm_states()
+            .filter(|&(_, of, state)| (of, state) == (vm, wanted))
+            .count() as u64
+    };
+    assert_eq!(
+        (times(VmState::Started), times(VmState::Restarted)),
+        (LIVES + 1, LIVES),
+        "{run}"
+    );
     // Each core sends its own records, so they do not arrive in order.
     let mut migrations: Vec<_> = run.telemetry.migrations().collect();
     migrations.sort_by_key(|(event, _)| event.at.0);
@@ -286,14 +369,36 @@ fn chaos_stays_at_home(board: &str, seed: u64, clock: Clock) -> Result<Run> {
     }
     let run = run(&checked, board, clock)?.whole();
     let done = run.line("chaos", "chaos: done");
-    assert_eq!((number(done, "lives"), number(done, "corrupt"), number(done, "pool")), (LIVES, 0, 0), "{done}");
+    assert_eq!(
+        (
+            number(done, "lives"),
+            number(done, "corrupt"),
+            number(done, "pool")
+        ),
+        (LIVES, 0, 0),
+        "{done}"
+    );
     // It did get around: in each life something moved, and vCPUs were turned on that had turned themselves off.
     assert!(number(done, "moved") >= LIVES * 64, "{done}");
-    assert!(number(done, "starts") >= LIVES * 4 && number(done, "steps") >= LIVES * 200, "{done}");
-    assert!((LIVES..=LIVES * 3).contains(&number(done, "resets")), "{done}");
-    assert_eq!((run.end_of("chaos"), run.end_of("heart")), (End::Off, End::Off), "{run}");
+    assert!(
+        number(done, "starts") >= LIVES * 4 && number(done, "steps") >= LIVES * 200,
+        "{done}"
+    );
+    assert!(
+        (LIVES..=LIVES * 3).contains(&number(done, "resets")),
+        "{done}"
+    );
+    assert_eq!(
+        (run.end_of("chaos"), run.end_of("heart")),
+        (End::Off, End::Off),
+        "{run}"
+    );
     killed_are(&run, &[]);
-    assert!(!run.said("chaos").any(|(_, text)| text.starts_with("guest vCPU")), "{run}");
+    assert!(
+        !run.said("chaos")
+            .any(|(_, text)| text.starts_with("guest vCPU")),
+        "{run}"
+    );
     // In real time more is recorded than the UART can send.
     let dropped = run.telemetry.dropped();
     assert!(dropped == 0 || clock == Clock::Real, "{dropped} records");
@@ -306,8 +411,14 @@ fn chaos_stays_at_home(board: &str, seed: u64, clock: Clock) -> Result<Run> {
     assert_eq!(number(beaten, "corrupt"), 0, "{beaten}");
     if clock == Clock::Counted {
         let over = run.position("VM chaos is off");
-        let after = beats(&run, "heart").iter().filter(|&&(line, _)| line > over).count() as u64;
-        assert!(after >= AFTER, "only {after} beats after the chaotic guest's end: give the neighbor more");
+        let after = beats(&run, "heart")
+            .iter()
+            .filter(|&&(line, _)| line > over)
+            .count() as u64;
+        assert!(
+            after >= AFTER,
+            "only {after} beats after the chaotic guest's end: give the neighbor more"
+        );
     }
     Ok(run)
 }

@@ -22,12 +22,22 @@ fn agrees<K: Kernel>(run: &Run, workload: u32, runs: u64) {
     let [size, _, seed, _] = run.system.vms[usize::from(vm)].args;
     let size = Size::from_number(size).expect("a size");
     let banner = run.line(K::NAME, &format!("{}: size=", K::NAME));
-    assert_eq!(number(banner, "bytes"), K::new(size).words() as u64 * 4, "{banner}");
+    assert_eq!(
+        number(banner, "bytes"),
+        K::new(size).words() as u64 * 4,
+        "{banner}"
+    );
     let expected = checksum::<K>(size, seed);
     for nth in 0..runs {
         let line = run.line(K::NAME, &format!("{}: run={nth} ", K::NAME));
-        assert!(line.ends_with(&format!(" checksum={expected:#018x} ok")), "{line}, on the host {expected:#018x}");
-        assert!(number(line, "ticks") > 0 && number(line, "cycles") > 0, "{line}");
+        assert!(
+            line.ends_with(&format!(" checksum={expected:#018x} ok")),
+            "{line}, on the host {expected:#018x}"
+        );
+        assert!(
+            number(line, "ticks") > 0 && number(line, "cycles") > 0,
+            "{line}"
+        );
     }
     let records: Vec<u32> = run
         .telemetry
@@ -35,7 +45,12 @@ fn agrees<K: Kernel>(run: &Run, workload: u32, runs: u64) {
         .filter(|record| (record.record.vm, record.record.workload) == (vm, workload))
         .map(|record| record.record.run)
         .collect();
-    assert_eq!(records, (0..runs as u32).collect::<Vec<_>>(), "records of {}", K::NAME);
+    assert_eq!(
+        records,
+        (0..runs as u32).collect::<Vec<_>>(),
+        "records of {}",
+        K::NAME
+    );
     assert_eq!(run.end_of(K::NAME), End::Off);
 }
 
@@ -69,7 +84,10 @@ fn a_size_that_there_is_not_is_refused() -> Result<()> {
     }
     let run = run(&checked, VIRT, Clock::Counted)?.whole();
     for name in [Disparity::NAME, Segmentation::NAME, Matmul::NAME] {
-        assert_eq!(run.line(name, name), format!("{name}: sizes are 1, 2 and 3, not 4"));
+        assert_eq!(
+            run.line(name, name),
+            format!("{name}: sizes are 1, 2 and 3, not 4")
+        );
     }
     Ok(())
 }

@@ -19,13 +19,34 @@ fn compile(name: &str, library: &Path, directory: &Path) -> Result<PathBuf> {
     let root = installation::root();
     let file = directory.join(name);
     let mut compiler = Command::new(setup::LINKER.ensure()?);
-    compiler.args(["-O2", "-Wall", "-Wextra", "-Werror", "-s", "-Wl,--gc-sections"]);
-    compiler.args(["-DEVENTS=PAPI_TOT_INS", "-DNUM_EVENTS=1", "-I"]).arg(root.join("guest-tools/epapi/c/include"));
-    compiler.arg(root.join(format!("tests/papi/{name}.c"))).arg(library).arg("-o").arg(&file);
+    compiler.args([
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-s",
+        "-Wl,--gc-sections",
+    ]);
+    compiler
+        .args(["-DEVENTS=PAPI_TOT_INS", "-DNUM_EVENTS=1", "-I"])
+        .arg(root.join("guest-tools/epapi/c/include"));
+    compiler
+        .arg(root.join(format!("tests/papi/{name}.c")))
+        .arg(library)
+        .arg("-o")
+        .arg(&file);
     // A program with libpapi.so has the shared libraries of Debian's packages, the others have none.
-    compiler.args(if name == BESIDE { ["-ldl", "-lm"] } else { ["-static", "-lm"] });
+    compiler.args(if name == BESIDE {
+        ["-ldl", "-lm"]
+    } else {
+        ["-static", "-lm"]
+    });
     let output = compiler.output().map_err(|error| miette!("{error}"))?;
-    assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{name}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(file)
 }
 
@@ -34,24 +55,48 @@ fn figure_2_of_the_paper_runs_in_linux_as_it_is() -> Result<()> {
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
     let library = cargo::epapi_for_linux()?;
     let mut checked = load(&config("linux-libpapi"), VIRT)?;
-    let ImageSource::Linux(linux) = &mut checked.images[0] else { panic!("a Linux guest") };
+    let ImageSource::Linux(linux) = &mut checked.images[0] else {
+        panic!("a Linux guest")
+    };
     for name in ["figure2", "low"] {
-        linux.programs.push(compile(name, &library, scratch.path())?);
+        linux
+            .programs
+            .push(compile(name, &library, scratch.path())?);
     }
     linux.exec = Some("sh -c 'figure2 && low'".to_owned());
     let run = run(&checked, VIRT, Clock::Counted)?.whole();
     let said = |what: &str| -> i64 {
         let line = run.line("linux", &format!("known: {what}="));
-        line.split_once(&format!("{what}=")).and_then(|(_, number)| number.trim().parse().ok()).expect("a number")
+        line.split_once(&format!("{what}="))
+            .and_then(|(_, number)| number.trim().parse().ok())
+            .expect("a number")
     };
     // Known are 102,000 and 6,000; each call executes some hundred instructions at EL0 while its counters count.
-    assert!((102_000..103_500).contains(&said("both")) && (6_000..6_500).contains(&said("last")), "{run}");
-    let expected =
-        [("early", -16), ("init", 1), ("create", 0), ("native", 1), ("listed", 1), ("start", 0), ("again", -10)];
-    for (what, number) in expected.into_iter().chain([("in_memory", 1), ("state", 2), ("stopped", -9), ("gone", -1)]) {
+    assert!(
+        (102_000..103_500).contains(&said("both")) && (6_000..6_500).contains(&said("last")),
+        "{run}"
+    );
+    let expected = [
+        ("early", -16),
+        ("init", 1),
+        ("create", 0),
+        ("native", 1),
+        ("listed", 1),
+        ("start", 0),
+        ("again", -10),
+    ];
+    for (what, number) in expected.into_iter().chain([
+        ("in_memory", 1),
+        ("state", 2),
+        ("stopped", -9),
+        ("gone", -1),
+    ]) {
         assert_eq!(said(what), number, "{what}: {run}");
     }
-    assert!((2_000..2_500).contains(&said("instructions")) && (3_000..4_000).contains(&said("sum")), "{run}");
+    assert!(
+        (2_000..2_500).contains(&said("instructions")) && (3_000..4_000).contains(&said("sum")),
+        "{run}"
+    );
     Ok(())
 }
 
@@ -69,15 +114,26 @@ impl Beside {
         let library = cargo::epapi_for_linux()?;
         let mut checked = load(&config("papi-beside"), VIRT)?;
         for image in &mut checked.images {
-            let ImageSource::Linux(linux) = image else { continue };
-            linux.programs.push(compile("cost", &library, scratch.path())?);
+            let ImageSource::Linux(linux) = image else {
+                continue;
+            };
+            linux
+                .programs
+                .push(compile("cost", &library, scratch.path())?);
             if !linux.packages.is_empty() {
-                linux.programs.push(compile(BESIDE, &library, scratch.path())?);
+                linux
+                    .programs
+                    .push(compile(BESIDE, &library, scratch.path())?);
             }
         }
         let model = Model::load(model::of(&configuration::emulation(VIRT)?)?)?;
-        let (conditions, stats) =
-            (Conditions { roi: Roi::Hint, ..Conditions::default() }, scratch.path().join("model.json"));
+        let (conditions, stats) = (
+            Conditions {
+                roi: Roi::Hint,
+                ..Conditions::default()
+            },
+            scratch.path().join("model.json"),
+        );
         let mut linux = Running::start_on(&checked, |file| {
             Ok(model.attach(machine(VIRT, file, Clock::Real)?, conditions, &stats))
         })?;
@@ -85,7 +141,11 @@ impl Beside {
         linux.open("pmu")?;
         // Debian's kernel keeps perf events from programs; libpapi heeds that even for root.
         linux.output("pmu", "echo 1 > /proc/sys/kernel/perf_event_paranoid");
-        Ok(Self { linux, scratch, regions: Vec::new() })
+        Ok(Self {
+            linux,
+            scratch,
+            regions: Vec::new(),
+        })
     }
 
     /// Runs a command that is, or has, one region of interest.
@@ -101,12 +161,20 @@ impl Beside {
         self.linux.type_in("pmu", "poweroff -f\n")?;
         self.linux.finish()?.whole();
         let statistics = model::statistics(&self.scratch.path().join("model.json"))?;
-        assert_eq!((statistics.regions.len(), statistics.abandoned), (self.regions.len(), 0));
+        assert_eq!(
+            (statistics.regions.len(), statistics.abandoned),
+            (self.regions.len(), 0)
+        );
         let core = |(name, region): (String, Region)| {
             let core = usize::from(name.starts_with("pmu"));
             (name, region.cores[core].clone())
         };
-        Ok(self.regions.into_iter().zip(statistics.regions).map(core).collect())
+        Ok(self
+            .regions
+            .into_iter()
+            .zip(statistics.regions)
+            .map(core)
+            .collect())
     }
 }
 
@@ -117,14 +185,35 @@ impl Beside {
 fn debians_libpapi_counts_the_same_and_metrics_are_those_of_the_model() -> Result<()> {
     let mut beside = Beside::start()?;
     let available = beside.linux.output("pmu", "papi_avail -a");
-    assert!(available.contains("Number Hardware Counters : 6") && available.contains("PAPI_TOT_INS"), "{available}");
-    let added = beside.linux.output("pmu", "papi_command_line PAPI_TOT_INS PAPI_L1_DCM 2>&1");
-    assert!(!added.contains("Failed") && added.contains("PAPI_L1_DCM"), "{added}");
+    assert!(
+        available.contains("Number Hardware Counters : 6") && available.contains("PAPI_TOT_INS"),
+        "{available}"
+    );
+    let added = beside
+        .linux
+        .output("pmu", "papi_command_line PAPI_TOT_INS PAPI_L1_DCM 2>&1");
+    assert!(
+        !added.contains("Failed") && added.contains("PAPI_L1_DCM"),
+        "{added}"
+    );
 
-    let events = ["PAPI_TOT_INS", "PAPI_TOT_CYC", "PAPI_LD_INS", "PAPI_L1_DCA", "PAPI_L1_DCM", "PAPI_L1_ICM"];
-    let output = beside.region("pmu", &format!("cloisonctl roi beside {}", events.join(" ")));
+    let events = [
+        "PAPI_TOT_INS",
+        "PAPI_TOT_CYC",
+        "PAPI_LD_INS",
+        "PAPI_L1_DCA",
+        "PAPI_L1_DCM",
+        "PAPI_L1_ICM",
+    ];
+    let output = beside.region(
+        "pmu",
+        &format!("cloisonctl roi beside {}", events.join(" ")),
+    );
     let counts = |event: &str| {
-        let line = output.lines().find(|line| line.contains(&format!("event={event} "))).expect("its line");
+        let line = output
+            .lines()
+            .find(|line| line.contains(&format!("event={event} ")))
+            .expect("its line");
         ["libpapi", "libepapi"].map(|library| number(line, library))
     };
     // 2,000,000 and 12,288 instructions, with 4,096 loads, after all has been executed once. Between start and stop are
@@ -137,7 +226,10 @@ fn debians_libpapi_counts_the_same_and_metrics_are_those_of_the_model() -> Resul
     ] {
         let [theirs, ours] = counts(event);
         for count in [theirs, ours] {
-            assert!((known..known + beside).contains(&count), "{event}: {theirs} and {ours}");
+            assert!(
+                (known..known + beside).contains(&count),
+                "{event}: {theirs} and {ours}"
+            );
         }
     }
     // The prefetcher brings the lines that are loaded, so what is left are each library's own.
@@ -146,30 +238,50 @@ fn debians_libpapi_counts_the_same_and_metrics_are_those_of_the_model() -> Resul
         assert!(theirs.max(ours) < 200, "{event}: {theirs} and {ours}");
     }
     let answers = |library: &str| {
-        let own = output.lines().filter_map(|line| line.strip_prefix(&format!("{library}: "))).map(str::to_owned);
+        let own = output
+            .lines()
+            .filter_map(|line| line.strip_prefix(&format!("{library}: ")))
+            .map(str::to_owned);
         own.collect::<Vec<String>>()
     };
     let (theirs, ours) = (answers("libpapi"), answers("libepapi"));
     assert_eq!((theirs.len(), ours.len()), (37, 37), "{output}");
-    let differ: Vec<_> = theirs.iter().zip(&ours).filter(|(theirs, ours)| theirs != ours).collect();
+    let differ: Vec<_> = theirs
+        .iter()
+        .zip(&ours)
+        .filter(|(theirs, ours)| theirs != ours)
+        .collect();
     // It looks for a name's component first (PAPI_ENOCMP); ours has none, and says that there is no such event.
     let unknown = "add_named_event(set, \"NO_SUCH_EVENT\") -> ";
-    assert_eq!(differ, [(&format!("{unknown}-18"), &format!("{unknown}-7"))]);
+    assert_eq!(
+        differ,
+        [(&format!("{unknown}-18"), &format!("{unknown}-7"))]
+    );
 
     let work = "sh -c 'head -c 300000 /bin/busybox | gzip -c > /dev/null'";
     let said = beside.region("calls", &format!("cloisonctl stat --by hem --json {work}"));
     let said: Value = serde_json::from_str(&said).map_err(|error| miette!("{error}: {said}"))?;
     let (_, truth) = beside.finish()?.pop().expect("the last region");
     let counted = |event: &str| truth.guest_events[event] as f64;
-    for (name, over, under) in
-        [("ipc", "INST_RETIRED", "CPU_CYCLES"), ("l1d_miss_rate", "L1D_CACHE_REFILL", "L1D_CACHE")]
-    {
+    for (name, over, under) in [
+        ("ipc", "INST_RETIRED", "CPU_CYCLES"),
+        ("l1d_miss_rate", "L1D_CACHE_REFILL", "L1D_CACHE"),
+    ] {
         let metrics = said["metrics"].as_array().expect("metrics");
-        let metric = metrics.iter().find(|metric| metric["name"] == name).expect("the metric");
-        let (value, expected) = (metric["value"].as_f64().expect("its value"), counted(over) / counted(under));
+        let metric = metrics
+            .iter()
+            .find(|metric| metric["name"] == name)
+            .expect("the metric");
+        let (value, expected) = (
+            metric["value"].as_f64().expect("its value"),
+            counted(over) / counted(under),
+        );
         println!("{name}: {value}, of the model's counts {expected}");
         // The region also has the calls that begin and end the segment.
-        assert!((value / expected - 1.0).abs() < 0.002, "{name}: {value}, of the model's counts {expected}");
+        assert!(
+            (value / expected - 1.0).abs() < 0.002,
+            "{name}: {value}, of the model's counts {expected}"
+        );
     }
     Ok(())
 }
@@ -182,7 +294,13 @@ fn counting_costs_a_program_next_to_nothing() -> Result<()> {
     const STAT: &str = "cloisonctl stat -e INST_RETIRED -e CPU_CYCLES";
     const PERF: &str = "perf stat -e instructions,cycles";
     let mut beside = Beside::start()?;
-    let ways = [("pmu", ""), ("pmu", PERF), ("pmu", STAT), ("calls", ""), ("calls", STAT)];
+    let ways = [
+        ("pmu", ""),
+        ("pmu", PERF),
+        ("pmu", STAT),
+        ("calls", ""),
+        ("calls", STAT),
+    ];
     for (vm, way) in ways {
         beside.region(vm, &format!("{way} cost 5000 marked 2>&1"));
         if way.is_empty() {
@@ -202,12 +320,24 @@ fn counting_costs_a_program_next_to_nothing() -> Result<()> {
     for (name, counts) in &found {
         println!("{:>14} {name}", counts.cycles);
     }
-    let cycles = |name: &str| found.iter().rfind(|(known, _)| known == name).expect("a region").1.cycles as f64;
+    let cycles = |name: &str| {
+        found
+            .iter()
+            .rfind(|(known, _)| known == name)
+            .expect("a region")
+            .1
+            .cycles as f64
+    };
     for vm in ["pmu", "calls"] {
-        let (plain, papi) =
-            (cycles(&format!("{vm}  cost 5000 marked 2>&1")), cycles(&format!("{vm} cost 5000 marked papi")));
+        let (plain, papi) = (
+            cycles(&format!("{vm}  cost 5000 marked 2>&1")),
+            cycles(&format!("{vm} cost 5000 marked papi")),
+        );
         let share = papi / plain - 1.0;
-        println!("{vm}: the library costs {:.3} % of the program", share * 100.0);
+        println!(
+            "{vm}: the library costs {:.3} % of the program",
+            share * 100.0
+        );
         assert!(share <= 0.001, "{vm}: {share}");
     }
     Ok(())

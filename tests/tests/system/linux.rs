@@ -22,39 +22,92 @@ use std::process::ExitCode;
 
 /// Returns the timer interrupts of each vCPU, and their sum.
 fn timer_interrupts(table: &str) -> Vec<u64> {
-    let line = table.lines().find(|line| line.contains("arch_timer")).unwrap_or_else(|| panic!("no timer:\n{table}"));
-    line.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect()
+    let line = table
+        .lines()
+        .find(|line| line.contains("arch_timer"))
+        .unwrap_or_else(|| panic!("no timer:\n{table}"));
+    line.split_whitespace()
+        .skip(1)
+        .map_while(|word| word.parse().ok())
+        .collect()
 }
 
-fn boots_to_a_shell(config: &str, release: Release, kernel: &str, board: &str, clock: Clock) -> Result<()> {
-    let mut linux = Running::start(&with_release(load(&shipped(config), board)?, release), board, clock)?;
+fn boots_to_a_shell(
+    config: &str,
+    release: Release,
+    kernel: &str,
+    board: &str,
+    clock: Clock,
+) -> Result<()> {
+    let mut linux = Running::start(
+        &with_release(load(&shipped(config), board)?, release),
+        board,
+        clock,
+    )?;
     linux.open("linux")?;
     let name = linux.output("linux", "uname -a");
-    assert!(name.contains(&format!(" linux {}.", release.kernel())), "{name}");
-    assert!(name.contains(kernel) && name.contains(" linux ") && name.contains("aarch64"), "{name}");
+    assert!(
+        name.contains(&format!(" linux {}.", release.kernel())),
+        "{name}"
+    );
+    assert!(
+        name.contains(kernel) && name.contains(" linux ") && name.contains("aarch64"),
+        "{name}"
+    );
     assert_eq!(linux.number("linux", "nproc"), 2);
     // The kernel found PSCI and, by PSCI_FEATURES, the calling convention's version: without it, no workaround calls.
     let convention = linux.output("linux", "dmesg | grep 'SMC Calling Convention'");
     assert!(convention.trim_end().ends_with("v1.1"), "{convention}");
     // Software written for QEMU and KVM looks for the second name.
-    let names = linux.output("linux", "tr '\\0' ' ' < /proc/device-tree/interrupt-controller@8000000/compatible");
+    let names = linux.output(
+        "linux",
+        "tr '\\0' ' ' < /proc/device-tree/interrupt-controller@8000000/compatible",
+    );
     assert_eq!(names.trim_end(), "arm,gic-400 arm,cortex-a15-gic");
     // Timer interrupts arrive on every vCPU, repeatedly.
     let first = timer_interrupts(&linux.output("linux", "cat /proc/interrupts"));
     for vcpu in 0..2 {
-        linux.output("linux", &format!("taskset {} sh -c 'sleep 0.2; sleep 0.2'", 1 << vcpu));
+        linux.output(
+            "linux",
+            &format!("taskset {} sh -c 'sleep 0.2; sleep 0.2'", 1 << vcpu),
+        );
     }
     let second = timer_interrupts(&linux.output("linux", "cat /proc/interrupts"));
     assert_eq!((first.len(), second.len()), (2, 2));
-    assert!(first.iter().zip(&second).all(|(first, second)| second > first), "{first:?}, then {second:?}");
+    assert!(
+        first
+            .iter()
+            .zip(&second)
+            .all(|(first, second)| second > first),
+        "{first:?}, then {second:?}"
+    );
     // The kernel uses both regions as memory.
-    let total = linux.number("linux", "sed -n 's/MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo") << 10;
-    let configured: u64 = linux.checked.system.vms[0].regions.iter().map(|region| u64::from(region.pages)).sum();
-    assert!((configured * PAGE_SIZE * 3 / 4..configured * PAGE_SIZE).contains(&total), "{total} bytes");
+    let total = linux.number(
+        "linux",
+        "sed -n 's/MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo",
+    ) << 10;
+    let configured: u64 = linux.checked.system.vms[0]
+        .regions
+        .iter()
+        .map(|region| u64::from(region.pages))
+        .sum();
+    assert!(
+        (configured * PAGE_SIZE * 3 / 4..configured * PAGE_SIZE).contains(&total),
+        "{total} bytes"
+    );
     let ram = linux.output("linux", "grep 'System RAM' /proc/iomem");
-    assert_eq!(ram, "40000000-47ffffff : System RAM\n60000000-63ffffff : System RAM\n");
+    assert_eq!(
+        ram,
+        "40000000-47ffffff : System RAM\n60000000-63ffffff : System RAM\n"
+    );
     // A command's status is passed on, and so is a failure to run it.
-    assert_eq!(linux.ask("linux", "echo \"it's\"; (exit 7)")?, Done { output: "it's\n".into(), status: 7 });
+    assert_eq!(
+        linux.ask("linux", "echo \"it's\"; (exit 7)")?,
+        Done {
+            output: "it's\n".into(),
+            status: 7
+        }
+    );
     linux.type_in("linux", "poweroff -f\n")?;
     let run = linux.finish()?.whole();
     assert_eq!(run.end_of("linux"), End::Off);
@@ -104,7 +157,10 @@ fn kernels_boot_while_all_cores_really_run() -> Result<()> {
 #[track_caller]
 fn uptime(linux: &mut Running, vm: &str) -> f64 {
     let output = linux.output(vm, "cut -d ' ' -f 1 /proc/uptime");
-    output.trim().parse().unwrap_or_else(|_| panic!("{output:?} is no uptime"))
+    output
+        .trim()
+        .parse()
+        .unwrap_or_else(|_| panic!("{output:?} is no uptime"))
 }
 
 /// In real time: a kernel that has panicked spins.
@@ -113,7 +169,10 @@ fn live_and_die_alone(board: &str) -> Result<()> {
     linux.open("rt")?;
     linux.open("cloud")?;
     assert!(linux.output("rt", "uname -v").contains("PREEMPT_RT"));
-    assert_eq!((linux.number("rt", "nproc"), linux.number("cloud", "nproc")), (1, 2));
+    assert_eq!(
+        (linux.number("rt", "nproc"), linux.number("cloud", "nproc")),
+        (1, 2)
+    );
 
     // One guest restarts; the other continues.
     let (rt, cloud) = (uptime(&mut linux, "rt"), uptime(&mut linux, "cloud"));
@@ -121,7 +180,10 @@ fn live_and_die_alone(board: &str) -> Result<()> {
     linux.type_in("rt", "reboot -f\n")?;
     linux.open("rt")?;
     let (rt_anew, cloud_later) = (uptime(&mut linux, "rt"), uptime(&mut linux, "cloud"));
-    assert!(rt_anew < rt + 5.0 && cloud_later > cloud + 5.0, "{rt} {rt_anew}, {cloud} {cloud_later}");
+    assert!(
+        rt_anew < rt + 5.0 && cloud_later > cloud + 5.0,
+        "{rt} {rt_anew}, {cloud} {cloud_later}"
+    );
 
     // One guest panics; the other and the bare-metal VM continue.
     linux.type_in("cloud", "echo c > /proc/sysrq-trigger\n")?;
@@ -137,7 +199,11 @@ fn live_and_die_alone(board: &str) -> Result<()> {
     linux.hear_the_heart()?;
     let run = linux.stop()?;
     assert!(!run.outcome.console.contains("CORRUPT"), "{run}");
-    let restarts = run.telemetry.vm_states().filter(|(.., state)| *state == VmState::Restarted).count();
+    let restarts = run
+        .telemetry
+        .vm_states()
+        .filter(|(.., state)| *state == VmState::Restarted)
+        .count();
     assert_eq!(restarts, 1, "{run}");
     assert_eq!(run.end_of("rt"), End::Off, "{run}");
     Ok(())
@@ -164,7 +230,12 @@ fn pages_move_unnoticed(board: &str, clock: Clock) -> Result<()> {
     let system = &mut checked.system;
     system.pools[0].colors = ColorSet::first(12);
     let colors = ColorSet::first(15).without(ColorSet::first(12));
-    system.pools.push(Pool { name: "pvt".into(), kind: PoolKind::Pvt, colors, limit: Some(PAGES) });
+    system.pools.push(Pool {
+        name: "pvt".into(),
+        kind: PoolKind::Pvt,
+        colors,
+        limit: Some(PAGES),
+    });
     let mut random = Random::new(0x006c_696e_7578);
     // The kernel is in the first 27 MiB; half of the pages are there.
     let kernel = (27 << 20) / PAGE_SIZE;
@@ -177,14 +248,24 @@ fn pages_move_unnoticed(board: &str, clock: Clock) -> Result<()> {
         };
         chosen.insert((region as u8, (random.bits() % within) as u32));
     }
-    let mut pages: Vec<_> = chosen.into_iter().map(|pages| (random.bits(), pages)).collect();
+    let mut pages: Vec<_> = chosen
+        .into_iter()
+        .map(|pages| (random.bits(), pages))
+        .collect();
     pages.sort_unstable();
-    let ipa =
-        |(_, (region, page)): (u64, (u8, u32))| system.vms[0].regions[usize::from(region)].ipa.page(u64::from(page));
+    let ipa = |(_, (region, page)): (u64, (u8, u32))| {
+        system.vms[0].regions[usize::from(region)]
+            .ipa
+            .page(u64::from(page))
+    };
     let pages = pages.into_iter().map(ipa).collect();
     // Well within the time of the load below.
     (system.vms[0].target, system.vms[0].away) = (Some(1), PAGES);
-    system.vms[0].profile = Some(Profile { pages, top: PAGES, after: Some(Nanos(6_000_000_000)) });
+    system.vms[0].profile = Some(Profile {
+        pages,
+        top: PAGES,
+        after: Some(Nanos(6_000_000_000)),
+    });
     let mut linux = Running::start(&checked, board, clock)?;
     linux.open("linux")?;
     // Programs, their data, the page cache and the kernel's own structures: all are read, written and compared.
@@ -198,17 +279,46 @@ fn pages_move_unnoticed(board: &str, clock: Clock) -> Result<()> {
         [ \"$(sha256sum < /tmp/a)\" = \"$want\" ] && echo rounds=$n";
     let output = linux.output("linux", load);
     assert!(!output.contains("CORRUPT"), "{output}");
-    assert!(cloison_tests::number(output.lines().last().expect("a last line"), "rounds") >= 3, "{output}");
+    assert!(
+        cloison_tests::number(output.lines().last().expect("a last line"), "rounds") >= 3,
+        "{output}"
+    );
     // The kernel reports no problem.
-    let complaints =
-        linux.ask("linux", "dmesg | grep -iE 'oops|bug|corrupt|bad page|unable to handle|rcu.*stall|hung'")?;
-    assert_eq!(complaints, Done { output: String::new(), status: 1 });
+    let complaints = linux.ask(
+        "linux",
+        "dmesg | grep -iE 'oops|bug|corrupt|bad page|unable to handle|rcu.*stall|hung'",
+    )?;
+    assert_eq!(
+        complaints,
+        Done {
+            output: String::new(),
+            status: 1
+        }
+    );
     linux.type_in("linux", "poweroff -f\n")?;
     let run = linux.finish()?.whole();
-    assert!(run.outcome.console.contains(&format!("VM linux: {PAGES} pages moved to its PVT pool")), "{run}");
-    let moved: Vec<_> = run.telemetry.migrations().map(|(_, record)| *record).collect();
-    assert!(moved.iter().all(|record| record.outcome == MigrationOutcome::Moved), "{run}");
-    assert_eq!(moved.len() as u64 + run.telemetry.dropped(), u64::from(PAGES), "{run}");
+    assert!(
+        run.outcome
+            .console
+            .contains(&format!("VM linux: {PAGES} pages moved to its PVT pool")),
+        "{run}"
+    );
+    let moved: Vec<_> = run
+        .telemetry
+        .migrations()
+        .map(|(_, record)| *record)
+        .collect();
+    assert!(
+        moved
+            .iter()
+            .all(|record| record.outcome == MigrationOutcome::Moved),
+        "{run}"
+    );
+    assert_eq!(
+        moved.len() as u64 + run.telemetry.dropped(),
+        u64::from(PAGES),
+        "{run}"
+    );
     Ok(())
 }
 
@@ -241,7 +351,9 @@ fn private_memory_is_hidden_reserved_or_the_hypervisors() -> Result<()> {
             // The neighbors have their own tests; here they would only cost time.
             checked.system.vms.truncate(1);
             checked.images.truncate(1);
-            let ImageSource::Linux(source) = &mut checked.images[0] else { panic!("a Linux") };
+            let ImageSource::Linux(source) = &mut checked.images[0] else {
+                panic!("a Linux")
+            };
             source.tree.shown[1] = shown.clone();
             let mut linux = Running::start(&checked, board, Clock::Counted)?;
             linux.open("linux")?;
@@ -249,16 +361,25 @@ fn private_memory_is_hidden_reserved_or_the_hypervisors() -> Result<()> {
             assert_eq!(known, expected);
             if *shown != Shown::Memory {
                 // A program that knows of the region can use it, and it keeps what is written.
-                for (address, value) in [("0x80000000", "0xC0105011"), ("0x8001FFFC", "0x12345678")] {
+                for (address, value) in [("0x80000000", "0xC0105011"), ("0x8001FFFC", "0x12345678")]
+                {
                     linux.output("linux", &format!("devmem {address} 32 {value}"));
-                    assert_eq!(linux.output("linux", &format!("devmem {address} 32")).trim(), value);
+                    assert_eq!(
+                        linux
+                            .output("linux", &format!("devmem {address} 32"))
+                            .trim(),
+                        value
+                    );
                 }
             }
             linux.output("linux", "sleep 1");
             linux.type_in("linux", "poweroff -f\n")?;
             let run = linux.finish()?.whole();
             // The hypervisor's own private pool is filled by the profile.
-            let moved = run.telemetry.migrations().filter(|(_, record)| record.outcome == MigrationOutcome::Moved);
+            let moved = run
+                .telemetry
+                .migrations()
+                .filter(|(_, record)| record.outcome == MigrationOutcome::Moved);
             assert_eq!(moved.count(), 32, "{run}");
         }
     }
@@ -274,7 +395,11 @@ fn linux_and_its_neighbors_on_shared_colors_go_on_together() -> Result<()> {
     linux.type_in("linux", "poweroff -f\n")?;
     let run = linux.finish()?.whole();
     assert_eq!(
-        (run.end_of("linux"), run.end_of("interf-1"), run.end_of("interf-2")),
+        (
+            run.end_of("linux"),
+            run.end_of("interf-1"),
+            run.end_of("interf-2")
+        ),
         (End::Off, End::Stopped, End::Stopped)
     );
     Ok(())
@@ -286,11 +411,16 @@ fn boots_cost_hardly_more(boots: impl Iterator<Item = (Release, &'static str)>) 
     for (release, name) in boots {
         let boots = boot_cost::measure(name, release, &plugin)?;
         // A guest runs at EL0 and EL1; the hypervisor's overhead is at EL2.
-        let ([_, _, none, monitor], [user, kernel, own, _]) = (boots.bare.instructions, boots.under.instructions);
+        let ([_, _, none, monitor], [user, kernel, own, _]) =
+            (boots.bare.instructions, boots.under.instructions);
         assert_eq!((none, monitor), (0, 0));
-        assert!(user > 500_000 && kernel > 100_000_000 && own > 1_000_000, "{boots:?}");
+        assert!(
+            user > 500_000 && kernel > 100_000_000 && own > 1_000_000,
+            "{boots:?}"
+        );
         assert!(boots.ratio() <= boot_cost::AIM, "{boots:?}");
-        let [timer, interrupts] = [ExitReason::Timer, ExitReason::Interrupt].map(|reason| boots.exits[reason as usize]);
+        let [timer, interrupts] =
+            [ExitReason::Timer, ExitReason::Interrupt].map(|reason| boots.exits[reason as usize]);
         assert!(timer > 10 && interrupts > 10, "{boots:?}");
     }
     Ok(())
@@ -305,7 +435,11 @@ fn a_boot_takes_hardly_more_instructions_than_without_the_hypervisor() -> Result
 #[test]
 #[ignore = "on demand: `cargo xtask linux boot-cost` makes the table of all"]
 fn no_boot_takes_much_more_than_without_the_hypervisor() -> Result<()> {
-    boots_cost_hardly_more(Release::ALL.into_iter().flat_map(|release| boot_cost::CONFIGS.map(|name| (release, name))))
+    boots_cost_hardly_more(
+        Release::ALL
+            .into_iter()
+            .flat_map(|release| boot_cost::CONFIGS.map(|name| (release, name))),
+    )
 }
 
 /// With HW = 1 in the timer's list register, as on hardware: bare metal does not need the hypervisor for its ticks.
@@ -338,20 +472,36 @@ fn a_command_runs_in_a_vm_and_its_status_comes_back() -> Result<()> {
     };
     let code = run::run(&args(Some("linux"), "echo one; echo two; exit 3", 100))?;
     assert_eq!(code, ExitCode::from(3));
-    let log = |name: &str| std::fs::read_to_string(directory.path().join("logs").join(name)).expect("a log");
-    assert!(log("linux.log").contains("\none\ntwo\n"), "{}", log("linux.log"));
+    let log = |name: &str| {
+        std::fs::read_to_string(directory.path().join("logs").join(name)).expect("a log")
+    };
+    assert!(
+        log("linux.log").contains("\none\ntwo\n"),
+        "{}",
+        log("linux.log")
+    );
     assert!(log("hypervisor.log").contains("Cloison") && !log("hypervisor.log").contains("one\n"));
     // Invalid requests, and a command that does not end.
     let error = run::run(&args(Some("linus"), "true", 100)).expect_err("no VM is called so");
-    assert!(error.to_string().contains("no Linux VM is called `linus`"), "{error}");
+    assert!(
+        error.to_string().contains("no Linux VM is called `linus`"),
+        "{error}"
+    );
     // What a terminal would cut is refused; what it just takes is run as a whole.
     let error = run::run(&args(None, &"x".repeat(4_096), 100)).expect_err("it is too long");
-    assert!(error.to_string().contains("too long for one line"), "{error}");
+    assert!(
+        error.to_string().contains("too long for one line"),
+        "{error}"
+    );
     let longest = format!("test $(echo {} | wc -c) = 3001", "x".repeat(3_000));
     assert_eq!(run::run(&args(None, &longest, 100))?, ExitCode::SUCCESS);
     let error = run::run(&args(None, "read never < /dev/console", 20)).expect_err("it never ends");
     // On a busy machine the boot may not have reached the command.
-    assert!(error.to_string().starts_with("VM `linux` did not ") && error.to_string().contains(" within "), "{error}");
+    assert!(
+        error.to_string().starts_with("VM `linux` did not ")
+            && error.to_string().contains(" within "),
+        "{error}"
+    );
     Ok(())
 }
 
@@ -360,7 +510,11 @@ fn a_command_runs_in_a_vm_and_its_status_comes_back() -> Result<()> {
 fn debians_driver_drives_a_device_that_is_passed_through() -> Result<()> {
     let board = VIRT;
     // QEMU's clock shows the host's time, and its alarm follows that: guest time must not run ahead.
-    let mut linux = Running::start(&load(&cloison_tests::config("passthrough/linux"), board)?, board, Clock::Real)?;
+    let mut linux = Running::start(
+        &load(&cloison_tests::config("passthrough/linux"), board)?,
+        board,
+        Clock::Real,
+    )?;
     linux.open("linux")?;
     // Later than the time at which this was written.
     assert!(linux.number("linux", "cat /sys/class/rtc/rtc0/since_epoch") > 1_700_000_000);
@@ -374,12 +528,17 @@ fn debians_driver_drives_a_device_that_is_passed_through() -> Result<()> {
 
 #[test]
 fn a_kernel_finds_the_pmu_that_its_vm_has() -> Result<()> {
-    for (release, board, cases) in
-        [(Release::Bookworm, ZCU102, &[false, true][..]), (Release::Trixie, VIRT, &[true][..])]
-    {
+    for (release, board, cases) in [
+        (Release::Bookworm, ZCU102, &[false, true][..]),
+        (Release::Trixie, VIRT, &[true][..]),
+    ] {
         for &granted in cases {
             let mut checked = with_release(load(&shipped("linux-cloud"), board)?, release);
-            checked.system.vms[0].pmu = if granted { GuestPmu::Emulated } else { GuestPmu::None };
+            checked.system.vms[0].pmu = if granted {
+                GuestPmu::Emulated
+            } else {
+                GuestPmu::None
+            };
             let mut linux = Running::start(&checked, board, Clock::Counted)?;
             linux.open("linux")?;
             let found = linux.ask("linux", "dmesg | grep 'hw perfevents: enabled'")?;
@@ -389,11 +548,23 @@ fn a_kernel_finds_the_pmu_that_its_vm_has() -> Result<()> {
             let mask = match release {
                 Release::Bookworm => String::new(),
                 // 6.12 also says which: bit 31 is the cycle counter.
-                Release::Trixie => format!(" (0,{:x})", 1_u32 << 31 | ((1 << checked.board.counters) - 1)),
+                Release::Trixie => format!(
+                    " (0,{:x})",
+                    1_u32 << 31 | ((1 << checked.board.counters) - 1)
+                ),
             };
-            let expected = format!("enabled with armv8_cortex_a53 PMU driver, {counters}{mask} counters available");
-            assert!(!granted || found.output.contains(&expected), "{}", found.output);
-            let events = linux.ask("linux", "test -e /sys/bus/event_source/devices/armv8_cortex_a53")?;
+            let expected = format!(
+                "enabled with armv8_cortex_a53 PMU driver, {counters}{mask} counters available"
+            );
+            assert!(
+                !granted || found.output.contains(&expected),
+                "{}",
+                found.output
+            );
+            let events = linux.ask(
+                "linux",
+                "test -e /sys/bus/event_source/devices/armv8_cortex_a53",
+            )?;
             assert_eq!(events.status == 0, granted);
             linux.type_in("linux", "poweroff -f\n")?;
             linux.finish()?.whole();

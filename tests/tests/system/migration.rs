@@ -17,7 +17,10 @@ const ROUNDS: u64 = 100;
 
 /// Returns the number of records with this outcome.
 fn count(run: &Run, outcome: MigrationOutcome) -> u64 {
-    run.telemetry.migrations().filter(|(_, record)| record.outcome == outcome).count() as u64
+    run.telemetry
+        .migrations()
+        .filter(|(_, record)| record.outcome == outcome)
+        .count() as u64
 }
 
 /// Checks the color of a frame: the home pool's, or the destination pool's.
@@ -26,8 +29,15 @@ fn colors_fit(run: &Run, away: bool, frame: PhysAddr) {
     let system = &run.system;
     let target = system.vms[0].target.expect("the VM's pages can move");
     let colors = run.telemetry.boot.as_ref().expect("a boot frame").colors;
-    let held = system.pools[usize::from(target)].colors.contains(color_of(frame, colors));
-    assert_eq!(held, away, "frame {frame} has color {:?}", color_of(frame, colors));
+    let held = system.pools[usize::from(target)]
+        .colors
+        .contains(color_of(frame, colors));
+    assert_eq!(
+        held,
+        away,
+        "frame {frame} has color {:?}",
+        color_of(frame, colors)
+    );
 }
 
 /// Checks that every move starts where the page was and ends in the right pool, and that nobody gets a frame in use.
@@ -35,7 +45,18 @@ fn colors_fit(run: &Run, away: bool, frame: PhysAddr) {
 fn moves_follow_each_other(run: &Run) {
     let mut homes: HashMap<Ipa, PhysAddr> = HashMap::new();
     let mut away: HashMap<PhysAddr, Ipa> = HashMap::new();
-    for (_, &MigrationRecord { ipa, from, to, outcome, took, .. }) in run.telemetry.migrations() {
+    for (
+        _,
+        &MigrationRecord {
+            ipa,
+            from,
+            to,
+            outcome,
+            took,
+            ..
+        },
+    ) in run.telemetry.migrations()
+    {
         let (home, there) = match outcome {
             MigrationOutcome::Moved => (from, to),
             MigrationOutcome::Restored | MigrationOutcome::RolledBack => (to, from),
@@ -44,11 +65,23 @@ fn moves_follow_each_other(run: &Run) {
         assert!(took.0 > 0, "a move of {ipa} took no time");
         colors_fit(run, true, there);
         colors_fit(run, false, home);
-        assert_eq!(*homes.entry(ipa).or_insert(home), home, "{ipa} came from, or went to, another frame than its own");
+        assert_eq!(
+            *homes.entry(ipa).or_insert(home),
+            home,
+            "{ipa} came from, or went to, another frame than its own"
+        );
         if outcome == MigrationOutcome::Moved {
-            assert_eq!(away.insert(there, ipa), None, "{ipa} went to a frame that another page holds");
+            assert_eq!(
+                away.insert(there, ipa),
+                None,
+                "{ipa} went to a frame that another page holds"
+            );
         } else {
-            assert_eq!(away.remove(&there), Some(ipa), "{ipa} came back from a frame that it did not hold");
+            assert_eq!(
+                away.remove(&there),
+                Some(ipa),
+                "{ipa} came back from a frame that it did not hold"
+            );
         }
     }
     assert!(away.is_empty(), "still away: {away:?}");
@@ -60,22 +93,46 @@ fn moves_follow_each_other(run: &Run) {
 fn the_guest_noticed_nothing(run: &Run) -> &str {
     let line = run.line("migrate", "migrate-check: rounds=");
     assert_eq!(number(line, "errors"), 0, "{run}");
-    assert!(number(line, "sent") > 0 && number(line, "expected") > 0, "{line}");
-    assert_eq!(number(line, "sent"), number(line, "received"), "software-generated interrupts: {run}");
-    assert_eq!(number(line, "expected"), number(line, "seen"), "timer interrupts: {run}");
+    assert!(
+        number(line, "sent") > 0 && number(line, "expected") > 0,
+        "{line}"
+    );
+    assert_eq!(
+        number(line, "sent"),
+        number(line, "received"),
+        "software-generated interrupts: {run}"
+    );
+    assert_eq!(
+        number(line, "expected"),
+        number(line, "seen"),
+        "timer interrupts: {run}"
+    );
     line
 }
 
 pub fn back_and_forth(checked: &Checked, board: &str, clock: Clock, rounds: u64) -> Result<()> {
     let run = run(checked, board, clock)?.whole();
     let line = the_guest_noticed_nothing(&run);
-    assert_eq!((number(line, "rounds"), number(line, "moved")), (rounds, 2 * PAGES * rounds));
+    assert_eq!(
+        (number(line, "rounds"), number(line, "moved")),
+        (rounds, 2 * PAGES * rounds)
+    );
     assert_eq!(run.end_of("migrate"), End::Off);
-    let (moved, restored) = (count(&run, MigrationOutcome::Moved), count(&run, MigrationOutcome::Restored));
+    let (moved, restored) = (
+        count(&run, MigrationOutcome::Moved),
+        count(&run, MigrationOutcome::Restored),
+    );
     let dropped = run.telemetry.dropped();
-    assert_eq!(moved + restored + dropped, 2 * PAGES * rounds, "{dropped} records were dropped");
+    assert_eq!(
+        moved + restored + dropped,
+        2 * PAGES * rounds,
+        "{dropped} records were dropped"
+    );
     if clock == Clock::Counted {
-        assert_eq!((moved, restored, dropped), (PAGES * rounds, PAGES * rounds, 0));
+        assert_eq!(
+            (moved, restored, dropped),
+            (PAGES * rounds, PAGES * rounds, 0)
+        );
     }
     if dropped == 0 {
         moves_follow_each_other(&run);
@@ -85,12 +142,22 @@ pub fn back_and_forth(checked: &Checked, board: &str, clock: Clock, rounds: u64)
 
 #[test]
 fn pages_migrate_unnoticed_on_virt() -> Result<()> {
-    back_and_forth(&load(&config("migrate"), VIRT)?, VIRT, Clock::Counted, ROUNDS)
+    back_and_forth(
+        &load(&config("migrate"), VIRT)?,
+        VIRT,
+        Clock::Counted,
+        ROUNDS,
+    )
 }
 
 #[test]
 fn pages_migrate_unnoticed_on_zcu102() -> Result<()> {
-    back_and_forth(&load(&config("migrate"), ZCU102)?, ZCU102, Clock::Counted, ROUNDS)
+    back_and_forth(
+        &load(&config("migrate"), ZCU102)?,
+        ZCU102,
+        Clock::Counted,
+        ROUNDS,
+    )
 }
 
 #[test]
@@ -100,7 +167,12 @@ fn pages_migrate_unnoticed_while_both_cores_really_run_on_virt() -> Result<()> {
 
 #[test]
 fn pages_migrate_unnoticed_while_both_cores_really_run_on_zcu102() -> Result<()> {
-    back_and_forth(&load(&config("migrate"), ZCU102)?, ZCU102, Clock::Real, ROUNDS)
+    back_and_forth(
+        &load(&config("migrate"), ZCU102)?,
+        ZCU102,
+        Clock::Real,
+        ROUNDS,
+    )
 }
 
 #[test]
@@ -120,7 +192,12 @@ fn pages_migrate_on_the_last_cores_as_on_the_first() -> Result<()> {
 }
 
 fn a_pool_that_runs_full(board: &str) -> Result<()> {
-    let run = run(&load(&config("migrate-full"), board)?, board, Clock::Counted)?.whole();
+    let run = run(
+        &load(&config("migrate-full"), board)?,
+        board,
+        Clock::Counted,
+    )?
+    .whole();
     let pool = run.system.pools[1].limit.expect("the pool is limited");
     assert_eq!(pool, 40);
     let line = the_guest_noticed_nothing(&run);
@@ -132,9 +209,14 @@ fn a_pool_that_runs_full(board: &str) -> Result<()> {
     assert_eq!(count(&run, MigrationOutcome::Moved), u64::from(pool));
     assert_eq!(count(&run, MigrationOutcome::RolledBack), u64::from(pool));
     assert_eq!(count(&run, MigrationOutcome::Restored), 0);
-    let refused: Vec<_> =
-        run.telemetry.migrations().filter(|(_, record)| record.outcome == MigrationOutcome::PoolFull).collect();
-    let [(_, record)] = refused[..] else { panic!("{refused:?}") };
+    let refused: Vec<_> = run
+        .telemetry
+        .migrations()
+        .filter(|(_, record)| record.outcome == MigrationOutcome::PoolFull)
+        .collect();
+    let [(_, record)] = refused[..] else {
+        panic!("{refused:?}")
+    };
     assert_eq!(record.from, record.to);
     moves_follow_each_other(&run);
     run.position("pool full after 40 of 64 pages; all 40 are back where they were");
@@ -156,7 +238,10 @@ fn a_full_pool_leaves_everything_as_it_was_on_zcu102() -> Result<()> {
 fn a_vm_that_does_not_ask(board: &str, clock: Clock, top: u64, after: Nanos) -> Result<()> {
     let mut checked = load(&config("migrate-alone"), board)?;
     assert_eq!(checked.system.vms[0].services, 0);
-    let profile = checked.system.vms[0].profile.as_mut().expect("the VM has a profile");
+    let profile = checked.system.vms[0]
+        .profile
+        .as_mut()
+        .expect("the VM has a profile");
     assert_eq!((profile.top, profile.after), (105, Some(Nanos(0))));
     profile.top = top as u32;
     profile.after = Some(after);
@@ -172,9 +257,17 @@ fn a_vm_that_does_not_ask(board: &str, clock: Clock, top: u64, after: Nanos) -> 
         })
         .collect();
     // `interf` prints the address of its buffer, and stores to it from its first page on.
-    assert!(run.line("interf", "interf: buffer=").contains(" at=0x40100000 "), "{run}");
+    assert!(
+        run.line("interf", "interf: buffer=")
+            .contains(" at=0x40100000 "),
+        "{run}"
+    );
     let expected: Vec<Ipa> = (0..top).map(|page| Ipa(0x4010_0000).page(page)).collect();
-    assert_eq!((moved, run.telemetry.dropped()), (expected, 0), "top {top}, after {after:?}");
+    assert_eq!(
+        (moved, run.telemetry.dropped()),
+        (expected, 0),
+        "top {top}, after {after:?}"
+    );
     assert_eq!(number(run.line("interf", "interf: done"), "iterations"), 50);
     assert_eq!(run.end_of("interf"), End::Off);
     assert!(!run.outcome.console.contains("pages not moved"), "{run}");
@@ -188,8 +281,19 @@ fn as_many_pages_move_as_are_asked_for() -> Result<()> {
     }
     // The deadline is beyond this life of the VM; the move must not happen at once instead.
     let mut checked = load(&config("migrate-alone"), VIRT)?;
-    checked.system.vms[0].profile.as_mut().expect("the VM has a profile").after = Some(Nanos(u64::MAX));
-    assert_eq!(run(&checked, VIRT, Clock::Counted)?.whole().telemetry.migrations().count(), 0);
+    checked.system.vms[0]
+        .profile
+        .as_mut()
+        .expect("the VM has a profile")
+        .after = Some(Nanos(u64::MAX));
+    assert_eq!(
+        run(&checked, VIRT, Clock::Counted)?
+            .whole()
+            .telemetry
+            .migrations()
+            .count(),
+        0
+    );
     a_vm_that_does_not_ask(ZCU102, Clock::Counted, 105, Nanos(100_000))
 }
 

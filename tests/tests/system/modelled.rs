@@ -26,10 +26,25 @@ pub fn boot_on(model: &str, image: &Image, stats: Option<&Path>) -> Result<Outco
 pub fn cycles(image: &Image, seed: u64) -> Result<u64> {
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
     let stats = scratch.path().join("stats.json");
-    let outcome = boot_as("zcu102", image, Some(&stats), &format!("always,seed={seed}"))?;
-    assert!(outcome.exit.is_clean(), "{}\n{}\n{}", outcome.exit, outcome.errors, outcome.console);
-    let report: Value = serde_json::from_slice(&std::fs::read(&stats).expect("the model's report")).expect("JSON");
-    let last = report["regions"].as_array().and_then(|regions| regions.last()).expect("a region");
+    let outcome = boot_as(
+        "zcu102",
+        image,
+        Some(&stats),
+        &format!("always,seed={seed}"),
+    )?;
+    assert!(
+        outcome.exit.is_clean(),
+        "{}\n{}\n{}",
+        outcome.exit,
+        outcome.errors,
+        outcome.console
+    );
+    let report: Value =
+        serde_json::from_slice(&std::fs::read(&stats).expect("the model's report")).expect("JSON");
+    let last = report["regions"]
+        .as_array()
+        .and_then(|regions| regions.last())
+        .expect("a region");
     Ok(last["cores"][0]["cycles"].as_u64().expect("its cycles"))
 }
 
@@ -38,9 +53,15 @@ fn boot_as(model: &str, image: &Image, stats: Option<&Path>, roi: &str) -> Resul
     let file = scratch.path().join("Image");
     image.write(&file)?;
     let board = installation::root().join(format!("configs/models/{model}.toml"));
-    let mut plugin = format!("{},board={},roi={roi}", parts::model_plugin()?.display(), board.display());
+    let mut plugin = format!(
+        "{},board={},roi={roi}",
+        parts::model_plugin()?.display(),
+        board.display()
+    );
     if let Some(stats) = stats {
         plugin += &format!(",stats={}", stats.display());
     }
-    machine(VIRT, &file, Clock::Real)?.args(["-accel", "tcg,thread=single", "-plugin", &plugin]).run()
+    machine(VIRT, &file, Clock::Real)?
+        .args(["-accel", "tcg,thread=single", "-plugin", &plugin])
+        .run()
 }

@@ -15,15 +15,29 @@ fn all_vcpus_count(board: &str) -> Result<()> {
     // Under -icount, QEMU's counters of instructions count those of all cores.
     let run = run(&checked, board, Clock::Modelled)?.whole();
     let line = run.line("papi", "epapi-check: vcpus=");
-    assert!(line.contains(VERSION) && number(line, "wrong") == 0, "{line}");
+    assert!(
+        line.contains(VERSION) && number(line, "wrong") == 0,
+        "{line}"
+    );
     if irq != 0 {
         let line = run.line("papi", "epapi-check: armed=");
         let handled = number(line, "handled");
-        assert_eq!((number(line, "armed"), number(line, "started"), number(line, "stopped")), (0, 0, 0), "{line}");
+        assert_eq!(
+            (
+                number(line, "armed"),
+                number(line, "started"),
+                number(line, "stopped")
+            ),
+            (0, 0, 0),
+            "{line}"
+        );
         // A handler after each 20,000 instructions, which are counted exactly all the same.
         assert!((10..12).contains(&handled), "{line}");
         let counted = number(line, "counted");
-        assert!(counted >= handled * 20_000 && counted < (handled + 1) * 20_000 + 4_000, "{line}");
+        assert!(
+            counted >= handled * 20_000 && counted < (handled + 1) * 20_000 + 4_000,
+            "{line}"
+        );
     }
     assert_eq!(run.end_of("papi"), End::Off);
     Ok(())

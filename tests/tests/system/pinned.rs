@@ -27,7 +27,9 @@ struct Busy(Child);
 impl Busy {
     /// Starts it. It runs on the cores of the thread that starts it, and dies with that.
     fn start() -> Self {
-        let child = Command::new("setpriv").args(["--pdeathsig", "KILL", "sh", "-c", "while :; do :; done"]).spawn();
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "sh", "-c", "while :; do :; done"])
+            .spawn();
         Self(child.expect("a shell starts"))
     }
 }
@@ -42,12 +44,28 @@ impl Drop for Busy {
 /// Restricts the calling thread, and what it starts from now on, to one of its cores. Returns the core's number.
 fn pin_this_thread() -> String {
     let status = std::fs::read_to_string("/proc/thread-self/status").expect("procfs");
-    let cores = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("a list of cores");
-    let first: String = cores.trim().chars().take_while(char::is_ascii_digit).collect();
+    let cores = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+        .expect("a list of cores");
+    let first: String = cores
+        .trim()
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
     let thread = std::fs::read_link("/proc/thread-self").expect("procfs");
-    let thread = thread.file_name().and_then(|name| name.to_str()).expect("the thread's number").to_owned();
-    let pinned = Command::new("taskset").args(["--cpu-list", "--pid", &first, &thread]).output();
-    assert!(pinned.is_ok_and(|output| output.status.success()), "taskset does not work");
+    let thread = thread
+        .file_name()
+        .and_then(|name| name.to_str())
+        .expect("the thread's number")
+        .to_owned();
+    let pinned = Command::new("taskset")
+        .args(["--cpu-list", "--pid", &first, &thread])
+        .output();
+    assert!(
+        pinned.is_ok_and(|output| output.status.success()),
+        "taskset does not work"
+    );
     first
 }
 
@@ -58,7 +76,12 @@ fn boot(machine: Machine) -> Result<Duration> {
     if !ended {
         let tail: Vec<&str> = outcome.console.lines().rev().take(40).collect();
         let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
-        return Err(miette!("{} after {:?}:\n{tail}\n{}", outcome.exit, outcome.wall, outcome.errors));
+        return Err(miette!(
+            "{} after {:?}:\n{tail}\n{}",
+            outcome.exit,
+            outcome.wall,
+            outcome.errors
+        ));
     }
     Ok(outcome.wall)
 }
@@ -67,7 +90,9 @@ fn boot(machine: Machine) -> Result<Duration> {
 fn boots_in_turn(times: usize, most: f64) -> Result<()> {
     let mut checked = load(&shipped("linux-cloud"), VIRT)?;
     checked.system.vms[0].cores = vec![0, 1, 2, 3];
-    let ImageSource::Linux(linux) = &mut checked.images[0] else { panic!("a Linux guest") };
+    let ImageSource::Linux(linux) = &mut checked.images[0] else {
+        panic!("a Linux guest")
+    };
     linux.exec = Some(EXEC.to_owned());
     let image = image(&checked)?;
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
@@ -83,7 +108,10 @@ fn boots_in_turn(times: usize, most: f64) -> Result<()> {
         for number in 1..=times {
             let took = [boot(bare.clone())?, boot(under.clone())?];
             slowest = [0, 1].map(|which| slowest[which].max(took[which]));
-            println!("boot {number} on core {core}: bare {:.1?}, under Cloison {:.1?}", took[0], took[1]);
+            println!(
+                "boot {number} on core {core}: bare {:.1?}, under Cloison {:.1?}",
+                took[0], took[1]
+            );
         }
         drop(busy);
         Ok(slowest)
@@ -91,7 +119,10 @@ fn boots_in_turn(times: usize, most: f64) -> Result<()> {
     let [bare, under] = thread.join().expect("the boots did not panic")?;
     let ratio = under.as_secs_f64() / bare.as_secs_f64();
     println!("slowest of {times}: bare {bare:.1?}, under Cloison {under:.1?}, ratio {ratio:.2}");
-    assert!(ratio <= most, "{ratio:.2} times as long as the slowest boot without the hypervisor");
+    assert!(
+        ratio <= most,
+        "{ratio:.2} times as long as the slowest boot without the hypervisor"
+    );
     Ok(())
 }
 

@@ -11,13 +11,21 @@ use miette::Result;
 fn a_guest_counts_for_itself(board: &str) -> Result<()> {
     let mut checked = load(&config("pmu"), board)?;
     let board_file = &checked.board.board;
-    let quota_takes = if !board_file.pmu_irqs.is_empty() && board_file.pmu_shadow { 2 } else { 1 };
+    let quota_takes = if !board_file.pmu_irqs.is_empty() && board_file.pmu_shadow {
+        2
+    } else {
+        1
+    };
     let irq = board_file.guest_pmu_irq().unwrap_or(0);
     let turns = 200_000;
     checked.system.vms[0].args = [u64::from(irq), turns, 0, 0];
     let run = run(&checked, board, Clock::Counted)?.whole();
     let line = run.line("pmu", "pmu-check: counters=");
-    assert_eq!(number(line, "counters"), u64::from(checked.board.counters) - quota_takes, "{line}");
+    assert_eq!(
+        number(line, "counters"),
+        u64::from(checked.board.counters) - quota_takes,
+        "{line}"
+    );
     let (once, twice) = (number(line, "once"), number(line, "twice"));
     // Under -icount, every instruction of the loop is one event; an iteration has a few.
     let per_turn = (twice - once) / turns;
@@ -27,14 +35,32 @@ fn a_guest_counts_for_itself(board: &str) -> Result<()> {
     assert_eq!(number(line, "idle"), 0, "{line}");
     if irq != 0 {
         let line = run.line("pmu", "pmu-check: early=");
-        assert_eq!((number(line, "early"), number(line, "software"), number(line, "interrupts")), (0, 1, 2), "{line}");
-        assert!(line.contains(" flags=0x1 ") && line.ends_with(" overflowed=0x80000000"), "{line}");
+        assert_eq!(
+            (
+                number(line, "early"),
+                number(line, "software"),
+                number(line, "interrupts")
+            ),
+            (0, 1, 2),
+            "{line}"
+        );
+        assert!(
+            line.contains(" flags=0x1 ") && line.ends_with(" overflowed=0x80000000"),
+            "{line}"
+        );
     }
-    assert_eq!(number(run.line("pmu", "pmu-check: leaked="), "leaked"), 0, "{run}");
+    assert_eq!(
+        number(run.line("pmu", "pmu-check: leaked="), "leaked"),
+        0,
+        "{run}"
+    );
     assert_eq!(run.end_of("pmu"), End::Off);
     // The quota counted throughout, and was enforced.
     let (_, total) = run.telemetry.quota_totals().next().expect("a total");
-    assert!(total.totals.spent_periods > 0 && total.throttled.0 > 0, "{total:?}");
+    assert!(
+        total.totals.spent_periods > 0 && total.throttled.0 > 0,
+        "{total:?}"
+    );
     Ok(())
 }
 
@@ -55,16 +81,41 @@ fn a_guest_accesses_its_counters(board: &str) -> Result<()> {
     checked.system.vms[0].args = [u64::from(irq), turns, 0, 0];
     let run = run(&checked, board, Clock::Counted)?.whole();
     let line = run.line("pmu", "pmu-check: counters=");
-    assert_eq!(number(line, "counters"), u64::from(checked.board.counters), "{line}");
+    assert_eq!(
+        number(line, "counters"),
+        u64::from(checked.board.counters),
+        "{line}"
+    );
     let (once, twice) = (number(line, "once"), number(line, "twice"));
-    assert!((2..12).contains(&((twice - once) / turns)) && twice.abs_diff(2 * once) < 4000, "{line}");
-    assert!(number(line, "cycles") >= once && number(line, "idle") == 0, "{line}");
+    assert!(
+        (2..12).contains(&((twice - once) / turns)) && twice.abs_diff(2 * once) < 4000,
+        "{line}"
+    );
+    assert!(
+        number(line, "cycles") >= once && number(line, "idle") == 0,
+        "{line}"
+    );
     if irq != 0 {
         let line = run.line("pmu", "pmu-check: early=");
-        assert_eq!((number(line, "early"), number(line, "software"), number(line, "interrupts")), (0, 1, 2), "{line}");
-        assert!(line.contains(" flags=0x1 ") && line.ends_with(" overflowed=0x80000000"), "{line}");
+        assert_eq!(
+            (
+                number(line, "early"),
+                number(line, "software"),
+                number(line, "interrupts")
+            ),
+            (0, 1, 2),
+            "{line}"
+        );
+        assert!(
+            line.contains(" flags=0x1 ") && line.ends_with(" overflowed=0x80000000"),
+            "{line}"
+        );
     }
-    assert_eq!(number(run.line("pmu", "pmu-check: leaked="), "leaked"), 0, "{run}");
+    assert_eq!(
+        number(run.line("pmu", "pmu-check: leaked="), "leaked"),
+        0,
+        "{run}"
+    );
     assert_eq!(run.end_of("pmu"), End::Off);
     // No access was the hypervisor's business: what is left are reads of feature registers.
     let reason = ExitReason::SystemRegister as usize;
@@ -72,7 +123,10 @@ fn a_guest_accesses_its_counters(board: &str) -> Result<()> {
     checked.system.vms[0].pmu = GuestPmu::Emulated;
     let other = cloison_tests::run(&checked, board, Clock::Counted)?.whole();
     let emulated = other.telemetry.exits(0).expect("counted")[reason];
-    assert!(direct < 20 && emulated > direct + 100, "{direct} and {emulated}");
+    assert!(
+        direct < 20 && emulated > direct + 100,
+        "{direct} and {emulated}"
+    );
     Ok(())
 }
 
@@ -98,12 +152,22 @@ fn a_direct_pmu_overruns_a_quota_on_a_board_that_does_not_keep_them_apart() -> R
     checked.system.vms[0].args = [0, 200_000, 0, 0];
     let run = run(&checked, VIRT, Clock::Counted)?.whole();
     let line = run.line("pmu", "pmu-check: counters=");
-    assert_eq!(number(line, "counters"), u64::from(checked.board.counters) - quota_takes, "{line}");
+    assert_eq!(
+        number(line, "counters"),
+        u64::from(checked.board.counters) - quota_takes,
+        "{line}"
+    );
     let (once, twice) = (number(line, "once"), number(line, "twice"));
-    assert!((2..12).contains(&((twice - once) / 200_000)) && twice.abs_diff(2 * once) < 4000, "{line}");
+    assert!(
+        (2..12).contains(&((twice - once) / 200_000)) && twice.abs_diff(2 * once) < 4000,
+        "{line}"
+    );
     assert_eq!(run.end_of("pmu"), End::Off);
     let (_, total) = run.telemetry.quota_totals().next().expect("a total");
-    assert!(total.totals.spent_periods > 0 && total.totals.max_overshoot.0 > 8, "{total:?}");
+    assert!(
+        total.totals.spent_periods > 0 && total.totals.max_overshoot.0 > 8,
+        "{total:?}"
+    );
     Ok(())
 }
 
@@ -113,32 +177,77 @@ fn guests_count_by_calls(board: &str) -> Result<()> {
     let run = run(&checked, board, Clock::Counted)?.whole();
     let line = run.line("granted", "counters-check: counters=");
     // One is the HEM's, and one counts the cycles of segments.
-    assert_eq!(number(line, "counters"), u64::from(checked.board.counters) - quota_takes - 2, "{line}");
+    assert_eq!(
+        number(line, "counters"),
+        u64::from(checked.board.counters) - quota_takes - 2,
+        "{line}"
+    );
     let (once, twice, turns) = (number(line, "once"), number(line, "twice"), 100_000);
     // QEMU's counters have the instructions of all cores: the other VM is starting meanwhile.
-    assert!((2..12).contains(&(twice / (2 * turns))) && once.abs_diff(twice / 2) < 50_000, "{line}");
+    assert!(
+        (2..12).contains(&(twice / (2 * turns))) && once.abs_diff(twice / 2) < 50_000,
+        "{line}"
+    );
     assert!(number(line, "cycles") >= once, "{line}");
-    assert_eq!((number(line, "idle"), number(line, "flags")), (0, 1), "{line}");
-    assert!(line.ends_with(&format!(" enabled={:#x}", 1 << 31 | 1 << (number(line, "counters") - 1))), "{line}");
+    assert_eq!(
+        (number(line, "idle"), number(line, "flags")),
+        (0, 1),
+        "{line}"
+    );
+    assert!(
+        line.ends_with(&format!(
+            " enabled={:#x}",
+            1 << 31 | 1 << (number(line, "counters") - 1)
+        )),
+        "{line}"
+    );
     let line = run.line("granted", "counters-check: done");
-    assert_eq!((number(line, "calls"), number(line, "wrong")), (4000, 0), "{run}");
+    assert_eq!(
+        (number(line, "calls"), number(line, "wrong")),
+        (4000, 0),
+        "{run}"
+    );
     assert!((1000..3000).contains(&number(line, "refused")), "{line}");
     // Without the service, nothing.
     let line = run.line("denied", "counters-check: refused");
-    assert!(line.ends_with("refused with Denied, and 8 of 8 calls, Err(Denied)"), "{line}");
+    assert!(
+        line.ends_with("refused with Denied, and 8 of 8 calls, Err(Denied)"),
+        "{line}"
+    );
     // Of all records only the guest's is marked, and it has what the guest has set.
     let all: Vec<HemRecord> = run.telemetry.hem_runs().map(|run| *run.record).collect();
-    let (own, segments): (Vec<HemRecord>, Vec<HemRecord>) = all.into_iter().partition(|hem| hem.by_guest);
+    let (own, segments): (Vec<HemRecord>, Vec<HemRecord>) =
+        all.into_iter().partition(|hem| hem.by_guest);
     assert_eq!((own.len(), segments.len()), (1, 2), "{own:?} {segments:?}");
-    assert_eq!((own[0].workload, own[0].sub_experiment, own[0].run), (7, 8, 9), "{own:?}");
-    assert_eq!((own[0].len, own[0].events[0], own[0].counts[0]), (1, EventId::INST_RETIRED, 4711), "{own:?}");
-    assert!(segments.iter().all(|hem| hem.counts[0] > 1000 && hem.cycles.0 > 1000), "{segments:?}");
+    assert_eq!(
+        (own[0].workload, own[0].sub_experiment, own[0].run),
+        (7, 8, 9),
+        "{own:?}"
+    );
+    assert_eq!(
+        (own[0].len, own[0].events[0], own[0].counts[0]),
+        (1, EventId::INST_RETIRED, 4711),
+        "{own:?}"
+    );
+    assert!(
+        segments
+            .iter()
+            .all(|hem| hem.counts[0] > 1000 && hem.cycles.0 > 1000),
+        "{segments:?}"
+    );
     // No call has moved a quota's counter.
-    let totals: Vec<_> = run.telemetry.quota_totals().map(|(_, total)| total).collect();
+    let totals: Vec<_> = run
+        .telemetry
+        .quota_totals()
+        .map(|(_, total)| total)
+        .collect();
     assert_eq!(totals.len(), 2, "{totals:?}");
     for total in totals {
         let (totals, kept) = (total.totals, if total.by_interrupt { 8 } else { 200_000 });
-        assert!(totals.spent_periods > 0 && totals.max_overshoot.0 <= kept, "{total:?}");
+        assert!(
+            totals.spent_periods > 0 && totals.max_overshoot.0 <= kept,
+            "{total:?}"
+        );
     }
     Ok(())
 }

@@ -26,9 +26,19 @@ pub const POLL_SLACK: u64 = 200;
 #[track_caller]
 pub fn periods(run: &Run) -> (Vec<LoggedPeriod>, QuotaTotal) {
     assert_eq!(run.telemetry.dropped(), 0, "{run}");
-    let periods: Vec<LoggedPeriod> = run.telemetry.quota_periods().map(|(_, record)| record.period).collect();
-    let totals: Vec<QuotaTotal> = run.telemetry.quota_totals().map(|(_, total)| *total).collect();
-    let [total] = totals[..] else { panic!("one total was expected, not {totals:?}") };
+    let periods: Vec<LoggedPeriod> = run
+        .telemetry
+        .quota_periods()
+        .map(|(_, record)| record.period)
+        .collect();
+    let totals: Vec<QuotaTotal> = run
+        .telemetry
+        .quota_totals()
+        .map(|(_, total)| *total)
+        .collect();
+    let [total] = totals[..] else {
+        panic!("one total was expected, not {totals:?}")
+    };
     // Each period once, in order.
     let length = run.system.vms[0].quotas[0].period.0;
     for (number, pair) in periods.windows(2).enumerate() {
@@ -37,13 +47,28 @@ pub fn periods(run: &Run) -> (Vec<LoggedPeriod>, QuotaTotal) {
     }
     // The total is the sum of the periods; the last one was cut short and has no record.
     assert_eq!(total.totals.periods as usize, periods.len());
-    let throttled: Vec<&LoggedPeriod> = periods.iter().filter(|period| period.spent_at.is_some()).collect();
-    assert!(total.totals.spent_periods as usize >= throttled.len(), "{total:?}");
-    assert!(total.totals.spent_periods as usize <= throttled.len() + 1, "{total:?}");
+    let throttled: Vec<&LoggedPeriod> = periods
+        .iter()
+        .filter(|period| period.spent_at.is_some())
+        .collect();
+    assert!(
+        total.totals.spent_periods as usize >= throttled.len(),
+        "{total:?}"
+    );
+    assert!(
+        total.totals.spent_periods as usize <= throttled.len() + 1,
+        "{total:?}"
+    );
     let beyond = |period: &LoggedPeriod| period.events.0.saturating_sub(period.budget.0);
     let most = periods.iter().map(beyond).max().unwrap_or(0);
-    assert!(total.totals.max_overshoot >= Events(most), "{total:?}, but one period had {most}");
-    assert!(total.totals.overshoot.0 >= periods.iter().map(beyond).sum(), "{total:?}");
+    assert!(
+        total.totals.max_overshoot >= Events(most),
+        "{total:?}, but one period had {most}"
+    );
+    assert!(
+        total.totals.overshoot.0 >= periods.iter().map(beyond).sum(),
+        "{total:?}"
+    );
     (periods, total)
 }
 
@@ -67,19 +92,29 @@ pub fn no_interrupt_was_lost(run: &Run) {
     let hz = run.telemetry.boot.as_ref().expect("a boot frame").timer_hz;
     let period = run.system.vms[0].quotas[0].period.0 * hz / 1_000_000_000;
     let latest = number(line, "latest");
-    assert!(latest > period / 2 && latest < period, "{latest} ticks late, a period has {period}");
+    assert!(
+        latest > period / 2 && latest < period,
+        "{latest} ticks late, a period has {period}"
+    );
     assert_eq!(run.end_of("quota"), End::Off);
 }
 
 /// A guest that never rests, its one quota's periods and their total.
-pub fn a_busy_guest(board: &str, change: impl Fn(&mut Checked)) -> Result<(Run, Vec<LoggedPeriod>, QuotaTotal)> {
+pub fn a_busy_guest(
+    board: &str,
+    change: impl Fn(&mut Checked),
+) -> Result<(Run, Vec<LoggedPeriod>, QuotaTotal)> {
     let mut checked = load(&config("quota"), board)?;
     change(&mut checked);
     let run = run(&checked, board, Clock::Counted)?.whole();
     let (periods, total) = periods(&run);
     assert!(periods.len() >= wanted(&run), "{} periods", periods.len());
     // The guest never sleeps, so every period is spent.
-    assert!(periods.iter().all(|period| period.spent_at.is_some() && period.throttled.0 > 0));
+    assert!(
+        periods
+            .iter()
+            .all(|period| period.spent_at.is_some() && period.throttled.0 > 0)
+    );
     Ok((run, periods, total))
 }
 
@@ -88,7 +123,10 @@ fn a_budget_with_an_overflow_interrupt_is_kept_to_8_events_in_every_period() -> 
     let (run, periods, total) = a_busy_guest(VIRT, |_| {})?;
     assert!(total.by_interrupt);
     for period in &periods {
-        assert!(period.events.0 <= period.budget.0 + INTERRUPT_SLACK, "{period:?}");
+        assert!(
+            period.events.0 <= period.budget.0 + INTERRUPT_SLACK,
+            "{period:?}"
+        );
         // The period was spent, not cut short.
         assert!(period.events >= period.budget, "{period:?}");
     }
@@ -100,11 +138,20 @@ fn a_budget_with_an_overflow_interrupt_is_kept_to_8_events_in_every_period() -> 
 #[test]
 fn a_budget_of_cycles_is_kept_as_one_of_instructions() -> Result<()> {
     let cycles = EventId(0x11);
-    let counted = Counted { event: cycles, weight: 1, allowed: true };
-    let (_, periods, total) = a_busy_guest(VIRT, |checked| checked.system.vms[0].quotas[0].counted = counted)?;
+    let counted = Counted {
+        event: cycles,
+        weight: 1,
+        allowed: true,
+    };
+    let (_, periods, total) = a_busy_guest(VIRT, |checked| {
+        checked.system.vms[0].quotas[0].counted = counted
+    })?;
     assert!(total.by_interrupt);
     for period in &periods {
-        assert!(period.events.0 <= period.budget.0 + INTERRUPT_SLACK, "{period:?}");
+        assert!(
+            period.events.0 <= period.budget.0 + INTERRUPT_SLACK,
+            "{period:?}"
+        );
     }
     Ok(())
 }
@@ -127,11 +174,20 @@ fn on_the_model(change: impl Fn(&mut Checked)) -> Result<QuotaTotal> {
 fn a_shared_overflow_interrupt_keeps_a_budget_that_polling_overruns() -> Result<()> {
     let by_interrupt = on_the_model(|_| {})?;
     let polled = on_the_model(|checked| checked.system.board.pmu_irqs.clear())?;
-    println!("by interrupt: {:?}\npolled: {:?}", by_interrupt.totals, polled.totals);
+    println!(
+        "by interrupt: {:?}\npolled: {:?}",
+        by_interrupt.totals, polled.totals
+    );
     assert!(by_interrupt.by_interrupt && !polled.by_interrupt);
     // The model looks at counters every 300 cycles (docs/board-model.md) and runs an instruction per cycle at most.
-    assert!(by_interrupt.totals.max_overshoot.0 <= 300 + INTERRUPT_SLACK, "{by_interrupt:?}");
-    assert!(polled.totals.max_overshoot.0 > 10 * by_interrupt.totals.max_overshoot.0, "{polled:?}");
+    assert!(
+        by_interrupt.totals.max_overshoot.0 <= 300 + INTERRUPT_SLACK,
+        "{by_interrupt:?}"
+    );
+    assert!(
+        polled.totals.max_overshoot.0 > 10 * by_interrupt.totals.max_overshoot.0,
+        "{polled:?}"
+    );
     Ok(())
 }
 
@@ -139,8 +195,12 @@ fn a_shared_overflow_interrupt_keeps_a_budget_that_polling_overruns() -> Result<
 #[test]
 fn budgets_are_polled_where_the_overflow_interrupt_does_not_arrive() -> Result<()> {
     let (run, _, total) = a_busy_guest(ZCU102, |checked| checked.system.vms[0].args[0] = 100)?;
-    assert!(!total.by_interrupt && total.totals.max_overshoot.0 > INTERRUPT_SLACK, "{total:?}");
-    let said = "the PMU's overflow interrupt 175 does not arrive: the budgets of this core are polled";
+    assert!(
+        !total.by_interrupt && total.totals.max_overshoot.0 > INTERRUPT_SLACK,
+        "{total:?}"
+    );
+    let said =
+        "the PMU's overflow interrupt 175 does not arrive: the budgets of this core are polled";
     assert!(run.outcome.console.contains(said), "{run}");
     Ok(())
 }
@@ -155,12 +215,18 @@ fn polling_costs_as_much_after_a_day_at_every_frequency() -> Result<()> {
     std::fs::write(&file, &image.bytes).expect("room for an image");
     for hz in [33_333_000, 62_500_000, 99_990_000, 100_000_000] {
         let outcome = machine(VIRT, &file, Clock::Counted)?.cntfrq(hz).run()?;
-        let line = outcome.console.lines().find(|line| line.contains("uptime: seconds=86400"));
+        let line = outcome
+            .console
+            .lines()
+            .find(|line| line.contains("uptime: seconds=86400"));
         let line = line.unwrap_or_else(|| panic!("{hz} Hz: {}", outcome.console));
         println!("{hz} Hz: {line}");
         let (first, then) = (number(line, "first"), number(line, "then"));
         // The polls fall a little differently in the first millisecond of the loop.
-        assert!(first > 0 && then.abs_diff(first) * 50 < first, "{hz} Hz: {line}");
+        assert!(
+            first > 0 && then.abs_diff(first) * 50 < first,
+            "{hz} Hz: {line}"
+        );
     }
     Ok(())
 }
@@ -172,18 +238,31 @@ fn a_polled_budget_is_overrun_by_less_than_a_poll_interval() -> Result<()> {
     // An instruction takes one nanosecond, so the rate is at most one event per nanosecond.
     let bound = run.system.vms[0].quotas[0].poll.0 + POLL_SLACK;
     for period in &periods {
-        assert!(period.events.0 <= period.budget.0 + bound, "{period:?}, at most {bound} beyond were expected");
+        assert!(
+            period.events.0 <= period.budget.0 + bound,
+            "{period:?}, at most {bound} beyond were expected"
+        );
     }
-    assert!(total.totals.max_overshoot.0 > 0 && total.totals.max_overshoot.0 <= bound, "{total:?}");
+    assert!(
+        total.totals.max_overshoot.0 > 0 && total.totals.max_overshoot.0 <= bound,
+        "{total:?}"
+    );
     no_interrupt_was_lost(&run);
     Ok(())
 }
 
 #[test]
 fn polling_twice_as_often_halves_the_bound() -> Result<()> {
-    let (run, periods, total) = a_busy_guest(ZCU102, |checked| checked.system.vms[0].quotas[0].poll.0 /= 2)?;
+    let (run, periods, total) = a_busy_guest(ZCU102, |checked| {
+        checked.system.vms[0].quotas[0].poll.0 /= 2
+    })?;
     let bound = run.system.vms[0].quotas[0].poll.0 + POLL_SLACK;
-    assert!(periods.iter().all(|period| period.events.0 <= period.budget.0 + bound), "{total:?}");
+    assert!(
+        periods
+            .iter()
+            .all(|period| period.events.0 <= period.budget.0 + bound),
+        "{total:?}"
+    );
     Ok(())
 }
 
@@ -205,23 +284,49 @@ fn no_trick_gains_budget(board: &str) -> Result<()> {
     };
     let spend = |what, cores| spend_on(None, what, cores);
     // Memory that is moved, by the guest and by the hypervisor for it.
-    let ((honest, _), (migrated, _)) = (spend_on(Some(PAGES), 4, &[0])?, spend_on(Some(PAGES), 5, &[0])?);
+    let ((honest, _), (migrated, _)) = (
+        spend_on(Some(PAGES), 4, &[0])?,
+        spend_on(Some(PAGES), 5, &[0])?,
+    );
     println!("{PAGES} pages: copied in {honest} us, migrated in {migrated} us");
-    assert!(honest > 2 * PERIOD_US && migrated + PERIOD_US >= honest, "{migrated} us, honestly {honest} us");
+    assert!(
+        honest > 2 * PERIOD_US && migrated + PERIOD_US >= honest,
+        "{migrated} us, honestly {honest} us"
+    );
     let (reloaded, resets) = spend_on(Some(RESETS), 6, &[0])?;
     println!("{resets} resets and no work: {reloaded} us");
     // Each restart cleans all of the VM's RAM, page by page.
     let vm = &load(&config("spender"), board)?.system.vms[0];
-    let ram: u64 = vm.regions.iter().map(|region| u64::from(region.pages)).sum();
+    let ram: u64 = vm
+        .regions
+        .iter()
+        .map(|region| u64::from(region.pages))
+        .sum();
     let least = (RESETS - 1) * (ram * vm.quotas[0].page_cost.0 / vm.quotas[0].budget.0) * PERIOD_US;
-    assert!(least > RESETS * PERIOD_US, "the cleaning takes several periods: {least} us");
-    assert!(resets == RESETS && reloaded >= least, "{resets} restarts in {reloaded} us, at least {least}");
+    assert!(
+        least > RESETS * PERIOD_US,
+        "the cleaning takes several periods: {least} us"
+    );
+    assert!(
+        resets == RESETS && reloaded >= least,
+        "{resets} restarts in {reloaded} us, at least {least}"
+    );
     let (honest, _) = spend(0, &[0])?;
-    let tricks = [("reset", spend(1, &[0])?), ("off", spend(2, &[0, 1])?), ("held", spend(3, &[0, 1])?)];
+    let tricks = [
+        ("reset", spend(1, &[0])?),
+        ("off", spend(2, &[0, 1])?),
+        ("held", spend(3, &[0, 1])?),
+    ];
     println!("honest {honest} us; trick, us and tries: {tricks:?}");
-    assert!(honest > 2 * PERIOD_US, "the work takes several periods: {honest} us");
+    assert!(
+        honest > 2 * PERIOD_US,
+        "the work takes several periods: {honest} us"
+    );
     for (trick, (us, tries)) in tricks {
-        assert!(tries > 0 && us + PERIOD_US >= honest, "{trick}: {us} us after {tries} tries, honestly {honest} us");
+        assert!(
+            tries > 0 && us + PERIOD_US >= honest,
+            "{trick}: {us} us after {tries} tries, honestly {honest} us"
+        );
     }
     Ok(())
 }
@@ -230,13 +335,17 @@ fn no_trick_gains_budget(board: &str) -> Result<()> {
 /// more than one of them.
 #[test]
 fn work_for_a_guest_delays_no_deadline_for_long() -> Result<()> {
-    for (cause, args, limit) in [("migration", [6400, 5, 0, 0], 5_000), ("restart", [20, 6, 0, 0], 5_000)] {
+    for (cause, args, limit) in [
+        ("migration", [6400, 5, 0, 0], 5_000),
+        ("restart", [20, 6, 0, 0], 5_000),
+    ] {
         let mut checked = load(&config("spender"), VIRT)?;
         let vm = &mut checked.system.vms[0];
         vm.args = args;
         let quota = &mut vm.quotas[0];
         // The shortest period, and a budget that lasts.
-        (quota.period, quota.budget, quota.page_cost) = (Nanos(50_000), Events(1_000_000), Events(0));
+        (quota.period, quota.budget, quota.page_cost) =
+            (Nanos(50_000), Events(1_000_000), Events(0));
         quota.ceiling = quota.budget;
         (quota.backstop, quota.trace) = (false, true);
         let run = run(&checked, VIRT, Clock::Counted)?.whole();
@@ -246,22 +355,37 @@ fn work_for_a_guest_delays_no_deadline_for_long() -> Result<()> {
             _ => false,
         };
         let entries = &run.telemetry.entries;
-        let last =
-            entries.iter().filter(|entry| is_work(&entry.record)).map(|entry| entry.at).max().expect("some work");
+        let last = entries
+            .iter()
+            .filter(|entry| is_work(&entry.record))
+            .map(|entry| entry.at)
+            .max()
+            .expect("some work");
         // Not what comes after it, such as what the guest prints; and not the period in which a vCPU starts again: it may
         // have ended while the vCPU was off.
         let mut starts = false;
-        let late = entries.iter().filter(|entry| entry.at <= last).filter_map(|entry| match &entry.record {
-            Record::QuotaPeriod(quota) if !std::mem::take(&mut starts) => Some(entry.at.0 - quota.period.due.0),
-            Record::VmState { state: VmState::Started, .. } => {
-                starts = true;
-                None
-            }
-            _ => None,
-        });
+        let late = entries
+            .iter()
+            .filter(|entry| entry.at <= last)
+            .filter_map(|entry| match &entry.record {
+                Record::QuotaPeriod(quota) if !std::mem::take(&mut starts) => {
+                    Some(entry.at.0 - quota.period.due.0)
+                }
+                Record::VmState {
+                    state: VmState::Started,
+                    ..
+                } => {
+                    starts = true;
+                    None
+                }
+                _ => None,
+            });
         let (count, most) = late.fold((0, 0), |(count, most), late| (count + 1, late.max(most)));
         println!("max_el2_visit_{cause}: {most} instructions in {count} periods");
-        assert!(count > 100 && most <= limit, "{cause}: {most} after {count} periods");
+        assert!(
+            count > 100 && most <= limit,
+            "{cause}: {most} after {count} periods"
+        );
     }
     Ok(())
 }
@@ -279,7 +403,8 @@ fn no_trick_gains_budget_on_zcu102() -> Result<()> {
 /// A guest that goes past the caches is not slowed by a quota on L2 refills, whatever its budget; a quota on bus accesses
 /// holds it as it holds a guest that uses the caches.
 #[test]
-fn a_quota_on_refills_does_not_bound_a_guest_that_goes_past_the_caches_and_one_on_the_bus_does() -> Result<()> {
+fn a_quota_on_refills_does_not_bound_a_guest_that_goes_past_the_caches_and_one_on_the_bus_does()
+-> Result<()> {
     const STORES: u64 = 65_536;
     const PERIOD_US: u64 = 1000;
     /// As many lines per period as a budget allows: a store that misses fills a line and makes another be written back.
@@ -291,16 +416,28 @@ fn a_quota_on_refills_does_not_bound_a_guest_that_goes_past_the_caches_and_one_o
         vm.args = [STORES, what, 0, 0];
         let mut quotas = std::mem::take(&mut vm.quotas);
         for own in &mut quotas {
-            let Some((event, budget)) = quota else { continue };
+            let Some((event, budget)) = quota else {
+                continue;
+            };
             let event = events.by_name(event).expect("an event of the board").id;
-            own.counted = Counted { event, weight: 1, allowed: true };
-            (own.budget, own.ceiling, own.period.0) = (Events(budget), Events(budget), PERIOD_US * 1000);
+            own.counted = Counted {
+                event,
+                weight: 1,
+                allowed: true,
+            };
+            (own.budget, own.ceiling, own.period.0) =
+                (Events(budget), Events(budget), PERIOD_US * 1000);
             own.page_cost = checked.board.page_cost(own.counted.event);
         }
         vm.quotas = if quota.is_some() { quotas } else { vec![] };
         let image = image(&checked)?;
         let outcome = modelled::boot(&image, None)?;
-        let run = Run { system: image.system, telemetry: Telemetry::parse(&outcome.telemetry), outcome }.whole();
+        let run = Run {
+            system: image.system,
+            telemetry: Telemetry::parse(&outcome.telemetry),
+            outcome,
+        }
+        .whole();
         let total = run.telemetry.quota_totals().map(|(_, total)| *total).next();
         Ok((number(run.line("spender", "spender: what="), "us"), total))
     };
@@ -311,7 +448,10 @@ fn a_quota_on_refills_does_not_bound_a_guest_that_goes_past_the_caches_and_one_o
     println!("through the caches: {free} us, with a quota on refills {bound} us");
     // The budget means something: the guest needs many periods.
     let wanted = STORES / LINES * PERIOD_US;
-    assert!(free < wanted / 5 && bound > wanted * 9 / 10, "{free} us, then {bound} us");
+    assert!(
+        free < wanted / 5 && bound > wanted * 9 / 10,
+        "{free} us, then {bound} us"
+    );
 
     let (free, _) = stream(uncached, None)?;
     let (hole, total) = stream(uncached, Some(refills))?;
@@ -319,13 +459,30 @@ fn a_quota_on_refills_does_not_bound_a_guest_that_goes_past_the_caches_and_one_o
     println!("past them: {free} us, with a quota on refills {hole} us, on the bus {bound} us");
     // A store is one access to the bus. The first period may be nearly over when the guest begins.
     let wanted = STORES / bus.1 * PERIOD_US - PERIOD_US;
-    assert!(hole < free + PERIOD_US, "{hole} us with a quota, {free} us without");
+    assert!(
+        hole < free + PERIOD_US,
+        "{hole} us with a quota, {free} us without"
+    );
     // What it counts is what the hypervisor's work was charged: 64 pages became non-cacheable, which was paid before the
     // first store, and cacheable again at the end.
-    let charged = 2 * 64 * load(&config("spender"), VIRT)?.board.page_cost(EventId(0x17)).0;
-    assert!(charged <= STORES / 4 && total.is_some_and(|total| total.totals.events.0 < charged + LINES), "{total:?}");
-    assert!(bound >= wanted && bound > 2 * free, "{bound} us with a quota on the bus, {free} us without");
-    assert!(on_the_bus.is_some_and(|total| total.totals.events.0 >= STORES), "{on_the_bus:?}");
+    let charged = 2
+        * 64
+        * load(&config("spender"), VIRT)?
+            .board
+            .page_cost(EventId(0x17))
+            .0;
+    assert!(
+        charged <= STORES / 4 && total.is_some_and(|total| total.totals.events.0 < charged + LINES),
+        "{total:?}"
+    );
+    assert!(
+        bound >= wanted && bound > 2 * free,
+        "{bound} us with a quota on the bus, {free} us without"
+    );
+    assert!(
+        on_the_bus.is_some_and(|total| total.totals.events.0 >= STORES),
+        "{on_the_bus:?}"
+    );
     Ok(())
 }
 
@@ -334,35 +491,79 @@ fn a_quota_on_refills_does_not_bound_a_guest_that_goes_past_the_caches_and_one_o
 fn budgets_are_shown_while_the_system_runs() -> Result<()> {
     let board = VIRT;
     let mut checked = load(&shipped("demo"), board)?;
-    checked.system.vms.iter_mut().flat_map(|vm| &mut vm.quotas).for_each(|quota| quota.trace = true);
+    checked
+        .system
+        .vms
+        .iter_mut()
+        .flat_map(|vm| &mut vm.quotas)
+        .for_each(|quota| quota.trace = true);
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
     let file = scratch.path().join("Image");
     let image = image(&checked)?;
     image.write(&file)?;
     let names = EventNames::of(&checked.board.events);
-    let style = || Style { plain: true, columns: None };
-    let view = View { title: "demo".into(), note: None, system: image.system, names, style };
+    let style = || Style {
+        plain: true,
+        columns: None,
+    };
+    let view = View {
+        title: "demo".into(),
+        note: None,
+        system: image.system,
+        names,
+        style,
+    };
     let mut pages: Vec<String> = vec![];
-    view.watch(&machine(board, &file, Clock::Counted)?, Duration::from_millis(200), |page| {
-        pages.push(page.to_owned());
-        Ok(false)
-    })?;
+    view.watch(
+        &machine(board, &file, Clock::Counted)?,
+        Duration::from_millis(200),
+        |page| {
+            pages.push(page.to_owned());
+            Ok(false)
+        },
+    )?;
     let row = |page: &str, vm: &str| -> Vec<String> {
-        let line = page.lines().find(|line| line.contains(vm)).unwrap_or_else(|| panic!("no {vm} in\n{page}"));
-        line.split('|').map(|cell| cell.trim().to_owned()).filter(|cell| !cell.is_empty()).collect()
+        let line = page
+            .lines()
+            .find(|line| line.contains(vm))
+            .unwrap_or_else(|| panic!("no {vm} in\n{page}"));
+        line.split('|')
+            .map(|cell| cell.trim().to_owned())
+            .filter(|cell| !cell.is_empty())
+            .collect()
     };
     let number = |cell: &str| cell.parse::<u64>().unwrap_or_else(|_| panic!("{cell:?}"));
     let last = pages.last().expect("a page");
     // Core, VM, event, budget, used, bar, throttled, overshoot, most, periods.
     let held = row(last, "interf-1");
-    assert_eq!(held[..4], ["1", "interf-1 (stopped)", "INST_RETIRED", "20000 / 1 ms"]);
-    assert!(number(&held[9]) > 20 && number(&held[8]) >= number(&held[7]), "{last}");
-    assert!(pages.len() >= 2 && row(last, "victim").contains(&"no quota".to_owned()), "{last}");
+    assert_eq!(
+        held[..4],
+        ["1", "interf-1 (stopped)", "INST_RETIRED", "20000 / 1 ms"]
+    );
+    assert!(
+        number(&held[9]) > 20 && number(&held[8]) >= number(&held[7]),
+        "{last}"
+    );
+    assert!(
+        pages.len() >= 2 && row(last, "victim").contains(&"no quota".to_owned()),
+        "{last}"
+    );
     // The neighbor that wants more than its budget gets all of it and is held for the rest; the last one cannot use up
     // its budget.
-    let busy = pages.iter().map(|page| row(page, "interf-1")).find(|row| row[4] != "-").expect("a look with periods");
-    let percent = |cell: &str| cell.trim_end_matches(" %").parse::<f64>().unwrap_or_else(|_| panic!("{cell:?}"));
-    assert!(percent(&busy[4]) >= 100.0 && percent(&busy[6]) > 0.0 && busy[5] == "#".repeat(20), "{busy:?}");
+    let busy = pages
+        .iter()
+        .map(|page| row(page, "interf-1"))
+        .find(|row| row[4] != "-")
+        .expect("a look with periods");
+    let percent = |cell: &str| {
+        cell.trim_end_matches(" %")
+            .parse::<f64>()
+            .unwrap_or_else(|_| panic!("{cell:?}"))
+    };
+    assert!(
+        percent(&busy[4]) >= 100.0 && percent(&busy[6]) > 0.0 && busy[5] == "#".repeat(20),
+        "{busy:?}"
+    );
     assert_eq!(row(last, "interf-3")[8], "0", "never beyond");
     Ok(())
 }

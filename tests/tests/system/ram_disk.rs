@@ -11,15 +11,24 @@ use miette::Result;
 fn unattended(command: &str, mib: u64) -> Result<Run> {
     let mut checked = load(&shipped("linux-perf"), VIRT)?;
     checked.system.vms[0].regions[0].pages = (mib << 20).div_ceil(PAGE_SIZE) as u32;
-    let ImageSource::Linux(source) = &mut checked.images[0] else { panic!("a Linux") };
+    let ImageSource::Linux(source) = &mut checked.images[0] else {
+        panic!("a Linux")
+    };
     source.exec = Some(command.to_owned());
     run(&checked, VIRT, Clock::Counted).map(Run::whole)
 }
 
 #[test]
 fn a_command_of_the_configuration_runs_and_the_vm_is_off() -> Result<()> {
-    let run = unattended("echo it\\'s \"$(perf --version)\"\ntest -x /usr/bin/cyclictest && exit 3", 256)?;
-    assert!(run.said("linux").any(|(_, line)| line.starts_with("it's perf version ")), "{run}");
+    let run = unattended(
+        "echo it\\'s \"$(perf --version)\"\ntest -x /usr/bin/cyclictest && exit 3",
+        256,
+    )?;
+    assert!(
+        run.said("linux")
+            .any(|(_, line)| line.starts_with("it's perf version ")),
+        "{run}"
+    );
     run.line("linux", "cloison: the command ended with status 3");
     assert_eq!(run.end_of("linux"), End::Off);
     Ok(())

@@ -28,20 +28,36 @@ impl Running {
     }
 
     /// Starts the system on a machine provided by the caller.
-    pub fn start_on(checked: &Checked, machine: impl FnOnce(&Path) -> Result<Machine>) -> Result<Self> {
+    pub fn start_on(
+        checked: &Checked,
+        machine: impl FnOnce(&Path) -> Result<Machine>,
+    ) -> Result<Self> {
         let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
         let file = scratch.path().join("Image");
         let image = image(checked)?;
         image.write(&file)?;
         let session = machine(&file)?.limit(3 * PATIENCE).start()?;
         let shells = Shells::new(checked.system.vms.iter().map(|vm| vm.name.as_str()));
-        let checked = Checked { system: image.system, ..checked.clone() };
-        Ok(Self { session, shells, checked, _scratch: scratch })
+        let checked = Checked {
+            system: image.system,
+            ..checked.clone()
+        };
+        Ok(Self {
+            session,
+            shells,
+            checked,
+            _scratch: scratch,
+        })
     }
 
     #[track_caller]
     pub fn vm(&self, name: &str) -> usize {
-        self.checked.system.vms.iter().position(|vm| vm.name == name).expect("a VM of the configuration")
+        self.checked
+            .system
+            .vms
+            .iter()
+            .position(|vm| vm.name == name)
+            .expect("a VM of the configuration")
     }
 
     pub fn open(&mut self, vm: &str) -> Result<()> {
@@ -57,7 +73,9 @@ impl Running {
     /// Returns the output of a command that must succeed.
     #[track_caller]
     pub fn output(&mut self, vm: &str, command: &str) -> String {
-        let done = self.ask(vm, command).unwrap_or_else(|error| panic!("{vm}: {command}: {error:?}"));
+        let done = self
+            .ask(vm, command)
+            .unwrap_or_else(|error| panic!("{vm}: {command}: {error:?}"));
         assert_eq!(done.status, 0, "{vm}: {command}: {}", done.output);
         done.output
     }
@@ -66,13 +84,22 @@ impl Running {
     #[track_caller]
     pub fn number(&mut self, vm: &str, command: &str) -> u64 {
         let output = self.output(vm, command);
-        output.trim().parse().unwrap_or_else(|_| panic!("{vm}: {command} printed {output:?}"))
+        output
+            .trim()
+            .parse()
+            .unwrap_or_else(|_| panic!("{vm}: {command} printed {output:?}"))
     }
 
     /// Waits until a VM prints `text`.
     pub fn expect(&mut self, vm: &str, text: &str) -> Result<String> {
         let vm = self.vm(vm);
-        self.shells.expect(&mut self.session, vm, &format!("say {text:?}"), text, PATIENCE)
+        self.shells.expect(
+            &mut self.session,
+            vm,
+            &format!("say {text:?}"),
+            text,
+            PATIENCE,
+        )
     }
 
     /// Waits until the bare-metal VM has printed that its next beats are correct.
@@ -91,13 +118,21 @@ impl Running {
     pub fn finish(self) -> Result<Run> {
         let outcome = self.session.finish()?;
         let telemetry = Telemetry::parse(&outcome.telemetry);
-        Ok(Run { system: self.checked.system, telemetry, outcome })
+        Ok(Run {
+            system: self.checked.system,
+            telemetry,
+            outcome,
+        })
     }
 
     /// Stops the board, which would run on otherwise.
     pub fn stop(self) -> Result<Run> {
         let outcome = self.session.stop()?;
         let telemetry = Telemetry::parse(&outcome.telemetry);
-        Ok(Run { system: self.checked.system, telemetry, outcome })
+        Ok(Run {
+            system: self.checked.system,
+            telemetry,
+            outcome,
+        })
     }
 }

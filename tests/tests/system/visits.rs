@@ -44,7 +44,10 @@ const CAUSED: [&str; 21] = [
 ];
 
 fn bound(one: &Longest) -> u64 {
-    BOUNDS.iter().find(|(cause, _)| *cause == one.cause).map_or(one.aim(), |(_, bound)| *bound)
+    BOUNDS
+        .iter()
+        .find(|(cause, _)| *cause == one.cause)
+        .map_or(one.aim(), |(_, bound)| *bound)
 }
 
 #[test]
@@ -53,9 +56,15 @@ fn no_visit_to_el2_is_longer_than_its_bound() -> Result<()> {
     for cause in CAUSED {
         let found = longest.iter().find(|one| one.cause == cause);
         // An entry and a return save and restore 18 registers at least.
-        assert!(found.is_some_and(|one| one.stretch.instructions >= 20), "nothing was measured for {cause}");
+        assert!(
+            found.is_some_and(|one| one.stretch.instructions >= 20),
+            "nothing was measured for {cause}"
+        );
     }
-    let beyond: Vec<&Longest> = longest.iter().filter(|one| one.stretch.instructions > bound(one)).collect();
+    let beyond: Vec<&Longest> = longest
+        .iter()
+        .filter(|one| one.stretch.instructions > bound(one))
+        .collect();
     assert!(beyond.is_empty(), "{beyond:#?}");
     Ok(())
 }
@@ -83,7 +92,10 @@ fn no_neighbor_delays_an_interrupt_for_long() -> Result<()> {
     assert_eq!(found.len(), limits.len());
     for (Latency { figure, worst, .. }, (name, limit)) in found.iter().zip(limits) {
         println!("{figure}: {worst}");
-        assert!(*figure == name && (300..=limit).contains(worst), "{figure}: {worst}, at most {limit}");
+        assert!(
+            *figure == name && (300..=limit).contains(worst),
+            "{figure}: {worst}, at most {limit}"
+        );
     }
     Ok(())
 }

@@ -4,7 +4,9 @@
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::telemetry::{MigrationOutcome, VmState};
 use cloison_formats::units::EventId;
-use cloison_tests::{BOTH, Clock, LIMIT, Run, VIRT, ZCU102, config, image, load, machine, number, run, shipped};
+use cloison_tests::{
+    BOTH, Clock, LIMIT, Run, VIRT, ZCU102, config, image, load, machine, number, run, shipped,
+};
 use miette::Result;
 use std::time::Duration;
 
@@ -17,26 +19,68 @@ const INSTRUCTIONS: EventId = EventId(0x08);
 
 fn a_vm_restarts_alone(board: &str) -> Result<()> {
     let run = run(&load(&config("restart"), board)?, board, Clock::Counted)?.whole();
-    assert_eq!(number(run.line("restart", "restart: done"), "resets"), RESETS);
-    let said: Vec<u64> =
-        run.said("restart").filter_map(|(_, text)| text.strip_prefix("restart ")?.parse().ok()).collect();
+    assert_eq!(
+        number(run.line("restart", "restart: done"), "resets"),
+        RESETS
+    );
+    let said: Vec<u64> = run
+        .said("restart")
+        .filter_map(|(_, text)| text.strip_prefix("restart ")?.parse().ok())
+        .collect();
     assert_eq!(said, (1..=RESETS).collect::<Vec<_>>());
     // Each life starts with the first instruction of a fresh image, and is logged.
     let states = |name: &str, wanted: VmState| {
         let vm = run.vm(name);
-        run.telemetry.vm_states().filter(|&(_, of, state)| (of, state) == (vm, wanted)).count() as u64
+        run.telemetry
+            .vm_states()
+            .filter(|&(_, of, state)| (of, state) == (vm, wanted))
+            .count() as u64
     };
-    assert_eq!((states("restart", VmState::Started), states("restart", VmState::Restarted)), (RESETS + 1, RESETS));
-    assert_eq!((states("heart", VmState::Started), states("heart", VmState::Restarted)), (1, 0));
+    assert_eq!(
+        (
+            states("restart", VmState::Started),
+            states("restart", VmState::Restarted)
+        ),
+        (RESETS + 1, RESETS)
+    );
+    assert_eq!(
+        (
+            states("heart", VmState::Started),
+            states("heart", VmState::Restarted)
+        ),
+        (1, 0)
+    );
     // The neighbor beats during the restarts and afterwards, and is never late.
     let done = run.line("heart", "heartbeat: done");
-    assert_eq!((number(done, "beats"), number(done, "corrupt"), number(done, "late")), (400, 0, 0), "{done}");
-    let first = run.said("restart").find(|(_, text)| *text == "restart 1").map(|(line, _)| line).expect("seen above");
+    assert_eq!(
+        (
+            number(done, "beats"),
+            number(done, "corrupt"),
+            number(done, "late")
+        ),
+        (400, 0, 0),
+        "{done}"
+    );
+    let first = run
+        .said("restart")
+        .find(|(_, text)| *text == "restart 1")
+        .map(|(line, _)| line)
+        .expect("seen above");
     let last = run.position("[restart] restart: done");
-    let beats: Vec<usize> = run.said("heart").filter(|(_, text)| text.ends_with(" ok")).map(|(line, _)| line).collect();
+    let beats: Vec<usize> = run
+        .said("heart")
+        .filter(|(_, text)| text.ends_with(" ok"))
+        .map(|(line, _)| line)
+        .collect();
     assert_eq!(beats.len(), 400);
-    let during = beats.iter().filter(|line| (first..last).contains(line)).count();
-    assert!(during >= 5, "{during} beats while the neighbor restarted\n{run}");
+    let during = beats
+        .iter()
+        .filter(|line| (first..last).contains(line))
+        .count();
+    assert!(
+        during >= 5,
+        "{during} beats while the neighbor restarted\n{run}"
+    );
     Ok(())
 }
 
@@ -57,7 +101,10 @@ fn a_vm_turns_its_four_cores_on_and_off() -> Result<()> {
             let run = run(&load(&config("smp"), board)?, board, clock)?.whole();
             run.line("smp", "smp: ok");
             for state in ["0 is on", "1 is on", "2 is on", "3 is on", "3 is on again"] {
-                let times = run.said("smp").filter(|(_, text)| *text == format!("smp: vCPU {state}")).count();
+                let times = run
+                    .said("smp")
+                    .filter(|(_, text)| *text == format!("smp: vCPU {state}"))
+                    .count();
                 assert_eq!(times, 1, "vCPU {state}: {run}");
             }
             assert_eq!(run.end_of("smp"), End::Off);
@@ -76,7 +123,8 @@ fn a_restart_leaves_nothing_of_the_former_life() -> Result<()> {
             checked.system.vms[0].scrub = scrub;
             let run = run(&checked, board, Clock::Counted)?.whole();
             let line = run.line("remains", "remains: second=1");
-            let left = ["registers", "counters", "filtered", "words"].map(|what| number(line, what));
+            let left =
+                ["registers", "counters", "filtered", "words"].map(|what| number(line, what));
             // Without `scrub`, memory outside the image is as it was left: the guest did fill it.
             assert_eq!(left, [0, 0, 0, if scrub { 0 } else { 8192 }], "{run}");
         }
@@ -92,18 +140,43 @@ fn lives_end_and_begin_whole(board: &str) -> Result<()> {
         checked.system.vms[1].args[1] = life;
         let run = run(&checked, board, Clock::Real)?.whole();
         let done = run.line("lives", "lives: done");
-        assert_eq!((number(done, "lives"), number(done, "refused")), (RESETS + 1, 0), "{run}");
+        assert_eq!(
+            (number(done, "lives"), number(done, "refused")),
+            (RESETS + 1, 0),
+            "{run}"
+        );
         let states = |name: &str, wanted: VmState| {
             let vm = run.vm(name);
-            run.telemetry.vm_states().filter(|&(_, of, state)| (of, state) == (vm, wanted)).count() as u64
+            run.telemetry
+                .vm_states()
+                .filter(|&(_, of, state)| (of, state) == (vm, wanted))
+                .count() as u64
         };
         // A vCPU 0 that is turned on by another vCPU does not start the VM.
-        assert_eq!((states("lives", VmState::Started), states("lives", VmState::Restarted)), (RESETS + 1, RESETS));
+        assert_eq!(
+            (
+                states("lives", VmState::Started),
+                states("lives", VmState::Restarted)
+            ),
+            (RESETS + 1, RESETS)
+        );
         // In each life from this one on the kill and the restart race; the first kill is the end.
-        let kills = run.outcome.console.lines().filter(|line| line.contains("VM killed killed at")).count();
+        let kills = run
+            .outcome
+            .console
+            .lines()
+            .filter(|line| line.contains("VM killed killed at"))
+            .count();
         assert_eq!((kills, states("killed", VmState::Killed)), (1, 1), "{run}");
-        assert!((life..=RESETS).contains(&states("killed", VmState::Started)), "{run}");
-        assert_eq!((run.end_of("lives"), run.end_of("killed")), (End::Off, End::Killed), "{run}");
+        assert!(
+            (life..=RESETS).contains(&states("killed", VmState::Started)),
+            "{run}"
+        );
+        assert_eq!(
+            (run.end_of("lives"), run.end_of("killed")),
+            (End::Off, End::Killed),
+            "{run}"
+        );
     }
     Ok(())
 }
@@ -134,12 +207,25 @@ fn live_beside_a_heart(lives: u64, beats: u64, limit: Duration) -> Result<()> {
     let image = image(&checked)?;
     image.write(&file)?;
     let outcome = machine(A72, &file, Clock::Real)?.limit(limit).run()?;
-    let run = Run { system: image.system, telemetry: Telemetry::parse(&outcome.telemetry), outcome }.whole();
+    let run = Run {
+        system: image.system,
+        telemetry: Telemetry::parse(&outcome.telemetry),
+        outcome,
+    }
+    .whole();
     let done = run.line("lives", "lives: done");
-    assert_eq!((number(done, "lives"), number(done, "refused")), (lives + 1, 0), "{done}");
+    assert_eq!(
+        (number(done, "lives"), number(done, "refused")),
+        (lives + 1, 0),
+        "{done}"
+    );
     let heart = run.line("heart", "heartbeat: done");
     println!("{done}; {heart}");
-    assert_eq!((number(heart, "beats"), number(heart, "corrupt")), (beats, 0), "{heart}");
+    assert_eq!(
+        (number(heart, "beats"), number(heart, "corrupt")),
+        (beats, 0),
+        "{heart}"
+    );
     let ends = ["lives", "killed", "heart"].map(|name| run.end_of(name));
     assert_eq!(ends, [End::Off, End::Killed, End::Off]);
     Ok(())
@@ -180,33 +266,71 @@ fn orders(calls: u64, resets: u64) -> Result<()> {
     let file = scratch.path().join("Image");
     let image = image(&checked)?;
     image.write(&file)?;
-    let outcome = machine(A72, &file, Clock::Real)?.limit(Duration::from_secs(1200)).run()?;
-    let run = Run { system: image.system, telemetry: Telemetry::parse(&outcome.telemetry), outcome }.whole();
+    let outcome = machine(A72, &file, Clock::Real)?
+        .limit(Duration::from_secs(1200))
+        .run()?;
+    let run = Run {
+        system: image.system,
+        telemetry: Telemetry::parse(&outcome.telemetry),
+        outcome,
+    }
+    .whole();
     for name in ["manager-1", "manager-2"] {
         let done = run.line(name, "manager: done");
         println!("{name}: {done}");
         let counts = ["calls", "lives", "wrong"].map(|what| number(done, what));
         assert_eq!(counts, [calls, resets + 1, 0], "{run}");
-        assert!(number(done, "accepted") > calls / 4 && number(done, "denied") > calls / 40, "{done}");
+        assert!(
+            number(done, "accepted") > calls / 4 && number(done, "denied") > calls / 40,
+            "{done}"
+        );
     }
     let states = |name: &str, wanted: VmState| {
         let vm = run.vm(name);
-        run.telemetry.vm_states().filter(|&(_, of, state)| (of, state) == (vm, wanted)).count() as u64
+        run.telemetry
+            .vm_states()
+            .filter(|&(_, of, state)| (of, state) == (vm, wanted))
+            .count() as u64
     };
     // Only the one that reads memory which it does not have is killed, and it is started again.
     assert_eq!(states("own-1", VmState::Killed), 0);
-    assert!(states("own-2", VmState::Killed) > 1 && states("own-1", VmState::Stopped) > 1, "{run}");
+    assert!(
+        states("own-2", VmState::Killed) > 1 && states("own-1", VmState::Stopped) > 1,
+        "{run}"
+    );
     for name in ["own-1", "own-2", "both"] {
-        let ends = [VmState::Stopped, VmState::Killed].map(|state| states(name, state)).iter().sum::<u64>();
+        let ends = [VmState::Stopped, VmState::Killed]
+            .map(|state| states(name, state))
+            .iter()
+            .sum::<u64>();
         // Each life ends once, with a restart or for good; some end before they have started.
-        let (started, ended) = (states(name, VmState::Started), states(name, VmState::Restarted) + ends);
-        assert!((10..=ended).contains(&started), "{name}: {started} and {ended}: {run}");
+        let (started, ended) = (
+            states(name, VmState::Started),
+            states(name, VmState::Restarted) + ends,
+        );
+        assert!(
+            (10..=ended).contains(&started),
+            "{name}: {started} and {ended}: {run}"
+        );
     }
     let heart = run.line("heart", "heartbeat: done");
-    assert_eq!((number(heart, "beats"), number(heart, "corrupt")), (500, 0), "{heart}");
-    let others = [VmState::Started, VmState::Restarted, VmState::Stopped, VmState::Off].map(|it| states("heart", it));
+    assert_eq!(
+        (number(heart, "beats"), number(heart, "corrupt")),
+        (500, 0),
+        "{heart}"
+    );
+    let others = [
+        VmState::Started,
+        VmState::Restarted,
+        VmState::Stopped,
+        VmState::Off,
+    ]
+    .map(|it| states("heart", it));
     assert_eq!(others, [1, 0, 0, 1]);
-    assert_eq!(states("manager-1", VmState::Stopped) + states("manager-2", VmState::Stopped), 0);
+    assert_eq!(
+        states("manager-1", VmState::Stopped) + states("manager-2", VmState::Stopped),
+        0
+    );
     Ok(())
 }
 
@@ -215,10 +339,23 @@ fn orders(calls: u64, resets: u64) -> Result<()> {
 fn orders_that_come_before_a_vms_first_life_are_carried_out() -> Result<()> {
     let run = run(&load(&config("eight-cores/early"), A72)?, A72, Clock::Real)?.whole();
     let done = run.line("manager", "manager: done");
-    assert_eq!((number(done, "calls"), number(done, "wrong")), (60, 0), "{run}");
+    assert_eq!(
+        (number(done, "calls"), number(done, "wrong")),
+        (60, 0),
+        "{run}"
+    );
     let late = run.vm("late");
-    let states: Vec<_> = run.telemetry.vm_states().filter(|&(_, of, _)| of == late).map(|(.., state)| state).collect();
-    assert_ne!(states.first(), Some(&VmState::Started), "no order came early: {states:?}");
+    let states: Vec<_> = run
+        .telemetry
+        .vm_states()
+        .filter(|&(_, of, _)| of == late)
+        .map(|(.., state)| state)
+        .collect();
+    assert_ne!(
+        states.first(),
+        Some(&VmState::Started),
+        "no order came early: {states:?}"
+    );
     assert_eq!(states.last(), Some(&VmState::Stopped), "{states:?}");
     Ok(())
 }
@@ -230,12 +367,18 @@ fn a_besieged_vcpu_turns_off_and_so_does_the_machine() -> Result<()> {
     let mut checked = load(&config("siege"), VIRT)?;
     let turns = run(&checked, VIRT, Clock::Real)?.whole();
     assert_eq!(number(turns.line("siege", "siege: done"), "turns"), TURNS);
-    assert_eq!(["siege", "heart"].map(|name| turns.end_of(name)), [End::Off, End::Off]);
+    assert_eq!(
+        ["siege", "heart"].map(|name| turns.end_of(name)),
+        [End::Off, End::Off]
+    );
     // Without end, until the neighbor ends the system.
     checked.system.vms[0].args[0] = 0;
     checked.system.ends_with = Some(1);
     let ended = run(&checked, VIRT, Clock::Real)?.whole();
-    assert_eq!(["siege", "heart"].map(|name| ended.end_of(name)), [End::Stopped, End::Off]);
+    assert_eq!(
+        ["siege", "heart"].map(|name| ended.end_of(name)),
+        [End::Stopped, End::Off]
+    );
     Ok(())
 }
 
@@ -265,7 +408,10 @@ fn input_goes_where_it_is_sent(board: &str) -> Result<()> {
     ask(b"four\r", "[alpha] echo: four")?;
     ask(&[SWITCH, b"n"].concat(), "[console] input goes to beta")?;
     // Ctrl-T twice sends one to the guest, which has it in its line.
-    ask(&[SWITCH, SWITCH, b"five\r"].concat(), "[beta] echo: \\x14five")?;
+    ask(
+        &[SWITCH, SWITCH, b"five\r"].concat(),
+        "[beta] echo: \\x14five",
+    )?;
     // The console may stop and start beta, but not alpha.
     session.send(&[SWITCH, b"r"].concat())?;
     session.expect("[beta] echo: ready", PATIENCE)?;
@@ -273,11 +419,17 @@ fn input_goes_where_it_is_sent(board: &str) -> Result<()> {
     session.expect("VM beta is stopped", PATIENCE)?;
     session.send(&[SWITCH, b"?"].concat())?;
     let list = session.expect("[console] Ctrl-T, then:", PATIENCE)?;
-    assert!(list.contains(", 1 alpha (running), 2 beta (stopped)"), "{list}");
+    assert!(
+        list.contains(", 1 alpha (running), 2 beta (stopped)"),
+        "{list}"
+    );
     session.send(&[SWITCH, b"s"].concat())?;
     session.expect("[beta] echo: ready", PATIENCE)?;
     session.send(&[SWITCH, b"1", SWITCH, b"x"].concat())?;
-    session.expect("[console] Stop alpha: not granted: `console_manages` does not name the VM", PATIENCE)?;
+    session.expect(
+        "[console] Stop alpha: not granted: `console_manages` does not name the VM",
+        PATIENCE,
+    )?;
     // Lines of different writers come in any order: one is awaited before the next is asked for.
     session.send(b"\xe6\x9d\xb1\r")?;
     session.expect("[alpha] echo: \u{6771}", PATIENCE)?;
@@ -288,12 +440,26 @@ fn input_goes_where_it_is_sent(board: &str) -> Result<()> {
     session.send(&[SWITCH, b"1", b"quit\r"].concat())?;
     session.expect("[alpha] echo: done lost=0", PATIENCE)?;
     let outcome = session.finish()?;
-    assert!(outcome.exit.is_clean(), "{}: {}", outcome.exit, outcome.console);
+    assert!(
+        outcome.exit.is_clean(),
+        "{}: {}",
+        outcome.exit,
+        outcome.console
+    );
     for answer in ["Restart", "Stop", "Start"] {
-        assert!(outcome.console.contains(&format!("[console] {answer} beta: ordered")), "{}", outcome.console);
+        assert!(
+            outcome
+                .console
+                .contains(&format!("[console] {answer} beta: ordered")),
+            "{}",
+            outcome.console
+        );
     }
     let telemetry = Telemetry::parse(&outcome.telemetry);
-    assert_eq!((telemetry.end_of(0), telemetry.end_of(1)), (End::Off, End::Off));
+    assert_eq!(
+        (telemetry.end_of(0), telemetry.end_of(1)),
+        (End::Off, End::Off)
+    );
     Ok(())
 }
 
@@ -311,7 +477,11 @@ fn input_goes_to_the_vm_that_was_chosen_on_zcu102() -> Result<()> {
 #[track_caller]
 fn records_are_there(run: &Run, name: &str, workload: u32, runs: u32) {
     let vm = run.vm(name);
-    let records: Vec<_> = run.telemetry.hem_runs().filter(|record| record.record.vm == vm).collect();
+    let records: Vec<_> = run
+        .telemetry
+        .hem_runs()
+        .filter(|record| record.record.vm == vm)
+        .collect();
     let numbers: Vec<u32> = records.iter().map(|record| record.record.run).collect();
     assert_eq!(numbers, (0..runs).collect::<Vec<_>>(), "runs of {name}");
     for record in records {
@@ -319,7 +489,12 @@ fn records_are_there(run: &Run, name: &str, workload: u32, runs: u32) {
         assert!(record.record.cycles.0 > 0, "{name}");
         let events: Vec<EventId> = record.counts().map(|(event, ..)| event).collect();
         assert_eq!(events, run.system.vms[usize::from(vm)].hems, "{name}");
-        assert!(record.counts().all(|(_, count, overflowed)| count > 0 && !overflowed), "{record:?}");
+        assert!(
+            record
+                .counts()
+                .all(|(_, count, overflowed)| count > 0 && !overflowed),
+            "{record:?}"
+        );
     }
 }
 
@@ -327,13 +502,21 @@ fn records_are_there(run: &Run, name: &str, workload: u32, runs: u32) {
 fn the_workloads_run_side_by_side_and_are_recorded() -> Result<()> {
     for board in BOTH {
         let run = run(&load(&config("workloads"), board)?, board, Clock::Counted)?.whole();
-        for (name, workload) in [("staircase", 2), ("c2is", 3), ("matrix-copy", 4), ("latency", 5)] {
+        for (name, workload) in [
+            ("staircase", 2),
+            ("c2is", 3),
+            ("matrix-copy", 4),
+            ("latency", 5),
+        ] {
             records_are_there(&run, name, workload, 1);
             assert_eq!(run.end_of(name), End::Off);
             run.line(name, &format!("{name}: run=0 "));
         }
         for name in ["matrix-copy", "latency"] {
-            assert!(run.line(name, &format!("{name}: run=0 ")).ends_with(" ok"), "{run}");
+            assert!(
+                run.line(name, &format!("{name}: run=0 ")).ends_with(" ok"),
+                "{run}"
+            );
         }
         assert_eq!(run.telemetry.dropped(), 0);
     }
@@ -344,7 +527,12 @@ fn the_workloads_run_side_by_side_and_are_recorded() -> Result<()> {
 fn a_known_number_of_instructions_is_counted_as_such() -> Result<()> {
     for board in BOTH {
         let mut checked = load(&config("workloads"), board)?;
-        let position = checked.system.vms.iter().position(|vm| vm.name == "matrix-copy").expect("it is there");
+        let position = checked
+            .system
+            .vms
+            .iter()
+            .position(|vm| vm.name == "matrix-copy")
+            .expect("it is there");
         checked.system.vms = vec![checked.system.vms.swap_remove(position)];
         checked.images = vec![checked.images.swap_remove(position)];
         let (integers, runs) = (10_000, 3);
@@ -354,8 +542,14 @@ fn a_known_number_of_instructions_is_counted_as_such() -> Result<()> {
         // docs/workloads.md: 21 per iteration and 11 around the loop, plus the few between the two calls.
         let known = 21 * integers + 11;
         for record in run.telemetry.hem_runs() {
-            let (_, count, _) = record.counts().find(|&(event, ..)| event == INSTRUCTIONS).expect("configured");
-            assert!((known..known + 64).contains(&u64::from(count)), "{count} instructions, {known} are known");
+            let (_, count, _) = record
+                .counts()
+                .find(|&(event, ..)| event == INSTRUCTIONS)
+                .expect("configured");
+            assert!(
+                (known..known + 64).contains(&u64::from(count)),
+                "{count} instructions, {known} are known"
+            );
         }
     }
     Ok(())
@@ -383,11 +577,20 @@ fn a_running_vms_important_pages_go_to_its_private_pool() -> Result<()> {
         assert_eq!(run.end_of("staircase"), End::Off);
         let moved: Vec<_> = run.telemetry.migrations().collect();
         assert_eq!(moved.len(), 64);
-        assert!(moved.iter().all(|(_, record)| record.outcome == MigrationOutcome::Moved));
+        assert!(
+            moved
+                .iter()
+                .all(|(_, record)| record.outcome == MigrationOutcome::Moved)
+        );
         // The guest's sum over its pages is the same in every run, before and after.
-        let sums: Vec<&str> =
-            run.said("staircase").filter_map(|(_, text)| text.split_once("sum=").map(|(_, sum)| sum)).collect();
-        assert!(sums.len() == 4 && sums.iter().all(|sum| sum == &sums[0]), "{sums:?}");
+        let sums: Vec<&str> = run
+            .said("staircase")
+            .filter_map(|(_, text)| text.split_once("sum=").map(|(_, sum)| sum))
+            .collect();
+        assert!(
+            sums.len() == 4 && sums.iter().all(|sum| sum == &sums[0]),
+            "{sums:?}"
+        );
     }
     Ok(())
 }
@@ -405,6 +608,10 @@ fn a_system_that_does_not_end_is_stopped_by_its_listener() -> Result<()> {
     session.expect("VM latency is off", PATIENCE)?;
     // The other three store endlessly: the machine is still on.
     let outcome = session.stop()?;
-    assert!(!outcome.console.contains("turning the machine off"), "{}", outcome.console);
+    assert!(
+        !outcome.console.contains("turning the machine off"),
+        "{}",
+        outcome.console
+    );
     Ok(())
 }

@@ -22,7 +22,10 @@ pub fn find(sources: &Sources) -> Vec<Finding> {
         for target in krate.targets.iter().filter(|target| !target.is_test) {
             let edges = uses(target);
             let graph: DiGraphMap<usize, ()> = edges.keys().copied().collect();
-            for circle in tarjan_scc(&graph).into_iter().filter(|circle| circle.len() > 1) {
+            for circle in tarjan_scc(&graph)
+                .into_iter()
+                .filter(|circle| circle.len() > 1)
+            {
                 findings.push(describe(&krate.name, target, &circle, &edges));
             }
         }
@@ -40,12 +43,27 @@ fn describe(krate: &str, target: &Target, circle: &[usize], edges: &Edges) -> Fi
     let inside = |(from, to): &(usize, usize)| circle.contains(from) && circle.contains(to);
     let uses = edges.iter().filter(|(edge, _)| inside(edge));
     let uses: Vec<String> = uses
-        .map(|((from, to), line)| format!("\n    {}:{line} uses {}", target.modules[*from].file.display(), name(*to)))
+        .map(|((from, to), line)| {
+            format!(
+                "\n    {}:{line} uses {}",
+                target.modules[*from].file.display(),
+                name(*to)
+            )
+        })
         .collect();
     let first = circle.iter().min().copied().unwrap_or_default();
-    let at = edges.iter().find(|(edge, _)| edge.0 == first && inside(edge)).map_or(1, |(_, line)| *line);
-    let what = format!("{} modules of {krate} use each other in a circle", circle.len());
-    let fix = format!("move what both sides need below both, or pass it as an argument:{}", uses.concat());
+    let at = edges
+        .iter()
+        .find(|(edge, _)| edge.0 == first && inside(edge))
+        .map_or(1, |(_, line)| *line);
+    let what = format!(
+        "{} modules of {krate} use each other in a circle",
+        circle.len()
+    );
+    let fix = format!(
+        "move what both sides need below both, or pass it as an argument:{}",
+        uses.concat()
+    );
     Finding::new(&target.modules[first].file, at, what, fix)
 }
 
@@ -53,13 +71,26 @@ fn describe(krate: &str, target: &Target, circle: &[usize], edges: &Edges) -> Fi
 fn uses(target: &Target) -> Edges {
     let mut tree = Tree { scopes: Vec::new() };
     for (file, module) in target.modules.iter().enumerate() {
-        let parent = module.path.split_last().and_then(|(_, parent)| tree.scope(parent));
+        let parent = module
+            .path
+            .split_last()
+            .and_then(|(_, parent)| tree.scope(parent));
         tree.add(module.path.clone(), file, parent, &module.syntax.items);
     }
     let mut edges = Edges::new();
-    for (file, module) in target.modules.iter().enumerate().filter(|(_, module)| !module.is_test) {
+    for (file, module) in target
+        .modules
+        .iter()
+        .enumerate()
+        .filter(|(_, module)| !module.is_test)
+    {
         let scope = tree.scope(&module.path).unwrap_or_default();
-        let mut visitor = Uses { tree: &tree, scope, file, edges: &mut edges };
+        let mut visitor = Uses {
+            tree: &tree,
+            scope,
+            file,
+            edges: &mut edges,
+        };
         visitor.visit_file(&module.syntax);
     }
     edges
@@ -103,7 +134,11 @@ impl Tree {
             match item {
                 Item::Mod(module) => {
                     if let Some((_, items)) = &module.content {
-                        let path = path.iter().cloned().chain([module.ident.to_string()]).collect();
+                        let path = path
+                            .iter()
+                            .cloned()
+                            .chain([module.ident.to_string()])
+                            .collect();
                         self.add(path, file, Some(at), items);
                     }
                 }
@@ -147,7 +182,10 @@ impl Tree {
                             self.resolve(at, &full, depth - 1)
                         };
                     } else {
-                        let mut sources = here.globs.iter().filter_map(|glob| self.resolve(at, glob, depth - 1));
+                        let mut sources = here
+                            .globs
+                            .iter()
+                            .filter_map(|glob| self.resolve(at, glob, depth - 1));
                         let has = |scope: &usize| self.has(*scope, name);
                         return match sources.find(has) {
                             Some(source) => self.resolve(source, &path[index..], depth - 1),
@@ -162,7 +200,9 @@ impl Tree {
 
     fn has(&self, scope: usize, name: &str) -> bool {
         let scope = &self.scopes[scope];
-        scope.items.contains(name) || scope.imports.contains_key(name) || scope.children.contains_key(name)
+        scope.items.contains(name)
+            || scope.imports.contains_key(name)
+            || scope.children.contains_key(name)
     }
 }
 
@@ -198,11 +238,23 @@ fn flatten(tree: &UseTree, prefix: &[String], out: &mut Vec<Leaf>) {
         UseTree::Path(tree) => flatten(&tree.tree, &with(&tree.ident), out),
         UseTree::Name(tree) => {
             let path = with(&tree.ident);
-            out.push(Leaf { name: path.last().cloned(), path });
+            out.push(Leaf {
+                name: path.last().cloned(),
+                path,
+            });
         }
-        UseTree::Rename(tree) => out.push(Leaf { path: with(&tree.ident), name: Some(tree.rename.to_string()) }),
-        UseTree::Glob(_) => out.push(Leaf { path: prefix.to_vec(), name: None }),
-        UseTree::Group(tree) => tree.items.iter().for_each(|tree| flatten(tree, prefix, out)),
+        UseTree::Rename(tree) => out.push(Leaf {
+            path: with(&tree.ident),
+            name: Some(tree.rename.to_string()),
+        }),
+        UseTree::Glob(_) => out.push(Leaf {
+            path: prefix.to_vec(),
+            name: None,
+        }),
+        UseTree::Group(tree) => tree
+            .items
+            .iter()
+            .for_each(|tree| flatten(tree, prefix, out)),
     }
 }
 
@@ -266,9 +318,14 @@ impl<'ast> Visit<'ast> for Uses<'_> {
     }
 
     fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
-        let Some((_, items)) = &module.content else { return };
+        let Some((_, items)) = &module.content else {
+            return;
+        };
         let around = self.scope;
-        if let Some(inner) = self.tree.scopes[around].children.get(&module.ident.to_string()) {
+        if let Some(inner) = self.tree.scopes[around]
+            .children
+            .get(&module.ident.to_string())
+        {
             self.scope = *inner;
         }
         items.iter().for_each(|item| self.visit_item(item));
@@ -279,12 +336,18 @@ impl<'ast> Visit<'ast> for Uses<'_> {
         if matches!(item.vis, Visibility::Inherited) {
             let mut leaves = Vec::new();
             flatten(&item.tree, &[], &mut leaves);
-            leaves.iter().for_each(|leaf| self.add(&leaf.path, line(item)));
+            leaves
+                .iter()
+                .for_each(|leaf| self.add(&leaf.path, line(item)));
         }
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let names: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        let names: Vec<String> = path
+            .segments
+            .iter()
+            .map(|segment| segment.ident.to_string())
+            .collect();
         self.path(&names, line(path));
         visit::visit_path(self, path);
     }

@@ -43,7 +43,8 @@ impl Rule {
 
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.to_possible_value().map_or(Ok(()), |value| f.pad(value.get_name()))
+        self.to_possible_value()
+            .map_or(Ok(()), |value| f.pad(value.get_name()))
     }
 }
 
@@ -61,14 +62,31 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub(super) fn new(file: &Path, line: usize, what: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { file: file.to_owned(), line, what: what.into(), fix: fix.into() }
+    pub(super) fn new(
+        file: &Path,
+        line: usize,
+        what: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Self {
+        Self {
+            file: file.to_owned(),
+            line,
+            what: what.into(),
+            fix: fix.into(),
+        }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}: {}", self.file.display(), self.line, self.what, self.fix)
+        write!(
+            f,
+            "{}:{}: {}: {}",
+            self.file.display(),
+            self.line,
+            self.what,
+            self.fix
+        )
     }
 }
 
@@ -87,7 +105,12 @@ pub struct Outcome {
 
 impl Outcome {
     pub(super) fn of(rule: Rule) -> Self {
-        Self { rule, count: 0.0, findings: Vec::new(), exempt: Vec::new() }
+        Self {
+            rule,
+            count: 0.0,
+            findings: Vec::new(),
+            exempt: Vec::new(),
+        }
     }
     /// Whether the count is within the rule's limit.
     pub fn passes(&self) -> bool {

@@ -46,8 +46,15 @@ pub struct LintArgs {
 /// The workspace cannot be read, or a file of it is not Rust.
 pub fn check(root: &Path, rules: &[Rule]) -> Result<Vec<Outcome>> {
     let sources = Sources::read(root)?;
-    let rules = if rules.is_empty() { Rule::value_variants() } else { rules };
-    rules.iter().map(|rule| check_one(*rule, &sources)).collect()
+    let rules = if rules.is_empty() {
+        Rule::value_variants()
+    } else {
+        rules
+    };
+    rules
+        .iter()
+        .map(|rule| check_one(*rule, &sources))
+        .collect()
 }
 
 fn check_one(rule: Rule, sources: &Sources) -> Result<Outcome> {
@@ -67,7 +74,9 @@ fn check_one(rule: Rule, sources: &Sources) -> Result<Outcome> {
     if rule != Rule::Share {
         outcome.count = outcome.findings.len() as f64;
     }
-    outcome.findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+    outcome
+        .findings
+        .sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     Ok(outcome)
 }
 
@@ -81,12 +90,24 @@ pub fn print(outcomes: &[Outcome]) -> usize {
             println!("{finding} [{}, exempt]", outcome.rule);
         }
     }
-    println!("\n{:<18} {:>8} {:>8} {:>8}  verdict", "rule", "count", "limit", "exempt");
+    println!(
+        "\n{:<18} {:>8} {:>8} {:>8}  verdict",
+        "rule", "count", "limit", "exempt"
+    );
     for outcome in outcomes {
-        let Outcome { rule, count, exempt, .. } = outcome;
+        let Outcome {
+            rule,
+            count,
+            exempt,
+            ..
+        } = outcome;
         let verdict = if outcome.passes() { "ok" } else { "FAILED" };
         let digits = usize::from(*rule == Rule::Share);
-        println!("{rule:<18} {count:>8.digits$} {:>8} {:>8}  {verdict}", rule.limit(), exempt.len());
+        println!(
+            "{rule:<18} {count:>8.digits$} {:>8} {:>8}  {verdict}",
+            rule.limit(),
+            exempt.len()
+        );
     }
     outcomes.iter().filter(|outcome| !outcome.passes()).count()
 }
@@ -99,14 +120,30 @@ pub fn lint(args: &LintArgs) -> Result<ExitCode> {
     let started = Instant::now();
     let outcomes = check(&installation::root(), &args.rules)?;
     let failed = print(&outcomes);
-    println!("\n{failed} of {} rules broken, in {:.1} s", outcomes.len(), started.elapsed().as_secs_f64());
+    println!(
+        "\n{failed} of {} rules broken, in {:.1} s",
+        outcomes.len(),
+        started.elapsed().as_secs_f64()
+    );
     let mut figures = Figures::new("lint");
-    for Outcome { rule, count, exempt, .. } in &outcomes {
+    for Outcome {
+        rule,
+        count,
+        exempt,
+        ..
+    } in &outcomes
+    {
         let name = rule.to_string().replace('-', "_");
-        figures.value(format!("{name}_count"), *count).value(format!("{name}_limit"), rule.limit());
+        figures
+            .value(format!("{name}_count"), *count)
+            .value(format!("{name}_limit"), rule.limit());
         figures.count(format!("{name}_exempt"), exempt.len() as u64);
     }
     figures.count("rules_broken", failed as u64);
     figures.write(args.json.as_deref())?;
-    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

@@ -22,19 +22,31 @@ use syn::{BinOp, Expr, Pat, Token};
 
 /// Variables that hold a register's value, also as the last part of a name: `own_mpidr`, `esr_el2`.
 const NAMES: [&str; 16] = [
-    "esr", "far", "hpfar", "spsr", "elr", "par", "mpidr", "midr", "clidr", "ccsidr", "ctr", "hcr", "sctlr", "vtcr",
-    "mdcr", "pmcr",
+    "esr", "far", "hpfar", "spsr", "elr", "par", "mpidr", "midr", "clidr", "ccsidr", "ctr", "hcr",
+    "sctlr", "vtcr", "mdcr", "pmcr",
 ];
 
 /// Registers without fields: each bit is one counter of the PMU.
-const BIT_PER_COUNTER: [&str; 6] =
-    ["PMCNTENSET_EL0", "PMCNTENCLR_EL0", "PMINTENSET_EL1", "PMINTENCLR_EL1", "PMOVSSET_EL0", "PMOVSCLR_EL0"];
+const BIT_PER_COUNTER: [&str; 6] = [
+    "PMCNTENSET_EL0",
+    "PMCNTENCLR_EL0",
+    "PMINTENSET_EL1",
+    "PMINTENCLR_EL1",
+    "PMOVSSET_EL0",
+    "PMOVSCLR_EL0",
+];
 
 /// Accesses to system registers by strings.
 pub fn strings(sources: &Sources) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for module in sources.hypervisor().filter(|module| !module.path.iter().any(|name| name == "sysreg")) {
-        let mut visitor = Strings { module, findings: &mut findings };
+    for module in sources
+        .hypervisor()
+        .filter(|module| !module.path.iter().any(|name| name == "sysreg"))
+    {
+        let mut visitor = Strings {
+            module,
+            findings: &mut findings,
+        };
         visitor.visit_file(&module.syntax);
     }
     findings
@@ -53,7 +65,11 @@ impl<'ast> Visit<'ast> for Strings<'_> {
     }
 
     fn visit_macro(&mut self, mac: &'ast syn::Macro) {
-        let name = mac.path.segments.last().map_or(String::new(), |segment| segment.ident.to_string());
+        let name = mac
+            .path
+            .segments
+            .last()
+            .map_or(String::new(), |segment| segment.ident.to_string());
         if ["global_asm", "naked_asm"].contains(&name.as_str()) {
             return;
         }
@@ -61,7 +77,8 @@ impl<'ast> Visit<'ast> for Strings<'_> {
             if is_register(&text) || has_instruction(&text) {
                 let what = format!("the register {text:?} in a string");
                 let fix = "use a typed register (`aarch64-cpu`), or add a function to `sysreg`";
-                self.findings.push(Finding::new(&self.module.file, line, what, fix));
+                self.findings
+                    .push(Finding::new(&self.module.file, line, what, fix));
             }
         }
     }
@@ -87,21 +104,32 @@ fn literals(tokens: TokenStream) -> Vec<(String, usize)> {
 fn is_register(text: &str) -> bool {
     let lower = text.to_lowercase();
     let is_name = lower.chars().all(|c| c == '_' || c.is_ascii_alphanumeric());
-    let by_level = lower.split_once("_el").is_some_and(|(_, level)| level.len() == 1);
+    let by_level = lower
+        .split_once("_el")
+        .is_some_and(|(_, level)| level.len() == 1);
     let by_number = lower.starts_with("s3_") && lower.split('_').count() == 5;
     is_name && (by_level || by_number)
 }
 
 fn has_instruction(text: &str) -> bool {
-    text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| ["mrs", "msr"].contains(&word.to_lowercase().as_str()))
+    text.split(|c: char| !c.is_ascii_alphanumeric())
+        .any(|word| ["mrs", "msr"].contains(&word.to_lowercase().as_str()))
 }
 
 /// Shifts and masks of registers' values.
 pub fn shifts(sources: &Sources) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for module in sources.hypervisor().filter(|module| !module.path.iter().any(|name| name == "syndrome")) {
-        let mut visitor =
-            Shifts { module, findings: &mut findings, bound: BTreeSet::new(), written: false, seen: BTreeSet::new() };
+    for module in sources
+        .hypervisor()
+        .filter(|module| !module.path.iter().any(|name| name == "syndrome"))
+    {
+        let mut visitor = Shifts {
+            module,
+            findings: &mut findings,
+            bound: BTreeSet::new(),
+            written: false,
+            seen: BTreeSet::new(),
+        };
         visitor.visit_file(&module.syntax);
     }
     findings
@@ -126,35 +154,47 @@ impl Shifts<'_> {
             Expr::Cast(inner) => self.is_value(&inner.expr),
             Expr::Reference(inner) => self.is_value(&inner.expr),
             Expr::Unary(inner) => self.is_value(&inner.expr),
-            Expr::Path(path) => path
-                .path
-                .get_ident()
-                .is_some_and(|name| is_named(&name.to_string()) || self.bound.contains(&name.to_string())),
-            Expr::Field(field) => matches!(&field.member, syn::Member::Named(name) if is_named(&name.to_string())),
+            Expr::Path(path) => path.path.get_ident().is_some_and(|name| {
+                is_named(&name.to_string()) || self.bound.contains(&name.to_string())
+            }),
+            Expr::Field(field) => {
+                matches!(&field.member, syn::Member::Named(name) if is_named(&name.to_string()))
+            }
             Expr::MethodCall(call) => call.method == "get" && is_typed(&call.receiver),
-            Expr::Macro(mac) => literals(mac.mac.tokens.clone()).iter().any(|(text, _)| is_register(text)),
+            Expr::Macro(mac) => literals(mac.mac.tokens.clone())
+                .iter()
+                .any(|(text, _)| is_register(text)),
             _ => false,
         }
     }
 
     fn report(&mut self, line: usize, what: &str) {
         if self.seen.insert(line) {
-            let fix = "read the field by name (`SPSR_EL2.read(SPSR_EL2::M)`), or decode it in `syndrome`";
-            self.findings.push(Finding::new(&self.module.file, line, what, fix));
+            let fix =
+                "read the field by name (`SPSR_EL2.read(SPSR_EL2::M)`), or decode it in `syndrome`";
+            self.findings
+                .push(Finding::new(&self.module.file, line, what, fix));
         }
     }
 }
 
 fn is_named(variable: &str) -> bool {
     // `ESR_EL2` is a typed register, or the name of one in a table.
-    let name = variable.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches("_el");
+    let name = variable
+        .trim_end_matches(|c: char| c.is_ascii_digit())
+        .trim_end_matches("_el");
     let last = name.rsplit('_').next().unwrap_or_default();
     NAMES.contains(&last)
 }
 
 fn is_typed(expression: &Expr) -> bool {
-    let Expr::Path(path) = expression else { return false };
-    path.path.segments.last().is_some_and(|segment| is_register(&segment.ident.to_string()))
+    let Expr::Path(path) = expression else {
+        return false;
+    };
+    path.path
+        .segments
+        .last()
+        .is_some_and(|segment| is_register(&segment.ident.to_string()))
 }
 
 /// Whether a mask is allowed on this expression: fields' own mask, or a register that is one bit per counter.
@@ -164,9 +204,11 @@ fn is_mask_of_names(expression: &Expr) -> bool {
             matches!(&field.member, syn::Member::Named(name) if ["value", "mask"].contains(&name.to_string().as_str()))
         }
         Expr::MethodCall(call) if call.method == "get" => match &*call.receiver {
-            Expr::Path(path) => {
-                path.path.segments.last().is_some_and(|last| BIT_PER_COUNTER.contains(&last.ident.to_string().as_str()))
-            }
+            Expr::Path(path) => path
+                .path
+                .segments
+                .last()
+                .is_some_and(|last| BIT_PER_COUNTER.contains(&last.ident.to_string().as_str())),
             _ => false,
         },
         _ => false,
@@ -174,7 +216,10 @@ fn is_mask_of_names(expression: &Expr) -> bool {
 }
 
 const fn is_shift(op: &BinOp) -> bool {
-    matches!(op, BinOp::Shl(_) | BinOp::Shr(_) | BinOp::ShlAssign(_) | BinOp::ShrAssign(_))
+    matches!(
+        op,
+        BinOp::Shl(_) | BinOp::Shr(_) | BinOp::ShlAssign(_) | BinOp::ShrAssign(_)
+    )
 }
 
 impl<'ast> Visit<'ast> for Shifts<'_> {
@@ -204,8 +249,12 @@ impl<'ast> Visit<'ast> for Shifts<'_> {
 
     fn visit_expr_binary(&mut self, binary: &'ast syn::ExprBinary) {
         let is_mask = matches!(binary.op, BinOp::BitAnd(_) | BinOp::BitAndAssign(_))
-            && ![&binary.left, &binary.right].into_iter().any(|side| is_mask_of_names(side));
-        if (is_shift(&binary.op) || is_mask) && (self.is_value(&binary.left) || self.is_value(&binary.right)) {
+            && ![&binary.left, &binary.right]
+                .into_iter()
+                .any(|side| is_mask_of_names(side));
+        if (is_shift(&binary.op) || is_mask)
+            && (self.is_value(&binary.left) || self.is_value(&binary.right))
+        {
             self.report(line(binary), "a shift or mask of a register's value");
         } else if is_shift(&binary.op) && self.written {
             self.report(line(binary), "a shift in what is written to a register");
@@ -221,11 +270,22 @@ impl<'ast> Visit<'ast> for Shifts<'_> {
     }
 
     fn visit_macro(&mut self, mac: &'ast syn::Macro) {
-        let Ok(arguments) = mac.parse_body_with(Punctuated::<Expr, Token![,]>::parse_terminated) else { return };
+        let Ok(arguments) = mac.parse_body_with(Punctuated::<Expr, Token![,]>::parse_terminated)
+        else {
+            return;
+        };
         let around = self.written;
-        self.written |= mac.path.segments.last().is_some_and(|segment| segment.ident == "write")
-            && literals(mac.tokens.clone()).iter().any(|(text, _)| is_register(text));
-        arguments.iter().for_each(|argument| self.visit_expr(argument));
+        self.written |= mac
+            .path
+            .segments
+            .last()
+            .is_some_and(|segment| segment.ident == "write")
+            && literals(mac.tokens.clone())
+                .iter()
+                .any(|(text, _)| is_register(text));
+        arguments
+            .iter()
+            .for_each(|argument| self.visit_expr(argument));
         self.written = around;
     }
 }

@@ -50,8 +50,14 @@ impl Sources {
     /// Reads the workspace at `root`.
     pub fn read(root: &Path) -> Result<Self> {
         let mut command = MetadataCommand::new();
-        command.current_dir(root).no_deps().other_options(vec!["--offline".to_owned()]);
-        let metadata = command.exec().into_diagnostic().wrap_err("cargo cannot describe the workspace")?;
+        command
+            .current_dir(root)
+            .no_deps()
+            .other_options(vec!["--offline".to_owned()]);
+        let metadata = command
+            .exec()
+            .into_diagnostic()
+            .wrap_err("cargo cannot describe the workspace")?;
         let root = metadata.workspace_root.into_std_path_buf();
         let relative = |path: &Path| path.strip_prefix(&root).unwrap_or(path).to_owned();
         let mut crates = Vec::new();
@@ -60,14 +66,30 @@ impl Sources {
             for target in package.targets {
                 let is = |kinds: &[TargetKind]| target.kind.iter().any(|kind| kinds.contains(kind));
                 let is_test = is(&[TargetKind::Test, TargetKind::Bench, TargetKind::Example]);
-                let mut reader = Reader { root: &root, modules: Vec::new() };
-                reader.module(Vec::new(), relative(target.src_path.as_std_path()), is_test, false)?;
+                let mut reader = Reader {
+                    root: &root,
+                    modules: Vec::new(),
+                };
+                reader.module(
+                    Vec::new(),
+                    relative(target.src_path.as_std_path()),
+                    is_test,
+                    false,
+                )?;
                 let is_script = is(&[TargetKind::CustomBuild]);
-                targets.push(Target { is_test, is_script, modules: reader.modules });
+                targets.push(Target {
+                    is_test,
+                    is_script,
+                    modules: reader.modules,
+                });
             }
             let manifest = relative(package.manifest_path.as_std_path());
             let directory = manifest.parent().unwrap_or(Path::new("")).to_owned();
-            crates.push(Crate { name: package.name.to_string(), directory, targets });
+            crates.push(Crate {
+                name: package.name.to_string(),
+                directory,
+                targets,
+            });
         }
         Ok(Self { root, crates })
     }
@@ -76,14 +98,23 @@ impl Sources {
     pub fn modules(&self) -> impl Iterator<Item = &Module> {
         let mut seen = std::collections::BTreeSet::new();
         let targets = self.crates.iter().flat_map(|krate| &krate.targets);
-        targets.flat_map(|target| &target.modules).filter(move |module| seen.insert(&module.file))
+        targets
+            .flat_map(|target| &target.modules)
+            .filter(move |module| seen.insert(&module.file))
     }
 
     /// The modules of what runs at EL2: the crates in `hypervisor/`, without tests and build scripts.
     pub fn hypervisor(&self) -> impl Iterator<Item = &Module> {
-        let crates = self.crates.iter().filter(|krate| krate.directory.starts_with("hypervisor"));
-        let targets = crates.flat_map(|krate| &krate.targets).filter(|target| !target.is_test && !target.is_script);
-        targets.flat_map(|target| &target.modules).filter(|module| !module.is_test)
+        let crates = self
+            .crates
+            .iter()
+            .filter(|krate| krate.directory.starts_with("hypervisor"));
+        let targets = crates
+            .flat_map(|krate| &krate.targets)
+            .filter(|target| !target.is_test && !target.is_script);
+        targets
+            .flat_map(|target| &target.modules)
+            .filter(|module| !module.is_test)
     }
 }
 
@@ -93,27 +124,69 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn module(&mut self, path: Vec<String>, file: PathBuf, is_test: bool, allows_unsafe: bool) -> Result<()> {
+    fn module(
+        &mut self,
+        path: Vec<String>,
+        file: PathBuf,
+        is_test: bool,
+        allows_unsafe: bool,
+    ) -> Result<()> {
         let text = fs::read_to_string(self.root.join(&file)).into_diagnostic();
         let text = text.wrap_err_with(|| miette!("cannot read {}", file.display()))?;
-        let failed = |error: syn::Error| miette!("{}:{}: {error}", file.display(), error.span().start().line);
-        let tokens: TokenStream = text.parse().map_err(|error: proc_macro2::LexError| failed(error.into()))?;
+        let failed = |error: syn::Error| {
+            miette!("{}:{}: {error}", file.display(), error.span().start().line)
+        };
+        let tokens: TokenStream = text
+            .parse()
+            .map_err(|error: proc_macro2::LexError| failed(error.into()))?;
         let syntax: syn::File = syn::parse2(tokens.clone()).map_err(failed)?;
         let parent = file.parent().unwrap_or(Path::new("")).to_owned();
         let keeps_beside = path.is_empty() || file.file_stem().is_some_and(|stem| stem == "mod");
-        let home = if keeps_beside { parent.clone() } else { file.with_extension("") };
+        let home = if keeps_beside {
+            parent.clone()
+        } else {
+            file.with_extension("")
+        };
         let mut declared = Vec::new();
-        declarations(&syntax.items, &path, &home, is_test, allows_unsafe, &mut declared);
+        declarations(
+            &syntax.items,
+            &path,
+            &home,
+            is_test,
+            allows_unsafe,
+            &mut declared,
+        );
         let beside = file.clone();
-        self.modules.push(Module { path, file, text, tokens, syntax, is_test, allows_unsafe });
-        for Declared { path, named, home, is_test, allows_unsafe } in declared {
+        self.modules.push(Module {
+            path,
+            file,
+            text,
+            tokens,
+            syntax,
+            is_test,
+            allows_unsafe,
+        });
+        for Declared {
+            path,
+            named,
+            home,
+            is_test,
+            allows_unsafe,
+        } in declared
+        {
             let name = path.last().map_or("", String::as_str);
             let candidates = match named {
                 Some(named) => vec![parent.join(named)],
-                None => vec![home.join(format!("{name}.rs")), home.join(name).join("mod.rs")],
+                None => vec![
+                    home.join(format!("{name}.rs")),
+                    home.join(name).join("mod.rs"),
+                ],
             };
-            let found = candidates.into_iter().find(|file| self.root.join(file).exists());
-            let found = found.ok_or_else(|| miette!("{}: no file for `mod {name};`", beside.display()))?;
+            let found = candidates
+                .into_iter()
+                .find(|file| self.root.join(file).exists());
+            let found =
+                found.ok_or_else(|| miette!("{}: no file for `mod {name};`", beside.display()))?;
             self.module(path, found, is_test, allows_unsafe)?;
         }
         Ok(())
@@ -137,27 +210,40 @@ fn declarations(
     out: &mut Vec<Declared>,
 ) {
     for item in items {
-        let syn::Item::Mod(module) = item else { continue };
+        let syn::Item::Mod(module) = item else {
+            continue;
+        };
         let name = module.ident.to_string();
         let path: Vec<String> = path.iter().cloned().chain([name.clone()]).collect();
         let is_test = is_test || is_for_tests(&module.attrs);
         let allows_unsafe = allows_unsafe || has_lint_level(&module.attrs, &["allow", "expect"]);
         match &module.content {
-            Some((_, items)) => declarations(items, &path, &home.join(&name), is_test, allows_unsafe, out),
+            Some((_, items)) => {
+                declarations(items, &path, &home.join(&name), is_test, allows_unsafe, out)
+            }
             None => {
                 let named = module.attrs.iter().find_map(path_attribute);
-                out.push(Declared { path, named, home: home.to_owned(), is_test, allows_unsafe });
+                out.push(Declared {
+                    path,
+                    named,
+                    home: home.to_owned(),
+                    is_test,
+                    allows_unsafe,
+                });
             }
         }
     }
 }
 
 fn path_attribute(attribute: &syn::Attribute) -> Option<String> {
-    let syn::Meta::NameValue(pair) = &attribute.meta else { return None };
+    let syn::Meta::NameValue(pair) = &attribute.meta else {
+        return None;
+    };
     match &pair.value {
-        syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(value), .. }) if pair.path.is_ident("path") => {
-            Some(value.value())
-        }
+        syn::Expr::Lit(syn::ExprLit {
+            lit: syn::Lit::Str(value),
+            ..
+        }) if pair.path.is_ident("path") => Some(value.value()),
         _ => None,
     }
 }
@@ -197,7 +283,12 @@ pub fn has_lint_level(attributes: &[syn::Attribute], levels: &[&str]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) => {
             let is_level = levels.iter().any(|level| list.path.is_ident(level));
-            is_level && list.tokens.clone().into_iter().any(|token| token.to_string() == "unsafe_code")
+            is_level
+                && list
+                    .tokens
+                    .clone()
+                    .into_iter()
+                    .any(|token| token.to_string() == "unsafe_code")
         }
         _ => false,
     })
@@ -225,7 +316,9 @@ fn blank(tokens: TokenStream, bytes: &mut [u8], strings: bool) {
         let range = token.span().byte_range();
         match token {
             // A documentation comment arrives as `#[doc = "…"]` whose tokens have the comment's place.
-            TokenTree::Punct(punct) if punct.as_char() == '#' && bytes.get(range.start) == Some(&b'/') => {
+            TokenTree::Punct(punct)
+                if punct.as_char() == '#' && bytes.get(range.start) == Some(&b'/') =>
+            {
                 while let Some(TokenTree::Punct(_)) = tokens.peek() {
                     tokens.next();
                 }
@@ -239,7 +332,12 @@ fn blank(tokens: TokenStream, bytes: &mut [u8], strings: bool) {
             TokenTree::Literal(literal) if strings && literal.to_string().contains('"') => continue,
             _ => {}
         }
-        for byte in bytes.get_mut(range).into_iter().flatten().filter(|byte| **byte != b'\n') {
+        for byte in bytes
+            .get_mut(range)
+            .into_iter()
+            .flatten()
+            .filter(|byte| **byte != b'\n')
+        {
             *byte = BLANK;
         }
     }

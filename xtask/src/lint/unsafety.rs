@@ -24,13 +24,24 @@ const WORDS: usize = 4;
 pub fn places(sources: &Sources) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let of_workspace = manifest(&sources.root)?;
-    let inherited = level(of_workspace.get("workspace").and_then(|table| table.get("lints")));
+    let inherited = level(
+        of_workspace
+            .get("workspace")
+            .and_then(|table| table.get("lints")),
+    );
     for krate in &sources.crates {
         let own = manifest(&sources.root.join(&krate.directory))?;
         let lints = own.get("lints");
-        let inherits = lints.and_then(|lints| lints.get("workspace")).and_then(toml::Value::as_bool) == Some(true);
+        let inherits = lints
+            .and_then(|lints| lints.get("workspace"))
+            .and_then(toml::Value::as_bool)
+            == Some(true);
         let in_manifest = level(lints) || inherits && inherited;
-        for target in krate.targets.iter().filter(|target| !target.is_test && !target.is_script) {
+        for target in krate
+            .targets
+            .iter()
+            .filter(|target| !target.is_test && !target.is_script)
+        {
             places_in(krate, target, in_manifest, &mut findings);
         }
     }
@@ -39,37 +50,73 @@ pub fn places(sources: &Sources) -> Result<Vec<Finding>> {
 
 fn manifest(directory: &Path) -> Result<toml::Table> {
     let path = directory.join("Cargo.toml");
-    let text =
-        fs::read_to_string(&path).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", path.display()))?;
+    let text = fs::read_to_string(&path)
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot read {}", path.display()))?;
     text.parse().into_diagnostic()
 }
 
 /// Whether a `[lints]` table refuses unsafe code.
 fn level(lints: Option<&toml::Value>) -> bool {
-    let value = lints.and_then(|lints| lints.get("rust")).and_then(|rust| rust.get("unsafe_code"));
+    let value = lints
+        .and_then(|lints| lints.get("rust"))
+        .and_then(|rust| rust.get("unsafe_code"));
     let value = value.map(|value| value.get("level").unwrap_or(value));
-    value.and_then(toml::Value::as_str).is_some_and(|level| ["deny", "forbid"].contains(&level))
+    value
+        .and_then(toml::Value::as_str)
+        .is_some_and(|level| ["deny", "forbid"].contains(&level))
 }
 
 fn places_in(krate: &Crate, target: &Target, in_manifest: bool, findings: &mut Vec<Finding>) {
-    let Some(root) = target.modules.first() else { return };
+    let Some(root) = target.modules.first() else {
+        return;
+    };
     if !in_manifest && !has_lint_level(&root.syntax.attrs, &["forbid", "deny"]) {
         let what = format!("{} has no rule for unsafe code", krate.name);
-        findings.push(Finding::new(&root.file, 1, what, "add `#![forbid(unsafe_code)]`, or `#![deny(unsafe_code)]`"));
+        findings.push(Finding::new(
+            &root.file,
+            1,
+            what,
+            "add `#![forbid(unsafe_code)]`, or `#![deny(unsafe_code)]`",
+        ));
     }
-    for module in target.modules.iter().filter(|module| !module.is_test && !module.allows_unsafe) {
+    for module in target
+        .modules
+        .iter()
+        .filter(|module| !module.is_test && !module.allows_unsafe)
+    {
         let is_root = module.path.is_empty();
-        let allowed = |above: &&Module| has_lint_level(&above.syntax.attrs, &["allow"]) && !above.path.is_empty();
-        if target.modules.iter().filter(allowed).any(|above| module.path.starts_with(&above.path)) {
+        let allowed = |above: &&Module| {
+            has_lint_level(&above.syntax.attrs, &["allow"]) && !above.path.is_empty()
+        };
+        if target
+            .modules
+            .iter()
+            .filter(allowed)
+            .any(|above| module.path.starts_with(&above.path))
+        {
             continue;
         }
         if is_root && has_lint_level(&root.syntax.attrs, &["allow"]) {
-            findings.push(Finding::new(&root.file, 1, "unsafe code is allowed in the whole crate", "name the modules"));
+            findings.push(Finding::new(
+                &root.file,
+                1,
+                "unsafe code is allowed in the whole crate",
+                "name the modules",
+            ));
         }
         let items = !krate.directory.starts_with("hypervisor");
-        for found in all(module).into_iter().filter(|found| !(items && found.is_allowed)) {
+        for found in all(module)
+            .into_iter()
+            .filter(|found| !(items && found.is_allowed))
+        {
             let fix = "move it to a module for unsafe code, or put `#[allow(unsafe_code)]` on the module's declaration";
-            findings.push(Finding::new(&module.file, found.line, "unsafe code in a module without leave for it", fix));
+            findings.push(Finding::new(
+                &module.file,
+                found.line,
+                "unsafe code in a module without leave for it",
+                fix,
+            ));
         }
     }
 }
@@ -80,9 +127,13 @@ pub fn reasons(sources: &Sources) -> Vec<Finding> {
     for module in sources.modules() {
         let lines: Vec<&str> = module.text.lines().collect();
         for found in all(module) {
-            let Some(what) = found.missing(&lines) else { continue };
+            let Some(what) = found.missing(&lines) else {
+                continue;
+            };
             let fix = match found.kind {
-                Kind::Function { .. } => "say in a section `# Safety` what the caller has to ensure",
+                Kind::Function { .. } => {
+                    "say in a section `# Safety` what the caller has to ensure"
+                }
                 _ => "say in `// SAFETY: …` which fact makes it sound",
             };
             findings.push(Finding::new(&module.file, found.line, what, fix));
@@ -113,10 +164,16 @@ struct Found {
 impl Found {
     fn missing(&self, lines: &[&str]) -> Option<&'static str> {
         match self.kind {
-            Kind::Function { is_documented: true } | Kind::Other => None,
+            Kind::Function {
+                is_documented: true,
+            }
+            | Kind::Other => None,
             Kind::Function { .. } => Some("an `unsafe fn` without a section `# Safety`"),
             Kind::Body { statement } => {
-                let said = [self.line, statement].iter().filter_map(|line| reason_above(lines, *line)).max();
+                let said = [self.line, statement]
+                    .iter()
+                    .filter_map(|line| reason_above(lines, *line))
+                    .max();
                 match said.max(reason_inside(lines, self.line)) {
                     Some(WORDS..) => None,
                     Some(_) => Some("a SAFETY comment that gives no reason"),
@@ -130,27 +187,43 @@ impl Found {
 /// How many words the SAFETY comment directly above a line has.
 fn reason_above(lines: &[&str], line: usize) -> Option<usize> {
     let above = lines.get(..line - 1)?.iter().rev().map(|line| line.trim());
-    let comment: Vec<&str> = above.take_while(|line| line.starts_with("//") || line.starts_with("#[")).collect();
+    let comment: Vec<&str> = above
+        .take_while(|line| line.starts_with("//") || line.starts_with("#["))
+        .collect();
     words(comment.into_iter().rev())
 }
 
 fn reason_inside(lines: &[&str], line: usize) -> Option<usize> {
-    let same = lines.get(line - 1)?.split_once("//").map(|(_, comment)| comment);
+    let same = lines
+        .get(line - 1)?
+        .split_once("//")
+        .map(|(_, comment)| comment);
     words(
-        same.into_iter()
-            .chain(lines.get(line..)?.iter().map(|line| line.trim()).take_while(|line| line.starts_with("//"))),
+        same.into_iter().chain(
+            lines
+                .get(line..)?
+                .iter()
+                .map(|line| line.trim())
+                .take_while(|line| line.starts_with("//")),
+        ),
     )
 }
 
 fn words<'a>(comment: impl Iterator<Item = &'a str>) -> Option<usize> {
-    let text: Vec<&str> = comment.map(|line| line.trim_start_matches('/').trim()).collect();
+    let text: Vec<&str> = comment
+        .map(|line| line.trim_start_matches('/').trim())
+        .collect();
     let text = text.join(" ");
     let (_, reason) = text.split_once("SAFETY:")?;
     Some(reason.split_whitespace().count())
 }
 
 fn all(module: &Module) -> Vec<Found> {
-    let mut visitor = Unsafe { statement: 0, is_allowed: false, found: Vec::new() };
+    let mut visitor = Unsafe {
+        statement: 0,
+        is_allowed: false,
+        found: Vec::new(),
+    };
     visitor.visit_file(&module.syntax);
     visitor.found
 }
@@ -164,7 +237,11 @@ struct Unsafe {
 
 impl Unsafe {
     fn add(&mut self, line: usize, kind: Kind) {
-        self.found.push(Found { line, kind, is_allowed: self.is_allowed });
+        self.found.push(Found {
+            line,
+            kind,
+            is_allowed: self.is_allowed,
+        });
     }
 
     fn tokens(&mut self, tokens: TokenStream) {
@@ -189,8 +266,15 @@ impl Unsafe {
         }
     }
 
-    fn function(&mut self, signature: &syn::Signature, attributes: &[syn::Attribute], implements: bool) {
-        let syn::Safety::Unsafe(token) = &signature.safety else { return };
+    fn function(
+        &mut self,
+        signature: &syn::Signature,
+        attributes: &[syn::Attribute],
+        implements: bool,
+    ) {
+        let syn::Safety::Unsafe(token) = &signature.safety else {
+            return;
+        };
         let is_documented = attributes.iter().any(|attribute| match &attribute.meta {
             syn::Meta::NameValue(pair) if pair.path.is_ident("doc") => {
                 matches!(&pair.value, syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. })
@@ -198,7 +282,14 @@ impl Unsafe {
             }
             _ => false,
         });
-        self.add(line(token), if implements { Kind::Other } else { Kind::Function { is_documented } });
+        self.add(
+            line(token),
+            if implements {
+                Kind::Other
+            } else {
+                Kind::Function { is_documented }
+            },
+        );
     }
 
     fn within(&mut self, statement: usize, visit: impl FnOnce(&mut Self)) {
@@ -233,13 +324,23 @@ impl<'ast> Visit<'ast> for Unsafe {
     }
 
     fn visit_expr_unsafe(&mut self, block: &'ast syn::ExprUnsafe) {
-        self.add(line(&block.unsafe_token), Kind::Body { statement: self.statement });
+        self.add(
+            line(&block.unsafe_token),
+            Kind::Body {
+                statement: self.statement,
+            },
+        );
         visit::visit_expr_unsafe(self, block);
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
         if let Some(token) = &item.unsafety {
-            self.add(line(token), Kind::Body { statement: self.statement });
+            self.add(
+                line(token),
+                Kind::Body {
+                    statement: self.statement,
+                },
+            );
         }
         for method in &item.items {
             if let syn::ImplItem::Fn(method) = method {
@@ -271,7 +372,12 @@ impl<'ast> Visit<'ast> for Unsafe {
 
     fn visit_macro(&mut self, mac: &'ast syn::Macro) {
         // To the compiler it is unsafe code, although it needs no `unsafe`.
-        if mac.path.segments.last().is_some_and(|name| name.ident == "global_asm") {
+        if mac
+            .path
+            .segments
+            .last()
+            .is_some_and(|name| name.ident == "global_asm")
+        {
             self.add(line(mac), Kind::Other);
         }
         self.tokens(mac.tokens.clone());

@@ -32,7 +32,10 @@ pub fn find(sources: &Sources, outcome: &mut Outcome) -> Result<()> {
     let style = style.wrap_err_with(|| miette!("cannot read {STYLE}"))?;
     let banned = read_table(&style)?;
     let code = Regex::new("``[^`\n].*?``|`[^`\n]*`").into_diagnostic()?;
-    let modules: BTreeMap<_, _> = sources.modules().map(|module| (module.file.as_path(), &module.tokens)).collect();
+    let modules: BTreeMap<_, _> = sources
+        .modules()
+        .map(|module| (module.file.as_path(), &module.tokens))
+        .collect();
     let walk = WalkBuilder::new(&sources.root)
         .hidden(false)
         .require_git(false)
@@ -41,13 +44,19 @@ pub fn find(sources: &Sources, outcome: &mut Outcome) -> Result<()> {
     for entry in walk {
         let path = entry.into_diagnostic()?.into_path();
         let file = path.strip_prefix(&sources.root).unwrap_or(&path);
-        let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        let extension = path
+            .extension()
+            .and_then(|extension| extension.to_str())
+            .unwrap_or_default();
         if !["md", "toml", "yml", "yaml", "rs"].contains(&extension) {
             continue;
         }
         let source = fs::read_to_string(&path).into_diagnostic()?;
         // Telling prose from code takes longer than to see that there is nothing to look for.
-        if !banned.iter().any(|Banned { pattern, .. }| pattern.is_match(&source)) {
+        if !banned
+            .iter()
+            .any(|Banned { pattern, .. }| pattern.is_match(&source))
+        {
             continue;
         }
         let text = match extension {
@@ -62,17 +71,34 @@ pub fn find(sources: &Sources, outcome: &mut Outcome) -> Result<()> {
             }
             _ => source.clone(),
         };
-        let text = code.replace_all(&text, |found: &regex::Captures<'_>| "`".repeat(found[0].len()));
+        let text = code.replace_all(&text, |found: &regex::Captures<'_>| {
+            "`".repeat(found[0].len())
+        });
         for Banned { pattern, instead } in &banned {
             for found in pattern.find_iter(&text) {
                 let line = 1 + text[..found.start()].matches('\n').count();
-                let words = found.as_str().split_whitespace().collect::<Vec<_>>().join(" ");
+                let words = found
+                    .as_str()
+                    .split_whitespace()
+                    .collect::<Vec<_>>()
+                    .join(" ");
                 let is_exempt = source.lines().nth(line - 1).is_some_and(|line| {
-                    let allowed = line.split_once("lint: allow(").and_then(|(_, rest)| rest.split_once(')'));
+                    let allowed = line
+                        .split_once("lint: allow(")
+                        .and_then(|(_, rest)| rest.split_once(')'));
                     allowed.is_some_and(|(allowed, _)| allowed.eq_ignore_ascii_case(&words))
                 });
-                let finding = Finding::new(file, line, format!("\"{words}\""), format!("write: {instead}"));
-                if is_exempt { outcome.exempt.push(finding) } else { outcome.findings.push(finding) }
+                let finding = Finding::new(
+                    file,
+                    line,
+                    format!("\"{words}\""),
+                    format!("write: {instead}"),
+                );
+                if is_exempt {
+                    outcome.exempt.push(finding)
+                } else {
+                    outcome.findings.push(finding)
+                }
             }
         }
     }
@@ -86,31 +112,53 @@ fn table(style: &str) -> Option<&str> {
 }
 
 fn read_table(style: &str) -> Result<Vec<Banned>> {
-    let section = table(style).ok_or_else(|| miette!("{STYLE} has no heading `{}`", HEADING.trim()))?;
+    let section =
+        table(style).ok_or_else(|| miette!("{STYLE} has no heading `{}`", HEADING.trim()))?;
     let mut banned = Vec::new();
     for row in section.lines().filter(|line| line.starts_with('|')).skip(2) {
         // `\|` is a bar inside of a cell.
         let row = row.replace("\\|", "\0");
-        let cells: Vec<String> = row.trim_matches('|').split('|').map(|cell| cell.trim().replace('\0', "|")).collect();
+        let cells: Vec<String> = row
+            .trim_matches('|')
+            .split('|')
+            .map(|cell| cell.trim().replace('\0', "|"))
+            .collect();
         let [not, but, ..] = cells.as_slice() else {
             return Err(miette!("{STYLE}: a row has less than two cells: {row}"));
         };
         for (index, part) in not.split('`').enumerate() {
             let patterns: Vec<String> = match index % 2 {
                 0 => {
-                    let phrases = part.split(',').map(str::trim).filter(|phrase| !phrase.is_empty());
-                    phrases.map(|phrase| format!(r"\b{}\b", regex::escape(phrase))).collect()
+                    let phrases = part
+                        .split(',')
+                        .map(str::trim)
+                        .filter(|phrase| !phrase.is_empty());
+                    phrases
+                        .map(|phrase| format!(r"\b{}\b", regex::escape(phrase)))
+                        .collect()
                 }
                 _ => vec![part.to_owned()],
             };
             for pattern in patterns {
                 // Between two words there may be the end of a line, and the mark of the next line's comment.
                 let pattern = pattern.replace(' ', r"[\s/!#]+");
-                let pattern = RegexBuilder::new(&pattern).case_insensitive(true).multi_line(true).build();
-                let pattern = pattern.into_diagnostic().wrap_err_with(|| miette!("{STYLE}: {not}"))?;
-                banned.push(Banned { pattern, instead: but.clone() });
+                let pattern = RegexBuilder::new(&pattern)
+                    .case_insensitive(true)
+                    .multi_line(true)
+                    .build();
+                let pattern = pattern
+                    .into_diagnostic()
+                    .wrap_err_with(|| miette!("{STYLE}: {not}"))?;
+                banned.push(Banned {
+                    pattern,
+                    instead: but.clone(),
+                });
             }
         }
     }
-    if banned.is_empty() { Err(miette!("{STYLE} bans nothing")) } else { Ok(banned) }
+    if banned.is_empty() {
+        Err(miette!("{STYLE} bans nothing"))
+    } else {
+        Ok(banned)
+    }
 }

@@ -19,8 +19,12 @@ enum Input {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [name, size, input] = arguments.as_slice() else { return usage() };
-    let Some(size) = size.parse().ok().and_then(Size::from_number) else { return usage() };
+    let [name, size, input] = arguments.as_slice() else {
+        return usage();
+    };
+    let Some(size) = size.parse().ok().and_then(Size::from_number) else {
+        return usage();
+    };
     let input = match (input.as_str(), input.parse()) {
         ("noise", _) => Input::Noise,
         ("solid", _) => Input::Solid,
@@ -53,7 +57,11 @@ fn work<K: Kernel>(kernel: &K, input: &Input) {
         Input::Solid => memory[..kernel.input()].fill(128),
     }
     black_box(segment)(&mut || kernel.run(&mut memory));
-    println!("{}: {kernel} checksum={:#018x}", K::NAME, kernel.checksum(&memory));
+    println!(
+        "{}: {kernel} checksum={:#018x}",
+        K::NAME,
+        kernel.checksum(&memory)
+    );
 }
 
 /// The observation segment.

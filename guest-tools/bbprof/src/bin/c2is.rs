@@ -28,7 +28,9 @@ mod assembly {
 }
 
 fn main() -> ExitCode {
-    let calls = std::env::args().nth(1).map_or(Ok(20), |calls| calls.parse());
+    let calls = std::env::args()
+        .nth(1)
+        .map_or(Ok(20), |calls| calls.parse());
     let Ok(calls) = calls else {
         eprintln!("usage: bbprof-c2is [CALLS]");
         return ExitCode::FAILURE;

@@ -19,7 +19,8 @@ const LINE: usize = 8;
 struct Page([AtomicU64; PAGE]);
 
 fn main() -> ExitCode {
-    let numbers: Result<Vec<usize>, _> = std::env::args().skip(1).map(|word| word.parse()).collect();
+    let numbers: Result<Vec<usize>, _> =
+        std::env::args().skip(1).map(|word| word.parse()).collect();
     let Ok([pages, moved, vcpu]) = numbers.as_deref() else {
         eprintln!("usage: bbprof-interf PAGES MOVED VCPU");
         return ExitCode::FAILURE;
@@ -36,14 +37,18 @@ fn main() -> ExitCode {
 /// Returns the buffer, whose first pages have moved.
 fn prepare(pages: usize, moved: usize, vcpu: usize) -> Result<Vec<Page>, Box<dyn Error>> {
     pin(vcpu)?;
-    let buffer: Vec<Page> = (0..pages).map(|_| Page([const { AtomicU64::new(1) }; PAGE])).collect();
+    let buffer: Vec<Page> = (0..pages)
+        .map(|_| Page([const { AtomicU64::new(1) }; PAGE]))
+        .collect();
     mlockall(MlockAllFlags::MCL_CURRENT)?;
     let mut map = Process::myself()?.pagemap()?;
     let mut frames = Vec::new();
     for page in buffer.iter().take(moved) {
         let address = std::ptr::from_ref(page).addr();
         match map.get_info(address / size_of::<Page>())? {
-            PageInfo::MemoryPage(flags) => frames.push(flags.get_page_frame_number().0 * size_of::<Page>() as u64),
+            PageInfo::MemoryPage(flags) => {
+                frames.push(flags.get_page_frame_number().0 * size_of::<Page>() as u64)
+            }
             PageInfo::SwapPage(_) => return Err("a locked page has no frame".into()),
         }
     }

@@ -20,16 +20,27 @@ const PHASES: usize = 5;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let rounds = arguments.first().map_or(Ok(200), |rounds| rounds.parse::<u32>());
-    let pages = arguments.get(2).map_or(Ok(PAGES), |pages| pages.parse::<usize>());
-    let (Ok(rounds), Ok(pages)) = (rounds, pages) else { return usage() };
+    let rounds = arguments
+        .first()
+        .map_or(Ok(200), |rounds| rounds.parse::<u32>());
+    let pages = arguments
+        .get(2)
+        .map_or(Ok(PAGES), |pages| pages.parse::<usize>());
+    let (Ok(rounds), Ok(pages)) = (rounds, pages) else {
+        return usage();
+    };
     let skipped = match arguments.get(1).map(String::as_str) {
         None | Some("steps") => pages / PHASES,
         Some("equal") => 0,
         Some(_) => return usage(),
     };
-    let buffer: Vec<Page> = (0..pages).map(|_| Page([const { AtomicU8::new(1) }; PAGE])).collect();
-    println!("staircase: sum={}", black_box(access)(&buffer, rounds, skipped));
+    let buffer: Vec<Page> = (0..pages)
+        .map(|_| Page([const { AtomicU8::new(1) }; PAGE]))
+        .collect();
+    println!(
+        "staircase: sum={}",
+        black_box(access)(&buffer, rounds, skipped)
+    );
     ExitCode::SUCCESS
 }
 

@@ -11,7 +11,9 @@ use crate::session::{Machine, environment, launch, line_of};
 use crate::target::Place;
 use cloison_profile::groups::{self, Span};
 use cloison_profile::layout::Selection;
-use cloison_profile::{Baseline, Block, Mode, PageName, Profile, Provenance, Times, VmaProfile, document};
+use cloison_profile::{
+    Baseline, Block, Mode, PageName, Profile, Provenance, Times, VmaProfile, document,
+};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
@@ -45,14 +47,26 @@ fn choose(common: &Common, subject: &Subject) -> Result<Chosen, Error> {
         program: binary.path().display().to_string(),
         sha256: binary.sha256(),
         symbol,
-        arguments: arguments.iter().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+        arguments: arguments
+            .iter()
+            .map(|argument| argument.to_string_lossy().into_owned())
+            .collect(),
         allocator: Vec::new(),
         kernel: line_of("/proc/sys/kernel/osrelease"),
         board: if board.is_empty() { compatible } else { board },
         tool: concat!("bbprof ", env!("CARGO_PKG_VERSION")).to_owned(),
     };
     let launch = launch(common, &binary, arguments);
-    Ok(Chosen { setup: Setup { launch, facts, place, selection, model: !common.keep_model }, provenance })
+    Ok(Chosen {
+        setup: Setup {
+            launch,
+            facts,
+            place,
+            selection,
+            model: !common.keep_model,
+        },
+        provenance,
+    })
 }
 
 /// What has been measured so far.
@@ -77,7 +91,13 @@ impl Run<'_> {
     fn apart(&mut self, pages: &BTreeSet<PageName>) -> Result<Sample, Error> {
         let uncached = match self.mode {
             Mode::NonCacheable => pages.clone(),
-            Mode::Cacheable => self.sampler.pages.iter().filter(|page| !pages.contains(page)).copied().collect(),
+            Mode::Cacheable => self
+                .sampler
+                .pages
+                .iter()
+                .filter(|page| !pages.contains(page))
+                .copied()
+                .collect(),
         };
         self.sample(Treatment::Uncached(&uncached))
     }
@@ -100,7 +120,11 @@ impl Run<'_> {
     }
 
     /// Takes one sample of each block.
-    fn blocks(&mut self, blocks: &mut [(Span, Option<Samples>)], progress: &mut Progress) -> Result<(), Error> {
+    fn blocks(
+        &mut self,
+        blocks: &mut [(Span, Option<Samples>)],
+        progress: &mut Progress,
+    ) -> Result<(), Error> {
         for (span, samples) in blocks {
             let sample = self.apart(&span.names().collect())?;
             Samples::add(samples, sample);
@@ -114,17 +138,32 @@ impl Run<'_> {
         let times = |samples: &Option<Samples>| samples.as_ref().map(|samples| samples.times);
         let mut vmas: Vec<VmaProfile> = Vec::new();
         for mapping in self.sampler.mappings() {
-            let of = measured.blocks.iter().filter(|(span, _)| span.first.vma == mapping.index);
+            let of = measured
+                .blocks
+                .iter()
+                .filter(|(span, _)| span.first.vma == mapping.index);
             let block = |(span, samples): &(Span, Option<Samples>)| {
                 let samples = samples.as_ref()?;
-                let (offset, pages, counts) = (span.first.offset, span.pages, samples.counts.clone());
-                Some(Block { offset, pages, times: samples.times, counts })
+                let (offset, pages, counts) =
+                    (span.first.offset, span.pages, samples.counts.clone());
+                Some(Block {
+                    offset,
+                    pages,
+                    times: samples.times,
+                    counts,
+                })
             };
             let mut blocks: Vec<Block> = of.filter_map(block).collect();
             blocks.sort_by_key(|block| block.offset);
             if !blocks.is_empty() {
                 let (index, kind, pages) = (mapping.index, Some(mapping.kind), mapping.pages);
-                vmas.push(VmaProfile { index, kind, name: mapping.name.clone(), pages, blocks });
+                vmas.push(VmaProfile {
+                    index,
+                    kind,
+                    name: mapping.name.clone(),
+                    pages,
+                    blocks,
+                });
             }
         }
         Profile {
@@ -144,11 +183,23 @@ impl Run<'_> {
 }
 
 /// Detects the layout, with the allocator's environment set from the second run on.
-fn start<'a>(machine: &'a mut Machine, common: &Common, subject: &Subject) -> Result<Run<'a>, Error> {
-    let Chosen { mut setup, mut provenance } = choose(common, subject)?;
+fn start<'a>(
+    machine: &'a mut Machine,
+    common: &Common,
+    subject: &Subject,
+) -> Result<Run<'a>, Error> {
+    let Chosen {
+        mut setup,
+        mut provenance,
+    } = choose(common, subject)?;
     let peak = peak(&setup)?;
     setup.launch.environment = environment(peak);
-    provenance.allocator = setup.launch.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    provenance.allocator = setup
+        .launch
+        .environment
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
     let sampler = Sampler::new(&mut machine.held, setup)?;
     if sampler.heap() < peak {
         eprintln!(
@@ -156,9 +207,17 @@ fn start<'a>(machine: &'a mut Machine, common: &Common, subject: &Subject) -> Re
              ignores it, or allocates nothing. Its layout is fixed in the segment all the same"
         );
     }
-    let (pages, left_out) = (sampler.pages.len(), sampler.excluded.iter().map(|it| it.pages).sum::<u32>());
+    let (pages, left_out) = (
+        sampler.pages.len(),
+        sampler.excluded.iter().map(|it| it.pages).sum::<u32>(),
+    );
     eprintln!("bbprof: {pages} pages to profile, {left_out} left out");
-    Ok(Run { sampler, mode: subject.mode.into(), provenance, runs: 2 })
+    Ok(Run {
+        sampler,
+        mode: subject.mode.into(),
+        provenance,
+        runs: 2,
+    })
 }
 
 /// Says what the profile has cost.
@@ -166,22 +225,34 @@ fn report(run: &Run<'_>, common: &Common, start: std::time::Instant) {
     if !common.quiet {
         let (runs, calls, voided) = (run.runs, run.sampler.calls(), run.sampler.voided);
         let seconds = start.elapsed().as_secs_f64();
-        eprintln!("bbprof: {runs} runs, {calls} calls that changed pages, {voided} samples void, {seconds:.1} s");
+        eprintln!(
+            "bbprof: {runs} runs, {calls} calls that changed pages, {voided} samples void, {seconds:.1} s"
+        );
     }
 }
 
 /// `profile`.
 pub fn profile(wanted: &command::Profile) -> Result<ExitCode, Error> {
-    let command::Profile { common, add, subject } = wanted;
+    let command::Profile {
+        common,
+        add,
+        subject,
+    } = wanted;
     let begin = std::time::Instant::now();
     let mut machine = Machine::prepare(common)?;
     let mut run = start(&mut machine, common, subject)?;
     let single = |&first: &PageName| (Span { first, pages: 1 }, None);
-    let mut measured = Measured { blocks: run.sampler.pages.iter().map(single).collect(), ..Measured::default() };
+    let mut measured = Measured {
+        blocks: run.sampler.pages.iter().map(single).collect(),
+        ..Measured::default()
+    };
     if *add && let Some(path) = subject.out.as_deref().filter(|path| path.exists()) {
         load(&run, &files::read(path)?, &mut measured)?;
     }
-    let mut progress = Progress::new(common.samples as usize * measured.blocks.len(), common.quiet);
+    let mut progress = Progress::new(
+        common.samples as usize * measured.blocks.len(),
+        common.quiet,
+    );
     for _ in 0..common.samples {
         run.baseline(&mut measured)?;
         run.blocks(&mut measured.blocks, &mut progress)?;
@@ -198,22 +269,46 @@ pub fn profile(wanted: &command::Profile) -> Result<ExitCode, Error> {
 
 /// Continues with the samples of an earlier profile, if it is of the same.
 fn load(run: &Run<'_>, old: &Profile, measured: &mut Measured) -> Result<(), Error> {
-    if (old.mode, &old.provenance, &old.events) != (run.mode, &run.provenance, &run.sampler.events) {
-        let reason = "it was made of another program, function, input or machine, or in another mode";
+    if (old.mode, &old.provenance, &old.events) != (run.mode, &run.provenance, &run.sampler.events)
+    {
+        let reason =
+            "it was made of another program, function, input or machine, or in another mode";
         return Err(Error::Other(reason.to_owned()));
     }
-    let blocks = old.vmas.iter().flat_map(|vma| vma.blocks.iter().map(move |block| (vma.index, block)));
+    let blocks = old
+        .vmas
+        .iter()
+        .flat_map(|vma| vma.blocks.iter().map(move |block| (vma.index, block)));
     let mut loaded = Vec::new();
     for (vma, block) in blocks {
-        let first = PageName { vma, offset: block.offset };
-        let samples = Samples { times: block.times, counts: block.counts.clone() };
-        loaded.push((Span { first, pages: block.pages }, Some(samples)));
+        let first = PageName {
+            vma,
+            offset: block.offset,
+        };
+        let samples = Samples {
+            times: block.times,
+            counts: block.counts.clone(),
+        };
+        loaded.push((
+            Span {
+                first,
+                pages: block.pages,
+            },
+            Some(samples),
+        ));
     }
-    let names = |blocks: &[(Span, Option<Samples>)]| blocks.iter().map(|(span, _)| *span).collect::<Vec<_>>();
+    let names = |blocks: &[(Span, Option<Samples>)]| {
+        blocks.iter().map(|(span, _)| *span).collect::<Vec<_>>()
+    };
     if names(&loaded) != names(&measured.blocks) {
         return Err(Error::Other("it has other pages".to_owned()));
     }
-    let samples = |times: Option<Times>| times.map(|times| Samples { times, counts: Vec::new() });
+    let samples = |times: Option<Times>| {
+        times.map(|times| Samples {
+            times,
+            counts: Vec::new(),
+        })
+    };
     measured.blocks = loaded;
     measured.none = samples(old.baseline.none);
     measured.all = samples(old.baseline.all);
@@ -223,29 +318,50 @@ fn load(run: &Run<'_>, old: &Profile, measured: &mut Measured) -> Result<(), Err
 
 /// `group`.
 pub fn group(wanted: &command::Group) -> Result<ExitCode, Error> {
-    let command::Group { common, block, covered, subject } = wanted;
+    let command::Group {
+        common,
+        block,
+        covered,
+        subject,
+    } = wanted;
     let begin = std::time::Instant::now();
     let mut machine = Machine::prepare(common)?;
     let mut run = start(&mut machine, common, subject)?;
     let mut measured = Measured::default();
     let spans = groups::blocks(&run.sampler.pages, *block);
     measured.blocks = spans.into_iter().map(|span| (span, None)).collect();
-    let mut progress = Progress::new(common.samples as usize * measured.blocks.len(), common.quiet);
+    let mut progress = Progress::new(
+        common.samples as usize * measured.blocks.len(),
+        common.quiet,
+    );
     for _ in 0..common.samples {
         run.baseline(&mut measured)?;
         run.blocks(&mut measured.blocks, &mut progress)?;
     }
     let coarse = run.profile(&measured);
     let important = |(span, samples): &(Span, Option<Samples>)| {
-        (*span, samples.as_ref().map_or(0.0, |samples| coarse.importance(&samples.times)))
+        (
+            *span,
+            samples
+                .as_ref()
+                .map_or(0.0, |samples| coarse.importance(&samples.times)),
+        )
     };
     let important: Vec<(Span, f64)> = measured.blocks.iter().map(important).collect();
     let refined = groups::refined(&important, *covered);
     let mut pages: Vec<(Span, Option<Samples>)> = Vec::new();
     let mut blocks: Vec<(Span, Option<Samples>)> = Vec::new();
-    for (block, refine) in std::mem::take(&mut measured.blocks).into_iter().zip(&refined) {
+    for (block, refine) in std::mem::take(&mut measured.blocks)
+        .into_iter()
+        .zip(&refined)
+    {
         if *refine {
-            pages.extend(block.0.names().map(|first| (Span { first, pages: 1 }, None)));
+            pages.extend(
+                block
+                    .0
+                    .names()
+                    .map(|first| (Span { first, pages: 1 }, None)),
+            );
         } else {
             blocks.push(block);
         }
@@ -258,8 +374,14 @@ pub fn group(wanted: &command::Group) -> Result<ExitCode, Error> {
     let text = document::write(&run.profile(&measured));
     files::write_or_print(subject.out.as_deref(), &text)?;
     let plain = common.samples as usize * (run.sampler.pages.len() + 3) + 2;
-    let (count, all) = (refined.iter().filter(|refine| **refine).count(), refined.len());
-    eprintln!("bbprof: {count} of {all} blocks refined: {} runs instead of {plain}", run.runs);
+    let (count, all) = (
+        refined.iter().filter(|refine| **refine).count(),
+        refined.len(),
+    );
+    eprintln!(
+        "bbprof: {count} of {all} blocks refined: {} runs instead of {plain}",
+        run.runs
+    );
     report(&run, common, begin);
     Ok(ExitCode::SUCCESS)
 }

@@ -19,19 +19,33 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Starts runs of the program that a profile is of.
-fn start<'a>(held: &'a mut Held, common: &Common, profile: &Profile, wanted: &Profiled) -> Result<Sampler<'a>, Error> {
+fn start<'a>(
+    held: &'a mut Held,
+    common: &Common,
+    profile: &Profile,
+    wanted: &Profiled,
+) -> Result<Sampler<'a>, Error> {
     let provenance = &profile.provenance;
     if provenance.program.is_empty() || provenance.symbol.is_empty() {
-        return Err(Error::Other("it does not say which program it is of (it was imported)".to_owned()));
+        return Err(Error::Other(
+            "it does not say which program it is of (it was imported)".to_owned(),
+        ));
     }
     let binary = Binary::open(Path::new(&provenance.program))?;
     if binary.sha256() != provenance.sha256 {
-        return Err(Error::Other(format!("{} has changed since it was profiled", provenance.program)));
+        return Err(Error::Other(format!(
+            "{} has changed since it was profiled",
+            provenance.program
+        )));
     }
-    let place = match (provenance.symbol.split_once('@'), provenance.symbol.strip_prefix("0x")) {
+    let place = match (
+        provenance.symbol.split_once('@'),
+        provenance.symbol.strip_prefix("0x"),
+    ) {
         (Some((symbol, library)), _) => Place::Library(library.to_owned(), symbol.to_owned()),
         (None, Some(digits)) => {
-            let address = u64::from_str_radix(digits, 16).map_err(|error| Error::Other(error.to_string()))?;
+            let address =
+                u64::from_str_radix(digits, 16).map_err(|error| Error::Other(error.to_string()))?;
             Place::Program(address)
         }
         (None, None) => Place::Program(binary.function(&provenance.symbol)?),
@@ -41,20 +55,43 @@ fn start<'a>(held: &'a mut Held, common: &Common, profile: &Profile, wanted: &Pr
         None => provenance.arguments.iter().map(OsString::from).collect(),
     };
     let mut launch = launch(common, &binary, &arguments);
-    let pair = |setting: &String| setting.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let pair = |setting: &String| {
+        setting
+            .split_once('=')
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    };
     launch.environment = provenance.allocator.iter().filter_map(pair).collect();
-    let mut letters: String = profile.vmas.iter().filter_map(|vma| vma.kind).map(|kind| kind.letter()).collect();
+    let mut letters: String = profile
+        .vmas
+        .iter()
+        .filter_map(|vma| vma.kind)
+        .map(|kind| kind.letter())
+        .collect();
     if letters.contains('a') {
         letters = letters.replace('a', "A");
     }
     let selection = Selection::parse(&letters).map_err(Error::Kind)?;
-    let sampler =
-        Sampler::new(held, Setup { launch, facts: binary.facts()?, place, selection, model: !common.keep_model })?;
+    let sampler = Sampler::new(
+        held,
+        Setup {
+            launch,
+            facts: binary.facts()?,
+            place,
+            selection,
+            model: !common.keep_model,
+        },
+    )?;
     for vma in &profile.vmas {
-        let now = sampler.mappings().iter().find(|mapping| mapping.index == vma.index);
+        let now = sampler
+            .mappings()
+            .iter()
+            .find(|mapping| mapping.index == vma.index);
         let same = now.is_some_and(|now| Some(now.kind) == vma.kind && now.name == vma.name);
         if !same {
-            return Err(Error::Other(format!("the program's mapping {} is no longer {}", vma.index, vma.name)));
+            return Err(Error::Other(format!(
+                "the program's mapping {} is no longer {}",
+                vma.index, vma.name
+            )));
         }
     }
     Ok(sampler)
@@ -63,16 +100,27 @@ fn start<'a>(held: &'a mut Held, common: &Common, profile: &Profile, wanted: &Pr
 /// Returns the pages of a profile that this run of the program has, the most important first.
 fn ranked(profile: &Profile, sampler: &Sampler<'_>) -> Vec<PageName> {
     let ranked: Vec<PageName> = profile.ranked().iter().map(|ranked| ranked.page).collect();
-    let present: Vec<PageName> = ranked.iter().filter(|page| sampler.pages.contains(page)).copied().collect();
+    let present: Vec<PageName> = ranked
+        .iter()
+        .filter(|page| sampler.pages.contains(page))
+        .copied()
+        .collect();
     if present.len() < ranked.len() {
         let missing = ranked.len() - present.len();
-        eprintln!("note: {missing} pages of the profile are not touched with this input, and are left out");
+        eprintln!(
+            "note: {missing} pages of the profile are not touched with this input, and are left out"
+        );
     }
     present
 }
 
 /// One point of the curve.
-fn point(sampler: &mut Sampler<'_>, ranked: &[PageName], k: usize, samples: u32) -> Result<Samples, Error> {
+fn point(
+    sampler: &mut Sampler<'_>,
+    ranked: &[PageName],
+    k: usize,
+    samples: u32,
+) -> Result<Samples, Error> {
     let uncached: BTreeSet<PageName> = ranked[k..].iter().copied().collect();
     let mut taken = None;
     for _ in 0..samples {
@@ -89,7 +137,14 @@ fn steps(pages: usize, every: u32) -> Vec<usize> {
 
 /// `rank`.
 pub fn rank(wanted: &command::Rank) -> Result<ExitCode, Error> {
-    let command::Rank { common, coarse, every, tolerance, out, profiled } = wanted;
+    let command::Rank {
+        common,
+        coarse,
+        every,
+        tolerance,
+        out,
+        profiled,
+    } = wanted;
     let profile = files::read(&profiled.profile)?;
     let mut machine = Machine::prepare(common)?;
     let mut sampler = start(&mut machine.held, common, &profile, profiled)?;
@@ -111,20 +166,33 @@ pub fn rank(wanted: &command::Rank) -> Result<ExitCode, Error> {
             curve.push((k, point(&mut sampler, &ranked, k, common.samples)?));
             progress.step();
         }
-        let means: Vec<f64> = curve.iter().map(|(_, samples)| samples.times.mean).collect();
+        let means: Vec<f64> = curve
+            .iter()
+            .map(|(_, samples)| samples.times.mean)
+            .collect();
         knee::of(&means, *tolerance).map(|at| curve[at].0)
     };
     // The paper's normalization (figure 8): the time with the most important page alone.
-    let one = curve.iter().find(|(k, _)| *k == 1).map(|(_, samples)| samples.times.mean);
+    let one = curve
+        .iter()
+        .find(|(k, _)| *k == 1)
+        .map(|(_, samples)| samples.times.mean);
     let mut text = "k,min,mean,max,samples,relative_to_k_1\n".to_owned();
     for (k, samples) in &curve {
         let times = samples.times;
         let relative = one.map_or_else(String::new, |one| (times.mean / one).to_string());
-        text += &format!("{k},{},{},{},{},{relative}\n", times.min, times.mean, times.max, times.samples);
+        text += &format!(
+            "{k},{},{},{},{},{relative}\n",
+            times.min, times.mean, times.max, times.samples
+        );
     }
     files::write_or_print(out.as_deref(), &text)?;
     if let Some(found) = found {
-        eprintln!("bbprof: k* = {found} of {} pages, from {} points", ranked.len(), curve.len());
+        eprintln!(
+            "bbprof: k* = {found} of {} pages, from {} points",
+            ranked.len(),
+            curve.len()
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -156,7 +224,12 @@ fn chosen(ranked: &[PageName], top: usize, random: Option<u64>) -> Result<Vec<Pa
 
 /// `migrate`.
 pub fn migrate(wanted: &command::Migrate) -> Result<ExitCode, Error> {
-    let command::Migrate { common, top, random, profiled } = wanted;
+    let command::Migrate {
+        common,
+        top,
+        random,
+        profiled,
+    } = wanted;
     let profile = files::read(&profiled.profile)?;
     let mut machine = Machine::prepare(common)?;
     let mut sampler = start(&mut machine.held, common, &profile, profiled)?;
@@ -169,7 +242,14 @@ pub fn migrate(wanted: &command::Migrate) -> Result<ExitCode, Error> {
             Samples::add(&mut taken, sample);
         }
         if let Some(Samples { times, .. }) = taken {
-            println!("{},{},{},{},{}", pages.len(), times.min, times.mean, times.max, times.samples);
+            println!(
+                "{},{},{},{},{}",
+                pages.len(),
+                times.min,
+                times.mean,
+                times.max,
+                times.samples
+            );
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -177,7 +257,11 @@ pub fn migrate(wanted: &command::Migrate) -> Result<ExitCode, Error> {
 
 /// `run`.
 pub fn run(wanted: &command::Run) -> Result<ExitCode, Error> {
-    let command::Run { common, top, profiled } = wanted;
+    let command::Run {
+        common,
+        top,
+        profiled,
+    } = wanted;
     let profile = files::read(&profiled.profile)?;
     let mut machine = Machine::prepare(common)?;
     let mut sampler = start(&mut machine.held, common, &profile, profiled)?;
@@ -201,8 +285,16 @@ mod tests {
         assert_eq!(drawn, shuffled(&pages, 30, 7));
         assert_ne!(drawn, shuffled(&pages, 30, 8));
         assert_eq!(drawn.iter().collect::<BTreeSet<_>>().len(), 30);
-        assert!(drawn.iter().any(|page| page.offset > 60) && drawn.iter().any(|page| page.offset < 40));
-        assert_eq!(shuffled(&pages, 100, 7).iter().collect::<BTreeSet<_>>().len(), 100);
+        assert!(
+            drawn.iter().any(|page| page.offset > 60) && drawn.iter().any(|page| page.offset < 40)
+        );
+        assert_eq!(
+            shuffled(&pages, 100, 7)
+                .iter()
+                .collect::<BTreeSet<_>>()
+                .len(),
+            100
+        );
     }
 
     #[test]

@@ -96,7 +96,10 @@ mod machine {
     fn make() -> Box<Core> {
         let number = THREADS.fetch_add(1, Ordering::Relaxed) % MOST;
         let library = Library::new(Way::default(), (number * NUMBERS as u32) as i32);
-        Box::new(Core { library, handlers: [None; SETS] })
+        Box::new(Core {
+            library,
+            handlers: [None; SETS],
+        })
     }
 
     pub fn with<T>(f: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
@@ -172,19 +175,27 @@ mod machine {
         use cloison_epapi::Library;
         use core::mem::MaybeUninit;
 
-        static NEW: Core = Core { library: Library::new(cloison_epapi::Available::new(), 0), handlers: [None; SETS] };
+        static NEW: Core = Core {
+            library: Library::new(cloison_epapi::Available::new(), 0),
+            handlers: [None; SETS],
+        };
 
         /// Makes a core in its place: on a stack there may be no room for it.
         pub fn make(core: &mut MaybeUninit<Core>) {
             // SAFETY: both are valid for one `Core`, are apart, and a copy of its bytes is another one: nothing in it is owned.
-            unsafe { core.as_mut_ptr().copy_from_nonoverlapping(&raw const NEW, 1) };
+            unsafe {
+                core.as_mut_ptr()
+                    .copy_from_nonoverlapping(&raw const NEW, 1)
+            };
         }
 
         /// The number of the calling core.
         pub fn number() -> usize {
             let mpidr: u64;
             // SAFETY: reading an identification has no effect on memory.
-            unsafe { core::arch::asm!("mrs {}, mpidr_el1", out(reg) mpidr, options(nomem, nostack, preserves_flags)) };
+            unsafe {
+                core::arch::asm!("mrs {}, mpidr_el1", out(reg) mpidr, options(nomem, nostack, preserves_flags))
+            };
             mpidr as usize & 0xff
         }
 
@@ -201,7 +212,9 @@ mod machine {
         /// Restores what `mask` has returned.
         pub fn restore(before: u64) {
             // SAFETY: the interrupts that were unmasked before `mask` are unmasked again, after all that was done in between.
-            unsafe { core::arch::asm!("msr daif, {}", in(reg) before, options(nostack, preserves_flags)) };
+            unsafe {
+                core::arch::asm!("msr daif, {}", in(reg) before, options(nostack, preserves_flags))
+            };
         }
     }
 
@@ -212,7 +225,10 @@ mod machine {
         use core::mem::MaybeUninit;
 
         pub fn make(core: &mut MaybeUninit<Core>) {
-            core.write(Core { library: Library::new(Way::new("cortex-a53", 6), 0), handlers: [None; SETS] });
+            core.write(Core {
+                library: Library::new(Way::new("cortex-a53", 6), 0),
+                handlers: [None; SETS],
+            });
         }
 
         pub fn number() -> usize {

@@ -54,7 +54,11 @@ pub extern "C" fn ePAPI_query_event(event: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ePAPI_query_named_event(event: *const c_char) -> c_int {
     // SAFETY: the program's promise about the pointer.
-    call(|library| library.query_event(library.event_name_to_code(unsafe { name(event) }?)?).map(|()| 0))
+    call(|library| {
+        library
+            .query_event(library.event_name_to_code(unsafe { name(event) }?)?)
+            .map(|()| 0)
+    })
 }
 
 /// `PAPI_event_name_to_code`: an event's code by its name.

@@ -107,7 +107,8 @@ unsafe extern "C" fn ipc(
     per_cycle: *mut f32,
 ) -> c_int {
     stopped(|library| {
-        let is_null = [seconds, process, per_cycle].iter().any(|it| it.is_null()) || instructions.is_null();
+        let is_null =
+            [seconds, process, per_cycle].iter().any(|it| it.is_null()) || instructions.is_null();
         if is_null {
             return Err(Error::Invalid);
         }

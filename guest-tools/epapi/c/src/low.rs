@@ -137,7 +137,10 @@ pub unsafe extern "C" fn ePAPI_destroy_eventset(set: *mut c_int) -> c_int {
 pub extern "C" fn ePAPI_cleanup_eventset(set: c_int) -> c_int {
     with(|core| {
         core.library.cleanup_eventset(set)?;
-        core.handlers.get_mut(position(set)).into_iter().for_each(|handler| *handler = None);
+        core.handlers
+            .get_mut(position(set))
+            .into_iter()
+            .for_each(|handler| *handler = None);
         Ok(0)
     })
     .unwrap_or_else(Error::code)
@@ -160,7 +163,11 @@ pub extern "C" fn ePAPI_add_event(set: c_int, event: c_int) -> c_int {
 /// # Safety
 /// The pointer is null or valid for so many events.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ePAPI_add_events(set: c_int, events: *const c_int, number: c_int) -> c_int {
+pub unsafe extern "C" fn ePAPI_add_events(
+    set: c_int,
+    events: *const c_int,
+    number: c_int,
+) -> c_int {
     call(|library| {
         // SAFETY: the program's promise about the pointer.
         let codes = unsafe { codes(events, number) }?;
@@ -189,7 +196,11 @@ pub extern "C" fn ePAPI_remove_event(set: c_int, event: c_int) -> c_int {
 /// # Safety
 /// The pointer is null or valid for so many events.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ePAPI_remove_events(set: c_int, events: *const c_int, number: c_int) -> c_int {
+pub unsafe extern "C" fn ePAPI_remove_events(
+    set: c_int,
+    events: *const c_int,
+    number: c_int,
+) -> c_int {
     call(|library| {
         // SAFETY: the program's promise about the pointer.
         let codes = unsafe { codes(events, number) }?;
@@ -218,7 +229,11 @@ pub extern "C" fn ePAPI_num_events(set: c_int) -> c_int {
 /// # Safety
 /// The pointers are null or valid, `events` for as many as `number` says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ePAPI_list_events(set: c_int, events: *mut c_int, number: *mut c_int) -> c_int {
+pub unsafe extern "C" fn ePAPI_list_events(
+    set: c_int,
+    events: *mut c_int,
+    number: *mut c_int,
+) -> c_int {
     call(|library| {
         if number.is_null() {
             return Err(Error::Invalid);
@@ -229,7 +244,11 @@ pub unsafe extern "C" fn ePAPI_list_events(set: c_int, events: *mut c_int, numbe
             return Err(Error::Invalid);
         }
         let found = library.list_events(set)?;
-        let listed = if room == 0 { found.len() } else { found.len().min(room) };
+        let listed = if room == 0 {
+            found.len()
+        } else {
+            found.len().min(room)
+        };
         for (at, code) in found.iter().take(room).enumerate() {
             // SAFETY: less than `room`, for which the program's pointer is valid.
             unsafe { events.add(at).write(*code) };

@@ -32,7 +32,10 @@ pub extern "C" fn ePAPI_overflow(
             return Err(Error::Invalid);
         }
         core.library.overflow(set, event, threshold)?;
-        let slot = core.handlers.get_mut(position(set)).ok_or(Error::NoEventSet)?;
+        let slot = core
+            .handlers
+            .get_mut(position(set))
+            .ok_or(Error::NoEventSet)?;
         if threshold > 0 {
             *slot = handler.or(*slot);
         }
@@ -49,7 +52,9 @@ pub extern "C" fn ePAPI_overflow(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ePAPI_interrupt(address: *mut c_void, context: *mut c_void) -> c_int {
     let due = with(|core| {
-        let Some(overflow) = core.library.interrupt()? else { return Ok(None) };
+        let Some(overflow) = core.library.interrupt()? else {
+            return Ok(None);
+        };
         let handler = core.handlers.get(position(overflow.set)).copied().flatten();
         Ok(Some((overflow, handler)))
     });
@@ -59,7 +64,14 @@ pub unsafe extern "C" fn ePAPI_interrupt(address: *mut c_void, context: *mut c_v
         Ok(Some((overflow, handler))) => {
             if let Some(handler) = handler {
                 // SAFETY: the program has registered it, and says that it may be called now. The library is not in use.
-                unsafe { handler(overflow.set, address, overflow.events as c_longlong, context) };
+                unsafe {
+                    handler(
+                        overflow.set,
+                        address,
+                        overflow.events as c_longlong,
+                        context,
+                    )
+                };
             }
             overflow.events.count_ones() as c_int
         }
@@ -99,7 +111,11 @@ pub unsafe extern "C" fn ePAPI_get_overflow_event_index(
 /// `PAPI_multiplex_init`: there is nothing to do.
 #[unsafe(no_mangle)]
 pub extern "C" fn ePAPI_multiplex_init() -> c_int {
-    if is_initialized() { 0 } else { Error::NotInitialized.code() }
+    if is_initialized() {
+        0
+    } else {
+        Error::NotInitialized.code()
+    }
 }
 
 /// Gives the next events of a multiplexed set their turn: for the handler of a timer.

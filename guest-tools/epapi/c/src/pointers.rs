@@ -25,7 +25,10 @@ pub unsafe fn values<'a>(values: *mut c_longlong, length: c_int) -> Option<&'a m
 ///
 /// # Safety
 /// The pointer is null or valid for as many codes as are taken.
-pub unsafe fn codes(events: *const c_int, length: c_int) -> Result<impl Iterator<Item = c_int>, Error> {
+pub unsafe fn codes(
+    events: *const c_int,
+    length: c_int,
+) -> Result<impl Iterator<Item = c_int>, Error> {
     if events.is_null() || length <= 0 {
         return Err(Error::Invalid);
     }
@@ -61,10 +64,15 @@ pub unsafe fn name<'a>(name: *const c_char) -> Result<&'a str, Error> {
         return Err(Error::Invalid);
     }
     // SAFETY: one byte after the other up to the zero, and the caller keeps the rest.
-    let length = (0..MAX_NAME).find(|at| unsafe { name.add(*at).read() } == 0).ok_or(Error::NoEvent)?;
+    let length = (0..MAX_NAME)
+        .find(|at| unsafe { name.add(*at).read() } == 0)
+        .ok_or(Error::NoEvent)?;
     // SAFETY: these bytes were just read, and the one after them is zero.
     let bytes = unsafe { core::slice::from_raw_parts(name.cast::<u8>(), length + 1) };
-    CStr::from_bytes_with_nul(bytes).ok().and_then(|text| text.to_str().ok()).ok_or(Error::NoEvent)
+    CStr::from_bytes_with_nul(bytes)
+        .ok()
+        .and_then(|text| text.to_str().ok())
+        .ok_or(Error::NoEvent)
 }
 
 /// Writes a name and a zero.

@@ -15,7 +15,11 @@ pub fn stopped(f: impl FnOnce(&mut Library<Way>) -> Result<c_int, Error>) -> c_i
     with(|core| {
         // What has no registers is stopped by a call.
         let is_called = has_to_freeze(core.library.counters());
-        if is_called { core.library.frozen(f) } else { f(&mut core.library) }
+        if is_called {
+            core.library.frozen(f)
+        } else {
+            f(&mut core.library)
+        }
     })
     .unwrap_or_else(Error::code)
 }

@@ -23,7 +23,8 @@ fn on_core(number: usize, f: impl FnOnce() + Send) {
 }
 
 fn run(cycles: u64, instructions: u64) {
-    simulation::pmu(|pmu| pmu.run(cycles, &[(0x08, instructions)])).expect("the core has a library");
+    simulation::pmu(|pmu| pmu.run(cycles, &[(0x08, instructions)]))
+        .expect("the core has a library");
 }
 
 /// Initializes the library, and returns a set with cycles and instructions.
@@ -33,7 +34,10 @@ fn set() -> c_int {
     // SAFETY: the pointers are those of two variables.
     unsafe {
         assert_eq!(ePAPI_create_eventset(&mut set), 0);
-        assert_eq!(ePAPI_add_events(set, [PAPI_TOT_CYC, PAPI_TOT_INS].as_ptr(), 2), 0);
+        assert_eq!(
+            ePAPI_add_events(set, [PAPI_TOT_CYC, PAPI_TOT_INS].as_ptr(), 2),
+            0
+        );
     }
     set
 }
@@ -51,7 +55,10 @@ fn null_pointers_are_invalid_arguments() {
             assert_eq!(ePAPI_stop_counters(null_mut(), 1), INVALID);
             assert_eq!(ePAPI_stop_counters(&mut 0, 1), 0);
             assert_eq!(ePAPI_ipc(null_mut(), &mut 0.0, &mut 0, &mut 0.0), INVALID);
-            assert_eq!(ePAPI_epc(0, &mut 0.0, &mut 0.0, &mut 0, null_mut(), &mut 0, &mut 0.0), INVALID);
+            assert_eq!(
+                ePAPI_epc(0, &mut 0.0, &mut 0.0, &mut 0, null_mut(), &mut 0, &mut 0.0),
+                INVALID
+            );
             assert_eq!(ePAPI_create_eventset(null_mut()), INVALID);
             assert_eq!(ePAPI_destroy_eventset(null_mut()), INVALID);
             assert_eq!(ePAPI_add_events(set, null(), 3), INVALID);
@@ -64,12 +71,18 @@ fn null_pointers_are_invalid_arguments() {
             assert_eq!(ePAPI_read(set, null_mut()), INVALID);
             assert_eq!(ePAPI_accum(set, null_mut()), INVALID);
             assert_eq!(ePAPI_event_name_to_code(null(), &mut 0), INVALID);
-            assert_eq!(ePAPI_event_name_to_code(c"PAPI_TOT_INS".as_ptr(), null_mut()), INVALID);
+            assert_eq!(
+                ePAPI_event_name_to_code(c"PAPI_TOT_INS".as_ptr(), null_mut()),
+                INVALID
+            );
             assert_eq!(ePAPI_event_code_to_name(PAPI_TOT_INS, null_mut()), INVALID);
             assert_eq!(ePAPI_query_named_event(null()), INVALID);
             assert_eq!(ePAPI_event_info(PAPI_TOT_INS, null_mut()), INVALID);
             assert_eq!(ePAPI_event_verdict(PAPI_TOT_INS, null()), INVALID);
-            assert_eq!(ePAPI_get_overflow_event_index(set, 1, null_mut(), &mut 1), INVALID);
+            assert_eq!(
+                ePAPI_get_overflow_event_index(set, 1, null_mut(), &mut 1),
+                INVALID
+            );
             assert_eq!(ePAPI_overflow(set, PAPI_TOT_INS, 1000, 0, None), INVALID);
             assert_eq!(ePAPI_start(set), 0);
             assert_eq!(ePAPI_stop(set, null_mut()), 0);
@@ -87,7 +100,10 @@ fn absurd_numbers_are_errors_and_nothing_is_read_or_written_beyond() {
         let mut values: [c_longlong; 3] = [-7; 3];
         // SAFETY: the second event stops the reading of what claims to be two thousand million.
         unsafe {
-            assert_eq!(ePAPI_start_counters(events.as_ptr(), c_int::MAX), Error::NoEvent.code());
+            assert_eq!(
+                ePAPI_start_counters(events.as_ptr(), c_int::MAX),
+                Error::NoEvent.code()
+            );
             assert_eq!(ePAPI_start_counters(events.as_ptr(), -1), INVALID);
             assert_eq!(ePAPI_remove_events(set, events.as_ptr(), c_int::MAX), 1);
             assert_eq!(ePAPI_add_events(set, events.as_ptr(), c_int::MAX), 1);
@@ -101,15 +117,30 @@ fn absurd_numbers_are_errors_and_nothing_is_read_or_written_beyond() {
             assert_eq!(ePAPI_read(set, values.as_mut_ptr()), 0);
             assert_eq!(ePAPI_stop(set, null_mut()), 0);
             assert_eq!(values[2], -7);
-            assert_eq!(ePAPI_start_counters([PAPI_TOT_CYC, PAPI_TOT_INS].as_ptr(), 2), 0);
-            assert_eq!(ePAPI_read_counters(values.as_mut_ptr(), c_int::MIN), INVALID);
+            assert_eq!(
+                ePAPI_start_counters([PAPI_TOT_CYC, PAPI_TOT_INS].as_ptr(), 2),
+                0
+            );
+            assert_eq!(
+                ePAPI_read_counters(values.as_mut_ptr(), c_int::MIN),
+                INVALID
+            );
             assert_eq!(ePAPI_accum_counters(values.as_mut_ptr(), c_int::MAX), 0);
             assert_eq!(ePAPI_stop_counters(values.as_mut_ptr(), c_int::MAX), 0);
             assert_eq!(values[2], -7);
             let endless = [b'A'; 1024];
-            assert_eq!(ePAPI_query_named_event(endless.as_ptr().cast()), Error::NoEvent.code());
-            assert_eq!(ePAPI_query_named_event(c"\xff\xfe".as_ptr()), Error::NoEvent.code());
-            assert_eq!(ePAPI_set_results(events.as_mut_ptr().cast::<u8>().add(1).cast(), 64), INVALID);
+            assert_eq!(
+                ePAPI_query_named_event(endless.as_ptr().cast()),
+                Error::NoEvent.code()
+            );
+            assert_eq!(
+                ePAPI_query_named_event(c"\xff\xfe".as_ptr()),
+                Error::NoEvent.code()
+            );
+            assert_eq!(
+                ePAPI_set_results(events.as_mut_ptr().cast::<u8>().add(1).cast(), 64),
+                INVALID
+            );
         }
         for bad in [c_int::MIN, -1, 63, c_int::MAX] {
             assert_eq!(ePAPI_add_event(bad, PAPI_TOT_INS), Error::NoEventSet.code());
@@ -142,15 +173,25 @@ fn cores_do_not_disturb_each_other() {
             });
         }
     });
-    on_core(CORES, || assert_eq!(ePAPI_library_init(PAPI_VER_CURRENT), Error::System.code()));
+    on_core(CORES, || {
+        assert_eq!(ePAPI_library_init(PAPI_VER_CURRENT), Error::System.code())
+    });
 }
 
 static CALLS: AtomicI32 = AtomicI32::new(0);
 
 /// # Safety
 /// It may be called at any time.
-unsafe extern "C" fn handler(set: c_int, address: *mut c_void, vector: c_longlong, context: *mut c_void) {
-    assert_eq!((vector, address as usize, context as usize), (2, 0x1234, 0x5678));
+unsafe extern "C" fn handler(
+    set: c_int,
+    address: *mut c_void,
+    vector: c_longlong,
+    context: *mut c_void,
+) {
+    assert_eq!(
+        (vector, address as usize, context as usize),
+        (2, 0x1234, 0x5678)
+    );
     let mut values: [c_longlong; 2] = [0; 2];
     // SAFETY: the pointer is that of a variable with room for both events.
     assert_eq!(unsafe { ePAPI_read(set, values.as_mut_ptr()) }, 0);
@@ -167,7 +208,10 @@ fn a_handler_may_call_the_library() {
             unsafe { ePAPI_interrupt(0x1234 as *mut c_void, 0x5678 as *mut c_void) }
         };
         assert_eq!(ePAPI_overflow(set, PAPI_TOT_INS, 1000, 0, Some(handler)), 0);
-        assert_eq!(ePAPI_overflow(set, PAPI_TOT_INS, 1000, 0x40, Some(handler)), Error::NotSupported.code());
+        assert_eq!(
+            ePAPI_overflow(set, PAPI_TOT_INS, 1000, 0x40, Some(handler)),
+            Error::NotSupported.code()
+        );
         // SAFETY: it has no pointer.
         unsafe { assert_eq!(ePAPI_start(set), 0) };
         assert_eq!(interrupt(), 0);
@@ -179,7 +223,12 @@ fn a_handler_may_call_the_library() {
         let mut at = [9; 4];
         let mut number = 4;
         // SAFETY: the pointers are those of variables, the first with room for four.
-        unsafe { assert_eq!(ePAPI_get_overflow_event_index(set, 2, at.as_mut_ptr(), &mut number), 0) };
+        unsafe {
+            assert_eq!(
+                ePAPI_get_overflow_event_index(set, 2, at.as_mut_ptr(), &mut number),
+                0
+            )
+        };
         assert_eq!((number, at), (1, [1, 9, 9, 9]));
     });
 }
@@ -193,13 +242,27 @@ fn what_is_known_about_an_event_reaches_c() {
         let mut info: EventInfo = unsafe { core::mem::zeroed() };
         // SAFETY: the pointers are those of variables.
         unsafe {
-            assert_eq!(ePAPI_event_name_to_code(c"PAPI_L1_DCH".as_ptr(), &mut code), 0);
+            assert_eq!(
+                ePAPI_event_name_to_code(c"PAPI_L1_DCH".as_ptr(), &mut code),
+                0
+            );
             assert_eq!(ePAPI_event_info(code, &mut info), 0);
             assert_eq!(ePAPI_event_verdict(code, c"virt-icount".as_ptr()), 6);
         }
-        assert_eq!((info.derived, info.closeness, info.runs, info.count), (1, 0, 1, 2));
-        assert_eq!((info.code[..2].to_vec(), info.sign[..2].to_vec()), (vec![0x4000_0004, 0x4000_0003], vec![1, -1]));
-        let name: Vec<u8> = info.symbol.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect();
+        assert_eq!(
+            (info.derived, info.closeness, info.runs, info.count),
+            (1, 0, 1, 2)
+        );
+        assert_eq!(
+            (info.code[..2].to_vec(), info.sign[..2].to_vec()),
+            (vec![0x4000_0004, 0x4000_0003], vec![1, -1])
+        );
+        let name: Vec<u8> = info
+            .symbol
+            .iter()
+            .map(|byte| *byte as u8)
+            .take_while(|byte| *byte != 0)
+            .collect();
         assert_eq!(name, b"PAPI_L1_DCH");
     });
 }

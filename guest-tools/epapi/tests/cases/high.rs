@@ -20,7 +20,15 @@ fn values(papi: &mut Papi) -> [i64; 2] {
     values
 }
 
-const SEVEN: [i32; 7] = [PAPI_L1_DCA, PAPI_L1_DCM, PAPI_L1_ICA, PAPI_L1_ICM, PAPI_L2_TCA, PAPI_L2_TCM, PAPI_TOT_INS];
+const SEVEN: [i32; 7] = [
+    PAPI_L1_DCA,
+    PAPI_L1_DCM,
+    PAPI_L1_ICA,
+    PAPI_L1_ICM,
+    PAPI_L2_TCA,
+    PAPI_L2_TCM,
+    PAPI_TOT_INS,
+];
 
 pub const HIGH: &[Case] = cases! {
     num_counters "not initialized: initializes; 6 event counters and the cycle counter" => 7; new().num_counters().code();

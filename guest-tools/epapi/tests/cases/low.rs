@@ -14,7 +14,14 @@ const NO_SET: i32 = 99;
 const INST_RETIRED: i32 = PAPI_NATIVE_MASK | 0x08;
 
 /// Events that fill all six counters of the Cortex-A53.
-const SIX: [i32; COUNTERS as usize] = [PAPI_L1_DCA, PAPI_L1_DCM, PAPI_L1_ICA, PAPI_L1_ICM, PAPI_L2_TCA, PAPI_L2_TCM];
+const SIX: [i32; COUNTERS as usize] = [
+    PAPI_L1_DCA,
+    PAPI_L1_DCM,
+    PAPI_L1_ICA,
+    PAPI_L1_ICM,
+    PAPI_L2_TCA,
+    PAPI_L2_TCM,
+];
 
 pub const LOW: &[Case] = cases! {
     library_init "the version of the header" => PAPI_VER_CURRENT; new().library_init().code();

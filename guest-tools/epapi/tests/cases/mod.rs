@@ -39,7 +39,8 @@ pub fn ready() -> Papi {
 pub fn with_set() -> (Papi, i32) {
     let mut papi = ready();
     let set = papi.create_eventset(PAPI_NULL).expect("there is room");
-    papi.add_events(set, &[PAPI_TOT_CYC, PAPI_TOT_INS]).expect("both can be counted");
+    papi.add_events(set, &[PAPI_TOT_CYC, PAPI_TOT_INS])
+        .expect("both can be counted");
     (papi, set)
 }
 

@@ -79,22 +79,32 @@ enable_floating_point:
     );
 }
 
-type Routine = unsafe extern "C" fn(results: u64, mask: u64, steps: u64, state: u64, operands: u64, from: u64) -> u64;
+type Routine = unsafe extern "C" fn(
+    results: u64,
+    mask: u64,
+    steps: u64,
+    state: u64,
+    operands: u64,
+    from: u64,
+) -> u64;
 
 #[allow(unsafe_code)]
 unsafe extern "C" {
     fn add_int(results: u64, mask: u64, steps: u64, state: u64, operands: u64, from: u64) -> u64;
     fn add_long(results: u64, mask: u64, steps: u64, state: u64, operands: u64, from: u64) -> u64;
     fn add_float(results: u64, mask: u64, steps: u64, state: u64, operands: u64, from: u64) -> u64;
-    fn add_double(results: u64, mask: u64, steps: u64, state: u64, operands: u64, from: u64) -> u64;
+    fn add_double(results: u64, mask: u64, steps: u64, state: u64, operands: u64, from: u64)
+    -> u64;
     fn mul_int(results: u64, mask: u64, steps: u64, state: u64, operands: u64, from: u64) -> u64;
     fn mul_long(results: u64, mask: u64, steps: u64, state: u64, operands: u64, from: u64) -> u64;
     fn mul_float(results: u64, mask: u64, steps: u64, state: u64, operands: u64, from: u64) -> u64;
-    fn mul_double(results: u64, mask: u64, steps: u64, state: u64, operands: u64, from: u64) -> u64;
+    fn mul_double(results: u64, mask: u64, steps: u64, state: u64, operands: u64, from: u64)
+    -> u64;
     fn div_int(results: u64, mask: u64, steps: u64, state: u64, operands: u64, from: u64) -> u64;
     fn div_long(results: u64, mask: u64, steps: u64, state: u64, operands: u64, from: u64) -> u64;
     fn div_float(results: u64, mask: u64, steps: u64, state: u64, operands: u64, from: u64) -> u64;
-    fn div_double(results: u64, mask: u64, steps: u64, state: u64, operands: u64, from: u64) -> u64;
+    fn div_double(results: u64, mask: u64, steps: u64, state: u64, operands: u64, from: u64)
+    -> u64;
     /// Lets floating point instructions execute.
     safe fn enable_floating_point();
     safe fn give_way();
@@ -132,7 +142,11 @@ impl Benchmark {
         let digit = |of: u64, below: usize| usize::try_from(of).ok().filter(|&digit| digit < below);
         let kind = digit(number / 100, ROUTINES.len())?;
         let operation = digit(number / 10 % 10, OPERATIONS.len())?;
-        Some(Self { kind, operation, level: digit(number % 10, LEVELS.len())? })
+        Some(Self {
+            kind,
+            operation,
+            level: digit(number % 10, LEVELS.len())?,
+        })
     }
 }
 
@@ -144,12 +158,25 @@ fn perform(benchmark: Benchmark, buffer: &[AtomicU64], line: u64, steps: u64, st
     let routine = ROUTINES[benchmark.kind].1[benchmark.operation];
     // SAFETY: both halves are `half` bytes of atomic words, a power of two; the mask keeps offsets below it and at words'
     // starts; `steps` is not 0, and floating point is enabled.
-    unsafe { routine(start, half - 8, steps, state, start + half, (line * LINE) & (half - 1)) }
+    unsafe {
+        routine(
+            start,
+            half - 8,
+            steps,
+            state,
+            start + half,
+            (line * LINE) & (half - 1),
+        )
+    }
 }
 
 impl fmt::Display for Benchmark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (kind, operation, level) = (ROUTINES[self.kind].0, OPERATIONS[self.operation], LEVELS[self.level].0);
+        let (kind, operation, level) = (
+            ROUTINES[self.kind].0,
+            OPERATIONS[self.operation],
+            LEVELS[self.level].0,
+        );
         write!(f, "{kind}{operation}_{level}")
     }
 }
@@ -158,7 +185,9 @@ fn main() {
     let number = args()[0];
     let (steps, seed, runs) = (arg(1, STEPS), args()[2], args()[3]);
     let Some(benchmark) = Benchmark::from_number(number) else {
-        println!("arithmetic: {number} is no benchmark: type 0 to 3, operation 0 to 2, level 0 to 2");
+        println!(
+            "arithmetic: {number} is no benchmark: type 0 to 3, operation 0 to 2, level 0 to 2"
+        );
         return;
     };
     let bytes = LEVELS[benchmark.level].1;

@@ -129,14 +129,23 @@ struct Span {
 
 impl Span {
     fn of(tries: impl Iterator<Item = u64>) -> Self {
-        tries.fold(Self { min: u64::MAX, max: 0 }, |span, ticks| Self {
-            min: span.min.min(ticks),
-            max: span.max.max(ticks),
-        })
+        tries.fold(
+            Self {
+                min: u64::MAX,
+                max: 0,
+            },
+            |span, ticks| Self {
+                min: span.min.min(ticks),
+                max: span.max.max(ticks),
+            },
+        )
     }
 
     fn less(self, overhead: u64) -> Self {
-        Self { min: self.min.saturating_sub(overhead), max: self.max.saturating_sub(overhead) }
+        Self {
+            min: self.min.saturating_sub(overhead),
+            max: self.max.saturating_sub(overhead),
+        }
     }
 
     fn print(self, name: &str) {
@@ -181,7 +190,10 @@ fn hypercall(function: u32) -> Span {
 fn distributor_read(offset: u64) -> Span {
     let address = GICD.address(offset);
     // SAFETY: reads a distributor register without side effects.
-    Span::of((0..READS).map(|_| unsafe { ticks!("ldr w12, [x11]", in("x11") address, lateout("x12") _) }))
+    Span::of(
+        (0..READS)
+            .map(|_| unsafe { ticks!("ldr w12, [x11]", in("x11") address, lateout("x12") _) }),
+    )
 }
 
 /// Takes one interrupt with the raw vectors. Interrupts are masked before and after.
@@ -221,8 +233,14 @@ fn main() {
     let psci_version = hypercall(psci::VERSION).less(nop);
     let typer = distributor_read(0x004).less(empty);
     // The most expensive of all other registers represents them.
-    let others = (0..0x1000).step_by(4).filter(|&offset| offset != 0x004).map(distributor_read);
-    let read = others.max_by_key(|span| span.min).unwrap_or(typer).less(empty);
+    let others = (0..0x1000)
+        .step_by(4)
+        .filter(|&offset| offset != 0x004)
+        .map(distributor_read);
+    let read = others
+        .max_by_key(|span| span.min)
+        .unwrap_or(typer)
+        .less(empty);
 
     gic::init_distributor();
     gic::init_cpu();
@@ -260,7 +278,11 @@ fn main() {
     }))
     .less(timer_overhead());
     let restored = call::restore();
-    let (gaps, found) = if call::quota_read(0).is_ok() { gaps() } else { ([(0, 0); GAPS], 0) };
+    let (gaps, found) = if call::quota_read(0).is_ok() {
+        gaps()
+    } else {
+        ([(0, 0); GAPS], 0)
+    };
 
     println!("bench first_instruction {}", first_ticks());
     println!("bench empty {empty}");

@@ -54,11 +54,16 @@ fn change_some(random: &mut Random) {
     let first = random.below(pages);
     let count = 1 + random.below(pages - first);
     let is_cacheable = random.below(2) == 0;
-    note(call::set_cacheability(PROFILED + first * PAGE, count, is_cacheable).map(|()| 1), &CHANGES);
+    note(
+        call::set_cacheability(PROFILED + first * PAGE, count, is_cacheable).map(|()| 1),
+        &CHANGES,
+    );
 }
 
 fn second() {
-    let Some(words) = SECOND_HALF.get() else { return };
+    let Some(words) = SECOND_HALF.get() else {
+        return;
+    };
     let mut half = Stamps::new(words);
     let mut random = Random::new(args()[2] + 1);
     while !STOP.load(SeqCst) {
@@ -88,7 +93,12 @@ fn refusals() {
     ];
     for [ipa, pages, cacheable] in arguments {
         // SAFETY: the call starts no code on a vCPU.
-        let [x0, ..] = unsafe { call::hvc(Call::SetCacheability as u32, [ipa, pages, cacheable, 0, 0, 0]) };
+        let [x0, ..] = unsafe {
+            call::hvc(
+                Call::SetCacheability as u32,
+                [ipa, pages, cacheable, 0, 0, 0],
+            )
+        };
         if CallError::from_x0(x0 as i64) != Some(CallError::Invalid) {
             ERRORS.fetch_add(1, SeqCst);
             println!("cacheability-check: {ipa:#x}, {pages}, {cacheable} gave {x0:#x}");
@@ -115,7 +125,10 @@ impl List {
     }
 
     fn call(&self, made: Call, entries: &[u64], lease: u64) -> Result<u64, (CallError, u64)> {
-        self.words.iter().zip(entries).for_each(|(word, entry)| word.store(*entry, SeqCst));
+        self.words
+            .iter()
+            .zip(entries)
+            .for_each(|(word, entry)| word.store(*entry, SeqCst));
         call::listed(made, self.at(), entries.len() as u64, lease)
     }
 }
@@ -136,11 +149,16 @@ fn wrong_lists(list: &List, lease: u64) {
         (map::GICC, 1),
         (u64::MAX - 7, 1),
     ];
-    list.words.iter().for_each(|word| word.store(page(0), SeqCst));
+    list.words
+        .iter()
+        .for_each(|word| word.store(page(0), SeqCst));
     for (at, count) in nowhere {
         for made in [Call::MovePages, Call::ReturnPages, Call::CachePages] {
             let given = call::listed(made, at, count, lease);
-            expect(given == Err((CallError::List, list::NO_ENTRY)), "a list that is nowhere");
+            expect(
+                given == Err((CallError::List, list::NO_ENTRY)),
+                "a list that is nowhere",
+            );
         }
     }
     let entries: [(&[u64], u64); 6] = [
@@ -154,12 +172,22 @@ fn wrong_lists(list: &List, lease: u64) {
     for (entries, wrong) in entries {
         for made in [Call::MovePages, Call::ReturnPages, Call::CachePages] {
             let given = list.call(made, entries, lease);
-            expect(given == Err((CallError::Invalid, wrong)), "an entry that is wrong");
+            expect(
+                given == Err((CallError::Invalid, wrong)),
+                "an entry that is wrong",
+            );
         }
     }
-    expect(list.call(Call::MovePages, &[page(0) | list::CACHED], lease) == Err((CallError::Invalid, 0)), "a flag");
+    expect(
+        list.call(Call::MovePages, &[page(0) | list::CACHED], lease)
+            == Err((CallError::Invalid, 0)),
+        "a flag",
+    );
     let state = call::page_state(page(0)).map(|state| (state.private, state.cached));
-    expect(state == Ok((false, true)), "a refused call has changed a page");
+    expect(
+        state == Ok((false, true)),
+        "a refused call has changed a page",
+    );
 }
 
 /// Moves and changes pages by lists, with a lease and without one, until it runs out.
@@ -171,58 +199,123 @@ fn lists(list: &List, pages: u64) {
     let entries = &mut entries[..pages.min(64) as usize];
     let pages = entries.len() as u64;
     let states = |wanted: (bool, bool)| {
-        let is = |page| call::page_state(PROFILED + page * PAGE).map(|state| (state.private, state.cached));
+        let is = |page| {
+            call::page_state(PROFILED + page * PAGE).map(|state| (state.private, state.cached))
+        };
         (0..pages).all(|page| is(page) == Ok(wanted))
     };
     for (number, nanos) in [(0, 0), (0, HOUR + 1), (0, u64::MAX)] {
-        expect(call::lease(number, nanos) == Err(CallError::Invalid), "a lease of no or too long time");
+        expect(
+            call::lease(number, nanos) == Err(CallError::Invalid),
+            "a lease of no or too long time",
+        );
     }
-    expect(call::lease(1 << 40, 1) == Err(CallError::Expired), "a lease that never was");
-    expect(list.call(Call::CachePages, entries, 0) == Err((CallError::Expired, list::NO_ENTRY)), "no lease");
+    expect(
+        call::lease(1 << 40, 1) == Err(CallError::Expired),
+        "a lease that never was",
+    );
+    expect(
+        list.call(Call::CachePages, entries, 0) == Err((CallError::Expired, list::NO_ENTRY)),
+        "no lease",
+    );
     let mut last = 0;
     for round in 0..MANY {
         let taken = call::lease(0, HOUR);
-        expect(taken.is_ok_and(|number| number > last), "a lease is not taken, or has an earlier one's number");
+        expect(
+            taken.is_ok_and(|number| number > last),
+            "a lease is not taken, or has an earlier one's number",
+        );
         last = taken.unwrap_or(last);
         if round == 0 {
-            expect(call::lease(0, HOUR) == Err(CallError::Taken), "two programs have the lease");
-            expect(call::set_cacheability(PROFILED, 1, false) == Err(CallError::Taken), "the lease is no one's");
+            expect(
+                call::lease(0, HOUR) == Err(CallError::Taken),
+                "two programs have the lease",
+            );
+            expect(
+                call::set_cacheability(PROFILED, 1, false) == Err(CallError::Taken),
+                "the lease is no one's",
+            );
             wrong_lists(list, last);
         }
-        expect(call::lease(last, HOUR) == Ok(last), "a lease is not renewed");
+        expect(
+            call::lease(last, HOUR) == Ok(last),
+            "a lease is not renewed",
+        );
         expect(call::lease(last, 0) == Ok(last), "a lease is not ended");
-        expect(call::lease(last, HOUR) == Err(CallError::Expired), "a lease is renewed that has ended");
+        expect(
+            call::lease(last, HOUR) == Err(CallError::Expired),
+            "a lease is renewed that has ended",
+        );
     }
     // Without the lease, its pages stay; with it, they come back when it ends.
     let half = pages as usize / 2;
-    expect(list.call(Call::MovePages, &entries[..half], 0) == Ok(half as u64), "half of the pages do not move");
+    expect(
+        list.call(Call::MovePages, &entries[..half], 0) == Ok(half as u64),
+        "half of the pages do not move",
+    );
     let lease = call::lease(0, HOUR).unwrap_or(0);
-    expect(list.call(Call::MovePages, entries, lease) == Ok(pages - half as u64), "the other half does not");
-    expect(list.call(Call::CachePages, entries, lease) == Ok(pages), "pages do not change");
-    expect(list.call(Call::ReturnPages, entries, 0) == Ok(half as u64), "pages do not return");
+    expect(
+        list.call(Call::MovePages, entries, lease) == Ok(pages - half as u64),
+        "the other half does not",
+    );
+    expect(
+        list.call(Call::CachePages, entries, lease) == Ok(pages),
+        "pages do not change",
+    );
+    expect(
+        list.call(Call::ReturnPages, entries, 0) == Ok(half as u64),
+        "pages do not return",
+    );
     // The list is the guest's own page, and becomes what it names.
     let own = [list.at()];
-    expect(list.call(Call::CachePages, &own, lease) == Ok(1), "the list itself does not change");
-    expect(list.call(Call::MovePages, &own, lease) == Ok(1), "the list itself does not move");
-    expect(call::lease(lease, SOON) == Ok(lease), "a lease is not shortened");
+    expect(
+        list.call(Call::CachePages, &own, lease) == Ok(1),
+        "the list itself does not change",
+    );
+    expect(
+        list.call(Call::MovePages, &own, lease) == Ok(1),
+        "the list itself does not move",
+    );
+    expect(
+        call::lease(lease, SOON) == Ok(lease),
+        "a lease is not shortened",
+    );
     // A busy host may hold up the core that brings them back.
     let until = call::time().unwrap_or(0) + LATE;
-    let is_over = || states((false, true)) && call::private_pool().is_ok_and(|pool| pool.taken == 0);
+    let is_over =
+        || states((false, true)) && call::private_pool().is_ok_and(|pool| pool.taken == 0);
     while !is_over() && call::time().is_ok_and(|now| now < until) {
         cpu::give_way();
     }
-    expect(states((false, true)), "a lease has run out, and its pages are not as they were");
-    expect(call::private_pool().is_ok_and(|pool| pool.taken == 0), "a lease has run out, and keeps frames");
-    expect(call::lease(lease, HOUR) == Err(CallError::Expired), "a lease is renewed that has run out");
+    expect(
+        states((false, true)),
+        "a lease has run out, and its pages are not as they were",
+    );
+    expect(
+        call::private_pool().is_ok_and(|pool| pool.taken == 0),
+        "a lease has run out, and keeps frames",
+    );
+    expect(
+        call::lease(lease, HOUR) == Err(CallError::Expired),
+        "a lease is renewed that has run out",
+    );
     println!("cacheability-check: lists done");
 }
 
 /// Reads one word of each line twice, each time as a segment; before the second pass, the caches hold all they may.
 fn measure(what: &str, sub_experiment: u32, words: &[AtomicU64]) {
-    let read = || words.chunks_exact(LINE_WORDS).map(|line| line[0].load(SeqCst)).fold(0, u64::wrapping_add);
+    let read = || {
+        words
+            .chunks_exact(LINE_WORDS)
+            .map(|line| line[0].load(SeqCst))
+            .fold(0, u64::wrapping_add)
+    };
     let mut sums = [0; 2];
-    let [_, measured] =
-        [0, 1].map(|run| segment::measure(id::CACHEABILITY_CHECK, sub_experiment, run, || sums[run as usize] = read()));
+    let [_, measured] = [0, 1].map(|run| {
+        segment::measure(id::CACHEABILITY_CHECK, sub_experiment, run, || {
+            sums[run as usize] = read()
+        })
+    });
     ERRORS.fetch_add(u64::from(sums[0] != sums[1]), SeqCst);
     println!("cacheability-check: {what} {measured}");
 }
@@ -232,7 +325,9 @@ fn main() {
     let rounds = arg(1, 100);
     let mut ram = Ram::behind_image();
     let buffer = ram.take_at(PROFILED, pages * PAGE);
-    let list = List { words: ram.take_at(PROFILED + pages * PAGE, PAGE) };
+    let list = List {
+        words: ram.take_at(PROFILED + pages * PAGE, PAGE),
+    };
     let restarted = &ram.take_at(SURVIVOR, 8)[0];
     if restarted.swap(0, SeqCst) == RESTARTED {
         let kept = u64::from(call::lease(0, 1).is_err());
@@ -272,7 +367,12 @@ fn main() {
         cpu::give_way();
     }
 
-    let cache = |cacheable| note(call::set_cacheability(PROFILED, pages, cacheable).map(|()| 1), &CHANGES);
+    let cache = |cacheable| {
+        note(
+            call::set_cacheability(PROFILED, pages, cacheable).map(|()| 1),
+            &CHANGES,
+        )
+    };
     cache(true);
     measure("cached", 0, buffer);
     cache(false);
@@ -283,8 +383,11 @@ fn main() {
     measure("back", 3, buffer);
     cache(true);
     measure("again", 4, buffer);
-    let [changes, busy, moved, errors] = [&CHANGES, &BUSY, &MOVED, &ERRORS].map(|counter| counter.load(SeqCst));
-    println!("cacheability-check: rounds={rounds} errors={errors} changes={changes} busy={busy} moved={moved}");
+    let [changes, busy, moved, errors] =
+        [&CHANGES, &BUSY, &MOVED, &ERRORS].map(|counter| counter.load(SeqCst));
+    println!(
+        "cacheability-check: rounds={rounds} errors={errors} changes={changes} busy={busy} moved={moved}"
+    );
 
     // After the restart, the program must find what it now stores past the caches, from frames other than the pages'
     // own.

@@ -54,7 +54,10 @@ fn main() {
     let (seed, lives) = (args()[0], arg(1, 20));
     let mut ram = Ram::behind_image();
     let memory = ram.take_at(PROFILED, (PAGES * PAGE_WORDS * 8) as u64);
-    let [magic, lived, steps, corrupt, moved, resets, starts, ..] = ram.take_at(SURVIVOR, 64) else { return };
+    let [magic, lived, steps, corrupt, moved, resets, starts, ..] = ram.take_at(SURVIVOR, 64)
+    else {
+        return;
+    };
     if magic.load(SeqCst) != MAGIC {
         for count in [lived, steps, corrupt, moved, resets, starts] {
             count.store(0, SeqCst);
@@ -66,7 +69,14 @@ fn main() {
         magic.store(MAGIC, SeqCst);
     }
     // What moved in former lives is home again, and as it was.
-    corrupt.fetch_add(memory.iter().enumerate().map(|(at, word)| wrong(at, word)).sum(), SeqCst);
+    corrupt.fetch_add(
+        memory
+            .iter()
+            .enumerate()
+            .map(|(at, word)| wrong(at, word))
+            .sum(),
+        SeqCst,
+    );
     if lived.load(SeqCst) >= lives {
         let [steps, corrupt, moved, resets, starts] =
             [steps, corrupt, moved, resets, starts].map(|count| count.load(SeqCst));
@@ -79,7 +89,14 @@ fn main() {
     }
     let life = lived.fetch_add(1, SeqCst) + 1;
     MEMORY.call_once(|| memory);
-    COUNTS.call_once(|| Counts { lives: lived, steps, corrupt, moved, resets, starts });
+    COUNTS.call_once(|| Counts {
+        lives: lived,
+        steps,
+        corrupt,
+        moved,
+        resets,
+        starts,
+    });
     gic::init_distributor();
     let anchor = life as usize % VCPUS;
     ANCHOR.store(anchor, SeqCst);
@@ -108,7 +125,9 @@ fn wrong(at: usize, word: &AtomicU64) -> u64 {
 
 /// What every vCPU does until it turns itself off or a life ends.
 fn steps_of_a_life() {
-    let (Some(counts), Some(memory)) = (COUNTS.get(), MEMORY.get()) else { return };
+    let (Some(counts), Some(memory)) = (COUNTS.get(), MEMORY.get()) else {
+        return;
+    };
     let me = cpu::current();
     let is_anchor = me == ANCHOR.load(SeqCst);
     if is_anchor {
@@ -177,7 +196,12 @@ fn power(random: &mut Random) {
         _ => {
             let target = VCPUS as u64 + random.below(300);
             // SAFETY: the VM has no such vCPU, so nothing starts.
-            unsafe { call::hvc(function::CPU_ON_64, [target, random.bits(), random.bits(), 0, 0, 0]) };
+            unsafe {
+                call::hvc(
+                    function::CPU_ON_64,
+                    [target, random.bits(), random.bits(), 0, 0, 0],
+                )
+            };
         }
     }
 }
@@ -185,10 +209,15 @@ fn power(random: &mut Random) {
 /// Sends software-generated interrupts, and takes what has arrived by polling: interrupts stay masked.
 fn interrupt(random: &mut Random) {
     for _ in 0..random.below(4) {
-        GICD.write(0xf00, (random.below(4) << 24 | random.below(8) << 16 | random.below(16)) as u32);
+        GICD.write(
+            0xf00,
+            (random.below(4) << 24 | random.below(8) << 16 | random.below(16)) as u32,
+        );
     }
     for _ in 0..random.below(8) {
-        let Some(interrupt) = gic::acknowledge() else { break };
+        let Some(interrupt) = gic::acknowledge() else {
+            break;
+        };
         if interrupt.id() == irq::VTIMER {
             timer::disarm();
         }
@@ -200,9 +229,23 @@ fn interrupt(random: &mut Random) {
 #[allow(unsafe_code)]
 fn distributor(random: &mut Random) {
     use Op::*;
-    let ops = [LoadByte, LoadHalf, LoadWord, LoadDouble, LoadPair, StoreByte, StoreHalf, StoreWord, StoreDouble];
+    let ops = [
+        LoadByte,
+        LoadHalf,
+        LoadWord,
+        LoadDouble,
+        LoadPair,
+        StoreByte,
+        StoreHalf,
+        StoreWord,
+        StoreDouble,
+    ];
     for _ in 0..random.below(8) {
-        let offset = if random.below(2) == 0 { random.below(0x1000) } else { random.below(0x400) * 4 };
+        let offset = if random.below(2) == 0 {
+            random.below(0x1000)
+        } else {
+            random.below(0x400) * 4
+        };
         let op = ops[random.below(ops.len() as u64) as usize];
         // SAFETY: a device of this VM, which nothing here depends on.
         let _ = unsafe { probe::access(op, GICD.address(offset), random.bits()) };
@@ -259,7 +302,14 @@ fn other_calls(random: &mut Random) {
             COUNTS.get().map_or(0, |counts| counts.lives.load(SeqCst))
         ),
         // SAFETY: not a function that exists.
-        _ => _ = unsafe { call::hvc(0xc600_0100 | random.bits() as u32 & 0xff, [random.bits(); 6]) },
+        _ => {
+            _ = unsafe {
+                call::hvc(
+                    0xc600_0100 | random.bits() as u32 & 0xff,
+                    [random.bits(); 6],
+                )
+            }
+        }
     }
 }
 
@@ -267,7 +317,14 @@ fn other_calls(random: &mut Random) {
 #[allow(unsafe_code)]
 fn foreign(random: &mut Random) {
     /// `dc isw`, `dc csw`, `mrs pmcr_el0`, `mrs id_aa64pfr0_el1`, `msr actlr_el1`, and `yield`, which does not trap.
-    const TRAPPED: [u32; 6] = [0xd508_7640, 0xd508_7a40, 0xd53b_9c00, 0xd538_0400, 0xd518_1020, 0xd503_203f];
+    const TRAPPED: [u32; 6] = [
+        0xd508_7640,
+        0xd508_7a40,
+        0xd53b_9c00,
+        0xd538_0400,
+        0xd518_1020,
+        0xd503_203f,
+    ];
     let address = FOREIGN + random.below(1 << 27) * 8;
     // SAFETY: past the VM's RAM there is nothing; the instructions change x0 at most.
     unsafe {

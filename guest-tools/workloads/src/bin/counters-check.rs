@@ -52,11 +52,15 @@ fn expected(made: Call, x1: u64, x2: u64, counters: u64) -> Result<(), CallError
     let all = 1 << cycles | ((1 << counters) - 1);
     match made {
         Call::Counters => Ok(()),
-        Call::CounterEnable | Call::CounterInhibit | Call::CounterMasks if x1 & !all != 0 => Err(CallError::Denied),
+        Call::CounterEnable | Call::CounterInhibit | Call::CounterMasks if x1 & !all != 0 => {
+            Err(CallError::Denied)
+        }
         Call::CounterEnable | Call::CounterInhibit | Call::CounterMasks => Ok(()),
         _ if x1 >= counters && x1 != cycles => Err(CallError::Absent),
         Call::CounterEventSet if x2 & !0xf000_ffff != 0 => Err(CallError::Invalid),
-        Call::CounterEventSet if x1 == cycles && x2 & 0xffff != CPU_CYCLES => Err(CallError::Invalid),
+        Call::CounterEventSet if x1 == cycles && x2 & 0xffff != CPU_CYCLES => {
+            Err(CallError::Invalid)
+        }
         Call::CounterSet if x1 != cycles && x2 > u32::MAX.into() => Err(CallError::Invalid),
         _ => Ok(()),
     }
@@ -81,14 +85,22 @@ fn attack() {
         let wanted = expected(made, x1, x2, counters);
         MADE.fetch_add(1, Relaxed);
         REFUSED.fetch_add(u64::from(found.is_err()), Relaxed);
-        must_hold(found.map(drop) == wanted, format_args!("{made:?}({x1:#x}, {x2:#x}): {found:?}, not {wanted:?}"));
+        must_hold(
+            found.map(drop) == wanted,
+            format_args!("{made:?}({x1:#x}, {x2:#x}): {found:?}, not {wanted:?}"),
+        );
     }
     work(1000);
     let last = call::segment_end();
-    must_hold(last.is_ok_and(|cycles| cycles > 1000), format_args!("SegmentEnd: {last:?}"));
+    must_hold(
+        last.is_ok_and(|cycles| cycles > 1000),
+        format_args!("SegmentEnd: {last:?}"),
+    );
     // Nothing that was set above reached the segment's counter of instructions.
     let hem = call::hem_read(0);
-    let counted = hem.is_ok_and(|hem| u64::from(hem.event) == INST_RETIRED && hem.count > 1000 && !hem.overflowed);
+    let counted = hem.is_ok_and(|hem| {
+        u64::from(hem.event) == INST_RETIRED && hem.count > 1000 && !hem.overflowed
+    });
     must_hold(counted, format_args!("{hem:?}"));
     DONE.fetch_add(1, Relaxed);
 }
@@ -109,7 +121,11 @@ fn count(turns: u64) -> Result<(), CallError> {
         call::counter_inhibit(both)?;
         let count = call::counter_read(last)?.value;
         work(turns);
-        Ok((count, call::counter_read(CYCLE_COUNTER)?.value, call::counter_read(last)?.value - count))
+        Ok((
+            count,
+            call::counter_read(CYCLE_COUNTER)?.value,
+            call::counter_read(last)?.value - count,
+        ))
     };
     let (once, cycles, idle) = counted(turns)?;
     let (twice, ..) = counted(2 * turns)?;
@@ -133,9 +149,15 @@ fn main() {
     let [vcpus, ..] = args();
     if let Err(error) = count(arg(2, 100_000)) {
         // Without the service there is nothing to be had.
-        let denied = CALLS.iter().filter(|&&made| call::counter(made, [0, 0]) == Err(CallError::Denied)).count();
+        let denied = CALLS
+            .iter()
+            .filter(|&&made| call::counter(made, [0, 0]) == Err(CallError::Denied))
+            .count();
         let recorded = call::counter_record(0, 0, 0);
-        println!("counters-check: refused with {error:?}, and {denied} of {} calls, {recorded:?}", CALLS.len());
+        println!(
+            "counters-check: refused with {error:?}, and {denied} of {} calls, {recorded:?}",
+            CALLS.len()
+        );
         return;
     }
     for vcpu in 1..vcpus {

@@ -144,7 +144,10 @@ fn overflow() {
     let mut values = [0; 3];
     let stopped = papi::stop(set, &mut values);
     let handled = HANDLED.load(SeqCst);
-    println!("epapi-check: armed={armed} started={started} stopped={stopped} handled={handled} counted={}", values[0]);
+    println!(
+        "epapi-check: armed={armed} started={started} stopped={stopped} handled={handled} counted={}",
+        values[0]
+    );
 }
 
 fn main() {

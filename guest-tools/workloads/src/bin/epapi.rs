@@ -144,7 +144,12 @@ epapi_end:
     );
 
     unsafe extern "C" {
-        fn epapi_sequence(start: usize, kernel: usize, stop: usize, arguments: *const [u64; 6]) -> i32;
+        fn epapi_sequence(
+            start: usize,
+            kernel: usize,
+            stop: usize,
+            arguments: *const [u64; 6],
+        ) -> i32;
         fn epapi_bare_start();
         fn epapi_bare_stop();
         fn epapi_loads();
@@ -158,7 +163,8 @@ epapi_end:
 
     /// Removes the kernels and what they work on from all caches.
     pub fn flush(work: [u64; 2], bytes: u64) {
-        let code = [epapi_loads, epapi_end].map(|function: unsafe extern "C" fn()| function as usize);
+        let code =
+            [epapi_loads, epapi_end].map(|function: unsafe extern "C" fn()| function as usize);
         // SAFETY: lines are written back before they are dropped, so that memory has the same contents.
         unsafe {
             epapi_flush(code[0], code[1]);
@@ -211,17 +217,39 @@ epapi_end:
         fn functions(self) -> (usize, usize) {
             let start = epapi::high::ePAPI_start_counters as *const () as usize;
             match self {
-                Self::Bare => (epapi_bare_start as *const () as usize, epapi_bare_stop as *const () as usize),
-                Self::Read => (start, epapi::high::ePAPI_read_counters as *const () as usize),
-                Self::Accum => (start, epapi::high::ePAPI_accum_counters as *const () as usize),
+                Self::Bare => (
+                    epapi_bare_start as *const () as usize,
+                    epapi_bare_stop as *const () as usize,
+                ),
+                Self::Read => (
+                    start,
+                    epapi::high::ePAPI_read_counters as *const () as usize,
+                ),
+                Self::Accum => (
+                    start,
+                    epapi::high::ePAPI_accum_counters as *const () as usize,
+                ),
             }
         }
     }
 
     /// Starts counting, runs a kernel on `work`, and stops or reads. Returns what the last function returned.
-    pub fn sequence(way: Way, kernel: Kernel, start_with: [u64; 2], work: [u64; 2], stop_with: [u64; 2]) -> i32 {
+    pub fn sequence(
+        way: Way,
+        kernel: Kernel,
+        start_with: [u64; 2],
+        work: [u64; 2],
+        stop_with: [u64; 2],
+    ) -> i32 {
         let (start, stop) = way.functions();
-        let arguments = [start_with[0], start_with[1], work[0], work[1], stop_with[0], stop_with[1]];
+        let arguments = [
+            start_with[0],
+            start_with[1],
+            work[0],
+            work[1],
+            stop_with[0],
+            stop_with[1],
+        ];
         // SAFETY: the functions keep the calling convention. Pointers among the arguments are those of arrays that the
         // caller still has, and the kernels write to the guest's buffer only.
         unsafe { epapi_sequence(start, kernel.function(), stop, &arguments) }
@@ -280,7 +308,10 @@ fn bare(info: &Info, kernel: Kernel, work: [u64; 2]) -> Counted {
 
 fn bare_once(info: &Info, kernel: Kernel, work: [u64; 2]) -> Counted {
     let terms = info.terms.as_slice();
-    let events = terms.iter().map(|term| term.number).filter(|number| *number != CPU_CYCLES);
+    let events = terms
+        .iter()
+        .map(|term| term.number)
+        .filter(|number| *number != CPU_CYCLES);
     let mut counters = 0;
     for (counter, event) in (0..).zip(events.chain([INST_RETIRED])) {
         pmu::configure(counter, event, 0);
@@ -326,12 +357,23 @@ fn library_once(way: Way, code: i32, kernel: Kernel, work: [u64; 2]) -> Counted 
     let pointers = [events.as_ptr() as u64, values.as_mut_ptr() as u64].map(black_box);
     let length = number as u64;
     flush(work, PAGES * 4096);
-    let status = sequence(way, kernel, [pointers[0], length], work, [pointers[1], length]);
+    let status = sequence(
+        way,
+        kernel,
+        [pointers[0], length],
+        work,
+        [pointers[1], length],
+    );
     let mut rest = [0_i64; 3];
     let stopped = assembly::stop_counters(&mut rest);
     assert!(status == 0 && stopped == 0, "{status}, {stopped}");
     let values = black_box(&values);
-    all.map(|event| events[..number].iter().position(|other| *other == event).map_or(-1, |at| values[at]))
+    all.map(|event| {
+        events[..number]
+            .iter()
+            .position(|other| *other == event)
+            .map_or(-1, |at| values[at])
+    })
 }
 
 /// Measures how long calls take, in ticks: under `-icount` instructions of all exception levels.
@@ -354,7 +396,11 @@ fn costs() {
         assembly::stop_counters(values);
         let begin = timer::now();
         let nothing = timer::now() - begin;
-        println!("epapi: cost events={number} read={} accum={} started={started}", read - nothing, accum - nothing);
+        println!(
+            "epapi: cost events={number} read={} accum={} started={started}",
+            read - nothing,
+            accum - nothing
+        );
     }
 }
 
@@ -368,9 +414,20 @@ fn main() {
     let buffer = memory.take_words_at(PROFILED, (PAGES * 1024) as usize);
     let at = buffer.as_ptr() as u64;
     for known in preset::ALL {
-        let Ok(info) = papi.event_info(known.code) else { continue };
-        let natives = info.terms.as_slice().iter().filter(|term| term.number != CPU_CYCLES).count();
-        let runs = if natives < MOST { info.runs } else { info.runs.max(2) };
+        let Ok(info) = papi.event_info(known.code) else {
+            continue;
+        };
+        let natives = info
+            .terms
+            .as_slice()
+            .iter()
+            .filter(|term| term.number != CPU_CYCLES)
+            .count();
+        let runs = if natives < MOST {
+            info.runs
+        } else {
+            info.runs.max(2)
+        };
         if runs != 1 {
             println!("epapi: skipped {} runs={runs}", known.name);
             continue;

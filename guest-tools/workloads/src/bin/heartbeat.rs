@@ -34,7 +34,10 @@ fn main() {
     }
     let sum = || fnv1a(buffer.iter().map(|word| word.load(Relaxed)));
     let checksum = sum();
-    println!("heartbeat: period={period} ticks buffer={} B checksum {checksum:#018x}", buffer.len() * 8);
+    println!(
+        "heartbeat: period={period} ticks buffer={} B checksum {checksum:#018x}",
+        buffer.len() * 8
+    );
 
     exceptions::on_interrupt(handler);
     gic::init_distributor();

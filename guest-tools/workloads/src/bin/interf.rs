@@ -35,7 +35,10 @@ fn sleep(millis: u64) {
 fn main() {
     let buffer = Ram::behind_image().take_at(PROFILED, arg(0, 420 * 1024));
     let iterations = args()[1];
-    println!("interf: buffer={} B at={PROFILED:#x} iterations={iterations}", buffer.len() * 8);
+    println!(
+        "interf: buffer={} B at={PROFILED:#x} iterations={iterations}",
+        buffer.len() * 8
+    );
     if args()[2] > 0 {
         sleep(args()[2]);
     }
@@ -47,5 +50,8 @@ fn main() {
         }
         done += 1;
     }
-    println!("interf: done iterations={done} ticks={}", timer::now() - start);
+    println!(
+        "interf: done iterations={done} ticks={}",
+        timer::now() - start
+    );
 }

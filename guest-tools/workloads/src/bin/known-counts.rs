@@ -193,22 +193,40 @@ type Benchmark = (&'static str, fn(&[AtomicU64]));
 /// The benchmarks; their numbers are those of the sub-experiments in the log.
 const BENCHMARKS: [Benchmark; 18] = [
     ("nothing", |_| ()),
-    ("load-stream", |buffer| on(buffer, BUFFER / LINE, load_lines)),
-    ("store-stream", |buffer| on(buffer, BUFFER / LINE, store_lines)),
-    ("chase-l1", |buffer| on(buffer, lines(CHAIN_L1) * ROUNDS_L1 / UNROLL, chase_lines)),
-    ("chase-l2", |buffer| on(buffer, lines(CHAIN_L2) * ROUNDS_L2 / UNROLL, chase_lines)),
-    ("chase-memory", |buffer| on(buffer, lines(BUFFER) / UNROLL, chase_lines)),
-    ("long-function", |_| (0..CALLS).for_each(|_| long_function())),
+    ("load-stream", |buffer| {
+        on(buffer, BUFFER / LINE, load_lines)
+    }),
+    ("store-stream", |buffer| {
+        on(buffer, BUFFER / LINE, store_lines)
+    }),
+    ("chase-l1", |buffer| {
+        on(buffer, lines(CHAIN_L1) * ROUNDS_L1 / UNROLL, chase_lines)
+    }),
+    ("chase-l2", |buffer| {
+        on(buffer, lines(CHAIN_L2) * ROUNDS_L2 / UNROLL, chase_lines)
+    }),
+    ("chase-memory", |buffer| {
+        on(buffer, lines(BUFFER) / UNROLL, chase_lines)
+    }),
+    ("long-function", |_| {
+        (0..CALLS).for_each(|_| long_function())
+    }),
     ("branches", |_| branches(TURNS)),
     ("pages", |buffer| on(buffer, BUFFER / PAGE, load_pages)),
     ("exceptions", |_| (0..FAULTS).for_each(|_| fault())),
     ("vector-add", |buffer| on(buffer, VECTOR / 16, add_vectors)),
-    ("unaligned", |buffer| on(buffer, BUFFER / LINE - 1, load_across)),
-    ("prefetch", |buffer| on(buffer, BUFFER / LINE, prefetch_lines)),
+    ("unaligned", |buffer| {
+        on(buffer, BUFFER / LINE - 1, load_across)
+    }),
+    ("prefetch", |buffer| {
+        on(buffer, BUFFER / LINE, prefetch_lines)
+    }),
     ("idle", |_| idle()),
     ("busy", |_| busy(BUSY)),
     ("busy-longer", |_| busy(BUSY_LONGER)),
-    ("whole-lines", |buffer| on(buffer, BUFFER / LINE, write_lines)),
+    ("whole-lines", |buffer| {
+        on(buffer, BUFFER / LINE, write_lines)
+    }),
     ("zero-lines", |buffer| on(buffer, BUFFER / LINE, zero_lines)),
 ];
 
@@ -271,7 +289,9 @@ fn main() {
             chain::link(&buffer[..linked], run);
             // An emulator that translates the loop now does not do so between the start of a segment and of the wait.
             busy(0);
-            let measured = segment::measure(id::KNOWN_COUNTS, number as u32, run as u32, || benchmark(buffer));
+            let measured = segment::measure(id::KNOWN_COUNTS, number as u32, run as u32, || {
+                benchmark(buffer)
+            });
             // The timer's interrupt is still pending, and would end the next wait at once.
             cpu::unmask_interrupts();
             cpu::mask_interrupts();

@@ -24,7 +24,9 @@ static LIFE: AtomicU64 = AtomicU64::new(0);
 fn main() {
     let (lives, kill_from) = (arg(0, 100), args()[1]);
     let mut ram = Ram::behind_image();
-    let [magic, count, refused, ..] = ram.take_at(SURVIVOR, 64) else { return };
+    let [magic, count, refused, ..] = ram.take_at(SURVIVOR, 64) else {
+        return;
+    };
     if magic.load(SeqCst) != MAGIC {
         count.store(0, SeqCst);
         refused.store(0, SeqCst);
@@ -52,7 +54,10 @@ fn main() {
         }
         GO.store(true, SeqCst);
         delay(life);
-        println!("lives: read {:#x}", ram.take_at(FOREIGN, 64)[0].load(SeqCst));
+        println!(
+            "lives: read {:#x}",
+            ram.take_at(FOREIGN, 64)[0].load(SeqCst)
+        );
         psci::system_off();
     }
     match life % 3 {
@@ -118,6 +123,10 @@ fn turn_the_first_on() {
 }
 
 fn report() {
-    println!("lives: done lives={} refused={}", LIFE.load(SeqCst), REFUSED.load(SeqCst));
+    println!(
+        "lives: done lives={} refused={}",
+        LIFE.load(SeqCst),
+        REFUSED.load(SeqCst)
+    );
     psci::system_off();
 }

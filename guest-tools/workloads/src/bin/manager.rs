@@ -41,17 +41,33 @@ struct Known {
 fn main() {
     let (calls, resets) = (arg(0, 500), arg(1, 9));
     let mut ram = Ram::behind_image();
-    let [magic, words @ ..] = ram.take_at(SURVIVOR, 64) else { return };
+    let [magic, words @ ..] = ram.take_at(SURVIVOR, 64) else {
+        return;
+    };
     if magic.load(SeqCst) != MAGIC {
         words.iter().for_each(|word| word.store(0, SeqCst));
         // VMs run when the machine starts.
         words[2].store(1, SeqCst);
         magic.store(MAGIC, SeqCst);
     }
-    let [calls_made, lives, runs, accepted, busy, denied, wrong, ..] = words else { return };
-    let kept = Survivor { calls: calls_made, lives, runs, accepted, busy, denied, wrong };
+    let [calls_made, lives, runs, accepted, busy, denied, wrong, ..] = words else {
+        return;
+    };
+    let kept = Survivor {
+        calls: calls_made,
+        lives,
+        runs,
+        accepted,
+        busy,
+        denied,
+        wrong,
+    };
     let me = call::identify().map_or(0, |identity| identity.vm);
-    let known = Known { me, own: args()[2], shared: args()[3] };
+    let known = Known {
+        me,
+        own: args()[2],
+        shared: args()[3],
+    };
     let life = kept.lives.fetch_add(1, SeqCst) + 1;
     let mut random = Random::new(me << 32 | life);
     // An order that the former life gave is in force.
@@ -68,9 +84,19 @@ fn main() {
     }
     kept.runs.store(0, SeqCst);
     kept.check(known);
-    let counts = [kept.calls, kept.lives, kept.accepted, kept.busy, kept.denied, kept.wrong].map(|it| it.load(SeqCst));
+    let counts = [
+        kept.calls,
+        kept.lives,
+        kept.accepted,
+        kept.busy,
+        kept.denied,
+        kept.wrong,
+    ]
+    .map(|it| it.load(SeqCst));
     let [calls, lives, accepted, busy, denied, wrong] = counts;
-    println!("manager: done calls={calls} lives={lives} accepted={accepted} busy={busy} denied={denied} wrong={wrong}");
+    println!(
+        "manager: done calls={calls} lives={lives} accepted={accepted} busy={busy} denied={denied} wrong={wrong}"
+    );
 }
 
 impl Survivor<'_> {
@@ -117,7 +143,10 @@ impl Survivor<'_> {
             }
             _ => {
                 let result = call::vm_order(u64::MAX - random.below(1 << 60), change);
-                self.must_hold(result == Err(CallError::Absent), format_args!("no VM gave {result:?}"));
+                self.must_hold(
+                    result == Err(CallError::Absent),
+                    format_args!("no VM gave {result:?}"),
+                );
             }
         }
     }
@@ -136,7 +165,10 @@ impl Survivor<'_> {
                 info.managed == managed && !info.name().is_empty(),
                 format_args!("VM {vm} `{}` managed: {}", info.name(), info.managed),
             );
-            self.must_hold(vm != known.me || info.life == Life::Running, format_args!("this VM is {}", info.life));
+            self.must_hold(
+                vm != known.me || info.life == Life::Running,
+                format_args!("this VM is {}", info.life),
+            );
         }
     }
 
@@ -144,9 +176,19 @@ impl Survivor<'_> {
     /// before or after that.
     fn check(&self, known: Known) {
         let read = || call::vm_read(known.own).map_or(Life::Changing, |info| info.life);
-        let settled = (0..PATIENCE).map(|_| read()).find(|&life| life != Life::Changing).unwrap_or(Life::Changing);
-        let wanted = if self.runs.load(SeqCst) != 0 { Life::Running } else { Life::Stopped };
+        let settled = (0..PATIENCE)
+            .map(|_| read())
+            .find(|&life| life != Life::Changing)
+            .unwrap_or(Life::Changing);
+        let wanted = if self.runs.load(SeqCst) != 0 {
+            Life::Running
+        } else {
+            Life::Stopped
+        };
         let agrees = settled == wanted || settled == Life::Killed;
-        self.must_hold(agrees, format_args!("VM {} is {settled}, not {wanted}", known.own));
+        self.must_hold(
+            agrees,
+            format_args!("VM {} is {settled}, not {wanted}", known.own),
+        );
     }
 }

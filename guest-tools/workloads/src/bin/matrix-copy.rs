@@ -83,7 +83,10 @@ fn main() {
     println!("matrix-copy: ints={ints} runs={runs}");
     for run in 0..runs {
         for (index, (from, to)) in from.iter().zip(to).enumerate() {
-            from.store((index as u64 + run).wrapping_mul(0x9e37_79b9_7f4a_7c15), Relaxed);
+            from.store(
+                (index as u64 + run).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+                Relaxed,
+            );
             to.store(0, Relaxed);
         }
         let frame = memory.as_ptr().expose_provenance() as u64 - FRAME_OFFSET;

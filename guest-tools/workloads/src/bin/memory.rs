@@ -147,7 +147,11 @@ impl Operation {
 
     /// Returns the accesses of a pass, of which each reaches another line, or for random reads may.
     fn accesses(self, bytes: u64) -> u64 {
-        if self == Self::Stride { bytes / STRIDE } else { bytes / LINE }
+        if self == Self::Stride {
+            bytes / STRIDE
+        } else {
+            bytes / LINE
+        }
     }
 }
 
@@ -169,17 +173,25 @@ fn main() {
     let runs = args()[3];
     let mut ram = Ram::behind_image();
     let buffer = ram.take_at(PROFILED, bytes);
-    let other = if operation == Operation::Copy { Some(ram.take(bytes)) } else { None };
+    let other = if operation == Operation::Copy {
+        Some(ram.take(bytes))
+    } else {
+        None
+    };
     let [from, to] = [Some(buffer), other].map(|buffer| buffer.map_or(0, address));
     let accesses = operation.accesses(bytes) * passes;
-    println!("memory: {operation:?} buffer={bytes} B passes={passes} accesses={accesses} runs={runs}");
+    println!(
+        "memory: {operation:?} buffer={bytes} B passes={passes} accesses={accesses} runs={runs}"
+    );
     prepare(operation, buffer);
     let mut run = 0;
     while runs == 0 || run < runs {
         if runs == 0 {
             perform(operation, from, to, bytes, passes);
         } else {
-            let measured = segment::measure(id::MEMORY, 0, run as u32, || perform(operation, from, to, bytes, passes));
+            let measured = segment::measure(id::MEMORY, 0, run as u32, || {
+                perform(operation, from, to, bytes, passes)
+            });
             println!("memory: run={run} {measured}");
         }
         run += 1;
@@ -252,7 +264,9 @@ fn perform(operation: Operation, from: u64, to: u64, bytes: u64, passes: u64) {
             Operation::Stride | Operation::Chase => {
                 follow(from, passes * operation.accesses(bytes) / UNROLL);
             }
-            Operation::Random => read_at_random(from, bytes - 1, passes * operation.accesses(bytes)),
+            Operation::Random => {
+                read_at_random(from, bytes - 1, passes * operation.accesses(bytes))
+            }
             Operation::Read => (0..passes).for_each(|_| stream_read(from, end)),
             Operation::Words => (0..passes).for_each(|_| write_words(from, end)),
             Operation::Write => (0..passes).for_each(|_| stream_write(from, end)),

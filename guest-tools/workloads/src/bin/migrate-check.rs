@@ -129,7 +129,9 @@ fn end(start: u64) {
 }
 
 fn second() {
-    let Some(words) = SECOND_HALF.get() else { return };
+    let Some(words) = SECOND_HALF.get() else {
+        return;
+    };
     let mut half = Stamps::new(words);
     let start = begin();
     SECOND_RUNS.store(true, SeqCst);
@@ -193,7 +195,12 @@ fn main() {
     end(start);
     cpu::mask_interrupts();
 
-    let sum = |field: fn(&Counts) -> &AtomicU64| COUNTS.iter().map(|counts| field(counts).load(SeqCst)).sum::<u64>();
+    let sum = |field: fn(&Counts) -> &AtomicU64| {
+        COUNTS
+            .iter()
+            .map(|counts| field(counts).load(SeqCst))
+            .sum::<u64>()
+    };
     let errors = sum(|counts| &counts.errors) + u64::from(stuck);
     match failed {
         Some(CallError::PoolFull) => println!(

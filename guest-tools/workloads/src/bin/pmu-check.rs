@@ -51,7 +51,9 @@ fn main() {
     };
     let (once, cycles, idle) = counted(turns);
     let (twice, ..) = counted(2 * turns);
-    println!("pmu-check: counters={counters} once={once} twice={twice} cycles={cycles} idle={idle}");
+    println!(
+        "pmu-check: counters={counters} once={once} twice={twice} cycles={cycles} idle={idle}"
+    );
 
     // Nothing exists beyond the last counter, whatever is written.
     let mut leaked = 0;

@@ -67,7 +67,10 @@ fn main() {
     if told {
         gic::enable(irq::BUDGET);
     }
-    println!("quota-check: periods={periods} interval={} ticks", INTERVAL.load(Relaxed));
+    println!(
+        "quota-check: periods={periods} interval={} ticks",
+        INTERVAL.load(Relaxed)
+    );
     ARMED.fetch_add(1, Relaxed);
     timer::arm(timer::now() + INTERVAL.load(Relaxed));
     cpu::unmask_interrupts();

@@ -27,9 +27,16 @@ fn main() {
     for number in 0..calls {
         // Small budgets hold the other VM; some are as large as can be.
         let most = ceiling.min(1 << random.below(14));
-        let budget = if number % 8 == 0 { ceiling } else { 1 + random.below(most) };
+        let budget = if number % 8 == 0 {
+            ceiling
+        } else {
+            1 + random.below(most)
+        };
         let done = call::budget_set(vm, 0, budget);
-        must_hold(done == Ok(()), format_args!("{budget} of {ceiling}: {done:?}"));
+        must_hold(
+            done == Ok(()),
+            format_args!("{budget} of {ceiling}: {done:?}"),
+        );
         let beyond = ceiling + 1 + random.below(u64::MAX - ceiling - 1);
         let tries = [
             (vm, 0, 0, CallError::Invalid),
@@ -40,23 +47,36 @@ fn main() {
             (8 + random.below(1 << 40), 0, 1, CallError::Absent),
         ];
         for (other, quota, events, error) in tries {
-            let (set, read) = (call::budget_set(other, quota, events), call::budget_read(other, quota));
-            must_hold(set == Err(error), format_args!("{events} for quota {quota} of VM {other}: {set:?}"));
+            let (set, read) = (
+                call::budget_set(other, quota, events),
+                call::budget_read(other, quota),
+            );
+            must_hold(
+                set == Err(error),
+                format_args!("{events} for quota {quota} of VM {other}: {set:?}"),
+            );
             // What may be read is as it was.
             let kept = read.map_or_else(|found| found == error, |found| found.budget == budget);
             must_hold(kept, format_args!("quota {quota} of VM {other}: {read:?}"));
             refused += 1;
         }
-        let Ok(before) = call::budget_read(vm, 0) else { continue };
+        let Ok(before) = call::budget_read(vm, 0) else {
+            continue;
+        };
         // The running period had another budget, and so may the one that ended while the new one was set.
         let later = |events: u32| events.wrapping_sub(before.periods) >= 3;
-        let last = (0..PATIENCE).filter_map(|_| call::budget_read(vm, 0).ok()).find(|last| later(last.periods));
+        let last = (0..PATIENCE)
+            .filter_map(|_| call::budget_read(vm, 0).ok())
+            .find(|last| later(last.periods));
         let Some(last) = last else {
             must_hold(false, format_args!("no period has ended since {before:?}"));
             break;
         };
         periods += 1;
-        must_hold(u64::from(last.events) <= budget + slack, format_args!("{last:?} with a budget of {budget}"));
+        must_hold(
+            u64::from(last.events) <= budget + slack,
+            format_args!("{last:?} with a budget of {budget}"),
+        );
     }
     println!("regulator: done calls={calls} periods={periods} refused={refused} wrong={wrong}");
 }

@@ -35,7 +35,10 @@ fn registers() -> u64 {
             options(nostack)
         );
     }
-    [first, last, control, status].into_iter().filter(|value| *value != 0).count() as u64
+    [first, last, control, status]
+        .into_iter()
+        .filter(|value| *value != 0)
+        .count() as u64
 }
 
 #[allow(unsafe_code)]
@@ -46,7 +49,10 @@ fn set_cycle_filter(value: u64) {
 
 fn main() {
     let registers = registers();
-    let counters = [pmu::cycles(), pmu::count(0).into()].into_iter().filter(|count| *count != 0).count();
+    let counters = [pmu::cycles(), pmu::count(0).into()]
+        .into_iter()
+        .filter(|count| *count != 0)
+        .count();
     // The filter itself reads as the hypervisor's copy of it; what is counted shows what applies.
     pmu::set_cycles(0);
     pmu::start(pmu::CYCLES);

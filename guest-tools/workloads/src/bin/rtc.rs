@@ -98,16 +98,23 @@ impl Kind {
     fn identify(self) -> (u32, bool) {
         match self {
             Self::Pl031 => {
-                let bytes =
-                    |offset| (0..4).fold(0, |id, byte| id | (REGISTERS.read(offset + byte * 4) & 0xff) << (byte * 8));
+                let bytes = |offset| {
+                    (0..4).fold(0, |id, byte| {
+                        id | (REGISTERS.read(offset + byte * 4) & 0xff) << (byte * 8)
+                    })
+                };
                 let id = bytes(pl031::PERIPHERAL_ID);
                 // Part 0x031 by designer 0x41; bits from 20 on are the revision.
-                (id, id & 0xf_ffff == 0x4_1031 && bytes(pl031::CELL_ID) == 0xb105_f00d)
+                (
+                    id,
+                    id & 0xf_ffff == 0x4_1031 && bytes(pl031::CELL_ID) == 0xb105_f00d,
+                )
             }
             // It has no identification register. Instead, check that all three counters are in their reset state and
             // that a register keeps its value.
             Self::Ttc => {
-                let controls = [0, 4, 8].map(|counter| REGISTERS.read(ttc::COUNTER_CONTROL + counter));
+                let controls =
+                    [0, 4, 8].map(|counter| REGISTERS.read(ttc::COUNTER_CONTROL + counter));
                 REGISTERS.write(ttc::INTERVAL, ttc::LAST_COUNT);
                 let keeps = REGISTERS.read(ttc::INTERVAL) == ttc::LAST_COUNT;
                 (controls[0], controls == [ttc::AFTER_RESET; 3] && keeps)
@@ -191,8 +198,14 @@ fn wait(micros: u64, done: impl Fn() -> bool) -> bool {
 /// must still be pending when it is enabled.
 fn drive(kind: Kind, rounds: u64, bytes: u64) {
     let mut random = Random::new(0x72_7463);
-    let buffer = if bytes == 0 { &[] } else { Ram::behind_image().take_at(BUFFER, bytes) };
-    buffer.iter().for_each(|word| word.store(random.bits(), Relaxed));
+    let buffer = if bytes == 0 {
+        &[]
+    } else {
+        Ram::behind_image().take_at(BUFFER, bytes)
+    };
+    buffer
+        .iter()
+        .for_each(|word| word.store(random.bits(), Relaxed));
     let sum = || fnv1a(buffer.iter().map(|word| word.load(Relaxed)));
     let checksum = sum();
 
@@ -205,7 +218,10 @@ fn drive(kind: Kind, rounds: u64, bytes: u64) {
     OWN.call_once(|| kind);
     let interrupt = kind.interrupt();
     // Level-sensitive: the upper of its two bits is 0.
-    let (register, bit) = (0xc00 + u64::from(interrupt / 16 * 4), 2 << (interrupt % 16 * 2));
+    let (register, bit) = (
+        0xc00 + u64::from(interrupt / 16 * 4),
+        2 << (interrupt % 16 * 2),
+    );
     GICD.write(register, GICD.read(register) & !bit);
     gic::enable(interrupt);
 
@@ -261,7 +277,14 @@ fn intrude(rounds: u64, micros: u64) {
     println!("rtc: intruding rounds={rounds}");
     for _ in 0..rounds {
         for base in [DEVICE, BUFFER].into_iter().chain(PHYSICAL) {
-            for op in [Op::LoadWord, Op::StoreWord, Op::LoadByte, Op::StoreByte, Op::LoadDouble, Op::StoreDouble] {
+            for op in [
+                Op::LoadWord,
+                Op::StoreWord,
+                Op::LoadByte,
+                Op::StoreByte,
+                Op::LoadDouble,
+                Op::StoreDouble,
+            ] {
                 // The relevant registers are the first ones.
                 let address = base + (random.below(0x80) & !7);
                 // SAFETY: none of this program's memory is there; the access faults.
@@ -288,7 +311,10 @@ fn intrude(rounds: u64, micros: u64) {
         wait(micros, || false);
     }
     let leaked = attempts - refused;
-    println!("rtc: intruder attempts={attempts} refused={refused} leaked={leaked} foreign={}", FOREIGN.load(Relaxed));
+    println!(
+        "rtc: intruder attempts={attempts} refused={refused} leaked={leaked} foreign={}",
+        FOREIGN.load(Relaxed)
+    );
 }
 
 fn main() {

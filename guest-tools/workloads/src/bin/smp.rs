@@ -86,12 +86,17 @@ fn main() {
             println!("smp: vCPU {last} again: {error}");
             problems += 1;
         } else {
-            wait_for(|| STARTED.load(SeqCst) == vcpus && psci::affinity_info(last) == Ok(Affinity::Off));
+            wait_for(|| {
+                STARTED.load(SeqCst) == vcpus && psci::affinity_info(last) == Ok(Affinity::Off)
+            });
         }
         // A running vCPU cannot be turned on.
         problems += usize::from(smp::start(0, again).is_ok());
     }
-    problems += GOT[..vcpus].iter().filter(|got| got.load(SeqCst) != LAPS).count();
+    problems += GOT[..vcpus]
+        .iter()
+        .filter(|got| got.load(SeqCst) != LAPS)
+        .count();
     problems += STRAY.load(SeqCst) as usize;
     if problems == 0 {
         println!("smp: ok");

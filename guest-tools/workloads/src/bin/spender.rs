@@ -112,7 +112,11 @@ fn report(memory: &[AtomicU64]) {
     let ticks = timer::now() - memory[1].load(SeqCst);
     let micros = ticks * 1_000_000 / timer::frequency();
     memory[0].store(0, SeqCst);
-    println!("spender: what={} us={micros} tries={}", args()[1], memory[3].load(SeqCst));
+    println!(
+        "spender: what={} us={micros} tries={}",
+        args()[1],
+        memory[3].load(SeqCst)
+    );
     psci::system_off();
 }
 
@@ -129,7 +133,12 @@ fn move_pages(memory: &[AtomicU64], pages: &[AtomicU64]) {
             MIGRATE => call::migrate(PAGES as u64).and_then(|there| Ok(there + call::restore()?)),
             _ => {
                 let (from, to) = pages.split_at(PAGES / 2 * PAGE);
-                for (from, to) in from.as_chunks::<LINE_WORDS>().0.iter().zip(to.as_chunks::<LINE_WORDS>().0) {
+                for (from, to) in from
+                    .as_chunks::<LINE_WORDS>()
+                    .0
+                    .iter()
+                    .zip(to.as_chunks::<LINE_WORDS>().0)
+                {
                     for word in 0..LINE_WORDS {
                         to[word].store(from[word].load(Relaxed), Relaxed);
                     }
@@ -154,7 +163,13 @@ fn stream(memory: &[AtomicU64], buffer: &[AtomicU64]) {
     let stores = arg(0, 65_536);
     model::begin_region();
     memory[1].store(timer::now(), SeqCst);
-    for (line, value) in buffer.as_chunks::<LINE_WORDS>().0.iter().cycle().zip(0..stores) {
+    for (line, value) in buffer
+        .as_chunks::<LINE_WORDS>()
+        .0
+        .iter()
+        .cycle()
+        .zip(0..stores)
+    {
         line[0].store(value, Relaxed);
     }
     report(memory);

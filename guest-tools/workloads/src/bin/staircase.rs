@@ -26,7 +26,9 @@ fn main() {
     for (index, word) in buffer.iter().enumerate() {
         word.store(index as u64, Relaxed);
     }
-    println!("staircase: pages={PAGES} at={PROFILED:#x} phases={PHASES} iterations={iterations} runs={runs}");
+    println!(
+        "staircase: pages={PAGES} at={PROFILED:#x} phases={PHASES} iterations={iterations} runs={runs}"
+    );
     for run in 0..runs {
         let mut sum = 0;
         let measured = segment::measure(id::STAIRCASE, 0, run as u32, || {
@@ -43,5 +45,6 @@ fn main() {
 
 /// Loads one word from each cache line. Returns their sum.
 fn read(part: &[AtomicU64]) -> u64 {
-    part.chunks_exact(LINE_WORDS).fold(0, |sum, line| sum + line[0].load(Relaxed))
+    part.chunks_exact(LINE_WORDS)
+        .fold(0, |sum, line| sum + line[0].load(Relaxed))
 }

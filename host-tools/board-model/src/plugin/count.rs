@@ -58,9 +58,16 @@ extern "C" fn on_vcpu(_id: PluginId, index: c_uint) {
     unsafe {
         BYTES.store((api.byte_array)(), Relaxed);
         let list = (api.registers)();
-        let descriptors = std::slice::from_raw_parts((*list).data.cast::<RegisterDescriptor>(), (*list).len as usize);
-        let cpsr = descriptors.iter().find(|one| !one.name.is_null() && CStr::from_ptr(one.name) == c"cpsr");
-        let Some(cpsr) = cpsr else { ffi::fail("this QEMU's CPU has no cpsr") };
+        let descriptors = std::slice::from_raw_parts(
+            (*list).data.cast::<RegisterDescriptor>(),
+            (*list).len as usize,
+        );
+        let cpsr = descriptors
+            .iter()
+            .find(|one| !one.name.is_null() && CStr::from_ptr(one.name) == c"cpsr");
+        let Some(cpsr) = cpsr else {
+            ffi::fail("this QEMU's CPU has no cpsr")
+        };
         CPSR.store(cpsr.handle, Relaxed);
     }
 }
@@ -81,11 +88,20 @@ extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
         let mut first = 0;
         for at in 0..all {
             let mut word = [0; 4];
-            (api.bytes)((api.instruction)(block, at), word.as_mut_ptr().cast(), word.len());
+            (api.bytes)(
+                (api.instruction)(block, at),
+                word.as_mut_ptr().cast(),
+                word.len(),
+            );
             // What is counted before an instruction is executed for certain up to the next one at which a block can end.
             if at + 1 == all || decode::may_leave_block(u32::from_le_bytes(word)) {
                 let data = std::ptr::without_provenance_mut((at + 1 - first) << 2 | level);
-                (api.on_instruction)((api.instruction)(block, first), on_instructions, ffi::NO_REGISTERS, data);
+                (api.on_instruction)(
+                    (api.instruction)(block, first),
+                    on_instructions,
+                    ffi::NO_REGISTERS,
+                    data,
+                );
                 first = at + 1;
             }
         }
@@ -98,8 +114,12 @@ extern "C" fn on_instructions(_vcpu: c_uint, data: UserData) {
 }
 
 extern "C" fn on_exit(_id: PluginId, _data: UserData) {
-    let report = Instructions { instructions: std::array::from_fn(|level| COUNTS[level].load(Relaxed)) };
-    let Some(Counter { file, .. }) = COUNTER.get() else { return };
+    let report = Instructions {
+        instructions: std::array::from_fn(|level| COUNTS[level].load(Relaxed)),
+    };
+    let Some(Counter { file, .. }) = COUNTER.get() else {
+        return;
+    };
     if let Err(error) = statistics::write(&report, file) {
         eprintln!("board-model: cannot write {}: {error}", file.display());
     }

@@ -14,7 +14,10 @@ pub struct Handles<const N: usize> {
 impl<const N: usize> Handles<N> {
     /// Returns a table without handles, for the registers with these names.
     pub const fn new(names: &'static [&'static [u8]; N]) -> Self {
-        Self { names, of: [std::ptr::null_mut(); N] }
+        Self {
+            names,
+            of: [std::ptr::null_mut(); N],
+        }
     }
 
     /// Records QEMU's handle of the register with this name.

@@ -145,7 +145,14 @@ impl Internals {
     /// Reads physical memory, as the devices of the machine see it.
     pub fn read_memory(&self, physical: u64, bytes: &mut [u8]) {
         // SAFETY: the function writes as many bytes as it is told; the last argument says that it reads the memory.
-        unsafe { (self.f.memory)(physical, bytes.as_mut_ptr().cast(), bytes.len() as u64, false) }
+        unsafe {
+            (self.f.memory)(
+                physical,
+                bytes.as_mut_ptr().cast(),
+                bytes.len() as u64,
+                false,
+            )
+        }
     }
 
     /// Sets a general register.
@@ -187,9 +194,12 @@ impl Internals {
         self.locked(|| {
             // SAFETY: a CPU is a device, as the caller promises.
             let own = unsafe { (self.f.wire)(cpu, c"pmu-interrupt".as_ptr(), 0) };
-            let Some(spi) = spi.filter(|_| own.is_null()) else { return own };
+            let Some(spi) = spi.filter(|_| own.is_null()) else {
+                return own;
+            };
             // SAFETY: looks up names; the whole machine is searched for the type.
-            let gic = unsafe { (self.f.object)(c"".as_ptr(), c"arm_gic".as_ptr(), std::ptr::null_mut()) };
+            let gic =
+                unsafe { (self.f.object)(c"".as_ptr(), c"arm_gic".as_ptr(), std::ptr::null_mut()) };
             if gic.is_null() {
                 return gic;
             }
@@ -233,7 +243,12 @@ impl Internals {
     }
 
     /// Replaces QEMU's clock functions. `is_hooked` then tests whether QEMU reads and sets its clock by them.
-    pub fn hook_clock(&self, get: GetClock, set: SetClock, is_hooked: ClockTest) -> Result<(), String> {
+    pub fn hook_clock(
+        &self,
+        get: GetClock,
+        set: SetClock,
+        is_hooked: ClockTest,
+    ) -> Result<(), String> {
         let help = KNOWN_QEMU;
         // SAFETY: looks a name up in a table.
         let class = unsafe { (self.f.class)(c"tcg-accel-ops".as_ptr()) };
@@ -245,15 +260,23 @@ impl Internals {
         // SAFETY: the class is larger than what is read of it: QEMU 10.0's AccelOpsClass has 12 words of ObjectClass
         // and about 20 functions. Reading stops at `handle_interrupt`.
         let word = |at: usize| unsafe { class.add(at).read() };
-        let at = (0..CLASS_WORDS).take_while(|&at| at < 32).find(|&at| word(at) == handle);
+        let at = (0..CLASS_WORDS)
+            .take_while(|&at| at < 32)
+            .find(|&at| word(at) == handle);
         let at = at.ok_or_else(|| {
-            format!("no handle_interrupt in the accelerator's class: start QEMU without -icount; {help}")
+            format!(
+                "no handle_interrupt in the accelerator's class: start QEMU without -icount; {help}"
+            )
         })?;
         if !(0..at).any(|at| word(at) == round_robin) {
-            return Err("QEMU has a thread for each vCPU: start it with -accel tcg,thread=single".into());
+            return Err(
+                "QEMU has a thread for each vCPU: start it with -accel tcg,thread=single".into(),
+            );
         }
         if !word(at + 1).is_null() || !word(at + 2).is_null() {
-            return Err(format!("QEMU's clock has another owner: start it without -icount; {help}"));
+            return Err(format!(
+                "QEMU's clock has another owner: start it without -icount; {help}"
+            ));
         }
         // SAFETY: the two words after `handle_interrupt` are get_virtual_clock and set_virtual_clock, both null without
         // -icount, as checked above; QEMU reads them at each use. The first vCPU has not started to run.
@@ -262,12 +285,15 @@ impl Internals {
             class.add(at + 1).write(get as *mut c_void);
         }
         // SAFETY: the first function reads the clock, the second one only calls the accelerator's function.
-        let (read, set) = (|| unsafe { (self.f.read_clock)(VIRTUAL) }, |time| unsafe { (self.f.set_clock)(time) });
+        let (read, set) = (
+            || unsafe { (self.f.read_clock)(VIRTUAL) },
+            |time| unsafe { (self.f.set_clock)(time) },
+        );
         match is_hooked(&read, &set) {
             (true, true) => Ok(()),
-            (read, set) => {
-                Err(format!("guest time is not the model's (QEMU reads the model's: {read}, sets it: {set}): {help}"))
-            }
+            (read, set) => Err(format!(
+                "guest time is not the model's (QEMU reads the model's: {read}, sets it: {set}): {help}"
+            )),
         }
     }
 }

@@ -104,11 +104,18 @@ extern "C" fn on_vcpu(_id: PluginId, index: c_uint) {
     unsafe {
         plugin.bytes = (api.byte_array)();
         let list = (api.registers)();
-        let descriptors = std::slice::from_raw_parts((*list).data.cast::<RegisterDescriptor>(), (*list).len as usize);
-        for descriptor in descriptors.iter().filter(|descriptor| !descriptor.name.is_null()) {
+        let descriptors = std::slice::from_raw_parts(
+            (*list).data.cast::<RegisterDescriptor>(),
+            (*list).len as usize,
+        );
+        for descriptor in descriptors
+            .iter()
+            .filter(|descriptor| !descriptor.name.is_null())
+        {
             let name = CStr::from_ptr(descriptor.name).to_bytes();
-            let number =
-                name.strip_prefix(b"x").and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<usize>().ok());
+            let number = name
+                .strip_prefix(b"x")
+                .and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<usize>().ok());
             if name == b"cpsr" {
                 plugin.cpsr = descriptor.handle;
             }
@@ -120,9 +127,14 @@ extern "C" fn on_vcpu(_id: PluginId, index: c_uint) {
         }
     }
     TIME.base_own.store(internals.own_clock(), Relaxed);
-    let translation = plugin.translates.then(|| plugin.translation_handles.missing()).flatten();
+    let translation = plugin
+        .translates
+        .then(|| plugin.translation_handles.missing())
+        .flatten();
     if let Some(missing) = plugin.monitors.missing().or(translation) {
-        ffi::fail(&format!("this QEMU's CPU has no {missing}: start it with -cpu cortex-a53"));
+        ffi::fail(&format!(
+            "this QEMU's CPU has no {missing}: start it with -cpu cortex-a53"
+        ));
     }
     if plugin.options.always {
         plugin.switch_on();
@@ -145,7 +157,11 @@ extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
         };
         let timing = &plugin.board.timing;
         let issue = if plugin.active {
-            issue(&mut (0..count).map(word), timing.instruction, timing.load_to_use)
+            issue(
+                &mut (0..count).map(word),
+                timing.instruction,
+                timing.load_to_use,
+            )
         } else {
             Issue::default()
         };
@@ -159,23 +175,45 @@ extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
             let instruction = (api.instruction)(block, at);
             let word = word(at);
             if plugin.active {
-                let access = Access::new(address(at), stored_bytes(word), issue.at[at], issue.used[at]);
+                let access = Access::new(
+                    address(at),
+                    stored_bytes(word),
+                    issue.at[at],
+                    issue.used[at],
+                );
                 let data = |access: Access| std::ptr::without_provenance_mut(access.0);
                 if !is_store_exclusive(word) {
-                    (api.on_memory)(instruction, on_access, ffi::NO_REGISTERS, ffi::LOADS, data(access));
+                    (api.on_memory)(
+                        instruction,
+                        on_access,
+                        ffi::NO_REGISTERS,
+                        ffi::LOADS,
+                        data(access),
+                    );
                 }
-                (api.on_memory)(instruction, on_access, ffi::NO_REGISTERS, ffi::STORES, data(access.store()));
+                (api.on_memory)(
+                    instruction,
+                    on_access,
+                    ffi::NO_REGISTERS,
+                    ffi::STORES,
+                    data(access.store()),
+                );
             }
-            let Some(special) = decode(word).filter(|special| plugin.active || matches!(special, Special::Magic(_)))
+            let Some(special) = decode(word)
+                .filter(|special| plugin.active || matches!(special, Special::Magic(_)))
             else {
                 continue;
             };
             if special.is_monitor_access() && at + 1 != count {
                 // Its effect is added at the start of the next block.
-                ffi::fail(&format!("this QEMU does not end a block at {word:#010x}: {}", ffi::KNOWN_QEMU));
+                ffi::fail(&format!(
+                    "this QEMU does not end a block at {word:#010x}: {}",
+                    ffi::KNOWN_QEMU
+                ));
             }
             // The instruction word, above the low 32 bits of its address.
-            let word = usize::try_from(u64::from(word) << 32 | address(at) & 0xffff_ffff).unwrap_or_default();
+            let word = usize::try_from(u64::from(word) << 32 | address(at) & 0xffff_ffff)
+                .unwrap_or_default();
             let word = std::ptr::without_provenance_mut(word);
             (api.on_instruction)(instruction, on_special, ffi::READS_REGISTERS, word);
         }
@@ -227,7 +265,10 @@ fn overflows(text: &str) -> Result<Vec<u32>, String> {
 
 /// Reads the arguments with which visits to EL2 are followed.
 fn visits_wanted(arguments: &[&str]) -> Result<visits::Wanted, String> {
-    let mut wanted = visits::Wanted { turn: 100, ..visits::Wanted::default() };
+    let mut wanted = visits::Wanted {
+        turn: 100,
+        ..visits::Wanted::default()
+    };
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
@@ -240,8 +281,12 @@ fn visits_wanted(arguments: &[&str]) -> Result<visits::Wanted, String> {
             Some(("overflow", text)) => wanted.overflows = overflows(text)?,
             Some(("turn", text)) => wanted.turn = number(text).map_err(bad)?,
             Some(("mark", text)) => {
-                let (address, cause) = text.split_once(':').ok_or_else(|| format!("{argument}: give ADDRESS:CAUSE"))?;
-                wanted.marks.push((number(address).map_err(bad)?, cause.to_owned()));
+                let (address, cause) = text
+                    .split_once(':')
+                    .ok_or_else(|| format!("{argument}: give ADDRESS:CAUSE"))?;
+                wanted
+                    .marks
+                    .push((number(address).map_err(bad)?, cause.to_owned()));
             }
             _ => {
                 return Err(format!(
@@ -256,7 +301,9 @@ fn visits_wanted(arguments: &[&str]) -> Result<visits::Wanted, String> {
 
 fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> {
     let missing = |name| {
-        format!("this QEMU has no `{name}`; Debian's qemu-system-arm 1:10.0 (trixie, bookworm-backports) has it")
+        format!(
+            "this QEMU has no `{name}`; Debian's qemu-system-arm 1:10.0 (trixie, bookworm-backports) has it"
+        )
     };
     let api = Api::find().map_err(missing)?;
     if let [argument] = arguments
@@ -264,8 +311,16 @@ fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> 
     {
         return count::install(id, api, PathBuf::from(file));
     }
-    if arguments.iter().any(|argument| argument.starts_with("visits=")) {
-        return visits::install(id, api, info.most_vcpus.max(info.vcpus) as usize, visits_wanted(arguments)?);
+    if arguments
+        .iter()
+        .any(|argument| argument.starts_with("visits="))
+    {
+        return visits::install(
+            id,
+            api,
+            info.most_vcpus.max(info.vcpus) as usize,
+            visits_wanted(arguments)?,
+        );
     }
     let internals = Internals::find().map_err(missing)?;
     // SAFETY: QEMU passes its target as a zero-terminated string.
@@ -282,14 +337,17 @@ fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> 
     for argument in arguments {
         match argument.split_once('=') {
             Some(("board", path)) => {
-                board = Some(Board::load(path.as_ref()).map_err(|error| format!("{path}: {error}"))?);
+                board =
+                    Some(Board::load(path.as_ref()).map_err(|error| format!("{path}: {error}"))?);
             }
             Some(("roi", "always")) => options.always = true,
             Some(("roi", "hint")) => options.always = false,
             Some(("caches", "cold")) => options.cold = Some(true),
             Some(("caches", "warm")) => options.cold = Some(false),
             Some(("seed", text)) => {
-                let number = text.parse().map_err(|error| format!("seed={text}: {error}"));
+                let number = text
+                    .parse()
+                    .map_err(|error| format!("seed={text}: {error}"));
                 options.seed = number?;
             }
             Some(("stats", path)) => options.statistics = Some(PathBuf::from(path)),
@@ -305,7 +363,15 @@ fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> 
     let mut board = board.ok_or("no board: give board=configs/models/zcu102.toml")?;
     board.reseed(options.seed);
     let plugin = Plugin::new(board, cores as usize, options);
-    if QEMU.set(Qemu { api, internals, id, on_reset }).is_err() {
+    if QEMU
+        .set(Qemu {
+            api,
+            internals,
+            id,
+            on_reset,
+        })
+        .is_err()
+    {
         return Err("loaded twice".into());
     }
     PLUGIN.store(Box::into_raw(Box::new(plugin)), Relaxed);
@@ -334,7 +400,10 @@ pub unsafe extern "C" fn qemu_plugin_install(
     let texts: Result<Vec<&str>, _> = (0..count as usize).map(text).collect();
     // SAFETY: QEMU passes a pointer to its description, which lives until this function returns.
     let info = unsafe { &*info };
-    match texts.map_err(|error| error.to_string()).and_then(|texts| install(id, info, &texts)) {
+    match texts
+        .map_err(|error| error.to_string())
+        .and_then(|texts| install(id, info, &texts))
+    {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("board-model: {error}");

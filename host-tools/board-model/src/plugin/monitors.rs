@@ -25,7 +25,9 @@ impl Plugin {
                 self.set_interrupt(core);
             }
         }
-        let Some(pending) = self.counters[core].pending.take() else { return };
+        let Some(pending) = self.counters[core].pending.take() else {
+            return;
+        };
         if !self.has_executed(pending, block) {
             return;
         }
@@ -75,7 +77,10 @@ impl Plugin {
         let now = (*self.caches.counts(core), self.clocks.cycles(core));
         counters.pmu.advance(counters.level, &now.0);
         if counters.level < 2 {
-            let (counts, cycles) = (now.0.since(&counters.seen.0), now.1.saturating_sub(counters.seen.1));
+            let (counts, cycles) = (
+                now.0.since(&counters.seen.0),
+                now.1.saturating_sub(counters.seen.1),
+            );
             counters.guest = (counters.guest.0.and(&counts), counters.guest.1 + cycles);
         }
         counters.seen = now;
@@ -96,9 +101,13 @@ impl Plugin {
         // QEMU counts cycles and has the cycle counter's flag: both share the interrupt line.
         let own = self.monitor(at::OVERFLOWS) & self.monitor(at::INTERRUPTS) != 0;
         let level = wanted || own && self.monitor(at::CONTROL) & 1 != 0;
-        let (internals, spi) = (&qemu().internals, self.options.overflow_interrupts.get(core).copied());
+        let (internals, spi) = (
+            &qemu().internals,
+            self.options.overflow_interrupts.get(core).copied(),
+        );
         // SAFETY: QEMU passed this CPU when it started it, and its machine is complete now that guest code runs.
-        let line = *self.lines[core].get_or_insert_with(|| unsafe { internals.pmu_line(self.cpus[core], spi) });
+        let line = *self.lines[core]
+            .get_or_insert_with(|| unsafe { internals.pmu_line(self.cpus[core], spi) });
         // SAFETY: a line of this machine; no lock of QEMU's is held while guest code runs.
         unsafe { internals.set_interrupt(line, level) };
     }
@@ -135,7 +144,9 @@ impl Plugin {
     pub fn begin_monitor_access(&mut self, core: usize, what: Special, next: u64) {
         self.advance_counters(core);
         let value = match what {
-            Special::WriteControl(register) | Special::ClearOverflows(register) => self.register(register),
+            Special::WriteControl(register) | Special::ClearOverflows(register) => {
+                self.register(register)
+            }
             _ => 0,
         };
         let selected = (self.monitor(at::SELECTED) & 31) as u8;
@@ -145,14 +156,21 @@ impl Plugin {
             other => other,
         };
         let counter = match what {
-            Special::ReadCounter(_, counter) | Special::WriteCounter(counter) => usize::from(counter),
+            Special::ReadCounter(_, counter) | Special::WriteCounter(counter) => {
+                usize::from(counter)
+            }
             _ => 0,
         };
         if counter >= COUNTERS && counter != usize::from(CYCLES) {
             return;
         }
         let counters = &mut self.counters[core];
-        counters.pending = Some(Pending { what, value, next, level: counters.level });
+        counters.pending = Some(Pending {
+            what,
+            value,
+            next,
+            level: counters.level,
+        });
         counters.watched = NO_LEVEL;
     }
 
@@ -160,18 +178,29 @@ impl Plugin {
     fn finish_monitor_read(&mut self, core: usize, what: Special) {
         let mhz = self.board.clock_mhz;
         let (register, value) = match what {
-            Special::ReadCounter(register, CYCLES) if register < 31 => {
-                (register, self.counters[core].pmu.read_cycles(self.register(register), mhz))
-            }
-            Special::ReadCounter(register, counter) if register < 31 => {
-                (register, self.counters[core].pmu.read(counter as usize, self.register(register), mhz))
-            }
-            Special::ReadOverflows(register) if register < 31 => {
-                (register, self.register(register) | self.counters[core].pmu.overflows())
-            }
+            Special::ReadCounter(register, CYCLES) if register < 31 => (
+                register,
+                self.counters[core]
+                    .pmu
+                    .read_cycles(self.register(register), mhz),
+            ),
+            Special::ReadCounter(register, counter) if register < 31 => (
+                register,
+                self.counters[core]
+                    .pmu
+                    .read(counter as usize, self.register(register), mhz),
+            ),
+            Special::ReadOverflows(register) if register < 31 => (
+                register,
+                self.register(register) | self.counters[core].pmu.overflows(),
+            ),
             _ => return,
         };
         // SAFETY: the CPU that runs on this thread, in a block's callback, which may write registers.
-        unsafe { qemu().internals.set_register(self.running(), register, value) };
+        unsafe {
+            qemu()
+                .internals
+                .set_register(self.running(), register, value)
+        };
     }
 }

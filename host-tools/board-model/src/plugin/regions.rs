@@ -33,7 +33,10 @@ impl Plugin {
             let counts = now.counts.since(&before.counts);
             let cycles = now.cycles.saturating_sub(before.cycles);
             let events = |counts: &Counts, cycles| {
-                Event::ALL.iter().map(|event| (event.name().to_owned(), event.count(counts, cycles))).collect()
+                Event::ALL
+                    .iter()
+                    .map(|event| (event.name().to_owned(), event.count(counts, cycles)))
+                    .collect()
             };
             let guest = now.guest.0.since(&before.guest.0);
             CoreCounts {
@@ -45,7 +48,9 @@ impl Plugin {
             }
         };
         let now = self.stand();
-        Region { cores: now.iter().zip(begun).map(core).collect() }
+        Region {
+            cores: now.iter().zip(begun).map(core).collect(),
+        }
     }
 
     /// Starts a region, with empty caches or with their current contents.
@@ -82,7 +87,11 @@ impl Plugin {
         self.current = [Current::default(); MAX_CORES];
         self.waits = [Waits::default(); MAX_CORES];
         // Start at a whole millisecond: the timer's last digits must not depend on how long the host took until here.
-        let now = if self.options.always { EPOCH } else { (get_clock() / MILLISECOND + 1) * MILLISECOND };
+        let now = if self.options.always {
+            EPOCH
+        } else {
+            (get_clock() / MILLISECOND + 1) * MILLISECOND
+        };
         self.clocks.set_all(self.cycles(now));
         self.caches.begin(self.cycles(now));
         TIME.horizon.store(now, Relaxed);
@@ -116,7 +125,9 @@ impl Plugin {
 
     /// Ends the open region. Returns whether there was one.
     fn close(&mut self) -> bool {
-        let Some(begun) = self.regions.open.take() else { return false };
+        let Some(begun) = self.regions.open.take() else {
+            return false;
+        };
         let region = self.region_since(&begun);
         self.regions.ended.push(region);
         self.regions.whole = Some(self.so_far());
@@ -124,8 +135,15 @@ impl Plugin {
     }
 
     fn so_far(&mut self) -> Region {
-        let start = Stand { cycles: self.cycles(EPOCH), ..Stand::default() };
-        let first = self.regions.first.clone().unwrap_or_else(|| vec![start; self.clocks.cores()]);
+        let start = Stand {
+            cycles: self.cycles(EPOCH),
+            ..Stand::default()
+        };
+        let first = self
+            .regions
+            .first
+            .clone()
+            .unwrap_or_else(|| vec![start; self.clocks.cores()]);
         self.region_since(&first)
     }
 

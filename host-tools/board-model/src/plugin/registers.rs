@@ -32,7 +32,11 @@ pub struct Translation {
 impl Translation {
     /// Returns a core's translation of which nothing is known yet.
     pub fn new(tlb: Tlb) -> Self {
-        Self { tlb, registers: Registers::default(), stale: true }
+        Self {
+            tlb,
+            registers: Registers::default(),
+            stale: true,
+        }
     }
     /// Forgets everything: registers and tables may have changed unseen.
     pub fn forget(&mut self) {

@@ -147,7 +147,10 @@ impl Access {
     /// Describes a load or store.
     pub fn new(address: u64, stored_bytes: u32, issued: u64, used: u64) -> Self {
         let cycle = |cycle: u64| cycle.min(0xff);
-        let word = address & 0xff_ffff_fffc | u64::from(stored_bytes) << 40 | cycle(issued) << 48 | cycle(used) << 56;
+        let word = address & 0xff_ffff_fffc
+            | u64::from(stored_bytes) << 40
+            | cycle(issued) << 48
+            | cycle(used) << 56;
         Self(word as usize)
     }
     /// Returns it as a store.
@@ -177,7 +180,11 @@ impl Access {
 
 /// Returns a bit for each byte from an offset in a line on, up to its end.
 const fn bytes_of_line(offset: u64, bytes: u32) -> u64 {
-    let all = if bytes >= 64 { u64::MAX } else { (1 << bytes) - 1 };
+    let all = if bytes >= 64 {
+        u64::MAX
+    } else {
+        (1 << bytes) - 1
+    };
     all << (offset & 63)
 }
 
@@ -266,7 +273,9 @@ impl Plugin {
         Self {
             counters: vec![Counters::new(); cores],
             monitors: Handles::new(&counters::NAMES),
-            translations: board.tlb.map_or(vec![], |shape| vec![Translation::new(Tlb::new(shape)); cores]),
+            translations: board.tlb.map_or(vec![], |shape| {
+                vec![Translation::new(Tlb::new(shape)); cores]
+            }),
             translates: board.tlb.is_some(),
             translation_handles: Handles::new(&registers::NAMES),
             cpsr: std::ptr::null_mut(),
@@ -303,7 +312,11 @@ impl Plugin {
         // SAFETY: the slot is this thread's variable, which QEMU sets before it runs a vCPU.
         let cpu = unsafe { self.slot.read() };
         if cpu != self.running.0 {
-            let index = self.cpus.iter().position(|known| *known == cpu).unwrap_or(0);
+            let index = self
+                .cpus
+                .iter()
+                .position(|known| *known == cpu)
+                .unwrap_or(0);
             self.running = (cpu, index);
         }
         self.running.1
@@ -315,7 +328,11 @@ impl Plugin {
     }
 
     const fn nanoseconds(&self, cycles: u64) -> i64 {
-        if self.board.clock_mhz == 1000 { cycles as i64 } else { (cycles * 1000 / self.board.clock_mhz) as i64 }
+        if self.board.clock_mhz == 1000 {
+            cycles as i64
+        } else {
+            (cycles * 1000 / self.board.clock_mhz) as i64
+        }
     }
 
     /// Converts guest time to cycles: the first cycle that is not earlier.
@@ -345,14 +362,26 @@ impl Plugin {
         };
         let (first, last) = (self.caches.line(first), self.caches.line(last));
         // The block covers two pages that are not adjacent: the second one's part is left out.
-        let last = if last < first || last.0 - first.0 > 64 { first } else { last };
+        let last = if last < first || last.0 - first.0 > 64 {
+            first
+        } else {
+            last
+        };
         let vector = if start & 0x7f == 0 && matches!(level, 1 | 2) {
             let el2 = level == 2;
             Vector::of(start, self.monitor(at::VECTORS + usize::from(el2)), el2)
         } else {
             None
         };
-        Block { instructions, cycles, first, last, address: start, level, vector }
+        Block {
+            instructions,
+            cycles,
+            first,
+            last,
+            address: start,
+            level,
+            vector,
+        }
     }
 
     /// Runs at the start of a block.
@@ -368,8 +397,17 @@ impl Plugin {
         if !self.waits[core].is_empty() {
             self.wait_for_loads(core, u64::MAX);
         }
-        let Block { address, instructions, mut cycles, .. } = *block;
-        self.current[core] = Current { address, instructions, cycles };
+        let Block {
+            address,
+            instructions,
+            mut cycles,
+            ..
+        } = *block;
+        self.current[core] = Current {
+            address,
+            instructions,
+            cycles,
+        };
         self.caches.counts_mut(core).instructions += instructions;
         let latest = &mut self.latest[core];
         latest.instruction = NO_INSTRUCTION;
@@ -389,7 +427,10 @@ impl Plugin {
             }
         }
         self.spend(core, cycles);
-        if self.clocks.is_new_turn(core) || self.clocks.cycles(core) >= self.limit || TIME.waited.load(Relaxed) {
+        if self.clocks.is_new_turn(core)
+            || self.clocks.cycles(core) >= self.limit
+            || TIME.waited.load(Relaxed)
+        {
             self.turn(core);
         }
     }
@@ -410,7 +451,10 @@ impl Plugin {
     /// Lets the core wait for the loads whose values it needs up to a cycle of its block.
     #[inline(never)]
     fn wait_for_loads(&mut self, core: usize, cycle: u64) {
-        let start = self.clocks.cycles(core).saturating_sub(self.current[core].cycles);
+        let start = self
+            .clocks
+            .cycles(core)
+            .saturating_sub(self.current[core].cycles);
         let wait = self.waits[core].until(cycle, start);
         if wait > 0 {
             self.spend(core, wait);
@@ -469,7 +513,8 @@ impl Plugin {
             let horizon = TIME.horizon.load(Relaxed);
             self.clocks.takes_turn(core, self.cycles(horizon));
             if self.next_timer == 0 {
-                let next = at_horizon(|| qemu().internals.next_timer()).map_or(i64::MAX, |wait| horizon + wait);
+                let next = at_horizon(|| qemu().internals.next_timer())
+                    .map_or(i64::MAX, |wait| horizon + wait);
                 self.next_timer = next.min(horizon + TIMER_CHECK);
             }
             self.turn_ends = self.clocks.limit(core, self.cycles(self.next_timer));
@@ -478,7 +523,11 @@ impl Plugin {
         // Counters are checked the more often the nearer their overflow is, so that it is noticed at once.
         let now = self.clocks.cycles(core);
         let look = if self.counters[core].armed {
-            let burst = if self.board.prefetch.data.lines > 0 { EVENTS_OF_A_PREFETCH } else { 0 };
+            let burst = if self.board.prefetch.data.lines > 0 {
+                EVENTS_OF_A_PREFETCH
+            } else {
+                0
+            };
             let distance = self.counters[core].pmu.distance().saturating_sub(burst);
             now + (distance / EVENTS_PER_CYCLE).min(self.board.quantum)
         } else {
@@ -509,7 +558,11 @@ impl Plugin {
         if next.is_some_and(|next| next <= time) {
             self.next_timer = 0;
             // SAFETY: QEMU passed this CPU when it started it.
-            unsafe { qemu().internals.work(self.cpus[core], run_timers, time as u64) };
+            unsafe {
+                qemu()
+                    .internals
+                    .work(self.cpus[core], run_timers, time as u64)
+            };
         } else {
             TIME.horizon.store(time, Relaxed);
             self.next_timer = next.unwrap_or(i64::MAX).min(time + TIMER_CHECK);
@@ -670,7 +723,10 @@ impl Plugin {
     /// Lets the core continue to the first use of a value that comes `wait` cycles later than from the L1.
     fn wait_at_use(&mut self, core: usize, access: Access, now: u64, wait: u64) {
         let timing = &self.board.timing;
-        let (used, arrival) = (access.used(self.current[core].cycles), now + timing.load_to_use + wait);
+        let (used, arrival) = (
+            access.used(self.current[core].cycles),
+            now + timing.load_to_use + wait,
+        );
         if let Some(first) = self.waits[core].add(used, arrival, timing.load_linefills) {
             self.spend(core, first.saturating_sub(now + timing.load_to_use));
         }
@@ -692,7 +748,9 @@ impl Plugin {
 
     /// Returns the value of a general register; register 31 is zero.
     pub fn register(&self, number: u8) -> u64 {
-        self.x.get(number as usize).map_or(0, |handle| self.read(*handle))
+        self.x
+            .get(number as usize)
+            .map_or(0, |handle| self.read(*handle))
     }
 
     /// Returns the value of a register by its handle; zero if QEMU lacks it.
@@ -721,7 +779,8 @@ impl Plugin {
             Special::Magic(Magic::Cacheability) => {
                 let (physical, bytes, off) = (self.register(0), self.register(1), self.register(2));
                 // The guest may pass any value: limit it to the pages that the board could have.
-                self.caches.set_cacheable(physical, bytes.min(1 << 34), off == 0);
+                self.caches
+                    .set_cacheable(physical, bytes.min(1 << 34), off == 0);
                 self.latest = [NOTHING; MAX_CORES];
             }
             _ if !self.active => {}
@@ -739,16 +798,22 @@ impl Plugin {
             | Special::ReadOverflows(_)
             | Special::ClearOverflows(_)
             | Special::WriteControl(_)
-            | Special::SetUpCounters => self.begin_monitor_access(core, special, (address + 4) & PAGE_MASK),
+            | Special::SetUpCounters => {
+                self.begin_monitor_access(core, special, (address + 4) & PAGE_MASK)
+            }
             Special::SetUpTranslation => self.translation_changes(core),
-            Special::InvalidateTlb(what, all, register) => self.invalidate_translations(core, what, all, register),
+            Special::InvalidateTlb(what, all, register) => {
+                self.invalidate_translations(core, what, all, register)
+            }
             Special::InvalidateInstructions(all) => {
                 self.caches.invalidate_instructions((!all).then_some(core));
                 self.latest = [NOTHING; MAX_CORES];
             }
             Special::Zero(register) | Special::Maintain(_, register) => {
                 let address = self.register(register);
-                let Some(physical) = self.physical(address) else { return };
+                let Some(physical) = self.physical(address) else {
+                    return;
+                };
                 let translated = self.translate_data(core, address);
                 self.spend(core, translated);
                 let now = self.clocks.cycles(core);

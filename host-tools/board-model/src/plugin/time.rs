@@ -95,14 +95,22 @@ impl SharedClock {
     }
     /// Ends the turn of whichever CPU runs.
     fn end_turn(&self, internals: &Internals) {
-        for cpu in self.cores.iter().map(|(cpu, _)| cpu.load(Relaxed)).filter(|cpu| !cpu.is_null()) {
+        for cpu in self
+            .cores
+            .iter()
+            .map(|(cpu, _)| cpu.load(Relaxed))
+            .filter(|cpu| !cpu.is_null())
+        {
             // SAFETY: only `learn` stores CPUs there, and QEMU keeps them until it ends.
             unsafe { internals.exit(cpu) };
         }
     }
     /// Returns the time of a CPU. For one that waited and has not continued yet, it is out of date.
     fn of(&self, cpu: *mut c_void) -> i64 {
-        let core = self.cores.iter().find(|(known, _)| known.load(Relaxed) == cpu);
+        let core = self
+            .cores
+            .iter()
+            .find(|(known, _)| known.load(Relaxed) == cpu);
         core.map_or(0, |(_, time)| time.load(Relaxed))
     }
 }
@@ -147,7 +155,11 @@ pub extern "C" fn get_clock() -> i64 {
         return TIME.base.load(Relaxed) + own - TIME.base_own.load(Relaxed);
     }
     let horizon = TIME.horizon.load(Relaxed);
-    if READS_CORE.get() { horizon.max(TIME.of(Internals::current_cpu())) } else { horizon }
+    if READS_CORE.get() {
+        horizon.max(TIME.of(Internals::current_cpu()))
+    } else {
+        horizon
+    }
 }
 
 /// QEMU's `set_virtual_clock`.

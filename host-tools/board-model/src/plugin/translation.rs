@@ -18,7 +18,9 @@ struct Walk<'a> {
 
 impl Memory for Walk<'_> {
     fn read(&mut self, physical: u64, cacheable: bool) -> u64 {
-        self.wait += self.caches.walk_read(self.core, physical, cacheable, self.now + self.wait);
+        self.wait += self
+            .caches
+            .walk_read(self.core, physical, cacheable, self.now + self.wait);
         let mut bytes = [0; 8];
         qemu().internals.read_memory(physical, &mut bytes);
         u64::from_le_bytes(bytes)
@@ -33,9 +35,29 @@ impl Memory for Walk<'_> {
 
 impl Plugin {
     fn read_translation(&self) -> Registers {
-        let [sctlr, tcr, low, high, hcr, vtcr, vttbr, sctlr_el2, tcr_el2, ttbr_el2] =
-            self.translation_handles.of.map(|handle| self.read(handle));
-        Registers { sctlr, tcr, ttbr: [low, high], hcr, vtcr, vttbr, sctlr_el2, tcr_el2, ttbr_el2 }
+        let [
+            sctlr,
+            tcr,
+            low,
+            high,
+            hcr,
+            vtcr,
+            vttbr,
+            sctlr_el2,
+            tcr_el2,
+            ttbr_el2,
+        ] = self.translation_handles.of.map(|handle| self.read(handle));
+        Registers {
+            sctlr,
+            tcr,
+            ttbr: [low, high],
+            hcr,
+            vtcr,
+            vttbr,
+            sctlr_el2,
+            tcr_el2,
+            ttbr_el2,
+        }
     }
 
     /// Runs at the first block of another exception level, and after the registers may have been written.
@@ -52,8 +74,18 @@ impl Plugin {
     #[cold]
     #[inline(never)]
     fn walk(&mut self, core: usize, side: Side, address: u64, now: u64) -> u64 {
-        let Self { caches, translations, board, .. } = self;
-        let mut walk = Walk { caches, core, now, wait: 0 };
+        let Self {
+            caches,
+            translations,
+            board,
+            ..
+        } = self;
+        let mut walk = Walk {
+            caches,
+            core,
+            now,
+            wait: 0,
+        };
         let found = translations[core].tlb.look_up(side, address, &mut walk);
         if found == Found::Micro {
             return 0;
@@ -87,7 +119,10 @@ impl Plugin {
         let mut wait = 0;
         let last = block.address + 4 * (block.instructions - 1);
         for address in [block.address, last] {
-            if !self.translations[core].tlb.is_latest(Side::Instruction, address) {
+            if !self.translations[core]
+                .tlb
+                .is_latest(Side::Instruction, address)
+            {
                 wait += self.walk(core, Side::Instruction, address, now + wait);
             }
         }
@@ -103,7 +138,13 @@ impl Plugin {
     }
 
     /// Handles a TLBI.
-    pub fn invalidate_translations(&mut self, core: usize, what: Invalidation, all: bool, register: u8) {
+    pub fn invalidate_translations(
+        &mut self,
+        core: usize,
+        what: Invalidation,
+        all: bool,
+        register: u8,
+    ) {
         if !self.translates {
             return;
         }

@@ -57,9 +57,14 @@ static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Starts following; the longest stretches are written at the end.
 pub fn install(id: PluginId, api: Api, cores: usize, mut wanted: Wanted) -> Result<(), String> {
-    let missing = |name| format!("this QEMU has no `{name}`; Debian's qemu-system-arm 1:10.0 has it");
+    let missing =
+        |name| format!("this QEMU has no `{name}`; Debian's qemu-system-arm 1:10.0 has it");
     let internals = Internals::find().map_err(missing)?;
-    let follower = Follower::new(cores, std::mem::take(&mut wanted.overflows), std::mem::take(&mut wanted.marks));
+    let follower = Follower::new(
+        cores,
+        std::mem::take(&mut wanted.overflows),
+        std::mem::take(&mut wanted.marks),
+    );
     let state = State {
         api,
         internals,
@@ -92,7 +97,10 @@ unsafe fn state() -> &'static mut State {
 impl State {
     fn core(&self) -> usize {
         let cpu = Internals::current_cpu();
-        self.cpus.iter().position(|known| *known == cpu).unwrap_or(0)
+        self.cpus
+            .iter()
+            .position(|known| *known == cpu)
+            .unwrap_or(0)
     }
 
     /// Returns the value of a register by its position in [`NAMES`].
@@ -113,12 +121,21 @@ extern "C" fn on_vcpu(_id: PluginId, index: c_uint) {
         }
         state.bytes = (state.api.byte_array)();
         let list = (state.api.registers)();
-        let descriptors = std::slice::from_raw_parts((*list).data.cast::<RegisterDescriptor>(), (*list).len as usize);
+        let descriptors = std::slice::from_raw_parts(
+            (*list).data.cast::<RegisterDescriptor>(),
+            (*list).len as usize,
+        );
         for (name, handle) in NAMES.iter().zip(&mut state.registers) {
-            match descriptors.iter().find(|one| !one.name.is_null() && CStr::from_ptr(one.name) == *name) {
+            match descriptors
+                .iter()
+                .find(|one| !one.name.is_null() && CStr::from_ptr(one.name) == *name)
+            {
                 Some(found) => *handle = found.handle,
                 None => {
-                    eprintln!("board-model: this QEMU's CPU has no {}", name.to_string_lossy());
+                    eprintln!(
+                        "board-model: this QEMU's CPU has no {}",
+                        name.to_string_lossy()
+                    );
                     std::process::exit(1)
                 }
             }
@@ -133,7 +150,12 @@ extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
         let state = state();
         let api = state.api;
         let count = (api.instructions)(block);
-        (api.on_block)(block, on_block, ffi::NO_REGISTERS, std::ptr::without_provenance_mut(count));
+        (api.on_block)(
+            block,
+            on_block,
+            ffi::NO_REGISTERS,
+            std::ptr::without_provenance_mut(count),
+        );
         if state.register(0) >> 2 & 3 != EL2 {
             return;
         }
@@ -187,7 +209,16 @@ extern "C" fn on_vector(_vcpu: c_uint, address: UserData) {
     let core = state.core();
     if state.follower.is_in_guest(core) {
         let [esr, elr, hpfar, x0] = [1, 2, 3, 4].map(|at| state.register(at));
-        state.follower.enter(core, Entry { vector: address, esr, elr, hpfar, x0 });
+        state.follower.enter(
+            core,
+            Entry {
+                vector: address,
+                esr,
+                elr,
+                hpfar,
+                x0,
+            },
+        );
     }
     state.follower.mark(core, address);
     state.follower.execute(core, address);
@@ -229,7 +260,9 @@ extern "C" fn on_load(_vcpu: c_uint, info: u32, address: u64, instruction: UserD
         {
             let MemoryValue { low, .. } = (state.api.memory_value)(info);
             let core = state.core();
-            state.follower.acknowledge(core, instruction.addr() as u64, low as u32);
+            state
+                .follower
+                .acknowledge(core, instruction.addr() as u64, low as u32);
         }
     }
 }
@@ -238,6 +271,9 @@ extern "C" fn on_exit(_id: PluginId, _data: UserData) {
     // SAFETY: the vCPUs have stopped.
     let state = unsafe { state() };
     if let Err(error) = statistics::write(state.follower.visits(), &state.wanted.file) {
-        eprintln!("board-model: cannot write {}: {error}", state.wanted.file.display());
+        eprintln!(
+            "board-model: cannot write {}: {error}",
+            state.wanted.file.display()
+        );
     }
 }

@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 const ENDLESS: &str = "args = [\"420K\", 0]          # bytes of its buffer; 0: endless passes";
 /// What a neighbor of Linux does. Its kernel takes 1 s to its first program on the board model, and on cores that wait nothing has
 /// to be modelled.
-const LATER: &str =
-    "args = [\"420K\", 0, 700]     # bytes of its buffer; 0: endless passes; ms to sleep while Linux boots";
+const LATER: &str = "args = [\"420K\", 0, 700]     # bytes of its buffer; 0: endless passes; ms to sleep while Linux boots";
 
 /// Segments that the victim runs, the first of which is the warm-up.
 const SEGMENTS: u32 = 4;
@@ -37,18 +36,38 @@ pub fn experiment(args: &ExperimentArgs) -> Result<()> {
     let (image, size) = match (&args.guest, &args.linux) {
         (Some(directory), _) => (own_guest(directory)?, "16M"),
         (None, Some(program)) => (linux(program)?, "128M"),
-        (None, None) => (format!("image = {{ workload = \"disparity\" }}\nargs = [1, {SEGMENTS}]"), "16M"),
+        (None, None) => (
+            format!("image = {{ workload = \"disparity\" }}\nargs = [1, {SEGMENTS}]"),
+            "16M",
+        ),
     };
     let ram = format!("{:#x}", map::RAM);
     let neighbor = |core: u32| {
         let template = include_str!("../../templates/neighbor.toml");
         let args_of = if args.linux.is_some() { LATER } else { ENDLESS };
-        template.replace("@CORE@", &core.to_string()).replace("@ARGS@", args_of).trim_end().to_owned()
+        template
+            .replace("@CORE@", &core.to_string())
+            .replace("@ARGS@", args_of)
+            .trim_end()
+            .to_owned()
     };
     let neighbors = (1..=3).map(neighbor).collect::<Vec<_>>().join("\n");
-    let words = [("IMAGE", image.as_str()), ("NEIGHBORS", &neighbors), ("SIZE", size), ("RAM", &ram)];
-    project.write("system.toml", include_str!("../../templates/experiment-system.toml"), &words)?;
-    project.write("experiment.toml", include_str!("../../templates/experiment.toml"), &[])?;
+    let words = [
+        ("IMAGE", image.as_str()),
+        ("NEIGHBORS", &neighbors),
+        ("SIZE", size),
+        ("RAM", &ram),
+    ];
+    project.write(
+        "system.toml",
+        include_str!("../../templates/experiment-system.toml"),
+        &words,
+    )?;
+    project.write(
+        "experiment.toml",
+        include_str!("../../templates/experiment.toml"),
+        &[],
+    )?;
     println!(
         "{}: an experiment; docs/experiments.md explains its file\n\n  {} experiment {}",
         project.name,
@@ -60,21 +79,33 @@ pub fn experiment(args: &ExperimentArgs) -> Result<()> {
 
 /// Returns the whole path of what must exist; `what` it is goes before the path in the error.
 fn existing(path: &Path, what: &str, help: &str) -> Result<PathBuf> {
-    path.canonicalize().map_err(|error| miette!(help = help, "there is no {what} {}: {error}", path.display()))
+    path.canonicalize().map_err(|error| {
+        miette!(
+            help = help,
+            "there is no {what} {}: {error}",
+            path.display()
+        )
+    })
 }
 
 /// Returns the image of a guest that need not be built yet.
 fn own_guest(directory: &Path) -> Result<String> {
     let help = "create one with `new guest`, or name the directory of your guest.elf";
     let found = existing(directory, "guest in", help)?;
-    Ok(format!("image = {{ file = {} }}\nargs = [{SEGMENTS}]", quoted(&found.join("guest.elf"))?))
+    Ok(format!(
+        "image = {{ file = {} }}\nargs = [{SEGMENTS}]",
+        quoted(&found.join("guest.elf"))?
+    ))
 }
 
 /// Returns the image of a Linux guest that runs a program, each time in an observation segment.
 fn linux(program: &Path) -> Result<String> {
     let help = "build it for AArch64: `aarch64-linux-gnu-gcc -static -O2 -o my-tool my-tool.c`";
     let found = existing(program, "program", help)?;
-    let name = found.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = found
+        .file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default();
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "._+-".contains(letter);
     if name.is_empty() || !name.chars().all(plain) {
         return Err(miette!(
@@ -91,6 +122,11 @@ fn linux(program: &Path) -> Result<String> {
 
 /// Returns a path as text of a TOML file.
 fn quoted(path: &Path) -> Result<String> {
-    let text = path.to_str().ok_or_else(|| miette!("the path {} is not UTF-8", path.display()))?;
-    Ok(format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")))
+    let text = path
+        .to_str()
+        .ok_or_else(|| miette!("the path {} is not UTF-8", path.display()))?;
+    Ok(format!(
+        "\"{}\"",
+        text.replace('\\', "\\\\").replace('"', "\\\"")
+    ))
 }

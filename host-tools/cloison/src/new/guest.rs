@@ -38,10 +38,18 @@ const OWN_PMU: &str = "pmu = \"emulated\"            # for PAPI: the VM has its 
 /// Runs `cloison new guest`.
 pub fn guest(args: &GuestArgs) -> Result<()> {
     let project = Project::new(&args.path)?;
-    let command = if args.rust { rust(&project)? } else { c(&project, args.papi)? };
+    let command = if args.rust {
+        rust(&project)?
+    } else {
+        c(&project, args.papi)?
+    };
     let ram = format!("{:#x}", map::RAM);
     let counts = if args.papi { OWN_PMU } else { SEGMENTS };
-    project.write("system.toml", include_str!("../../templates/system.toml"), &[("RAM", &ram), ("COUNTS", counts)])?;
+    project.write(
+        "system.toml",
+        include_str!("../../templates/system.toml"),
+        &[("RAM", &ram), ("COUNTS", counts)],
+    )?;
     println!(
         "{}: a guest {}; docs/guests.md says what it can rely on\n\n  cd {} && {command}",
         project.name,
@@ -61,7 +69,9 @@ fn rust(project: &Project) -> Result<&'static str> {
     })?;
     let root = root.display().to_string();
     if root.contains(['"', '\\']) {
-        return Err(miette!("the path of the checkout, {root}, cannot be written to a Cargo.toml"));
+        return Err(miette!(
+            "the path of the checkout, {root}, cannot be written to a Cargo.toml"
+        ));
     }
     // As the shipped guests are built, with the linker script that the runtime's build script
     // puts on the search path.
@@ -69,17 +79,29 @@ fn rust(project: &Project) -> Result<&'static str> {
     flags.extend(["-Clink-arg=-Tguest.ld", "-Clink-arg=-zmax-page-size=4096"].map(str::to_owned));
     flags.extend(library_flag(&setup::core_library()?));
     let flags: Vec<String> = flags.iter().map(|flag| format!("{flag:?}")).collect();
-    let words = [("ROOT", root.as_str()), ("TARGET", TARGET), ("FLAGS", &flags.join(", ")), ("PROGRAM", &program()?)];
+    let words = [
+        ("ROOT", root.as_str()),
+        ("TARGET", TARGET),
+        ("FLAGS", &flags.join(", ")),
+        ("PROGRAM", &program()?),
+    ];
     let files = [
-        ("Cargo.toml", include_str!("../../templates/rust/Cargo.toml")),
-        (".cargo/config.toml", include_str!("../../templates/rust/config.toml")),
+        (
+            "Cargo.toml",
+            include_str!("../../templates/rust/Cargo.toml"),
+        ),
+        (
+            ".cargo/config.toml",
+            include_str!("../../templates/rust/config.toml"),
+        ),
         ("run.sh", include_str!("../../templates/rust/run.sh")),
         ("src/main.rs", include_str!("../../templates/rust/main.rs")),
         (".gitignore", "/target\n/guest.elf\n"),
     ];
     project.write_all(&files, &words)?;
     // The checkout's choice of versions: those are on this machine, so that the first build needs no network.
-    let lock = std::fs::read_to_string(PathBuf::from(&root).join("Cargo.lock")).into_diagnostic()?;
+    let lock =
+        std::fs::read_to_string(PathBuf::from(&root).join("Cargo.lock")).into_diagnostic()?;
     project.write("Cargo.lock", &lock, &[])?;
     Ok("cargo run")
 }
@@ -92,7 +114,12 @@ fn c(project: &Project, papi: bool) -> Result<&'static str> {
     let program = format!("'{}'", program()?.replace('$', "$$"));
     let ram = format!("{:#x}", map::RAM);
     let libraries = if papi { "libepapi.a" } else { "" };
-    let words = [("PROGRAM", program.as_str()), ("RAM", &ram), ("CC", setup::LINKER.name), ("LIBS", libraries)];
+    let words = [
+        ("PROGRAM", program.as_str()),
+        ("RAM", &ram),
+        ("CC", setup::LINKER.name),
+        ("LIBS", libraries),
+    ];
     let header = header::header();
     if papi {
         project.copy("libepapi.a", &parts::epapi()?)?;

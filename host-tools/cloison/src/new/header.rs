@@ -6,7 +6,9 @@
 
 use cloison_abi::pl011::{FR, Pl011};
 use cloison_abi::reply::{Change, Life};
-use cloison_abi::{ABI_VERSION, Call, CallError, irq, map, model_hint, page, page_flags, psci, services};
+use cloison_abi::{
+    ABI_VERSION, Call, CallError, irq, map, model_hint, page, page_flags, psci, services,
+};
 use std::fmt::Write;
 use std::mem::offset_of;
 
@@ -55,36 +57,73 @@ type Group = (&'static str, Vec<(String, Value)>);
 /// Returns all constants by group. Their names follow `CLOISON_`.
 pub fn groups() -> Vec<Group> {
     let named = |prefix: &str, list: &[(&str, Value)]| -> Vec<(String, Value)> {
-        list.iter().map(|(name, value)| (format!("{prefix}{name}"), *value)).collect()
+        list.iter()
+            .map(|(name, value)| (format!("{prefix}{name}"), *value))
+            .collect()
     };
     use Value::{Function, Number, Plain, Signed};
     let calls = (0xC600_0000..=0xC600_00FF).filter_map(Call::from_id);
-    let calls = calls.map(|call| (format!("CALL_{}", constant(&format!("{call:?}"))), Function(call as u32)));
+    let calls = calls.map(|call| {
+        (
+            format!("CALL_{}", constant(&format!("{call:?}"))),
+            Function(call as u32),
+        )
+    });
     let errors = (-64..0).rev().filter_map(CallError::from_x0);
-    let errors = errors.map(|error| (format!("ERROR_{}", constant(&format!("{error:?}"))), Signed(error as i64)));
+    let errors = errors.map(|error| {
+        (
+            format!("ERROR_{}", constant(&format!("{error:?}"))),
+            Signed(error as i64),
+        )
+    });
     vec![
-        ("Version of the interface, as CLOISON_CALL_IDENTIFY returns it in x0.", {
-            named("", &[("ABI_VERSION", Number(ABI_VERSION))])
-        }),
-        ("Addresses of the devices, and where RAM starts by convention.", {
-            let places = [
-                ("GICD", map::GICD),
-                ("GICC", map::GICC),
-                ("UART", map::UART),
-                ("SERVICES", map::SERVICES),
-                ("RAM", map::RAM),
-            ];
-            named("MAP_", &places.map(|(name, at)| (name, Number(at))))
-        }),
-        ("Interrupts.", named("IRQ_", &[("VTIMER", Plain(irq::VTIMER)), ("UART", Plain(irq::UART))])),
+        (
+            "Version of the interface, as CLOISON_CALL_IDENTIFY returns it in x0.",
+            { named("", &[("ABI_VERSION", Number(ABI_VERSION))]) },
+        ),
+        (
+            "Addresses of the devices, and where RAM starts by convention.",
+            {
+                let places = [
+                    ("GICD", map::GICD),
+                    ("GICC", map::GICC),
+                    ("UART", map::UART),
+                    ("SERVICES", map::SERVICES),
+                    ("RAM", map::RAM),
+                ];
+                named("MAP_", &places.map(|(name, at)| (name, Number(at))))
+            },
+        ),
+        (
+            "Interrupts.",
+            named(
+                "IRQ_",
+                &[("VTIMER", Plain(irq::VTIMER)), ("UART", Plain(irq::UART))],
+            ),
+        ),
         ("Registers of the UART, a PL011.", {
             let (data, flags) = (offset_of!(Pl011, dr) as u64, offset_of!(Pl011, fr) as u64);
-            let [full, empty] = [FR::TXFF::SET, FR::RXFE::SET].map(|flag| u64::from(u32::from(flag)));
-            let registers = [("DR", data), ("FR", flags), ("FR_TXFF", full), ("FR_RXFE", empty)];
-            named("UART_", &registers.map(|(name, value)| (name, Number(value))))
+            let [full, empty] =
+                [FR::TXFF::SET, FR::RXFE::SET].map(|flag| u64::from(u32::from(flag)));
+            let registers = [
+                ("DR", data),
+                ("FR", flags),
+                ("FR_TXFF", full),
+                ("FR_RXFE", empty),
+            ];
+            named(
+                "UART_",
+                &registers.map(|(name, value)| (name, Number(value))),
+            )
         }),
-        ("Cloison's calls: function identifiers for w0. docs/services.md has arguments and results.", calls.collect()),
-        ("x0 after a call that failed; 0 is success.", errors.collect()),
+        (
+            "Cloison's calls: function identifiers for w0. docs/services.md has arguments and results.",
+            calls.collect(),
+        ),
+        (
+            "x0 after a call that failed; 0 is success.",
+            errors.collect(),
+        ),
         ("Services that the configuration can grant.", {
             let bits = [
                 ("HEM", services::HEM),
@@ -93,19 +132,41 @@ pub fn groups() -> Vec<Group> {
                 ("PROFILE", services::PROFILE),
                 ("MANAGE", services::MANAGE),
             ];
-            named("SERVICE_", &bits.map(|(name, bit)| (name, Number(u64::from(bit)))))
+            named(
+                "SERVICE_",
+                &bits.map(|(name, bit)| (name, Number(u64::from(bit)))),
+            )
         }),
         ("Bits of CLOISON_CALL_PAGE_STATE.", {
-            let flags = [("PRIVATE", page_flags::PRIVATE), ("UNCACHED", page_flags::UNCACHED)];
+            let flags = [
+                ("PRIVATE", page_flags::PRIVATE),
+                ("UNCACHED", page_flags::UNCACHED),
+            ];
             named("PAGE_", &flags.map(|(name, bit)| (name, Number(bit))))
         }),
         (
             "What CLOISON_CALL_VM_ORDER can do (x2), and the lives in the low byte of what CLOISON_CALL_VM_READ returns.",
             {
                 let changes = [Change::Stop, Change::Start, Change::Restart];
-                let changes = changes.map(|it| (format!("CHANGE_{}", constant(&format!("{it:?}"))), Number(it as u64)));
-                let lives = [Life::Running, Life::Changing, Life::Off, Life::Stopped, Life::Killed];
-                let lives = lives.map(|it| (format!("LIFE_{}", constant(&format!("{it:?}"))), Number(it as u64)));
+                let changes = changes.map(|it| {
+                    (
+                        format!("CHANGE_{}", constant(&format!("{it:?}"))),
+                        Number(it as u64),
+                    )
+                });
+                let lives = [
+                    Life::Running,
+                    Life::Changing,
+                    Life::Off,
+                    Life::Stopped,
+                    Life::Killed,
+                ];
+                let lives = lives.map(|it| {
+                    (
+                        format!("LIFE_{}", constant(&format!("{it:?}"))),
+                        Number(it as u64),
+                    )
+                });
                 changes.into_iter().chain(lives).collect()
             },
         ),
@@ -122,8 +183,14 @@ pub fn groups() -> Vec<Group> {
                 ("ARGUMENT2", second),
                 ("ARGUMENT3", third),
             ];
-            let mut named = named("SERVICES_PAGE_", &registers.map(|(name, at)| (name, Number(u64::from(at)))));
-            named.push(("SERVICES_PAGE_MAGIC_VALUE".into(), Number(page::MAGIC_VALUE)));
+            let mut named = named(
+                "SERVICES_PAGE_",
+                &registers.map(|(name, at)| (name, Number(u64::from(at)))),
+            );
+            named.push((
+                "SERVICES_PAGE_MAGIC_VALUE".into(),
+                Number(page::MAGIC_VALUE),
+            ));
             named
         }),
         ("PSCI (Arm DEN 0022).", {
@@ -139,14 +206,17 @@ pub fn groups() -> Vec<Group> {
             ];
             named("PSCI_", &calls.map(|(name, id)| (name, Function(id))))
         }),
-        ("HINT instructions that the board model understands; everything else executes them as NOP.", {
-            let hints = [
-                ("BEGIN_WARM", model_hint::BEGIN_WARM),
-                ("BEGIN_COLD", model_hint::BEGIN_COLD),
-                ("END", model_hint::END),
-            ];
-            named("MODEL_", &hints.map(|(name, hint)| (name, Plain(hint))))
-        }),
+        (
+            "HINT instructions that the board model understands; everything else executes them as NOP.",
+            {
+                let hints = [
+                    ("BEGIN_WARM", model_hint::BEGIN_WARM),
+                    ("BEGIN_COLD", model_hint::BEGIN_COLD),
+                    ("END", model_hint::END),
+                ];
+                named("MODEL_", &hints.map(|(name, hint)| (name, Plain(hint))))
+            },
+        ),
     ]
 }
 
@@ -176,10 +246,21 @@ mod tests {
             "#define CLOISON_MAP_UART 0x9000000ULL",
             "#define CLOISON_UART_FR 0x18ULL",
         ] {
-            assert!(header.lines().any(|found| found == line), "{line} is not in\n{header}");
+            assert!(
+                header.lines().any(|found| found == line),
+                "{line} is not in\n{header}"
+            );
         }
-        let calls = header.lines().filter(|line| line.starts_with("#define CLOISON_CALL_")).count();
-        assert_eq!(calls, (0..=u32::MAX >> 8).filter(|id| Call::from_id(0xC600_0000 + id).is_some()).count());
+        let calls = header
+            .lines()
+            .filter(|line| line.starts_with("#define CLOISON_CALL_"))
+            .count();
+        assert_eq!(
+            calls,
+            (0..=u32::MAX >> 8)
+                .filter(|id| Call::from_id(0xC600_0000 + id).is_some())
+                .count()
+        );
         assert!(!header.contains('@'), "{header}");
     }
 }

@@ -19,9 +19,14 @@ pub struct Project {
 impl Project {
     /// Checks path and name before anything is written.
     pub fn new(path: &Path) -> Result<Self> {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default()
+            .to_owned();
         let starts = name.starts_with(|letter: char| letter.is_ascii_lowercase());
-        let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+        let fits =
+            |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
         if !starts || name.len() > LONGEST_NAME || !name.chars().all(fits) {
             return Err(miette!(
                 help = format!(
@@ -32,9 +37,16 @@ impl Project {
             ));
         }
         if path.symlink_metadata().is_ok() {
-            return Err(miette!(help = "choose another name", "{} exists already", path.display()));
+            return Err(miette!(
+                help = "choose another name",
+                "{} exists already",
+                path.display()
+            ));
         }
-        Ok(Self { directory: path.to_path_buf(), name })
+        Ok(Self {
+            directory: path.to_path_buf(),
+            name,
+        })
     }
 
     /// Writes a file, in which `@WORD@` is replaced by the value of `WORD`.
@@ -43,32 +55,41 @@ impl Project {
         let text = common
             .iter()
             .chain(words)
-            .fold(template.to_owned(), |text, (word, value)| text.replace(&format!("@{word}@"), value));
+            .fold(template.to_owned(), |text, (word, value)| {
+                text.replace(&format!("@{word}@"), value)
+            });
         let path = self.directory.join(file);
         write_atomic(&path, text.as_bytes())?;
         if text.starts_with("#!") {
             let changed = std::fs::set_permissions(&path, Permissions::from_mode(0o755));
-            changed.into_diagnostic().wrap_err_with(|| miette!("cannot write {}", path.display()))?;
+            changed
+                .into_diagnostic()
+                .wrap_err_with(|| miette!("cannot write {}", path.display()))?;
         }
         Ok(())
     }
 
     /// Copies a file.
     pub fn copy(&self, file: &str, from: &Path) -> Result<()> {
-        let bytes =
-            std::fs::read(from).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", from.display()))?;
+        let bytes = std::fs::read(from)
+            .into_diagnostic()
+            .wrap_err_with(|| miette!("cannot read {}", from.display()))?;
         write_atomic(&self.directory.join(file), &bytes)
     }
 
     /// Writes several files, by name and template, with the same words.
     pub fn write_all(&self, files: &[(&str, &str)], words: &[(&str, &str)]) -> Result<()> {
-        files.iter().try_for_each(|(file, template)| self.write(file, template, words))
+        files
+            .iter()
+            .try_for_each(|(file, template)| self.write(file, template, words))
     }
 }
 
 /// Returns the command that starts this program again, from any directory.
 pub fn program() -> Result<String> {
-    let path = std::env::current_exe().into_diagnostic().wrap_err("cannot find this program's own file")?;
+    let path = std::env::current_exe()
+        .into_diagnostic()
+        .wrap_err("cannot find this program's own file")?;
     Ok(path.display().to_string())
 }
 

@@ -13,5 +13,7 @@ pub fn render(errors: &Errors) -> String {
         .render_report(&mut text, errors)
         .expect("a string takes it");
     // The handler pads lines to the width of what they annotate.
-    text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+    text.lines()
+        .map(|line| line.trim_end().to_owned() + "\n")
+        .collect()
 }

@@ -26,7 +26,11 @@ pub struct Counts {
 impl Counts {
     /// Returns no counts of a machine.
     pub fn new(machine: &str, prefetcher: &str) -> Self {
-        Self { machine: machine.to_owned(), prefetcher: prefetcher.to_owned(), ..Self::default() }
+        Self {
+            machine: machine.to_owned(),
+            prefetcher: prefetcher.to_owned(),
+            ..Self::default()
+        }
     }
 
     /// Reads and validates the counts of a manifest's benchmarks.
@@ -40,29 +44,47 @@ impl Counts {
 
     /// Adds the count of one run.
     pub fn add(&mut self, benchmark: &str, event: &str, count: u64) {
-        self.runs.entry((benchmark.to_owned(), event.to_owned())).or_default().push(count);
+        self.runs
+            .entry((benchmark.to_owned(), event.to_owned()))
+            .or_default()
+            .push(count);
     }
 
     /// Returns the counts of all runs; none if it was not measured.
     pub fn of(&self, benchmark: &str, event: &str) -> &[u64] {
-        self.runs.get(&(benchmark.to_owned(), event.to_owned())).map_or(&[], Vec::as_slice)
+        self.runs
+            .get(&(benchmark.to_owned(), event.to_owned()))
+            .map_or(&[], Vec::as_slice)
     }
 
     /// Returns every series of counts with its benchmark and event, to change it.
     pub fn series_mut(&mut self) -> impl Iterator<Item = (&str, &str, &mut Vec<u64>)> {
-        self.runs.iter_mut().map(|((benchmark, event), counts)| (benchmark.as_str(), event.as_str(), counts))
+        self.runs
+            .iter_mut()
+            .map(|((benchmark, event), counts)| (benchmark.as_str(), event.as_str(), counts))
     }
 }
 
 fn read(root: &Table<'_>, manifest: &Manifest) -> Option<Counts> {
-    let text = |key, help| root.required(key, help).and_then(|field| field.string("a text"));
-    let machine = text("machine", "name the machine that was measured: machine = \"ZCU102\"");
-    let prefetcher = text("prefetcher", "say whether prefetchers were on: prefetcher = \"off\"");
+    let text = |key, help| {
+        root.required(key, help)
+            .and_then(|field| field.string("a text"))
+    };
+    let machine = text(
+        "machine",
+        "name the machine that was measured: machine = \"ZCU102\"",
+    );
+    let prefetcher = text(
+        "prefetcher",
+        "say whether prefetchers were on: prefetcher = \"off\"",
+    );
     let mut counts = Counts::new(machine.unwrap_or_default(), prefetcher.unwrap_or_default());
     counts.cpu_mhz = root.optional("cpu_mhz").and_then(|field| clock(&field));
     let tables = root.tables("run");
     if tables.is_empty() {
-        let error = root.error("run", 0..0, "nothing was measured").label("in this file");
+        let error = root
+            .error("run", 0..0, "nothing was measured")
+            .label("in this file");
         root.push(error.help("add a [[run]] with `benchmark` and `counts`"));
     }
     for mut table in tables {
@@ -76,18 +98,31 @@ fn read(root: &Table<'_>, manifest: &Manifest) -> Option<Counts> {
 fn clock(field: &Field<'_>) -> Option<u64> {
     let clock = field.integer_up_to(MOST_MHZ, "the clock of the cores in MHz: 1200")?;
     if clock == 0 {
-        field.push(field.error("a clock of 0 MHz does not tick").label("here").help("leave it out if it is not known"));
+        field.push(
+            field
+                .error("a clock of 0 MHz does not tick")
+                .label("here")
+                .help("leave it out if it is not known"),
+        );
     }
     (clock > 0).then_some(clock)
 }
 
 fn read_run(table: &mut Table<'_>, manifest: &Manifest, counts: &mut Counts) -> Option<()> {
-    let field = table.required("benchmark", "name the benchmark that was run: benchmark = \"matrix-copy\"")?;
+    let field = table.required(
+        "benchmark",
+        "name the benchmark that was run: benchmark = \"matrix-copy\"",
+    )?;
     let name = field.string("a benchmark's name")?;
     table.rename(name);
     let Some(benchmark) = manifest.benchmark(name) else {
-        let known = manifest.benchmarks.iter().map(|benchmark| benchmark.name.as_str());
-        let error = field.error(format!("the manifest has no benchmark `{name}`")).label("unknown benchmark");
+        let known = manifest
+            .benchmarks
+            .iter()
+            .map(|benchmark| benchmark.name.as_str());
+        let error = field
+            .error(format!("the manifest has no benchmark `{name}`"))
+            .label("unknown benchmark");
         field.push(error.help(suggest(name, "benchmarks", known)));
         return None;
     };
@@ -95,14 +130,28 @@ fn read_run(table: &mut Table<'_>, manifest: &Manifest, counts: &mut Counts) -> 
     if let Some(source) = table.optional("source") {
         source.string("a text")?;
     }
-    let series = table.required("counts", "give the counts: counts = { L2D_CACHE = [130772, 130770] }")?.table()?;
+    let series = table
+        .required(
+            "counts",
+            "give the counts: counts = { L2D_CACHE = [130772, 130770] }",
+        )?
+        .table()?;
     for (event, key, field) in series.entries() {
         if manifest.event(event).is_none() {
-            let known = manifest.events.iter().map(|expectation| expectation.event.as_str());
+            let known = manifest
+                .events
+                .iter()
+                .map(|expectation| expectation.event.as_str());
             let error = series.error(event, key, format!("the manifest has no event `{event}`"));
-            series.push(error.label("unknown event").help(suggest(event, "events", known)));
+            series.push(
+                error
+                    .label("unknown event")
+                    .help(suggest(event, "events", known)),
+            );
         } else if !counts.of(&benchmark.name, event).is_empty() {
-            let error = field.error(format!("`{event}` was given for `{name}` before")).label("again");
+            let error = field
+                .error(format!("`{event}` was given for `{name}` before"))
+                .label("again");
             field.push(error.help("give the counts of all runs in one list"));
         }
         let one = |field: &Field<'_>| field.integer("a count, or a list with one count per run");
@@ -111,9 +160,15 @@ fn read_run(table: &mut Table<'_>, manifest: &Manifest, counts: &mut Counts) -> 
             false => one(&field).into_iter().collect(),
         };
         if field.is_array() && all.is_empty() {
-            field.push(field.error("no run counted it").label("empty").help("leave out what was not measured"));
+            field.push(
+                field
+                    .error("no run counted it")
+                    .label("empty")
+                    .help("leave out what was not measured"),
+            );
         }
-        all.into_iter().for_each(|count| counts.add(&benchmark.name, event, count));
+        all.into_iter()
+            .for_each(|count| counts.add(&benchmark.name, event, count));
     }
     table.finish_ref();
     Some(())

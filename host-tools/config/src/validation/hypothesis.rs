@@ -19,12 +19,18 @@ pub enum Kind {
 }
 
 impl Kind {
-    const WORDS: [(&str, Self); 3] =
-        [("expectation", Self::Expectation), ("mechanism", Self::Mechanism), ("factor", Self::Factor)];
+    const WORDS: [(&str, Self); 3] = [
+        ("expectation", Self::Expectation),
+        ("mechanism", Self::Mechanism),
+        ("factor", Self::Factor),
+    ];
 
     /// Returns the word for it.
     pub fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, kind)| *kind == self).map_or("", |(word, _)| word)
+        Self::WORDS
+            .iter()
+            .find(|(_, kind)| *kind == self)
+            .map_or("", |(word, _)| word)
     }
 }
 
@@ -53,10 +59,17 @@ impl Hypothesis {
         super::load(path, "a file of hypotheses", |root| {
             let tables = root.tables("hypothesis");
             if tables.is_empty() {
-                let error = root.error("hypothesis", 0..0, "there is no hypothesis").label("in this file");
-                root.push(error.help("add a [[hypothesis]] with `event`, `kind`, `counts`, `because` and `source`"));
+                let error = root
+                    .error("hypothesis", 0..0, "there is no hypothesis")
+                    .label("in this file");
+                root.push(error.help(
+                    "add a [[hypothesis]] with `event`, `kind`, `counts`, `because` and `source`",
+                ));
             }
-            let all: Vec<Self> = tables.into_iter().filter_map(|mut table| read(&mut table, manifest)).collect();
+            let all: Vec<Self> = tables
+                .into_iter()
+                .filter_map(|mut table| read(&mut table, manifest))
+                .collect();
             root.finish_ref();
             Some(all)
         })
@@ -67,31 +80,61 @@ fn read(table: &mut Table<'_>, manifest: &Manifest) -> Option<Hypothesis> {
     let event = table.required("event", "name the event: event = \"L2D_CACHE\"")?;
     let name = event.string("an event's name")?.to_owned();
     table.rename(&name);
-    let known = manifest.events.iter().map(|expectation| expectation.event.as_str());
+    let known = manifest
+        .events
+        .iter()
+        .map(|expectation| expectation.event.as_str());
     if manifest.event(&name).is_none() {
-        let error = event.error(format!("the manifest has no event `{name}`")).label("unknown event");
+        let error = event
+            .error(format!("the manifest has no event `{name}`"))
+            .label("unknown event");
         event.push(error.help(suggest(&name, "events", known)));
     }
-    let kind = table.required("kind", "say what it claims: \"expectation\", \"mechanism\" or \"factor\"");
+    let kind = table.required(
+        "kind",
+        "say what it claims: \"expectation\", \"mechanism\" or \"factor\"",
+    );
     let kind = kind.and_then(|field| field.one_of("kind", &Kind::WORDS));
-    let counts = table.required("counts", "say what it counts: counts = \"lookups + evictions\"");
+    let counts = table.required(
+        "counts",
+        "say what it counts: counts = \"lookups + evictions\"",
+    );
     let counts = counts.and_then(|field| {
         let counts = manifest.formula(&field, &name)?;
-        let documented = manifest.event(&name).is_some_and(|expectation| expectation.counts == counts);
+        let documented = manifest
+            .event(&name)
+            .is_some_and(|expectation| expectation.counts == counts);
         if documented {
-            let error = field.error(format!("`{counts}` is what {name} counts by the manifest")).label("the same");
+            let error = field
+                .error(format!("`{counts}` is what {name} counts by the manifest"))
+                .label("the same");
             field.push(error.help("say what it counts instead"));
         }
         Some(counts)
     });
-    let because = table.required("because", "name the mechanism: because = \"the L1 writes evicted lines to the L2\"");
+    let because = table.required(
+        "because",
+        "name the mechanism: because = \"the L1 writes evicted lines to the L2\"",
+    );
     let because = because.and_then(|field| field.string("a text").map(str::to_owned));
-    let source = table.optional("source").and_then(|field| field.string("a text")).unwrap_or_default().to_owned();
+    let source = table
+        .optional("source")
+        .and_then(|field| field.string("a text"))
+        .unwrap_or_default()
+        .to_owned();
     if source.is_empty() && kind.is_some_and(|kind| kind != Kind::Factor) {
-        let error = table.error("source", table.span(), "a mechanism needs a source").label("`source` belongs here");
+        let error = table
+            .error("source", table.span(), "a mechanism needs a source")
+            .label("`source` belongs here");
         let help = "cite who describes it: source = \"Cortex-A53 manual, 7.6\"; without one it is kind = \"factor\"";
         table.push(error.help(help));
     }
     table.finish_ref();
-    Some(Hypothesis { event: name, counts: counts?, kind: kind?, because: because?, source })
+    Some(Hypothesis {
+        event: name,
+        counts: counts?,
+        kind: kind?,
+        because: because?,
+        source,
+    })
 }

@@ -3,7 +3,9 @@
 
 use super::counts::Counts;
 use super::hypothesis::{Hypothesis, Kind};
-use super::manifest::{Benchmark, CPU_MHZ, EXECUTED, Expectation, IN_THE_CODE, Manifest, Tolerance, counted};
+use super::manifest::{
+    Benchmark, CPU_MHZ, EXECUTED, Expectation, IN_THE_CODE, Manifest, Tolerance, counted,
+};
 use super::sample::Sample;
 use cloison_metrics::Formula;
 use std::fmt;
@@ -50,7 +52,12 @@ impl Verdict {
 
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(Self::ALL.iter().find(|(_, verdict)| verdict == self).map_or("", |(name, _)| name))
+        f.pad(
+            Self::ALL
+                .iter()
+                .find(|(_, verdict)| verdict == self)
+                .map_or("", |(name, _)| name),
+        )
     }
 }
 
@@ -121,13 +128,29 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Explains => f.write_str("explains every benchmark"),
-            Self::Fails { benchmark, expected, .. } if expected.is_nan() => {
-                write!(f, "does not explain {benchmark}: what it needs was not counted")
+            Self::Fails {
+                benchmark,
+                expected,
+                ..
+            } if expected.is_nan() => {
+                write!(
+                    f,
+                    "does not explain {benchmark}: what it needs was not counted"
+                )
             }
-            Self::Fails { benchmark, expected, counted } => {
-                write!(f, "does not explain {benchmark}: {expected} expected, {counted} counted")
+            Self::Fails {
+                benchmark,
+                expected,
+                counted,
+            } => {
+                write!(
+                    f,
+                    "does not explain {benchmark}: {expected} expected, {counted} counted"
+                )
             }
-            Self::Unproven(name) => write!(f, "unproven: no benchmark shows that `{name}` is counted"),
+            Self::Unproven(name) => {
+                write!(f, "unproven: no benchmark shows that `{name}` is counted")
+            }
         }
     }
 }
@@ -148,7 +171,9 @@ impl Measured<'_> {
             return self.counts.cpu_mhz.map(|mhz| mhz as f64);
         }
         match counted(name) {
-            Some(event) => Sample::of(self.counts.of(&self.benchmark.name, event)).map(|sample| sample.mean),
+            Some(event) => {
+                Sample::of(self.counts.of(&self.benchmark.name, event)).map(|sample| sample.mean)
+            }
             None => self.benchmark.quantity(name),
         }
     }
@@ -156,7 +181,9 @@ impl Measured<'_> {
     /// Returns what a formula makes expect: no event counts less than nothing.
     fn value(&self, formula: &Formula) -> f64 {
         // A quantity is missing if another event was not counted; nothing agrees with NaN.
-        formula.value(|name| self.quantity(name)).map_or(f64::NAN, |value| value.max(0.0))
+        formula
+            .value(|name| self.quantity(name))
+            .map_or(f64::NAN, |value| value.max(0.0))
     }
 }
 
@@ -172,16 +199,32 @@ pub fn judge(
 ) -> Vec<Judgment> {
     let judged = manifest.events.iter().filter_map(|expectation| {
         let event = &expectation.event;
-        if counts.cpu_mhz.is_none() && expectation.counts.names().iter().any(|name| name == CPU_MHZ) {
+        if counts.cpu_mhz.is_none()
+            && expectation
+                .counts
+                .names()
+                .iter()
+                .any(|name| name == CPU_MHZ)
+        {
             return None;
         }
-        let derivable = manifest.benchmarks.iter().filter(|benchmark| benchmark.derives(expectation));
+        let derivable = manifest
+            .benchmarks
+            .iter()
+            .filter(|benchmark| benchmark.derives(expectation));
         let samples = derivable.filter_map(|benchmark| {
             let sample = Sample::of(counts.of(&benchmark.name, event))?;
-            Some(Measured { benchmark, sample, counts })
+            Some(Measured {
+                benchmark,
+                sample,
+                counts,
+            })
         });
         let samples: Vec<_> = samples.collect();
-        let own: Vec<&Hypothesis> = hypotheses.iter().filter(|hypothesis| hypothesis.event == *event).collect();
+        let own: Vec<&Hypothesis> = hypotheses
+            .iter()
+            .filter(|hypothesis| hypothesis.event == *event)
+            .collect();
         (!samples.is_empty()).then(|| judge_event(expectation, &own, &samples, is_counted(event)))
     });
     judged.collect()
@@ -192,39 +235,70 @@ fn refuted(formula: &Formula, tolerance: Tolerance, samples: &Samples<'_>) -> Op
     let gaps = samples.iter().filter_map(|measured| {
         let expected = measured.value(formula);
         let counted = measured.sample.furthest_from(expected);
-        let outcome = Outcome::Fails { benchmark: measured.benchmark.name.clone(), expected, counted };
+        let outcome = Outcome::Fails {
+            benchmark: measured.benchmark.name.clone(),
+            expected,
+            counted,
+        };
         let gap = (counted - expected).abs() / expected.abs().max(1.0);
         (!tolerance.accepts(expected, counted)).then_some((gap, outcome))
     });
-    gaps.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, outcome)| outcome)
+    gaps.max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, outcome)| outcome)
 }
 
 /// Returns the quantities without which the formula explains every benchmark as well.
 fn unneeded(formula: &Formula, tolerance: Tolerance, samples: &Samples<'_>) -> Vec<String> {
     let explains_without = |missing: &&String| {
         samples.iter().all(|measured| {
-            let without = |name: &str| if name == missing.as_str() { Some(0.0) } else { measured.quantity(name) };
+            let without = |name: &str| {
+                if name == missing.as_str() {
+                    Some(0.0)
+                } else {
+                    measured.quantity(name)
+                }
+            };
             let expected = formula.value(without).unwrap_or(f64::NAN);
             tolerance.accepts(expected, measured.sample.furthest_from(expected))
         })
     };
-    formula.names().iter().filter(explains_without).cloned().collect()
+    formula
+        .names()
+        .iter()
+        .filter(explains_without)
+        .cloned()
+        .collect()
 }
 
 /// Tries an explanation.
 fn attempt(formula: &Formula, tolerance: Tolerance, samples: &Samples<'_>) -> Outcome {
     refuted(formula, tolerance, samples)
-        .or_else(|| unneeded(formula, tolerance, samples).into_iter().next().map(Outcome::Unproven))
+        .or_else(|| {
+            unneeded(formula, tolerance, samples)
+                .into_iter()
+                .next()
+                .map(Outcome::Unproven)
+        })
         .unwrap_or(Outcome::Explains)
 }
 
 /// Returns the formula with what is executed in place of what is in the code, if they can differ.
 fn as_executed(formula: &Formula) -> Option<Formula> {
     let mut text = formula.to_string();
-    for name in formula.names().iter().filter(|name| *name == IN_THE_CODE || name.starts_with("code_")) {
-        text = replace_name(&text, name, &format!("{EXECUTED}{}", &name[IN_THE_CODE.len()..]));
+    for name in formula
+        .names()
+        .iter()
+        .filter(|name| *name == IN_THE_CODE || name.starts_with("code_"))
+    {
+        text = replace_name(
+            &text,
+            name,
+            &format!("{EXECUTED}{}", &name[IN_THE_CODE.len()..]),
+        );
     }
-    Formula::new(&text).ok().filter(|executed| executed != formula)
+    Formula::new(&text)
+        .ok()
+        .filter(|executed| executed != formula)
 }
 
 /// Replaces a name where it is a whole one.
@@ -233,7 +307,11 @@ fn replace_name(text: &str, name: &str, with: &str) -> String {
     let (mut result, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(name) {
         let (before, after) = (&rest[..at], &rest[at + name.len()..]);
-        let follows = if before.is_empty() { result.ends_with(is_part) } else { before.ends_with(is_part) };
+        let follows = if before.is_empty() {
+            result.ends_with(is_part)
+        } else {
+            before.ends_with(is_part)
+        };
         let is_whole = !follows && !after.starts_with(is_part);
         result.push_str(before);
         result.push_str(if is_whole { with } else { name });
@@ -245,11 +323,16 @@ fn replace_name(text: &str, name: &str, with: &str) -> String {
 /// What is decided about an event: verdict, the formula that explains it, the reason.
 type Decided = (Verdict, Option<Formula>, String);
 
-fn judge_event(expectation: &Expectation, own: &[&Hypothesis], samples: &Samples<'_>, is_counted: bool) -> Judgment {
+fn judge_event(
+    expectation: &Expectation,
+    own: &[&Hypothesis],
+    samples: &Samples<'_>,
+    is_counted: bool,
+) -> Judgment {
     let (documented, tolerance) = (&expectation.counts, expectation.tolerance);
     let mut tried = vec![];
-    let (verdict, formula, because) =
-        obvious(expectation, samples, is_counted).unwrap_or_else(|| explain(expectation, own, samples, &mut tried));
+    let (verdict, formula, because) = obvious(expectation, samples, is_counted)
+        .unwrap_or_else(|| explain(expectation, own, samples, &mut tried));
     let explanation = formula.as_ref().unwrap_or(documented);
     let evidence = samples.iter().map(|measured| {
         let explained = measured.value(explanation);
@@ -268,7 +351,9 @@ fn judge_event(expectation: &Expectation, own: &[&Hypothesis], samples: &Samples
         because,
         evidence: evidence.collect(),
         tried,
-        unexercised: formula.as_ref().map_or_else(Vec::new, |formula| unneeded(formula, tolerance, samples)),
+        unexercised: formula
+            .as_ref()
+            .map_or_else(Vec::new, |formula| unneeded(formula, tolerance, samples)),
     }
 }
 
@@ -276,43 +361,80 @@ fn judge_event(expectation: &Expectation, own: &[&Hypothesis], samples: &Samples
 fn obvious(expectation: &Expectation, samples: &Samples<'_>, is_counted: bool) -> Option<Decided> {
     let (documented, tolerance) = (&expectation.counts, expectation.tolerance);
     let moved = samples.iter().find(|measured| !measured.sample.is_zero());
-    let most = samples.iter().map(|measured| measured.value(documented)).fold(0.0, f64::max);
-    let is_exercised = samples.iter().any(|measured| !tolerance.accepts(measured.value(documented), 0.0));
+    let most = samples
+        .iter()
+        .map(|measured| measured.value(documented))
+        .fold(0.0, f64::max);
+    let is_exercised = samples
+        .iter()
+        .any(|measured| !tolerance.accepts(measured.value(documented), 0.0));
     let decided = match (expectation.exists, moved) {
-        (false, None) => (Verdict::NoEvent, format!("no event counts it; {most} were expected of one")),
+        (false, None) => (
+            Verdict::NoEvent,
+            format!("no event counts it; {most} were expected of one"),
+        ),
         (false, Some(Measured { benchmark, .. })) => {
-            let because = format!("no event counts it by the documentation, but {} counted it", benchmark.name);
+            let because = format!(
+                "no event counts it by the documentation, but {} counted it",
+                benchmark.name
+            );
             (Verdict::Quarantined, because)
         }
-        (true, None) if !is_counted => (Verdict::NotModelled, "the machine does not count it".to_owned()),
-        (true, None) if is_exercised => (Verdict::Dead, format!("it counts nothing; up to {most} were expected")),
-        (true, _) if !is_exercised => {
-            (Verdict::Quarantined, "no benchmark exercises it: no count is expected that differs from 0".to_owned())
-        }
+        (true, None) if !is_counted => (
+            Verdict::NotModelled,
+            "the machine does not count it".to_owned(),
+        ),
+        (true, None) if is_exercised => (
+            Verdict::Dead,
+            format!("it counts nothing; up to {most} were expected"),
+        ),
+        (true, _) if !is_exercised => (
+            Verdict::Quarantined,
+            "no benchmark exercises it: no count is expected that differs from 0".to_owned(),
+        ),
         (true, _) => return None,
     };
     Some((decided.0, None, decided.1))
 }
 
 /// Finds what explains every benchmark: the documentation, what is really executed, or a hypothesis.
-fn explain(expectation: &Expectation, own: &[&Hypothesis], samples: &Samples<'_>, tried: &mut Vec<Tried>) -> Decided {
+fn explain(
+    expectation: &Expectation,
+    own: &[&Hypothesis],
+    samples: &Samples<'_>,
+    tried: &mut Vec<Tried>,
+) -> Decided {
     let (documented, tolerance) = (&expectation.counts, expectation.tolerance);
     let Some(disagreement) = refuted(documented, tolerance, samples) else {
-        return (Verdict::Trusted, Some(documented.clone()), expectation.because.clone());
+        return (
+            Verdict::Trusted,
+            Some(documented.clone()),
+            expectation.because.clone(),
+        );
     };
     if let Some(executed) = as_executed(documented) {
         // It is the documentation's own formula: what no benchmark shows is as it is for a trusted event.
         let outcome = refuted(&executed, tolerance, samples).unwrap_or(Outcome::Explains);
         let explains = outcome == Outcome::Explains;
-        tried.push(Tried { counts: executed.to_string(), kind: Kind::Expectation, outcome });
+        tried.push(Tried {
+            counts: executed.to_string(),
+            kind: Kind::Expectation,
+            outcome,
+        });
         if explains {
-            let because = "it counts what is executed; the expectation took all that is in the code".to_owned();
+            let because =
+                "it counts what is executed; the expectation took all that is in the code"
+                    .to_owned();
             return (Verdict::ExpectationCorrected, Some(executed), because);
         }
     }
     for hypothesis in own {
         let outcome = attempt(&hypothesis.counts, tolerance, samples);
-        tried.push(Tried { counts: hypothesis.counts.to_string(), kind: hypothesis.kind, outcome });
+        tried.push(Tried {
+            counts: hypothesis.counts.to_string(),
+            kind: hypothesis.kind,
+            outcome,
+        });
     }
     let tried_own = &tried[tried.len() - own.len()..];
     for (kind, verdict) in [
@@ -324,12 +446,28 @@ fn explain(expectation: &Expectation, own: &[&Hypothesis], samples: &Samples<'_>
             hypothesis.kind == kind && tried.outcome == Outcome::Explains
         };
         if let Some((_, accepted)) = tried_own.iter().zip(own).find(explains) {
-            let source = if accepted.source.is_empty() { String::new() } else { format!(" ({})", accepted.source) };
-            return (verdict, Some(accepted.counts.clone()), format!("{}{source}", accepted.because));
+            let source = if accepted.source.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", accepted.source)
+            };
+            return (
+                verdict,
+                Some(accepted.counts.clone()),
+                format!("{}{source}", accepted.because),
+            );
         }
     }
-    let none = if own.is_empty() { "there is no hypothesis" } else { "no hypothesis explains every benchmark" };
-    (Verdict::Quarantined, None, format!("its documentation {disagreement}; {none}"))
+    let none = if own.is_empty() {
+        "there is no hypothesis"
+    } else {
+        "no hypothesis explains every benchmark"
+    };
+    (
+        Verdict::Quarantined,
+        None,
+        format!("its documentation {disagreement}; {none}"),
+    )
 }
 
 #[cfg(test)]
@@ -340,7 +478,10 @@ mod tests {
     fn only_whole_names_are_replaced() {
         let formula = Formula::new("code_BRA + code_BRA_X + my_code + code").expect("a formula");
         let executed = as_executed(&formula).expect("it differs");
-        assert_eq!(executed.to_string(), "executed_BRA + executed_BRA_X + my_code + executed");
+        assert_eq!(
+            executed.to_string(),
+            "executed_BRA + executed_BRA_X + my_code + executed"
+        );
         assert_eq!(as_executed(&executed), None);
     }
 }

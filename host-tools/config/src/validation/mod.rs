@@ -34,23 +34,38 @@ use std::collections::HashSet;
 use std::path::Path;
 
 /// Reads a TOML file with `read`, which records what is wrong; `what` is its kind, for the message if it cannot be read.
-fn load<T>(path: &Path, what: &str, read: impl FnOnce(&Table<'_>) -> Option<T>) -> Result<T, Errors> {
+fn load<T>(
+    path: &Path,
+    what: &str,
+    read: impl FnOnce(&Table<'_>) -> Option<T>,
+) -> Result<T, Errors> {
     let text = files::read_text(path, files::CONFIGURATION);
     let file = SourceFile::new(path, text.as_deref().unwrap_or_default().to_owned());
     let name = file.name().to_owned();
     if let Err(error) = text {
         let problem = Problem::error(&file, "file", 0..0, format!("cannot read {name}: {error}"));
-        return Err(Errors::new(&name, vec![problem.help(format!("name {what}"))]));
+        return Err(Errors::new(
+            &name,
+            vec![problem.help(format!("name {what}"))],
+        ));
     }
     let context = Context::new(file);
-    let result = context.parse().and_then(|document| read(&context.root(&document)));
+    let result = context
+        .parse()
+        .and_then(|document| read(&context.root(&document)));
     match result {
         Some(result) if !context.has_errors() => Ok(result),
         _ => {
             // What all benchmarks share is read for each of them.
             let mut seen = HashSet::new();
             let mut problems = context.into_problems();
-            problems.retain(|it| seen.insert((it.field().to_owned(), it.line_and_column(), it.message().to_owned())));
+            problems.retain(|it| {
+                seen.insert((
+                    it.field().to_owned(),
+                    it.line_and_column(),
+                    it.message().to_owned(),
+                ))
+            });
             Err(Errors::new(&name, problems))
         }
     }

@@ -24,12 +24,19 @@ pub enum Machine {
 
 impl Machine {
     /// All machines with their names in files.
-    pub const ALL: [(&str, Self); 4] =
-        [("stock", Self::Stock), ("icount", Self::Icount), ("model", Self::Model), ("hardware", Self::Hardware)];
+    pub const ALL: [(&str, Self); 4] = [
+        ("stock", Self::Stock),
+        ("icount", Self::Icount),
+        ("model", Self::Model),
+        ("hardware", Self::Hardware),
+    ];
 
     /// Returns its name in files.
     pub fn word(self) -> &'static str {
-        Self::ALL.iter().find(|(_, machine)| *machine == self).map_or("", |(word, _)| word)
+        Self::ALL
+            .iter()
+            .find(|(_, machine)| *machine == self)
+            .map_or("", |(word, _)| word)
     }
 }
 
@@ -100,7 +107,9 @@ impl Recorded {
         let gap = |it: &&Observed| (!it.agrees, (it.mean - it.expected).abs(), it.expected);
         self.evidence.iter().max_by(|a, b| {
             let (a, b) = (gap(a), gap(b));
-            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2))
+            a.0.cmp(&b.0)
+                .then(a.1.total_cmp(&b.1))
+                .then(a.2.total_cmp(&b.2))
         })
     }
 }
@@ -156,7 +165,10 @@ pub fn to_toml(head: &Head<'_>, judgments: &[Judgment]) -> String {
         ("tool", Some(head.tool)),
         ("date", Some(head.date)),
     ];
-    for (key, value) in lines.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+    for (key, value) in lines
+        .into_iter()
+        .filter_map(|(key, value)| Some((key, value?)))
+    {
         text += &format!("{key} = {}\n", quoted(value));
     }
     for judgment in judgments {
@@ -174,19 +186,43 @@ fn write_judgment(text: &mut String, judgment: &Judgment) -> fmt::Result {
     }
     writeln!(text, "because = {}", quoted(&judgment.because))?;
     if !judgment.unexercised.is_empty() {
-        let names: Vec<String> = judgment.unexercised.iter().map(|name| quoted(name)).collect();
+        let names: Vec<String> = judgment
+            .unexercised
+            .iter()
+            .map(|name| quoted(name))
+            .collect();
         writeln!(text, "unexercised = [{}]", names.join(", "))?;
     }
     if !judgment.tried.is_empty() {
         writeln!(text, "tried = [")?;
-        for Tried { counts, kind, outcome } in &judgment.tried {
-            writeln!(text, "    {},", quoted(&format!("{} ({}): {outcome}", counts, kind.word())))?;
+        for Tried {
+            counts,
+            kind,
+            outcome,
+        } in &judgment.tried
+        {
+            writeln!(
+                text,
+                "    {},",
+                quoted(&format!("{} ({}): {outcome}", counts, kind.word()))
+            )?;
         }
         writeln!(text, "]")?;
     }
     writeln!(text, "evidence = [")?;
-    for Evidence { benchmark, expected, explained, sample, agrees } in &judgment.evidence {
-        let explained = if explained == expected { String::new() } else { format!("explained = {explained}, ") };
+    for Evidence {
+        benchmark,
+        expected,
+        explained,
+        sample,
+        agrees,
+    } in &judgment.evidence
+    {
+        let explained = if explained == expected {
+            String::new()
+        } else {
+            format!("explained = {explained}, ")
+        };
         writeln!(
             text,
             "    {{ benchmark = {}, expected = {expected}, {explained}mean = {:.1}, spread = {:.1}, runs = {}, outliers = \
@@ -223,11 +259,22 @@ impl Record {
                 ("cpu", record.cpu.as_str(), subject.cpu),
                 ("board", &record.board, subject.board),
                 ("machine", record.machine.word(), subject.machine.word()),
-                ("model", record.model.as_deref().unwrap_or_default(), subject.model.unwrap_or_default()),
+                (
+                    "model",
+                    record.model.as_deref().unwrap_or_default(),
+                    subject.model.unwrap_or_default(),
+                ),
             ];
-            for (key, found, wanted) in named.into_iter().filter(|(_, found, wanted)| found != wanted) {
+            for (key, found, wanted) in named
+                .into_iter()
+                .filter(|(_, found, wanted)| found != wanted)
+            {
                 let span = root.optional(key).map_or(0..0, |field| field.span());
-                let error = root.error(key, span, format!("the verdicts are on another {key}: `{found}`"));
+                let error = root.error(
+                    key,
+                    span,
+                    format!("the verdicts are on another {key}: `{found}`"),
+                );
                 root.push(
                     error
                         .label(format!("not `{wanted}`"))
@@ -240,7 +287,9 @@ impl Record {
 
     /// Returns the verdict on an event.
     pub fn of(&self, event: &str) -> Option<&Recorded> {
-        self.verdicts.iter().find(|recorded| recorded.event == event)
+        self.verdicts
+            .iter()
+            .find(|recorded| recorded.event == event)
     }
 }
 
@@ -248,21 +297,37 @@ impl Record {
 const WRITTEN: &str = "`cloison events validate` writes it";
 
 fn text(table: &Table<'_>, key: &'static str) -> Option<String> {
-    table.required(key, WRITTEN)?.string("a text").map(str::to_owned)
+    table
+        .required(key, WRITTEN)?
+        .string("a text")
+        .map(str::to_owned)
 }
 
 /// Reads the number of the format; files that were written before it had one have none.
 fn read_version(root: &Table<'_>) -> Option<()> {
     let Some(field) = root.optional("version") else {
-        let error =
-            root.error("version", 0..0, format!("the file is older than format {VERSION}: it has no `version`"));
-        root.push(error.label("this file").help("run `cloison events validate` again"));
+        let error = root.error(
+            "version",
+            0..0,
+            format!("the file is older than format {VERSION}: it has no `version`"),
+        );
+        root.push(
+            error
+                .label("this file")
+                .help("run `cloison events validate` again"),
+        );
         return None;
     };
     let version = field.integer("the number of a format")?;
     if version != VERSION {
-        let error = field.error(format!("the file has format {version}, and this program reads format {VERSION}"));
-        field.push(error.label("another format").help("run this program's `cloison events validate` again"));
+        let error = field.error(format!(
+            "the file has format {version}, and this program reads format {VERSION}"
+        ));
+        field.push(
+            error
+                .label("another format")
+                .help("run this program's `cloison events validate` again"),
+        );
         return None;
     }
     Some(())
@@ -275,7 +340,9 @@ fn read_model(root: &Table<'_>, machine: Option<Machine>) -> Option<Option<Strin
         (Machine::Model, Some(field)) => field.string("a name").map(|name| Some(name.to_owned())),
         (_, None) => Some(None),
         (machine, Some(field)) => {
-            let error = field.error(format!("{machine} has no board model")).label("a model");
+            let error = field
+                .error(format!("{machine} has no board model"))
+                .label("a model");
             field.push(error.help("machine = \"model\" is the board model"));
             None
         }
@@ -286,19 +353,33 @@ fn read(root: &Table<'_>) -> Option<Record> {
     // What another version means by the other fields is not known.
     read_version(root)?;
     let (cpu, board) = (text(root, "cpu"), text(root, "board"));
-    let machine = root.required("machine", WRITTEN).and_then(|field| field.one_of("machine", &Machine::ALL));
+    let machine = root
+        .required("machine", WRITTEN)
+        .and_then(|field| field.one_of("machine", &Machine::ALL));
     let model = read_model(root, machine);
-    let (prefetcher, tool, date) = (text(root, "prefetcher"), text(root, "tool"), text(root, "date"));
+    let (prefetcher, tool, date) = (
+        text(root, "prefetcher"),
+        text(root, "tool"),
+        text(root, "date"),
+    );
     let tables = root.tables("verdict");
     if tables.is_empty() {
-        let error = root.error("verdict", 0..0, "there is no verdict").label("in this file");
+        let error = root
+            .error("verdict", 0..0, "there is no verdict")
+            .label("in this file");
         root.push(error.help(WRITTEN));
     }
     let mut verdicts: Vec<Recorded> = vec![];
     for mut table in tables {
-        let Some(recorded) = read_verdict(&mut table) else { continue };
+        let Some(recorded) = read_verdict(&mut table) else {
+            continue;
+        };
         if verdicts.iter().any(|other| other.event == recorded.event) {
-            let error = table.error("event", table.span(), format!("there are two verdicts on {}", recorded.event));
+            let error = table.error(
+                "event",
+                table.span(),
+                format!("there are two verdicts on {}", recorded.event),
+            );
             table.push(error.label("again").help(WRITTEN));
         }
         verdicts.push(recorded);
@@ -319,13 +400,20 @@ fn read(root: &Table<'_>) -> Option<Record> {
 fn read_verdict(table: &mut Table<'_>) -> Option<Recorded> {
     let event = text(table, "event")?;
     table.rename(&event);
-    let verdict = table.required("verdict", WRITTEN).and_then(|field| field.one_of("verdict", &Verdict::ALL));
+    let verdict = table
+        .required("verdict", WRITTEN)
+        .and_then(|field| field.one_of("verdict", &Verdict::ALL));
     let because = text(table, "because");
     let evidence = table.required("evidence", "a verdict without evidence is none");
     let evidence = evidence.and_then(|field| {
         let benchmarks = field.elements()?;
         if benchmarks.is_empty() {
-            field.push(field.error("no benchmark speaks for it").label("empty").help(WRITTEN));
+            field.push(
+                field
+                    .error("no benchmark speaks for it")
+                    .label("empty")
+                    .help(WRITTEN),
+            );
         }
         let read: Vec<Observed> = benchmarks.iter().filter_map(read_evidence).collect();
         check_evidence(&field, verdict, &read);
@@ -336,16 +424,34 @@ fn read_verdict(table: &mut Table<'_>) -> Option<Recorded> {
         table.optional(key);
     }
     table.finish_ref();
-    Some(Recorded { event, verdict: verdict?, because: because?, evidence: evidence? })
+    Some(Recorded {
+        event,
+        verdict: verdict?,
+        because: because?,
+        evidence: evidence?,
+    })
 }
 
 /// Records a verdict that its evidence contradicts: somebody edited one of the two.
 fn check_evidence(field: &Field<'_>, verdict: Option<Verdict>, evidence: &[Observed]) {
-    let explained = [Verdict::Trusted, Verdict::ExpectationCorrected, Verdict::Corrected, Verdict::Fitted];
+    let explained = [
+        Verdict::Trusted,
+        Verdict::ExpectationCorrected,
+        Verdict::Corrected,
+        Verdict::Fitted,
+    ];
     let against = evidence.iter().filter(|observed| !observed.agrees).count();
     if let Some(verdict) = verdict.filter(|verdict| explained.contains(verdict) && against > 0) {
-        let message = format!("{against} of {} benchmarks contradict the verdict `{verdict}`", evidence.len());
-        field.push(field.error(message).label("agrees = false").help("run `cloison events validate` again"));
+        let message = format!(
+            "{against} of {} benchmarks contradict the verdict `{verdict}`",
+            evidence.len()
+        );
+        field.push(
+            field
+                .error(message)
+                .label("agrees = false")
+                .help("run `cloison events validate` again"),
+        );
     }
 }
 
@@ -362,10 +468,19 @@ fn read_evidence(field: &Field<'_>) -> Option<Observed> {
     let whole = |key| table.required(key, WRITTEN)?.integer("a number of runs");
     let (runs, outliers) = (whole("runs")?, whole("outliers")?);
     if outliers > runs || runs == 0 {
-        let error = table.error("outliers", table.span(), format!("{outliers} of {runs} runs cannot be outliers"));
+        let error = table.error(
+            "outliers",
+            table.span(),
+            format!("{outliers} of {runs} runs cannot be outliers"),
+        );
         table.push(error.label("here").help(WRITTEN));
     }
     let agrees = table.required("agrees", WRITTEN)?.boolean()?;
     table.finish_ref();
-    Some(Observed { benchmark, expected, mean, agrees })
+    Some(Observed {
+        benchmark,
+        expected,
+        mean,
+        agrees,
+    })
 }

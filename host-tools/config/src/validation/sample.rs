@@ -35,14 +35,25 @@ impl Sample {
             0
         } else {
             let mut data = Data::new(values.clone());
-            let (low, high, range) = (data.lower_quartile(), data.upper_quartile(), data.interquartile_range());
+            let (low, high, range) = (
+                data.lower_quartile(),
+                data.upper_quartile(),
+                data.interquartile_range(),
+            );
             let fences = low - 1.5 * range..=high + 1.5 * range;
-            values.iter().filter(|value| !fences.contains(value)).count()
+            values
+                .iter()
+                .filter(|value| !fences.contains(value))
+                .count()
         };
         Some(Self {
             runs: values.len(),
             mean: (&values).mean(),
-            spread: if values.len() < 2 { 0.0 } else { (&values).std_dev() },
+            spread: if values.len() < 2 {
+                0.0
+            } else {
+                (&values).std_dev()
+            },
             least: (&values).min(),
             most: (&values).max(),
             outliers,
@@ -56,7 +67,11 @@ impl Sample {
 
     /// Returns the count that is furthest from a value.
     pub fn furthest_from(&self, value: f64) -> f64 {
-        if (self.most - value).abs() >= (self.least - value).abs() { self.most } else { self.least }
+        if (self.most - value).abs() >= (self.least - value).abs() {
+            self.most
+        } else {
+            self.least
+        }
     }
 }
 
@@ -70,16 +85,31 @@ mod tests {
         let one = Sample::of(&[7]).expect("a run");
         assert_eq!((one.mean, one.spread, one.outliers), (7.0, 0.0, 0));
         let several = Sample::of(&[10, 12, 11, 9, 8, 100]).expect("runs");
-        assert_eq!((several.runs, several.mean, several.least, several.most), (6, 25.0, 8.0, 100.0));
+        assert_eq!(
+            (several.runs, several.mean, several.least, several.most),
+            (6, 25.0, 8.0, 100.0)
+        );
         assert_eq!(several.outliers, 1);
-        assert!((several.spread - 36.769).abs() < 0.001, "{}", several.spread);
-        assert_eq!((several.furthest_from(10.0), several.furthest_from(99.0)), (100.0, 8.0));
+        assert!(
+            (several.spread - 36.769).abs() < 0.001,
+            "{}",
+            several.spread
+        );
+        assert_eq!(
+            (several.furthest_from(10.0), several.furthest_from(99.0)),
+            (100.0, 8.0)
+        );
         assert!(!several.is_zero() && Sample::of(&[0, 0]).expect("runs").is_zero());
     }
 
     #[test]
     fn equal_counts_have_no_outliers_and_one_that_differs_is_one() {
         assert_eq!(Sample::of(&[5; 9]).expect("runs").outliers, 0);
-        assert_eq!(Sample::of(&[5, 5, 5, 5, 5, 5, 5, 6]).expect("runs").outliers, 1);
+        assert_eq!(
+            Sample::of(&[5, 5, 5, 5, 5, 5, 5, 6])
+                .expect("runs")
+                .outliers,
+            1
+        );
     }
 }

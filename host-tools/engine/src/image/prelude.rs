@@ -37,8 +37,12 @@ pub enum Others {
 #[derive(Debug, Error, Diagnostic)]
 pub enum PreludeError {
     /// The guest's image leaves no room.
-    #[error("VM `{vm}`: after its image there is no room for the {length} bytes that make pages non-cacheable")]
-    #[diagnostic(help("they are in the last pages of the region that holds the image: make that larger"))]
+    #[error(
+        "VM `{vm}`: after its image there is no room for the {length} bytes that make pages non-cacheable"
+    )]
+    #[diagnostic(help(
+        "they are in the last pages of the region that holds the image: make that larger"
+    ))]
     NoRoom {
         /// Name of the VM.
         vm: String,
@@ -86,7 +90,11 @@ pub fn before(
     let program = program(guest.image.entry, uncached);
     let load = place(guest, program.len() as u64)?;
     guest.services |= services::PROFILE;
-    guest.modules.push(Module { offset: add(&program), len: program.len() as u32, load });
+    guest.modules.push(Module {
+        offset: add(&program),
+        len: program.len() as u32,
+        load,
+    });
     guest.image.entry = load;
     if let Some(profile) = &mut guest.profile {
         (profile.top, profile.after) = (0, None);
@@ -97,9 +105,17 @@ pub fn before(
 
 /// Makes a VM turn itself off at its first instruction, by the program at this offset.
 fn turn_off(vm: &mut Vm, offset: u32, len: u32) {
-    let ram = vm.regions.iter().find(|region| !matches!(region.backing, Backing::Device(_)));
+    let ram = vm
+        .regions
+        .iter()
+        .find(|region| !matches!(region.backing, Backing::Device(_)));
     let load = ram.map_or(vm.image.load, |region| region.ipa);
-    vm.image = image::Image { offset, len, load, entry: load };
+    vm.image = image::Image {
+        offset,
+        len,
+        load,
+        entry: load,
+    };
     vm.modules.clear();
     (vm.campaign, vm.profile) = (None, None);
 }
@@ -107,13 +123,23 @@ fn turn_off(vm: &mut Vm, offset: u32, len: u32) {
 /// Returns where the program is loaded: before the end of the region that holds the image, and before what else is loaded there.
 fn place(vm: &Vm, length: u64) -> Result<Ipa, PreludeError> {
     let image_end = vm.image.load.0 + u64::from(vm.image.len);
-    let region = vm.regions.iter().find(|region| region.contains(vm.image.load));
+    let region = vm
+        .regions
+        .iter()
+        .find(|region| region.contains(vm.image.load));
     let stop = region.map_or(0, |region| region.ipa.page(u64::from(region.pages)).0);
-    let loaded = vm.modules.iter().map(|module| module.load.0).filter(|load| (image_end..stop).contains(load));
+    let loaded = vm
+        .modules
+        .iter()
+        .map(|module| module.load.0)
+        .filter(|load| (image_end..stop).contains(load));
     let stop = loaded.min().unwrap_or(stop);
     let load = stop.saturating_sub(length.next_multiple_of(PAGE_SIZE));
     if load < image_end {
-        return Err(PreludeError::NoRoom { vm: vm.name.clone(), length });
+        return Err(PreludeError::NoRoom {
+            vm: vm.name.clone(),
+            length,
+        });
     }
     Ok(Ipa(load))
 }
@@ -170,7 +196,12 @@ const ZERO: u32 = 31;
 const SET: u32 = Call::SetCacheability as u32;
 
 /// What another VM executes instead of its image.
-const OFF: [u32; 4] = [a64::movz(0, psci::SYSTEM_OFF, 0), a64::movk(0, psci::SYSTEM_OFF >> 16, 1), a64::HVC, a64::WAIT];
+const OFF: [u32; 4] = [
+    a64::movz(0, psci::SYSTEM_OFF, 0),
+    a64::movk(0, psci::SYSTEM_OFF >> 16, 1),
+    a64::HVC,
+    a64::WAIT,
+];
 
 /// Number of the first word after the code: the guest's entry, pairs of a first page and a number of pages, a pair of
 /// zeros, and the text.
@@ -230,7 +261,10 @@ fn bytes_of(words: &[u32]) -> Vec<u8> {
 /// Returns the program that makes these pages non-cacheable and jumps to `entry`.
 fn program(entry: Ipa, uncached: &[Pages]) -> Vec<u8> {
     let mut bytes = bytes_of(&CODE);
-    let entries = uncached.iter().filter(|pages| pages.pages > 0).flat_map(|pages| [pages.first.0, pages.pages]);
+    let entries = uncached
+        .iter()
+        .filter(|pages| pages.pages > 0)
+        .flat_map(|pages| [pages.first.0, pages.pages]);
     let table = std::iter::once(entry.0).chain(entries).chain([0, 0]);
     bytes.extend(table.flat_map(u64::to_le_bytes));
     bytes.extend_from_slice(REFUSED.as_bytes());
@@ -271,10 +305,22 @@ mod tests {
 
     #[test]
     fn the_program_is_at_the_end_of_the_region_and_has_the_pages() {
-        let pages = [Pages { first: Ipa(0x4000_0000), pages: 2 }, Pages { first: Ipa(0x4000_3000), pages: 1 }];
+        let pages = [
+            Pages {
+                first: Ipa(0x4000_0000),
+                pages: 2,
+            },
+            Pages {
+                first: Ipa(0x4000_3000),
+                pages: 1,
+            },
+        ];
         let made = before(&image(), &hypervisor(), 0, &pages, Others::Off).unwrap();
         let vm = &made.system.vms[0];
-        assert_eq!((vm.image.entry, vm.image.load), (Ipa(0x4000_3000), Ipa(0x4000_0000)));
+        assert_eq!(
+            (vm.image.entry, vm.image.load),
+            (Ipa(0x4000_3000), Ipa(0x4000_0000))
+        );
         assert_eq!(vm.services, services::PROFILE);
         assert_eq!(made.system.ends_with, Some(0));
         let module = vm.modules[0];
@@ -282,7 +328,13 @@ mod tests {
         let payload = &made.bytes[made.payload.clone()];
         assert!(payload.starts_with(b"8 bytes."));
         let program = &payload[module.offset as usize..][..module.len as usize];
-        let word = |at: usize| u64::from_le_bytes(program[4 * TABLE as usize + 8 * at..][..8].try_into().unwrap());
+        let word = |at: usize| {
+            u64::from_le_bytes(
+                program[4 * TABLE as usize + 8 * at..][..8]
+                    .try_into()
+                    .unwrap(),
+            )
+        };
         let table: Vec<u64> = (0..7).map(word).collect();
         assert_eq!(table, [0x4000_0000, 0x4000_0000, 2, 0x4000_3000, 1, 0, 0]);
         assert!(program.ends_with(b"non-cacheable\n\0"));
@@ -296,11 +348,18 @@ mod tests {
         system.pools[0].kind = image::PoolKind::Sh;
         system.vms.push(other);
         let image = system_image(&hypervisor(), system, b"8 bytes.").unwrap();
-        let off = before(&image, &hypervisor(), 1, &[], Others::Off).unwrap().system;
+        let off = before(&image, &hypervisor(), 1, &[], Others::Off)
+            .unwrap()
+            .system;
         assert_eq!(off.vms[0].regions, image.system.vms[0].regions);
-        assert_eq!((off.vms[0].image.len, off.vms[0].image.entry), (16, Ipa(0x4000_0000)));
+        assert_eq!(
+            (off.vms[0].image.len, off.vms[0].image.entry),
+            (16, Ipa(0x4000_0000))
+        );
         assert_eq!(off.vms[0].services, 0);
-        let run = before(&image, &hypervisor(), 1, &[], Others::Run).unwrap().system;
+        let run = before(&image, &hypervisor(), 1, &[], Others::Run)
+            .unwrap()
+            .system;
         assert_eq!(run.vms[0], image.system.vms[0]);
         assert_eq!((off.ends_with, run.ends_with), (Some(1), Some(1)));
     }
@@ -311,14 +370,23 @@ mod tests {
         system.vms[0].image.len = 3 * 4096 + 1;
         let image = system_image(&hypervisor(), system, &[0; 4 * 4096]).unwrap();
         let error = before(&image, &hypervisor(), 0, &[], Others::Off).unwrap_err();
-        assert!(error.to_string().starts_with("VM `one`: after its image there is no room for the "), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("VM `one`: after its image there is no room for the "),
+            "{error}"
+        );
     }
 
     /// Below a device tree, which is loaded at the end too.
     #[test]
     fn what_else_is_loaded_there_is_not_overwritten() {
         let mut system = system();
-        system.vms[0].modules = vec![Module { offset: 0, len: 8, load: Ipa(0x4000_2000) }];
+        system.vms[0].modules = vec![Module {
+            offset: 0,
+            len: 8,
+            load: Ipa(0x4000_2000),
+        }];
         let image = system_image(&hypervisor(), system, b"8 bytes.").unwrap();
         let made = before(&image, &hypervisor(), 0, &[], Others::Off).unwrap();
         assert_eq!(made.system.vms[0].modules[1].load, Ipa(0x4000_1000));

@@ -9,8 +9,14 @@ use cloison_formats::image::{END_MARKER, HEADER_LEN, Header, MAGIC, System, VERS
 pub fn header_bytes(header: &Header) -> [u8; HEADER_LEN] {
     let mut bytes = [0; HEADER_LEN];
     bytes[..8].copy_from_slice(&MAGIC);
-    let words =
-        [VERSION, header.config_len, header.config_crc, header.payload_offset, header.payload_len, header.payload_crc];
+    let words = [
+        VERSION,
+        header.config_len,
+        header.config_crc,
+        header.payload_offset,
+        header.payload_len,
+        header.payload_crc,
+    ];
     for (slot, word) in bytes[8..32].chunks_exact_mut(4).zip(words) {
         slot.copy_from_slice(&word.to_le_bytes());
     }
@@ -49,11 +55,28 @@ pub fn encode(system: &System, payload: &[u8]) -> Result<Vec<u8>, postcard::Erro
 
 /// Returns the bytes of the boot parameters, as [`BootParameters::from_bytes`] reads them.
 pub fn boot_parameters(parameters: &BootParameters) -> [u8; boot::LEN] {
-    let number = |wanted| boot::KINDS.iter().find(|(_, kind)| *kind == wanted).map_or(0, |(number, _)| *number);
-    let (kind, base) = parameters.console.map_or((0, 0), |(kind, base)| (number(kind), base.0));
-    let words = [u64::from_le_bytes(boot::MAGIC), base, kind, u64::from(!parameters.psci)];
+    let number = |wanted| {
+        boot::KINDS
+            .iter()
+            .find(|(_, kind)| *kind == wanted)
+            .map_or(0, |(number, _)| *number)
+    };
+    let (kind, base) = parameters
+        .console
+        .map_or((0, 0), |(kind, base)| (number(kind), base.0));
+    let words = [
+        u64::from_le_bytes(boot::MAGIC),
+        base,
+        kind,
+        u64::from(!parameters.psci),
+    ];
     let mut bytes = [0; boot::LEN];
-    bytes.as_chunks_mut().0.iter_mut().zip(words).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
+    bytes
+        .as_chunks_mut()
+        .0
+        .iter_mut()
+        .zip(words)
+        .for_each(|(bytes, word)| *bytes = word.to_le_bytes());
     bytes
 }
 
@@ -65,10 +88,12 @@ mod tests {
     fn boot_parameters_are_read_as_they_were_written() {
         use cloison_formats::addr::PhysAddr;
         use cloison_formats::image::UartKind;
-        let consoles =
-            [UartKind::Pl011, UartKind::Cadence, UartKind::Mini].map(|kind| Some((kind, PhysAddr(0xff00_0000))));
-        for (console, psci) in
-            consoles.into_iter().chain([None]).flat_map(|console| [(console, false), (console, true)])
+        let consoles = [UartKind::Pl011, UartKind::Cadence, UartKind::Mini]
+            .map(|kind| Some((kind, PhysAddr(0xff00_0000))));
+        for (console, psci) in consoles
+            .into_iter()
+            .chain([None])
+            .flat_map(|console| [(console, false), (console, true)])
         {
             let parameters = BootParameters { console, psci };
             let bytes = boot_parameters(&parameters);

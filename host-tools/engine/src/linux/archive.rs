@@ -17,7 +17,9 @@ pub(super) enum Node<'a> {
 
 /// Makes an archive: cpio (newc), compressed with gzip.
 pub(super) fn pack(nodes: &[(String, Node)], compression: Compression) -> Result<Vec<u8>> {
-    let archive = archive(nodes).into_diagnostic().wrap_err_with(|| miette!("cannot make the initial RAM disk"))?;
+    let archive = archive(nodes)
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot make the initial RAM disk"))?;
     let mut packed = GzEncoder::new(Vec::new(), compression);
     packed.write_all(&archive).into_diagnostic()?;
     packed.finish().into_diagnostic()
@@ -32,7 +34,11 @@ fn archive(nodes: &[(String, Node)]) -> std::io::Result<Vec<u8>> {
             Node::Link(target) => (ModeFileType::Symlink, 0o777, target.as_bytes()),
             Node::Device(_) => (ModeFileType::Char, 0o600, &[]),
         };
-        let mut builder = Builder::new(name).ino(number).nlink(1).mode(mode).set_mode_file_type(kind);
+        let mut builder = Builder::new(name)
+            .ino(number)
+            .nlink(1)
+            .mode(mode)
+            .set_mode_file_type(kind);
         if let Node::Device((major, minor)) = node {
             builder = builder.rdev_major(*major).rdev_minor(*minor);
         }

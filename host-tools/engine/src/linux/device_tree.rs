@@ -26,12 +26,20 @@ const UART_CLOCK: u32 = 24_000_000;
 
 /// Builds the device tree of a Linux guest, with its RAM disk at this address and with this length.
 pub fn of_linux(linux: &Linux, vm: &Vm, initrd: (Ipa, u64)) -> Result<Vec<u8>> {
-    build(&Described { cmdline: command_line(linux, &vm.name), ..linux.tree.clone() }, vm, Some(initrd))
+    build(
+        &Described {
+            cmdline: command_line(linux, &vm.name),
+            ..linux.tree.clone()
+        },
+        vm,
+        Some(initrd),
+    )
 }
 
 /// Builds a device tree.
 pub fn build(described: &Described, vm: &Vm, initrd: Option<(Ipa, u64)>) -> Result<Vec<u8>> {
-    let tree = write(described, vm, initrd).map_err(|error| miette!("the device tree of VM `{}`: {error}", vm.name))?;
+    let tree = write(described, vm, initrd)
+        .map_err(|error| miette!("the device tree of VM `{}`: {error}", vm.name))?;
     if tree.len() as u64 > DEVICE_TREE_ROOM {
         return Err(miette!(
             "the device tree of VM `{}` has {} bytes, and there is room for {DEVICE_TREE_ROOM}",
@@ -54,7 +62,10 @@ fn write(described: &Described, vm: &Vm, initrd: Option<(Ipa, u64)>) -> Result<V
     memory(&mut fdt, described, &vm.regions)?;
     cpus(&mut fdt, described, vm.cores.len())?;
     let psci = fdt.begin_node("psci")?;
-    fdt.property_string_list("compatible", vec!["arm,psci-1.0".into(), "arm,psci-0.2".into()])?;
+    fdt.property_string_list(
+        "compatible",
+        vec!["arm,psci-1.0".into(), "arm,psci-0.2".into()],
+    )?;
     fdt.property_string("method", "hvc")?;
     fdt.end_node(psci)?;
     devices(&mut fdt, vm.cores.len())?;
@@ -75,13 +86,20 @@ fn write(described: &Described, vm: &Vm, initrd: Option<(Ipa, u64)>) -> Result<V
 /// Returns the command line with the VM's name as the host name, unless the configuration sets another.
 pub fn command_line(linux: &Linux, vm: &str) -> String {
     let line = &linux.tree.cmdline;
-    if line.split_whitespace().any(|word| word.starts_with("hostname=")) {
+    if line
+        .split_whitespace()
+        .any(|word| word.starts_with("hostname="))
+    {
         return line.clone();
     }
     with_word(line, &format!("hostname={vm}"))
 }
 
-fn chosen(fdt: &mut FdtWriter, described: &Described, initrd: Option<(Ipa, u64)>) -> Result<(), Error> {
+fn chosen(
+    fdt: &mut FdtWriter,
+    described: &Described,
+    initrd: Option<(Ipa, u64)>,
+) -> Result<(), Error> {
     let node = fdt.begin_node("chosen")?;
     if !described.cmdline.is_empty() {
         fdt.property_string("bootargs", &described.cmdline)?;
@@ -99,7 +117,12 @@ fn memory(fdt: &mut FdtWriter, described: &Described, regions: &[Region]) -> Res
     let of = |wanted: Shown| {
         let is_ram = |region: &&Region| !matches!(region.backing, Backing::Device(_));
         let shown = |index: usize| described.shown.get(index).cloned().unwrap_or_default();
-        regions.iter().enumerate().filter(move |(index, _)| shown(*index) == wanted).map(|(_, r)| r).filter(is_ram)
+        regions
+            .iter()
+            .enumerate()
+            .filter(move |(index, _)| shown(*index) == wanted)
+            .map(|(_, r)| r)
+            .filter(is_ram)
     };
     for region in of(Shown::Memory).chain(of(Shown::Reserved)) {
         let node = fdt.begin_node(&format!("memory@{:x}", region.ipa.0))?;
@@ -148,7 +171,13 @@ fn ppi(irq: u32, vcpus: usize) -> [u32; 3] {
 /// Adds the PMU. Without an interrupt the kernel can count but not sample.
 fn pmu(fdt: &mut FdtWriter, described: &Described, vm: &Vm) -> Result<(), Error> {
     let node = fdt.begin_node("pmu")?;
-    fdt.property_string_list("compatible", vec![format!("arm,{}-pmu", described.cpu), "arm,armv8-pmuv3".into()])?;
+    fdt.property_string_list(
+        "compatible",
+        vec![
+            format!("arm,{}-pmu", described.cpu),
+            "arm,armv8-pmuv3".into(),
+        ],
+    )?;
     if let Some(irq) = vm.pmu_irq(described.pmu_irq) {
         fdt.property_array_u32("interrupts", &ppi(irq, vm.cores.len()))?;
     }
@@ -156,9 +185,19 @@ fn pmu(fdt: &mut FdtWriter, described: &Described, vm: &Vm) -> Result<(), Error>
 }
 
 /// Adds the board's devices that the VM owns, with the clock that Arm PrimeCell drivers require.
-fn passed_through(fdt: &mut FdtWriter, described: &Described, regions: &[Region]) -> Result<(), Error> {
+fn passed_through(
+    fdt: &mut FdtWriter,
+    described: &Described,
+    regions: &[Region],
+) -> Result<(), Error> {
     for (region, shown) in regions.iter().zip(&described.shown) {
-        let Shown::Device { compatible, interrupt } = shown else { continue };
+        let Shown::Device {
+            compatible,
+            interrupt,
+        } = shown
+        else {
+            continue;
+        };
         let node = fdt.begin_node(&format!("{}@{:x}", region.name, region.ipa.0))?;
         fdt.property_string_list("compatible", compatible.clone())?;
         fdt.property_array_u64("reg", &[region.ipa.0, u64::from(region.pages) * PAGE_SIZE])?;
@@ -177,7 +216,10 @@ fn passed_through(fdt: &mut FdtWriter, described: &Described, regions: &[Region]
 fn devices(fdt: &mut FdtWriter, vcpus: usize) -> Result<(), Error> {
     let gic = fdt.begin_node(&format!("interrupt-controller@{:x}", map::GICD))?;
     // Software for QEMU and KVM looks for the second name only.
-    fdt.property_string_list("compatible", vec!["arm,gic-400".into(), "arm,cortex-a15-gic".into()])?;
+    fdt.property_string_list(
+        "compatible",
+        vec!["arm,gic-400".into(), "arm,cortex-a15-gic".into()],
+    )?;
     fdt.property_array_u64("reg", &[map::GICD, 0x1000, map::GICC, 0x2000])?;
     fdt.property_u32("#interrupt-cells", 3)?;
     fdt.property_u32("#address-cells", 0)?;
@@ -200,7 +242,10 @@ fn devices(fdt: &mut FdtWriter, vcpus: usize) -> Result<(), Error> {
     fdt.end_node(clock)?;
 
     let uart = fdt.begin_node(&format!("serial@{:x}", map::UART))?;
-    fdt.property_string_list("compatible", vec!["arm,pl011".into(), "arm,primecell".into()])?;
+    fdt.property_string_list(
+        "compatible",
+        vec!["arm,pl011".into(), "arm,primecell".into()],
+    )?;
     fdt.property_array_u64("reg", &[map::UART, 0x1000])?;
     fdt.property_array_u32("interrupts", &[SPI, irq::UART - 32, LEVEL_HIGH])?;
     fdt.property_array_u32("clocks", &[CLOCK, CLOCK])?;

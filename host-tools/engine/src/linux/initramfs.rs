@@ -12,7 +12,9 @@ use miette::{IntoDiagnostic, Result, miette};
 /// Script of the first process.
 const INIT: &str = include_str!("init.sh");
 
-const DIRECTORIES: [&str; 9] = ["bin", "dev", "etc", "proc", "root", "run", "sbin", "sys", "tmp"];
+const DIRECTORIES: [&str; 9] = [
+    "bin", "dev", "etc", "proc", "root", "run", "sbin", "sys", "tmp",
+];
 /// Major and minor number of `/dev/console`, which the kernel opens for the first process before there is a devtmpfs.
 const CONSOLE: (u32, u32) = (5, 1);
 
@@ -27,8 +29,10 @@ pub fn build(linux: &Linux) -> Result<Vec<u8>> {
     // A kernel unpacks concatenated archives in order.
     if !linux.packages.is_empty() {
         disk.extend(
-            std::fs::read(super::programs::archive(linux.release, &linux.packages, Cached::Use)?.path)
-                .into_diagnostic()?,
+            std::fs::read(
+                super::programs::archive(linux.release, &linux.packages, Cached::Use)?.path,
+            )
+            .into_diagnostic()?,
         );
     }
     let mut programs: Vec<(String, Vec<u8>)> = Vec::new();
@@ -37,14 +41,27 @@ pub fn build(linux: &Linux) -> Result<Vec<u8>> {
         programs.push((format!("{PROGRAMS}/{name}"), bytes));
     }
     for path in &linux.programs {
-        let name = path.file_name().ok_or_else(|| miette!("{} is not a file", path.display()))?;
+        let name = path
+            .file_name()
+            .ok_or_else(|| miette!("{} is not a file", path.display()))?;
         let bytes = files::read(path, files::IMAGE)?;
         programs.push((format!("{PROGRAMS}/{}", name.to_string_lossy()), bytes));
     }
-    programs.extend(linux.exec.as_ref().map(|command| (EXEC.to_owned(), format!("{command}\n").into_bytes())));
+    programs.extend(
+        linux
+            .exec
+            .as_ref()
+            .map(|command| (EXEC.to_owned(), format!("{command}\n").into_bytes())),
+    );
     if !programs.is_empty() {
-        let mut nodes: Vec<(String, Node)> = ["usr", PROGRAMS].map(|name| (name.to_owned(), Node::Directory)).into();
-        nodes.extend(programs.iter().map(|(path, bytes)| (path.clone(), Node::Program(bytes))));
+        let mut nodes: Vec<(String, Node)> = ["usr", PROGRAMS]
+            .map(|name| (name.to_owned(), Node::Directory))
+            .into();
+        nodes.extend(
+            programs
+                .iter()
+                .map(|(path, bytes)| (path.clone(), Node::Program(bytes))),
+        );
         disk.extend(pack(&nodes, Compression::fast())?);
     }
     Ok(disk)
@@ -53,7 +70,9 @@ pub fn build(linux: &Linux) -> Result<Vec<u8>> {
 fn base(release: Release) -> Result<Vec<u8>> {
     let busybox = std::fs::read(packages::busybox(release, Cached::Use)?.path).into_diagnostic()?;
     let client = std::fs::read(parts::client()?).into_diagnostic()?;
-    let mut nodes: Vec<(String, Node)> = DIRECTORIES.map(|name| (name.to_owned(), Node::Directory)).into();
+    let mut nodes: Vec<(String, Node)> = DIRECTORIES
+        .map(|name| (name.to_owned(), Node::Directory))
+        .into();
     nodes.push(("dev/console".into(), Node::Device(CONSOLE)));
     nodes.push(("bin/busybox".into(), Node::Program(&busybox)));
     nodes.push(("bin/cloisonctl".into(), Node::Program(&client)));

@@ -39,33 +39,58 @@ pub struct Loaded {
 /// Gets a VM's kernel and RAM disk, downloading what is missing, and builds its device tree.
 pub fn load(linux: &Linux, vm: &Vm) -> Result<Loaded> {
     let path = match &linux.kernel {
-        KernelSource::Debian(flavor) => packages::kernel(linux.release, *flavor, packages::Cached::Use)?.path,
+        KernelSource::Debian(flavor) => {
+            packages::kernel(linux.release, *flavor, packages::Cached::Use)?.path
+        }
         KernelSource::File(path) => path.clone(),
     };
     let bytes = files::read(&path, files::IMAGE)?;
     let parsed = Kernel::parse(&bytes).map_err(|error| miette!("{}: {error}", path.display()))?;
     let initrd = match &linux.initrd {
         Some(path) => files::read(path, files::IMAGE)?,
-        None => initramfs::build(linux).wrap_err_with(|| miette!("VM `{}`: its RAM disk cannot be made", vm.name))?,
+        None => initramfs::build(linux)
+            .wrap_err_with(|| miette!("VM `{}`: its RAM disk cannot be made", vm.name))?,
     };
-    let layout = Layout::new(linux, vm, parsed, initrd.len() as u64)
-        .map_err(|error| miette!(help = "give the VM a larger region", "VM `{}`: {error}", vm.name))?;
+    let layout = Layout::new(linux, vm, parsed, initrd.len() as u64).map_err(|error| {
+        miette!(
+            help = "give the VM a larger region",
+            "VM `{}`: {error}",
+            vm.name
+        )
+    })?;
     let device_tree = device_tree::of_linux(linux, vm, layout.initrd)?;
-    Ok(Loaded { kernel: bytes, initrd, device_tree, layout })
+    Ok(Loaded {
+        kernel: bytes,
+        initrd,
+        device_tree,
+        layout,
+    })
 }
 
 impl Loaded {
     /// Makes `vm` start with these parts, which are at `offsets` (kernel, RAM disk, device tree) in the payload.
     pub fn install(&self, vm: &mut Vm, offsets: [u32; 3]) {
-        let Layout { kernel, initrd, device_tree } = self.layout;
+        let Layout {
+            kernel,
+            initrd,
+            device_tree,
+        } = self.layout;
         let [kernel_at, initrd_at, device_tree_at] = offsets;
         vm.image.offset = kernel_at;
         vm.image.len = self.kernel.len() as u32;
         vm.image.load = kernel.0;
         vm.image.entry = kernel.0;
         vm.modules = vec![
-            Module { offset: initrd_at, len: self.initrd.len() as u32, load: initrd.0 },
-            Module { offset: device_tree_at, len: self.device_tree.len() as u32, load: device_tree.0 },
+            Module {
+                offset: initrd_at,
+                len: self.initrd.len() as u32,
+                load: initrd.0,
+            },
+            Module {
+                offset: device_tree_at,
+                len: self.device_tree.len() as u32,
+                load: device_tree.0,
+            },
         ];
         // The boot protocol (Documentation/arch/arm64/booting.rst) requires the device tree in x0, and x1 to x3 to be
         // 0.

@@ -44,7 +44,9 @@ pub fn kernel(release: Release, flavor: Flavor, cached: Cached) -> Result<Kept> 
     kept_or_fetched(release, flavor.name(), flavor.package(), cached, |root| {
         let entries = std::fs::read_dir(root.join("boot")).into_diagnostic()?;
         let kernel = |path: &PathBuf| {
-            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("vmlinuz-"))
+            path.file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(|name| name.starts_with("vmlinuz-"))
         };
         let found = entries.flatten().map(|entry| entry.path()).find(kernel);
         found.ok_or_else(|| miette!("the package has no boot/vmlinuz-*"))
@@ -60,7 +62,10 @@ pub fn kept_kernel(release: Release, flavor: Flavor) -> Option<Kept> {
 pub fn busybox(release: Release, cached: Cached) -> Result<Kept> {
     kept_or_fetched(release, "busybox", "busybox-static", cached, |root| {
         let places = ["bin/busybox", "usr/bin/busybox"].map(|place| root.join(place));
-        places.into_iter().find(|path| path.is_file()).ok_or_else(|| miette!("the package has no bin/busybox"))
+        places
+            .into_iter()
+            .find(|path| path.is_file())
+            .ok_or_else(|| miette!("the package has no bin/busybox"))
     })
 }
 
@@ -81,13 +86,19 @@ pub fn is_kept(release: Release) -> bool {
 
 /// Returns the lists of packages of a release whose programs are in the cache.
 pub fn kept_lists(release: Release) -> Vec<Vec<String>> {
-    let entries = std::fs::read_dir(directory(release, PROGRAMS)).into_iter().flatten().flatten();
+    let entries = std::fs::read_dir(directory(release, PROGRAMS))
+        .into_iter()
+        .flatten()
+        .flatten();
     let mut names: Vec<String> = entries
         .filter(|entry| entry.path().join(DESCRIPTION).is_file())
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
     names.sort();
-    names.iter().map(|names| names.split('_').map(str::to_owned).collect()).collect()
+    names
+        .iter()
+        .map(|names| names.split('_').map(str::to_owned).collect())
+        .collect()
 }
 
 /// The directory of the programs of packages, below that of the kernels.
@@ -99,19 +110,27 @@ pub(super) fn programs_of(packages: &[String]) -> String {
 }
 
 fn directory(release: Release, name: &str) -> PathBuf {
-    installation::cache_dir().join("linux").join(release.name()).join(name)
+    installation::cache_dir()
+        .join("linux")
+        .join(release.name())
+        .join(name)
 }
 
 /// Returns what is kept in `directory`, or an error if it has changed since it was stored.
 fn find(directory: &Path) -> Result<Option<Kept>> {
-    let Ok(text) = std::fs::read_to_string(directory.join(DESCRIPTION)) else { return Ok(None) };
+    let Ok(text) = std::fs::read_to_string(directory.join(DESCRIPTION)) else {
+        return Ok(None);
+    };
     let kept: Kept = serde_json::from_str(&text).into_diagnostic()?;
     let path = directory.join(FILE);
     let bytes = std::fs::read(&path).into_diagnostic()?;
     let found = sha256(&bytes);
     if found != kept.sha256 {
         return Err(miette!(
-            help = format!("`{} linux fetch --update` fetches it again", installation::program()),
+            help = format!(
+                "`{} linux fetch --update` fetches it again",
+                installation::program()
+            ),
             "{} is damaged: SHA-256 {found}, expected {}",
             path.display(),
             kept.sha256
@@ -130,7 +149,11 @@ fn kept_or_fetched(
     kept_or_made(release, name, cached, || {
         let unpacked = debian::arm64(release, package)?;
         let bytes = std::fs::read(pick(unpacked.root.path())?).into_diagnostic()?;
-        Ok(Made { package: unpacked.package, version: unpacked.version, bytes })
+        Ok(Made {
+            package: unpacked.package,
+            version: unpacked.version,
+            bytes,
+        })
     })
 }
 
@@ -143,7 +166,9 @@ fn lock() -> Result<File> {
         file.lock()?;
         Ok::<File, std::io::Error>(file)
     };
-    locked().into_diagnostic().wrap_err_with(|| miette!("cannot lock {}", path.display()))
+    locked()
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot lock {}", path.display()))
 }
 
 /// A file to put into the cache.
@@ -185,12 +210,20 @@ fn replaced(directory: &Path, make: impl FnOnce() -> Result<Made>) -> Result<Kep
     let made = make()?;
     let cannot = || miette!("cannot replace {}", directory.display());
     let parent = directory.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(parent).into_diagnostic().wrap_err_with(cannot)?;
-    let aside = tempfile::Builder::new().prefix("old-").tempdir_in(parent).into_diagnostic().wrap_err_with(cannot)?;
+    std::fs::create_dir_all(parent)
+        .into_diagnostic()
+        .wrap_err_with(cannot)?;
+    let aside = tempfile::Builder::new()
+        .prefix("old-")
+        .tempdir_in(parent)
+        .into_diagnostic()
+        .wrap_err_with(cannot)?;
     let old = aside.path().join("old");
     let was_there = directory.exists();
     if was_there {
-        std::fs::rename(directory, &old).into_diagnostic().wrap_err_with(cannot)?;
+        std::fs::rename(directory, &old)
+            .into_diagnostic()
+            .wrap_err_with(cannot)?;
     }
     stored(directory, made).inspect_err(|_| {
         if was_there {
@@ -201,9 +234,20 @@ fn replaced(directory: &Path, make: impl FnOnce() -> Result<Made>) -> Result<Kep
 }
 
 fn stored(directory: &Path, made: Made) -> Result<Kept> {
-    let Made { package, version, bytes } = made;
-    let kept = Kept { package, version, sha256: sha256(&bytes), bytes: bytes.len() as u64, path: directory.join(FILE) };
-    keep(directory, &bytes, &kept).wrap_err_with(|| miette!("cannot write {}", directory.display()))?;
+    let Made {
+        package,
+        version,
+        bytes,
+    } = made;
+    let kept = Kept {
+        package,
+        version,
+        sha256: sha256(&bytes),
+        bytes: bytes.len() as u64,
+        path: directory.join(FILE),
+    };
+    keep(directory, &bytes, &kept)
+        .wrap_err_with(|| miette!("cannot write {}", directory.display()))?;
     Ok(kept)
 }
 
@@ -211,7 +255,10 @@ fn stored(directory: &Path, made: Made) -> Result<Kept> {
 fn keep(directory: &Path, bytes: &[u8], kept: &Kept) -> Result<()> {
     let parent = directory.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).into_diagnostic()?;
-    let fresh = tempfile::Builder::new().prefix("fresh-").tempdir_in(parent).into_diagnostic()?;
+    let fresh = tempfile::Builder::new()
+        .prefix("fresh-")
+        .tempdir_in(parent)
+        .into_diagnostic()?;
     std::fs::write(fresh.path().join(FILE), bytes).into_diagnostic()?;
     let text = serde_json::to_string_pretty(kept).into_diagnostic()?;
     std::fs::write(fresh.path().join(DESCRIPTION), text).into_diagnostic()?;
@@ -243,26 +290,42 @@ mod tests {
             bytes: 3,
             path: directory.join(FILE),
         };
-        assert_eq!(kept.sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(
+            kept.sha256,
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        );
         keep(&directory, b"abc", &kept).unwrap();
         assert_eq!(find(&directory).unwrap(), Some(kept.clone()));
         // A second, simultaneous one is not an error.
         keep(&directory, b"abc", &kept).unwrap();
         std::fs::write(directory.join(FILE), "abd").unwrap();
-        assert!(find(&directory).unwrap_err().to_string().contains("is damaged"));
+        assert!(
+            find(&directory)
+                .unwrap_err()
+                .to_string()
+                .contains("is damaged")
+        );
     }
 
     #[test]
     fn what_is_kept_stays_until_its_successor_has_arrived() {
         let scratch = tempfile::tempdir().unwrap();
         let directory = scratch.path().join("kernel");
-        let made = |version: &str| Made { package: "p".into(), version: version.into(), bytes: version.into() };
+        let made = |version: &str| Made {
+            package: "p".into(),
+            version: version.into(),
+            bytes: version.into(),
+        };
         let first = replaced(&directory, || Ok(made("1"))).unwrap();
         assert!(replaced(&directory, || Err(miette!("there is no network"))).is_err());
         assert_eq!(find(&directory).unwrap(), Some(first));
         std::fs::write(directory.join(FILE), "damaged").unwrap();
         let second = replaced(&directory, || Ok(made("2"))).unwrap();
         assert_eq!(find(&directory).unwrap(), Some(second));
-        assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 1, "something is left beside it");
+        assert_eq!(
+            std::fs::read_dir(scratch.path()).unwrap().count(),
+            1,
+            "something is left beside it"
+        );
     }
 }

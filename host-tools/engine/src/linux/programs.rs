@@ -35,7 +35,11 @@ pub fn archive(release: Release, names: &[String], cached: Cached) -> Result<Kep
     packages::kept_or_made(release, &packages::programs_of(names), cached, || {
         let missing = |error| debian::missing(release, &names.join(", "), &error);
         let archive = Archive::open(release).map_err(missing)?;
-        let mut collected = Collected { archive, packages: BTreeMap::new(), files: BTreeMap::new() };
+        let mut collected = Collected {
+            archive,
+            packages: BTreeMap::new(),
+            files: BTreeMap::new(),
+        };
         for name in names {
             collected.add(name)?;
         }
@@ -70,12 +74,17 @@ impl Collected {
     /// Unpacks a package unless that has been done already.
     fn unpack(&mut self, name: &str) -> Result<&(Unpacked, Vec<String>)> {
         if !self.packages.contains_key(name) {
-            let unpacked =
-                self.archive.unpack(name).map_err(|error| debian::missing(self.archive.release(), name, &error))?;
+            let unpacked = self
+                .archive
+                .unpack(name)
+                .map_err(|error| debian::missing(self.archive.release(), name, &error))?;
             let dependencies = self.archive.dependencies(name)?;
-            self.packages.insert(name.to_owned(), (unpacked, dependencies));
+            self.packages
+                .insert(name.to_owned(), (unpacked, dependencies));
         }
-        self.packages.get(name).ok_or_else(|| miette!("{name} is not unpacked"))
+        self.packages
+            .get(name)
+            .ok_or_else(|| miette!("{name} is not unpacked"))
     }
 
     /// Adds a package's programs and what they need. If a package without programs only depends on a versioned one
@@ -92,7 +101,10 @@ impl Collected {
         let mut home = name.to_owned();
         let mut programs = programs(unpacked.root.path())?;
         if programs.is_empty()
-            && let Some(versioned) = dependencies.iter().find(|other| other.starts_with(&format!("{name}-"))).cloned()
+            && let Some(versioned) = dependencies
+                .iter()
+                .find(|other| other.starts_with(&format!("{name}-")))
+                .cloned()
         {
             programs = self::programs(self.unpack(&versioned)?.0.root.path())?;
             home = versioned;
@@ -114,17 +126,30 @@ impl Collected {
 
     /// Adds everything that a file of a package needs, directly or indirectly.
     fn follow(&mut self, package: &str, path: &str, bytes: &[u8]) -> Result<()> {
-        let mut open = vec![(package.to_owned(), path.to_owned(), wants(bytes).unwrap_or_default())];
+        let mut open = vec![(
+            package.to_owned(),
+            path.to_owned(),
+            wants(bytes).unwrap_or_default(),
+        )];
         while let Some((package, path, wants)) = open.pop() {
             let mut sought: Vec<(String, String)> = Vec::new();
             if let Some(interpreter) = &wants.interpreter {
-                let name = interpreter.rsplit('/').next().unwrap_or_default().to_owned();
+                let name = interpreter
+                    .rsplit('/')
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned();
                 sought.push((name, interpreter.trim_start_matches('/').to_owned()));
             }
-            let linkers: Vec<&str> = self.files.keys().filter_map(|path| path.strip_prefix("lib/")).collect();
+            let linkers: Vec<&str> = self
+                .files
+                .keys()
+                .filter_map(|path| path.strip_prefix("lib/"))
+                .collect();
             for name in wants.libraries {
                 // The dynamic linker has already been added when a library needs it.
-                let is_linker = linkers.contains(&name.as_str()) || sought.iter().any(|(known, _)| *known == name);
+                let is_linker = linkers.contains(&name.as_str())
+                    || sought.iter().any(|(known, _)| *known == name);
                 if !is_linker {
                     sought.push((name.clone(), format!("{LIBRARIES}/{name}")));
                 }
@@ -133,7 +158,9 @@ impl Collected {
                 if self.files.contains_key(&place) {
                     continue;
                 }
-                let (owner, bytes) = self.library(&package, &name).wrap_err_with(|| miette!("{path} needs {name}"))?;
+                let (owner, bytes) = self
+                    .library(&package, &name)
+                    .wrap_err_with(|| miette!("{path} needs {name}"))?;
                 let mut further = self::wants(&bytes).unwrap_or_default();
                 if owner == UNNAMED.0 && !further.libraries.iter().any(|known| known == UNNAMED.1) {
                     further.libraries.push(UNNAMED.1.to_owned());
@@ -159,14 +186,21 @@ impl Collected {
                 return Ok((candidate, bytes));
             }
         }
-        Err(miette!("neither {package} nor a package that it depends on contains it"))
+        Err(miette!(
+            "neither {package} nor a package that it depends on contains it"
+        ))
     }
 
     /// Builds the archive.
     fn finish(self, names: &[String]) -> Result<Made> {
         let mut directories = BTreeSet::new();
         for path in self.files.keys() {
-            directories.extend(Path::new(path).ancestors().skip(1).map(|path| path.display().to_string()));
+            directories.extend(
+                Path::new(path)
+                    .ancestors()
+                    .skip(1)
+                    .map(|path| path.display().to_string()),
+            );
         }
         directories.remove("");
         let directory = |path: String| (path, Node::Directory);
@@ -179,9 +213,16 @@ impl Collected {
             (path.clone(), node)
         }));
         let bytes = archive::pack(&nodes, Compression::best())?;
-        let version: Vec<String> =
-            self.packages.values().map(|(unpacked, _)| format!("{} {}", unpacked.package, unpacked.version)).collect();
-        Ok(Made { package: names.join(", "), version: version.join(", "), bytes })
+        let version: Vec<String> = self
+            .packages
+            .values()
+            .map(|(unpacked, _)| format!("{} {}", unpacked.package, unpacked.version))
+            .collect();
+        Ok(Made {
+            package: names.join(", "),
+            version: version.join(", "),
+            bytes,
+        })
     }
 }
 
@@ -189,12 +230,16 @@ impl Collected {
 fn programs(root: &Path) -> Result<Vec<(String, File)>> {
     let mut found = Vec::new();
     for place in PLACES {
-        let Ok(entries) = std::fs::read_dir(root.join(place)) else { continue };
+        let Ok(entries) = std::fs::read_dir(root.join(place)) else {
+            continue;
+        };
         for entry in entries {
             let name = entry.into_diagnostic()?.file_name();
             let path = Path::new(place).join(&name);
             // A link out of the package leads nowhere here.
-            let Some(target) = resolve(root, &path) else { continue };
+            let Some(target) = resolve(root, &path) else {
+                continue;
+            };
             let bytes = read(&root.join(&target))?;
             if wants(&bytes).is_none() && !bytes.starts_with(SHELL) {
                 continue;
@@ -204,7 +249,10 @@ fn programs(root: &Path) -> Result<Vec<(String, File)>> {
                 found.push((text(&path), File::Bytes(bytes)));
             } else {
                 found.push((text(&path), File::Link(format!("/{}", target.display()))));
-                if !PLACES.iter().any(|place| target.parent() == Some(Path::new(place))) {
+                if !PLACES
+                    .iter()
+                    .any(|place| target.parent() == Some(Path::new(place)))
+                {
                     found.push((text(&target), File::Bytes(bytes)));
                 }
             }
@@ -218,7 +266,9 @@ fn programs(root: &Path) -> Result<Vec<(String, File)>> {
 fn find(root: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     let mut open: Vec<PathBuf> = ["lib", "usr/lib"].map(PathBuf::from).into();
     while let Some(directory) = open.pop() {
-        let Ok(entries) = std::fs::read_dir(root.join(&directory)) else { continue };
+        let Ok(entries) = std::fs::read_dir(root.join(&directory)) else {
+            continue;
+        };
         for entry in entries {
             let entry = entry.into_diagnostic()?;
             let path = directory.join(entry.file_name());
@@ -273,16 +323,23 @@ fn wants(bytes: &[u8]) -> Option<Wants> {
     let sections = header.sections(endian, bytes).ok()?;
     if let Ok(Some((entries, strings))) = sections.dynamic(endian, bytes) {
         let strings = sections.strings(endian, bytes, strings).ok()?;
-        for entry in entries.iter().filter(|entry| entry.tag(endian) == elf::DT_NEEDED) {
+        for entry in entries
+            .iter()
+            .filter(|entry| entry.tag(endian) == elf::DT_NEEDED)
+        {
             let name = entry.string(endian, strings).ok()?;
-            wants.libraries.push(String::from_utf8_lossy(name).into_owned());
+            wants
+                .libraries
+                .push(String::from_utf8_lossy(name).into_owned());
         }
     }
     Some(wants)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", path.display()))
+    std::fs::read(path)
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot read {}", path.display()))
 }
 
 fn common_prefix(a: &str, b: &str) -> usize {
@@ -300,13 +357,25 @@ mod tests {
         std::fs::create_dir_all(root.join("usr/bin")).unwrap();
         std::fs::write(root.join("usr/bin/tool-1"), "#!/bin/sh\n").unwrap();
         std::fs::write(root.join("usr/bin/script"), "#!/usr/bin/python3\n").unwrap();
-        for (name, target) in [("tool", "tool-1"), ("abs", "/usr/bin/tool"), ("out", "/etc/passwd"), ("loop", "loop")] {
+        for (name, target) in [
+            ("tool", "tool-1"),
+            ("abs", "/usr/bin/tool"),
+            ("out", "/etc/passwd"),
+            ("loop", "loop"),
+        ] {
             std::os::unix::fs::symlink(target, root.join("usr/bin").join(name)).unwrap();
         }
-        assert_eq!(resolve(root, Path::new("usr/bin/abs")), Some("usr/bin/tool-1".into()));
+        assert_eq!(
+            resolve(root, Path::new("usr/bin/abs")),
+            Some("usr/bin/tool-1".into())
+        );
         assert_eq!(resolve(root, Path::new("usr/bin/out")), None);
         assert_eq!(resolve(root, Path::new("usr/bin/loop")), None);
-        let names: Vec<String> = programs(root).unwrap().into_iter().map(|(path, _)| path).collect();
+        let names: Vec<String> = programs(root)
+            .unwrap()
+            .into_iter()
+            .map(|(path, _)| path)
+            .collect();
         assert_eq!(names, ["usr/bin/abs", "usr/bin/tool", "usr/bin/tool-1"]);
     }
 
@@ -316,9 +385,16 @@ mod tests {
         let root = scratch.path();
         std::fs::create_dir_all(root.join("usr/lib/aarch64-linux-gnu")).unwrap();
         std::fs::write(root.join("usr/lib/aarch64-linux-gnu/libx.so.1.2"), "x").unwrap();
-        std::os::unix::fs::symlink("libx.so.1.2", root.join("usr/lib/aarch64-linux-gnu/libx.so.1")).unwrap();
+        std::os::unix::fs::symlink(
+            "libx.so.1.2",
+            root.join("usr/lib/aarch64-linux-gnu/libx.so.1"),
+        )
+        .unwrap();
         std::fs::write(root.join("liby.so.1"), "y").unwrap();
-        assert_eq!(find(root, "libx.so.1").unwrap().as_deref(), Some(b"x".as_slice()));
+        assert_eq!(
+            find(root, "libx.so.1").unwrap().as_deref(),
+            Some(b"x".as_slice())
+        );
         assert_eq!(find(root, "liby.so.1").unwrap(), None);
     }
 

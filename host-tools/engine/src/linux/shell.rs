@@ -22,7 +22,9 @@ const UP: &str = " is up: Linux ";
 pub enum ShellError {
     /// The command is too long to be typed.
     #[error("the command is {by} bytes too long for one line on a Linux terminal")]
-    #[diagnostic(help("put it into a file and name that in the VM's `programs`: a script that starts with #!/bin/sh"))]
+    #[diagnostic(help(
+        "put it into a file and name that in the VM's `programs`: a script that starts with #!/bin/sh"
+    ))]
     TooLong {
         /// Bytes beyond the limit.
         by: usize,
@@ -80,7 +82,14 @@ impl Shells {
         let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
         let splitter = Splitter::new(names.iter().map(String::as_str));
         let (said, read) = (vec![Vec::new(); names.len()], vec![0; names.len()]);
-        Self { names, splitter, seen: 0, said, read, commands: 0 }
+        Self {
+            names,
+            splitter,
+            seen: 0,
+            said,
+            read,
+            commands: 0,
+        }
     }
 
     /// Returns everything that a VM has printed so far.
@@ -101,7 +110,10 @@ impl Shells {
         loop {
             self.take(session);
             let rest = &self.said[vm][self.read[vm]..];
-            if let Some(at) = rest.windows(text.len()).position(|window| window == text.as_bytes()) {
+            if let Some(at) = rest
+                .windows(text.len())
+                .position(|window| window == text.as_bytes())
+            {
                 let before = String::from_utf8_lossy(&rest[..at]).into_owned();
                 self.read[vm] += at + text.len();
                 return Ok(before);
@@ -110,9 +122,22 @@ impl Shells {
             match session.receive(until) {
                 Received::More => {}
                 Received::Quiet => {
-                    return Err(ShellError::Timeout { vm: name, wanted, after: timeout, tail: self.tail(vm) }.into());
+                    return Err(ShellError::Timeout {
+                        vm: name,
+                        wanted,
+                        after: timeout,
+                        tail: self.tail(vm),
+                    }
+                    .into());
                 }
-                Received::End => return Err(ShellError::Ended { vm: name, wanted, tail: self.tail(vm) }.into()),
+                Received::End => {
+                    return Err(ShellError::Ended {
+                        vm: name,
+                        wanted,
+                        tail: self.tail(vm),
+                    }
+                    .into());
+                }
             }
         }
     }
@@ -159,8 +184,19 @@ impl Shells {
         self.expect(session, vm, "prompt", "# ", timeout)?;
         self.commands += 1;
         let mark = self.commands;
-        self.send(session, vm, &format!("stty -echo; PS1= PS2=; echo \"<<\"quiet {mark}\">>\"\n"))?;
-        self.expect(session, vm, "answer its shell", &format!("<<quiet {mark}>>"), timeout).map(drop)
+        self.send(
+            session,
+            vm,
+            &format!("stty -echo; PS1= PS2=; echo \"<<\"quiet {mark}\">>\"\n"),
+        )?;
+        self.expect(
+            session,
+            vm,
+            "answer its shell",
+            &format!("<<quiet {mark}>>"),
+            timeout,
+        )
+        .map(drop)
     }
 
     /// Types a command without waiting for its end.
@@ -177,18 +213,33 @@ impl Shells {
     }
 
     /// Runs a command in a VM's shell that [`open`](Self::open) has prepared.
-    pub fn run(&mut self, session: &mut Session, vm: usize, command: &str, timeout: Duration) -> Result<Done> {
+    pub fn run(
+        &mut self,
+        session: &mut Session,
+        vm: usize,
+        command: &str,
+        timeout: Duration,
+    ) -> Result<Done> {
         let mark = self.start(session, vm, command)?;
         self.finish(session, vm, mark, timeout)
     }
 
     /// Waits for the end of a command that [`start`](Self::start) has typed.
-    pub fn finish(&mut self, session: &mut Session, vm: usize, mark: u32, timeout: Duration) -> Result<Done> {
+    pub fn finish(
+        &mut self,
+        session: &mut Session,
+        vm: usize,
+        mark: u32,
+        timeout: Duration,
+    ) -> Result<Done> {
         let wanted = "finish its command";
         let output = self.expect(session, vm, wanted, &format!("<<end {mark} "), timeout)?;
         let status = self.expect(session, vm, wanted, ">>", timeout)?;
         // The end of the line with the previous mark, which arrived with the line after it.
         let output = output.strip_prefix('\n').unwrap_or(&output).to_owned();
-        Ok(Done { output, status: status.parse().unwrap_or(u8::MAX) })
+        Ok(Done {
+            output,
+            status: status.parse().unwrap_or(u8::MAX),
+        })
     }
 }

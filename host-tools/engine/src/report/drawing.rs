@@ -8,10 +8,14 @@ use maud::{Markup, html};
 use std::collections::BTreeMap;
 
 /// Colors that are easy to tell apart, also for color-blind readers (after Okabe and Ito).
-const PALETTE: [&str; 7] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a00"];
+const PALETTE: [&str; 7] = [
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a00",
+];
 
 pub(super) fn color_map(summary: &Summary<'_>) -> Markup {
-    let Some(boot) = &summary.telemetry.boot else { return html! { p { "The stream has no Boot message." } } };
+    let Some(boot) = &summary.telemetry.boot else {
+        return html! { p { "The stream has no Boot message." } };
+    };
     let pools = &summary.telemetry.pools;
     let count = boot.colors.min(64);
     let (left, cell, row) = (150, 48, 26);
@@ -23,7 +27,14 @@ pub(super) fn color_map(summary: &Summary<'_>) -> Markup {
                 .any(|region| matches!(region.backing, cloison_formats::image::Backing::Pool(pool) if usize::from(pool) == index))
                 || vm.target.is_some_and(|target| usize::from(target) == index)
         };
-        summary.system.vms.iter().filter(uses).map(|vm| vm.name.as_str()).collect::<Vec<_>>().join(", ")
+        summary
+            .system
+            .vms
+            .iter()
+            .filter(uses)
+            .map(|vm| vm.name.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     let row_of = |line: u32, name: &str, title: &str, paint: &str, cells: Vec<(u8, String)>| {
         html! {
@@ -77,22 +88,53 @@ pub(super) fn throttled_bars(summary: &Summary<'_>) -> Bars {
     let rows = summary.telemetry.quota_totals().map(|(core, total)| {
         let ran = summary.telemetry.vm_runtime(total.vm).unwrap_or_default();
         let part = 100.0 * share(total.throttled.0, ran.0);
-        (format!("core {core}, {}", summary.telemetry.vm_name(total.vm)), part, format!("{part:.1} %"))
+        (
+            format!("core {core}, {}", summary.telemetry.vm_name(total.vm)),
+            part,
+            format!("{part:.1} %"),
+        )
     });
-    Bars { title: "Share of its run for which each core was held".to_owned(), rows: rows.collect(), full: 100.0 }
+    Bars {
+        title: "Share of its run for which each core was held".to_owned(),
+        rows: rows.collect(),
+        full: 100.0,
+    }
 }
 
 pub(super) fn migration_bars(summary: &Summary<'_>) -> Bars {
     const MOST: usize = 24;
-    let all: Vec<_> = summary.telemetry.migrations().map(|(_, migration)| migration).collect();
-    let full = all.iter().map(|migration| migration.took.0).max().unwrap_or(0) as f64;
+    let all: Vec<_> = summary
+        .telemetry
+        .migrations()
+        .map(|(_, migration)| migration)
+        .collect();
+    let full = all
+        .iter()
+        .map(|migration| migration.took.0)
+        .max()
+        .unwrap_or(0) as f64;
     let rows = all.iter().take(MOST).map(|migration| {
-        let name = format!("{} {}", summary.telemetry.vm_name(migration.vm), migration.ipa);
-        (name, migration.took.0 as f64, format!("{} ns, {}", migration.took.0, outcome(migration.outcome)))
+        let name = format!(
+            "{} {}",
+            summary.telemetry.vm_name(migration.vm),
+            migration.ipa
+        );
+        (
+            name,
+            migration.took.0 as f64,
+            format!("{} ns, {}", migration.took.0, outcome(migration.outcome)),
+        )
     });
-    let title =
-        if all.len() > MOST { format!("Cost of the first {MOST} migrations") } else { "Cost of each migration".into() };
-    Bars { title, rows: rows.collect(), full }
+    let title = if all.len() > MOST {
+        format!("Cost of the first {MOST} migrations")
+    } else {
+        "Cost of each migration".into()
+    };
+    Bars {
+        title,
+        rows: rows.collect(),
+        full,
+    }
 }
 
 /// Returns the bars as a grid, whose letters keep their size on a narrow window.
@@ -140,7 +182,10 @@ pub(super) fn hem_charts(summary: &Summary<'_>) -> Vec<Strip> {
     let mut strips: Vec<Strip> = vec![];
     for ((vm, workload, sub_experiment, event), points) in charts {
         let what = event.map_or_else(|| "cycles".to_owned(), |event| summary.names.name(event));
-        let of = format!("{}, workload {workload}, sub-experiment {sub_experiment}", summary.telemetry.vm_name(vm));
+        let of = format!(
+            "{}, workload {workload}, sub-experiment {sub_experiment}",
+            summary.telemetry.vm_name(vm)
+        );
         add_strip(&mut strips, of, what, points);
     }
     strips
@@ -148,15 +193,25 @@ pub(super) fn hem_charts(summary: &Summary<'_>) -> Vec<Strip> {
 
 /// Adds a chart, or only its name to one with the same points: twice they would look like two findings.
 fn add_strip(strips: &mut Vec<Strip>, of: String, what: String, points: Vec<(u32, u64)>) {
-    match strips.iter_mut().find(|strip| strip.of == of && strip.points == points) {
+    match strips
+        .iter_mut()
+        .find(|strip| strip.of == of && strip.points == points)
+    {
         Some(strip) => strip.what.push(what),
-        None => strips.push(Strip { of, what: vec![what], points, paint: PALETTE[strips.len() % PALETTE.len()] }),
+        None => strips.push(Strip {
+            of,
+            what: vec![what],
+            points,
+            paint: PALETTE[strips.len() % PALETTE.len()],
+        }),
     }
 }
 
 pub(super) fn strip(chart: &Strip) -> Markup {
     const HEIGHT: f64 = 64.0;
-    let Some(values) = Spread::of(chart.points.iter().map(|&(_, value)| value)) else { return html! {} };
+    let Some(values) = Spread::of(chart.points.iter().map(|&(_, value)| value)) else {
+        return html! {};
+    };
     let last = chart.points.iter().map(|&(run, _)| run).max().unwrap_or(0);
     let x = |run: u32| 1.0 + 98.0 * f64::from(run) / f64::from(last.max(1));
     // The axis starts at zero, so that noise does not look like an effect.
@@ -190,15 +245,27 @@ mod tests {
     #[test]
     fn events_with_the_same_counts_share_a_chart_with_its_ends() {
         let mut strips = vec![];
-        for (of, what, last) in
-            [("a", "cycles", 30_000), ("a", "CPU_CYCLES", 30_000), ("a", "LD_RETIRED", 7), ("b", "cycles", 30_000)]
-        {
-            add_strip(&mut strips, of.to_owned(), what.to_owned(), vec![(0, 10), (1, last)]);
+        for (of, what, last) in [
+            ("a", "cycles", 30_000),
+            ("a", "CPU_CYCLES", 30_000),
+            ("a", "LD_RETIRED", 7),
+            ("b", "cycles", 30_000),
+        ] {
+            add_strip(
+                &mut strips,
+                of.to_owned(),
+                what.to_owned(),
+                vec![(0, 10), (1, last)],
+            );
         }
         let names: Vec<_> = strips.iter().map(|strip| strip.what.join(" = ")).collect();
         assert_eq!(names, ["cycles = CPU_CYCLES", "LD_RETIRED", "cycles"]);
         let html = strip(&strips[0]).into_string();
-        for label in ["<span>30\u{202f}000</span>", "<span>0; first run</span>", "<span>run 1</span>"] {
+        for label in [
+            "<span>30\u{202f}000</span>",
+            "<span>0; first run</span>",
+            "<span>run 1</span>",
+        ] {
             assert!(html.contains(label), "{label}: {html}");
         }
         assert_eq!(html.matches("<circle").count(), 2);

@@ -24,7 +24,11 @@ impl Section {
     /// Creates an empty table.
     pub fn new(title: &str, header: &[&str]) -> Self {
         let header = header.iter().map(|&name| name.to_owned()).collect();
-        Self { title: title.to_owned(), header, ..Self::default() }
+        Self {
+            title: title.to_owned(),
+            header,
+            ..Self::default()
+        }
     }
     /// Adds a row.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
@@ -56,7 +60,9 @@ impl Section {
             if style.columns.is_some() {
                 table.set_content_arrangement(ContentArrangement::Dynamic);
             }
-            let shown = |cells: &[String]| -> Vec<String> { cells.iter().map(|cell| style.show(cell)).collect() };
+            let shown = |cells: &[String]| -> Vec<String> {
+                cells.iter().map(|cell| style.show(cell)).collect()
+            };
             table.set_header(shown(&self.header));
             table.add_rows(self.rows.iter().map(|row| shown(row)));
             for (index, column) in table.column_iter_mut().enumerate() {
@@ -73,10 +79,15 @@ impl Section {
     }
 
     fn is_numeric(&self, column: usize) -> bool {
-        self.rows.iter().filter_map(|row| row.get(column)).all(|cell| {
-            let digits = cell.strip_prefix('-').unwrap_or(cell);
-            cell.is_empty() || digits.starts_with(|c: char| c.is_ascii_digit()) && !digits.contains([':', ',', '-'])
-        })
+        self.rows
+            .iter()
+            .filter_map(|row| row.get(column))
+            .all(|cell| {
+                let digits = cell.strip_prefix('-').unwrap_or(cell);
+                cell.is_empty()
+                    || digits.starts_with(|c: char| c.is_ascii_digit())
+                        && !digits.contains([':', ',', '-'])
+            })
     }
 
     /// Formats heading, table and note for the report.
@@ -125,13 +136,29 @@ mod tests {
 
     #[test]
     fn pipes_get_ascii_and_terminals_get_lines_that_fit() {
-        let mut section = Section::new("Costs", &["path", "cost"]).note("Words that are read by nobody. ".repeat(9));
+        let mut section = Section::new("Costs", &["path", "cost"])
+            .note("Words that are read by nobody. ".repeat(9));
         section.row(["a µs".to_owned(), crate::text::grouped(12_345)]);
-        let plain = section.to_text_in(Style { plain: true, columns: None });
-        assert!(plain.is_ascii() && plain.contains("| a us | 12345 |"), "{plain}");
-        let rich = section.to_text_in(Style { plain: false, columns: Some(60) });
-        assert!(rich.contains("┆") && rich.contains("12\u{202f}345"), "{rich}");
-        assert!(rich.lines().all(|line| line.chars().count() <= 60), "{rich}");
+        let plain = section.to_text_in(Style {
+            plain: true,
+            columns: None,
+        });
+        assert!(
+            plain.is_ascii() && plain.contains("| a us | 12345 |"),
+            "{plain}"
+        );
+        let rich = section.to_text_in(Style {
+            plain: false,
+            columns: Some(60),
+        });
+        assert!(
+            rich.contains("┆") && rich.contains("12\u{202f}345"),
+            "{rich}"
+        );
+        assert!(
+            rich.lines().all(|line| line.chars().count() <= 60),
+            "{rich}"
+        );
     }
 
     #[test]
@@ -139,6 +166,9 @@ mod tests {
         let mut section = Section::new("<b>", &["name"]);
         section.row(["<script>alert(1)</script>".to_owned()]);
         let html = section.to_html().into_string();
-        assert!(!html.contains("<script>") && !html.contains("<b>"), "{html}");
+        assert!(
+            !html.contains("<script>") && !html.contains("<b>"),
+            "{html}"
+        );
     }
 }

@@ -51,11 +51,17 @@ pub fn all_figures(figures: &Figures) -> Markup {
 
 /// Returns the provenance of figures as a table.
 pub fn provenance(figures: &Figures) -> Markup {
-    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let text = |value: &serde_json::Value| {
+        value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned)
+    };
     let mut rows = vec![];
     for (key, value) in figures.provenance() {
         match value {
-            serde_json::Value::Object(more) => rows.extend(more.iter().map(|(key, value)| (key.clone(), text(value)))),
+            serde_json::Value::Object(more) => {
+                rows.extend(more.iter().map(|(key, value)| (key.clone(), text(value))))
+            }
             other => rows.push((key, text(&other))),
         }
     }
@@ -113,7 +119,10 @@ mod tests {
     #[test]
     fn backticks_become_code_and_guests_no_markup() {
         let html = |text| prose(text).into_string();
-        assert_eq!(html("see `a_b` and `c`."), "see <code>a_b</code> and <code>c</code>.");
+        assert_eq!(
+            html("see `a_b` and `c`."),
+            "see <code>a_b</code> and <code>c</code>."
+        );
         assert_eq!(html("one ` only"), "one ` only");
         assert_eq!(html("`<b>`"), "<code>&lt;b&gt;</code>");
     }
@@ -123,6 +132,10 @@ mod tests {
         assert_eq!(all_figures(&Figures::new("test")).into_string(), "");
         let mut figures = Figures::new("test");
         figures.count("one", 1);
-        assert!(all_figures(&figures).into_string().contains("<h2>Figures</h2>"));
+        assert!(
+            all_figures(&figures)
+                .into_string()
+                .contains("<h2>Figures</h2>")
+        );
     }
 }

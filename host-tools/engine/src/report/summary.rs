@@ -29,14 +29,28 @@ impl Summary<'_> {
     pub fn pools(&self) -> Section {
         let mut section = Section::new(
             "Pages per color",
-            &["pool", "kind", "colors", "at boot, per color", "total", "of", "migrated in, per color"],
+            &[
+                "pool",
+                "kind",
+                "colors",
+                "at boot, per color",
+                "total",
+                "of",
+                "migrated in, per color",
+            ],
         );
         for (index, pool) in self.telemetry.pools.iter().enumerate() {
             section.row([
                 pool.name.clone(),
                 kind(pool.kind).to_owned(),
                 pool.colors.to_string(),
-                per_color(&pool.colors.iter().zip(pool.used.iter().copied()).collect::<Vec<_>>()),
+                per_color(
+                    &pool
+                        .colors
+                        .iter()
+                        .zip(pool.used.iter().copied())
+                        .collect::<Vec<_>>(),
+                ),
                 sum(&pool.used).to_string(),
                 sum(&pool.total).to_string(),
                 per_color(&self.migrated_into(index)),
@@ -51,22 +65,37 @@ impl Summary<'_> {
 
     /// Returns, per color, the pages in a pool at the end of the run that were not in it at the start.
     pub(super) fn migrated_into(&self, pool: usize) -> Vec<(Color, u32)> {
-        let Some(boot) = &self.telemetry.boot else { return vec![] };
+        let Some(boot) = &self.telemetry.boot else {
+            return vec![];
+        };
         let mut pages: BTreeMap<Color, i64> = BTreeMap::new();
         for (_, migration) in self.telemetry.migrations() {
-            let target = self.system.vms.get(usize::from(migration.vm)).and_then(|vm| vm.target);
+            let target = self
+                .system
+                .vms
+                .get(usize::from(migration.vm))
+                .and_then(|vm| vm.target);
             if target.is_none_or(|target| usize::from(target) != pool) {
                 continue;
             }
             match migration.outcome {
-                MigrationOutcome::Moved => *pages.entry(color_of(migration.to, boot.colors)).or_default() += 1,
+                MigrationOutcome::Moved => {
+                    *pages
+                        .entry(color_of(migration.to, boot.colors))
+                        .or_default() += 1
+                }
                 MigrationOutcome::Restored | MigrationOutcome::RolledBack => {
-                    *pages.entry(color_of(migration.from, boot.colors)).or_default() -= 1;
+                    *pages
+                        .entry(color_of(migration.from, boot.colors))
+                        .or_default() -= 1;
                 }
                 MigrationOutcome::PoolFull => {}
             }
         }
-        pages.into_iter().filter_map(|(color, pages)| Some((color, u32::try_from(pages).ok()?))).collect()
+        pages
+            .into_iter()
+            .filter_map(|(color, pages)| Some((color, u32::try_from(pages).ok()?)))
+            .collect()
     }
 
     /// Returns the table of budget, throttling and overshoot per core.
@@ -90,15 +119,23 @@ impl Summary<'_> {
             ],
         );
         for (core, total) in self.telemetry.quota_totals() {
-            let quota =
-                self.system.vms.get(usize::from(total.vm)).and_then(|vm| vm.quotas.get(usize::from(total.quota)));
+            let quota = self
+                .system
+                .vms
+                .get(usize::from(total.vm))
+                .and_then(|vm| vm.quotas.get(usize::from(total.quota)));
             let ran = self.telemetry.vm_runtime(total.vm).unwrap_or_default();
             section.row([
                 core.to_string(),
                 self.telemetry.vm_name(total.vm),
                 quota.map_or(String::new(), |quota| self.names.counted(quota)),
-                quota.map_or(String::new(), |quota| format!("{} / {}", quota.budget.0, duration(quota.period))),
-                match (total.by_interrupt, quota.is_some_and(|quota| quota.backstop)) {
+                quota.map_or(String::new(), |quota| {
+                    format!("{} / {}", quota.budget.0, duration(quota.period))
+                }),
+                match (
+                    total.by_interrupt,
+                    quota.is_some_and(|quota| quota.backstop),
+                ) {
                     (true, true) => "interrupt, polls",
                     (true, false) => "interrupt",
                     (false, _) => "polls",
@@ -123,14 +160,29 @@ impl Summary<'_> {
 
     /// Returns the table of how the quotas' periods went.
     pub fn quota_periods(&self) -> Section {
-        let columns =
-            ["core", "VM", "quota", "quiet", "< 1/8", "2/8", "3/8", "4/8", "5/8", "6/8", "7/8", "< 1", "spent"];
+        let columns = [
+            "core", "VM", "quota", "quiet", "< 1/8", "2/8", "3/8", "4/8", "5/8", "6/8", "7/8",
+            "< 1", "spent",
+        ];
         let over = ["over by 1", "2 to 3", "4 to 7", "8 to 15", "more"];
         let mut section = Section::new("Periods by what was used", &[&columns[..], &over].concat());
-        for (core, QuotaTotal { vm, quota, totals, .. }) in self.telemetry.quota_totals() {
+        for (
+            core,
+            QuotaTotal {
+                vm, quota, totals, ..
+            },
+        ) in self.telemetry.quota_totals()
+        {
             let periods = totals.histogram;
-            let counts = [periods.quiet].into_iter().chain(periods.used).chain(periods.overshoot.into_iter().skip(1));
-            let named = [core.to_string(), self.telemetry.vm_name(*vm), quota.to_string()];
+            let counts = [periods.quiet]
+                .into_iter()
+                .chain(periods.used)
+                .chain(periods.overshoot.into_iter().skip(1));
+            let named = [
+                core.to_string(),
+                self.telemetry.vm_name(*vm),
+                quota.to_string(),
+            ];
             section.row(named.into_iter().chain(counts.map(grouped)));
         }
         section.note(
@@ -141,13 +193,21 @@ impl Summary<'_> {
 
     /// Returns the table of moved pages and their cost.
     pub fn migrations(&self) -> Section {
-        let mut section = Section::new("Page migrations", &["VM", "outcome", "pages", "min", "median", "max", "total"]);
+        let mut section = Section::new(
+            "Page migrations",
+            &["VM", "outcome", "pages", "min", "median", "max", "total"],
+        );
         let mut groups: BTreeMap<(u8, &str), Vec<u64>> = BTreeMap::new();
         for (_, migration) in self.telemetry.migrations() {
-            groups.entry((migration.vm, outcome(migration.outcome))).or_default().push(migration.took.0);
+            groups
+                .entry((migration.vm, outcome(migration.outcome)))
+                .or_default()
+                .push(migration.took.0);
         }
         for ((vm, outcome), costs) in groups {
-            let Some(spread) = Spread::of(costs.iter().copied()) else { continue };
+            let Some(spread) = Spread::of(costs.iter().copied()) else {
+                continue;
+            };
             section.row([
                 self.telemetry.vm_name(vm),
                 outcome.to_owned(),
@@ -158,12 +218,16 @@ impl Summary<'_> {
                 duration(Nanos(costs.iter().sum())),
             ]);
         }
-        section.note("Cost of one page, from the first change of the page table to the last barrier.")
+        section
+            .note("Cost of one page, from the first change of the page table to the last barrier.")
     }
 
     /// Returns the table of all migrations in order.
     pub(super) fn migration_list(&self) -> Section {
-        let mut section = Section::new("Every migration", &["at", "VM", "page", "from", "to", "took", "outcome"]);
+        let mut section = Section::new(
+            "Every migration",
+            &["at", "VM", "page", "from", "to", "took", "outcome"],
+        );
         for (event, migration) in self.telemetry.migrations() {
             section.row([
                 duration(event.at),
@@ -182,7 +246,17 @@ impl Summary<'_> {
     pub fn hems(&self) -> Section {
         let mut section = Section::new(
             "HEM records",
-            &["VM", "workload", "sub-exp.", "runs", "event", "min", "median", "max", "overflowed"],
+            &[
+                "VM",
+                "workload",
+                "sub-exp.",
+                "runs",
+                "event",
+                "min",
+                "median",
+                "max",
+                "overflowed",
+            ],
         );
         #[derive(Default)]
         struct Group {
@@ -192,7 +266,9 @@ impl Summary<'_> {
         let mut groups: BTreeMap<(u8, u32, u32), Group> = BTreeMap::new();
         for run in self.telemetry.hem_runs() {
             let record = run.record;
-            let group = groups.entry((record.vm, record.workload, record.sub_experiment)).or_default();
+            let group = groups
+                .entry((record.vm, record.workload, record.sub_experiment))
+                .or_default();
             group.cycles.push(record.cycles.0);
             for (event, count, overflowed) in run.counts() {
                 let (counts, wrapped) = group.events.entry(event).or_default();
@@ -202,7 +278,9 @@ impl Summary<'_> {
         }
         for ((vm, workload, sub_experiment), group) in groups {
             let mut row = |event: String, counts: &[u64], overflowed: String| {
-                let Some(spread) = Spread::of(counts.iter().copied()) else { return };
+                let Some(spread) = Spread::of(counts.iter().copied()) else {
+                    return;
+                };
                 section.row([
                     self.telemetry.vm_name(vm),
                     segment_name(workload),
@@ -220,14 +298,25 @@ impl Summary<'_> {
                 row(self.names.name(*event), counts, overflowed.to_string());
             }
         }
-        section.note("One record per run of an observation segment; the CSV and Parquet files contain all.")
+        section.note(
+            "One record per run of an observation segment; the CSV and Parquet files contain all.",
+        )
     }
 
     /// Returns the table of the VMs and how they ended.
     pub fn vms(&self) -> Section {
         let mut section = Section::new(
             "Virtual machines",
-            &["VM", "cores", "pages", "ran", "restarts", "traps", "interrupts", "end"],
+            &[
+                "VM",
+                "cores",
+                "pages",
+                "ran",
+                "restarts",
+                "traps",
+                "interrupts",
+                "end",
+            ],
         );
         for (id, vm) in self.telemetry.vms.iter().enumerate() {
             let id = id as u8;
@@ -235,12 +324,21 @@ impl Summary<'_> {
                 let (traps, interrupts) = counts.split_at(ExitReason::Timer as usize);
                 (traps.iter().sum::<u64>(), interrupts.iter().sum::<u64>())
             });
-            let restarts = self.telemetry.vm_states().filter(|&(_, of, state)| of == id && state == VmState::Restarted);
+            let restarts = self
+                .telemetry
+                .vm_states()
+                .filter(|&(_, of, state)| of == id && state == VmState::Restarted);
             section.row([
                 vm.name.clone(),
-                vm.cores.iter().map(u8::to_string).collect::<Vec<_>>().join(", "),
+                vm.cores
+                    .iter()
+                    .map(u8::to_string)
+                    .collect::<Vec<_>>()
+                    .join(", "),
                 vm.pages.to_string(),
-                self.telemetry.vm_runtime(id).map_or(String::new(), duration),
+                self.telemetry
+                    .vm_runtime(id)
+                    .map_or(String::new(), duration),
                 restarts.count().to_string(),
                 exits.map_or(String::new(), |(traps, _)| traps.to_string()),
                 exits.map_or(String::new(), |(_, interrupts)| interrupts.to_string()),
@@ -252,7 +350,9 @@ impl Summary<'_> {
 
     /// Returns the table of reasons why each VM's cores entered the hypervisor.
     pub fn exits(&self) -> Section {
-        let columns: Vec<&str> = std::iter::once("VM").chain(ExitReason::ALL.map(exit_name)).collect();
+        let columns: Vec<&str> = std::iter::once("VM")
+            .chain(ExitReason::ALL.map(exit_name))
+            .collect();
         let mut section = Section::new("Entries into the hypervisor", &columns);
         for (id, vm) in (0..).zip(&self.telemetry.vms) {
             if let Some(counts) = self.telemetry.exits(id) {
@@ -269,7 +369,10 @@ impl Summary<'_> {
             figures
                 .count(format!("pool_{}_pages_used", pool.name), sum(&pool.used))
                 .count(format!("pool_{}_pages_total", pool.name), sum(&pool.total))
-                .count(format!("pool_{}_colors", pool.name), u64::from(pool.colors.len()));
+                .count(
+                    format!("pool_{}_colors", pool.name),
+                    u64::from(pool.colors.len()),
+                );
         }
         let mut throttled = 0;
         for (core, total) in telemetry.quota_totals() {
@@ -289,9 +392,15 @@ impl Summary<'_> {
                 .count(name("reclaimed"), total.totals.reclaimed.0);
         }
         let (overshoot, most) = telemetry.overshoot();
-        figures.count("throttled_ns", throttled).count("overshoot_max", most.0).count("overshoot_total", overshoot.0);
+        figures
+            .count("throttled_ns", throttled)
+            .count("overshoot_max", most.0)
+            .count("overshoot_total", overshoot.0);
         let moved = |wanted: MigrationOutcome| {
-            telemetry.migrations().filter(|(_, migration)| migration.outcome == wanted).count() as u64
+            telemetry
+                .migrations()
+                .filter(|(_, migration)| migration.outcome == wanted)
+                .count() as u64
         };
         figures
             .count("pages_moved", moved(MigrationOutcome::Moved))
@@ -308,9 +417,15 @@ impl Summary<'_> {
                 .count("migration_ns_median", spread.median)
                 .count("migration_ns_max", spread.max);
         }
-        let overflowed = telemetry.hem_runs().filter(|run| run.counts().any(|(_, _, overflowed)| overflowed)).count();
-        let ended =
-            |wanted: End| (0..telemetry.vms.len()).filter(|&vm| telemetry.end_of(vm as u8) == wanted).count() as u64;
+        let overflowed = telemetry
+            .hem_runs()
+            .filter(|run| run.counts().any(|(_, _, overflowed)| overflowed))
+            .count();
+        let ended = |wanted: End| {
+            (0..telemetry.vms.len())
+                .filter(|&vm| telemetry.end_of(vm as u8) == wanted)
+                .count() as u64
+        };
         figures
             .count("hem_records", telemetry.hem_runs().count() as u64)
             .count("hem_overflowed", overflowed as u64)
@@ -321,7 +436,15 @@ impl Summary<'_> {
             .count("vms_off", ended(End::Off))
             .count("vms_stopped", ended(End::Stopped))
             .count("vms_killed", ended(End::Killed))
-            .count("run_ns", telemetry.entries.iter().map(|entry| entry.at.0).max().unwrap_or(0));
+            .count(
+                "run_ns",
+                telemetry
+                    .entries
+                    .iter()
+                    .map(|entry| entry.at.0)
+                    .max()
+                    .unwrap_or(0),
+            );
     }
 }
 
@@ -355,7 +478,11 @@ fn per_color(pages: &[(Color, u32)]) -> String {
         }
     }
     let text = |&(first, last, pages): &(u8, u8, u32)| {
-        if first == last { format!("{first}: {pages}") } else { format!("{first}-{last}: {pages}") }
+        if first == last {
+            format!("{first}: {pages}")
+        } else {
+            format!("{first}-{last}: {pages}")
+        }
     };
     groups.iter().map(text).collect::<Vec<_>>().join(", ")
 }

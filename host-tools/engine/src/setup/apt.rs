@@ -43,13 +43,16 @@ impl Source {
     /// Returns it as apt reads it, for a system that has its keys elsewhere.
     pub fn without_key(&self) -> String {
         let mut source = self.clone();
-        source.fields.retain(|(name, _)| !name.eq_ignore_ascii_case("signed-by"));
+        source
+            .fields
+            .retain(|(name, _)| !name.eq_ignore_ascii_case("signed-by"));
         source.to_deb822()
     }
 
     /// Returns whether it has the main part of a suite.
     pub fn serves(&self, suite: &str) -> bool {
-        self.suites.iter().any(|served| served == suite) && self.components.iter().any(|name| name == "main")
+        self.suites.iter().any(|served| served == suite)
+            && self.components.iter().any(|name| name == "main")
     }
 }
 
@@ -63,7 +66,9 @@ pub fn sources() -> Vec<Source> {
     files.sort();
     let mut found = Vec::new();
     for file in files {
-        let Ok(text) = std::fs::read_to_string(&file) else { continue };
+        let Ok(text) = std::fs::read_to_string(&file) else {
+            continue;
+        };
         match file.extension().and_then(|extension| extension.to_str()) {
             Some("list") => found.extend(text.lines().filter_map(parse_line)),
             Some("sources") => found.extend(parse_deb822(&text)),
@@ -100,14 +105,23 @@ fn parse_line(line: &str) -> Option<Source> {
     let mut words = rest.split_whitespace().map(str::to_owned);
     let uri = words.next().filter(|uri| !uri.starts_with("cdrom:"))?;
     let suite = words.next()?;
-    Some(Source { uris: vec![uri], suites: vec![suite], components: words.collect(), fields })
+    Some(Source {
+        uris: vec![uri],
+        suites: vec![suite],
+        components: words.collect(),
+        fields,
+    })
 }
 
 /// Parses stanzas of `Field: value`; lines that start with a space continue a value.
 fn parse_deb822(text: &str) -> Vec<Source> {
     let mut found = Vec::new();
     let mut stanza: Vec<(String, String)> = Vec::new();
-    for line in text.lines().filter(|line| !line.starts_with('#')).chain([""]) {
+    for line in text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .chain([""])
+    {
         if line.trim().is_empty() {
             found.extend(from_stanza(std::mem::take(&mut stanza)));
         } else if line.starts_with([' ', '\t']) {
@@ -124,8 +138,12 @@ fn parse_deb822(text: &str) -> Vec<Source> {
 
 fn from_stanza(stanza: Vec<(String, String)>) -> Option<Source> {
     let words = |field: &str| -> Vec<String> {
-        let of_field = stanza.iter().filter(|(name, _)| name.eq_ignore_ascii_case(field));
-        of_field.flat_map(|(_, value)| value.split_whitespace().map(str::to_owned)).collect()
+        let of_field = stanza
+            .iter()
+            .filter(|(name, _)| name.eq_ignore_ascii_case(field));
+        of_field
+            .flat_map(|(_, value)| value.split_whitespace().map(str::to_owned))
+            .collect()
     };
     let enabled = words("Enabled").first().is_none_or(|value| value != "no");
     let binary = words("Types").iter().any(|kind| kind == "deb");
@@ -134,8 +152,16 @@ fn from_stanza(stanza: Vec<(String, String)>) -> Option<Source> {
         return None;
     }
     let shown = ["enabled", "types", "uris", "suites", "components"];
-    let fields = stanza.into_iter().filter(|(name, _)| !shown.contains(&name.to_ascii_lowercase().as_str())).collect();
-    Some(Source { uris, suites, components, fields })
+    let fields = stanza
+        .into_iter()
+        .filter(|(name, _)| !shown.contains(&name.to_ascii_lowercase().as_str()))
+        .collect();
+    Some(Source {
+        uris,
+        suites,
+        components,
+        fields,
+    })
 }
 
 /// The distribution of this machine.
@@ -151,25 +177,37 @@ pub struct Distribution {
 pub fn distribution() -> Option<Distribution> {
     let text = std::fs::read_to_string("/etc/os-release").ok()?;
     let value = |key: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='))?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(key)?.strip_prefix('='))?;
         Some(line.trim_matches('"').to_owned())
     };
-    Some(Distribution { id: value("ID")?, codename: value("VERSION_CODENAME")? })
+    Some(Distribution {
+        id: value("ID")?,
+        codename: value("VERSION_CODENAME")?,
+    })
 }
 
 /// Returns the entry for `suite` from the mirror that serves this distribution's own suite.
 pub fn derive(suite: &str) -> Option<Source> {
     let distribution = distribution()?;
     let sources = sources();
-    let own = sources.iter().find(|source| source.serves(&distribution.codename))?;
-    Some(Source { suites: vec![suite.to_owned()], ..own.clone() })
+    let own = sources
+        .iter()
+        .find(|source| source.serves(&distribution.codename))?;
+    Some(Source {
+        suites: vec![suite.to_owned()],
+        ..own.clone()
+    })
 }
 
 /// The suites of a release that have its packages, by what follows the codename.
 const SUITES: [&str; 3] = ["", "-updates", "-security"];
 /// The keys of Debian's releases, past and next, where the package `debian-archive-keyring` has them.
-const KEYRINGS: [&str; 2] =
-    ["/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp"];
+const KEYRINGS: [&str; 2] = [
+    "/usr/share/keyrings/debian-archive-keyring.gpg",
+    "/usr/share/keyrings/debian-archive-keyring.pgp",
+];
 
 /// Why no package of a Debian release can be found.
 #[derive(Debug, Error, Diagnostic)]
@@ -190,9 +228,16 @@ struct NoMirror {
 pub fn debian(release: Release) -> Result<Vec<Source>> {
     let own = distribution().filter(|distribution| distribution.id == "debian");
     let mut codenames: Vec<&str> = Release::ALL.iter().map(|release| release.name()).collect();
-    codenames.extend(own.iter().map(|distribution| distribution.codename.as_str()));
+    codenames.extend(
+        own.iter()
+            .map(|distribution| distribution.codename.as_str()),
+    );
     let found = of_release(&sources(), &codenames, release.name(), keyring());
-    if found.is_empty() { Err(NoMirror { release }.into()) } else { Ok(found) }
+    if found.is_empty() {
+        Err(NoMirror { release }.into())
+    } else {
+        Ok(found)
+    }
 }
 
 /// Returns the path of the keys of Debian's releases, if they are installed.
@@ -201,25 +246,52 @@ pub fn keyring() -> Option<&'static str> {
 }
 
 /// Returns the sources that serve one of `codenames`, each for `release` instead.
-fn of_release(sources: &[Source], codenames: &[&str], release: &str, keyring: Option<&str>) -> Vec<Source> {
+fn of_release(
+    sources: &[Source],
+    codenames: &[&str],
+    release: &str,
+    keyring: Option<&str>,
+) -> Vec<Source> {
     let mut found: Vec<Source> = Vec::new();
-    for source in sources.iter().filter(|source| source.components.iter().any(|name| name == "main")) {
+    for source in sources
+        .iter()
+        .filter(|source| source.components.iter().any(|name| name == "main"))
+    {
         let served = |ending: &str| {
-            codenames.iter().any(|name| source.suites.iter().any(|suite| suite.strip_prefix(name) == Some(ending)))
+            codenames.iter().any(|name| {
+                source
+                    .suites
+                    .iter()
+                    .any(|suite| suite.strip_prefix(name) == Some(ending))
+            })
         };
-        let suites: Vec<String> =
-            SUITES.iter().filter(|ending| served(ending)).map(|ending| format!("{release}{ending}")).collect();
+        let suites: Vec<String> = SUITES
+            .iter()
+            .filter(|ending| served(ending))
+            .map(|ending| format!("{release}{ending}"))
+            .collect();
         if suites.is_empty() {
             continue;
         }
-        let mut derived = Source { suites, components: vec!["main".to_owned()], ..source.clone() };
+        let mut derived = Source {
+            suites,
+            components: vec!["main".to_owned()],
+            ..source.clone()
+        };
         if let Some(keyring) = keyring {
             // The key of one release does not verify another's.
-            derived.fields.retain(|(name, _)| !name.eq_ignore_ascii_case("signed-by"));
-            derived.fields.push(("Signed-By".to_owned(), keyring.to_owned()));
+            derived
+                .fields
+                .retain(|(name, _)| !name.eq_ignore_ascii_case("signed-by"));
+            derived
+                .fields
+                .push(("Signed-By".to_owned(), keyring.to_owned()));
         }
         // A machine may have sources of several releases of one mirror.
-        if !found.iter().any(|known| (&known.uris, &known.suites) == (&derived.uris, &derived.suites)) {
+        if !found
+            .iter()
+            .any(|known| (&known.uris, &known.suites) == (&derived.uris, &derived.suites))
+        {
             found.push(derived);
         }
     }
@@ -252,18 +324,31 @@ impl PrivateApt {
             std::fs::write(directory.join("parts/cloison.sources"), text.join("\n"))?;
             Ok(lock)
         };
-        let lock = write().into_diagnostic().wrap_err_with(|| miette!("cannot write {}", directory.display()))?;
-        Ok(Self { directory, architecture: None, _lock: lock })
+        let lock = write()
+            .into_diagnostic()
+            .wrap_err_with(|| miette!("cannot write {}", directory.display()))?;
+        Ok(Self {
+            directory,
+            architecture: None,
+            _lock: lock,
+        })
     }
 
     /// Creates a root for packages of a foreign architecture.
     pub fn foreign(name: &str, sources: &[Source], architecture: &'static str) -> Result<Self> {
         let mut sources = sources.to_vec();
         for source in &mut sources {
-            source.fields.retain(|(name, _)| !name.eq_ignore_ascii_case("architectures"));
-            source.fields.push(("Architectures".to_owned(), architecture.to_owned()));
+            source
+                .fields
+                .retain(|(name, _)| !name.eq_ignore_ascii_case("architectures"));
+            source
+                .fields
+                .push(("Architectures".to_owned(), architecture.to_owned()));
         }
-        Ok(Self { architecture: Some(architecture), ..Self::new(name, &sources)? })
+        Ok(Self {
+            architecture: Some(architecture),
+            ..Self::new(name, &sources)?
+        })
     }
 
     /// Returns the options that make apt use this root.
@@ -281,8 +366,14 @@ impl PrivateApt {
             ("Acquire::Retries", "1".to_owned()),
         ]
         .into_iter()
-        .chain(self.architecture.map(|name| ("APT::Architecture", name.to_owned())))
-        .chain(self.architecture.map(|name| ("APT::Architectures", name.to_owned())))
+        .chain(
+            self.architecture
+                .map(|name| ("APT::Architecture", name.to_owned())),
+        )
+        .chain(
+            self.architecture
+                .map(|name| ("APT::Architectures", name.to_owned())),
+        )
         .flat_map(|(name, value)| ["-o".to_owned(), format!("{name}={value}")])
         .collect()
     }
@@ -295,18 +386,28 @@ impl PrivateApt {
 
     /// Downloads the package indexes.
     pub fn update(&self, what: &str) -> Result<Done> {
-        run_limited(self.apt("apt-get", &["update", "-q"]), what, Duration::from_secs(180))
+        run_limited(
+            self.apt("apt-get", &["update", "-q"]),
+            what,
+            Duration::from_secs(180),
+        )
     }
 
     /// Returns the versions of `package`, newest first.
     pub fn versions(&self, package: &str) -> Result<Vec<String>> {
-        let output = self.apt("apt-cache", &["madison", package]).output().into_diagnostic()?;
+        let output = self
+            .apt("apt-cache", &["madison", package])
+            .output()
+            .into_diagnostic()?;
         Ok(versions(&String::from_utf8_lossy(&output.stdout)))
     }
 
     /// Returns the packages that `package` depends on.
     pub fn dependencies(&self, package: &str) -> Result<Vec<String>> {
-        let output = self.apt("apt-cache", &["depends", package]).output().into_diagnostic()?;
+        let output = self
+            .apt("apt-cache", &["depends", package])
+            .output()
+            .into_diagnostic()?;
         Ok(dependencies(&String::from_utf8_lossy(&output.stdout)))
     }
 
@@ -315,24 +416,38 @@ impl PrivateApt {
         let scratch = tempfile::tempdir().into_diagnostic()?;
         let mut download = self.apt("apt-get", &["download", "-q", package]);
         download.current_dir(scratch.path());
-        let done = run_limited(download, &format!("downloading {package}"), Duration::from_secs(900))?;
+        let done = run_limited(
+            download,
+            &format!("downloading {package}"),
+            Duration::from_secs(900),
+        )?;
         if !done.success {
             return Ok(done);
         }
         let files = std::fs::read_dir(scratch.path()).into_diagnostic()?;
+        let archive = files
+            .flatten()
+            .map(|entry| entry.path())
+            .find(|path| path.extension().is_some_and(|e| e == "deb"));
         let archive =
-            files.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "deb"));
-        let archive = archive.ok_or_else(|| miette!("apt-get downloaded no package file for {package}"))?;
+            archive.ok_or_else(|| miette!("apt-get downloaded no package file for {package}"))?;
         std::fs::create_dir_all(to).into_diagnostic()?;
         let mut unpack = Command::new("dpkg-deb");
         unpack.arg("-x").arg(archive).arg(to);
-        run_limited(unpack, &format!("unpacking {package}"), Duration::from_secs(300))
+        run_limited(
+            unpack,
+            &format!("unpacking {package}"),
+            Duration::from_secs(300),
+        )
     }
 }
 
 /// Returns the version column of `apt-cache madison`.
 pub fn versions(madison: &str) -> Vec<String> {
-    madison.lines().filter_map(|line| Some(line.split('|').nth(1)?.trim().to_owned())).collect()
+    madison
+        .lines()
+        .filter_map(|line| Some(line.split('|').nth(1)?.trim().to_owned()))
+        .collect()
 }
 
 /// Returns the packages that `apt-cache depends` lists as dependencies: all alternatives, but no virtual packages
@@ -340,7 +455,9 @@ pub fn versions(madison: &str) -> Vec<String> {
 fn dependencies(depends: &str) -> Vec<String> {
     let name = |line: &str| {
         let line = line.trim().trim_start_matches('|');
-        let name = line.strip_prefix("Depends: ").or_else(|| line.strip_prefix("PreDepends: "))?;
+        let name = line
+            .strip_prefix("Depends: ")
+            .or_else(|| line.strip_prefix("PreDepends: "))?;
         (!name.starts_with('<')).then(|| name.to_owned())
     };
     depends.lines().filter_map(name).collect()
@@ -356,9 +473,13 @@ mod tests {
 
     #[test]
     fn one_line_entries() {
-        let source =
-            parse_line("deb [arch=amd64,arm64 signed-by=/k.gpg lang=none] http://m/debian bookworm main contrib # x");
-        let fields = vec![("Architectures".into(), "amd64 arm64".into()), ("Signed-By".into(), "/k.gpg".into())];
+        let source = parse_line(
+            "deb [arch=amd64,arm64 signed-by=/k.gpg lang=none] http://m/debian bookworm main contrib # x",
+        );
+        let fields = vec![
+            ("Architectures".into(), "amd64 arm64".into()),
+            ("Signed-By".into(), "/k.gpg".into()),
+        ];
         let expected = Source {
             uris: words(&["http://m/debian"]),
             suites: words(&["bookworm"]),
@@ -366,7 +487,13 @@ mod tests {
             fields,
         };
         assert_eq!(source, Some(expected));
-        for line in ["", "# deb http://m s main", "deb-src http://m s main", "deb cdrom:[x]/ s main", "deb http://m"] {
+        for line in [
+            "",
+            "# deb http://m s main",
+            "deb-src http://m s main",
+            "deb cdrom:[x]/ s main",
+            "deb http://m",
+        ] {
             assert_eq!(parse_line(line), None, "{line:?}");
         }
     }
@@ -379,7 +506,10 @@ mod tests {
         let sources = parse_deb822(text);
         assert_eq!(sources.len(), 1);
         assert!(sources[0].serves("trixie-updates") && !sources[0].serves("trixie-backports"));
-        assert_eq!(sources[0].fields, [("Signed-By".to_owned(), "\n -----BEGIN\n .\n key".to_owned())]);
+        assert_eq!(
+            sources[0].fields,
+            [("Signed-By".to_owned(), "\n -----BEGIN\n .\n key".to_owned())]
+        );
         assert_eq!(parse_deb822(&sources[0].to_deb822()), sources);
     }
 
@@ -392,7 +522,12 @@ mod tests {
                     Types: deb\nURIs: http://other\nSuites: bookworm-pgdg\nComponents: main\n\n\
                     Types: deb\nURIs: http://third\nSuites: nodistro\nComponents: main\n";
         let sources = parse_deb822(text);
-        let derived = of_release(&sources, &["bookworm", "trixie"], "trixie", Some("/all.gpg"));
+        let derived = of_release(
+            &sources,
+            &["bookworm", "trixie"],
+            "trixie",
+            Some("/all.gpg"),
+        );
         let signed = vec![("Signed-By".to_owned(), "/all.gpg".to_owned())];
         let source = |uri: &str, suites: &str| Source {
             uris: words(&[uri]),
@@ -400,19 +535,25 @@ mod tests {
             components: words(&["main"]),
             fields: signed.clone(),
         };
-        let expected =
-            [source("http://m/debian", "trixie trixie-updates"), source("http://m/debian-security", "trixie-security")];
+        let expected = [
+            source("http://m/debian", "trixie trixie-updates"),
+            source("http://m/debian-security", "trixie-security"),
+        ];
         assert_eq!(derived, expected);
         // Without Debian's keyring the source's own key has to do.
         let derived = of_release(&sources, &["bookworm"], "bookworm", None);
         assert_eq!(derived[0].suites, ["bookworm", "bookworm-updates"]);
-        assert_eq!(derived[0].fields, [("Signed-By".to_owned(), "/bookworm.gpg".to_owned())]);
+        assert_eq!(
+            derived[0].fields,
+            [("Signed-By".to_owned(), "/bookworm.gpg".to_owned())]
+        );
         assert_eq!(of_release(&sources, &["noble"], "trixie", None), []);
     }
 
     #[test]
     fn dependencies_of_a_package() {
-        let text = "linux-image-rt-arm64\n  Depends: linux-image-6.1.0-56-rt-arm64\n  Suggests: x\n";
+        let text =
+            "linux-image-rt-arm64\n  Depends: linux-image-6.1.0-56-rt-arm64\n  Suggests: x\n";
         assert_eq!(dependencies(text), ["linux-image-6.1.0-56-rt-arm64"]);
         let text = "x\n  PreDepends: a\n |Depends: b\n  Depends: c\n  Depends: <perl:any>\n    perl\n  Recommends: d\n";
         assert_eq!(dependencies(text), ["a", "b", "c"]);

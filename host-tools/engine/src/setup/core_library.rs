@@ -34,7 +34,10 @@ const CORE: Library = Library {
     name: "core library",
     target: TARGET,
     parts: &["core", "alloc", "compiler_builtins"],
-    build: &["-Zbuild-std=core,alloc,compiler_builtins", "-Zbuild-std-features=compiler-builtins-mem"],
+    build: &[
+        "-Zbuild-std=core,alloc,compiler_builtins",
+        "-Zbuild-std-features=compiler-builtins-mem",
+    ],
     cost: "half a minute",
 };
 /// The library for Linux programs.
@@ -82,17 +85,28 @@ impl Rustc {
     fn here() -> Result<Self> {
         let program = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         let ask = |arguments: &[&str]| -> Result<String> {
-            let output = Command::new(&program).current_dir(installation::root()).args(arguments).output();
+            let output = Command::new(&program)
+                .current_dir(installation::root())
+                .args(arguments)
+                .output();
             let output = output.into_diagnostic().wrap_err("cannot run rustc")?;
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         };
         let version = ask(&["--version", "--verbose"])?;
         let field = |name: &str| {
-            let value = version.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-            value.map(str::to_owned).ok_or_else(|| miette!("`rustc --version --verbose` does not report {name}"))
+            let value = version
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+            value
+                .map(str::to_owned)
+                .ok_or_else(|| miette!("`rustc --version --verbose` does not report {name}"))
         };
         let sysroot = PathBuf::from(ask(&["--print", "sysroot"])?.trim());
-        Ok(Self { release: field("release")?, commit: field("commit-hash").unwrap_or_default(), sysroot })
+        Ok(Self {
+            release: field("release")?,
+            commit: field("commit-hash").unwrap_or_default(),
+            sysroot,
+        })
     }
     /// Returns the directory for libraries built for this compiler. Their format is specific to the compiler, so each
     /// has its own.
@@ -117,7 +131,10 @@ impl Rustc {
 /// Returns an error if there is no compiler.
 pub fn compiler_directories() -> Result<[(PathBuf, PathBuf); 2]> {
     let rustc = Rustc::here()?;
-    let sources = (rustc.sysroot.join("lib/rustlib/src/rust"), rustc.virtual_sources());
+    let sources = (
+        rustc.sysroot.join("lib/rustlib/src/rust"),
+        rustc.virtual_sources(),
+    );
     Ok([(rustc.sysroot, "/rust".into()), sources])
 }
 
@@ -127,16 +144,29 @@ impl Library {
     }
 
     fn is_in(&self, sysroot: &Path) -> bool {
-        let Ok(entries) = std::fs::read_dir(self.target_dir(sysroot).join("lib")) else { return false };
-        let names: Vec<_> = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        self.parts.iter().all(|part| names.iter().any(|file| is_part(file, part)))
+        let Ok(entries) = std::fs::read_dir(self.target_dir(sysroot).join("lib")) else {
+            return false;
+        };
+        let names: Vec<_> = entries
+            .flatten()
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect();
+        self.parts
+            .iter()
+            .all(|part| names.iter().any(|file| is_part(file, part)))
     }
 
     fn find(&self, rustc: &Rustc) -> Option<CoreLibrary> {
         let private = rustc.private_sysroot();
-        let private = self.is_in(&private).then_some(CoreLibrary::Private(private));
+        let private = self
+            .is_in(&private)
+            .then_some(CoreLibrary::Private(private));
         let toolchain = self.is_in(&rustc.sysroot).then_some(CoreLibrary::Toolchain);
-        if std::env::var_os(PREFER_PRIVATE).is_some() { private.or(toolchain) } else { toolchain.or(private) }
+        if std::env::var_os(PREFER_PRIVATE).is_some() {
+            private.or(toolchain)
+        } else {
+            toolchain.or(private)
+        }
     }
 
     /// Finds the library, or gets it from the first source that provides it.
@@ -145,7 +175,10 @@ impl Library {
         if let Some(found) = self.find(&rustc) {
             return Ok(found);
         }
-        announce(&format!("the {} of {} is missing for Rust {}", self.name, self.target, rustc.release));
+        announce(&format!(
+            "the {} of {} is missing for Rust {}",
+            self.name, self.target, rustc.release
+        ));
         let mut reasons = Vec::new();
         for source in [Source::Rustup, Source::Local, Source::Debian] {
             match self.get(&rustc, source) {
@@ -165,7 +198,11 @@ impl Library {
             installation::program(),
             rustc.release
         );
-        Missing { what: format!("the {} of {}", self.name, self.target), why, commands }
+        Missing {
+            what: format!("the {} of {}", self.name, self.target),
+            why,
+            commands,
+        }
     }
 
     fn get(&self, rustc: &Rustc, source: Source) -> Result<CoreLibrary> {
@@ -176,7 +213,9 @@ impl Library {
                     rustc.sysroot.join("lib/rustlib/src/rust/library"),
                     PathBuf::from(format!("/usr/src/rustc-{}/library", rustc.release)),
                 ];
-                let found = local.into_iter().find(|library| library.join("core/Cargo.toml").exists());
+                let found = local
+                    .into_iter()
+                    .find(|library| library.join("core/Cargo.toml").exists());
                 let none = || miette!("the toolchain's own sources (rust-src) are not installed");
                 self.build(rustc, &found.ok_or_else(none)?)
             }
@@ -191,18 +230,28 @@ impl Library {
     fn by_rustup(&self, rustc: &Rustc) -> Result<CoreLibrary> {
         announce(&format!("running `rustup target add {}`", self.target));
         let mut command = Command::new("rustup");
-        command.current_dir(installation::root()).args(["target", "add", self.target]);
+        command
+            .current_dir(installation::root())
+            .args(["target", "add", self.target]);
         let done = run_limited(command, "rustup adds the target", Duration::from_secs(180))
             .map_err(|_| miette!("rustup is not installed"))?;
         if done.success && self.is_in(&rustc.sysroot) {
             return Ok(CoreLibrary::Toolchain);
         }
-        Err(miette!("rustup could not add the target ({})", done.reason()))
+        Err(miette!(
+            "rustup could not add the target ({})",
+            done.reason()
+        ))
     }
 
     /// Builds the library once and keeps it in a private sysroot.
     fn build(&self, rustc: &Rustc, source: &Path) -> Result<CoreLibrary> {
-        announce(&format!("building the {} from {} (once, about {})", self.name, source.display(), self.cost));
+        announce(&format!(
+            "building the {} from {} (once, about {})",
+            self.name,
+            source.display(),
+            self.cost
+        ));
         let scratch = tempfile::tempdir().into_diagnostic()?;
         let package = scratch.path();
         let write = || -> std::io::Result<()> {
@@ -215,19 +264,41 @@ impl Library {
         };
         write().into_diagnostic()?;
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.current_dir(package).args(["build", "--release"]).args(self.build);
+        command
+            .current_dir(package)
+            .args(["build", "--release"])
+            .args(self.build);
         command.args(["--target", self.target, "--target-dir", "target"]);
         // A stable compiler can build its own library with these variables, which are set for this command only.
-        command.env("RUSTC_BOOTSTRAP", "1").env("__CARGO_TESTS_ONLY_SRC_ROOT", source);
+        command
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("__CARGO_TESTS_ONLY_SRC_ROOT", source);
         // The library's panics name its sources as those of the toolchain's own library do, wherever they were unpacked.
-        let remap =
-            format!("--remap-path-prefix={}={}", source.display(), rustc.virtual_sources().join("library").display());
-        command.env("CARGO_ENCODED_RUSTFLAGS", remap).env_remove("RUSTFLAGS").env_remove("CARGO_TARGET_DIR");
-        let done = run_limited(command, &format!("building the {}", self.name), Duration::from_secs(900))?;
+        let remap = format!(
+            "--remap-path-prefix={}={}",
+            source.display(),
+            rustc.virtual_sources().join("library").display()
+        );
+        command
+            .env("CARGO_ENCODED_RUSTFLAGS", remap)
+            .env_remove("RUSTFLAGS")
+            .env_remove("CARGO_TARGET_DIR");
+        let done = run_limited(
+            command,
+            &format!("building the {}", self.name),
+            Duration::from_secs(900),
+        )?;
         if !done.success {
-            return Err(miette!("the {} did not build ({})", self.name, done.reason()));
+            return Err(miette!(
+                "the {} did not build ({})",
+                self.name,
+                done.reason()
+            ));
         }
-        let built = package.join("target").join(self.target).join("release/deps");
+        let built = package
+            .join("target")
+            .join(self.target)
+            .join("release/deps");
         let sysroot = rustc.private_sysroot();
         self.install(&built, &sysroot)
             .into_diagnostic()
@@ -243,12 +314,16 @@ impl Library {
         let target = self.target_dir(sysroot);
         let parent = target.parent().unwrap_or(sysroot);
         std::fs::create_dir_all(parent)?;
-        let fresh = tempfile::Builder::new().prefix("fresh-").tempdir_in(parent)?;
+        let fresh = tempfile::Builder::new()
+            .prefix("fresh-")
+            .tempdir_in(parent)?;
         let libraries = fresh.path().join("lib");
         std::fs::create_dir_all(&libraries)?;
         for entry in std::fs::read_dir(built)? {
             let path = entry?.path();
-            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+                continue;
+            };
             // Everything that it was built from, except the empty package used to build it.
             if name.ends_with(".rlib") && !is_part(name, "seed") {
                 std::fs::copy(&path, libraries.join(name))?;
@@ -263,7 +338,9 @@ impl Library {
 
 /// Returns whether `file` is `lib<part>-<hash>.rlib`.
 fn is_part(file: &str, part: &str) -> bool {
-    let hash = file.strip_prefix("lib").and_then(|rest| rest.strip_prefix(part));
+    let hash = file
+        .strip_prefix("lib")
+        .and_then(|rest| rest.strip_prefix(part));
     hash.is_some_and(|hash| hash.starts_with('-') && hash.ends_with(".rlib"))
 }
 
@@ -291,7 +368,9 @@ pub fn standard_library() -> Result<CoreLibrary> {
 pub fn core_library_from(source: Source) -> Result<CoreLibrary> {
     let rustc = Rustc::here()?;
     let get = |library: &Library| {
-        library.get(&rustc, source).map_err(|error| library.missing(&rustc, error.to_string()).into())
+        library
+            .get(&rustc, source)
+            .map_err(|error| library.missing(&rustc, error.to_string()).into())
     };
     get(&STD)?;
     get(&CORE)
@@ -299,21 +378,40 @@ pub fn core_library_from(source: Source) -> Result<CoreLibrary> {
 
 /// Unpacks the distribution's package of the library's source, of exactly the compiler's version.
 fn debian_sources(rustc: &Rustc, unpacked: &Path) -> Result<PathBuf> {
-    let distribution = apt::distribution().ok_or_else(|| miette!("this is not a Debian or Ubuntu machine"))?;
-    let short = rustc.release.rsplit_once('.').map_or(rustc.release.as_str(), |(short, _)| short);
-    let packages = ["rust-src".to_owned(), format!("rust-{short}-src"), "rust-web-src".to_owned()];
+    let distribution =
+        apt::distribution().ok_or_else(|| miette!("this is not a Debian or Ubuntu machine"))?;
+    let short = rustc
+        .release
+        .rsplit_once('.')
+        .map_or(rustc.release.as_str(), |(short, _)| short);
+    let packages = [
+        "rust-src".to_owned(),
+        format!("rust-{short}-src"),
+        "rust-web-src".to_owned(),
+    ];
     for suite in suites(&distribution) {
         let Some(source) = apt::derive(&suite) else {
-            return Err(miette!("no apt source of this machine serves {}", distribution.codename));
+            return Err(miette!(
+                "no apt source of this machine serves {}",
+                distribution.codename
+            ));
         };
-        announce(&format!("looking for Rust {}'s library source in {suite}", rustc.release));
+        announce(&format!(
+            "looking for Rust {}'s library source in {suite}",
+            rustc.release
+        ));
         let apt = apt::PrivateApt::new(&suite, &[source])?;
-        if !apt.update(&format!("reading the package list of {suite}"))?.success {
+        if !apt
+            .update(&format!("reading the package list of {suite}"))?
+            .success
+        {
             continue;
         }
         for package in &packages {
             let of_this_release = |version: &String| is_release(version, &rustc.release);
-            let Some(version) = apt.versions(package)?.into_iter().find(of_this_release) else { continue };
+            let Some(version) = apt.versions(package)?.into_iter().find(of_this_release) else {
+                continue;
+            };
             announce(&format!(
                 "downloading package {package} {version} (about 50 MB) and building the library from it"
             ));
@@ -321,10 +419,16 @@ fn debian_sources(rustc: &Rustc, unpacked: &Path) -> Result<PathBuf> {
             if let (true, Some(library)) = (done.success, library_below(unpacked)) {
                 return Ok(library);
             }
-            return Err(miette!("package {package} {version} could not be used ({})", done.reason()));
+            return Err(miette!(
+                "package {package} {version} could not be used ({})",
+                done.reason()
+            ));
         }
     }
-    Err(miette!("no package of Rust {}'s library source was found", rustc.release))
+    Err(miette!(
+        "no package of Rust {}'s library source was found",
+        rustc.release
+    ))
 }
 
 /// Returns the suites that may contain the compiler's source package, most likely first.
@@ -343,14 +447,21 @@ fn suites(distribution: &apt::Distribution) -> Vec<String> {
 
 /// Returns whether a package version such as `1.95.0+dfsg1-2~bpo13+1` belongs to this Rust release.
 fn is_release(version: &str, release: &str) -> bool {
-    let upstream = version.split_once(':').map_or(version, |(_, upstream)| upstream);
-    upstream.strip_prefix(release).is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', '-', '~']))
+    let upstream = version
+        .split_once(':')
+        .map_or(version, |(_, upstream)| upstream);
+    upstream
+        .strip_prefix(release)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', '-', '~']))
 }
 
 /// Returns `usr/src/<anything>/library` below `unpacked`.
 fn library_below(unpacked: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(unpacked.join("usr/src")).ok()?;
-    entries.flatten().map(|entry| entry.path().join("library")).find(|path| path.join("core/Cargo.toml").exists())
+    entries
+        .flatten()
+        .map(|entry| entry.path().join("library"))
+        .find(|path| path.join("core/Cargo.toml").exists())
 }
 
 #[cfg(test)]
@@ -386,6 +497,11 @@ mod tests {
         CORE.install(built.path(), sysroot.path()).unwrap();
         STD.install(built.path(), sysroot.path()).unwrap();
         assert!(CORE.is_in(sysroot.path()) && STD.is_in(sysroot.path()));
-        assert_eq!(std::fs::read_dir(STD.target_dir(sysroot.path()).join("lib")).unwrap().count(), 6);
+        assert_eq!(
+            std::fs::read_dir(STD.target_dir(sysroot.path()).join("lib"))
+                .unwrap()
+                .count(),
+            6
+        );
     }
 }

@@ -32,9 +32,15 @@ pub fn arm64(release: Release, package: &str) -> Result<Unpacked> {
 pub fn missing(release: Release, package: &str, error: &miette::Report) -> miette::Report {
     let commands = match error.downcast_ref::<Offline>() {
         Some(_) => format!("  {OFFLINE}"),
-        None => "  apt-cache policy\nshows apt's sources; a mirror of Debian must be among them".to_owned(),
+        None => "  apt-cache policy\nshows apt's sources; a mirror of Debian must be among them"
+            .to_owned(),
     };
-    Missing { what: format!("Debian {release}'s package {package} for arm64"), why: error.to_string(), commands }.into()
+    Missing {
+        what: format!("Debian {release}'s package {package} for arm64"),
+        why: error.to_string(),
+        commands,
+    }
+    .into()
 }
 
 fn get(release: Release, package: &str) -> Result<Unpacked> {
@@ -42,7 +48,12 @@ fn get(release: Release, package: &str) -> Result<Unpacked> {
     let stem = package.trim_end_matches("-arm64");
     let kind = stem.rsplit('-').next().unwrap_or_default();
     let stands_for = |name: &&String| name.starts_with("linux-image-") && name.contains(kind);
-    let package = archive.dependencies(package)?.iter().find(stands_for).cloned().unwrap_or(package.to_owned());
+    let package = archive
+        .dependencies(package)?
+        .iter()
+        .find(stands_for)
+        .cloned()
+        .unwrap_or(package.to_owned());
     archive.unpack(&package)
 }
 
@@ -75,11 +86,17 @@ impl Archive {
     pub fn open(release: Release) -> Result<Self> {
         let sources = apt::debian(release)?;
         let apt = apt::PrivateApt::foreign(&format!("arm64-{release}"), &sources, "arm64")?;
-        let done = apt.update(&format!("reading the package lists of Debian {release} for arm64"))?;
+        let done = apt.update(&format!(
+            "reading the package lists of Debian {release} for arm64"
+        ))?;
         if !done.success {
             return Err(miette!("apt-get update: {}", done.reason()));
         }
-        Ok(Self { release, apt, unreachable: done.unreachable() })
+        Ok(Self {
+            release,
+            apt,
+            unreachable: done.unreachable(),
+        })
     }
 
     /// Returns the release whose packages these are.
@@ -99,7 +116,10 @@ impl Archive {
     fn newest(&self, package: &str) -> Result<Option<String>> {
         let newest = self.apt.versions(package)?.into_iter().next();
         match (&newest, &self.unreachable) {
-            (None, Some(reason)) => Err(Offline { reason: reason.clone() }.into()),
+            (None, Some(reason)) => Err(Offline {
+                reason: reason.clone(),
+            }
+            .into()),
             _ => Ok(newest),
         }
     }
@@ -114,15 +134,27 @@ impl Archive {
         let Some(version) = self.newest(package)? else {
             return Err(miette!("Debian {} has no such package", self.release));
         };
-        announce(&format!("downloading Debian {}'s package {package} {version} for arm64", self.release));
-        let root = tempfile::Builder::new().prefix("cloison-").tempdir().map_err(|error| miette!("{error}"))?;
-        let done = self.apt.unpack(&format!("{package}={version}"), root.path())?;
+        announce(&format!(
+            "downloading Debian {}'s package {package} {version} for arm64",
+            self.release
+        ));
+        let root = tempfile::Builder::new()
+            .prefix("cloison-")
+            .tempdir()
+            .map_err(|error| miette!("{error}"))?;
+        let done = self
+            .apt
+            .unpack(&format!("{package}={version}"), root.path())?;
         if let (false, Some(reason)) = (done.success, done.unreachable()) {
             return Err(Offline { reason }.into());
         }
         if !done.success {
             return Err(miette!("{}", done.reason()));
         }
-        Ok(Unpacked { root, package: package.to_owned(), version })
+        Ok(Unpacked {
+            root,
+            package: package.to_owned(),
+            version,
+        })
     }
 }

@@ -15,7 +15,10 @@ pub const PROGRAM: &str = "qemu-system-aarch64";
 
 /// Returns advice for a user without QEMU.
 pub fn qemu_help() -> String {
-    format!("`{} setup` installs QEMU, or prints the commands that do", installation::program())
+    format!(
+        "`{} setup` installs QEMU, or prints the commands that do",
+        installation::program()
+    )
 }
 
 /// The oldest QEMU whose `virt` machine has a second UART and whose PMU behaves as the board files say.
@@ -37,7 +40,9 @@ pub fn version() -> Option<(u32, u32)> {
 /// Parses `10.0.2 (Debian …)` or `1:10.0.2+ds-2`.
 fn parse_version(text: &str) -> Option<(u32, u32)> {
     let upstream = text.split_once(':').map_or(text, |(_, upstream)| upstream);
-    let mut numbers = upstream.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    let mut numbers = upstream
+        .split(|c: char| !c.is_ascii_digit())
+        .map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
@@ -48,7 +53,10 @@ pub fn qemu() -> Result<()> {
         Some((major, minor)) => format!("version {major}.{minor} is installed and too old"),
         None => "it is not installed".to_owned(),
     };
-    announce(&format!("{PROGRAM} {}.{} or newer is needed: {why}", OLDEST.0, OLDEST.1));
+    announce(&format!(
+        "{PROGRAM} {}.{} or newer is needed: {why}",
+        OLDEST.0, OLDEST.1
+    ));
     let result = install();
     match result {
         Ok(()) if version().is_some_and(|version| version >= OLDEST) => Ok(()),
@@ -60,48 +68,84 @@ pub fn qemu() -> Result<()> {
 fn missing(why: &str) -> miette::Report {
     let packages = PACKAGES.join(" ");
     let commands = match apt::distribution() {
-        Some(distribution) if distribution.id == "debian" && distribution.codename == "bookworm" => format!(
-            "  (add the suite bookworm-backports of your Debian mirror to /etc/apt/sources.list.d)\n  sudo apt-get update\n  \
+        Some(distribution)
+            if distribution.id == "debian" && distribution.codename == "bookworm" =>
+        {
+            format!(
+                "  (add the suite bookworm-backports of your Debian mirror to /etc/apt/sources.list.d)\n  sudo apt-get update\n  \
              sudo apt-get install --no-install-recommends -t bookworm-backports {packages}"
-        ),
+            )
+        }
         Some(distribution) if distribution.id == "ubuntu" => format!(
             "  sudo apt-get update && sudo apt-get install --no-install-recommends {packages}\n  \
              (on a long-term release, before that: sudo apt-get install software-properties-common && \
              sudo add-apt-repository {CLOUD_ARCHIVE})"
         ),
-        _ => format!("  sudo apt-get update && sudo apt-get install --no-install-recommends {packages}"),
+        _ => format!(
+            "  sudo apt-get update && sudo apt-get install --no-install-recommends {packages}"
+        ),
     };
-    Missing { what: format!("{PROGRAM} {}.{} or newer", OLDEST.0, OLDEST.1), why: why.to_owned(), commands }.into()
+    Missing {
+        what: format!("{PROGRAM} {}.{} or newer", OLDEST.0, OLDEST.1),
+        why: why.to_owned(),
+        commands,
+    }
+    .into()
 }
 
 /// Returns the prefix for running commands as root: empty, or `sudo`.
 pub(crate) fn root_prefix() -> Result<&'static [&'static str]> {
-    let is_root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0");
+    let is_root = Command::new("id")
+        .arg("-u")
+        .output()
+        .is_ok_and(|output| output.stdout.trim_ascii() == b"0");
     if is_root {
         return Ok(&[]);
     }
     // `-n`: never ask for a password without the user's knowledge.
-    let may = Command::new("sudo").args(["-n", "true"]).output().is_ok_and(|output| output.status.success());
+    let may = Command::new("sudo")
+        .args(["-n", "true"])
+        .output()
+        .is_ok_and(|output| output.status.success());
     if may {
         return Ok(&["sudo", "-n"]);
     }
-    Err(miette!("installing packages needs root, and `sudo` is missing or would ask for a password"))
+    Err(miette!(
+        "installing packages needs root, and `sudo` is missing or would ask for a password"
+    ))
 }
 
 pub(crate) fn as_root(prefix: &[&str], program: &str, arguments: &[String]) -> Command {
-    let mut words = prefix.iter().copied().chain(["env", "DEBIAN_FRONTEND=noninteractive", program]);
+    let mut words =
+        prefix
+            .iter()
+            .copied()
+            .chain(["env", "DEBIAN_FRONTEND=noninteractive", program]);
     let mut command = Command::new(words.next().unwrap_or(program));
     command.args(words).args(arguments);
     command
 }
 
 fn install() -> Result<()> {
-    let distribution = apt::distribution().ok_or_else(|| miette!("this is not a Debian or Ubuntu machine"))?;
+    let distribution =
+        apt::distribution().ok_or_else(|| miette!("this is not a Debian or Ubuntu machine"))?;
     let prefix = root_prefix()?;
     let run = |what: &str, program: &str, options: &[String], arguments: &[&str]| -> Result<()> {
-        let arguments: Vec<_> = options.iter().cloned().chain(arguments.iter().map(|&word| word.to_owned())).collect();
-        let done = run_limited(as_root(prefix, program, &arguments), what, Duration::from_secs(900))?;
-        if done.success { Ok(()) } else { Err(miette!("{what} failed ({})", done.reason())) }
+        let arguments: Vec<_> = options
+            .iter()
+            .cloned()
+            .chain(arguments.iter().map(|&word| word.to_owned()))
+            .collect();
+        let done = run_limited(
+            as_root(prefix, program, &arguments),
+            what,
+            Duration::from_secs(900),
+        )?;
+        if done.success {
+            Ok(())
+        } else {
+            Err(miette!("{what} failed ({})", done.reason()))
+        }
     };
     let install_from = |options: &[String], version: &str| {
         announce(&format!("installing {} {version}", PACKAGES.join(", ")));
@@ -122,19 +166,38 @@ fn install() -> Result<()> {
         return install_from(&[], &version);
     }
     if distribution.id == "ubuntu" {
-        announce(&format!("this release's QEMU is too old; adding {CLOUD_ARCHIVE}"));
-        run("installing add-apt-repository", "apt-get", &[], &["install", "-y", "-q", "software-properties-common"])?;
-        run("adding the archive", "add-apt-repository", &[], &["-y", CLOUD_ARCHIVE])?;
+        announce(&format!(
+            "this release's QEMU is too old; adding {CLOUD_ARCHIVE}"
+        ));
+        run(
+            "installing add-apt-repository",
+            "apt-get",
+            &[],
+            &["install", "-y", "-q", "software-properties-common"],
+        )?;
+        run(
+            "adding the archive",
+            "add-apt-repository",
+            &[],
+            &["-y", CLOUD_ARCHIVE],
+        )?;
         run("apt-get update", "apt-get", &[], &["update", "-q"])?;
-        let version = newest_offered(&[])?.ok_or_else(|| miette!("{CLOUD_ARCHIVE} has no newer QEMU"))?;
+        let version =
+            newest_offered(&[])?.ok_or_else(|| miette!("{CLOUD_ARCHIVE} has no newer QEMU"))?;
         return install_from(&[], &version);
     }
     // The backports suite of the machine's own mirror, for this installation only: a private apt root that also has the
     // machine's sources, because the dependencies come from there.
     let suite = format!("{}-backports", distribution.codename);
-    let backports =
-        apt::derive(&suite).ok_or_else(|| miette!("no apt source of this machine serves {}", distribution.codename))?;
-    announce(&format!("this release's QEMU is too old; taking {suite} from the same mirror"));
+    let backports = apt::derive(&suite).ok_or_else(|| {
+        miette!(
+            "no apt source of this machine serves {}",
+            distribution.codename
+        )
+    })?;
+    announce(&format!(
+        "this release's QEMU is too old; taking {suite} from the same mirror"
+    ));
     let mut sources = apt::sources();
     sources.push(backports);
     let private = apt::PrivateApt::new("qemu", &sources)?;
@@ -148,7 +211,11 @@ fn install() -> Result<()> {
 /// Returns the newest sufficiently new version that all packages have.
 fn newest_offered(options: &[String]) -> Result<Option<String>> {
     let versions = |package: &str| -> Result<Vec<String>> {
-        let output = Command::new("apt-cache").args(options).args(["madison", package]).output().into_diagnostic()?;
+        let output = Command::new("apt-cache")
+            .args(options)
+            .args(["madison", package])
+            .output()
+            .into_diagnostic()?;
         Ok(apt::versions(&String::from_utf8_lossy(&output.stdout)))
     };
     let others = [versions(PACKAGES[1])?, versions(PACKAGES[2])?];
@@ -165,7 +232,9 @@ const U_BOOT: &str = "usr/lib/u-boot/qemu_arm64/u-boot.bin";
 /// Returns the directory in the cache with a release's U-Boot. One that is installed is not used: its version would be
 /// that of this machine's release.
 fn u_boot_root(release: Release) -> PathBuf {
-    installation::cache_dir().join("u-boot").join(release.name())
+    installation::cache_dir()
+        .join("u-boot")
+        .join(release.name())
 }
 
 /// Returns the path of a release's U-Boot for QEMU's `virt`, if it is in the cache.
@@ -179,7 +248,9 @@ pub fn u_boot(release: Release) -> Result<PathBuf> {
     if let Some(found) = find_u_boot(release) {
         return Ok(found);
     }
-    announce(&format!("unpacking the package u-boot-qemu of Debian {release} into the cache"));
+    announce(&format!(
+        "unpacking the package u-boot-qemu of Debian {release} into the cache"
+    ));
     let fetch = || -> Result<()> {
         let private = apt::PrivateApt::new(&format!("own-{release}"), &apt::debian(release)?)?;
         if find_u_boot(release).is_some() {
@@ -191,7 +262,10 @@ pub fn u_boot(release: Release) -> Result<PathBuf> {
         let root = u_boot_root(release);
         let parent = root.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(parent).into_diagnostic()?;
-        let fresh = tempfile::Builder::new().prefix("fresh-").tempdir_in(parent).into_diagnostic()?;
+        let fresh = tempfile::Builder::new()
+            .prefix("fresh-")
+            .tempdir_in(parent)
+            .into_diagnostic()?;
         let done = private.unpack("u-boot-qemu", fresh.path())?;
         if !done.success {
             return Err(miette!("{}", done.reason()));
@@ -200,9 +274,18 @@ pub fn u_boot(release: Release) -> Result<PathBuf> {
     };
     let why = fetch().err();
     find_u_boot(release).ok_or_else(|| {
-        let why = why.map_or("the package does not hold it".to_owned(), |error| error.to_string());
-        let commands = "  apt-cache policy\nshows apt's sources; a mirror of Debian must be among them".to_owned();
-        Missing { what: format!("Debian {release}'s U-Boot for QEMU"), why, commands }.into()
+        let why = why.map_or("the package does not hold it".to_owned(), |error| {
+            error.to_string()
+        });
+        let commands =
+            "  apt-cache policy\nshows apt's sources; a mirror of Debian must be among them"
+                .to_owned();
+        Missing {
+            what: format!("Debian {release}'s U-Boot for QEMU"),
+            why,
+            commands,
+        }
+        .into()
     })
 }
 
@@ -212,7 +295,10 @@ mod tests {
 
     #[test]
     fn versions_of_programs_and_packages() {
-        assert_eq!(parse_version("10.0.2 (Debian 1:10.0.2+ds-2)"), Some((10, 0)));
+        assert_eq!(
+            parse_version("10.0.2 (Debian 1:10.0.2+ds-2)"),
+            Some((10, 0))
+        );
         assert_eq!(parse_version("1:7.2+dfsg-7"), Some((7, 2)));
         assert_eq!(parse_version("unknown"), None);
     }

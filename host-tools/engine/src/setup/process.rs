@@ -49,8 +49,16 @@ impl Done {
     /// Returns the last meaningful line of output, for an error message.
     pub fn reason(&self) -> String {
         let telling = |line: &&str| !line.trim().is_empty();
-        let error = self.text.lines().rev().find(|line| line.starts_with("E:") || line.starts_with("error"));
-        error.or_else(|| self.text.lines().rev().find(telling)).unwrap_or("no message").trim().to_owned()
+        let error = self
+            .text
+            .lines()
+            .rev()
+            .find(|line| line.starts_with("E:") || line.starts_with("error"));
+        error
+            .or_else(|| self.text.lines().rev().find(telling))
+            .unwrap_or("no message")
+            .trim()
+            .to_owned()
     }
 }
 
@@ -60,7 +68,10 @@ pub(crate) fn run_limited(mut command: Command, what: &str, limit: Duration) -> 
     let (mut reader, writer) = std::io::pipe().into_diagnostic()?;
     let errors = writer.try_clone().into_diagnostic()?;
     command.stdin(Stdio::null()).stdout(writer).stderr(errors);
-    let mut child = command.spawn().into_diagnostic().wrap_err_with(|| miette!("cannot start `{name}`"))?;
+    let mut child = command
+        .spawn()
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot start `{name}`"))?;
     // The command holds the write end of the pipe; without this the reader would never see its end.
     drop(command);
     let collector = std::thread::spawn(move || {
@@ -85,10 +96,16 @@ pub(crate) fn run_limited(mut command: Command, what: &str, limit: Duration) -> 
     spinner.finish_and_clear();
     let Some(status) = status else {
         // A grandchild may hold the pipe open, so its output is not awaited.
-        return Ok(Done { success: false, text: format!("error: no result within {} s", limit.as_secs()) });
+        return Ok(Done {
+            success: false,
+            text: format!("error: no result within {} s", limit.as_secs()),
+        });
     };
     let text = collector.join().unwrap_or_default();
-    Ok(Done { success: status.success(), text })
+    Ok(Done {
+        success: status.success(),
+        text,
+    })
 }
 
 #[cfg(test)]
@@ -101,10 +118,17 @@ mod tests {
                     Temporary failure resolving 'mirror'\nReading package lists...\nW: Failed to fetch \
                     http://mirror/debian/dists/bookworm/InRelease  Temporary failure resolving 'mirror'\nW: Some index \
                     files failed to download. They have been ignored, or old ones used instead.\n";
-        let offline = Done { success: true, text: text.to_owned() };
-        let reason = "http://mirror/debian/dists/bookworm/InRelease Temporary failure resolving 'mirror'";
+        let offline = Done {
+            success: true,
+            text: text.to_owned(),
+        };
+        let reason =
+            "http://mirror/debian/dists/bookworm/InRelease Temporary failure resolving 'mirror'";
         assert_eq!(offline.unreachable().as_deref(), Some(reason));
-        let online = Done { success: true, text: "Get:1 http://mirror/debian bookworm InRelease\n".to_owned() };
+        let online = Done {
+            success: true,
+            text: "Get:1 http://mirror/debian bookworm InRelease\n".to_owned(),
+        };
         assert_eq!(online.unreachable(), None);
     }
 }

@@ -21,8 +21,17 @@ pub struct Program {
 
 impl Program {
     /// Describes a program that is complete when it is there.
-    const fn new(name: &'static str, purpose: &'static str, packages: &'static [&'static str]) -> Self {
-        Self { name, purpose, packages, is_complete: |_| true }
+    const fn new(
+        name: &'static str,
+        purpose: &'static str,
+        packages: &'static [&'static str],
+    ) -> Self {
+        Self {
+            name,
+            purpose,
+            packages,
+            is_complete: |_| true,
+        }
     }
 }
 
@@ -36,16 +45,29 @@ pub const LINKER: Program = Program::new(
 pub const MAKE: Program = Program::new("make", "which builds guests in C", &["make"]);
 
 /// Runs jobs on the cores of this machine, or on machines that ssh reaches.
-pub const PARALLEL: Program = Program::new("parallel", "which runs jobs on several machines", &["parallel"]);
+pub const PARALLEL: Program = Program::new(
+    "parallel",
+    "which runs jobs on several machines",
+    &["parallel"],
+);
 /// Runs jobs on a cluster.
-pub const SLURM: Program = Program::new("slurmctld", "which runs jobs on a cluster", &["slurm-wlm", "munge"]);
+pub const SLURM: Program = Program::new(
+    "slurmctld",
+    "which runs jobs on a cluster",
+    &["slurm-wlm", "munge"],
+);
 
 /// Runs a program with another clock.
-pub const FAKETIME: Program = Program::new("faketime", "which gives jobs another clock", &["faketime"]);
+pub const FAKETIME: Program =
+    Program::new("faketime", "which gives jobs another clock", &["faketime"]);
 /// Runs engines from Python's package index, in their own environment.
 pub const PYTHON: Program = Program {
     is_complete: has_venv,
-    ..Program::new("python3", "which runs engines in Python", &["python3", "python3-venv"])
+    ..Program::new(
+        "python3",
+        "which runs engines in Python",
+        &["python3", "python3-venv"],
+    )
 };
 
 impl Program {
@@ -66,26 +88,51 @@ impl Program {
         if let Some(found) = self.find() {
             return Ok(found);
         }
-        announce(&format!("{}, {}, is missing; installing {}", self.name, self.purpose, self.packages.join(", ")));
+        announce(&format!(
+            "{}, {}, is missing; installing {}",
+            self.name,
+            self.purpose,
+            self.packages.join(", ")
+        ));
         let failed = self.install().err().map(|error| error.to_string());
-        let why = failed.unwrap_or_else(|| "what was installed is not found on the PATH".to_owned());
+        let why =
+            failed.unwrap_or_else(|| "what was installed is not found on the PATH".to_owned());
         self.find().ok_or_else(|| {
             let packages = self.packages.join(" ");
-            let commands = format!("  sudo apt-get update && sudo apt-get install --no-install-recommends {packages}");
-            Missing { what: self.name.to_owned(), why, commands }.into()
+            let commands = format!(
+                "  sudo apt-get update && sudo apt-get install --no-install-recommends {packages}"
+            );
+            Missing {
+                what: self.name.to_owned(),
+                why,
+                commands,
+            }
+            .into()
         })
     }
 
     fn install(&self) -> Result<()> {
         let prefix = root_prefix()?;
-        let install = [&["install", "-y", "-q", "--no-install-recommends"], self.packages].concat();
+        let install = [
+            &["install", "-y", "-q", "--no-install-recommends"],
+            self.packages,
+        ]
+        .concat();
         // If package lists cannot be updated, the existing ones may be sufficient.
         for arguments in [&["update", "-q"][..], &install] {
             // Another program, or another test, may be installing the same.
             let wait = ["-o", "DPkg::Lock::Timeout=600"];
-            let words: Vec<_> = wait.iter().chain(arguments).map(|&word| word.to_owned()).collect();
+            let words: Vec<_> = wait
+                .iter()
+                .chain(arguments)
+                .map(|&word| word.to_owned())
+                .collect();
             let what = format!("apt-get {}", arguments[0]);
-            let done = run_limited(as_root(prefix, "apt-get", &words), &what, Duration::from_secs(900))?;
+            let done = run_limited(
+                as_root(prefix, "apt-get", &words),
+                &what,
+                Duration::from_secs(900),
+            )?;
             if !done.success && arguments[0] == "install" {
                 return Err(miette!("{what} failed ({})", done.reason()));
             }
@@ -96,6 +143,9 @@ impl Program {
 
 /// Returns whether this Python can make an environment with pip in it, which Debian has in another package.
 fn has_venv(python: &Path) -> bool {
-    let found = Command::new(python).args(["-c", "import ensurepip, venv"]).stderr(Stdio::null()).status();
+    let found = Command::new(python)
+        .args(["-c", "import ensurepip, venv"])
+        .stderr(Stdio::null())
+        .status();
     found.is_ok_and(|status| status.success())
 }

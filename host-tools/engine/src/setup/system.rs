@@ -23,18 +23,38 @@ pub fn minimal(release: Release, packages: &[&str], root: &Path) -> Result<()> {
         return Ok(());
     }
     let sources = apt::debian(release)?;
-    let mirror = sources.iter().find(|source| source.serves(release.name())).and_then(|source| source.uris.first());
-    let mirror = mirror.ok_or_else(|| miette!("no apt source of this machine serves all of Debian {release}"))?;
+    let mirror = sources
+        .iter()
+        .find(|source| source.serves(release.name()))
+        .and_then(|source| source.uris.first());
+    let mirror = mirror
+        .ok_or_else(|| miette!("no apt source of this machine serves all of Debian {release}"))?;
     debootstrap()?;
     let parent = root.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(parent).into_diagnostic().wrap_err_with(|| miette!("cannot make {}", parent.display()))?;
-    let fresh = tempfile::Builder::new().prefix("fresh-").tempdir_in(parent).into_diagnostic()?;
-    announce(&format!("building a minimal Debian {release} with {} in {}", packages.join(", "), root.display()));
+    std::fs::create_dir_all(parent)
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot make {}", parent.display()))?;
+    let fresh = tempfile::Builder::new()
+        .prefix("fresh-")
+        .tempdir_in(parent)
+        .into_diagnostic()?;
+    announce(&format!(
+        "building a minimal Debian {release} with {} in {}",
+        packages.join(", "),
+        root.display()
+    ));
     let mut build = Command::new(PROGRAM);
-    build.args(["--variant=minbase", &format!("--include={}", packages.join(","))]);
+    build.args([
+        "--variant=minbase",
+        &format!("--include={}", packages.join(",")),
+    ]);
     build.args(apt::keyring().map(|keyring| format!("--keyring={keyring}")));
     build.arg(release.name()).arg(fresh.path()).arg(mirror);
-    let done = run_limited(build, &format!("building Debian {release}"), Duration::from_secs(1800))?;
+    let done = run_limited(
+        build,
+        &format!("building Debian {release}"),
+        Duration::from_secs(1800),
+    )?;
     if !done.success {
         return Err(miette!("{PROGRAM} failed: {}", done.reason()));
     }
@@ -44,13 +64,24 @@ pub fn minimal(release: Release, packages: &[&str], root: &Path) -> Result<()> {
     if list.exists() {
         std::fs::remove_file(&list).into_diagnostic()?;
     }
-    std::fs::write(fresh.path().join("etc/apt/sources.list.d/cloison.sources"), text.join("\n")).into_diagnostic()?;
-    std::fs::rename(fresh.keep(), root).into_diagnostic().wrap_err_with(|| miette!("cannot make {}", root.display()))
+    std::fs::write(
+        fresh.path().join("etc/apt/sources.list.d/cloison.sources"),
+        text.join("\n"),
+    )
+    .into_diagnostic()?;
+    std::fs::rename(fresh.keep(), root)
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot make {}", root.display()))
 }
 
 /// Makes sure that debootstrap is installed.
 fn debootstrap() -> Result<()> {
-    let is_there = || Command::new(PROGRAM).arg("--version").output().is_ok_and(|output| output.status.success());
+    let is_there = || {
+        Command::new(PROGRAM)
+            .arg("--version")
+            .output()
+            .is_ok_and(|output| output.status.success())
+    };
     if is_there() {
         return Ok(());
     }
@@ -58,20 +89,37 @@ fn debootstrap() -> Result<()> {
     let install = || -> Result<()> {
         let prefix = root_prefix()?;
         // If package lists cannot be updated, the existing ones may be sufficient.
-        for words in [&["update", "-q"][..], &["install", "-y", "-q", "--no-install-recommends", PROGRAM]] {
+        for words in [
+            &["update", "-q"][..],
+            &["install", "-y", "-q", "--no-install-recommends", PROGRAM],
+        ] {
             let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
             let what = format!("apt-get {}", words[0]);
-            let done = run_limited(as_root(prefix, "apt-get", &words), &what, Duration::from_secs(900))?;
+            let done = run_limited(
+                as_root(prefix, "apt-get", &words),
+                &what,
+                Duration::from_secs(900),
+            )?;
             if !done.success && words[0] == "install" {
                 return Err(miette!("{what} failed ({})", done.reason()));
             }
         }
         Ok(())
     };
-    let why = install().err().map_or("it is not found on the PATH".to_owned(), |error| error.to_string());
+    let why = install()
+        .err()
+        .map_or("it is not found on the PATH".to_owned(), |error| {
+            error.to_string()
+        });
     if is_there() {
         return Ok(());
     }
-    let commands = format!("  sudo apt-get update && sudo apt-get install --no-install-recommends {PROGRAM}");
-    Err(Missing { what: PROGRAM.to_owned(), why, commands }.into())
+    let commands =
+        format!("  sudo apt-get update && sudo apt-get install --no-install-recommends {PROGRAM}");
+    Err(Missing {
+        what: PROGRAM.to_owned(),
+        why,
+        commands,
+    }
+    .into())
 }

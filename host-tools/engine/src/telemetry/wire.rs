@@ -99,7 +99,9 @@ fn cobs_decode(bytes: &mut [u8]) -> Option<usize> {
 mod tests {
     use super::*;
     use cloison_formats::addr::Ipa;
-    use cloison_formats::telemetry::{Entry, HemRecord, MAX_MESSAGE, MAX_RUN, Record, Stage2Run, encode};
+    use cloison_formats::telemetry::{
+        Entry, HemRecord, MAX_MESSAGE, MAX_RUN, Record, Stage2Run, encode,
+    };
     use cloison_formats::units::{Cycles, EventId, Nanos};
     use proptest::prelude::*;
 
@@ -115,7 +117,14 @@ mod tests {
                 run,
                 cycles: Cycles(1_000_000),
                 len: 2,
-                events: [EventId(0x08), EventId(0x11), EventId(0), EventId(0), EventId(0), EventId(0)],
+                events: [
+                    EventId(0x08),
+                    EventId(0x11),
+                    EventId(0),
+                    EventId(0),
+                    EventId(0),
+                    EventId(0),
+                ],
                 counts: [1, u32::MAX, 0, 0, 0, 0],
                 overflowed: 2,
                 by_guest: false,
@@ -139,7 +148,9 @@ mod tests {
         for frame in &frames {
             stream.extend_from_slice(encode(frame, &mut [0; MAX_MESSAGE]).expect("fits"));
         }
-        let back: Vec<_> = decode(&stream).map(|(_, frame)| frame.expect("decodes")).collect();
+        let back: Vec<_> = decode(&stream)
+            .map(|(_, frame)| frame.expect("decodes"))
+            .collect();
         assert_eq!(back, frames);
     }
 
@@ -151,7 +162,10 @@ mod tests {
         }
         stream.truncate(stream.len() - 3);
         let back: Vec<_> = decode(&stream).map(|(_, frame)| frame).collect();
-        assert_eq!(back, [Ok(hem(0)), Ok(hem(1)), Err(DecodeError::Unterminated)]);
+        assert_eq!(
+            back,
+            [Ok(hem(0)), Ok(hem(1)), Err(DecodeError::Unterminated)]
+        );
     }
 
     proptest! {

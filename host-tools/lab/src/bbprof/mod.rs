@@ -32,7 +32,9 @@ use cloison_formats::image::Region;
 use cloison_profile::groups::{self, Span};
 use cloison_profile::knee::{self, Search};
 use cloison_profile::layout::Selection;
-use cloison_profile::{Baseline, Block, Kind, Mapping, Mode, PageName, Profile, Provenance, Times, VmaProfile};
+use cloison_profile::{
+    Baseline, Block, Kind, Mapping, Mode, PageName, Profile, Provenance, Times, VmaProfile,
+};
 use layout::{LayoutError, Program};
 use miette::{Result, WrapErr, miette};
 use runs::{Point, Runs, Subject};
@@ -120,7 +122,10 @@ fn wanted(text: &str) -> Result<Wanted, String> {
         let (region, pages) = text.split_once(':')?;
         let (first, last) = pages.split_once('-').unwrap_or((pages, pages));
         let pages = first.parse().ok()?..=last.parse().ok()?;
-        (!pages.is_empty()).then(|| Wanted { region: region.to_owned(), pages })
+        (!pages.is_empty()).then(|| Wanted {
+            region: region.to_owned(),
+            pages,
+        })
     };
     parsed().ok_or_else(|| "write a region and its pages: ram:256-355".to_owned())
 }
@@ -148,11 +153,19 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
     let file = elf_of(&checked, vm)?;
     let bytes = files::read(&file, files::IMAGE)?;
     let program = Program::parse(&bytes).map_err(|error| match error {
-        LayoutError::File(error) => miette!("{} cannot be read: {error}", installation::display(&file)),
-        LayoutError::Machine => miette!("{} is no program for AArch64", installation::display(&file)),
+        LayoutError::File(error) => {
+            miette!("{} cannot be read: {error}", installation::display(&file))
+        }
+        LayoutError::Machine => {
+            miette!("{} is no program for AArch64", installation::display(&file))
+        }
     })?;
     let mappings = layout::of(&program, &vm_of.regions);
-    let profiled = Profiled { program: &program, mappings: &mappings, regions: &vm_of.regions };
+    let profiled = Profiled {
+        program: &program,
+        mappings: &mappings,
+        regions: &vm_of.regions,
+    };
     let pages = profiled.choose(&selection, args)?;
     println!("{}", profiled.table(&pages).to_text());
     parts::prepare()?;
@@ -164,7 +177,10 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
     })?;
     let name = format!("{}-{}", checked.system.name, args.vm);
     let claim = match &args.out {
-        Some(out) => Claim::wait(out, &format!("bbprof {} {}", display_path(&config).display(), args.vm))?,
+        Some(out) => Claim::wait(
+            out,
+            &format!("bbprof {} {}", display_path(&config).display(), args.vm),
+        )?,
         None => configuration::run_directory("bbprof", &name, &config)?,
     };
     let out = claim.directory();
@@ -173,15 +189,30 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
         checked: &checked,
         board: &board,
         vm,
-        others: if args.neighbors { Others::Run } else { Others::Off },
+        others: if args.neighbors {
+            Others::Run
+        } else {
+            Others::Off
+        },
         warm_up: args.warm_up,
-        conditions: Conditions { seed: args.seed, caches: Caches::Warm, roi: Roi::Always },
+        conditions: Conditions {
+            seed: args.seed,
+            caches: Caches::Warm,
+            roi: Roi::Always,
+        },
     };
     let boards = Boards::here();
     let runs = Runs::new(subject, &model, out)?;
     let started = Instant::now();
-    let mut profiler =
-        Profiler { args, boards: &boards, runs: &runs, profiled: &profiled, pages, boots: 0, segments: None };
+    let mut profiler = Profiler {
+        args,
+        boards: &boards,
+        runs: &runs,
+        profiled: &profiled,
+        pages,
+        boots: 0,
+        segments: None,
+    };
     let profile = profiler.profile()?;
     let ranked = profile.ranked();
     let order: Vec<PageName> = ranked.iter().map(|ranked| ranked.page).collect();
@@ -242,7 +273,10 @@ impl Results<'_> {
         } else {
             let text = self.text(matter, all.len());
             write_atomic(&file, text.as_bytes())?;
-            self.args.profile.iter().try_for_each(|path| write_atomic(path, text.as_bytes()))?;
+            self.args
+                .profile
+                .iter()
+                .try_for_each(|path| write_atomic(path, text.as_bytes()))?;
         }
         write_atomic(&out.join("pages.csv"), written::csv(&all).as_bytes())?;
         println!("{}", shown(&all, self.none(), self.all()).to_text());
@@ -253,9 +287,16 @@ impl Results<'_> {
         figures.write(Some(&out.join("figures.json")))?;
         figures.write(self.args.json.as_deref())?;
         if !matter.is_empty() {
-            println!("Profile: {}, {} of version 1", installation::display(&file), count(matter.len(), "page"));
+            println!(
+                "Profile: {}, {} of version 1",
+                installation::display(&file),
+                count(matter.len(), "page")
+            );
         }
-        println!("Data:    pages.csv, figures.json and runs/ in {}", installation::display(out));
+        println!(
+            "Data:    pages.csv, figures.json and runs/ in {}",
+            installation::display(out)
+        );
         Ok(())
     }
 
@@ -271,7 +312,10 @@ impl Results<'_> {
     fn text(&self, matter: &[Page], pages: usize) -> String {
         let (args, segments) = (self.args, count(self.segments, "segment"));
         let system = &self.checked.system.name;
-        let what = format!("VM {} of {system}, {segments}, mode {}, pages {}", args.vm, args.mode, args.flags);
+        let what = format!(
+            "VM {} of {system}, {segments}, mode {}, pages {}",
+            args.vm, args.mode, args.flags
+        );
         let comment = format!(
             "Made by `cloison bbprof` on the board model {} (modelled), seed {}.\n\
              All {pages} pages uncached {:.0} cycles, cached {:.0}.\n\
@@ -316,8 +360,7 @@ impl Results<'_> {
             if let Some(found) = found {
                 figures.count("k_star", *found as u64);
             }
-            let row =
-                |(k, times): &(usize, Times)| json!({ "k": k, "min": times.min, "mean": times.mean, "max": times.max });
+            let row = |(k, times): &(usize, Times)| json!({ "k": k, "min": times.min, "mean": times.mean, "max": times.max });
             figures.series("rank", points.iter().map(row).collect());
         }
         figures
@@ -332,18 +375,29 @@ fn mean(times: Option<Times>) -> f64 {
 fn load(args: &BbprofArgs, config: &Path) -> Result<(Checked, usize)> {
     let board = args.board.as_deref();
     let checked =
-        configuration::load(config, board).or_else(|errors: Errors| match without_profile(config, &args.vm) {
-            Some(text) => configuration::load_text(config, text, board),
-            None => Err(errors),
+        configuration::load(config, board).or_else(|errors: Errors| {
+            match without_profile(config, &args.vm) {
+                Some(text) => configuration::load_text(config, text, board),
+                None => Err(errors),
+            }
         })?;
     let vms = &checked.system.vms;
     let Some(vm) = vms.iter().position(|vm| vm.name == args.vm) else {
         let help = suggest(&args.vm, "VMs", vms.iter().map(|vm| vm.name.as_str()));
-        return Err(miette!(help = help, "{} has no VM `{}`", display_path(config).display(), args.vm));
+        return Err(miette!(
+            help = help,
+            "{} has no VM `{}`",
+            display_path(config).display(),
+            args.vm
+        ));
     };
     if matches!(checked.images[vm], ImageSource::Linux(_)) {
         let help = "the pages of its programs are found in the guest, by the program bbprof: tools = [\"bbprof\"] (docs/bbprof.md)";
-        return Err(miette!(help = help, "VM `{}` runs Linux, whose kernel moves pages as it likes", args.vm));
+        return Err(miette!(
+            help = help,
+            "VM `{}` runs Linux, whose kernel moves pages as it likes",
+            args.vm
+        ));
     }
     Ok((checked, vm))
 }
@@ -354,15 +408,29 @@ fn without_profile(config: &Path, vm: &str) -> Option<String> {
     let text = files::read_text(config, files::CONFIGURATION).ok()?;
     let mut system: Value = toml::from_str(&text).ok()?;
     let vms = system.get("vm")?.as_array()?;
-    let own = vms.iter().find(|table| table.get("name").and_then(Value::as_str) == Some(vm))?;
+    let own = vms
+        .iter()
+        .find(|table| table.get("name").and_then(Value::as_str) == Some(vm))?;
     let profile = own.get("profile")?;
-    let file = config.parent().unwrap_or(Path::new(".")).join(profile.get("file")?.as_str()?);
+    let file = config
+        .parent()
+        .unwrap_or(Path::new("."))
+        .join(profile.get("file")?.as_str()?);
     let pool = profile.get("pool")?.clone();
     if file.exists() {
         return None;
     }
-    overrides::remove(&mut system, &TomlPath::parse(&format!("vm.{vm}.profile")).ok()?).ok()?;
-    overrides::set(&mut system, &TomlPath::parse(&format!("vm.{vm}.migrate_to")).ok()?, &pool).ok()?;
+    overrides::remove(
+        &mut system,
+        &TomlPath::parse(&format!("vm.{vm}.profile")).ok()?,
+    )
+    .ok()?;
+    overrides::set(
+        &mut system,
+        &TomlPath::parse(&format!("vm.{vm}.migrate_to")).ok()?,
+        &pool,
+    )
+    .ok()?;
     toml::to_string_pretty(&system).ok()
 }
 
@@ -378,25 +446,52 @@ fn elf_of(checked: &Checked, vm: usize) -> Result<PathBuf> {
     }
     let (vm, file) = (&checked.system.vms[vm].name, installation::display(&file));
     let help = "name the ELF file from which it was made as the VM's image";
-    Err(miette!(help = help, "VM `{vm}`: {file} is no ELF file, so that nothing says what its pages are for"))
+    Err(miette!(
+        help = help,
+        "VM `{vm}`: {file} is no ELF file, so that nothing says what its pages are for"
+    ))
 }
 
 /// Returns the board as a kept run names it.
 fn board_of(args: &BbprofArgs, checked: &Checked, config: &Path) -> String {
-    let name = args.board.clone().unwrap_or_else(|| checked.board.board.name.clone());
-    let own = config.parent().unwrap_or(Path::new(".")).join("boards").join(format!("{name}.toml"));
-    if own.is_file() { std::path::absolute(&own).unwrap_or(own).display().to_string() } else { name }
+    let name = args
+        .board
+        .clone()
+        .unwrap_or_else(|| checked.board.board.name.clone());
+    let own = config
+        .parent()
+        .unwrap_or(Path::new("."))
+        .join("boards")
+        .join(format!("{name}.toml"));
+    if own.is_file() {
+        std::path::absolute(&own)
+            .unwrap_or(own)
+            .display()
+            .to_string()
+    } else {
+        name
+    }
 }
 
 /// Returns the kinds of pages that are to be profiled.
 fn select(args: &BbprofArgs, regions: &[Region]) -> Result<Selection> {
     let names = || regions.iter().map(|region| region.name.as_str());
-    if let Some(wanted) = args.pages.as_ref().filter(|wanted| !names().any(|name| name == wanted.region)) {
+    if let Some(wanted) = args
+        .pages
+        .as_ref()
+        .filter(|wanted| !names().any(|name| name == wanted.region))
+    {
         let help = suggest(&wanted.region, "regions", names());
-        return Err(miette!(help = help, "--pages: VM `{}` has no region `{}`", args.vm, wanted.region));
+        return Err(miette!(
+            help = help,
+            "--pages: VM `{}` has no region `{}`",
+            args.vm,
+            wanted.region
+        ));
     }
     let kinds = "t, r, b, h, s, a and A are kinds of pages of a bare-metal guest";
-    Selection::parse(&args.flags).map_err(|letter| miette!(help = kinds, "--flags: `{letter}` is no kind of pages"))
+    Selection::parse(&args.flags)
+        .map_err(|letter| miette!(help = kinds, "--flags: `{letter}` is no kind of pages"))
 }
 
 /// The guest's pages.
@@ -414,14 +509,28 @@ impl Profiled<'_> {
             (0..mapping.pages).map(move |offset| PageName { vma, offset })
         };
         let is_wanted = |page: &PageName| {
-            let Some(wanted) = &args.pages else { return true };
+            let Some(wanted) = &args.pages else {
+                return true;
+            };
             let place = layout::place(self.mappings, self.regions, *page);
-            place.is_some_and(|place| place.region == wanted.region && wanted.pages.contains(&place.page))
+            place.is_some_and(|place| {
+                place.region == wanted.region && wanted.pages.contains(&place.page)
+            })
         };
-        let pages: Vec<PageName> = selection.of(self.mappings).iter().flat_map(names).filter(is_wanted).collect();
+        let pages: Vec<PageName> = selection
+            .of(self.mappings)
+            .iter()
+            .flat_map(names)
+            .filter(is_wanted)
+            .collect();
         if pages.is_empty() {
             let of = |kind: Kind| {
-                let pages: u32 = self.mappings.iter().filter(|it| it.kind == kind).map(|mapping| mapping.pages).sum();
+                let pages: u32 = self
+                    .mappings
+                    .iter()
+                    .filter(|it| it.kind == kind)
+                    .map(|mapping| mapping.pages)
+                    .sum();
                 (pages > 0).then(|| format!("{kind} ({}) {pages}", kind.meaning()))
             };
             let kinds: Vec<String> = Kind::ALL.into_iter().filter_map(of).collect();
@@ -444,10 +553,19 @@ impl Profiled<'_> {
     fn table(&self, pages: &[PageName]) -> Section {
         let mut table = Section::new("Pages", &["kind", "what", "from", "pages", "profiled"]);
         for mapping in self.mappings {
-            let chosen = pages.iter().filter(|page| page.vma == mapping.index).count();
+            let chosen = pages
+                .iter()
+                .filter(|page| page.vma == mapping.index)
+                .count();
             let kind = format!("{} ({})", mapping.kind, mapping.kind.meaning());
             let (name, from) = (mapping.name.clone(), Ipa(mapping.start).to_string());
-            table.row([kind, name, from, mapping.pages.to_string(), chosen.to_string()]);
+            table.row([
+                kind,
+                name,
+                from,
+                mapping.pages.to_string(),
+                chosen.to_string(),
+            ]);
         }
         table
     }
@@ -460,14 +578,32 @@ impl Profiled<'_> {
     fn describe(&self, profile: &Profile) -> Vec<Page> {
         let describe = |ranked: &cloison_profile::profile::Ranked| {
             let place = layout::place(self.mappings, self.regions, ranked.page)?;
-            let (mapping, ipa) =
-                (self.mappings.get(ranked.page.vma as usize)?, layout::address(self.mappings, ranked.page)?);
-            let blocks = profile.vmas.iter().filter(|vma| vma.index == mapping.index).flat_map(|vma| &vma.blocks);
-            let mut of =
-                blocks.filter(|block| (block.offset..block.offset + block.pages).contains(&ranked.page.offset));
-            let what = self.program.symbol_on(ipa.0).unwrap_or(&mapping.name).to_owned();
+            let (mapping, ipa) = (
+                self.mappings.get(ranked.page.vma as usize)?,
+                layout::address(self.mappings, ranked.page)?,
+            );
+            let blocks = profile
+                .vmas
+                .iter()
+                .filter(|vma| vma.index == mapping.index)
+                .flat_map(|vma| &vma.blocks);
+            let mut of = blocks.filter(|block| {
+                (block.offset..block.offset + block.pages).contains(&ranked.page.offset)
+            });
+            let what = self
+                .program
+                .symbol_on(ipa.0)
+                .unwrap_or(&mapping.name)
+                .to_owned();
             let block = of.next().map_or(1, |block| block.pages);
-            Some(Page { place, ipa: ipa.0, kind: mapping.kind.letter(), what, block, importance: ranked.importance })
+            Some(Page {
+                place,
+                ipa: ipa.0,
+                kind: mapping.kind.letter(),
+                what,
+                block,
+                importance: ranked.importance,
+            })
         };
         profile.ranked().iter().filter_map(describe).collect()
     }
@@ -496,7 +632,10 @@ impl Profiler<'_> {
     /// Boots once for each set of pages that the caches may not hold.
     fn measure(&mut self, what: &str, sets: Vec<(String, Vec<PageName>)>) -> Result<Vec<Times>> {
         let point = |(key, pages): (String, Vec<PageName>)| {
-            let uncached: Result<BTreeSet<Ipa>> = pages.into_iter().map(|page| self.profiled.address(page)).collect();
+            let uncached: Result<BTreeSet<Ipa>> = pages
+                .into_iter()
+                .map(|page| self.profiled.address(page))
+                .collect();
             uncached.map(|uncached| Point { key, uncached })
         };
         let points: Vec<Point> = sets.into_iter().map(point).collect::<Result<_>>()?;
@@ -506,7 +645,8 @@ impl Profiler<'_> {
         bar.finish_and_clear();
         let done = done?;
         self.segments = self.segments.or(done.first().map(Vec::len));
-        let times = |cycles: Vec<u64>| Times::of(cycles).ok_or_else(|| miette!("a run without segments"));
+        let times =
+            |cycles: Vec<u64>| Times::of(cycles).ok_or_else(|| miette!("a run without segments"));
         done.into_iter().map(times).collect()
     }
 
@@ -518,7 +658,10 @@ impl Profiler<'_> {
             let place = layout::place(self.profiled.mappings, self.profiled.regions, span.first);
             let place = place.ok_or_else(|| miette!("there is no page {}", span.first))?;
             let key = format!("{mode}-{}-{}-{}", place.region, place.page, span.pages);
-            Ok((key, self.pages.iter().filter(is_uncached).copied().collect()))
+            Ok((
+                key,
+                self.pages.iter().filter(is_uncached).copied().collect(),
+            ))
         };
         let sets = spans.iter().map(set).collect::<Result<_>>()?;
         self.measure(what, sets)
@@ -526,23 +669,48 @@ impl Profiler<'_> {
 
     /// Measures all pages, or blocks of them and the pages of those that matter.
     fn profile(&mut self) -> Result<Profile> {
-        let mode = if self.args.mode == "nc" { Mode::NonCacheable } else { Mode::Cacheable };
-        let ends = vec![("none".to_owned(), self.pages.clone()), ("all".to_owned(), vec![])];
+        let mode = if self.args.mode == "nc" {
+            Mode::NonCacheable
+        } else {
+            Mode::Cacheable
+        };
+        let ends = vec![
+            ("none".to_owned(), self.pages.clone()),
+            ("all".to_owned(), vec![]),
+        ];
         let ends = self.measure("baseline", ends)?;
-        let baseline = Baseline { none: ends.first().copied(), all: ends.get(1).copied(), tracing: None };
+        let baseline = Baseline {
+            none: ends.first().copied(),
+            all: ends.get(1).copied(),
+            tracing: None,
+        };
         let spans = groups::blocks(&self.pages, self.args.block);
-        let what = if self.args.block > 1 { "blocks" } else { "pages" };
+        let what = if self.args.block > 1 {
+            "blocks"
+        } else {
+            "pages"
+        };
         let times = self.apart(what, &spans, mode)?;
         let mut measured: Vec<(Span, Times)> = spans.into_iter().zip(times).collect();
         let coarse = self.with(mode, baseline, &measured);
-        let important: Vec<(Span, f64)> =
-            measured.iter().map(|(span, times)| (*span, coarse.importance(times))).collect();
+        let important: Vec<(Span, f64)> = measured
+            .iter()
+            .map(|(span, times)| (*span, coarse.importance(times)))
+            .collect();
         let refined = groups::refined(&important, self.args.covered);
-        let chosen: Vec<Span> =
-            measured.iter().zip(&refined).filter(|(_, refined)| **refined).map(|((span, _), _)| *span).collect();
+        let chosen: Vec<Span> = measured
+            .iter()
+            .zip(&refined)
+            .filter(|(_, refined)| **refined)
+            .map(|((span, _), _)| *span)
+            .collect();
         if !chosen.is_empty() {
             let single = |first| Span { first, pages: 1 };
-            let pages: Vec<Span> = chosen.iter().flat_map(|span| span.names()).map(single).collect();
+            let pages: Vec<Span> = chosen
+                .iter()
+                .flat_map(|span| span.names())
+                .map(single)
+                .collect();
             let times = self.apart("pages", &pages, mode)?;
             measured.retain(|(span, _)| !chosen.contains(span));
             measured.extend(pages.into_iter().zip(times));
@@ -553,19 +721,40 @@ impl Profiler<'_> {
     /// Returns the profile of what has been measured.
     fn with(&self, mode: Mode, baseline: Baseline, measured: &[(Span, Times)]) -> Profile {
         let of = |mapping: &Mapping| {
-            let own = measured.iter().filter(|(span, _)| span.first.vma == mapping.index);
+            let own = measured
+                .iter()
+                .filter(|(span, _)| span.first.vma == mapping.index);
             let block = |(span, times): &(Span, Times)| {
                 let (offset, pages) = (span.first.offset, span.pages);
-                Block { offset, pages, times: *times, counts: vec![] }
+                Block {
+                    offset,
+                    pages,
+                    times: *times,
+                    counts: vec![],
+                }
             };
             let mut blocks: Vec<Block> = own.map(block).collect();
             blocks.sort_by_key(|block| block.offset);
             let (index, kind, pages) = (mapping.index, Some(mapping.kind), mapping.pages);
-            (!blocks.is_empty()).then(|| VmaProfile { index, kind, name: mapping.name.clone(), pages, blocks })
+            (!blocks.is_empty()).then(|| VmaProfile {
+                index,
+                kind,
+                name: mapping.name.clone(),
+                pages,
+                blocks,
+            })
         };
         let vmas = self.profiled.mappings.iter().filter_map(of).collect();
         let (unit, provenance) = ("cycles".to_owned(), Provenance::default());
-        Profile { mode, unit, provenance, baseline, events: vec![], vmas, excluded: vec![] }
+        Profile {
+            mode,
+            unit,
+            provenance,
+            baseline,
+            events: vec![],
+            vmas,
+            excluded: vec![],
+        }
     }
 
     /// Measures the time with the k most important pages cacheable and all others not, as far as that is asked for.
@@ -575,7 +764,10 @@ impl Profiler<'_> {
             let times = self.measure("rank", (0..=order.len()).map(set).collect())?;
             let means: Vec<f64> = times.iter().map(|times| times.mean).collect();
             let found = knee::of(&means, self.args.tolerance);
-            return Ok(Some(Curve { points: times.into_iter().enumerate().collect(), found }));
+            return Ok(Some(Curve {
+                points: times.into_iter().enumerate().collect(),
+                found,
+            }));
         }
         if !self.args.coarse {
             return Ok(None);
@@ -583,22 +775,34 @@ impl Profiler<'_> {
         let mut search = Search::new(order.len(), self.args.tolerance);
         let mut points = vec![];
         while let Some(k) = search.next() {
-            let times = self.measure("rank", vec![set(k)]).wrap_err("the curve of ranks")?;
+            let times = self
+                .measure("rank", vec![set(k)])
+                .wrap_err("the curve of ranks")?;
             for times in times {
                 search.add(k, times.mean);
                 points.push((k, times));
             }
         }
         points.sort_by_key(|(k, _)| *k);
-        Ok(Some(Curve { points, found: search.found() }))
+        Ok(Some(Curve {
+            points,
+            found: search.found(),
+        }))
     }
 }
 
 /// Returns the table of the most important pages.
 fn shown(pages: &[Page], none: f64, all: f64) -> Section {
-    let mut table = Section::new("Importance (modelled)", &["page", "address", "kind", "what", "cycles"]);
+    let mut table = Section::new(
+        "Importance (modelled)",
+        &["page", "address", "kind", "what", "cycles"],
+    );
     for page in &pages[..pages.len().min(SHOWN)] {
-        let of_block = if page.block > 1 { format!(" (of a block of {})", page.block) } else { String::new() };
+        let of_block = if page.block > 1 {
+            format!(" (of a block of {})", page.block)
+        } else {
+            String::new()
+        };
         table.row([
             format!("{} {}", page.place.region, page.place.page),
             Ipa(page.ipa).to_string(),
@@ -614,12 +818,25 @@ fn shown(pages: &[Page], none: f64, all: f64) -> Section {
 }
 
 fn curve_table(points: &[(usize, Times)], found: Option<usize>, pages: usize) -> Section {
-    let mut table = Section::new("Time by cacheable pages (modelled)", &["k", "mean", "min", "max"]);
+    let mut table = Section::new(
+        "Time by cacheable pages (modelled)",
+        &["k", "mean", "min", "max"],
+    );
     for (k, times) in points {
-        table.row([k.to_string(), format!("{:.0}", times.mean), times.min.to_string(), times.max.to_string()]);
+        table.row([
+            k.to_string(),
+            format!("{:.0}", times.mean),
+            times.min.to_string(),
+            times.max.to_string(),
+        ]);
     }
-    let found = found.map_or_else(|| "not known".to_owned(), |found| format!("{found} of {pages}"));
-    table.note(format!("k* is {found}: from there on the time is within the tolerance of that with all pages."))
+    let found = found.map_or_else(
+        || "not known".to_owned(),
+        |found| format!("{found} of {pages}"),
+    );
+    table.note(format!(
+        "k* is {found}: from there on the time is within the tolerance of that with all pages."
+    ))
 }
 
 #[cfg(test)]
@@ -628,8 +845,20 @@ mod tests {
 
     #[test]
     fn pages_of_a_region_are_read() {
-        assert_eq!(wanted("ram:3-9"), Ok(Wanted { region: "ram".into(), pages: 3..=9 }));
-        assert_eq!(wanted("ram:3"), Ok(Wanted { region: "ram".into(), pages: 3..=3 }));
+        assert_eq!(
+            wanted("ram:3-9"),
+            Ok(Wanted {
+                region: "ram".into(),
+                pages: 3..=9
+            })
+        );
+        assert_eq!(
+            wanted("ram:3"),
+            Ok(Wanted {
+                region: "ram".into(),
+                pages: 3..=3
+            })
+        );
         for wrong in ["ram", "ram:", "ram:9-3", "ram:x-9", "3-9"] {
             assert!(wanted(wrong).is_err(), "{wrong}");
         }
@@ -639,7 +868,8 @@ mod tests {
     fn only_a_profile_that_does_not_exist_is_left_out() {
         let scratch = tempfile::tempdir().expect("a directory");
         let config = scratch.path().join("c.toml");
-        let text = "[[vm]]\nname = 'a'\nprofile = { file = 'p.toml', pool = 'pvt' }\n[[vm]]\nname = 'b'\n";
+        let text =
+            "[[vm]]\nname = 'a'\nprofile = { file = 'p.toml', pool = 'pvt' }\n[[vm]]\nname = 'b'\n";
         std::fs::write(&config, text).expect("a file");
         let read = |text: String| text.parse::<toml::Table>().expect("TOML");
         let system = read(without_profile(&config, "a").expect("it is left out"));

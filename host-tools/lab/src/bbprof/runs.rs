@@ -91,7 +91,10 @@ impl<'a> Runs<'a> {
         let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
         let base = image::assemble(subject.checked, &hypervisor)?;
         let mut text: Value = toml::from_str(&subject.checked.source).into_diagnostic()?;
-        overrides::anchor(&mut text, subject.checked.path.parent().unwrap_or(Path::new(".")));
+        overrides::anchor(
+            &mut text,
+            subject.checked.path.parent().unwrap_or(Path::new(".")),
+        );
         let text = toml::to_string_pretty(&text).into_diagnostic()?;
         let emulation = subject.checked.emulation()?;
         let mut common = Sha256::new();
@@ -99,9 +102,22 @@ impl<'a> Runs<'a> {
             common.update(files::read(file, files::IMAGE)?);
         }
         let (warm_up, conditions) = (subject.warm_up, subject.conditions);
-        common.update(format!("{RESULT_VERSION} {} {emulation:?} {warm_up} {conditions:?}", qemu_version()));
+        common.update(format!(
+            "{RESULT_VERSION} {} {emulation:?} {warm_up} {conditions:?}",
+            qemu_version()
+        ));
         let (out, reused) = (out.to_path_buf(), AtomicUsize::new(0));
-        Ok(Self { subject, text, base, hypervisor, model, store, common, out, reused })
+        Ok(Self {
+            subject,
+            text,
+            base,
+            hypervisor,
+            model,
+            store,
+            common,
+            out,
+            reused,
+        })
     }
 
     /// Returns the cycles of each boot's segments, in the order of points. Boots with a kept result from the same inputs do not
@@ -119,7 +135,9 @@ impl<'a> Runs<'a> {
     ) -> Result<Vec<Vec<u64>>> {
         boards.each(bar, points, |point| {
             bar.set_message(point.key.clone());
-            let cycles = self.boot(boards, point).wrap_err_with(|| miette!("run {} failed", point.key))?;
+            let cycles = self
+                .boot(boards, point)
+                .wrap_err_with(|| miette!("run {} failed", point.key))?;
             match segments.filter(|wanted| *wanted != cycles.len()) {
                 Some(wanted) => Err(miette!(
                     help = "a guest whose segments depend on its own run time cannot be profiled",
@@ -150,39 +168,76 @@ impl<'a> Runs<'a> {
     }
 
     fn boot(&self, boards: &Boards, point: &Point) -> Result<Vec<u64>> {
-        let Subject { checked, board, vm, others, conditions, .. } = self.subject;
+        let Subject {
+            checked,
+            board,
+            vm,
+            others,
+            conditions,
+            ..
+        } = self.subject;
         let directory = self.out.join("runs").join(&point.key);
-        let image = prelude::before(&self.base, &self.hypervisor, vm, &ranges(&point.uncached), others)?;
+        let image = prelude::before(
+            &self.base,
+            &self.hypervisor,
+            vm,
+            &ranges(&point.uncached),
+            others,
+        )?;
         let mut hash = self.common.clone();
         hash.update(&image.bytes);
-        let inputs: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let inputs: String = hash
+            .finalize()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         let file = directory.join("result.json");
         let kept = KeptRun::new(board, &image, &self.model, &self.store, conditions)?;
         kept.write(&directory)?;
         write_atomic(&directory.join("system.toml"), self.text.as_bytes())?;
-        if let Some(Kept { cycles, .. }) = boards.reuse(|| files::kept(&file).filter(|it: &Kept| it.inputs == inputs)) {
+        if let Some(Kept { cycles, .. }) =
+            boards.reuse(|| files::kept(&file).filter(|it: &Kept| it.inputs == inputs))
+        {
             self.reused.fetch_add(1, Ordering::Relaxed);
             return Ok(cycles);
         }
         let output = boards.boot(&directory, Boot::new(checked.emulation()?, kept, LIMIT))?;
         output.write(&directory)?;
         let cycles = self.segments(&output, &directory.join("model.json"));
-        let cycles = cycles.wrap_err_with(|| miette!("the console's last lines:\n{}", output.tail()))?;
-        files::keep(&file, &Kept { inputs, cycles: cycles.clone() })?;
+        let cycles =
+            cycles.wrap_err_with(|| miette!("the console's last lines:\n{}", output.tail()))?;
+        files::keep(
+            &file,
+            &Kept {
+                inputs,
+                cycles: cycles.clone(),
+            },
+        )?;
         Ok(cycles)
     }
 
     /// Returns the cycles of the VM's segments in the hypervisor's log or, of a VM without the service `hem`, of the model's
     /// regions of interest.
     fn segments(&self, output: &Output, statistics: &Path) -> Result<Vec<u64>> {
-        let Subject { checked, vm, warm_up, .. } = self.subject;
+        let Subject {
+            checked,
+            vm,
+            warm_up,
+            ..
+        } = self.subject;
         let vm_of = &checked.system.vms[vm];
         if output.console.contains(prelude::REFUSED) {
-            return Err(miette!("the hypervisor refused to make a page non-cacheable"));
+            return Err(miette!(
+                "the hypervisor refused to make a page non-cacheable"
+            ));
         }
         if !output.exit.is_clean() {
             let help = "the VM has to turn itself off after its segments";
-            return Err(miette!(help = help, "the board did not turn itself off: {}", output.exit));
+            return Err(miette!(
+                help = help,
+                "the board did not turn itself off: {}",
+                output.exit
+            ));
         }
         let telemetry = Telemetry::parse(&output.telemetry);
         if let Some((offset, problem)) = telemetry.problems.first() {
@@ -195,12 +250,21 @@ impl<'a> Runs<'a> {
         let cycles: Vec<u64> = if vm_of.services & services::HEM == 0 {
             // Whichever of the VM's cores began and ended the region: its cores alone have run.
             let of = |region: &model::Region| {
-                let cores = vm_of.cores.iter().filter_map(|core| region.cores.get(usize::from(*core)));
+                let cores = vm_of
+                    .cores
+                    .iter()
+                    .filter_map(|core| region.cores.get(usize::from(*core)));
                 cores.map(|core| core.cycles).max().unwrap_or_default()
             };
-            model::statistics(statistics)?.regions.iter().map(of).collect()
+            model::statistics(statistics)?
+                .regions
+                .iter()
+                .map(of)
+                .collect()
         } else {
-            let own = telemetry.hem_runs().filter(|run| usize::from(run.record.vm) == vm);
+            let own = telemetry
+                .hem_runs()
+                .filter(|run| usize::from(run.record.vm) == vm);
             own.map(|run| run.record.cycles.0).collect()
         };
         if cycles.len() <= warm_up {
@@ -230,7 +294,10 @@ fn ranges(pages: &BTreeSet<Ipa>) -> Vec<Pages> {
     for &page in pages {
         match ranges.last_mut() {
             Some(last) if last.first.0 + last.pages * PAGE_SIZE == page.0 => last.pages += 1,
-            _ => ranges.push(Pages { first: page, pages: 1 }),
+            _ => ranges.push(Pages {
+                first: page,
+                pages: 1,
+            }),
         }
     }
     ranges
@@ -243,7 +310,16 @@ mod tests {
     #[test]
     fn consecutive_pages_are_one_range() {
         let pages: BTreeSet<Ipa> = [0x5000, 0x1000, 0x2000, 0x3000, 0x6000].map(Ipa).into();
-        let expected = [Pages { first: Ipa(0x1000), pages: 3 }, Pages { first: Ipa(0x5000), pages: 2 }];
+        let expected = [
+            Pages {
+                first: Ipa(0x1000),
+                pages: 3,
+            },
+            Pages {
+                first: Ipa(0x5000),
+                pages: 2,
+            },
+        ];
         assert_eq!(ranges(&pages), expected);
         assert_eq!(ranges(&BTreeSet::new()), []);
     }

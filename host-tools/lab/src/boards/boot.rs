@@ -55,7 +55,10 @@ impl Start {
     fn with_parts_in(&self, directory: &Path) -> Self {
         match self {
             Self::Modelled(kept) => Self::Modelled(kept.with_parts_in(directory)),
-            Self::Plain(plain) => Self::Plain(Plain { image: plain.image.with_parts_in(directory), ..*plain }),
+            Self::Plain(plain) => Self::Plain(Plain {
+                image: plain.image.with_parts_in(directory),
+                ..*plain
+            }),
         }
     }
 }
@@ -84,20 +87,37 @@ impl Boot {
     }
 
     /// Describes a boot without the model; with `icount`, an instruction takes 1 ns of guest time.
-    pub fn without_model(emulation: &Emulation, image: KeptImage, icount: bool, limit: Duration) -> Self {
+    pub fn without_model(
+        emulation: &Emulation,
+        image: KeptImage,
+        icount: bool,
+        limit: Duration,
+    ) -> Self {
         Self::of(emulation, Start::Plain(Plain { image, icount }), limit)
     }
 
     fn of(emulation: &Emulation, kept: Start, limit: Duration) -> Self {
         // Where the board's file names its model is no input: `kept` has the model.
-        let emulation = Emulation { model: None, ..emulation.clone() };
-        Self { emulation, kept, qemu: QEMU.clone(), limit_s: limit.as_secs() }
+        let emulation = Emulation {
+            model: None,
+            ..emulation.clone()
+        };
+        Self {
+            emulation,
+            kept,
+            qemu: QEMU.clone(),
+            limit_s: limit.as_secs(),
+        }
     }
 
     /// Returns the SHA-256 of all inputs, in hexadecimal. Where the inputs are kept is none of them.
     pub fn key(&self) -> String {
         let kept = self.kept.with_parts_in(Path::new(""));
-        sha256(serde_json::json!([VERSION, self.emulation, kept, self.qemu]).to_string().as_bytes())
+        sha256(
+            serde_json::json!([VERSION, self.emulation, kept, self.qemu])
+                .to_string()
+                .as_bytes(),
+        )
     }
 
     /// Returns the files that it needs: their directory, and their names.
@@ -115,7 +135,10 @@ impl Boot {
 
     /// Returns the same boot with its files in another directory.
     pub fn with_parts_in(&self, directory: &Path) -> Self {
-        Self { kept: self.kept.with_parts_in(directory), ..self.clone() }
+        Self {
+            kept: self.kept.with_parts_in(directory),
+            ..self.clone()
+        }
     }
 
     /// Starts the board and waits for its end.
@@ -124,7 +147,10 @@ impl Boot {
     ///
     /// If a file is missing or damaged, QEMU cannot be started, or the scratch directory cannot be written to.
     pub fn perform(&self) -> Result<Output> {
-        let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
+        let scratch = tempfile::Builder::new()
+            .prefix("cloison-")
+            .tempdir()
+            .into_diagnostic()?;
         run(&self.machine(scratch.path())?, scratch.path())
     }
 
@@ -182,6 +208,10 @@ impl Output {
     /// Returns the last lines on the console, and QEMU's messages.
     pub fn tail(&self) -> String {
         let lines: Vec<&str> = self.console.lines().collect();
-        format!("{}\n{}", lines[lines.len().saturating_sub(12)..].join("\n"), self.errors)
+        format!(
+            "{}\n{}",
+            lines[lines.len().saturating_sub(12)..].join("\n"),
+            self.errors
+        )
     }
 }

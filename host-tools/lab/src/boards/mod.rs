@@ -40,9 +40,20 @@ pub struct Boards {
 
 #[derive(Debug)]
 enum Mode {
-    Here { seconds: Mutex<Vec<f64>> },
-    Planned { root: PathBuf, parts: Store, boots: Mutex<BTreeMap<String, Named>> },
-    Elsewhere { root: PathBuf, results: PathBuf, known: BTreeMap<String, String>, lacking: Mutex<Lacking> },
+    Here {
+        seconds: Mutex<Vec<f64>>,
+    },
+    Planned {
+        root: PathBuf,
+        parts: Store,
+        boots: Mutex<BTreeMap<String, Named>>,
+    },
+    Elsewhere {
+        root: PathBuf,
+        results: PathBuf,
+        known: BTreeMap<String, String>,
+        lacking: Mutex<Lacking>,
+    },
 }
 
 /// A boot, and the directory of its run in the results.
@@ -66,20 +77,37 @@ pub struct Lacking {
 impl Boards {
     /// Returns the boards of this machine.
     pub const fn here() -> Self {
-        Self { mode: Mode::Here { seconds: Mutex::new(vec![]) } }
+        Self {
+            mode: Mode::Here {
+                seconds: Mutex::new(vec![]),
+            },
+        }
     }
 
     /// Returns boards that start nothing and note what would be started for a report in `root`. What the boots need is put
     /// into the store in `parts`.
     pub fn planned(root: &Path, parts: &Path) -> Self {
-        Self { mode: Mode::Planned { root: root.to_path_buf(), parts: Store::at(parts), boots: Mutex::default() } }
+        Self {
+            mode: Mode::Planned {
+                root: root.to_path_buf(),
+                parts: Store::at(parts),
+                boots: Mutex::default(),
+            },
+        }
     }
 
     /// Returns boards that were started elsewhere, for a report in `root`: their results are files of a directory.
     /// `known` has the keys of the boots that were planned, and the names of their runs.
     pub fn elsewhere(root: &Path, results: &Path, known: BTreeMap<String, String>) -> Self {
         let (root, results) = (root.to_path_buf(), results.to_path_buf());
-        Self { mode: Mode::Elsewhere { root, results, known, lacking: Mutex::default() } }
+        Self {
+            mode: Mode::Elsewhere {
+                root,
+                results,
+                known,
+                lacking: Mutex::default(),
+            },
+        }
     }
 
     /// Returns the output of a boot, whose files are in `directory`.
@@ -98,12 +126,19 @@ impl Boards {
                 let run = name(root, directory);
                 let (from, names) = boot.parts();
                 let from = Store::at(from);
-                names.into_iter().try_for_each(|name| parts.add_from(&from, name))?;
+                names
+                    .into_iter()
+                    .try_for_each(|name| parts.add_from(&from, name))?;
                 // The same boot may belong to several runs.
                 lock(boots).entry(boot.key()).or_insert(Named { run, boot });
                 Err(Absent.into())
             }
-            Mode::Elsewhere { root, results, known, lacking } => {
+            Mode::Elsewhere {
+                root,
+                results,
+                known,
+                lacking,
+            } => {
                 let (run, key) = (name(root, directory), boot.key());
                 if !known.contains_key(&key) {
                     lock(lacking).changed.push(run);
@@ -122,7 +157,11 @@ impl Boards {
 
     /// Returns a result that an earlier command has kept, unless every boot is to be planned.
     pub fn reuse<T>(&self, kept: impl FnOnce() -> Option<T>) -> Option<T> {
-        if matches!(self.mode, Mode::Planned { .. }) { None } else { kept() }
+        if matches!(self.mode, Mode::Planned { .. }) {
+            None
+        } else {
+            kept()
+        }
     }
 
     /// Returns `None` for a piece of work whose boots have no output yet, so that what follows can plan its boots too.
@@ -150,7 +189,9 @@ impl Boards {
         items: &[T],
         work: impl Fn(&T) -> Result<R> + Sync,
     ) -> Result<Vec<R>> {
-        let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(items.len());
+        let workers = std::thread::available_parallelism()
+            .map_or(1, std::num::NonZero::get)
+            .min(items.len());
         let next = AtomicUsize::new(0);
         let done: Mutex<Vec<Option<R>>> = Mutex::new(items.iter().map(|_| None).collect());
         let failed: Mutex<Option<Report>> = Mutex::new(None);
@@ -186,25 +227,37 @@ impl Boards {
 
     /// Returns the wall time of each boot that happened here, in seconds.
     pub fn seconds(&self) -> Vec<f64> {
-        if let Mode::Here { seconds } = &self.mode { lock(seconds).clone() } else { vec![] }
+        if let Mode::Here { seconds } = &self.mode {
+            lock(seconds).clone()
+        } else {
+            vec![]
+        }
     }
 
     /// Returns the boots that were noted, by key.
     pub fn into_planned(self) -> BTreeMap<String, Named> {
-        let Mode::Planned { boots, .. } = self.mode else { return BTreeMap::new() };
+        let Mode::Planned { boots, .. } = self.mode else {
+            return BTreeMap::new();
+        };
         boots.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns what kept results from being used.
     pub fn into_lacking(self) -> Lacking {
-        let Mode::Elsewhere { lacking, .. } = self.mode else { return Lacking::default() };
+        let Mode::Elsewhere { lacking, .. } = self.mode else {
+            return Lacking::default();
+        };
         lacking.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Returns the name of a run: its directory relative to the report's.
 fn name(root: &Path, directory: &Path) -> String {
-    directory.strip_prefix(root).unwrap_or(directory).display().to_string()
+    directory
+        .strip_prefix(root)
+        .unwrap_or(directory)
+        .display()
+        .to_string()
 }
 
 /// A worker that panicked cannot have left these inconsistent.
@@ -227,7 +280,12 @@ impl<'a> Told<'a> {
     fn new(bar: &'a ProgressBar, is_wanted: bool) -> Self {
         let started = Instant::now();
         let last = (is_wanted && !std::io::stderr().is_terminal()).then(|| Mutex::new(started));
-        Self { bar, started, from: bar.position(), last }
+        Self {
+            bar,
+            started,
+            from: bar.position(),
+            last,
+        }
     }
 
     fn tell(&self) {
@@ -240,7 +298,11 @@ impl<'a> Told<'a> {
         *last = Instant::now();
         let each = self.started.elapsed().as_secs_f64() / (done - self.from).max(1) as f64;
         let left = HumanDuration(Duration::from_secs_f64(each * (all - done) as f64));
-        eprintln!("{}: {done} of {}, about {left} left", self.bar.prefix(), count(all as usize, "run"));
+        eprintln!(
+            "{}: {done} of {}, about {left} left",
+            self.bar.prefix(),
+            count(all as usize, "run")
+        );
     }
 }
 
@@ -263,12 +325,33 @@ mod tests {
             })
         };
         let doubled = each(&|item| Ok(item * 2)).expect("all succeed");
-        assert_eq!(doubled, items.iter().map(|item| item * 2).collect::<Vec<_>>(), "in their order");
-        let absent =
-            each(&|item| if item % 3 == 0 { Err(Absent.into()) } else { Ok(item) }).expect_err("some are absent");
+        assert_eq!(
+            doubled,
+            items.iter().map(|item| item * 2).collect::<Vec<_>>(),
+            "in their order"
+        );
+        let absent = each(&|item| {
+            if item % 3 == 0 {
+                Err(Absent.into())
+            } else {
+                Ok(item)
+            }
+        })
+        .expect_err("some are absent");
         assert!(absent.is::<Absent>());
-        assert_eq!(asked.load(Ordering::Relaxed), 200, "the others are asked for");
-        let error = each(&|item| if item < 100 { Err(miette!("no disk")) } else { Ok(item) }).expect_err("it fails");
+        assert_eq!(
+            asked.load(Ordering::Relaxed),
+            200,
+            "the others are asked for"
+        );
+        let error = each(&|item| {
+            if item < 100 {
+                Err(miette!("no disk"))
+            } else {
+                Ok(item)
+            }
+        })
+        .expect_err("it fails");
         assert_eq!(error.to_string(), "no disk");
         assert!(asked.load(Ordering::Relaxed) < 200, "nothing more is begun");
     }
@@ -277,7 +360,12 @@ mod tests {
     fn only_what_is_absent_is_deferred() {
         let boards = Boards::here();
         assert_eq!(boards.defer(Ok(1)).expect("it is there"), Some(1));
-        assert_eq!(boards.defer::<u64>(Err(Absent.into())).expect("it is deferred"), None);
+        assert_eq!(
+            boards
+                .defer::<u64>(Err(Absent.into()))
+                .expect("it is deferred"),
+            None
+        );
         assert!(boards.defer::<u64>(Err(miette!("no disk"))).is_err());
     }
 

@@ -88,9 +88,14 @@ pub fn write(path: &Path, key: &str, run: &str, output: &Output) -> io::Result<(
     let seal = sha256(&[&text, &bodies.concat()[..]].concat());
     let directory = path.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(directory)?;
-    let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o666)).tempfile_in(directory)?;
+    let mut file = tempfile::Builder::new()
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(directory)?;
     let mut encoder = GzEncoder::new(file.as_file_mut(), Compression::fast());
-    for bytes in [&text[..], seal.as_bytes(), b"\n"].into_iter().chain(bodies) {
+    for bytes in [&text[..], seal.as_bytes(), b"\n"]
+        .into_iter()
+        .chain(bodies)
+    {
         encoder.write_all(bytes)?;
     }
     encoder.finish()?;
@@ -108,10 +113,15 @@ pub fn write(path: &Path, key: &str, run: &str, output: &Output) -> io::Result<(
 pub fn read(path: &Path, key: &str) -> Result<Output, ResultError> {
     let (head, mut body) = open(path)?;
     if head.key != key {
-        return Err(ResultError::Foreign { run: head.run, key: head.key });
+        return Err(ResultError::Foreign {
+            run: head.run,
+            key: head.key,
+        });
     }
     // Their sum is the body's length, so that nothing is cut off here.
-    let [console, telemetry, _] = head.lengths.map(|length| usize::try_from(length).unwrap_or(usize::MAX));
+    let [console, telemetry, _] = head
+        .lengths
+        .map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     let statistics = body.split_off(console + telemetry);
     let telemetry = body.split_off(console);
     Ok(Output {
@@ -134,7 +144,9 @@ pub fn head(path: &Path) -> Result<Head, ResultError> {
 }
 
 fn damaged(why: impl ToString) -> ResultError {
-    ResultError::Damaged { why: why.to_string() }
+    ResultError::Damaged {
+        why: why.to_string(),
+    }
 }
 
 fn open(path: &Path) -> Result<(Head, Vec<u8>), ResultError> {
@@ -148,20 +160,34 @@ fn open(path: &Path) -> Result<(Head, Vec<u8>), ResultError> {
     }
     let mut bytes = vec![];
     let most = files::RESULT.most;
-    GzDecoder::new(packed.as_slice()).take(most + 1).read_to_end(&mut bytes).map_err(damaged)?;
+    GzDecoder::new(packed.as_slice())
+        .take(most + 1)
+        .read_to_end(&mut bytes)
+        .map_err(damaged)?;
     if bytes.len() as u64 > most {
         return Err(damaged("it is longer than any result"));
     }
-    let line = |bytes: &[u8]| bytes.iter().position(|&byte| byte == b'\n').map(|at| at + 1);
+    let line = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .position(|&byte| byte == b'\n')
+            .map(|at| at + 1)
+    };
     let end = line(&bytes).ok_or_else(|| damaged("it has no head"))?;
     let head: Head = serde_json::from_slice(&bytes[..end]).map_err(damaged)?;
     if head.version != VERSION {
-        return Err(damaged(format!("it has version {}, and this program reads {VERSION}", head.version)));
+        return Err(damaged(format!(
+            "it has version {}, and this program reads {VERSION}",
+            head.version
+        )));
     }
     let start = end + line(&bytes[end..]).ok_or_else(|| damaged("it has no seal"))?;
     let seal = bytes[end..start - 1].to_vec();
     bytes.drain(end..start);
-    let length = head.lengths.iter().try_fold(0, |sum: u64, length| sum.checked_add(*length));
+    let length = head
+        .lengths
+        .iter()
+        .try_fold(0, |sum: u64, length| sum.checked_add(*length));
     if length != Some((bytes.len() - end) as u64) || seal != sha256(&bytes).as_bytes() {
         return Err(damaged("its contents are not those that were written"));
     }
@@ -172,7 +198,11 @@ fn open(path: &Path) -> Result<(Head, Vec<u8>), ResultError> {
 /// Returns the name of this machine.
 pub fn machine() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    if name.trim().is_empty() { "unknown".to_owned() } else { name.trim().to_owned() }
+    if name.trim().is_empty() {
+        "unknown".to_owned()
+    } else {
+        name.trim().to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -197,12 +227,23 @@ mod tests {
         assert!(matches!(read(&file, "0123"), Err(ResultError::Missing)));
         write(&file, "0123", "experiment c2is: solo", &output()).unwrap();
         assert_eq!(read(&file, "0123").unwrap(), output());
-        let none = Output { statistics: None, console: String::new(), ..output() };
+        let none = Output {
+            statistics: None,
+            console: String::new(),
+            ..output()
+        };
         write(&file, "0123", "experiment c2is: solo", &none).unwrap();
         assert_eq!(read(&file, "0123").unwrap(), none);
-        assert_eq!(std::fs::read_dir(file.parent().unwrap()).unwrap().count(), 1, "a temporary file was left");
+        assert_eq!(
+            std::fs::read_dir(file.parent().unwrap()).unwrap().count(),
+            1,
+            "a temporary file was left"
+        );
         let found = head(&file).unwrap();
-        assert_eq!((found.key.as_str(), found.run.as_str()), ("0123", "experiment c2is: solo"));
+        assert_eq!(
+            (found.key.as_str(), found.run.as_str()),
+            ("0123", "experiment c2is: solo")
+        );
     }
 
     #[test]
@@ -213,7 +254,10 @@ mod tests {
         let whole = std::fs::read(&file).unwrap();
         for length in 0..whole.len() {
             std::fs::write(&file, &whole[..length]).unwrap();
-            assert!(matches!(read(&file, "0123"), Err(ResultError::Damaged { .. })), "{length} bytes");
+            assert!(
+                matches!(read(&file, "0123"), Err(ResultError::Damaged { .. })),
+                "{length} bytes"
+            );
         }
         // Bits that mean nothing to gzip, in its header and before its checksum, change nothing.
         let mut harmless = 0;
@@ -226,7 +270,10 @@ mod tests {
                     assert_eq!(found, output(), "byte {at}");
                     harmless += 1;
                 }
-                Err(error) => assert!(matches!(error, ResultError::Damaged { .. }), "byte {at}: {error}"),
+                Err(error) => assert!(
+                    matches!(error, ResultError::Damaged { .. }),
+                    "byte {at}: {error}"
+                ),
             }
         }
         assert!(harmless <= 10, "{harmless} of {} bytes", whole.len());
@@ -238,7 +285,10 @@ mod tests {
         let file = path(scratch.path(), "0123");
         write(&file, "4567", "experiment quota: budget=1000", &output()).unwrap();
         let error = read(&file, "0123").unwrap_err().to_string();
-        assert_eq!(error, "it is of other inputs: experiment quota: budget=1000, key 4567");
+        assert_eq!(
+            error,
+            "it is of other inputs: experiment quota: budget=1000, key 4567"
+        );
     }
 
     /// The lengths in a head are checked before anything is cut by them.
@@ -248,19 +298,30 @@ mod tests {
         let file = path(scratch.path(), "0123");
         write(&file, "0123", "solo", &output()).unwrap();
         let mut plain = String::new();
-        let bare = Output { telemetry: b"x".to_vec(), ..output() };
+        let bare = Output {
+            telemetry: b"x".to_vec(),
+            ..output()
+        };
         write(&file, "0123", "solo", &bare).unwrap();
-        GzDecoder::new(std::fs::File::open(&file).unwrap()).read_to_string(&mut plain).unwrap();
+        GzDecoder::new(std::fs::File::open(&file).unwrap())
+            .read_to_string(&mut plain)
+            .unwrap();
         let (head, rest) = plain.split_once('\n').unwrap();
         let (_, body) = rest.split_once('\n').unwrap();
         for lengths in ["[1,1,1]", "[18446744073709551615,504,1]", "[504,0,0]"] {
             let start = head.find("\"lengths\":").unwrap();
             let head = format!("{}\"lengths\":{lengths}}}\n", &head[..start]);
-            let text = format!("{head}{}\n{body}", sha256(format!("{head}{body}").as_bytes()));
+            let text = format!(
+                "{head}{}\n{body}",
+                sha256(format!("{head}{body}").as_bytes())
+            );
             let mut encoder = GzEncoder::new(vec![], Compression::fast());
             encoder.write_all(text.as_bytes()).unwrap();
             std::fs::write(&file, encoder.finish().unwrap()).unwrap();
-            assert!(matches!(read(&file, "0123"), Err(ResultError::Damaged { .. })), "{lengths}");
+            assert!(
+                matches!(read(&file, "0123"), Err(ResultError::Damaged { .. })),
+                "{lengths}"
+            );
         }
     }
 }

@@ -50,6 +50,9 @@ mod tests {
         std::fs::write(&file, "{").unwrap();
         assert_eq!(read(&file).len(), 0);
         remember_in(&file, "campaign kernels", &[50.0, 70.0001]);
-        assert_eq!(read(&file), BTreeMap::from([("campaign kernels".to_owned(), 60.0)]));
+        assert_eq!(
+            read(&file),
+            BTreeMap::from([("campaign kernels".to_owned(), 60.0)])
+        );
     }
 }

@@ -61,7 +61,11 @@ pub struct Row {
 /// Merges by each method, and compares the results with the truth.
 pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
     let varies = |event: &usize| {
-        let mut values = counted.much.iter().chain(&counted.hrm).map(|run| run.truth[*event]);
+        let mut values = counted
+            .much
+            .iter()
+            .chain(&counted.hrm)
+            .map(|run| run.truth[*event]);
         let first = values.next();
         values.any(|value| Some(value) != first)
     };
@@ -70,25 +74,40 @@ pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
     let wrong = |error: &dyn std::fmt::Display| miette!("workload {}: {error}", counted.name);
     let data = measurements(counted, &counted.much, &varying, false)?;
     let truth_of = |runs: &[Run]| -> Result<Both> {
-        let truth = measurements(counted, runs, &varying, true)?.reordered(&data.events).map_err(|e| wrong(&e))?;
+        let truth = measurements(counted, runs, &varying, true)?
+            .reordered(&data.events)
+            .map_err(|e| wrong(&e))?;
         Ok(reference(&truth))
     };
     // HRM's runs are others, and so is their truth.
     let (truth, truth_of_hrm) = (truth_of(&counted.much)?, truth_of(&counted.hrm)?);
     let pairs = judged_pairs(&data);
-    let hrm = measurements(counted, &counted.hrm, &varying, false)?.reordered(&data.events).map_err(|e| wrong(&e))?;
-    let options = Options { seed: campaign.seed + 1, ..Options::default() };
+    let hrm = measurements(counted, &counted.hrm, &varying, false)?
+        .reordered(&data.events)
+        .map_err(|e| wrong(&e))?;
+    let options = Options {
+        seed: campaign.seed + 1,
+        ..Options::default()
+    };
     let merged = merge::much(&data, &options).map_err(|e| wrong(&e))?;
     let paper = merge::paper(&data, &options, Indefinite::Repair).map_err(|e| wrong(&e))?;
     let anchor = &counted.events[campaign.anchor];
-    let anchor =
-        data.event(anchor).ok_or_else(|| miette!("workload {}: the anchor {anchor} is constant", counted.name))?;
+    let anchor = data
+        .event(anchor)
+        .ok_or_else(|| miette!("workload {}: the anchor {anchor} is constant", counted.name))?;
     let by_hrm = merge::hrm(&hrm, anchor, None).map_err(|e| wrong(&e))?;
     let blind = merge::blind(&data).map_err(|e| wrong(&e))?;
     let merged_correlations = merged.vectors.correlations();
     let row = |method, title, [pearson, spearman]: &Both| {
-        let truth = if method == "hrm" { &truth_of_hrm } else { &truth };
-        let (of_pearson, of_spearman) = (accuracy(pearson, &truth[0], &pairs), accuracy(spearman, &truth[1], &pairs));
+        let truth = if method == "hrm" {
+            &truth_of_hrm
+        } else {
+            &truth
+        };
+        let (of_pearson, of_spearman) = (
+            accuracy(pearson, &truth[0], &pairs),
+            accuracy(spearman, &truth[1], &pairs),
+        );
         let (one, other) = of_pearson.worst;
         let off = of_pearson.errors.iter().copied().fold(0.0, f64::max);
         let pair = format!("{} / {}", data.events[one].name, data.events[other].name);
@@ -102,7 +121,9 @@ pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
         }
     };
     let pairwise = reference(&data);
-    let repaired = pairwise.clone().map(|matrix| nearest_correlation(&matrix, 1e-7).matrix);
+    let repaired = pairwise
+        .clone()
+        .map(|matrix| nearest_correlation(&matrix, 1e-7).matrix);
     let rows = vec![
         row("pairwise", "pairwise", &pairwise),
         row("repaired", "pairwise, repaired", &repaired),
@@ -112,7 +133,10 @@ pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
         row("blind", "blind", &blind.correlations()),
     ];
     let stepped = |event: &usize| is_stepped(&data, *event, &data.grouped(*event));
-    let stepped = (0..data.events.len()).filter(stepped).map(|event| data.events[event].name.clone()).collect();
+    let stepped = (0..data.events.len())
+        .filter(stepped)
+        .map(|event| data.events[event].name.clone())
+        .collect();
     let [pearson_truth, _] = truth;
     let [pearson_merged, _] = merged_correlations;
     Ok(Judged {
@@ -133,15 +157,29 @@ pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
 /// The runs of several seeds of one workload as one set of measurements, by MUCH's plan or by HRM's. Events that are the same
 /// in every run are left out.
 pub fn pooled(seeds: &[&Counted], hrm: bool) -> Result<Measurements> {
-    let runs_of = |one: &Counted| if hrm { one.hrm.clone() } else { one.much.clone() };
-    let Some(first) = seeds.first() else { return Err(miette!("there are no runs")) };
+    let runs_of = |one: &Counted| {
+        if hrm {
+            one.hrm.clone()
+        } else {
+            one.much.clone()
+        }
+    };
+    let Some(first) = seeds.first() else {
+        return Err(miette!("there are no runs"));
+    };
     let mut all = vec![];
     for one in seeds {
         let before = all.iter().map(|run: &Run| run.run + 1).max().unwrap_or(0);
-        all.extend(runs_of(one).into_iter().map(|run| Run { run: run.run + before, ..run }));
+        all.extend(runs_of(one).into_iter().map(|run| Run {
+            run: run.run + before,
+            ..run
+        }));
     }
     let varies = |event: &usize| {
-        let mut values = seeds.iter().flat_map(|one| one.much.iter().chain(&one.hrm)).map(|run| run.truth[*event]);
+        let mut values = seeds
+            .iter()
+            .flat_map(|one| one.much.iter().chain(&one.hrm))
+            .map(|run| run.truth[*event]);
         let first = values.next();
         values.any(|value| Some(value) != first)
     };
@@ -155,34 +193,70 @@ fn variability(counted: &Counted) -> Vec<f64> {
             .much
             .iter()
             .map(|run| run.truth[event])
-            .fold((u64::MAX, 0), |(least, most), count| (least.min(count), most.max(count)));
+            .fold((u64::MAX, 0), |(least, most), count| {
+                (least.min(count), most.max(count))
+            });
         most.saturating_sub(least) as f64 / most.max(1) as f64
     };
     (0..counted.events.len()).map(of_event).collect()
 }
 
-fn measurements(counted: &Counted, runs: &[Run], wanted: &[usize], truth: bool) -> Result<Measurements> {
+fn measurements(
+    counted: &Counted,
+    runs: &[Run],
+    wanted: &[usize],
+    truth: bool,
+) -> Result<Measurements> {
     let mut builder = Builder::default();
     for (number, run) in runs.iter().enumerate() {
-        let all: Vec<(usize, u64)> =
-            if truth { run.truth.iter().copied().enumerate().collect() } else { run.counted.clone() };
-        let (sub_experiment, number) =
-            if truth { (0, number as u64) } else { (u64::from(run.sub_experiment), u64::from(run.run)) };
+        let all: Vec<(usize, u64)> = if truth {
+            run.truth.iter().copied().enumerate().collect()
+        } else {
+            run.counted.clone()
+        };
+        let (sub_experiment, number) = if truth {
+            (0, number as u64)
+        } else {
+            (u64::from(run.sub_experiment), u64::from(run.run))
+        };
         for (event, value) in all.into_iter().filter(|(event, _)| wanted.contains(event)) {
-            let added = builder.add(sub_experiment, number, None, counted.events[event].as_bytes(), value as f64);
+            let added = builder.add(
+                sub_experiment,
+                number,
+                None,
+                counted.events[event].as_bytes(),
+                value as f64,
+            );
             added.map_err(|error| miette!("workload {}: {error}", counted.name))?;
         }
     }
-    builder.finish().map_err(|error| miette!("workload {}: {error}", counted.name))
+    builder
+        .finish()
+        .map_err(|error| miette!("workload {}: {error}", counted.name))
 }
 
 /// Returns the tables for terminal and report.
 pub fn tables(judged: &[Judged]) -> Vec<Section> {
-    let header = ["workload", "method", "runs", "Pearson", "Spearman", "worst pair", "off by"];
-    let mut section = Section::new("Mean square error of the correlations against the truth", &header);
+    let header = [
+        "workload",
+        "method",
+        "runs",
+        "Pearson",
+        "Spearman",
+        "worst pair",
+        "off by",
+    ];
+    let mut section = Section::new(
+        "Mean square error of the correlations against the truth",
+        &header,
+    );
     for one in judged {
         for row in &one.rows {
-            let runs = if row.method == "hrm" { one.runs.1 } else { one.runs.0 };
+            let runs = if row.method == "hrm" {
+                one.runs.1
+            } else {
+                one.runs.0
+            };
             section.row([
                 one.workload.clone(),
                 row.title.to_owned(),
@@ -201,9 +275,19 @@ pub fn tables(judged: &[Judged]) -> Vec<Section> {
          to the truth than HRM and the blind merge, for both kinds of correlation.",
         judged.len()
     ));
-    let mut left_out = Section::new("Events without correlations", &["workload", "the same in every run", "stepped"]);
-    for one in judged.iter().filter(|one| !one.constant.is_empty() || !one.stepped.is_empty()) {
-        left_out.row([one.workload.clone(), one.constant.join(", "), one.stepped.join(", ")]);
+    let mut left_out = Section::new(
+        "Events without correlations",
+        &["workload", "the same in every run", "stepped"],
+    );
+    for one in judged
+        .iter()
+        .filter(|one| !one.constant.is_empty() || !one.stepped.is_empty())
+    {
+        left_out.row([
+            one.workload.clone(),
+            one.constant.join(", "),
+            one.stepped.join(", "),
+        ]);
     }
     if left_out.rows.is_empty() {
         return vec![section];

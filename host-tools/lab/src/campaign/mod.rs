@@ -72,12 +72,26 @@ pub fn campaign_on(boards: &Boards, args: &CampaignArgs) -> Result<()> {
     campaign.runs = args.runs.unwrap_or(campaign.runs);
     // Other runs than the file's are another campaign, and their results do not take the place of its.
     choose(&mut campaign, args)?;
-    let suffix = args.runs.map_or_else(String::new, |runs| format!("-{runs}-runs"));
-    let default = || installation::output_dir().join("campaigns").join(format!("{}{suffix}", campaign.name));
+    let suffix = args
+        .runs
+        .map_or_else(String::new, |runs| format!("-{runs}-runs"));
+    let default = || {
+        installation::output_dir()
+            .join("campaigns")
+            .join(format!("{}{suffix}", campaign.name))
+    };
     let out = args.out.clone().unwrap_or_else(default);
-    keep_apart([file.as_path(), &campaign.system, &campaign.model], args.json.as_deref())?;
-    let chosen = args.runs.map_or_else(String::new, |runs| format!(" --runs {runs}"));
-    let owner = format!("campaign {}{chosen}", installation::display(&file.canonicalize().unwrap_or(file.clone())));
+    keep_apart(
+        [file.as_path(), &campaign.system, &campaign.model],
+        args.json.as_deref(),
+    )?;
+    let chosen = args
+        .runs
+        .map_or_else(String::new, |runs| format!(" --runs {runs}"));
+    let owner = format!(
+        "campaign {}{chosen}",
+        installation::display(&file.canonicalize().unwrap_or(file.clone()))
+    );
     let _claim = Claim::wait(&out, &owner)?;
     let (figures, tables) = perform(boards, &campaign, &file, &out)?;
     seconds::remember(&format!("campaign {}", campaign.name), &boards.seconds());
@@ -92,7 +106,10 @@ pub fn campaign_on(boards: &Boards, args: &CampaignArgs) -> Result<()> {
     for table in &tables {
         println!("{}", table.to_text());
     }
-    println!("Report:  {}", installation::display(&out.join("report.html")));
+    println!(
+        "Report:  {}",
+        installation::display(&out.join("report.html"))
+    );
     println!(
         "Data:    WORKLOAD/counts.csv, vectors.csv, vectors.parquet and truth.csv in the same directory, and figures.json"
     );
@@ -104,42 +121,80 @@ const SAMPLES: usize = 50;
 
 /// Whether workloads are run more than once.
 fn is_repeated(campaign: &Campaign) -> bool {
-    campaign.seeds.is_some() || campaign.variants.iter().any(|variant| !variant.name.is_empty())
+    campaign.seeds.is_some()
+        || campaign
+            .variants
+            .iter()
+            .any(|variant| !variant.name.is_empty())
 }
 
 /// Leaves of a campaign what the options choose. Results are kept where those of the whole campaign are.
 fn choose(campaign: &mut Campaign, args: &CampaignArgs) -> Result<()> {
     let unknown = |option: &str, chosen: &[String], names: Vec<&str>| {
         let unknown = chosen.iter().find(|name| !names.contains(&name.as_str()))?;
-        Some(miette!(help = format!("there are {}", names.join(", ")), "--{option} {unknown}: the campaign has none"))
+        Some(miette!(
+            help = format!("there are {}", names.join(", ")),
+            "--{option} {unknown}: the campaign has none"
+        ))
     };
-    let variants = campaign.variants.iter().map(|variant| variant.name.as_str()).collect();
-    let workloads = campaign.workloads.iter().map(|workload| workload.name.as_str()).collect();
-    let wrong = unknown("variant", &args.variant, variants).or_else(|| unknown("workload", &args.workload, workloads));
+    let variants = campaign
+        .variants
+        .iter()
+        .map(|variant| variant.name.as_str())
+        .collect();
+    let workloads = campaign
+        .workloads
+        .iter()
+        .map(|workload| workload.name.as_str())
+        .collect();
+    let wrong = unknown("variant", &args.variant, variants)
+        .or_else(|| unknown("workload", &args.workload, workloads));
     if let Some(error) = wrong {
         return Err(error);
     }
     if let Some(seeds) = args.seeds {
         let all = campaign.seeds.unwrap_or(1);
         if seeds > all {
-            return Err(miette!(help = "`seeds` in its file says how many", "--seeds {seeds}: the campaign has {all}"));
+            return Err(miette!(
+                help = "`seeds` in its file says how many",
+                "--seeds {seeds}: the campaign has {all}"
+            ));
         }
         campaign.seeds = campaign.seeds.map(|_| seeds);
     }
-    campaign.variants.retain(|variant| args.variant.is_empty() || args.variant.contains(&variant.name));
-    campaign.workloads.retain(|workload| args.workload.is_empty() || args.workload.contains(&workload.name));
-    campaign.over_runs.retain(|name| campaign.workloads.iter().any(|workload| workload.name == *name));
+    campaign
+        .variants
+        .retain(|variant| args.variant.is_empty() || args.variant.contains(&variant.name));
+    campaign
+        .workloads
+        .retain(|workload| args.workload.is_empty() || args.workload.contains(&workload.name));
+    campaign.over_runs.retain(|name| {
+        campaign
+            .workloads
+            .iter()
+            .any(|workload| workload.name == *name)
+    });
     Ok(())
 }
 
 /// Performs missing runs, merges, evaluates, and writes everything to `out`.
-pub fn perform(boards: &Boards, campaign: &Campaign, file: &Path, out: &Path) -> Result<(Figures, Vec<Section>)> {
+pub fn perform(
+    boards: &Boards,
+    campaign: &Campaign,
+    file: &Path,
+    out: &Path,
+) -> Result<(Figures, Vec<Section>)> {
     let started = Instant::now();
     parts::prepare()?;
     setup::qemu()?;
     let model = Model::load(&campaign.model)?;
     let counted: Vec<Counted> = runs::run(boards, campaign, &model, out)?;
-    eprintln!("{}: {} workloads, {:.1} s", campaign.name, counted.len(), started.elapsed().as_secs_f64());
+    eprintln!(
+        "{}: {} workloads, {:.1} s",
+        campaign.name,
+        counted.len(),
+        started.elapsed().as_secs_f64()
+    );
     let mut figures = Figures::new("campaign")
         .board(&campaign.board)
         .config(file)
@@ -160,13 +215,23 @@ pub fn perform(boards: &Boards, campaign: &Campaign, file: &Path, out: &Path) ->
         let directory = &workload.directory;
         write_atomic(&directory.join("counts.csv"), &workload.csv()?)?;
         write_atomic(&directory.join("truth.csv"), &workload.truth_csv()?)?;
-        write_atomic(&directory.join("vectors.csv"), &cloison_much::write::to_csv(&one.vectors))?;
+        write_atomic(
+            &directory.join("vectors.csv"),
+            &cloison_much::write::to_csv(&one.vectors),
+        )?;
         let made_by = format!("cloison {}", env!("CARGO_PKG_VERSION"));
         let parquet = cloison_much::write::to_parquet(&one.vectors, &made_by);
-        write_atomic(&directory.join("vectors.parquet"), &parquet.map_err(|error| miette!("{error}"))?)?;
+        write_atomic(
+            &directory.join("vectors.parquet"),
+            &parquet.map_err(|error| miette!("{error}"))?,
+        )?;
         for row in one.rows.iter().filter(|_| !is_repeated(campaign)) {
             // The pairwise estimates had another name once, which kept figures are still found by.
-            let names = if row.method == "pairwise" { vec!["pairwise", "floor"] } else { vec![row.method] };
+            let names = if row.method == "pairwise" {
+                vec!["pairwise", "floor"]
+            } else {
+                vec![row.method]
+            };
             for method in names {
                 figures
                     .value(format!("{}_{method}_pearson", one.workload), row.pearson)

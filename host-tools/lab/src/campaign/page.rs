@@ -32,8 +32,9 @@ pub fn html(
         }
     }
     // With many workloads, those that are shown over the number of runs are shown in full, as in the paper's figure 5.
-    let in_full =
-        |group: &&Group<'_>| campaign.over_runs.is_empty() || campaign.over_runs.iter().any(|it| it == group.workload);
+    let in_full = |group: &&Group<'_>| {
+        campaign.over_runs.is_empty() || campaign.over_runs.iter().any(|it| it == group.workload)
+    };
     let body = html! {
         p {
             (campaign.events.len()) " events, " (campaign.counters) " at a time: " (campaign.plan.len())
@@ -64,12 +65,24 @@ pub fn html(
 /// The mean errors of a variant's workloads, method by method.
 fn bars_of(groups: &[Group<'_>], variant: &str, kind: usize, name: &str) -> Result<Markup> {
     let of_variant = || groups.iter().filter(|group| group.variant == variant);
-    let rows = || groups.first().and_then(|group| group.seeds.first()).map_or(&[][..], |one| one.rows.as_slice());
+    let rows = || {
+        groups
+            .first()
+            .and_then(|group| group.seeds.first())
+            .map_or(&[][..], |one| one.rows.as_slice())
+    };
     let of_group = |group: &Group<'_>| {
-        let errors = rows().iter().map(|row| group.mean(row.method, kind)).collect();
+        let errors = rows()
+            .iter()
+            .map(|row| group.mean(row.method, kind))
+            .collect();
         (group.workload.to_owned(), errors)
     };
-    let variant = if variant.is_empty() { String::new() } else { format!("{variant}: ") };
+    let variant = if variant.is_empty() {
+        String::new()
+    } else {
+        format!("{variant}: ")
+    };
     let chart = Chart {
         title: format!("{variant}{name}'s correlations against the truth (modelled)"),
         x: String::new(),
@@ -86,7 +99,9 @@ fn bars_of(groups: &[Group<'_>], variant: &str, kind: usize, name: &str) -> Resu
 
 /// A workload's correlations, and the errors of its pairs.
 fn workload(one: &Judged) -> Markup {
-    let title = format!("{} {}", one.workload, one.variant).trim_end().to_owned();
+    let title = format!("{} {}", one.workload, one.variant)
+        .trim_end()
+        .to_owned();
     html! {
         h2 { (title) }
         p.note { "Pearson's correlations, modelled." }
@@ -107,11 +122,27 @@ fn plans(counters: usize) -> Markup {
     let runs = summary::runs_of_plans(counters);
     let curve = |name, at: usize| Curve {
         name,
-        points: runs.iter().map(|(events, runs)| (*events as f64, runs[at] as f64)).collect(),
+        points: runs
+            .iter()
+            .map(|(events, runs)| (*events as f64, runs[at] as f64))
+            .collect(),
         bands: vec![],
         dots: vec![],
     };
-    let curves = [curve("MUCH", 0), curve("MUCH by the paper's formula", 1), curve("HRM", 2)];
-    let axes = Axes { x: "events", y: "runs in all", logarithmic: false, ticks: &[] };
-    charts::chart(&format!("Runs of a campaign on {counters} counters, 100 of each sub-experiment"), axes, &curves)
+    let curves = [
+        curve("MUCH", 0),
+        curve("MUCH by the paper's formula", 1),
+        curve("HRM", 2),
+    ];
+    let axes = Axes {
+        x: "events",
+        y: "runs in all",
+        logarithmic: false,
+        ticks: &[],
+    };
+    charts::chart(
+        &format!("Runs of a campaign on {counters} counters, 100 of each sub-experiment"),
+        axes,
+        &curves,
+    )
 }

@@ -71,11 +71,19 @@ impl Counted {
     /// Formats the counters' values as long CSV, as `cloison much merge` reads it.
     pub fn csv(&self) -> Result<Vec<u8>> {
         let mut writer = csv::Writer::from_writer(vec![]);
-        writer.write_record(["sub_experiment", "run", "event", "value"]).into_diagnostic()?;
+        writer
+            .write_record(["sub_experiment", "run", "event", "value"])
+            .into_diagnostic()?;
         for run in &self.much {
             for (event, value) in &run.counted {
-                let (sub_experiment, number) = (run.sub_experiment.to_string(), run.run.to_string());
-                let record = [sub_experiment.as_str(), &number, &self.events[*event], &value.to_string()];
+                let (sub_experiment, number) =
+                    (run.sub_experiment.to_string(), run.run.to_string());
+                let record = [
+                    sub_experiment.as_str(),
+                    &number,
+                    &self.events[*event],
+                    &value.to_string(),
+                ];
                 writer.write_record(record).into_diagnostic()?;
             }
         }
@@ -87,7 +95,9 @@ impl Counted {
         let mut writer = csv::Writer::from_writer(vec![]);
         writer.write_record(&self.events).into_diagnostic()?;
         for run in &self.much {
-            writer.write_record(run.truth.iter().map(u64::to_string)).into_diagnostic()?;
+            writer
+                .write_record(run.truth.iter().map(u64::to_string))
+                .into_diagnostic()?;
         }
         writer.into_inner().into_diagnostic()
     }
@@ -132,7 +142,10 @@ impl Setting<'_> {
             overrides::set(&mut system, path, value).map_err(wrong)?;
         }
         let name = |event: &usize| Value::String(self.campaign.events[*event].clone());
-        let sets = job.sub_experiments.iter().map(|set| Value::Array(set.iter().map(name).collect()));
+        let sets = job
+            .sub_experiments
+            .iter()
+            .map(|set| Value::Array(set.iter().map(name).collect()));
         let mut table = toml::value::Table::new();
         let runs = i64::from(job.runs) + i64::from(self.campaign.warm_up);
         table.insert("runs".into(), Value::Integer(runs));
@@ -140,8 +153,8 @@ impl Setting<'_> {
         if let Some(vary) = job.variant.vary {
             table.insert("vary".into(), Value::Integer(i64::from(vary)));
         }
-        let path =
-            TomlPath::parse(&format!("vm.{}.campaign", self.campaign.victim)).map_err(|error| miette!("{error}"))?;
+        let path = TomlPath::parse(&format!("vm.{}.campaign", self.campaign.victim))
+            .map_err(|error| miette!("{error}"))?;
         overrides::set(&mut system, &path, &Value::Table(table)).map_err(wrong)?;
         toml::to_string_pretty(&system).into_diagnostic()
     }
@@ -159,25 +172,56 @@ impl Setting<'_> {
         hash.update(&image.bytes);
         hash.update(job.seed.to_le_bytes());
         hash.update(format!("{:?}", job.variant.caches));
-        let inputs: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let inputs: String = hash
+            .finalize()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         let file = directory.join("runs.json");
-        let before = boards.reuse(|| files::kept(&file).filter(|kept: &Kept| kept.inputs == inputs));
+        let before =
+            boards.reuse(|| files::kept(&file).filter(|kept: &Kept| kept.inputs == inputs));
         if let Some(Kept { runs, .. }) = before {
             return Ok((runs, image.sha256()));
         }
-        let conditions = Conditions { seed: job.seed, caches: job.variant.caches, roi: Roi::Always };
-        let kept = KeptRun::new(&self.campaign.board, &image, self.model, &self.store, conditions)?;
+        let conditions = Conditions {
+            seed: job.seed,
+            caches: job.variant.caches,
+            roi: Roi::Always,
+        };
+        let kept = KeptRun::new(
+            &self.campaign.board,
+            &image,
+            self.model,
+            &self.store,
+            conditions,
+        )?;
         let output = boards.boot(&directory, Boot::new(checked.emulation()?, kept, LIMIT))?;
         output.write(&directory)?;
         let telemetry = Telemetry::parse(&output.telemetry);
-        let victim = checked.system.vms.iter().position(|vm| vm.name == self.campaign.victim).unwrap_or_default() as u8;
+        let victim = checked
+            .system
+            .vms
+            .iter()
+            .position(|vm| vm.name == self.campaign.victim)
+            .unwrap_or_default() as u8;
         let names = EventNames::of(&checked.board.events);
         let stats = directory.join("model.json");
-        let runs = self.counted(&telemetry, victim, &names, job, &stats).wrap_err_with(|| {
-            let (name, exit) = (&job.workload.name, output.exit);
-            miette!("workload {name}: {exit}; its console's last lines:\n{}", output.tail())
-        })?;
-        files::keep(&file, &Kept { inputs, runs: runs.clone() })?;
+        let runs = self
+            .counted(&telemetry, victim, &names, job, &stats)
+            .wrap_err_with(|| {
+                let (name, exit) = (&job.workload.name, output.exit);
+                miette!(
+                    "workload {name}: {exit}; its console's last lines:\n{}",
+                    output.tail()
+                )
+            })?;
+        files::keep(
+            &file,
+            &Kept {
+                inputs,
+                runs: runs.clone(),
+            },
+        )?;
         Ok((runs, image.sha256()))
     }
 
@@ -197,24 +241,38 @@ impl Setting<'_> {
             return Err(miette!("{dropped} records were dropped; the victim: {end}"));
         }
         let statistics = model::statistics(stats)?;
-        let logged: Vec<_> = telemetry.hem_runs().filter(|run| run.record.vm == victim).collect();
-        let wanted = job.sub_experiments.len() * (job.runs as usize + self.campaign.warm_up as usize);
+        let logged: Vec<_> = telemetry
+            .hem_runs()
+            .filter(|run| run.record.vm == victim)
+            .collect();
+        let wanted =
+            job.sub_experiments.len() * (job.runs as usize + self.campaign.warm_up as usize);
         if logged.len() != wanted || statistics.regions.len() != wanted {
             let seen = statistics.regions.len();
-            return Err(miette!("{} of {wanted} runs were logged, {seen} seen by the model", logged.len()));
+            return Err(miette!(
+                "{} of {wanted} runs were logged, {seen} seen by the model",
+                logged.len()
+            ));
         }
         let position = |name: &str| self.campaign.events.iter().position(|event| event == name);
         let mut runs = vec![];
-        let used = logged.iter().zip(&statistics.regions).filter(|(run, _)| run.record.run >= self.campaign.warm_up);
+        let used = logged
+            .iter()
+            .zip(&statistics.regions)
+            .filter(|(run, _)| run.record.run >= self.campaign.warm_up);
         for (run, region) in used {
-            let core = region.cores.get(usize::from(run.core)).ok_or_else(|| miette!("a region without its core"))?;
+            let core = region
+                .cores
+                .get(usize::from(run.core))
+                .ok_or_else(|| miette!("a region without its core"))?;
             let mut counted = vec![];
             for (event, count, overflowed) in run.counts() {
                 let name = names.name(event);
                 if overflowed {
                     return Err(miette!("{name} overflowed in run {}", run.record.run));
                 }
-                let position = position(&name).ok_or_else(|| miette!("{name} was counted but not requested"))?;
+                let position = position(&name)
+                    .ok_or_else(|| miette!("{name} was counted but not requested"))?;
                 counted.push((position, u64::from(count)));
             }
             let truth = |event: &String| core.guest_events.get(event).copied().unwrap_or(0);
@@ -230,13 +288,21 @@ impl Setting<'_> {
 }
 
 /// Runs all workloads on these boards, each boot once.
-pub fn run(boards: &Boards, campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted>> {
+pub fn run(
+    boards: &Boards,
+    campaign: &Campaign,
+    model: &Model,
+    out: &Path,
+) -> Result<Vec<Counted>> {
     let text = files::read_text(&campaign.system, files::CONFIGURATION)?;
     let checked = configuration::load(&campaign.system, Some(&campaign.board))?;
     let emulation = checked.emulation()?;
     model::of(emulation)?;
     let mut base: Value = toml::from_str(&text).into_diagnostic()?;
-    overrides::anchor(&mut base, campaign.system.parent().unwrap_or(Path::new(".")));
+    overrides::anchor(
+        &mut base,
+        campaign.system.parent().unwrap_or(Path::new(".")),
+    );
     let store = Store::of_results(out);
     let model = &model.kept_in(&store)?;
     let mut common = Sha256::new();
@@ -246,12 +312,24 @@ pub fn run(boards: &Boards, campaign: &Campaign, model: &Model, out: &Path) -> R
     common.update(qemu_version());
     common.update(format!("{emulation:?}"));
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
-    let setting = Setting { campaign, model, base, hypervisor, common, store };
+    let setting = Setting {
+        campaign,
+        model,
+        base,
+        hypervisor,
+        common,
+        store,
+    };
     let jobs = jobs(campaign, out);
     let bar = bar(&campaign.name, jobs.len());
     let done = boards.each(&bar, &jobs, |job| {
-        let seed = campaign.seeds.map_or_else(String::new, |_| format!(", seed {}", job.repetition));
-        bar.set_message(format!("{} {} ({}{seed})", job.workload.name, job.variant.name, job.plan));
+        let seed = campaign
+            .seeds
+            .map_or_else(String::new, |_| format!(", seed {}", job.repetition));
+        bar.set_message(format!(
+            "{} {} ({}{seed})",
+            job.workload.name, job.variant.name, job.plan
+        ));
         setting.boot(boards, job)
     });
     bar.finish_and_clear();
@@ -260,7 +338,9 @@ pub fn run(boards: &Boards, campaign: &Campaign, model: &Model, out: &Path) -> R
     let mut results = done?.into_iter();
     let mut counted = vec![];
     for job in jobs.iter().step_by(2) {
-        let (Some((much, image)), Some((hrm, other))) = (results.next(), results.next()) else { break };
+        let (Some((much, image)), Some((hrm, other))) = (results.next(), results.next()) else {
+            break;
+        };
         counted.push(Counted {
             name: job.workload.name.clone(),
             variant: job.variant.name.clone(),
@@ -290,10 +370,23 @@ fn jobs<'a>(campaign: &'a Campaign, out: &Path) -> Vec<Job<'a>> {
                 }
                 let job = |plan, sub_experiments, runs| {
                     let place = place.clone();
-                    Job { workload, variant, repetition, place, plan, sub_experiments, runs, seed }
+                    Job {
+                        workload,
+                        variant,
+                        repetition,
+                        place,
+                        plan,
+                        sub_experiments,
+                        runs,
+                        seed,
+                    }
                 };
                 jobs.push(job("much", campaign.plan.as_slice(), campaign.runs));
-                jobs.push(job("hrm", campaign.hrm_plan.as_slice(), campaign.hrm_runs()));
+                jobs.push(job(
+                    "hrm",
+                    campaign.hrm_plan.as_slice(),
+                    campaign.hrm_runs(),
+                ));
             }
         }
     }

@@ -142,8 +142,13 @@ struct WorkloadFile {
 pub fn load(path: &Path) -> Result<Campaign, Errors> {
     let text = files::read_text(path, files::CONFIGURATION).map_err(|error| {
         let file = SourceFile::new(path, String::new());
-        let problem = Problem::error(&file, "file", 0..0, format!("cannot read {}: {error}", file.name()))
-            .help("give a campaign, such as configs/campaigns/kernels.toml");
+        let problem = Problem::error(
+            &file,
+            "file",
+            0..0,
+            format!("cannot read {}: {error}", file.name()),
+        )
+        .help("give a campaign, such as configs/campaigns/kernels.toml");
         Errors::new(file.name(), vec![problem])
     })?;
     let file = SourceFile::new(path, text);
@@ -153,77 +158,169 @@ pub fn load(path: &Path) -> Result<Campaign, Errors> {
 
 fn check(path: &Path, source: &SourceFile) -> Result<Campaign, Box<Problem>> {
     let file: File = toml::from_str(source.text()).map_err(|error| {
-        let problem = Problem::error(source, "campaign", error.span().unwrap_or(0..0), error.message().trim_end());
-        Box::new(problem.label("here").help("see docs/campaigns.md for the format of a campaign's file"))
+        let problem = Problem::error(
+            source,
+            "campaign",
+            error.span().unwrap_or(0..0),
+            error.message().trim_end(),
+        );
+        Box::new(
+            problem
+                .label("here")
+                .help("see docs/campaigns.md for the format of a campaign's file"),
+        )
     })?;
     let wrong = |field: &str, span, message: String, label: &str, help: String| {
-        Box::new(Problem::error(source, field, span, message).label(label).help(help))
+        Box::new(
+            Problem::error(source, field, span, message)
+                .label(label)
+                .help(help),
+        )
     };
     let base = path.parent().unwrap_or(Path::new("."));
     let system = base.join(file.system.get_ref());
     if !system.is_file() {
         let message = format!("there is no system at {}", system.display());
-        return Err(wrong("system", file.system.span(), message, "not a file", "give a configuration".into()));
+        return Err(wrong(
+            "system",
+            file.system.span(),
+            message,
+            "not a file",
+            "give a configuration".into(),
+        ));
     }
     let board = file.board.get_ref().clone();
     let known = configuration::boards();
     if !known.contains(&board) {
         let message = format!("QEMU does not emulate board `{board}`");
-        return Err(wrong("board", file.board.span(), message, "unknown", format!("boards: {}", known.join(", "))));
+        return Err(wrong(
+            "board",
+            file.board.span(),
+            message,
+            "unknown",
+            format!("boards: {}", known.join(", ")),
+        ));
     }
-    let known = || Event::ALL.iter().map(|event| event.name()).collect::<Vec<_>>().join(", ");
+    let known = || {
+        Event::ALL
+            .iter()
+            .map(|event| event.name())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let mut events: Vec<String> = vec![];
     for event in &file.events {
         let name = event.get_ref();
         if !Event::ALL.iter().any(|known| known.name() == name) {
             let message = format!("the model does not count `{name}`");
-            return Err(wrong("events", event.span(), message, "unknown", format!("events: {}", known())));
+            return Err(wrong(
+                "events",
+                event.span(),
+                message,
+                "unknown",
+                format!("events: {}", known()),
+            ));
         }
         if events.contains(name) {
             let message = format!("{name} is listed twice");
-            return Err(wrong("events", event.span(), message, "again", "list every event once".into()));
+            return Err(wrong(
+                "events",
+                event.span(),
+                message,
+                "again",
+                "list every event once".into(),
+            ));
         }
         events.push(name.clone());
     }
-    let anchor = events.iter().position(|name| name == file.anchor.get_ref()).ok_or_else(|| {
-        let message = format!("the anchor `{}` is none of the events", file.anchor.get_ref());
-        wrong("anchor", file.anchor.span(), message, "not counted", events.join(", "))
-    })?;
+    let anchor = events
+        .iter()
+        .position(|name| name == file.anchor.get_ref())
+        .ok_or_else(|| {
+            let message = format!(
+                "the anchor `{}` is none of the events",
+                file.anchor.get_ref()
+            );
+            wrong(
+                "anchor",
+                file.anchor.span(),
+                message,
+                "not counted",
+                events.join(", "),
+            )
+        })?;
     if *file.runs.get_ref() < 2 {
         let message = format!("{} runs", file.runs.get_ref());
-        return Err(wrong("runs", file.runs.span(), message, "too few", "a correlation needs two at least".into()));
+        return Err(wrong(
+            "runs",
+            file.runs.span(),
+            message,
+            "too few",
+            "a correlation needs two at least".into(),
+        ));
     }
     let counters = *file.counters.get_ref();
     let unplanned = |error: cloison_much::plan::PlanError| {
-        wrong("counters", file.counters.span(), error.to_string(), "no plan", "2 to 6 counters, and more events".into())
+        wrong(
+            "counters",
+            file.counters.span(),
+            error.to_string(),
+            "no plan",
+            "2 to 6 counters, and more events".into(),
+        )
     };
     let plan = plan(&mut Catalogue::default(), events.len(), counters).map_err(unplanned)?;
     let hrm = hrm_plan(events.len(), counters, anchor).map_err(unplanned)?;
     let parse = |text: &Spanned<String>| {
-        TomlPath::parse(text.get_ref())
-            .map_err(|error| wrong("workload", text.span(), error, "not a path", "write vm.NAME.field".into()))
+        TomlPath::parse(text.get_ref()).map_err(|error| {
+            wrong(
+                "workload",
+                text.span(),
+                error,
+                "not a path",
+                "write vm.NAME.field".into(),
+            )
+        })
     };
     let mut workloads = vec![];
     for (number, workload) in (0..).zip(&file.workload) {
-        let set = workload.set.iter().map(|(key, value)| Ok((parse(key)?, value.clone())));
+        let set = workload
+            .set
+            .iter()
+            .map(|(key, value)| Ok((parse(key)?, value.clone())));
         workloads.push(Workload {
             name: workload.name.clone(),
             number,
             published: workload.published,
             set: set.collect::<Result<_, Box<Problem>>>()?,
-            remove: workload.remove.iter().map(parse).collect::<Result<_, _>>()?,
+            remove: workload
+                .remove
+                .iter()
+                .map(parse)
+                .collect::<Result<_, _>>()?,
         });
     }
     let variants = variants(&file, &wrong)?;
     for name in &file.over_runs {
-        if !workloads.iter().any(|workload| workload.name == *name.get_ref()) {
-            let names = workloads.iter().map(|workload| workload.name.as_str()).collect::<Vec<_>>().join(", ");
+        if !workloads
+            .iter()
+            .any(|workload| workload.name == *name.get_ref())
+        {
+            let names = workloads
+                .iter()
+                .map(|workload| workload.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ");
             let message = format!("there is no workload `{}`", name.get_ref());
             return Err(wrong("over_runs", name.span(), message, "unknown", names));
         }
     }
     Ok(Campaign {
-        name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        name: path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned(),
         title: file.title,
         system,
         board,
@@ -240,14 +337,22 @@ fn check(path: &Path, source: &SourceFile) -> Result<Campaign, Box<Problem>> {
         seeds: file.seeds.map(std::num::NonZeroU32::get),
         variants,
         workloads,
-        over_runs: file.over_runs.into_iter().map(Spanned::into_inner).collect(),
+        over_runs: file
+            .over_runs
+            .into_iter()
+            .map(Spanned::into_inner)
+            .collect(),
     })
 }
 
 /// The file's variants, by name; without any, what it says of all runs.
 fn variants(file: &File, wrong: &Wrong<'_>) -> Result<Vec<Variant>, Box<Problem>> {
     if file.variant.is_empty() {
-        return Ok(vec![Variant { name: String::new(), vary: file.vary, caches: file.caches }]);
+        return Ok(vec![Variant {
+            name: String::new(),
+            vary: file.vary,
+            caches: file.caches,
+        }]);
     }
     let mut variants = vec![];
     for (name, variant) in &file.variant {
@@ -255,13 +360,29 @@ fn variants(file: &File, wrong: &Wrong<'_>) -> Result<Vec<Variant>, Box<Problem>
         let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
         if text.is_empty() || !text.chars().all(plain) {
             let message = format!("`{text}` cannot be the name of a directory");
-            return Err(wrong("variant", name.span(), message, "here", "use letters, digits and `-`".into()));
+            return Err(wrong(
+                "variant",
+                name.span(),
+                message,
+                "here",
+                "use letters, digits and `-`".into(),
+            ));
         }
         if file.vary.is_some() || file.caches != Caches::default() {
             let message = "`vary` and `caches` are there for all runs and for variants".to_owned();
-            return Err(wrong("variant", name.span(), message, "this one", "leave them to the variants".into()));
+            return Err(wrong(
+                "variant",
+                name.span(),
+                message,
+                "this one",
+                "leave them to the variants".into(),
+            ));
         }
-        variants.push(Variant { name: text.clone(), vary: variant.vary, caches: variant.caches });
+        variants.push(Variant {
+            name: text.clone(),
+            vary: variant.vary,
+            caches: variant.caches,
+        });
     }
     Ok(variants)
 }
@@ -309,9 +430,16 @@ mod tests {
             refused("anchor = \"CPU_CYCLES\"", "anchor = \"ST_RETIRED\""),
             field_and_message("anchor", "the anchor `ST_RETIRED` is none of the events")
         );
-        assert_eq!(refused("runs = 50", "runs = 1"), field_and_message("runs", "1 runs"));
+        assert_eq!(
+            refused("runs = 50", "runs = 1"),
+            field_and_message("runs", "1 runs")
+        );
         assert_eq!(refused("counters = 6", "counters = 1").0, "counters");
         assert_eq!(refused("board = \"virt\"", "board = \"pi\"").0, "board");
-        assert!(refused("vary = 2", "varies = 2").1.starts_with("unknown field `varies`"));
+        assert!(
+            refused("vary = 2", "varies = 2")
+                .1
+                .starts_with("unknown field `varies`")
+        );
     }
 }

@@ -25,7 +25,10 @@ impl Group<'_> {
     /// The errors of a method, seed by seed: Pearson's (0) or Spearman's (1).
     fn errors(&self, method: &str, kind: usize) -> Vec<f64> {
         let of_seed = |one: &&Judged| {
-            one.rows.iter().find(|row| row.method == method).map(|row| [row.pearson, row.spearman][kind])
+            one.rows
+                .iter()
+                .find(|row| row.method == method)
+                .map(|row| [row.pearson, row.spearman][kind])
         };
         self.seeds.iter().filter_map(of_seed).collect()
     }
@@ -35,7 +38,11 @@ impl Group<'_> {
     }
     /// By how much the errors are larger than MUCH's with the same seed.
     fn more_than_much(&self, method: &str, kind: usize) -> Vec<f64> {
-        self.errors(method, kind).iter().zip(self.errors("much", kind)).map(|(other, much)| other - much).collect()
+        self.errors(method, kind)
+            .iter()
+            .zip(self.errors("much", kind))
+            .map(|(other, much)| other - much)
+            .collect()
     }
 }
 
@@ -44,16 +51,26 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 fn range(values: &[f64]) -> (f64, f64) {
-    values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), &value| (least.min(value), most.max(value)))
+    values.iter().fold(
+        (f64::INFINITY, f64::NEG_INFINITY),
+        |(least, most), &value| (least.min(value), most.max(value)),
+    )
 }
 
 /// Puts the seeds of each workload together, variant by variant.
 pub fn groups(judged: &[Judged]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = vec![];
     for one in judged {
-        match groups.iter_mut().find(|group| group.variant == one.variant && group.workload == one.workload) {
+        match groups
+            .iter_mut()
+            .find(|group| group.variant == one.variant && group.workload == one.workload)
+        {
             Some(group) => group.seeds.push(one),
-            None => groups.push(Group { variant: &one.variant, workload: &one.workload, seeds: vec![one] }),
+            None => groups.push(Group {
+                variant: &one.variant,
+                workload: &one.workload,
+                seeds: vec![one],
+            }),
         }
     }
     // Seeds come first in the order of runs, variants in that of tables.
@@ -65,10 +82,17 @@ pub fn groups(judged: &[Judged]) -> Vec<Group<'_>> {
 /// Adds the means over seeds.
 pub fn add_figures(groups: &[Group<'_>], figures: &mut Figures) {
     for group in groups {
-        let Some(first) = group.seeds.first() else { continue };
+        let Some(first) = group.seeds.first() else {
+            continue;
+        };
         for row in &first.rows {
             // Letters, digits and `_` only, as every figure's name.
-            let name = format!("{}_{}_{}", group.variant.replace('-', "_"), group.workload, row.method);
+            let name = format!(
+                "{}_{}_{}",
+                group.variant.replace('-', "_"),
+                group.workload,
+                row.method
+            );
             figures
                 .value(format!("{name}_pearson"), group.mean(row.method, 0))
                 .value(format!("{name}_spearman"), group.mean(row.method, 1));
@@ -82,20 +106,36 @@ pub fn tables(campaign: &Campaign, groups: &[Group<'_>]) -> Vec<Section> {
     tables.extend(beside_published(campaign, groups));
     let mut variants: Vec<&str> = groups.iter().map(|group| group.variant).collect();
     variants.dedup();
-    tables.extend(variants.iter().map(|variant| variability(campaign, groups, variant)));
+    tables.extend(
+        variants
+            .iter()
+            .map(|variant| variability(campaign, groups, variant)),
+    );
     tables
 }
 
 fn errors(groups: &[Group<'_>]) -> Section {
     let more = ["more than MUCH", "MUCH nearer"];
-    let header = ["variant", "workload", "method", "seeds", "Pearson", more[0], more[1], "Spearman", more[0], more[1]];
-    let mut section = Section::new("Mean square error of the correlations against the truth", &header);
+    let header = [
+        "variant", "workload", "method", "seeds", "Pearson", more[0], more[1], "Spearman", more[0],
+        more[1],
+    ];
+    let mut section = Section::new(
+        "Mean square error of the correlations against the truth",
+        &header,
+    );
     for group in groups {
-        let Some(first) = group.seeds.first() else { continue };
+        let Some(first) = group.seeds.first() else {
+            continue;
+        };
         for row in &first.rows {
             let seeds = group.seeds.len();
-            let mut cells =
-                vec![group.variant.to_owned(), group.workload.to_owned(), row.title.to_owned(), seeds.to_string()];
+            let mut cells = vec![
+                group.variant.to_owned(),
+                group.workload.to_owned(),
+                row.title.to_owned(),
+                seeds.to_string(),
+            ];
             for kind in 0..2 {
                 let differences = group.more_than_much(row.method, kind);
                 let (least, most) = range(&differences);
@@ -104,7 +144,10 @@ fn errors(groups: &[Group<'_>]) -> Section {
                     cells.extend([String::new(), String::new()]);
                 } else {
                     cells.push(format!("{least:+.5} … {most:+.5}"));
-                    let nearer = differences.iter().filter(|difference| **difference > 0.0).count();
+                    let nearer = differences
+                        .iter()
+                        .filter(|difference| **difference > 0.0)
+                        .count();
                     cells.push(format!("{nearer} of {seeds}"));
                 }
             }
@@ -119,24 +162,47 @@ fn errors(groups: &[Group<'_>]) -> Section {
 
 /// What was published beside each variant's means.
 fn beside_published(campaign: &Campaign, groups: &[Group<'_>]) -> Option<Section> {
-    let methods = [("much", "MUCH"), ("paper", "plain"), ("hrm", "HRM"), ("blind", "blind")];
-    let mut header = vec!["workload".to_owned(), "published: MUCH".to_owned(), "HRM".to_owned()];
+    let methods = [
+        ("much", "MUCH"),
+        ("paper", "plain"),
+        ("hrm", "HRM"),
+        ("blind", "blind"),
+    ];
+    let mut header = vec![
+        "workload".to_owned(),
+        "published: MUCH".to_owned(),
+        "HRM".to_owned(),
+    ];
     for variant in &campaign.variants {
-        header.extend(
-            methods.iter().enumerate().map(|(at, (_, title))| {
-                if at == 0 { format!("{}: {title}", variant.name) } else { (*title).to_owned() }
-            }),
-        );
+        header.extend(methods.iter().enumerate().map(|(at, (_, title))| {
+            if at == 0 {
+                format!("{}: {title}", variant.name)
+            } else {
+                (*title).to_owned()
+            }
+        }));
     }
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut section = Section::new("Beside what was published", &header);
     let mut all = vec![vec![]; campaign.variants.len() * methods.len()];
-    for workload in campaign.workloads.iter().filter(|workload| workload.published.is_some()) {
+    for workload in campaign
+        .workloads
+        .iter()
+        .filter(|workload| workload.published.is_some())
+    {
         let mut cells = vec![workload.name.clone()];
-        cells.extend(workload.published.iter().flatten().map(|error| format!("{error:.3}")));
+        cells.extend(
+            workload
+                .published
+                .iter()
+                .flatten()
+                .map(|error| format!("{error:.3}")),
+        );
         let mut column = 0;
         for variant in &campaign.variants {
-            let group = groups.iter().find(|it| it.variant == variant.name && it.workload == workload.name);
+            let group = groups
+                .iter()
+                .find(|it| it.variant == variant.name && it.workload == workload.name);
             for (method, _) in methods {
                 let error = group.map(|group| group.mean(method, 0));
                 all[column].extend(error);
@@ -149,9 +215,18 @@ fn beside_published(campaign: &Campaign, groups: &[Group<'_>]) -> Option<Section
     if section.rows.is_empty() {
         return None;
     }
-    let published: Vec<[f64; 2]> = campaign.workloads.iter().filter_map(|workload| workload.published).collect();
+    let published: Vec<[f64; 2]> = campaign
+        .workloads
+        .iter()
+        .filter_map(|workload| workload.published)
+        .collect();
     let mut cells = vec!["mean".to_owned()];
-    cells.extend([0, 1].map(|at| format!("{:.3}", mean(&published.iter().map(|both| both[at]).collect::<Vec<_>>()))));
+    cells.extend([0, 1].map(|at| {
+        format!(
+            "{:.3}",
+            mean(&published.iter().map(|both| both[at]).collect::<Vec<_>>())
+        )
+    }));
     cells.extend(all.iter().map(|errors| format!("{:.4}", mean(errors))));
     section.row(cells);
     Some(section.note("Mean square errors of Pearson's correlations. What was published is of a board, with 2100 runs of each method."))
@@ -159,14 +234,29 @@ fn beside_published(campaign: &Campaign, groups: &[Group<'_>]) -> Option<Section
 
 /// How much each event varies from run to run.
 fn variability(campaign: &Campaign, groups: &[Group<'_>], variant: &str) -> Section {
-    let of_variant: Vec<_> = groups.iter().filter(|group| group.variant == variant).collect();
-    let header: Vec<&str> = std::iter::once("event").chain(of_variant.iter().map(|group| group.workload)).collect();
+    let of_variant: Vec<_> = groups
+        .iter()
+        .filter(|group| group.variant == variant)
+        .collect();
+    let header: Vec<&str> = std::iter::once("event")
+        .chain(of_variant.iter().map(|group| group.workload))
+        .collect();
     let mut section = Section::new(format!("Variability {variant}").trim_end(), &header);
     for (event, name) in campaign.events.iter().enumerate() {
         let mut cells = vec![name.clone()];
         for group in &of_variant {
-            let share = mean(&group.seeds.iter().map(|one| one.variability[event]).collect::<Vec<_>>());
-            cells.push(if share == 0.0 { "–".to_owned() } else { format!("{:.1}", share * 100.0) });
+            let share = mean(
+                &group
+                    .seeds
+                    .iter()
+                    .map(|one| one.variability[event])
+                    .collect::<Vec<_>>(),
+            );
+            cells.push(if share == 0.0 {
+                "–".to_owned()
+            } else {
+                format!("{:.1}", share * 100.0)
+            });
         }
         section.row(cells);
     }
@@ -180,18 +270,32 @@ fn variability(campaign: &Campaign, groups: &[Group<'_>], variant: &str) -> Sect
 ///
 /// # Errors
 /// If the runs do not form measurements.
-pub fn over_runs(campaign: &Campaign, counted: &[Counted], samples: usize) -> Result<Vec<(String, Vec<Outcome>)>> {
+pub fn over_runs(
+    campaign: &Campaign,
+    counted: &[Counted],
+    samples: usize,
+) -> Result<Vec<(String, Vec<Outcome>)>> {
     let mut charts = vec![];
     for variant in &campaign.variants {
         for name in &campaign.over_runs {
-            let seeds: Vec<_> = counted.iter().filter(|one| one.variant == variant.name && one.name == *name).collect();
+            let seeds: Vec<_> = counted
+                .iter()
+                .filter(|one| one.variant == variant.name && one.name == *name)
+                .collect();
             let wrong = |error: cloison_much::data::DataError| miette!("workload {name}: {error}");
             let data = super::judge::pooled(&seeds, false)?;
-            let hrm = super::judge::pooled(&seeds, true)?.reordered(&data.events).map_err(wrong)?;
+            let hrm = super::judge::pooled(&seeds, true)?
+                .reordered(&data.events)
+                .map_err(wrong)?;
             let anchor = &campaign.events[campaign.anchor];
-            let anchor = data.event(anchor).ok_or_else(|| miette!("workload {name}: {anchor} is constant"))?;
+            let anchor = data
+                .event(anchor)
+                .ok_or_else(|| miette!("workload {name}: {anchor} is constant"))?;
             let most = Resampling::Bootstrap.most_runs(&data);
-            let mut runs: Vec<usize> = [50, 100, 200, 400].into_iter().filter(|&runs| runs <= most).collect();
+            let mut runs: Vec<usize> = [50, 100, 200, 400]
+                .into_iter()
+                .filter(|&runs| runs <= most)
+                .collect();
             if runs.len() < 2 {
                 runs = vec![(most / 4).max(2), (most / 2).max(3), most.max(4)];
                 runs.retain(|&runs| runs <= most);
@@ -220,10 +324,16 @@ pub fn runs_of_plans(counters: usize) -> Vec<(usize, [usize; 3])> {
     let sizes = (counters + 2..=64).step_by(2);
     sizes
         .filter_map(|events| {
-            let much = plan(&mut catalogue, events, counters).ok()?.sub_experiments.len();
+            let much = plan(&mut catalogue, events, counters)
+                .ok()?
+                .sub_experiments
+                .len();
             let hrm = hrm_plan(events, counters, 0).ok()?.sub_experiments.len();
             let formula = (events * (events - 1)).div_ceil(counters * (counters - 1));
-            Some((events, [much, formula, hrm].map(|sub_experiments| RUNS * sub_experiments)))
+            Some((
+                events,
+                [much, formula, hrm].map(|sub_experiments| RUNS * sub_experiments),
+            ))
         })
         .collect()
 }

@@ -85,9 +85,16 @@ impl Inputs {
         let is_used = args.manifest.is_none() && !args.no_hypotheses && shipped.is_file();
         let shipped = is_used.then_some(shipped);
         let hypotheses = args.hypotheses.clone().or(shipped);
-        let read = hypotheses.as_ref().map(|path| Hypothesis::load(path, &manifest)).transpose()?;
+        let read = hypotheses
+            .as_ref()
+            .map(|path| Hypothesis::load(path, &manifest))
+            .transpose()?;
         let files = std::iter::once(path).chain(hypotheses).collect();
-        Ok(Self { manifest, hypotheses: read.unwrap_or_default(), files })
+        Ok(Self {
+            manifest,
+            hypotheses: read.unwrap_or_default(),
+            files,
+        })
     }
 }
 
@@ -104,13 +111,19 @@ impl ValidateArgs {
     /// Returns whether the machine claims to count an event. Only the model's claims are believed: what QEMU does not
     /// count is dead on it, as it would be on a board.
     fn claims(&self, board: &BoardFile, event: &str) -> bool {
-        !self.model || board.events.by_name(event).is_some_and(|event| Counting::Model.counts(board, event.id))
+        !self.model
+            || board
+                .events
+                .by_name(event)
+                .is_some_and(|event| Counting::Model.counts(board, event.id))
     }
 }
 
 /// Returns the benchmarks that Cloison has for a CPU.
 pub fn shipped(cpu: &str) -> PathBuf {
-    installation::root().join("configs/validation").join(format!("{cpu}.toml"))
+    installation::root()
+        .join("configs/validation")
+        .join(format!("{cpu}.toml"))
 }
 
 /// Returns the files that decide what is counted and how it is judged: manifest and hypotheses.
@@ -143,11 +156,22 @@ pub fn validate_on(boards: &Boards, place: &Path, args: &ValidateArgs) -> Result
     let inputs = Inputs::load(args, &board.events.cpu)?;
     let machine = args.machine();
     let is_of_board = args.counts.is_none() || args.board.is_some();
-    let of = if is_of_board { &board.board.name } else { &inputs.manifest.cpu };
+    let of = if is_of_board {
+        &board.board.name
+    } else {
+        &inputs.manifest.cpu
+    };
     let name = format!("{of}-{}.toml", machine.word());
     let default = || installation::output_dir().join("verdicts").join(name);
     let out = args.out.clone().unwrap_or_else(default);
-    keep_apart(inputs.files.iter().chain(&args.counts).map(PathBuf::as_path), args.json.as_deref())?;
+    keep_apart(
+        inputs
+            .files
+            .iter()
+            .chain(&args.counts)
+            .map(PathBuf::as_path),
+        args.json.as_deref(),
+    )?;
     if is_of_board && inputs.manifest.cpu != board.events.cpu {
         return Err(miette!(
             help = "name a board with this CPU, or judge counts of another machine: --counts FILE.toml",
@@ -162,17 +186,39 @@ pub fn validate_on(boards: &Boards, place: &Path, args: &ValidateArgs) -> Result
         None => runs::count(boards, place, &inputs.manifest, named, machine, args.runs)?,
     };
     seconds::remember("events validate", &boards.seconds());
-    let judgments = judge(&inputs.manifest, &inputs.hypotheses, &counts, |event| args.claims(&board, event));
+    let judgments = judge(&inputs.manifest, &inputs.hypotheses, &counts, |event| {
+        args.claims(&board, event)
+    });
     let figures = figures(args, &inputs, &counts, &judgments);
     let provenance = figures.provenance();
-    let said = |key: &str| provenance.get(key).and_then(Value::as_str).unwrap_or("unknown").to_owned();
-    let with = if args.counts.is_some() { format!("counts of {}", counts.machine) } else { said("qemu") };
+    let said = |key: &str| {
+        provenance
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or("unknown")
+            .to_owned()
+    };
+    let with = if args.counts.is_some() {
+        format!("counts of {}", counts.machine)
+    } else {
+        said("qemu")
+    };
     let tool = format!("cloison {}, {with}", said("cloison"));
-    let model = board.emulation.as_ref().and_then(|emulation| emulation.model.as_deref()).filter(|_| args.model);
-    let model = model.and_then(Path::file_stem).map(|stem| stem.to_string_lossy());
+    let model = board
+        .emulation
+        .as_ref()
+        .and_then(|emulation| emulation.model.as_deref())
+        .filter(|_| args.model);
+    let model = model
+        .and_then(Path::file_stem)
+        .map(|stem| stem.to_string_lossy());
     let head = Head {
         cpu: &inputs.manifest.cpu,
-        board: if is_of_board { &board.board.name } else { &counts.machine },
+        board: if is_of_board {
+            &board.board.name
+        } else {
+            &counts.machine
+        },
         machine,
         model: model.as_deref(),
         prefetcher: &counts.prefetcher,
@@ -184,23 +230,51 @@ pub fn validate_on(boards: &Boards, place: &Path, args: &ValidateArgs) -> Result
         write_json(json, &with_verdicts(&figures, &judgments)?)?;
     }
     print!("{}", table(&inputs.manifest, &counts, &judgments).to_text());
-    for judgment in judgments.iter().filter(|judgment| judgment.verdict != Verdict::Trusted) {
-        println!("\n{} is {}: {}", judgment.event, judgment.verdict, judgment.because);
+    for judgment in judgments
+        .iter()
+        .filter(|judgment| judgment.verdict != Verdict::Trusted)
+    {
+        println!(
+            "\n{} is {}: {}",
+            judgment.event, judgment.verdict, judgment.because
+        );
         for tried in &judgment.tried {
-            println!("    tried: {} ({}): {}", tried.counts, tried.kind.word(), tried.outcome);
+            println!(
+                "    tried: {} ({}): {}",
+                tried.counts,
+                tried.kind.word(),
+                tried.outcome
+            );
         }
     }
-    println!("\nVerdicts with all evidence: {}", installation::display(&out));
+    println!(
+        "\nVerdicts with all evidence: {}",
+        installation::display(&out)
+    );
     Ok(())
 }
 
 /// Returns one row for each event.
 fn table(manifest: &Manifest, counts: &Counts, judgments: &[Judgment]) -> Section {
     let title = format!("{} on {}", manifest.title, counts.machine);
-    let mut section = Section::new(&title, &["event", "verdict", "counts", "benchmarks", "furthest", "tolerance"]);
+    let mut section = Section::new(
+        &title,
+        &[
+            "event",
+            "verdict",
+            "counts",
+            "benchmarks",
+            "furthest",
+            "tolerance",
+        ],
+    );
     for judgment in judgments {
-        let gap = |explained: f64, counted: f64| (counted - explained) / explained.abs().max(1.0) * 100.0;
-        let gaps = judgment.evidence.iter().filter(|evidence| evidence.explained > 0.0);
+        let gap =
+            |explained: f64, counted: f64| (counted - explained) / explained.abs().max(1.0) * 100.0;
+        let gaps = judgment
+            .evidence
+            .iter()
+            .filter(|evidence| evidence.explained > 0.0);
         let gaps = gaps.map(|it| gap(it.explained, it.sample.furthest_from(it.explained)));
         let furthest = gaps.max_by(|a, b| a.abs().total_cmp(&b.abs()));
         section.row([
@@ -209,13 +283,20 @@ fn table(manifest: &Manifest, counts: &Counts, judgments: &[Judgment]) -> Sectio
             judgment.counts.clone().unwrap_or_else(|| "-".to_owned()),
             judgment.evidence.len().to_string(),
             furthest.map_or_else(|| "-".to_owned(), |gap| format!("{gap:+.3} %")),
-            manifest.event(&judgment.event).map_or_else(String::new, |event| event.tolerance.to_string()),
+            manifest
+                .event(&judgment.event)
+                .map_or_else(String::new, |event| event.tolerance.to_string()),
         ]);
     }
     section
 }
 
-fn figures(args: &ValidateArgs, inputs: &Inputs, counts: &Counts, judgments: &[Judgment]) -> Figures {
+fn figures(
+    args: &ValidateArgs,
+    inputs: &Inputs,
+    counts: &Counts,
+    judgments: &[Judgment],
+) -> Figures {
     let manifest: &Path = inputs.files.first().map_or(Path::new(""), PathBuf::as_path);
     let mut figures = Figures::new("events validate")
         .board(args.board.as_deref().unwrap_or(DEFAULT_BOARD))
@@ -225,7 +306,10 @@ fn figures(args: &ValidateArgs, inputs: &Inputs, counts: &Counts, judgments: &[J
         .parameter("prefetcher", &counts.prefetcher)
         .parameter("hypotheses", inputs.hypotheses.len());
     for (name, verdict) in Verdict::ALL {
-        let number = judgments.iter().filter(|judgment| judgment.verdict == verdict).count();
+        let number = judgments
+            .iter()
+            .filter(|judgment| judgment.verdict == verdict)
+            .count();
         figures.count(name.replace(' ', "_"), number as u64);
     }
     figures
@@ -234,8 +318,10 @@ fn figures(args: &ValidateArgs, inputs: &Inputs, counts: &Counts, judgments: &[J
 /// Returns the figures as JSON, with the verdicts by event name and the evidence for them.
 fn with_verdicts(figures: &Figures, judgments: &[Judgment]) -> Result<Value> {
     let mut all = serde_json::to_value(figures).into_diagnostic()?;
-    let verdicts: Map<String, Value> =
-        judgments.iter().map(|judgment| (judgment.event.clone(), json!(judgment.verdict.to_string()))).collect();
+    let verdicts: Map<String, Value> = judgments
+        .iter()
+        .map(|judgment| (judgment.event.clone(), json!(judgment.verdict.to_string())))
+        .collect();
     let evidence = |judgment: &Judgment| -> Value {
         let rows = judgment.evidence.iter().map(|it| {
             json!({
@@ -253,7 +339,10 @@ fn with_verdicts(figures: &Figures, judgments: &[Judgment]) -> Result<Value> {
             "benchmarks": rows.collect::<Vec<_>>(), "tried": tried.collect::<Vec<_>>(),
         })
     };
-    let evidence: Map<String, Value> = judgments.iter().map(|it| (it.event.clone(), evidence(it))).collect();
+    let evidence: Map<String, Value> = judgments
+        .iter()
+        .map(|it| (it.event.clone(), evidence(it)))
+        .collect();
     if let Value::Object(object) = &mut all {
         object.insert("verdicts".to_owned(), Value::Object(verdicts));
         object.insert("evidence".to_owned(), Value::Object(evidence));
@@ -270,19 +359,40 @@ mod tests {
     fn the_manifest_and_the_workload_number_benchmarks_alike() {
         let source = installation::root().join("guest-tools/workloads/src/bin/known-counts.rs");
         let source = std::fs::read_to_string(source).expect("the workload");
-        let list = source.split("const BENCHMARKS").nth(1).and_then(|text| text.split("];").next()).expect("a list");
-        let names: Vec<&str> =
-            list.lines().filter_map(|line| line.trim().strip_prefix("(\"")?.split('"').next()).collect();
+        let list = source
+            .split("const BENCHMARKS")
+            .nth(1)
+            .and_then(|text| text.split("];").next())
+            .expect("a list");
+        let names: Vec<&str> = list
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("(\"")?.split('"').next())
+            .collect();
         assert_eq!(names.len(), 18);
         for cpu in ["cortex-a53", "cortex-a72"] {
-            let path = installation::root().join("configs/validation").join(cpu).with_extension("toml");
+            let path = installation::root()
+                .join("configs/validation")
+                .join(cpu)
+                .with_extension("toml");
             let manifest = Manifest::load(&path).expect("the shipped manifests are right");
             assert_eq!(manifest.cpu, cpu);
-            let own = manifest.benchmarks.iter().filter_map(|benchmark| Some((benchmark, benchmark.guest.as_ref()?)));
+            let own = manifest
+                .benchmarks
+                .iter()
+                .filter_map(|benchmark| Some((benchmark, benchmark.guest.as_ref()?)));
             for (benchmark, guest) in own.filter(|(_, guest)| guest.workload == "known-counts") {
-                assert_eq!(names.get(guest.segment as usize), Some(&benchmark.name.as_str()), "{cpu}");
+                assert_eq!(
+                    names.get(guest.segment as usize),
+                    Some(&benchmark.name.as_str()),
+                    "{cpu}"
+                );
             }
-            let is_there = |name: &&str| manifest.benchmarks.iter().any(|benchmark| benchmark.name == **name);
+            let is_there = |name: &&str| {
+                manifest
+                    .benchmarks
+                    .iter()
+                    .any(|benchmark| benchmark.name == **name)
+            };
             assert!(cpu != "cortex-a53" || names.iter().all(is_there), "{cpu}");
         }
     }

@@ -65,8 +65,14 @@ pub fn count(
         _ => None,
     };
     let (machine, prefetcher) = match &model {
-        Some(model) => (format!("{}, model {}", board.board.name, model.name), prefetcher(model)?),
-        None => (format!("{}, QEMU ({})", board.board.name, executor.word()), "none: QEMU has no caches".to_owned()),
+        Some(model) => (
+            format!("{}, model {}", board.board.name, model.name),
+            prefetcher(model)?,
+        ),
+        None => (
+            format!("{}, QEMU ({})", board.board.name, executor.word()),
+            "none: QEMU has no caches".to_owned(),
+        ),
     };
     let mut counts = Counts::new(&machine, &prefetcher);
     counts.cpu_mhz = match executor {
@@ -76,21 +82,43 @@ pub fn count(
         Executor::Model => model.as_ref().map(|model| model.clock_mhz),
     };
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
-    let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
+    let scratch = tempfile::Builder::new()
+        .prefix("cloison-")
+        .tempdir()
+        .into_diagnostic()?;
     let store = Store::at(scratch.path());
     let model = model.map(|model| model.kept_in(&store)).transpose()?;
-    let setting = Setting { named, board, executor, model, hypervisor, runs, store };
-    let events: Vec<&Event> =
-        manifest.events.iter().filter_map(|expected| board.events.by_name(&expected.event)).collect();
+    let setting = Setting {
+        named,
+        board,
+        executor,
+        model,
+        hypervisor,
+        runs,
+        store,
+    };
+    let events: Vec<&Event> = manifest
+        .events
+        .iter()
+        .filter_map(|expected| board.events.by_name(&expected.event))
+        .collect();
     let mut guests: Vec<&Guest> = vec![];
-    for guest in manifest.benchmarks.iter().filter_map(|benchmark| benchmark.guest.as_ref()) {
-        if !guests.iter().any(|other| (&other.workload, other.args) == (&guest.workload, guest.args)) {
+    for guest in manifest
+        .benchmarks
+        .iter()
+        .filter_map(|benchmark| benchmark.guest.as_ref())
+    {
+        if !guests
+            .iter()
+            .any(|other| (&other.workload, other.args) == (&guest.workload, guest.args))
+        {
             guests.push(guest);
         }
     }
     if guests.is_empty() {
         return Err(miette!(
-            help = "give benchmarks a `workload`, or judge counts from elsewhere: --counts FILE.toml",
+            help =
+                "give benchmarks a `workload`, or judge counts from elsewhere: --counts FILE.toml",
             "no benchmark of the manifest names a workload that runs it"
         ));
     }
@@ -104,7 +132,12 @@ pub fn count(
     let done = boards.each(&bar, &boots, |(number, guest, group)| {
         bar.set_message(guest.workload.clone());
         // Two guests may be the same workload with other arguments.
-        let directory = place.join("runs").join(format!("{}-{}-events-{}", number + 1, guest.workload, group + 1));
+        let directory = place.join("runs").join(format!(
+            "{}-{}-events-{}",
+            number + 1,
+            guest.workload,
+            group + 1
+        ));
         let booted = setting.boot(boards, &directory, manifest, guest, groups[*group]);
         booted.map_err(|error| match error.is::<Absent>() {
             true => error,
@@ -125,7 +158,10 @@ type Counted = (String, String, u64);
 fn prefetcher(model: &Model) -> Result<String> {
     let text = files::read_text(model.board(), files::CONFIGURATION).into_diagnostic()?;
     let model: toml::Table = toml::from_str(&text).into_diagnostic()?;
-    let lines = model.get("prefetch").and_then(|table| table.get("data_lines")).and_then(toml::Value::as_integer);
+    let lines = model
+        .get("prefetch")
+        .and_then(|table| table.get("data_lines"))
+        .and_then(toml::Value::as_integer);
     Ok(match lines {
         None => "not modelled".to_owned(),
         Some(0) => "off".to_owned(),
@@ -138,7 +174,10 @@ impl Setting<'_> {
     fn system(&self, guest: &Guest, events: &[&Event]) -> String {
         let mut args = guest.args;
         args[guest.runs_argument] = self.runs;
-        let names: Vec<String> = events.iter().map(|event| format!("\"{}\"", event.name)).collect();
+        let names: Vec<String> = events
+            .iter()
+            .map(|event| format!("\"{}\"", event.name))
+            .collect();
         format!(
             r#"name = "validate"
 ends_with = "{VM}"
@@ -180,12 +219,17 @@ pool = "shared"
         events: &[&Event],
     ) -> Result<Vec<Counted>> {
         let path = configuration::directory().join("validate.toml");
-        let checked = configuration::load_text(&path, self.system(guest, events), Some(self.named))?;
+        let checked =
+            configuration::load_text(&path, self.system(guest, events), Some(self.named))?;
         let image = image::assemble(&checked, &self.hypervisor)?;
         let emulation = checked.emulation()?;
         let boot = match &self.model {
             Some(model) => {
-                let conditions = Conditions { seed: SEED, caches: Caches::Cold, roi: Roi::Always };
+                let conditions = Conditions {
+                    seed: SEED,
+                    caches: Caches::Cold,
+                    roi: Roi::Always,
+                };
                 let kept = KeptRun::new(self.named, &image, model, &self.store, conditions)?;
                 Boot::new(emulation, kept, LIMIT)
             }
@@ -198,7 +242,13 @@ pool = "shared"
         let telemetry = Telemetry::parse(&output.telemetry);
         let names = EventNames::of(&self.board.events);
         self.read(manifest, guest, &telemetry, &names)
-            .wrap_err_with(|| miette!("{}; the console's last lines:\n{}", output.exit, output.tail()))
+            .wrap_err_with(|| {
+                miette!(
+                    "{}; the console's last lines:\n{}",
+                    output.exit,
+                    output.tail()
+                )
+            })
     }
 
     fn read(
@@ -212,21 +262,32 @@ pool = "shared"
             return Err(miette!("bad telemetry at byte {offset}: {problem}"));
         }
         if telemetry.dropped() > 0 || telemetry.end_of(0) != End::Off {
-            return Err(miette!("{} records were dropped; the guest: {}", telemetry.dropped(), telemetry.end_of(0)));
+            return Err(miette!(
+                "{} records were dropped; the guest: {}",
+                telemetry.dropped(),
+                telemetry.end_of(0)
+            ));
         }
         let mut counts = vec![];
         for benchmark in &manifest.benchmarks {
-            let Some(own) = benchmark.guest.as_ref() else { continue };
+            let Some(own) = benchmark.guest.as_ref() else {
+                continue;
+            };
             if (&own.workload, own.args) != (&guest.workload, guest.args) {
                 continue;
             }
-            let of = telemetry.hem_runs().filter(|run| run.record.sub_experiment == own.segment);
+            let of = telemetry
+                .hem_runs()
+                .filter(|run| run.record.sub_experiment == own.segment);
             let mut seen = 0;
             for run in of {
                 for (event, count, overflowed) in run.counts() {
                     let name = names.name(event);
                     if overflowed {
-                        return Err(miette!("{name} overflowed in {}: counters have 32 bits", benchmark.name));
+                        return Err(miette!(
+                            "{name} overflowed in {}: counters have 32 bits",
+                            benchmark.name
+                        ));
                     }
                     counts.push((benchmark.name.clone(), name.to_string(), u64::from(count)));
                 }
@@ -234,7 +295,12 @@ pool = "shared"
             }
             if seen != self.runs {
                 let help = "`segment` in the manifest is the number of the benchmark's sub-experiment in the log";
-                return Err(miette!(help = help, "{seen} of {} runs of {} were logged", self.runs, benchmark.name));
+                return Err(miette!(
+                    help = help,
+                    "{seen} of {} runs of {} were logged",
+                    self.runs,
+                    benchmark.name
+                ));
             }
         }
         Ok(counts)

@@ -49,12 +49,18 @@ impl Analysis {
 
     /// Returns the analysis of this name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, analysis)| *analysis)
+        Self::NAMES
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, analysis)| *analysis)
     }
 
     /// Returns its name in files.
     pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, analysis)| *analysis == self).map_or("generic", |(name, _)| name)
+        Self::NAMES
+            .iter()
+            .find(|(_, analysis)| *analysis == self)
+            .map_or("generic", |(name, _)| name)
     }
 
     /// Returns the variants without which it has nothing to say.

@@ -22,11 +22,15 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     for (variant, name) in CASES {
         let run = runs.first(variant)?;
         let (cycles, refills) = (run.cycles(), run.event("L2D_CACHE_REFILL"));
-        let (periods, held) = run
+        let (periods, held) = run.quotas.iter().fold((0, 0), |(periods, held), quota| {
+            (periods + quota.periods, held + quota.throttled_periods)
+        });
+        let overshoot = run
             .quotas
             .iter()
-            .fold((0, 0), |(periods, held), quota| (periods + quota.periods, held + quota.throttled_periods));
-        let overshoot = run.quotas.iter().map(|quota| quota.max_overshoot).max().unwrap_or(0);
+            .map(|quota| quota.max_overshoot)
+            .max()
+            .unwrap_or(0);
         found.figure(format!("{variant}_cycles"), cycles as f64);
         found.figure(format!("{variant}_slowdown"), ratio(cycles, solo));
         found.figure(format!("{variant}_l2_refills"), refills as f64);
@@ -40,12 +44,32 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
             Cell::Value(ratio(cycles, solo)),
             Cell::Count(refills),
             Cell::Count(run.pages_moved),
-            Cell::Text(if periods == 0 { String::new() } else { format!("{held} of {periods}") }),
-            Cell::Text(if periods == 0 { String::new() } else { overshoot.to_string() }),
+            Cell::Text(if periods == 0 {
+                String::new()
+            } else {
+                format!("{held} of {periods}")
+            }),
+            Cell::Text(if periods == 0 {
+                String::new()
+            } else {
+                overshoot.to_string()
+            }),
         ]);
     }
-    let names = ["victim", "cycles", "slowdown", "l2_refills", "pages_moved", "periods_held", "overshoot_max"];
-    let series = Series { name: "cases".into(), columns: columns(names), rows };
+    let names = [
+        "victim",
+        "cycles",
+        "slowdown",
+        "l2_refills",
+        "pages_moved",
+        "periods_held",
+        "overshoot_max",
+    ];
+    let series = Series {
+        name: "cases".into(),
+        columns: columns(names),
+        rows,
+    };
     found.tables.push(series.table(
         "A victim in four cases",
         "Median cycles of a run of 20 calls, and lines that the L2 fetched from memory for it, both from the \

@@ -125,13 +125,26 @@ const NAMED: [(&str, Quantity); 8] = [
 
 impl Quantity {
     fn named(name: &str) -> Option<Self> {
-        let event = |name: &str| name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+        let event = |name: &str| {
+            name.chars()
+                .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+        };
         NAMED
             .iter()
             .find(|(known, _)| *known == name)
             .map(|(_, quantity)| quantity.clone())
-            .or_else(|| LATENCIES.iter().find(|known| **known == name).map(|known| Self::Latency(known)))
-            .or_else(|| GROUPS.iter().position(|known| *known == name).map(Self::Group))
+            .or_else(|| {
+                LATENCIES
+                    .iter()
+                    .find(|known| **known == name)
+                    .map(|known| Self::Latency(known))
+            })
+            .or_else(|| {
+                GROUPS
+                    .iter()
+                    .position(|known| *known == name)
+                    .map(Self::Group)
+            })
             .or_else(|| {
                 name.strip_prefix("printed_")
                     .filter(|name| printed::is_name(name))
@@ -170,8 +183,17 @@ impl Quantity {
             Self::Spread => (cycles().max()? - cycles().min()?) as f64 / run.cycles().max(1) as f64,
             Self::Segments => run.segments.len() as f64,
             Self::PagesMoved => run.pages_moved as f64,
-            Self::ThrottledPeriods => run.quotas.iter().map(|quota| quota.throttled_periods).sum::<u64>() as f64,
-            Self::OvershootMax => run.quotas.iter().map(|quota| quota.max_overshoot).max().unwrap_or(0) as f64,
+            Self::ThrottledPeriods => run
+                .quotas
+                .iter()
+                .map(|quota| quota.throttled_periods)
+                .sum::<u64>() as f64,
+            Self::OvershootMax => run
+                .quotas
+                .iter()
+                .map(|quota| quota.max_overshoot)
+                .max()
+                .unwrap_or(0) as f64,
             Self::EventsPerPeriod => {
                 let mean = |quota: &QuotaOutcome| quota.events as f64 / quota.periods.max(1) as f64;
                 run.quotas.iter().map(mean).sum()
@@ -263,8 +285,13 @@ impl Check {
             (Operand::Number(_), Operand::Number(_)) => {
                 return Err(parser.mistake(0..text.len(), "both sides are numbers"));
             }
-            (Operand::Scaled(_, one), Operand::Scaled(_, other)) if one.quantity.kind() != other.quantity.kind() => {
-                let (one, kinds) = (other.at.clone(), (one.quantity.kind(), other.quantity.kind()));
+            (Operand::Scaled(_, one), Operand::Scaled(_, other))
+                if one.quantity.kind() != other.quantity.kind() =>
+            {
+                let (one, kinds) = (
+                    other.at.clone(),
+                    (one.quantity.kind(), other.quantity.kind()),
+                );
                 return Err(Mistake {
                     at: one,
                     message: format!("{} cannot be compared with {}", kinds.0, kinds.1),
@@ -273,14 +300,22 @@ impl Check {
             }
             _ => {}
         }
-        Ok(Self { text: text.to_owned(), span, left, relation, right })
+        Ok(Self {
+            text: text.to_owned(),
+            span,
+            left,
+            relation,
+            right,
+        })
     }
 
     fn selectors(&self) -> impl Iterator<Item = &Selector> {
-        [&self.left, &self.right].into_iter().filter_map(|side| match side {
-            Operand::Scaled(_, selector) => Some(selector),
-            Operand::Number(_) => None,
-        })
+        [&self.left, &self.right]
+            .into_iter()
+            .filter_map(|side| match side {
+                Operand::Scaled(_, selector) => Some(selector),
+                Operand::Number(_) => None,
+            })
     }
 
     /// Checks that the variants, axes and labels that it names are those of these runs.
@@ -289,9 +324,18 @@ impl Check {
     /// Returns the first name that no run has.
     pub fn resolve(&self, points: &[(&str, &Axes)]) -> Result<(), Mistake> {
         for selector in self.selectors() {
-            let mistake = |message: String, help: String| Err(Mistake { at: selector.at.clone(), message, help });
-            let of: Vec<&Axes> =
-                points.iter().filter(|(name, _)| *name == selector.variant).map(|(_, axes)| *axes).collect();
+            let mistake = |message: String, help: String| {
+                Err(Mistake {
+                    at: selector.at.clone(),
+                    message,
+                    help,
+                })
+            };
+            let of: Vec<&Axes> = points
+                .iter()
+                .filter(|(name, _)| *name == selector.variant)
+                .map(|(_, axes)| *axes)
+                .collect();
             let Some(first) = of.first() else {
                 let mut known: Vec<&str> = points.iter().map(|(name, _)| *name).collect();
                 known.dedup();
@@ -301,13 +345,22 @@ impl Check {
             for (axis, label) in &selector.axes {
                 if !first.contains_key(axis) {
                     let message = format!("variant `{}` has no axis `{axis}`", selector.variant);
-                    return mistake(message, suggest(axis, "axes", first.keys().map(String::as_str)));
+                    return mistake(
+                        message,
+                        suggest(axis, "axes", first.keys().map(String::as_str)),
+                    );
                 }
                 if !of.iter().any(|axes| axes.get(axis) == Some(label)) {
-                    let mut known: Vec<&str> =
-                        of.iter().filter_map(|axes| axes.get(axis)).map(String::as_str).collect();
+                    let mut known: Vec<&str> = of
+                        .iter()
+                        .filter_map(|axes| axes.get(axis))
+                        .map(String::as_str)
+                        .collect();
                     known.dedup();
-                    let message = format!("axis `{axis}` of variant `{}` has no value `{label}`", selector.variant);
+                    let message = format!(
+                        "axis `{axis}` of variant `{}` has no value `{label}`",
+                        selector.variant
+                    );
                     return mistake(message, suggest(label, "values", known));
                 }
             }
@@ -317,46 +370,72 @@ impl Check {
 
     /// Returns the events that it names, each with the variant and its position in the text.
     pub fn events(&self) -> impl Iterator<Item = (&str, &str, Range<usize>)> {
-        self.selectors().filter_map(|selector| match &selector.quantity {
-            Quantity::Event(event) => Some((selector.variant.as_str(), event.as_str(), selector.at.clone())),
-            _ => None,
-        })
+        self.selectors()
+            .filter_map(|selector| match &selector.quantity {
+                Quantity::Event(event) => Some((
+                    selector.variant.as_str(),
+                    event.as_str(),
+                    selector.at.clone(),
+                )),
+                _ => None,
+            })
     }
 
     /// Returns the events that it names of a run.
     pub fn events_in(&self, variant: &str, axes: &Axes) -> impl Iterator<Item = &str> {
         let fits = move |selector: &&Selector| {
-            selector.variant == variant && selector.axes.iter().all(|(axis, label)| axes.get(axis) == Some(label))
+            selector.variant == variant
+                && selector
+                    .axes
+                    .iter()
+                    .all(|(axis, label)| axes.get(axis) == Some(label))
         };
-        self.selectors().filter(fits).filter_map(|selector| match &selector.quantity {
-            Quantity::Event(event) => Some(event.as_str()),
-            _ => None,
-        })
+        self.selectors()
+            .filter(fits)
+            .filter_map(|selector| match &selector.quantity {
+                Quantity::Event(event) => Some(event.as_str()),
+                _ => None,
+            })
     }
 
     /// Returns what has to be measured for what it names, if that is one kind of run's alone, and the position in the text.
     pub fn needs(&self) -> impl Iterator<Item = (Measure, Range<usize>)> {
-        self.selectors().filter_map(|selector| Some((selector.quantity.needs()?, selector.at.clone())))
+        self.selectors()
+            .filter_map(|selector| Some((selector.quantity.needs()?, selector.at.clone())))
     }
 
     /// Returns whether it holds in all runs that its sides select. If both sides select runs, those are compared that
     /// have the same labels on the axes that both have and for which not both sides name a label.
     pub fn judge(&self, runs: Runs<'_>, baseline: &str) -> Verdict {
         let select = |selector: &Selector| -> Vec<&Measured> {
-            let fits = |run: &&Measured| selector.axes.iter().all(|(axis, label)| run.label(axis) == label);
+            let fits = |run: &&Measured| {
+                selector
+                    .axes
+                    .iter()
+                    .all(|(axis, label)| run.label(axis) == label)
+            };
             runs.of(&selector.variant).filter(fits).collect()
         };
         let mut pairs: Vec<(&Measured, f64, f64)> = vec![];
         let value = |side: &Operand, run: &Measured| match side {
             Operand::Number(number) => Some(*number),
-            Operand::Scaled(factor, selector) => Some(factor * selector.quantity.of(run, runs, baseline)?),
+            Operand::Scaled(factor, selector) => {
+                Some(factor * selector.quantity.of(run, runs, baseline)?)
+            }
         };
         match (&self.left, &self.right) {
             (Operand::Scaled(_, left), Operand::Scaled(_, right)) => {
-                let names = |selector: &Selector, axis: &String| selector.axes.iter().any(|(named, _)| named == axis);
+                let names = |selector: &Selector, axis: &String| {
+                    selector.axes.iter().any(|(named, _)| named == axis)
+                };
                 let agree = |one: &Measured, other: &Measured| {
-                    let mut shared = one.axes.iter().filter(|(axis, _)| !(names(left, axis) && names(right, axis)));
-                    shared.all(|(axis, label)| other.axes.get(axis).is_none_or(|theirs| theirs == label))
+                    let mut shared = one
+                        .axes
+                        .iter()
+                        .filter(|(axis, _)| !(names(left, axis) && names(right, axis)));
+                    shared.all(|(axis, label)| {
+                        other.axes.get(axis).is_none_or(|theirs| theirs == label)
+                    })
                 };
                 for one in select(left) {
                     for other in select(right).into_iter().filter(|other| agree(one, other)) {
@@ -378,11 +457,17 @@ impl Check {
             }
             (Operand::Number(_), Operand::Number(_)) => {}
         }
-        if let Some((run, left, right)) = pairs.iter().find(|(_, left, right)| !self.relation.holds(*left, *right)) {
+        if let Some((run, left, right)) = pairs
+            .iter()
+            .find(|(_, left, right)| !self.relation.holds(*left, *right))
+        {
             return Verdict::Fails(run.key(), *left, *right);
         }
         let closeness = |pair: &&(&Measured, f64, f64)| (pair.1 - pair.2).abs();
-        match pairs.iter().min_by(|one, other| closeness(one).total_cmp(&closeness(other))) {
+        match pairs
+            .iter()
+            .min_by(|one, other| closeness(one).total_cmp(&closeness(other)))
+        {
             Some((run, left, right)) => Verdict::Holds(run.key(), *left, *right),
             None => Verdict::NotRun,
         }
@@ -391,7 +476,10 @@ impl Check {
 
 /// Returns the verdicts as a table, if there are any checks.
 pub fn table(checks: &[Check], verdicts: &[Verdict]) -> Option<Section> {
-    let mut section = Section::new("Checks", &["check", "result", "run", "left side", "right side"]);
+    let mut section = Section::new(
+        "Checks",
+        &["check", "result", "run", "left side", "right side"],
+    );
     for (check, verdict) in checks.iter().zip(verdicts) {
         let (result, run, sides) = match verdict {
             Verdict::Holds(run, left, right) => ("holds", run.clone(), Some((left, right))),
@@ -399,8 +487,16 @@ pub fn table(checks: &[Check], verdicts: &[Verdict]) -> Option<Section> {
             Verdict::Missing(run) => ("FAILS: not measured", run.clone(), None),
             Verdict::NotRun => ("not run", String::new(), None),
         };
-        let side = |pick: fn((&f64, &f64)) -> f64| sides.map_or_else(String::new, |both| number(pick(both)));
-        section.row([check.text.clone(), result.to_owned(), run, side(|both| *both.0), side(|both| *both.1)]);
+        let side = |pick: fn((&f64, &f64)) -> f64| {
+            sides.map_or_else(String::new, |both| number(pick(both)))
+        };
+        section.row([
+            check.text.clone(),
+            result.to_owned(),
+            run,
+            side(|both| *both.0),
+            side(|both| *both.1),
+        ]);
     }
     let note = "Of the runs that a check selects, the first that fails, or else the one closest to the limit.";
     (!checks.is_empty()).then(|| section.note(note))
@@ -408,7 +504,11 @@ pub fn table(checks: &[Check], verdicts: &[Verdict]) -> Option<Section> {
 
 /// Formats a side of a comparison: a whole number as such.
 fn number(value: f64) -> String {
-    if value.fract() == 0.0 && (0.0..1e15).contains(&value) { grouped(value as u64) } else { shown(value) }
+    if value.fract() == 0.0 && (0.0..1e15).contains(&value) {
+        grouped(value as u64)
+    } else {
+        shown(value)
+    }
 }
 
 /// Reads a check from left to right.
@@ -422,7 +522,11 @@ impl Parser<'_> {
         let help = "write QUANTITY <= NUMBER or QUANTITY <= NUMBER * QUANTITY with <=, <, >=, >, == or !=; a quantity \
                     is VARIANT.NAME or VARIANT[AXIS=VALUE].NAME"
             .to_owned();
-        Mistake { at, message: message.into(), help }
+        Mistake {
+            at,
+            message: message.into(),
+            help,
+        }
     }
 
     fn space(&mut self) {
@@ -463,24 +567,36 @@ impl Parser<'_> {
         let (digits, at) = self.piece(|c| c.is_ascii_digit() || matches!(c, '_' | '.'));
         let number = digits.replace('_', "").parse::<f64>();
         let number = number.map_err(|_| self.mistake(at, format!("`{digits}` is not a number")))?;
-        let number = if self.eat("%") { number / 100.0 } else { number };
-        if self.eat("*") { Ok(Operand::Scaled(number, self.selector()?)) } else { Ok(Operand::Number(number)) }
+        let number = if self.eat("%") {
+            number / 100.0
+        } else {
+            number
+        };
+        if self.eat("*") {
+            Ok(Operand::Scaled(number, self.selector()?))
+        } else {
+            Ok(Operand::Number(number))
+        }
     }
 
     fn selector(&mut self) -> Result<Selector, Mistake> {
         let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
         let (variant, start) = self.piece(is_name);
         if variant.is_empty() {
-            return Err(self.mistake(start.start..self.text.len(), "a number or the name of a variant is missing here"));
+            return Err(self.mistake(
+                start.start..self.text.len(),
+                "a number or the name of a variant is missing here",
+            ));
         }
         let mut axes = vec![];
         if self.eat("[") {
             loop {
                 let (axis, at) = self.piece(is_name);
                 if axis.is_empty() || !self.eat("=") {
-                    return Err(
-                        self.mistake(at.start..self.at.max(at.start + 1).min(self.text.len()), "write [AXIS=VALUE]")
-                    );
+                    return Err(self.mistake(
+                        at.start..self.at.max(at.start + 1).min(self.text.len()),
+                        "write [AXIS=VALUE]",
+                    ));
                 }
                 let (label, _) = self.piece(|c| !matches!(c, ',' | ']'));
                 axes.push((axis, label.trim().to_owned()));
@@ -488,7 +604,9 @@ impl Parser<'_> {
                     break;
                 }
                 if !self.eat(",") {
-                    return Err(self.mistake(at.start..self.text.len(), "a closing bracket is missing"));
+                    return Err(
+                        self.mistake(at.start..self.text.len(), "a closing bracket is missing")
+                    );
                 }
             }
         }
@@ -498,12 +616,27 @@ impl Parser<'_> {
         }
         let (name, at) = self.piece(is_name);
         let Some(quantity) = Quantity::named(&name) else {
-            let known = NAMED.iter().map(|(name, _)| *name).chain(LATENCIES).chain(GROUPS);
-            let help =
-                format!("{}; or the name of an event, such as L2D_CACHE_REFILL", suggest(&name, "quantities", known));
-            return Err(Mistake { at, message: format!("there is no quantity `{name}`"), help });
+            let known = NAMED
+                .iter()
+                .map(|(name, _)| *name)
+                .chain(LATENCIES)
+                .chain(GROUPS);
+            let help = format!(
+                "{}; or the name of an event, such as L2D_CACHE_REFILL",
+                suggest(&name, "quantities", known)
+            );
+            return Err(Mistake {
+                at,
+                message: format!("there is no quantity `{name}`"),
+                help,
+            });
         };
-        Ok(Selector { variant, axes, quantity, at: start.start..at.end })
+        Ok(Selector {
+            variant,
+            axes,
+            quantity,
+            at: start.start..at.end,
+        })
     }
 }
 
@@ -525,28 +658,71 @@ mod tests {
     fn mistakes_are_marked_where_they_are() {
         for (text, at, message) in [
             ("private.slowdown", "", "a comparison is missing here"),
-            ("private.slowdon <= 1", "slowdon", "there is no quantity `slowdon`"),
-            ("private <= 1", "private ", "the quantity of variant `private` is missing"),
-            ("<= 1", "<= 1", "a number or the name of a variant is missing here"),
-            ("a.slowdown <= b.cycles", "b.cycles", "a ratio cannot be compared with cycles"),
+            (
+                "private.slowdon <= 1",
+                "slowdon",
+                "there is no quantity `slowdon`",
+            ),
+            (
+                "private <= 1",
+                "private ",
+                "the quantity of variant `private` is missing",
+            ),
+            (
+                "<= 1",
+                "<= 1",
+                "a number or the name of a variant is missing here",
+            ),
+            (
+                "a.slowdown <= b.cycles",
+                "b.cycles",
+                "a ratio cannot be compared with cycles",
+            ),
             ("1 < 2", "1 < 2", "both sides are numbers"),
             ("a.cycles < 1.2.3", "1.2.3", "`1.2.3` is not a number"),
-            ("a.cycles < 1 and b", "and b", "more follows after the comparison"),
-            ("a[pages=4.cycles < 1", "pages=4.cycles < 1", "a closing bracket is missing"),
+            (
+                "a.cycles < 1 and b",
+                "and b",
+                "more follows after the comparison",
+            ),
+            (
+                "a[pages=4.cycles < 1",
+                "pages=4.cycles < 1",
+                "a closing bracket is missing",
+            ),
         ] {
             assert_eq!(mistake(text), (at.to_owned(), message.to_owned()), "{text}");
         }
-        assert!(parse("private.slowdon <= 1").expect_err("a mistake").help.contains("did you mean `slowdown`?"));
+        assert!(
+            parse("private.slowdon <= 1")
+                .expect_err("a mistake")
+                .help
+                .contains("did you mean `slowdown`?")
+        );
     }
 
     #[test]
     fn names_that_no_run_has_are_found() {
         let runs = [run("solo", &[], 100), run("sweep", &[("pages", "4")], 300)];
-        let points: Vec<_> = runs.iter().map(|run| (run.variant.as_str(), &run.axes)).collect();
-        let message = |text: &str| parse(text).expect("a check").resolve(&points).map_err(|mistake| mistake.message);
+        let points: Vec<_> = runs
+            .iter()
+            .map(|run| (run.variant.as_str(), &run.axes))
+            .collect();
+        let message = |text: &str| {
+            parse(text)
+                .expect("a check")
+                .resolve(&points)
+                .map_err(|mistake| mistake.message)
+        };
         assert_eq!(message("solo.cycles < 1"), Ok(()));
-        assert_eq!(message("sole.cycles < 1"), Err("there is no variant `sole`".into()));
-        assert_eq!(message("sweep[page=4].cycles < 1"), Err("variant `sweep` has no axis `page`".into()));
+        assert_eq!(
+            message("sole.cycles < 1"),
+            Err("there is no variant `sole`".into())
+        );
+        assert_eq!(
+            message("sweep[page=4].cycles < 1"),
+            Err("variant `sweep` has no axis `page`".into())
+        );
         assert_eq!(
             message("sweep[pages=5].cycles < 1"),
             Err("axis `pages` of variant `sweep` has no value `5`".into())
@@ -555,11 +731,24 @@ mod tests {
 
     #[test]
     fn a_check_holds_in_every_run_or_fails_in_a_named_one() {
-        let runs = [run("solo", &[], 100), run("sweep", &[("pages", "4")], 300), run("sweep", &[("pages", "8")], 110)];
+        let runs = [
+            run("solo", &[], 100),
+            run("sweep", &[("pages", "4")], 300),
+            run("sweep", &[("pages", "8")], 110),
+        ];
         let judge = |text: &str| parse(text).expect("a check").judge(Runs(&runs), "solo");
-        assert_eq!(judge("sweep.slowdown <= 3"), Verdict::Holds("sweep-pages=4".into(), 3.0, 3.0));
-        assert_eq!(judge("sweep.slowdown < 3"), Verdict::Fails("sweep-pages=4".into(), 3.0, 3.0));
-        assert_eq!(judge("sweep[pages=8].slowdown <= 1.1"), Verdict::Holds("sweep-pages=8".into(), 1.1, 1.1));
+        assert_eq!(
+            judge("sweep.slowdown <= 3"),
+            Verdict::Holds("sweep-pages=4".into(), 3.0, 3.0)
+        );
+        assert_eq!(
+            judge("sweep.slowdown < 3"),
+            Verdict::Fails("sweep-pages=4".into(), 3.0, 3.0)
+        );
+        assert_eq!(
+            judge("sweep[pages=8].slowdown <= 1.1"),
+            Verdict::Holds("sweep-pages=8".into(), 1.1, 1.1)
+        );
         assert_eq!(
             judge("sweep[pages=8].cycles <= 1.05 * solo.cycles"),
             Verdict::Fails("sweep-pages=8".into(), 110.0, 105.0)
@@ -569,9 +758,18 @@ mod tests {
             Verdict::Holds("sweep-pages=8".into(), 110.0, 300.0),
             "labels that both sides name may differ"
         );
-        assert_eq!(judge("solo.spread <= 5 %"), Verdict::Fails("solo".into(), 0.1, 0.05));
-        assert_eq!(judge("solo.L2D_CACHE_REFILL == 7"), Verdict::Holds("solo".into(), 7.0, 7.0));
-        assert_eq!(judge("solo.BUS_ACCESS > 0"), Verdict::Missing("solo".into()));
+        assert_eq!(
+            judge("solo.spread <= 5 %"),
+            Verdict::Fails("solo".into(), 0.1, 0.05)
+        );
+        assert_eq!(
+            judge("solo.L2D_CACHE_REFILL == 7"),
+            Verdict::Holds("solo".into(), 7.0, 7.0)
+        );
+        assert_eq!(
+            judge("solo.BUS_ACCESS > 0"),
+            Verdict::Missing("solo".into())
+        );
         assert_eq!(judge("sweep[pages=12].cycles > 0"), Verdict::NotRun);
     }
 }

@@ -41,35 +41,60 @@ pub fn find(runs: Runs<'_>, model: &Board) -> Result<Findings> {
 impl<'a> Seen<'a> {
     fn input(&mut self, runs: Runs<'a>, input: &'a str, found: &mut Findings) {
         let at = |variant: &str| runs.at(variant, &[("input", input)]);
-        let (Some(solo), Some(interf)) = (at("shared-solo"), at("shared-interf")) else { return };
+        let (Some(solo), Some(interf)) = (at("shared-solo"), at("shared-interf")) else {
+            return;
+        };
         let base = solo.cycles();
         let name = input.replace(['/', '-'], "_");
         found.figure(format!("{name}_solo_cycles"), base as f64);
         found.figure(format!("{name}_slowdown"), ratio(interf.cycles(), base));
-        let refills = interf.event("L2D_CACHE_REFILL").saturating_sub(solo.event("L2D_CACHE_REFILL"));
+        let refills = interf
+            .event("L2D_CACHE_REFILL")
+            .saturating_sub(solo.event("L2D_CACHE_REFILL"));
         if refills > 0 {
             let each = interf.cycles().saturating_sub(base) as f64 / refills as f64;
             found.figure(format!("{name}_cycles_per_extra_refill"), each);
         }
         let [solo_line, interf_line] =
-            [("solo", "colored-solo"), ("under Interf", "colored-interf")].map(|(name, variant)| {
-                let mut points: Vec<(f64, f64)> = runs
-                    .of(variant)
-                    .filter(|run| run.label("input") == input)
-                    .map(|run| (run.number("colors").unwrap_or(0) as f64, ratio(run.cycles(), base)))
-                    .collect();
-                points.sort_by(|a, b| a.0.total_cmp(&b.0));
-                Line { name: name.to_owned(), points }
-            });
-        let best = interf_line.points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
+            [("solo", "colored-solo"), ("under Interf", "colored-interf")].map(
+                |(name, variant)| {
+                    let mut points: Vec<(f64, f64)> = runs
+                        .of(variant)
+                        .filter(|run| run.label("input") == input)
+                        .map(|run| {
+                            (
+                                run.number("colors").unwrap_or(0) as f64,
+                                ratio(run.cycles(), base),
+                            )
+                        })
+                        .collect();
+                    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+                    Line {
+                        name: name.to_owned(),
+                        points,
+                    }
+                },
+            );
+        let best = interf_line
+            .points
+            .iter()
+            .map(|point| point.1)
+            .fold(f64::INFINITY, f64::min);
         found.figure(format!("{name}_best_colored_slowdown"), best);
-        self.rescued.push((input, ratio(interf.cycles(), base), best));
+        self.rescued
+            .push((input, ratio(interf.cycles(), base), best));
         self.colorings(runs, input, base);
         let ends = |y: f64| {
             let xs = solo_line.points.iter().map(|point| point.0);
-            vec![(xs.clone().fold(f64::INFINITY, f64::min), y), (xs.fold(0.0, f64::max), y)]
+            vec![
+                (xs.clone().fold(f64::INFINITY, f64::min), y),
+                (xs.fold(0.0, f64::max), y),
+            ]
         };
-        let shared = Line { name: "Interf, colors shared".into(), points: ends(ratio(interf.cycles(), base)) };
+        let shared = Line {
+            name: "Interf, colors shared".into(),
+            points: ends(ratio(interf.cycles(), base)),
+        };
         found.charts.push(Chart {
             title: format!("{input} (modelled)"),
             x: "colors of the victim".into(),
@@ -90,7 +115,10 @@ impl<'a> Seen<'a> {
 
     /// Adds the rows of an input, one for each number of colors.
     fn colorings(&mut self, runs: Runs<'a>, input: &'a str, base: u64) {
-        for colored in runs.of("colored-solo").filter(|run| run.label("input") == input) {
+        for colored in runs
+            .of("colored-solo")
+            .filter(|run| run.label("input") == input)
+        {
             let colors = colored.label("colors");
             let rival = runs.at("colored-interf", &[("input", input), ("colors", colors)]);
             let misses = colored.settled("L2D_CACHE_REFILL");
@@ -100,16 +128,22 @@ impl<'a> Seen<'a> {
                     self.fitting += 1;
                     self.equal += u64::from(theirs == misses);
                 } else {
-                    self.most_off = self.most_off.max((theirs as f64 / misses as f64 - 1.0).abs());
+                    self.most_off = self
+                        .most_off
+                        .max((theirs as f64 / misses as f64 - 1.0).abs());
                 }
             }
             self.rows.push(vec![
                 Cell::Text(input.to_owned()),
                 Cell::Count(colored.number("colors").unwrap_or(0)),
                 Cell::Value(ratio(colored.cycles(), base)),
-                rival.map_or(Cell::Text(String::new()), |rival| Cell::Value(ratio(rival.cycles(), base))),
+                rival.map_or(Cell::Text(String::new()), |rival| {
+                    Cell::Value(ratio(rival.cycles(), base))
+                }),
                 Cell::Count(misses),
-                rival.map_or(Cell::Text(String::new()), |rival| Cell::Count(rival.settled("L2D_CACHE_REFILL"))),
+                rival.map_or(Cell::Text(String::new()), |rival| {
+                    Cell::Count(rival.settled("L2D_CACHE_REFILL"))
+                }),
             ]);
         }
     }
@@ -156,7 +190,13 @@ fn add_tables(found: &mut Findings, seen: Seen<'_>) {
 }
 
 fn say(found: &mut Findings, seen: &Seen<'_>, model: &Board) {
-    let Seen { fitting, equal, most_off, rescued, .. } = seen;
+    let Seen {
+        fitting,
+        equal,
+        most_off,
+        rescued,
+        ..
+    } = seen;
     found.say(format!(
         "In {fitting} colorings the victim's memory fits in its colors: alone, it refills no line of the L2, and in \
          {equal} of them none under Interf either. That is so by construction: no neighbor evicts a line of a color that \
@@ -167,7 +207,8 @@ fn say(found: &mut Findings, seen: &Seen<'_>, model: &Board) {
          disturbs.",
         most_off * 100.0
     ));
-    let (saved, lost): (Vec<_>, Vec<_>) = rescued.iter().partition(|(_, shared, best)| best < shared);
+    let (saved, lost): (Vec<_>, Vec<_>) =
+        rescued.iter().partition(|(_, shared, best)| best < shared);
     let list = |all: &[&(&str, f64, f64)]| {
         all.iter()
             .map(|(input, shared, best)| format!("{input} ({shared:.2} to {best:.2})"))
@@ -175,7 +216,10 @@ fn say(found: &mut Findings, seen: &Seen<'_>, model: &Board) {
             .join(", ")
     };
     if !saved.is_empty() {
-        found.say(format!("Coloring helps, from shared to best colored: {}.", list(&saved)));
+        found.say(format!(
+            "Coloring helps, from shared to best colored: {}.",
+            list(&saved)
+        ));
     }
     if !lost.is_empty() {
         found.say(format!(
@@ -186,9 +230,14 @@ fn say(found: &mut Findings, seen: &Seen<'_>, model: &Board) {
     }
     let timing = &model.timing;
     let wait = match model.banks {
-        Some(_) => "its bank and for the bus of the memory, and sometimes for a batch of writes".to_owned(),
+        Some(_) => {
+            "its bank and for the bus of the memory, and sometimes for a batch of writes".to_owned()
+        }
         None => {
-            format!("a memory that serves one line in {} cycles, and for the write-back of another", timing.dram_line)
+            format!(
+                "a memory that serves one line in {} cycles, and for the write-back of another",
+                timing.dram_line
+            )
         }
     };
     found.say(format!(

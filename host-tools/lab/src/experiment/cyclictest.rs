@@ -35,17 +35,27 @@ impl Latencies {
     /// contain all wake-ups.
     pub fn read(said: &str) -> Result<Self> {
         let said = printed::before_success(said)?;
-        let start = said.find("\n{").ok_or_else(|| miette!("cyclictest printed no JSON"))?;
-        let mut documents = serde_json::Deserializer::from_str(&said[start..]).into_iter::<Report>();
-        let report = documents.next().ok_or_else(|| miette!("cyclictest printed no JSON"))?;
-        let report = report.into_diagnostic().wrap_err("cyclictest's JSON cannot be read")?;
+        let start = said
+            .find("\n{")
+            .ok_or_else(|| miette!("cyclictest printed no JSON"))?;
+        let mut documents =
+            serde_json::Deserializer::from_str(&said[start..]).into_iter::<Report>();
+        let report = documents
+            .next()
+            .ok_or_else(|| miette!("cyclictest printed no JSON"))?;
+        let report = report
+            .into_diagnostic()
+            .wrap_err("cyclictest's JSON cannot be read")?;
         let mut threads = report.thread.into_values();
         let (Some(latencies), None) = (threads.next(), threads.next()) else {
             return Err(miette!("cyclictest is to have one thread"));
         };
         let counted: u64 = latencies.histogram.values().sum();
         if counted == 0 || counted > latencies.cycles {
-            return Err(miette!("{counted} of {} wake-ups are in the histogram", latencies.cycles));
+            return Err(miette!(
+                "{counted} of {} wake-ups are in the histogram",
+                latencies.cycles
+            ));
         }
         Ok(latencies)
     }
@@ -58,8 +68,16 @@ impl Latencies {
     /// Returns the histogram as a line, from the class before the first to the one after the last.
     pub fn points(&self) -> Vec<(f64, f64)> {
         let (first, last) = (self.histogram.keys().min(), self.histogram.keys().max());
-        let (first, last) = (first.map_or(0, |least| least.saturating_sub(1)), last.map_or(0, |most| most + 1));
-        let point = |latency| (latency as f64, self.histogram.get(&latency).copied().unwrap_or(0) as f64);
+        let (first, last) = (
+            first.map_or(0, |least| least.saturating_sub(1)),
+            last.map_or(0, |most| most + 1),
+        );
+        let point = |latency| {
+            (
+                latency as f64,
+                self.histogram.get(&latency).copied().unwrap_or(0) as f64,
+            )
+        };
         (first..=last).map(point).collect()
     }
 
@@ -87,10 +105,24 @@ mod tests {
     #[test]
     fn what_cyclictest_prints_is_read() {
         let latencies = Latencies::read(SAID).unwrap();
-        assert_eq!((latencies.cycles, latencies.min, latencies.max, latencies.beyond()), (1000, 20, 1700, 1));
+        assert_eq!(
+            (
+                latencies.cycles,
+                latencies.min,
+                latencies.max,
+                latencies.beyond()
+            ),
+            (1000, 20, 1700, 1)
+        );
         let points = latencies.points();
-        assert_eq!((points.len(), points[0], points[3], points[21]), (23, (19.0, 0.0), (22.0, 0.0), (40.0, 1.0)));
-        assert_eq!([500, 900, 901, 999, 1000].map(|p| latencies.permille(p)), [20, 20, 21, 40, 1700]);
+        assert_eq!(
+            (points.len(), points[0], points[3], points[21]),
+            (23, (19.0, 0.0), (22.0, 0.0), (40.0, 1.0))
+        );
+        assert_eq!(
+            [500, 900, 901, 999, 1000].map(|p| latencies.permille(p)),
+            [20, 20, 21, 40, 1700]
+        );
     }
 
     #[test]
@@ -98,7 +130,9 @@ mod tests {
         let message = |text: &str| Latencies::read(text).unwrap_err().to_string();
         assert!(message(&SAID.replace("status 0", "status 1")).contains("did not succeed"));
         assert!(message("cloison: the command ended with status 0\n").contains("no JSON"));
-        assert!(message(&SAID.replace("\"cycles\": 1000", "\"cycles\": 998")).contains("999 of 998"));
+        assert!(
+            message(&SAID.replace("\"cycles\": 1000", "\"cycles\": 998")).contains("999 of 998")
+        );
         assert!(message(&SAID.replace("\"max\"", "\"most\"")).contains("cannot be read"));
     }
 }

@@ -52,7 +52,8 @@ pub enum Cell {
 impl Cell {
     /// Returns a run's label on an axis, as a number if it is one.
     pub fn label(run: &Measured, axis: &str) -> Self {
-        run.number(axis).map_or_else(|| Self::Text(run.label(axis).to_owned()), Self::Count)
+        run.number(axis)
+            .map_or_else(|| Self::Text(run.label(axis).to_owned()), Self::Count)
     }
     /// Converts it to JSON.
     pub fn json(&self) -> Value {
@@ -100,8 +101,12 @@ pub fn heading(name: &str) -> String {
         return name.to_owned();
     }
     let units = [("_mb_s", "MB/s"), ("_us", "µs"), ("_percent", "%")];
-    let unit = units.iter().find_map(|(end, unit)| Some((name.strip_suffix(end)?, *unit)));
-    let (name, unit) = unit.map_or((name, String::new()), |(name, unit)| (name, format!(" ({unit})")));
+    let unit = units
+        .iter()
+        .find_map(|(end, unit)| Some((name.strip_suffix(end)?, *unit)));
+    let (name, unit) = unit.map_or((name, String::new()), |(name, unit)| {
+        (name, format!(" ({unit})"))
+    });
     let word = |word: &str| match word {
         "l2" => "L2".to_owned(),
         "kib" => "KiB".to_owned(),
@@ -119,8 +124,12 @@ impl Series {
     /// Converts it to one JSON object per row.
     pub fn json(&self) -> Vec<Value> {
         let row = |row: &Vec<Cell>| {
-            let object: Map<String, Value> =
-                self.columns.iter().zip(row).map(|(name, cell)| (name.clone(), cell.json())).collect();
+            let object: Map<String, Value> = self
+                .columns
+                .iter()
+                .zip(row)
+                .map(|(name, cell)| (name.clone(), cell.json()))
+                .collect();
             Value::Object(object)
         };
         self.rows.iter().map(row).collect()
@@ -155,7 +164,11 @@ pub struct Runs<'a>(pub &'a [Measured]);
 impl<'a> Runs<'a> {
     /// Returns the names of all axes, in order.
     pub fn axes(self) -> BTreeSet<&'a str> {
-        self.0.iter().flat_map(|run| run.axes.keys()).map(String::as_str).collect()
+        self.0
+            .iter()
+            .flat_map(|run| run.axes.keys())
+            .map(String::as_str)
+            .collect()
     }
     /// Returns the runs of a variant.
     pub fn of(self, variant: &str) -> impl Iterator<Item = &'a Measured> {
@@ -163,11 +176,14 @@ impl<'a> Runs<'a> {
     }
     /// Returns the first run of a variant.
     pub fn first(self, variant: &str) -> miette::Result<&'a Measured> {
-        self.of(variant).next().ok_or_else(|| miette::miette!("the experiment has no variant `{variant}`"))
+        self.of(variant)
+            .next()
+            .ok_or_else(|| miette::miette!("the experiment has no variant `{variant}`"))
     }
     /// Returns the run of a variant with these labels.
     pub fn at(self, variant: &str, axes: &[(&str, &str)]) -> Option<&'a Measured> {
-        self.of(variant).find(|run| axes.iter().all(|(axis, label)| run.label(axis) == *label))
+        self.of(variant)
+            .find(|run| axes.iter().all(|(axis, label)| run.label(axis) == *label))
     }
     /// Returns the run to which a run's slowdown refers: that of the baseline variant with the same labels on the axes
     /// that both have. An experiment with a single variant has its first run as the baseline of all.
@@ -176,7 +192,9 @@ impl<'a> Runs<'a> {
             return self.0.first();
         }
         let agrees = |base: &&Measured| {
-            base.axes.iter().all(|(axis, label)| run.axes.get(axis).is_none_or(|other| other == label))
+            base.axes
+                .iter()
+                .all(|(axis, label)| run.axes.get(axis).is_none_or(|other| other == label))
         };
         self.of(baseline).find(agrees)
     }
@@ -209,7 +227,9 @@ pub fn ratio(part: u64, whole: u64) -> f64 {
 
 /// Returns whether no value exceeds the one before it by more than this tolerance.
 pub fn falls(values: &[f64], tolerance: f64) -> bool {
-    values.windows(2).all(|pair| pair[1] <= pair[0] * (1.0 + tolerance))
+    values
+        .windows(2)
+        .all(|pair| pair[1] <= pair[0] * (1.0 + tolerance))
 }
 
 /// What else a reader of the shipped systems must know.
@@ -226,7 +246,11 @@ mod tests {
         assert_eq!(Cell::Value(1.5).shown(), "1.5000");
         assert_eq!(Cell::Value(-123.45).shown(), "-123.45");
         assert_eq!(Cell::Count(27_303_872).shown(), "27\u{202f}303\u{202f}872");
-        assert_eq!(Cell::Count(27_303_872).text(), "27303872", "a CSV file has no groups");
+        assert_eq!(
+            Cell::Count(27_303_872).text(),
+            "27303872",
+            "a CSV file has no groups"
+        );
         for (name, shown) in [
             ("l2_refills", "L2 refills"),
             ("interf_mb_s", "interf (MB/s)"),

@@ -13,8 +13,7 @@ use std::collections::BTreeSet;
 /// The facts about the model that hold for any system.
 const MODEL: &str = "Modelled, not measured: what is modelled is in docs/board-model.md.";
 /// What holds if the model is on from the first instruction.
-const EXACT: &str =
-    "Each case is one run, which repeats exactly: the spread is that of its segments, not of repeated runs.";
+const EXACT: &str = "Each case is one run, which repeats exactly: the spread is that of its segments, not of repeated runs.";
 /// What holds if it is on in regions of interest alone.
 const HINT: &str = "The model is on in regions of interest alone (roi = \"hint\"), and in between the guests run in the host's time. So a run does \
      not repeat exactly: repeat the experiment, with another --out, to see by how much figures differ.";
@@ -38,7 +37,11 @@ pub fn find(runs: Runs<'_>, baseline: &str, roi: Roi) -> Findings {
     if let Some(segments) = segments(runs) {
         found.series.push(segments);
     }
-    for axis in runs.axes().into_iter().filter(|_| names(runs).next().is_none()) {
+    for axis in runs
+        .axes()
+        .into_iter()
+        .filter(|_| names(runs).next().is_none())
+    {
         let chart = by_axis(runs, baseline, axis);
         found.charts.push(chart);
     }
@@ -55,7 +58,10 @@ pub fn find(runs: Runs<'_>, baseline: &str, roi: Roi) -> Findings {
 /// Returns the names of all events.
 fn events(runs: Runs<'_>) -> BTreeSet<&str> {
     let segments = runs.0.iter().flat_map(|run| &run.segments);
-    segments.flat_map(|segment| segment.events.keys()).map(String::as_str).collect()
+    segments
+        .flat_map(|segment| segment.events.keys())
+        .map(String::as_str)
+        .collect()
 }
 
 /// Returns a cell with the value of a quantity, empty if the run does not have it.
@@ -70,9 +76,14 @@ fn cell(value: Option<f64>, is_count: bool) -> Cell {
 /// Returns one row per run, and adds its figures.
 fn table(runs: Runs<'_>, baseline: &str, found: &mut Findings) -> Series {
     let measures_latency = runs.0.iter().any(|run| run.latencies.is_some());
-    let has = |quantity: &Quantity| runs.0.iter().any(|run| quantity.of(run, runs, baseline).is_some_and(|v| v > 0.0));
+    let has = |quantity: &Quantity| {
+        runs.0
+            .iter()
+            .any(|run| quantity.of(run, runs, baseline).is_some_and(|v| v > 0.0))
+    };
     let mut quantities: Vec<(String, Quantity, bool)> = vec![];
-    let mut add = |name: &str, quantity, is_count| quantities.push((name.to_owned(), quantity, is_count));
+    let mut add =
+        |name: &str, quantity, is_count| quantities.push((name.to_owned(), quantity, is_count));
     if measures_latency {
         for name in ["min_us", "median_us", "p999_us", "max_us"] {
             add(name, Quantity::Latency(name), true);
@@ -83,7 +94,11 @@ fn table(runs: Runs<'_>, baseline: &str, found: &mut Findings) -> Series {
         add("cycles", Quantity::Cycles, true);
     }
     for name in names(runs).collect::<BTreeSet<_>>() {
-        add(&format!("printed_{name}"), Quantity::Printed(name.to_owned()), false);
+        add(
+            &format!("printed_{name}"),
+            Quantity::Printed(name.to_owned()),
+            false,
+        );
     }
     if has(&Quantity::Slowdown) {
         add("slowdown", Quantity::Slowdown, false);
@@ -116,7 +131,10 @@ fn table(runs: Runs<'_>, baseline: &str, found: &mut Findings) -> Series {
         for (name, quantity, is_count) in &quantities {
             let value = quantity.of(run, runs, baseline);
             if let Some(value) = value {
-                found.figure(format!("{}_{}", run.figure_name(), figure_name(name)), value);
+                found.figure(
+                    format!("{}_{}", run.figure_name(), figure_name(name)),
+                    value,
+                );
             }
             row.push(cell(value, *is_count));
             if name == "cycles" {
@@ -127,12 +145,20 @@ fn table(runs: Runs<'_>, baseline: &str, found: &mut Findings) -> Series {
         }
         rows.push(row);
     }
-    Series { name: "runs".into(), columns, rows }
+    Series {
+        name: "runs".into(),
+        columns,
+        rows,
+    }
 }
 
 /// Returns the names of all printed numbers.
 fn names(runs: Runs<'_>) -> impl Iterator<Item = &str> {
-    runs.0.iter().filter_map(|run| run.printed.as_ref()).flat_map(|printed| printed.keys()).map(String::as_str)
+    runs.0
+        .iter()
+        .filter_map(|run| run.printed.as_ref())
+        .flat_map(|printed| printed.keys())
+        .map(String::as_str)
 }
 
 /// Returns one row per segment, if segments were measured.
@@ -148,18 +174,27 @@ fn segments(runs: Runs<'_>) -> Option<Series> {
             let mut row = vec![Cell::Text(run.variant.clone())];
             row.extend(axes.iter().map(|axis| Cell::label(run, axis)));
             row.extend([Cell::Count(number as u64), Cell::Count(segment.cycles)]);
-            let count = |event: &&str| cell(segment.events.get(*event).map(|count| *count as f64), true);
+            let count =
+                |event: &&str| cell(segment.events.get(*event).map(|count| *count as f64), true);
             row.extend(events.iter().map(count));
             rows.push(row);
         }
     }
-    (!rows.is_empty()).then(|| Series { name: "segments".into(), columns, rows })
+    (!rows.is_empty()).then(|| Series {
+        name: "segments".into(),
+        columns,
+        rows,
+    })
 }
 
 /// Returns the slowdown against an axis: lines if its values are numbers, otherwise groups of bars.
 fn by_axis(runs: Runs<'_>, baseline: &str, axis: &str) -> Chart {
     let is_numeric = on_axis(runs, axis).all(|run| run.number(axis).is_some());
-    let (marks, log_x) = if is_numeric { lines(runs, baseline, axis) } else { (groups(runs, baseline, axis), false) };
+    let (marks, log_x) = if is_numeric {
+        lines(runs, baseline, axis)
+    } else {
+        (groups(runs, baseline, axis), false)
+    };
     Chart {
         title: format!("Slowdown by {axis} (modelled)"),
         x: axis.to_owned(),
@@ -185,11 +220,21 @@ fn name_without(run: &Measured, axis: &str) -> String {
 /// Returns a line over an axis for each name, and whether its numbers span so much that it is logarithmic. Runs without
 /// the axis are level lines.
 fn lines(runs: Runs<'_>, baseline: &str, axis: &str) -> (Marks, bool) {
-    let numbers = || runs.0.iter().filter_map(|run| run.number(axis)).map(|number| number as f64);
-    let (first, last) = (numbers().fold(f64::INFINITY, f64::min), numbers().fold(f64::NEG_INFINITY, f64::max));
+    let numbers = || {
+        runs.0
+            .iter()
+            .filter_map(|run| run.number(axis))
+            .map(|number| number as f64)
+    };
+    let (first, last) = (
+        numbers().fold(f64::INFINITY, f64::min),
+        numbers().fold(f64::NEG_INFINITY, f64::max),
+    );
     let mut lines: Vec<Line> = vec![];
     for run in runs.0 {
-        let Some(slowdown) = runs.slowdown(run, baseline) else { continue };
+        let Some(slowdown) = runs.slowdown(run, baseline) else {
+            continue;
+        };
         let points = match run.number(axis) {
             Some(number) => vec![(number as f64, slowdown)],
             None => vec![(first, slowdown), (last, slowdown)],
@@ -218,12 +263,17 @@ fn groups(runs: Runs<'_>, baseline: &str, axis: &str) -> Marks {
     for run in on_axis(runs, axis) {
         let name = name_without(run, axis);
         let column = names.iter().position(|known| *known == name);
-        let Some((column, slowdown)) = column.zip(runs.slowdown(run, baseline)) else { continue };
+        let Some((column, slowdown)) = column.zip(runs.slowdown(run, baseline)) else {
+            continue;
+        };
         let label = run.label(axis);
-        let at = groups.iter().position(|(group, _)| group == label).unwrap_or_else(|| {
-            groups.push((label.to_owned(), vec![0.0; names.len()]));
-            groups.len() - 1
-        });
+        let at = groups
+            .iter()
+            .position(|(group, _)| group == label)
+            .unwrap_or_else(|| {
+                groups.push((label.to_owned(), vec![0.0; names.len()]));
+                groups.len() - 1
+            });
         groups[at].1[column] = slowdown;
     }
     Marks::Bars(names, groups)
@@ -241,20 +291,26 @@ fn bars(runs: Runs<'_>, baseline: &str) -> Option<Chart> {
         y: format!("relative to {baseline}"),
         log: false,
         log_x: false,
-        marks: Marks::Bars(vec!["slowdown".into()], runs.0.iter().filter_map(group).collect()),
+        marks: Marks::Bars(
+            vec!["slowdown".into()],
+            runs.0.iter().filter_map(group).collect(),
+        ),
     })
 }
 
 fn say(runs: Runs<'_>, baseline: &str, found: &mut Findings) {
     let mut others: Vec<(String, f64)> = vec![];
     for run in runs.0 {
-        let is_base = runs.baseline_of(run, baseline).is_some_and(|base| std::ptr::eq(base, run));
+        let is_base = runs
+            .baseline_of(run, baseline)
+            .is_some_and(|base| std::ptr::eq(base, run));
         if let Some(slowdown) = runs.slowdown(run, baseline).filter(|_| !is_base) {
             others.push((run.key(), slowdown));
         }
     }
     others.sort_by(|one, other| other.1.total_cmp(&one.1));
-    let times = |(key, slowdown): &(String, f64)| format!("`{key}` takes {} times", shown(*slowdown));
+    let times =
+        |(key, slowdown): &(String, f64)| format!("`{key}` takes {} times", shown(*slowdown));
     match others.as_slice() {
         [] => {}
         few if few.len() <= 4 => found.say(format!(
@@ -301,19 +357,39 @@ mod tests {
         assert_eq!(found.figures["budget_events_4000_slowdown"], 5.2);
         assert_eq!(found.figures["solo_l2d_cache_refill"], 7.0);
         let table = &found.series[0];
-        assert_eq!(table.columns[..5], ["variant", "events", "segments", "cycles", "cycles_min"]);
+        assert_eq!(
+            table.columns[..5],
+            ["variant", "events", "segments", "cycles", "cycles_min"]
+        );
         assert_eq!(table.rows.len(), 3);
-        assert_eq!(table.rows[2][3..6], [Cell::Count(520), Cell::Count(494), Cell::Count(546)]);
+        assert_eq!(
+            table.rows[2][3..6],
+            [Cell::Count(520), Cell::Count(494), Cell::Count(546)]
+        );
         assert_eq!(found.series[1].rows.len(), 9, "every segment");
-        let [chart] = found.charts.as_slice() else { panic!("{} charts", found.charts.len()) };
+        let [chart] = found.charts.as_slice() else {
+            panic!("{} charts", found.charts.len())
+        };
         assert!(chart.log_x, "from 200 to 4000");
-        let Marks::Lines(lines) = &chart.marks else { panic!("numbers are lines") };
-        assert_eq!(lines[0].points, [(200.0, 1.0), (4000.0, 1.0)], "a run without the axis is a level line");
+        let Marks::Lines(lines) = &chart.marks else {
+            panic!("numbers are lines")
+        };
+        assert_eq!(
+            lines[0].points,
+            [(200.0, 1.0), (4000.0, 1.0)],
+            "a run without the axis is a level line"
+        );
         assert_eq!(lines[1].points, [(200.0, 1.1), (4000.0, 5.2)]);
         let text = found.account.join(" ");
-        assert!(text.contains("`budget-events=4000` takes 5.2000 times"), "{text}");
+        assert!(
+            text.contains("`budget-events=4000` takes 5.2000 times"),
+            "{text}"
+        );
         for word in ["Interf", "SD-VBS", "paper", "L2 pseudo"] {
-            assert!(!text.contains(word), "{word} is nothing that these runs show: {text}");
+            assert!(
+                !text.contains(word),
+                "{word} is nothing that these runs show: {text}"
+            );
         }
     }
 
@@ -326,10 +402,17 @@ mod tests {
         ];
         assert_eq!(Runs(&runs).slowdown(&runs[2], "alone"), Some(3.0));
         let found = find(Runs(&runs), "alone", Roi::Hint);
-        let kinds: Vec<_> = found.charts.iter().map(|chart| matches!(chart.marks, Marks::Lines(_))).collect();
+        let kinds: Vec<_> = found
+            .charts
+            .iter()
+            .map(|chart| matches!(chart.marks, Marks::Lines(_)))
+            .collect();
         assert_eq!(kinds, [false, true], "names are bars, numbers are lines");
         // A single variant has its first run as the baseline.
-        let sweep = [run("sweep", &[("n", "1")], 100), run("sweep", &[("n", "2")], 150)];
+        let sweep = [
+            run("sweep", &[("n", "1")], 100),
+            run("sweep", &[("n", "2")], 150),
+        ];
         assert_eq!(Runs(&sweep).slowdown(&sweep[1], "sweep"), Some(1.5));
     }
 }

@@ -7,8 +7,12 @@ use super::plot::{Chart, Line, Marks};
 use miette::{Result, miette};
 
 /// The variants and their titles.
-const CASES: [(&str, &str); 4] =
-    [("alone", "alone"), ("interf", "next to Interf"), ("quota", "Interf with budgets"), ("colors", "its own colors")];
+const CASES: [(&str, &str); 4] = [
+    ("alone", "alone"),
+    ("interf", "next to Interf"),
+    ("quota", "Interf with budgets"),
+    ("colors", "its own colors"),
+];
 /// Evaluates the runs.
 pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut found = Findings::default();
@@ -45,11 +49,27 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
             Cell::Count(latencies.max),
             Cell::Count(held),
         ]);
-        lines.push(Line { name: name.to_owned(), points: latencies.points() });
+        lines.push(Line {
+            name: name.to_owned(),
+            points: latencies.points(),
+        });
         all.push(latencies);
     }
-    let names = ["linux", "wakeups", "min_us", "median_us", "avg_us", "p999_us", "max_us", "periods_held"];
-    let series = Series { name: "cases".into(), columns: columns(names), rows };
+    let names = [
+        "linux",
+        "wakeups",
+        "min_us",
+        "median_us",
+        "avg_us",
+        "p999_us",
+        "max_us",
+        "periods_held",
+    ];
+    let series = Series {
+        name: "cases".into(),
+        columns: columns(names),
+        rows,
+    };
     found.tables.push(series.table(
         "How late the task was woken up",
         "Microseconds of modelled time from the requested wake-up to the moment when the task ran, measured by \
@@ -88,7 +108,12 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         colors.max,
         colors.permille(999)
     ));
-    if let Some((_, name)) = CASES.iter().zip(&all).skip(1).find(|(_, case)| case.max < alone.max).map(|(case, _)| case)
+    if let Some((_, name)) = CASES
+        .iter()
+        .zip(&all)
+        .skip(1)
+        .find(|(_, case)| case.max < alone.max)
+        .map(|(case, _)| case)
     {
         found.say(format!(
             "The maximum of `{name}` is lower than alone. A maximum depends on a few of the wake-ups and changes with \
@@ -108,12 +133,18 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
 
 /// Returns a row for each latency that occurs in any of the cases.
 fn histograms(all: &[&Latencies]) -> Series {
-    let mut latencies: Vec<u64> = all.iter().flat_map(|case| case.histogram.keys().copied()).collect();
+    let mut latencies: Vec<u64> = all
+        .iter()
+        .flat_map(|case| case.histogram.keys().copied())
+        .collect();
     latencies.sort_unstable();
     latencies.dedup();
     let row = |latency: u64| {
-        let count = |case: &&Latencies| Cell::Count(case.histogram.get(&latency).copied().unwrap_or(0));
-        std::iter::once(Cell::Count(latency)).chain(all.iter().map(count)).collect()
+        let count =
+            |case: &&Latencies| Cell::Count(case.histogram.get(&latency).copied().unwrap_or(0));
+        std::iter::once(Cell::Count(latency))
+            .chain(all.iter().map(count))
+            .collect()
     };
     Series {
         name: "histogram".into(),

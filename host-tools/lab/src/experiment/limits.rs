@@ -46,7 +46,9 @@ pub fn limits(model: &Board) -> String {
         shared.push(format!("its lookups, one in {}", cycles(lookup)));
     }
     if writes > 0 {
-        shared.push(format!("its writes to memory, of which {writes} may be outstanding"));
+        shared.push(format!(
+            "its writes to memory, of which {writes} may be outstanding"
+        ));
     }
     let shared = match shared.as_slice() {
         [] => "Nothing but lines is shared in the L2, so in its own colors a core is never disturbed there".to_owned(),
@@ -54,7 +56,9 @@ pub fn limits(model: &Board) -> String {
     };
     let loads = match timing.load_linefills {
         0 => "a load waits for its line".to_owned(),
-        lines => format!("the first use of what a load reads waits for its line, of which {lines} may be on their way"),
+        lines => format!(
+            "the first use of what a load reads waits for its line, of which {lines} may be on their way"
+        ),
     };
     format!(
         "Modelled, not measured: cores execute {} per instruction, in order, at {} MHz; {loads}, {} to \
@@ -77,11 +81,22 @@ fn missing(model: &Board) -> String {
     let all = [
         (model.prefetch == Prefetch::NONE, "no prefetcher"),
         (model.streaming == Streaming::NONE, "no write streaming"),
-        (model.timing.snoop == 0, "no coherence between the L1 data caches"),
+        (
+            model.timing.snoop == 0,
+            "no coherence between the L1 data caches",
+        ),
         (model.tlb.is_none(), "no TLB"),
     ];
-    let missing: Vec<&str> = all.into_iter().filter(|(is, _)| *is).map(|(_, what)| what).collect();
-    if missing.is_empty() { "no dual issue".to_owned() } else { missing.join(", ") }
+    let missing: Vec<&str> = all
+        .into_iter()
+        .filter(|(is, _)| *is)
+        .map(|(_, what)| what)
+        .collect();
+    if missing.is_empty() {
+        "no dual issue".to_owned()
+    } else {
+        missing.join(", ")
+    }
 }
 
 fn cycles(number: u64) -> String {
@@ -95,7 +110,9 @@ pub fn stall_implied(model: &Board) -> f64 {
     let timing = &model.timing;
     let executed = model.l1i.geometry.line_bytes() / INSTRUCTION * timing.instruction;
     let hit = executed + timing.l2;
-    let row = model.banks.map_or(0.0, |banks| (banks.precharge + banks.activate) as f64 / TICKS as f64);
+    let row = model.banks.map_or(0.0, |banks| {
+        (banks.precharge + banks.activate) as f64 / TICKS as f64
+    });
     ((hit + timing.dram) as f64 - row) / hit as f64
 }
 
@@ -108,12 +125,23 @@ mod tests {
         let mut board = Board::zcu102();
         let text = limits(&board);
         assert!(text.contains("memory has 16 banks"), "{text}");
-        assert!(text.contains("13 cycles to the L2 and 124 more to memory"), "{text}");
-        assert!(text.contains("takes data when an L1 evicts it") && text.contains("L2 a pseudo-random one"), "{text}");
+        assert!(
+            text.contains("13 cycles to the L2 and 124 more to memory"),
+            "{text}"
+        );
+        assert!(
+            text.contains("takes data when an L1 evicts it")
+                && text.contains("L2 a pseudo-random one"),
+            "{text}"
+        );
         assert!((stall_implied(&board) - (153.0 - 31.9) / 29.0).abs() < 1e-3);
         let mechanisms = |board: &Board| {
             let text = limits(board);
-            text[text.find("There is").expect("said")..].split('.').next().expect("a sentence").to_owned()
+            text[text.find("There is").expect("said")..]
+                .split('.')
+                .next()
+                .expect("a sentence")
+                .to_owned()
         };
         assert_eq!(mechanisms(&board), "There is no dual issue");
         assert!(
@@ -123,7 +151,12 @@ mod tests {
         );
         board.l2_limits = L2Limits::NONE;
         assert!(limits(&board).contains("in its own colors a core is never disturbed there"));
-        (board.prefetch, board.streaming, board.timing.snoop, board.tlb) = (Prefetch::NONE, Streaming::NONE, 0, None);
+        (
+            board.prefetch,
+            board.streaming,
+            board.timing.snoop,
+            board.tlb,
+        ) = (Prefetch::NONE, Streaming::NONE, 0, None);
         let none = "There is no prefetcher, no write streaming, no coherence between the L1 data caches, no TLB";
         assert_eq!(mechanisms(&board), none);
         board.banks = None;
@@ -133,7 +166,13 @@ mod tests {
         board.l2_data = L2Data::OnMiss;
         let text = limits(&board);
         assert!(text.contains("memory moves a line in 5 cycles"), "{text}");
-        assert!(text.contains("300 more") && text.contains("L2 the least recently used one"), "{text}");
-        assert!(text.contains("takes data when an L1 asks for it") && stall_implied(&board) > 10.0, "{text}");
+        assert!(
+            text.contains("300 more") && text.contains("L2 the least recently used one"),
+            "{text}"
+        );
+        assert!(
+            text.contains("takes data when an L1 asks for it") && stall_implied(&board) > 10.0,
+            "{text}"
+        );
     }
 }

@@ -56,8 +56,20 @@ const ROWS: [Row; 9] = [
         kind: Kind::Counted,
         paper: 3_670_319,
     },
-    Row { event: "LD_RETIRED", expected: 5 * INTS, why: "5 loads a turn", kind: Kind::Counted, paper: 2_621_612 },
-    Row { event: "ST_RETIRED", expected: 2 * INTS, why: "2 stores a turn", kind: Kind::Counted, paper: 1_048_626 },
+    Row {
+        event: "LD_RETIRED",
+        expected: 5 * INTS,
+        why: "5 loads a turn",
+        kind: Kind::Counted,
+        paper: 2_621_612,
+    },
+    Row {
+        event: "ST_RETIRED",
+        expected: 2 * INTS,
+        why: "2 stores a turn",
+        kind: Kind::Counted,
+        paper: 1_048_626,
+    },
     Row {
         event: "INST_RETIRED",
         expected: 21 * INTS,
@@ -65,7 +77,13 @@ const ROWS: [Row; 9] = [
         kind: Kind::Counted,
         paper: 11_010_313,
     },
-    Row { event: "MEM_ACCESS", expected: 7 * INTS, why: "loads and stores", kind: Kind::Counted, paper: 3_670_057 },
+    Row {
+        event: "MEM_ACCESS",
+        expected: 7 * INTS,
+        why: "loads and stores",
+        kind: Kind::Counted,
+        paper: 3_670_057,
+    },
     Row {
         event: "L2D_CACHE",
         expected: 2 * INTS / IN_LINE,
@@ -102,15 +120,25 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut rows = vec![];
     let mut differ = vec![];
     for row in &ROWS {
-        let run =
-            runs.of("counted").find(|run| run.segments.iter().any(|segment| segment.events.contains_key(row.event)));
+        let run = runs.of("counted").find(|run| {
+            run.segments
+                .iter()
+                .any(|segment| segment.events.contains_key(row.event))
+        });
         let run = run.ok_or_else(|| miette!("no run counted {}", row.event))?;
         let counted = run.event(row.event);
         // The same event as counted by the model itself, whatever the counters were set to.
-        let model = run.regions.first().and_then(|region| region.cores.first()).map_or(0, |core| core.event(row.event));
+        let model = run
+            .regions
+            .first()
+            .and_then(|region| region.cores.first())
+            .map_or(0, |core| core.event(row.event));
         let off = counted as f64 / row.expected as f64 - 1.0;
         found.figure(row.event.to_lowercase(), counted as f64);
-        found.figure(format!("{}_expected", row.event.to_lowercase()), row.expected as f64);
+        found.figure(
+            format!("{}_expected", row.event.to_lowercase()),
+            row.expected as f64,
+        );
         if off.abs() > CLOSE {
             differ.push((row.event, counted, off));
         }
@@ -138,7 +166,11 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         "whole_segment",
         "expected_because",
     ];
-    let series = Series { name: "events".into(), columns: columns(names), rows };
+    let series = Series {
+        name: "events".into(),
+        columns: columns(names),
+        rows,
+    };
     found.tables.push(series.table(
         "Matrix copy of 512K integers, caches cold",
         "Model: what its count is worth as evidence for it. Fitted: a parameter was chosen so that the count is the \
@@ -155,7 +187,9 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     ));
     for (event, counted, off) in differ {
         let why = match event {
-            "L2D_CACHE" => "The paper's authors saw the same, and call the event unreliable for this reason.",
+            "L2D_CACHE" => {
+                "The paper's authors saw the same, and call the event unreliable for this reason."
+            }
             "BUS_ACCESS" => {
                 "The expectation assumes that at the end exactly half of the L2 holds lines of the destination that \
                  have not been written back yet. With pseudo-random replacement some of them leave earlier and others \
@@ -163,7 +197,10 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
             }
             _ => "The reason is unknown: the model or the expectation is wrong.",
         };
-        found.say(format!("{event}: {counted}, {:+.1} % off the expectation. {why}", off * 100.0));
+        found.say(format!(
+            "{event}: {counted}, {:+.1} % off the expectation. {why}",
+            off * 100.0
+        ));
     }
     say_lookups(runs, &mut found);
     found.say(
@@ -188,8 +225,14 @@ fn say_lookups(runs: Runs<'_>, found: &mut Findings) {
         2 * PAPER_REFILLS,
         2.0 * refills - lookups
     ));
-    let Some(run) = runs.of("instructions").next() else { return };
-    let (fetched, data, all) = (run.event("L1I_CACHE_REFILL"), run.event("L1D_CACHE_REFILL"), run.event("L2D_CACHE"));
+    let Some(run) = runs.of("instructions").next() else {
+        return;
+    };
+    let (fetched, data, all) = (
+        run.event("L1I_CACHE_REFILL"),
+        run.event("L1D_CACHE_REFILL"),
+        run.event("L2D_CACHE"),
+    );
     found.figure("instructions_l1i_cache_refill", fetched as f64);
     found.figure("instructions_l2d_cache", all as f64);
     found.figure("l2d_cache_per_instruction_refill", ratio(all, fetched));

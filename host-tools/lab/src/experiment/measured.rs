@@ -96,11 +96,19 @@ impl Measured {
     }
     /// Returns the median count of an event of the victim.
     pub fn event(&self, name: &str) -> u64 {
-        median(self.segments.iter().map(|segment| segment.events.get(name).copied().unwrap_or(0)))
+        median(
+            self.segments
+                .iter()
+                .map(|segment| segment.events.get(name).copied().unwrap_or(0)),
+        )
     }
     /// Returns an event's count in the last segment, when earlier contents of the caches have been displaced.
     pub fn settled(&self, name: &str) -> u64 {
-        self.segments.last().and_then(|segment| segment.events.get(name)).copied().unwrap_or(0)
+        self.segments
+            .last()
+            .and_then(|segment| segment.events.get(name))
+            .copied()
+            .unwrap_or(0)
     }
     /// Returns the label on an axis.
     pub fn label(&self, axis: &str) -> &str {
@@ -112,11 +120,27 @@ impl Measured {
     }
     /// Returns the bytes per second on the cores other than the victim's, from the model's count of an event and the
     /// bytes per event.
-    pub fn others_bytes_per_second(&self, victim: usize, event: &str, bytes: u64, clock_mhz: u64) -> f64 {
+    pub fn others_bytes_per_second(
+        &self,
+        victim: usize,
+        event: &str,
+        bytes: u64,
+        clock_mhz: u64,
+    ) -> f64 {
         let others = |region: &Region| {
-            let cores = region.cores.iter().enumerate().filter(|(core, _)| *core != victim);
+            let cores = region
+                .cores
+                .iter()
+                .enumerate()
+                .filter(|(core, _)| *core != victim);
             let events: u64 = cores.map(|(_, core)| core.event(event)).sum();
-            let cycles = region.cores.iter().map(|core| core.cycles).max().unwrap_or(0).max(1);
+            let cycles = region
+                .cores
+                .iter()
+                .map(|core| core.cycles)
+                .max()
+                .unwrap_or(0)
+                .max(1);
             (events * bytes) as f64 / (cycles as f64 / (clock_mhz as f64 * 1e6))
         };
         self.regions.iter().map(others).sum::<f64>() / self.regions.len().max(1) as f64
@@ -126,18 +150,27 @@ impl Measured {
 fn median(values: impl Iterator<Item = u64>) -> u64 {
     let mut values: Vec<u64> = values.collect();
     values.sort_unstable();
-    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0)
+    values
+        .get(values.len().saturating_sub(1) / 2)
+        .copied()
+        .unwrap_or(0)
 }
 
 /// Returns the name of a run: its variant and its labels.
 pub fn key(variant: &str, axes: &BTreeMap<String, String>) -> String {
-    let labels: String = axes.iter().map(|(axis, label)| format!("-{axis}={label}")).collect();
+    let labels: String = axes
+        .iter()
+        .map(|(axis, label)| format!("-{axis}={label}"))
+        .collect();
     format!("{variant}{labels}").replace(['/', ' '], "_")
 }
 
 /// Returns a name for figures: small letters, digits and underscores.
 pub fn figure_name(name: &str) -> String {
-    name.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+    name.to_lowercase()
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+        .collect()
 }
 
 #[cfg(test)]
@@ -145,13 +178,25 @@ pub(super) mod tests {
     use super::*;
 
     /// Returns a run of three segments around this number of cycles, a tenth apart, that counted 7 refills.
-    pub(in crate::experiment) fn run(variant: &str, axes: &[(&str, &str)], cycles: u64) -> Measured {
-        let segment = |cycles| Segment { cycles, events: [("L2D_CACHE_REFILL".to_owned(), 7)].into() };
+    pub(in crate::experiment) fn run(
+        variant: &str,
+        axes: &[(&str, &str)],
+        cycles: u64,
+    ) -> Measured {
+        let segment = |cycles| Segment {
+            cycles,
+            events: [("L2D_CACHE_REFILL".to_owned(), 7)].into(),
+        };
         Measured {
             inputs: String::new(),
             variant: variant.to_owned(),
-            axes: axes.iter().map(|(axis, label)| ((*axis).to_owned(), (*label).to_owned())).collect(),
-            segments: [cycles - cycles / 20, cycles, cycles + cycles / 20].map(segment).into(),
+            axes: axes
+                .iter()
+                .map(|(axis, label)| ((*axis).to_owned(), (*label).to_owned()))
+                .collect(),
+            segments: [cycles - cycles / 20, cycles, cycles + cycles / 20]
+                .map(segment)
+                .into(),
             regions: vec![],
             quotas: vec![],
             pages_moved: 0,

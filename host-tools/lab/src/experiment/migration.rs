@@ -38,17 +38,38 @@ fn sweep(runs: Runs<'_>, found: &mut Findings) -> Result<Sweep> {
     let solo = runs.first("sweep-solo")?;
     let mut points: Vec<(u64, u64, u64)> = runs
         .of("sweep")
-        .map(|run| (run.number("pages").unwrap_or(0), run.cycles(), run.event("L2D_CACHE_REFILL")))
+        .map(|run| {
+            (
+                run.number("pages").unwrap_or(0),
+                run.cycles(),
+                run.event("L2D_CACHE_REFILL"),
+            )
+        })
         .collect();
     points.sort_unstable();
-    let slowdowns: Vec<f64> = points.iter().map(|point| ratio(point.1, solo.cycles())).collect();
-    let (none, all) = (slowdowns.first().copied().unwrap_or(0.0), slowdowns.last().copied().unwrap_or(0.0));
+    let slowdowns: Vec<f64> = points
+        .iter()
+        .map(|point| ratio(point.1, solo.cycles()))
+        .collect();
+    let (none, all) = (
+        slowdowns.first().copied().unwrap_or(0.0),
+        slowdowns.last().copied().unwrap_or(0.0),
+    );
     // Half of the way from no page moved to all pages moved.
-    let half = halfway(&points.iter().map(|point| point.0).zip(slowdowns.iter().copied()).collect::<Vec<_>>());
+    let half = halfway(
+        &points
+            .iter()
+            .map(|point| point.0)
+            .zip(slowdowns.iter().copied())
+            .collect::<Vec<_>>(),
+    );
     found.figure("solo_cycles", solo.cycles() as f64);
     found.figure("slowdown", none);
     found.figure("recovered_ratio", all);
-    found.figure("half_recovered_pages", half.map_or(0.0, |(_, pages)| pages as f64));
+    found.figure(
+        "half_recovered_pages",
+        half.map_or(0.0, |(_, pages)| pages as f64),
+    );
     found.figure("monotone", f64::from(falls(&slowdowns, 0.02)));
     let sweep = Series {
         name: "sweep".into(),
@@ -57,7 +78,12 @@ fn sweep(runs: Runs<'_>, found: &mut Findings) -> Result<Sweep> {
             .iter()
             .zip(&slowdowns)
             .map(|(point, &slowdown)| {
-                vec![Cell::Count(point.0), Cell::Count(point.1), Cell::Value(slowdown), Cell::Count(point.2)]
+                vec![
+                    Cell::Count(point.0),
+                    Cell::Count(point.1),
+                    Cell::Value(slowdown),
+                    Cell::Count(point.2),
+                ]
             })
             .collect(),
     };
@@ -73,7 +99,11 @@ fn sweep(runs: Runs<'_>, found: &mut Findings) -> Result<Sweep> {
         log_x: false,
         marks: Marks::Lines(vec![Line {
             name: "victim".into(),
-            points: points.iter().zip(&slowdowns).map(|(point, &y)| (point.0 as f64, y)).collect(),
+            points: points
+                .iter()
+                .zip(&slowdowns)
+                .map(|(point, &y)| (point.0 as f64, y))
+                .collect(),
         }]),
     });
     found.series.push(sweep);
@@ -86,10 +116,15 @@ fn seven_cases<'a>(runs: Runs<'a>, found: &mut Findings) -> Vec<Versus<'a>> {
     let mut rows = vec![];
     let mut versus = vec![];
     for input in runs.labels("solo", "input") {
-        let cycles = |variant: &str| runs.at(variant, &[("input", input)]).map(super::measured::Measured::cycles);
+        let cycles = |variant: &str| {
+            runs.at(variant, &[("input", input)])
+                .map(super::measured::Measured::cycles)
+        };
         let Some(base) = cycles("solo") else { continue };
-        let values: Vec<f64> =
-            BARS.iter().map(|(variant, _)| cycles(variant).map_or(0.0, |c| ratio(c, base))).collect();
+        let values: Vec<f64> = BARS
+            .iter()
+            .map(|(variant, _)| cycles(variant).map_or(0.0, |c| ratio(c, base)))
+            .collect();
         let name = input.replace(['/', '-'], "_");
         for ((variant, _), value) in BARS.iter().zip(&values) {
             found.figure(format!("{name}_{}", variant.replace('-', "_")), *value);
@@ -117,7 +152,10 @@ fn seven_cases<'a>(runs: Runs<'a>, found: &mut Findings) -> Vec<Versus<'a>> {
         y: "runtime / solo".into(),
         log: false,
         log_x: false,
-        marks: Marks::Bars(BARS.iter().map(|(_, name)| (*name).to_owned()).collect(), groups),
+        marks: Marks::Bars(
+            BARS.iter().map(|(_, name)| (*name).to_owned()).collect(),
+            groups,
+        ),
     });
     found.series.push(bars);
     versus
@@ -140,8 +178,11 @@ fn say(found: &mut Findings, (none, all, half): Sweep, versus: Vec<Versus<'_>>) 
         ))
     ));
     for (input, interf, colored, migrated) in versus {
-        let better =
-            if migrated <= colored * 1.05 { "as good as its own 12 colors" } else { "less than its own 12 colors" };
+        let better = if migrated <= colored * 1.05 {
+            "as good as its own 12 colors"
+        } else {
+            "less than its own 12 colors"
+        };
         found.say(format!(
             "{input}: {interf:.2} times under Interf, {colored:.2} with 12 colors, {migrated:.2} after migration: {better}."
         ));

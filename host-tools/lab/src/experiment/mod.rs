@@ -87,7 +87,11 @@ pub struct ExperimentArgs {
 
 /// Runs `cloison experiment`.
 pub fn experiment(args: &ExperimentArgs) -> Result<()> {
-    if args.name == "list" { list() } else { experiment_on(&Boards::here(), args) }
+    if args.name == "list" {
+        list()
+    } else {
+        experiment_on(&Boards::here(), args)
+    }
 }
 
 /// Performs and reports an experiment on these boards.
@@ -104,14 +108,30 @@ pub fn experiment_on(boards: &Boards, args: &ExperimentArgs) -> Result<()> {
     }
     if let Some(model) = &args.model {
         experiment.model = installation::find(model);
-        name += &format!("-on-{}", directory_name(&experiment.model, &installation::root().join("configs/models")));
+        name += &format!(
+            "-on-{}",
+            directory_name(
+                &experiment.model,
+                &installation::root().join("configs/models")
+            )
+        );
     }
     let default = || installation::output_dir().join("experiments").join(&name);
     let out = args.out.clone().unwrap_or_else(default);
-    keep_apart([path.as_path(), &experiment.system, &experiment.model], args.json.as_deref())?;
-    let scope = if args.sensitivity { Scope::Changes } else { Scope::AsIs };
+    keep_apart(
+        [path.as_path(), &experiment.system, &experiment.model],
+        args.json.as_deref(),
+    )?;
+    let scope = if args.sensitivity {
+        Scope::Changes
+    } else {
+        Scope::AsIs
+    };
     let done = perform_on(boards, &experiment, &path, &out, args.quick, scope)?;
-    seconds::remember(&format!("experiment {}", experiment.name), &boards.seconds());
+    seconds::remember(
+        &format!("experiment {}", experiment.name),
+        &boards.seconds(),
+    );
     done.figures.write(args.json.as_deref())?;
     done.print(&experiment, &out);
     if args.sensitivity {
@@ -126,11 +146,18 @@ pub fn experiment_on(boards: &Boards, args: &ExperimentArgs) -> Result<()> {
 fn directory_name(path: &Path, directory: &Path) -> String {
     let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let path = whole(path);
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let stem = path
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     if path.parent() == Some(&*whole(directory)) {
         return stem;
     }
-    format!("{stem}-{:08x}", crc32fast::hash(path.as_os_str().as_encoded_bytes()))
+    format!(
+        "{stem}-{:08x}",
+        crc32fast::hash(path.as_os_str().as_encoded_bytes())
+    )
 }
 
 impl Done {
@@ -157,18 +184,28 @@ impl Done {
                 installation::display(&directory)
             );
         }
-        println!("Report:  {}", installation::display(&out.join("report.html")));
-        println!("Data:    figures.json, series-*.csv, series-*.parquet and runs/ in the same directory");
+        println!(
+            "Report:  {}",
+            installation::display(&out.join("report.html"))
+        );
+        println!(
+            "Data:    figures.json, series-*.csv, series-*.parquet and runs/ in the same directory"
+        );
     }
 
     /// Prints what became of the checks with other values of the model.
     fn print_sensitivity(&self, path: &Path, out: &Path) {
-        let Some((_, tables)) = &self.findings.sensitivity else { return };
+        let Some((_, tables)) = &self.findings.sensitivity else {
+            return;
+        };
         for table in tables {
             println!("\n{}", table.to_text());
         }
         let kept = installation::display(&sensitivity::kept_at(path));
-        println!("Result:  {}", installation::display(&out.join(sensitivity::FILE)));
+        println!(
+            "Result:  {}",
+            installation::display(&out.join(sensitivity::FILE))
+        );
         println!("         copy it to {kept}, and each report of this experiment shows it");
     }
 
@@ -177,21 +214,34 @@ impl Done {
     /// # Errors
     /// If a check does not hold, or its quantity was not measured.
     pub fn conclude(&self, experiment: &Experiment) -> Result<()> {
-        let failed = self.verdicts.iter().zip(&experiment.checks).filter_map(|(verdict, check)| {
-            let (message, label) = match verdict {
-                Verdict::Fails(run, left, right) => (
-                    format!("the check `{}` fails in run `{run}`", check.text),
-                    format!("{} against {}", shown(*left), shown(*right)),
-                ),
-                Verdict::Missing(run) => {
-                    (format!("run `{run}` has nothing to check `{}` with", check.text), "not measured".to_owned())
-                }
-                Verdict::Holds(..) | Verdict::NotRun => return None,
-            };
-            Some(experiment.problem("checks", check.span.clone(), message).label(label))
-        });
+        let failed = self
+            .verdicts
+            .iter()
+            .zip(&experiment.checks)
+            .filter_map(|(verdict, check)| {
+                let (message, label) = match verdict {
+                    Verdict::Fails(run, left, right) => (
+                        format!("the check `{}` fails in run `{run}`", check.text),
+                        format!("{} against {}", shown(*left), shown(*right)),
+                    ),
+                    Verdict::Missing(run) => (
+                        format!("run `{run}` has nothing to check `{}` with", check.text),
+                        "not measured".to_owned(),
+                    ),
+                    Verdict::Holds(..) | Verdict::NotRun => return None,
+                };
+                Some(
+                    experiment
+                        .problem("checks", check.span.clone(), message)
+                        .label(label),
+                )
+            });
         let failed: Vec<_> = failed.collect();
-        if failed.is_empty() { Ok(()) } else { Err(Errors::new(experiment.source.name(), failed).into()) }
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            Err(Errors::new(experiment.source.name(), failed).into())
+        }
     }
 }
 
@@ -243,7 +293,10 @@ pub fn perform_on(
 ) -> Result<Done> {
     let started = Instant::now();
     let quickly = if quick { " --quick" } else { "" };
-    let _claim = Claim::wait(out, &format!("experiment {}{quickly}", installation::display(&real(path))))?;
+    let _claim = Claim::wait(
+        out,
+        &format!("experiment {}{quickly}", installation::display(&real(path))),
+    )?;
     parts::prepare()?;
     setup::qemu()?;
     let model = Model::load(&experiment.model)?;
@@ -254,12 +307,20 @@ pub fn perform_on(
         }
         return Err(Absent.into());
     };
-    eprintln!("{}: {} runs in {:.1} s", experiment.name, runs.len(), started.elapsed().as_secs_f64());
+    eprintln!(
+        "{}: {} runs in {:.1} s",
+        experiment.name,
+        runs.len(),
+        started.elapsed().as_secs_f64()
+    );
     let described = model::check(&experiment.model)?;
     let mut findings = find(experiment, &runs, &described)?;
     if !matches!(
         experiment.analysis,
-        Analysis::Generic | Analysis::Cyclictest | Analysis::MatrixCopy | Analysis::ProfileStaircase
+        Analysis::Generic
+            | Analysis::Cyclictest
+            | Analysis::MatrixCopy
+            | Analysis::ProfileStaircase
     ) {
         findings.say(limits(&described));
     }
@@ -267,10 +328,16 @@ pub fn perform_on(
         findings.say(SHIPPED_GUESTS);
     }
     let all = Runs(&runs);
-    let verdicts = experiment.checks.iter().map(|check| check.judge(all, experiment.baseline())).collect::<Vec<_>>();
+    let verdicts = experiment
+        .checks
+        .iter()
+        .map(|check| check.judge(all, experiment.baseline()))
+        .collect::<Vec<_>>();
     findings.checks = check::table(&experiment.checks, &verdicts);
     let sensitivity = match scope {
-        Scope::Changes => Some(sensitivity::examine(boards, experiment, path, &verdicts, quick, out)?),
+        Scope::Changes => Some(sensitivity::examine(
+            boards, experiment, path, &verdicts, quick, out,
+        )?),
         Scope::AsIs => sensitivity::kept(path)?,
     };
     if let Some(result) = &sensitivity {
@@ -290,18 +357,34 @@ pub fn perform_on(
     .parameter("system", installation::display(&experiment.system))
     .parameter("system_crc32", sensitivity::crc32(&experiment.system)?)
     .parameter("seed", experiment.conditions.seed)
-    .parameter("caches", format!("{:?}", experiment.conditions.caches).to_lowercase())
-    .parameter("roi", format!("{:?}", experiment.conditions.roi).to_lowercase())
+    .parameter(
+        "caches",
+        format!("{:?}", experiment.conditions.caches).to_lowercase(),
+    )
+    .parameter(
+        "roi",
+        format!("{:?}", experiment.conditions.roi).to_lowercase(),
+    )
     .parameter("warm_up_segments", experiment.warm_up)
-    .parameter("measure", format!("{:?}", experiment.measure).to_lowercase())
+    .parameter(
+        "measure",
+        format!("{:?}", experiment.measure).to_lowercase(),
+    )
     .parameter("analysis", experiment.analysis.name())
     .parameter("baseline", experiment.baseline())
     .parameter("quick", quick);
     if !verdicts.is_empty() {
-        let number = |of: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| of(verdict)).count() as u64;
+        let number =
+            |of: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| of(verdict)).count() as u64;
         figures
-            .count("checks_passed", number(|verdict| matches!(verdict, Verdict::Holds(..))))
-            .count("checks_failed", number(|verdict| matches!(verdict, Verdict::Fails(..) | Verdict::Missing(_))));
+            .count(
+                "checks_passed",
+                number(|verdict| matches!(verdict, Verdict::Holds(..))),
+            )
+            .count(
+                "checks_failed",
+                number(|verdict| matches!(verdict, Verdict::Fails(..) | Verdict::Missing(_))),
+            );
     }
     if let Some(result) = &sensitivity {
         figures
@@ -320,13 +403,25 @@ pub fn perform_on(
     }
     for series in &findings.series {
         figures.series(&series.name, series.json());
-        write_atomic(&out.join(format!("series-{}.csv", series.name)), &page::csv(series)?)?;
-        write_atomic(&out.join(format!("series-{}.parquet", series.name)), &page::parquet(series, &figures)?)?;
+        write_atomic(
+            &out.join(format!("series-{}.csv", series.name)),
+            &page::csv(series)?,
+        )?;
+        write_atomic(
+            &out.join(format!("series-{}.parquet", series.name)),
+            &page::parquet(series, &figures)?,
+        )?;
     }
     figures.write(Some(&out.join("figures.json")))?;
     let html = page::html(experiment, path, &findings, &figures)?;
     write_atomic(&out.join("report.html"), html.as_bytes())?;
-    Ok(Done { figures, findings, runs, reused, verdicts })
+    Ok(Done {
+        figures,
+        findings,
+        runs,
+        reused,
+        verdicts,
+    })
 }
 
 /// The core of the victim's only vCPU: the victims of the shipped systems use core 0.
@@ -335,7 +430,11 @@ const VICTIM_CORE: usize = 0;
 fn find(experiment: &Experiment, runs: &[Measured], model: &Board) -> Result<Findings> {
     let all = Runs(runs);
     match experiment.analysis {
-        Analysis::Generic => Ok(generic::find(all, experiment.baseline(), experiment.conditions.roi)),
+        Analysis::Generic => Ok(generic::find(
+            all,
+            experiment.baseline(),
+            experiment.conditions.roi,
+        )),
         Analysis::C2is => c2is::find(all, model),
         Analysis::Cyclictest => latency::find(all),
         Analysis::Demo => cases::find(all),
@@ -354,10 +453,19 @@ fn runs_shipped_guests(experiment: &Experiment) -> bool {
     let text = files::read_text(&experiment.system, files::CONFIGURATION).unwrap_or_default();
     let system: toml::Table = text.parse().unwrap_or_default();
     let vms = system.get("vm").and_then(toml::Value::as_array);
-    let is_shipped = |vm: &toml::Value| vm.get("image").and_then(|image| image.get("workload")).is_some();
+    let is_shipped = |vm: &toml::Value| {
+        vm.get("image")
+            .and_then(|image| image.get("workload"))
+            .is_some()
+    };
     let is_set = |(path, ..): &spec::Assignment| path.to_string().ends_with("image.file");
     vms.is_some_and(|vms| vms.iter().all(is_shipped))
-        && !experiment.points.iter().flat_map(|point| &point.set).chain(&experiment.quick).any(is_set)
+        && !experiment
+            .points
+            .iter()
+            .flat_map(|point| &point.set)
+            .chain(&experiment.quick)
+            .any(is_set)
 }
 
 /// Returns the file of a shipped experiment, or the given file, which may be a shipped one.
@@ -378,9 +486,16 @@ fn list() -> Result<()> {
     for name in spec::names().into_diagnostic()? {
         let experiment = spec::load(&file_of(&name), false)?;
         let quick = spec::load(&file_of(&name), true)?;
-        let source = experiment.paper.map_or_else(String::new, |(source, _)| format!(" ({source})"));
+        let source = experiment
+            .paper
+            .map_or_else(String::new, |(source, _)| format!(" ({source})"));
         println!("{name:<18} {}{source}", experiment.title);
-        println!("{:18} {} runs, {} with --quick", "", experiment.points.len(), quick.points.len());
+        println!(
+            "{:18} {} runs, {} with --quick",
+            "",
+            experiment.points.len(),
+            quick.points.len()
+        );
     }
     Ok(())
 }
@@ -392,15 +507,23 @@ mod tests {
     #[test]
     fn an_own_experiment_never_writes_over_a_shipped_one() {
         assert_eq!(directory_name(&file_of("c2is"), &spec::directory()), "c2is");
-        let [one, other] = [tempfile::tempdir(), tempfile::tempdir()].map(|made| made.expect("a directory"));
+        let [one, other] =
+            [tempfile::tempdir(), tempfile::tempdir()].map(|made| made.expect("a directory"));
         let names = [&one, &other].map(|directory| {
             let path = directory.path().join("c2is.toml");
             std::fs::write(&path, "").expect("a file");
             directory_name(&path, &spec::directory())
         });
-        assert!(names[0].starts_with("c2is-") && names[1].starts_with("c2is-") && names[0] != names[1], "{names:?}");
+        assert!(
+            names[0].starts_with("c2is-") && names[1].starts_with("c2is-") && names[0] != names[1],
+            "{names:?}"
+        );
         // The same file by another way.
-        let detour = one.path().join("..").join(one.path().file_name().expect("a name")).join("c2is.toml");
+        let detour = one
+            .path()
+            .join("..")
+            .join(one.path().file_name().expect("a name"))
+            .join("c2is.toml");
         assert_eq!(directory_name(&detour, &spec::directory()), names[0]);
     }
 }

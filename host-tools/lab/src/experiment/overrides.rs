@@ -27,11 +27,16 @@ impl std::fmt::Display for Path {
 }
 
 fn matches(pattern: &str, name: &str) -> bool {
-    pattern.strip_suffix('*').map_or(pattern == name, |start| name.starts_with(start))
+    pattern
+        .strip_suffix('*')
+        .map_or(pattern == name, |start| name.starts_with(start))
 }
 
 fn name_of(value: &Value) -> &str {
-    value.get("name").and_then(Value::as_str).unwrap_or_default()
+    value
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// Returns the tables that the first parts of a path select, level by level.
@@ -57,14 +62,18 @@ fn descend<'a>(value: &'a mut Value, parts: &[String], found: &mut Vec<&'a mut V
 
 /// Sets the value at a path, in every table that its head selects.
 pub fn set(system: &mut Value, path: &Path, new: &Value) -> Result<(), String> {
-    let Some((last, head)) = path.0.split_last() else { return Err("an empty path".into()) };
+    let Some((last, head)) = path.0.split_last() else {
+        return Err("an empty path".into());
+    };
     let mut found = vec![];
     descend(system, head, &mut found);
     if found.is_empty() {
         return Err(format!("the system has no `{}`", head.join(".")));
     }
     for place in found {
-        let Value::Table(table) = place else { return Err(format!("`{}` is no table", head.join("."))) };
+        let Value::Table(table) = place else {
+            return Err(format!("`{}` is no table", head.join(".")));
+        };
         table.insert(last.clone(), new.clone());
     }
     Ok(())
@@ -72,7 +81,9 @@ pub fn set(system: &mut Value, path: &Path, new: &Value) -> Result<(), String> {
 
 /// Removes the value at a path; it must exist.
 pub fn remove(system: &mut Value, path: &Path) -> Result<(), String> {
-    let Some((last, head)) = path.0.split_last() else { return Err("an empty path".into()) };
+    let Some((last, head)) = path.0.split_last() else {
+        return Err("an empty path".into());
+    };
     let mut found = vec![];
     descend(system, head, &mut found);
     let mut removed = false;
@@ -87,14 +98,21 @@ pub fn remove(system: &mut Value, path: &Path) -> Result<(), String> {
             _ => {}
         }
     }
-    if removed { Ok(()) } else { Err(format!("the system has no `{path}` to remove")) }
+    if removed {
+        Ok(())
+    } else {
+        Err(format!("the system has no `{path}` to remove"))
+    }
 }
 
 /// Makes the relative paths in a system absolute, because its text will move to another directory.
 pub fn anchor(system: &mut Value, base: &std::path::Path) {
     let base = std::path::absolute(base).unwrap_or_else(|_| base.to_path_buf());
     anchor_below("", system, &base);
-    if let Some(Value::String(board)) = system.as_table_mut().and_then(|table| table.get_mut("board")) {
+    if let Some(Value::String(board)) = system
+        .as_table_mut()
+        .and_then(|table| table.get_mut("board"))
+    {
         // A board of this name next to the system comes before a shipped one.
         let own = base.join("boards").join(format!("{board}.toml"));
         if board.ends_with(".toml") {
@@ -119,9 +137,12 @@ fn is_path(table: &str, key: &str) -> bool {
 
 fn anchor_value(table: &str, key: &str, value: &mut Value, base: &std::path::Path) {
     match value {
-        Value::String(text) if is_path(table, key) => *text = base.join(&text).display().to_string(),
+        Value::String(text) if is_path(table, key) => {
+            *text = base.join(&text).display().to_string()
+        }
         Value::Array(list) if is_path(table, key) => {
-            list.iter_mut().for_each(|value| anchor_value(table, key, value, base));
+            list.iter_mut()
+                .for_each(|value| anchor_value(table, key, value, base));
         }
         other => anchor_below(key, other, base),
     }
@@ -129,8 +150,12 @@ fn anchor_value(table: &str, key: &str, value: &mut Value, base: &std::path::Pat
 
 fn anchor_below(name: &str, value: &mut Value, base: &std::path::Path) {
     match value {
-        Value::Table(table) => table.iter_mut().for_each(|(key, value)| anchor_value(name, key, value, base)),
-        Value::Array(list) => list.iter_mut().for_each(|value| anchor_below(name, value, base)),
+        Value::Table(table) => table
+            .iter_mut()
+            .for_each(|(key, value)| anchor_value(name, key, value, base)),
+        Value::Array(list) => list
+            .iter_mut()
+            .for_each(|value| anchor_below(name, value, base)),
         _ => {}
     }
 }
@@ -152,9 +177,15 @@ impl Scope {
     pub fn fill(&self, value: &Value) -> Result<Value, String> {
         Ok(match value {
             Value::String(text) => self.fill_text(text)?,
-            Value::Array(list) => Value::Array(list.iter().map(|value| self.fill(value)).collect::<Result<_, _>>()?),
+            Value::Array(list) => Value::Array(
+                list.iter()
+                    .map(|value| self.fill(value))
+                    .collect::<Result<_, _>>()?,
+            ),
             Value::Table(table) => {
-                let filled = table.iter().map(|(key, value)| Ok((key.clone(), self.fill(value)?)));
+                let filled = table
+                    .iter()
+                    .map(|(key, value)| Ok((key.clone(), self.fill(value)?)));
                 Value::Table(filled.collect::<Result<_, String>>()?)
             }
             other => other.clone(),
@@ -165,7 +196,10 @@ impl Scope {
         let mut filled = String::new();
         let mut rest = text;
         while let Some(open) = rest.find('{') {
-            let close = rest[open..].find('}').ok_or_else(|| format!("`{text}` has no closing brace"))? + open;
+            let close = rest[open..]
+                .find('}')
+                .ok_or_else(|| format!("`{text}` has no closing brace"))?
+                + open;
             let value = self.look_up(&rest[open + 1..close])?;
             if open == 0 && close + 1 == rest.len() && filled.is_empty() {
                 return Ok(value);
@@ -187,10 +221,19 @@ impl Scope {
             return Ok(value.clone());
         }
         if let Some((axis, key)) = placeholder.split_once('.') {
-            return self.0.get(axis).and_then(|value| value.get(key)).cloned().ok_or_else(unknown);
+            return self
+                .0
+                .get(axis)
+                .and_then(|value| value.get(key))
+                .cloned()
+                .ok_or_else(unknown);
         }
         let at = placeholder.rfind(['+', '-']).ok_or_else(unknown)?;
-        let number = self.0.get(&placeholder[..at]).and_then(Value::as_integer).ok_or_else(unknown)?;
+        let number = self
+            .0
+            .get(&placeholder[..at])
+            .and_then(Value::as_integer)
+            .ok_or_else(unknown)?;
         let offset: i64 = placeholder[at..].parse().map_err(|_| unknown())?;
         Ok(Value::Integer(number + offset))
     }
@@ -225,14 +268,27 @@ mod tests {
     #[test]
     fn paths_name_tables_of_lists_by_their_names() {
         let mut value = system();
-        set(&mut value, &path("vm.victim.profile.top"), &Value::Integer(9)).expect("set");
-        set(&mut value, &path("vm.interf-*.args"), &Value::String("x".into())).expect("set");
+        set(
+            &mut value,
+            &path("vm.victim.profile.top"),
+            &Value::Integer(9),
+        )
+        .expect("set");
+        set(
+            &mut value,
+            &path("vm.interf-*.args"),
+            &Value::String("x".into()),
+        )
+        .expect("set");
         assert_eq!(value["vm"][0]["profile"]["top"], Value::Integer(9));
         assert_eq!(value["vm"][1]["args"], value["vm"][2]["args"]);
         remove(&mut value, &path("vm.interf-*")).expect("removed");
         assert_eq!(value["vm"].as_array().map(Vec::len), Some(1));
         remove(&mut value, &path("vm.victim.profile")).expect("removed");
-        assert_eq!(remove(&mut value, &path("vm.nobody")), Err("the system has no `vm.nobody` to remove".into()));
+        assert_eq!(
+            remove(&mut value, &path("vm.nobody")),
+            Err("the system has no `vm.nobody` to remove".into())
+        );
         assert_eq!(
             set(&mut value, &path("vm.nobody.x"), &Value::Integer(1)),
             Err("the system has no `vm.nobody`".into())
@@ -243,14 +299,19 @@ mod tests {
     #[test]
     fn placeholders_keep_their_type_where_they_stand_alone() {
         let input: Value = Value::Table("label = 'a'\nargs = [1, 2]".parse().expect("TOML"));
-        let scope = Scope::default().with("n", &Value::Integer(4)).with("input", &input);
+        let scope = Scope::default()
+            .with("n", &Value::Integer(4))
+            .with("input", &input);
         let fill = |text: &str| scope.fill(&Value::String(text.into()));
         assert_eq!(fill("{n}"), Ok(Value::Integer(4)));
         assert_eq!(fill("0-{n-1}"), Ok(Value::String("0-3".into())));
         assert_eq!(fill("{n+1}-14"), Ok(Value::String("5-14".into())));
         assert_eq!(fill("{input.args}"), Ok(input["args"].clone()));
         assert_eq!(fill("{m}"), Err("there is no axis for `{m}`".into()));
-        assert_eq!(fill("{input.none}"), Err("there is no axis for `{input.none}`".into()));
+        assert_eq!(
+            fill("{input.none}"),
+            Err("there is no axis for `{input.none}`".into())
+        );
         assert_eq!(fill("{n"), Err("`{n` has no closing brace".into()));
     }
 
@@ -272,19 +333,44 @@ mod tests {
         let mut value = Value::Table(text.parse().expect("TOML"));
         anchor(&mut value, directory.path());
         let at = |name: &str| directory.path().join(name).display().to_string();
-        assert_eq!(value["board"].as_str(), Some(at("boards/mine.toml").as_str()));
+        assert_eq!(
+            value["board"].as_str(),
+            Some(at("boards/mine.toml").as_str())
+        );
         let linux = &value["vm"][0];
-        assert_eq!(linux["profile"]["file"].as_str(), Some(at("a.toml").as_str()));
-        assert_eq!(linux["image"]["kernel"].as_str(), Some(at("k/Image").as_str()));
-        assert_eq!(linux["image"]["initrd"].as_str(), Some(at("../rd").as_str()));
-        assert_eq!(linux["image"]["programs"][0].as_str(), Some(at("tool").as_str()));
+        assert_eq!(
+            linux["profile"]["file"].as_str(),
+            Some(at("a.toml").as_str())
+        );
+        assert_eq!(
+            linux["image"]["kernel"].as_str(),
+            Some(at("k/Image").as_str())
+        );
+        assert_eq!(
+            linux["image"]["initrd"].as_str(),
+            Some(at("../rd").as_str())
+        );
+        assert_eq!(
+            linux["image"]["programs"][0].as_str(),
+            Some(at("tool").as_str())
+        );
         assert_eq!(linux["image"]["programs"][1].as_str(), Some("/bin/true"));
-        assert_eq!(linux["image"]["packages"][0].as_str(), Some("perf"), "a name is no path");
-        assert_eq!(value["vm"][1]["image"]["file"].as_str(), Some(at("guest.elf").as_str()));
+        assert_eq!(
+            linux["image"]["packages"][0].as_str(),
+            Some("perf"),
+            "a name is no path"
+        );
+        assert_eq!(
+            value["vm"][1]["image"]["file"].as_str(),
+            Some(at("guest.elf").as_str())
+        );
         // From any directory: a base that is relative itself.
         let mut value = Value::Table("[vm]\nimage = { file = 'a.elf' }".parse().expect("TOML"));
         anchor(&mut value, std::path::Path::new("some/where"));
-        assert!(std::path::Path::new(value["vm"]["image"]["file"].as_str().expect("a path")).is_absolute());
+        assert!(
+            std::path::Path::new(value["vm"]["image"]["file"].as_str().expect("a path"))
+                .is_absolute()
+        );
     }
 
     #[test]
@@ -296,8 +382,8 @@ mod tests {
             ("vm.a.profile.file", "'p.toml'", "'/base/p.toml'"),
             ("vm.a.image.exec", "'./x'", "'./x'"),
         ] {
-            let [mut value, wanted] =
-                [value, wanted].map(|text| format!("v = {text}").parse::<Table>().expect("TOML")["v"].clone());
+            let [mut value, wanted] = [value, wanted]
+                .map(|text| format!("v = {text}").parse::<Table>().expect("TOML")["v"].clone());
             anchor_at(&path(at), &mut value, base);
             assert_eq!(value, wanted, "{at}");
         }

@@ -17,8 +17,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Returns the report.
-pub fn html(experiment: &Experiment, path: &Path, findings: &Findings, figures: &Figures) -> Result<String> {
-    let charts: Vec<_> = findings.charts.iter().map(super::plot::Chart::figure).collect::<Result<_>>()?;
+pub fn html(
+    experiment: &Experiment,
+    path: &Path,
+    findings: &Findings,
+    figures: &Figures,
+) -> Result<String> {
+    let charts: Vec<_> = findings
+        .charts
+        .iter()
+        .map(super::plot::Chart::figure)
+        .collect::<Result<_>>()?;
     let source = files::read_text(path, files::CONFIGURATION)?;
     let system = files::read_text(&experiment.system, files::CONFIGURATION)?;
     let model = files::read_text(&experiment.model, files::CONFIGURATION)?;
@@ -57,14 +66,18 @@ pub fn csv(series: &Series) -> Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(vec![]);
     writer.write_record(&series.columns).into_diagnostic()?;
     for row in &series.rows {
-        writer.write_record(row.iter().map(Cell::text)).into_diagnostic()?;
+        writer
+            .write_record(row.iter().map(Cell::text))
+            .into_diagnostic()?;
     }
     writer.into_inner().into_diagnostic()
 }
 
 /// Formats a series as Parquet, with the provenance as key-value metadata.
 pub fn parquet(series: &Series, figures: &Figures) -> Result<Vec<u8>> {
-    write_parquet(series, figures).into_diagnostic().wrap_err("cannot lay out the Parquet file")
+    write_parquet(series, figures)
+        .into_diagnostic()
+        .wrap_err("cannot lay out the Parquet file")
 }
 
 fn write_parquet(series: &Series, figures: &Figures) -> parquet::errors::Result<Vec<u8>> {
@@ -80,16 +93,27 @@ fn write_parquet(series: &Series, figures: &Figures) -> parquet::errors::Result<
     };
     let mut fields = vec![];
     for (at, name) in series.columns.iter().enumerate() {
-        let builder = Type::primitive_type_builder(name, kind(at)).with_repetition(Repetition::OPTIONAL);
+        let builder =
+            Type::primitive_type_builder(name, kind(at)).with_repetition(Repetition::OPTIONAL);
         let text = kind(at) == Physical::BYTE_ARRAY;
-        let builder = if text { builder.with_logical_type(Some(LogicalType::String)) } else { builder };
+        let builder = if text {
+            builder.with_logical_type(Some(LogicalType::String))
+        } else {
+            builder
+        };
         fields.push(Arc::new(builder.build()?));
     }
-    let schema = Type::group_type_builder("series").with_fields(fields).build()?;
-    let metadata = figures
-        .provenance()
-        .into_iter()
-        .map(|(key, value)| KeyValue::new(key, value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
+    let schema = Type::group_type_builder("series")
+        .with_fields(fields)
+        .build()?;
+    let metadata = figures.provenance().into_iter().map(|(key, value)| {
+        KeyValue::new(
+            key,
+            value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned),
+        )
+    });
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_key_value_metadata(Some(metadata.collect()))
@@ -104,9 +128,17 @@ fn write_parquet(series: &Series, figures: &Figures) -> parquet::errors::Result<
             Cell::Text(_) => None,
         };
         match kind(at) {
-            Physical::DOUBLE => cloison_engine::hem::column::<DoubleType>(&mut group, column(at).map(number))?,
+            Physical::DOUBLE => {
+                cloison_engine::hem::column::<DoubleType>(&mut group, column(at).map(number))?
+            }
             Physical::INT64 => {
-                let count = |cell: &Cell| if let Cell::Count(count) = cell { i64::try_from(*count).ok() } else { None };
+                let count = |cell: &Cell| {
+                    if let Cell::Count(count) = cell {
+                        i64::try_from(*count).ok()
+                    } else {
+                        None
+                    }
+                };
                 cloison_engine::hem::column::<Int64Type>(&mut group, column(at).map(count))?;
             }
             _ => {

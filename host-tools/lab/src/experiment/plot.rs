@@ -65,10 +65,25 @@ struct Size {
 
 /// On a wide window, alone or with a legend beside it.
 const WIDE: [Size; 2] = [
-    Size { width: 960, height: 380, x_ticks: 12, y_ticks: 8 },
-    Size { width: 760, height: 380, x_ticks: 9, y_ticks: 8 },
+    Size {
+        width: 960,
+        height: 380,
+        x_ticks: 12,
+        y_ticks: 8,
+    },
+    Size {
+        width: 760,
+        height: 380,
+        x_ticks: 9,
+        y_ticks: 8,
+    },
 ];
-const NARROW: Size = Size { width: 460, height: 300, x_ticks: 6, y_ticks: 6 };
+const NARROW: Size = Size {
+    width: 460,
+    height: 300,
+    x_ticks: 6,
+    y_ticks: 6,
+};
 /// The size of all letters in pixels, as in the reports' style, and the width of one.
 const LETTERS: i32 = 14;
 const LETTER: i32 = 8;
@@ -112,7 +127,8 @@ impl Chart {
     /// Returns the plot as an SVG element, without title and legend.
     fn svg(&self, size: Size) -> Result<String> {
         let mut text = String::new();
-        self.draw(&mut text, size).map_err(|error| miette!("cannot draw `{}`: {error}", self.title))?;
+        self.draw(&mut text, size)
+            .map_err(|error| miette!("cannot draw `{}`: {error}", self.title))?;
         Ok(text)
     }
 
@@ -120,7 +136,10 @@ impl Chart {
     fn axes(&self, size: Size) -> (Axis, Axis) {
         let (xs, ys): (Vec<f64>, Vec<f64>) = match &self.marks {
             Marks::Lines(lines) => lines.iter().flat_map(|line| &line.points).copied().unzip(),
-            Marks::Bars(_, groups) => (vec![], groups.iter().flat_map(|group| &group.1).copied().collect()),
+            Marks::Bars(_, groups) => (
+                vec![],
+                groups.iter().flat_map(|group| &group.1).copied().collect(),
+            ),
         };
         let x = match &self.marks {
             Marks::Bars(_, groups) => Axis::groups(groups.len()),
@@ -129,18 +148,31 @@ impl Chart {
             }
             Marks::Lines(_) => Axis::linear(&xs, true, size.x_ticks),
         };
-        let y = if self.log { Axis::decades(&ys, size.y_ticks) } else { Axis::linear(&ys, false, size.y_ticks) };
+        let y = if self.log {
+            Axis::decades(&ys, size.y_ticks)
+        } else {
+            Axis::linear(&ys, false, size.y_ticks)
+        };
         (x, y)
     }
 
-    fn draw(&self, text: &mut String, size: Size) -> std::result::Result<(), Box<dyn std::error::Error>> {
+    fn draw(
+        &self,
+        text: &mut String,
+        size: Size,
+    ) -> std::result::Result<(), Box<dyn std::error::Error>> {
         let area = SVGBackend::with_string(text, (size.width, size.height)).into_drawing_area();
         area.fill(&WHITE)?;
         let (x, y) = self.axes(size);
         let bottom = y.low();
         let letters = ("sans-serif", LETTERS);
         let label_lines = match &self.marks {
-            Marks::Bars(_, groups) => self.group_labels(groups, size).iter().map(Vec::len).max().unwrap_or(1) as u32,
+            Marks::Bars(_, groups) => self
+                .group_labels(groups, size)
+                .iter()
+                .map(Vec::len)
+                .max()
+                .unwrap_or(1) as u32,
             Marks::Lines(_) => 1,
         };
         let mut chart = ChartBuilder::on(&area)
@@ -150,7 +182,11 @@ impl Chart {
             .y_label_area_size(y.letters() as i32 * LETTER + 34)
             .build_cartesian_2d(x, y)?;
         let mut mesh = chart.configure_mesh();
-        mesh.x_desc(&self.x).y_desc(&self.y).label_style(letters).axis_desc_style(letters).light_line_style(WHITE);
+        mesh.x_desc(&self.x)
+            .y_desc(&self.y)
+            .label_style(letters)
+            .axis_desc_style(letters)
+            .light_line_style(WHITE);
         if matches!(self.marks, Marks::Bars(..)) {
             mesh.disable_x_mesh();
         }
@@ -158,23 +194,37 @@ impl Chart {
         match &self.marks {
             Marks::Lines(lines) => {
                 for (line, color) in lines.iter().zip(PALETTE.iter().cycle()) {
-                    chart.draw_series(LineSeries::new(line.points.iter().copied(), color.stroke_width(2)))?;
-                    chart.draw_series(line.points.iter().map(|point| Circle::new(*point, 3, color.filled())))?;
+                    chart.draw_series(LineSeries::new(
+                        line.points.iter().copied(),
+                        color.stroke_width(2),
+                    ))?;
+                    chart.draw_series(
+                        line.points
+                            .iter()
+                            .map(|point| Circle::new(*point, 3, color.filled())),
+                    )?;
                 }
             }
             Marks::Bars(names, groups) => {
                 let width = 0.8 / names.len().max(1) as f64;
                 for (bar, color) in (0..names.len()).zip(PALETTE.iter().cycle()) {
                     let left = |group: usize| group as f64 - 0.4 + bar as f64 * width;
-                    let bars = groups.iter().enumerate().filter_map(|(group, (_, values))| {
-                        let value = values.get(bar)?.max(bottom);
-                        let (from, to) = (left(group), left(group) + width * 0.92);
-                        Some(Rectangle::new([(from, bottom), (to, value)], color.filled()))
-                    });
+                    let bars = groups
+                        .iter()
+                        .enumerate()
+                        .filter_map(|(group, (_, values))| {
+                            let value = values.get(bar)?.max(bottom);
+                            let (from, to) = (left(group), left(group) + width * 0.92);
+                            Some(Rectangle::new(
+                                [(from, bottom), (to, value)],
+                                color.filled(),
+                            ))
+                        });
                     chart.draw_series(bars)?;
                 }
-                let places: Vec<(i32, i32)> =
-                    (0..groups.len()).map(|group| chart.backend_coord(&(group as f64, bottom))).collect();
+                let places: Vec<(i32, i32)> = (0..groups.len())
+                    .map(|group| chart.backend_coord(&(group as f64, bottom)))
+                    .collect();
                 self.draw_group_labels(&area, &places, groups, size)?;
             }
         }
@@ -185,7 +235,10 @@ impl Chart {
     /// Returns the lines of each group's label, as many letters wide as there is room for.
     fn group_labels(&self, groups: &[(String, Vec<f64>)], size: Size) -> Vec<Vec<String>> {
         let room = (size.width as usize - 90) / groups.len().max(1) / LETTER as usize;
-        groups.iter().map(|(name, _)| wrap(name, room.max(3))).collect()
+        groups
+            .iter()
+            .map(|(name, _)| wrap(name, room.max(3)))
+            .collect()
     }
 
     fn draw_group_labels(
@@ -202,7 +255,11 @@ impl Chart {
         ));
         for (lines, (x, y)) in self.group_labels(groups, size).iter().zip(places) {
             for (row, line) in lines.iter().enumerate() {
-                area.draw(&Text::new(line.clone(), (*x, y + 8 + 17 * row as i32), style.clone()))?;
+                area.draw(&Text::new(
+                    line.clone(),
+                    (*x, y + 8 + 17 * row as i32),
+                    style.clone(),
+                ))?;
             }
         }
         Ok(())
@@ -222,7 +279,11 @@ fn wrap(label: &str, room: usize) -> Vec<String> {
     for line in &mut lines {
         *line = line.trim_end().to_owned();
         if line.chars().count() > room {
-            *line = line.chars().take(room.saturating_sub(1)).chain(['…']).collect();
+            *line = line
+                .chars()
+                .take(room.saturating_sub(1))
+                .chain(['…'])
+                .collect();
         }
     }
     lines
@@ -233,7 +294,14 @@ mod tests {
     use super::*;
 
     fn chart(marks: Marks) -> Chart {
-        Chart { title: "c2is".into(), x: "pages".into(), y: "slowdown".into(), log: false, log_x: false, marks }
+        Chart {
+            title: "c2is".into(),
+            x: "pages".into(),
+            y: "slowdown".into(),
+            log: false,
+            log_x: false,
+            marks,
+        }
     }
 
     fn figure(marks: Marks) -> String {
@@ -242,22 +310,47 @@ mod tests {
 
     #[test]
     fn plots_say_what_they_are_given() {
-        let line = |name: &str| Line { name: name.into(), points: vec![(0.0, 2.0), (4.0, 1.0)] };
+        let line = |name: &str| Line {
+            name: name.into(),
+            points: vec![(0.0, 2.0), (4.0, 1.0)],
+        };
         let html = figure(Marks::Lines(vec![line("under <Interf>"), line("solo")]));
-        assert!(html.contains("<svg") && html.contains("under &lt;Interf&gt;") && html.contains("pages"), "{html}");
-        assert_eq!(html.matches("<circle").count(), 2 * 4, "once for each width");
-        let html = figure(Marks::Bars(vec!["solo".into(), "interf".into()], vec![("a".into(), vec![1.0, 2.0])]));
+        assert!(
+            html.contains("<svg")
+                && html.contains("under &lt;Interf&gt;")
+                && html.contains("pages"),
+            "{html}"
+        );
+        assert_eq!(
+            html.matches("<circle").count(),
+            2 * 4,
+            "once for each width"
+        );
+        let html = figure(Marks::Bars(
+            vec!["solo".into(), "interf".into()],
+            vec![("a".into(), vec![1.0, 2.0])],
+        ));
         assert!(html.contains("solo") && html.contains("interf"), "{html}");
     }
 
     #[test]
     fn a_legend_is_beside_the_data_and_only_for_several_series() {
-        let line = |name: &str| Line { name: name.into(), points: vec![(0.0, 2.0), (4.0, 1.0)] };
+        let line = |name: &str| Line {
+            name: name.into(),
+            points: vec![(0.0, 2.0), (4.0, 1.0)],
+        };
         let one = figure(Marks::Lines(vec![line("victim")]));
         assert!(!one.contains("victim") && !one.contains("legend"), "{one}");
         let two = figure(Marks::Lines(vec![line("victim"), line("neighbor")]));
-        for svg in two.split("<svg").skip(1).map(|rest| rest.split("</svg>").next().unwrap_or_default()) {
-            assert!(!svg.contains("victim"), "the plot itself has no legend: {svg}");
+        for svg in two
+            .split("<svg")
+            .skip(1)
+            .map(|rest| rest.split("</svg>").next().unwrap_or_default())
+        {
+            assert!(
+                !svg.contains("victim"),
+                "the plot itself has no legend: {svg}"
+            );
         }
         assert!(two.contains("<ul class=\"legend\">"), "{two}");
     }
@@ -265,17 +358,40 @@ mod tests {
     #[test]
     fn nothing_to_draw_is_drawn() {
         let none = chart(Marks::Lines(vec![]));
-        assert!(none.figure().expect("a figure").into_string().contains("c2is"));
+        assert!(
+            none.figure()
+                .expect("a figure")
+                .into_string()
+                .contains("c2is")
+        );
         for (log, log_x) in [(true, false), (false, true)] {
-            assert!(Chart { log, log_x, ..none.clone() }.figure().is_ok());
+            assert!(
+                Chart {
+                    log,
+                    log_x,
+                    ..none.clone()
+                }
+                .figure()
+                .is_ok()
+            );
         }
     }
 
     #[test]
     fn a_logarithmic_axis_names_real_values() {
         let points = vec![(200.0, 1.0), (1000.0, 30.0), (4000.0, 0.0002)];
-        let lines = Marks::Lines(vec![Line { name: "a".into(), points }]);
-        let html = Chart { log: true, log_x: true, ..chart(lines) }.figure().expect("a figure").into_string();
+        let lines = Marks::Lines(vec![Line {
+            name: "a".into(),
+            points,
+        }]);
+        let html = Chart {
+            log: true,
+            log_x: true,
+            ..chart(lines)
+        }
+        .figure()
+        .expect("a figure")
+        .into_string();
         for label in ["200", "1\u{202f}000", "4\u{202f}000", "0.0001", "100"] {
             assert!(html.contains(&format!(">\n{label}\n<")), "{label}: {html}");
         }
@@ -283,7 +399,10 @@ mod tests {
 
     #[test]
     fn labels_of_groups_are_broken_and_cut() {
-        assert_eq!(wrap("the victim's pages are private", 12), ["the victim's", "pages are", "private"]);
+        assert_eq!(
+            wrap("the victim's pages are private", 12),
+            ["the victim's", "pages are", "private"]
+        );
         assert_eq!(wrap("disparity-small", 10), ["disparity-", "small"]);
         assert_eq!(wrap("abcdefgh", 5), ["abcd…"]);
     }

@@ -37,15 +37,23 @@ pub fn numbers(said: &str) -> Result<Printed> {
     let mut printed = Printed::new();
     let mut count = 0;
     for line in before_success(said)?.lines() {
-        let Some(rest) = line.trim_end().strip_prefix(MARK) else { continue };
+        let Some(rest) = line.trim_end().strip_prefix(MARK) else {
+            continue;
+        };
         let mut words = rest.split(' ');
         let number = |word: &str| word.parse::<f64>().ok().filter(|number| number.is_finite());
-        let (Some(name), Some(number), None) = (words.next(), words.next().and_then(number), words.next()) else {
-            return Err(miette!(help = "write `printed NAME NUMBER`", "the command printed `{line}`"));
+        let (Some(name), Some(number), None) =
+            (words.next(), words.next().and_then(number), words.next())
+        else {
+            return Err(miette!(
+                help = "write `printed NAME NUMBER`",
+                "the command printed `{line}`"
+            ));
         };
         count += 1;
         if !is_name(name) || count > MOST {
-            let help = "a name has small letters, digits and _, at most 40; there may be 100,000 numbers";
+            let help =
+                "a name has small letters, digits and _, at most 40; there may be 100,000 numbers";
             return Err(miette!(help = help, "the command printed `{line}`"));
         }
         printed.entry(name.to_owned()).or_default().push(number);
@@ -61,7 +69,8 @@ pub fn numbers(said: &str) -> Result<Printed> {
 
 /// Returns whether this may be a number's name.
 pub fn is_name(name: &str) -> bool {
-    let is_letter = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
+    let is_letter =
+        |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
     (1..=40).contains(&name.len()) && name.chars().all(is_letter)
 }
 
@@ -77,23 +86,57 @@ mod tests {
 
     #[test]
     fn numbers_are_found_between_what_else_is_said() {
-        let said = format!("up\r\nprinted top 3\r\nhello\nprinted rank_2 1.5\nprinted top 5\n{ENDED}\nprinted top 7\n");
+        let said = format!(
+            "up\r\nprinted top 3\r\nhello\nprinted rank_2 1.5\nprinted top 5\n{ENDED}\nprinted top 7\n"
+        );
         let found = numbers(&said).unwrap();
-        assert_eq!(found, [("rank_2".to_owned(), vec![1.5]), ("top".to_owned(), vec![3.0, 5.0])].into());
-        assert_eq!((mean(&found, "top"), mean(&found, "random")), (Some(4.0), None));
+        assert_eq!(
+            found,
+            [
+                ("rank_2".to_owned(), vec![1.5]),
+                ("top".to_owned(), vec![3.0, 5.0])
+            ]
+            .into()
+        );
+        assert_eq!(
+            (mean(&found, "top"), mean(&found, "random")),
+            (Some(4.0), None)
+        );
     }
 
     #[test]
     fn what_is_no_number_is_an_error_and_not_left_out() {
-        let message = |line: &str| numbers(&format!("printed top 3\n{line}\n{ENDED}\n")).unwrap_err().to_string();
-        for line in
-            ["printed top", "printed top x", "printed top 1 2", "printed top inf", "printed  3", "printed Top 1"]
-        {
+        let message = |line: &str| {
+            numbers(&format!("printed top 3\n{line}\n{ENDED}\n"))
+                .unwrap_err()
+                .to_string()
+        };
+        for line in [
+            "printed top",
+            "printed top x",
+            "printed top 1 2",
+            "printed top inf",
+            "printed  3",
+            "printed Top 1",
+        ] {
             assert_eq!(message(line), format!("the command printed `{line}`"));
         }
-        assert_eq!(message(&format!("printed {} 1", "n".repeat(41))).len(), "the command printed ``".len() + 51);
-        assert!(numbers("printed top 3\n").unwrap_err().to_string().contains("did not succeed"));
-        assert!(numbers(&format!("{ENDED}\n")).unwrap_err().to_string().contains("no numbers"));
+        assert_eq!(
+            message(&format!("printed {} 1", "n".repeat(41))).len(),
+            "the command printed ``".len() + 51
+        );
+        assert!(
+            numbers("printed top 3\n")
+                .unwrap_err()
+                .to_string()
+                .contains("did not succeed")
+        );
+        assert!(
+            numbers(&format!("{ENDED}\n"))
+                .unwrap_err()
+                .to_string()
+                .contains("no numbers")
+        );
         assert!(numbers(&format!("{}{ENDED}\n", "printed top 3\n".repeat(MOST + 1))).is_err());
     }
 }

@@ -52,7 +52,9 @@ pub fn find(said: &str) -> Result<String> {
 /// # Errors
 /// If it is damaged.
 pub fn read(text: &str) -> Result<Profile> {
-    document::read(text).into_diagnostic().wrap_err("bbprof's profile cannot be read")
+    document::read(text)
+        .into_diagnostic()
+        .wrap_err("bbprof's profile cannot be read")
 }
 
 /// Importance of the staircase's pages, in cycles.
@@ -70,7 +72,10 @@ pub struct Staircase {
 pub fn staircase(profile: &Profile) -> Option<Staircase> {
     let follows = |one: &Block, next: &Block| one.offset + one.pages == next.offset;
     let importance = |block: &Block| profile.importance(&block.times);
-    let successive = profile.vmas.iter().flat_map(|vma| vma.blocks.chunk_by(follows));
+    let successive = profile
+        .vmas
+        .iter()
+        .flat_map(|vma| vma.blocks.chunk_by(follows));
     let hundreds = successive.flat_map(|pages| pages.windows(PAGES));
     let together = |pages: &[Block]| pages.iter().map(importance).sum::<f64>();
     let buffer = hundreds.max_by(|one, other| together(one).total_cmp(&together(other)))?;
@@ -78,7 +83,11 @@ pub fn staircase(profile: &Profile) -> Option<Staircase> {
     let others = all.filter(|block| !buffer.as_ptr_range().contains(&std::ptr::from_ref(*block)));
     let pages: Vec<f64> = buffer.iter().map(importance).collect();
     let groups: Vec<Group> = pages.chunks(PAGES / GROUPS).map(Group::of).collect();
-    Some(Staircase { others: others.map(importance).collect(), groups: groups.try_into().ok()?, pages })
+    Some(Staircase {
+        others: others.map(importance).collect(),
+        groups: groups.try_into().ok()?,
+        pages,
+    })
 }
 
 /// Returns the mean importance of a group relative to that of the first one.
@@ -101,14 +110,28 @@ pub(in crate::experiment) mod tests {
             counts: Vec::new(),
         };
         let mut blocks = vec![block(8, 3), block(9, 9)];
-        blocks.extend((0..101).map(|page| block(10 + page, steps.get(page as usize / 20).copied().unwrap_or(1))));
+        blocks.extend((0..101).map(|page| {
+            block(
+                10 + page,
+                steps.get(page as usize / 20).copied().unwrap_or(1),
+            )
+        }));
         document::write(&Profile {
             mode: Mode::Cacheable,
             unit: "cycles".into(),
             provenance: Provenance::default(),
-            baseline: Baseline { none: Some(Times::one(1_000_000)), ..Baseline::default() },
+            baseline: Baseline {
+                none: Some(Times::one(1_000_000)),
+                ..Baseline::default()
+            },
             events: Vec::new(),
-            vmas: vec![VmaProfile { index: 4, kind: None, name: "[heap]".into(), pages: 400, blocks }],
+            vmas: vec![VmaProfile {
+                index: 4,
+                kind: None,
+                name: "[heap]".into(),
+                pages: 400,
+                blocks,
+            }],
             excluded: Vec::new(),
         })
     }
@@ -117,8 +140,14 @@ pub(in crate::experiment) mod tests {
     fn groups_are_those_of_the_buffer() {
         let text = profile([100, 200, 300, 400, 510]);
         let found = staircase(&read(&text).unwrap()).unwrap();
-        assert_eq!((found.pages.len(), found.others), (100, vec![3.0, 9.0, 1.0]));
-        assert_eq!(found.groups.map(|group| (group.min, group.mean, group.max))[1], (200.0, 200.0, 200.0));
+        assert_eq!(
+            (found.pages.len(), found.others),
+            (100, vec![3.0, 9.0, 1.0])
+        );
+        assert_eq!(
+            found.groups.map(|group| (group.min, group.mean, group.max))[1],
+            (200.0, 200.0, 200.0)
+        );
         assert_eq!(relative(&text, 4), Some(5.1));
         assert_eq!(relative(&text, 5), None);
     }
@@ -133,6 +162,9 @@ pub(in crate::experiment) mod tests {
         let message = |said: &str| find(said).unwrap_err().to_string();
         assert!(message(&said.replace("status 0", "status 1")).contains("did not succeed"));
         assert!(message(&said.replace(FIRST, "version = 3")).contains("no profile"));
-        assert!(message(&said.replace("999999", "999998")).contains("cannot be read"), "the checksum");
+        assert!(
+            message(&said.replace("999999", "999998")).contains("cannot be read"),
+            "the checksum"
+        );
     }
 }

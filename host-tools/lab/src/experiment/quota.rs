@@ -14,15 +14,22 @@ const EQUAL: f64 = 0.001;
 pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut found = Findings::default();
     let (solo, free) = (runs.first("solo")?.cycles(), runs.first("interf")?.cycles());
-    let mut points: Vec<_> = runs.of("quota").map(|run| (run.number("budget").unwrap_or(0), run)).collect();
+    let mut points: Vec<_> = runs
+        .of("quota")
+        .map(|run| (run.number("budget").unwrap_or(0), run))
+        .collect();
     points.sort_by_key(|point| std::cmp::Reverse(point.0));
-    let slowdowns: Vec<f64> =
-        std::iter::once(ratio(free, solo)).chain(points.iter().map(|point| ratio(point.1.cycles(), solo))).collect();
+    let slowdowns: Vec<f64> = std::iter::once(ratio(free, solo))
+        .chain(points.iter().map(|point| ratio(point.1.cycles(), solo)))
+        .collect();
     let monotone = falls(&slowdowns, EQUAL);
     found.figure("solo_cycles", solo as f64);
     found.figure("interf_cycles", free as f64);
     found.figure("slowdown", ratio(free, solo));
-    found.figure("least_slowdown", slowdowns.iter().copied().fold(f64::INFINITY, f64::min));
+    found.figure(
+        "least_slowdown",
+        slowdowns.iter().copied().fold(f64::INFINITY, f64::min),
+    );
     found.figure("monotone", f64::from(monotone));
     let mut rows = vec![];
     let mut overshoots = Section::new(
@@ -41,13 +48,25 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut most = 0;
     for (budget, run) in &points {
         let quotas = &run.quotas;
-        most = most.max(quotas.iter().map(|quota| quota.max_overshoot).max().unwrap_or(0));
+        most = most.max(
+            quotas
+                .iter()
+                .map(|quota| quota.max_overshoot)
+                .max()
+                .unwrap_or(0),
+        );
         rows.push(vec![
             Cell::Count(*budget),
             Cell::Count(run.cycles()),
             Cell::Value(ratio(run.cycles(), solo)),
             Cell::Count(run.event("L2D_CACHE_REFILL")),
-            Cell::Count(quotas.iter().map(|quota| quota.max_overshoot).max().unwrap_or(0)),
+            Cell::Count(
+                quotas
+                    .iter()
+                    .map(|quota| quota.max_overshoot)
+                    .max()
+                    .unwrap_or(0),
+            ),
             Cell::Count(quotas.iter().map(|quota| quota.throttled_periods).sum()),
             Cell::Count(quotas.iter().map(|quota| quota.periods).sum()),
         ]);
@@ -55,19 +74,39 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
             overshoots.row([
                 grouped(*budget),
                 quota.core.to_string(),
-                if quota.by_interrupt { "interrupt" } else { "polling" }.to_owned(),
+                if quota.by_interrupt {
+                    "interrupt"
+                } else {
+                    "polling"
+                }
+                .to_owned(),
                 grouped(quota.periods),
                 grouped(quota.throttled_periods),
                 grouped(quota.events),
                 grouped(quota.max_overshoot),
                 grouped(quota.overshoot),
             ]);
-            found.figure(format!("bus{budget}_core{}_overshoot_max", quota.core), quota.max_overshoot as f64);
+            found.figure(
+                format!("bus{budget}_core{}_overshoot_max", quota.core),
+                quota.max_overshoot as f64,
+            );
         }
     }
     found.figure("overshoot_max", most as f64);
-    let names = ["budget", "cycles", "slowdown", "l2_refills", "overshoot_max", "throttled_periods", "periods"];
-    let series = Series { name: "budgets".into(), columns: columns(names), rows };
+    let names = [
+        "budget",
+        "cycles",
+        "slowdown",
+        "l2_refills",
+        "overshoot_max",
+        "throttled_periods",
+        "periods",
+    ];
+    let series = Series {
+        name: "budgets".into(),
+        columns: columns(names),
+        rows,
+    };
     found.tables.push(series.table(
         "Victim against the budget of each Interf core",
         "Budget: BUS_ACCESS events per period of 1 ms; 8 for a line that is filled and written back. Overshoot: maximum \
@@ -85,7 +124,10 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         log_x: true,
         marks: Marks::Lines(vec![Line {
             name: "victim".into(),
-            points: points.iter().map(|(budget, run)| (*budget as f64, ratio(run.cycles(), solo))).collect(),
+            points: points
+                .iter()
+                .map(|(budget, run)| (*budget as f64, ratio(run.cycles(), solo)))
+                .collect(),
         }]),
     });
     found.series.push(series);

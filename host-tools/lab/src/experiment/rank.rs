@@ -29,7 +29,12 @@ struct Program<'a> {
 
 impl<'a> Program<'a> {
     fn new(run: &'a Measured) -> Result<Self> {
-        let missing = || miette!("run `{}` has no numbers: measure = \"printed\"", run.variant);
+        let missing = || {
+            miette!(
+                "run `{}` has no numbers: measure = \"printed\"",
+                run.variant
+            )
+        };
         let printed = run.printed.as_ref().ok_or_else(missing)?;
         let point = |name: &String| {
             let k: u32 = name.strip_prefix("rank_")?.parse().ok()?;
@@ -37,11 +42,16 @@ impl<'a> Program<'a> {
         };
         let mut curve: Vec<(f64, f64)> = printed.keys().filter_map(point).collect();
         curve.sort_by(|one, other| one.0.total_cmp(&other.0));
-        Ok(Self { name: &run.variant, printed, curve })
+        Ok(Self {
+            name: &run.variant,
+            printed,
+            curve,
+        })
     }
 
     fn mean(&self, name: &str) -> Result<f64> {
-        printed::mean(self.printed, name).ok_or_else(|| miette!("the run of `{}` has not printed `{name}`", self.name))
+        printed::mean(self.printed, name)
+            .ok_or_else(|| miette!("the run of `{}` has not printed `{name}`", self.name))
     }
 
     /// Returns which part of what Interf costs is gone when these pages are private.
@@ -53,7 +63,10 @@ impl<'a> Program<'a> {
     /// Returns in how many repetitions the function was shorter with the first pages private than with the second.
     fn wins(&self, one: &str, other: &str) -> u32 {
         let numbers = |what: &str| self.printed.get(what).into_iter().flatten();
-        numbers(one).zip(numbers(other)).map(|(one, other)| u32::from(one < other)).sum()
+        numbers(one)
+            .zip(numbers(other))
+            .map(|(one, other)| u32::from(one < other))
+            .sum()
     }
 
     fn curve_falls(&self) -> bool {
@@ -64,7 +77,8 @@ impl<'a> Program<'a> {
     /// Returns the row of its pages, and of how many are enough.
     fn pages(&self) -> Result<Vec<Cell>> {
         let falls = Cell::Text(if self.curve_falls() { "yes" } else { "no" }.to_owned());
-        let [pages, none, all, k, runs] = ["pages", "none", "all", "k", "runs"].map(|what| self.count(what));
+        let [pages, none, all, k, runs] =
+            ["pages", "none", "all", "k", "runs"].map(|what| self.count(what));
         Ok(vec![self.name(), pages?, none?, all?, k?, falls, runs?])
     }
 
@@ -77,9 +91,11 @@ impl<'a> Program<'a> {
 
     /// Returns the row of the other input and which part of the gain is kept, if some number of pages could be moved with it.
     fn other_input(&self) -> Option<(Vec<Cell>, f64)> {
-        let [interf, own, theirs] = ["other_interf", "other_own", "other_theirs"].map(|what| self.mean(what).ok());
+        let [interf, own, theirs] =
+            ["other_interf", "other_own", "other_theirs"].map(|what| self.mean(what).ok());
         let kept = (interf? - theirs?) / (interf? - own?);
-        let cells = ["other_pages", "other_interf", "other_own", "other_theirs"].map(|what| self.count(what).ok());
+        let cells = ["other_pages", "other_interf", "other_own", "other_theirs"]
+            .map(|what| self.count(what).ok());
         let mut row = vec![self.name()];
         row.extend(cells.into_iter().collect::<Option<Vec<_>>>()?);
         row.push(Cell::Value(kept));
@@ -89,7 +105,14 @@ impl<'a> Program<'a> {
     /// Returns its curve, relative to its first point.
     fn line(&self) -> Line {
         let one = self.curve.first().map_or(1.0, |first| first.1);
-        Line { name: self.name.to_owned(), points: self.curve.iter().map(|(k, cycles)| (*k, cycles / one)).collect() }
+        Line {
+            name: self.name.to_owned(),
+            points: self
+                .curve
+                .iter()
+                .map(|(k, cycles)| (*k, cycles / one))
+                .collect(),
+        }
     }
 
     fn name(&self) -> Cell {
@@ -104,15 +127,26 @@ impl<'a> Program<'a> {
 /// Evaluates the runs.
 pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut found = Findings::default();
-    let programs = runs.0.iter().map(Program::new).collect::<Result<Vec<_>>>()?;
+    let programs = runs
+        .0
+        .iter()
+        .map(Program::new)
+        .collect::<Result<Vec<_>>>()?;
     for program in &programs {
-        for name in program.printed.keys().filter(|name| !name.starts_with("rank_")) {
+        for name in program
+            .printed
+            .keys()
+            .filter(|name| !name.starts_with("rank_"))
+        {
             found.figure(format!("{}_{name}", program.name), program.mean(name)?);
         }
         for (what, _) in PRIVATE {
             found.figure(format!("{}_{what}_gain", program.name), program.gain(what)?);
         }
-        found.figure(format!("{}_wins", program.name), f64::from(program.wins("top", "random")));
+        found.figure(
+            format!("{}_wins", program.name),
+            f64::from(program.wins("top", "random")),
+        );
     }
     found.series.extend(numbers::all(runs));
     ranked(&programs, &mut found)?;
@@ -125,8 +159,20 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
 /// How many pages are enough, alone.
 fn ranked(programs: &[Program<'_>], found: &mut Findings) -> Result<()> {
     let rows = programs.iter().map(Program::pages).collect::<Result<_>>()?;
-    let names = ["program", "pages", "none_cacheable", "all_cacheable", "k_star", "curve_falls", "runs"];
-    let series = Series { name: "ranked".into(), columns: columns(names), rows };
+    let names = [
+        "program",
+        "pages",
+        "none_cacheable",
+        "all_cacheable",
+        "k_star",
+        "curve_falls",
+        "runs",
+    ];
+    let series = Series {
+        name: "ranked".into(),
+        columns: columns(names),
+        rows,
+    };
     found.tables.push(series.table(
         "Pages, and how many are enough",
         "Cycles of the function with none of the profiled pages cacheable, and with all; k*: how many of the most important ones are \
@@ -137,8 +183,15 @@ fn ranked(programs: &[Program<'_>], found: &mut Findings) -> Result<()> {
     let point = |program: &Program<'_>, (k, cycles): &(f64, f64)| {
         vec![program.name(), Cell::Count(*k as u64), Cell::Value(*cycles)]
     };
-    let rows = programs.iter().flat_map(|program| program.curve.iter().map(move |it| point(program, it))).collect();
-    found.series.push(Series { name: "curves".into(), columns: columns(["program", "pages", "cycles"]), rows });
+    let rows = programs
+        .iter()
+        .flat_map(|program| program.curve.iter().map(move |it| point(program, it)))
+        .collect();
+    found.series.push(Series {
+        name: "curves".into(),
+        columns: columns(["program", "pages", "cycles"]),
+        rows,
+    });
     found.charts.push(Chart {
         title: "The k most important pages cacheable (modelled)".into(),
         x: "cacheable pages".into(),
@@ -160,8 +213,14 @@ fn beside_interf(programs: &[Program<'_>], found: &mut Findings) -> Result<()> {
         rows.push(row);
         bars.push((program.name.to_owned(), slowdowns));
     }
-    let names = ["program", "alone", "interf"].into_iter().chain(PRIVATE.map(|(what, _)| what));
-    let series = Series { name: "interf".into(), columns: columns(names), rows };
+    let names = ["program", "alone", "interf"]
+        .into_iter()
+        .chain(PRIVATE.map(|(what, _)| what));
+    let series = Series {
+        name: "interf".into(),
+        columns: columns(names),
+        rows,
+    };
     found.tables.push(series.table(
         "Next to Interf",
         "Cycles alone; relative to that, next to three cores that store over 420 KiB each: with all pages in the pool that they share, \
@@ -169,7 +228,9 @@ fn beside_interf(programs: &[Program<'_>], found: &mut Findings) -> Result<()> {
          of both kinds. Means of five.",
     ));
     found.series.push(series);
-    let names = ["nothing moved"].into_iter().chain(PRIVATE.map(|(_, title)| title));
+    let names = ["nothing moved"]
+        .into_iter()
+        .chain(PRIVATE.map(|(_, title)| title));
     found.charts.push(Chart {
         title: "Next to Interf (modelled)".into(),
         x: String::new(),
@@ -190,8 +251,19 @@ fn exchanged(programs: &[Program<'_>], found: &mut Findings) {
             rows.push(row);
         }
     }
-    let names = ["program", "private_pages", "interf", "own_profile", "other_profile", "gain_kept"];
-    let series = Series { name: "inputs".into(), columns: columns(names), rows };
+    let names = [
+        "program",
+        "private_pages",
+        "interf",
+        "own_profile",
+        "other_profile",
+        "gain_kept",
+    ];
+    let series = Series {
+        name: "inputs".into(),
+        columns: columns(names),
+        rows,
+    };
     found.tables.push(series.table(
         "With another input",
         "Cycles of the function with the other input next to Interf: nothing moved; with so many pages private, by a profile of this \

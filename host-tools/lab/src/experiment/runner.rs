@@ -45,7 +45,12 @@ struct Setting<'a> {
 }
 
 /// Returns the system of a point, as text and checked. The text is written to `system.toml` in `directory`.
-fn system_of(experiment: &Experiment, base: &Value, point: &Point, directory: &Path) -> Result<(String, Checked)> {
+fn system_of(
+    experiment: &Experiment,
+    base: &Value,
+    point: &Point,
+    directory: &Path,
+) -> Result<(String, Checked)> {
     let system = experiment.system_of(base.clone(), point)?;
     let text = toml::to_string_pretty(&system).into_diagnostic()?;
     let file = directory.join("system.toml");
@@ -55,15 +60,25 @@ fn system_of(experiment: &Experiment, base: &Value, point: &Point, directory: &P
         checked.warnings.extend(warnings);
         Ok(checked)
     };
-    let checked = configuration::load(&file, Some(&experiment.board)).and_then(on_model).map_err(|errors| {
-        let message = format!("the system of run `{}` is not valid", point.key());
-        let problem = experiment.problem("variant", point.span.clone(), message).label("this variant's changes");
-        let problem = problem.help("the errors are those of the system after the changes");
-        let all = std::iter::once(problem)
-            .chain(errors.problems().iter().filter(|problem| problem.is_error()).cloned())
-            .collect();
-        Errors::new(experiment.source.name(), all)
-    })?;
+    let checked = configuration::load(&file, Some(&experiment.board))
+        .and_then(on_model)
+        .map_err(|errors| {
+            let message = format!("the system of run `{}` is not valid", point.key());
+            let problem = experiment
+                .problem("variant", point.span.clone(), message)
+                .label("this variant's changes");
+            let problem = problem.help("the errors are those of the system after the changes");
+            let all = std::iter::once(problem)
+                .chain(
+                    errors
+                        .problems()
+                        .iter()
+                        .filter(|problem| problem.is_error())
+                        .cloned(),
+                )
+                .collect();
+            Errors::new(experiment.source.name(), all)
+        })?;
     Ok((text, checked))
 }
 
@@ -75,12 +90,18 @@ fn preflight(experiment: &Experiment, base: &Value, out: &Path) -> Result<Vec<Pl
         let directory = out.join("runs").join(point.key());
         let (text, checked) = system_of(experiment, base, point, &directory)?;
         let found = check_victim(experiment, point, &checked).into_iter();
-        let problems: Vec<Problem> = found.chain(check_events(experiment, point, &checked)).collect();
+        let problems: Vec<Problem> = found
+            .chain(check_events(experiment, point, &checked))
+            .collect();
         // One mistake in the file is reported once, not for every run.
         if !problems.is_empty() {
             return Err(Errors::new(experiment.source.name(), problems).into());
         }
-        all.push(Planned { directory, text, checked });
+        all.push(Planned {
+            directory,
+            text,
+            checked,
+        });
     }
     Ok(all)
 }
@@ -88,30 +109,40 @@ fn preflight(experiment: &Experiment, base: &Value, out: &Path) -> Result<Vec<Pl
 /// Returns what keeps the victim of a run from being measured.
 fn check_victim(experiment: &Experiment, point: &Point, checked: &Checked) -> Option<Problem> {
     let name = &experiment.victim;
-    let victim = |message: String| experiment.problem("victim", experiment.victim_span.clone(), message);
+    let victim =
+        |message: String| experiment.problem("victim", experiment.victim_span.clone(), message);
     let vms = &checked.system.vms;
     let Some(index) = vms.iter().position(|vm| vm.name == *name) else {
-        let problem = victim(format!("the system of run `{}` has no VM `{name}`", point.key())).label("unknown VM");
+        let problem = victim(format!(
+            "the system of run `{}` has no VM `{name}`",
+            point.key()
+        ))
+        .label("unknown VM");
         return Some(problem.help(suggest(name, "VMs", vms.iter().map(|vm| vm.name.as_str()))));
     };
     if experiment.measure != Measure::Segments {
         return None;
     }
     if vms[index].services & services::HEM == 0 {
-        let problem = victim(format!("VM `{name}` cannot log segments")).label("its `services` have no \"hem\"");
-        return Some(
-            problem.help("give it services = [\"hem\"], and hems = [\"L2D_CACHE_REFILL\", …] to count events"),
-        );
+        let problem = victim(format!("VM `{name}` cannot log segments"))
+            .label("its `services` have no \"hem\"");
+        return Some(problem.help(
+            "give it services = [\"hem\"], and hems = [\"L2D_CACHE_REFILL\", …] to count events",
+        ));
     }
     if matches!(checked.images[index], ImageSource::Linux(_)) && !vms[index].services_page {
-        let problem = victim(format!("Linux in VM `{name}` cannot log segments")).label("it has no services page");
-        return Some(
-            problem.help("give it services_page = true, through which `cloisonctl stat` reaches the hypervisor"),
-        );
+        let problem = victim(format!("Linux in VM `{name}` cannot log segments"))
+            .label("it has no services page");
+        return Some(problem.help(
+            "give it services_page = true, through which `cloisonctl stat` reaches the hypervisor",
+        ));
     }
     let runs = runs_of(&checked.images[index], &vms[index].args)?;
     (runs <= experiment.warm_up as u64).then(|| {
-        let message = format!("the victim runs {runs} times in run `{}`, and all are warm-up", point.key());
+        let message = format!(
+            "the victim runs {runs} times in run `{}`, and all are warm-up",
+            point.key()
+        );
         let problem = experiment.problem("warm_up", experiment.warm_up_span.clone(), message);
         problem
             .label(format!("at most {}", runs.saturating_sub(1)))
@@ -121,7 +152,9 @@ fn check_victim(experiment: &Experiment, point: &Point, checked: &Checked) -> Op
 
 /// Returns how often a shipped workload runs its segment (docs/workloads.md), if that is known.
 fn runs_of(image: &ImageSource, args: &[u64; 4]) -> Option<u64> {
-    let ImageSource::Workload(name) = image else { return None };
+    let ImageSource::Workload(name) = image else {
+        return None;
+    };
     let argument = match name.as_str() {
         "c2is" | "staircase" => args[0],
         "matrix-copy" | "disparity" | "segmentation" | "matmul" => args[1],
@@ -133,15 +166,29 @@ fn runs_of(image: &ImageSource, args: &[u64; 4]) -> Option<u64> {
 
 /// Returns the first event of a check that the victim does not count.
 fn check_events(experiment: &Experiment, point: &Point, checked: &Checked) -> Option<Problem> {
-    let victim = checked.system.vms.iter().find(|vm| vm.name == experiment.victim)?;
+    let victim = checked
+        .system
+        .vms
+        .iter()
+        .find(|vm| vm.name == experiment.victim)?;
     let names = EventNames::of(&checked.board.events);
     let counted: Vec<String> = victim.hems.iter().map(|event| names.name(*event)).collect();
     let uncounted = |check: &Check| {
         let mut events = check.events_in(&point.variant, &point.axes);
         let event = events.find(|event| !counted.iter().any(|known| known == event))?;
-        let message = format!("VM `{}` does not count `{event}` in run `{}`", victim.name, point.key());
-        let problem = experiment.problem("checks", check.span.clone(), message).label("not counted");
-        Some(problem.help(suggest(event, "its `hems`", counted.iter().map(String::as_str))))
+        let message = format!(
+            "VM `{}` does not count `{event}` in run `{}`",
+            victim.name,
+            point.key()
+        );
+        let problem = experiment
+            .problem("checks", check.span.clone(), message)
+            .label("not counted");
+        Some(problem.help(suggest(
+            event,
+            "its `hems`",
+            counted.iter().map(String::as_str),
+        )))
     };
     experiment.checks.iter().find_map(uncounted)
 }
@@ -164,30 +211,56 @@ struct Prepared<'a> {
 
 impl Setting<'_> {
     fn prepare<'a>(&self, point: &Point, planned: &'a Planned) -> Result<Prepared<'a>> {
-        let Planned { directory, text, checked } = planned;
+        let Planned {
+            directory,
+            text,
+            checked,
+        } = planned;
         let image = image::assemble(checked, &self.hypervisor)?;
         let mut hash = self.common.clone();
         hash.update(text.as_bytes());
         hash.update(&image.bytes);
         hash.update(point.pages.to_le_bytes());
-        let inputs = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Prepared { directory, checked, image, inputs })
+        let inputs = hash
+            .finalize()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        Ok(Prepared {
+            directory,
+            checked,
+            image,
+            inputs,
+        })
     }
 
-    fn run(&self, boards: &Boards, point: &Point, prepared: &Prepared<'_>, kept: KeptRun) -> Result<Measured> {
+    fn run(
+        &self,
+        boards: &Boards,
+        point: &Point,
+        prepared: &Prepared<'_>,
+        kept: KeptRun,
+    ) -> Result<Measured> {
         let boot = Boot::new(prepared.checked.emulation()?, kept, LIMIT);
         let output = boards.boot(prepared.directory, boot)?;
         output.write(prepared.directory)?;
         let measured = self.measure(point, prepared, &output);
-        let measured = measured
-            .wrap_err_with(|| miette!("run {} failed; its console's last lines:\n{}", point.key(), output.tail()))?;
+        let measured = measured.wrap_err_with(|| {
+            miette!(
+                "run {} failed; its console's last lines:\n{}",
+                point.key(),
+                output.tail()
+            )
+        })?;
         files::keep(&prepared.directory.join("result.json"), &measured)?;
         Ok(measured)
     }
 
     /// Writes and returns what is needed to repeat a run.
     fn keep(&self, prepared: &Prepared<'_>) -> Result<KeptRun> {
-        let Experiment { board, conditions, .. } = self.experiment;
+        let Experiment {
+            board, conditions, ..
+        } = self.experiment;
         let kept = KeptRun::new(board, &prepared.image, self.model, &self.store, *conditions)?;
         kept.write(prepared.directory)?;
         Ok(kept)
@@ -202,7 +275,12 @@ impl Setting<'_> {
         victim: u8,
         quotas: Vec<QuotaOutcome>,
     ) -> Result<Measured> {
-        let names = prepared.checked.system.vms.iter().map(|vm| vm.name.as_str());
+        let names = prepared
+            .checked
+            .system
+            .vms
+            .iter()
+            .map(|vm| vm.name.as_str());
         let said = consoles::said_by(names, usize::from(victim), &outcome.console);
         let is = |measure| (self.experiment.measure == measure).then_some(said.as_str());
         Ok(Measured {
@@ -220,22 +298,41 @@ impl Setting<'_> {
         })
     }
 
-    fn measure(&self, point: &Point, prepared: &Prepared<'_>, outcome: &Output) -> Result<Measured> {
+    fn measure(
+        &self,
+        point: &Point,
+        prepared: &Prepared<'_>,
+        outcome: &Output,
+    ) -> Result<Measured> {
         if !outcome.exit.is_clean() {
-            return Err(miette!("the board did not turn itself off: {}", outcome.exit));
+            return Err(miette!(
+                "the board did not turn itself off: {}",
+                outcome.exit
+            ));
         }
         let telemetry = Telemetry::parse(&outcome.telemetry);
         if let Some((offset, problem)) = telemetry.problems.first() {
             return Err(miette!("bad telemetry at byte {offset}: {problem}"));
         }
         if telemetry.dropped() > 0 {
-            return Err(miette!("{} telemetry records were dropped", telemetry.dropped()));
+            return Err(miette!(
+                "{} telemetry records were dropped",
+                telemetry.dropped()
+            ));
         }
         let name = &self.experiment.victim;
-        let victim = prepared.checked.system.vms.iter().position(|vm| vm.name == *name);
+        let victim = prepared
+            .checked
+            .system
+            .vms
+            .iter()
+            .position(|vm| vm.name == *name);
         let victim = victim.ok_or_else(|| miette!("the system has no VM `{name}`"))? as u8;
         if telemetry.end_of(victim) != End::Off {
-            return Err(miette!("the victim did not end by itself: {}", telemetry.end_of(victim)));
+            return Err(miette!(
+                "the victim did not end by itself: {}",
+                telemetry.end_of(victim)
+            ));
         }
         let mut quotas: Vec<QuotaOutcome> = telemetry
             .quota_totals()
@@ -254,20 +351,27 @@ impl Setting<'_> {
             return self.printed(point, prepared, outcome, victim, quotas);
         }
         let names = EventNames::of(&prepared.checked.board.events);
-        let runs: Vec<_> = telemetry.hem_runs().filter(|run| run.record.vm == victim).collect();
+        let runs: Vec<_> = telemetry
+            .hem_runs()
+            .filter(|run| run.record.vm == victim)
+            .collect();
         let statistics = model::statistics(&prepared.directory.join("model.json"))?;
         let warm_up = self.experiment.warm_up;
         let (logged, seen) = (runs.len(), statistics.regions.len());
         if logged <= warm_up {
             let help = "a guest logs a segment from segment_begin to segment_end, and a Linux guest by `cloisonctl stat --by hem \
                         COMMAND`; lower `warm_up`, or run it more often";
-            return Err(miette!(help = help, "{logged} segments were logged; more than {warm_up} are needed"));
+            return Err(miette!(
+                help = help,
+                "{logged} segments were logged; more than {warm_up} are needed"
+            ));
         }
         // Every guest's segments are in the hypervisor's log. Only those that also mark them for the model have its counts
         // of all cores, and can start with cold caches.
         let has_regions = seen == logged;
         if !has_regions
-            && (self.experiment.analysis.needs_regions() || self.experiment.conditions.caches == model::Caches::Cold)
+            && (self.experiment.analysis.needs_regions()
+                || self.experiment.conditions.caches == model::Caches::Cold)
         {
             return Err(miette!(
                 help = "mark the segments with HINT instructions (docs/board-model.md); without them leave out `analysis` \
@@ -275,18 +379,35 @@ impl Setting<'_> {
                 "{logged} segments were logged, but {seen} regions of interest were seen by the model"
             ));
         }
-        if let Some(run) = runs.iter().find(|run| run.counts().any(|(_, _, overflowed)| overflowed)) {
+        if let Some(run) = runs
+            .iter()
+            .find(|run| run.counts().any(|(_, _, overflowed)| overflowed))
+        {
             let help = "counters have 32 bits: measure shorter segments";
-            return Err(miette!(help = help, "a counter overflowed in run {}", run.record.run));
+            return Err(miette!(
+                help = help,
+                "a counter overflowed in run {}",
+                run.record.run
+            ));
         }
-        let moves: Vec<_> =
-            telemetry.migrations().filter(|(_, record)| record.outcome == MigrationOutcome::Moved).collect();
+        let moves: Vec<_> = telemetry
+            .migrations()
+            .filter(|(_, record)| record.outcome == MigrationOutcome::Moved)
+            .collect();
         if moves.len() as u64 != point.pages {
             let help = "write the number into the variant: pages = NUMBER";
-            return Err(miette!(help = help, "{} pages migrated where {} were to", moves.len(), point.pages));
+            return Err(miette!(
+                help = help,
+                "{} pages migrated where {} were to",
+                moves.len(),
+                point.pages
+            ));
         }
         let first = &runs[warm_up];
-        let begun = first.at.0.saturating_sub(first.record.cycles.0 * 1000 / self.model.clock_mhz);
+        let begun = first
+            .at
+            .0
+            .saturating_sub(first.record.cycles.0 * 1000 / self.model.clock_mhz);
         if let Some((event, _)) = moves.iter().find(|(event, _)| event.at.0 > begun) {
             return Err(miette!(
                 "a page migrated {} ns after the first measured segment started: more warm-up is needed",
@@ -295,14 +416,21 @@ impl Setting<'_> {
         }
         let segments = runs[warm_up..].iter().map(|run| Segment {
             cycles: run.record.cycles.0,
-            events: run.counts().map(|(event, count, _)| (names.name(event), u64::from(count))).collect(),
+            events: run
+                .counts()
+                .map(|(event, count, _)| (names.name(event), u64::from(count)))
+                .collect(),
         });
         Ok(Measured {
             inputs: prepared.inputs.clone(),
             variant: point.variant.clone(),
             axes: point.axes.clone(),
             segments: segments.collect(),
-            regions: if has_regions { statistics.regions[warm_up..].to_vec() } else { vec![] },
+            regions: if has_regions {
+                statistics.regions[warm_up..].to_vec()
+            } else {
+                vec![]
+            },
             quotas,
             pages_moved: moves.len() as u64,
             latencies: None,
@@ -339,7 +467,9 @@ fn inputs(experiment: &Experiment, command_line: &str) -> String {
 /// Returns a command line without these files' paths: where results are is no input of theirs.
 fn without(line: String, files: [&Path; 2]) -> String {
     // QEMU splits options at single commas.
-    files.into_iter().fold(line, |line, file| line.replace(&file.display().to_string().replace(',', ",,"), ""))
+    files.into_iter().fold(line, |line, file| {
+        line.replace(&file.display().to_string().replace(',', ",,"), "")
+    })
 }
 
 /// Performs the runs of all points without results on these boards. Returns one result per point, in their order, and how
@@ -348,7 +478,12 @@ fn without(line: String, files: [&Path; 2]) -> String {
 /// # Errors
 ///
 /// If the system of a run is not valid, or a run fails or is absent.
-pub fn run(boards: &Boards, experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Measured>, usize)> {
+pub fn run(
+    boards: &Boards,
+    experiment: &Experiment,
+    model: &Model,
+    out: &Path,
+) -> Result<(Vec<Measured>, usize)> {
     let bar = bar(&experiment.name, experiment.points.len());
     let done = run_under(boards, &bar, experiment, model, out);
     bar.finish_and_clear();
@@ -373,7 +508,10 @@ pub fn run_under(
     let emulation = checked.emulation()?;
     model::of(emulation)?;
     let mut base: Value = toml::from_str(&text).into_diagnostic()?;
-    overrides::anchor(&mut base, experiment.system.parent().unwrap_or(Path::new(".")));
+    overrides::anchor(
+        &mut base,
+        experiment.system.parent().unwrap_or(Path::new(".")),
+    );
     let planned = preflight(experiment, &base, out)?;
     let mut common = Sha256::new();
     let store = Store::of_results(out);
@@ -382,11 +520,24 @@ pub fn run_under(
         common.update(files::read(file, files::IMAGE)?);
     }
     common.update(qemu_version());
-    let machine = model.attach(Machine::bare(emulation), experiment.conditions, Path::new("model.json"));
-    common.update(inputs(experiment, &without(machine.command_line(), [model.board(), model.plugin()])));
+    let machine = model.attach(
+        Machine::bare(emulation),
+        experiment.conditions,
+        Path::new("model.json"),
+    );
+    common.update(inputs(
+        experiment,
+        &without(machine.command_line(), [model.board(), model.plugin()]),
+    ));
     common.update(format!("{emulation:?} {:?}", checked.board.events));
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
-    let setting = Setting { experiment, model, hypervisor, common, store };
+    let setting = Setting {
+        experiment,
+        model,
+        hypervisor,
+        common,
+        store,
+    };
 
     let items: Vec<_> = experiment.points.iter().zip(&planned).collect();
     let reused = AtomicUsize::new(0);
@@ -416,7 +567,8 @@ mod tests {
 
     #[test]
     fn a_result_is_kept_for_the_same_victim_and_machine_only() {
-        let mut experiment = spec::load(&spec::directory().join("c2is.toml"), true).expect("the shipped experiment");
+        let mut experiment =
+            spec::load(&spec::directory().join("c2is.toml"), true).expect("the shipped experiment");
         let first = inputs(&experiment, "qemu -M virt");
         assert_eq!(first, inputs(&experiment, "qemu -M virt"));
         assert_ne!(first, inputs(&experiment, "qemu -M virt -smp 2"));
@@ -424,7 +576,11 @@ mod tests {
         assert_ne!(first, inputs(&experiment, "qemu -M virt"), "another victim");
         let lines = ["/a", "/b,c"].map(|out| {
             let [plugin, board] = ["p.so", "m.toml"].map(|name| Path::new(out).join(name));
-            let line = format!("qemu -plugin file={},board={},seed=1", plugin.display(), board.display());
+            let line = format!(
+                "qemu -plugin file={},board={},seed=1",
+                plugin.display(),
+                board.display()
+            );
             without(line.replace("/b,c", "/b,,c"), [&plugin, &board])
         });
         assert_eq!(lines[0], lines[1], "results may be anywhere");

@@ -81,26 +81,52 @@ pub fn changes(source: &SourceFile) -> Result<Vec<Change>, Errors> {
         failed(Problem::error(source, SENSITIVITY, 0..0, message).help(help))
     })?;
     let lacks = |name: &&Name| !all.iter().any(|one| one.name == *name.get_ref());
-    if let Some(name) = about.known.iter().chain(&about.off).chain(about.choices.keys()).find(lacks) {
+    if let Some(name) = about
+        .known
+        .iter()
+        .chain(&about.off)
+        .chain(about.choices.keys())
+        .find(lacks)
+    {
         let known = all.iter().map(|one| one.name.as_str());
         let message = format!("the model has no value `{}`", name.get_ref());
         let problem = Problem::error(source, SENSITIVITY, name.span(), message).label("unknown");
-        return Err(failed(problem.help(suggest(name.get_ref(), "values in it", known))));
+        return Err(failed(problem.help(suggest(
+            name.get_ref(),
+            "values in it",
+            known,
+        ))));
     }
     let mut changes = vec![];
     for parameter in all {
-        if about.known.iter().any(|name| *name.get_ref() == parameter.name) {
+        if about
+            .known
+            .iter()
+            .any(|name| *name.get_ref() == parameter.name)
+        {
             continue;
         }
         let others = match &parameter.value {
             Value::Number(number) => {
-                let off = about.off.iter().any(|name| *name.get_ref() == parameter.name);
-                let zero = off.then_some(Decimal { digits: 0, decimals: 0 });
-                zero.into_iter().chain([number.half(), number.double()]).map(Value::Number).collect()
+                let off = about
+                    .off
+                    .iter()
+                    .any(|name| *name.get_ref() == parameter.name);
+                let zero = off.then_some(Decimal {
+                    digits: 0,
+                    decimals: 0,
+                });
+                zero.into_iter()
+                    .chain([number.half(), number.double()])
+                    .map(Value::Number)
+                    .collect()
             }
             Value::Switch(on) => vec![Value::Switch(!on)],
             Value::Text(_) => {
-                let choices = about.choices.iter().find(|(name, _)| *name.get_ref() == parameter.name);
+                let choices = about
+                    .choices
+                    .iter()
+                    .find(|(name, _)| *name.get_ref() == parameter.name);
                 let (_, choices) = choices.ok_or_else(|| {
                     let message = format!("nothing says what `{}` may be", parameter.name);
                     let help = "name it in `known`, or give its values in [sensitivity.choices]";
@@ -110,7 +136,10 @@ pub fn changes(source: &SourceFile) -> Result<Vec<Change>, Errors> {
             }
         };
         let others = others.into_iter().filter(|other| *other != parameter.value);
-        changes.extend(others.map(|to| Change { parameter: parameter.clone(), to }));
+        changes.extend(others.map(|to| Change {
+            parameter: parameter.clone(),
+            to,
+        }));
     }
     Ok(changes)
 }
@@ -190,7 +219,10 @@ fn outcome(verdict: &Verdict) -> Option<(bool, String)> {
 ///
 /// If it cannot be read.
 pub fn crc32(path: &Path) -> Result<String> {
-    Ok(format!("{:08x}", crc32fast::hash(&files::read(path, files::CONFIGURATION)?)))
+    Ok(format!(
+        "{:08x}",
+        crc32fast::hash(&files::read(path, files::CONFIGURATION)?)
+    ))
 }
 
 /// What identifies an experiment's inputs, as they are now.
@@ -232,19 +264,28 @@ pub fn repeat(boards: &Boards, experiment: &Experiment, out: &Path) -> Result<Ve
     let text = files::read_text(&experiment.model, files::CONFIGURATION)?;
     let changes = changes(&SourceFile::new(&experiment.model, text.clone()))?;
     let each = experiment.points.len();
-    let bar = bar(&format!("{}, sensitivity", experiment.name), changes.len() * each);
+    let bar = bar(
+        &format!("{}, sensitivity", experiment.name),
+        changes.len() * each,
+    );
     let all = changes.len();
     let mut repeated = vec![];
     for change in changes {
         let directory = out.join(SENSITIVITY).join(change.directory());
         let file = directory.join("model.toml");
-        write_atomic(&file, replaced(&text, [(&change.parameter, change.to.clone())]).as_bytes())?;
-        let refused =
-            model::check(&file).err().map(|error| error.to_string().replace(&installation::display(&file), ""));
+        write_atomic(
+            &file,
+            replaced(&text, [(&change.parameter, change.to.clone())]).as_bytes(),
+        )?;
+        let refused = model::check(&file)
+            .err()
+            .map(|error| error.to_string().replace(&installation::display(&file), ""));
         let runs = match refused {
             None => {
                 let model = Model::load(&file)?;
-                boards.defer(runner::run_under(boards, &bar, experiment, &model, &directory))?
+                boards.defer(runner::run_under(
+                    boards, &bar, experiment, &model, &directory,
+                ))?
             }
             Some(_) => {
                 bar.inc(each as u64);
@@ -252,10 +293,18 @@ pub fn repeat(boards: &Boards, experiment: &Experiment, out: &Path) -> Result<Ve
             }
         };
         // If a run is absent, those of the other changes are asked for too.
-        repeated.extend(runs.map(|(runs, _)| Repeated { change, refused, runs }));
+        repeated.extend(runs.map(|(runs, _)| Repeated {
+            change,
+            refused,
+            runs,
+        }));
     }
     bar.finish_and_clear();
-    if repeated.len() == all { Ok(repeated) } else { Err(Absent.into()) }
+    if repeated.len() == all {
+        Ok(repeated)
+    } else {
+        Err(Absent.into())
+    }
 }
 
 /// Makes the runs of an experiment again with each change of its model, and returns what became of the conclusions, whose
@@ -278,7 +327,14 @@ pub fn examine(
         .zip(verdicts)
         .filter_map(|(check, verdict)| {
             let (holds, left) = outcome(verdict)?;
-            Some((check, Conclusion { check: check.text.clone(), holds, left }))
+            Some((
+                check,
+                Conclusion {
+                    check: check.text.clone(),
+                    holds,
+                    left,
+                },
+            ))
         })
         .collect();
     if judged.is_empty() {
@@ -289,7 +345,12 @@ pub fn examine(
     }
     let mut runs = experiment.points.len();
     let mut changed = vec![];
-    for Repeated { change, refused, runs: measured } in repeat(boards, experiment, out)? {
+    for Repeated {
+        change,
+        refused,
+        runs: measured,
+    } in repeat(boards, experiment, out)?
+    {
         let mut row = Changed {
             parameter: change.parameter.name.clone(),
             from: change.parameter.value.to_string(),
@@ -300,7 +361,8 @@ pub fn examine(
         };
         if row.refused.is_none() {
             for (check, _) in &judged {
-                let (holds, left) = outcome(&check.judge(Runs(&measured), experiment.baseline())).unwrap_or_default();
+                let (holds, left) = outcome(&check.judge(Runs(&measured), experiment.baseline()))
+                    .unwrap_or_default();
                 row.holds.push(holds);
                 row.left.push(left);
             }
@@ -308,13 +370,28 @@ pub fn examine(
         }
         changed.push(row);
     }
-    let Inputs { model, model_values_crc32, experiment_crc32, system_crc32 } = Inputs::of(experiment, path)?;
-    let conclusion = judged.into_iter().map(|(_, conclusion)| conclusion).collect();
+    let Inputs {
+        model,
+        model_values_crc32,
+        experiment_crc32,
+        system_crc32,
+    } = Inputs::of(experiment, path)?;
+    let conclusion = judged
+        .into_iter()
+        .map(|(_, conclusion)| conclusion)
+        .collect();
     let provenance = Figures::new(SENSITIVITY).provenance();
-    let made = |name: &str| provenance.get(name).and_then(|value| value.as_str()).map(str::to_owned);
+    let made = |name: &str| {
+        provenance
+            .get(name)
+            .and_then(|value| value.as_str())
+            .map(str::to_owned)
+    };
     let result = Sensitivity {
         experiment: experiment.name.clone(),
-        date: made("date").and_then(|date| date.split('T').next().map(str::to_owned)).unwrap_or_default(),
+        date: made("date")
+            .and_then(|date| date.split('T').next().map(str::to_owned))
+            .unwrap_or_default(),
         commit: made("commit"),
         quick,
         runs,
@@ -326,7 +403,10 @@ pub fn examine(
         change: changed,
     };
     let head = "# Which conclusions survive which change of the model: written by `experiment --sensitivity`.\n";
-    write_atomic(&out.join(FILE), format!("{head}{}", toml::to_string(&result).into_diagnostic()?).as_bytes())?;
+    write_atomic(
+        &out.join(FILE),
+        format!("{head}{}", toml::to_string(&result).into_diagnostic()?).as_bytes(),
+    )?;
     Ok(result)
 }
 
@@ -343,7 +423,11 @@ pub fn kept_at(path: &Path) -> PathBuf {
 /// If the file has another format.
 pub fn kept(path: &Path) -> Result<Option<Sensitivity>> {
     let file = kept_at(path);
-    if file.is_file() { read(&file).map(Some) } else { Ok(None) }
+    if file.is_file() {
+        read(&file).map(Some)
+    } else {
+        Ok(None)
+    }
 }
 
 /// Reads a result that `--sensitivity` has written.
@@ -355,7 +439,8 @@ pub fn read(file: &Path) -> Result<Sensitivity> {
     let source = SourceFile::new(file, files::read_text(file, files::CONFIGURATION)?);
     let read = toml::from_str(source.text()).map_err(|error: toml::de::Error| {
         let span = error.span().unwrap_or(0..0);
-        let problem = Problem::error(&source, SENSITIVITY, span, error.message().trim_end()).label("here");
+        let problem =
+            Problem::error(&source, SENSITIVITY, span, error.message().trim_end()).label("here");
         Errors::new(
             source.name(),
             vec![problem.help("make it again: experiment NAME --sensitivity, and copy its file")],
@@ -371,13 +456,20 @@ impl Sensitivity {
         self.change
             .iter()
             .filter(broken)
-            .map(|change| format!("{} = {} ({})", change.parameter, change.to, change.left[conclusion]))
+            .map(|change| {
+                format!(
+                    "{} = {} ({})",
+                    change.parameter, change.to, change.left[conclusion]
+                )
+            })
             .collect()
     }
 
     /// Returns how many conclusions hold on the model as it is and with every change.
     pub fn surviving(&self) -> usize {
-        let survives = |(at, conclusion): &(usize, &Conclusion)| conclusion.holds && self.breaks(*at).is_empty();
+        let survives = |(at, conclusion): &(usize, &Conclusion)| {
+            conclusion.holds && self.breaks(*at).is_empty()
+        };
         self.conclusion.iter().enumerate().filter(survives).count()
     }
 
@@ -386,9 +478,19 @@ impl Sensitivity {
     pub fn tables(&self) -> [Section; 2] {
         let mut first = Section::new(
             "Which conclusions survive other values of the model",
-            &["conclusion", "check", "as shipped", "survives", "does not survive"],
+            &[
+                "conclusion",
+                "check",
+                "as shipped",
+                "survives",
+                "does not survive",
+            ],
         );
-        let tried = self.change.iter().filter(|change| change.refused.is_none()).count();
+        let tried = self
+            .change
+            .iter()
+            .filter(|change| change.refused.is_none())
+            .count();
         for (at, conclusion) in self.conclusion.iter().enumerate() {
             let breaks = self.breaks(at);
             let holds = if conclusion.holds { "holds" } else { "FAILS" };
@@ -400,9 +502,13 @@ impl Sensitivity {
                 breaks.join("; "),
             ]);
         }
-        let names: Vec<String> = (1..=self.conclusion.len()).map(|number| format!("C{number}")).collect();
-        let header: Vec<&str> =
-            ["parameter", "from", "to"].into_iter().chain(names.iter().map(String::as_str)).collect();
+        let names: Vec<String> = (1..=self.conclusion.len())
+            .map(|number| format!("C{number}"))
+            .collect();
+        let header: Vec<&str> = ["parameter", "from", "to"]
+            .into_iter()
+            .chain(names.iter().map(String::as_str))
+            .collect();
         let mut second = Section::new("The conclusions after each change", &header);
         for change in &self.change {
             let of = |at: usize| match (change.holds.get(at), &change.refused) {
@@ -410,7 +516,11 @@ impl Sensitivity {
                 (Some(false), _) => format!("FAILS: {}", change.left[at]),
                 (None, _) => "no such model".to_owned(),
             };
-            let head = [change.parameter.clone(), change.from.clone(), change.to.clone()];
+            let head = [
+                change.parameter.clone(),
+                change.from.clone(),
+                change.to.clone(),
+            ];
             second.row(head.into_iter().chain((0..names.len()).map(of)));
         }
         let note = "Each value of the model that is no fact of the board and was not measured on one, at half and at \
@@ -421,16 +531,38 @@ impl Sensitivity {
 
     /// Returns the conclusions after each change as rows of a series.
     pub fn series(&self) -> Series {
-        let names = ["parameter", "from", "to", "conclusion", "holds", "left_side"];
+        let names = [
+            "parameter",
+            "from",
+            "to",
+            "conclusion",
+            "holds",
+            "left_side",
+        ];
         let mut rows = vec![];
         for change in &self.change {
-            for ((conclusion, holds), left) in self.conclusion.iter().zip(&change.holds).zip(&change.left) {
-                let text = [&change.parameter, &change.from, &change.to, &conclusion.check]
-                    .map(|cell| Cell::Text(cell.clone()));
-                rows.push(text.into_iter().chain([Cell::Count(u64::from(*holds)), Cell::Text(left.clone())]).collect());
+            for ((conclusion, holds), left) in
+                self.conclusion.iter().zip(&change.holds).zip(&change.left)
+            {
+                let text = [
+                    &change.parameter,
+                    &change.from,
+                    &change.to,
+                    &conclusion.check,
+                ]
+                .map(|cell| Cell::Text(cell.clone()));
+                rows.push(
+                    text.into_iter()
+                        .chain([Cell::Count(u64::from(*holds)), Cell::Text(left.clone())])
+                        .collect(),
+                );
             }
         }
-        Series { name: SENSITIVITY.to_owned(), columns: columns(names), rows }
+        Series {
+            name: SENSITIVITY.to_owned(),
+            columns: columns(names),
+            rows,
+        }
     }
 
     /// Returns when and of what it was made, and what has changed since.
@@ -441,14 +573,23 @@ impl Sensitivity {
     pub fn origin(&self, experiment: &Experiment, path: &Path) -> Result<String> {
         let now = Inputs::of(experiment, path)?;
         let differing: Vec<&str> = [
-            ("the model's values", self.model_values_crc32 == now.model_values_crc32),
-            ("the experiment's file", self.experiment_crc32 == now.experiment_crc32),
+            (
+                "the model's values",
+                self.model_values_crc32 == now.model_values_crc32,
+            ),
+            (
+                "the experiment's file",
+                self.experiment_crc32 == now.experiment_crc32,
+            ),
             ("its system", self.system_crc32 == now.system_crc32),
         ]
         .into_iter()
         .filter_map(|(name, same)| (!same).then_some(name))
         .collect();
-        let commit = self.commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}"));
+        let commit = self
+            .commit
+            .as_ref()
+            .map_or_else(String::new, |commit| format!(", commit {commit}"));
         let quick = if self.quick { " with --quick" } else { "" };
         let since = match (differing.is_empty(), self.model == now.model) {
             (true, _) => "Model, experiment and system are still the same.".to_owned(),
@@ -480,15 +621,25 @@ mod tests {
     }
 
     fn named(about: &str) -> Vec<String> {
-        changes(&source(about)).expect("changes").iter().map(Change::directory).collect()
+        changes(&source(about))
+            .expect("changes")
+            .iter()
+            .map(Change::directory)
+            .collect()
     }
 
     #[test]
     fn what_is_not_known_is_changed() {
         let about = "[sensitivity]\nknown = ['core.clock_mhz', 'l2.size']\noff = ['core.lines']\n[sensitivity.choices]\n\
                      'l2.policy' = ['lru', 'fifo', 'random']\n";
-        let all =
-            ["core.lines=0", "core.lines=2", "core.lines=6", "core.ahead=false", "l2.policy=fifo", "l2.policy=random"];
+        let all = [
+            "core.lines=0",
+            "core.lines=2",
+            "core.lines=6",
+            "core.ahead=false",
+            "l2.policy=fifo",
+            "l2.policy=random",
+        ];
         assert_eq!(named(about), all);
     }
 
@@ -498,11 +649,19 @@ mod tests {
             let errors = changes(&source(about)).expect_err("a mistake");
             errors.problems()[0].message().to_owned()
         };
-        assert_eq!(message(""), "the model does not say which of its values are known");
+        assert_eq!(
+            message(""),
+            "the model does not say which of its values are known"
+        );
         let known = "[sensitivity]\nknown = ['l2.size', 'l2.polcy']\n";
         assert_eq!(message(known), "the model has no value `l2.polcy`");
-        assert_eq!(message("[sensitivity]\nknown = ['l2.size']\n"), "nothing says what `l2.policy` may be");
-        assert!(message("[sensitivity]\nknown = []\nother = 1\n").starts_with("unknown field `other`"));
+        assert_eq!(
+            message("[sensitivity]\nknown = ['l2.size']\n"),
+            "nothing says what `l2.policy` may be"
+        );
+        assert!(
+            message("[sensitivity]\nknown = []\nother = 1\n").starts_with("unknown field `other`")
+        );
     }
 
     #[test]
@@ -510,12 +669,21 @@ mod tests {
         let models = shipped();
         assert!(models.len() >= 2, "{models:?}");
         for (path, text) in models {
-            let changes = changes(&SourceFile::new(&path, text.clone())).expect("it says what is known");
-            assert!(changes.iter().any(|change| change.parameter.name == "l2.replacement"), "{}", path.display());
+            let changes =
+                changes(&SourceFile::new(&path, text.clone())).expect("it says what is known");
+            assert!(
+                changes
+                    .iter()
+                    .any(|change| change.parameter.name == "l2.replacement"),
+                "{}",
+                path.display()
+            );
             for change in changes {
                 let changed = replaced(&text, [(&change.parameter, change.to.clone())]);
                 let board = cloison_board_model::Board::parse(&changed);
-                board.unwrap_or_else(|error| panic!("{}: {}: {error}", path.display(), change.directory()));
+                board.unwrap_or_else(|error| {
+                    panic!("{}: {}: {error}", path.display(), change.directory())
+                });
             }
         }
     }
@@ -523,9 +691,18 @@ mod tests {
     /// Returns the shipped models that say what is known, with their texts.
     fn shipped() -> Vec<(PathBuf, String)> {
         let directory = installation::root().join("configs/models");
-        let all = std::fs::read_dir(directory).expect("models").map(|entry| entry.expect("a file").path());
-        let texts = all.map(|path| (path.clone(), std::fs::read_to_string(path).expect("a model")));
-        texts.filter(|(_, text)| text.contains("[sensitivity]")).collect()
+        let all = std::fs::read_dir(directory)
+            .expect("models")
+            .map(|entry| entry.expect("a file").path());
+        let texts = all.map(|path| {
+            (
+                path.clone(),
+                std::fs::read_to_string(path).expect("a model"),
+            )
+        });
+        texts
+            .filter(|(_, text)| text.contains("[sensitivity]"))
+            .collect()
     }
 
     #[test]
@@ -533,17 +710,28 @@ mod tests {
         for name in spec::names().expect("experiments") {
             let path = spec::directory().join(format!("{name}.toml"));
             let experiment = spec::load(&path, false).expect("an experiment");
-            let Some(kept) = kept(&path).expect("it can be read") else { continue };
+            let Some(kept) = kept(&path).expect("it can be read") else {
+                continue;
+            };
             assert_eq!(kept.experiment, name);
             let origin = kept.origin(&experiment, &path).expect("its inputs");
-            assert!(origin.contains(&kept.date) && kept.conclusion.len() > 1, "{origin}");
-            let complete = |change: &Changed| change.holds.len() == kept.conclusion.len() || change.refused.is_some();
+            assert!(
+                origin.contains(&kept.date) && kept.conclusion.len() > 1,
+                "{origin}"
+            );
+            let complete = |change: &Changed| {
+                change.holds.len() == kept.conclusion.len() || change.refused.is_some()
+            };
             assert!(kept.change.iter().all(complete), "{name}");
         }
     }
 
     fn result() -> Sensitivity {
-        let conclusion = |check: &str| Conclusion { check: check.into(), holds: true, left: "2".into() };
+        let conclusion = |check: &str| Conclusion {
+            check: check.into(),
+            holds: true,
+            left: "2".into(),
+        };
         let changed = |to: &str, holds: &[bool]| Changed {
             parameter: "l2.policy".into(),
             from: "lru".into(),
@@ -562,8 +750,15 @@ mod tests {
             model_values_crc32: "0".into(),
             experiment_crc32: "0".into(),
             system_crc32: "0".into(),
-            conclusion: vec![conclusion("interf.slowdown > 1.2"), conclusion("private.slowdown < 1.1")],
-            change: vec![changed("fifo", &[true, true]), changed("random", &[true, false]), changed("none", &[])],
+            conclusion: vec![
+                conclusion("interf.slowdown > 1.2"),
+                conclusion("private.slowdown < 1.1"),
+            ],
+            change: vec![
+                changed("fifo", &[true, true]),
+                changed("random", &[true, false]),
+                changed("none", &[]),
+            ],
         }
     }
 
@@ -573,15 +768,28 @@ mod tests {
         assert_eq!(result.surviving(), 1);
         let [first, second] = result.tables();
         assert_eq!(first.rows[0][3..], ["2 of 2 changes", ""]);
-        assert_eq!(first.rows[1][3..], ["1 of 2 changes", "l2.policy = random (1.3)"]);
-        assert_eq!(second.rows[1], ["l2.policy", "lru", "random", "holds: 1.3", "FAILS: 1.3"]);
+        assert_eq!(
+            first.rows[1][3..],
+            ["1 of 2 changes", "l2.policy = random (1.3)"]
+        );
+        assert_eq!(
+            second.rows[1],
+            ["l2.policy", "lru", "random", "holds: 1.3", "FAILS: 1.3"]
+        );
         assert_eq!(second.rows[2][3..], ["no such model", "no such model"]);
-        assert_eq!(result.series().rows.len(), 4, "a model that is not valid has no results");
+        assert_eq!(
+            result.series().rows.len(),
+            4,
+            "a model that is not valid has no results"
+        );
     }
 
     #[test]
     fn a_result_is_read_as_it_was_written() {
         let text = toml::to_string(&result()).expect("TOML");
-        assert_eq!(toml::from_str::<Sensitivity>(&text).expect("a result"), result());
+        assert_eq!(
+            toml::from_str::<Sensitivity>(&text).expect("a result"),
+            result()
+        );
     }
 }

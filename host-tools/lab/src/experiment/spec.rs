@@ -64,14 +64,22 @@ pub struct Experiment {
 impl Experiment {
     /// Returns the variant to which the slowdown refers: the one that the file names, or its first.
     pub fn baseline(&self) -> &str {
-        let first = || self.points.first().map_or("", |point| point.variant.as_str());
+        let first = || {
+            self.points
+                .first()
+                .map_or("", |point| point.variant.as_str())
+        };
         self.named_baseline.as_deref().unwrap_or_else(first)
     }
 
     /// Returns the name of its board.
     pub fn board_name(&self) -> String {
         let stem = Path::new(&self.board).file_stem().unwrap_or_default();
-        if self.board.ends_with(".toml") { stem.to_string_lossy().into_owned() } else { self.board.clone() }
+        if self.board.ends_with(".toml") {
+            stem.to_string_lossy().into_owned()
+        } else {
+            self.board.clone()
+        }
     }
 
     /// Returns an error at a position in its file.
@@ -82,18 +90,24 @@ impl Experiment {
     /// Returns the system of a run, from that of the experiment's file. A path that it does not have is an error.
     pub fn system_of(&self, mut system: Value, point: &Point) -> Result<Value, Errors> {
         let wrong = |field: &str, span: &Range<usize>, error: String| {
-            let problem = self.problem(field, span.clone(), error).label(format!("run {}", point.key()));
-            let help = "paths start at the root of the system's file: vm.NAME.field, pool.NAME.field";
+            let problem = self
+                .problem(field, span.clone(), error)
+                .label(format!("run {}", point.key()));
+            let help =
+                "paths start at the root of the system's file: vm.NAME.field, pool.NAME.field";
             Errors::new(self.source.name(), vec![problem.help(help)])
         };
         for (path, value, span) in &self.quick {
-            overrides::set(&mut system, path, value).map_err(|error| wrong("quick.set", span, error))?;
+            overrides::set(&mut system, path, value)
+                .map_err(|error| wrong("quick.set", span, error))?;
         }
         for (path, span) in &point.remove {
-            overrides::remove(&mut system, path).map_err(|error| wrong("variant.remove", span, error))?;
+            overrides::remove(&mut system, path)
+                .map_err(|error| wrong("variant.remove", span, error))?;
         }
         for (path, value, span) in &point.set {
-            overrides::set(&mut system, path, value).map_err(|error| wrong("variant.set", span, error))?;
+            overrides::set(&mut system, path, value)
+                .map_err(|error| wrong("variant.set", span, error))?;
         }
         Ok(system)
     }
@@ -160,7 +174,9 @@ struct File {
 
 impl File {
     fn measure(&self) -> Measure {
-        self.measure.as_ref().map_or_else(Measure::default, |measure| *measure.get_ref())
+        self.measure
+            .as_ref()
+            .map_or_else(Measure::default, |measure| *measure.get_ref())
     }
 }
 
@@ -214,7 +230,9 @@ pub fn names() -> std::io::Result<Vec<String>> {
     let mut names = vec![];
     for entry in std::fs::read_dir(directory())? {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "toml")
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "toml")
             && let Some(stem) = path.file_stem()
         {
             names.push(stem.to_string_lossy().into_owned());
@@ -231,14 +249,19 @@ pub fn load(path: &Path, quick: bool) -> Result<Experiment, Errors> {
         let file = SourceFile::new(path, String::new());
         let known = names().unwrap_or_default();
         let is_name = path.parent() == Some(&*directory());
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let message = match is_name && matches!(error, ReadError::Missing) {
             true => format!("there is no experiment `{stem}`"),
             false => format!("cannot read {}: {error}", file.name()),
         };
         let help = suggest(&stem, "experiments", known.iter().map(String::as_str));
-        let problem = Problem::error(&file, "file", 0..0, message)
-            .help(format!("{help}; an experiment of your own is named by its path, FILE.toml"));
+        let problem = Problem::error(&file, "file", 0..0, message).help(format!(
+            "{help}; an experiment of your own is named by its path, FILE.toml"
+        ));
         Errors::new(file.name(), vec![problem])
     })?;
     let file = SourceFile::new(path, text);
@@ -248,8 +271,17 @@ pub fn load(path: &Path, quick: bool) -> Result<Experiment, Errors> {
 
 fn check(path: &Path, source: &SourceFile, quick: bool) -> Result<Experiment, Box<Problem>> {
     let file: File = toml::from_str(source.text()).map_err(|error| {
-        let problem = Problem::error(source, "experiment", error.span().unwrap_or(0..0), error.message().trim_end());
-        Box::new(problem.label("here").help("see docs/experiments.md for the format of an experiment's file"))
+        let problem = Problem::error(
+            source,
+            "experiment",
+            error.span().unwrap_or(0..0),
+            error.message().trim_end(),
+        );
+        Box::new(
+            problem
+                .label("here")
+                .help("see docs/experiments.md for the format of an experiment's file"),
+        )
     })?;
     let base = path.parent().unwrap_or(Path::new("."));
     let base = std::path::absolute(base).unwrap_or_else(|_| base.to_path_buf());
@@ -257,23 +289,47 @@ fn check(path: &Path, source: &SourceFile, quick: bool) -> Result<Experiment, Bo
     let board = board(source, &base, &system, file.board.as_ref())?;
     let model = match &file.model {
         Some(model) => find(source, &base, "model", model, "a board model")?,
-        None => model_of(source, &board, file.board.as_ref().map_or(0..0, Spanned::span))?,
+        None => model_of(
+            source,
+            &board,
+            file.board.as_ref().map_or(0..0, Spanned::span),
+        )?,
     };
     let (victim, victim_span) = match &file.victim {
         Some(victim) => (victim.get_ref().clone(), victim.span()),
-        None => (ends_with(source, &system, &file.system)?, file.system.span()),
+        None => (
+            ends_with(source, &system, &file.system)?,
+            file.system.span(),
+        ),
     };
     let points = points(source, &base, &file.variant, quick)?;
-    let all = if quick { self::points(source, &base, &file.variant, false)? } else { points.clone() };
+    let all = if quick {
+        self::points(source, &base, &file.variant, false)?
+    } else {
+        points.clone()
+    };
     let roi = file.quick.roi.filter(|_| quick).unwrap_or(file.roi);
-    let shorter = assignments(source, &base, "quick.set", &file.quick.set, &Scope::default())?;
+    let shorter = assignments(
+        source,
+        &base,
+        "quick.set",
+        &file.quick.set,
+        &Scope::default(),
+    )?;
     let analysis = analysis(source, &file, &all)?;
     if let Some(baseline) = &file.baseline {
         check_baseline(source, baseline, &all)?;
     }
-    let checks = file.checks.iter().map(|text| read_check(source, text, &all, file.measure()));
+    let checks = file
+        .checks
+        .iter()
+        .map(|text| read_check(source, text, &all, file.measure()));
     let checks = checks.collect::<Result<_, _>>()?;
-    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let name = path
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let measure = file.measure();
     Ok(Experiment {
         title: file.title.unwrap_or_else(|| name.clone()),
@@ -292,14 +348,23 @@ fn check(path: &Path, source: &SourceFile, quick: bool) -> Result<Experiment, Bo
         measure,
         warm_up_span: file.warm_up.as_ref().map_or(0..0, Spanned::span),
         warm_up: file.warm_up.map_or(0, Spanned::into_inner),
-        conditions: Conditions { seed: file.seed, caches: file.caches, roi },
+        conditions: Conditions {
+            seed: file.seed,
+            caches: file.caches,
+            roi,
+        },
         quick: if quick { shorter } else { vec![] },
         points,
     })
 }
 
 /// Returns all runs; each has another name.
-fn points(source: &SourceFile, base: &Path, variants: &[VariantFile], quick: bool) -> Result<Vec<Point>, Box<Problem>> {
+fn points(
+    source: &SourceFile,
+    base: &Path,
+    variants: &[VariantFile],
+    quick: bool,
+) -> Result<Vec<Point>, Box<Problem>> {
     let mut points: Vec<Point> = vec![];
     for variant in variants {
         for point in expand(source, base, variant, quick)? {
@@ -307,7 +372,9 @@ fn points(source: &SourceFile, base: &Path, variants: &[VariantFile], quick: boo
                 let message = format!("run `{}` is declared twice", point.key());
                 let problem = Problem::error(source, "variant.name", variant.name.span(), message);
                 return Err(Box::new(
-                    problem.label("again").help("give the variant another name, or its axes other values"),
+                    problem
+                        .label("again")
+                        .help("give the variant another name, or its axes other values"),
                 ));
             }
             points.push(point);
@@ -330,7 +397,9 @@ fn find(
         _ => {
             let message = format!("there is no {field} at {}", display_path(&path).display());
             let problem = Problem::error(source, field, named.span(), message).label("not a file");
-            Err(Box::new(problem.help(format!("give {what}, relative to the experiment's file"))))
+            Err(Box::new(problem.help(format!(
+                "give {what}, relative to the experiment's file"
+            ))))
         }
     }
 }
@@ -343,28 +412,50 @@ fn board(
     system: &Path,
     named: Option<&Spanned<String>>,
 ) -> Result<String, Box<Problem>> {
-    let dirs = [base.join("boards"), system.parent().unwrap_or(base).join("boards")];
+    let dirs = [
+        base.join("boards"),
+        system.parent().unwrap_or(base).join("boards"),
+    ];
     let of_system = || {
         let text = files::read_text(system, files::CONFIGURATION).ok()?;
         let table: toml::Table = text.parse().ok()?;
         table.get("board")?.as_str().map(str::to_owned)
     };
-    let Some(named) = named else { return Ok(place(&dirs, &of_system().unwrap_or_else(|| DEFAULT_BOARD.to_owned()))) };
+    let Some(named) = named else {
+        return Ok(place(
+            &dirs,
+            &of_system().unwrap_or_else(|| DEFAULT_BOARD.to_owned()),
+        ));
+    };
     let name = named.get_ref();
-    let board = if name.ends_with(".toml") { base.join(name).display().to_string() } else { place(&dirs, name) };
+    let board = if name.ends_with(".toml") {
+        base.join(name).display().to_string()
+    } else {
+        place(&dirs, name)
+    };
     let mut known = configuration::boards();
-    known.extend(dirs.iter().flat_map(|dir| cloison_config::files::available(dir)));
+    known.extend(
+        dirs.iter()
+            .flat_map(|dir| cloison_config::files::available(dir)),
+    );
     if board == *name && !known.contains(name) {
         let message = format!("QEMU does not emulate board `{name}`");
         let problem = Problem::error(source, "board", named.span(), message);
-        return Err(Box::new(problem.label("unknown").help(suggest(name, "boards", known.iter().map(String::as_str)))));
+        return Err(Box::new(problem.label("unknown").help(suggest(
+            name,
+            "boards",
+            known.iter().map(String::as_str),
+        ))));
     }
     Ok(board)
 }
 
 /// Returns the path of a board's file in one of these directories, else the name itself.
 fn place(dirs: &[PathBuf], name: &str) -> String {
-    let found = dirs.iter().map(|dir| dir.join(format!("{name}.toml"))).find(|path| path.is_file());
+    let found = dirs
+        .iter()
+        .map(|dir| dir.join(format!("{name}.toml")))
+        .find(|path| path.is_file());
     found.map_or_else(|| name.to_owned(), |path| path.display().to_string())
 }
 
@@ -372,7 +463,8 @@ fn place(dirs: &[PathBuf], name: &str) -> String {
 fn model_of(source: &SourceFile, board: &str, span: Range<usize>) -> Result<PathBuf, Box<Problem>> {
     let emulation = if board.ends_with(".toml") {
         let file = cloison_config::BoardFile::load(Path::new(board), &configuration::directory());
-        let first = |problems: Vec<Problem>| problems.into_iter().find(Problem::is_error).map(Box::new);
+        let first =
+            |problems: Vec<Problem>| problems.into_iter().find(Problem::is_error).map(Box::new);
         match file.map_err(first) {
             Ok(file) => file.emulation,
             Err(Some(problem)) => return Err(problem),
@@ -381,25 +473,54 @@ fn model_of(source: &SourceFile, board: &str, span: Range<usize>) -> Result<Path
     } else {
         configuration::emulation(board).ok()
     };
-    emulation.and_then(|emulation| emulation.model).ok_or_else(|| {
-        let problem = Problem::error(source, "model", span, format!("board `{board}` names no model"));
-        Box::new(problem.label("its board").help("give one: model = \"FILE.toml\""))
-    })
+    emulation
+        .and_then(|emulation| emulation.model)
+        .ok_or_else(|| {
+            let problem = Problem::error(
+                source,
+                "model",
+                span,
+                format!("board `{board}` names no model"),
+            );
+            Box::new(
+                problem
+                    .label("its board")
+                    .help("give one: model = \"FILE.toml\""),
+            )
+        })
 }
 
 /// Returns the VM with which the system ends: the victim unless the experiment names another.
-fn ends_with(source: &SourceFile, system: &Path, named: &Spanned<PathBuf>) -> Result<String, Box<Problem>> {
+fn ends_with(
+    source: &SourceFile,
+    system: &Path,
+    named: &Spanned<PathBuf>,
+) -> Result<String, Box<Problem>> {
     let text = files::read_text(system, files::CONFIGURATION).unwrap_or_default();
     let table: toml::Table = text.parse().unwrap_or_default();
-    table.get("ends_with").and_then(toml::Value::as_str).map(str::to_owned).ok_or_else(|| {
-        let problem =
-            Problem::error(source, "victim", named.span(), "the experiment does not say which VM is measured");
-        Box::new(problem.label("this system has no `ends_with`").help("write victim = \"NAME OF A VM\""))
-    })
+    table
+        .get("ends_with")
+        .and_then(toml::Value::as_str)
+        .map(str::to_owned)
+        .ok_or_else(|| {
+            let problem = Problem::error(
+                source,
+                "victim",
+                named.span(),
+                "the experiment does not say which VM is measured",
+            );
+            Box::new(
+                problem
+                    .label("this system has no `ends_with`")
+                    .help("write victim = \"NAME OF A VM\""),
+            )
+        })
 }
 
 fn analysis(source: &SourceFile, file: &File, points: &[Point]) -> Result<Analysis, Box<Problem>> {
-    let Some(named) = &file.analysis else { return Ok(Analysis::default()) };
+    let Some(named) = &file.analysis else {
+        return Ok(Analysis::default());
+    };
     let error = |message: String| Problem::error(source, "analysis", named.span(), message);
     let name = named.get_ref();
     let Some(analysis) = Analysis::named(name) else {
@@ -409,26 +530,40 @@ fn analysis(source: &SourceFile, file: &File, points: &[Point]) -> Result<Analys
     };
     let lacks = |variant: &&&str| !points.iter().any(|point| point.variant == **variant);
     if let Some(variant) = analysis.variants().iter().find(lacks) {
-        let problem =
-            error(format!("analysis `{name}` needs a variant `{variant}`, which this experiment does not have"));
-        return Err(Box::new(problem.help("leave `analysis` out: the generic one takes any variants")));
+        let problem = error(format!(
+            "analysis `{name}` needs a variant `{variant}`, which this experiment does not have"
+        ));
+        return Err(Box::new(
+            problem.help("leave `analysis` out: the generic one takes any variants"),
+        ));
     }
     if !analysis.reads(file.measure()) {
-        let problem = error(format!("analysis `{name}` does not read what `measure` measures"));
+        let problem = error(format!(
+            "analysis `{name}` does not read what `measure` measures"
+        ));
         let problem = match &file.measure {
             Some(measure) => problem.also(measure.span(), "measured"),
             None => problem,
         };
-        return Err(Box::new(problem.help("leave `analysis` out: the generic one reads all measurements")));
+        return Err(Box::new(problem.help(
+            "leave `analysis` out: the generic one reads all measurements",
+        )));
     }
     Ok(analysis)
 }
 
 /// Reports a baseline that no variant is, or that several runs could be.
-fn check_baseline(source: &SourceFile, named: &Spanned<String>, points: &[Point]) -> Result<(), Box<Problem>> {
+fn check_baseline(
+    source: &SourceFile,
+    named: &Spanned<String>,
+    points: &[Point],
+) -> Result<(), Box<Problem>> {
     let name = named.get_ref();
     let error = |message: String| Problem::error(source, "baseline", named.span(), message);
-    let of: Vec<&Point> = points.iter().filter(|point| point.variant == *name).collect();
+    let of: Vec<&Point> = points
+        .iter()
+        .filter(|point| point.variant == *name)
+        .collect();
     if of.is_empty() {
         let mut known: Vec<&str> = points.iter().map(|point| point.variant.as_str()).collect();
         known.dedup();
@@ -437,13 +572,22 @@ fn check_baseline(source: &SourceFile, named: &Spanned<String>, points: &[Point]
     }
     for point in points.iter().filter(|point| point.variant != *name) {
         let agrees = |base: &&&Point| {
-            base.axes.iter().all(|(axis, label)| point.axes.get(axis).is_none_or(|other| other == label))
+            base.axes
+                .iter()
+                .all(|(axis, label)| point.axes.get(axis).is_none_or(|other| other == label))
         };
         let number = of.iter().filter(agrees).count();
         if number != 1 {
-            let message = format!("{number} runs of `{name}` could be the baseline of run `{}`", point.key());
-            let problem = error(message).also(point.span.clone(), "for this variant").label("not one run");
-            return Err(Box::new(problem.help("give both variants the same axes, or name a variant without axes")));
+            let message = format!(
+                "{number} runs of `{name}` could be the baseline of run `{}`",
+                point.key()
+            );
+            let problem = error(message)
+                .also(point.span.clone(), "for this variant")
+                .label("not one run");
+            return Err(Box::new(problem.help(
+                "give both variants the same axes, or name a variant without axes",
+            )));
         }
     }
     Ok(())
@@ -457,15 +601,25 @@ fn read_check(
 ) -> Result<Check, Box<Problem>> {
     let span = text.span();
     // Without escapes, a position in the string is one in the file.
-    let inside = source.text().get(span.start + 1..span.end.saturating_sub(1)) == Some(text.get_ref().as_str());
+    let inside = source
+        .text()
+        .get(span.start + 1..span.end.saturating_sub(1))
+        == Some(text.get_ref().as_str());
     let place = |at: &Range<usize>| match inside && !at.is_empty() {
         true => span.start + 1 + at.start..span.start + 1 + at.end,
         false => span.clone(),
     };
     let problem = |at: &Range<usize>, message: String, help: String| {
-        Box::new(Problem::error(source, "checks", place(at), message).label("here").help(help))
+        Box::new(
+            Problem::error(source, "checks", place(at), message)
+                .label("here")
+                .help(help),
+        )
     };
-    let all: Vec<_> = points.iter().map(|point| (point.variant.as_str(), &point.axes)).collect();
+    let all: Vec<_> = points
+        .iter()
+        .map(|point| (point.variant.as_str(), &point.axes))
+        .collect();
     let check = Check::parse(text.get_ref(), span.clone());
     let check = check.and_then(|check| check.resolve(&all).map(|()| check));
     let check = check.map_err(|mistake| problem(&mistake.at, mistake.message, mistake.help))?;
@@ -475,29 +629,57 @@ fn read_check(
             Measure::Printed => ("printed", "only a command prints numbers"),
             _ => ("cyclictest", "only cyclictest measures latencies"),
         };
-        return Err(problem(&at, message.into(), format!("write measure = \"{name}\", or compare cycles")));
+        return Err(problem(
+            &at,
+            message.into(),
+            format!("write measure = \"{name}\", or compare cycles"),
+        ));
     }
-    if let Some((_, event, at)) = check.events().next().filter(|_| measure != Measure::Segments) {
+    if let Some((_, event, at)) = check
+        .events()
+        .next()
+        .filter(|_| measure != Measure::Segments)
+    {
         let (what, help) = match measure {
             Measure::Profile => ("a profile", "groups, such as steps.group_2"),
-            Measure::Printed => ("a printed number", "printed numbers, such as solo.printed_time"),
+            Measure::Printed => (
+                "a printed number",
+                "printed numbers, such as solo.printed_time",
+            ),
             _ => ("cyclictest", "latencies, such as alone.avg_us"),
         };
-        return Err(problem(&at, format!("{what} does not count event `{event}`"), format!("compare {help}")));
+        return Err(problem(
+            &at,
+            format!("{what} does not count event `{event}`"),
+            format!("compare {help}"),
+        ));
     }
     Ok(check)
 }
 
 /// Expands a variant to its points: the product of its axes.
-fn expand(source: &SourceFile, base: &Path, variant: &VariantFile, quick: bool) -> Result<Vec<Point>, Box<Problem>> {
+fn expand(
+    source: &SourceFile,
+    base: &Path,
+    variant: &VariantFile,
+    quick: bool,
+) -> Result<Vec<Point>, Box<Problem>> {
     let mut scopes = vec![(BTreeMap::new(), Scope::default())];
     for axis in &variant.axis {
         let name = axis.name.get_ref();
-        let values = if quick { axis.quick.as_ref().unwrap_or(axis.values.get_ref()) } else { axis.values.get_ref() };
+        let values = if quick {
+            axis.quick.as_ref().unwrap_or(axis.values.get_ref())
+        } else {
+            axis.values.get_ref()
+        };
         if values.is_empty() {
             let message = format!("axis `{name}` has no values");
-            let problem = Problem::error(source, "variant.axis.values", axis.values.span(), message).label("empty");
-            return Err(Box::new(problem.help("give at least one: values = [1, 2, 3]")));
+            let problem =
+                Problem::error(source, "variant.axis.values", axis.values.span(), message)
+                    .label("empty");
+            return Err(Box::new(
+                problem.help("give at least one: values = [1, 2, 3]"),
+            ));
         }
         let mut more = vec![];
         for (labels, scope) in &scopes {
@@ -519,15 +701,34 @@ fn expand(source: &SourceFile, base: &Path, variant: &VariantFile, quick: bool) 
         let pages = match &variant.pages {
             None => 0,
             Some(pages) => {
-                let value = fill(source, "variant.pages", pages.span(), &scope, pages.get_ref())?;
-                value.as_integer().and_then(|pages| u64::try_from(pages).ok()).ok_or_else(|| {
-                    let message = format!("{value} is no number of pages");
-                    Box::new(Problem::error(source, "variant.pages", pages.span(), message).label("not a number"))
-                })?
+                let value = fill(
+                    source,
+                    "variant.pages",
+                    pages.span(),
+                    &scope,
+                    pages.get_ref(),
+                )?;
+                value
+                    .as_integer()
+                    .and_then(|pages| u64::try_from(pages).ok())
+                    .ok_or_else(|| {
+                        let message = format!("{value} is no number of pages");
+                        Box::new(
+                            Problem::error(source, "variant.pages", pages.span(), message)
+                                .label("not a number"),
+                        )
+                    })?
             }
         };
         let name = variant.name.get_ref().clone();
-        points.push(Point { variant: name, axes, set, remove, pages, span: variant.name.span() });
+        points.push(Point {
+            variant: name,
+            axes,
+            set,
+            remove,
+            pages,
+            span: variant.name.span(),
+        });
     }
     Ok(points)
 }
@@ -549,10 +750,16 @@ fn assignments(
     each.collect()
 }
 
-fn toml_path(source: &SourceFile, field: &str, text: &Spanned<String>) -> Result<TomlPath, Box<Problem>> {
+fn toml_path(
+    source: &SourceFile,
+    field: &str,
+    text: &Spanned<String>,
+) -> Result<TomlPath, Box<Problem>> {
     TomlPath::parse(text.get_ref()).map_err(|error| {
         let problem = Problem::error(source, field, text.span(), error).label("not a path");
-        Box::new(problem.help("write vm.NAME.field, pool.NAME.field; vm.interf-* selects all whose names start so"))
+        Box::new(problem.help(
+            "write vm.NAME.field, pool.NAME.field; vm.interf-* selects all whose names start so",
+        ))
     })
 }
 
@@ -590,13 +797,21 @@ mod tests {
         assert!(text.contains(old), "{old}");
         let source = SourceFile::new(&path, text.replacen(old, new, 1));
         let problem = check(&path, &source, false).expect_err("it is refused");
-        (problem.line_and_column().0, problem.field().to_owned(), problem.message().to_owned())
+        (
+            problem.line_and_column().0,
+            problem.field().to_owned(),
+            problem.message().to_owned(),
+        )
     }
 
     /// Returns the line of the shipped file with this text.
     fn line(text: &str) -> usize {
-        let file = std::fs::read_to_string(directory().join("c2is.toml")).expect("the shipped experiment");
-        1 + file.lines().position(|line| line.contains(text)).expect("it is there")
+        let file =
+            std::fs::read_to_string(directory().join("c2is.toml")).expect("the shipped experiment");
+        1 + file
+            .lines()
+            .position(|line| line.contains(text))
+            .expect("it is there")
     }
 
     #[test]
@@ -606,13 +821,24 @@ mod tests {
             (at, field.as_str(), message.as_str()),
             (line("board"), "board", "QEMU does not emulate board `pi`")
         );
-        let (at, _, message) =
-            refused("\"vm.victim.profile.top\" = \"{pages}\"", "\"vm.victim.profile.top\" = \"{page}\"");
-        assert_eq!((at, message.as_str()), (line("profile.top"), "there is no axis for `{page}`"));
+        let (at, _, message) = refused(
+            "\"vm.victim.profile.top\" = \"{pages}\"",
+            "\"vm.victim.profile.top\" = \"{page}\"",
+        );
+        assert_eq!(
+            (at, message.as_str()),
+            (line("profile.top"), "there is no axis for `{page}`")
+        );
         let (at, _, message) = refused("pages = \"{pages}\"", "pages = \"{pages}!\"");
-        assert_eq!((at, message.as_str()), (line("pages = \"{pages}\""), "\"4!\" is no number of pages"));
+        assert_eq!(
+            (at, message.as_str()),
+            (line("pages = \"{pages}\""), "\"4!\" is no number of pages")
+        );
         let (_, field, message) = refused("values = [4,", "values = [4, 4,");
-        assert_eq!((field.as_str(), message.as_str()), ("variant.name", "run `migrated-pages=4` is declared twice"));
+        assert_eq!(
+            (field.as_str(), message.as_str()),
+            ("variant.name", "run `migrated-pages=4` is declared twice")
+        );
         let (at, _, message) = refused("warm_up = 1", "warmup = 1");
         assert_eq!(at, line("warm_up"));
         assert!(message.starts_with("unknown field `warmup`"), "{message}");
@@ -620,7 +846,10 @@ mod tests {
         assert_eq!((at, field.as_str()), (line("system ="), "system"));
         assert!(message.starts_with("there is no system at"), "{message}");
         let (_, field, message) = refused("\"vm.victim.profile.top\"", "\"vm..top\"");
-        assert_eq!((field.as_str(), message.as_str()), ("variant.set", "`vm..top` is no path"));
+        assert_eq!(
+            (field.as_str(), message.as_str()),
+            ("variant.set", "`vm..top` is no path")
+        );
     }
 
     /// Writes an experiment and its system into a directory, and reads the experiment.
@@ -634,19 +863,42 @@ mod tests {
     #[test]
     fn an_own_experiment_is_a_few_lines() {
         let directory = tempfile::tempdir().expect("a directory");
-        let text = "system = 'system.toml'\n[[variant]]\nname = 'solo'\n[[variant]]\nname = 'interf'\n";
+        let text =
+            "system = 'system.toml'\n[[variant]]\nname = 'solo'\n[[variant]]\nname = 'interf'\n";
         let mine = own(directory.path(), text).expect("right");
-        assert_eq!((mine.title.as_str(), mine.victim.as_str(), mine.board.as_str()), ("mine", "vic", "virt"));
-        assert_eq!((mine.analysis, mine.warm_up, mine.baseline()), (Analysis::Generic, 0, "solo"));
-        assert!(mine.model.ends_with("configs/models/zcu102.toml"), "that of the board: {}", mine.model.display());
+        assert_eq!(
+            (
+                mine.title.as_str(),
+                mine.victim.as_str(),
+                mine.board.as_str()
+            ),
+            ("mine", "vic", "virt")
+        );
+        assert_eq!(
+            (mine.analysis, mine.warm_up, mine.baseline()),
+            (Analysis::Generic, 0, "solo")
+        );
+        assert!(
+            mine.model.ends_with("configs/models/zcu102.toml"),
+            "that of the board: {}",
+            mine.model.display()
+        );
         assert!(mine.system.is_absolute());
         let boards = directory.path().join("boards");
         std::fs::create_dir(&boards).expect("a directory");
         let virt = configuration::directory().join("boards/virt.toml");
-        let virt = std::fs::read_to_string(virt).expect("a board").replace("name = \"virt\"", "name = \"desk\"");
+        let virt = std::fs::read_to_string(virt)
+            .expect("a board")
+            .replace("name = \"virt\"", "name = \"desk\"");
         std::fs::write(boards.join("desk.toml"), virt).expect("a board");
         let mine = own(directory.path(), &format!("board = 'desk'\n{text}")).expect("right");
-        assert_eq!((mine.board_name().as_str(), Path::new(&mine.board).is_absolute()), ("desk", true));
+        assert_eq!(
+            (
+                mine.board_name().as_str(),
+                Path::new(&mine.board).is_absolute()
+            ),
+            ("desk", true)
+        );
     }
 
     #[test]
@@ -658,25 +910,58 @@ mod tests {
         let set = |quick: bool| {
             let read = load(&directory.path().join("mine.toml"), quick).expect("right");
             let system = toml::from_str("[[vm]]\nname = 'vic'\n[[vm]]\nname = 'it'").expect("TOML");
-            (read.system_of(system, &read.points[0]).expect("it has both")["vm"].to_string(), read.conditions.roi)
+            (
+                read.system_of(system, &read.points[0])
+                    .expect("it has both")["vm"]
+                    .to_string(),
+                read.conditions.roi,
+            )
         };
-        assert_eq!(set(false), ("[{ args = [3], name = \"vic\" }]".to_owned(), Roi::Always));
-        assert_eq!(set(true), ("[{ args = [3], cores = [2], name = \"vic\" }]".to_owned(), Roi::Hint));
+        assert_eq!(
+            set(false),
+            ("[{ args = [3], name = \"vic\" }]".to_owned(), Roi::Always)
+        );
+        assert_eq!(
+            set(true),
+            (
+                "[{ args = [3], cores = [2], name = \"vic\" }]".to_owned(),
+                Roi::Hint
+            )
+        );
         let read = load(&directory.path().join("mine.toml"), true).expect("right");
         let lacks = toml::from_str("[[vm]]\nname = 'vic'").expect("TOML");
-        let errors = read.system_of(lacks, &read.points[0]).expect_err("there is no VM `it`");
+        let errors = read
+            .system_of(lacks, &read.points[0])
+            .expect_err("there is no VM `it`");
         let problem = &errors.problems()[0];
-        assert_eq!((problem.line_and_column().0, problem.field()), (7, "quick.set"), "{}", problem.message());
+        assert_eq!(
+            (problem.line_and_column().0, problem.field()),
+            (7, "quick.set"),
+            "{}",
+            problem.message()
+        );
         for (table, message) in [
             ("[quick.set]\n'vm..args' = 1", "`vm..args` is no path"),
-            ("[quick.set]\n'vm.vic.args' = ['{pages}']", "there is no axis for `{pages}`"),
-            ("[quick]\nsets = 1", "unknown field `sets`, expected `set` or `roi`"),
+            (
+                "[quick.set]\n'vm.vic.args' = ['{pages}']",
+                "there is no axis for `{pages}`",
+            ),
+            (
+                "[quick]\nsets = 1",
+                "unknown field `sets`, expected `set` or `roi`",
+            ),
         ] {
-            let errors =
-                own(directory.path(), &format!("system = 'system.toml'\n{table}\n[[variant]]\nname = 'solo'\n"))
-                    .expect_err(table);
+            let errors = own(
+                directory.path(),
+                &format!("system = 'system.toml'\n{table}\n[[variant]]\nname = 'solo'\n"),
+            )
+            .expect_err(table);
             let problem = &errors.problems()[0];
-            assert_eq!((problem.line_and_column().0, problem.message()), (3, message), "{table}");
+            assert_eq!(
+                (problem.line_and_column().0, problem.message()),
+                (3, message),
+                "{table}"
+            );
         }
     }
 
@@ -685,13 +970,35 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let text = "system = 'system.toml'\n[[variant]]\nname = 'solo'\n";
         own(directory.path(), text).expect("right");
-        std::fs::rename(directory.path().join("mine.toml"), directory.path().join("c2is.toml")).expect("renamed");
+        std::fs::rename(
+            directory.path().join("mine.toml"),
+            directory.path().join("c2is.toml"),
+        )
+        .expect("renamed");
         let c2is = load(&directory.path().join("c2is.toml"), false).expect("right");
         assert_eq!(c2is.analysis, Analysis::Generic);
         for name in names().expect("a directory") {
-            let shipped = load(&directory.path().join("..").join(self::directory()).join(format!("{name}.toml")), true);
-            let generic = ["c2is-linux", "interf-linux", "price-of-color", "profile-apps", "rank-inputs", "reclaim"];
-            let own = if generic.contains(&&*name) { "generic" } else { &name };
+            let shipped = load(
+                &directory
+                    .path()
+                    .join("..")
+                    .join(self::directory())
+                    .join(format!("{name}.toml")),
+                true,
+            );
+            let generic = [
+                "c2is-linux",
+                "interf-linux",
+                "price-of-color",
+                "profile-apps",
+                "rank-inputs",
+                "reclaim",
+            ];
+            let own = if generic.contains(&&*name) {
+                "generic"
+            } else {
+                &name
+            };
             assert_eq!(shipped.expect("right").analysis.name(), own);
         }
     }
@@ -701,7 +1008,11 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let variants = "[[variant]]\nname = 'solo'\n[[variant]]\nname = 'interf'\n";
         for (line, at, message) in [
-            ("baseline = 'alone'", "'alone'", "there is no variant `alone`"),
+            (
+                "baseline = 'alone'",
+                "'alone'",
+                "there is no variant `alone`",
+            ),
             ("analysis = 'c2si'", "'c2si'", "there is no analysis `c2si`"),
             (
                 "analysis = 'demo'",
@@ -718,16 +1029,36 @@ mod tests {
                 "intref.slowdown",
                 "there is no variant `intref`",
             ),
-            ("checks = ['solo.cylces < 9']", "cylces", "there is no quantity `cylces`"),
-            ("checks = ['solo.max_us < 9']", "solo.max_us", "only cyclictest measures latencies"),
-            ("checks = ['solo.printed_top < 9']", "solo.printed_top", "only a command prints numbers"),
-            ("checks = ['solo.group_2 < 9']", "solo.group_2", "only a profile has groups of pages"),
+            (
+                "checks = ['solo.cylces < 9']",
+                "cylces",
+                "there is no quantity `cylces`",
+            ),
+            (
+                "checks = ['solo.max_us < 9']",
+                "solo.max_us",
+                "only cyclictest measures latencies",
+            ),
+            (
+                "checks = ['solo.printed_top < 9']",
+                "solo.printed_top",
+                "only a command prints numbers",
+            ),
+            (
+                "checks = ['solo.group_2 < 9']",
+                "solo.group_2",
+                "only a profile has groups of pages",
+            ),
             ("model = 'none.toml'", "'none.toml'", "there is no model at"),
         ] {
             let text = format!("system = 'system.toml'\n{line}\n{variants}");
             let errors = own(directory.path(), &text).expect_err(line);
             let problem = &errors.problems()[0];
-            assert!(problem.message().starts_with(message), "{}", problem.message());
+            assert!(
+                problem.message().starts_with(message),
+                "{}",
+                problem.message()
+            );
             let column = 1 + line.find(at).expect("it is there");
             assert_eq!(problem.line_and_column(), (2, column), "{line}");
         }
@@ -746,8 +1077,14 @@ mod tests {
     fn shipped_experiments_are_right_and_their_quick_runs_fewer() {
         for name in names().expect("a directory") {
             let path = directory().join(&name).with_extension("toml");
-            let (all, quick) = (load(&path, false).expect("right"), load(&path, true).expect("right"));
-            assert!(!quick.points.is_empty() && quick.points.len() <= all.points.len(), "{name}");
+            let (all, quick) = (
+                load(&path, false).expect("right"),
+                load(&path, true).expect("right"),
+            );
+            assert!(
+                !quick.points.is_empty() && quick.points.len() <= all.points.len(),
+                "{name}"
+            );
             configuration::load(&all.system, Some(&all.board)).expect("its system is right");
             cloison_engine::model::check(&all.model).expect("its model is right");
             assert!(!all.checks.is_empty(), "{name} names no conclusion");

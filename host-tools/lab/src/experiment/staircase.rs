@@ -7,8 +7,10 @@ use super::profiled::{self, Group, Staircase};
 use miette::{Result, miette};
 
 /// The variants, the start of their figures' names, and their titles.
-const CASES: [(&str, &str, &str); 2] =
-    [("steps", "group", "read 1 to 5 times"), ("equal", "equal_group", "all read 5 times")];
+const CASES: [(&str, &str, &str); 2] = [
+    ("steps", "group", "read 1 to 5 times"),
+    ("equal", "equal_group", "all read 5 times"),
+];
 
 /// Evaluates the runs.
 pub fn find(runs: Runs<'_>) -> Result<Findings> {
@@ -16,13 +18,25 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let (mut rows, mut pages, mut lines) = (vec![], vec![], vec![]);
     for (variant, figure, title) in CASES {
         let text = runs.first(variant)?.profile.as_ref();
-        let text = text.ok_or_else(|| miette!("run `{variant}` has no profile: measure = \"profile\""))?;
+        let text =
+            text.ok_or_else(|| miette!("run `{variant}` has no profile: measure = \"profile\""))?;
         let profile = profiled::read(text)?;
-        let Some(Staircase { pages: buffer, groups, others }) = profiled::staircase(&profile) else {
-            return Err(miette!("the profile of run `{variant}` has no hundred pages that follow each other"));
+        let Some(Staircase {
+            pages: buffer,
+            groups,
+            others,
+        }) = profiled::staircase(&profile)
+        else {
+            return Err(miette!(
+                "the profile of run `{variant}` has no hundred pages that follow each other"
+            ));
         };
         let first = groups[0].mean;
-        for (number, Group { mean, min, max }) in groups.iter().enumerate().map(|(index, group)| (index + 1, group)) {
+        for (number, Group { mean, min, max }) in groups
+            .iter()
+            .enumerate()
+            .map(|(index, group)| (index + 1, group))
+        {
             for (end, value) in [("", mean), ("_min", min), ("_max", max)] {
                 found.figure(format!("{figure}_{number}{end}"), value / first);
             }
@@ -37,30 +51,49 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         }
         found.figure(format!("{variant}_pages"), profile.pages() as f64);
         if !others.is_empty() {
-            found.figure(format!("{variant}_others_cycles"), others.iter().sum::<f64>() / others.len() as f64);
+            found.figure(
+                format!("{variant}_others_cycles"),
+                others.iter().sum::<f64>() / others.len() as f64,
+            );
         }
-        for (name, times) in
-            [("none", profile.baseline.none), ("all", profile.baseline.all), ("tracing", profile.baseline.tracing)]
-        {
+        for (name, times) in [
+            ("none", profile.baseline.none),
+            ("all", profile.baseline.all),
+            ("tracing", profile.baseline.tracing),
+        ] {
             if let Some(times) = times {
                 found.figure(format!("{variant}_{name}_cycles"), times.mean);
             }
         }
         for (index, importance) in buffer.iter().enumerate() {
-            pages.push(vec![Cell::Text(title.to_owned()), Cell::Count(index as u64), Cell::Value(*importance)]);
+            pages.push(vec![
+                Cell::Text(title.to_owned()),
+                Cell::Count(index as u64),
+                Cell::Value(*importance),
+            ]);
         }
         let point = |(index, importance): (usize, &f64)| (index as f64, importance / first);
-        lines.push(Line { name: title.to_owned(), points: buffer.iter().enumerate().map(point).collect() });
+        lines.push(Line {
+            name: title.to_owned(),
+            points: buffer.iter().enumerate().map(point).collect(),
+        });
     }
-    let series =
-        Series { name: "groups".into(), columns: columns(["buffer", "group", "mean", "min", "max", "relative"]), rows };
+    let series = Series {
+        name: "groups".into(),
+        columns: columns(["buffer", "group", "mean", "min", "max", "relative"]),
+        rows,
+    };
     found.tables.push(series.table(
         "What a page's caches save, by group",
         "Cycles by which the segment is shorter with one page cacheable than with none: mean, least and most of the 20 pages of a \
          group, and the mean relative to that of the first group, as the paper normalizes it.",
     ));
     found.series.push(series);
-    found.series.push(Series { name: "pages".into(), columns: columns(["buffer", "page", "importance"]), rows: pages });
+    found.series.push(Series {
+        name: "pages".into(),
+        columns: columns(["buffer", "page", "importance"]),
+        rows: pages,
+    });
     found.charts.push(Chart {
         title: "Importance of each page (modelled)".into(),
         x: "page of the buffer".into(),
@@ -69,11 +102,13 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         log_x: false,
         marks: Marks::Lines(lines),
     });
-    let steps: Vec<String> =
-        (1..=profiled::GROUPS).map(|n| format!("{:.2}", found.figures[&format!("group_{n}")])).collect();
+    let steps: Vec<String> = (1..=profiled::GROUPS)
+        .map(|n| format!("{:.2}", found.figures[&format!("group_{n}")]))
+        .collect();
     let equal = (1..=profiled::GROUPS).map(|n| found.figures[&format!("equal_group_{n}")]);
-    let (least, most) =
-        equal.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), it| (least.min(it), most.max(it)));
+    let (least, most) = equal.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), it| {
+        (least.min(it), most.max(it))
+    });
     found.say(format!(
         "A page that is read twice as often saves twice as many cycles: {}. Where all pages are read equally often, groups are \
          between {least:.2} and {most:.2}: the steps are the program's, and not the profiler's.",

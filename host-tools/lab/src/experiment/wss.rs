@@ -18,10 +18,17 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
     let mut points: Vec<Point> = runs
         .of("interf")
         .map(|run| {
-            let rate = |event, bytes| run.others_bytes_per_second(victim, event, bytes, clock_mhz) / 1e6;
+            let rate =
+                |event, bytes| run.others_bytes_per_second(victim, event, bytes, clock_mhz) / 1e6;
             // Interf stores once to each line, which counts as 64 bytes; a bus beat has 16.
             let (stored, moved) = (rate("ST_RETIRED", 64), rate("BUS_ACCESS", 16));
-            (run.number("kib").unwrap_or(0), run.cycles(), run.event("L2D_CACHE_REFILL"), stored, moved)
+            (
+                run.number("kib").unwrap_or(0),
+                run.cycles(),
+                run.event("L2D_CACHE_REFILL"),
+                stored,
+                moved,
+            )
         })
         .collect();
     points.sort_by_key(|point| point.0);
@@ -29,13 +36,26 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
     found.figure("solo_cycles", solo as f64);
     found.figure("worst_kib", worst.0 as f64);
     found.figure("worst_slowdown", ratio(worst.1, solo));
-    found.figure("worst_is_last", f64::from(points.last().is_some_and(|last| last.0 == worst.0)));
+    found.figure(
+        "worst_is_last",
+        f64::from(points.last().is_some_and(|last| last.0 == worst.0)),
+    );
     found.figure("worst_interf_mb_s", worst.3);
     found.figure("worst_memory_mb_s", worst.4);
-    found.figure("most_interf_mb_s", points.iter().map(|point| point.3).fold(0.0, f64::max));
+    found.figure(
+        "most_interf_mb_s",
+        points.iter().map(|point| point.3).fold(0.0, f64::max),
+    );
     let series = Series {
         name: "buffers".into(),
-        columns: columns(["kib", "cycles", "slowdown", "l2_refills", "interf_mb_s", "memory_mb_s"]),
+        columns: columns([
+            "kib",
+            "cycles",
+            "slowdown",
+            "l2_refills",
+            "interf_mb_s",
+            "memory_mb_s",
+        ]),
         rows: points
             .iter()
             .map(|&(kib, cycles, refills, stored, moved)| {
@@ -58,11 +78,17 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
     ));
     let line = |name: &str, y: fn(&Point) -> f64| Line {
         name: name.into(),
-        points: points.iter().map(|point| (point.0 as f64, y(point))).collect(),
+        points: points
+            .iter()
+            .map(|point| (point.0 as f64, y(point)))
+            .collect(),
     };
     let slowdown = Line {
         name: "victim".into(),
-        points: points.iter().map(|point| (point.0 as f64, ratio(point.1, solo))).collect(),
+        points: points
+            .iter()
+            .map(|point| (point.0 as f64, ratio(point.1, solo)))
+            .collect(),
     };
     found.charts.push(Chart {
         title: "Victim (modelled)".into(),
@@ -78,7 +104,10 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
         y: "MB/s".into(),
         log: false,
         log_x: false,
-        marks: Marks::Lines(vec![line("stored over", |point| point.3), line("to and from memory", |point| point.4)]),
+        marks: Marks::Lines(vec![
+            line("stored over", |point| point.3),
+            line("to and from memory", |point| point.4),
+        ]),
     });
     found.series.push(series);
     say(&mut found, &points, solo);
@@ -87,7 +116,11 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
 
 /// Returns the point at which the victim takes longest.
 fn worst(points: &[Point]) -> Point {
-    points.iter().max_by_key(|point| point.1).copied().unwrap_or_default()
+    points
+        .iter()
+        .max_by_key(|point| point.1)
+        .copied()
+        .unwrap_or_default()
 }
 
 fn say(found: &mut Findings, points: &[Point], solo: u64) {
@@ -100,7 +133,10 @@ fn say(found: &mut Findings, points: &[Point], solo: u64) {
         worst.0,
         if is_last { ", but they are the largest of the sweep: the worst size may be beyond it" } else { "" }
     ));
-    let small = points.iter().filter(|point| point.0 <= 256).max_by_key(|point| point.0);
+    let small = points
+        .iter()
+        .filter(|point| point.0 <= 256)
+        .max_by_key(|point| point.0);
     if let Some(small) = small {
         found.say(format!(
             "Three buffers of {} KiB ({} KiB together) leave the victim at {:.2} times. Above that, the buffers and \
@@ -111,7 +147,10 @@ fn say(found: &mut Findings, points: &[Point], solo: u64) {
             ratio(small.1, solo)
         ));
     }
-    let (peak, last) = (ratio(worst.1, solo), points.last().copied().unwrap_or_default());
+    let (peak, last) = (
+        ratio(worst.1, solo),
+        points.last().copied().unwrap_or_default(),
+    );
     found.say(if ratio(last.1, solo) < peak * 0.97 {
         format!(
             "With {} KiB it is {:.2} times: as in the paper, less than in the worst case. A core whose every store \

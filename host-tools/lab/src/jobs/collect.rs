@@ -42,7 +42,9 @@ pub enum CollectError {
         results: PathBuf,
     },
     /// The jobs were made from other files than there are now.
-    #[error("the jobs were made from other inputs than these, so their results are not of these:\n{changed}")]
+    #[error(
+        "the jobs were made from other inputs than these, so their results are not of these:\n{changed}"
+    )]
     #[diagnostic(help("restore the inputs, or make the jobs again in another directory"))]
     Changed {
         /// What has changed, one a line.
@@ -69,18 +71,37 @@ pub fn refuse_foreign(directory: &Path, jobs: &[Job]) -> Result<(), CollectError
     let results = manifest::results(directory);
     let known: BTreeMap<&str, &Job> = jobs.iter().map(|job| (job.key.as_str(), job)).collect();
     let mut foreign = vec![];
-    let entries = std::fs::read_dir(&results).into_iter().flatten().flatten().map(|entry| entry.path());
-    for path in entries.filter(|path| path.extension().is_some_and(|extension| extension == EXTENSION)) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let key = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let entries = std::fs::read_dir(&results)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    for path in entries.filter(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == EXTENSION)
+    }) {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let key = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let expected = known.get(key.as_str());
         match (result::head(&path), expected) {
             (Ok(head), Some(job)) if head.key != key => {
                 foreign.push(format!("{name}: it is of {}, not of {}", head.run, job.run));
             }
-            (Ok(head), None) => foreign.push(format!("{name}: it is of {} on {}", head.run, head.machine)),
+            (Ok(head), None) => {
+                foreign.push(format!("{name}: it is of {} on {}", head.run, head.machine))
+            }
             // One that is damaged counts as missing, where it is that of a job.
-            (Err(error), None) => foreign.push(format!("{name}: {error}, and it is that of no job")),
+            (Err(error), None) => {
+                foreign.push(format!("{name}: {error}, and it is that of no job"))
+            }
             (Ok(_) | Err(_), Some(_)) => {}
         }
     }
@@ -88,7 +109,11 @@ pub fn refuse_foreign(directory: &Path, jobs: &[Job]) -> Result<(), CollectError
     if foreign.is_empty() {
         return Ok(());
     }
-    Err(CollectError::Foreign { foreign: foreign.len(), names: some(foreign.into_iter()), results })
+    Err(CollectError::Foreign {
+        foreign: foreign.len(),
+        names: some(foreign.into_iter()),
+        results,
+    })
 }
 
 /// Returns the jobs that have no result, with the reason.
@@ -96,10 +121,15 @@ pub fn missing<'a>(directory: &Path, jobs: &'a [Job]) -> Vec<(&'a Job, ResultErr
     let results = manifest::results(directory);
     let reason = |job: &Job| match result::head(&result::path(&results, &job.key)) {
         Ok(head) if head.key == job.key => None,
-        Ok(head) => Some(ResultError::Foreign { run: head.run, key: head.key }),
+        Ok(head) => Some(ResultError::Foreign {
+            run: head.run,
+            key: head.key,
+        }),
         Err(error) => Some(error),
     };
-    jobs.iter().filter_map(|job| Some((job, reason(job)?))).collect()
+    jobs.iter()
+        .filter_map(|job| Some((job, reason(job)?)))
+        .collect()
 }
 
 /// Makes the report of a directory of jobs.
@@ -111,19 +141,32 @@ pub fn collect(directory: &Path, json: Option<PathBuf>) -> Result<()> {
     let (manifest, jobs) = manifest::read(directory)?;
     let _claim = Claim::wait(directory, &owner(&manifest.work.to_string()))?;
     refuse_foreign(directory, &jobs)?;
-    let json = json.map(std::path::absolute).transpose().into_diagnostic()?;
+    let json = json
+        .map(std::path::absolute)
+        .transpose()
+        .into_diagnostic()?;
     // Relative paths are named in the report as the user gave them.
     let start = &manifest.directory;
     std::env::set_current_dir(start)
         .into_diagnostic()
-        .wrap_err_with(|| miette!("the jobs were made in {}, where the paths of their files begin", start.display()))?;
-    let known = jobs.iter().map(|job| (job.key.clone(), job.run.clone())).collect();
+        .wrap_err_with(|| {
+            miette!(
+                "the jobs were made in {}, where the paths of their files begin",
+                start.display()
+            )
+        })?;
+    let known = jobs
+        .iter()
+        .map(|job| (job.key.clone(), job.run.clone()))
+        .collect();
     let report = manifest::report(directory);
     let boards = Boards::elsewhere(&report, &manifest::results(directory), known);
     let done = manifest.work.perform(&boards, &report, json);
     let lacking = boards.into_lacking();
     match done {
-        Err(error) if error.is::<Absent>() => Err(explain(directory, &manifest, &jobs, &lacking).into()),
+        Err(error) if error.is::<Absent>() => {
+            Err(explain(directory, &manifest, &jobs, &lacking).into())
+        }
         done => done,
     }
 }
@@ -146,22 +189,35 @@ fn explain(directory: &Path, manifest: &Manifest, jobs: &[Job], lacking: &Lackin
             .collect();
         let qemu = cloison_engine::figures::qemu_version();
         if let Some(job) = jobs.iter().find(|job| job.boot.qemu != qemu) {
-            changed.push(format!("the jobs are for {}, and this machine has {qemu}", job.boot.qemu));
+            changed.push(format!(
+                "the jobs are for {}, and this machine has {qemu}",
+                job.boot.qemu
+            ));
         }
         if changed.is_empty() {
             let runs = lacking.changed.join(", ");
-            changed.push(format!("a guest, a kernel or another file that one of these runs has: {runs}"));
+            changed.push(format!(
+                "a guest, a kernel or another file that one of these runs has: {runs}"
+            ));
         }
-        return CollectError::Changed { changed: some(changed.into_iter()) };
+        return CollectError::Changed {
+            changed: some(changed.into_iter()),
+        };
     }
     let names = lacking.missing.iter().map(|(run, why)| {
         let note = jobs.iter().find(|job| job.run == *run).and_then(|job| {
             let file = directory.join("failed").join(format!("{}.txt", job.key));
             files::read_text(&file, files::CONFIGURATION).ok()
         });
-        let note = note.and_then(|text| Some(format!("; the last attempt, on {}", text.lines().next()?)));
+        let note =
+            note.and_then(|text| Some(format!("; the last attempt, on {}", text.lines().next()?)));
         format!("{run}: {why}{}", note.unwrap_or_default())
     });
     let names = some(names);
-    CollectError::Missing { missing: lacking.missing.len(), all: jobs.len(), names, directory: directory.to_path_buf() }
+    CollectError::Missing {
+        missing: lacking.missing.len(),
+        all: jobs.len(),
+        names,
+        directory: directory.to_path_buf(),
+    }
 }

@@ -72,7 +72,10 @@ impl Engine {
         match self {
             Self::Slurm => Some(("sbatch", "Debian's packages slurm-wlm and munge")),
             Self::Parallel => Some(("parallel", "Debian's package parallel")),
-            Self::Snakemake => Some(("snakemake", "pip install snakemake, in a virtual environment")),
+            Self::Snakemake => Some((
+                "snakemake",
+                "pip install snakemake, in a virtual environment",
+            )),
             Self::Hyperqueue => Some(("python3", "Debian's package python3")),
             Self::Sge | Self::Htcondor | Self::Kubernetes => None,
         }
@@ -81,12 +84,18 @@ impl Engine {
 
 impl Filling<'_> {
     fn fill(&self, template: &str) -> String {
-        let (program, directory) = (self.program.display().to_string(), self.directory.display().to_string());
+        let (program, directory) = (
+            self.program.display().to_string(),
+            self.directory.display().to_string(),
+        );
         // Every boot may take its limit; starting and ending it takes less than a minute.
         let minutes = ((self.limit_s.div_ceil(60) + 1) * self.chunk as u64).to_string();
         let values = [
             // It has other words to fill in, so it comes first.
-            ("{{chunk_of_task}}", include_str!("templates/chunk.sh").trim_end().to_owned()),
+            (
+                "{{chunk_of_task}}",
+                include_str!("templates/chunk.sh").trim_end().to_owned(),
+            ),
             ("{{program}}", quoted(&program)),
             ("{{directory}}", quoted(&directory)),
             // Parallel passes what it is given to a shell once more.
@@ -95,7 +104,10 @@ impl Filling<'_> {
             ("{{python_program}}", json!(program).to_string()),
             ("{{python_directory}}", json!(directory).to_string()),
             // Within double quotes, HTCondor reads single ones, doubled where they are meant, and doubled double ones.
-            ("{{condor_directory}}", format!("'{}'", directory.replace('\'', "''").replace('"', "\"\""))),
+            (
+                "{{condor_directory}}",
+                format!("'{}'", directory.replace('\'', "''").replace('"', "\"\"")),
+            ),
             ("{{plain_program}}", program),
             ("{{plain_directory}}", directory),
             ("{{jobs}}", self.jobs.to_string()),
@@ -104,7 +116,11 @@ impl Filling<'_> {
             ("{{retries}}", RETRIES.to_string()),
             ("{{minutes}}", minutes),
         ];
-        values.iter().fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
+        values
+            .iter()
+            .fold(template.to_owned(), |text, (name, value)| {
+                text.replace(name, value)
+            })
     }
 }
 
@@ -130,7 +146,10 @@ mod tests {
 
     impl Lab {
         fn new() -> Self {
-            let scratch = tempfile::Builder::new().prefix("it's a $HOME ").tempdir().expect("a directory");
+            let scratch = tempfile::Builder::new()
+                .prefix("it's a $HOME ")
+                .tempdir()
+                .expect("a directory");
             let program = scratch.path().join("a program");
             let text = "#!/bin/sh\nhere=$(dirname \"$0\")\nprintf '%s|' \"$@\" >> \"$here/calls\"\necho >> \"$here/calls\"\nexit $(cat \"$here/code\")\n";
             fs::write(&program, text).expect("a program");
@@ -151,7 +170,13 @@ mod tests {
 
         fn chunked(&self, engine: Engine, chunk: usize) -> String {
             let directory = self.scratch.path();
-            let filling = Filling { program: &self.program, directory, jobs: 12, chunk, limit_s: 300 };
+            let filling = Filling {
+                program: &self.program,
+                directory,
+                jobs: 12,
+                chunk,
+                limit_s: 300,
+            };
             let (name, text) = engine.file(&filling);
             assert!(!text.contains("{{"), "{name} has something to fill in");
             text
@@ -166,11 +191,22 @@ mod tests {
             let script = self.scratch.path().join("submit/script");
             fs::write(&script, text).expect("a script");
             let _ = fs::remove_file(self.scratch.path().join("calls"));
-            let path = format!("{}:{}", self.scratch.path().display(), std::env::var("PATH").unwrap_or_default());
+            let path = format!(
+                "{}:{}",
+                self.scratch.path().display(),
+                std::env::var("PATH").unwrap_or_default()
+            );
             let mut command = Command::new("sh");
-            command.arg(&script).envs(variables.iter().copied()).env("PATH", path).env_remove("SLURM_RESTART_COUNT");
+            command
+                .arg(&script)
+                .envs(variables.iter().copied())
+                .env("PATH", path)
+                .env_remove("SLURM_RESTART_COUNT");
             let output = command.output().expect("a shell");
-            (output, fs::read_to_string(self.scratch.path().join("calls")).unwrap_or_default())
+            (
+                output,
+                fs::read_to_string(self.scratch.path().join("calls")).unwrap_or_default(),
+            )
         }
 
         fn call(&self, number: &str) -> String {
@@ -190,13 +226,20 @@ mod tests {
             assert_eq!(output.status.code(), Some(expected));
         }
         let text = lab.text(Engine::Sge);
-        assert!(text.contains("\n#$ -t 1-12\n") && text.contains("h_rt=0:6:0"), "{text}");
+        assert!(
+            text.contains("\n#$ -t 1-12\n") && text.contains("h_rt=0:6:0"),
+            "{text}"
+        );
     }
 
     #[test]
     fn slurm_runs_the_job_of_its_index_and_requeues_it() {
         let lab = Lab::new();
-        let array = [("SLURM_ARRAY_TASK_ID", "7"), ("SLURM_ARRAY_JOB_ID", "40"), ("CLOISON_OFFSET", "5")];
+        let array = [
+            ("SLURM_ARRAY_TASK_ID", "7"),
+            ("SLURM_ARRAY_JOB_ID", "40"),
+            ("CLOISON_OFFSET", "5"),
+        ];
         let (output, calls) = lab.run(Engine::Slurm, &array);
         assert!(output.status.success(), "{output:?}");
         assert_eq!(calls, lab.call("12"));
@@ -214,13 +257,21 @@ mod tests {
     #[test]
     fn a_task_of_several_jobs_runs_them_all_and_asks_for_another_attempt_if_one_does() {
         let lab = Lab::new();
-        let calls_of = |numbers: &[&str]| numbers.iter().map(|number| lab.call(number)).collect::<String>();
+        let calls_of = |numbers: &[&str]| {
+            numbers
+                .iter()
+                .map(|number| lab.call(number))
+                .collect::<String>()
+        };
         let text = lab.chunked(Engine::Slurm, 5);
         assert!(text.contains("--time=30\n"), "{text}");
         let array = [("SLURM_ARRAY_TASK_ID", "3"), ("SLURM_ARRAY_JOB_ID", "40")];
         // The last one is shorter.
         let (output, calls) = lab.run_text(&text, &array);
-        assert_eq!((output.status.code(), calls), (Some(0), calls_of(&["11", "12"])));
+        assert_eq!(
+            (output.status.code(), calls),
+            (Some(0), calls_of(&["11", "12"]))
+        );
         // Whatever becomes of one job, the others run.
         let program = fs::read_to_string(&lab.program).expect("the program");
         let fails = |of: &str| {
@@ -231,7 +282,10 @@ mod tests {
         let sge = lab.chunked(Engine::Sge, 5);
         assert!(sge.contains("\n#$ -t 1-3\n"), "{sge}");
         let (output, calls) = lab.run_text(&sge, &[("SGE_TASK_ID", "2")]);
-        assert_eq!((output.status.code(), calls), (Some(99), calls_of(&["6", "7", "8", "9", "10"])));
+        assert_eq!(
+            (output.status.code(), calls),
+            (Some(99), calls_of(&["6", "7", "8", "9", "10"]))
+        );
         fails("6) exit 3;; 8) exit 2;;");
         let (output, _) = lab.run_text(&sge, &[("SGE_TASK_ID", "2")]);
         assert_eq!(output.status.code(), Some(3));
@@ -240,12 +294,23 @@ mod tests {
     #[test]
     fn condor_counts_from_zero_and_tries_again_only_where_asked() {
         let text = Lab::new().text(Engine::Htcondor);
-        let fields: Vec<(&str, &str)> =
-            text.lines().filter_map(|line| line.split_once('=')).map(|(a, b)| (a.trim(), b.trim())).collect();
-        let of = |name: &str| fields.iter().find(|(field, _)| *field == name).map(|(_, value)| *value);
+        let fields: Vec<(&str, &str)> = text
+            .lines()
+            .filter_map(|line| line.split_once('='))
+            .map(|(a, b)| (a.trim(), b.trim()))
+            .collect();
+        let of = |name: &str| {
+            fields
+                .iter()
+                .find(|(field, _)| *field == name)
+                .map(|(_, value)| *value)
+        };
         assert_eq!(of("number"), Some("$(Process) + 1"));
         let arguments = of("arguments").expect("arguments");
-        assert!(arguments.starts_with("\"job run '") && arguments.ends_with("' $INT(number)\""), "{arguments}");
+        assert!(
+            arguments.starts_with("\"job run '") && arguments.ends_with("' $INT(number)\""),
+            "{arguments}"
+        );
         assert!(arguments.contains("it''s a $HOME"), "{arguments}");
         assert_eq!(of("retry_until"), Some("ExitCode =!= 75"));
         assert!(text.ends_with("\nqueue 12\n"));
@@ -254,7 +319,12 @@ mod tests {
     #[test]
     fn kubernetes_has_one_index_for_each_job() {
         let text = Lab::new().text(Engine::Kubernetes);
-        for line in ["completionMode: Indexed", "completions: 12", "backoffLimitPerIndex: 3", "values: [75]"] {
+        for line in [
+            "completionMode: Indexed",
+            "completions: 12",
+            "backoffLimitPerIndex: 3",
+            "values: [75]",
+        ] {
             assert!(text.contains(line), "{line}");
         }
         // Two spaces a level, and no tabs, as YAML wants it.

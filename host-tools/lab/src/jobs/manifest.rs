@@ -21,7 +21,10 @@ const MANIFEST: &str = "manifest.json";
 /// Name of the file with one line for each job.
 const JOBS: &str = "jobs.jsonl";
 /// The list of jobs: a kilobyte for each of a hundred thousand.
-const LIST: Kind = Kind { what: "a list of jobs", most: 256 << 20 };
+const LIST: Kind = Kind {
+    what: "a list of jobs",
+    most: 256 << 20,
+};
 
 /// What is wrong with a directory of jobs.
 #[derive(Debug, Error, Diagnostic)]
@@ -111,7 +114,10 @@ impl Job {
         }
         let key = job.boot.key();
         if job.key != key {
-            return Err(of_line(format!("its key is {}, but its inputs have {key}", job.key)));
+            return Err(of_line(format!(
+                "its key is {}, but its inputs have {key}",
+                job.key
+            )));
         }
         Ok(job)
     }
@@ -123,7 +129,12 @@ impl Job {
 /// # Errors
 ///
 /// If a file cannot be read or written, or there are results of other jobs.
-pub fn write(directory: &Path, work: Work, boots: BTreeMap<String, Named>, expected_seconds: f64) -> Result<Vec<Job>> {
+pub fn write(
+    directory: &Path,
+    work: Work,
+    boots: BTreeMap<String, Named>,
+    expected_seconds: f64,
+) -> Result<Vec<Job>> {
     let mut named: Vec<(String, Named)> = boots.into_iter().collect();
     named.sort_by(|one, other| one.1.run.cmp(&other.1.run));
     let parts = Path::new("parts");
@@ -139,7 +150,8 @@ pub fn write(directory: &Path, work: Work, boots: BTreeMap<String, Named>, expec
         .collect();
     if let Ok((_, before)) = read(directory) {
         let is_lost = |old: &&Job| {
-            !jobs.iter().any(|job| job.key == old.key) && result::path(&results(directory), &old.key).exists()
+            !jobs.iter().any(|job| job.key == old.key)
+                && result::path(&results(directory), &old.key).exists()
         };
         if let Some(old) = before.iter().find(is_lost) {
             let (directory, one) = (directory.to_path_buf(), old.run.clone());
@@ -179,22 +191,34 @@ pub fn write(directory: &Path, work: Work, boots: BTreeMap<String, Named>, expec
 pub fn manifest(directory: &Path) -> Result<Manifest, ManifestError> {
     let file = directory.join(MANIFEST);
     if !file.exists() {
-        return Err(ManifestError::None { directory: directory.to_path_buf() });
+        return Err(ManifestError::None {
+            directory: directory.to_path_buf(),
+        });
     }
-    let damaged = |why: String| ManifestError::Damaged { file: file.clone(), why };
+    let damaged = |why: String| ManifestError::Damaged {
+        file: file.clone(),
+        why,
+    };
     let found: Manifest = files::kept(&file).ok_or_else(|| {
-        damaged("its contents are not those that were written, or another version of Cloison wrote it".to_owned())
+        damaged(
+            "its contents are not those that were written, or another version of Cloison wrote it"
+                .to_owned(),
+        )
     })?;
     match found.version {
         VERSION => Ok(found),
-        version => Err(damaged(format!("it has version {version}, and this program reads {VERSION}"))),
+        version => Err(damaged(format!(
+            "it has version {version}, and this program reads {VERSION}"
+        ))),
     }
 }
 
 fn list(directory: &Path) -> Result<String, ManifestError> {
     let file = directory.join(JOBS);
-    cloison_config::files::read_text(&file, LIST)
-        .map_err(|error| ManifestError::Damaged { file, why: error.to_string() })
+    cloison_config::files::read_text(&file, LIST).map_err(|error| ManifestError::Damaged {
+        file,
+        why: error.to_string(),
+    })
 }
 
 /// Reads both files, and checks every job.
@@ -205,17 +229,26 @@ fn list(directory: &Path) -> Result<String, ManifestError> {
 pub fn read(directory: &Path) -> Result<(Manifest, Vec<Job>), ManifestError> {
     let manifest = manifest(directory)?;
     let text = list(directory)?;
-    let damaged = |why: String| ManifestError::Damaged { file: directory.join(JOBS), why };
+    let damaged = |why: String| ManifestError::Damaged {
+        file: directory.join(JOBS),
+        why,
+    };
     let jobs: Vec<Job> = (1..)
         .zip(text.lines())
         .map(|(number, line)| Job::read(number, line))
         .collect::<Result<_, _>>()
         .map_err(damaged)?;
     if jobs.len() != manifest.jobs {
-        return Err(damaged(format!("it has {}, and the manifest names {}", count(jobs.len(), "job"), manifest.jobs)));
+        return Err(damaged(format!(
+            "it has {}, and the manifest names {}",
+            count(jobs.len(), "job"),
+            manifest.jobs
+        )));
     }
     if sha256(text.as_bytes()) != manifest.jobs_sha256 {
-        return Err(damaged("it is not the list that the manifest was written with".to_owned()));
+        return Err(damaged(
+            "it is not the list that the manifest was written with".to_owned(),
+        ));
     }
     Ok((manifest, jobs))
 }
@@ -228,11 +261,21 @@ pub fn read(directory: &Path) -> Result<(Manifest, Vec<Job>), ManifestError> {
 pub fn job(directory: &Path, number: usize) -> Result<(Manifest, Job), ManifestError> {
     let manifest = manifest(directory)?;
     if number == 0 || number > manifest.jobs {
-        return Err(ManifestError::NoJob { number, jobs: manifest.jobs, directory: directory.to_path_buf() });
+        return Err(ManifestError::NoJob {
+            number,
+            jobs: manifest.jobs,
+            directory: directory.to_path_buf(),
+        });
     }
     let text = list(directory)?;
-    let damaged = |why: String| ManifestError::Damaged { file: directory.join(JOBS), why };
-    let line = text.lines().nth(number - 1).ok_or_else(|| damaged(format!("line {number} is missing")))?;
+    let damaged = |why: String| ManifestError::Damaged {
+        file: directory.join(JOBS),
+        why,
+    };
+    let line = text
+        .lines()
+        .nth(number - 1)
+        .ok_or_else(|| damaged(format!("line {number} is missing")))?;
     let job = Job::read(number, line).map_err(damaged)?;
     Ok((manifest, job))
 }

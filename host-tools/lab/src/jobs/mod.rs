@@ -123,15 +123,30 @@ pub fn jobs(args: &JobsArgs) -> Result<()> {
         Err(error) => return Err(error),
     }
     let expected = seconds::expected(&work.to_string());
-    let jobs = manifest::write(&directory, work, boards.into_planned(), expected.unwrap_or(GUESS_S))?;
-    let time = HumanDuration(Duration::from_secs_f64(jobs.iter().map(|job| job.expected_seconds).sum()));
-    let origin = if expected.is_some() { "by the last runs here" } else { "a guess: none was run here" };
+    let jobs = manifest::write(
+        &directory,
+        work,
+        boards.into_planned(),
+        expected.unwrap_or(GUESS_S),
+    )?;
+    let time = HumanDuration(Duration::from_secs_f64(
+        jobs.iter().map(|job| job.expected_seconds).sum(),
+    ));
+    let origin = if expected.is_some() {
+        "by the last runs here"
+    } else {
+        "a guess: none was run here"
+    };
     println!(
         "{} in {}: about {time} on one core, {origin}",
         count(jobs.len(), "job"),
         installation::display(&directory)
     );
-    println!("Next:    {} submit {} --engine ENGINE", installation::program(), args.output.display());
+    println!(
+        "Next:    {} submit {} --engine ENGINE",
+        installation::program(),
+        args.output.display()
+    );
     Ok(())
 }
 

@@ -75,8 +75,12 @@ pub fn number(given: Option<usize>, variable: impl Fn(&str) -> Option<String>) -
     let mut found: Option<(&str, usize)> = None;
     for (name, add) in VARIABLES {
         // An engine sets its variable to a word, or LSF to 0, where a job is not one of an array.
-        let value = variable(name).and_then(|value| value.parse::<usize>().ok()).map(|index| index + add);
-        let Some(number) = value.filter(|number| *number > 0) else { continue };
+        let value = variable(name)
+            .and_then(|value| value.parse::<usize>().ok())
+            .map(|index| index + add);
+        let Some(number) = value.filter(|number| *number > 0) else {
+            continue;
+        };
         match found {
             Some((other, before)) if before != number => {
                 return Err(miette!(
@@ -89,7 +93,9 @@ pub fn number(given: Option<usize>, variable: impl Fn(&str) -> Option<String>) -
     }
     let names = VARIABLES.map(|(name, _)| name).join(", ");
     let help = format!("give its number, or run it from an engine that sets one of {names}");
-    found.map(|(_, number)| number).ok_or_else(|| miette!(help = help, "which job is to be run?"))
+    found
+        .map(|(_, number)| number)
+        .ok_or_else(|| miette!(help = help, "which job is to be run?"))
 }
 
 /// Performs a job, unless it has a result. Returns what became of it, in a line.
@@ -107,17 +113,27 @@ pub fn run(directory: &Path, number: usize) -> Result<String, Failure> {
     let done = perform(directory, &job).and_then(|output| {
         let what = format!("{}: {}", manifest.work, job.run);
         let written = result::write(&file, &job.key, &what, &output).into_diagnostic();
-        written.wrap_err_with(|| miette!("cannot write {}", file.display())).map_err(Failure::again)?;
+        written
+            .wrap_err_with(|| miette!("cannot write {}", file.display()))
+            .map_err(Failure::again)?;
         Ok(output)
     });
     match done {
         Ok(output) => {
             // Nobody needs the note of an earlier attempt any more.
             let _ = fs::remove_file(&note);
-            Ok(format!("job {number} ({}) done: {:.1} s in QEMU", job.run, output.seconds))
+            Ok(format!(
+                "job {number} ({}) done: {:.1} s in QEMU",
+                job.run, output.seconds
+            ))
         }
         Err(failure) => {
-            let of = failure.report().chain().map(ToString::to_string).collect::<Vec<_>>().join(": ");
+            let of = failure
+                .report()
+                .chain()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join(": ");
             // What is written there only explains; a full disk may keep it from being written.
             let _ = write_atomic(&note, format!("{}: {of}\n", result::machine()).as_bytes());
             Err(failure)
@@ -130,14 +146,21 @@ fn perform(directory: &Path, job: &Job) -> Result<Output, Failure> {
     let version = std::thread::spawn(qemu_version);
     let (scratch, _lock) = scratch(&env::temp_dir()).map_err(Failure::again)?;
     let prepared = job.boot.with_parts_in(&directory.join("parts"));
-    let machine = prepared.machine(scratch.path()).map_err(|error| match error.downcast_ref::<StoreError>() {
-        Some(_) => Failure::Final(error),
-        None => Failure::TryAgain(error),
+    let machine = prepared.machine(scratch.path()).map_err(|error| {
+        match error.downcast_ref::<StoreError>() {
+            Some(_) => Failure::Final(error),
+            None => Failure::TryAgain(error),
+        }
     })?;
     let found = version.join().unwrap_or_else(|_| "unknown".to_owned());
     if found != job.boot.qemu {
-        let help = "run it on a machine that has the same QEMU, or make the jobs again with this one";
-        let here = if found == "not installed" { "has no QEMU".to_owned() } else { format!("has {found}") };
+        let help =
+            "run it on a machine that has the same QEMU, or make the jobs again with this one";
+        let here = if found == "not installed" {
+            "has no QEMU".to_owned()
+        } else {
+            format!("has {found}")
+        };
         return Err(Failure::again(miette!(
             help = help,
             "machine {} {here}, and the jobs are for {}",
@@ -151,19 +174,38 @@ fn perform(directory: &Path, job: &Job) -> Result<Output, Failure> {
 
 /// Returns the output if it is that of a board that turned itself off, and complete.
 fn judge(job: &Job, output: Output, scratch: &Path) -> Result<Output, Failure> {
-    let failed = |why: &str| miette!("{}: {why}; its console's last lines:\n{}", job.run, output.tail());
-    let lacks_resources = ["Cannot allocate memory", "No space left on device", "Resource temporarily unavailable"];
+    let failed = |why: &str| {
+        miette!(
+            "{}: {why}; its console's last lines:\n{}",
+            job.run,
+            output.tail()
+        )
+    };
+    let lacks_resources = [
+        "Cannot allocate memory",
+        "No space left on device",
+        "Resource temporarily unavailable",
+    ];
     match output.exit {
         Exit::Code(0) => {}
-        Exit::Code(_) if lacks_resources.iter().any(|text| output.errors.contains(text)) => {
+        Exit::Code(_)
+            if lacks_resources
+                .iter()
+                .any(|text| output.errors.contains(text)) =>
+        {
             return Err(Failure::again(failed("this machine lacks memory or disk")));
         }
         Exit::Code(code) => {
-            return Err(Failure::last(failed(&format!("the board did not turn itself off: exit code {code}"))));
+            return Err(Failure::last(failed(&format!(
+                "the board did not turn itself off: exit code {code}"
+            ))));
         }
         Exit::Signal | Exit::Stopped => return Err(Failure::again(failed("QEMU was killed"))),
         Exit::TimedOut => {
-            let why = format!("not done after {} s: it hangs, or this machine is too busy", job.boot.limit_s);
+            let why = format!(
+                "not done after {} s: it hangs, or this machine is too busy",
+                job.boot.limit_s
+            );
             return Err(Failure::again(failed(&why)));
         }
     }
@@ -174,15 +216,25 @@ fn judge(job: &Job, output: Output, scratch: &Path) -> Result<Output, Failure> {
         file.sync_all()
     })();
     if let Err(error) = space {
-        return Err(Failure::again(miette!("{} cannot be written to: {error}", scratch.display())));
+        return Err(Failure::again(miette!(
+            "{} cannot be written to: {error}",
+            scratch.display()
+        )));
     }
     let statistics = output.statistics.as_deref().unwrap_or_default();
-    let counted = job.boot.is_modelled().then(|| serde_json::from_slice::<Statistics>(statistics));
+    let counted = job
+        .boot
+        .is_modelled()
+        .then(|| serde_json::from_slice::<Statistics>(statistics));
     if let Some(Err(error)) = counted {
-        return Err(Failure::again(failed(&format!("the model's statistics are not complete: {error}"))));
+        return Err(Failure::again(failed(&format!(
+            "the model's statistics are not complete: {error}"
+        ))));
     }
     if let Some((offset, problem)) = Telemetry::parse(&output.telemetry).problems.first() {
-        return Err(Failure::last(failed(&format!("bad telemetry at byte {offset}: {problem}"))));
+        return Err(Failure::last(failed(&format!(
+            "bad telemetry at byte {offset}: {problem}"
+        ))));
     }
     Ok(output)
 }
@@ -191,7 +243,9 @@ fn judge(job: &Job, output: Output, scratch: &Path) -> Result<Output, Failure> {
 fn scratch(parent: &Path) -> Result<(TempDir, File)> {
     sweep(parent);
     let make = || {
-        let scratch = tempfile::Builder::new().prefix(SCRATCH).tempdir_in(parent)?;
+        let scratch = tempfile::Builder::new()
+            .prefix(SCRATCH)
+            .tempdir_in(parent)?;
         // It has its name only when it is locked, so that no other job takes it for that of a dead one.
         let new = scratch.path().join("lock.new");
         let lock = File::create(&new)?;
@@ -199,13 +253,22 @@ fn scratch(parent: &Path) -> Result<(TempDir, File)> {
         fs::rename(&new, scratch.path().join(LOCK))?;
         Ok::<_, std::io::Error>((scratch, lock))
     };
-    make().into_diagnostic().wrap_err_with(|| miette!("cannot make a scratch directory in {}", parent.display()))
+    make()
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot make a scratch directory in {}", parent.display()))
 }
 
 fn sweep(parent: &Path) {
-    let is_ours =
-        |path: &PathBuf| path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(SCRATCH));
-    let entries = fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_ours = |path: &PathBuf| {
+        path.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.starts_with(SCRATCH))
+    };
+    let entries = fs::read_dir(parent)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
     for path in entries.filter(is_ours) {
         let is_dead = File::open(path.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok());
         if is_dead {
@@ -222,20 +285,41 @@ mod tests {
     #[test]
     fn every_engines_index_names_a_job() {
         let with = |set: &[(&str, &str)]| {
-            let set: Vec<(String, String)> = set.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned())).collect();
-            number(None, |name| set.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone()))
+            let set: Vec<(String, String)> = set
+                .iter()
+                .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
+                .collect();
+            number(None, |name| {
+                set.iter()
+                    .find(|(known, _)| known == name)
+                    .map(|(_, value)| value.clone())
+            })
         };
         for (name, _) in VARIABLES.iter().filter(|(_, add)| *add == 0) {
             assert_eq!(with(&[(name, "7")]).expect("a number"), 7, "{name}");
         }
         assert_eq!(with(&[("JOB_COMPLETION_INDEX", "0")]).expect("a number"), 1);
-        assert_eq!(number(Some(3), |_| Some("7".to_owned())).expect("the one that is given"), 3);
+        assert_eq!(
+            number(Some(3), |_| Some("7".to_owned())).expect("the one that is given"),
+            3
+        );
         // Not in an array.
-        assert_eq!(with(&[("SGE_TASK_ID", "undefined"), ("PARALLEL_SEQ", "2")]).expect("a number"), 2);
+        assert_eq!(
+            with(&[("SGE_TASK_ID", "undefined"), ("PARALLEL_SEQ", "2")]).expect("a number"),
+            2
+        );
         assert!(with(&[("LSB_JOBINDEX", "0")]).is_err() && with(&[]).is_err());
-        assert_eq!(with(&[("SLURM_ARRAY_TASK_ID", "4"), ("PARALLEL_SEQ", "4")]).expect("they agree"), 4);
-        let error = with(&[("SLURM_ARRAY_TASK_ID", "4"), ("PARALLEL_SEQ", "5")]).expect_err("which one?").to_string();
-        assert_eq!(error, "SLURM_ARRAY_TASK_ID names job 4, and PARALLEL_SEQ names job 5");
+        assert_eq!(
+            with(&[("SLURM_ARRAY_TASK_ID", "4"), ("PARALLEL_SEQ", "4")]).expect("they agree"),
+            4
+        );
+        let error = with(&[("SLURM_ARRAY_TASK_ID", "4"), ("PARALLEL_SEQ", "5")])
+            .expect_err("which one?")
+            .to_string();
+        assert_eq!(
+            error,
+            "SLURM_ARRAY_TASK_ID names job 4, and PARALLEL_SEQ names job 5"
+        );
     }
 
     #[test]
@@ -249,7 +333,9 @@ mod tests {
             fs::write(directory.join(file), "").expect("a file");
         }
         let (second, _second) = scratch(parent.path()).expect("a scratch directory");
-        assert!(alive.path().exists() && second.path().exists() && young.exists() && !dead.exists());
+        assert!(
+            alive.path().exists() && second.path().exists() && young.exists() && !dead.exists()
+        );
         drop(lock);
         sweep(parent.path());
         assert!(!alive.path().exists() && second.path().exists());

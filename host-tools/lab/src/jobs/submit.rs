@@ -42,10 +42,20 @@ pub struct Submission<'a> {
 ///
 /// If there are results of other inputs, a file cannot be written, or the engine's command is missing or fails.
 pub fn submit(submission: &Submission<'_>) -> Result<()> {
-    let Submission { directory, engine, program, chunk, only_write, .. } = *submission;
+    let Submission {
+        directory,
+        engine,
+        program,
+        chunk,
+        only_write,
+        ..
+    } = *submission;
     if chunk > 1 && !engine.takes_chunks() {
         let help = "it starts tasks quickly, or has its own way: --chunk is for slurm and sge";
-        return Err(miette!(help = help, "--chunk {chunk}: tasks of this engine run one job each"));
+        return Err(miette!(
+            help = help,
+            "--chunk {chunk}: tasks of this engine run one job each"
+        ));
     }
     let (manifest, jobs) = manifest::read(directory)?;
     let to = directory.join("submit");
@@ -54,20 +64,38 @@ pub fn submit(submission: &Submission<'_>) -> Result<()> {
     collect::refuse_foreign(directory, &jobs)?;
     let missing = collect::missing(directory, &jobs);
     if missing.is_empty() {
-        println!("all {} have a result: collect {}", count(jobs.len(), "job"), directory.display());
+        println!(
+            "all {} have a result: collect {}",
+            count(jobs.len(), "job"),
+            directory.display()
+        );
         return Ok(());
     }
     let numbers: Vec<usize> = missing.iter().map(|(job, _)| job.job).collect();
     set_aside(directory, missing.iter().map(|(job, _)| job.key.as_str()))?;
-    let limit_s = jobs.iter().map(|job| job.boot.limit_s).max().unwrap_or_default();
-    let (name, text) = engine.file(&Filling { program, directory, jobs: jobs.len(), chunk, limit_s });
+    let limit_s = jobs
+        .iter()
+        .map(|job| job.boot.limit_s)
+        .max()
+        .unwrap_or_default();
+    let (name, text) = engine.file(&Filling {
+        program,
+        directory,
+        jobs: jobs.len(),
+        chunk,
+        limit_s,
+    });
     let file = to.join(name);
     write_atomic(&file, text.as_bytes())?;
     if name.ends_with(".sh") {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).into_diagnostic()?;
     }
     // GNU parallel numbers its log by the lines of its input, so that is always the whole list.
-    let listed: Vec<usize> = if engine == Engine::Parallel { (1..=jobs.len()).collect() } else { numbers.clone() };
+    let listed: Vec<usize> = if engine == Engine::Parallel {
+        (1..=jobs.len()).collect()
+    } else {
+        numbers.clone()
+    };
     let lines: String = listed.iter().map(|number| format!("{number}\n")).collect();
     write_atomic(&to.join("numbers.txt"), lines.as_bytes())?;
     if engine == Engine::Parallel {
@@ -91,7 +119,11 @@ pub fn submit(submission: &Submission<'_>) -> Result<()> {
         return Err(miette!(help = help, "`{command}` is not installed"));
     }
     hand_over(submission, command, &file, &numbers)?;
-    println!("Then:    {} collect {}", installation::program(), directory.display());
+    println!(
+        "Then:    {} collect {}",
+        installation::program(),
+        directory.display()
+    );
     Ok(())
 }
 
@@ -102,8 +134,13 @@ fn set_aside<'a>(directory: &Path, keys: impl Iterator<Item = &'a str>) -> Resul
         let file = crate::boards::result::path(&manifest::results(directory), key);
         if file.exists() {
             fs::create_dir_all(&refused).into_diagnostic()?;
-            fs::rename(&file, refused.join(file.file_name().unwrap_or_default())).into_diagnostic()?;
-            eprintln!("warning: {} is damaged: it is now in {}", file.display(), refused.display());
+            fs::rename(&file, refused.join(file.file_name().unwrap_or_default()))
+                .into_diagnostic()?;
+            eprintln!(
+                "warning: {} is damaged: it is now in {}",
+                file.display(),
+                refused.display()
+            );
         }
     }
     Ok(())
@@ -111,12 +148,21 @@ fn set_aside<'a>(directory: &Path, keys: impl Iterator<Item = &'a str>) -> Resul
 
 /// Removes jobs from the log of GNU parallel, which would not run them again: their results are gone or damaged.
 fn forget(log: &Path, numbers: &[usize]) -> Result<()> {
-    let Ok(text) = fs::read_to_string(log) else { return Ok(()) };
+    let Ok(text) = fs::read_to_string(log) else {
+        return Ok(());
+    };
     let is_forgotten = |line: &&str| {
-        let number = line.split('\t').next().and_then(|number| number.parse().ok());
+        let number = line
+            .split('\t')
+            .next()
+            .and_then(|number| number.parse().ok());
         number.is_some_and(|number: usize| numbers.contains(&number))
     };
-    let kept: String = text.lines().filter(|line| !is_forgotten(line)).map(|line| format!("{line}\n")).collect();
+    let kept: String = text
+        .lines()
+        .filter(|line| !is_forgotten(line))
+        .map(|line| format!("{line}\n"))
+        .collect();
     write_atomic(log, kept.as_bytes())
 }
 
@@ -138,7 +184,10 @@ fn ranges(numbers: &[usize]) -> String {
 
 /// Returns the numbers of the tasks, from 1, that run these jobs.
 fn tasks(numbers: &[usize], chunk: usize) -> Vec<usize> {
-    let mut tasks: Vec<usize> = numbers.iter().map(|number| (number - 1) / chunk + 1).collect();
+    let mut tasks: Vec<usize> = numbers
+        .iter()
+        .map(|number| (number - 1) / chunk + 1)
+        .collect();
     tasks.dedup();
     tasks
 }
@@ -153,11 +202,25 @@ fn arrays(numbers: &[usize]) -> Vec<(usize, String)> {
             _ => arrays.push((offset, vec![number - offset])),
         }
     }
-    arrays.into_iter().map(|(offset, indices)| (offset, ranges(&indices))).collect()
+    arrays
+        .into_iter()
+        .map(|(offset, indices)| (offset, ranges(&indices)))
+        .collect()
 }
 
-fn hand_over(submission: &Submission<'_>, command: &str, file: &Path, numbers: &[usize]) -> Result<()> {
-    let Submission { directory, engine, chunk, arguments, .. } = *submission;
+fn hand_over(
+    submission: &Submission<'_>,
+    command: &str,
+    file: &Path,
+    numbers: &[usize],
+) -> Result<()> {
+    let Submission {
+        directory,
+        engine,
+        chunk,
+        arguments,
+        ..
+    } = *submission;
     let with = |own: Vec<OsString>| {
         let mut command = Command::new(command);
         command.args(own).args(arguments);
@@ -184,16 +247,26 @@ fn hand_over(submission: &Submission<'_>, command: &str, file: &Path, numbers: &
             vec![command]
         }
         Engine::Snakemake => {
-            let mut own: Vec<OsString> = vec!["--snakefile".into(), file.into(), "--directory".into()];
+            let mut own: Vec<OsString> =
+                vec!["--snakefile".into(), file.into(), "--directory".into()];
             own.push(directory.join("submit").into());
-            let fixed = ["--keep-going", "--rerun-incomplete", "--rerun-triggers", "mtime", "--retries", "3"];
+            let fixed = [
+                "--keep-going",
+                "--rerun-incomplete",
+                "--rerun-triggers",
+                "mtime",
+                "--retries",
+                "3",
+            ];
             own.extend(fixed.map(OsString::from));
             // Its lock outlives a machine that goes down; the claim does not.
             own.push("--nolock".into());
             let chosen = |argument: &OsString| {
-                argument
-                    .to_str()
-                    .is_some_and(|text| ["-c", "--cores", "-j", "--jobs"].iter().any(|option| text.starts_with(option)))
+                argument.to_str().is_some_and(|text| {
+                    ["-c", "--cores", "-j", "--jobs"]
+                        .iter()
+                        .any(|option| text.starts_with(option))
+                })
             };
             if !arguments.iter().any(chosen) {
                 own.extend(["--cores", "all"].map(OsString::from));
@@ -205,7 +278,10 @@ fn hand_over(submission: &Submission<'_>, command: &str, file: &Path, numbers: &
     };
     let mut failed = 0;
     for mut command in commands {
-        let status = command.status().into_diagnostic().wrap_err_with(|| miette!("cannot start {command:?}"))?;
+        let status = command
+            .status()
+            .into_diagnostic()
+            .wrap_err_with(|| miette!("cannot start {command:?}"))?;
         failed += usize::from(!status.success());
     }
     if failed > 0 {
@@ -224,7 +300,9 @@ fn hand_over(submission: &Submission<'_>, command: &str, file: &Path, numbers: &
 ///
 /// If this program's file is unknown.
 pub fn program(given: Option<&PathBuf>) -> Result<PathBuf> {
-    given.cloned().map_or_else(|| std::env::current_exe().into_diagnostic(), Ok)
+    given
+        .cloned()
+        .map_or_else(|| std::env::current_exe().into_diagnostic(), Ok)
 }
 
 #[cfg(test)]
@@ -235,9 +313,16 @@ mod tests {
     fn only_what_is_missing_is_submitted_in_arrays_that_slurm_accepts() {
         assert_eq!(ranges(&[1, 2, 3, 7, 9, 10]), "1-3,7,9-10");
         let all: Vec<usize> = (1..=2500).filter(|number| *number != 1001).collect();
-        let expected = [(0, "1-1000".to_owned()), (1000, "2-1000".to_owned()), (2000, "1-500".to_owned())];
+        let expected = [
+            (0, "1-1000".to_owned()),
+            (1000, "2-1000".to_owned()),
+            (2000, "1-500".to_owned()),
+        ];
         assert_eq!(arrays(&all), expected);
-        assert_eq!(arrays(&[1000, 1001]), [(0, "1000".to_owned()), (1000, "1".to_owned())]);
+        assert_eq!(
+            arrays(&[1000, 1001]),
+            [(0, "1000".to_owned()), (1000, "1".to_owned())]
+        );
         assert_eq!(tasks(&[1, 9, 10, 11, 31], 10), [1, 2, 4]);
         assert_eq!(tasks(&all, 1), all);
     }
@@ -251,7 +336,10 @@ mod tests {
         let head = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n";
         fs::write(&log, format!("{head}{}{}{}", line(2), line(1), line(12))).expect("a log");
         forget(&log, &[1, 3]).expect("written");
-        assert_eq!(fs::read_to_string(&log).expect("the log"), format!("{head}{}{}", line(2), line(12)));
+        assert_eq!(
+            fs::read_to_string(&log).expect("the log"),
+            format!("{head}{}{}", line(2), line(12))
+        );
     }
 
     #[test]
@@ -261,7 +349,10 @@ mod tests {
         fs::create_dir(&results).expect("a directory");
         fs::write(results.join("0123.result"), "half").expect("a file");
         set_aside(scratch.path(), ["0123", "4567"].into_iter()).expect("moved");
-        assert_eq!(fs::read_to_string(scratch.path().join("refused/0123.result")).expect("there"), "half");
+        assert_eq!(
+            fs::read_to_string(scratch.path().join("refused/0123.result")).expect("there"),
+            "half"
+        );
         assert!(!results.join("0123.result").exists());
     }
 }

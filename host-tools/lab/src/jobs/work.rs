@@ -122,7 +122,8 @@ impl Options {
             (self.hypotheses.is_some(), "--hypotheses"),
             (self.no_hypotheses, "--no-hypotheses"),
         ];
-        all.into_iter().filter_map(|(is_given, name)| is_given.then_some(name))
+        all.into_iter()
+            .filter_map(|(is_given, name)| is_given.then_some(name))
     }
 }
 
@@ -135,20 +136,43 @@ struct Kind {
 
 /// A campaign may have variants too, so it comes before experiments.
 const KINDS: [Kind; 4] = [
-    Kind { table: "workload", what: "a campaign", options: &["--runs", "--seeds", "--variant", "--workload"] },
-    Kind { table: "variant", what: "an experiment", options: &["--quick", "--model", "--sensitivity"] },
-    Kind { table: "point", what: "a file of measurements", options: &["--model"] },
+    Kind {
+        table: "workload",
+        what: "a campaign",
+        options: &["--runs", "--seeds", "--variant", "--workload"],
+    },
+    Kind {
+        table: "variant",
+        what: "an experiment",
+        options: &["--quick", "--model", "--sensitivity"],
+    },
+    Kind {
+        table: "point",
+        what: "a file of measurements",
+        options: &["--model"],
+    },
     Kind {
         table: "benchmark",
         what: "a file of benchmarks for events",
-        options: &["--board", "--machine", "--runs", "--hypotheses", "--no-hypotheses"],
+        options: &[
+            "--board",
+            "--machine",
+            "--runs",
+            "--hypotheses",
+            "--no-hypotheses",
+        ],
     },
 ];
 
 impl fmt::Display for Work {
     /// Formats the command without its options.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = |path: &Path| {
+            path.file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned()
+        };
         match self {
             Self::Experiment { name, .. } => write!(f, "experiment {}", stem(Path::new(name))),
             Self::Campaign { file, .. } => write!(f, "campaign {}", stem(file)),
@@ -167,36 +191,91 @@ impl Work {
     pub fn of(name: &str, options: Options) -> Result<Self> {
         let path = experiment::file_of(name);
         let text = files::read_text(&path, files::CONFIGURATION)?;
-        let table: toml::Table =
-            toml::from_str(&text).into_diagnostic().wrap_err_with(|| miette!("{} is not valid", path.display()))?;
+        let table: toml::Table = toml::from_str(&text)
+            .into_diagnostic()
+            .wrap_err_with(|| miette!("{} is not valid", path.display()))?;
         let help = "jobs are made of an experiment (it has [[variant]]), a campaign ([[workload]]), a file of \
                     measurements ([[point]]), or benchmarks for events ([[benchmark]])";
         let kind = KINDS.iter().find(|kind| table.contains_key(kind.table));
-        let kind =
-            kind.ok_or_else(|| miette!(help = help, "{} is none of what runs boards many times", path.display()))?;
-        if let Some(option) = options.given().find(|option| !kind.options.contains(option)) {
+        let kind = kind.ok_or_else(|| {
+            miette!(
+                help = help,
+                "{} is none of what runs boards many times",
+                path.display()
+            )
+        })?;
+        if let Some(option) = options
+            .given()
+            .find(|option| !kind.options.contains(option))
+        {
             let help = format!("it takes {}", kind.options.join(", "));
-            return Err(miette!(help = help, "{option} does not belong to {}, which {} is", kind.what, path.display()));
+            return Err(miette!(
+                help = help,
+                "{option} does not belong to {}, which {} is",
+                kind.what,
+                path.display()
+            ));
         }
-        let Options { quick, model, sensitivity, runs, seeds, variant, workload, .. } = options;
+        let Options {
+            quick,
+            model,
+            sensitivity,
+            runs,
+            seeds,
+            variant,
+            workload,
+            ..
+        } = options;
         Ok(match kind.table {
-            "workload" if runs == Some(1) => return Err(miette!("--runs 1: a campaign needs at least 2")),
-            "workload" => Self::Campaign { file: path, runs, seeds, variant, workload },
-            "variant" => Self::Experiment { name: name.to_owned(), quick, model, sensitivity },
-            "point" => Self::Validate { points: path, model },
+            "workload" if runs == Some(1) => {
+                return Err(miette!("--runs 1: a campaign needs at least 2"));
+            }
+            "workload" => Self::Campaign {
+                file: path,
+                runs,
+                seeds,
+                variant,
+                workload,
+            },
+            "variant" => Self::Experiment {
+                name: name.to_owned(),
+                quick,
+                model,
+                sensitivity,
+            },
+            "point" => Self::Validate {
+                points: path,
+                model,
+            },
             _ => {
-                let Options { board, machine, hypotheses, no_hypotheses, .. } = options;
+                let Options {
+                    board,
+                    machine,
+                    hypotheses,
+                    no_hypotheses,
+                    ..
+                } = options;
                 let machine = machine.unwrap_or(Machine::Stock);
                 if machine == Machine::Hardware {
                     let help = "judge what a board has counted: cloison events validate --counts FILE.toml";
                     return Err(miette!(help = help, "--machine hardware: jobs start QEMU"));
                 }
-                let cpu = configuration::board(board.as_deref().unwrap_or(DEFAULT_BOARD))?.events.cpu;
+                let cpu = configuration::board(board.as_deref().unwrap_or(DEFAULT_BOARD))?
+                    .events
+                    .cpu;
                 let same = |one: &Path, other: &Path| {
-                    one.canonicalize().is_ok_and(|one| Some(one) == other.canonicalize().ok())
+                    one.canonicalize()
+                        .is_ok_and(|one| Some(one) == other.canonicalize().ok())
                 };
                 let manifest = (!same(&path, &events::shipped(&cpu))).then_some(path);
-                Self::Events { manifest, board, machine, runs, hypotheses, no_hypotheses }
+                Self::Events {
+                    manifest,
+                    board,
+                    machine,
+                    runs,
+                    hypotheses,
+                    no_hypotheses,
+                }
             }
         })
     }
@@ -209,21 +288,59 @@ impl Work {
     pub fn perform(&self, boards: &Boards, place: &Path, json: Option<PathBuf>) -> Result<()> {
         let out = Some(place.to_path_buf());
         match self.clone() {
-            Self::Experiment { name, quick, model, sensitivity } => {
-                experiment::experiment_on(boards, &ExperimentArgs { name, out, json, quick, model, sensitivity })
-            }
-            Self::Campaign { file, runs, seeds, variant, workload } => {
-                campaign::campaign_on(boards, &CampaignArgs { file, out, json, runs, seeds, variant, workload })
-            }
+            Self::Experiment {
+                name,
+                quick,
+                model,
+                sensitivity,
+            } => experiment::experiment_on(
+                boards,
+                &ExperimentArgs {
+                    name,
+                    out,
+                    json,
+                    quick,
+                    model,
+                    sensitivity,
+                },
+            ),
+            Self::Campaign {
+                file,
+                runs,
+                seeds,
+                variant,
+                workload,
+            } => campaign::campaign_on(
+                boards,
+                &CampaignArgs {
+                    file,
+                    out,
+                    json,
+                    runs,
+                    seeds,
+                    variant,
+                    workload,
+                },
+            ),
             Self::Validate { points, model } => {
                 // Its report is the figures.
                 let json = json.or_else(|| Some(out.as_ref()?.join("figures.json")));
-                model::validate_on(boards, &ValidateArgs { model, points: Some(points), out, json })
+                model::validate_on(
+                    boards,
+                    &ValidateArgs {
+                        model,
+                        points: Some(points),
+                        out,
+                        json,
+                    },
+                )
             }
             Self::Events { .. } => {
                 let json = json.or_else(|| Some(place.join("figures.json")));
                 let out = Some(place.join("verdicts.toml"));
-                let args = self.events().map(|args| events::ValidateArgs { out, json, ..args });
+                let args = self
+                    .events()
+                    .map(|args| events::ValidateArgs { out, json, ..args });
                 args.map_or(Ok(()), |args| events::validate_on(boards, place, &args))
             }
         }
@@ -231,7 +348,15 @@ impl Work {
 
     /// Returns the arguments of `events validate`, if that is the command.
     fn events(&self) -> Option<events::ValidateArgs> {
-        let Self::Events { manifest, board, machine, runs, hypotheses, no_hypotheses } = self.clone() else {
+        let Self::Events {
+            manifest,
+            board,
+            machine,
+            runs,
+            hypotheses,
+            no_hypotheses,
+        } = self.clone()
+        else {
             return None;
         };
         let (model, icount) = (machine == Machine::Model, machine == Machine::Icount);
@@ -258,10 +383,16 @@ impl Work {
     /// If the file is not valid, or hypervisor or model cannot be built.
     pub fn inputs(&self) -> Result<Vec<PathBuf>> {
         let mut all = match self {
-            Self::Experiment { name, quick, model, .. } => {
+            Self::Experiment {
+                name, quick, model, ..
+            } => {
                 let path = experiment::file_of(name);
                 let read = experiment::spec::load(&path, *quick)?;
-                vec![path, read.system, model.as_deref().map_or(read.model, installation::find)]
+                vec![
+                    path,
+                    read.system,
+                    model.as_deref().map_or(read.model, installation::find),
+                ]
             }
             Self::Campaign { file, .. } => {
                 let path = installation::find(file);
@@ -270,9 +401,14 @@ impl Work {
             }
             Self::Validate { points, model } => {
                 let shipped = || installation::root().join(model::MODEL);
-                vec![installation::find(points), model.as_deref().map_or_else(shipped, installation::find)]
+                vec![
+                    installation::find(points),
+                    model.as_deref().map_or_else(shipped, installation::find),
+                ]
             }
-            Self::Events { .. } => self.events().map_or_else(|| Ok(vec![]), |args| events::files_of(&args))?,
+            Self::Events { .. } => self
+                .events()
+                .map_or_else(|| Ok(vec![]), |args| events::files_of(&args))?,
         };
         all.extend([parts::hypervisor(&[])?, parts::model_plugin()?]);
         Ok(all)
@@ -284,40 +420,93 @@ mod tests {
     use super::*;
 
     fn shipped(name: &str) -> String {
-        installation::root().join("configs").join(name).display().to_string()
+        installation::root()
+            .join("configs")
+            .join(name)
+            .display()
+            .to_string()
     }
 
     #[test]
     fn a_file_says_itself_what_it_is() {
         let of = |name: &str| Work::of(name, Options::default()).expect("it is one");
         assert!(matches!(of("c2is"), Work::Experiment { .. }));
-        assert!(matches!(of(&shipped("experiments/quota.toml")), Work::Experiment { .. }));
+        assert!(matches!(
+            of(&shipped("experiments/quota.toml")),
+            Work::Experiment { .. }
+        ));
         for campaign in ["campaigns/kernels.toml", "campaigns/much.toml"] {
-            assert!(matches!(of(&shipped(campaign)), Work::Campaign { .. }), "{campaign}");
+            assert!(
+                matches!(of(&shipped(campaign)), Work::Campaign { .. }),
+                "{campaign}"
+            );
         }
-        assert!(matches!(of(&shipped("models/zcu102-public.toml")), Work::Validate { .. }));
+        assert!(matches!(
+            of(&shipped("models/zcu102-public.toml")),
+            Work::Validate { .. }
+        ));
         // Cloison's benchmarks for the board's CPU are those that need not be named.
         let events = |name: &str| matches!(of(&shipped(name)), Work::Events { manifest: None, .. });
         assert!(events("validation/cortex-a53.toml") && !events("validation/cortex-a72.toml"));
-        let error = Work::of(&shipped("demo.toml"), Options::default()).expect_err("it is a system").to_string();
-        assert!(error.ends_with("demo.toml is none of what runs boards many times"), "{error}");
+        let error = Work::of(&shipped("demo.toml"), Options::default())
+            .expect_err("it is a system")
+            .to_string();
+        assert!(
+            error.ends_with("demo.toml is none of what runs boards many times"),
+            "{error}"
+        );
     }
 
     #[test]
     fn options_of_something_else_are_refused() {
         let points = shipped("models/zcu102-public.toml");
-        let chosen = Options { seeds: Some(2), workload: vec!["sort".to_owned()], ..Options::default() };
-        let campaign = Work::of(&shipped("campaigns/much.toml"), chosen.clone()).expect("a campaign has them");
+        let chosen = Options {
+            seeds: Some(2),
+            workload: vec!["sort".to_owned()],
+            ..Options::default()
+        };
+        let campaign =
+            Work::of(&shipped("campaigns/much.toml"), chosen.clone()).expect("a campaign has them");
         assert!(matches!(campaign, Work::Campaign { seeds: Some(2), .. }));
-        let error = Work::of("c2is", chosen).expect_err("an experiment has no seeds").to_string();
-        assert!(error.starts_with("--seeds does not belong to an experiment"), "{error}");
+        let error = Work::of("c2is", chosen)
+            .expect_err("an experiment has no seeds")
+            .to_string();
+        assert!(
+            error.starts_with("--seeds does not belong to an experiment"),
+            "{error}"
+        );
         for (options, named) in [
-            (Options { quick: true, ..Options::default() }, "--quick"),
-            (Options { sensitivity: true, ..Options::default() }, "--sensitivity"),
-            (Options { runs: Some(3), ..Options::default() }, "--runs"),
+            (
+                Options {
+                    quick: true,
+                    ..Options::default()
+                },
+                "--quick",
+            ),
+            (
+                Options {
+                    sensitivity: true,
+                    ..Options::default()
+                },
+                "--sensitivity",
+            ),
+            (
+                Options {
+                    runs: Some(3),
+                    ..Options::default()
+                },
+                "--runs",
+            ),
         ] {
-            let error = Work::of(&points, options).expect_err("no such option").to_string();
-            assert!(error.starts_with(&format!("{named} does not belong to a file of measurements")), "{error}");
+            let error = Work::of(&points, options)
+                .expect_err("no such option")
+                .to_string();
+            assert!(
+                error.starts_with(&format!(
+                    "{named} does not belong to a file of measurements"
+                )),
+                "{error}"
+            );
         }
     }
 }

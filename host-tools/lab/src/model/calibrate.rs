@@ -48,7 +48,12 @@ impl Start {
                 Some(_) => {}
                 None => {
                     let known = all.iter().map(|number| number.parameter.name.as_str());
-                    let problem = Problem::error(&source, name, 0..0, format!("the model has no number `{name}`"));
+                    let problem = Problem::error(
+                        &source,
+                        name,
+                        0..0,
+                        format!("the model has no number `{name}`"),
+                    );
                     problems.push(problem.help(suggest(name, "numbers in it", known)));
                 }
             }
@@ -56,21 +61,31 @@ impl Start {
         if !problems.is_empty() {
             return Err(Errors::new(source.name(), problems).into());
         }
-        Ok(Self { text: source.text().to_owned(), parameters: chosen })
+        Ok(Self {
+            text: source.text().to_owned(),
+            parameters: chosen,
+        })
     }
 
     /// Returns the model's text with other values, everything else as it is. Values are in units of the last digit that
     /// the file gives: for 16.9, 170 is 17.0.
     pub fn with(&self, values: &[u64]) -> String {
         let changes = self.parameters.iter().zip(values);
-        replaced(&self.text, changes.map(|(number, digits)| (&number.parameter, Setting::Number(number.with(*digits)))))
+        replaced(
+            &self.text,
+            changes
+                .map(|(number, digits)| (&number.parameter, Setting::Number(number.with(*digits)))),
+        )
     }
 }
 
 impl Fitting {
     /// Returns its value with other digits.
     const fn with(&self, digits: u64) -> Decimal {
-        Decimal { digits, ..self.value }
+        Decimal {
+            digits,
+            ..self.value
+        }
     }
 }
 
@@ -80,7 +95,10 @@ fn numbers(source: &SourceFile) -> Result<Vec<Fitting>, Box<Problem>> {
         Setting::Number(value) if value.digits > 0 => Some(Fitting { parameter, value }),
         _ => None,
     };
-    Ok(parameters::all(source)?.into_iter().filter_map(positive).collect())
+    Ok(parameters::all(source)?
+        .into_iter()
+        .filter_map(positive)
+        .collect())
 }
 
 /// A model that was fitted.
@@ -101,7 +119,10 @@ pub struct Fitted {
 impl Fitted {
     /// Returns the parameters as a table.
     pub fn table(&self) -> Section {
-        let mut section = Section::new("Parameters fitted to the measurements", &["parameter", "before", "after"]);
+        let mut section = Section::new(
+            "Parameters fitted to the measurements",
+            &["parameter", "before", "after"],
+        );
         for (name, before, after) in &self.parameters {
             section.row([name.clone(), before.to_string(), after.to_string()]);
         }
@@ -127,35 +148,67 @@ impl Fitted {
 ///
 /// If a run fails: not every combination of values needs to be a valid model.
 pub fn fit(points: &Points, start: &Start) -> Result<Fitted> {
-    let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
+    let scratch = tempfile::Builder::new()
+        .prefix("cloison-")
+        .tempdir()
+        .into_diagnostic()?;
     let file = scratch.path().join("model.toml");
     let out = scratch.path().join("runs");
     let errors = |values: &[u64]| -> Result<Vec<f64>> {
         write_atomic(&file, start.with(values).as_bytes())?;
         let results = runs::perform(&Boards::here(), points, &file, &out)?;
-        let of = |point| Ok(Compared { point, ours: results.of(points, point)? }.error().ln_1p());
+        let of = |point| {
+            Ok(Compared {
+                point,
+                ours: results.of(points, point)?,
+            }
+            .error()
+            .ln_1p())
+        };
         points.points.iter().map(of).collect()
     };
-    let origin: Vec<u64> = start.parameters.iter().map(|number| number.value.digits).collect();
+    let origin: Vec<u64> = start
+        .parameters
+        .iter()
+        .map(|number| number.value.digits)
+        .collect();
     let best = fit::search(&origin, errors)?;
     let named = start.parameters.iter().zip(&best.values);
-    let found =
-        |(number, digits): (&Fitting, &u64)| (number.parameter.name.clone(), number.value, number.with(*digits));
+    let found = |(number, digits): (&Fitting, &u64)| {
+        (
+            number.parameter.name.clone(),
+            number.value,
+            number.with(*digits),
+        )
+    };
     let parameters = named.map(found).collect();
-    Ok(Fitted { text: start.with(&best.values), parameters, before: best.before, after: best.error, tried: best.tried })
+    Ok(Fitted {
+        text: start.with(&best.values),
+        parameters,
+        before: best.before,
+        after: best.error,
+        tried: best.tried,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const MODEL: &str = "name = \"a\"\n[core]\nclock_mhz = 1000 # MHz\n[latency]  # cycles\nl2 = 13\ndram = 124\n";
+    const MODEL: &str =
+        "name = \"a\"\n[core]\nclock_mhz = 1000 # MHz\n[latency]  # cycles\nl2 = 13\ndram = 124\n";
 
     fn start(names: &[&str]) -> Result<Start> {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("model.toml");
         std::fs::write(&path, MODEL).expect("a file");
-        Start::read(&path, &names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>())
+        Start::read(
+            &path,
+            &names
+                .iter()
+                .map(|&name| name.to_owned())
+                .collect::<Vec<_>>(),
+        )
     }
 
     #[test]
@@ -163,14 +216,22 @@ mod tests {
         let start = start(&["latency.dram", "latency.l2", "latency.dram"]).expect("both are there");
         assert_eq!(start.parameters.len(), 2, "each once");
         assert_eq!(start.with(&[124, 13]), MODEL);
-        assert_eq!(start.with(&[1500, 7]), MODEL.replace("124", "1500").replace("13", "7"));
+        assert_eq!(
+            start.with(&[1500, 7]),
+            MODEL.replace("124", "1500").replace("13", "7")
+        );
     }
 
     #[test]
     fn a_misspelled_parameter_is_suggested() {
         let error = start(&["latency.darm"]).expect_err("no such number");
-        let errors = error.downcast_ref::<Errors>().expect("an error of the file");
-        assert_eq!(errors.problems()[0].message(), "the model has no number `latency.darm`");
+        let errors = error
+            .downcast_ref::<Errors>()
+            .expect("an error of the file");
+        assert_eq!(
+            errors.problems()[0].message(),
+            "the model has no number `latency.darm`"
+        );
         assert!(start(&["name"]).is_err(), "a text is no number");
     }
 }

@@ -45,7 +45,19 @@ impl Compared<'_> {
 
     /// Returns the row of a series.
     pub fn json(&self) -> Value {
-        let Point { name, board, value, unit, tolerance, usage, document, place, benchmark, why, .. } = self.point;
+        let Point {
+            name,
+            board,
+            value,
+            unit,
+            tolerance,
+            usage,
+            document,
+            place,
+            benchmark,
+            why,
+            ..
+        } = self.point;
         json!({
             "point": name, "board": board, "use": usage.name(), "benchmark": benchmark.to_string(),
             "measured": value, "modelled": self.ours, "unit": unit.name(), "error": self.error(),
@@ -75,10 +87,15 @@ pub struct Summary {
 
 /// Returns what all points together show.
 pub fn summarize(compared: &[Compared<'_>]) -> Summary {
-    let predicted: Vec<_> = compared.iter().filter(|one| one.point.usage == Usage::Predicted).collect();
+    let predicted: Vec<_> = compared
+        .iter()
+        .filter(|one| one.point.usage == Usage::Predicted)
+        .collect();
     let mean = |errors: &[f64]| errors.iter().sum::<f64>() / errors.len().max(1) as f64;
     let all: Vec<f64> = predicted.iter().map(|one| one.error().abs()).collect();
-    let timing = predicted.iter().filter(|one| one.point.unit != Unit::Events);
+    let timing = predicted
+        .iter()
+        .filter(|one| one.point.unit != Unit::Events);
     let timing: Vec<f64> = timing.map(|one| one.error().abs()).collect();
     Summary {
         points: compared.len(),
@@ -107,8 +124,22 @@ fn percent(share: f64) -> String {
 
 /// Returns the table of all points.
 pub fn table(compared: &[Compared<'_>]) -> Section {
-    let columns = ["point", "board", "use", "benchmark", "measured", "modelled", "unit", "error", "allowed", "verdict"];
-    let mut section = Section::new("Measurements on boards, and the model's results (modelled)", &columns);
+    let columns = [
+        "point",
+        "board",
+        "use",
+        "benchmark",
+        "measured",
+        "modelled",
+        "unit",
+        "error",
+        "allowed",
+        "verdict",
+    ];
+    let mut section = Section::new(
+        "Measurements on boards, and the model's results (modelled)",
+        &columns,
+    );
     for one in compared {
         let point = one.point;
         section.row([
@@ -153,7 +184,11 @@ impl Summary {
             percent(self.mean_abs_error_predicted),
             percent(self.mean_abs_error_predicted_timing),
             self.above_half,
-            if self.above_half == 1 { "point is" } else { "points are" },
+            if self.above_half == 1 {
+                "point is"
+            } else {
+                "points are"
+            },
             EXPLAIN * 100.0
         )
     }
@@ -165,17 +200,32 @@ impl Summary {
 ///
 /// If there is such a point, at its position in the file.
 pub fn conclude(points: &Points, compared: &[Compared<'_>]) -> Result<(), Errors> {
-    let unexplained = compared.iter().filter(|one| one.is_far() && one.point.why.is_none());
+    let unexplained = compared
+        .iter()
+        .filter(|one| one.is_far() && one.point.why.is_none());
     let problems: Vec<Problem> = unexplained
         .map(|one| {
-            let message = format!("the model is off by {} at `{}`", percent(one.error()), one.point.name);
-            let label = format!("{} against {} {}", shown(one.ours), shown(one.point.value), one.point.unit.name());
+            let message = format!(
+                "the model is off by {} at `{}`",
+                percent(one.error()),
+                one.point.name
+            );
+            let label = format!(
+                "{} against {} {}",
+                shown(one.ours),
+                shown(one.point.value),
+                one.point.unit.name()
+            );
             Problem::error(&points.source, "point.why", one.point.span.clone(), message)
                 .label(label)
                 .help("say in `why` what the model leaves out, or fix the model")
         })
         .collect();
-    if problems.is_empty() { Ok(()) } else { Err(Errors::new(points.source.name(), problems)) }
+    if problems.is_empty() {
+        Ok(())
+    } else {
+        Err(Errors::new(points.source.name(), problems))
+    }
 }
 
 #[cfg(test)]
@@ -212,18 +262,47 @@ mod tests {
             point("c", 10.0, Usage::Fitted, None),
         ];
         let ours = [8.0, 14.0, 100.0];
-        let all: Vec<_> = points.iter().zip(ours).map(|(point, ours)| Compared { point, ours }).collect();
+        let all: Vec<_> = points
+            .iter()
+            .zip(ours)
+            .map(|(point, ours)| Compared { point, ours })
+            .collect();
         let summary = summarize(&all);
-        assert!((summary.mean_abs_error_predicted - 0.3).abs() < 1e-12, "{summary:?}");
-        assert_eq!((summary.points, summary.predicted, summary.above_half), (3, 2, 1));
-        assert_eq!((summary.agreeing, summary.predicted_agreeing), (1, 1), "the edge of the tolerance agrees");
+        assert!(
+            (summary.mean_abs_error_predicted - 0.3).abs() < 1e-12,
+            "{summary:?}"
+        );
+        assert_eq!(
+            (summary.points, summary.predicted, summary.above_half),
+            (3, 2, 1)
+        );
+        assert_eq!(
+            (summary.agreeing, summary.predicted_agreeing),
+            (1, 1),
+            "the edge of the tolerance agrees"
+        );
         assert_eq!(summarize(&[]).mean_abs_error_predicted, 0.0);
 
-        let counted = Point { unit: Unit::Events, ..points[0].clone() };
-        let both = [Compared { point: &counted, ours: 10.0 }, all[1].clone()];
+        let counted = Point {
+            unit: Unit::Events,
+            ..points[0].clone()
+        };
+        let both = [
+            Compared {
+                point: &counted,
+                ours: 10.0,
+            },
+            all[1].clone(),
+        ];
         let summary = summarize(&both);
-        assert!((summary.mean_abs_error_predicted - 0.2).abs() < 1e-12, "{summary:?}");
-        assert!((summary.mean_abs_error_predicted_timing - 0.4).abs() < 1e-12, "counts do not dilute it: {summary:?}");
+        assert!(
+            (summary.mean_abs_error_predicted - 0.2).abs() < 1e-12,
+            "{summary:?}"
+        );
+        assert!(
+            (summary.mean_abs_error_predicted_timing - 0.4).abs() < 1e-12,
+            "counts do not dilute it: {summary:?}"
+        );
     }
 
     #[test]
@@ -231,12 +310,19 @@ mod tests {
         let file = SourceFile::new(Path::new("points.toml"), "x\n".to_owned());
         let all = [
             (point("near", 10.0, Usage::Predicted, None), 15.0),
-            (point("explained", 10.0, Usage::Predicted, Some("no prefetcher")), 20.0),
+            (
+                point("explained", 10.0, Usage::Predicted, Some("no prefetcher")),
+                20.0,
+            ),
             (point("far", 10.0, Usage::Fitted, None), 4.9),
         ];
         let boards = std::collections::BTreeMap::new();
         let points = all.iter().map(|(point, _)| point.clone()).collect();
-        let points = Points { source: file, boards, points };
+        let points = Points {
+            source: file,
+            boards,
+            points,
+        };
         let compare = |count: usize| -> Vec<Compared<'_>> {
             points
                 .points
@@ -248,10 +334,19 @@ mod tests {
         };
         assert!(conclude(&points, &compare(2)).is_ok());
         let errors = conclude(&points, &compare(3)).expect_err("the last is unexplained");
-        let [problem] = errors.problems() else { panic!("{errors:?}") };
+        let [problem] = errors.problems() else {
+            panic!("{errors:?}")
+        };
         assert_eq!(problem.message(), "the model is off by -51.0 % at `far`");
-        let verdicts: Vec<_> = table(&compare(3)).rows.into_iter().map(|row| row[9].clone()).collect();
+        let verdicts: Vec<_> = table(&compare(3))
+            .rows
+            .into_iter()
+            .map(|row| row[9].clone())
+            .collect();
         assert_eq!(verdicts, ["outside", "far, explained", "far, unexplained"]);
-        assert_eq!(explanations(&compare(3)), [("explained".to_owned(), "no prefetcher".to_owned())]);
+        assert_eq!(
+            explanations(&compare(3)),
+            [("explained".to_owned(), "no prefetcher".to_owned())]
+        );
     }
 }

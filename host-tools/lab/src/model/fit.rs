@@ -38,7 +38,8 @@ pub struct Best {
 
 /// Returns the least and the largest value of a parameter that starts at this one.
 fn range(start: u64) -> (u64, u64) {
-    let [least, most] = [start as f64 / FACTOR, start as f64 * FACTOR].map(|value| value.round() as u64);
+    let [least, most] =
+        [start as f64 / FACTOR, start as f64 * FACTOR].map(|value| value.round() as u64);
     (least.max(1), most)
 }
 
@@ -55,7 +56,9 @@ impl<F: FnMut(&[u64]) -> Result<Vec<f64>>> Search<'_, F> {
     fn values(&self, logarithms: &[f64]) -> Vec<u64> {
         let most = FACTOR.ln();
         let one = |(start, logarithm): (&u64, &f64)| {
-            (*start as f64 * logarithm.clamp(-most, most).exp()).round().max(1.0) as u64
+            (*start as f64 * logarithm.clamp(-most, most).exp())
+                .round()
+                .max(1.0) as u64
         };
         self.start.iter().zip(logarithms).map(one).collect()
     }
@@ -72,7 +75,9 @@ impl<F: FnMut(&[u64]) -> Result<Vec<f64>>> Search<'_, F> {
             *self.failed.borrow_mut() = Some(report);
             vec![f64::INFINITY]
         });
-        self.known.borrow_mut().insert(values.to_vec(), errors.clone());
+        self.known
+            .borrow_mut()
+            .insert(values.to_vec(), errors.clone());
         errors
     }
 
@@ -84,7 +89,11 @@ impl<F: FnMut(&[u64]) -> Result<Vec<f64>>> Search<'_, F> {
 
     /// Returns the logarithms of the factors by which values differ from the start.
     fn logarithms(&self, values: &[u64]) -> Vec<f64> {
-        self.start.iter().zip(values).map(|(start, value)| (*value as f64 / *start as f64).ln()).collect()
+        self.start
+            .iter()
+            .zip(values)
+            .map(|(start, value)| (*value as f64 / *start as f64).ln())
+            .collect()
     }
 
     /// Returns how all errors change with the logarithm of each parameter, from trials of each alone.
@@ -94,9 +103,12 @@ impl<F: FnMut(&[u64]) -> Result<Vec<f64>>> Search<'_, F> {
         for index in 0..values.len() {
             let (least, most) = range(self.start[index]);
             let mut moved = values.to_vec();
-            moved[index] = ((values[index] as f64 * DIFFERENCE).round() as u64).max(values[index] + 1);
+            moved[index] =
+                ((values[index] as f64 * DIFFERENCE).round() as u64).max(values[index] + 1);
             if moved[index] > most {
-                moved[index] = ((values[index] as f64 / DIFFERENCE).round() as u64).min(values[index] - 1).max(least);
+                moved[index] = ((values[index] as f64 / DIFFERENCE).round() as u64)
+                    .min(values[index] - 1)
+                    .max(least);
             }
             let there = self.errors(&moved);
             let by = (moved[index] as f64 / values[index] as f64).ln();
@@ -107,7 +119,10 @@ impl<F: FnMut(&[u64]) -> Result<Vec<f64>>> Search<'_, F> {
                 slopes[(row, index)] = (there - here) / by;
             }
         }
-        slopes.iter().all(|slope| slope.is_finite()).then_some(slopes)
+        slopes
+            .iter()
+            .all(|slope| slope.is_finite())
+            .then_some(slopes)
     }
 
     /// Follows the slopes of all errors until that helps no more.
@@ -117,13 +132,21 @@ impl<F: FnMut(&[u64]) -> Result<Vec<f64>>> Search<'_, F> {
             if before < GOOD / 1000.0 {
                 break;
             }
-            let Some(slopes) = self.slopes(&values) else { break };
+            let Some(slopes) = self.slopes(&values) else {
+                break;
+            };
             let errors = DVector::from_vec(self.errors(&values));
             // Of parameters that nothing depends on, the singular values are zero, and they stay as they are.
-            let Ok(step) = slopes.svd(true, true).solve(&errors, 1e-6) else { break };
+            let Ok(step) = slopes.svd(true, true).solve(&errors, 1e-6) else {
+                break;
+            };
             let from = self.logarithms(&values);
             let better = [1.0, 0.5, 0.25].into_iter().find_map(|length| {
-                let to: Vec<f64> = from.iter().zip(step.iter()).map(|(from, step)| from - length * step).collect();
+                let to: Vec<f64> = from
+                    .iter()
+                    .zip(step.iter())
+                    .map(|(from, step)| from - length * step)
+                    .collect();
                 let next = self.values(&to);
                 (self.try_out(&next) < before).then_some(next)
             });
@@ -144,10 +167,16 @@ impl<F: FnMut(&[u64]) -> Result<Vec<f64>>> Search<'_, F> {
             vertex[index] += FIRST_STEP.ln();
             vertex
         }));
-        let solver = NelderMead::new(simplex).with_sd_tolerance(CONVERGED).map_err(|error| miette!("{error}"))?;
-        let done = Executor::new(self, solver).configure(|state| state.max_iters(STEPS)).run();
+        let solver = NelderMead::new(simplex)
+            .with_sd_tolerance(CONVERGED)
+            .map_err(|error| miette!("{error}"))?;
+        let done = Executor::new(self, solver)
+            .configure(|state| state.max_iters(STEPS))
+            .run();
         let state = done.map_err(|error| miette!("{error}"))?.state;
-        Ok(state.get_best_param().map_or_else(|| values.to_vec(), |logarithms| self.values(logarithms)))
+        Ok(state
+            .get_best_param()
+            .map_or_else(|| values.to_vec(), |logarithms| self.values(logarithms)))
     }
 
     /// Improves values by whole steps of one parameter at a time, of 1 to about a tenth, until none helps.
@@ -161,7 +190,10 @@ impl<F: FnMut(&[u64]) -> Result<Vec<f64>>> Search<'_, F> {
                 let mut step = (values[index] / 10).max(1);
                 while step > 0 {
                     let (least, most) = range(self.start[index]);
-                    let (lower, upper) = (values[index].saturating_sub(step), values[index].saturating_add(step));
+                    let (lower, upper) = (
+                        values[index].saturating_sub(step),
+                        values[index].saturating_add(step),
+                    );
                     for changed in [lower.max(least), upper.min(most)] {
                         let mut other = values.clone();
                         other[index] = changed;
@@ -195,16 +227,30 @@ impl<F: FnMut(&[u64]) -> Result<Vec<f64>>> CostFunction for &Search<'_, F> {
 ///
 /// Returns the error of the first trial that failed.
 pub fn search(start: &[u64], error: impl FnMut(&[u64]) -> Result<Vec<f64>>) -> Result<Best> {
-    let search = Search { start, error: RefCell::new(error), known: RefCell::default(), failed: RefCell::default() };
+    let search = Search {
+        start,
+        error: RefCell::new(error),
+        known: RefCell::default(),
+        failed: RefCell::default(),
+    };
     let before = search.try_out(start);
     let near = search.newton(start.to_vec());
-    let found = if search.try_out(&near) < GOOD { near } else { search.simplex(&near)? };
+    let found = if search.try_out(&near) < GOOD {
+        near
+    } else {
+        search.simplex(&near)?
+    };
     let values = search.polish(found);
     let error = search.try_out(&values);
     if let Some(report) = search.failed.take() {
         return Err(report);
     }
-    Ok(Best { error, before, values, tried: search.known.borrow().len() })
+    Ok(Best {
+        error,
+        before,
+        values,
+        tried: search.known.borrow().len(),
+    })
 }
 
 #[cfg(test)]
@@ -213,10 +259,15 @@ mod tests {
 
     /// Two benchmarks' errors: one depends on the first parameter, one on both.
     fn error(hidden: [u64; 2]) -> impl FnMut(&[u64]) -> Result<Vec<f64>> {
-        let results = |values: &[u64]| [1.0 + values[0] as f64, 2.0 + (values[0] + values[1]) as f64];
+        let results =
+            |values: &[u64]| [1.0 + values[0] as f64, 2.0 + (values[0] + values[1]) as f64];
         let measured = results(&hidden);
         move |values: &[u64]| {
-            Ok(results(values).iter().zip(measured).map(|(ours, theirs)| (ours / theirs).ln()).collect())
+            Ok(results(values)
+                .iter()
+                .zip(measured)
+                .map(|(ours, theirs)| (ours / theirs).ln())
+                .collect())
         }
     }
 
@@ -224,7 +275,12 @@ mod tests {
     fn hidden_parameters_are_found() {
         for hidden in [[19, 170], [9, 80], [13, 124], [30, 300]] {
             let best = search(&[13, 124], error(hidden)).expect("a result");
-            assert_eq!((best.values.as_slice(), best.error), (hidden.as_slice(), 0.0), "after {}", best.tried);
+            assert_eq!(
+                (best.values.as_slice(), best.error),
+                (hidden.as_slice(), 0.0),
+                "after {}",
+                best.tried
+            );
             assert!(best.tried <= 20, "{} trials", best.tried);
         }
     }
@@ -242,7 +298,11 @@ mod tests {
         tried.sort();
         tried.dedup();
         assert_eq!(tried.len(), number, "twice the same");
-        assert_eq!((tried[0][0] >= 25, best.values[0]), (true, 400), "four times the start is the limit");
+        assert_eq!(
+            (tried[0][0] >= 25, best.values[0]),
+            (true, 400),
+            "four times the start is the limit"
+        );
     }
 
     #[test]
@@ -250,7 +310,11 @@ mod tests {
         let mut tried = 0;
         let failed = search(&[10, 10], |_| {
             tried += 1;
-            if tried == 3 { Err(miette!("no board")) } else { Ok(vec![f64::from(tried)]) }
+            if tried == 3 {
+                Err(miette!("no board"))
+            } else {
+                Ok(vec![f64::from(tried)])
+            }
         });
         assert_eq!(failed.expect_err("the third fails").to_string(), "no board");
         assert_eq!(tried, 3, "nothing is tried after it");

@@ -117,11 +117,17 @@ pub fn model(args: &ModelArgs) -> Result<()> {
 
 /// Returns the file that was given, or a shipped one.
 fn file(given: Option<&PathBuf>, shipped: &str) -> PathBuf {
-    given.map_or_else(|| installation::root().join(shipped), |given| installation::find(given))
+    given.map_or_else(
+        || installation::root().join(shipped),
+        |given| installation::find(given),
+    )
 }
 
 fn calibrate(args: &CalibrateArgs) -> Result<()> {
-    let (model, path) = (file(args.model.as_ref(), MODEL), installation::find(&args.points));
+    let (model, path) = (
+        file(args.model.as_ref(), MODEL),
+        installation::find(&args.points),
+    );
     keep_apart([model.as_path(), &path], args.json.as_deref())?;
     keep_apart([model.as_path(), &path], Some(args.output.as_path()))?;
     let points = points::load(&path)?;
@@ -153,15 +159,24 @@ fn points_of(args: &PointsArgs) -> Result<()> {
     let explained = |error: SurveyError| {
         let help = match error {
             SurveyError::NoClock => "give it: --clock-mhz 1200",
-            _ => "boot configs/kit/kit.toml again and keep all that the console shows (docs/validation.md)",
+            _ => {
+                "boot configs/kit/kit.toml again and keep all that the console shows (docs/validation.md)"
+            }
         };
         miette!(help = help, "{}: {error}", installation::display(&args.log))
     };
     let survey = Survey::read(&log).map_err(explained)?;
-    let clock_mhz = args.clock_mhz.map_or_else(|| survey.clock_mhz(), Ok).map_err(explained)?;
+    let clock_mhz = args
+        .clock_mhz
+        .map_or_else(|| survey.clock_mhz(), Ok)
+        .map_err(explained)?;
     let text = survey.to_toml(&args.board, &args.log.display().to_string(), clock_mhz);
     write_atomic(&args.output, text.as_bytes())?;
-    println!("{} measurements of {}, at {clock_mhz} MHz", survey.measurements(), args.board);
+    println!(
+        "{} measurements of {}, at {clock_mhz} MHz",
+        survey.measurements(),
+        args.board
+    );
     println!("Points:  {}", installation::display(&args.output));
     Ok(())
 }
@@ -172,10 +187,16 @@ fn points_of(args: &PointsArgs) -> Result<()> {
 ///
 /// As [`perform`]; also if a point is far off and not explained.
 pub fn validate_on(boards: &Boards, args: &ValidateArgs) -> Result<()> {
-    let (model, path) = (file(args.model.as_ref(), MODEL), file(args.points.as_ref(), POINTS));
+    let (model, path) = (
+        file(args.model.as_ref(), MODEL),
+        file(args.points.as_ref(), POINTS),
+    );
     keep_apart([model.as_path(), &path], args.json.as_deref())?;
     let points = points::load(&path)?;
-    let out = args.out.clone().unwrap_or_else(|| installation::output_dir().join("validation"));
+    let out = args
+        .out
+        .clone()
+        .unwrap_or_else(|| installation::output_dir().join("validation"));
     let done = perform(boards, &points, &path, &model, &out)?;
     seconds::remember("model validate", &boards.seconds());
     done.figures.write(args.json.as_deref())?;
@@ -213,7 +234,10 @@ pub fn perform<'a>(
     let results = runs::perform(boards, points, model, out)?;
     let mut compared = vec![];
     for point in &points.points {
-        compared.push(Compared { point, ours: results.of(points, point)? });
+        compared.push(Compared {
+            point,
+            ours: results.of(points, point)?,
+        });
     }
     let summary = compare::summarize(&compared);
     let mut figures = Figures::new("model validate")
@@ -228,13 +252,24 @@ pub fn perform<'a>(
         .count("points_predicted_within", summary.predicted_agreeing as u64)
         .count("points_above_half", summary.above_half as u64)
         .value("mean_abs_error_predicted", summary.mean_abs_error_predicted)
-        .value("mean_abs_error_predicted_timing", summary.mean_abs_error_predicted_timing)
+        .value(
+            "mean_abs_error_predicted_timing",
+            summary.mean_abs_error_predicted_timing,
+        )
         .series("points", compared.iter().map(Compared::json).collect());
     let style = Style::of_output();
     let mut text = compare::table(&compared).to_text_in(style);
     for (names, why) in compare::explanations(&compared) {
-        text.push_str(&format!("\n{}\n{}\n", style.wrap(&names, ""), style.wrap(&why, "  ")));
+        text.push_str(&format!(
+            "\n{}\n{}\n",
+            style.wrap(&names, ""),
+            style.wrap(&why, "  ")
+        ));
     }
     text.push_str(&format!("\n{}\n", style.wrap(&summary.text(), "")));
-    Ok(Validated { compared, figures, text })
+    Ok(Validated {
+        compared,
+        figures,
+        text,
+    })
 }

@@ -226,7 +226,13 @@ impl fmt::Display for Benchmark {
             Self::RandomReads(buffer) => write!(f, "random reads {} KiB", buffer.kib),
             Self::Stream(stream) => {
                 let cores = if stream.cores == 1 { "core" } else { "cores" };
-                write!(f, "{} {} KiB, {} {cores}", stream.operation.name(), stream.kib, stream.cores)
+                write!(
+                    f,
+                    "{} {} KiB, {} {cores}",
+                    stream.operation.name(),
+                    stream.kib,
+                    stream.cores
+                )
             }
             Self::Experiment(figure) => write!(f, "{}: {}", figure.name, figure.figure),
         }
@@ -255,7 +261,9 @@ impl BoardEntry {
     /// Returns the values that the model has for the board; those that it cannot have are left out.
     fn settings(&self) -> Vec<(String, Setting)> {
         let values = self.model.get_ref().iter();
-        values.filter_map(|(name, value)| Some((name.clone(), setting(value.get_ref())?))).collect()
+        values
+            .filter_map(|(name, value)| Some((name.clone(), setting(value.get_ref())?)))
+            .collect()
     }
 }
 
@@ -306,28 +314,62 @@ struct Entry {
 pub fn load(path: &Path) -> Result<Points, Errors> {
     let text = files::read_text(path, files::CONFIGURATION).map_err(|error| {
         let file = SourceFile::new(path, String::new());
-        let problem = Problem::error(&file, "file", 0..0, format!("cannot read {}: {error}", file.name()))
-            .help("name a file of measurements, such as configs/models/zcu102-public.toml");
+        let problem = Problem::error(
+            &file,
+            "file",
+            0..0,
+            format!("cannot read {}: {error}", file.name()),
+        )
+        .help("name a file of measurements, such as configs/models/zcu102-public.toml");
         Errors::new(file.name(), vec![problem])
     })?;
     let source = SourceFile::new(path, text);
     let refused = |problems| Errors::new(source.name(), problems);
     let file: File = toml::from_str(source.text()).map_err(|error| {
-        let problem = Problem::error(&source, "point", error.span().unwrap_or(0..0), error.message().trim_end());
-        refused(vec![problem.label("here").help("docs/validation.md has the fields of a measurement and their values")])
+        let problem = Problem::error(
+            &source,
+            "point",
+            error.span().unwrap_or(0..0),
+            error.message().trim_end(),
+        );
+        refused(vec![problem.label("here").help(
+            "docs/validation.md has the fields of a measurement and their values",
+        )])
     })?;
-    let problems = Checker { source: &source, file: &file, problems: vec![] }.check();
+    let problems = Checker {
+        source: &source,
+        file: &file,
+        problems: vec![],
+    }
+    .check();
     if !problems.is_empty() {
         return Err(refused(problems));
     }
-    let titles: BTreeMap<&str, &str> =
-        file.source.iter().map(|(name, entry)| (name.get_ref().as_str(), entry.title.get_ref().as_str())).collect();
-    let points = file.point.iter().map(|entry| point(entry, &titles)).collect();
+    let titles: BTreeMap<&str, &str> = file
+        .source
+        .iter()
+        .map(|(name, entry)| (name.get_ref().as_str(), entry.title.get_ref().as_str()))
+        .collect();
+    let points = file
+        .point
+        .iter()
+        .map(|entry| point(entry, &titles))
+        .collect();
     let facts = |(name, entry): (&Spanned<String>, &BoardEntry)| {
-        (name.get_ref().clone(), Facts { set: entry.settings(), span: name.span() })
+        (
+            name.get_ref().clone(),
+            Facts {
+                set: entry.settings(),
+                span: name.span(),
+            },
+        )
     };
     let boards = file.board.iter().map(facts).collect();
-    Ok(Points { points, boards, source })
+    Ok(Points {
+        points,
+        boards,
+        source,
+    })
 }
 
 fn point(entry: &Entry, titles: &BTreeMap<&str, &str>) -> Point {
@@ -339,11 +381,19 @@ fn point(entry: &Entry, titles: &BTreeMap<&str, &str>) -> Point {
         clock_mhz: entry.clock_mhz.as_ref().map(|clock| *clock.get_ref()),
         tolerance: *entry.tolerance.get_ref(),
         usage: *entry.usage.get_ref(),
-        document: titles.get(entry.source.get_ref().as_str()).map_or_else(String::new, |&title| title.to_owned()),
+        document: titles
+            .get(entry.source.get_ref().as_str())
+            .map_or_else(String::new, |&title| title.to_owned()),
         place: entry.place.get_ref().clone(),
         benchmark: entry.benchmark.get_ref().clone(),
-        prefetcher: entry.prefetcher.as_ref().is_none_or(|prefetcher| *prefetcher.get_ref()),
-        pages: entry.pages.as_ref().map_or(Pages::Small, |pages| *pages.get_ref()),
+        prefetcher: entry
+            .prefetcher
+            .as_ref()
+            .is_none_or(|prefetcher| *prefetcher.get_ref()),
+        pages: entry
+            .pages
+            .as_ref()
+            .map_or(Pages::Small, |pages| *pages.get_ref()),
         why: entry.why.as_ref().map(|why| why.get_ref().clone()),
         span: entry.name.span(),
     }
@@ -360,13 +410,29 @@ impl Checker<'_> {
     fn check(mut self) -> Vec<Problem> {
         let file = self.file;
         if file.point.is_empty() {
-            self.add("point", 0..0, "the file has no measurement", "none", "add a [[point]]");
+            self.add(
+                "point",
+                0..0,
+                "the file has no measurement",
+                "none",
+                "add a [[point]]",
+            );
         }
         for (name, entry) in &file.source {
             self.text("source.title", &entry.title);
-            if !file.point.iter().any(|point| point.source.get_ref() == name.get_ref()) {
+            if !file
+                .point
+                .iter()
+                .any(|point| point.source.get_ref() == name.get_ref())
+            {
                 let message = format!("no measurement is from source `{}`", name.get_ref());
-                self.add("source", name.span(), &message, "unused", "name it in `source` of a point, or remove it");
+                self.add(
+                    "source",
+                    name.span(),
+                    &message,
+                    "unused",
+                    "name it in `source` of a point, or remove it",
+                );
             }
         }
         for (name, entry) in &file.board {
@@ -380,7 +446,11 @@ impl Checker<'_> {
     }
 
     fn add(&mut self, field: &str, span: Range<usize>, message: &str, label: &str, help: &str) {
-        self.problems.push(Problem::error(self.source, field, span, message).label(label).help(help));
+        self.problems.push(
+            Problem::error(self.source, field, span, message)
+                .label(label)
+                .help(help),
+        );
     }
 
     fn text(&mut self, field: &str, text: &Spanned<String>) {
@@ -396,8 +466,11 @@ impl Checker<'_> {
     }
 
     fn entry(&mut self, entry: &Entry) {
-        for (field, text) in [("point.name", &entry.name), ("point.board", &entry.board), ("point.place", &entry.place)]
-        {
+        for (field, text) in [
+            ("point.name", &entry.name),
+            ("point.board", &entry.board),
+            ("point.place", &entry.place),
+        ] {
             self.text(field, text);
         }
         if let Some(why) = &entry.why {
@@ -406,18 +479,41 @@ impl Checker<'_> {
         let (value, tolerance) = (*entry.value.get_ref(), *entry.tolerance.get_ref());
         if !(value.is_finite() && value > 0.0) {
             let help = "errors are shares of the measured value, which must be a positive number";
-            self.add("point.value", entry.value.span(), &format!("the value is {value}"), "not positive", help);
+            self.add(
+                "point.value",
+                entry.value.span(),
+                &format!("the value is {value}"),
+                "not positive",
+                help,
+            );
         }
         if !(tolerance > 0.0 && tolerance <= 1.0) {
             let message = format!("the tolerance is {tolerance}");
             let help = "write the share of the value by which a result may differ, such as 0.2";
-            self.add("point.tolerance", entry.tolerance.span(), &message, "not in 0 to 1", help);
+            self.add(
+                "point.tolerance",
+                entry.tolerance.span(),
+                &message,
+                "not in 0 to 1",
+                help,
+            );
         }
-        let names: Vec<&str> = self.file.source.keys().map(|name| name.get_ref().as_str()).collect();
+        let names: Vec<&str> = self
+            .file
+            .source
+            .keys()
+            .map(|name| name.get_ref().as_str())
+            .collect();
         let wanted = entry.source.get_ref();
         if !names.contains(&wanted.as_str()) {
             let help = suggest(wanted, "sources", names.iter().copied());
-            self.add("point.source", entry.source.span(), &format!("no source `{wanted}`"), "unknown", &help);
+            self.add(
+                "point.source",
+                entry.source.span(),
+                &format!("no source `{wanted}`"),
+                "unknown",
+                &help,
+            );
         }
         self.clock(entry);
         self.benchmark(entry);
@@ -428,23 +524,50 @@ impl Checker<'_> {
         let of_it = |point: &&Entry| point.board.get_ref() == name.get_ref();
         if !self.file.point.iter().any(|point| of_it(&point)) {
             let message = format!("no measurement is of board `{}`", name.get_ref());
-            self.add("board", name.span(), &message, "unused", "name it in `board` of a point, or remove it");
+            self.add(
+                "board",
+                name.span(),
+                &message,
+                "unused",
+                "name it in `board` of a point, or remove it",
+            );
         }
         for point in self.file.point.iter().filter(of_it) {
             if let Benchmark::Experiment(_) = point.benchmark.get_ref() {
-                let message = format!("an experiment does not know the values of board `{}`", name.get_ref());
+                let message = format!(
+                    "an experiment does not know the values of board `{}`",
+                    name.get_ref()
+                );
                 let help = "experiments run on the model as it is: compare with another benchmark, or remove the board";
-                self.add("point.board", point.board.span(), &message, "of an experiment", help);
+                self.add(
+                    "point.board",
+                    point.board.span(),
+                    &message,
+                    "of an experiment",
+                    help,
+                );
             }
         }
         if entry.model.get_ref().is_empty() {
-            self.add("board.model", entry.model.span(), "no values", "empty", "give one, or remove the board");
+            self.add(
+                "board.model",
+                entry.model.span(),
+                "no values",
+                "empty",
+                "give one, or remove the board",
+            );
         }
         for (parameter, value) in entry.model.get_ref() {
             if setting(value.get_ref()).is_none() {
                 let message = format!("`{parameter}` cannot be {}", value.get_ref());
                 let help = "give a number that is not negative, true or false, or a text";
-                self.add("board.model", value.span(), &message, "no value of a model", help);
+                self.add(
+                    "board.model",
+                    value.span(),
+                    &message,
+                    "no value of a model",
+                    help,
+                );
             }
         }
     }
@@ -453,17 +576,38 @@ impl Checker<'_> {
         let unit = *entry.unit.get_ref();
         match &entry.clock_mhz {
             None if unit.needs_clock() => {
-                let message = format!("a measurement in {} needs the clock of its cores", unit.name());
+                let message = format!(
+                    "a measurement in {} needs the clock of its cores",
+                    unit.name()
+                );
                 let help = "the model counts cycles: say how long they were, clock_mhz = 1500";
-                self.add("point.unit", entry.unit.span(), &message, "no `clock_mhz`", help);
+                self.add(
+                    "point.unit",
+                    entry.unit.span(),
+                    &message,
+                    "no `clock_mhz`",
+                    help,
+                );
             }
             Some(clock) if !unit.needs_clock() => {
                 let message = format!("`clock_mhz` means nothing for {}", unit.name());
-                self.add("point.clock_mhz", clock.span(), &message, "no time", "remove it");
+                self.add(
+                    "point.clock_mhz",
+                    clock.span(),
+                    &message,
+                    "no time",
+                    "remove it",
+                );
             }
             Some(clock) if !(100..=5000).contains(clock.get_ref()) => {
                 let message = format!("no core runs at {} MHz", clock.get_ref());
-                self.add("point.clock_mhz", clock.span(), &message, "out of range", "give 100 to 5000 MHz");
+                self.add(
+                    "point.clock_mhz",
+                    clock.span(),
+                    &message,
+                    "out of range",
+                    "give 100 to 5000 MHz",
+                );
             }
             _ => {}
         }
@@ -473,52 +617,102 @@ impl Checker<'_> {
         let (benchmark, span) = (entry.benchmark.get_ref(), entry.benchmark.span());
         let unit = *entry.unit.get_ref();
         let fits = match benchmark {
-            Benchmark::Chase(_) | Benchmark::Stride(_) | Benchmark::RandomReads(_) => unit == Unit::Nanos,
+            Benchmark::Chase(_) | Benchmark::Stride(_) | Benchmark::RandomReads(_) => {
+                unit == Unit::Nanos
+            }
             Benchmark::Stream(_) => unit == Unit::MegabytesPerSecond,
             Benchmark::Experiment(_) => !unit.needs_clock(),
         };
         if !fits {
             let message = format!("`{benchmark}` is not measured in {}", unit.name());
             let help = "chains and random reads are in ns, streams in MB/s, figures of experiments in other units";
-            self.add("point.unit", entry.unit.span(), &message, "another unit", help);
+            self.add(
+                "point.unit",
+                entry.unit.span(),
+                &message,
+                "another unit",
+                help,
+            );
         }
         if let Some(prefetcher) = &entry.prefetcher
             && !matches!(benchmark, Benchmark::Experiment(_))
         {
             let help = "remove it: only experiments run on a model whose prefetcher is turned off";
-            self.add("point.prefetcher", prefetcher.span(), "`prefetcher` is for experiments", "no experiment", help);
+            self.add(
+                "point.prefetcher",
+                prefetcher.span(),
+                "`prefetcher` is for experiments",
+                "no experiment",
+                help,
+            );
         }
         if let Some(pages) = &entry.pages {
             let shared = matches!(benchmark, Benchmark::Stream(stream) if stream.cores > 1);
             if shared || matches!(benchmark, Benchmark::Experiment(_)) {
                 let help = "remove it: benchmarks of several cores, and experiments, choose their pages themselves";
-                self.add("point.pages", pages.span(), "`pages` is for benchmarks on one core", "here", help);
+                self.add(
+                    "point.pages",
+                    pages.span(),
+                    "`pages` is for benchmarks on one core",
+                    "here",
+                    help,
+                );
             }
         }
         let kib = match benchmark {
-            Benchmark::Chase(buffer) | Benchmark::Stride(buffer) | Benchmark::RandomReads(buffer) => Some(buffer.kib),
+            Benchmark::Chase(buffer)
+            | Benchmark::Stride(buffer)
+            | Benchmark::RandomReads(buffer) => Some(buffer.kib),
             Benchmark::Stream(stream) => Some(stream.kib),
             Benchmark::Experiment(_) => None,
         };
         if let Some(kib) = kib.filter(|kib| !(1..=MOST_KIB).contains(kib)) {
             let message = format!("a buffer of {kib} KiB");
-            self.add("point.benchmark", span.clone(), &message, "out of range", &format!("give 1 to {MOST_KIB} KiB"));
+            self.add(
+                "point.benchmark",
+                span.clone(),
+                &message,
+                "out of range",
+                &format!("give 1 to {MOST_KIB} KiB"),
+            );
         }
         match benchmark {
             Benchmark::RandomReads(buffer) if !buffer.kib.is_power_of_two() => {
                 let message = format!("random reads in {} KiB", buffer.kib);
-                self.add("point.benchmark", span, &message, "no power of two", "give 64, 128, 256 and so on");
+                self.add(
+                    "point.benchmark",
+                    span,
+                    &message,
+                    "no power of two",
+                    "give 64, 128, 256 and so on",
+                );
             }
             Benchmark::Stream(stream) if !(1..=CORES).contains(&stream.cores) => {
                 let message = format!("a stream on {} cores", stream.cores);
-                self.add("point.benchmark", span, &message, "no such board", &format!("give 1 to {CORES} cores"));
+                self.add(
+                    "point.benchmark",
+                    span,
+                    &message,
+                    "no such board",
+                    &format!("give 1 to {CORES} cores"),
+                );
             }
             Benchmark::Experiment(figure) => {
                 let known = spec::names().unwrap_or_default();
                 if !known.contains(&figure.name) {
-                    let help = suggest(&figure.name, "experiments", known.iter().map(String::as_str));
+                    let help = suggest(
+                        &figure.name,
+                        "experiments",
+                        known.iter().map(String::as_str),
+                    );
                     let message = format!("there is no experiment `{}`", figure.name);
-                    self.add("point.benchmark", span, &message, "unknown experiment", &help);
+                    self.add(
+                        "point.benchmark",
+                        span,
+                        &message,
+                        "unknown experiment",
+                        &help,
+                    );
                 }
             }
             _ => {}
@@ -527,17 +721,35 @@ impl Checker<'_> {
 
     /// Compares a measurement with those before it: each has its own name, and none is both fitted and predicted.
     fn earlier(&mut self, entry: &Entry, before: &[Entry]) {
-        if before.iter().any(|other| other.name.get_ref() == entry.name.get_ref()) {
+        if before
+            .iter()
+            .any(|other| other.name.get_ref() == entry.name.get_ref())
+        {
             let message = format!("`{}` is declared twice", entry.name.get_ref());
-            self.add("point.name", entry.name.span(), &message, "again", "give one of them another name");
+            self.add(
+                "point.name",
+                entry.name.span(),
+                &message,
+                "again",
+                "give one of them another name",
+            );
         }
         let is_same = |other: &&Entry| {
-            other.source.get_ref() == entry.source.get_ref() && other.place.get_ref() == entry.place.get_ref()
+            other.source.get_ref() == entry.source.get_ref()
+                && other.place.get_ref() == entry.place.get_ref()
         };
-        if let Some(other) = before.iter().filter(is_same).find(|other| other.usage.get_ref() != entry.usage.get_ref())
+        if let Some(other) = before
+            .iter()
+            .filter(is_same)
+            .find(|other| other.usage.get_ref() != entry.usage.get_ref())
         {
-            let message = format!("`{}` is the same measurement as `{}`", entry.name.get_ref(), other.name.get_ref());
-            let problem = Problem::error(self.source, "point.use", entry.usage.span(), message).label("and here");
+            let message = format!(
+                "`{}` is the same measurement as `{}`",
+                entry.name.get_ref(),
+                other.name.get_ref()
+            );
+            let problem = Problem::error(self.source, "point.use", entry.usage.span(), message)
+                .label("and here");
             self.problems.push(
                 problem
                     .also(other.usage.span(), "it is another one here")

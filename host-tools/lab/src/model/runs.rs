@@ -35,10 +35,20 @@ const SMALL_KIB: u64 = 1;
 /// A boot of the board: a workload with a buffer on some cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Boot {
-    Chase { kib: u64 },
-    Stride { kib: u64 },
-    Random { kib: u64 },
-    Stream { operation: Operation, kib: u64, cores: u64 },
+    Chase {
+        kib: u64,
+    },
+    Stride {
+        kib: u64,
+    },
+    Random {
+        kib: u64,
+    },
+    Stream {
+        operation: Operation,
+        kib: u64,
+        cores: u64,
+    },
 }
 
 impl Boot {
@@ -47,9 +57,16 @@ impl Boot {
         match benchmark {
             Benchmark::Chase(buffer) => vec![Self::Chase { kib: buffer.kib }],
             Benchmark::Stride(buffer) => vec![Self::Stride { kib: buffer.kib }],
-            Benchmark::RandomReads(buffer) => vec![Self::Random { kib: buffer.kib }, Self::Random { kib: SMALL_KIB }],
+            Benchmark::RandomReads(buffer) => vec![
+                Self::Random { kib: buffer.kib },
+                Self::Random { kib: SMALL_KIB },
+            ],
             Benchmark::Stream(stream) => {
-                vec![Self::Stream { operation: stream.operation, kib: stream.kib, cores: stream.cores }]
+                vec![Self::Stream {
+                    operation: stream.operation,
+                    kib: stream.kib,
+                    cores: stream.cores,
+                }]
             }
             Benchmark::Experiment(_) => vec![],
         }
@@ -57,7 +74,10 @@ impl Boot {
 
     const fn kib(self) -> u64 {
         match self {
-            Self::Chase { kib } | Self::Stride { kib } | Self::Random { kib } | Self::Stream { kib, .. } => kib,
+            Self::Chase { kib }
+            | Self::Stride { kib }
+            | Self::Random { kib }
+            | Self::Stream { kib, .. } => kib,
         }
     }
 
@@ -67,7 +87,12 @@ impl Boot {
     }
 
     fn accesses_of_a_pass(self) -> u64 {
-        self.bytes() / if matches!(self, Self::Stride { .. }) { STRIDE } else { LINE }
+        self.bytes()
+            / if matches!(self, Self::Stride { .. }) {
+                STRIDE
+            } else {
+                LINE
+            }
     }
 
     fn passes(self) -> u64 {
@@ -79,7 +104,11 @@ impl Boot {
     }
 
     const fn cores(self) -> u64 {
-        if let Self::Stream { cores, .. } = self { cores } else { 1 }
+        if let Self::Stream { cores, .. } = self {
+            cores
+        } else {
+            1
+        }
     }
 
     fn name(self) -> String {
@@ -87,7 +116,11 @@ impl Boot {
             Self::Chase { kib } => format!("chase-{kib}"),
             Self::Stride { kib } => format!("stride-{kib}"),
             Self::Random { kib } => format!("random-{kib}"),
-            Self::Stream { operation, kib, cores } => format!("{}-{kib}-on-{cores}", operation.name()),
+            Self::Stream {
+                operation,
+                kib,
+                cores,
+            } => format!("{}-{kib}-on-{cores}", operation.name()),
         }
     }
 
@@ -96,10 +129,22 @@ impl Boot {
         let memory = |operation| ("memory", [operation, self.bytes(), self.passes(), runs]);
         match self {
             Self::Chase { .. } => ("latency", [self.bytes(), self.passes(), 1, runs]),
-            Self::Stream { operation: Operation::Read, .. } => memory(0),
-            Self::Stream { operation: Operation::Write, .. } => memory(1),
-            Self::Stream { operation: Operation::Copy, .. } => memory(2),
-            Self::Stream { operation: Operation::Words, .. } => memory(6),
+            Self::Stream {
+                operation: Operation::Read,
+                ..
+            } => memory(0),
+            Self::Stream {
+                operation: Operation::Write,
+                ..
+            } => memory(1),
+            Self::Stream {
+                operation: Operation::Copy,
+                ..
+            } => memory(2),
+            Self::Stream {
+                operation: Operation::Words,
+                ..
+            } => memory(6),
             Self::Stride { .. } => memory(3),
             Self::Random { .. } => memory(4),
         }
@@ -112,12 +157,24 @@ impl Boot {
         let mut remove = vec![];
         if point.pages == Pages::Huge {
             let region = |field: &str| parse(format!("vm.victim.region.ram.{field}"));
-            set.push((parse("hypervisor.contiguous".to_owned())?, Value::from(CONTIGUOUS), point.span.clone()));
-            set.push((region("contiguous")?, Value::Boolean(true), point.span.clone()));
+            set.push((
+                parse("hypervisor.contiguous".to_owned())?,
+                Value::from(CONTIGUOUS),
+                point.span.clone(),
+            ));
+            set.push((
+                region("contiguous")?,
+                Value::Boolean(true),
+                point.span.clone(),
+            ));
             remove.push((region("pool")?, point.span.clone()));
         }
         for core in 0..4 {
-            let vm = if core == 0 { "victim".to_owned() } else { format!("other-{core}") };
+            let vm = if core == 0 {
+                "victim".to_owned()
+            } else {
+                format!("other-{core}")
+            };
             if core >= self.cores() {
                 remove.push((parse(format!("vm.{vm}"))?, point.span.clone()));
                 continue;
@@ -125,11 +182,26 @@ impl Boot {
             let (workload, args) = self.workload(if core == 0 { 2 } else { 0 });
             let image = toml::Table::from_iter([("workload".to_owned(), Value::from(workload))]);
             let args = args.map(|arg| Value::from(i64::try_from(arg).unwrap_or(i64::MAX)));
-            set.push((parse(format!("vm.{vm}.image"))?, Value::Table(image), point.span.clone()));
-            set.push((parse(format!("vm.{vm}.args"))?, Value::Array(args.to_vec()), point.span.clone()));
+            set.push((
+                parse(format!("vm.{vm}.image"))?,
+                Value::Table(image),
+                point.span.clone(),
+            ));
+            set.push((
+                parse(format!("vm.{vm}.args"))?,
+                Value::Array(args.to_vec()),
+                point.span.clone(),
+            ));
         }
         let (axes, pages) = (BTreeMap::new(), 0);
-        Ok(spec::Point { variant: self.name(), axes, set, remove, pages, span: point.span.clone() })
+        Ok(spec::Point {
+            variant: self.name(),
+            axes,
+            set,
+            remove,
+            pages,
+            span: point.span.clone(),
+        })
     }
 }
 
@@ -146,36 +218,81 @@ struct Setup {
 impl Setup {
     /// Returns that of a point; none if its benchmark is an experiment's figure.
     fn of(points: &Points, point: &Point) -> Option<Self> {
-        let board = points.boards.contains_key(&point.board).then(|| point.board.clone());
-        Some(Self { clock_mhz: point.clock_mhz?, board, pages: point.pages })
+        let board = points
+            .boards
+            .contains_key(&point.board)
+            .then(|| point.board.clone());
+        Some(Self {
+            clock_mhz: point.clock_mhz?,
+            board,
+            pages: point.pages,
+        })
     }
 
     /// Returns its name, for files.
     fn name(&self) -> String {
-        let board: String =
-            self.board.iter().flat_map(|board| board.chars()).filter(char::is_ascii_alphanumeric).collect();
-        let parts = [Some(format!("at-{}", self.clock_mhz)), self.board.as_ref().map(|_| board.to_lowercase())];
+        let board: String = self
+            .board
+            .iter()
+            .flat_map(|board| board.chars())
+            .filter(char::is_ascii_alphanumeric)
+            .collect();
+        let parts = [
+            Some(format!("at-{}", self.clock_mhz)),
+            self.board.as_ref().map(|_| board.to_lowercase()),
+        ];
         let huge = (self.pages == Pages::Huge).then(|| "2m".to_owned());
-        parts.into_iter().chain([huge]).flatten().collect::<Vec<_>>().join("-")
+        parts
+            .into_iter()
+            .chain([huge])
+            .flatten()
+            .collect::<Vec<_>>()
+            .join("-")
     }
 
     /// Returns the text of a model's file with its values.
     fn model(&self, model_file: &Path, points: &Points) -> Result<String> {
-        let source = SourceFile::new(model_file, files::read_text(model_file, files::CONFIGURATION)?);
-        let known = parameters::all(&source).map_err(|problem| Errors::new(source.name(), vec![*problem]))?;
+        let source = SourceFile::new(
+            model_file,
+            files::read_text(model_file, files::CONFIGURATION)?,
+        );
+        let known = parameters::all(&source)
+            .map_err(|problem| Errors::new(source.name(), vec![*problem]))?;
         let find = |name: &str| known.iter().find(|parameter| parameter.name == name);
         let clock = find("core.clock_mhz");
-        let clock = clock.ok_or_else(|| miette!("the model in {} has no core.clock_mhz", model_file.display()))?;
-        let mut changes = vec![(clock, Setting::Number(Decimal { digits: self.clock_mhz, decimals: 0 }))];
-        if let Some(facts) = self.board.as_ref().and_then(|board| points.boards.get(board)) {
+        let clock = clock.ok_or_else(|| {
+            miette!(
+                "the model in {} has no core.clock_mhz",
+                model_file.display()
+            )
+        })?;
+        let mut changes = vec![(
+            clock,
+            Setting::Number(Decimal {
+                digits: self.clock_mhz,
+                decimals: 0,
+            }),
+        )];
+        if let Some(facts) = self
+            .board
+            .as_ref()
+            .and_then(|board| points.boards.get(board))
+        {
             for (name, value) in &facts.set {
                 let Some(parameter) = find(name) else {
                     let message = format!("the model has no value `{name}`");
-                    let help = suggest(name, "values in it", known.iter().map(|parameter| parameter.name.as_str()));
-                    let problem = Problem::error(&points.source, "board.model", facts.span.clone(), message);
-                    return Err(
-                        Errors::new(points.source.name(), vec![problem.label("of this board").help(help)]).into()
+                    let help = suggest(
+                        name,
+                        "values in it",
+                        known.iter().map(|parameter| parameter.name.as_str()),
                     );
+                    let problem =
+                        Problem::error(&points.source, "board.model", facts.span.clone(), message);
+                    return Err(Errors::new(
+                        points.source.name(),
+                        vec![problem.label("of this board").help(help)],
+                    )
+                    .into());
                 };
                 changes.push((parameter, value.clone()));
             }
@@ -213,7 +330,9 @@ impl Results {
         let clock = point.clock_mhz.unwrap_or(1) as f64;
         let setup = Setup::of(points, point);
         let cycles = |boot: Boot| {
-            let found = setup.clone().and_then(|setup| self.cycles.get(&(setup, boot)));
+            let found = setup
+                .clone()
+                .and_then(|setup| self.cycles.get(&(setup, boot)));
             found.copied().unwrap_or(0) as f64
         };
         let per_access = |boot: Boot| cycles(boot) / boot.accesses() as f64;
@@ -221,30 +340,52 @@ impl Results {
         Ok(match &point.benchmark {
             Benchmark::Chase(buffer) => nanos(per_access(Boot::Chase { kib: buffer.kib })),
             Benchmark::Stride(buffer) => nanos(per_access(Boot::Stride { kib: buffer.kib })),
-            Benchmark::RandomReads(buffer) => {
-                nanos(per_access(Boot::Random { kib: buffer.kib }) - per_access(Boot::Random { kib: SMALL_KIB }))
-            }
+            Benchmark::RandomReads(buffer) => nanos(
+                per_access(Boot::Random { kib: buffer.kib })
+                    - per_access(Boot::Random { kib: SMALL_KIB }),
+            ),
             Benchmark::Stream(stream) => {
-                let boot = Boot::Stream { operation: stream.operation, kib: stream.kib, cores: stream.cores };
+                let boot = Boot::Stream {
+                    operation: stream.operation,
+                    kib: stream.kib,
+                    cores: stream.cores,
+                };
                 // All cores do the same, so each is as fast as the one that is measured.
                 let bytes = (boot.accesses() * LINE * boot.cores()) as f64;
                 bytes / cycles(boot) * clock
             }
             Benchmark::Experiment(named) => {
                 let figures = self.figures.get(&(named.name.clone(), point.prefetcher));
-                let found = figures.and_then(|figures| figures.get(&named.figure)).copied();
-                found.ok_or_else(|| self.no_such_figure(points, point, &named.name, &named.figure))?
+                let found = figures
+                    .and_then(|figures| figures.get(&named.figure))
+                    .copied();
+                found
+                    .ok_or_else(|| self.no_such_figure(points, point, &named.name, &named.figure))?
             }
         })
     }
 
-    fn no_such_figure(&self, points: &Points, point: &Point, experiment: &str, figure: &str) -> Errors {
+    fn no_such_figure(
+        &self,
+        points: &Points,
+        point: &Point,
+        experiment: &str,
+        figure: &str,
+    ) -> Errors {
         let figures = self.figures.get(&(experiment.to_owned(), point.prefetcher));
-        let known = figures.into_iter().flat_map(BTreeMap::keys).map(String::as_str);
+        let known = figures
+            .into_iter()
+            .flat_map(BTreeMap::keys)
+            .map(String::as_str);
         let message = format!("experiment `{experiment}` has no figure `{figure}`");
-        let problem = cloison_config::Problem::error(&points.source, "point.benchmark", point.span.clone(), message)
-            .label("of this point")
-            .help(cloison_config::suggest(figure, "figures", known));
+        let problem = cloison_config::Problem::error(
+            &points.source,
+            "point.benchmark",
+            point.span.clone(),
+            message,
+        )
+        .label("of this point")
+        .help(cloison_config::suggest(figure, "figures", known));
         Errors::new(points.source.name(), vec![problem])
     }
 }
@@ -260,28 +401,48 @@ pub fn perform(boards: &Boards, points: &Points, model_file: &Path, out: &Path) 
     let mut absent: BTreeSet<(String, bool)> = BTreeSet::new();
     let mut boots: BTreeMap<Setup, BTreeMap<Boot, &Point>> = BTreeMap::new();
     for point in &points.points {
-        let Some(setup) = Setup::of(points, point) else { continue };
+        let Some(setup) = Setup::of(points, point) else {
+            continue;
+        };
         for boot in Boot::of(&point.benchmark) {
-            boots.entry(setup.clone()).or_default().entry(boot).or_insert(point);
+            boots
+                .entry(setup.clone())
+                .or_default()
+                .entry(boot)
+                .or_insert(point);
         }
     }
     for (setup, boots) in boots {
         let file = out.join(format!("model-{}.toml", setup.name()));
         write_atomic(&file, setup.model(model_file, points)?.as_bytes())?;
-        let runs = boots.iter().map(|(boot, point)| boot.point(point)).collect::<Result<Vec<_>>>()?;
+        let runs = boots
+            .iter()
+            .map(|(boot, point)| boot.point(point))
+            .collect::<Result<Vec<_>>>()?;
         let experiment = benchmarks(points, &file, runs);
         let model = Model::load(&file)?;
         let directory = out.join(format!("benchmarks-{}", setup.name()));
-        let Some((measured, _)) = boards.defer(runner::run(boards, &experiment, &model, &directory))? else {
+        let Some((measured, _)) =
+            boards.defer(runner::run(boards, &experiment, &model, &directory))?
+        else {
             absent.insert((format!("benchmarks {}", setup.name()), true));
             continue;
         };
         let cycles = measured.iter().map(Measured::cycles);
-        results.cycles.extend(boots.into_keys().map(|boot| (setup.clone(), boot)).zip(cycles));
-        results.images.extend(measured.into_iter().map(|run| run.image));
+        results.cycles.extend(
+            boots
+                .into_keys()
+                .map(|boot| (setup.clone(), boot))
+                .zip(cycles),
+        );
+        results
+            .images
+            .extend(measured.into_iter().map(|run| run.image));
     }
     for point in &points.points {
-        let Benchmark::Experiment(named) = &point.benchmark else { continue };
+        let Benchmark::Experiment(named) = &point.benchmark else {
+            continue;
+        };
         let key = (named.name.clone(), point.prefetcher);
         if results.figures.contains_key(&key) || absent.contains(&key) {
             continue;
@@ -298,15 +459,28 @@ pub fn perform(boards: &Boards, points: &Points, model_file: &Path, out: &Path) 
             shipped.model = out.join("model-without-prefetcher.toml");
             write_atomic(&shipped.model, text.as_bytes())?;
         }
-        let done = experiment::perform_on(boards, &shipped, &path, &out.join(place), false, Scope::AsIs);
+        let done = experiment::perform_on(
+            boards,
+            &shipped,
+            &path,
+            &out.join(place),
+            false,
+            Scope::AsIs,
+        );
         let Some(done) = boards.defer(done)? else {
             absent.insert(key);
             continue;
         };
         results.figures.insert(key, done.findings.figures);
-        results.images.extend(done.runs.into_iter().map(|run| run.image));
+        results
+            .images
+            .extend(done.runs.into_iter().map(|run| run.image));
     }
-    if absent.is_empty() { Ok(results) } else { Err(Absent.into()) }
+    if absent.is_empty() {
+        Ok(results)
+    } else {
+        Err(Absent.into())
+    }
 }
 
 /// Returns the text of a model's file with another number in a field of a table, if it has that field.
@@ -314,7 +488,10 @@ fn with_number(model: &Path, table: &str, field: &str, number: u64) -> Result<Op
     let mut text = files::read_text(model, files::CONFIGURATION)?;
     let span = {
         let root = DeTable::parse(&text).into_diagnostic()?;
-        let found = root.get_ref().get(table).and_then(|table| table.get_ref().get(field));
+        let found = root
+            .get_ref()
+            .get(table)
+            .and_then(|table| table.get_ref().get(field));
         found.map(toml::Spanned::span)
     };
     let Some(span) = span else { return Ok(None) };
@@ -376,25 +553,60 @@ mod tests {
 
     fn result(point: &Point, cycles: &[(Boot, u64)]) -> f64 {
         let source = SourceFile::new(Path::new("points.toml"), "x\n".to_owned());
-        let points = Points { source, boards: BTreeMap::new(), points: vec![] };
+        let points = Points {
+            source,
+            boards: BTreeMap::new(),
+            points: vec![],
+        };
         let setup = Setup::of(&points, point).expect("a clock");
-        let cycles = cycles.iter().map(|(boot, cycles)| ((setup.clone(), *boot), *cycles)).collect();
-        Results { cycles, ..Results::default() }.of(&points, point).expect("a result")
+        let cycles = cycles
+            .iter()
+            .map(|(boot, cycles)| ((setup.clone(), *boot), *cycles))
+            .collect();
+        Results {
+            cycles,
+            ..Results::default()
+        }
+        .of(&points, point)
+        .expect("a result")
     }
 
     #[test]
     fn cycles_become_the_unit_of_the_measurement() {
         let chase = Boot::Chase { kib: 64 };
         let nanos = point(Benchmark::Chase(Buffer { kib: 64 }), Unit::Nanos, 1500);
-        assert_eq!(result(&nanos, &[(chase, chase.accesses() * 15)]), 10.0, "15 cycles at 1.5 GHz");
+        assert_eq!(
+            result(&nanos, &[(chase, chase.accesses() * 15)]),
+            10.0,
+            "15 cycles at 1.5 GHz"
+        );
 
-        let random = point(Benchmark::RandomReads(Buffer { kib: 64 }), Unit::Nanos, 1000);
+        let random = point(
+            Benchmark::RandomReads(Buffer { kib: 64 }),
+            Unit::Nanos,
+            1000,
+        );
         let [large, small] = [64, SMALL_KIB].map(|kib| Boot::Random { kib });
-        let measured = [(large, large.accesses() * 20), (small, small.accesses() * 8)];
-        assert_eq!(result(&random, &measured), 12.0, "what the small buffer takes is subtracted");
+        let measured = [
+            (large, large.accesses() * 20),
+            (small, small.accesses() * 8),
+        ];
+        assert_eq!(
+            result(&random, &measured),
+            12.0,
+            "what the small buffer takes is subtracted"
+        );
 
-        let stream = Stream { operation: Operation::Copy, kib: 8192, cores: 4 };
-        let boot = Boot::Stream { operation: Operation::Copy, kib: 8192, cores: 4 };
+        let stream = Stream {
+            operation: Operation::Copy,
+            kib: 8192,
+            cores: 4,
+        };
+        let boot = Boot::Stream {
+            operation: Operation::Copy,
+            kib: 8192,
+            cores: 4,
+        };
         let rate = point(Benchmark::Stream(stream), Unit::MegabytesPerSecond, 1000);
         assert_eq!(
             result(&rate, &[(boot, boot.accesses() * 128)]),
@@ -407,7 +619,11 @@ mod tests {
     fn points_of_the_same_benchmark_share_a_boot() {
         let of = |kib| Boot::of(&Benchmark::RandomReads(Buffer { kib }));
         let all: BTreeSet<Boot> = [64, 128, 64].into_iter().flat_map(of).collect();
-        assert_eq!(all.len(), 3, "two sizes, and the small buffer once: {all:?}");
+        assert_eq!(
+            all.len(),
+            3,
+            "two sizes, and the small buffer once: {all:?}"
+        );
         let names: BTreeSet<String> = all.iter().map(|boot| boot.name()).collect();
         assert_eq!(names.len(), 3);
         assert_eq!(Boot::Stride { kib: 62 }.accesses_of_a_pass(), 496);
@@ -418,9 +634,13 @@ mod tests {
     fn only_one_number_of_a_model_changes() {
         let shipped = installation::root().join("configs/models/zcu102.toml");
         let text = std::fs::read_to_string(&shipped).expect("the shipped model");
-        let with = |table, field, number| with_number(&shipped, table, field, number).expect("it is TOML");
+        let with =
+            |table, field, number| with_number(&shipped, table, field, number).expect("it is TOML");
         let changed = with("prefetch", "data_lines", 0).expect("it has a prefetcher");
-        assert_eq!(changed, text.replacen("data_lines = 5", "data_lines = 0", 1));
+        assert_eq!(
+            changed,
+            text.replacen("data_lines = 5", "data_lines = 0", 1)
+        );
         assert_eq!(with("core", "wings", 2), None);
     }
 
@@ -428,27 +648,57 @@ mod tests {
     fn a_board_has_its_facts_and_everything_else_of_the_model() {
         let shipped = installation::root().join("configs/models/zcu102.toml");
         let text = std::fs::read_to_string(&shipped).expect("the shipped model");
-        let number = |digits| Setting::Number(Decimal { digits, decimals: 0 });
-        let facts = |name: &str| Facts { set: vec![(name.to_owned(), number(150))], span: 0..1 };
+        let number = |digits| {
+            Setting::Number(Decimal {
+                digits,
+                decimals: 0,
+            })
+        };
+        let facts = |name: &str| Facts {
+            set: vec![(name.to_owned(), number(150))],
+            span: 0..1,
+        };
         let source = SourceFile::new(Path::new("points.toml"), "x\n".to_owned());
-        let boards =
-            BTreeMap::from([("slow".into(), facts("memory.latency_ns")), ("odd".into(), facts("memory.wings"))]);
-        let points = Points { source, boards, points: vec![] };
+        let boards = BTreeMap::from([
+            ("slow".into(), facts("memory.latency_ns")),
+            ("odd".into(), facts("memory.wings")),
+        ]);
+        let points = Points {
+            source,
+            boards,
+            points: vec![],
+        };
         let at = |board: &str, pages| Point {
             board: board.to_owned(),
             pages,
             ..point(Benchmark::Chase(Buffer { kib: 64 }), Unit::Nanos, 1500)
         };
-        let model = |point: &Point| Setup::of(&points, point).expect("a clock").model(&shipped, &points);
+        let model = |point: &Point| {
+            Setup::of(&points, point)
+                .expect("a clock")
+                .model(&shipped, &points)
+        };
         let clock = text.replacen("clock_mhz = 1000", "clock_mhz = 1500", 1);
-        assert_eq!(model(&at("fast", Pages::Small)).expect("a model"), clock, "no facts");
+        assert_eq!(
+            model(&at("fast", Pages::Small)).expect("a model"),
+            clock,
+            "no facts"
+        );
         let slow = clock.replacen("\nlatency_ns = 124", "\nlatency_ns = 150", 1);
         assert_eq!(model(&at("slow", Pages::Small)).expect("a model"), slow);
         let blocks = slow.replacen("stage2_blocks = false", "stage2_blocks = true", 1);
         assert_eq!(model(&at("slow", Pages::Huge)).expect("a model"), blocks);
         assert!(model(&at("odd", Pages::Small)).is_err(), "no such value");
-        let names = [("fast", Pages::Small), ("slow", Pages::Small), ("slow", Pages::Huge)];
-        let names = names.map(|(board, pages)| Setup::of(&points, &at(board, pages)).expect("a clock").name());
+        let names = [
+            ("fast", Pages::Small),
+            ("slow", Pages::Small),
+            ("slow", Pages::Huge),
+        ];
+        let names = names.map(|(board, pages)| {
+            Setup::of(&points, &at(board, pages))
+                .expect("a clock")
+                .name()
+        });
         assert_eq!(names, ["at-1500", "at-1500-slow", "at-1500-slow-2m"]);
     }
 }

@@ -15,7 +15,9 @@ const LINE: f64 = 64.0;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SurveyError {
     /// No survey ended in it.
-    #[error("the log has no complete survey: no line `survey: complete` after one `survey: begins`")]
+    #[error(
+        "the log has no complete survey: no line `survey: complete` after one `survey: begins`"
+    )]
     Incomplete,
     /// A line cannot be read.
     #[error("line {0} of the log is damaged: `{1}`")]
@@ -51,11 +53,20 @@ impl Kind {
     /// Returns its name and its benchmark in a file of measurements.
     fn benchmark(self, kib: u64) -> (String, String) {
         match self {
-            Self::Chase => (format!("chase-{kib}k"), format!("chase = {{ kib = {kib} }}")),
-            Self::Stride => (format!("stride-{kib}k"), format!("stride = {{ kib = {kib} }}")),
+            Self::Chase => (
+                format!("chase-{kib}k"),
+                format!("chase = {{ kib = {kib} }}"),
+            ),
+            Self::Stride => (
+                format!("stride-{kib}k"),
+                format!("stride = {{ kib = {kib} }}"),
+            ),
             Self::Stream(operation) => {
                 let name = operation.name();
-                (format!("{name}-{kib}k"), format!("stream = {{ operation = \"{name}\", kib = {kib}, cores = 1 }}"))
+                (
+                    format!("{name}-{kib}k"),
+                    format!("stream = {{ operation = \"{name}\", kib = {kib}, cores = 1 }}"),
+                )
             }
         }
     }
@@ -83,7 +94,9 @@ pub struct Survey {
 
 /// Returns the values after `NAME=` in a line.
 fn values(text: &str) -> BTreeMap<&str, &str> {
-    text.split_whitespace().filter_map(|word| word.split_once('=')).collect()
+    text.split_whitespace()
+        .filter_map(|word| word.split_once('='))
+        .collect()
 }
 
 fn number(values: &BTreeMap<&str, &str>, name: &str) -> Option<u64> {
@@ -99,7 +112,14 @@ fn taken(line: usize, text: &str) -> Option<Taken> {
         _ => Some(of("cycles")?),
     };
     let (kind, kib) = (Kind::named(name)?, number(&values, "bytes")? / 1024);
-    Some(Taken { line, kind, kib, accesses: of("accesses")?, ticks: of("ticks")?, cycles })
+    Some(Taken {
+        line,
+        kind,
+        kib,
+        accesses: of("accesses")?,
+        ticks: of("ticks")?,
+        cycles,
+    })
 }
 
 impl Survey {
@@ -112,7 +132,9 @@ impl Survey {
         let mut current: Option<Self> = None;
         let mut complete = None;
         for (index, whole) in log.lines().enumerate() {
-            let Some((_, text)) = whole.split_once(MARK) else { continue };
+            let Some((_, text)) = whole.split_once(MARK) else {
+                continue;
+            };
             let (line, text) = (index + 1, text.trim());
             let damaged = || SurveyError::Damaged(line, text.to_owned());
             if let Some(rest) = text.strip_prefix("begins ") {
@@ -193,15 +215,21 @@ mod tests {
         let file = directory.path().join("points.toml");
         std::fs::write(&file, survey.to_toml("a \"board\"", "uart.log", 1200)).expect("a file");
         let read = points::load(&file).expect("measurements");
-        let of: Vec<_> =
-            read.points.iter().map(|one| (one.name.as_str(), one.value, one.unit, one.clock_mhz)).collect();
+        let of: Vec<_> = read
+            .points
+            .iter()
+            .map(|one| (one.name.as_str(), one.value, one.unit, one.clock_mhz))
+            .collect();
         let mhz = Some(1200);
         let expected = [
             ("chase-64k", 15.0, points::Unit::Nanos, mhz),
             ("write-64k", 6400.0, points::Unit::MegabytesPerSecond, mhz),
         ];
         assert_eq!(of, expected);
-        assert_eq!((read.points[0].board.as_str(), read.points[0].place.as_str()), ("a \"board\"", "line 4"));
+        assert_eq!(
+            (read.points[0].board.as_str(), read.points[0].place.as_str()),
+            ("a \"board\"", "line 4")
+        );
     }
 
     #[test]
@@ -209,7 +237,10 @@ mod tests {
         let begun = LOG.lines().take(3).collect::<Vec<_>>().join("\n");
         assert_eq!(Survey::read(&begun), Err(SurveyError::Incomplete));
         let twice = format!("{}{}{begun}", LOG.replace("1500", "9"), LOG);
-        assert_eq!(Survey::read(&twice).expect("the second").taken[0].ticks, 1500.0);
+        assert_eq!(
+            Survey::read(&twice).expect("the second").taken[0].ticks,
+            1500.0
+        );
     }
 
     #[test]
@@ -217,10 +248,16 @@ mod tests {
         let damaged = LOG.replace("ticks=1500 cyc", "ticks=15#cyc");
         let text = "Chase bytes=65536 accesses=1000 ticks=15#cycles=18000".to_owned();
         assert_eq!(Survey::read(&damaged), Err(SurveyError::Damaged(4, text)));
-        let shorter: String =
-            LOG.lines().filter(|line| !line.contains("Write")).map(|line| format!("{line}\n")).collect();
+        let shorter: String = LOG
+            .lines()
+            .filter(|line| !line.contains("Write"))
+            .map(|line| format!("{line}\n"))
+            .collect();
         assert_eq!(Survey::read(&shorter), Err(SurveyError::Missing(2, 1)));
         let uncounted = LOG.replace("cycles=18000", "cycles=none (Denied)");
-        assert_eq!(Survey::read(&uncounted).expect("a survey").clock_mhz(), Err(SurveyError::NoClock));
+        assert_eq!(
+            Survey::read(&uncounted).expect("a survey").clock_mhz(),
+            Err(SurveyError::NoClock)
+        );
     }
 }

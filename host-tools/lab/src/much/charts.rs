@@ -6,7 +6,9 @@ use maud::{Markup, html};
 use nalgebra::DMatrix;
 
 /// Colors of curves that are distinguishable without red and green.
-const COLORS: [&str; 8] = ["#666666", "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#000000", "#cc79a7"];
+const COLORS: [&str; 8] = [
+    "#666666", "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#000000", "#cc79a7",
+];
 /// Dashes of curves, so that overlapping ones are both visible.
 const DASHES: [&str; 4] = ["", "7 4", "2 3", ""];
 
@@ -14,8 +16,11 @@ const DASHES: [&str; 4] = ["", "7 4", "2 3", ""];
 fn color(value: f64) -> String {
     let strength = value.clamp(-1.0, 1.0);
     let fade = |from: f64| (255.0 - (255.0 - from) * strength.abs()).round() as u8;
-    let (r, g, b) =
-        if strength < 0.0 { (fade(5.0), fade(80.0), fade(170.0)) } else { (fade(190.0), fade(30.0), fade(30.0)) };
+    let (r, g, b) = if strength < 0.0 {
+        (fade(5.0), fade(80.0), fade(170.0))
+    } else {
+        (fade(190.0), fade(30.0), fade(30.0))
+    };
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
@@ -34,14 +39,24 @@ pub fn heatmaps(names: &[String], maps: &[(&str, &DMatrix<f64>, f64)]) -> Markup
     }
 }
 
-fn heatmap(title: &str, matrix: &DMatrix<f64>, names: &[String], scale: f64, labeled: bool) -> Markup {
+fn heatmap(
+    title: &str,
+    matrix: &DMatrix<f64>,
+    names: &[String],
+    scale: f64,
+    labeled: bool,
+) -> Markup {
     let size = matrix.nrows();
     let cell = (220 / size.max(1)).clamp(4, 26);
     let longest = names.iter().map(String::len).max().unwrap_or(0);
     let left = if labeled { longest * 7 + 12 } else { 0 };
     let wide = size * cell;
     // The columns' names are below, upright, in every matrix of few events: side by side, rows share their names.
-    let below = if names.len() <= NAMED { longest * 7 + 10 } else { 0 };
+    let below = if names.len() <= NAMED {
+        longest * 7 + 10
+    } else {
+        0
+    };
     let letters = cell.clamp(6, 11);
     let legend = wide + below;
     let (width, height) = (left + wide.max(170) + 2, legend + 30);
@@ -122,12 +137,18 @@ const LETTER: f64 = 8.4;
 fn round_ticks(from: f64, to: f64, count: f64) -> Vec<(f64, String)> {
     let rough = (to - from) / count;
     let decade = 10_f64.powf(rough.log10().floor());
-    let step =
-        [1.0, 2.0, 5.0, 10.0].map(|digit| digit * decade).into_iter().find(|step| *step >= rough).unwrap_or(rough);
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .map(|digit| digit * decade)
+        .into_iter()
+        .find(|step| *step >= rough)
+        .unwrap_or(rough);
     let digits = (-step.log10().floor()).max(0.0) as usize;
     let first = (from / step).ceil() as i64;
     let last = (to / step + 1e-9).floor() as i64;
-    (first..=last).map(|at| at as f64 * step).map(|value| (value, format!("{value:.digits$}"))).collect()
+    (first..=last)
+        .map(|at| at as f64 * step)
+        .map(|value| (value, format!("{value:.digits$}")))
+        .collect()
 }
 
 /// Draws curves over common axes, once for each width: the reports' style shows the one that fits the window.
@@ -145,17 +166,40 @@ pub fn chart(title: &str, axes: Axes<'_>, curves: &[Curve<'_>]) -> Markup {
 
 /// Draws curves over common axes in this width.
 fn drawn(title: &str, axes: Axes<'_>, curves: &[Curve<'_>], width: f64) -> Markup {
-    let along = |value: f64| if axes.logarithmic { value.max(1e-12).log10() } else { value };
-    let bands = || curves.iter().flat_map(|curve| curve.points.iter().zip(&curve.bands));
+    let along = |value: f64| {
+        if axes.logarithmic {
+            value.max(1e-12).log10()
+        } else {
+            value
+        }
+    };
+    let bands = || {
+        curves
+            .iter()
+            .flat_map(|curve| curve.points.iter().zip(&curve.bands))
+    };
     let band_ends = || bands().flat_map(|(point, band)| [(point.0, band.0), (point.0, band.1)]);
-    let all = || curves.iter().flat_map(|curve| curve.points.iter().chain(&curve.dots)).copied().chain(band_ends());
+    let all = || {
+        curves
+            .iter()
+            .flat_map(|curve| curve.points.iter().chain(&curve.dots))
+            .copied()
+            .chain(band_ends())
+    };
     let range = |pick: fn((f64, f64)) -> f64, margin: f64| {
         let values = || all().map(pick).map(along);
         let low = values().fold(f64::INFINITY, f64::min);
         let high = values().fold(f64::NEG_INFINITY, f64::max);
         let low = if axes.logarithmic { low } else { low.min(0.0) };
         if high > low {
-            (low - if low == 0.0 { 0.0 } else { margin * (high - low) }, high + margin * (high - low))
+            (
+                low - if low == 0.0 {
+                    0.0
+                } else {
+                    margin * (high - low)
+                },
+                high + margin * (high - low),
+            )
         } else {
             (low, low + 1.0)
         }
@@ -166,26 +210,50 @@ fn drawn(title: &str, axes: Axes<'_>, curves: &[Curve<'_>], width: f64) -> Marku
     let x = |value: f64| LEFT + (along(value) - from_x) / (to_x - from_x) * (width - LEFT - RIGHT);
     let y = |value: f64| bottom - (along(value) - from_y) / (to_y - from_y) * PLOT;
     let line = |points: &[(f64, f64)]| {
-        points.iter().map(|&(a, b)| format!("{:.1},{:.1}", x(a), y(b))).collect::<Vec<_>>().join(" ")
+        points
+            .iter()
+            .map(|&(a, b)| format!("{:.1},{:.1}", x(a), y(b)))
+            .collect::<Vec<_>>()
+            .join(" ")
     };
     let band = |curve: &Curve<'_>| {
-        let up = curve.points.iter().zip(&curve.bands).map(|(point, band)| (point.0, band.1));
-        let down = curve.points.iter().zip(&curve.bands).rev().map(|(point, band)| (point.0, band.0));
+        let up = curve
+            .points
+            .iter()
+            .zip(&curve.bands)
+            .map(|(point, band)| (point.0, band.1));
+        let down = curve
+            .points
+            .iter()
+            .zip(&curve.bands)
+            .rev()
+            .map(|(point, band)| (point.0, band.0));
         line(&up.chain(down).collect::<Vec<_>>())
     };
     let ticks = |from: f64, to: f64| -> Vec<(f64, String)> {
         if !axes.logarithmic {
             return round_ticks(from, to, (width / 110.0).floor().min(6.0));
         }
-        let digits: &[f64] = if to - from > 1.6 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+        let digits: &[f64] = if to - from > 1.6 {
+            &[1.0]
+        } else {
+            &[1.0, 2.0, 5.0]
+        };
         let decades = from.floor() as i32..=to.ceil() as i32;
-        let values = decades.flat_map(|decade| digits.iter().map(move |digit| digit * 10_f64.powi(decade)));
-        values.filter(|value| (from..=to).contains(&value.log10())).map(|value| (value, format!("{value}"))).collect()
+        let values =
+            decades.flat_map(|decade| digits.iter().map(move |digit| digit * 10_f64.powi(decade)));
+        values
+            .filter(|value| (from..=to).contains(&value.log10()))
+            .map(|value| (value, format!("{value}")))
+            .collect()
     };
     let below = if axes.ticks.is_empty() {
         ticks(from_x, to_x)
     } else {
-        axes.ticks.iter().map(|&value| (value, format!("{value}"))).collect()
+        axes.ticks
+            .iter()
+            .map(|&value| (value, format!("{value}")))
+            .collect()
     };
     let mut free = f64::NEG_INFINITY;
     let below = below.into_iter().map(|(value, label)| {
@@ -246,20 +314,44 @@ pub fn sorted_errors(title: &str, kinds: &[(&str, &[f64])]) -> Markup {
         .map(|(name, errors)| {
             let mut sorted = errors.to_vec();
             sorted.sort_by(f64::total_cmp);
-            let points = sorted.into_iter().enumerate().map(|(at, error)| (at as f64 + 1.0, error)).collect();
-            Curve { name, points, bands: vec![], dots: vec![] }
+            let points = sorted
+                .into_iter()
+                .enumerate()
+                .map(|(at, error)| (at as f64 + 1.0, error))
+                .collect();
+            Curve {
+                name,
+                points,
+                bands: vec![],
+                dots: vec![],
+            }
         })
         .collect();
-    let axes =
-        Axes { x: "pairs, in the order of their error", y: "error of the correlation", logarithmic: false, ticks: &[] };
+    let axes = Axes {
+        x: "pairs, in the order of their error",
+        y: "error of the correlation",
+        logarithmic: false,
+        ticks: &[],
+    };
     chart(title, axes, &curves)
 }
 
 /// Draws every pair's measured correlation, in ascending order with its band, and the merged one.
-pub fn pairs_with_bands(title: &str, measured: &[f64], bands: &[(f64, f64)], merged: &[f64]) -> Markup {
+pub fn pairs_with_bands(
+    title: &str,
+    measured: &[f64],
+    bands: &[(f64, f64)],
+    merged: &[f64],
+) -> Markup {
     let mut order: Vec<usize> = (0..measured.len()).collect();
     order.sort_by(|&a, &b| measured[a].total_cmp(&measured[b]));
-    let along = |values: &[f64]| order.iter().enumerate().map(|(at, &pair)| (at as f64 + 1.0, values[pair])).collect();
+    let along = |values: &[f64]| {
+        order
+            .iter()
+            .enumerate()
+            .map(|(at, &pair)| (at as f64 + 1.0, values[pair]))
+            .collect()
+    };
     let curves = [
         Curve {
             name: "as measured, with the band of 95 %",
@@ -267,9 +359,19 @@ pub fn pairs_with_bands(title: &str, measured: &[f64], bands: &[(f64, f64)], mer
             bands: order.iter().map(|&pair| bands[pair]).collect(),
             dots: vec![],
         },
-        Curve { name: "merged", points: vec![], bands: vec![], dots: along(merged) },
+        Curve {
+            name: "merged",
+            points: vec![],
+            bands: vec![],
+            dots: along(merged),
+        },
     ];
-    let axes = Axes { x: "pairs, in the order of their correlation", y: "correlation", logarithmic: false, ticks: &[] };
+    let axes = Axes {
+        x: "pairs, in the order of their correlation",
+        y: "correlation",
+        logarithmic: false,
+        ticks: &[],
+    };
     chart(title, axes, &curves)
 }
 
@@ -287,14 +389,25 @@ pub fn over_runs(title: &str, outcomes: &[Outcome], which: usize) -> Markup {
     let curves: Vec<_> = methods
         .iter()
         .map(|&method| {
-            let of_method = || outcomes.iter().filter(move |outcome| outcome.method == method);
+            let of_method = || {
+                outcomes
+                    .iter()
+                    .filter(move |outcome| outcome.method == method)
+            };
             let at = |outcome: &Outcome| outcome.runs as f64;
             Curve {
                 name: method.title(),
-                points: of_method().map(|outcome| (at(outcome), outcome.mean(which))).collect(),
+                points: of_method()
+                    .map(|outcome| (at(outcome), outcome.mean(which)))
+                    .collect(),
                 bands: of_method().map(|outcome| outcome.band(which)).collect(),
                 dots: of_method()
-                    .flat_map(|outcome| outcome.errors.iter().map(move |errors| (at(outcome), errors[which])))
+                    .flat_map(|outcome| {
+                        outcome
+                            .errors
+                            .iter()
+                            .map(move |errors| (at(outcome), errors[which]))
+                    })
                     .collect(),
             }
         })
@@ -316,9 +429,13 @@ mod tests {
     fn rows_and_columns_have_their_names() {
         let names = ["L1D_CACHE".to_owned(), "BUS_ACCESS".to_owned()];
         let matrix = DMatrix::identity(2, 2);
-        let html = heatmaps(&names, &[("one", &matrix, 1.0), ("other", &matrix, 1.0)]).into_string();
+        let html =
+            heatmaps(&names, &[("one", &matrix, 1.0), ("other", &matrix, 1.0)]).into_string();
         let labels = html.matches(">BUS_ACCESS<").count();
-        assert_eq!(labels, 3, "a row of the first, and a column of each: {html}");
+        assert_eq!(
+            labels, 3,
+            "a row of the first, and a column of each: {html}"
+        );
         assert_eq!(html.matches("rotate(-90").count(), 4);
     }
 
@@ -326,26 +443,59 @@ mod tests {
     fn a_chart_has_a_narrow_form_whose_letters_do_not_overlap() {
         let runs: Vec<f64> = (1..=20).map(|number| f64::from(number) * 20.0).collect();
         let points: Vec<(f64, f64)> = runs.iter().map(|&run| (run, 1.0 / run)).collect();
-        let curve = |name| Curve { name, points: points.clone(), bands: vec![], dots: vec![] };
-        let names = ["MUCH, with its pairs", "HRM, with an anchor", "a blind merge of all"];
-        let axes = Axes { x: "runs", y: "error", logarithmic: true, ticks: &runs };
+        let curve = |name| Curve {
+            name,
+            points: points.clone(),
+            bands: vec![],
+            dots: vec![],
+        };
+        let names = [
+            "MUCH, with its pairs",
+            "HRM, with an anchor",
+            "a blind merge of all",
+        ];
+        let axes = Axes {
+            x: "runs",
+            y: "error",
+            logarithmic: true,
+            ticks: &runs,
+        };
         let html = chart("errors", axes, &names.map(curve)).into_string();
-        let narrow = html.split("class=\"narrow\"").nth(1).expect("a narrow form");
-        assert!(html.contains("class=\"wide\"") && narrow.contains("width=\"440\""), "{html}");
+        let narrow = html
+            .split("class=\"narrow\"")
+            .nth(1)
+            .expect("a narrow form");
+        assert!(
+            html.contains("class=\"wide\"") && narrow.contains("width=\"440\""),
+            "{html}"
+        );
         let number = |text: &str, key: &str| -> f64 {
-            let value = text.split(&format!("{key}=\"")).nth(1).and_then(|rest| rest.split('"').next());
-            value.and_then(|value| value.parse().ok()).expect("a number")
+            let value = text
+                .split(&format!("{key}=\""))
+                .nth(1)
+                .and_then(|rest| rest.split('"').next());
+            value
+                .and_then(|value| value.parse().ok())
+                .expect("a number")
         };
         // The labels below, in their order; each has about 8 pixels a digit.
         let labels: Vec<(f64, usize)> = narrow
             .split("<text ")
             .filter(|text| text.contains("text-anchor=\"middle\"") && !text.contains(">runs<"))
-            .map(|text| (number(text, "x"), text.split(['>', '<']).nth(1).map_or(0, str::len)))
+            .map(|text| {
+                (
+                    number(text, "x"),
+                    text.split(['>', '<']).nth(1).map_or(0, str::len),
+                )
+            })
             .filter(|(_, length)| *length > 0)
             .collect();
         assert!((4..=15).contains(&labels.len()), "{labels:?}");
         for pair in labels.windows(2) {
-            assert!(pair[1].0 - pair[0].0 >= 8.0 * pair[0].1 as f64, "{labels:?}");
+            assert!(
+                pair[1].0 - pair[0].0 >= 8.0 * pair[0].1 as f64,
+                "{labels:?}"
+            );
         }
         let letters = narrow.split("<text ").skip(1).map(|text| number(text, "x"));
         assert!(letters.into_iter().all(|x| (0.0..440.0).contains(&x)));
@@ -353,8 +503,16 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_within() {
-        let labels = |from, to| round_ticks(from, to, 6.0).into_iter().map(|(_, label)| label).collect::<Vec<_>>();
-        assert_eq!(labels(0.0, 120.0), ["0", "20", "40", "60", "80", "100", "120"]);
+        let labels = |from, to| {
+            round_ticks(from, to, 6.0)
+                .into_iter()
+                .map(|(_, label)| label)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            labels(0.0, 120.0),
+            ["0", "20", "40", "60", "80", "100", "120"]
+        );
         assert_eq!(labels(0.0, 0.099), ["0.00", "0.02", "0.04", "0.06", "0.08"]);
         assert_eq!(labels(-0.3, 1.0), ["0.0", "0.5", "1.0"]);
     }

@@ -63,21 +63,31 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
     let inputs = [Some(&args.input), args.hrm.as_ref()];
     let outputs = [&args.csv, &args.report, &args.json];
     let of = PathBuf::as_path;
-    keep_apart(inputs.into_iter().flatten().map(of), outputs.into_iter().flatten().map(of))?;
+    keep_apart(
+        inputs.into_iter().flatten().map(of),
+        outputs.into_iter().flatten().map(of),
+    )?;
     let data = input::measurements(&args.input, &args.chosen)?;
-    data.check_pairs().map_err(|error| miette!("{}: {error}", args.input.display()))?;
+    data.check_pairs()
+        .map_err(|error| miette!("{}: {error}", args.input.display()))?;
     let hrm = match &args.hrm {
         Some(path) => {
             let hrm = input::measurements(path, &args.chosen)?;
             Some(hrm.reordered(&data.events).map_err(|error| {
-                miette!("{} and {} do not have the same events: {error}", args.input.display(), path.display())
+                miette!(
+                    "{} and {} do not have the same events: {error}",
+                    args.input.display(),
+                    path.display()
+                )
             })?)
         }
         None => None,
     };
     let anchor = merge::anchor(hrm.as_ref().unwrap_or(&data), args.anchor.as_deref())?;
     if let Some(few) = args.runs.iter().find(|&&runs| runs < 2) {
-        return Err(miette!("--runs {few}: a correlation needs at least two runs"));
+        return Err(miette!(
+            "--runs {few}: a correlation needs at least two runs"
+        ));
     }
     if args.samples == 0 {
         return Err(miette!("--samples 0: there is nothing to compare"));
@@ -87,7 +97,11 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
         ResamplingArg::Subset => Resampling::Subset,
         ResamplingArg::HeldOut => Resampling::HeldOut,
     };
-    let runs = if args.runs.is_empty() { usual_runs(resampling.most_runs(&data))? } else { args.runs.clone() };
+    let runs = if args.runs.is_empty() {
+        usual_runs(resampling.most_runs(&data))?
+    } else {
+        args.runs.clone()
+    };
     let comparison = Comparison {
         data: &data,
         hrm: hrm.as_ref(),
@@ -102,20 +116,33 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
     bar.finish_and_clear();
     let outcomes = outcomes.map_err(|error| miette!("{}: {error}", args.input.display()))?;
     let section = section(args, &data.events[anchor].name, &outcomes);
-    let inputs: Vec<(&str, &Path)> =
-        std::iter::once(("input", args.input.as_path())).chain(args.hrm.as_deref().map(|path| ("hrm", path))).collect();
-    let numbers = runs.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let inputs: Vec<(&str, &Path)> = std::iter::once(("input", args.input.as_path()))
+        .chain(args.hrm.as_deref().map(|path| ("hrm", path)))
+        .collect();
+    let numbers = runs
+        .iter()
+        .map(usize::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
     let mut figures = input::figures_of("much compare", &inputs, &args.chosen)?
         .parameter("anchor", &data.events[anchor].name)
         .parameter("runs", numbers)
         .parameter("samples", args.samples)
-        .parameter("resampling", format!("{:?}", args.resampling).to_lowercase())
+        .parameter(
+            "resampling",
+            format!("{:?}", args.resampling).to_lowercase(),
+        )
         .parameter("seed", args.seed);
-    figures.count("samples", args.samples as u64).count("seed", args.seed);
+    figures
+        .count("samples", args.samples as u64)
+        .count("seed", args.seed);
     for outcome in &outcomes {
         // The pairwise estimates had another name once, which kept figures are still found by.
-        let names =
-            if outcome.method == Method::Pairwise { vec!["pairwise", "floor"] } else { vec![outcome.method.name()] };
+        let names = if outcome.method == Method::Pairwise {
+            vec!["pairwise", "floor"]
+        } else {
+            vec![outcome.method.name()]
+        };
         for method in names {
             let name = |kind: &str| format!("{method}_{}_{kind}", outcome.runs);
             figures
@@ -124,8 +151,15 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
                 .value(name("spearman"), outcome.mean(1));
         }
     }
-    let csv = if args.csv.is_some() { Some(table(&outcomes)?) } else { None };
-    let page = args.report.is_some().then(|| page::compared(&data, &outcomes, &section, &figures));
+    let csv = if args.csv.is_some() {
+        Some(table(&outcomes)?)
+    } else {
+        None
+    };
+    let page = args
+        .report
+        .is_some()
+        .then(|| page::compared(&data, &outcomes, &section, &figures));
     if let (Some(path), Some(csv)) = (&args.csv, &csv) {
         write_atomic(path, csv)?;
     }
@@ -150,29 +184,61 @@ fn usual_runs(most: usize) -> Result<Vec<usize>> {
         runs.push(most);
     }
     if !others.is_empty() {
-        let others = others.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
-        eprintln!("warning: samples can have up to {most} runs of each sub-experiment; none of {others} is drawn");
+        let others = others
+            .iter()
+            .map(usize::to_string)
+            .collect::<Vec<_>>()
+            .join(", ");
+        eprintln!(
+            "warning: samples can have up to {most} runs of each sub-experiment; none of {others} is drawn"
+        );
     }
     Ok(runs)
 }
 
 fn section(args: &CompareArgs, anchor: &str, outcomes: &[Outcome]) -> Section {
-    let band = if args.samples < FEWEST_SAMPLES { "least … most" } else { "95 %" };
+    let band = if args.samples < FEWEST_SAMPLES {
+        "least … most"
+    } else {
+        "95 %"
+    };
     let ratio = "× pairwise";
     let more = "more than MUCH";
-    let header = ["runs each", "total", "method", "Pearson", band, ratio, more, "Spearman", band, ratio, more, "KS"];
+    let header = [
+        "runs each",
+        "total",
+        "method",
+        "Pearson",
+        band,
+        ratio,
+        more,
+        "Spearman",
+        band,
+        ratio,
+        more,
+        "KS",
+    ];
     let mut section = Section::new("Mean square error of the correlations", &header);
     for of_runs in outcomes.chunks(Method::ALL.len()) {
-        let much = of_runs.iter().find(|outcome| outcome.method == Method::MuchBoth);
+        let much = of_runs
+            .iter()
+            .find(|outcome| outcome.method == Method::MuchBoth);
         for outcome in of_runs {
-            let mut row =
-                vec![outcome.runs.to_string(), outcome.total_runs.to_string(), outcome.method.title().to_owned()];
+            let mut row = vec![
+                outcome.runs.to_string(),
+                outcome.total_runs.to_string(),
+                outcome.method.title().to_owned(),
+            ];
             for at in 0..2 {
                 let (low, high) = outcome.band(at);
                 row.push(format!("{:.6}", outcome.mean(at)));
                 row.push(format!("{low:.5} … {high:.5}"));
                 let pairwise = of_runs[0].mean(at);
-                row.push(if pairwise > 0.0 { format!("{:.2}", outcome.mean(at) / pairwise) } else { "–".to_owned() });
+                row.push(if pairwise > 0.0 {
+                    format!("{:.2}", outcome.mean(at) / pairwise)
+                } else {
+                    "–".to_owned()
+                });
                 row.push(match much.filter(|much| much.method != outcome.method) {
                     Some(much) => {
                         let (_, (low, high)) = much.difference(outcome, at);
@@ -186,12 +252,16 @@ fn section(args: &CompareArgs, anchor: &str, outcomes: &[Outcome]) -> Section {
         }
     }
     let how = match args.resampling {
-        ResamplingArg::Bootstrap => "drawn with replacement, against the pairs as all runs have them",
+        ResamplingArg::Bootstrap => {
+            "drawn with replacement, against the pairs as all runs have them"
+        }
         ResamplingArg::Subset => {
             "drawn without replacement, against the pairs as all runs have them: the more of the runs are in a sample, the \
              nearer the pairwise estimates are to themselves"
         }
-        ResamplingArg::HeldOut => "drawn without replacement, against the pairs as the other runs have them",
+        ResamplingArg::HeldOut => {
+            "drawn without replacement, against the pairs as the other runs have them"
+        }
     };
     section.note(format!(
         "{} samples each, {how}; pairs of which both events vary. Pairwise: the estimates themselves, without vectors; repaired: \
@@ -204,7 +274,16 @@ fn section(args: &CompareArgs, anchor: &str, outcomes: &[Outcome]) -> Section {
 
 fn table(outcomes: &[Outcome]) -> Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(vec![]);
-    writer.write_record(["method", "runs", "total_runs", "sample", "pearson", "spearman"]).into_diagnostic()?;
+    writer
+        .write_record([
+            "method",
+            "runs",
+            "total_runs",
+            "sample",
+            "pearson",
+            "spearman",
+        ])
+        .into_diagnostic()?;
     for outcome in outcomes {
         for (sample, errors) in outcome.errors.iter().enumerate() {
             let record = [

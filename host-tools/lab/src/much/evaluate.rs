@@ -6,7 +6,9 @@ use super::page;
 use cloison_engine::files::{Conflict, keep_apart, write_atomic};
 use cloison_engine::report::Section;
 use cloison_much::data::{Event, Measurements};
-use cloison_much::evaluate::{self, Accuracy, Bands, Both, FEWEST_SAMPLES, accuracy, marginal_distances, reference};
+use cloison_much::evaluate::{
+    self, Accuracy, Bands, Both, FEWEST_SAMPLES, accuracy, marginal_distances, reference,
+};
 use cloison_much::matrix::pairs;
 use cloison_much::table::Vectors;
 use miette::{IntoDiagnostic, Result, miette};
@@ -51,7 +53,12 @@ fn measured(args: &EvaluateArgs, path: &Path, vectors: &Vectors) -> Result<Measu
         // A truth may have more events: constant ones were left out of the merge.
         let mut truth = input::vectors(path)?;
         let wanted = |event: &Event| vectors.events.iter().any(|known| known.name == event.name);
-        let (events, columns) = truth.events.into_iter().zip(truth.columns).filter(|(event, _)| wanted(event)).unzip();
+        let (events, columns) = truth
+            .events
+            .into_iter()
+            .zip(truth.columns)
+            .filter(|(event, _)| wanted(event))
+            .unzip();
         (truth.events, truth.columns) = (events, columns);
         Ok(truth.measurements())
     } else {
@@ -62,10 +69,17 @@ fn measured(args: &EvaluateArgs, path: &Path, vectors: &Vectors) -> Result<Measu
 impl EvaluateArgs {
     /// Refuses to write one of the files that are read.
     fn keep_apart(&self) -> Result<(), Conflict> {
-        let inputs = [Some(&self.vectors), self.truth.as_ref(), self.reference.as_ref()];
+        let inputs = [
+            Some(&self.vectors),
+            self.truth.as_ref(),
+            self.reference.as_ref(),
+        ];
         let outputs = [&self.csv, &self.report, &self.json];
         let of = PathBuf::as_path;
-        keep_apart(inputs.into_iter().flatten().map(of), outputs.into_iter().flatten().map(of))
+        keep_apart(
+            inputs.into_iter().flatten().map(of),
+            outputs.into_iter().flatten().map(of),
+        )
     }
 }
 
@@ -73,7 +87,11 @@ impl EvaluateArgs {
 pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
     args.keep_apart()?;
     let vectors = input::vectors(&args.vectors)?;
-    let path = args.truth.as_ref().or(args.reference.as_ref()).ok_or_else(|| miette!("there is no reference"))?;
+    let path = args
+        .truth
+        .as_ref()
+        .or(args.reference.as_ref())
+        .ok_or_else(|| miette!("there is no reference"))?;
     if args.truth.is_some() && args.chosen.some_runs() {
         return Err(miette!(
             help = "complete vectors have no runs of sub-experiments to choose from",
@@ -82,19 +100,34 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
     }
     let data = measured(args, path, &vectors)?;
     let data = data.reordered(&vectors.events).map_err(|error| {
-        miette!("{} and {} do not have the same events: {error}", args.vectors.display(), path.display())
+        miette!(
+            "{} and {} do not have the same events: {error}",
+            args.vectors.display(),
+            path.display()
+        )
     })?;
-    data.check_pairs().map_err(|error| miette!("{}: {error}", path.display()))?;
+    data.check_pairs()
+        .map_err(|error| miette!("{}: {error}", path.display()))?;
     let merged = vectors.correlations();
     let measured = reference(&data);
     let judged = evaluate::judged_pairs(&data);
     let accuracies = [0, 1].map(|at| accuracy(&merged[at], &measured[at], &judged));
     let distances = marginal_distances(&vectors, &data);
     let bar = input::working(format!("drawing {} samples", args.samples));
-    let bands = (args.samples > 0).then(|| evaluate::bands(&merged, &data, args.samples, args.seed));
+    let bands =
+        (args.samples > 0).then(|| evaluate::bands(&merged, &data, args.samples, args.seed));
     bar.finish_and_clear();
-    let inputs =
-        [("vectors", args.vectors.as_path()), (if args.truth.is_some() { "truth" } else { "reference" }, path)];
+    let inputs = [
+        ("vectors", args.vectors.as_path()),
+        (
+            if args.truth.is_some() {
+                "truth"
+            } else {
+                "reference"
+            },
+            path,
+        ),
+    ];
     let mut figures = input::figures_of("much evaluate", &inputs, &args.chosen)?
         .parameter("samples", args.samples)
         .parameter("seed", args.seed);
@@ -104,19 +137,36 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
         .count("events", data.events.len() as u64)
         .count("pairs", judged.len() as u64)
         .count("in_sample", in_sample.into());
-    let mut section = Section::new("Correlations of the vectors and as measured", &["", "Pearson", "Spearman"]);
+    let mut section = Section::new(
+        "Correlations of the vectors and as measured",
+        &["", "Pearson", "Spearman"],
+    );
     let both = |f: &dyn Fn(&Accuracy) -> f64| [f(&accuracies[0]), f(&accuracies[1])];
     let mut row = |what: &str, name: &str, values: [f64; 2]| {
-        figures.value(format!("pearson_{name}"), values[0]).value(format!("spearman_{name}"), values[1]);
-        section.row([what.to_owned(), format!("{:.6}", values[0]), format!("{:.6}", values[1])]);
+        figures
+            .value(format!("pearson_{name}"), values[0])
+            .value(format!("spearman_{name}"), values[1]);
+        section.row([
+            what.to_owned(),
+            format!("{:.6}", values[0]),
+            format!("{:.6}", values[1]),
+        ]);
     };
-    row("mean square error", "mse", both(&|accuracy| accuracy.mean_square));
+    row(
+        "mean square error",
+        "mse",
+        both(&|accuracy| accuracy.mean_square),
+    );
     row(
         "mean error",
         "mean_error",
         both(&|accuracy| accuracy.errors.iter().sum::<f64>() / accuracy.errors.len().max(1) as f64),
     );
-    row("worst pair", "worst", both(&|accuracy| accuracy.errors.iter().copied().fold(0.0, f64::max)));
+    row(
+        "worst pair",
+        "worst",
+        both(&|accuracy| accuracy.errors.iter().copied().fold(0.0, f64::max)),
+    );
     let mut about_bands = String::new();
     if let Some(bands) = &bands {
         let ends = if args.samples < FEWEST_SAMPLES {
@@ -124,13 +174,27 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
         } else {
             ["low end of 95 %", "high end of 95 %"]
         };
-        row(&format!("… its band: {}", ends[0]), "mse_low", bands.mean_square.map(|band| band.0));
-        row(&format!("… {}", ends[1]), "mse_high", bands.mean_square.map(|band| band.1));
-        row("mean square error that chance alone makes", "mse_chance", bands.chance);
+        row(
+            &format!("… its band: {}", ends[0]),
+            "mse_low",
+            bands.mean_square.map(|band| band.0),
+        );
+        row(
+            &format!("… {}", ends[1]),
+            "mse_high",
+            bands.mean_square.map(|band| band.1),
+        );
+        row(
+            "mean square error that chance alone makes",
+            "mse_chance",
+            bands.chance,
+        );
         row(
             "share of pairs within their 95 % band",
             "within",
-            bands.within.map(|count| count as f64 / judged.len().max(1) as f64),
+            bands
+                .within
+                .map(|count| count as f64 / judged.len().max(1) as f64),
         );
         about_bands = format!(
             " The bands are those of {} bootstrap samples of the reference, less what chance adds to each; chance alone: the error \
@@ -142,7 +206,9 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
         about_bands += " In-sample: the vectors were made from these very runs, so this says how well they were fitted and not how near \
                         they are to other runs. Merge some runs (--first-runs) and compare with the others (--skip-runs) for that.";
     }
-    let farthest = (0..distances.len()).max_by(|&a, &b| distances[a].total_cmp(&distances[b])).unwrap_or(0);
+    let farthest = (0..distances.len())
+        .max_by(|&a, &b| distances[a].total_cmp(&distances[b]))
+        .unwrap_or(0);
     figures.value("marginal_distance", distances[farthest]);
     let section = section.note(format!(
         "{} pairs of which both events vary. The values of {} are the farthest from those measured: Kolmogorov-Smirnov distance \
@@ -151,9 +217,21 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
         data.events[farthest].name,
         distances[farthest]
     ));
-    let csv = if args.csv.is_some() { Some(table(&data, &merged, &measured, bands.as_ref())?) } else { None };
-    let page =
-        args.report.is_some().then(|| page::evaluated(&data, &merged, &measured, bands.as_ref(), &section, &figures));
+    let csv = if args.csv.is_some() {
+        Some(table(&data, &merged, &measured, bands.as_ref())?)
+    } else {
+        None
+    };
+    let page = args.report.is_some().then(|| {
+        page::evaluated(
+            &data,
+            &merged,
+            &measured,
+            bands.as_ref(),
+            &section,
+            &figures,
+        )
+    });
     if let (Some(path), Some(csv)) = (&args.csv, &csv) {
         write_atomic(path, csv)?;
     }
@@ -161,11 +239,19 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
         write_atomic(path, page.as_bytes())?;
     }
     print!("{}", section.to_text());
-    print!("{}", worst(&data, &judged, &accuracies, args.worst).to_text());
+    print!(
+        "{}",
+        worst(&data, &judged, &accuracies, args.worst).to_text()
+    );
     figures.write(args.json.as_deref())
 }
 
-fn worst(data: &Measurements, pairs: &[(usize, usize)], accuracies: &[Accuracy; 2], count: usize) -> Section {
+fn worst(
+    data: &Measurements,
+    pairs: &[(usize, usize)],
+    accuracies: &[Accuracy; 2],
+    count: usize,
+) -> Section {
     let mut section = Section::new("The worst pairs", &["correlation", "pair", "error"]);
     for (kind, accuracy) in ["Pearson", "Spearman"].iter().zip(accuracies) {
         let mut order: Vec<_> = (0..pairs.len()).collect();
@@ -173,13 +259,22 @@ fn worst(data: &Measurements, pairs: &[(usize, usize)], accuracies: &[Accuracy; 
         for &at in order.iter().take(count) {
             let (a, b) = pairs[at];
             let names = format!("{} and {}", data.events[a].name, data.events[b].name);
-            section.row([(*kind).to_owned(), names, format!("{:.4}", accuracy.errors[at])]);
+            section.row([
+                (*kind).to_owned(),
+                names,
+                format!("{:.4}", accuracy.errors[at]),
+            ]);
         }
     }
     section
 }
 
-fn table(data: &Measurements, merged: &Both, measured: &Both, bands: Option<&Bands>) -> Result<Vec<u8>> {
+fn table(
+    data: &Measurements,
+    merged: &Both,
+    measured: &Both,
+    bands: Option<&Bands>,
+) -> Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(vec![]);
     let mut header = vec!["event".to_owned(), "other".to_owned()];
     for kind in ["pearson", "spearman"] {
@@ -190,7 +285,10 @@ fn table(data: &Measurements, merged: &Both, measured: &Both, bands: Option<&Ban
     }
     writer.write_record(header).into_diagnostic()?;
     for (number, pair) in pairs(data.events.len()).into_iter().enumerate() {
-        let mut record = vec![data.events[pair.0].name.clone(), data.events[pair.1].name.clone()];
+        let mut record = vec![
+            data.events[pair.0].name.clone(),
+            data.events[pair.1].name.clone(),
+        ];
         for at in 0..2 {
             record.extend([measured[at][pair].to_string(), merged[at][pair].to_string()]);
             if let Some(bands) = bands {

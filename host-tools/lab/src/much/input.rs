@@ -52,8 +52,14 @@ pub fn figures_of(command: &str, inputs: &[(&str, &Path)], chosen: &Chosen) -> R
     let choices = [
         ("vm", chosen.vm.clone()),
         ("vcpu", chosen.vcpu.map(|vcpu| vcpu.to_string())),
-        ("workload", chosen.workload.map(|workload| workload.to_string())),
-        ("skip_runs", (chosen.skip_runs > 0).then(|| chosen.skip_runs.to_string())),
+        (
+            "workload",
+            chosen.workload.map(|workload| workload.to_string()),
+        ),
+        (
+            "skip_runs",
+            (chosen.skip_runs > 0).then(|| chosen.skip_runs.to_string()),
+        ),
         ("first_runs", chosen.first_runs.map(|runs| runs.to_string())),
     ];
     for (name, value) in choices {
@@ -77,7 +83,11 @@ fn checksum(path: &Path) -> std::io::Result<u32> {
 
 impl Chosen {
     fn selection(&self) -> Selection {
-        Selection { vm: self.vm.clone(), vcpu: self.vcpu, workload: self.workload }
+        Selection {
+            vm: self.vm.clone(),
+            vcpu: self.vcpu,
+            workload: self.workload,
+        }
     }
     /// Whether runs are chosen at all.
     pub fn some_runs(&self) -> bool {
@@ -89,7 +99,10 @@ impl Chosen {
             return Ok(data);
         }
         let wanted = data.window(self.skip_runs, self.first_runs);
-        let empty = wanted.sub_experiments.iter().position(|sub| sub.runs() == 0);
+        let empty = wanted
+            .sub_experiments
+            .iter()
+            .position(|sub| sub.runs() == 0);
         if let Some(sub) = empty.map(|at| &data.sub_experiments[at]) {
             return Err(miette!(
                 help = "ask for fewer",
@@ -131,8 +144,12 @@ fn load(path: &Path, selection: &Selection) -> Result<Measurements> {
         return read::read(seekable.path(), selection).map_err(located);
     }
     let telemetry = hem::read(seekable.path(), false)?;
-    let names =
-        telemetry.boot.as_ref().map_or_else(EventNames::default, |boot| configuration::event_names(&boot.board));
+    let names = telemetry
+        .boot
+        .as_ref()
+        .map_or_else(EventNames::default, |boot| {
+            configuration::event_names(&boot.board)
+        });
     of_log(&telemetry, &names, selection).map_err(located)
 }
 
@@ -141,7 +158,11 @@ fn load(path: &Path, selection: &Selection) -> Result<Measurements> {
 /// # Errors
 ///
 /// Returns an error if the selected program has no records, or if several programs are selected.
-pub fn of_log(telemetry: &Telemetry, names: &EventNames, selection: &Selection) -> Result<Measurements, ReadError> {
+pub fn of_log(
+    telemetry: &Telemetry,
+    names: &EventNames,
+    selection: &Selection,
+) -> Result<Measurements, ReadError> {
     let mut taker = Taker::new(selection);
     for (index, run) in telemetry.hem_runs().enumerate() {
         let record = run.record;
@@ -161,7 +182,12 @@ pub fn of_log(telemetry: &Telemetry, names: &EventNames, selection: &Selection) 
         taker.take(&row)?;
         for (event, value, overflowed) in run.counts() {
             let (name, value) = (names.name(event), (!overflowed).then_some(f64::from(value)));
-            taker.take(&Row { event: name.as_bytes(), value, code: Some(event.0.into()), ..row })?;
+            taker.take(&Row {
+                event: name.as_bytes(),
+                value,
+                code: Some(event.0.into()),
+                ..row
+            })?;
         }
     }
     taker.finish()
@@ -182,18 +208,26 @@ impl<'a> Seekable<'a> {
     /// Refuses what is no file, or too long. A file that does not exist is left to its reader.
     fn of(path: &'a Path) -> Result<Self> {
         match std::fs::metadata(path) {
-            Ok(metadata) if metadata.is_file() && metadata.len() <= files::COUNTS.most => Ok(Self::Named(path)),
+            Ok(metadata) if metadata.is_file() && metadata.len() <= files::COUNTS.most => {
+                Ok(Self::Named(path))
+            }
             Err(_) => Ok(Self::Named(path)),
             Ok(_) => {
-                let bytes = files::read(path, files::Kind { most: MOST_FROM_PIPE, ..files::COUNTS })?;
+                let bytes = files::read(
+                    path,
+                    files::Kind {
+                        most: MOST_FROM_PIPE,
+                        ..files::COUNTS
+                    },
+                )?;
                 let copied = || {
                     let mut copy = tempfile::NamedTempFile::new()?;
                     copy.write_all(&bytes)?;
                     Ok(copy)
                 };
-                copied()
-                    .map(Self::Copy)
-                    .map_err(|error: std::io::Error| miette!("cannot copy {}: {error}", path.display()))
+                copied().map(Self::Copy).map_err(|error: std::io::Error| {
+                    miette!("cannot copy {}: {error}", path.display())
+                })
             }
         }
     }
@@ -213,7 +247,9 @@ const MOST_FROM_PIPE: u64 = 1 << 30;
 /// contain.
 fn is_log(path: &Path) -> std::io::Result<bool> {
     let mut start = vec![];
-    std::fs::File::open(path)?.take(4096).read_to_end(&mut start)?;
+    std::fs::File::open(path)?
+        .take(4096)
+        .read_to_end(&mut start)?;
     let known = start.starts_with(&[0x1f, 0x8b]) || start.starts_with(b"PAR1");
     // Text in two bytes a letter has zeros too.
     let wide = start.starts_with(&[0xff, 0xfe]) || start.starts_with(&[0xfe, 0xff]);
@@ -230,7 +266,10 @@ fn located(path: &Path, error: &ReadError) -> miette::Report {
     }
     // `file: line 3, …`, but `file is empty`.
     let joint = match error {
-        ReadError::Field { .. } | ReadError::Csv { .. } | ReadError::Row { .. } | ReadError::Data(_) => ": ",
+        ReadError::Field { .. }
+        | ReadError::Csv { .. }
+        | ReadError::Row { .. }
+        | ReadError::Data(_) => ": ",
         _ => " ",
     };
     let help = match error {
@@ -253,8 +292,12 @@ fn located(path: &Path, error: &ReadError) -> miette::Report {
         ReadError::Packed(_) => "unpack it, or compress it with gzip",
         ReadError::Contents(_) => "write it again, or as CSV",
         ReadError::Compression(_) => "write it again with zstd, snappy or gzip",
-        ReadError::Parquet(_) => "was it copied whole? The end of a Parquet file says where everything is",
-        ReadError::Several(_) | ReadError::NoneChosen(_) => "choose one with --vm, --vcpu and --workload",
+        ReadError::Parquet(_) => {
+            "was it copied whole? The end of a Parquet file says where everything is"
+        }
+        ReadError::Several(_) | ReadError::NoneChosen(_) => {
+            "choose one with --vm, --vcpu and --workload"
+        }
         ReadError::Data(_) => "see docs/much.md for what is needed",
     };
     miette!(help = help, "{}{joint}{text}", path.display())
@@ -271,18 +314,28 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("counts.csv");
         std::fs::write(&path, "123456789").expect("a file");
-        let chosen = Chosen { skip_runs: 2, ..Chosen::default() };
+        let chosen = Chosen {
+            skip_runs: 2,
+            ..Chosen::default()
+        };
         let figures = figures_of("much merge", &[("input", &path)], &chosen).expect("figures");
         let parameters = figures.provenance()["parameters"].clone();
         assert_eq!(parameters["input"], path.display().to_string());
-        assert_eq!(parameters["input_crc32"], "cbf43926", "the check value of CRC-32");
-        assert_eq!((parameters["skip_runs"].as_str(), parameters.get("vm")), (Some("2"), None));
+        assert_eq!(
+            parameters["input_crc32"], "cbf43926",
+            "the check value of CRC-32"
+        );
+        assert_eq!(
+            (parameters["skip_runs"].as_str(), parameters.get("vm")),
+            (Some("2"), None)
+        );
     }
 
     #[test]
     fn the_projects_own_parquet_and_csv_are_the_same_measurements() {
         let mut rows = vec![];
-        for (sub_experiment, events) in [["A", "B"], ["B", "C"], ["A", "C"]].into_iter().enumerate() {
+        for (sub_experiment, events) in [["A", "B"], ["B", "C"], ["A", "C"]].into_iter().enumerate()
+        {
             for run in 0..4_u32 {
                 for (at, name) in events.into_iter().enumerate() {
                     let event = EventId(u16::from(name.as_bytes()[0]));
@@ -298,12 +351,20 @@ mod tests {
                         run,
                         cycles: 90_000 + u64::from(run),
                         by_guest: false,
-                        count: Some(Count { event, name: name.to_owned(), value, overflowed }),
+                        count: Some(Count {
+                            event,
+                            name: name.to_owned(),
+                            value,
+                            overflowed,
+                        }),
                     });
                 }
             }
         }
-        let table = Table { rows, metadata: vec![] };
+        let table = Table {
+            rows,
+            metadata: vec![],
+        };
         let directory = tempfile::tempdir().unwrap();
         let read = |name: &str, bytes: Vec<u8>| {
             let path = directory.path().join(name);
@@ -312,6 +373,13 @@ mod tests {
         };
         let parquet = read("hem.parquet", table.to_parquet().unwrap());
         assert_eq!(parquet, read("hem.csv", table.to_csv().unwrap()));
-        assert_eq!((parquet.runs(), parquet.incomplete_runs, parquet.events.len()), (11, 1, 4));
+        assert_eq!(
+            (
+                parquet.runs(),
+                parquet.incomplete_runs,
+                parquet.events.len()
+            ),
+            (11, 1, 4)
+        );
     }
 }

@@ -87,24 +87,48 @@ const MOST_VECTORS: usize = 1 << 24;
 pub fn anchor(data: &Measurements, name: Option<&str>) -> Result<usize> {
     if let Some(name) = name {
         return data.event(name).ok_or_else(|| {
-            let names = data.events.iter().map(|event| event.name.as_str()).collect::<Vec<_>>().join(", ");
-            miette!(help = format!("the events are {names}"), "unknown event {name}")
+            let names = data
+                .events
+                .iter()
+                .map(|event| event.name.as_str())
+                .collect::<Vec<_>>()
+                .join(", ");
+            miette!(
+                help = format!("the events are {names}"),
+                "unknown event {name}"
+            )
         });
     }
-    let counted = |event: usize| data.sub_experiments.iter().filter(|sub| sub.column(event).is_some()).count();
-    (0..data.events.len()).rev().max_by_key(|&event| counted(event)).ok_or_else(|| miette!("there are no events"))
+    let counted = |event: usize| {
+        data.sub_experiments
+            .iter()
+            .filter(|sub| sub.column(event).is_some())
+            .count()
+    };
+    (0..data.events.len())
+        .rev()
+        .max_by_key(|&event| counted(event))
+        .ok_or_else(|| miette!("there are no events"))
 }
 
 /// Runs `cloison much merge`.
 pub fn merge(args: &MergeArgs) -> Result<()> {
-    if let Some(count) = args.vectors.filter(|count| !(2..=MOST_VECTORS).contains(count)) {
-        return Err(miette!("--vectors {count}: must be from 2 to {MOST_VECTORS}"));
+    if let Some(count) = args
+        .vectors
+        .filter(|count| !(2..=MOST_VECTORS).contains(count))
+    {
+        return Err(miette!(
+            "--vectors {count}: must be from 2 to {MOST_VECTORS}"
+        ));
     }
     // There is nothing beside a device or a pipe.
     let named = args.output.as_ref().filter(|path| is_regular(path));
     let pairs_file = named.map(|path| path.with_extension("pairs.csv"));
     let outputs = [&args.output, &pairs_file, &args.report, &args.json];
-    keep_apart([args.input.as_path()], outputs.into_iter().flatten().map(PathBuf::as_path))?;
+    keep_apart(
+        [args.input.as_path()],
+        outputs.into_iter().flatten().map(PathBuf::as_path),
+    )?;
     let data = input::measurements(&args.input, &args.chosen)?;
     let options = Options {
         seed: args.seed,
@@ -118,7 +142,9 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
     };
     let place = |error: DataError| {
         let help = match error {
-            DataError::Indefinite(_) => "--method plain repairs it first; --method much does not start from it".into(),
+            DataError::Indefinite(_) => {
+                "--method plain repairs it first; --method much does not start from it".into()
+            }
             _ => format!(
                 "`{} much plan` makes sub-experiments in which every pair is counted together",
                 installation::program()
@@ -126,7 +152,11 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
         };
         miette!(help = help, "{}: {error}", args.input.display())
     };
-    let bar = input::working(format!("merging {} runs of {} events", data.runs(), data.events.len()));
+    let bar = input::working(format!(
+        "merging {} runs of {} events",
+        data.runs(),
+        data.events.len()
+    ));
     let merged: Result<Merged, Vectors> = match args.method {
         MethodArg::Much => Ok(merge::much(&data, &options).map_err(place)?),
         MethodArg::Paper => Ok(merge::paper(&data, &options, Indefinite::Refuse).map_err(place)?),
@@ -144,7 +174,10 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
     let (section, figures) = summary(args, &data, vectors, merged.as_ref().ok())?;
     bar.finish_and_clear();
     // Everything is computed before the first file is written.
-    let page = args.report.as_ref().map(|_| page::merged(&data, vectors, merged.as_ref().ok(), &section, &figures));
+    let page = args
+        .report
+        .as_ref()
+        .map(|_| page::merged(&data, vectors, merged.as_ref().ok(), &section, &figures));
     let pairs = match (pairs_file, &merged) {
         (Some(path), Ok(merged)) => Some((path, pairs(&data, merged)?)),
         _ => None,
@@ -163,9 +196,14 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
 fn output(path: Option<&Path>, vectors: &Vectors) -> Result<()> {
     let Some(path) = path else {
         let written = write::write_csv(vectors, &mut std::io::stdout());
-        return written.into_diagnostic().wrap_err("cannot write to standard output");
+        return written
+            .into_diagnostic()
+            .wrap_err("cannot write to standard output");
     };
-    if path.extension().is_some_and(|extension| extension == "parquet") {
+    if path
+        .extension()
+        .is_some_and(|extension| extension == "parquet")
+    {
         let created_by = concat!("cloison ", env!("CARGO_PKG_VERSION"));
         return stream_atomic(path, |file| {
             write::write_parquet(vectors, created_by, file).map_err(std::io::Error::other)
@@ -179,9 +217,18 @@ fn pairs(data: &Measurements, merged: &Merged) -> Result<Vec<u8>> {
     let (of, runs) = (&merged.correlations, runs_of_pairs(data));
     let made = merged.vectors.correlations();
     let mut writer = csv::Writer::from_writer(vec![]);
-    let header = ["event", "other", "effective_runs", "pearson_measured", "pearson_target", "pearson_merged"];
+    let header = [
+        "event",
+        "other",
+        "effective_runs",
+        "pearson_measured",
+        "pearson_target",
+        "pearson_merged",
+    ];
     let spearman = ["spearman_measured", "spearman_target", "spearman_merged"];
-    writer.write_record(header.iter().chain(&spearman)).into_diagnostic()?;
+    writer
+        .write_record(header.iter().chain(&spearman))
+        .into_diagnostic()?;
     for pair in cloison_much::matrix::pairs(data.events.len()) {
         let values = [
             of.pearson_measured[pair],
@@ -191,8 +238,11 @@ fn pairs(data: &Measurements, merged: &Merged) -> Result<Vec<u8>> {
             of.spearman_target[pair],
             made[1][pair],
         ];
-        let mut record =
-            vec![data.events[pair.0].name.clone(), data.events[pair.1].name.clone(), runs[pair].to_string()];
+        let mut record = vec![
+            data.events[pair.0].name.clone(),
+            data.events[pair.1].name.clone(),
+            runs[pair].to_string(),
+        ];
         record.extend(values.map(|value| value.to_string()));
         writer.write_record(record).into_diagnostic()?;
     }
@@ -204,16 +254,26 @@ fn lost_extremes(data: &Measurements, vectors: &Vectors) -> Option<String> {
     let is_lost = |event: &usize| {
         // Observations ascend, so the largest is the last one.
         let column = &vectors.columns[*event];
-        let used = column.chosen().iter().max().map_or(f64::NEG_INFINITY, |&at| column.observed().get(at as usize));
+        let used = column
+            .chosen()
+            .iter()
+            .max()
+            .map_or(f64::NEG_INFINITY, |&at| column.observed().get(at as usize));
         data.sub_experiments
             .iter()
             .filter_map(|sub| sub.column(*event))
             .any(|part| part.iter().any(|count| count > used))
     };
-    let lost: Vec<&str> =
-        (0..data.events.len()).filter(is_lost).map(|event| data.events[event].name.as_str()).collect();
+    let lost: Vec<&str> = (0..data.events.len())
+        .filter(is_lost)
+        .map(|event| data.events[event].name.as_str())
+        .collect();
     let named = lost.iter().take(5).copied().collect::<Vec<_>>().join(", ");
-    let more = if lost.len() > 5 { format!(" and {} more", lost.len() - 5) } else { String::new() };
+    let more = if lost.len() > 5 {
+        format!(" and {} more", lost.len() - 5)
+    } else {
+        String::new()
+    };
     (!lost.is_empty()).then(|| {
         format!("The largest counts of {named}{more} are in no vector: do not take maxima from so few vectors.")
     })
@@ -224,8 +284,13 @@ fn remarks(merged: &Merged) -> String {
     let mut text = String::new();
     if let Some(estimates) = &merged.correlations.estimates {
         for (kind, estimate) in ["Pearson", "Spearman"].iter().zip(estimates) {
-            let used = estimate.weights.iter().filter(|(_, weight)| *weight >= 0.005);
-            let parts = used.map(|(name, weight)| format!("{:.0} % {name}", weight * 100.0)).collect::<Vec<_>>();
+            let used = estimate
+                .weights
+                .iter()
+                .filter(|(_, weight)| *weight >= 0.005);
+            let parts = used
+                .map(|(name, weight)| format!("{:.0} % {name}", weight * 100.0))
+                .collect::<Vec<_>>();
             text += &format!("{kind}'s estimates: {}. ", parts.join(", "));
             if !estimate.converged {
                 text += &format!(
@@ -238,7 +303,10 @@ fn remarks(merged: &Merged) -> String {
     if let Some(exchanges) = merged.exchanges
         && exchanges.end == End::Work
     {
-        text += &format!("With so many vectors, exchanges ended after {} rounds. ", exchanges.rounds);
+        text += &format!(
+            "With so many vectors, exchanges ended after {} rounds. ",
+            exchanges.rounds
+        );
     }
     text
 }
@@ -268,7 +336,11 @@ fn summary(
         for (kind, value) in ["pearson", "spearman"].iter().zip(values) {
             figures.value(format!("{kind}_{name}"), value);
         }
-        section.row([what.to_owned(), format!("{:.6}", values[0]), format!("{:.6}", values[1])]);
+        section.row([
+            what.to_owned(),
+            format!("{:.6}", values[0]),
+            format!("{:.6}", values[1]),
+        ]);
     };
     let missing = data.missing_pairs().len();
     let mut note = String::new();
@@ -293,7 +365,11 @@ fn summary(
             both(&|at| accuracy(targets[at], measured[at], &judged).mean_square),
         );
         if let Some(repairs) = of.repairs {
-            row("least eigenvalue of the estimates", "least_eigenvalue", repairs.map(|repair| repair.least_eigenvalue));
+            row(
+                "least eigenvalue of the estimates",
+                "least_eigenvalue",
+                repairs.map(|repair| repair.least_eigenvalue),
+            );
             row(
                 "their distance from the nearest correlations",
                 "repair_distance",
@@ -309,8 +385,13 @@ fn summary(
         }
     } else if missing == 0 {
         let measured = reference(data);
-        let errors = [0, 1].map(|at| accuracy(&correlations[at], &measured[at], &judged).mean_square);
-        row("mean square error from the pairs as measured", "mse_measured", errors);
+        let errors =
+            [0, 1].map(|at| accuracy(&correlations[at], &measured[at], &judged).mean_square);
+        row(
+            "mean square error from the pairs as measured",
+            "mse_measured",
+            errors,
+        );
     }
     let distances = marginal_distances(vectors, data);
     let largest = distances.iter().copied().fold(0.0, f64::max);
@@ -319,9 +400,17 @@ fn summary(
     let mut effective: Vec<u64> = judged.iter().map(|&pair| runs[pair] as u64).collect();
     effective.sort_unstable();
     if let (Some(fewest), Some(most)) = (effective.first(), effective.last()) {
-        figures.count("effective_runs_least", *fewest).count("effective_runs_most", *most);
-        let runs = if fewest == most { fewest.to_string() } else { format!("{fewest} to {most}") };
-        note += &format!("Each correlation rests on {runs} runs, not on as many as there are vectors. ");
+        figures
+            .count("effective_runs_least", *fewest)
+            .count("effective_runs_most", *most);
+        let runs = if fewest == most {
+            fewest.to_string()
+        } else {
+            format!("{fewest} to {most}")
+        };
+        note += &format!(
+            "Each correlation rests on {runs} runs, not on as many as there are vectors. "
+        );
     }
     note += &format!(
         "{} vectors of {} events; the largest Kolmogorov-Smirnov distance between an event's values and the measured \

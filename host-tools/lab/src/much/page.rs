@@ -29,7 +29,10 @@ pub fn merged(
     figures: &Figures,
 ) -> String {
     let measured = match merged {
-        Some(merged) => [merged.correlations.pearson_measured.clone(), merged.correlations.spearman_measured.clone()],
+        Some(merged) => [
+            merged.correlations.pearson_measured.clone(),
+            merged.correlations.spearman_measured.clone(),
+        ],
         None => reference(data),
     };
     let body = maps(data, &vectors.correlations(), &measured);
@@ -46,7 +49,9 @@ pub fn evaluated(
     figures: &Figures,
 ) -> String {
     let pairs = matrix::pairs(data.events.len());
-    let of = |matrix: &nalgebra::DMatrix<f64>| pairs.iter().map(|&pair| matrix[pair]).collect::<Vec<_>>();
+    let of = |matrix: &nalgebra::DMatrix<f64>| {
+        pairs.iter().map(|&pair| matrix[pair]).collect::<Vec<_>>()
+    };
     let body = html! {
         (maps(data, merged, measured))
         @if let Some(bands) = bands {
@@ -56,11 +61,22 @@ pub fn evaluated(
             }
         }
     };
-    page("Merged vectors and measurements", data, section, figures, &body)
+    page(
+        "Merged vectors and measurements",
+        data,
+        section,
+        figures,
+        &body,
+    )
 }
 
 /// Returns the page of a comparison.
-pub fn compared(data: &Measurements, outcomes: &[Outcome], section: &Section, figures: &Figures) -> String {
+pub fn compared(
+    data: &Measurements,
+    outcomes: &[Outcome],
+    section: &Section,
+    figures: &Figures,
+) -> String {
     let body = html! {
         @for (which, kind) in KINDS.iter().enumerate() {
             (charts::over_runs(&format!("Mean square error of {kind}'s correlations: every sample, mean and band"), outcomes, which))
@@ -94,7 +110,13 @@ fn maps(data: &Measurements, merged: &Both, measured: &Both) -> Markup {
     }
 }
 
-fn page(title: &str, data: &Measurements, section: &Section, figures: &Figures, body: &Markup) -> String {
+fn page(
+    title: &str,
+    data: &Measurements,
+    section: &Section,
+    figures: &Figures,
+    body: &Markup,
+) -> String {
     let warnings: Vec<String> = data.warnings().iter().map(ToString::to_string).collect();
     let body = html! {
         @if !warnings.is_empty() { div.caveats { @for warning in &warnings { p { (warning) } } } }

@@ -64,7 +64,11 @@ struct Named {
 impl Named {
     /// Returns an event of which no table is known.
     fn new(name: String, code: Option<u32>) -> Self {
-        Self { name, code, counters: Binding::MAX }
+        Self {
+            name,
+            code,
+            counters: Binding::MAX,
+        }
     }
 }
 
@@ -76,8 +80,15 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
     let events = events(args)?;
     let named = |text: &str| {
         let number = number(text);
-        let found = events.iter().position(|event| event.name == text || number.is_some() && event.code == number);
-        found.ok_or_else(|| miette!(help = "use one of --events", "the plan has no event `{text}`"))
+        let found = events
+            .iter()
+            .position(|event| event.name == text || number.is_some() && event.code == number);
+        found.ok_or_else(|| {
+            miette!(
+                help = "use one of --events",
+                "the plan has no event `{text}`"
+            )
+        })
     };
     let error = |error: plan::PlanError| {
         let text = match error {
@@ -86,7 +97,11 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
                 events[a].name, events[b].name
             ),
             plan::PlanError::Nowhere(event) => {
-                format!("{} is not bound to any counter from 0 to {}", events[event].name, args.pmcs.saturating_sub(1))
+                format!(
+                    "{} is not bound to any counter from 0 to {}",
+                    events[event].name,
+                    args.pmcs.saturating_sub(1)
+                )
             }
             other => other.to_string(),
         };
@@ -101,24 +116,35 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
                 event.name
             ));
         }
-        (plan::hrm_plan(events.len(), args.pmcs, named(anchor)?).map_err(error)?, None)
+        (
+            plan::hrm_plan(events.len(), args.pmcs, named(anchor)?).map_err(error)?,
+            None,
+        )
     } else if args.bind.is_empty() && !is_bound {
         (cached(events.len(), args.pmcs).map_err(error)?, None)
     } else {
         let mut bindings: Vec<Binding> = events.iter().map(|event| event.counters).collect();
         let mut named_before = vec![];
         for bind in &args.bind {
-            let (event, counters) = bind
-                .split_once('=')
-                .ok_or_else(|| miette!(help = "write EVENT=0,2", "--bind {bind}: there is no `=`"))?;
+            let (event, counters) = bind.split_once('=').ok_or_else(|| {
+                miette!(help = "write EVENT=0,2", "--bind {bind}: there is no `=`")
+            })?;
             let mut mask = 0;
             for counter in counters.split(',') {
-                let counter: u32 =
-                    counter.trim().parse().into_diagnostic().wrap_err_with(|| miette!("--bind {bind}"))?;
+                let counter: u32 = counter
+                    .trim()
+                    .parse()
+                    .into_diagnostic()
+                    .wrap_err_with(|| miette!("--bind {bind}"))?;
                 mask |= 1_u32
                     .checked_shl(counter)
                     .filter(|_| (counter as usize) < args.pmcs)
-                    .ok_or_else(|| miette!("--bind {bind}: there is no counter {counter} of {}", args.pmcs))?;
+                    .ok_or_else(|| {
+                        miette!(
+                            "--bind {bind}: there is no counter {counter} of {}",
+                            args.pmcs
+                        )
+                    })?;
             }
             let event = named(event)?;
             if named_before.contains(&event) {
@@ -129,13 +155,20 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
                 ));
             }
             if bindings[event] & mask == 0 {
-                let help = format!("`cloison events show {}` lists its counters", events[event].name);
-                return Err(miette!(help = help, "--bind {bind}: none of these counters can count it"));
+                let help = format!(
+                    "`cloison events show {}` lists its counters",
+                    events[event].name
+                );
+                return Err(miette!(
+                    help = help,
+                    "--bind {bind}: none of these counters can count it"
+                ));
             }
             named_before.push(event);
             bindings[event] &= mask;
         }
-        let (plan, counters) = plan::plan_bound(&mut Catalogue::default(), &bindings, args.pmcs).map_err(error)?;
+        let (plan, counters) =
+            plan::plan_bound(&mut Catalogue::default(), &bindings, args.pmcs).map_err(error)?;
         (plan, Some(counters))
     };
     // The same check as in the tests: this command never prints a plan that misses a pair.
@@ -145,9 +178,14 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
     }
     print(&plan, &events, counters.as_deref(), args.anchor.is_some());
     if let Some(runs) = args.runs {
-        println!("{}", advice(plan.events, plan.counters, runs).map_err(|error| miette!("{error}"))?);
+        println!(
+            "{}",
+            advice(plan.events, plan.counters, runs).map_err(|error| miette!("{error}"))?
+        );
     }
-    let Some(path) = &args.json else { return Ok(()) };
+    let Some(path) = &args.json else {
+        return Ok(());
+    };
     let mut figures = Figures::new("much plan");
     figures
         .count("size", plan.sub_experiments.len() as u64)
@@ -156,10 +194,15 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
         .count("events", plan.events as u64)
         .count("pmcs", plan.counters as u64);
     let mut json = serde_json::to_value(&figures).into_diagnostic()?;
-    let lists: Vec<Vec<&Named>> =
-        plan.sub_experiments.iter().map(|block| block.iter().map(|&event| &events[event]).collect()).collect();
-    let names: Vec<Vec<&str>> =
-        lists.iter().map(|list| list.iter().map(|event| event.name.as_str()).collect()).collect();
+    let lists: Vec<Vec<&Named>> = plan
+        .sub_experiments
+        .iter()
+        .map(|block| block.iter().map(|&event| &events[event]).collect())
+        .collect();
+    let names: Vec<Vec<&str>> = lists
+        .iter()
+        .map(|list| list.iter().map(|event| event.name.as_str()).collect())
+        .collect();
     json["sub_experiments"] = serde_json::to_value(names).into_diagnostic()?;
     json["events"] = serde_json::to_value(&events).into_diagnostic()?;
     if let Some(counters) = counters {
@@ -205,7 +248,9 @@ fn number(text: &str) -> Option<u32> {
 
 fn events(args: &PlanArgs) -> Result<Vec<Named>> {
     if let Some(count) = args.count {
-        return Ok((0..count).map(|number| Named::new(format!("E{number}"), None)).collect());
+        return Ok((0..count)
+            .map(|number| Named::new(format!("E{number}"), None))
+            .collect());
     }
     let known = args.cpu.as_deref().map(of_cpu).transpose()?;
     let mut events: Vec<Named> = vec![];
@@ -218,11 +263,22 @@ fn events(args: &PlanArgs) -> Result<Vec<Named>> {
                 .find(|event| event.code == Some(code))
                 .cloned()
                 .unwrap_or_else(|| Named::new(text.clone(), Some(code))),
-            (Some(known), None) => known.iter().find(|event| event.name == *text).cloned().ok_or_else(|| {
-                let by_distance = |event: &&Named| strsim::damerau_levenshtein(&event.name, text);
-                let near = known.iter().min_by_key(by_distance).map_or("", |event| event.name.as_str());
-                miette!(help = format!("did you mean {near}?"), "the CPU has no event `{text}`")
-            })?,
+            (Some(known), None) => known
+                .iter()
+                .find(|event| event.name == *text)
+                .cloned()
+                .ok_or_else(|| {
+                    let by_distance =
+                        |event: &&Named| strsim::damerau_levenshtein(&event.name, text);
+                    let near = known
+                        .iter()
+                        .min_by_key(by_distance)
+                        .map_or("", |event| event.name.as_str());
+                    miette!(
+                        help = format!("did you mean {near}?"),
+                        "the CPU has no event `{text}`"
+                    )
+                })?,
         };
         if events.iter().any(|other| other.name == event.name) {
             return Err(miette!("{} is listed twice", event.name));
@@ -239,32 +295,65 @@ fn of_cpu(cpu: &str) -> Result<Vec<Named>> {
         let counters = if event.counters == CounterMask::ANY {
             Binding::MAX
         } else {
-            event.counters.counters().fold(0, |all, counter| all | 1 << counter)
+            event
+                .counters
+                .counters()
+                .fold(0, |all, counter| all | 1 << counter)
         };
-        Named { counters, ..Named::new(event.name.clone(), Some(event.id.0.into())) }
+        Named {
+            counters,
+            ..Named::new(event.name.clone(), Some(event.id.0.into()))
+        }
     };
     Ok(table.events.iter().map(named).collect())
 }
 
 fn print(plan: &Plan, events: &[Named], counters: Option<&[Vec<usize>]>, hrm: bool) {
     let size = plan.sub_experiments.len();
-    let kind = if hrm { "Sub-experiments with the anchor" } else { "Sub-experiments in which every pair meets" };
+    let kind = if hrm {
+        "Sub-experiments with the anchor"
+    } else {
+        "Sub-experiments in which every pair meets"
+    };
     let mut section = Section::new(kind, &["sub-experiment", "events"]);
     for (number, block) in plan.sub_experiments.iter().enumerate() {
         let name = |(at, &event): (usize, &usize)| match counters {
             Some(counters) => format!("{} on {}", events[event].name, counters[number][at]),
             None => events[event].name.clone(),
         };
-        section.row([number.to_string(), block.iter().enumerate().map(name).collect::<Vec<_>>().join(", ")]);
+        section.row([
+            number.to_string(),
+            block
+                .iter()
+                .enumerate()
+                .map(name)
+                .collect::<Vec<_>>()
+                .join(", "),
+        ]);
     }
     let verdict = if plan.is_optimal() {
-        format!("{size} sub-experiments: optimal, because no plan has fewer than {}", plan.lower_bound)
+        format!(
+            "{size} sub-experiments: optimal, because no plan has fewer than {}",
+            plan.lower_bound
+        )
     } else {
-        format!("{size} sub-experiments; no plan has fewer than {}", plan.lower_bound)
+        format!(
+            "{size} sub-experiments; no plan has fewer than {}",
+            plan.lower_bound
+        )
     };
     let schoenheim = plan::schoenheim(plan.events, plan.counters);
-    let bound = if hrm { String::new() } else { format!(" (Schönheim's bound: {schoenheim})") };
-    print!("{}", section.note(format!("{verdict}{bound}. Made by: {}.", plan.origin)).to_text());
+    let bound = if hrm {
+        String::new()
+    } else {
+        format!(" (Schönheim's bound: {schoenheim})")
+    };
+    print!(
+        "{}",
+        section
+            .note(format!("{verdict}{bound}. Made by: {}.", plan.origin))
+            .to_text()
+    );
 }
 
 /// Earlier plans, by events and counters. What is read from the file is verified before use.
@@ -282,10 +371,17 @@ struct Cached {
 impl Cache {
     /// The version is part of the name: another planner finds other plans.
     fn path() -> PathBuf {
-        installation::cache_dir().join("much").join(concat!("plans-", env!("CARGO_PKG_VERSION"), "-3.json"))
+        installation::cache_dir().join("much").join(concat!(
+            "plans-",
+            env!("CARGO_PKG_VERSION"),
+            "-3.json"
+        ))
     }
     fn load() -> Self {
-        std::fs::read(Self::path()).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+        std::fs::read(Self::path())
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok())
+            .unwrap_or_default()
     }
     fn get(&self, events: usize, counters: usize) -> Option<Plan> {
         let cached = self.plans.get(&format!("{events},{counters}"))?;
@@ -299,8 +395,12 @@ impl Cache {
         })
     }
     fn put(&mut self, plan: &Plan) {
-        let cached = Cached { sub_experiments: plan.sub_experiments.clone(), origin: plan.origin.clone() };
-        self.plans.insert(format!("{},{}", plan.events, plan.counters), cached);
+        let cached = Cached {
+            sub_experiments: plan.sub_experiments.clone(),
+            origin: plan.origin.clone(),
+        };
+        self.plans
+            .insert(format!("{},{}", plan.events, plan.counters), cached);
     }
     /// Failing to write the cache is harmless: the plan is valid without it.
     fn store(&self) {
@@ -317,7 +417,8 @@ fn cached(events: usize, counters: usize) -> Result<Plan, plan::PlanError> {
     if let Some(plan) = cache.get(events, counters) {
         return Ok(plan);
     }
-    let spinner = ProgressBar::new_spinner().with_message(format!("planning {events} events on {counters} counters"));
+    let spinner = ProgressBar::new_spinner()
+        .with_message(format!("planning {events} events on {counters} counters"));
     spinner.enable_steady_tick(std::time::Duration::from_millis(100));
     let plan = plan::plan(&mut Catalogue::default(), events, counters);
     spinner.finish_and_clear();
@@ -338,7 +439,9 @@ fn table(args: &PlanArgs) -> Result<()> {
             scope.spawn(move || {
                 let mut catalogue = Catalogue::default();
                 for events in counts {
-                    let known = cache.lock().is_ok_and(|cache| cache.get(events, counter).is_some());
+                    let known = cache
+                        .lock()
+                        .is_ok_and(|cache| cache.get(events, counter).is_some());
                     if !known
                         && let Ok(plan) = plan::plan(&mut catalogue, events, counter)
                         && let Ok(mut cache) = cache.lock()
@@ -351,23 +454,37 @@ fn table(args: &PlanArgs) -> Result<()> {
         }
     });
     bar.finish_and_clear();
-    let cache = cache.into_inner().map_err(|_| miette!("a thread of the planner ended early"))?;
+    let cache = cache
+        .into_inner()
+        .map_err(|_| miette!("a thread of the planner ended early"))?;
     cache.store();
-    let header: Vec<String> =
-        std::iter::once("events".to_owned()).chain(counters.clone().map(|n| format!("{n} PMCs"))).collect();
+    let header: Vec<String> = std::iter::once("events".to_owned())
+        .chain(counters.clone().map(|n| format!("{n} PMCs")))
+        .collect();
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut section = Section::new("Sub-experiments in which every pair meets", &header);
     let mut figures = Figures::new("much plan");
     for events in counts {
         let mut row = vec![events.to_string()];
         for counter in counters.clone() {
-            let plan = cache.get(events, counter).ok_or_else(|| miette!("no plan for {events} events on {counter}"))?;
+            let plan = cache
+                .get(events, counter)
+                .ok_or_else(|| miette!("no plan for {events} events on {counter}"))?;
             let size = plan.sub_experiments.len();
             figures.count(format!("size_{events}_{counter}"), size as u64);
-            row.push(if plan.is_optimal() { size.to_string() } else { format!("{size} (≥ {})", plan.lower_bound) });
+            row.push(if plan.is_optimal() {
+                size.to_string()
+            } else {
+                format!("{size} (≥ {})", plan.lower_bound)
+            });
         }
         section.row(row);
     }
-    print!("{}", section.note("A size without a bound in parentheses is proven to be minimal.").to_text());
+    print!(
+        "{}",
+        section
+            .note("A size without a bound in parentheses is proven to be minimal.")
+            .to_text()
+    );
     figures.write(args.json.as_deref())
 }

@@ -29,12 +29,22 @@ impl Bindings<'_> {
             }
         }
         let mut counters = vec![0; block.len()];
-        for (counter, &at) in holder.iter().enumerate().filter(|(_, at)| **at != usize::MAX) {
+        for (counter, &at) in holder
+            .iter()
+            .enumerate()
+            .filter(|(_, at)| **at != usize::MAX)
+        {
             counters[at] = counter;
         }
         Some(counters)
     }
-    fn seat(&self, block: &[usize], at: usize, holder: &mut [usize; 32], tried: &mut Binding) -> bool {
+    fn seat(
+        &self,
+        block: &[usize],
+        at: usize,
+        holder: &mut [usize; 32],
+        tried: &mut Binding,
+    ) -> bool {
         for counter in 0..32 {
             let bit = 1 << counter;
             if self.of[block[at]] & self.all & bit == 0 || *tried & bit != 0 {
@@ -65,7 +75,10 @@ pub fn plan_bound(
 ) -> Result<(Plan, Vec<Vec<usize>>), PlanError> {
     let events = bindings.len();
     check(events, counters)?;
-    let rule = Bindings { of: bindings, all: (1 << counters) - 1 };
+    let rule = Bindings {
+        of: bindings,
+        all: (1 << counters) - 1,
+    };
     if let Some(event) = (0..events).find(|&event| bindings[event] & rule.all == 0) {
         return Err(PlanError::Nowhere(event));
     }
@@ -98,7 +111,11 @@ pub fn plan_bound(
             origin: "greedy and local search, with bound events".to_owned(),
         }
     };
-    let assigned = plan.sub_experiments.iter().map(|block| rule.assign(block).unwrap_or_default()).collect();
+    let assigned = plan
+        .sub_experiments
+        .iter()
+        .map(|block| rule.assign(block).unwrap_or_default())
+        .collect();
     Ok((plan, assigned))
 }
 
@@ -119,7 +136,11 @@ fn filled(points: usize, size: usize, mut blocks: Blocks, rule: &Bindings<'_>) -
         }
         block.sort_unstable();
     }
-    if rule.of.iter().all(|&binding| binding & rule.all == rule.all) {
+    if rule
+        .of
+        .iter()
+        .all(|&binding| binding & rule.all == rule.all)
+    {
         fill(points, size, &mut blocks);
     }
     blocks
@@ -145,7 +166,10 @@ mod tests {
             distinct.dedup();
             assert_eq!(distinct.len(), block.len());
             for (&event, &counter) in block.iter().zip(counters) {
-                assert!(bindings[event] >> counter & 1 == 1, "event {event} on counter {counter}");
+                assert!(
+                    bindings[event] >> counter & 1 == 1,
+                    "event {event} on counter {counter}"
+                );
             }
         }
     }
@@ -159,7 +183,9 @@ mod tests {
         let (plan, _) = plan_bound(&mut Catalogue::default(), &bindings, 6).unwrap();
         assert_eq!(verify(9, 6, &plan.sub_experiments), Ok(()));
         assert!(
-            plan.sub_experiments.iter().all(|block| !(block.contains(&0) && block.contains(&1) && block.contains(&2)))
+            plan.sub_experiments
+                .iter()
+                .all(|block| !(block.contains(&0) && block.contains(&1) && block.contains(&2)))
         );
     }
 
@@ -167,6 +193,9 @@ mod tests {
     fn two_events_on_one_counter_are_an_error() {
         let error = plan_bound(&mut Catalogue::default(), &[1, 3, 3, 1], 2).unwrap_err();
         assert_eq!(error, PlanError::NeverTogether(0, 3));
-        assert_eq!(plan_bound(&mut Catalogue::default(), &[4, 3], 2).unwrap_err(), PlanError::Nowhere(0));
+        assert_eq!(
+            plan_bound(&mut Catalogue::default(), &[4, 3], 2).unwrap_err(),
+            PlanError::Nowhere(0)
+        );
     }
 }

@@ -18,10 +18,14 @@ pub fn lower_bound(points: usize, size: usize) -> usize {
     if points <= size || size < 3 {
         return schoenheim;
     }
-    [hanani(points, size), horsley(points, size), few_blocks(points, size)]
-        .into_iter()
-        .fold(schoenheim, usize::max)
-        .max(sunflowers(points, size))
+    [
+        hanani(points, size),
+        horsley(points, size),
+        few_blocks(points, size),
+    ]
+    .into_iter()
+    .fold(schoenheim, usize::max)
+    .max(sunflowers(points, size))
 }
 
 /// Hanani's bound: if Schönheim's number of blocks would have room for exactly one point too many, one more block is
@@ -32,7 +36,11 @@ pub fn lower_bound(points: usize, size: usize) -> usize {
 /// only once.
 fn hanani(points: usize, size: usize) -> usize {
     let incidences = points * (points - 1) / (size - 1);
-    if (points - 1).is_multiple_of(size - 1) && incidences % size == size - 1 { incidences / size + 2 } else { 0 }
+    if (points - 1).is_multiple_of(size - 1) && incidences % size == size - 1 {
+        incidences / size + 2
+    } else {
+        0
+    }
 }
 
 /// Horsley's bound: ⌈v (r+1) / (k+1)⌉ if d = r (k−1) − (v−1) is less than r − 1. D. Horsley, "Generalising Fisher's
@@ -45,7 +53,11 @@ fn hanani(points: usize, size: usize) -> usize {
 fn horsley(points: usize, size: usize) -> usize {
     let least = (points - 1).div_ceil(size - 1);
     let spare = least * (size - 1) - (points - 1);
-    if spare + 1 < least { (points * (least + 1)).div_ceil(size + 1) } else { 0 }
+    if spare + 1 < least {
+        (points * (least + 1)).div_ceil(size + 1)
+    } else {
+        0
+    }
 }
 
 /// The bound by sunflowers: if (v−1) = r (k−1), the m points that are in exactly r blocks meet each other once: as sets
@@ -73,7 +85,10 @@ const FEW: [(usize, usize); 3] = [(3, 2), (5, 3), (9, 5)];
 
 /// Returns the bound for covers with few blocks; at most 6.
 fn few_blocks(points: usize, size: usize) -> usize {
-    FEW.iter().position(|&(top, bottom)| points * bottom <= top * size).unwrap_or(FEW.len()) + 3
+    FEW.iter()
+        .position(|&(top, bottom)| points * bottom <= top * size)
+        .unwrap_or(FEW.len())
+        + 3
 }
 
 #[cfg(test)]
@@ -83,7 +98,10 @@ mod tests {
     #[test]
     fn bounds_are_those_of_the_literature() {
         let of = |points, size| lower_bound(points, size);
-        assert_eq!([7, 8, 9, 10, 11, 12, 13, 14].map(|v| of(v, 6)), [3, 3, 3, 4, 6, 6, 7, 7]);
+        assert_eq!(
+            [7, 8, 9, 10, 11, 12, 13, 14].map(|v| of(v, 6)),
+            [3, 3, 3, 4, 6, 6, 7, 7]
+        );
         assert_eq!([16, 17, 18, 22].map(|v| of(v, 6)), [10, 12, 12, 19]);
         assert_eq!([7, 9, 10].map(|v| of(v, 4)), [5, 8, 9]);
         assert_eq!(schoenheim(16, 6), 8);
@@ -111,9 +129,20 @@ mod tests {
 
     /// Returns whether weights in multiples of 1/`parts` with the sum `sum`/`parts` give every set of the family at
     /// least 1.
-    fn weighted(family: &[u32], blocks: usize, parts: usize, sum: usize, given: &mut Vec<usize>) -> bool {
+    fn weighted(
+        family: &[u32],
+        blocks: usize,
+        parts: usize,
+        sum: usize,
+        given: &mut Vec<usize>,
+    ) -> bool {
         if given.len() == blocks {
-            let weight = |set: u32| (0..blocks).filter(|&at| set >> at & 1 == 1).map(|at| given[at]).sum::<usize>();
+            let weight = |set: u32| {
+                (0..blocks)
+                    .filter(|&at| set >> at & 1 == 1)
+                    .map(|at| given[at])
+                    .sum::<usize>()
+            };
             return family.iter().all(|&set| weight(set) >= parts);
         }
         let left = sum - given.iter().sum::<usize>();
@@ -131,14 +160,28 @@ mod tests {
             let families = families(blocks);
             assert_eq!(families.len(), count);
             for family in &families {
-                let covered = (1..=5)
-                    .any(|parts| weighted(family, blocks as usize, parts, parts * top / bottom, &mut Vec::new()));
+                let covered = (1..=5).any(|parts| {
+                    weighted(
+                        family,
+                        blocks as usize,
+                        parts,
+                        parts * top / bottom,
+                        &mut Vec::new(),
+                    )
+                });
                 assert!(covered, "{blocks} blocks: {family:?}");
             }
             // The quotient is the smallest possible: one family needs it.
             let less = |family: &Vec<u32>| {
-                (1..=6)
-                    .any(|parts| weighted(family, blocks as usize, parts, (parts * top - 1) / bottom, &mut Vec::new()))
+                (1..=6).any(|parts| {
+                    weighted(
+                        family,
+                        blocks as usize,
+                        parts,
+                        (parts * top - 1) / bottom,
+                        &mut Vec::new(),
+                    )
+                })
             };
             assert!(!families.iter().all(less), "{blocks} blocks");
         }

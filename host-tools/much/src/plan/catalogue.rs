@@ -40,7 +40,10 @@ const CYCLIC_STEPS: u64 = 40_000;
 impl Catalogue {
     /// Creates a catalog that searches even if search results are shipped, `effort` times as long as usual.
     pub fn searching(effort: u64) -> Self {
-        Self { effort, ..Self::default() }
+        Self {
+            effort,
+            ..Self::default()
+        }
     }
     /// Returns the smallest known cover of `points` points by blocks of `size`.
     pub fn best(&mut self, points: usize, size: usize) -> Cover {
@@ -55,7 +58,11 @@ impl Catalogue {
     }
 
     fn make(&mut self, points: usize, size: usize) -> Cover {
-        let cover = |blocks, origin: &str| Cover { blocks, origin: origin.to_owned(), searched: false };
+        let cover = |blocks, origin: &str| Cover {
+            blocks,
+            origin: origin.to_owned(),
+            searched: false,
+        };
         let mut best = cover(pairs(points), "all pairs");
         if points <= size {
             return cover(vec![(0..points).collect()], "one block");
@@ -82,7 +89,9 @@ impl Catalogue {
         }
         let constructed = best.blocks.len();
         if let Some(blocks) = known::plan(points, size) {
-            offer(&mut best, points, size, blocks, || "a search made before, kept with the planner".to_owned());
+            offer(&mut best, points, size, blocks, || {
+                "a search made before, kept with the planner".to_owned()
+            });
         }
         if best.blocks.len() > bound && (self.effort > 0 || !known::searched(points, size)) {
             self.search(points, size, bound, &mut best, &mut rng);
@@ -91,7 +100,14 @@ impl Catalogue {
         best
     }
 
-    fn search(&self, points: usize, size: usize, bound: usize, best: &mut Cover, rng: &mut ChaCha8Rng) {
+    fn search(
+        &self,
+        points: usize,
+        size: usize,
+        bound: usize,
+        best: &mut Cover,
+        rng: &mut ChaCha8Rng,
+    ) {
         let effort = self.effort.max(1);
         // A search finds small covers at once, and is hopeless where the constructions are far from the bound.
         if bound <= SEARCHED {
@@ -101,9 +117,20 @@ impl Catalogue {
             }
             fill(points, size, &mut best.blocks);
             let before = best.blocks.len();
-            let found = search::shrink(points, best.blocks.clone(), bound, STEPS * effort, rng, &Any);
+            let found = search::shrink(
+                points,
+                best.blocks.clone(),
+                bound,
+                STEPS * effort,
+                rng,
+                &Any,
+            );
             if found.len() < before {
-                *best = Cover { blocks: found, origin: format!("local search from {before}"), searched: true };
+                *best = Cover {
+                    blocks: found,
+                    origin: format!("local search from {before}"),
+                    searched: true,
+                };
             }
         }
         if best.blocks.len() > bound {
@@ -120,7 +147,9 @@ impl Catalogue {
             block.push(new);
             block
         }));
-        offer(best, points, size, blocks, || format!("{} events and one more", points - 1));
+        offer(best, points, size, blocks, || {
+            format!("{} events and one more", points - 1)
+        });
     }
 
     /// Tries a smaller cover in which every point becomes several points.
@@ -129,11 +158,15 @@ impl Catalogue {
             let (few, small) = (points.div_ceil(copies), size / copies);
             let cover = self.best(few, small);
             let wide = |block: &Vec<usize>| {
-                let copies = block.iter().flat_map(|&point| (0..copies).map(move |copy| point * copies + copy));
+                let copies = block
+                    .iter()
+                    .flat_map(|&point| (0..copies).map(move |copy| point * copies + copy));
                 copies.filter(|&point| point < points).collect()
             };
             let blocks = cover.blocks.iter().map(wide).collect();
-            offer(best, points, size, blocks, || format!("{few} events on {small} counters, each {copies} times"));
+            offer(best, points, size, blocks, || {
+                format!("{few} events on {small} counters, each {copies} times")
+            });
         }
     }
 
@@ -143,34 +176,51 @@ impl Catalogue {
             return;
         }
         for (count, blocks) in [
-            (points.next_multiple_of(6) + 3, geometry::bose_triples(points.div_ceil(6))),
+            (
+                points.next_multiple_of(6) + 3,
+                geometry::bose_triples(points.div_ceil(6)),
+            ),
             (points / 6 * 6 + 3, geometry::bose_triples(points / 6)),
-            (points / 6 * 6 + 1, geometry::skolem_triples((points / 6).max(1))),
+            (
+                points / 6 * 6 + 1,
+                geometry::skolem_triples((points / 6).max(1)),
+            ),
         ] {
             if count >= points {
                 let cut = truncated(&blocks, points);
-                offer(best, points, size, cut, || format!("Steiner triple system on {count} points"));
+                offer(best, points, size, cut, || {
+                    format!("Steiner triple system on {count} points")
+                });
             }
         }
         let mut rng = ChaCha8Rng::seed_from_u64(points as u64);
         if let Some(blocks) = triples::cover(points, &mut rng) {
-            offer(best, points, size, blocks, || "triples by hill climbing".to_owned());
+            offer(best, points, size, blocks, || {
+                "triples by hill climbing".to_owned()
+            });
         }
     }
 
     /// Difference families on as many points or some more.
     fn families(&mut self, points: usize, size: usize, best: &mut Cover) {
-        let usable =
-            |family: &&Family| family.size() == size && family.points() >= points && family.hole().len() < points;
+        let usable = |family: &&Family| {
+            family.size() == size && family.points() >= points && family.hole().len() < points
+        };
         for family in FAMILIES.iter().filter(usable) {
             let mut blocks = family.blocks();
             let hole: Vec<_> = family.hole().collect();
             if hole.len() > 1 {
                 let parts = self.best(hole.len(), size).blocks;
-                blocks.extend(parts.iter().map(|part| part.iter().map(|&at| hole[at]).collect()));
+                blocks.extend(
+                    parts
+                        .iter()
+                        .map(|part| part.iter().map(|&at| hole[at]).collect()),
+                );
             }
             let cut = truncated(&blocks, points);
-            offer(best, points, size, cut, || format!("difference family on {} points", family.points()));
+            offer(best, points, size, cut, || {
+                format!("difference family on {} points", family.points())
+            });
         }
     }
 
@@ -181,7 +231,9 @@ impl Catalogue {
             if count < points || order > 3 * size {
                 continue;
             }
-            let Some(field) = self.field(order) else { continue };
+            let Some(field) = self.field(order) else {
+                continue;
+            };
             let mut designs = vec![(count, geometry::projective_plane(&field), "projective")];
             if order * order >= points {
                 designs.push((order * order, geometry::affine_plane(&field), "affine"));
@@ -197,10 +249,16 @@ impl Catalogue {
                         blocks.push(line);
                     } else {
                         let parts = self.best(line.len(), size).blocks;
-                        blocks.extend(parts.iter().map(|part| part.iter().map(|&at| line[at]).collect()));
+                        blocks.extend(
+                            parts
+                                .iter()
+                                .map(|part| part.iter().map(|&at| line[at]).collect()),
+                        );
                     }
                 }
-                offer(best, points, size, blocks, || format!("{kind} plane of order {order}"));
+                offer(best, points, size, blocks, || {
+                    format!("{kind} plane of order {order}")
+                });
             }
         }
     }
@@ -209,14 +267,20 @@ impl Catalogue {
     /// groups share.
     fn transversal(&mut self, points: usize, size: usize, best: &mut Cover) {
         for order in size - 1..=points.div_ceil(2) {
-            let Some(crossing) = self.crossing(order, size) else { continue };
+            let Some(crossing) = self.crossing(order, size) else {
+                continue;
+            };
             for shared in 0..size.min(points) {
                 let grouped = points - shared;
                 if grouped > size * order || grouped < order {
                     continue;
                 }
                 let even = grouped.div_ceil(size);
-                for group in if even == order { vec![order] } else { vec![order, even] } {
+                for group in if even == order {
+                    vec![order]
+                } else {
+                    vec![order, even]
+                } {
                     // Point `group * order + at` of the design is left out if the group has fewer points.
                     let mut number = vec![None; size * order];
                     let mut groups = vec![vec![]; size];
@@ -231,7 +295,11 @@ impl Catalogue {
                             next += 1;
                         }
                     }
-                    if next < grouped || groups.iter().any(|members| members.len() + shared >= points) {
+                    if next < grouped
+                        || groups
+                            .iter()
+                            .any(|members| members.len() + shared >= points)
+                    {
                         continue;
                     }
                     let mut blocks: Blocks = crossing
@@ -241,10 +309,16 @@ impl Catalogue {
                     for mut members in groups.into_iter().filter(|members| !members.is_empty()) {
                         members.extend(grouped..points);
                         let parts = self.best(members.len(), size).blocks;
-                        blocks.extend(parts.iter().map(|part| part.iter().map(|&at| members[at]).collect()));
+                        blocks.extend(
+                            parts
+                                .iter()
+                                .map(|part| part.iter().map(|&at| members[at]).collect()),
+                        );
                     }
                     offer(best, points, size, blocks, || {
-                        format!("transversal design of order {order}, {shared} events in every group")
+                        format!(
+                            "transversal design of order {order}, {shared} events in every group"
+                        )
                     });
                 }
             }
@@ -271,7 +345,9 @@ impl Catalogue {
                 blocks.push(members.filter(|&point| point < points).collect());
             }
         }
-        offer(best, points, size, blocks, || format!("parts of {part} events, two by two"));
+        offer(best, points, size, blocks, || {
+            format!("parts of {part} events, two by two")
+        });
     }
 
     fn field(&mut self, order: usize) -> Option<Field> {
@@ -293,11 +369,18 @@ fn symmetric(points: usize, size: usize, best: &mut Cover, steps: u64, rng: &mut
                 if !rest.is_multiple_of(orbits) || rest / orbits <= size {
                     continue;
                 }
-                let shape = Shape { length: rest / orbits, orbits, fixed };
+                let shape = Shape {
+                    length: rest / orbits,
+                    orbits,
+                    fixed,
+                };
                 if let Some(blocks) = cyclic::search(shape, size, best.blocks.len(), steps, rng) {
                     let count = shape.points();
                     offer(best, points, size, truncated(&blocks, points), || {
-                        format!("symmetric search: {orbits} cycles of {}, {fixed} fixed, {count} points", shape.length)
+                        format!(
+                            "symmetric search: {orbits} cycles of {}, {fixed} fixed, {count} points",
+                            shape.length
+                        )
                     });
                 }
             }
@@ -306,20 +389,38 @@ fn symmetric(points: usize, size: usize, best: &mut Cover, steps: u64, rng: &mut
 }
 
 fn pairs(points: usize) -> Blocks {
-    (0..points).flat_map(|a| (0..a).map(move |b| vec![b, a])).collect()
+    (0..points)
+        .flat_map(|a| (0..a).map(move |b| vec![b, a]))
+        .collect()
 }
 
 /// Removes the points from `points` on from all blocks.
 fn truncated(blocks: &Blocks, points: usize) -> Blocks {
-    let cut = |block: &Vec<usize>| block.iter().copied().filter(|&point| point < points).collect();
+    let cut = |block: &Vec<usize>| {
+        block
+            .iter()
+            .copied()
+            .filter(|&point| point < points)
+            .collect()
+    };
     blocks.iter().map(cut).collect()
 }
 
 /// Takes `blocks` if they are fewer than the best ones, after joining small blocks.
-fn offer(best: &mut Cover, points: usize, size: usize, mut blocks: Blocks, origin: impl FnOnce() -> String) {
+fn offer(
+    best: &mut Cover,
+    points: usize,
+    size: usize,
+    mut blocks: Blocks,
+    origin: impl FnOnce() -> String,
+) {
     tidy(points, size, &mut blocks);
     if blocks.len() < best.blocks.len() {
-        *best = Cover { blocks, origin: origin(), searched: false };
+        *best = Cover {
+            blocks,
+            origin: origin(),
+            searched: false,
+        };
     }
 }
 
@@ -333,7 +434,8 @@ fn tidy(points: usize, size: usize, blocks: &mut Blocks) {
         coverage.add_block(block);
     }
     blocks.retain(|block| {
-        let spare = |(at, &a): (usize, &usize)| block[..at].iter().all(|&b| coverage.count(a, b) > 1);
+        let spare =
+            |(at, &a): (usize, &usize)| block[..at].iter().all(|&b| coverage.count(a, b) > 1);
         let spare = block.iter().enumerate().all(spare);
         if spare {
             for (at, &a) in block.iter().enumerate() {
@@ -361,7 +463,10 @@ fn tidy(points: usize, size: usize, blocks: &mut Blocks) {
             None => at += 1,
         }
     }
-    *blocks = sets.iter().map(|set| (0..points).filter(|point| set >> point & 1 == 1).collect()).collect();
+    *blocks = sets
+        .iter()
+        .map(|set| (0..points).filter(|point| set >> point & 1 == 1).collect())
+        .collect();
 }
 
 /// Fills every block up to `size` points, starting with the points that are in the fewest blocks: counting more in the
@@ -374,7 +479,9 @@ pub fn fill(points: usize, size: usize, blocks: &mut Blocks) {
     for block in blocks.iter_mut() {
         while block.len() < size.min(points) {
             let free = (0..points).filter(|point| !block.contains(point));
-            let Some(point) = free.min_by_key(|&point| uses[point]) else { break };
+            let Some(point) = free.min_by_key(|&point| uses[point]) else {
+                break;
+            };
             uses[point] += 1;
             block.push(point);
         }

@@ -55,14 +55,21 @@ impl Shape {
     fn short_blocks(self, size: usize) -> Vec<Blocks> {
         let mut choices = vec![vec![]];
         let spread = |count: usize, orbit: usize| {
-            (0..count).map(move |at| orbit * self.length + at * (self.length / count)).collect::<Vec<_>>()
+            (0..count)
+                .map(move |at| orbit * self.length + at * (self.length / count))
+                .collect::<Vec<_>>()
         };
         if self.length.is_multiple_of(size) {
             choices.push((0..self.orbits).map(|orbit| spread(size, orbit)).collect());
         }
         if self.fixed > 0 && size > 2 && self.length.is_multiple_of(size - 1) {
             let infinity = self.length * self.orbits;
-            let with = |orbit| spread(size - 1, orbit).into_iter().chain([infinity]).collect();
+            let with = |orbit| {
+                spread(size - 1, orbit)
+                    .into_iter()
+                    .chain([infinity])
+                    .collect()
+            };
             choices.push((0..self.orbits).map(with).collect());
         }
         choices
@@ -82,7 +89,13 @@ impl Shape {
 }
 
 /// Searches for a cover of the shape's points by blocks of `size` with fewer than `limit` blocks.
-pub fn search(shape: Shape, size: usize, limit: usize, steps: u64, rng: &mut ChaCha8Rng) -> Option<Blocks> {
+pub fn search(
+    shape: Shape,
+    size: usize,
+    limit: usize,
+    steps: u64,
+    rng: &mut ChaCha8Rng,
+) -> Option<Blocks> {
     let points = shape.points();
     let bound = schoenheim(points, size);
     if bound >= limit {
@@ -96,7 +109,10 @@ pub fn search(shape: Shape, size: usize, limit: usize, steps: u64, rng: &mut Cha
             each_pair(base, |a, b| fixed[usize::from(class[a * points + b])] += 1);
             shorts.extend(shape.develop(base));
         }
-        let first = bound.saturating_sub(shorts.len()).div_ceil(shape.length).max(1);
+        let first = bound
+            .saturating_sub(shorts.len())
+            .div_ceil(shape.length)
+            .max(1);
         for full in first..=first + 1 {
             if shorts.len() + full * shape.length >= limit {
                 break;
@@ -134,9 +150,13 @@ fn anneal(
     rng: &mut ChaCha8Rng,
 ) -> Option<Blocks> {
     let mut covered = fixed.to_vec();
-    let mut bases: Blocks = (0..count).map(|_| rand::seq::index::sample(rng, points, size).into_vec()).collect();
+    let mut bases: Blocks = (0..count)
+        .map(|_| rand::seq::index::sample(rng, points, size).into_vec())
+        .collect();
     for base in &bases {
-        each_pair(base, |a, b| covered[usize::from(class[a * points + b])] += 1);
+        each_pair(base, |a, b| {
+            covered[usize::from(class[a * points + b])] += 1
+        });
     }
     let mut open = covered.iter().filter(|&&count| count == 0).count();
     let (hot, cold) = (0.9_f64, 0.2_f64);
@@ -187,14 +207,24 @@ mod tests {
 
     #[test]
     fn the_plane_of_order_three_is_found_as_a_difference_set() {
-        let shape = Shape { length: 13, orbits: 1, fixed: 0 };
-        let found = search(shape, 4, 14, 200_000, &mut ChaCha8Rng::seed_from_u64(1)).expect("{0, 1, 3, 9} exists");
+        let shape = Shape {
+            length: 13,
+            orbits: 1,
+            fixed: 0,
+        };
+        let found = search(shape, 4, 14, 200_000, &mut ChaCha8Rng::seed_from_u64(1))
+            .expect("{0, 1, 3, 9} exists");
         assert_eq!(found.len(), 13);
     }
 
     #[test]
     fn classes_are_orbits_of_pairs() {
-        let (class, classes) = Shape { length: 5, orbits: 2, fixed: 1 }.classes();
+        let (class, classes) = Shape {
+            length: 5,
+            orbits: 2,
+            fixed: 1,
+        }
+        .classes();
         // Two differences within each cycle, five across, one for the fixed point and each cycle.
         assert_eq!(classes, 2 + 2 + 5 + 2);
         assert_eq!(class[1], class[3 * 11 + 4]);

@@ -10,7 +10,11 @@ use std::ops::Range;
 enum Group {
     /// Residues by these moduli: so many copies of the group itself, then cycles of these lengths, which only a cyclic group has. Cycles
     /// of length 1 stay.
-    Abelian { moduli: &'static [usize], copies: usize, cycles: &'static [usize] },
+    Abelian {
+        moduli: &'static [usize],
+        copies: usize,
+        cycles: &'static [usize],
+    },
     /// The even permutations of four things, on orbits of these lengths (see [`alternating`]).
     Alternating { orbits: &'static [usize] },
     /// What these elements generate, by where each moves each point.
@@ -31,7 +35,10 @@ pub struct Family {
 /// many: those of 12 are the group's elements, the others the cosets of its subgroup with 12 divided by as many elements.
 fn alternating(orbit: usize) -> [&'static [usize]; 2] {
     match orbit {
-        12 => [&[4, 3, 5, 7, 6, 8, 0, 1, 2, 10, 11, 9], &[3, 5, 4, 0, 2, 1, 10, 9, 11, 7, 6, 8]],
+        12 => [
+            &[4, 3, 5, 7, 6, 8, 0, 1, 2, 10, 11, 9],
+            &[3, 5, 4, 0, 2, 1, 10, 9, 11, 7, 6, 8],
+        ],
         6 => [&[3, 0, 4, 1, 5, 2], &[0, 4, 3, 2, 1, 5]],
         4 => [&[0, 2, 3, 1], &[2, 3, 0, 1]],
         3 => [&[2, 0, 1], &[0, 1, 2]],
@@ -43,26 +50,42 @@ fn alternating(orbit: usize) -> [&'static [usize]; 2] {
 pub const FAMILIES: [Family; 17] = [
     // (25,4,1) over Z5²: 00 01 10 22, 00 02 20 44.
     Family {
-        group: Group::Abelian { moduli: &[5, 5], copies: 1, cycles: &[] },
+        group: Group::Abelian {
+            moduli: &[5, 5],
+            copies: 1,
+            cycles: &[],
+        },
         hole: 0,
         base: &[&[0, 1, 5, 12], &[0, 2, 10, 24]],
     },
     // (61,5,1), cyclic.
     Family {
-        group: Group::Abelian { moduli: &[61], copies: 1, cycles: &[] },
+        group: Group::Abelian {
+            moduli: &[61],
+            copies: 1,
+            cycles: &[],
+        },
         hole: 0,
         base: &[&[0, 1, 3, 13, 34], &[0, 4, 9, 23, 45], &[0, 6, 17, 24, 32]],
     },
     // (45,5,1) over Z3² × Z5: 010 020 102 202 001, 210 120 222 112 001, and the copies of Z5.
     Family {
-        group: Group::Abelian { moduli: &[3, 3, 5], copies: 1, cycles: &[] },
+        group: Group::Abelian {
+            moduli: &[3, 3, 5],
+            copies: 1,
+            cycles: &[],
+        },
         hole: 0,
         base: &[&[5, 10, 17, 32, 1], &[35, 25, 42, 22, 1], &[0, 1, 2, 3, 4]],
     },
     // (66,6,1): five copies of Z13 and one point more. Such a system is due to R. H. F. Denniston (Ars Combinatoria 9, 1980); this one was
     // found by going through all that have a multiplier of order 3 which permutes three of the copies.
     Family {
-        group: Group::Abelian { moduli: &[13], copies: 5, cycles: &[1] },
+        group: Group::Abelian {
+            moduli: &[13],
+            copies: 5,
+            cycles: &[1],
+        },
         hole: 0,
         base: &[
             &[0, 1, 5, 24, 46, 49],
@@ -81,7 +104,9 @@ pub const FAMILIES: [Family; 17] = [
     // Covers by fours that have the sizes of W. H. Mills ("On the covering of pairs by quadruples", Journal of Combinatorial Theory A 13,
     // 1972, and 15, 1973), each found by going through what its group allows. 24: a matching meets twice.
     Family {
-        group: Group::Alternating { orbits: &[12, 6, 6] },
+        group: Group::Alternating {
+            orbits: &[12, 6, 6],
+        },
         hole: 0,
         base: &[
             &[0, 8, 13, 22],
@@ -95,7 +120,11 @@ pub const FAMILIES: [Family; 17] = [
     },
     // 27: one point meets the next four twice, and a matching of the others meets twice. 31: the first two points meet four times.
     Family {
-        group: Group::Abelian { moduli: &[4], copies: 0, cycles: &[1, 4, 4, 2, 4, 4, 4, 4] },
+        group: Group::Abelian {
+            moduli: &[4],
+            copies: 0,
+            cycles: &[1, 4, 4, 2, 4, 4, 4, 4],
+        },
         hole: 0,
         base: &[
             &[9, 10, 23, 25],
@@ -119,7 +148,11 @@ pub const FAMILIES: [Family; 17] = [
         ],
     },
     Family {
-        group: Group::Abelian { moduli: &[6], copies: 0, cycles: &[2, 6, 2, 6, 6, 3, 6] },
+        group: Group::Abelian {
+            moduli: &[6],
+            copies: 0,
+            cycles: &[2, 6, 2, 6, 6, 3, 6],
+        },
         hole: 0,
         base: &[
             &[0, 1, 8, 9],
@@ -145,12 +178,12 @@ pub const FAMILIES: [Family; 17] = [
         group: Group::Listed {
             to: &[
                 &[
-                    0, 2, 3, 4, 1, 7, 5, 8, 6, 12, 11, 13, 14, 16, 15, 9, 10, 20, 19, 21, 22, 24, 23, 17, 18, 28, 27,
-                    29, 30, 32, 31, 25, 26,
+                    0, 2, 3, 4, 1, 7, 5, 8, 6, 12, 11, 13, 14, 16, 15, 9, 10, 20, 19, 21, 22, 24,
+                    23, 17, 18, 28, 27, 29, 30, 32, 31, 25, 26,
                 ],
                 &[
-                    0, 3, 2, 1, 4, 7, 8, 5, 6, 13, 14, 12, 11, 9, 10, 16, 15, 21, 22, 20, 19, 17, 18, 24, 23, 29, 30,
-                    28, 27, 25, 26, 32, 31,
+                    0, 3, 2, 1, 4, 7, 8, 5, 6, 13, 14, 12, 11, 9, 10, 16, 15, 21, 22, 20, 19, 17,
+                    18, 24, 23, 29, 30, 28, 27, 25, 26, 32, 31,
                 ],
             ],
         },
@@ -179,8 +212,12 @@ pub const FAMILIES: [Family; 17] = [
     Family {
         group: Group::Listed {
             to: &[
-                &[1, 0, 4, 5, 2, 3, 7, 6, 9, 8, 11, 10, 13, 12, 16, 17, 14, 15, 20, 21, 18, 19],
-                &[0, 1, 3, 2, 5, 4, 7, 6, 8, 9, 10, 11, 13, 12, 15, 14, 17, 16, 19, 18, 21, 20],
+                &[
+                    1, 0, 4, 5, 2, 3, 7, 6, 9, 8, 11, 10, 13, 12, 16, 17, 14, 15, 20, 21, 18, 19,
+                ],
+                &[
+                    0, 1, 3, 2, 5, 4, 7, 6, 8, 9, 10, 11, 13, 12, 15, 14, 17, 16, 19, 18, 21, 20,
+                ],
             ],
         },
         hole: 0,
@@ -207,12 +244,12 @@ pub const FAMILIES: [Family; 17] = [
         group: Group::Listed {
             to: &[
                 &[
-                    0, 1, 5, 4, 6, 7, 9, 8, 2, 3, 13, 12, 14, 15, 17, 16, 10, 11, 20, 18, 21, 19, 25, 24, 26, 27, 29,
-                    28, 22, 23, 32, 30, 33, 31,
+                    0, 1, 5, 4, 6, 7, 9, 8, 2, 3, 13, 12, 14, 15, 17, 16, 10, 11, 20, 18, 21, 19,
+                    25, 24, 26, 27, 29, 28, 22, 23, 32, 30, 33, 31,
                 ],
                 &[
-                    0, 1, 6, 7, 5, 4, 2, 3, 9, 8, 14, 15, 13, 12, 10, 11, 17, 16, 20, 21, 18, 19, 26, 27, 25, 24, 22,
-                    23, 29, 28, 32, 33, 30, 31,
+                    0, 1, 6, 7, 5, 4, 2, 3, 9, 8, 14, 15, 13, 12, 10, 11, 17, 16, 20, 21, 18, 19,
+                    26, 27, 25, 24, 22, 23, 29, 28, 32, 33, 30, 31,
                 ],
             ],
         },
@@ -244,12 +281,12 @@ pub const FAMILIES: [Family; 17] = [
         group: Group::Listed {
             to: &[
                 &[
-                    0, 3, 1, 4, 2, 8, 7, 9, 10, 12, 11, 5, 6, 16, 15, 17, 18, 20, 19, 13, 14, 23, 21, 24, 22, 28, 27,
-                    29, 30, 32, 31, 25, 26, 36, 35, 34, 33, 38, 37,
+                    0, 3, 1, 4, 2, 8, 7, 9, 10, 12, 11, 5, 6, 16, 15, 17, 18, 20, 19, 13, 14, 23,
+                    21, 24, 22, 28, 27, 29, 30, 32, 31, 25, 26, 36, 35, 34, 33, 38, 37,
                 ],
                 &[
-                    0, 3, 4, 1, 2, 9, 10, 8, 7, 5, 6, 12, 11, 17, 18, 16, 15, 13, 14, 20, 19, 23, 24, 21, 22, 29, 30,
-                    28, 27, 25, 26, 32, 31, 34, 33, 36, 35, 37, 38,
+                    0, 3, 4, 1, 2, 9, 10, 8, 7, 5, 6, 12, 11, 17, 18, 16, 15, 13, 14, 20, 19, 23,
+                    24, 21, 22, 29, 30, 28, 27, 25, 26, 32, 31, 34, 33, 36, 35, 37, 38,
                 ],
             ],
         },
@@ -284,13 +321,26 @@ pub const FAMILIES: [Family; 17] = [
     },
     // 36: each point meets the one opposite in its copy twice.
     Family {
-        group: Group::Abelian { moduli: &[18], copies: 2, cycles: &[] },
+        group: Group::Abelian {
+            moduli: &[18],
+            copies: 2,
+            cycles: &[],
+        },
         hole: 0,
-        base: &[&[0, 1, 9, 32], &[0, 4, 28, 29], &[0, 6, 18, 21], &[0, 7, 26, 34], &[0, 2, 5, 22], &[18, 20, 24, 29]],
+        base: &[
+            &[0, 1, 9, 32],
+            &[0, 4, 28, 29],
+            &[0, 6, 18, 21],
+            &[0, 7, 26, 34],
+            &[0, 2, 5, 22],
+            &[18, 20, 24, 29],
+        ],
     },
     // 51: of 36 points a matching meets twice, and a hole of 15.
     Family {
-        group: Group::Alternating { orbits: &[12, 12, 12, 12, 1, 1, 1] },
+        group: Group::Alternating {
+            orbits: &[12, 12, 12, 12, 1, 1, 1],
+        },
         hole: 15,
         base: &[
             &[0, 8, 26, 31],
@@ -315,13 +365,25 @@ pub const FAMILIES: [Family; 17] = [
     },
     // 54, cyclic; opposite points meet twice.
     Family {
-        group: Group::Abelian { moduli: &[54], copies: 1, cycles: &[] },
+        group: Group::Abelian {
+            moduli: &[54],
+            copies: 1,
+            cycles: &[],
+        },
         hole: 0,
-        base: &[&[0, 1, 27, 28], &[0, 4, 20, 44], &[0, 3, 11, 32], &[0, 2, 41, 47], &[0, 5, 17, 36]],
+        base: &[
+            &[0, 1, 27, 28],
+            &[0, 4, 20, 44],
+            &[0, 3, 11, 32],
+            &[0, 2, 41, 47],
+            &[0, 5, 17, 36],
+        ],
     },
     // 43: the first two points meet four times, in blocks with the next eight.
     Family {
-        group: Group::Alternating { orbits: &[1, 1, 4, 4, 12, 12, 6, 3] },
+        group: Group::Alternating {
+            orbits: &[1, 1, 4, 4, 12, 12, 6, 3],
+        },
         hole: 0,
         base: &[
             &[0, 1, 2, 6],
@@ -349,12 +411,27 @@ pub const FAMILIES: [Family; 17] = [
     },
     // 57 and 63: Z42 and Z48, whose opposite points meet twice, and a hole of 15.
     Family {
-        group: Group::Abelian { moduli: &[42], copies: 1, cycles: &[6, 6, 3] },
+        group: Group::Abelian {
+            moduli: &[42],
+            copies: 1,
+            cycles: &[6, 6, 3],
+        },
         hole: 15,
-        base: &[&[0, 4, 20, 54], &[0, 6, 18, 31], &[0, 7, 21, 48], &[0, 2, 39, 52], &[0, 8, 27, 46], &[0, 1, 33, 42]],
+        base: &[
+            &[0, 4, 20, 54],
+            &[0, 6, 18, 31],
+            &[0, 7, 21, 48],
+            &[0, 2, 39, 52],
+            &[0, 8, 27, 46],
+            &[0, 1, 33, 42],
+        ],
     },
     Family {
-        group: Group::Abelian { moduli: &[48], copies: 1, cycles: &[6, 6, 3] },
+        group: Group::Abelian {
+            moduli: &[48],
+            copies: 1,
+            cycles: &[6, 6, 3],
+        },
         hole: 15,
         base: &[
             &[0, 1, 35, 62],
@@ -372,7 +449,11 @@ impl Group {
     /// Where each of a few elements moves each point. They generate the group.
     fn generators(&self) -> Vec<Vec<usize>> {
         match self {
-            Self::Abelian { moduli, copies, cycles } => {
+            Self::Abelian {
+                moduli,
+                copies,
+                cycles,
+            } => {
                 let order: usize = moduli.iter().product();
                 // An element is a number whose digits are its residues, the last modulus first.
                 let mut place = order;
@@ -382,8 +463,9 @@ impl Group {
                         let digit = element / place % modulus;
                         element - digit * place + (digit + 1) % modulus * place
                     };
-                    let mut to: Vec<_> =
-                        (0..copies * order).map(|point| point - point % order + more(point % order)).collect();
+                    let mut to: Vec<_> = (0..copies * order)
+                        .map(|point| point - point % order + more(point % order))
+                        .collect();
                     for &length in *cycles {
                         let first = to.len();
                         to.extend((0..length).map(|at| first + (at + 1) % length));
@@ -412,9 +494,11 @@ impl Family {
     /// How many points the design has.
     pub fn points(&self) -> usize {
         match &self.group {
-            Group::Abelian { moduli, copies, cycles } => {
-                moduli.iter().product::<usize>() * copies + cycles.iter().sum::<usize>()
-            }
+            Group::Abelian {
+                moduli,
+                copies,
+                cycles,
+            } => moduli.iter().product::<usize>() * copies + cycles.iter().sum::<usize>(),
             Group::Alternating { orbits } => orbits.iter().sum(),
             Group::Listed { to } => to[0].len(),
         }
@@ -459,7 +543,10 @@ mod tests {
         let mut excess = vec![0; family.points()];
         for a in 0..family.points() {
             for b in 0..a {
-                let meet = blocks.iter().filter(|block| block.contains(&a) && block.contains(&b)).count();
+                let meet = blocks
+                    .iter()
+                    .filter(|block| block.contains(&a) && block.contains(&b))
+                    .count();
                 let more = meet - usize::from(!family.hole().contains(&b));
                 excess[a] += more;
                 excess[b] += more;
@@ -472,7 +559,10 @@ mod tests {
     fn families_cover_each_pair_once_but_for_what_the_number_of_points_enforces() {
         for family in &FAMILIES {
             let (points, size) = (family.points(), family.size());
-            assert!(family.blocks().iter().all(|block| block.len() == size), "{points} points");
+            assert!(
+                family.blocks().iter().all(|block| block.len() == size),
+                "{points} points"
+            );
             let expected = |point: usize| match (size, points % 12) {
                 // The first point with four others; the rest is a matching.
                 (4, 3 | 9) if family.hole().is_empty() && point == 0 => 4,
@@ -482,7 +572,11 @@ mod tests {
                 (4, 7 | 10) if family.hole().is_empty() && point < 2 => 3,
                 _ => 0,
             };
-            assert_eq!(excess(family), (0..points).map(expected).collect::<Vec<_>>(), "{points} points");
+            assert_eq!(
+                excess(family),
+                (0..points).map(expected).collect::<Vec<_>>(),
+                "{points} points"
+            );
         }
     }
 }

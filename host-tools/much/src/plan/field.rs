@@ -36,7 +36,11 @@ impl Field {
         let mut sum = vec![0; q * q];
         for a in 0..q {
             for b in 0..q {
-                let added: Vec<_> = digits(a).iter().zip(digits(b)).map(|(x, y)| (x + y) % p).collect();
+                let added: Vec<_> = digits(a)
+                    .iter()
+                    .zip(digits(b))
+                    .map(|(x, y)| (x + y) % p)
+                    .collect();
                 sum[a * q + b] = number(&added) as u8;
             }
         }
@@ -48,7 +52,13 @@ impl Field {
                 let carry = *a.last().expect("the degree is at least 1");
                 let mut shifted = vec![0];
                 shifted.extend(&a[..a.len() - 1]);
-                number(&shifted.iter().zip(&low).map(|(s, l)| (s + carry * l) % p).collect::<Vec<_>>())
+                number(
+                    &shifted
+                        .iter()
+                        .zip(&low)
+                        .map(|(s, l)| (s + carry * l) % p)
+                        .collect::<Vec<_>>(),
+                )
             };
             let mut product = vec![0_u8; q * q];
             for a in 0..q {
@@ -64,7 +74,11 @@ impl Field {
                 }
             }
             let is_field = (1..q).all(|a| (1..q).all(|b| product[a * q + b] != 0));
-            is_field.then(|| Self { order: q, sum: sum.clone(), product })
+            is_field.then(|| Self {
+                order: q,
+                sum: sum.clone(),
+                product,
+            })
         })
     }
     /// Returns the number of elements.
@@ -90,7 +104,10 @@ mod tests {
         let orders: Vec<_> = (0..=64).filter(|&q| Field::new(q).is_some()).collect();
         assert_eq!(
             orders,
-            [2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 17, 19, 23, 25, 27, 29, 31, 32, 37, 41, 43, 47, 49, 53, 59, 61, 64]
+            [
+                2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 17, 19, 23, 25, 27, 29, 31, 32, 37, 41, 43, 47,
+                49, 53, 59, 61, 64
+            ]
         );
         for q in orders {
             let field = Field::new(q).unwrap();
@@ -99,7 +116,11 @@ mod tests {
                 for b in 0..q {
                     let c = (3 * a + 5 * b + 1) % q;
                     let left = field.multiply(a, field.add(b, c));
-                    assert_eq!(left, field.add(field.multiply(a, b), field.multiply(a, c)), "distributive in GF({q})");
+                    assert_eq!(
+                        left,
+                        field.add(field.multiply(a, b), field.multiply(a, c)),
+                        "distributive in GF({q})"
+                    );
                 }
             }
         }

@@ -35,7 +35,11 @@ pub fn transversal_design(field: &Field, groups: usize) -> Blocks {
     for slope in 0..q {
         for offset in 0..q {
             let point = |group: usize| {
-                let b = if group == q { slope } else { field.add(field.multiply(slope, group), offset) };
+                let b = if group == q {
+                    slope
+                } else {
+                    field.add(field.multiply(slope, group), offset)
+                };
                 group * q + b
             };
             blocks.push((0..groups).map(point).collect());
@@ -49,12 +53,17 @@ pub fn transversal_design(field: &Field, groups: usize) -> Blocks {
 /// addition leaves alone.
 const QUASI_DIFFERENCES: [(usize, &[[usize; 4]]); 2] = [
     (7, &[[0, 1, 9, 4], [0, 4, 2, 7], [0, 2, 8, 1]]),
-    (11, &[[0, 1, 8, 2], [0, 8, 7, 13], [0, 2, 6, 12], [0, 3, 9, 11]]),
+    (
+        11,
+        &[[0, 1, 8, 2], [0, 8, 7, 13], [0, 2, 6, 12], [0, 3, 9, 11]],
+    ),
 ];
 
 /// Returns the transversal design of four groups and an order that is no power of a prime, where one is kept: 10 and 14.
 pub fn four_groups(order: usize) -> Option<Blocks> {
-    let (modulus, columns) = QUASI_DIFFERENCES.into_iter().find(|(modulus, _)| modulus + 3 == order)?;
+    let (modulus, columns) = QUASI_DIFFERENCES
+        .into_iter()
+        .find(|(modulus, _)| modulus + 3 == order)?;
     let all_zero: &[[usize; 4]] = &[[0; 4]];
     let mut blocks: Blocks = vec![];
     // Every column, each of its rotations, and all that addition makes of them; the column of zeros has one rotation.
@@ -63,8 +72,18 @@ pub fn four_groups(order: usize) -> Option<Blocks> {
             for rotation in 0..rotations {
                 for by in 0..modulus {
                     let entry = |group: usize| column[(group + 4 - rotation) % 4];
-                    let moved = |entry: usize| if entry < modulus { (entry + by) % modulus } else { entry };
-                    blocks.push((0..4).map(|group| group * order + moved(entry(group))).collect());
+                    let moved = |entry: usize| {
+                        if entry < modulus {
+                            (entry + by) % modulus
+                        } else {
+                            entry
+                        }
+                    };
+                    blocks.push(
+                        (0..4)
+                            .map(|group| group * order + moved(entry(group)))
+                            .collect(),
+                    );
                 }
             }
         }
@@ -73,7 +92,11 @@ pub fn four_groups(order: usize) -> Option<Blocks> {
     for x in 0..3 {
         for y in 0..3 {
             let within = [x, y, (x + y) % 3, (x + 2 * y) % 3];
-            blocks.push((0..4).map(|group| group * order + modulus + within[group]).collect());
+            blocks.push(
+                (0..4)
+                    .map(|group| group * order + modulus + within[group])
+                    .collect(),
+            );
         }
     }
     Some(blocks)
@@ -85,10 +108,18 @@ pub fn bose_triples(t: usize) -> Blocks {
     let point = |x: usize, level: usize| level % 3 * n + x;
     // The idempotent commutative quasigroup of the integers modulo an odd number: (x + y) / 2.
     let half = |x: usize, y: usize| (x + y) * (n + 1) / 2 % n;
-    let mut blocks: Blocks = (0..n).map(|x| (0..3).map(|level| point(x, level)).collect()).collect();
+    let mut blocks: Blocks = (0..n)
+        .map(|x| (0..3).map(|level| point(x, level)).collect())
+        .collect();
     for x in 0..n {
         for y in 0..x {
-            blocks.extend((0..3).map(|level| vec![point(x, level), point(y, level), point(half(x, y), level + 1)]));
+            blocks.extend((0..3).map(|level| {
+                vec![
+                    point(x, level),
+                    point(y, level),
+                    point(half(x, y), level + 1),
+                ]
+            }));
         }
     }
     blocks
@@ -102,15 +133,27 @@ pub fn skolem_triples(t: usize) -> Blocks {
     // The half-idempotent commutative quasigroup of the integers modulo an even number.
     let combine = |x: usize, y: usize| {
         let sum = (x + y) % n;
-        if sum.is_multiple_of(2) { sum / 2 } else { (sum + n - 1) / 2 }
+        if sum.is_multiple_of(2) {
+            sum / 2
+        } else {
+            (sum + n - 1) / 2
+        }
     };
-    let mut blocks: Blocks = (0..t).map(|x| (0..3).map(|level| point(x, level)).collect()).collect();
+    let mut blocks: Blocks = (0..t)
+        .map(|x| (0..3).map(|level| point(x, level)).collect())
+        .collect();
     for x in 0..t {
         blocks.extend((0..3).map(|level| vec![infinity, point(x + t, level), point(x, level + 1)]));
     }
     for x in 0..n {
         for y in 0..x {
-            blocks.extend((0..3).map(|level| vec![point(x, level), point(y, level), point(combine(x, y), level + 1)]));
+            blocks.extend((0..3).map(|level| {
+                vec![
+                    point(x, level),
+                    point(y, level),
+                    point(combine(x, y), level + 1),
+                ]
+            }));
         }
     }
     blocks

@@ -21,7 +21,10 @@ pub fn plan(points: usize, size: usize) -> Option<Blocks> {
     let start = format!("{points} {size} ");
     let line = KNOWN.lines().find_map(|line| line.strip_prefix(&start))?;
     let number = |letter: u8| LETTERS.iter().position(|&known| known == letter);
-    let blocks: Blocks = line.split(' ').map(|block| block.bytes().map(number).collect()).collect::<Option<_>>()?;
+    let blocks: Blocks = line
+        .split(' ')
+        .map(|block| block.bytes().map(number).collect())
+        .collect::<Option<_>>()?;
     verify(points, size, &blocks).ok().map(|()| blocks)
 }
 
@@ -47,8 +50,12 @@ mod tests {
         let mut count = 0;
         for kept in KNOWN.lines() {
             let mut fields = kept.split(' ').map(str::parse::<usize>);
-            let (points, size) = (fields.next().unwrap().unwrap(), fields.next().unwrap().unwrap());
-            let blocks = plan(points, size).unwrap_or_else(|| panic!("{points} events on {size} counters"));
+            let (points, size) = (
+                fields.next().unwrap().unwrap(),
+                fields.next().unwrap().unwrap(),
+            );
+            let blocks =
+                plan(points, size).unwrap_or_else(|| panic!("{points} events on {size} counters"));
             assert_eq!(line(points, size, &blocks), kept);
             count += 1;
         }

@@ -56,7 +56,9 @@ impl Plan {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// There are fewer than two counters.
-    #[error("a plan needs at least 2 counters, not {0}: in a sub-experiment events are counted together")]
+    #[error(
+        "a plan needs at least 2 counters, not {0}: in a sub-experiment events are counted together"
+    )]
     TooFewCounters(usize),
     /// There are more counters than any machine has.
     #[error("{0} counters: a plan is made for at most {MOST_COUNTERS}")]
@@ -124,7 +126,13 @@ pub fn hrm_plan(events: usize, counters: usize, anchor: usize) -> Result<Plan, P
         })
         .collect();
     let lower_bound = sub_experiments.len();
-    Ok(Plan { events, counters, sub_experiments, lower_bound, origin: format!("HRM with anchor {anchor}") })
+    Ok(Plan {
+        events,
+        counters,
+        sub_experiments,
+        lower_bound,
+        origin: format!("HRM with anchor {anchor}"),
+    })
 }
 
 #[cfg(test)]
@@ -133,20 +141,41 @@ mod tests {
 
     #[test]
     fn a_plan_with_a_hole_is_seen() {
-        let mut fano = plan(&mut Catalogue::default(), 7, 3).unwrap().sub_experiments;
+        let mut fano = plan(&mut Catalogue::default(), 7, 3)
+            .unwrap()
+            .sub_experiments;
         assert_eq!(verify(7, 3, &fano), Ok(()));
         let taken = fano.pop().unwrap();
         let message = verify(7, 3, &fano).unwrap_err();
-        assert_eq!(message, format!("events {} and {} are never counted together", taken[0], taken[1]));
+        assert_eq!(
+            message,
+            format!(
+                "events {} and {} are never counted together",
+                taken[0], taken[1]
+            )
+        );
         fano.push(vec![0, 1, 2, 3]);
-        assert!(verify(7, 3, &fano).unwrap_err().contains("4 events for 3 counters"));
+        assert!(
+            verify(7, 3, &fano)
+                .unwrap_err()
+                .contains("4 events for 3 counters")
+        );
     }
 
     #[test]
     fn what_cannot_be_planned_is_said() {
         let mut catalogue = Catalogue::default();
-        assert_eq!(plan(&mut catalogue, 5, 1), Err(PlanError::TooFewCounters(1)));
+        assert_eq!(
+            plan(&mut catalogue, 5, 1),
+            Err(PlanError::TooFewCounters(1))
+        );
         assert_eq!(plan(&mut catalogue, 1, 6), Err(PlanError::Events(1)));
-        assert_eq!(hrm_plan(5, 3, 5), Err(PlanError::NoAnchor { anchor: 5, events: 5 }));
+        assert_eq!(
+            hrm_plan(5, 3, 5),
+            Err(PlanError::NoAnchor {
+                anchor: 5,
+                events: 5
+            })
+        );
     }
 }

@@ -14,10 +14,15 @@ pub fn verify(points: usize, size: usize, blocks: &Blocks) -> Result<(), String>
             return Err(format!("sub-experiment {number} names an event twice"));
         }
         if block.len() > size {
-            return Err(format!("sub-experiment {number} has {} events for {size} counters", block.len()));
+            return Err(format!(
+                "sub-experiment {number} has {} events for {size} counters",
+                block.len()
+            ));
         }
         if let Some(point) = block.iter().find(|&&point| point >= points) {
-            return Err(format!("sub-experiment {number} names event {point} of {points}"));
+            return Err(format!(
+                "sub-experiment {number} names event {point} of {points}"
+            ));
         }
         for &a in &distinct {
             met.extend(distinct.range(a + 1..).map(|&b| (a, b)));

@@ -37,7 +37,12 @@ pub struct Coverage {
 impl Coverage {
     /// Creates the state in which no pair is covered.
     pub fn new(points: usize) -> Self {
-        let mut new = Self { points, count: vec![0; points * points], open: vec![], place: vec![0; points * points] };
+        let mut new = Self {
+            points,
+            count: vec![0; points * points],
+            open: vec![],
+            place: vec![0; points * points],
+        };
         for a in 0..points {
             for b in 0..a {
                 new.push_open(a, b);
@@ -144,7 +149,8 @@ pub fn anneal(
         }
         let mut delta = 0_i32;
         for &other in block.iter().filter(|&&other| other != leaves) {
-            delta += i32::from(coverage.count(leaves, other) == 1) - i32::from(coverage.count(comes, other) == 0);
+            delta += i32::from(coverage.count(leaves, other) == 1)
+                - i32::from(coverage.count(comes, other) == 0);
         }
         if delta > 0 && rng.random::<f64>() >= chance[(delta as usize).min(63)] {
             continue;
@@ -222,7 +228,10 @@ pub fn greedy(points: usize, size: usize, rng: &mut ChaCha8Rng, rule: &impl Admi
                 if block.contains(&point) {
                     continue;
                 }
-                let new = 1 + block.iter().filter(|&&other| coverage.count(point, other) == 0).count();
+                let new = 1 + block
+                    .iter()
+                    .filter(|&&other| coverage.count(point, other) == 0)
+                    .count();
                 if new < gain {
                     continue;
                 }

@@ -29,10 +29,23 @@ pub fn cover(points: usize, rng: &mut ChaCha8Rng) -> Option<Blocks> {
 }
 
 /// Triples in which every two points meet exactly as often as is wanted.
-fn climb(points: usize, wanted: impl Fn(usize, usize) -> u8, rng: &mut ChaCha8Rng) -> Option<Blocks> {
-    let mut missing: Vec<Vec<u8>> =
-        (0..points).map(|a| (0..points).map(|b| if a == b { 0 } else { wanted(a, b) }).collect()).collect();
-    let mut left: usize = missing.iter().flatten().map(|&times| usize::from(times)).sum();
+fn climb(
+    points: usize,
+    wanted: impl Fn(usize, usize) -> u8,
+    rng: &mut ChaCha8Rng,
+) -> Option<Blocks> {
+    let mut missing: Vec<Vec<u8>> = (0..points)
+        .map(|a| {
+            (0..points)
+                .map(|b| if a == b { 0 } else { wanted(a, b) })
+                .collect()
+        })
+        .collect();
+    let mut left: usize = missing
+        .iter()
+        .flatten()
+        .map(|&times| usize::from(times))
+        .sum();
     if !left.is_multiple_of(6) {
         return None;
     }
@@ -54,7 +67,9 @@ fn climb(points: usize, wanted: impl Fn(usize, usize) -> u8, rng: &mut ChaCha8Rn
         }
         if missing[b][c] == 0 {
             let holds = |triple: &Vec<usize>| triple.contains(&b) && triple.contains(&c);
-            let Some(at) = triples.iter().position(holds) else { continue };
+            let Some(at) = triples.iter().position(holds) else {
+                continue;
+            };
             let gone = triples.swap_remove(at);
             left += change(&mut missing, &gone, 1);
         }

@@ -113,8 +113,33 @@ pub const COLUMNS: [&str; 13] = [
 ];
 /// Names of the columns that are read, in the order in which fields are passed on.
 pub const NAMES: [&str; 10] = {
-    let [vm, vcpu, _, _, workload, sub_experiment, run, cycles, _, event_code, event, value, overflowed] = COLUMNS;
-    [sub_experiment, run, event, value, event_code, overflowed, cycles, vm, vcpu, workload]
+    let [
+        vm,
+        vcpu,
+        _,
+        _,
+        workload,
+        sub_experiment,
+        run,
+        cycles,
+        _,
+        event_code,
+        event,
+        value,
+        overflowed,
+    ] = COLUMNS;
+    [
+        sub_experiment,
+        run,
+        event,
+        value,
+        event_code,
+        overflowed,
+        cycles,
+        vm,
+        vcpu,
+        workload,
+    ]
 };
 /// Number of columns, from the start of [`NAMES`], that are required.
 pub const NEEDED: usize = 4;
@@ -132,7 +157,11 @@ pub fn overflowed(text: &[u8]) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "" | "na" | "nan" | "false" | "f" => Some(false),
         "true" | "t" => Some(true),
-        number => number.parse().ok().filter(|number: &f64| number.is_finite()).map(|number| number != 0.0),
+        number => number
+            .parse()
+            .ok()
+            .filter(|number: &f64| number.is_finite())
+            .map(|number| number != 0.0),
     }
 }
 
@@ -143,8 +172,15 @@ pub const NO_FLAG: &str = "is neither a number nor true nor false";
 pub fn number(text: &[u8]) -> Option<Result<f64, RowError>> {
     if let Some(whole) = whole(text) {
         let exact = whole <= LARGEST_COUNT as u64;
-        let refused = || RowError::NotACount { value: whole.to_string(), why: ": above 2^53 it is not exact" };
-        return Some(if exact { Ok(whole as f64) } else { Err(refused()) });
+        let refused = || RowError::NotACount {
+            value: whole.to_string(),
+            why: ": above 2^53 it is not exact",
+        };
+        return Some(if exact {
+            Ok(whole as f64)
+        } else {
+            Err(refused())
+        });
     }
     let text = std::str::from_utf8(text).ok()?.trim();
     if text.starts_with('+') {
@@ -158,7 +194,11 @@ pub fn whole(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 19 {
         return None;
     }
-    text.iter().try_fold(0_u64, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0')))
+    text.iter().try_fold(0_u64, |number, digit| {
+        digit
+            .is_ascii_digit()
+            .then(|| number * 10 + u64::from(digit - b'0'))
+    })
 }
 
 /// One row, as both readers see it.
@@ -229,7 +269,10 @@ impl<'a> Taker<'a> {
     pub fn take(&mut self, row: &Row<'_>) -> Result<(), ReadError> {
         self.rows += 1;
         let (vm, vcpu, workload) = row.program;
-        let same = self.last.as_ref().is_some_and(|last| is_program(last, row.program));
+        let same = self
+            .last
+            .as_ref()
+            .is_some_and(|last| is_program(last, row.program));
         if !same {
             let program = (vm.to_owned(), vcpu, workload);
             self.programs.insert(program.clone());
@@ -251,26 +294,42 @@ impl<'a> Taker<'a> {
         if let Some(cycles) = row.cycles
             && self.cycles_of != Some((row.sub_experiment, row.run))
         {
-            let cycles = checked_count(cycles).map_err(|error| field("cycles", error.to_string()))?;
+            let cycles =
+                checked_count(cycles).map_err(|error| field("cycles", error.to_string()))?;
             self.cycles_of = Some((row.sub_experiment, row.run));
-            let added = self.builder.add(row.sub_experiment, row.run, None, CYCLES, cycles);
-            added.map_err(|error| field("run", format!("{error}; rows of one run must follow each other")))?;
+            let added = self
+                .builder
+                .add(row.sub_experiment, row.run, None, CYCLES, cycles);
+            added.map_err(|error| {
+                field(
+                    "run",
+                    format!("{error}; rows of one run must follow each other"),
+                )
+            })?;
         }
         if row.event.is_empty() {
-            return if row.cycles.is_some() { Ok(()) } else { Err(field("event", "is empty".to_owned())) };
+            return if row.cycles.is_some() {
+                Ok(())
+            } else {
+                Err(field("event", "is empty".to_owned()))
+            };
         }
         let value = match row.value {
-            Some(value) => checked_count(value).map_err(|error| field("value", error.to_string()))?,
+            Some(value) => {
+                checked_count(value).map_err(|error| field("value", error.to_string()))?
+            }
             None => f64::NAN,
         };
-        self.builder.add(row.sub_experiment, row.run, row.code, row.event, value).map_err(|error| {
-            let column = match error {
-                RowError::Twice { .. } => "run",
-                RowError::NotACount { .. } => "value",
-                RowError::Code { .. } => "event_code",
-            };
-            field(column, error.to_string())
-        })
+        self.builder
+            .add(row.sub_experiment, row.run, row.code, row.event, value)
+            .map_err(|error| {
+                let column = match error {
+                    RowError::Twice { .. } => "run",
+                    RowError::NotACount { .. } => "value",
+                    RowError::Code { .. } => "event_code",
+                };
+                field(column, error.to_string())
+            })
     }
 
     /// Returns the measurements of the selected program.

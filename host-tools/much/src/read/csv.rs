@@ -4,7 +4,9 @@
 //! order: a few parts are in memory at a time, however long the file is.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::columns::{NAMES, NEEDED, NO_FLAG, ReadError, Row, Selection, Taker, is_program, number, overflowed, whole};
+use super::columns::{
+    NAMES, NEEDED, NO_FLAG, ReadError, Row, Selection, Taker, is_program, number, overflowed, whole,
+};
 use crate::data::{Event, Measurements};
 use crate::table::{Column, Vectors};
 use rayon::prelude::*;
@@ -28,13 +30,21 @@ fn fault(error: csv::Error, before: u64) -> ReadError {
     let line = before + error.position().map_or(0, csv::Position::line);
     match error.into_kind() {
         csv::ErrorKind::Io(error) => ReadError::Broken(error),
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => unequal(line, len as usize, expected_len as usize),
-        other => ReadError::Csv { line, what: format!("{other:?}") },
+        csv::ErrorKind::UnequalLengths {
+            expected_len, len, ..
+        } => unequal(line, len as usize, expected_len as usize),
+        other => ReadError::Csv {
+            line,
+            what: format!("{other:?}"),
+        },
     }
 }
 
 fn unequal(line: u64, fields: usize, expected: usize) -> ReadError {
-    ReadError::Csv { line, what: format!("has {fields} fields, not {expected}") }
+    ReadError::Csv {
+        line,
+        what: format!("has {fields} fields, not {expected}"),
+    }
 }
 
 /// Cuts a text into parts of whole records.
@@ -47,7 +57,11 @@ struct Parts<R> {
 
 impl<R: Read> Parts<R> {
     fn new(input: R) -> Self {
-        Self { input, rest: vec![], ended: false }
+        Self {
+            input,
+            rest: vec![],
+            ended: false,
+        }
     }
 
     /// The next part, of `least` bytes or more unless the text ends; `None` after the last one.
@@ -57,7 +71,12 @@ impl<R: Read> Parts<R> {
         loop {
             if !self.ended && part.len() < wanted {
                 let missing = (wanted - part.len()) as u64;
-                let read = self.input.by_ref().take(missing).read_to_end(&mut part).map_err(ReadError::Broken)?;
+                let read = self
+                    .input
+                    .by_ref()
+                    .take(missing)
+                    .read_to_end(&mut part)
+                    .map_err(ReadError::Broken)?;
                 self.ended = (read as u64) < missing;
             }
             if self.ended {
@@ -75,7 +94,10 @@ impl<R: Read> Parts<R> {
 /// Where the last whole record of a text ends. A line's end within quotes ends none.
 fn end_of_records(text: &[u8]) -> Option<usize> {
     if !text.contains(&b'"') {
-        return text.iter().rposition(|&byte| byte == b'\n').map(|at| at + 1);
+        return text
+            .iter()
+            .rposition(|&byte| byte == b'\n')
+            .map(|at| at + 1);
     }
     let (mut quoted, mut end) = (false, None);
     for (at, byte) in text.iter().enumerate() {
@@ -115,7 +137,12 @@ struct Batch {
 }
 
 /// The place of an item in a list, to which it is added if it is new. `guess`: where it is most often.
-fn place_of<T>(list: &mut Vec<T>, guess: usize, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> usize {
+fn place_of<T>(
+    list: &mut Vec<T>,
+    guess: usize,
+    is: impl Fn(&T) -> bool,
+    new: impl FnOnce() -> T,
+) -> usize {
     if list.get(guess).is_some_and(&is) {
         return guess;
     }
@@ -128,9 +155,15 @@ fn place_of<T>(list: &mut Vec<T>, guess: usize, is: impl Fn(&T) -> bool, new: im
 /// The line of a part in which a record is. Its position is that of the end of a line before it, if that is in two letters or
 /// if lines are empty.
 fn line_of(part: &[u8], record: &csv::ByteRecord) -> u64 {
-    let Some(position) = record.position() else { return 0 };
+    let Some(position) = record.position() else {
+        return 0;
+    };
     let rest = part.get(position.byte() as usize..).unwrap_or_default();
-    let ends = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).filter(|&&byte| byte == b'\n').count();
+    let ends = rest
+        .iter()
+        .take_while(|byte| matches!(byte, b'\r' | b'\n'))
+        .filter(|&&byte| byte == b'\n')
+        .count();
     position.line() + ends as u64
 }
 
@@ -144,21 +177,41 @@ impl Layout {
     fn of(header: &csv::ByteRecord) -> Result<Self, ReadError> {
         let places = NAMES.map(|name| header.iter().position(|field| field == name.as_bytes()));
         if let Some(at) = (0..NEEDED).find(|&at| places[at].is_none()) {
-            let whole = header.iter().next().filter(|_| header.len() == 1).unwrap_or_default();
+            let whole = header
+                .iter()
+                .next()
+                .filter(|_| header.len() == 1)
+                .unwrap_or_default();
             if let Some(&other) = whole.iter().find(|byte| matches!(byte, b';' | b'\t')) {
                 return Err(ReadError::Separator(other.into()));
             }
-            let found: Vec<_> = header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-            return Err(ReadError::NoColumn { missing: NAMES[at], found: found.join(", ") });
+            let found: Vec<_> = header
+                .iter()
+                .map(|name| String::from_utf8_lossy(name).into_owned())
+                .collect();
+            return Err(ReadError::NoColumn {
+                missing: NAMES[at],
+                found: found.join(", "),
+            });
         }
-        Ok(Self { places, width: header.len() })
+        Ok(Self {
+            places,
+            width: header.len(),
+        })
     }
 
     /// Parses a part before which there are `before` lines.
     fn parse(&self, part: &[u8], before: u64) -> Batch {
         let lines = part.iter().filter(|&&byte| byte == b'\n').count() as u64;
         let rows = Vec::with_capacity(usize::try_from(lines).unwrap_or_default());
-        let mut batch = Batch { rows, events: vec![], after: vec![], programs: vec![], lines, mistake: None };
+        let mut batch = Batch {
+            rows,
+            events: vec![],
+            after: vec![],
+            programs: vec![],
+            lines,
+            mistake: None,
+        };
         let parsed = if part.iter().any(|byte| matches!(byte, b'"' | b'\r')) {
             self.quoted(part, before, &mut batch)
         } else {
@@ -173,12 +226,19 @@ impl Layout {
         let mut reader = reader(part, false);
         let mut record = csv::ByteRecord::new();
         let mut event_before = 0;
-        while reader.read_byte_record(&mut record).map_err(|error| fault(error, before))? {
+        while reader
+            .read_byte_record(&mut record)
+            .map_err(|error| fault(error, before))?
+        {
             let line = line_of(part, &record);
             if record.len() != self.width {
                 return Err(unequal(before + line, record.len(), self.width));
             }
-            let fields = self.places.map(|place| place.and_then(|place| record.get(place)).unwrap_or_default());
+            let fields = self.places.map(|place| {
+                place
+                    .and_then(|place| record.get(place))
+                    .unwrap_or_default()
+            });
             let row = self.row(&fields, before, line, batch, &mut event_before)?;
             batch.rows.push(row);
         }
@@ -210,7 +270,13 @@ impl Layout {
             if count != self.width {
                 return Err(unequal(before + line, count, self.width));
             }
-            let row = self.row(&fields[..NAMES.len()], before, line, batch, &mut event_before)?;
+            let row = self.row(
+                &fields[..NAMES.len()],
+                before,
+                line,
+                batch,
+                &mut event_before,
+            )?;
             batch.rows.push(row);
         }
         Ok(())
@@ -232,32 +298,59 @@ impl Layout {
             column: NAMES[at],
             what,
         };
-        let shown = |at: usize, what: &str| fault(at, format!("{:?} {what}", String::from_utf8_lossy(field(at))));
+        let shown = |at: usize, what: &str| {
+            fault(
+                at,
+                format!("{:?} {what}", String::from_utf8_lossy(field(at))),
+            )
+        };
         let whole = |at: usize| whole(field(at)).ok_or_else(|| shown(at, "is not a whole number"));
-        let optional = |at: usize| if field(at).is_empty() { Ok(None) } else { whole(at).map(Some) };
+        let optional = |at: usize| {
+            if field(at).is_empty() {
+                Ok(None)
+            } else {
+                whole(at).map(Some)
+            }
+        };
         let count = |at: usize| match field(at) {
             b"" | b"NA" => Ok(None),
             text => match number(text) {
-                Some(count) => count.map(Some).map_err(|error| fault(at, error.to_string())),
+                Some(count) => count
+                    .map(Some)
+                    .map_err(|error| fault(at, error.to_string())),
                 None => Err(shown(at, "is not a count")),
             },
         };
         let overflowed = overflowed(field(5)).ok_or_else(|| shown(5, NO_FLAG))?;
         let code = match optional(4)? {
-            Some(code) => Some(u32::try_from(code).map_err(|_| fault(4, format!("{code} is not an event's number")))?),
+            Some(code) => Some(
+                u32::try_from(code)
+                    .map_err(|_| fault(4, format!("{code} is not an event's number")))?,
+            ),
             None => None,
         };
         let value = count(3)?.filter(|_| !overflowed);
-        let program = (std::str::from_utf8(field(7)).unwrap_or_default(), optional(8)?, optional(9)?);
+        let program = (
+            std::str::from_utf8(field(7)).unwrap_or_default(),
+            optional(8)?,
+            optional(9)?,
+        );
         let (sub_experiment, run, cycles) = (whole(0)?, whole(1)?, count(6)?);
         let name = field(2);
         let guess = batch.after.get(*event_before).copied().unwrap_or_default();
-        let event = place_of(&mut batch.events, guess, |event| event.as_slice() == name, || name.to_vec());
+        let event = place_of(
+            &mut batch.events,
+            guess,
+            |event| event.as_slice() == name,
+            || name.to_vec(),
+        );
         batch.after.resize(batch.events.len(), 0);
         batch.after[*event_before] = event;
         *event_before = event;
         let same = |other: &Program| is_program(other, program);
-        let program = place_of(&mut batch.programs, 0, same, || (program.0.to_owned(), program.1, program.2));
+        let program = place_of(&mut batch.programs, 0, same, || {
+            (program.0.to_owned(), program.1, program.2)
+        });
         Ok(Parsed {
             line: line as u32,
             sub_experiment,
@@ -297,7 +390,9 @@ pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, Rea
     let first = parts.next(PART)?.unwrap_or_default();
     let mut header = csv::ByteRecord::new();
     let mut of_header = reader(first.as_slice(), false);
-    of_header.read_byte_record(&mut header).map_err(|error| fault(error, 0))?;
+    of_header
+        .read_byte_record(&mut header)
+        .map_err(|error| fault(error, 0))?;
     let layout = Layout::of(&header)?;
     let position = of_header.position().clone();
     let mut before = position.line() - 1;
@@ -317,11 +412,21 @@ pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, Rea
             })
             .collect();
         let (batches, taken) = rayon::join(
-            || next.par_iter().zip(&starts).map(|(part, &start)| layout.parse(part, start)).collect::<Vec<_>>(),
-            || parsed.drain(..).try_for_each(|(start, batch)| take(&mut taker, batch, start)),
+            || {
+                next.par_iter()
+                    .zip(&starts)
+                    .map(|(part, &start)| layout.parse(part, start))
+                    .collect::<Vec<_>>()
+            },
+            || {
+                parsed
+                    .drain(..)
+                    .try_for_each(|(start, batch)| take(&mut taker, batch, start))
+            },
         );
         taken?;
-        before = starts.last().copied().unwrap_or(before) + batches.last().map_or(0, |batch| batch.lines);
+        before = starts.last().copied().unwrap_or(before)
+            + batches.last().map_or(0, |batch| batch.lines);
         let last = batches.is_empty();
         parsed = starts.into_iter().zip(batches).collect();
         if last {
@@ -339,23 +444,47 @@ pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, Rea
 /// Reads merged vectors.
 pub fn read_vectors(input: impl Read) -> Result<Vectors, ReadError> {
     let mut reader = reader(input, true);
-    let header = reader.byte_headers().map_err(|error| fault(error, 0))?.clone();
-    let names: Vec<_> = header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    let header = reader
+        .byte_headers()
+        .map_err(|error| fault(error, 0))?
+        .clone();
+    let names: Vec<_> = header
+        .iter()
+        .map(|name| String::from_utf8_lossy(name).into_owned())
+        .collect();
     let mut columns = vec![vec![]; names.len()];
     let mut record = csv::ByteRecord::new();
-    while reader.read_byte_record(&mut record).map_err(|error| fault(error, 0))? {
+    while reader
+        .read_byte_record(&mut record)
+        .map_err(|error| fault(error, 0))?
+    {
         let line = record.position().map_or(0, csv::Position::line);
         for (at, field) in record.iter().enumerate() {
-            let value = number(field).and_then(Result::ok).ok_or_else(|| ReadError::Csv {
-                line,
-                what: format!("{}: {:?} is not a count", names[at], String::from_utf8_lossy(field)),
-            })?;
+            let value = number(field)
+                .and_then(Result::ok)
+                .ok_or_else(|| ReadError::Csv {
+                    line,
+                    what: format!(
+                        "{}: {:?} is not a count",
+                        names[at],
+                        String::from_utf8_lossy(field)
+                    ),
+                })?;
             columns[at].push(value);
         }
     }
     if columns.first().is_none_or(Vec::is_empty) {
         return Err(ReadError::Empty);
     }
-    let events = names.into_iter().map(|name| Event { name, code: None }).collect();
-    Ok(Vectors { events, columns: columns.iter().map(|values| Column::of_values(values)).collect() })
+    let events = names
+        .into_iter()
+        .map(|name| Event { name, code: None })
+        .collect();
+    Ok(Vectors {
+        events,
+        columns: columns
+            .iter()
+            .map(|values| Column::of_values(values))
+            .collect(),
+    })
 }

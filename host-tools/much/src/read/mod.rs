@@ -31,7 +31,10 @@ enum Kind {
 fn open(path: &Path) -> Result<(Kind, File), ReadError> {
     let mut start = vec![];
     let mut file = File::open(path).map_err(ReadError::File)?;
-    file.by_ref().take(6).read_to_end(&mut start).map_err(ReadError::File)?;
+    file.by_ref()
+        .take(6)
+        .read_to_end(&mut start)
+        .map_err(ReadError::File)?;
     file.rewind().map_err(ReadError::File)?;
     let kind = match start.as_slice() {
         [] => Kind::Empty,

@@ -48,12 +48,20 @@ impl Length for Shared {
 impl ChunkReader for Shared {
     type T = BufReader<Reader>;
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        Ok(BufReader::new(Reader { file: self.file.clone(), at: start }))
+        Ok(BufReader::new(Reader {
+            file: self.file.clone(),
+            at: start,
+        }))
     }
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        let ends = start.checked_add(length as u64).is_some_and(|end| end <= self.length);
+        let ends = start
+            .checked_add(length as u64)
+            .is_some_and(|end| end <= self.length);
         if !ends {
-            return Err(ParquetError::EOF(format!("{length} bytes at {start} of {}", self.length)));
+            return Err(ParquetError::EOF(format!(
+                "{length} bytes at {start} of {}",
+                self.length
+            )));
         }
         let mut bytes = vec![0; length];
         self.file.read_exact_at(&mut bytes, start)?;
@@ -64,7 +72,11 @@ impl ChunkReader for Shared {
 /// The reader of a file and the file's schema; refuses compressions that are not supported before anything is read.
 fn open(file: File) -> Result<(SerializedFileReader<Shared>, Type), ReadError> {
     let length = file.metadata().map_err(ReadError::File)?.len();
-    let reader = SerializedFileReader::new(Shared { file: Arc::new(file), length }).map_err(ReadError::Parquet)?;
+    let reader = SerializedFileReader::new(Shared {
+        file: Arc::new(file),
+        length,
+    })
+    .map_err(ReadError::Parquet)?;
     let groups = reader.metadata().row_groups().iter();
     for column in groups.flat_map(|group| group.columns()) {
         if let Compression::LZO = column.compression() {
@@ -89,7 +101,9 @@ impl Source {
     fn next(&mut self, rows: usize) -> Result<Vec<Field>, ParquetError> {
         let of = &self.descriptor;
         match &mut self.reader {
-            ColumnReader::BoolColumnReader(reader) => decode(reader, of, rows, |of, v| Ok(Field::convert_bool(of, v))),
+            ColumnReader::BoolColumnReader(reader) => {
+                decode(reader, of, rows, |of, v| Ok(Field::convert_bool(of, v)))
+            }
             ColumnReader::Int32ColumnReader(reader) => {
                 decode(reader, of, rows, |of, v| Ok(Field::convert_int32(of, v)))
             }
@@ -105,9 +119,13 @@ impl Source {
             ColumnReader::DoubleColumnReader(reader) => {
                 decode(reader, of, rows, |of, v| Ok(Field::convert_double(of, v)))
             }
-            ColumnReader::ByteArrayColumnReader(reader) => decode(reader, of, rows, Field::convert_byte_array),
+            ColumnReader::ByteArrayColumnReader(reader) => {
+                decode(reader, of, rows, Field::convert_byte_array)
+            }
             ColumnReader::FixedLenByteArrayColumnReader(reader) => {
-                decode(reader, of, rows, |of, v| Field::convert_byte_array(of, v.into()))
+                decode(reader, of, rows, |of, v| {
+                    Field::convert_byte_array(of, v.into())
+                })
             }
         }
     }
@@ -122,12 +140,19 @@ fn decode<T: DataType>(
     let (mut levels, mut values) = (vec![], vec![]);
     let (records, _, _) = reader.read_records(rows, Some(&mut levels), None, &mut values)?;
     if descriptor.max_def_level() == 0 {
-        return values.into_iter().map(|value| convert(descriptor, value)).collect();
+        return values
+            .into_iter()
+            .map(|value| convert(descriptor, value))
+            .collect();
     }
     // A level for each row says whether it has a value.
     let mut values = values.into_iter();
     let field = |&level: &i16| {
-        let value = if level == descriptor.max_def_level() { values.next() } else { None };
+        let value = if level == descriptor.max_def_level() {
+            values.next()
+        } else {
+            None
+        };
         value.map_or(Ok(Field::Null), |value| convert(descriptor, value))
     };
     levels[..records].iter().map(field).collect()
@@ -136,34 +161,72 @@ fn decode<T: DataType>(
 /// Reads measurements, row group by row group, some rows of all columns at a time.
 pub fn read(file: File, selection: &Selection) -> Result<Measurements, ReadError> {
     let (reader, schema) = open(file)?;
-    let found: Vec<_> = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
-    if let Some(missing) = NAMES[..NEEDED].iter().find(|name| !found.iter().any(|found| found == *name)) {
-        return Err(ReadError::NoColumn { missing, found: found.join(", ") });
+    let found: Vec<_> = schema
+        .get_fields()
+        .iter()
+        .map(|field| field.name().to_owned())
+        .collect();
+    if let Some(missing) = NAMES[..NEEDED]
+        .iter()
+        .find(|name| !found.iter().any(|found| found == *name))
+    {
+        return Err(ReadError::NoColumn {
+            missing,
+            found: found.join(", "),
+        });
     }
-    let descriptors = reader.metadata().file_metadata().schema_descr().columns().to_vec();
+    let descriptors = reader
+        .metadata()
+        .file_metadata()
+        .schema_descr()
+        .columns()
+        .to_vec();
     // A column of lists or groups is none of ours: its path has more than its name.
-    let of_name =
-        |name: &&str| descriptors.iter().position(|of| of.path().parts() == [*name] && of.max_rep_level() == 0);
+    let of_name = |name: &&str| {
+        descriptors
+            .iter()
+            .position(|of| of.path().parts() == [*name] && of.max_rep_level() == 0)
+    };
     let places = NAMES.map(|name| of_name(&name));
     if let Some(at) = (0..NEEDED).find(|&at| places[at].is_none()) {
-        return Err(ReadError::Row { number: 1, what: format!("{} is no plain column", NAMES[at]) });
+        return Err(ReadError::Row {
+            number: 1,
+            what: format!("{} is no plain column", NAMES[at]),
+        });
     }
     let mut taker = Taker::new(selection);
     let mut before = 0;
     for group in 0..reader.num_row_groups() {
         let group = reader.get_row_group(group).map_err(ReadError::Contents)?;
         let source = |place: &Option<usize>| {
-            place.map(|at| Ok(Source { reader: group.get_column_reader(at)?, descriptor: descriptors[at].clone() }))
+            place.map(|at| {
+                Ok(Source {
+                    reader: group.get_column_reader(at)?,
+                    descriptor: descriptors[at].clone(),
+                })
+            })
         };
-        let sources: Result<Vec<Option<Source>>, ParquetError> =
-            places.iter().map(|place| source(place).transpose()).collect();
+        let sources: Result<Vec<Option<Source>>, ParquetError> = places
+            .iter()
+            .map(|place| source(place).transpose())
+            .collect();
         let mut sources = sources.map_err(ReadError::Contents)?;
         let mut left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
         while left > 0 {
             let rows = left.min(ROWS);
-            let columns = sources.par_iter_mut().map(|source| source.as_mut().map_or(Ok(vec![]), |it| it.next(rows)));
-            let columns = columns.collect::<Result<Vec<_>, ParquetError>>().map_err(ReadError::Contents)?;
-            let lengths = || columns.iter().zip(&places).filter(|(_, place)| place.is_some()).map(|(it, _)| it.len());
+            let columns = sources
+                .par_iter_mut()
+                .map(|source| source.as_mut().map_or(Ok(vec![]), |it| it.next(rows)));
+            let columns = columns
+                .collect::<Result<Vec<_>, ParquetError>>()
+                .map_err(ReadError::Contents)?;
+            let lengths = || {
+                columns
+                    .iter()
+                    .zip(&places)
+                    .filter(|(_, place)| place.is_some())
+                    .map(|(it, _)| it.len())
+            };
             if lengths().any(|length| length != rows) {
                 let error = ParquetError::General("a column has too few rows".to_owned());
                 return Err(ReadError::Contents(error));
@@ -181,7 +244,11 @@ pub fn read(file: File, selection: &Selection) -> Result<Measurements, ReadError
 }
 
 /// Hands a row over; its fields are in the order of [`NAMES`].
-fn take(taker: &mut Taker<'_>, number: u64, fields: [&Field; NAMES.len()]) -> Result<(), ReadError> {
+fn take(
+    taker: &mut Taker<'_>,
+    number: u64,
+    fields: [&Field; NAMES.len()],
+) -> Result<(), ReadError> {
     let fault = |at: usize, what: &str| ReadError::Field {
         place: "row",
         number,
@@ -190,14 +257,18 @@ fn take(taker: &mut Taker<'_>, number: u64, fields: [&Field; NAMES.len()]) -> Re
     };
     let optional = |at: usize| match fields[at] {
         Field::Null => Ok(None),
-        other => whole(other).map(Some).ok_or_else(|| fault(at, "is not a whole number")),
+        other => whole(other)
+            .map(Some)
+            .ok_or_else(|| fault(at, "is not a whole number")),
     };
     let needed = |at: usize| optional(at)?.ok_or_else(|| fault(at, "is not a whole number"));
     let count = |at: usize| match fields[at] {
         Field::Null => Ok(None),
         // pandas has no other way to say that a count is missing.
         Field::Double(missing) if missing.is_nan() => Ok(None),
-        other => self::number(other).map(Some).ok_or_else(|| fault(at, "is not a count")),
+        other => self::number(other)
+            .map(Some)
+            .ok_or_else(|| fault(at, "is not a count")),
     };
     let text = |at: usize| match fields[at] {
         Field::Str(text) => Ok(text.as_bytes()),
@@ -225,38 +296,66 @@ fn take(taker: &mut Taker<'_>, number: u64, fields: [&Field; NAMES.len()]) -> Re
         value: count(3)?.filter(|_| !overflowed),
         code,
         cycles: count(6)?,
-        program: (std::str::from_utf8(text(7)?).unwrap_or_default(), optional(8)?, optional(9)?),
+        program: (
+            std::str::from_utf8(text(7)?).unwrap_or_default(),
+            optional(8)?,
+            optional(9)?,
+        ),
     })
 }
 
 /// Reads merged vectors, one column per event.
 pub fn read_vectors(file: File) -> Result<Vectors, ReadError> {
     let (reader, schema) = open(file)?;
-    let events: Vec<_> =
-        schema.get_fields().iter().map(|field| Event { name: field.name().to_owned(), code: None }).collect();
+    let events: Vec<_> = schema
+        .get_fields()
+        .iter()
+        .map(|field| Event {
+            name: field.name().to_owned(),
+            code: None,
+        })
+        .collect();
     let mut columns = vec![vec![]; events.len()];
     for (at, row) in (1_u64..).zip(reader.get_row_iter(None).map_err(ReadError::Contents)?) {
         let row = row.map_err(ReadError::Contents)?;
         for (column, (name, field)) in columns.iter_mut().zip(row.get_column_iter()) {
             let count = number(field).and_then(|value| checked_count(value).ok());
-            let fault = || ReadError::Row { number: at, what: format!("{name}: {field} is not a count") };
+            let fault = || ReadError::Row {
+                number: at,
+                what: format!("{name}: {field} is not a count"),
+            };
             column.push(count.ok_or_else(fault)?);
         }
     }
     if columns.first().is_none_or(Vec::is_empty) {
         return Err(ReadError::Empty);
     }
-    Ok(Vectors { events, columns: columns.iter().map(|values| Column::of_values(values)).collect() })
+    Ok(Vectors {
+        events,
+        columns: columns
+            .iter()
+            .map(|values| Column::of_values(values))
+            .collect(),
+    })
 }
 
 /// A number, not yet a count. A whole one that a double does not hold becomes infinite, so that it is refused.
 fn number(field: &Field) -> Option<f64> {
-    let exact = |value: i128| if value <= LARGEST_COUNT as i128 { value as f64 } else { f64::INFINITY };
+    let exact = |value: i128| {
+        if value <= LARGEST_COUNT as i128 {
+            value as f64
+        } else {
+            f64::INFINITY
+        }
+    };
     match field {
         Field::Double(value) => Some(*value),
         Field::Float(value) => Some(f64::from(*value)),
         Field::Decimal(decimal) => of_decimal(decimal),
-        other => whole(other).map(i128::from).or_else(|| signed(other).map(i128::from)).map(exact),
+        other => whole(other)
+            .map(i128::from)
+            .or_else(|| signed(other).map(i128::from))
+            .map(exact),
     }
 }
 
@@ -267,10 +366,18 @@ fn of_decimal(decimal: &Decimal) -> Option<f64> {
         return None;
     }
     let negative = bytes[0] >> 7 == 1;
-    let unscaled = bytes.iter().fold(if negative { -1_i128 } else { 0 }, |value, &byte| value << 8 | i128::from(byte));
+    let unscaled = bytes
+        .iter()
+        .fold(if negative { -1_i128 } else { 0 }, |value, &byte| {
+            value << 8 | i128::from(byte)
+        });
     let scale = 10_i128.checked_pow(u32::try_from(decimal.scale()).ok()?)?;
     let exact = unscaled / scale <= LARGEST_COUNT as i128;
-    Some(if exact { unscaled as f64 / scale as f64 } else { f64::INFINITY })
+    Some(if exact {
+        unscaled as f64 / scale as f64
+    } else {
+        f64::INFINITY
+    })
 }
 
 fn signed(field: &Field) -> Option<i64> {
@@ -285,7 +392,9 @@ fn signed(field: &Field) -> Option<i64> {
 
 /// A whole number, however it is written.
 fn whole(field: &Field) -> Option<u64> {
-    let exact = |value: f64| (value.fract() == 0.0 && (0.0..=LARGEST_COUNT).contains(&value)).then_some(value as u64);
+    let exact = |value: f64| {
+        (value.fract() == 0.0 && (0.0..=LARGEST_COUNT).contains(&value)).then_some(value as u64)
+    };
     match field {
         Field::UByte(value) => Some((*value).into()),
         Field::UShort(value) => Some((*value).into()),

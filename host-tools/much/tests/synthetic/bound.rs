@@ -26,12 +26,15 @@ fn information(covariance: &DMatrix<f64>, blocks: &[Vec<usize>], runs: f64) -> D
         let members = block.len();
         let within = DMatrix::from_fn(members, members, |a, b| covariance[(block[a], block[b])]);
         let inverse = within.try_inverse().expect("no event follows from others");
-        let pairs: Vec<_> = (0..members).flat_map(|a| (0..=a).map(move |b| (a, b))).collect();
+        let pairs: Vec<_> = (0..members)
+            .flat_map(|a| (0..=a).map(move |b| (a, b)))
+            .collect();
         let half = |a: usize, b: usize| if a == b { 0.5 } else { 1.0 };
         for &(a, b) in &pairs {
             for &(c, d) in &pairs {
                 let both = inverse[(a, d)] * inverse[(b, c)] + inverse[(a, c)] * inverse[(b, d)];
-                all[(at(block[a], block[b]), at(block[c], block[d]))] += runs * both * half(a, b) * half(c, d);
+                all[(at(block[a], block[b]), at(block[c], block[d]))] +=
+                    runs * both * half(a, b) * half(c, d);
             }
         }
     }
@@ -62,7 +65,8 @@ fn directions(weights: &DMatrix<f64>) -> DMatrix<f64> {
         for cause in 0..causes {
             for other in 0..events {
                 let twice = if other == event { 2.0 } else { 1.0 };
-                directions[(at(event, other), event * causes + cause)] = twice * weights[(other, cause)];
+                directions[(at(event, other), event * causes + cause)] =
+                    twice * weights[(other, cause)];
             }
         }
         directions[(at(event, event), events * causes + event)] = 1.0;
@@ -74,7 +78,13 @@ fn directions(weights: &DMatrix<f64>) -> DMatrix<f64> {
 fn inverse(matrix: DMatrix<f64>) -> DMatrix<f64> {
     let parts = matrix.symmetric_eigen();
     let most = parts.eigenvalues.max();
-    let inverted = parts.eigenvalues.map(|value| if value > 1e-9 * most { value.recip() } else { 0.0 });
+    let inverted = parts.eigenvalues.map(|value| {
+        if value > 1e-9 * most {
+            value.recip()
+        } else {
+            0.0
+        }
+    });
     &parts.eigenvectors * DMatrix::from_diagonal(&inverted) * parts.eigenvectors.transpose()
 }
 
@@ -85,14 +95,20 @@ pub fn bound(weights: &DMatrix<f64>, blocks: &[Vec<usize>], runs: usize) -> Boun
     let information = information(&covariance, blocks, runs as f64);
     let gradients = gradients(&covariance);
     let mean = |variances: DMatrix<f64>| {
-        gradients.iter().map(|gradient| (gradient.transpose() * &variances * gradient)[0]).sum::<f64>()
+        gradients
+            .iter()
+            .map(|gradient| (gradient.transpose() * &variances * gradient)[0])
+            .sum::<f64>()
             / gradients.len() as f64
     };
     let directions = directions(weights);
     let along = inverse(directions.transpose() * &information * &directions);
     let pairs = (0..weights.nrows()).flat_map(|a| (0..a).map(move |b| (a, b)));
     let of_pair = |(a, b): (usize, usize)| {
-        let meet = blocks.iter().filter(|block| block.contains(&a) && block.contains(&b)).count();
+        let meet = blocks
+            .iter()
+            .filter(|block| block.contains(&a) && block.contains(&b))
+            .count();
         (1.0 - covariance[(a, b)].powi(2)).powi(2) / (meet * runs) as f64
     };
     Bound {

@@ -22,15 +22,37 @@ type Both = [DMatrix<f64>; 2];
 const METHODS: [&str; 5] = ["pairwise", "repaired", "plain", "target", "MUCH"];
 
 /// Mean square errors of one data set: method by method, Pearson's and Spearman's.
-fn errors(population: &Population, truth: &Both, runs: usize, set: u64) -> [[f64; 2]; METHODS.len()] {
+fn errors(
+    population: &Population,
+    truth: &Both,
+    runs: usize,
+    set: u64,
+) -> [[f64; 2]; METHODS.len()] {
     let data = population.measured(runs, &mut stream(set, 1));
     let pairwise = [Kind::Counts, Kind::Ranks].map(|kind| estimate::pairwise(&data, kind));
-    let repaired = pairwise.clone().map(|matrix| nearest_correlation(&matrix, 1e-7).matrix);
-    let options = Options { seed: set + 1, ..Options::default() };
-    let plain = merge::paper(&data, &options, Indefinite::Repair).expect("every pair meets").vectors.correlations();
+    let repaired = pairwise
+        .clone()
+        .map(|matrix| nearest_correlation(&matrix, 1e-7).matrix);
+    let options = Options {
+        seed: set + 1,
+        ..Options::default()
+    };
+    let plain = merge::paper(&data, &options, Indefinite::Repair)
+        .expect("every pair meets")
+        .vectors
+        .correlations();
     let much = merge::much(&data, &options).expect("every pair meets");
-    let target = [much.correlations.pearson_target.clone(), much.correlations.spearman_target.clone()];
-    let all: [Both; METHODS.len()] = [pairwise, repaired, plain, target, much.vectors.correlations()];
+    let target = [
+        much.correlations.pearson_target.clone(),
+        much.correlations.spearman_target.clone(),
+    ];
+    let all: [Both; METHODS.len()] = [
+        pairwise,
+        repaired,
+        plain,
+        target,
+        much.vectors.correlations(),
+    ];
     all.map(|both| [0, 1].map(|kind| mean_square_error(&both[kind], &truth[kind])))
 }
 
@@ -48,7 +70,9 @@ fn of_sets(case: Case, runs: &[usize], sets: u64) -> Vec<Vec<[[f64; 2]; METHODS.
 }
 
 fn means(of_sets: &[[[f64; 2]; METHODS.len()]], kind: usize) -> [f64; METHODS.len()] {
-    std::array::from_fn(|method| of_sets.iter().map(|set| set[method][kind]).sum::<f64>() / of_sets.len() as f64)
+    std::array::from_fn(|method| {
+        of_sets.iter().map(|set| set[method][kind]).sum::<f64>() / of_sets.len() as f64
+    })
 }
 
 /// How often MUCH is worse than the best of the other methods: the mean over data sets, as a ratio.
@@ -58,7 +82,10 @@ fn ratio(means: &[f64; METHODS.len()]) -> f64 {
 
 fn wanted<T: std::str::FromStr>(variable: &str, otherwise: Vec<T>) -> Vec<T> {
     match std::env::var(variable) {
-        Ok(text) => text.split(',').filter_map(|item| item.parse().ok()).collect(),
+        Ok(text) => text
+            .split(',')
+            .filter_map(|item| item.parse().ok())
+            .collect(),
         Err(_) => otherwise,
     }
 }
@@ -66,7 +93,9 @@ fn wanted<T: std::str::FromStr>(variable: &str, otherwise: Vec<T>) -> Vec<T> {
 /// What an earlier merge made of the same data sets: the errors of the pairwise estimates and of the merge.
 fn then(case: Case, runs: usize, kind: &str) -> Option<[f64; 2]> {
     let start = format!("{},{runs},{kind},", case.name());
-    let line = include_str!("then.csv").lines().find_map(|line| line.strip_prefix(&start))?;
+    let line = include_str!("then.csv")
+        .lines()
+        .find_map(|line| line.strip_prefix(&start))?;
     let (pairwise, then) = line.split_once(',')?;
     Some([pairwise.parse().ok()?, then.parse().ok()?])
 }
@@ -88,9 +117,14 @@ fn most_of_then(case: Case, runs: usize) -> f64 {
 fn synthetic_counts_of_every_shape() {
     let sets = wanted("MUCH_SETS", vec![20_u64])[0];
     let names = wanted::<String>("MUCH_CASES", vec![]);
-    let cases = Case::ALL.into_iter().filter(|case| names.is_empty() || names.iter().any(|name| name == case.name()));
+    let cases = Case::ALL
+        .into_iter()
+        .filter(|case| names.is_empty() || names.iter().any(|name| name == case.name()));
     let titles = METHODS.map(|name| format!("{name:>9}")).join(" ");
-    println!("{:>18} {:>4} {:>8} {titles} ratio {:>9}  s", "case", "n", "kind", "then");
+    println!(
+        "{:>18} {:>4} {:>8} {titles} ratio {:>9}  s",
+        "case", "n", "kind", "then"
+    );
     let runs = wanted("MUCH_RUNS", vec![8, 50, 300]);
     let mut worse = vec![];
     for case in cases {
@@ -104,14 +138,27 @@ fn synthetic_counts_of_every_shape() {
                 let then = then(case, runs, name).filter(|_| sets == 20);
                 let of_then = then.map_or_else(String::new, |[_, then]| format!("{then:9.6}"));
                 let ratio = ratio(&means);
-                println!("{:>18} {runs:>4} {name:>8} {columns} {ratio:5.2} {of_then:>9} {seconds:4.1}", case.name());
+                println!(
+                    "{:>18} {runs:>4} {name:>8} {columns} {ratio:5.2} {of_then:>9} {seconds:4.1}",
+                    case.name()
+                );
                 if ratio > 1.05 {
-                    worse.push(format!("{} n={runs} {name}: {ratio:.3} of the best of the others", case.name()));
+                    worse.push(format!(
+                        "{} n={runs} {name}: {ratio:.3} of the best of the others",
+                        case.name()
+                    ));
                 }
                 if let Some([pairwise, then]) = then {
-                    assert!((means[0] - pairwise).abs() < 1e-6, "not the data sets of then.csv");
+                    assert!(
+                        (means[0] - pairwise).abs() < 1e-6,
+                        "not the data sets of then.csv"
+                    );
                     if means[4] > most_of_then(case, runs) * then {
-                        worse.push(format!("{} n={runs} {name}: {:.3} of then", case.name(), means[4] / then));
+                        worse.push(format!(
+                            "{} n={runs} {name}: {:.3} of then",
+                            case.name(),
+                            means[4] / then
+                        ));
                     }
                 }
             }
@@ -124,19 +171,44 @@ fn synthetic_counts_of_every_shape() {
 /// fifths of the earlier merge's error: of the pairwise estimates' error the least is 0.75 times as much, and the earlier merge had 0.90.
 #[test]
 fn synthetic_counts_say_so_much_and_no_more() {
-    println!("{:>12} {:>8} {:>8} {:>12}", "case", "pairwise", "least", "with causes");
+    println!(
+        "{:>12} {:>8} {:>8} {:>12}",
+        "case", "pairwise", "least", "with causes"
+    );
     for causes in [3, 1, 8] {
         let case = Case::Gaussian(causes);
-        let of_sets: Vec<_> =
-            (0..20).map(|set| bound(&Population::new(case, set).of_causes(), &Population::blocks(), 300)).collect();
-        let mean = |of: fn(&bound::Bound) -> f64| of_sets.iter().map(of).sum::<f64>() / of_sets.len() as f64;
-        let [pairwise, least, with_causes] =
-            [mean(|bound| bound.pairwise), mean(|bound| bound.least), mean(|bound| bound.with_causes)];
-        println!("{:>12} {pairwise:8.5} {least:8.5} {with_causes:12.5}", case.name());
+        let of_sets: Vec<_> = (0..20)
+            .map(|set| {
+                bound(
+                    &Population::new(case, set).of_causes(),
+                    &Population::blocks(),
+                    300,
+                )
+            })
+            .collect();
+        let mean = |of: fn(&bound::Bound) -> f64| {
+            of_sets.iter().map(of).sum::<f64>() / of_sets.len() as f64
+        };
+        let [pairwise, least, with_causes] = [
+            mean(|bound| bound.pairwise),
+            mean(|bound| bound.least),
+            mean(|bound| bound.with_causes),
+        ];
+        println!(
+            "{:>12} {pairwise:8.5} {least:8.5} {with_causes:12.5}",
+            case.name()
+        );
         let [measured, then] = then(case, 300, "Pearson").expect("it is in then.csv");
-        assert!((pairwise / measured - 1.0).abs() < 0.1, "{pairwise} and {measured}");
+        assert!(
+            (pairwise / measured - 1.0).abs() < 0.1,
+            "{pairwise} and {measured}"
+        );
         assert!(with_causes < least && least < pairwise);
-        assert_eq!(with_causes / pairwise < 0.8 * then / measured, causes < 8, "{with_causes} of {pairwise}");
+        assert_eq!(
+            with_causes / pairwise < 0.8 * then / measured,
+            causes < 8,
+            "{with_causes} of {pairwise}"
+        );
     }
 }
 
@@ -145,8 +217,8 @@ fn synthetic_counts_say_so_much_and_no_more() {
 #[test]
 fn a_drift_does_less_harm_where_sub_experiments_take_turns() {
     for kind in 0..2 {
-        let [one, turns] =
-            [Case::Drift, Case::DriftInterleaved].map(|case| means(&of_sets(case, &[50], 3)[0], kind)[4]);
+        let [one, turns] = [Case::Drift, Case::DriftInterleaved]
+            .map(|case| means(&of_sets(case, &[50], 3)[0], kind)[4]);
         assert!(turns < 0.5 * one, "{turns} and {one}");
     }
 }
@@ -165,7 +237,12 @@ fn a_few_synthetic_counts() {
         let of_sets = of_sets(case, &[50], 2);
         for kind in 0..2 {
             let ratio = ratio(&means(&of_sets[0], kind));
-            assert!(ratio < most, "{}, {}: {ratio:.3}", case.name(), ["Pearson", "Spearman"][kind]);
+            assert!(
+                ratio < most,
+                "{}, {}: {ratio:.3}",
+                case.name(),
+                ["Pearson", "Spearman"][kind]
+            );
         }
     }
 }

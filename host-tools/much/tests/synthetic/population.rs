@@ -97,25 +97,44 @@ pub struct Population {
 
 /// By the method of G. E. P. Box and M. E. Muller.
 fn normal(rng: &mut ChaCha8Rng) -> f64 {
-    let (one, other) = (rng.random_range(f64::MIN_POSITIVE..1.0), rng.random_range(0.0..std::f64::consts::TAU));
+    let (one, other) = (
+        rng.random_range(f64::MIN_POSITIVE..1.0),
+        rng.random_range(0.0..std::f64::consts::TAU),
+    );
     (-2.0 * one.ln()).sqrt() * other.cos()
 }
 
 impl Population {
     /// One population of a case.
     pub fn new(case: Case, seed: u64) -> Self {
-        let causes = if let Case::Gaussian(causes) = case { causes } else { 3 };
+        let causes = if let Case::Gaussian(causes) = case {
+            causes
+        } else {
+            3
+        };
         let mut rng = stream(seed, 0);
-        let weights = (0..EVENTS).map(|_| (0..causes).map(|_| normal(&mut rng)).collect()).collect();
+        let weights = (0..EVENTS)
+            .map(|_| (0..causes).map(|_| normal(&mut rng)).collect())
+            .collect();
         let shift = (0..EVENTS).map(|_| normal(&mut rng)).collect();
-        Self { case, weights, shift }
+        Self {
+            case,
+            weights,
+            shift,
+        }
     }
 
     /// How much of each cause is in each event, whose variance is 1.
     pub fn of_causes(&self) -> DMatrix<f64> {
         let scale = (self.weights[0].len() as f64).sqrt();
-        let spread =
-            |weights: &[f64]| (weights.iter().map(|weight| (weight / scale).powi(2)).sum::<f64>() + 0.5).sqrt();
+        let spread = |weights: &[f64]| {
+            (weights
+                .iter()
+                .map(|weight| (weight / scale).powi(2))
+                .sum::<f64>()
+                + 0.5)
+                .sqrt()
+        };
         DMatrix::from_fn(EVENTS, self.weights[0].len(), |event, cause| {
             self.weights[event][cause] / scale / spread(&self.weights[event])
         })
@@ -123,7 +142,9 @@ impl Population {
 
     /// The sub-experiments, as numbers of events.
     pub fn blocks() -> Vec<Vec<usize>> {
-        plan(&mut Catalogue::default(), EVENTS, COUNTERS).expect("there is a plan").sub_experiments
+        plan(&mut Catalogue::default(), EVENTS, COUNTERS)
+            .expect("there is a plan")
+            .sub_experiments
     }
 
     /// The levels of all events in one run: normal, mean 0, variance 1.
@@ -131,8 +152,16 @@ impl Population {
         let scale = (self.weights[0].len() as f64).sqrt();
         let causes: Vec<f64> = self.weights[0].iter().map(|_| normal(rng)).collect();
         let level = |weights: &Vec<f64>| {
-            let common: f64 = weights.iter().zip(&causes).map(|(weight, cause)| weight * cause / scale).sum();
-            let spread = weights.iter().map(|weight| (weight / scale).powi(2)).sum::<f64>() + 0.5;
+            let common: f64 = weights
+                .iter()
+                .zip(&causes)
+                .map(|(weight, cause)| weight * cause / scale)
+                .sum();
+            let spread = weights
+                .iter()
+                .map(|weight| (weight / scale).powi(2))
+                .sum::<f64>()
+                + 0.5;
             (common + 0.5_f64.sqrt() * normal(rng)) / spread.sqrt()
         };
         self.weights.iter().map(level).collect()
@@ -144,33 +173,52 @@ impl Population {
         let count = |level: f64| (1e6 + 1e4 * level).round();
         match self.case {
             Case::Lognormal(tenths) => {
-                levels.iter_mut().for_each(|level| *level = (1e4 * (f64::from(tenths) / 10.0 * *level).exp()).round());
+                levels.iter_mut().for_each(|level| {
+                    *level = (1e4 * (f64::from(tenths) / 10.0 * *level).exp()).round()
+                });
                 return levels;
             }
             Case::ZeroInflated => {
-                levels.iter_mut().for_each(|level| *level = (1e4 * (*level - 0.524_4)).max(0.0).round());
+                levels
+                    .iter_mut()
+                    .for_each(|level| *level = (1e4 * (*level - 0.524_4)).max(0.0).round());
                 return levels;
             }
             Case::Ties => {
-                levels.iter_mut().for_each(|level| *level = (2.0 + *level).max(0.0).round());
+                levels
+                    .iter_mut()
+                    .for_each(|level| *level = (2.0 + *level).max(0.0).round());
                 return levels;
             }
             Case::HalfLognormal => {
                 for (event, level) in levels.iter_mut().enumerate() {
-                    *level = if event % 2 == 0 { (1e4 * (1.5 * *level).exp()).round() } else { count(*level) };
+                    *level = if event % 2 == 0 {
+                        (1e4 * (1.5 * *level).exp()).round()
+                    } else {
+                        count(*level)
+                    };
                 }
                 return levels;
             }
             Case::Bimodal => {
                 let kind = f64::from(u8::from(rng.random_range(0.0..1.0) < 0.4));
-                levels.iter_mut().zip(&self.shift).for_each(|(level, shift)| *level += 3.0 * kind * shift);
+                levels
+                    .iter_mut()
+                    .zip(&self.shift)
+                    .for_each(|(level, shift)| *level += 3.0 * kind * shift);
             }
             Case::HeavyTails => {
                 let square: f64 = (0..3).map(|_| normal(rng).powi(2)).sum();
-                levels.iter_mut().for_each(|level| *level *= (3.0 / square).sqrt());
+                levels
+                    .iter_mut()
+                    .for_each(|level| *level *= (3.0 / square).sqrt());
             }
             Case::Outliers => {
-                let more = if rng.random_range(0.0..1.0) < 0.01 { 20.0 } else { 0.0 };
+                let more = if rng.random_range(0.0..1.0) < 0.01 {
+                    20.0
+                } else {
+                    0.0
+                };
                 levels.iter_mut().for_each(|level| *level += more);
             }
             Case::Collinear => {
@@ -178,7 +226,10 @@ impl Population {
                 levels[2] = -levels[0];
             }
             Case::Drift | Case::DriftInterleaved => {
-                levels.iter_mut().zip(&self.shift).for_each(|(level, shift)| *level += 2.0 * (time - 0.5) * shift);
+                levels
+                    .iter_mut()
+                    .zip(&self.shift)
+                    .for_each(|(level, shift)| *level += 2.0 * (time - 0.5) * shift);
             }
             Case::Squares => {
                 for event in (1..EVENTS).step_by(2) {
@@ -187,7 +238,11 @@ impl Population {
             }
             Case::Gaussian(_) | Case::Unequal => {}
         }
-        levels.into_iter().map(count).map(|count| count.max(0.0)).collect()
+        levels
+            .into_iter()
+            .map(count)
+            .map(|count| count.max(0.0))
+            .collect()
     }
 
     /// Measurements in sub-experiments in which every pair meets.
@@ -196,29 +251,61 @@ impl Population {
         let mut builder = Builder::default();
         let blocks = plan.len();
         for (number, block) in plan.iter().enumerate() {
-            let runs = if self.case == Case::Unequal { [(runs / 2).max(4), runs, 3 * runs][number % 3] } else { runs };
+            let runs = if self.case == Case::Unequal {
+                [(runs / 2).max(4), runs, 3 * runs][number % 3]
+            } else {
+                runs
+            };
             for run in 0..runs {
                 let within = (run as f64 + 0.5) / runs as f64;
-                let time = if self.case == Case::Drift { (number as f64 + within) / blocks as f64 } else { within };
+                let time = if self.case == Case::Drift {
+                    (number as f64 + within) / blocks as f64
+                } else {
+                    within
+                };
                 let counts = self.run(time, rng);
                 for &event in block {
                     let name = format!("E{event}");
                     builder
-                        .add(number as u64, run as u64, None, name.as_bytes(), counts[event])
+                        .add(
+                            number as u64,
+                            run as u64,
+                            None,
+                            name.as_bytes(),
+                            counts[event],
+                        )
                         .expect("each count comes once");
                 }
             }
         }
         let data = builder.finish().expect("every run is complete");
-        let events: Vec<_> = (0..EVENTS).map(|event| Event { name: format!("E{event}"), code: None }).collect();
+        let events: Vec<_> = (0..EVENTS)
+            .map(|event| Event {
+                name: format!("E{event}"),
+                code: None,
+            })
+            .collect();
         data.reordered(&events).expect("all events are there")
     }
 
     /// The population's correlations: Pearson's and Spearman's.
     pub fn truth(&self, rng: &mut ChaCha8Rng) -> [DMatrix<f64>; 2] {
-        let runs: Vec<Vec<f64>> = (0..TRUTH).map(|run| self.run(run as f64 / TRUTH as f64, rng)).collect();
-        let column = |event: usize| Column::of_values(&runs.iter().map(|run| run[event]).collect::<Vec<_>>());
-        let events = (0..EVENTS).map(|event| Event { name: format!("E{event}"), code: None }).collect();
-        Vectors { events, columns: (0..EVENTS).map(column).collect() }.correlations()
+        let runs: Vec<Vec<f64>> = (0..TRUTH)
+            .map(|run| self.run(run as f64 / TRUTH as f64, rng))
+            .collect();
+        let column = |event: usize| {
+            Column::of_values(&runs.iter().map(|run| run[event]).collect::<Vec<_>>())
+        };
+        let events = (0..EVENTS)
+            .map(|event| Event {
+                name: format!("E{event}"),
+                code: None,
+            })
+            .collect();
+        Vectors {
+            events,
+            columns: (0..EVENTS).map(column).collect(),
+        }
+        .correlations()
     }
 }

@@ -16,7 +16,11 @@ const CLOCK: Clock = Clock::new(1_000_000_000).expect("in range");
 fn spec(vcpu: u8, backstop: bool) -> Quota {
     Quota {
         vcpu,
-        counted: Counted { event: EventId::INST_RETIRED, weight: 1, allowed: false },
+        counted: Counted {
+            event: EventId::INST_RETIRED,
+            weight: 1,
+            allowed: false,
+        },
         also: None,
         budget: Events(100),
         ceiling: Events(100),
@@ -32,12 +36,25 @@ fn spec(vcpu: u8, backstop: bool) -> Quota {
 }
 
 fn assigned(quotas: &[Quota], vcpu: usize, by_interrupt: bool, shadow: bool) -> Quotas {
-    Quotas::assign(quotas, vcpu, 6, Enforcement { by_interrupt, shadow }, CLOCK)
+    Quotas::assign(
+        quotas,
+        vcpu,
+        6,
+        Enforcement {
+            by_interrupt,
+            shadow,
+        },
+        CLOCK,
+    )
 }
 
 /// Returns a quota of `budget` events per `period` nanoseconds.
 pub fn terms(budget: u64, period: u64) -> Quota {
-    Quota { budget: Events(budget), period: Nanos(period), ..spec(0, false) }
+    Quota {
+        budget: Events(budget),
+        period: Nanos(period),
+        ..spec(0, false)
+    }
 }
 
 /// Returns a quota's regulator, whose first period starts at `now`.
@@ -65,7 +82,11 @@ impl Alone {
     }
     /// Returns how many events were added to the count.
     fn charge(&mut self, counted: u64, cost: u64, now: u64) -> u64 {
-        self.0.charge(Events(counted), Events(cost), Instant::at(now)).0.0 - counted
+        self.0
+            .charge(Events(counted), Events(cost), Instant::at(now))
+            .0
+            .0
+            - counted
     }
     fn pay(&mut self, now: u64) -> u64 {
         self.0.pay(Instant::at(now)).0.0
@@ -124,15 +145,28 @@ fn counters_are_taken_from_the_top_for_the_own_vcpu() {
     let quotas = [spec(0, false), spec(1, false), spec(0, true)];
     let plain = assigned(&quotas, 0, true, false);
     let of = |quotas: &Quotas| {
-        let first = |entry: &Entry| (entry.index, entry.counters[0].number, entry.counters[0].shadow);
+        let first = |entry: &Entry| {
+            (
+                entry.index,
+                entry.counters[0].number,
+                entry.counters[0].shadow,
+            )
+        };
         quotas.entries.iter().map(first).collect::<Vec<_>>()
     };
     assert_eq!(of(&plain), [(0, 5, None), (2, 4, None)]);
     assert_eq!(plain.reserved(), 2);
     let shadowed = assigned(&quotas, 0, true, true);
     assert_eq!(of(&shadowed), [(0, 5, Some(4)), (2, 3, Some(2))]);
-    assert_eq!((shadowed.reserved(), shadowed.entries[1].mask()), (4, 0b1100));
-    assert_eq!(of(&assigned(&quotas, 0, false, true)), of(&plain), "polling needs no shadow");
+    assert_eq!(
+        (shadowed.reserved(), shadowed.entries[1].mask()),
+        (4, 0b1100)
+    );
+    assert_eq!(
+        of(&assigned(&quotas, 0, false, true)),
+        of(&plain),
+        "polling needs no shadow"
+    );
     assert_eq!(of(&assigned(&quotas, 2, true, true)), []);
 }
 
@@ -142,20 +176,40 @@ fn a_counter_overflows_when_the_budget_is_spent() {
     let entry = &mut quotas.entries[0];
     assert!(!counters.count(5, 99) && counters.count(5, 4));
     assert_eq!(entry.counted(&counters), Events(103));
-    assert_eq!(entry.look(&counters, true, Instant::at(10)), Verdict::Throttle);
-    assert_eq!(entry.counted(&counters), Events(103), "what was counted survives that the counter is set");
+    assert_eq!(
+        entry.look(&counters, true, Instant::at(10)),
+        Verdict::Throttle
+    );
+    assert_eq!(
+        entry.counted(&counters),
+        Events(103),
+        "what was counted survives that the counter is set"
+    );
     let (report, verdict) = entry.turn(&counters, Instant::at(1000), None).expect("due");
-    assert_eq!((report.events, verdict, entry.counted(&counters)), (Events(103), Verdict::Run, Events(0)));
+    assert_eq!(
+        (report.events, verdict, entry.counted(&counters)),
+        (Events(103), Verdict::Run, Events(0))
+    );
     assert!(!counters.count(5, 99) && counters.count(5, 1));
-    let largest = Quota { budget: Events(u32::MAX.into()), ..spec(0, false) };
+    let largest = Quota {
+        budget: Events(u32::MAX.into()),
+        ..spec(0, false)
+    };
     let (_, counters) = started(largest);
     assert!(!counters.count(5, u32::MAX - 1) && counters.count(5, 1));
 }
 
 #[test]
 fn a_sum_of_two_events_overflows_before_it_is_spent() {
-    let second = Counted { event: EventId(0x18), weight: 3, allowed: false };
-    let (mut quotas, counters) = started(Quota { also: Some(second), ..spec(0, false) });
+    let second = Counted {
+        event: EventId(0x18),
+        weight: 3,
+        allowed: false,
+    };
+    let (mut quotas, counters) = started(Quota {
+        also: Some(second),
+        ..spec(0, false)
+    });
     let entry = &mut quotas.entries[0];
     assert_eq!(entry.mask(), 0b11_0000);
     let (mut first, mut other, mut looks) = (0, 0, 0);
@@ -172,7 +226,10 @@ fn a_sum_of_two_events_overflows_before_it_is_spent() {
         }
         assert!(first + 3 * other < 110);
     }
-    assert!((100..=105).contains(&(first + 3 * other)), "{first} + 3 x {other}");
+    assert!(
+        (100..=105).contains(&(first + 3 * other)),
+        "{first} + 3 x {other}"
+    );
     assert!(looks <= 8, "each look halves what is left: {looks}");
 }
 
@@ -181,14 +238,26 @@ fn a_poll_comes_before_the_end_of_the_period_unless_the_core_is_held() {
     let mut quotas = assigned(&[spec(0, true)], 0, true, false);
     assert_eq!(quotas.next_deadline(Instant::at(0)), None);
     quotas.entries[0].begin(Instant::at(0), pool());
-    assert_eq!(quotas.next_deadline(Instant::at(500)), Some(Instant::at(510)));
-    assert_eq!(quotas.next_deadline(Instant::at(995)), Some(Instant::at(1000)));
+    assert_eq!(
+        quotas.next_deadline(Instant::at(500)),
+        Some(Instant::at(510))
+    );
+    assert_eq!(
+        quotas.next_deadline(Instant::at(995)),
+        Some(Instant::at(1000))
+    );
     let regulator = quotas.entries[0].regulator.as_mut().expect("set above");
     regulator.check(Events(100), Instant::at(600));
     assert!(quotas.is_throttled());
-    assert_eq!(quotas.next_deadline(Instant::at(600)), Some(Instant::at(1000)));
+    assert_eq!(
+        quotas.next_deadline(Instant::at(600)),
+        Some(Instant::at(1000))
+    );
     quotas.entries[0].spec.backstop = false;
-    assert_eq!(quotas.next_deadline(Instant::at(600)), Some(Instant::at(1000)));
+    assert_eq!(
+        quotas.next_deadline(Instant::at(600)),
+        Some(Instant::at(1000))
+    );
 }
 
 #[test]
@@ -229,15 +298,27 @@ fn the_log_has_nanoseconds_since_reset() {
         throttled: Ticks::new(50),
     };
     let logged = report.map(|at| clock.since_reset(at), |lasting| clock.nanos(lasting));
-    assert_eq!((logged.index, logged.events, logged.budget), (3, Events(7), Events(5)));
-    assert_eq!((logged.spent_at, logged.due, logged.throttled), (Some(Nanos(200)), Nanos(300), Nanos(100)));
+    assert_eq!(
+        (logged.index, logged.events, logged.budget),
+        (3, Events(7), Events(5))
+    );
+    assert_eq!(
+        (logged.spent_at, logged.due, logged.throttled),
+        (Some(Nanos(200)), Nanos(300), Nanos(100))
+    );
 }
 
 #[test]
 fn a_guest_lowers_its_budget_but_never_raises_it() {
     let mut quota = Alone::new(terms(100, 10), 0);
-    assert_eq!(quota.0.set_budget(Events(101), Instant::at(0)), Err(Events(100)));
-    assert_eq!(quota.0.set_budget(Events(0), Instant::at(0)), Err(Events(100)));
+    assert_eq!(
+        quota.0.set_budget(Events(101), Instant::at(0)),
+        Err(Events(100))
+    );
+    assert_eq!(
+        quota.0.set_budget(Events(0), Instant::at(0)),
+        Err(Events(100))
+    );
     assert_eq!(quota.0.set_budget(Events(40), Instant::at(0)), Ok(()));
     assert_eq!(quota.budget(), 100, "not before the next period");
     quota.replenish(0, 10);
@@ -248,20 +329,33 @@ fn a_guest_lowers_its_budget_but_never_raises_it() {
 #[test]
 fn a_stop_gains_no_budget() {
     let mut quota = Alone::new(terms(100, 1000), 0);
-    quota.0.set_budget(Events(40), Instant::at(0)).expect("lower");
+    quota
+        .0
+        .set_budget(Events(40), Instant::at(0))
+        .expect("lower");
     assert_eq!(quota.check(100, 300), Verdict::Throttle);
-    assert_eq!(quota.stop(100, 300), Totals::default(), "no period has ended");
+    assert_eq!(
+        quota.stop(100, 300),
+        Totals::default(),
+        "no period has ended"
+    );
     // Started again in the same period: still spent, until the period that began at 0 ends.
     assert!(!quota.is_throttled());
     assert_eq!(quota.replenish(100, 999), None);
     assert_eq!(quota.check(100, 999), Verdict::Throttle);
     let report = quota.replenish(100, 1000).expect("the period has ended");
-    assert_eq!((report.events, report.throttled), (Events(100), Ticks::new(1)));
+    assert_eq!(
+        (report.events, report.throttled),
+        (Events(100), Ticks::new(1))
+    );
     assert_eq!(quota.budget(), 100, "the former life had lowered it");
     // Stopped for several periods: the grid is as old as the core.
     assert_eq!(quota.stop(0, 1000).periods, 1);
     assert!(quota.replenish(7, 5500).is_some());
-    assert_eq!((quota.0.replenish_at(), quota.0.index), (Some(Instant::at(6000)), 5));
+    assert_eq!(
+        (quota.0.replenish_at(), quota.0.index),
+        (Some(Instant::at(6000)), 5)
+    );
     assert_eq!(quota.totals().periods, 4);
 }
 
@@ -281,7 +375,10 @@ fn work_for_the_guest_is_paid_for_by_later_periods_too() {
     assert!(quota.replenish(100, 3000).is_some());
     assert_eq!(quota.pay(3000), 30);
     assert!(!quota.is_throttled() && !quota.owes());
-    assert_eq!((quota.totals().events, quota.totals().overshoot), (Events(300), Events(0)));
+    assert_eq!(
+        (quota.totals().events, quota.totals().overshoot),
+        (Events(300), Events(0))
+    );
     // Periods in which the vCPU was off pay as well.
     quota.charge(30, 370, 3500);
     quota.stop(100, 3600);
@@ -298,13 +395,20 @@ fn a_core_restarts_its_vm_once_per_period() {
     }
     assert!(quotas.restart(Instant::at(500)) && !quotas.is_throttled());
     let end_periods = |quotas: &mut Quotas, now| {
-        for regulator in quotas.entries.iter_mut().filter_map(|entry| entry.regulator.as_mut()) {
+        for regulator in quotas
+            .entries
+            .iter_mut()
+            .filter_map(|entry| entry.regulator.as_mut())
+        {
             regulator.replenish(Events(0), Instant::at(now), None);
         }
     };
     for now in [600, 1000, 2999] {
         end_periods(&mut quotas, now);
-        assert!(!quotas.restart(Instant::at(now)) && quotas.is_throttled(), "the longer period has not ended");
+        assert!(
+            !quotas.restart(Instant::at(now)) && quotas.is_throttled(),
+            "the longer period has not ended"
+        );
     }
     end_periods(&mut quotas, 3000);
     assert!(!quotas.is_throttled() && quotas.restart(Instant::at(3000)));
@@ -313,22 +417,40 @@ fn a_core_restarts_its_vm_once_per_period() {
 
 #[test]
 fn nobody_looks_while_little_is_used() {
-    let (mut quotas, counters) = started(Quota { exact: false, ..spec(0, false) });
+    let (mut quotas, counters) = started(Quota {
+        exact: false,
+        ..spec(0, false)
+    });
     assert_eq!(quotas.next_deadline(Instant::at(0)), None);
     let entry = &mut quotas.entries[0];
     assert!(!counters.count(5, 49));
     assert_eq!(entry.turn(&counters, Instant::at(7200), None), None);
     assert!(counters.count(5, 1), "after half the budget");
     // All 50 may have happened in the running period, so 50 are left of it.
-    assert_eq!(entry.look(&counters, true, Instant::at(7300)), Verdict::Rearm);
+    assert_eq!(
+        entry.look(&counters, true, Instant::at(7300)),
+        Verdict::Rearm
+    );
     assert!(!counters.count(5, 49) && counters.count(5, 1));
-    assert_eq!(entry.look(&counters, true, Instant::at(7400)), Verdict::Throttle);
-    assert_eq!(quotas.next_deadline(Instant::at(7400)), Some(Instant::at(8000)));
+    assert_eq!(
+        entry.look(&counters, true, Instant::at(7400)),
+        Verdict::Throttle
+    );
+    assert_eq!(
+        quotas.next_deadline(Instant::at(7400)),
+        Some(Instant::at(8000))
+    );
     let entry = &mut quotas.entries[0];
     let (report, _) = entry.turn(&counters, Instant::at(8000), None).expect("due");
-    assert_eq!((report.index, report.events, report.throttled), (7, Events(100), Ticks::new(600)));
+    assert_eq!(
+        (report.index, report.events, report.throttled),
+        (7, Events(100), Ticks::new(600))
+    );
     // A busy period is followed by one that is counted from its start, and a quiet one by quiet.
-    assert_eq!(quotas.next_deadline(Instant::at(8000)), Some(Instant::at(9000)));
+    assert_eq!(
+        quotas.next_deadline(Instant::at(8000)),
+        Some(Instant::at(9000))
+    );
     let entry = &mut quotas.entries[0];
     counters.count(5, 10);
     assert!(entry.turn(&counters, Instant::at(9000), None).is_some());
@@ -337,27 +459,59 @@ fn nobody_looks_while_little_is_used() {
     // Nothing of a quiet time is lost when the vCPU stops.
     let entry = &mut quotas.entries[0];
     let counted = entry.counted(&counters);
-    let totals = entry.regulator.as_mut().expect("started").stop(counted, Instant::at(20_500)).1;
-    assert_eq!((totals.periods, totals.events, totals.spent_periods), (20, Events(130), 1));
-    assert_eq!((totals.histogram.quiet, totals.histogram.used), (18, [1, 0, 0, 0, 0, 0, 0, 0, 1]));
+    let totals = entry
+        .regulator
+        .as_mut()
+        .expect("started")
+        .stop(counted, Instant::at(20_500))
+        .1;
+    assert_eq!(
+        (totals.periods, totals.events, totals.spent_periods),
+        (20, Events(130), 1)
+    );
+    assert_eq!(
+        (totals.histogram.quiet, totals.histogram.used),
+        (18, [1, 0, 0, 0, 0, 0, 0, 0, 1])
+    );
     // In its next life, the running period has what is left of it.
     assert!(entry.turn(&counters, Instant::at(20_900), None).is_none());
-    let (report, _) = entry.turn(&counters, Instant::at(21_000), None).expect("due");
-    let totals = entry.regulator.as_mut().expect("started").stop(Events(0), Instant::at(21_000)).1;
-    assert_eq!((report.events, totals.events), (Events(20), Events(0)), "counted once");
+    let (report, _) = entry
+        .turn(&counters, Instant::at(21_000), None)
+        .expect("due");
+    let totals = entry
+        .regulator
+        .as_mut()
+        .expect("started")
+        .stop(Events(0), Instant::at(21_000))
+        .1;
+    assert_eq!(
+        (report.events, totals.events),
+        (Events(20), Events(0)),
+        "counted once"
+    );
 }
 
 #[test]
 fn a_restart_wakes_a_quiet_quota() {
-    let (mut quotas, _) = started(Quota { exact: false, ..spec(0, false) });
+    let (mut quotas, _) = started(Quota {
+        exact: false,
+        ..spec(0, false)
+    });
     assert!(quotas.restart(Instant::at(100)));
     assert!(!quotas.restart(Instant::at(200)) && quotas.is_throttled());
-    assert_eq!(quotas.next_deadline(Instant::at(200)), Some(Instant::at(1000)), "it is not held for ever");
+    assert_eq!(
+        quotas.next_deadline(Instant::at(200)),
+        Some(Instant::at(1000)),
+        "it is not held for ever"
+    );
 }
 
 #[test]
 fn a_budget_that_does_not_throttle_reports_once_per_period() {
-    let (mut quotas, counters) = started(Quota { when_spent: WhenSpent::Log, ..spec(0, false) });
+    let (mut quotas, counters) = started(Quota {
+        when_spent: WhenSpent::Log,
+        ..spec(0, false)
+    });
     let entry = &mut quotas.entries[0];
     assert!(counters.count(5, 100));
     assert_eq!(entry.look(&counters, true, Instant::at(10)), Verdict::Spent);
@@ -368,7 +522,10 @@ fn a_budget_that_does_not_throttle_reports_once_per_period() {
         (report.events, report.spent_at, report.throttled),
         (Events(1100), Some(Instant::at(10)), Ticks::new(0))
     );
-    assert!(quotas.restart(Instant::at(1100)) && quotas.restart(Instant::at(1200)), "it holds nobody back");
+    assert!(
+        quotas.restart(Instant::at(1100)) && quotas.restart(Instant::at(1200)),
+        "it holds nobody back"
+    );
 }
 
 #[test]
@@ -379,43 +536,85 @@ fn another_vm_sets_a_budget_up_to_the_ceiling() {
     for wrong in [0, 151, 1 << 32, u64::MAX] {
         assert_eq!(shared.change(Events(wrong), Events(150)), Err(Events(150)));
     }
-    shared.change(Events(150), Events(150)).expect("the ceiling");
+    shared
+        .change(Events(150), Events(150))
+        .expect("the ceiling");
     counters.count(5, 30);
-    let (report, _) = entry.turn(&counters, Instant::at(1000), shared.set()).expect("due");
+    let (report, _) = entry
+        .turn(&counters, Instant::at(1000), shared.set())
+        .expect("due");
     shared.publish(&report);
     assert_eq!(shared.last(), (30, 1));
     let regulator = entry.regulator.as_mut().expect("started");
     assert_eq!(regulator.budget, Events(150));
     // The VM itself can only lower it further, and not for its next life.
-    regulator.set_budget(Events(90), Instant::at(1500)).expect("lower");
-    entry.turn(&counters, Instant::at(2000), shared.set()).expect("due");
-    assert_eq!(entry.regulator.as_ref().expect("started").budget, Events(90));
-    entry.regulator.as_mut().expect("started").stop(Events(0), Instant::at(2500));
-    entry.turn(&counters, Instant::at(3000), shared.set()).expect("due");
-    assert_eq!(entry.regulator.as_ref().expect("started").budget, Events(150));
+    regulator
+        .set_budget(Events(90), Instant::at(1500))
+        .expect("lower");
+    entry
+        .turn(&counters, Instant::at(2000), shared.set())
+        .expect("due");
+    assert_eq!(
+        entry.regulator.as_ref().expect("started").budget,
+        Events(90)
+    );
+    entry
+        .regulator
+        .as_mut()
+        .expect("started")
+        .stop(Events(0), Instant::at(2500));
+    entry
+        .turn(&counters, Instant::at(3000), shared.set())
+        .expect("due");
+    assert_eq!(
+        entry.regulator.as_ref().expect("started").budget,
+        Events(150)
+    );
 }
 
 #[test]
 fn what_a_core_does_not_use_another_one_takes() {
     let pool = pool();
     let sharing = |guarantee, now| {
-        let reclaim = Some(Reclaim { pool: 0, guarantee: Events(guarantee) });
-        regulator(Quota { reclaim, ..terms(100, 1000) }, now, pool)
+        let reclaim = Some(Reclaim {
+            pool: 0,
+            guarantee: Events(guarantee),
+        });
+        regulator(
+            Quota {
+                reclaim,
+                ..terms(100, 1000)
+            },
+            now,
+            pool,
+        )
     };
     let (mut idle, mut busy) = (sharing(20, 1300), sharing(100, 1700));
-    assert_eq!((idle.replenish_at(), busy.replenish_at()), (Some(Instant::at(2000)), Some(Instant::at(2000))));
-    idle.replenish(Events(5), Instant::at(2000), None).expect("due");
-    busy.replenish(Events(100), Instant::at(2000), None).expect("due");
-    assert_eq!((idle.budget, busy.budget), (Events(20), Events(100)), "80 are given");
+    assert_eq!(
+        (idle.replenish_at(), busy.replenish_at()),
+        (Some(Instant::at(2000)), Some(Instant::at(2000)))
+    );
+    idle.replenish(Events(5), Instant::at(2000), None)
+        .expect("due");
+    busy.replenish(Events(100), Instant::at(2000), None)
+        .expect("due");
+    assert_eq!(
+        (idle.budget, busy.budget),
+        (Events(20), Events(100)),
+        "80 are given"
+    );
     let mut counted = 100;
     while busy.check(Events(counted), Instant::at(2500)) == Verdict::Rearm {
         counted = busy.budget.0;
     }
     assert_eq!((counted, busy.is_throttled()), (180, true));
     assert_eq!(idle.check(Events(20), Instant::at(2600)), Verdict::Throttle);
-    let report = busy.replenish(Events(180), Instant::at(3000), None).expect("due");
+    let report = busy
+        .replenish(Events(180), Instant::at(3000), None)
+        .expect("due");
     assert_eq!((report.budget, report.reclaimed), (Events(180), Events(80)));
-    idle.replenish(Events(20), Instant::at(3000), None).expect("due");
+    idle.replenish(Events(20), Instant::at(3000), None)
+        .expect("due");
     let totals = [idle.totals, busy.totals].map(|totals| (totals.given.0, totals.reclaimed.0));
     assert_eq!(totals, [(160, 0), (0, 80)]);
 }

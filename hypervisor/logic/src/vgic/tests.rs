@@ -54,11 +54,18 @@ impl PhysicalGic for View<'_> {
     }
     fn pending(&self, group: usize) -> u32 {
         let of_group = |irq: &&u32| **irq as usize / 32 == group;
-        self.0.raised.borrow().iter().filter(of_group).fold(0, |bits, irq| bits | 1 << (irq % 32))
+        self.0
+            .raised
+            .borrow()
+            .iter()
+            .filter(of_group)
+            .fold(0, |bits, irq| bits | 1 << (irq % 32))
     }
     fn done(&self) -> u32 {
         let invalid = |lr: &Cell<u32>| lr.get() & (LR_PENDING | LR_ACTIVE) == 0;
-        (0..LIST_REGISTERS).filter(|&n| invalid(&self.1.lr[n])).fold(0, |mask, n| mask | 1 << n)
+        (0..LIST_REGISTERS)
+            .filter(|&n| invalid(&self.1.lr[n]))
+            .fold(0, |mask, n| mask | 1 << n)
     }
     fn get(&self, index: usize) -> u32 {
         self.1.lr[index].get()
@@ -80,7 +87,10 @@ impl PhysicalGic for View<'_> {
         self.0.asked.borrow_mut().push(Asked::Route(irq, vcpu));
     }
     fn configure(&self, irq: u32, trigger: Trigger) {
-        self.0.asked.borrow_mut().push(Asked::Configure(irq, trigger));
+        self.0
+            .asked
+            .borrow_mut()
+            .push(Asked::Configure(irq, trigger));
     }
 }
 
@@ -126,11 +136,19 @@ impl Machine {
         while left != 0 {
             let vcpu = left.trailing_zeros() as usize;
             left &= left - 1;
-            left |= self.cores[vcpu].banked.borrow_mut().fill(&self.view(vcpu)).0;
+            left |= self.cores[vcpu]
+                .banked
+                .borrow_mut()
+                .fill(&self.view(vcpu))
+                .0;
         }
     }
     fn access(&self, vcpu: usize, offset: u16, width: Width, value: u32) -> Result<(), Refused> {
-        let kick = self.cores[vcpu].banked.borrow_mut().write(&self.view(vcpu), offset, width, value)?;
+        let kick =
+            self.cores[vcpu]
+                .banked
+                .borrow_mut()
+                .write(&self.view(vcpu), offset, width, value)?;
         assert_eq!(kick.0 >> vcpu & 1, 0, "write looks after its own vCPU");
         self.kick(kick);
         Ok(())
@@ -139,13 +157,19 @@ impl Machine {
         self.access(vcpu, offset, Width::Word, value).unwrap();
     }
     fn read_as(&self, vcpu: usize, offset: u16, width: Width) -> Result<u32, Refused> {
-        self.cores[vcpu].banked.borrow().read(&self.view(vcpu), offset, width)
+        self.cores[vcpu]
+            .banked
+            .borrow()
+            .read(&self.view(vcpu), offset, width)
     }
     fn read(&self, vcpu: usize, offset: u16) -> u32 {
         self.read_as(vcpu, offset, Width::Word).unwrap()
     }
     fn uart(&self, high: bool) {
-        let kick = self.shared.borrow_mut().set_line(UART, high, &self.distributor);
+        let kick = self
+            .shared
+            .borrow_mut()
+            .set_line(UART, high, &self.distributor);
         self.kick(kick);
     }
     fn timer(&self, vcpu: usize) -> bool {
@@ -158,13 +182,22 @@ impl Machine {
     }
     fn listed(&self, vcpu: usize) -> Vec<u32> {
         let valid = |lr: &u32| lr & (LR_PENDING | LR_ACTIVE) != 0;
-        self.cores[vcpu].lr.iter().map(Cell::get).filter(valid).collect()
+        self.cores[vcpu]
+            .lr
+            .iter()
+            .map(Cell::get)
+            .filter(valid)
+            .collect()
     }
     /// Reads GICV_IAR as the guest: the ID and, for an SGI, the source.
     fn acknowledge(&self, vcpu: usize) -> Option<(u32, u32)> {
         let pending = |lr: &&Cell<u32>| lr.get() & LR_PENDING != 0;
         let best = |lr: &&Cell<u32>| (lr.get() >> 23 & 0x1f, lr.get() & LR_ID);
-        let lr = self.cores[vcpu].lr.iter().filter(pending).min_by_key(best)?;
+        let lr = self.cores[vcpu]
+            .lr
+            .iter()
+            .filter(pending)
+            .min_by_key(best)?;
         lr.set(lr.get() ^ LR_PENDING | LR_ACTIVE);
         let id = lr.get() & LR_ID;
         Some((id, if id < 16 { lr.get() >> 10 & 7 } else { 0 }))
@@ -172,14 +205,17 @@ impl Machine {
     /// Writes GICV_EOIR as the guest; the maintenance interrupts that follow are handled.
     fn end(&self, vcpu: usize, id: u32) {
         let active = |lr: &&Cell<u32>| lr.get() & LR_ACTIVE != 0 && lr.get() & LR_ID == id;
-        let Some(lr) = self.cores[vcpu].lr.iter().find(active) else { return };
+        let Some(lr) = self.cores[vcpu].lr.iter().find(active) else {
+            return;
+        };
         lr.set(lr.get() & !LR_ACTIVE);
         self.maintain(vcpu);
     }
     fn maintain(&self, vcpu: usize) {
         let ended = |lr: &Cell<u32>| lr.get() & (LR_PENDING | LR_ACTIVE | LR_HW | LR_EOI) == LR_EOI;
         let core = &self.cores[vcpu];
-        let due = || core.lr.iter().any(ended) || core.underflow.get() && self.listed(vcpu).len() < 2;
+        let due =
+            || core.lr.iter().any(ended) || core.underflow.get() && self.listed(vcpu).len() < 2;
         if due() {
             self.kick(Vcpus(1 << vcpu));
             assert!(!due(), "the maintenance interrupt would come again at once");
@@ -201,7 +237,11 @@ impl Machine {
 fn constants() {
     let machine = Machine::off(4);
     assert_eq!(machine.read(0, 0x004), 7 | 3 << 5);
-    assert_eq!(machine.read(0, 0xfe8) >> 4, 2, "architecture version of PIDR2");
+    assert_eq!(
+        machine.read(0, 0xfe8) >> 4,
+        2,
+        "architecture version of PIDR2"
+    );
     assert_eq!(machine.read(2, 0x800), 0x0404_0404);
     assert_eq!(machine.read(0, 0xc00), 0xaaaa_aaaa);
     assert_eq!(machine.read(0, 0x100), SGIS);
@@ -218,10 +258,16 @@ fn timer_goes_straight_into_a_list_register() {
     let machine = Machine::new(2);
     machine.write(1, 0x418, 0x5700_0000);
     assert!(machine.timer(1));
-    assert_eq!(machine.listed(1), [LR_HW | LR_PENDING | 0x50 << 20 | TIMER << 10 | TIMER]);
+    assert_eq!(
+        machine.listed(1),
+        [LR_HW | LR_PENDING | 0x50 << 20 | TIMER << 10 | TIMER]
+    );
     assert_eq!(machine.read(1, 0x200), 1 << TIMER);
     assert_eq!(machine.acknowledge(1), Some((TIMER, 0)));
-    assert_eq!((machine.read(1, 0x200), machine.read(1, 0x300)), (0, 1 << TIMER));
+    assert_eq!(
+        (machine.read(1, 0x200), machine.read(1, 0x300)),
+        (0, 1 << TIMER)
+    );
     machine.end(1, TIMER);
     assert!(machine.timer(1));
     assert_eq!(machine.drain(1), [(TIMER, 0)]);
@@ -233,7 +279,9 @@ fn another_physical_ppi_waits_for_the_guest_and_follows_its_enable() {
     const DIRECT_PPI: u32 = 22;
     for mediated in [false, true] {
         let machine = Machine::new(2);
-        machine.cores[0].banked.replace(Banked::new(0, 0, 1 << DIRECT_PPI, mediated));
+        machine.cores[0]
+            .banked
+            .replace(Banked::new(0, 0, 1 << DIRECT_PPI, mediated));
         let asked = || -> Vec<Asked> { machine.asked.borrow_mut().drain(..).collect() };
         let raise = || {
             machine.cores[0].banked.borrow_mut().raise(DIRECT_PPI);
@@ -243,20 +291,31 @@ fn another_physical_ppi_waits_for_the_guest_and_follows_its_enable() {
         assert_eq!(machine.listed(0), [], "disabled");
         machine.write(0, 0x100, 1 << DIRECT_PPI);
         assert_eq!(asked(), [Asked::Enable(DIRECT_PPI, true)]);
-        let kind = if mediated { LR_EOI } else { LR_HW | DIRECT_PPI << 10 };
+        let kind = if mediated {
+            LR_EOI
+        } else {
+            LR_HW | DIRECT_PPI << 10
+        };
         for _ in 0..3 {
             assert_eq!(machine.listed(0), [kind | LR_PENDING | DIRECT_PPI]);
             assert_eq!(machine.acknowledge(0), Some((DIRECT_PPI, 0)));
             assert_eq!(asked(), []);
             machine.end(0, DIRECT_PPI);
             let deactivated = asked().contains(&Asked::Deactivate(DIRECT_PPI));
-            assert_eq!(deactivated, mediated, "with HW = 1, the guest's EOI does it");
+            assert_eq!(
+                deactivated, mediated,
+                "with HW = 1, the guest's EOI does it"
+            );
             raise();
         }
         let _ = machine.cores[0].banked.borrow_mut().reset(&machine.view(0));
         let asked = asked();
         for irq in [DIRECT_PPI, TIMER] {
-            assert!(asked.contains(&Asked::Enable(irq, false)) && asked.contains(&Asked::Deactivate(irq)), "{asked:?}");
+            assert!(
+                asked.contains(&Asked::Enable(irq, false))
+                    && asked.contains(&Asked::Deactivate(irq)),
+                "{asked:?}"
+            );
         }
         assert_eq!(machine.read(0, 0x100), SGIS, "owned, and disabled");
     }
@@ -267,7 +326,14 @@ fn a_mediated_timer_is_deactivated_once_when_the_guest_has_ended_it() {
     let machine = Machine::with(2, true);
     machine.write(0, 0x000, 1);
     machine.write(1, 0x100, 1 << TIMER);
-    let deactivated = || machine.asked.borrow_mut().drain(..).filter(|&a| a == Asked::Deactivate(TIMER)).count();
+    let deactivated = || {
+        machine
+            .asked
+            .borrow_mut()
+            .drain(..)
+            .filter(|&a| a == Asked::Deactivate(TIMER))
+            .count()
+    };
     for _ in 0..3 {
         assert!(machine.timer(1));
         assert_eq!(machine.listed(1), [LR_EOI | LR_PENDING | TIMER]);
@@ -304,7 +370,10 @@ fn a_disabled_timer_waits() {
     assert!(!machine.timer(0));
     assert_eq!(machine.drain(0), []);
     machine.write(0, 0x100, 1 << TIMER);
-    assert_eq!(machine.listed(0), [LR_HW | LR_PENDING | TIMER << 10 | TIMER]);
+    assert_eq!(
+        machine.listed(0),
+        [LR_HW | LR_PENDING | TIMER << 10 | TIMER]
+    );
     // Disabling takes back what is not acknowledged, and so does turning the distributor off.
     machine.write(0, 0x180, 1 << TIMER);
     assert_eq!(machine.listed(0), []);
@@ -313,7 +382,9 @@ fn a_disabled_timer_waits() {
     assert_eq!(machine.listed(0), []);
     machine.write(0, 0x000, 1);
     assert_eq!(machine.drain(0), [(TIMER, 0)]);
-    let flips: Vec<_> = [false, true, false, true].map(|on| Asked::Enable(TIMER, on)).into();
+    let flips: Vec<_> = [false, true, false, true]
+        .map(|on| Asked::Enable(TIMER, on))
+        .into();
     assert_eq!(*machine.asked.borrow(), flips);
 }
 
@@ -371,7 +442,10 @@ fn an_enabled_spi_goes_where_the_guest_reads_that_it_goes() {
     let machine = Machine::off(2);
     machine.write(0, 0x104, 1 << (DISK - 32));
     assert_eq!(machine.read_as(0, 0x829, Width::Byte), Ok(1));
-    assert_eq!(*machine.asked.borrow(), [Asked::Route(DISK, 0), Asked::Enable(DISK, true)]);
+    assert_eq!(
+        *machine.asked.borrow(),
+        [Asked::Route(DISK, 0), Asked::Enable(DISK, true)]
+    );
 }
 
 #[test]
@@ -389,7 +463,10 @@ fn a_physical_spi_is_ended_by_the_guest() {
     ];
     assert_eq!(*machine.asked.borrow(), asked);
     let raise = || {
-        let kick = machine.shared.borrow_mut().raise(DISK, &machine.distributor);
+        let kick = machine
+            .shared
+            .borrow_mut()
+            .raise(DISK, &machine.distributor);
         machine.kick(kick);
     };
     raise();
@@ -490,7 +567,10 @@ fn an_emulated_ppi_follows_its_line() {
     let machine = Machine::new(1);
     machine.write(0, 0x100, 1 << EMULATED_PPI);
     let line = |high| {
-        machine.cores[0].banked.borrow_mut().set_line(EMULATED_PPI, high);
+        machine.cores[0]
+            .banked
+            .borrow_mut()
+            .set_line(EMULATED_PPI, high);
         machine.kick(Vcpus(1));
     };
     line(true);
@@ -504,7 +584,11 @@ fn an_emulated_ppi_follows_its_line() {
 #[test]
 fn an_sgi_sent_to_a_vcpu_that_is_still_starting_is_not_lost() {
     let machine = Machine::new(2);
-    let post = machine.cores[0].banked.borrow_mut().write(&machine.view(0), 0xf00, Width::Word, 2 << 16 | 7).unwrap();
+    let post = machine.cores[0]
+        .banked
+        .borrow_mut()
+        .write(&machine.view(0), 0xf00, Width::Word, 2 << 16 | 7)
+        .unwrap();
     assert_eq!(post, Vcpus(2));
     let _ = machine.cores[1].banked.borrow_mut().reset(&machine.view(1));
     machine.kick(post);
@@ -527,23 +611,39 @@ fn resets_forget_and_hand_over() {
     let kick = machine.cores[0].banked.borrow_mut().reset(&view);
     assert_eq!(kick, Vcpus(0));
     assert_eq!(machine.listed(0), []);
-    assert_eq!(*machine.asked.borrow(), [Asked::Enable(TIMER, false), Asked::Deactivate(TIMER)]);
+    assert_eq!(
+        *machine.asked.borrow(),
+        [Asked::Enable(TIMER, false), Asked::Deactivate(TIMER)]
+    );
     machine.write(1, 0x820, 0x0000_0200);
     assert_eq!(machine.acknowledge(1), Some((UART, 0)));
     let _ = machine.cores[1].banked.borrow_mut().reset(&machine.view(1));
     machine.asked.borrow_mut().clear();
     machine.shared.borrow_mut().reset(&view);
     machine.distributor.reset();
-    assert_eq!(*machine.asked.borrow(), [Asked::Enable(DISK, false), Asked::Deactivate(DISK)]);
+    assert_eq!(
+        *machine.asked.borrow(),
+        [Asked::Enable(DISK, false), Asked::Deactivate(DISK)]
+    );
     let fresh = Machine::off(2);
     for offset in (0..0x1000).step_by(SWEEP) {
-        assert_eq!(machine.read(1, offset), fresh.read(1, offset), "{offset:#x}");
+        assert_eq!(
+            machine.read(1, offset),
+            fresh.read(1, offset),
+            "{offset:#x}"
+        );
     }
 }
 
 /// Offsets of registers as often as offsets without one.
 fn offsets() -> impl Strategy<Value = u16> {
-    prop_oneof![any::<u16>(), 0u16..0x1000, Just(0), (0u16..0x20).prop_map(|n| 0x100 + n * 0x20), 0x800u16..0x840]
+    prop_oneof![
+        any::<u16>(),
+        0u16..0x1000,
+        Just(0),
+        (0u16..0x20).prop_map(|n| 0x100 + n * 0x20),
+        0x800u16..0x840
+    ]
 }
 
 fn widths() -> impl Strategy<Value = Width> {
@@ -552,13 +652,29 @@ fn widths() -> impl Strategy<Value = Width> {
 
 /// Checks the invariants that no guest may break.
 fn check(machine: &Machine) -> Result<(), TestCaseError> {
-    let owned = [SGIS | 1 << TIMER | 1 << EMULATED_PPI, 1 << (UART - 32) | 1 << (DISK - 32), 0, 0, 0, 0, 0, 0];
+    let owned = [
+        SGIS | 1 << TIMER | 1 << EMULATED_PPI,
+        1 << (UART - 32) | 1 << (DISK - 32),
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ];
     let shared = machine.shared.borrow();
-    let banked: Vec<_> = machine.cores.iter().map(|core| core.banked.borrow()).collect();
+    let banked: Vec<_> = machine
+        .cores
+        .iter()
+        .map(|core| core.banked.borrow())
+        .collect();
     let private = banked.iter().map(|banked| (owned[0], &banked.group));
     for (owned, group) in private.chain(owned.iter().copied().zip(&shared.groups).skip(1)) {
         prop_assert_eq!(group.owned, owned);
-        prop_assert_eq!((group.physical | group.enabled | group.line | group.latched | group.placed) & !owned, 0);
+        prop_assert_eq!(
+            (group.physical | group.enabled | group.line | group.latched | group.placed) & !owned,
+            0
+        );
         for (n, priority) in group.priority.iter().enumerate() {
             prop_assert_eq!(priority & !(byte_mask(owned >> (n * 4)) & 0xf8f8_f8f8), 0);
         }
@@ -569,7 +685,10 @@ fn check(machine: &Machine) -> Result<(), TestCaseError> {
     }
     for asked in &*machine.asked.borrow() {
         let (Asked::Deactivate(irq) | Asked::Enable(irq, _)) = *asked else {
-            prop_assert!(matches!(asked, Asked::Route(DISK, _) | Asked::Configure(DISK, _)));
+            prop_assert!(matches!(
+                asked,
+                Asked::Route(DISK, _) | Asked::Configure(DISK, _)
+            ));
             continue;
         };
         prop_assert!([TIMER, DISK].contains(&irq));
@@ -578,12 +697,20 @@ fn check(machine: &Machine) -> Result<(), TestCaseError> {
     for vcpu in 0..machine.cores.len() {
         let mut ids: Vec<_> = machine.listed(vcpu).iter().map(|lr| lr & LR_ID).collect();
         for &id in &ids {
-            prop_assert!(owned.get(id as usize / 32).is_some_and(|owned| owned >> (id % 32) & 1 == 1));
+            prop_assert!(
+                owned
+                    .get(id as usize / 32)
+                    .is_some_and(|owned| owned >> (id % 32) & 1 == 1)
+            );
         }
         spis.extend(ids.iter().copied().filter(|&id| id >= 32));
         ids.sort_unstable();
         ids.dedup();
-        prop_assert_eq!(ids.len(), machine.listed(vcpu).len(), "an interrupt is listed twice");
+        prop_assert_eq!(
+            ids.len(),
+            machine.listed(vcpu).len(),
+            "an interrupt is listed twice"
+        );
     }
     spis.sort_unstable();
     let listed = spis.len();

@@ -34,7 +34,9 @@ fn segment(bytes: &[u8], what: &str) -> usize {
         "exit" => exit(3),
         "crash" => abort(),
         "fork" => drop(Command::new("/bin/busybox").arg("true").status()),
-        "exec" => drop(std::os::unix::process::CommandExt::exec(Command::new("/bin/busybox").arg("true"))),
+        "exec" => drop(std::os::unix::process::CommandExt::exec(
+            Command::new("/bin/busybox").arg("true"),
+        )),
         "thread" => drop(thread::spawn(|| 1).join()),
         // More than the heap that the first run needed, which is made that large in all others.
         "map" => {

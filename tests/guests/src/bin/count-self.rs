@@ -4,7 +4,8 @@
 #![deny(unsafe_code)]
 
 use perf_event_open_sys::bindings::{
-    PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS, PERF_TYPE_HARDWARE, perf_event_attr, perf_event_mmap_page,
+    PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS, PERF_TYPE_HARDWARE, perf_event_attr,
+    perf_event_mmap_page,
 };
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use std::fs::File;
@@ -21,11 +22,17 @@ const CYCLES: u32 = 32;
 
 fn main() -> ExitCode {
     if std::env::args().len() > 1 {
-        println!("count-self: counter 0 reads {}", read(1).unwrap_or_default());
+        println!(
+            "count-self: counter 0 reads {}",
+            read(1).unwrap_or_default()
+        );
         return ExitCode::SUCCESS;
     }
     let mut done = ExitCode::SUCCESS;
-    for (name, event) in [("instructions", PERF_COUNT_HW_INSTRUCTIONS), ("cycles", PERF_COUNT_HW_CPU_CYCLES)] {
+    for (name, event) in [
+        ("instructions", PERF_COUNT_HW_INSTRUCTIONS),
+        ("cycles", PERF_COUNT_HW_CPU_CYCLES),
+    ] {
         match count(u64::from(event)) {
             Ok(Some(text)) => println!("count-self: {name} {text}"),
             Ok(None) => {
@@ -52,10 +59,15 @@ fn count(event: u64) -> io::Result<Option<String>> {
     let (kernel, before) = (counter.by_kernel()?, read(index));
     work(TURNS);
     let (after, kernel_after) = (read(index), counter.by_kernel()?);
-    let (Some(before), Some(after)) = (before, after) else { return Ok(None) };
+    let (Some(before), Some(after)) = (before, after) else {
+        return Ok(None);
+    };
     let counted = after.wrapping_sub(before) << (64 - width) >> (64 - width);
     let expected = 2 * TURNS;
-    Ok(Some(format!("index={index} width={width} expected={expected} mrs={counted} kernel={}", kernel_after - kernel)))
+    Ok(Some(format!(
+        "index={index} width={width} expected={expected} mrs={counted} kernel={}",
+        kernel_after - kernel
+    )))
 }
 
 /// A counter of this program's own execution, at EL0 only.
@@ -67,27 +79,45 @@ struct Counter {
 #[allow(unsafe_code)]
 impl Counter {
     fn start(event: u64) -> io::Result<Self> {
-        let mut attributes = perf_event_attr { type_: PERF_TYPE_HARDWARE, config: event, ..Default::default() };
+        let mut attributes = perf_event_attr {
+            type_: PERF_TYPE_HARDWARE,
+            config: event,
+            ..Default::default()
+        };
         attributes.size = size_of::<perf_event_attr>() as u32;
         attributes.set_exclude_kernel(1);
         attributes.set_exclude_hv(1);
         attributes.__bindgen_anon_3.config1 = BY_MYSELF;
         // SAFETY: the call only reads the attributes. This process, on any CPU, no group, no flags.
-        let descriptor = unsafe { perf_event_open_sys::perf_event_open(&mut attributes, 0, -1, -1, 0) };
+        let descriptor =
+            unsafe { perf_event_open_sys::perf_event_open(&mut attributes, 0, -1, -1, 0) };
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a new descriptor that nothing else owns.
         let file = unsafe { File::from_raw_fd(descriptor) };
         // SAFETY: a new mapping at an address of the kernel's choice.
-        let page = unsafe { mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, MapFlags::SHARED, &file, 0)? };
-        Ok(Self { file, page: page.cast() })
+        let page = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                4096,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                &file,
+                0,
+            )?
+        };
+        Ok(Self {
+            file,
+            page: page.cast(),
+        })
     }
 
     /// Returns whether the kernel allows the program to read the counter.
     fn is_readable(&self) -> bool {
         // SAFETY: the page stays mapped; the kernel may change it at any time.
-        let capabilities = unsafe { (&raw const (*self.page).__bindgen_anon_1.capabilities).read_volatile() };
+        let capabilities =
+            unsafe { (&raw const (*self.page).__bindgen_anon_1.capabilities).read_volatile() };
         // `cap_user_rdpmc`
         capabilities & 1 << 2 != 0 && self.index() != 0
     }

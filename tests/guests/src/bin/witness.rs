@@ -42,7 +42,9 @@ fn frames(pages: &[Page]) -> Result<Vec<u64>, Box<dyn Error>> {
     let mut frames = Vec::new();
     for page in pages {
         match map.get_info(std::ptr::from_ref(page).addr() / size_of::<Page>())? {
-            PageInfo::MemoryPage(flags) => frames.push(flags.get_page_frame_number().0 * size_of::<Page>() as u64),
+            PageInfo::MemoryPage(flags) => {
+                frames.push(flags.get_page_frame_number().0 * size_of::<Page>() as u64)
+            }
             PageInfo::SwapPage(_) => return Err("a locked page has no frame".into()),
         }
     }
@@ -52,7 +54,9 @@ fn frames(pages: &[Page]) -> Result<Vec<u64>, Box<dyn Error>> {
 /// Looks again and again, until something has changed.
 fn watch() -> Result<std::convert::Infallible, Box<dyn Error>> {
     let word = |page, word| AtomicU64::new(content(page, word));
-    let pages: Vec<Page> = (0..PAGES).map(|page| Page(std::array::from_fn(|at| word(page, at)))).collect();
+    let pages: Vec<Page> = (0..PAGES)
+        .map(|page| Page(std::array::from_fn(|at| word(page, at))))
+        .collect();
     mlockall(MlockAllFlags::MCL_CURRENT)?;
     let mut services = Services::open()?;
     let first = frames(&pages)?;
@@ -70,7 +74,12 @@ fn watch() -> Result<std::convert::Infallible, Box<dyn Error>> {
             if now != state {
                 return Err(format!("frame {frame:#x} from {state:?} to {now:?}").into());
             }
-            if pages[page].0.iter().enumerate().any(|(at, word)| word.load(Relaxed) != content(page, at)) {
+            if pages[page]
+                .0
+                .iter()
+                .enumerate()
+                .any(|(at, word)| word.load(Relaxed) != content(page, at))
+            {
                 return Err(format!("what page {page} holds").into());
             }
         }

@@ -27,7 +27,8 @@ unsafe extern "C" fn class(name: *const c_char) -> *mut *mut c_void {
     // SAFETY: QEMU's own functions, with their signatures; the class is longer than what is copied up to its end.
     unsafe {
         let find = real();
-        let own: Class = std::mem::transmute(find(std::ptr::null_mut(), c"object_class_by_name".as_ptr()));
+        let own: Class =
+            std::mem::transmute(find(std::ptr::null_mut(), c"object_class_by_name".as_ptr()));
         let found = own(name);
         if found.is_null() || CStr::from_ptr(name) != c"tcg-accel-ops" {
             return found;

@@ -59,7 +59,10 @@ enum Conduit {
 /// Returns whether the function would end or stop this program if it were obeyed.
 fn ends_us(function: u32) -> bool {
     use psci::*;
-    matches!(function, SYSTEM_OFF | SYSTEM_RESET | CPU_OFF | CPU_SUSPEND_32 | CPU_SUSPEND_64)
+    matches!(
+        function,
+        SYSTEM_OFF | SYSTEM_RESET | CPU_OFF | CPU_SUSPEND_32 | CPU_SUSPEND_64
+    )
 }
 
 /// Makes a call with `x0` to `x6` as given and noise in the other registers. Returns the registers afterwards, or the
@@ -103,7 +106,10 @@ fn is_granted(own: Own, services: u32, x: &[u64; 18]) -> bool {
 
 /// Returns whether `x1` tells which entry of a list was refused.
 fn has_list(function: u64) -> bool {
-    matches!(Call::from_id(function as u32), Some(Call::MovePages | Call::ReturnPages | Call::CachePages))
+    matches!(
+        Call::from_id(function as u32),
+        Some(Call::MovePages | Call::ReturnPages | Call::CachePages)
+    )
 }
 
 /// Makes one call and checks the result.
@@ -123,10 +129,17 @@ fn judge(phase: &mut Phase, own: Own, services: u32, before: &[u64; 18], x: &[u6
         if is_granted(own, services, before) {
             phase.ignored += 1;
         } else {
-            phase.leak(format_args!("function {:#x} x1={:#x} gave {:#x}", before[0], before[1], x[0]));
+            phase.leak(format_args!(
+                "function {:#x} x1={:#x} gave {:#x}",
+                before[0], before[1], x[0]
+            ));
         }
     } else if (if has_list(before[0]) { 2 } else { 1 }..4).any(|n| x[n] != 0 && x[n] != before[n]) {
-        phase.leak(format_args!("function {:#x} refused, but x1-x3 tell {:x?}", before[0], &x[1..4]));
+        phase.leak(format_args!(
+            "function {:#x} refused, but x1-x3 tell {:x?}",
+            before[0],
+            &x[1..4]
+        ));
     } else {
         phase.refused += 1;
     }
@@ -148,9 +161,14 @@ fn argument(random: &mut Random) -> u64 {
 fn random_call(own: Own, services: u32, random: &mut Random, function: u32) -> Option<[u64; 18]> {
     let mut x: [u64; 18] = core::array::from_fn(|_| argument(random));
     // Only w0 identifies the function.
-    let upper = if random.below(2) == 0 { 0 } else { random.bits() << 32 };
+    let upper = if random.below(2) == 0 {
+        0
+    } else {
+        random.bits() << 32
+    };
     x[0] = upper | u64::from(function);
-    let starts = matches!(function, psci::CPU_ON_32 | psci::CPU_ON_64) && x[1] as u32 as u64 <= own.vcpus;
+    let starts =
+        matches!(function, psci::CPU_ON_32 | psci::CPU_ON_64) && x[1] as u32 as u64 <= own.vcpus;
     // A budget of zero would stop this VM for good, which it is allowed to do.
     let stops = function == Call::QuotaSet as u32 && services & services::QUOTA != 0;
     (!ends_us(function) && !starts && !stops).then_some(x)
@@ -198,7 +216,9 @@ pub fn services_page(own: Own, random: &mut Random, count: u64) -> u64 {
         }
         let span = if random.below(2) == 0 { 24 } else { 1 << 26 };
         let function = 0xc600_0000 | random.below(span) as u32;
-        let Some(before) = random_call(own, services, random, function) else { continue };
+        let Some(before) = random_call(own, services, random, function) else {
+            continue;
+        };
         let mut x = before;
         match through_the_page(&mut x) {
             Ok(()) => judge(&mut phase, own, services, &before, &x),
@@ -249,7 +269,9 @@ pub fn firmware(own: Own, random: &mut Random, count: u64) -> u64 {
     ];
     let mut phase = Phase::new("smc");
     let services = services();
-    let listed = OWNERS.into_iter().flat_map(|owner| (0..64).map(move |n| owner | n));
+    let listed = OWNERS
+        .into_iter()
+        .flat_map(|owner| (0..64).map(move |n| owner | n));
     for function in listed {
         if let Some(x) = random_call(own, services, random, function) {
             attempt(&mut phase, own, services, Conduit::Smc, x);
@@ -273,7 +295,10 @@ fn immediates(phase: &mut Phase, random: &mut Random, instruction: u32) {
         let immediate = random.below(1 << 16) as u32;
         // SAFETY: `hvc` or `smc`; a call changes x0 to x3 at most.
         match unsafe { probe::execute(instruction | immediate << 5, NO_FUNCTION) } {
-            Ok(x0) => phase.must_hold(is_error(x0), format_args!("call with immediate {immediate:#x} gave {x0:#x}")),
+            Ok(x0) => phase.must_hold(
+                is_error(x0),
+                format_args!("call with immediate {immediate:#x} gave {x0:#x}"),
+            ),
             Err(_) => phase.refused += 1,
         }
     }
@@ -287,9 +312,16 @@ pub fn power(own: Own, random: &mut Random) -> u64 {
     for conduit in [Conduit::Hvc, Conduit::Smc] {
         for n in 0..9u64 {
             let random_target = random.bits();
-            for target in
-                [n, n << 8 | n, n << 16 | n, n << 32 | n, 1 << 31 | n, 1 << 24 | n, n.wrapping_neg(), random_target]
-            {
+            for target in [
+                n,
+                n << 8 | n,
+                n << 16 | n,
+                n << 32 | n,
+                1 << 31 | n,
+                1 << 24 | n,
+                n.wrapping_neg(),
+                random_target,
+            ] {
                 // The VM may wake its own sleeping vCPUs, but not vCPU 0, which runs.
                 if (1..own.vcpus).contains(&(target & 0xff)) {
                     continue;

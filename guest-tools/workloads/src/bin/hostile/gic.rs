@@ -46,21 +46,30 @@ pub fn distributor(own: Own, random: &mut Random) -> u64 {
             let offset = base + word * 4;
             GICD.write(offset, !(mine as u32));
             let foreign = GICD.read(offset) & !(mine as u32);
-            phase.must_hold(foreign == 0, format_args!("GICD_{name}{word} kept {foreign:#x}"));
+            phase.must_hold(
+                foreign == 0,
+                format_args!("GICD_{name}{word} kept {foreign:#x}"),
+            );
         }
     }
     // Targets and SGIs beyond the VM's own vCPUs.
     let others = !((1u32 << own.vcpus) - 1) & 0xff;
     GICD.write_byte(ITARGETSR + u64::from(irq::UART), 0xff);
     let kept = GICD.read(ITARGETSR + u64::from(irq::UART / 4 * 4)) >> (irq::UART % 4 * 8) & others;
-    phase.must_hold(kept == 0, format_args!("GICD_ITARGETSR accepts foreign targets {kept:#x}"));
+    phase.must_hold(
+        kept == 0,
+        format_args!("GICD_ITARGETSR accepts foreign targets {kept:#x}"),
+    );
     for value in 0..16 {
         GICD.write(SGIR, others << 16 | value);
         GICD.write(SGIR, 3 << 24 | others << 16 | value);
         phase.ignored += 2;
     }
     let vcpus = u64::from(GICD.read(TYPER) >> 5 & 7) + 1;
-    phase.must_hold(vcpus == own.vcpus, format_args!("GICD_TYPER says {vcpus} vCPUs"));
+    phase.must_hold(
+        vcpus == own.vcpus,
+        format_args!("GICD_TYPER says {vcpus} vCPUs"),
+    );
     restore();
     phase.finish()
 }
@@ -70,7 +79,8 @@ pub fn interface(random: &mut Random) -> u64 {
     let mut phase = Phase::new("gicc");
     every_offset(&mut phase, GICC, INTERFACE, random);
     for _ in 0..256 {
-        let offset = [0x00, 0x04, 0x08, 0x10, 0x1c, 0x20, 0x24, 0xd0, 0xe0, 0x1000][random.below(10) as usize];
+        let offset = [0x00, 0x04, 0x08, 0x10, 0x1c, 0x20, 0x24, 0xd0, 0xe0, 0x1000]
+            [random.below(10) as usize];
         GICC.write(offset, random.bits() as u32);
         GICC.read([0x0c, 0x14, 0x18, 0x20, 0x28, 0xfc][random.below(6) as usize]);
         phase.ignored += 2;
@@ -84,7 +94,17 @@ fn every_offset(phase: &mut Phase, device: Device, len: u64, random: &mut Random
     use Op::*;
     for offset in 0..len {
         let address = device.address(offset);
-        for op in [LoadByte, LoadHalf, LoadWord, LoadDouble, LoadPair, StoreByte, StoreHalf, StoreWord, StoreDouble] {
+        for op in [
+            LoadByte,
+            LoadHalf,
+            LoadWord,
+            LoadDouble,
+            LoadPair,
+            StoreByte,
+            StoreHalf,
+            StoreWord,
+            StoreDouble,
+        ] {
             // Unaligned accesses to devices never leave the vCPU, so one of them is enough.
             if !offset.is_multiple_of(4) && !matches!(op, LoadByte | StoreByte) && offset > 4 {
                 continue;
@@ -114,7 +134,9 @@ fn restore() {
     gic::init_distributor();
     gic::init_cpu();
     for _ in 0..64 {
-        let Some(interrupt) = gic::acknowledge() else { break };
+        let Some(interrupt) = gic::acknowledge() else {
+            break;
+        };
         gic::end(interrupt);
     }
 }
@@ -135,7 +157,10 @@ pub fn waits() -> u64 {
         let before = timer::now();
         cpu::wait_for_interrupt();
         let slept = timer::now() - before;
-        phase.must_hold(slept < timer::frequency(), format_args!("WFI slept {slept} ticks over a pending interrupt"));
+        phase.must_hold(
+            slept < timer::frequency(),
+            format_args!("WFI slept {slept} ticks over a pending interrupt"),
+        );
         timer::disarm();
         // SAFETY: enables the event stream, so that the second WFE also ends on hardware, and disables it again.
         unsafe {

@@ -15,7 +15,12 @@ struct Load {
 }
 
 const fn load(name: &'static str, bytes: u32, signed: bool, register: u32) -> Load {
-    Load { name, bytes, signed, register }
+    Load {
+        name,
+        bytes,
+        signed,
+        register,
+    }
 }
 
 // Two instructions for each of `LOADS`, in its order. x1 is the address. What was in x0 before must not shine through.
@@ -67,13 +72,25 @@ pub fn every_load() -> u64 {
     (0..8).for_each(|word| GICD.write(0x400 + 4 * word, u32::MAX));
     let control = UART.read(0x30);
     UART.write(0x30, control | 0x8000);
-    for (device, base, negatives) in [("GICD", map::GICD, 5), ("UART", map::UART, 4), ("services", map::SERVICES, 0)] {
+    for (device, base, negatives) in [
+        ("GICD", map::GICD, 5),
+        ("UART", map::UART, 4),
+        ("services", map::SERVICES, 0),
+    ] {
         let mut negative = [0u32; LOADS.len()];
         for at in (base..base + 0x1000).step_by(4) {
             // SAFETY: a device of this VM that nothing else uses now; no load changes what a later one finds.
-            let word = if base == map::SERVICES { Ok(0) } else { unsafe { probe::access(probe::Op::LoadWord, at, 0) } };
+            let word = if base == map::SERVICES {
+                Ok(0)
+            } else {
+                unsafe { probe::access(probe::Op::LoadWord, at, 0) }
+            };
             for lane in 0..4u32 {
-                for (index, load) in LOADS.iter().enumerate().filter(|(_, load)| lane.is_multiple_of(load.bytes)) {
+                for (index, load) in LOADS
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, load)| lane.is_multiple_of(load.bytes))
+                {
                     let code = (&raw const cloison_hostile_loads).addr() + 8 * index;
                     let (name, address) = (load.name, at + u64::from(lane));
                     // SAFETY: as above, by two instructions that change nothing but x0.
@@ -81,15 +98,22 @@ pub fn every_load() -> u64 {
                     let expected = word.map(|word| load.expected(word as u32 >> (8 * lane)));
                     phase.must_hold(
                         matches!((found, expected), (Ok(found), Ok(expected)) if found == expected),
-                        format_args!("{name} from {device} {:#x} gave {found:x?}, not {expected:x?}", address - base),
+                        format_args!(
+                            "{name} from {device} {:#x} gave {found:x?}, not {expected:x?}",
+                            address - base
+                        ),
                     );
-                    negative[index] += u32::from(load.signed && found.is_ok_and(|value| value >> 31 & 1 == 1));
+                    negative[index] +=
+                        u32::from(load.signed && found.is_ok_and(|value| value >> 31 & 1 == 1));
                 }
             }
         }
         // Else nothing could have gone wrong. The UART has no register of 32 bits.
         let seen = negative.iter().filter(|&&count| count > 0).count();
-        phase.must_hold(seen == negatives, format_args!("{device}: {seen} kinds of loads met a set sign bit"));
+        phase.must_hold(
+            seen == negatives,
+            format_args!("{device}: {seen} kinds of loads met a set sign bit"),
+        );
     }
     (0..8).for_each(|word| GICD.write(0x400 + 4 * word, before[word as usize]));
     UART.write(0x30, control);

@@ -32,8 +32,15 @@ fn main() {
     let seed = args()[0];
     let count = arg(1, 10_000);
     let [ram_mib, vcpus] = [args()[3] & 0xffff_ffff, args()[3] >> 32].map(|value| value.max(1));
-    let ram_mib = if args()[3] & 0xffff_ffff == 0 { 16 } else { ram_mib };
-    let own = Own { ram_end: map::RAM + (ram_mib << 20), vcpus };
+    let ram_mib = if args()[3] & 0xffff_ffff == 0 {
+        16
+    } else {
+        ram_mib
+    };
+    let own = Own {
+        ram_end: map::RAM + (ram_mib << 20),
+        vcpus,
+    };
     let mut random = Random::new(seed);
     println!("hostile: seed={seed} calls={count} ram={ram_mib} MiB vcpus={vcpus}");
 
@@ -84,7 +91,8 @@ fn garbage(random: &mut Random) -> ! {
     for word in 0..256 {
         // SAFETY: the vectors' 2 KiB, which no exception uses before this loop ends, because no access in it faults.
         unsafe {
-            core::ptr::with_exposed_provenance_mut::<u64>((vectors + word * 8) as usize).write_volatile(random.bits())
+            core::ptr::with_exposed_provenance_mut::<u64>((vectors + word * 8) as usize)
+                .write_volatile(random.bits())
         };
     }
     // SAFETY: this program is over; what runs from here on is garbage by design and harms only this VM. The vectors are

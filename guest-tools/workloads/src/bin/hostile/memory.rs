@@ -50,7 +50,8 @@ pub fn sweep(own: Own, random: &mut Random) -> u64 {
             let address = base + (random.below(PAGE) & !7);
             if !own.has(address) {
                 // SAFETY: not this VM's memory, so it cannot hold anything of this program; the access faults.
-                let (read, written) = unsafe { (probe::read(address), probe::write(address, random.bits())) };
+                let (read, written) =
+                    unsafe { (probe::read(address), probe::write(address, random.bits())) };
                 phase.must_fail(read, format_args!("read of {address:#x}"));
                 phase.must_fail(written.map(|()| 0), format_args!("write to {address:#x}"));
             }

@@ -21,10 +21,16 @@ pub struct Own {
 impl Own {
     /// Returns whether the VM may access this address.
     pub fn has(&self, address: u64) -> bool {
-        const DEVICES: [(u64, u64); 4] =
-            [(map::GICD, 0x1000), (map::GICC, 0x2000), (map::UART, 0x1000), (map::SERVICES, 0x1000)];
+        const DEVICES: [(u64, u64); 4] = [
+            (map::GICD, 0x1000),
+            (map::GICC, 0x2000),
+            (map::UART, 0x1000),
+            (map::SERVICES, 0x1000),
+        ];
         (map::RAM..self.ram_end).contains(&address)
-            || DEVICES.iter().any(|&(base, len)| (base..base + len).contains(&address))
+            || DEVICES
+                .iter()
+                .any(|&(base, len)| (base..base + len).contains(&address))
     }
 }
 
@@ -41,7 +47,12 @@ pub struct Phase {
 impl Phase {
     /// No attempts yet.
     pub fn new(name: &'static str) -> Self {
-        Self { name, refused: 0, ignored: 0, leaked: 0 }
+        Self {
+            name,
+            refused: 0,
+            ignored: 0,
+            leaked: 0,
+        }
     }
 
     /// Records a leak, and prints it if it is one of the first.
@@ -79,9 +90,16 @@ impl Phase {
 
     /// Prints the line of this phase. Returns the number of leaks.
     pub fn finish(self) -> u64 {
-        let Self { name, refused, ignored, leaked } = self;
+        let Self {
+            name,
+            refused,
+            ignored,
+            leaked,
+        } = self;
         let attempts = refused + ignored + leaked;
-        println!("hostile: phase={name} attempts={attempts} refused={refused} leaked={leaked} ignored={ignored}");
+        println!(
+            "hostile: phase={name} attempts={attempts} refused={refused} leaked={leaked} ignored={ignored}"
+        );
         leaked
     }
 }

@@ -62,13 +62,21 @@ unsafe fn write(name: Name, value: u64) -> Result<u64, Fault> {
 /// Tries to read, stop, reset, rewrite and mute the counters.
 pub fn counters(random: &mut Random) -> u64 {
     let mut phase = Phase::new("pmu");
-    let numbered = (0..32).flat_map(|n| [(3, 3, 14, 8 | n >> 3, n & 7), (3, 3, 14, 12 | n >> 3, n & 7)]);
+    let numbered = (0..32).flat_map(|n| {
+        [
+            (3, 3, 14, 8 | n >> 3, n & 7),
+            (3, 3, 14, 12 | n >> 3, n & 7),
+        ]
+    });
     for name in MONITOR.into_iter().chain(numbered) {
         // SAFETY: this program does not use the performance monitor.
         unsafe {
             phase.must_fail(read(name), format_args!("read of {name:?}"));
             for value in [0, 1, 6, 0x8000_0000, u64::MAX, random.bits()] {
-                phase.must_fail(write(name, value), format_args!("write of {value:#x} to {name:?}"));
+                phase.must_fail(
+                    write(name, value),
+                    format_args!("write of {value:#x} to {name:?}"),
+                );
             }
         }
     }
@@ -85,7 +93,10 @@ pub fn counters(random: &mut Random) -> u64 {
     ];
     for (name, value) in attack.into_iter().cycle().take(attack.len() * 64) {
         // SAFETY: the write traps, or changes a counter that this program does not rely on.
-        phase.must_fail(unsafe { write(name, value) }, format_args!("write of {value:#x} to {name:?}"));
+        phase.must_fail(
+            unsafe { write(name, value) },
+            format_args!("write of {value:#x} to {name:?}"),
+        );
     }
     // A kernel may disable access from EL0; the register has no effect otherwise.
     // SAFETY: it controls EL0's access, and this program runs at EL1 only.
@@ -103,7 +114,10 @@ pub fn counters(random: &mut Random) -> u64 {
 fn is_forbidden((op0, op1, crn, crm, op2): Name) -> bool {
     let higher = op1 >= 4;
     let monitor = op0 == 3
-        && (crn == 9 && (12..15).contains(&crm) && matches!(op1, 0 | 3) && (op0, op1, crn, crm, op2) != PMUSERENR
+        && (crn == 9
+            && (12..15).contains(&crm)
+            && matches!(op1, 0 | 3)
+            && (op0, op1, crn, crm, op2) != PMUSERENR
             || op1 == 3 && crn == 14 && crm >= 8);
     let implementation = op0 == 3 && matches!(crn, 11 | 15);
     higher || monitor || implementation
@@ -112,7 +126,8 @@ fn is_forbidden((op0, op1, crn, crm, op2): Name) -> bool {
 /// Reads every register that can be encoded; writes all forbidden ones and some that a guest should not touch.
 pub fn wild(random: &mut Random) -> u64 {
     let mut phase = Phase::new("sysreg");
-    let all = (0..1u32 << 15).map(|n| (2 + (n >> 14), n >> 11 & 7, n >> 7 & 15, n >> 3 & 15, n & 7));
+    let all =
+        (0..1u32 << 15).map(|n| (2 + (n >> 14), n >> 11 & 7, n >> 7 & 15, n >> 3 & 15, n & 7));
     for name in all {
         // SAFETY: reading a register changes nothing.
         let result = unsafe { read(name) };
@@ -129,7 +144,10 @@ pub fn wild(random: &mut Random) -> u64 {
     for n in 0..1u32 << 10 {
         let name = (1, 4 + (n >> 7 & 3), 7 + (n >> 9), n >> 3 & 15, n & 7);
         // SAFETY: these do not exist at this exception level.
-        phase.must_fail(unsafe { write(name, random.bits()) }, format_args!("instruction {name:?}"));
+        phase.must_fail(
+            unsafe { write(name, random.bits()) },
+            format_args!("instruction {name:?}"),
+        );
     }
     others(&mut phase, random);
     phase.finish()
@@ -162,8 +180,14 @@ fn others(phase: &mut Phase, random: &mut Random) {
     const CNTP_CTL: Name = (3, 3, 14, 2, 1);
     // Read-only, or owned by the highest level: CNTFRQ_EL0, MPIDR_EL1, MIDR_EL1, ICC_SRE_EL1, ICC_PMR_EL1,
     // ICC_SGI1R_EL1.
-    const NEVER: [Name; 6] =
-        [(3, 3, 14, 0, 0), (3, 0, 0, 0, 5), (3, 0, 0, 0, 0), (3, 0, 12, 12, 5), (3, 0, 4, 6, 0), (3, 0, 12, 11, 5)];
+    const NEVER: [Name; 6] = [
+        (3, 3, 14, 0, 0),
+        (3, 0, 0, 0, 5),
+        (3, 0, 0, 0, 0),
+        (3, 0, 12, 12, 5),
+        (3, 0, 4, 6, 0),
+        (3, 0, 12, 11, 5),
+    ];
     // SAFETY: this program uses none of these registers. The breakpoint matches no address of this program and is
     // disabled again before anything else runs. Set/way maintenance loses no dirty line: the hypervisor either ignores
     // it, or turns invalidation into cleaning and invalidation, as HCR_EL2.SWIO and VM require.
@@ -174,7 +198,10 @@ fn others(phase: &mut Phase, random: &mut Random) {
             }
         }
         for name in NEVER {
-            phase.must_fail(write(name, random.bits()), format_args!("write to {name:?}"));
+            phase.must_fail(
+                write(name, random.bits()),
+                format_args!("write to {name:?}"),
+            );
         }
         // A breakpoint at EL2 where the hypervisor may be; debug exceptions enabled, then everything disabled.
         for values in [[0x4020_0000, 1 << 13 | 3 << 14 | 0x1e1, 0xa000], [0, 0, 0]] {

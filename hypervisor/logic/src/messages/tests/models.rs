@@ -13,7 +13,12 @@ const ROOM: usize = 8;
 
 fn ring() -> Messages<ROOM> {
     let [written, taken, lost] = core::array::from_fn(|_| AtomicU32::new(0));
-    Messages { bytes: core::array::from_fn(|_| AtomicU8::new(b'?')), written, taken, lost }
+    Messages {
+        bytes: core::array::from_fn(|_| AtomicU8::new(b'?')),
+        written,
+        taken,
+        lost,
+    }
 }
 
 /// How a message is written.
@@ -33,7 +38,9 @@ fn messages_come_whole(push: Push) {
     for name in ["a", "bc", "d"] {
         push(&ring, format_args!("{name}\r\n"));
     }
-    others.into_iter().for_each(|other| other.join().expect("no assertions"));
+    others
+        .into_iter()
+        .for_each(|other| other.join().expect("no assertions"));
     // What does not fit any more is counted, so the loss is reported in the end.
     let lost = ring.lost.load(Ordering::Relaxed);
     let mut console = console.lock().expect("no thread panics with it");
@@ -41,12 +48,17 @@ fn messages_come_whole(push: Push) {
     let out = String::from_utf8(console.clone()).expect("ASCII");
     let came: Vec<&str> = out.split_terminator("\r\n").collect();
     let whole = matches!((&came[..], lost), (["a", "bc"], 1) | (["a", "bc", "d"], 0));
-    assert!(whole && (lost == 1 || out.ends_with('\n')), "{out:?}, {lost} lost");
+    assert!(
+        whole && (lost == 1 || out.ends_with('\n')),
+        "{out:?}, {lost} lost"
+    );
 }
 
 #[test]
 fn loom_messages_come_whole() {
-    check("messages", || messages_come_whole(|ring, message| _ = ring.push(message)));
+    check("messages", || {
+        messages_come_whole(|ring, message| _ = ring.push(message))
+    });
 }
 
 /// Lets the bytes be seen before they are there.
@@ -65,7 +77,9 @@ fn push_early(ring: &Messages<ROOM>, message: fmt::Arguments) {
 #[test]
 #[should_panic(expected = "lost")]
 fn loom_finds_a_message_that_is_seen_before_it_is_written() {
-    check("planted: publish, then write", || messages_come_whole(push_early));
+    check("planted: publish, then write", || {
+        messages_come_whole(push_early)
+    });
 }
 
 /// Overwrites bytes that nobody has taken.
@@ -79,5 +93,7 @@ fn push_blindly(ring: &Messages<ROOM>, message: fmt::Arguments) {
 #[test]
 #[should_panic(expected = "lost")]
 fn loom_finds_a_message_that_overwrites_another() {
-    check("planted: no look at what was taken", || messages_come_whole(push_blindly));
+    check("planted: no look at what was taken", || {
+        messages_come_whole(push_blindly)
+    });
 }

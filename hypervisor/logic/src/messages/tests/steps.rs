@@ -9,7 +9,10 @@ use std::vec::Vec;
 
 fn read<const N: usize>(rings: &[Messages<N>], most: usize) -> String {
     let mut output = Output::default();
-    core::iter::from_fn(|| output.next(rings, 0)).take(most).map(char::from).collect()
+    core::iter::from_fn(|| output.next(rings, 0))
+        .take(most)
+        .map(char::from)
+        .collect()
 }
 
 #[test]
@@ -21,7 +24,10 @@ fn a_full_ring_reports_its_losses_before_the_next_message() {
     // Twelve bytes each.
     assert_eq!(read(&ring, 22), "notice 00\r\nnotice 01\r\n");
     ring[0].push(format_args!("\x01on\r\n"));
-    assert_eq!(read(&ring, 100), "notice 02\r\nnotice 03\r\nnotice 04\r\n4 messages were lost\r\non\r\n");
+    assert_eq!(
+        read(&ring, 100),
+        "notice 02\r\nnotice 03\r\nnotice 04\r\n4 messages were lost\r\non\r\n"
+    );
     assert!(ring[0].is_empty());
 }
 

@@ -20,7 +20,10 @@ pub fn check(name: &str, model: impl Fn() + Send + Sync + 'static) {
         counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         model();
     });
-    std::println!("{name}: {} interleavings", runs.load(std::sync::atomic::Ordering::Relaxed));
+    std::println!(
+        "{name}: {} interleavings",
+        runs.load(std::sync::atomic::Ordering::Relaxed)
+    );
 }
 
 /// Two vCPUs, both on unless said otherwise.
@@ -59,7 +62,10 @@ fn a_restart_starts_the_first_vcpu(stops: Stops) {
     const LOOK: u32 = 1;
     const STOP: u32 = 2;
     let power = running([true, true]);
-    let (mailbox, over) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+    let (mailbox, over) = (
+        Arc::new(AtomicU32::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
     let restarter = {
         let (power, mailbox, over) = (power.clone(), mailbox.clone(), over.clone());
         thread::spawn(move || {
@@ -89,19 +95,26 @@ fn a_restart_starts_the_first_vcpu(stops: Stops) {
         thread::yield_now();
     }
     restarter.join().expect("the restarter's assertions");
-    assert!(on && booted && power.state(0) == State::On, "no vCPU of the new life is on");
+    assert!(
+        on && booted && power.state(0) == State::On,
+        "no vCPU of the new life is on"
+    );
     assert_eq!(power.state(1), State::Off);
 }
 
 #[test]
 fn loom_a_stop_does_not_reach_the_next_life() {
-    check("restart", || a_restart_starts_the_first_vcpu(Stops::ByState));
+    check("restart", || {
+        a_restart_starts_the_first_vcpu(Stops::ByState)
+    });
 }
 
 #[test]
 #[should_panic(expected = "no vCPU of the new life is on")]
 fn loom_finds_a_stop_by_message_that_reaches_the_next_life() {
-    check("planted: stop by message", || a_restart_starts_the_first_vcpu(Stops::ByMessage));
+    check("planted: stop by message", || {
+        a_restart_starts_the_first_vcpu(Stops::ByMessage)
+    });
 }
 
 /// vCPU 0 is killed while vCPU 1 restarts the VM: whoever comes first, the VM ends as killed.
@@ -129,7 +142,10 @@ fn a_killed_vm_stays_dead(doom: Option<Doom>) {
     }
     power.leave(0);
     restarter.join().expect("the restarter's assertions");
-    assert!(power.is_dead() && power.enter(0).is_none(), "a killed VM lives on");
+    assert!(
+        power.is_dead() && power.enter(0).is_none(),
+        "a killed VM lives on"
+    );
 }
 
 #[test]
@@ -140,7 +156,9 @@ fn loom_a_kill_wins_against_a_restart() {
 #[test]
 #[should_panic(expected = "a killed VM lives on")]
 fn loom_finds_a_kill_that_leaves_no_mark() {
-    check("planted: kill without a mark", || a_killed_vm_stays_dead(None));
+    check("planted: kill without a mark", || {
+        a_killed_vm_stays_dead(None)
+    });
 }
 
 /// vCPU 0 turns vCPU 1 on and itself off, while a core has them both stop, vCPU 1 first.
@@ -166,7 +184,11 @@ fn none_is_turned_on_while_all_are_stopped(claimed_is_off: bool) {
         }
     }
     starter.join().expect("no assertions");
-    assert_eq!([power.state(0), power.state(1)], [State::Off; 2], "a vCPU was overlooked");
+    assert_eq!(
+        [power.state(0), power.state(1)],
+        [State::Off; 2],
+        "a vCPU was overlooked"
+    );
 }
 
 #[test]
@@ -177,7 +199,9 @@ fn loom_a_claimed_vcpu_is_not_taken_for_off() {
 #[test]
 #[should_panic(expected = "a vCPU was overlooked")]
 fn loom_finds_a_claimed_vcpu_that_is_taken_for_off() {
-    check("planted: claimed taken for off", || none_is_turned_on_while_all_are_stopped(true));
+    check("planted: claimed taken for off", || {
+        none_is_turned_on_while_all_are_stopped(true)
+    });
 }
 
 /// Both vCPUs turn themselves off: with one of them the VM ends.
@@ -205,7 +229,9 @@ fn loom_one_of_two_is_the_last_to_turn_itself_off() {
 #[should_panic(expected = "the VM has to end once")]
 fn loom_finds_two_that_each_leave_the_end_to_the_other() {
     let looks_first = |power: &Power, vcpu| !power.word().has_others(vcpu);
-    check("planted: look, then leave", move || the_last_vcpu_ends_the_vm(looks_first));
+    check("planted: look, then leave", move || {
+        the_last_vcpu_ends_the_vm(looks_first)
+    });
 }
 
 /// The vCPU that restarted the VM can be turned on by the new life's first call.
@@ -227,7 +253,9 @@ fn the_restarter_is_off_in_the_new_life(restart: fn(&Power)) {
 
 #[test]
 fn loom_a_new_life_can_turn_the_restarter_on() {
-    check("restarter", || the_restarter_is_off_in_the_new_life(|power| power.restart().expect("not doomed")));
+    check("restarter", || {
+        the_restarter_is_off_in_the_new_life(|power| power.restart().expect("not doomed"))
+    });
 }
 
 #[test]
@@ -235,7 +263,8 @@ fn loom_a_new_life_can_turn_the_restarter_on() {
 fn loom_finds_a_life_that_begins_before_the_restarter_has_left() {
     check("planted: start, then leave", || {
         the_restarter_is_off_in_the_new_life(|power| {
-            let begun = |word: Word| Word(word.with(0, State::Pending).0 & !Word::ENDING | Word::BOOT);
+            let begun =
+                |word: Word| Word(word.with(0, State::Pending).0 & !Word::ENDING | Word::BOOT);
             let _ = power.step(|word| Some(begun(word)));
             power.leave(1);
         });
@@ -260,18 +289,26 @@ fn no_life_begins_while_the_machine_turns_off(doom: bool) {
     stop(&power, 0, || ());
     stop(&power, 1, || ());
     restarter.join().expect("no assertions");
-    assert_eq!((power.state(0), power.enter(0)), (State::Off, None), "a life has begun");
+    assert_eq!(
+        (power.state(0), power.enter(0)),
+        (State::Off, None),
+        "a life has begun"
+    );
 }
 
 #[test]
 fn loom_turning_off_stops_a_vm_that_restarts() {
-    check("turning off", || no_life_begins_while_the_machine_turns_off(true));
+    check("turning off", || {
+        no_life_begins_while_the_machine_turns_off(true)
+    });
 }
 
 #[test]
 #[should_panic(expected = "a life has begun")]
 fn loom_finds_a_restart_that_turning_off_overlooks() {
-    check("planted: no doom", || no_life_begins_while_the_machine_turns_off(false));
+    check("planted: no doom", || {
+        no_life_begins_while_the_machine_turns_off(false)
+    });
 }
 
 /// A VM restarts itself while another orders it to stop: the order is carried out, in this life or the next.
@@ -311,7 +348,9 @@ fn an_order_is_carried_out(restart: fn(&Power)) {
 
 #[test]
 fn loom_an_order_is_carried_out() {
-    check("order", || an_order_is_carried_out(|power| power.restart().expect("not doomed")));
+    check("order", || {
+        an_order_is_carried_out(|power| power.restart().expect("not doomed"))
+    });
 }
 
 #[test]
@@ -319,7 +358,9 @@ fn loom_an_order_is_carried_out() {
 fn loom_finds_a_restart_that_forgets_an_order() {
     check("planted: a life begins with an empty word", || {
         an_order_is_carried_out(|power| {
-            power.0.store(Word(0).with(0, State::Pending).0 | Word::BOOT, SeqCst);
+            power
+                .0
+                .store(Word(0).with(0, State::Pending).0 | Word::BOOT, SeqCst);
         });
     });
 }
@@ -357,12 +398,18 @@ fn an_early_order_waits(power: Power, boot: fn(&Power)) {
     booter.join().expect("no assertions");
     over.store(true, SeqCst);
     assert!(core.join().expect("its assertions"));
-    assert_eq!((power.state(0), power.life()), (State::On, Life::Running), "a core that is off in the power word runs");
+    assert_eq!(
+        (power.state(0), power.life()),
+        (State::On, Life::Running),
+        "a core that is off in the power word runs"
+    );
 }
 
 #[test]
 fn loom_an_early_order_waits_for_the_first_life() {
-    check("early order", || an_early_order_waits(Power::loading(), |power| power.publish(0)));
+    check("early order", || {
+        an_early_order_waits(Power::loading(), |power| power.publish(0))
+    });
 }
 
 #[test]
@@ -405,13 +452,17 @@ fn none_is_revived_while_the_machine_turns_off(doom: bool) {
 
 #[test]
 fn loom_nobody_is_revived_while_the_machine_turns_off() {
-    check("reviving", || none_is_revived_while_the_machine_turns_off(true));
+    check("reviving", || {
+        none_is_revived_while_the_machine_turns_off(true)
+    });
 }
 
 #[test]
 #[should_panic(expected = "a life has begun")]
 fn loom_finds_a_life_after_the_last_one() {
-    check("planted: no doom for the dead", || none_is_revived_while_the_machine_turns_off(false));
+    check("planted: no doom for the dead", || {
+        none_is_revived_while_the_machine_turns_off(false)
+    });
 }
 
 /// Two VMs end at the same time: one of them at least sees that all are dead, and turns the machine off.
@@ -426,7 +477,10 @@ fn the_last_vm_is_noticed(bury: fn(&Power)) {
     };
     bury(&one);
     let noticed = other.is_dead();
-    assert!(ends.join().expect("no assertions") || noticed, "nobody turns the machine off");
+    assert!(
+        ends.join().expect("no assertions") || noticed,
+        "nobody turns the machine off"
+    );
 }
 
 #[test]

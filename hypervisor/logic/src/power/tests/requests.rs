@@ -33,7 +33,13 @@ fn core() -> Arc<Core> {
     power.publish(0);
     power.enter(0).expect("pending");
     let (interrupt, bell) = (AtomicBool::new(false), Bell::default());
-    Arc::new(Core { requests, interrupt, bell, power, written: core::array::from_fn(|_| AtomicU64::new(0)) })
+    Arc::new(Core {
+        requests,
+        interrupt,
+        bell,
+        power,
+        written: core::array::from_fn(|_| AtomicU64::new(0)),
+    })
 }
 
 /// Two cores write and then ask a third one to look: it looks after each has written, and sees what that wrote.
@@ -58,12 +64,16 @@ fn every_request_arrives(post: fn(&Requests, u32), take: fn(&Core) -> u32) {
         }
         served |= requests;
     }
-    others.into_iter().for_each(|other| other.join().expect("no assertions"));
+    others
+        .into_iter()
+        .for_each(|other| other.join().expect("no assertions"));
 }
 
 #[test]
 fn loom_every_request_arrives() {
-    check("requests", || every_request_arrives(Requests::post, |core| core.requests.take()));
+    check("requests", || {
+        every_request_arrives(Requests::post, |core| core.requests.take())
+    });
 }
 
 #[test]
@@ -123,7 +133,10 @@ fn a_held_core_waits_and_stops(hold: Hold, period_ends: bool) {
                 }
             };
             while !hold(&throttled, &leave, &mut serve) {
-                assert!(now() >= Instant::at(PERIOD), "the guest runs before its period is over");
+                assert!(
+                    now() >= Instant::at(PERIOD),
+                    "the guest runs before its period is over"
+                );
                 serve();
             }
             core.power.leave(0);
@@ -145,7 +158,9 @@ fn a_held_core_waits_and_stops(hold: Hold, period_ends: bool) {
         core.bell.ring();
         thread::yield_now();
     }
-    [held, timer].into_iter().for_each(|thread| thread.join().expect("its assertions"));
+    [held, timer]
+        .into_iter()
+        .for_each(|thread| thread.join().expect("its assertions"));
 }
 
 /// As `vm::life::hold` does.
@@ -159,7 +174,9 @@ fn hold(throttled: &Cell<bool>, leave: &Cell<bool>, serve: &mut dyn FnMut()) -> 
 #[test]
 fn loom_a_held_core_waits_for_its_period_and_stops() {
     for period_ends in [true, false] {
-        check("hold", move || a_held_core_waits_and_stops(hold, period_ends));
+        check("hold", move || {
+            a_held_core_waits_and_stops(hold, period_ends)
+        });
     }
 }
 

@@ -18,10 +18,21 @@ fn an_order_before_the_first_life_waits_for_it() {
         (Change::Restart, true, Life::Running),
     ] {
         let power = Power::loading();
-        assert_eq!((power.claim(0), power.life()), (Err(State::Claimed), Life::Changing));
+        assert_eq!(
+            (power.claim(0), power.life()),
+            (Err(State::Claimed), Life::Changing)
+        );
         assert_eq!(power.order(change), Ok(has_changed));
-        assert_eq!((power.take_order(), power.enter(0)), (None, None), "its memory is being loaded");
-        assert_eq!(power.order(Change::Stop).is_err(), has_changed, "one order at a time");
+        assert_eq!(
+            (power.take_order(), power.enter(0)),
+            (None, None),
+            "its memory is being loaded"
+        );
+        assert_eq!(
+            power.order(Change::Stop).is_err(),
+            has_changed,
+            "one order at a time"
+        );
         if has_changed {
             power.publish(0);
             run_core(&power);
@@ -36,14 +47,24 @@ fn the_first_vcpu_boots_once_and_is_turned_on_afterwards() {
     assert_eq!(power.enter(0), None, "it is on");
     assert_eq!(power.claim(0), Err(State::On));
     power.claim(1).expect("off");
-    assert_eq!((power.state(1), power.claim(1)), (State::Claimed, Err(State::Claimed)));
+    assert_eq!(
+        (power.state(1), power.claim(1)),
+        (State::Claimed, Err(State::Claimed))
+    );
     power.publish(1);
-    assert_eq!((power.claim(1), power.enter(1)), (Err(State::Pending), Some(Start::CpuOn)));
+    assert_eq!(
+        (power.claim(1), power.enter(1)),
+        (Err(State::Pending), Some(Start::CpuOn))
+    );
     assert!(!power.cpu_off(0), "vCPU 1 is on");
     power.leave(0);
     power.claim(0).expect("off");
     power.publish(0);
-    assert_eq!(power.enter(0), Some(Start::CpuOn), "the VM does not start, a vCPU does");
+    assert_eq!(
+        power.enter(0),
+        Some(Start::CpuOn),
+        "the VM does not start, a vCPU does"
+    );
 }
 
 #[test]
@@ -53,20 +74,31 @@ fn a_stopped_vcpu_has_no_request_left_for_its_next_life() {
     power.publish(1);
     power.enter(1).expect("pending");
     assert!(power.end(None));
-    assert_eq!((power.stop(0), power.stop(0)), (State::Leaving, State::Leaving), "asked twice");
+    assert_eq!(
+        (power.stop(0), power.stop(0)),
+        (State::Leaving, State::Leaving),
+        "asked twice"
+    );
     assert!(power.is_leaving(0));
     power.leave(0);
     assert_eq!(power.stop(0), State::Off);
     power.restart().expect("not doomed");
     assert!(!power.is_leaving(0));
-    assert_eq!((power.state(1), power.enter(0)), (State::Off, Some(Start::Boot)));
+    assert_eq!(
+        (power.state(1), power.enter(0)),
+        (State::Off, Some(Start::Boot))
+    );
 }
 
 #[test]
 fn what_has_not_started_is_stopped_without_its_core() {
     let power = two();
     power.claim(1).expect("off");
-    assert_eq!(power.stop(1), State::Claimed, "whoever claimed it publishes it first");
+    assert_eq!(
+        power.stop(1),
+        State::Claimed,
+        "whoever claimed it publishes it first"
+    );
     power.publish(1);
     assert_eq!((power.stop(1), power.enter(1)), (State::Off, None));
 }
@@ -108,9 +140,16 @@ fn a_doomed_vm_does_not_restart() {
 fn every_vcpu_has_its_own_bits() {
     let power = Power::loading();
     for vcpu in 0..MAX_VCPUS {
-        assert_eq!(power.claim(vcpu).is_ok(), vcpu != 0, "the first one is claimed from the beginning");
+        assert_eq!(
+            power.claim(vcpu).is_ok(),
+            vcpu != 0,
+            "the first one is claimed from the beginning"
+        );
         power.publish(vcpu);
-        assert_eq!(power.enter(vcpu), Some(if vcpu == 0 { Start::Boot } else { Start::CpuOn }));
+        assert_eq!(
+            power.enter(vcpu),
+            Some(if vcpu == 0 { Start::Boot } else { Start::CpuOn })
+        );
         power.stop(vcpu);
     }
     assert!((0..MAX_VCPUS).all(|vcpu| power.is_leaving(vcpu)));
@@ -156,7 +195,10 @@ fn happen(power: &Power, event: Event) -> u32 {
         Event::Ordered(change) => {
             let has_changed = power.order(change).expect("no order waits");
             assert_eq!(power.life() == Life::Changing, has_changed);
-            assert!(!has_changed || power.order(change) == Err(CallError::Busy), "one order at a time");
+            assert!(
+                !has_changed || power.order(change) == Err(CallError::Busy),
+                "one order at a time"
+            );
         }
         Event::Restarts if power.state(0) == State::On => {
             assert!(power.end(None));
@@ -193,7 +235,11 @@ fn orders_and_a_vms_own_acts_in_every_order_leave_what_the_last_one_says() {
                 _ => (life, 0),
             };
             lives += begins;
-            assert_eq!((happen(&power, event), power.life()), (begins, life), "{event:?} in sequence {number}");
+            assert_eq!(
+                (happen(&power, event), power.life()),
+                (begins, life),
+                "{event:?} in sequence {number}"
+            );
         }
         sequences += usize::from(lives <= LENGTH);
     }
@@ -207,7 +253,10 @@ fn an_order_outlives_what_the_vm_does_meanwhile() {
     assert_eq!(power.order(Change::Stop), Ok(true));
     assert!(power.is_leaving(0) && power.end(None));
     power.restart().expect("not doomed");
-    assert_eq!((power.enter(0), power.take_order()), (None, Some(Order::Stop)));
+    assert_eq!(
+        (power.enter(0), power.take_order()),
+        (None, Some(Order::Stop))
+    );
     // It has ended itself: an order to end it is over, one to restart it is not.
     for (change, order) in [(Change::Stop, None), (Change::Restart, Some(Order::Revive))] {
         let power = two();
@@ -230,10 +279,20 @@ fn a_vm_is_started_again_once_the_vcpu_that_ended_it_has_left() {
     assert_eq!(power.stop(0), State::Leaving);
     power.leave(0);
     power.bury();
-    assert_eq!((power.order(Change::Start), power.take_order()), (Ok(true), Some(Order::Revive)));
-    assert_eq!(power.stop(1), State::Leaving, "it has not said yet that it is off");
+    assert_eq!(
+        (power.order(Change::Start), power.take_order()),
+        (Ok(true), Some(Order::Revive))
+    );
+    assert_eq!(
+        power.stop(1),
+        State::Leaving,
+        "it has not said yet that it is off"
+    );
     power.leave(1);
-    assert_eq!((power.stop(1), power.restart(), power.enter(0)), (State::Off, Ok(()), Some(Start::Boot)));
+    assert_eq!(
+        (power.stop(1), power.restart(), power.enter(0)),
+        (State::Off, Ok(()), Some(Start::Boot))
+    );
 }
 
 #[test]
@@ -245,7 +304,11 @@ fn a_vm_that_dies_cannot_be_started_before_it_is_dead() {
     power.leave(0);
     assert_eq!(power.order(Change::Start), Ok(true));
     power.doom();
-    assert_eq!((power.take_order(), power.order(Change::Restart)), (None, Err(CallError::Busy)), "the machine is off");
+    assert_eq!(
+        (power.take_order(), power.order(Change::Restart)),
+        (None, Err(CallError::Busy)),
+        "the machine is off"
+    );
 }
 
 #[test]
@@ -255,5 +318,8 @@ fn the_last_vcpu_leaves_an_ordered_vm_to_the_order() {
     power.publish(1);
     power.enter(1).expect("pending");
     assert_eq!(power.order(Change::Restart), Ok(true));
-    assert!(power.is_leaving(0) && !power.cpu_off(1), "the VM restarts, and does not end");
+    assert!(
+        power.is_leaving(0) && !power.cpu_off(1),
+        "the VM restarts, and does not end"
+    );
 }

@@ -30,14 +30,32 @@ struct Core {
 
 impl Core {
     fn new(budget: u64, exact: bool, guarantee: Option<u64>, pool: &'static Pool) -> Self {
-        let reclaim = guarantee.map(|guarantee| Reclaim { pool: 0, guarantee: Events(guarantee) });
-        let spec = Quota { budget: Events(budget), period: Nanos(PERIOD), exact, reclaim, ..super::spec(0, false) };
+        let reclaim = guarantee.map(|guarantee| Reclaim {
+            pool: 0,
+            guarantee: Events(guarantee),
+        });
+        let spec = Quota {
+            budget: Events(budget),
+            period: Nanos(PERIOD),
+            exact,
+            reclaim,
+            ..super::spec(0, false)
+        };
         let mut quotas = assigned(&[spec], 0, true, false);
         let mut entry = quotas.entries.remove(0);
         let counters = Fake::default();
         entry.begin(Instant::at(0), pool);
         entry.arm(Events(0), &counters);
-        Self { entry, counters, budget, period: 0, used: 0, allowed: [budget, 0, 0], pending: None, restarted: false }
+        Self {
+            entry,
+            counters,
+            budget,
+            period: 0,
+            used: 0,
+            allowed: [budget, 0, 0],
+            pending: None,
+            restarted: false,
+        }
     }
 
     fn regulator(&self) -> &Regulator {
@@ -45,14 +63,18 @@ impl Core {
     }
 
     fn is_due(&self, now: u64) -> bool {
-        self.regulator().replenish_at().is_some_and(|at| at.count() <= now)
+        self.regulator()
+            .replenish_at()
+            .is_some_and(|at| at.count() <= now)
     }
 
     /// What decides about its future, but for the totals.
     fn key(&self) -> [u64; 15] {
         let regulator = self.regulator();
         let spent = regulator.spent_at.is_some();
-        let flags = [regulator.quiet, spent, self.restarted].iter().fold(0, |bits, &bit| bits << 1 | u64::from(bit));
+        let flags = [regulator.quiet, spent, self.restarted]
+            .iter()
+            .fold(0, |bits, &bit| bits << 1 | u64::from(bit));
         [
             flags,
             regulator.budget.0,
@@ -109,12 +131,24 @@ impl World {
         let pool = FREE.with_borrow_mut(Vec::pop).unwrap_or_else(pool);
         pool.set(self.pool.state());
         let mut cores = self.cores.clone();
-        cores.iter_mut().filter_map(|core| core.entry.regulator.as_mut()).for_each(|regulator| regulator.pool = pool);
-        Self { now: self.now, end: self.end, cores, pool }
+        cores
+            .iter_mut()
+            .filter_map(|core| core.entry.regulator.as_mut())
+            .for_each(|regulator| regulator.pool = pool);
+        Self {
+            now: self.now,
+            end: self.end,
+            cores,
+            pool,
+        }
     }
 
     fn key(&self) -> u64 {
-        let mut keys: Vec<_> = self.cores.iter().map(|core| (core.budget, core.key())).collect();
+        let mut keys: Vec<_> = self
+            .cores
+            .iter()
+            .map(|core| (core.budget, core.key()))
+            .collect();
         // Cores with the same budget are interchangeable.
         keys.sort_unstable();
         let mut hasher = DefaultHasher::new();
@@ -183,11 +217,21 @@ impl World {
             Step::Restart(number) => {
                 let core = &mut self.cores[number];
                 core.restarted = true;
-                let enforcement = Enforcement { by_interrupt: true, shadow: false };
-                let mut quotas = Quotas { entries: vec![core.entry.clone()], enforcement };
+                let enforcement = Enforcement {
+                    by_interrupt: true,
+                    shadow: false,
+                };
+                let mut quotas = Quotas {
+                    entries: vec![core.entry.clone()],
+                    enforcement,
+                };
                 if quotas.restart(now) {
                     let counted = quotas.entries[0].counted(&core.counters);
-                    quotas.entries[0].regulator.as_mut().expect("started").stop(counted, now);
+                    quotas.entries[0]
+                        .regulator
+                        .as_mut()
+                        .expect("started")
+                        .stop(counted, now);
                     quotas.entries[0].look(&core.counters, false, now);
                 }
                 core.entry = quotas.entries.remove(0);
@@ -207,23 +251,51 @@ impl World {
                 *allowed = regulator.budget.0;
             }
             let shares = core.entry.spec.reclaim.is_some();
-            let bound = if shares { core.allowed[core.period as usize] } else { core.budget };
-            assert!(core.used <= bound + SKID, "{} of {bound}: {trail:?}", core.used);
+            let bound = if shares {
+                core.allowed[core.period as usize]
+            } else {
+                core.budget
+            };
+            assert!(
+                core.used <= bound + SKID,
+                "{} of {bound}: {trail:?}",
+                core.used
+            );
             if regulator.is_throttled() {
-                assert!(regulator.replenish_at().is_some(), "held for ever: {trail:?}");
+                assert!(
+                    regulator.replenish_at().is_some(),
+                    "held for ever: {trail:?}"
+                );
             }
             if let Some(Reclaim { guarantee, .. }) = core.entry.spec.reclaim {
-                assert!(regulator.budget >= guarantee, "less than was guaranteed: {trail:?}");
+                assert!(
+                    regulator.budget >= guarantee,
+                    "less than was guaranteed: {trail:?}"
+                );
             }
         }
         // By period: what cores may use, and what nobody has taken yet, is no more than they brought.
         for period in (0..PERIODS).filter(|_| self.cores[0].entry.spec.reclaim.is_some()) {
-            let there = |core: &&Core| core.allowed[period] > 0 || core.regulator().index as usize >= period;
+            let there = |core: &&Core| {
+                core.allowed[period] > 0 || core.regulator().index as usize >= period
+            };
             let may: u64 = self.cores.iter().map(|core| core.allowed[period]).sum();
-            let brought: u64 = self.cores.iter().filter(there).map(|core| core.budget).sum();
+            let brought: u64 = self
+                .cores
+                .iter()
+                .filter(there)
+                .map(|core| core.budget)
+                .sum();
             let (open, left) = self.pool.state();
-            let left = if open as usize == period + 1 { u64::from(left) } else { 0 };
-            assert!(may + left <= brought, "{may} and {left} of {brought}: {trail:?}");
+            let left = if open as usize == period + 1 {
+                u64::from(left)
+            } else {
+                0
+            };
+            assert!(
+                may + left <= brought,
+                "{may} and {left} of {brought}: {trail:?}"
+            );
         }
     }
 }
@@ -261,9 +333,21 @@ fn world(budgets: &[u64], exact: bool, guarantee: Option<u64>) -> World {
 
 fn world_of(periods: usize, budgets: &[u64], exact: bool, guarantee: Option<u64>) -> World {
     let pool = pool();
-    let core = |&budget: &u64| Core::new(budget, exact, guarantee.map(|least| least.min(budget)), pool);
+    let core = |&budget: &u64| {
+        Core::new(
+            budget,
+            exact,
+            guarantee.map(|least| least.min(budget)),
+            pool,
+        )
+    };
     let end = (periods as u64 - 1) * PERIOD + 1;
-    World { now: 0, end, cores: budgets.iter().map(core).collect(), pool }
+    World {
+        now: 0,
+        end,
+        cores: budgets.iter().map(core).collect(),
+        pool,
+    }
 }
 
 #[test]
@@ -276,7 +360,8 @@ fn one_core_alone() {
 
 #[test]
 fn two_cores_share() {
-    for (first, second) in (1..=4).flat_map(|first| (first..=4).map(move |second| (first, second))) {
+    for (first, second) in (1..=4).flat_map(|first| (first..=4).map(move |second| (first, second)))
+    {
         for guarantee in [1, 3] {
             let states = explore(world(&[first, second], true, Some(guarantee)), true);
             assert!(states > 1000, "{states} with {first} and {second}");
@@ -286,7 +371,13 @@ fn two_cores_share() {
 
 #[test]
 fn three_cores_share() {
-    for (budgets, guarantee) in [([1, 1, 1], 1), ([1, 2, 2], 1), ([2, 2, 2], 1), ([1, 1, 4], 1), ([4, 4, 4], 3)] {
+    for (budgets, guarantee) in [
+        ([1, 1, 1], 1),
+        ([1, 2, 2], 1),
+        ([2, 2, 2], 1),
+        ([1, 1, 4], 1),
+        ([4, 4, 4], 3),
+    ] {
         let states = explore(world(&budgets, true, Some(guarantee)), false);
         std::println!("{budgets:?}: {states}");
         assert!(states > 1000, "{states} with {budgets:?}");
@@ -297,7 +388,9 @@ fn three_cores_share() {
 #[test]
 #[ignore = "takes half an hour"]
 fn three_cores_share_and_restart() {
-    for (first, second, third) in (1..=4).flat_map(|a| (a..=4).flat_map(move |b| (b..=4).map(move |c| (a, b, c)))) {
+    for (first, second, third) in
+        (1..=4).flat_map(|a| (a..=4).flat_map(move |b| (b..=4).map(move |c| (a, b, c))))
+    {
         let states = explore(world_of(2, &[first, second, third], true, Some(1)), true);
         std::println!("{first}, {second}, {third}: {states}");
         assert!(states > 1000, "{states}");
