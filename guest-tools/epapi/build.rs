@@ -1,25 +1,14 @@
-//! Writes the CPUs' event tables and the verdicts on their events as Rust, from configs/events and configs/validation.
+//! Writes the CPUs' event tables and the verdicts on their events as Rust, from configs/events and
+//! configs/validation.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use serde_json::Value;
-use std::collections::BTreeMap;
+use cloison_events::finding::Severity;
+use cloison_events::table::{STANDARD, files_of};
+use cloison_events::{EventTable, Source, Verdict};
 use std::error::Error;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// The events of the architecture, which the tables name by `ArchStdEvent`.
-const STANDARD: &str = "common-and-microarch.json";
-
-type Events = BTreeMap<u16, Event>;
-
-#[derive(Clone)]
-struct Event {
-    name: String,
-    meaning: String,
-    /// A bit that is set: this counter cannot count the event.
-    mask: u32,
-}
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).join("../../configs");
@@ -29,14 +18,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={}", arm64.display());
     println!("cargo::rerun-if-changed={}", verdicts.display());
 
-    let mut standard = Vec::new();
-    read(&arm64.join(STANDARD), &[], &mut |found| {
-        if let Found::Event(number, event) = found {
-            standard.push((number, event));
-        }
-    })?;
     let mut text = String::new();
-    let mut tables: BTreeMap<String, Events> = BTreeMap::new();
+    let mut tables = Vec::new();
     for line in fs::read_to_string(arm64.join("mapfile.csv"))?
         .lines()
         .filter(|line| !line.starts_with('#'))
@@ -44,45 +27,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let [id, _, folder, "core"] = line.split(',').collect::<Vec<_>>()[..] else {
             continue;
         };
-        let (mut events, mut metrics) = (Events::new(), String::new());
-        for file in files(&arm64.join(folder), "json")? {
-            read(&file, &standard, &mut |found| match found {
-                Found::Event(number, event) => drop(events.insert(number, event)),
-                Found::Metric(text) => metrics += &text,
-            })?;
-        }
-        let constant = folder.replace('-', "_").to_uppercase();
-        writeln!(
-            text,
-            "/// MIDR_EL1 of the {folder}, without variant and revision."
-        )?;
-        writeln!(text, "pub(crate) const {constant}_MIDR: u32 = {id};")?;
-        writeln!(text, "/// The events of the {folder}, by number.")?;
-        writeln!(text, "pub(crate) const {constant}: &[Native] = &[")?;
-        for (
-            number,
-            Event {
-                name,
-                meaning,
-                mask,
-            },
-        ) in &events
-        {
-            writeln!(
-                text,
-                "    Native {{ number: {number:#x}, name: {name:?}, meaning: {meaning:?}, mask: {mask:#x} }},"
-            )?;
-        }
-        writeln!(text, "];")?;
-        writeln!(
-            text,
-            "/// What can be computed from the events of the {folder}."
-        )?;
-        writeln!(
-            text,
-            "pub(crate) const {constant}_METRICS: &[Metric] = &[\n{metrics}];"
-        )?;
-        tables.insert(folder.to_owned(), events);
+        let table = read(&arm64, folder)?;
+        write_table(id, &table, &mut text)?;
+        tables.push(table);
     }
     write_verdicts(&verdicts, &tables, &mut text)?;
     fs::write(
@@ -92,102 +39,100 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Returns the files of a directory with this extension, sorted.
-fn files(directory: &Path, extension: &str) -> Result<Vec<PathBuf>, Box<dyn Error>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|it| it == extension) {
-            files.push(path);
-        }
+/// Reads a CPU's event table; anything that is wrong in it stops the build.
+fn read(directory: &Path, cpu: &str) -> Result<EventTable, Box<dyn Error>> {
+    let open = |path: PathBuf| fs::read_to_string(&path).map(|text| (path, text));
+    let standard = open(directory.join(STANDARD))?;
+    let paths = files_of(&directory.join(cpu)).into_iter();
+    let files = paths.map(open).collect::<Result<Vec<_>, _>>()?;
+    let sources: Vec<_> = files.iter().map(source).collect();
+    let mut errors = String::new();
+    let table = EventTable::read(
+        cpu,
+        Some(source(&standard)),
+        &sources,
+        &mut |(path, text), finding| {
+            let place = format!("{}:{}", path.display(), finding.line(text));
+            let shown = format!("{place}: {}: {}", finding.field, finding.message);
+            match finding.severity {
+                Severity::Error => errors = format!("{errors}\n{shown}; {}", finding.help),
+                Severity::Warning => println!("cargo::warning={shown}; {}", finding.help),
+            }
+        },
+    );
+    if errors.is_empty() {
+        Ok(table)
+    } else {
+        Err(errors.into())
     }
-    files.sort();
-    Ok(files)
 }
 
-/// An entry of a table.
-enum Found {
-    /// An event, with its number.
-    Event(u16, Event),
-    /// A metric, as Rust.
-    Metric(String),
+/// Returns a file as the reader takes it. What its events are about is not used.
+fn source(file: &(PathBuf, String)) -> Source<'_, (PathBuf, String)> {
+    Source {
+        file,
+        topic: "",
+        text: &file.1,
+    }
 }
 
-/// Calls `found` with each entry of a file.
-fn read(
-    path: &Path,
-    standard: &[(u16, Event)],
-    found: &mut dyn FnMut(Found),
-) -> Result<(), Box<dyn Error>> {
-    let Value::Array(entries) = serde_json::from_str(&fs::read_to_string(path)?)? else {
-        return Err(format!("{}: not an array", path.display()).into());
-    };
-    for entry in entries {
-        let text = |key: &str| entry[key].as_str();
-        if let Some(name) = text("MetricName") {
-            let expression = text("MetricExpr")
-                .ok_or_else(|| format!("{}: {name} has no expression", path.display()))?;
-            let (meaning, scale) = (
-                text("BriefDescription").unwrap_or_default(),
-                text("ScaleUnit").unwrap_or("1"),
-            );
-            found(Found::Metric(format!(
-                "    Metric {{ name: {name:?}, expression: {expression:?}, meaning: {meaning:?}, scale: {scale:?} }},\n"
-            )));
-            continue;
-        }
-        if let Some(name) = text("ArchStdEvent") {
-            let known = standard.iter().find(|(_, event)| event.name == name);
-            let (number, event) = known
-                .ok_or_else(|| format!("{}: no event {name}", path.display()))?
-                .clone();
-            found(Found::Event(number, event));
-            continue;
-        }
-        let (Some(name), Some(code)) = (text("EventName"), text("EventCode")) else {
-            return Err(format!("{}: an event without name or code", path.display()).into());
-        };
-        let meaning = text("BriefDescription")
-            .or(text("PublicDescription"))
-            .unwrap_or_default()
-            .to_owned();
-        let mask = text("CounterMask").map_or(Ok(0), hexadecimal)?;
-        found(Found::Event(
-            u16::try_from(hexadecimal(code)?)?,
-            Event {
-                name: name.to_owned(),
-                meaning,
-                mask,
-            },
-        ));
+fn write_table(midr: &str, table: &EventTable, text: &mut String) -> Result<(), Box<dyn Error>> {
+    let cpu = &table.cpu;
+    let constant = cpu.replace('-', "_").to_uppercase();
+    writeln!(
+        text,
+        "/// MIDR_EL1 of the {cpu}, without variant and revision.\n\
+         pub(crate) const {constant}_MIDR: u32 = {midr};\n\
+         /// The events of the {cpu}, by number.\n\
+         pub(crate) const {constant}: &[Native] = &["
+    )?;
+    for event in &table.events {
+        let (id, name, meaning) = (event.id, &event.name, &event.meaning);
+        let counters = event.counters.bits();
+        writeln!(
+            text,
+            "    Native {{ id: EventId({id}), name: {name:?}, meaning: {meaning:?}, counters: \
+             CounterSet::from_bits({counters:#x}) }},"
+        )?;
     }
+    writeln!(
+        text,
+        "];\n\
+         /// What can be computed from the events of the {cpu}.\n\
+         pub(crate) const {constant}_METRICS: &[Metric] = &["
+    )?;
+    for metric in &table.metrics {
+        let (name, expression, meaning) = (&metric.name, &metric.expression, &metric.meaning);
+        let (factor, unit) = &metric.scale;
+        let scale = format!("{factor}{unit}");
+        writeln!(
+            text,
+            "    Metric {{ name: {name:?}, expression: {expression:?}, meaning: {meaning:?}, \
+             scale: {scale:?} }},"
+        )?;
+    }
+    writeln!(text, "];")?;
     Ok(())
-}
-
-fn hexadecimal(text: &str) -> Result<u32, Box<dyn Error>> {
-    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-    Ok(u32::from_str_radix(
-        digits.ok_or_else(|| format!("{text} is not hexadecimal"))?,
-        16,
-    )?)
 }
 
 fn write_verdicts(
     directory: &Path,
-    tables: &BTreeMap<String, Events>,
+    tables: &[EventTable],
     text: &mut String,
 ) -> Result<(), Box<dyn Error>> {
+    let entries = fs::read_dir(directory)?.map(|entry| entry.map(|it| it.path()));
+    let mut files = entries.collect::<Result<Vec<_>, _>>()?;
+    files.retain(|path| path.extension().is_some_and(|it| it == "toml"));
+    files.sort();
     writeln!(text, "/// The verdicts of configs/validation/verdicts.")?;
     writeln!(text, "pub(crate) const MACHINES: &[Machine] = &[")?;
-    for file in files(directory, "toml")? {
-        let table: toml::Table = fs::read_to_string(&file)?.parse()?;
-        let cpu = table
-            .get("cpu")
-            .and_then(toml::Value::as_str)
-            .unwrap_or_default();
-        let Some(events) = tables.get(cpu) else {
+    for file in files {
+        let content: toml::Table = fs::read_to_string(&file)?.parse()?;
+        let cpu = content.get("cpu").and_then(toml::Value::as_str);
+        let Some(table) = tables.iter().find(|table| Some(&*table.cpu) == cpu) else {
             continue;
         };
+        let cpu = &table.cpu;
         let name = file
             .file_stem()
             .and_then(|stem| stem.to_str())
@@ -196,36 +141,27 @@ fn write_verdicts(
             text,
             "    Machine {{ name: {name:?}, cpu: {cpu:?}, verdicts: &["
         )?;
-        for verdict in table
+        for recorded in content
             .get("verdict")
             .and_then(toml::Value::as_array)
             .into_iter()
             .flatten()
         {
             let word = |key: &str| {
-                verdict
-                    .get(key)
-                    .and_then(toml::Value::as_str)
-                    .unwrap_or_default()
+                let value = recorded.get(key).and_then(toml::Value::as_str);
+                value.unwrap_or_default()
             };
-            let number = events
-                .iter()
-                .find(|(_, event)| event.name == word("event"))
-                .map(|(number, _)| number);
-            if let Some(number) = number {
-                let variant: String = word("verdict").split(' ').map(capital).collect();
-                writeln!(text, "        ({number:#x}, Verdict::{variant}),")?;
+            if let Some(event) = table.by_name(word("event")) {
+                let words = word("verdict");
+                let verdict: Verdict = words
+                    .parse()
+                    .map_err(|_| format!("{}: no verdict `{words}`", file.display()))?;
+                let id = event.id;
+                writeln!(text, "        (EventId({id}), Verdict::{verdict:?}),")?;
             }
         }
         writeln!(text, "    ] }},")?;
     }
     writeln!(text, "];")?;
     Ok(())
-}
-
-fn capital(word: &str) -> String {
-    let mut letters = word.chars();
-    letters.next().map_or(String::new(), |first| {
-        first.to_uppercase().chain(letters).collect()
-    })
 }

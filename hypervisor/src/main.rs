@@ -1,23 +1,30 @@
-//! Cloison: a static partitioning hypervisor for AArch64 that makes a shared-cache multicore predictable.
+//! Cloison: a static partitioning hypervisor for AArch64 that makes a shared-cache multicore
+//! predictable.
 //!
 //! Principles:
-//! 1. *Static.* VMs, cores, colors, pools and budgets are fixed when the system image is built. One vCPU per core, no
-//!    scheduler.
-//! 2. *A guest harms only itself.* What it passes is an allegation: addresses go through stage 2, calls return typed
-//!    errors, and nothing it triggers allocates without bound.
-//! 3. *What can be tested on the host is in `cloison_logic`.* This crate contains what needs the machine.
-//! 4. *EL2 runs with interrupts masked, from entry to exit.* Each core owns its state; what cores share is atomic or
-//!    protected by a ticket lock.
+//! 1. *Static.* VMs, cores, colors, pools and budgets are fixed when the system image is built. One
+//!    vCPU per core, no scheduler.
+//! 2. *A guest harms only itself.* What it passes is an allegation: addresses go through stage 2,
+//!    calls return typed errors, and nothing it triggers allocates without bound.
+//! 3. *What can be tested on the host is in `cloison_logic`.* This crate contains what needs the
+//!    machine.
+//! 4. *EL2 runs with interrupts masked, from entry to exit.* Each core owns its state; what cores
+//!    share is atomic or protected by a ticket lock.
 //!
-//! The folders are layers: a module uses modules of the same folder and of those above it in this table.
+//! The folders are layers: a module uses modules of the same folder and of those above it in this
+//! list.
 //!
-//! | folder | contents |
-//! | --- | --- |
-//! | [`machine`] | the processor: [`sysreg`](machine::sysreg), EL2's address space ([`layout`](machine::layout), [`mmu`](machine::mmu), [`heap`](machine::heap), [`mmio`](machine::mmio), [`early`](machine::early)), guests' ([`stage2`](machine::stage2)), and the ways a core gives up its stack ([`handover`](machine::handover)) |
-//! | [`devices`] | the interrupt controller, the UARTs, the PMU, the timer, and what turns cores on and the machine off |
-//! | [`vm`] | what VMs and cores own ([`partition`](vm::partition), [`cpu`](vm::cpu)), what is done for guests, and their [`life`](vm::life) |
-//! | [`exits`] | why a guest enters EL2: vectors, traps and calls |
-//! | [`start`] | from the boot loader's jump to the first guest, and the audit |
+//! - [`machine`]: the processor. [`sysreg`](machine::sysreg) and [`registers`](machine::registers);
+//!   EL2's address space ([`layout`](machine::layout), [`mmu`](machine::mmu),
+//!   [`heap`](machine::heap), [`mmio`](machine::mmio), [`early`](machine::early)); guests'
+//!   ([`stage2`](machine::stage2)); and the ways a core gives up its stack
+//!   ([`handover`](machine::handover)).
+//! - [`devices`]: the interrupt controller, the UARTs, the PMU, the timer, and what turns cores on
+//!   and the machine off.
+//! - [`vm`]: what VMs and cores own ([`partition`](vm::partition), [`cpu`](vm::cpu)), what is done
+//!   for guests, and their [`life`](vm::life).
+//! - [`exits`]: why a guest enters EL2: vectors, traps and calls.
+//! - [`start`]: from the boot loader's jump to the first guest, and the audit.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![deny(unsafe_code)]

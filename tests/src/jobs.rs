@@ -1,4 +1,4 @@
-//! A laboratory for tests of jobs: a cheap experiment, its jobs, and what is left of each command.
+//! A laboratory for tests of jobs: a cheap experiment, its jobs, and the output of each command.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// What counts as now: the date is the only part of a report that differs from one command to the next.
+/// What counts as now: the date is the only part of a report that differs from one command to the
+/// next.
 const NOW: &str = "1700000000";
 
 /// An experiment or a campaign in its own directory, with boots that take less than a second.
@@ -22,7 +23,7 @@ pub struct Lab {
 
 /// The end of a command.
 #[derive(Debug)]
-pub struct Done {
+pub struct CommandResult {
     /// Its exit code.
     pub code: i32,
     /// Its output.
@@ -31,7 +32,7 @@ pub struct Done {
     pub err: String,
 }
 
-impl Done {
+impl CommandResult {
     fn of(output: &Output) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Self {
@@ -71,7 +72,8 @@ impl Lab {
         };
         let system = installation::root().join("configs/experiments/systems/memory.toml");
         let text = format!(
-            "title = 'Many cheap boots'\nsystem = '{}'\nwarm_up = 1\nchecks = ['alone.cycles >= 1']\n[[variant]]\nname = 'alone'\n\
+            "title = 'Many cheap boots'\nsystem = '{}'\nwarm_up = 1\n\
+             checks = ['alone.cycles >= 1']\n[[variant]]\nname = 'alone'\n\
              remove = ['vm.other-1', 'vm.other-2', 'vm.other-3']\n\
              set = {{ 'vm.victim.image.workload' = 'latency', 'vm.victim.args' = ['{{bytes}}', 1, 1, 2] }}\n\
              [[variant.axis]]\nname = 'bytes'\nvalues = {sizes:?}\n",
@@ -81,7 +83,8 @@ impl Lab {
         lab
     }
 
-    /// Returns a campaign with this many seeds, each of which is two boots: MUCH's plan and HRM's.
+    /// Returns a campaign with this many seeds. Each seed needs two boots: for MUCH's plan and for
+    /// HRM's.
     pub fn campaign(seeds: u64) -> Self {
         let lab = Self {
             home: tempfile::tempdir().expect("a scratch directory"),
@@ -89,11 +92,15 @@ impl Lab {
         };
         let root = installation::root();
         let text = format!(
-            "title = 'A small campaign'\nsystem = '{}'\nboard = 'virt'\nmodel = '{}'\nvictim = 'victim'\n\
-             events = ['INST_RETIRED', 'CPU_CYCLES', 'LD_RETIRED', 'L1D_CACHE']\ncounters = 3\nanchor = 'CPU_CYCLES'\n\
+            "title = 'A small campaign'\nsystem = '{}'\nboard = 'virt'\nmodel = '{}'\n\
+             victim = 'victim'\n\
+             events = ['INST_RETIRED', 'CPU_CYCLES', 'LD_RETIRED', 'L1D_CACHE']\ncounters = 3\n\
+             anchor = 'CPU_CYCLES'\n\
              runs = 3\nvary = 1\nseed = 1\n\
-             seeds = {seeds}\n[[workload]]\nname = 'chase'\nremove = ['vm.interf-1', 'vm.interf-2', 'vm.interf-3']\n\
-             [workload.set]\n'vm.victim.image.workload' = 'latency'\n'vm.victim.args' = ['2K', 1, 0, 1]\n",
+             seeds = {seeds}\n[[workload]]\nname = 'chase'\n\
+             remove = ['vm.interf-1', 'vm.interf-2', 'vm.interf-3']\n\
+             [workload.set]\n'vm.victim.image.workload' = 'latency'\n\
+                 'vm.victim.args' = ['2K', 1, 0, 1]\n",
             root.join("configs/campaigns/systems/shared.toml").display(),
             root.join("configs/models/zcu102.toml").display(),
         );
@@ -136,7 +143,7 @@ impl Lab {
         word: &str,
         args: &[&str],
         variables: &[(&str, &str)],
-    ) -> Done {
+    ) -> CommandResult {
         let inner = self.command(args, variables);
         let mut command = Command::new(before[0]);
         command
@@ -152,12 +159,12 @@ impl Lab {
                 .get_envs()
                 .filter_map(|(name, value)| Some((name, value?))),
         );
-        Done::of(&command.output().expect("the command starts"))
+        CommandResult::of(&command.output().expect("the command starts"))
     }
 
     /// Runs a command of `cloison`.
-    pub fn cloison(&self, args: &[&str], variables: &[(&str, &str)]) -> Done {
-        Done::of(
+    pub fn cloison(&self, args: &[&str], variables: &[(&str, &str)]) -> CommandResult {
+        CommandResult::of(
             &self
                 .command(args, variables)
                 .output()
@@ -165,9 +172,9 @@ impl Lab {
         )
     }
 
-    /// Runs a command of `cloison` that has to succeed.
+    /// Runs a command of `cloison` that must succeed.
     #[track_caller]
-    pub fn good(&self, args: &[&str]) -> Done {
+    pub fn good(&self, args: &[&str]) -> CommandResult {
         let done = self.cloison(args, &[]);
         assert_eq!(done.code, 0, "cloison {args:?}: {done:?}");
         done
@@ -200,7 +207,7 @@ impl Lab {
     }
 
     /// Runs a job.
-    pub fn run(&self, directory: &Path, number: usize) -> Done {
+    pub fn run(&self, directory: &Path, number: usize) -> CommandResult {
         self.cloison(
             &[
                 "job",
@@ -213,7 +220,7 @@ impl Lab {
     }
 
     /// Collects the results of jobs.
-    pub fn collect(&self, directory: &Path) -> Done {
+    pub fn collect(&self, directory: &Path) -> CommandResult {
         self.cloison(&["collect", &directory.display().to_string()], &[])
     }
 
@@ -231,7 +238,7 @@ impl Lab {
 pub struct Report(BTreeMap<PathBuf, Vec<u8>>);
 
 impl Report {
-    /// Reads the files of a directory, but for who claims it.
+    /// Reads the files of a directory, except those that claim it.
     pub fn of(directory: &Path) -> Self {
         let mut files = BTreeMap::new();
         let mut directories = vec![directory.to_path_buf()];

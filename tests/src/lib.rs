@@ -1,7 +1,8 @@
 //! Code shared by the system tests: booting systems, and reading their output.
 //!
-//! The tests themselves are in `tests/tests/system`, one module per promise, and the systems that they boot in
-//! `tests/configs`. Most runs use `-icount`, where a run repeats exactly; no test depends on how long anything takes.
+//! The tests themselves are in `tests/tests/system`, one module per promise, and the systems that
+//! they boot in `tests/configs`. Most runs use `-icount`, where a run repeats exactly; no test
+//! depends on how long anything takes.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
@@ -15,7 +16,9 @@ use cloison_engine::model::{self, Conditions, Model};
 use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, installation, parts, setup};
+use cloison_formats::ids::VmId;
 use cloison_formats::image::System;
+use cloison_formats::telemetry::StackUse;
 use miette::{Result, miette};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -27,7 +30,8 @@ use std::time::Duration;
 pub const VIRT: &str = "virt";
 /// The ZCU102, as QEMU emulates it.
 pub const ZCU102: &str = "zcu102";
-/// The two boards on which all promises are tested. `tests/tests/system/boards.rs` has some tests for every board.
+/// The two boards on which all promises are tested. `tests/tests/system/boards.rs` has some tests
+/// for every board.
 pub const BOTH: [&str; 2] = [VIRT, ZCU102];
 
 /// Time after which a board is considered hung. Far longer than any test takes.
@@ -98,8 +102,8 @@ pub fn hypervisor() -> Result<Flat> {
     image::flatten(hypervisor_elf()?)
 }
 
-/// Returns the program `cloison`, built once per test program, with `xtask` beside it; of all default members, as `cargo
-/// xtask` is, so that nothing is compiled again with other features.
+/// Returns the program `cloison`, built once per test program, with `xtask` beside it. All default
+/// members are built, as for `cargo xtask`, so that nothing is compiled again with other features.
 pub fn program() -> &'static Path {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
         let mut build = Command::new(env!("CARGO"));
@@ -119,7 +123,7 @@ pub fn program() -> &'static Path {
 static GUESTS: LazyLock<Result<Vec<(String, PathBuf)>, String>> =
     LazyLock::new(|| parts::guests().map_err(|error| format!("{error:?}")));
 
-/// Builds the image of a configuration that [`load`] has read, and that the test may have changed since.
+/// Builds the image of a configuration that [`load`] has read. The test may have changed it since.
 pub fn image(checked: &Checked) -> Result<Image> {
     image::assemble(checked, &hypervisor()?)
 }
@@ -129,7 +133,7 @@ pub fn image(checked: &Checked) -> Result<Image> {
 pub enum Clock {
     /// One instruction takes one nanosecond, and cores run in turn: all runs are identical.
     Counted,
-    /// The board model says how long instructions take: all runs are identical.
+    /// The board model determines how long instructions take: all runs are identical.
     Modelled,
     /// Cores run in parallel, and no two runs are identical.
     Real,
@@ -187,7 +191,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Returns the run, if the board turned itself off, the stream is complete, and the hypervisor met nothing fatal.
+    /// Returns the run, if the board turned itself off, the stream is complete, and the hypervisor
+    /// met nothing fatal.
     #[track_caller]
     pub fn whole(self) -> Self {
         assert!(self.outcome.exit.is_clean(), "{self}");
@@ -200,14 +205,33 @@ impl Run {
         for word in ["exception in the hypervisor", "hypervisor panic"] {
             assert!(!self.outcome.console.contains(word), "{word}\n{self}");
         }
+        let stacks: Vec<StackUse> = self.telemetry.stack_uses().collect();
+        let is_measured = stacks.len() > self.system.board.cores.len();
+        assert!(
+            is_measured || self.system.audit,
+            "no stack was measured\n{self}"
+        );
+        for stack in stacks {
+            println!("deepest use of a stack at EL2: {stack:?}");
+            assert!(
+                stack.used > 0 || stack.core.is_some(),
+                "a boot without a stack\n{self}"
+            );
+            assert!(
+                stack.used <= stack.size / 2,
+                "more than half of a stack at EL2 was used: {stack:?}\n{self}"
+            );
+        }
         self
     }
 
     /// Returns the id of a VM.
     #[track_caller]
-    pub fn vm(&self, name: &str) -> u8 {
+    pub fn vm(&self, name: &str) -> VmId {
         let position = self.system.vms.iter().position(|vm| vm.name == name);
-        position.unwrap_or_else(|| panic!("no VM is called {name}")) as u8
+        position
+            .map(|vm| VmId(vm as u8))
+            .unwrap_or_else(|| panic!("no VM is called {name}"))
     }
 
     /// Returns how a VM ended.

@@ -1,4 +1,5 @@
-//! Commands in the documentation: finds them on a page, executes them as typed, and compares what they print.
+//! Commands in the documentation: finds them on a page, executes them as typed, and compares their
+//! output.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
@@ -14,7 +15,7 @@ const LEFT_OUT: &str = "…";
 /// A command of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// What is typed, with its here-document.
+    /// The text to type, with its here-document.
     pub typed: String,
     /// The output that the page shows; none if it shows nothing.
     pub shown: Vec<String>,
@@ -24,7 +25,7 @@ pub struct Step {
 ///
 /// # Panics
 ///
-/// Panics if there is none of this name.
+/// Panics if there is no page of this name.
 pub fn page(name: &str) -> String {
     let file = installation::root().join("docs").join(name);
     std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
@@ -50,7 +51,8 @@ pub fn blocks<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// Returns the commands of a `console` block: the lines after `$ `, each with the lines of its here-document.
+/// Returns the commands of a `console` block: the lines after `$ `, each with the lines of its
+/// here-document.
 pub fn steps(block: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = vec![];
     let mut lines = block.lines();
@@ -80,13 +82,15 @@ pub fn steps(block: &str) -> Vec<Step> {
     steps
 }
 
-/// Executes commands in a folder, one after the other, as typed in a shell. Each must succeed, and print what is shown.
+/// Executes commands in a folder, one after the other, as typed in a shell. Each must succeed, and
+/// print the page's output.
 ///
 /// # Panics
 ///
 /// Panics with the command and its output if it fails or prints something else.
 pub fn execute(steps: &[Step], folder: &Path) {
-    // In the checkout, `cargo xtask` is an alias; it is the same program from here, built with the same flags.
+    // In the checkout, `cargo xtask` is an alias; it is the same program from here, built with the
+    // same flags.
     let root = installation::root();
     let manifest = root.join("xtask/Cargo.toml");
     let manifest = manifest.to_str().expect("a plain path");
@@ -212,7 +216,8 @@ mod tests {
 
     #[test]
     fn commands_are_found_with_their_here_documents_and_output() {
-        let page = "# A\n\n## One\n```console\n$ a\n…\nx\n$ cat > f <<'END'\n$ no command\nEND\n$ b # c\n```\n## Two\n";
+        let page = "# A\n\n## One\n```console\n$ a\n…\nx\n$ cat > f <<'END'\n$ no command\nEND\n\
+            $ b # c\n```\n## Two\n";
         let found: Vec<Step> = blocks(section(page, "One"), "console")
             .into_iter()
             .flat_map(steps)

@@ -8,8 +8,8 @@ use cloison_engine::{configuration, image, installation, setup};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Returns the files that a user would copy to a card, and a `virt` machine with a Debian release's U-Boot as its firmware
-/// and that card.
+/// Returns the files that a user would copy to a card, and a `virt` machine with a Debian release's
+/// U-Boot as its firmware and that card.
 fn card_and_machine(release: Release) -> miette::Result<(TempDir, Machine)> {
     setup::qemu()?;
     let firmware = setup::u_boot(release)?;
@@ -20,7 +20,8 @@ fn card_and_machine(release: Release) -> miette::Result<(TempDir, Machine)> {
     let image = image::build(&checked, &[])?;
     let card = tempfile::tempdir().expect("a scratch directory");
     boot_media::write(&image, card.path())?;
-    // In real time, because U-Boot waits seconds for a key. QEMU shows a directory as a disk with one FAT partition.
+    // In real time, because U-Boot waits seconds for a key. QEMU shows a directory as a disk with
+    // one FAT partition.
     let drive = format!(
         "if=none,id=card,format=raw,readonly=on,file=fat:{}",
         card.path().display()

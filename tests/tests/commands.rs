@@ -1,4 +1,5 @@
-//! `cloison run` and `cloison top` as a user types them: what counts, how long they take, and a kept run again.
+//! `cloison run` and `cloison top` as a user types them: events that count, time limits, and the
+//! repetition of a kept run.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::counting::Counting;
@@ -10,14 +11,14 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
 /// The result of a command.
-struct Done {
+struct CommandResult {
     code: Option<i32>,
     out: String,
     err: String,
 }
 
 /// Runs `cloison` in the checkout, with no terminal.
-fn cloison(args: &[&str]) -> Done {
+fn cloison(args: &[&str]) -> CommandResult {
     let output = Command::new(cloison_tests::program())
         .args(args)
         .current_dir(installation::root())
@@ -26,7 +27,7 @@ fn cloison(args: &[&str]) -> Done {
         .output()
         .expect("the command starts");
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Done {
+    CommandResult {
         code: output.status.code(),
         out: text(output.stdout),
         err: text(output.stderr),
@@ -34,7 +35,7 @@ fn cloison(args: &[&str]) -> Done {
 }
 
 #[track_caller]
-fn good(args: &[&str]) -> Done {
+fn good(args: &[&str]) -> CommandResult {
     let done = cloison(args);
     assert_eq!(
         done.code,
@@ -46,7 +47,8 @@ fn good(args: &[&str]) -> Done {
     done
 }
 
-/// A copy of the demonstration under a name that no other test uses: the name selects the directory for results.
+/// A copy of the demonstration under a name that no other test uses: the name selects the directory
+/// for results.
 fn copy(name: &str) -> (TempDir, String) {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let root = installation::root();
@@ -66,7 +68,7 @@ fn telemetry(name: &str) -> Telemetry {
 }
 
 /// Returns how many warnings about events that stay zero are in a command's output.
-fn warnings(done: &Done) -> usize {
+fn warnings(done: &CommandResult) -> usize {
     done.err
         .lines()
         .filter(|line| line.contains("does not count"))
@@ -97,7 +99,8 @@ fn budgets_that_cannot_act_are_refused() {
         );
     }
     let done = good(&["check", &config]);
-    let holds = "note: its quotas hold on QEMU with --icount and the board model, not on stock QEMU or the board itself";
+    let holds = "note: its quotas hold on QEMU with --icount and the board model, not on stock \
+                 QEMU or the board itself";
     assert!(done.err.starts_with(holds), "{}", done.err);
     good(&["check", &config, "--machine", "icount"]);
     for args in [
@@ -111,7 +114,7 @@ fn budgets_that_cannot_act_are_refused() {
             done.err
         );
     }
-    let held = |done: Done| {
+    let held = |done: CommandResult| {
         assert_eq!(warnings(&done), 0, "{}", done.err);
         let totals: Vec<u64> = telemetry("stock")
             .quota_totals()
@@ -321,16 +324,18 @@ fn kept_runs_share_one_image() {
         "{}",
         alone.err
     );
-    // `run` refuses a damaged or missing part; the experiment makes it again, and performs no run again.
+    // `run` refuses a damaged or missing part; the experiment makes it again, and performs no run
+    // again.
     let part = parts()
         .into_iter()
         .max_by_key(|path| std::fs::metadata(path).map_or(0, |file| file.len()));
     let part = part.expect("there are parts");
     let run = runs[0].display().to_string();
     for damage in [Some("short"), None] {
-        match damage {
-            Some(text) => std::fs::write(&part, text).expect("it can be written"),
-            None => std::fs::remove_file(&part).expect("it can be removed"),
+        // A new file: results of tests beside this one may be linked to the one that was there.
+        std::fs::remove_file(&part).expect("it can be removed");
+        if let Some(text) = damage {
+            std::fs::write(&part, text).expect("it can be written");
         }
         let refused = cloison(&["run", &run]);
         let reason = if damage.is_some() {
@@ -359,8 +364,8 @@ fn kept_runs_share_one_image() {
     }
 }
 
-/// What follows from the model is different on another one: one whose L2 takes data when the L1 misses, and not when the
-/// L1 evicts it, sees no lookups for evicted lines.
+/// What follows from the model is different on another one: one whose L2 takes data when the L1
+/// misses, and not when the L1 evicts it, sees no lookups for evicted lines.
 #[test]
 fn an_experiment_runs_on_another_model() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -372,7 +377,7 @@ fn an_experiment_runs_on_another_model() {
     let changed = shipped.replace("data = \"on-eviction\"", "data = \"on-miss\"");
     assert_ne!(shipped, changed);
     std::fs::write(path("on-miss.toml"), changed).expect("it can be written");
-    let figures = |more: &[&str], to: &str| -> (serde_json::Value, Done) {
+    let figures = |more: &[&str], to: &str| -> (serde_json::Value, CommandResult) {
         let (out, json) = (path(to), path(&format!("{to}.json")));
         let done = cloison(
             &[
@@ -499,7 +504,8 @@ fn progress_leaves_nothing_on_the_terminal() {
     }
 }
 
-/// `run … -- -gdb tcp::PORT -S`, as docs/guests.md has it: the debugger's stub answers before the first instruction.
+/// `run … -- -gdb tcp::PORT -S`, as docs/guests.md has it: the debugger's stub answers before the
+/// first instruction.
 #[test]
 fn a_debugger_reaches_the_board() {
     use std::io::{Read, Write};
@@ -536,7 +542,8 @@ fn a_debugger_reaches_the_board() {
         }
         std::thread::sleep(Duration::from_millis(100));
     };
-    // Why has the machine stopped? (GDB remote protocol, packet `?`.) SIGTRAP, on some thread; then the machine is killed.
+    // Why has the machine stopped? (GDB remote protocol, packet `?`.) SIGTRAP, on some thread; then
+    // the machine is killed.
     stub.write_all(b"+$?#3f").expect("the stub listens");
     let mut answer = [0; 5];
     stub.read_exact(&mut answer).expect("the stub answers");
@@ -651,7 +658,8 @@ fn each_machine_gets_the_verdicts_that_it_deserves() {
             .by_name(event)
             .is_some_and(|known| Counting::Model.counts(&board, known.id));
         let wanted = match event.as_str() {
-            // Walks of the tables bring lines, which push out others: how many is not known in advance.
+            // Walks of the tables bring lines, which push out others: how many is not known in
+            // advance.
             "L2D_CACHE" => "quarantined",
             // A line that was prefetched is no miss: another event counts it.
             "L1D_CACHE_REFILL" if prefetches => "corrected",
@@ -710,7 +718,8 @@ fn each_machine_gets_the_verdicts_that_it_deserves() {
 #[test]
 fn an_event_is_shown_with_its_verdicts() {
     let shown = good(&["events", "show", "INST_RETIRED"]).out;
-    let of_virt = "| verdicts on virt   | dead on stock QEMU, trusted on QEMU with --icount, trusted on the board model |";
+    let of_virt = "| verdicts on virt   | dead on stock QEMU, trusted on QEMU with --icount, \
+                   trusted on the board model |";
     assert!(shown.contains(of_virt), "{shown}");
     assert!(
         good(&["events", "show", "L2D_CACHE"])
@@ -755,8 +764,9 @@ fn counts_from_elsewhere_are_judged_without_a_board() {
     );
 }
 
-/// Runs `cloison bbprof` on the staircase. Returns the result, and the rows of pages.csv: number, importance.
-fn profiled(arguments: &[&str], out: &Path) -> (Done, Vec<(u64, f64)>) {
+/// Runs `cloison bbprof` on the staircase. Returns the result, and the rows of pages.csv: number,
+/// importance.
+fn profiled(arguments: &[&str], out: &Path) -> (CommandResult, Vec<(u64, f64)>) {
     let (config, directory) = (
         "tests/configs/bbprof/staircase.toml",
         out.display().to_string(),
@@ -839,7 +849,8 @@ fn the_steps_of_a_bare_metal_staircase_are_found_and_kept() {
         );
     }
     assert!(done.out.contains("k* is "), "{}", done.out);
-    // The configuration, whose profile did not exist, takes it, and has the same pages on top as with that written by hand.
+    // The configuration, whose profile did not exist, takes it, and has the same pages on top as
+    // with that written by hand.
     let text =
         std::fs::read_to_string(installation::root().join("tests/configs/bbprof/staircase.toml"))
             .expect("it is there");
@@ -905,7 +916,8 @@ fn the_steps_of_a_bare_metal_staircase_are_found_and_kept() {
 #[test]
 #[ignore = "on demand: some 400 boots on the model"]
 fn every_page_of_a_bare_metal_staircase_is_found() {
-    // In the first segment, which is the only one here, mode nc finds 1 : 2.3 : 3.4 : 4.7 : 6.0; in four, 1 : 2.0 to 5.1.
+    // In the first segment, which is the only one here, mode nc finds 1 : 2.3 : 3.4 : 4.7 : 6.0; in
+    // four, 1 : 2.0 to 5.1.
     for (mode, within) in [("c", 0.05), ("nc", 0.25)] {
         let scratch = tempfile::tempdir().expect("a scratch directory");
         let (done, rows) = profiled(

@@ -1,13 +1,15 @@
-//! Jobs through real engines, each installed here: `cargo xtask test engines`; two of them in every test run.
+//! Jobs through real engines, each installed here: `cargo xtask test engines`; two of them in every
+//! test run.
 //!
-//! Every engine runs an experiment and a campaign, once in peace and once with a fifth of the jobs killed, a full disk and a
-//! machine that goes down in the middle. Each time the report is that of a run without jobs, byte for byte.
+//! Every engine runs an experiment and a campaign, once in peace and once with a fifth of the jobs
+//! killed, a full disk and a machine that goes down in the middle. Each time the report is that of
+//! a run without jobs, byte for byte.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
 use cloison_engine::setup::programs::{PARALLEL, PYTHON, SLURM};
 use cloison_lab::boards::result;
-use cloison_tests::jobs::{Done, Lab, Report, identical};
+use cloison_tests::jobs::{CommandResult, Lab, Report, identical};
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -93,7 +95,7 @@ impl<'a> Engine<'a> {
         directory: &Path,
         further: &[&str],
         variables: &[(&str, &str)],
-    ) -> Done {
+    ) -> CommandResult {
         let directory = directory.display().to_string();
         let own = ["submit", &directory, "--engine", self.name];
         let words = [&own, self.options, further, &["--"], self.arguments].concat();
@@ -110,7 +112,8 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Returns a command that gives another its own disk, which may be small; as root where ordinary users may not.
+/// Returns a command that gives another its own disk, which may be small; as root where ordinary
+/// users may not.
 fn own_mounts() -> &'static str {
     let works = |command: &str| {
         let words: Vec<&str> = command.split(' ').collect();
@@ -130,8 +133,9 @@ fn own_mounts() -> &'static str {
         .expect("a way to mount a small disk")
 }
 
-/// Writes a program that runs jobs as `cloison` does, but kills a fifth of them at some moment, and gives one a full disk,
-/// until there is a file `calm`. It notes which ones it kills. All of this is in a directory.
+/// Writes a program that runs jobs as `cloison` does, but kills a fifth of them at some moment, and
+/// gives one a full disk, until there is a file `calm`. It notes which ones it kills. All of this
+/// is in a directory.
 fn disturber(place: &Path, lab: &Lab) -> PathBuf {
     let file = place.join("disturber");
     let full = place.join("full");
@@ -199,7 +203,8 @@ fn in_peace(engine: &Engine<'_>, study: &Study) {
     );
 }
 
-/// Runs all jobs with disturbances, of which the last is done when so many tenths of them have a result; then without.
+/// Runs all jobs with disturbances, of which the last is done when so many tenths of them have a
+/// result; then without.
 fn disturbed(engine: &Engine<'_>, study: &Study, tenths: usize, strike: impl FnOnce(&str) + Send) {
     let Study {
         name,
@@ -292,7 +297,8 @@ fn disturbed(engine: &Engine<'_>, study: &Study, tenths: usize, strike: impl FnO
     println!("{}, {name}: identical after a second submit", engine.name);
 }
 
-/// Ends all processes that have one of these texts in their variables, as a machine does that goes down.
+/// Ends all processes that have one of these texts in their variables, as a machine does that goes
+/// down.
 fn go_down(texts: &[&str]) {
     let is_of_it = |process: &Path| {
         let variables = fs::read(process.join("environ")).unwrap_or_default();
@@ -415,7 +421,8 @@ fn hyperqueue_here() -> Engine<'static> {
     }
 }
 
-/// Slurm on this machine: a controller and two nodes with a core each, with their own key and files, which end with this.
+/// Slurm on this machine: a controller and two nodes with a core each, with their own key and
+/// files, which end with this.
 struct Slurm {
     home: tempfile::TempDir,
     daemons: Mutex<Vec<Child>>,
@@ -438,11 +445,15 @@ impl Slurm {
             format!("NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=1\n")
         };
         let configuration = format!(
-            "ClusterName=lab\nSlurmctldHost={host}(127.0.0.1)\nSlurmctldPort={control}\nSlurmUser=root\nSlurmdUser=root\n\
+            "ClusterName=lab\nSlurmctldHost={host}(127.0.0.1)\nSlurmctldPort={control}\n\
+             SlurmUser=root\nSlurmdUser=root\n\
              AuthType=auth/munge\nAuthInfo=socket={place}/munge,cred_expire=5\n\
-             StateSaveLocation={place}/state\nSlurmdSpoolDir={place}/spool-%n\nSlurmctldPidFile={place}/slurmctld.pid\n\
-             SlurmdPidFile={place}/slurmd-%n.pid\nProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n\
-             JobAcctGatherType=jobacct_gather/none\nSelectType=select/cons_tres\nSelectTypeParameters=CR_CPU\n\
+             StateSaveLocation={place}/state\nSlurmdSpoolDir={place}/spool-%n\n\
+             SlurmctldPidFile={place}/slurmctld.pid\n\
+             SlurmdPidFile={place}/slurmd-%n.pid\nProctrackType=proctrack/linuxproc\n\
+             TaskPlugin=task/none\n\
+             JobAcctGatherType=jobacct_gather/none\nSelectType=select/cons_tres\n\
+             SelectTypeParameters=CR_CPU\n\
              SchedulerParameters=batch_sched_delay=0,sched_interval=2,sched_min_interval=0,bf_interval=1\n\
              KillWait=1\nReturnToService=2\nMpiDefault=none\n{}{}\
              PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n",
@@ -593,7 +604,8 @@ fn slurm() {
     };
     for study in [&*EXPERIMENT, &*CAMPAIGN] {
         in_peace(&engine, study);
-        // Daemon, its steps and its jobs end at once; when the node is back, it says that it was started again.
+        // Daemon, its steps and its jobs end at once; when the node is back, it says that it was
+        // started again.
         let restart = |_: &str| {
             go_down(&[
                 &format!("{MACHINE}={}", of_node(&home, NODES[1])),
@@ -606,7 +618,8 @@ fn slurm() {
     }
 }
 
-/// Reads a manifest for Kubernetes against its schema, and a submit file with the library of HTCondor.
+/// Reads a manifest for Kubernetes against its schema, and a submit file with the library of
+/// HTCondor.
 const READER: &str = r#"
 import json, sys
 import classad2, htcondor2, kubernetes_validate, yaml
@@ -660,8 +673,8 @@ fn templates() {
     assert!(python.status().expect("Python").success());
 }
 
-/// Prints what a job costs beside its QEMU, and how much faster two cores are than one. Only figures of an idle machine mean
-/// anything, so nothing is expected of them.
+/// Prints what a job costs beside its QEMU, and how much faster two cores are than one. Only
+/// figures of an idle machine mean anything, so nothing is expected of them.
 #[test]
 #[ignore = "measures time: run it alone on an idle machine"]
 fn costs() {

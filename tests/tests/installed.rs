@@ -1,4 +1,5 @@
-//! The installed `cloison` without a checkout and without Rust: the program and a bundle, in an empty folder.
+//! The installed `cloison` without a checkout and without Rust: the program and a bundle, in an
+//! empty folder.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fs;
@@ -6,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// What a lab machine has: the program, a bundle, QEMU, and an empty folder to work in. None of it is in the checkout.
+/// What a lab machine has: the program, a bundle, QEMU, and an empty folder to work in. None of it
+/// is in the checkout.
 struct Machine {
     home: TempDir,
 }
@@ -41,7 +43,8 @@ impl Machine {
         self.home.path().join(name)
     }
 
-    /// Runs the program in the empty folder, with an environment that knows no checkout and a PATH with QEMU alone.
+    /// Runs the program in the empty folder, with an environment that knows no checkout and a PATH
+    /// with QEMU alone.
     fn run(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(self.path("bin/cloison"));
         command

@@ -1,4 +1,4 @@
-//! Jobs: the same report as without them, whatever happens to results, machines and clocks on the way.
+//! Jobs: the same report as without them, in spite of faults of results, machines and clocks.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::problem::SourceFile;
@@ -46,7 +46,7 @@ fn jobs_make_the_report_of_a_run_without_them() {
     let collected = lab.collect(&directory);
     assert_eq!(collected.code, 0, "{collected:?}");
     identical(&Report::of(&serial), &Report::of(&directory.join("report")));
-    // Once more, and from elsewhere: everything is in the directory, but for the inputs.
+    // Once more, and from elsewhere: everything is in the directory except the inputs.
     let moved = lab.path("moved");
     fs::rename(&directory, &moved).expect("moved");
     assert_eq!(lab.run(&moved, 3).code, 0);
@@ -62,7 +62,8 @@ fn what_is_not_a_result_of_these_jobs_is_named_and_nothing_is_lost() {
     for number in 1..=3 {
         assert_eq!(lab.run(&directory, number).code, 0);
     }
-    // Half of a result, and one without a byte: they count as missing, and running the jobs again replaces them.
+    // Half of a result, and one without a byte: they count as missing, and running the jobs again
+    // replaces them.
     let whole = fs::read(result(&lab, &directory, 1)).expect("a result");
     fs::write(result(&lab, &directory, 1), &whole[..whole.len() / 2]).expect("half of it");
     fs::write(result(&lab, &directory, 2), "").expect("none of it");
@@ -221,7 +222,8 @@ fn a_machine_that_cannot_run_a_job_says_so_and_asks_for_another() {
         "{collected:?}"
     );
 
-    // Killed at any moment: there is no result or a whole one, and the next attempt removes what it left.
+    // Killed at any moment: there is no result or a whole one, and the next attempt removes what it
+    // left.
     let scratch = lab.path("scratch");
     fs::create_dir(&scratch).expect("a directory");
     let place = scratch.display().to_string();
@@ -258,8 +260,8 @@ fn a_machine_that_cannot_run_a_job_says_so_and_asks_for_another() {
 /// Gives a command another clock, which follows. What measures time from a moment on is as it was.
 const FAKE: [&str; 4] = ["faketime", "-m", "--exclude-monotonic", "-f"];
 
-/// Each machine has another clock: one that is years behind, one that is years ahead, one that is set back all the time, and
-/// one that runs at three times the speed.
+/// Each machine has another clock: one that is years behind, one that is years ahead, one that is
+/// set back all the time, and one that runs at three times the speed.
 #[test]
 fn clocks_that_differ_between_machines_change_nothing() {
     FAKETIME.ensure().expect("faketime");
@@ -377,7 +379,8 @@ fn a_validation_is_jobs_too() {
     let points = lab.path("points.toml");
     let chain = |name: &str, kib: u64| {
         format!(
-            "[[point]]\nname = '{name}'\nboard = 'a board'\nvalue = 10\nunit = 'ns'\nclock_mhz = 1500\ntolerance = 0.2\n\
+            "[[point]]\nname = '{name}'\nboard = 'a board'\nvalue = 10\nunit = 'ns'\n\
+             clock_mhz = 1500\ntolerance = 0.2\n\
              use = 'predicted'\nsource = 'note'\nplace = 'line 1'\nwhy = 'an invented value'\n\
              benchmark.chase = {{ kib = {kib} }}\n"
         )

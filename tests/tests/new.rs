@@ -1,4 +1,5 @@
-//! `cloison new`: what it creates builds, boots and says what it should; the C header agrees with the Rust definitions.
+//! `cloison new`: its projects build, boot and print the expected lines; the C header agrees with
+//! the Rust definitions.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison::new::header::{self, Value};
@@ -6,7 +7,7 @@ use cloison_abi::{Call, CallError, irq, map, page, psci, services};
 use cloison_engine::setup::LINKER;
 use cloison_engine::{image, installation};
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 /// Runs `cloison` in the checkout.
@@ -150,23 +151,12 @@ int main(uint64_t x0)
 #[test]
 fn a_guest_gets_a_device_tree_if_it_wants_one() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let guest = scratch.path().join("reader");
-    good(&["new", "guest", guest.to_str().expect("a plain path"), "--c"]);
-    std::fs::write(guest.join("main.c"), READER).expect("it can be written");
+    let guest = guest(scratch.path(), "reader", READER);
     let file = guest.join("system.toml");
     let system = std::fs::read_to_string(&file)
         .expect("it was made")
         .replace("args = [3]", "");
-    let made = Command::new("make")
-        .arg("guest.elf")
-        .current_dir(&guest)
-        .output()
-        .expect("make starts");
-    assert!(
-        made.status.success(),
-        "{}",
-        String::from_utf8_lossy(&made.stderr)
-    );
+    build(&guest);
     let flat = image::flatten(&guest.join("guest.elf")).expect("an executable");
     std::fs::write(guest.join("guest.bin"), &flat.bytes).expect("it can be written");
     let raw = format!(
@@ -211,6 +201,174 @@ fn a_guest_gets_a_device_tree_if_it_wants_one() {
         !refused.status.success() && error.contains("its device tree would begin at"),
         "{error}"
     );
+}
+
+/// Creates a guest in C with this program. Returns its directory.
+fn guest(scratch: &Path, name: &str, program: &str) -> PathBuf {
+    let guest = scratch.join(name);
+    good(&["new", "guest", guest.to_str().expect("a plain path"), "--c"]);
+    std::fs::write(guest.join("main.c"), program).expect("it can be written");
+    guest
+}
+
+#[track_caller]
+fn build(guest: &Path) {
+    let made = Command::new("make")
+        .arg("guest.elf")
+        .current_dir(guest)
+        .output()
+        .expect("make starts");
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+    assert!(
+        made.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
+}
+
+/// Atomic operations of all widths, and each function of the header that reads or writes a device.
+const ATOMICS: &str = r#"
+#include "cloison.h"
+
+static uint64_t wide = 40;
+static uint32_t word = 40;
+static uint8_t byte = 40;
+static uint64_t cell;
+
+int main(void)
+{
+    __atomic_fetch_add(&wide, 2, __ATOMIC_SEQ_CST);
+    __atomic_fetch_add(&word, 2, __ATOMIC_ACQ_REL);
+    __atomic_fetch_add(&byte, 2, __ATOMIC_RELAXED);
+    uint64_t expected = 42;
+    int swapped = __atomic_compare_exchange_n(&wide, &expected, 7, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    cloison_puts("atomics: ");
+    cloison_putu(word + byte + wide + (uint64_t)swapped);
+    uintptr_t at = (uintptr_t)&cell;
+    cloison_write64(at, 0x1111222233334444);
+    cloison_write32(at + 4, 0x55556666);
+    cloison_write16(at + 2, 0x7777);
+    cloison_write8(at + 1, 0x88);
+    cloison_puts(" cell=");
+    cloison_putx(cloison_read64(at));
+    cloison_puts(" parts=");
+    cloison_putx(cloison_read32(at + 4));
+    cloison_puts(",");
+    cloison_putx(cloison_read16(at + 2));
+    cloison_puts(",");
+    cloison_putx(cloison_read8(at + 1));
+    cloison_puts("\n");
+    return 0;
+}
+"#;
+
+#[test]
+fn a_guest_in_c_can_use_atomics_and_the_accessors() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let guest = guest(scratch.path(), "atomics", ATOMICS);
+    build(&guest);
+    let console = good(&[
+        "run",
+        guest.join("system.toml").to_str().expect("a plain path"),
+        "--icount",
+    ]);
+    assert!(
+        console.contains("[atomics] atomics: 92 cell=5555666677778844 parts=55556666,7777,88"),
+        "{console}"
+    );
+}
+
+/// A program with its code in one region, and its data and stack in another.
+const BANKS: &str = r#"
+#include "cloison.h"
+
+static volatile uint64_t table[4] = {11, 22, 33, 44};
+static volatile uint64_t zeros[1024];
+
+int main(void)
+{
+    uint64_t sum = 0, set = 0;
+    for (int at = 0; at < 4; at++)
+        sum += table[at]++;
+    for (int at = 0; at < 1024; at++)
+        set += zeros[at]++ != 0;
+    cloison_puts("banks: code=");
+    cloison_putx((uint64_t)main >> 28);
+    cloison_puts(" data=");
+    cloison_putx((uint64_t)table);
+    cloison_puts(" sum=");
+    cloison_putu(sum);
+    cloison_puts(" set=");
+    cloison_putu(set);
+    cloison_puts("\n");
+    return 0;
+}
+"#;
+
+/// Loaded into its regions; and refused by everything in the same words if it does not fit there,
+/// or cannot start.
+#[test]
+fn each_segment_of_a_guest_is_loaded_into_its_region_or_refused() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let guest = guest(scratch.path(), "banks", BANKS);
+    let script = std::fs::read_to_string(guest.join("guest.ld")).expect("it was made");
+    let moved = script.replace(
+        "    .data : ALIGN(4K)",
+        "    . = 0x50000000;\n    .data : ALIGN(4K)",
+    );
+    assert_ne!(script, moved);
+    std::fs::write(guest.join("guest.ld"), moved).expect("it can be written");
+    build(&guest);
+    let file = guest.join("system.toml");
+    let path = file.to_str().expect("a plain path");
+    let one = std::fs::read_to_string(&file).expect("it was made");
+    let with_second = |size: &str| {
+        let region = "\n[[vm.region]]\nname = \"ram2\"\nipa = 0x5000_0000\npool = \"own\"\n";
+        std::fs::write(&file, format!("{one}{region}size = \"{size}\"\n"))
+            .expect("it can be written");
+    };
+    let refused = |message: &str| {
+        for command in ["check", "image", "run"] {
+            let output = cloison(&[command, path]);
+            let text = String::from_utf8_lossy(&output.stderr).replace('│', " ");
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(
+                !output.status.success() && text.contains(message),
+                "{command}: {message}\n{text}"
+            );
+        }
+    };
+
+    with_second("1M");
+    let console = good(&["run", path, "--icount"]);
+    assert!(
+        console.contains("[banks] banks: code=4 data=50000000 sum=110 set=0"),
+        "{console}"
+    );
+
+    std::fs::write(&file, &one).expect("it can be written");
+    refused("no RAM of the VM is there");
+    refused("the nearest region of RAM is `ram` at 0x40000000 to 0x41000000");
+    // The data of 8 KiB with 4 KiB of RAM.
+    with_second("4K");
+    refused("bytes beyond the end of region `ram2` at 0x50001000");
+    with_second("1M");
+    let elf = std::fs::read(guest.join("guest.elf")).expect("it was built");
+    let with_entry = |entry: u64| {
+        let mut elf = elf.clone();
+        elf[24..32].copy_from_slice(&entry.to_le_bytes());
+        std::fs::write(guest.join("guest.elf"), elf).expect("it can be written");
+    };
+    with_entry(0x4123_4560);
+    refused("its entry 0x41234560 is in none of its segments");
+    with_entry(0x4000_0002);
+    refused("its entry 0x40000002 is not a multiple of 4");
+    with_entry(0x5000_0000);
+    refused("which is not executable");
 }
 
 /// Runs `cloison`, which must succeed. Returns what it printed.
@@ -272,7 +430,8 @@ fn a_new_experiment_measures_a_guest_of_ones_own() {
 #[test]
 fn a_new_experiment_measures_a_program_in_linux() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let source = "static volatile int a[65536];\nint main(void) { for (int n = 0; n < 4; n++) for (int i = 0; i < 65536; \
+    let source = "static volatile int a[65536];\n\
+        int main(void) { for (int n = 0; n < 4; n++) for (int i = 0; i < 65536; \
                   i++) a[i] += n; return 0; }\n";
     let (file, program) = (
         scratch.path().join("my-tool.c"),
@@ -399,15 +558,30 @@ fn the_header_says_what_the_hypervisor_says() {
     // The compiler does look.
     let (ok, messages) = compiles("_Static_assert(CLOISON_MAP_UART == 1, \"wrong\");");
     assert!(!ok && messages.contains("wrong"), "{messages}");
-    // Constants of the header in assembly operands must be plain numbers.
-    let all: Vec<Value> = header::groups()
-        .into_iter()
-        .flat_map(|(_, group)| group)
-        .map(|(_, value)| value)
-        .collect();
+    // Every constant with a number compiles to that number.
+    let mut asserts = String::new();
+    let mut count = 0;
+    for (name, value) in header::constants() {
+        let number = match value {
+            Value::Number(number) => i128::from(number),
+            Value::Function(number) | Value::Plain(number) => i128::from(number),
+            Value::Signed(number) => i128::from(number),
+            Value::Text(_) => continue,
+        };
+        let number = number as i64;
+        let _ = writeln!(
+            asserts,
+            "_Static_assert((long long){name} == (long long){number:#x}ULL, \"{name}\");"
+        );
+        count += 1;
+    }
+    let (ok, messages) = compiles(&asserts);
+    assert!(ok && count > 100, "{count} constants: {messages}");
+    // Constants in assembly operands must be plain numbers.
+    let mut all = header::constants();
     assert!(
-        all.len() > 50 && all.contains(&Value::Plain(112)),
-        "{all:?}"
+        all.any(|it| it == ("CLOISON_MODEL_BEGIN_WARM".to_owned(), Value::Plain(112))),
+        "an operand of HINT"
     );
 }
 

@@ -1,8 +1,9 @@
-//! PAPI for guests in C: the programs of `tests/papi`, built by `cloison new guest --c --papi` and booted.
+//! PAPI for guests in C: the programs of `tests/papi`, built by `cloison new guest --c --papi` and
+//! booted.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
-use cloison_lab::much::input::{Chosen, measurements};
+use cloison_lab::much::input::{ProgramChoice, measurements};
 use cloison_tests::{Clock, VIRT, load, run};
 use miette::Result;
 use std::path::Path;
@@ -69,8 +70,8 @@ fn edit(file: &Path, change: impl Fn(&str) -> String) {
     std::fs::write(file, change(&before)).expect("it can be written");
 }
 
-/// Known counts of a piece of code, and a few instructions around it: the compiler's for its operands and for the
-/// arguments of the call, and the call's until the counters stop.
+/// Known counts of a piece of code, and a few instructions around it: the compiler's for its
+/// operands and for the arguments of the call, and the call's until the counters stop.
 fn near(counted: i64, known: i64) {
     assert!(
         (known..=known + 20).contains(&counted),
@@ -146,7 +147,8 @@ fn high_level_functions_add_no_access_to_a_cache() {
     );
 }
 
-/// Runs `bench epapi` on a board and returns its figures. No aim is missed: no access of data more, at most 12 instructions.
+/// Runs `bench epapi` on a board and returns its figures. No aim is missed: no access of data more,
+/// at most 12 instructions.
 fn bench(board: &str) -> serde_json::Value {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let json = scratch.path().join("figures.json");
@@ -259,7 +261,8 @@ fn low_level_functions_work_in_c() {
     assert_eq!(of("destroy"), 0);
 }
 
-/// The same program over the counter service: no PMU, and what the library does itself is not counted either.
+/// The same program over the counter service: no PMU, and what the library does itself is not
+/// counted either.
 #[test]
 fn without_a_pmu_the_counter_service_counts() {
     let service =
@@ -274,7 +277,8 @@ fn without_a_pmu_the_counter_service_counts() {
     let [first, sum, last, _, cycles, ..] = counts[..] else {
         panic!("{found:?}")
     };
-    // What counts besides are the instructions from a function's beginning to its first call, and after its last.
+    // What counts besides are the instructions from a function's beginning to its first call, and
+    // after its last.
     let beside = first - 2_300;
     assert!(
         (0..400).contains(&beside) && (0..400).contains(&(last - 3)),
@@ -318,7 +322,8 @@ fn hems(system: &str) -> String {
     )
 }
 
-/// The same over observation segments: the configuration says what is counted, and other events are conflicts.
+/// The same over observation segments: the configuration says what is counted, and other events are
+/// conflicts.
 #[test]
 fn without_either_observation_segments_count() {
     let found = numbers(
@@ -381,7 +386,8 @@ fn without_a_pmu_there_are_error_codes_and_no_fault() {
     );
 }
 
-/// What is counted in observation segments is in the log, as a workload apart, from which MUCH takes it.
+/// What is counted in observation segments is in the log, as a workload apart, from which MUCH
+/// takes it.
 #[test]
 fn segments_of_the_library_are_in_the_log() -> Result<()> {
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -429,7 +435,7 @@ fn segments_of_the_library_are_in_the_log() -> Result<()> {
     );
     let log = scratch.path().join("log.bin");
     std::fs::write(&log, &run.outcome.telemetry).expect("a log");
-    let read = measurements(&log, &Chosen::default())?;
+    let read = measurements(&log, &ProgramChoice::default())?;
     let instructions = read.event("INST_RETIRED").expect("what the system counts");
     assert_eq!(
         read.grouped(instructions),

@@ -1,4 +1,5 @@
-//! The image is the same wherever it is built: another checkout, another CARGO_HOME, another target directory.
+//! The image is the same wherever it is built: another checkout, another CARGO_HOME, another target
+//! directory.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::setup::core_library::TARGET;
@@ -43,7 +44,7 @@ fn built(target: &Path) -> BTreeMap<String, String> {
     programs.map(hash).collect()
 }
 
-/// Copies the checkout, but for what .gitignore excludes.
+/// Copies the checkout without what .gitignore excludes.
 fn copy_checkout(to: &Path) {
     let root = installation::root();
     let mut walk = WalkBuilder::new(&root);

@@ -1,4 +1,4 @@
-//! The documentation's commands, executed out of its pages as a user types them.
+//! The documentation's commands, executed from its pages as a user types them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_tests::walk::{Step, blocks, execute, page, section, steps};

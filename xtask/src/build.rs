@@ -1,4 +1,4 @@
-//! `cargo xtask build`: the hypervisor and the guests, and how long each is.
+//! `cargo xtask build`: builds the hypervisor and the guests, and prints their sizes.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::cargo::{self, HYPERVISOR};

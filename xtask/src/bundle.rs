@@ -1,4 +1,5 @@
-//! `cargo xtask bundle`: all that `cloison` needs on a machine without a checkout, in one directory.
+//! `cargo xtask bundle`: collects all files that `cloison` needs on a machine without a checkout in
+//! one directory.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::guest_linux::TOOLS;
@@ -12,7 +13,8 @@ use std::path::{Path, PathBuf};
 /// `cargo xtask bundle`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BundleArgs {
-    /// Where the bundle goes; what is there is replaced if it is a bundle [default: target/cloison/bundle]
+    /// Where the bundle goes; what is there is replaced if it is a bundle [default:
+    /// target/cloison/bundle]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 }
@@ -50,7 +52,7 @@ pub fn bundle(args: &BundleArgs) -> Result<()> {
         fresh.path(),
         figures::commit(),
         figures::rustc_version(),
-        lines::el2()?,
+        lines::el2()?.tokens,
     )?;
     let files = bundle.files().count();
     let moved = || -> std::io::Result<()> {
@@ -93,8 +95,8 @@ fn fill(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The shipped configurations, profiles and the systems of `cloison bench`, as paths from the checkout, without what
-/// .gitignore excludes.
+/// The shipped configurations, profiles and the systems of `cloison bench`, as paths from the
+/// checkout, without what .gitignore excludes.
 fn shipped_files() -> Result<Vec<PathBuf>> {
     let root = installation::root();
     let mut walk = WalkBuilder::new(root.join("configs"));

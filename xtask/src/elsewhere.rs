@@ -1,8 +1,9 @@
-//! `cargo xtask test --in RELEASE`: the README's two commands in a minimal system of a Debian release.
+//! `cargo xtask test --in RELEASE`: the README's two commands in a minimal system of a Debian
+//! release.
 //!
-//! The system has the documented prerequisites and nothing else: Rust, which is this machine's own, mounted read-only, and
-//! a C compiler. It runs a clone of the checkout. Only what would be downloaded again is shared with this machine: cargo's
-//! registry and Cloison's kernels.
+//! The system has the documented prerequisites and nothing else: Rust, which is this machine's own,
+//! mounted read-only, and a C compiler. It runs a clone of the checkout. Only what would be
+//! downloaded again is shared with this machine: cargo's registry and Cloison's kernels.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::test::TestArgs;
@@ -16,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use xshell::{Shell, cmd};
 
-/// What the README requires besides Rust, and the certificates with which cargo reaches its registry.
+/// What the README requires besides Rust, and the certificates with which cargo reaches its
+/// registry.
 const PACKAGES: [&str; 3] = ["gcc", "libc6-dev", "ca-certificates"];
 /// Directories inside the system.
 const CHECKOUT: &str = "/cloison";
@@ -30,7 +32,7 @@ struct Mount {
     read_only: bool,
 }
 
-/// What is done in which system.
+/// The commands, and their system.
 #[derive(Debug)]
 struct Plan {
     release: Release,
@@ -40,7 +42,8 @@ struct Plan {
     commands: Vec<String>,
 }
 
-/// Runs the demo and the tests in a system of the release. The last line on standard output is their count.
+/// Runs the demo and the tests in a system of the release. The last line on standard output is
+/// their count.
 ///
 /// # Errors
 /// If this user is not root, the system cannot be built, or the checkout cannot be cloned.
@@ -50,7 +53,8 @@ pub fn test(release: Release, args: &TestArgs) -> Result<ExitCode> {
     if !args.dry_run && cmd!(shell, "id -u").quiet().read().into_diagnostic()? != "0" {
         return Err(miette!(
             help = format!(
-                "run it as root, in a container or by sudo: sudo -E env PATH=\"$PATH\" cargo xtask test --in {release}"
+                "run it as root, in a container or by sudo: sudo -E env PATH=\"$PATH\" cargo \
+                 xtask test --in {release}"
             ),
             "only root can enter another system"
         ));
@@ -111,7 +115,8 @@ impl Plan {
         }
     }
 
-    /// Clones the checkout's last commit, or brings an earlier clone to it; what was built there remains.
+    /// Clones the checkout's last commit, or brings an earlier clone to it; what was built there
+    /// remains.
     fn clone_checkout(&self, shell: &Shell) -> Result<()> {
         let (from, to) = (
             installation::root(),
@@ -147,7 +152,8 @@ impl Plan {
             .into_diagnostic()
     }
 
-    /// Returns what a shell does in namespaces for it alone: mount, enter, run. All mounts end with it.
+    /// Returns what a shell does in namespaces for it alone: mount, enter, run. All mounts end with
+    /// it.
     fn script(&self) -> String {
         let root = quoted(&self.root);
         let mut lines = vec!["set -eu".to_owned()];

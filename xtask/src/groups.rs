@@ -1,6 +1,7 @@
 //! Runs tests of several programs side by side, in groups with a process each.
 //!
-//! `cargo test` runs one test program after the other, so that the last long test of each keeps all but one core idle.
+//! `cargo test` runs one test program after the other, so that the last long test of each keeps all
+//! but one core idle.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::tally::Tally;
@@ -31,12 +32,13 @@ struct Group {
     tests: Vec<String>,
 }
 
-/// Builds test programs and runs those of the package in a directory, `jobs` groups at a time. `build` is a `cargo test --no-run`, which
-/// may select more packages.
+/// Builds test programs and runs those of the package in a directory, `jobs` groups at a time.
+/// `build` is a `cargo test --no-run`, which may select more packages.
 ///
 /// # Errors
 ///
-/// Returns an error if the programs do not build or cannot list their tests. A test that fails is counted.
+/// Returns an error if the programs do not build or cannot list their tests. A test that fails is
+/// counted.
 pub fn run(mut build: Command, package: &Path, filter: Option<&str>, jobs: usize) -> Result<Tally> {
     let programs = programs(&mut build, package)?;
     let mut groups = Vec::new();
@@ -136,11 +138,12 @@ fn list(program: &Program) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Tests of a module that are in one group, at most. The fewer there are, the less is left for one core alone at the end.
+/// Tests of a module that are in one group, at most. The fewer there are, the less is left for one
+/// core alone at the end.
 const MOST: usize = 4;
 
-/// Returns the groups of a program's tests whose name contains the filter: one for each [`MOST`] of a module, and one for each
-/// test that is in none.
+/// Returns the groups of a program's tests whose name contains the filter: one for each [`MOST`] of
+/// a module, and one for each test that is in none.
 fn grouped(program: &Program, tests: &[String], filter: Option<&str>) -> Vec<Group> {
     let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for test in tests
@@ -174,7 +177,8 @@ fn grouped(program: &Program, tests: &[String], filter: Option<&str>) -> Vec<Gro
     found.into_iter().flat_map(of_module).collect()
 }
 
-/// Runs a group, and prints what it says when it has ended: of one that passes, only the tests' lines.
+/// Runs a group, and prints what it says when it has ended: of one that passes, only the tests'
+/// lines.
 fn run_group(group: &Group) -> Tally {
     let started = Instant::now();
     let (text, success) = match output(group) {
@@ -205,7 +209,8 @@ fn run_group(group: &Group) -> Tally {
     tally
 }
 
-/// Runs a group and returns what it printed, with its errors where they came, and whether it succeeded.
+/// Runs a group and returns what it printed, with its errors where they came, and whether it
+/// succeeded.
 fn output(group: &Group) -> Result<(String, bool)> {
     let (mut reader, writer) = std::io::pipe().into_diagnostic()?;
     let mut command = group.program.command();

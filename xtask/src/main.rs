@@ -1,48 +1,14 @@
-//! `cargo xtask`: what developers of Cloison do, and all that its users do.
+//! `cargo xtask`: the tasks of Cloison's developers, and all commands of its users.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches};
 use cloison::commands;
 use cloison_engine::installation;
 use miette::Result;
 use std::process::ExitCode;
-use xtask::build::{self, BuildArgs};
-use xtask::bundle::{self, BundleArgs};
-use xtask::docs::{self, DocsArgs};
-use xtask::elsewhere;
-use xtask::lint::{self, LintArgs};
-use xtask::test::{self, TestArgs};
-
-/// Cloison: real-time partitions on multicore Arm that do not share a cache color.
-#[derive(Parser)]
-#[command(
-    name = "cargo xtask",
-    bin_name = "cargo xtask",
-    version,
-    max_term_width = 110
-)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand)]
-enum Command {
-    /// What `cloison` offers, with this checkout.
-    #[command(flatten)]
-    User(Box<commands::Command>),
-    /// Build the hypervisor and the guests
-    Build(BuildArgs),
-    /// Put all that `cloison` needs without a checkout into one directory
-    Bundle(BundleArgs),
-    /// Make the pages of docs/ that come from the sources
-    Docs(DocsArgs),
-    /// Check the house rules: circles, registers, unsafe code, sizes, words
-    Lint(LintArgs),
-    /// Run every check and test
-    Test(TestArgs),
-}
+use xtask::cli::{Cli, Command};
+use xtask::{build, bundle, docs, elsewhere, lint, results, size, test};
 
 fn main() -> ExitCode {
     commands::leave_quietly_when_nobody_reads();
@@ -60,6 +26,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Build(args) => build::build(&args),
         Command::Bundle(args) => bundle::bundle(&args),
         Command::Docs(args) => docs::docs(&args),
+        Command::Results(args) => results::results(&args),
+        Command::Size(args) => size::size(&args),
         Command::Lint(args) => return lint::lint(&args),
         Command::Test(args) => {
             return match args.release {

@@ -1,4 +1,5 @@
-//! Checks what is no Rust code: licenses and sources of dependencies, and the files that GitHub reads.
+//! Checks files that are not Rust: licenses and sources of dependencies, and the files that GitHub
+//! reads.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
@@ -11,12 +12,13 @@ use std::process::{Command, Stdio};
 pub enum Outcome {
     /// Whether the rules hold.
     Checked(bool),
-    /// The tool is missing; why, and how to get it.
+    /// The tool is missing: the reason, and how to get it.
     Skipped(String),
 }
 
-/// Checks licenses, duplicates and sources of all dependencies against `deny.toml`. The advisory database is a
-/// repository that cargo-deny clones; advisories are therefore left to the workflow, which has the network.
+/// Checks licenses, duplicates and sources of all dependencies against `deny.toml`. The advisory
+/// database is a repository that cargo-deny clones; advisories are therefore left to the workflow,
+/// which has the network.
 pub fn dependencies() -> Result<Outcome> {
     let own = installation::cache_dir().join("cargo-deny/bin/cargo-deny");
     let program = if own.is_file() {
@@ -29,7 +31,8 @@ pub fn dependencies() -> Result<Outcome> {
         .stdout(Stdio::null())
         .status();
     if !version.is_ok_and(|status| status.success()) {
-        let why = "cargo-deny is not installed; it takes some minutes to build: cargo install cargo-deny --locked";
+        let why = "cargo-deny is not installed; it takes some minutes to build: cargo install \
+                   cargo-deny --locked";
         return Ok(Outcome::Skipped(why.to_owned()));
     }
     // Licenses are in the crates themselves, also in those that only other platforms build.
@@ -65,7 +68,8 @@ const SCHEMA_CHECKER: &str = "check-jsonschema==0.39.0";
 pub fn github_files() -> Result<Outcome> {
     let Some(program) = schema_checker() else {
         let why = format!(
-            "{SCHEMA_CHECKER} cannot be installed; it needs python3 with venv, pip and a package index"
+            "{SCHEMA_CHECKER} cannot be installed; it needs python3 with venv, pip and a package \
+             index"
         );
         return Ok(Outcome::Skipped(why));
     };
@@ -110,7 +114,8 @@ fn yaml(directory: &Path, without: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Returns the schema checker, installed into its own Python environment in the cache where it is missing.
+/// Returns the schema checker, installed into its own Python environment in the cache where it is
+/// missing.
 fn schema_checker() -> Option<PathBuf> {
     let environment = installation::cache_dir().join("check-jsonschema");
     let program = environment.join("bin/check-jsonschema");

@@ -1,4 +1,4 @@
-//! Counts how checks ended.
+//! Counts passed, failed and skipped checks.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// How many checks ended how.
@@ -66,7 +66,8 @@ mod tests {
 
     #[test]
     fn result_lines_are_counted() {
-        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s";
+        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 2 filtered \
+                    out; finished in 0.01s";
         assert_eq!(
             Tally::parse(line),
             Some(Tally {

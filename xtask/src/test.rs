@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that must hold before a change goes in, cheapest first.
+//! `cargo xtask test`: all checks and tests that a change must pass, cheapest first.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::tally::Tally;
@@ -26,7 +26,8 @@ pub struct TestArgs {
     /// How many groups of system tests run at a time; each boots machines with four cores
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub jobs: usize,
-    /// Run the demo and the tests in a minimal system of this Debian release instead (needs root; kept in target/in)
+    /// Run the demo and the tests in a minimal system of this Debian release instead (needs root;
+    /// kept in target/in)
     #[arg(long = "in", value_name = "RELEASE")]
     pub release: Option<Release>,
     /// With --in: only print what would be done
@@ -52,7 +53,7 @@ pub enum Step {
     Docs,
     /// Licenses and sources of dependencies; GitHub's files
     Rules,
-    /// The number of lines that run at EL2
+    /// The amount of code that runs at EL2
     Lines,
     /// Unit and property tests
     Unit,
@@ -64,7 +65,8 @@ pub enum Step {
     Build,
     /// Boots on QEMU
     System,
-    /// All of jobs through Slurm, GNU parallel, Snakemake and HyperQueue: only on demand, also as `test engines`
+    /// All of jobs through Slurm, GNU parallel, Snakemake and HyperQueue: only on demand, also as
+    /// `test engines`
     Engines,
 }
 
@@ -91,7 +93,8 @@ impl Step {
 /// The name that selects the step that runs only on demand.
 const ENGINES: &str = "engines";
 
-/// Property tests under Miri run this many cases each: it is several hundred times slower than the processor.
+/// Property tests under Miri run this many cases each: it is several hundred times slower than the
+/// processor.
 const MIRI_CASES: &str = "4";
 
 /// Runs `cargo xtask test`. The last line on standard output is `N passed, N failed, N skipped`.
@@ -151,7 +154,12 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
             step.title(),
             seconds(took)
         );
-        summary.push((step, tally, took, verdict));
+        summary.push(StepResult {
+            step,
+            tally,
+            took,
+            verdict,
+        });
     }
     if let (Some(filter), true) = (&args.filter, total.passed + total.failed == 0) {
         return Err(miette!(
@@ -159,31 +167,7 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
             "no test has `{filter}` in its name"
         ));
     }
-    println!(
-        "\n{:<30} {:<8} {:>8} {:>7} {:>7} {:>8}",
-        "step", "", "passed", "failed", "skipped", "time"
-    );
-    for (step, tally, took, verdict) in summary {
-        let Tally {
-            passed,
-            failed,
-            skipped,
-        } = tally;
-        println!(
-            "{:<30} {verdict:<8} {passed:>8} {failed:>7} {skipped:>7} {:>8}",
-            step.title(),
-            seconds(took)
-        );
-    }
-    println!(
-        "{:<30} {:<8} {:>8} {:>7} {:>7} {:>8}",
-        "all",
-        "",
-        "",
-        "",
-        "",
-        seconds(started.elapsed())
-    );
+    print_summary(&summary, started.elapsed());
     figures
         .count("passed", total.passed)
         .count("failed", total.failed)
@@ -200,6 +184,38 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
     })
 }
 
+/// The result of a step.
+struct StepResult {
+    step: Step,
+    tally: Tally,
+    took: Duration,
+    verdict: &'static str,
+}
+
+/// Prints the steps as a table, with the time of all.
+fn print_summary(steps: &[StepResult], all: Duration) {
+    let row = |cells: [&str; 6]| {
+        let [step, verdict, passed, failed, skipped, time] = cells;
+        println!("{step:<30} {verdict:<8} {passed:>8} {failed:>7} {skipped:>7} {time:>8}");
+    };
+    println!();
+    row(["step", "", "passed", "failed", "skipped", "time"]);
+    for outcome in steps {
+        let tally = &outcome.tally;
+        let [passed, failed, skipped] =
+            [tally.passed, tally.failed, tally.skipped].map(|count| count.to_string());
+        row([
+            outcome.step.title(),
+            outcome.verdict,
+            &passed,
+            &failed,
+            &skipped,
+            &seconds(outcome.took),
+        ]);
+    }
+    row(["all", "", "", "", "", &seconds(all)]);
+}
+
 fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
@@ -207,8 +223,8 @@ fn seconds(time: Duration) -> String {
 /// The crates that need no hardware.
 const PURE: [&str; 3] = ["cloison-formats", "cloison-logic", "cloison-abi"];
 
-/// Selects what builds for the host: the default members and the system tests. Steps that select the same crates share what
-/// is built for them, because cargo unites the features of a selection.
+/// Selects what builds for the host: the default members and the system tests. Steps that select
+/// the same crates share what is built for them, because cargo unites the features of a selection.
 const HOST: [&str; 9] = [
     "--workspace",
     "--exclude",
@@ -232,15 +248,7 @@ impl Runner {
         let shell = &self.shell;
         match step {
             Step::Format => check(cmd!(shell, "cargo fmt --all -- --check -l").into()),
-            Step::Lint => {
-                let outcomes = lint::check(&installation::root(), &[])?;
-                let failed = lint::print(&outcomes);
-                Ok(Tally {
-                    passed: (outcomes.len() - failed) as u64,
-                    failed: failed as u64,
-                    skipped: 0,
-                })
-            }
+            Step::Lint => lint_rules(),
             Step::ClippyHost => check(
                 cmd!(
                     shell,
@@ -248,116 +256,80 @@ impl Runner {
                 )
                 .into(),
             ),
-            Step::ClippyBoard => {
-                let board = |features: &[&str]| -> Result<Tally> {
-                    let mut clippy = cargo::cargo(shell, "clippy")?.args([
-                        "--quiet",
-                        "--release",
-                        "-p",
-                        cargo::HYPERVISOR.0,
-                    ]);
-                    if features.is_empty() {
-                        clippy = clippy.args([
-                            "-p",
-                            "cloison-guest",
-                            "-p",
-                            cargo::WORKLOADS,
-                            "-p",
-                            "cloison-epapi-c",
-                        ]);
-                    } else {
-                        clippy = clippy.args(["--features", &features.join(",")]);
-                    }
-                    check(clippy.args(["--", "-D", "warnings"]).into())
-                };
-                let mut tally = board(&[])?;
-                tally.add(board(&[cargo::FAULT_INJECTION])?);
-                let linux = cargo::linux_cargo(shell, "clippy")?.args(["--quiet", "--release"]);
-                let packages = [
-                    "-p",
-                    cargo::CLIENT.0,
-                    "-p",
-                    cargo::PROFILER,
-                    "-p",
-                    cargo::LINUX_TOOLS,
-                    "--",
-                    "-D",
-                    "warnings",
-                ];
-                tally.add(check(linux.args(packages).into())?);
-                Ok(tally)
-            }
-            Step::Docs => {
-                let host = cmd!(shell, "cargo doc --quiet --no-deps {HOST...}")
-                    .env("RUSTDOCFLAGS", "-D warnings");
-                let mut tally = check(host.into())?;
-                let board = cargo::cargo(shell, "doc")?.args([
-                    "--quiet",
-                    "--no-deps",
-                    "-p",
-                    cargo::HYPERVISOR.0,
-                ]);
-                tally.add(check(
-                    board
-                        .args(["-p", "cloison-guest", "-p", cargo::WORKLOADS])
-                        .into(),
-                )?);
-                Ok(tally)
-            }
-            Step::Rules => {
-                let mut tally = Tally::default();
-                for (what, outcome) in [
-                    ("dependencies", rules::dependencies()?),
-                    ("GitHub's files", rules::github_files()?),
-                ] {
-                    tally.add(match outcome {
-                        rules::Outcome::Checked(good) => Tally::of(good),
-                        rules::Outcome::Skipped(why) => {
-                            println!("{what}: skipped: {why}");
-                            Tally::SKIPPED
-                        }
-                    });
-                }
-                Ok(tally)
-            }
-            Step::Lines => {
-                let counted = lines::el2()?;
-                figures.count("el2_lines", counted);
-                println!("{counted} of at most {} lines", lines::LIMIT);
-                Ok(Tally::of(counted <= lines::LIMIT))
-            }
-            Step::Unit => {
-                // The default members: what plain `cargo test` runs, without QEMU, root or network.
-                self.libtest(cmd!(shell, "cargo test --no-fail-fast").into(), &[])
-            }
-            Step::Loom => {
-                // A separate target directory: with the flag every crate is a different one.
-                let directory = installation::target_dir().join("loom");
-                let models = cmd!(shell, "cargo test --release -p cloison-logic --lib loom_");
-                self.libtest(
-                    models
-                        .env("RUSTFLAGS", "--cfg loom")
-                        .env("CARGO_TARGET_DIR", directory)
-                        .into(),
-                    &[],
-                )
-            }
+            Step::ClippyBoard => self.clippy_board(),
+            Step::Docs => self.docs(),
+            Step::Rules => repository_rules(),
+            Step::Lines => lines_at_el2(figures),
+            // The default members: what plain `cargo test` runs, without QEMU, root or network.
+            Step::Unit => self.libtest(cmd!(shell, "cargo test --no-fail-fast").into(), &[]),
+            Step::Loom => self.loom(),
             Step::Miri => self.miri(),
-            Step::Build => {
-                let started = Instant::now();
-                cargo::hypervisor(&[])?;
-                cargo::hypervisor(&[cargo::FAULT_INJECTION])?;
-                let guests = cargo::guests()?;
-                println!(
-                    "the hypervisor and {} guests, in {}",
-                    guests.len(),
-                    seconds(started.elapsed())
-                );
-                Ok(Tally::PASSED)
-            }
+            Step::Build => build(),
             Step::Engines => self.engines(),
             Step::System => self.system(),
         }
+    }
+
+    /// Runs clippy over the hypervisor, with and without planted faults, over guests, and over
+    /// programs of Linux guests.
+    fn clippy_board(&self) -> Result<Tally> {
+        let board = |packages: &[&str]| -> Result<_> {
+            let clippy = cargo::cargo(&self.shell, "clippy")?.args(["--quiet", "--release"]);
+            Ok(packages
+                .iter()
+                .fold(clippy, |clippy, package| clippy.args(["-p", package])))
+        };
+        let hypervisor = [cargo::HYPERVISOR.0];
+        let plain = board(&hypervisor)?;
+        let faulty = board(&hypervisor)?.args(["--features", cargo::FAULT_INJECTION]);
+        // Apart, as they are built: a guest has no heap, and what they share with the hypervisor
+        // would be built for one that has.
+        let guests = board(&["cloison-guest", cargo::WORKLOADS, "cloison-epapi-c"])?;
+        let linux = cargo::linux_cargo(&self.shell, "clippy")?.args([
+            "--quiet",
+            "--release",
+            "-p",
+            cargo::CLIENT.0,
+            "-p",
+            cargo::PROFILER,
+            "-p",
+            cargo::LINUX_TOOLS,
+        ]);
+        let mut tally = Tally::default();
+        for clippy in [plain, faulty, guests, linux] {
+            tally.add(check(clippy.args(["--", "-D", "warnings"]).into())?);
+        }
+        Ok(tally)
+    }
+
+    /// Builds the documentation of what runs on the host, and of what runs on a board.
+    fn docs(&self) -> Result<Tally> {
+        let shell = &self.shell;
+        let host =
+            cmd!(shell, "cargo doc --quiet --no-deps {HOST...}").env("RUSTDOCFLAGS", "-D warnings");
+        let mut tally = check(host.into())?;
+        let board = cargo::cargo(shell, "doc")?.args([
+            "--quiet",
+            "--no-deps",
+            "-p",
+            cargo::HYPERVISOR.0,
+            "-p",
+            "cloison-guest",
+            "-p",
+            cargo::WORKLOADS,
+        ]);
+        tally.add(check(board.into())?);
+        Ok(tally)
+    }
+
+    fn loom(&self) -> Result<Tally> {
+        let shell = &self.shell;
+        // A separate target directory: with the flag every crate is a different one.
+        let directory = installation::target_dir().join("loom");
+        let models = cmd!(shell, "cargo test --release -p cloison-logic --lib loom_")
+            .env("RUSTFLAGS", "--cfg loom")
+            .env("CARGO_TARGET_DIR", directory);
+        self.libtest(models.into(), &[])
     }
 
     /// Runs the tests that boot boards.
@@ -392,7 +364,8 @@ impl Runner {
     /// Runs tests, shows what they say, and counts them.
     fn libtest(&self, mut command: Command, arguments: &[&str]) -> Result<Tally> {
         command.arg("--").args(arguments).args(&self.filter);
-        // A snapshot that differs fails; it does not leave a proposal beside itself in the checkout.
+        // A snapshot that differs fails; it does not leave a proposal beside itself in the
+        // checkout.
         command.env("INSTA_UPDATE", "no").stdout(Stdio::piped());
         let mut child = command
             .spawn()
@@ -412,7 +385,8 @@ impl Runner {
         }
         let success = child.wait().into_diagnostic()?.success();
         if !success && tally.failed == 0 {
-            // A crate that does not compile, or a test that took its process down, has no result line.
+            // A crate that does not compile, or a test that took its process down, has no result
+            // line.
             tally.failed = 1;
         }
         if success && tally.passed == 0 && self.filter.is_none() {
@@ -424,8 +398,8 @@ impl Runner {
     fn miri(&self) -> Result<Tally> {
         let Some(toolchain) = self.miri_toolchain() else {
             println!(
-                "skipped: no installed toolchain has Miri (`rustup toolchain install nightly --component miri,rust-src` \
-                 gets one)"
+                "skipped: no installed toolchain has Miri (`rustup toolchain install nightly \
+                 --component miri,rust-src` gets one)"
             );
             return Ok(Tally::SKIPPED);
         };
@@ -484,6 +458,61 @@ impl Runner {
         }
         command
     }
+}
+
+fn lint_rules() -> Result<Tally> {
+    let outcomes = lint::check(&installation::root(), &[])?;
+    let failed = lint::print(&outcomes);
+    Ok(Tally {
+        passed: (outcomes.len() - failed) as u64,
+        failed: failed as u64,
+        skipped: 0,
+    })
+}
+
+/// Checks dependencies and GitHub's files.
+fn repository_rules() -> Result<Tally> {
+    let mut tally = Tally::default();
+    for (what, outcome) in [
+        ("dependencies", rules::dependencies()?),
+        ("GitHub's files", rules::github_files()?),
+    ] {
+        tally.add(match outcome {
+            rules::Outcome::Checked(good) => Tally::of(good),
+            rules::Outcome::Skipped(why) => {
+                println!("{what}: skipped: {why}");
+                Tally::SKIPPED
+            }
+        });
+    }
+    Ok(tally)
+}
+
+fn lines_at_el2(figures: &mut Figures) -> Result<Tally> {
+    let counted = lines::el2()?;
+    figures.count("el2_lines", counted.lines);
+    figures.count("el2_tokens", counted.tokens);
+    println!(
+        "{} of at most {} tokens, in {} lines",
+        counted.tokens,
+        lines::LIMIT,
+        counted.lines
+    );
+    Ok(Tally::of(counted.tokens <= lines::LIMIT))
+}
+
+/// Builds the EL2 image, with and without planted faults, and the guests.
+fn build() -> Result<Tally> {
+    let started = Instant::now();
+    cargo::hypervisor(&[])?;
+    cargo::hypervisor(&[cargo::FAULT_INJECTION])?;
+    let guests = cargo::guests()?;
+    println!(
+        "the hypervisor and {} guests, in {}",
+        guests.len(),
+        seconds(started.elapsed())
+    );
+    Ok(Tally::PASSED)
 }
 
 /// Runs a command that passes or fails as a whole; what it says goes to the terminal.

@@ -1,7 +1,7 @@
-//! docs/architecture.md, its picture and docs/dependencies.md match the code.
+//! docs/architecture.md matches the code; its picture and docs/modules.md are made from it.
 //!
-//! With `UPDATE_DOCS=1` in the environment the tests write the picture and the module table's list of uses from the code
-//! instead of comparing them.
+//! With `UPDATE_DOCS=1` in the environment the tests write the picture and docs/modules.md instead
+//! of comparing them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
@@ -12,8 +12,8 @@ use std::path::Path;
 
 type Names = BTreeSet<String>;
 
-/// The layers of the picture, from the top: folder in the EL2 image's sources or sources of a crate, title, description.
-/// A module only uses modules of the same layer or of a lower one.
+/// The layers of the picture, from the top: folder in the EL2 image's sources or sources of a
+/// crate, title, description. A module only uses modules of the same layer or of a lower one.
 const LAYERS: [(&str, &str, &str); 7] = [
     (
         "start",
@@ -37,7 +37,7 @@ const LAYERS: [(&str, &str, &str); 7] = [
 ];
 const EL2: &str = "hypervisor/src";
 const LOGIC: &str = "hypervisor/logic/src";
-const FORMATS: &str = "hypervisor/formats/src";
+const FORMATS: &str = "contracts/formats/src";
 
 fn read(path: &str) -> String {
     let path = installation::root().join(path);
@@ -69,8 +69,8 @@ fn code(directory: &str, module: &str) -> String {
         .collect()
 }
 
-/// The modules of a crate: its files, as `name` or `folder/name`. Folders that belong to a file of their name hold parts
-/// of that module.
+/// The modules of a crate: its files, as `name` or `folder/name`. Folders that belong to a file of
+/// their name hold parts of that module.
 fn modules(directory: &str) -> Names {
     let mut found = Names::new();
     let directory = installation::root().join(directory);
@@ -107,7 +107,8 @@ fn identifier(text: &str) -> &str {
         .unwrap_or_default()
 }
 
-/// What follows `prefix` in a source: `prefix::name` and the names on the first level of `prefix::{...}`.
+/// What follows `prefix` in a source: `prefix::name` and the names on the first level of
+/// `prefix::{...}`.
 fn named_after(prefix: &str, source: &str) -> Names {
     let mut names = Names::new();
     for rest in source.split(&format!("{prefix}::")).skip(1) {
@@ -154,7 +155,8 @@ fn uses(directory: &str) -> BTreeMap<String, Names> {
     all.iter().map(of).collect()
 }
 
-/// How far a module is from those of its layer that use no other of it. A circle is reported and fails.
+/// How far a module is from those of its layer that use no other of it. A circle is reported and
+/// fails.
 fn depth<'a>(
     module: &'a str,
     layer: &'a BTreeMap<String, Names>,
@@ -267,8 +269,9 @@ fn picture() -> String {
                 let name = module.rsplit('/').next().unwrap_or_default();
                 let (x, y) = (250 + 153 * column, y + 18 + 48 * row);
                 band(format_args!(
-                    "<g data-module=\"{title}.{name}\"><rect class=\"box\" x=\"{x}\" y=\"{y}\" width=\"143\" height=\"36\" rx=\"4\"/>\
-                     <text class=\"name\" x=\"{}\" y=\"{}\">{name}</text></g>\n",
+                    "<g data-module=\"{title}.{name}\"><rect class=\"box\" x=\"{x}\" y=\"{y}\" \
+                     width=\"143\" height=\"36\" rx=\"4\"/><text class=\"name\" x=\"{}\" \
+                     y=\"{}\">{name}</text></g>\n",
                     x + 71,
                     y + 23
                 ));
@@ -318,14 +321,6 @@ fn rows(page: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-fn in_backticks(cell: &str) -> Names {
-    cell.split('`')
-        .skip(1)
-        .step_by(2)
-        .map(str::to_owned)
-        .collect()
-}
-
 /// The part of a page under a heading.
 fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let (_, rest) = page
@@ -334,30 +329,31 @@ fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     rest.split("\n## ").next().unwrap_or_default()
 }
 
-/// Why modules of the EL2 image may hold unsafe code, by the attributes in its `main.rs`. The compiler refuses it in all
-/// others.
+/// Why modules of the EL2 image may hold unsafe code, by the attributes in its `main.rs`. The
+/// compiler refuses it in all others.
 fn unsafe_modules() -> BTreeMap<String, String> {
     let main = code(EL2, "main");
     assert!(
         main.contains("\n#![deny(unsafe_code)]\n"),
         "the EL2 image does not deny unsafe code"
     );
-    let (mut folder, mut reason, mut found) = ("", None, BTreeMap::new());
-    for line in main.lines().map(str::trim) {
-        if let Some(name) = line
-            .strip_prefix("mod ")
-            .and_then(|rest| rest.strip_suffix(" {"))
-        {
-            folder = name;
-        } else if let Some(rest) = line.strip_prefix("#[allow(unsafe_code, reason = \"") {
-            reason = rest.strip_suffix("\")]");
-        } else if let Some(name) = line
-            .strip_prefix("pub mod ")
-            .and_then(|rest| rest.strip_suffix(';'))
-            && let Some(reason) = reason.take()
-        {
-            found.insert(format!("{folder}/{name}"), reason.to_owned());
-        }
+    // rustfmt puts a long attribute on several lines.
+    let main = main.split_whitespace().collect::<Vec<_>>().join(" ");
+    let main = main.replace("#[allow( unsafe_code,", "#[allow(unsafe_code,");
+    let mut found = BTreeMap::new();
+    let attribute = "#[allow(unsafe_code, reason = \"";
+    for (at, _) in main.match_indices(attribute) {
+        let before = &main[..at];
+        let rest = &main[at + attribute.len()..];
+        let (reason, rest) = rest.split_once('"').expect("the reason ends");
+        let (_, module) = rest.split_once("pub mod ").expect("a module follows");
+        let name = identifier(module);
+        let folders = before
+            .match_indices("mod ")
+            .filter(|(at, _)| !before[..*at].ends_with("pub "))
+            .map(|(at, found)| identifier(&before[at + found.len()..]));
+        let folder = folders.last().expect("a folder is open");
+        found.insert(format!("{folder}/{name}"), reason.to_owned());
     }
     assert_eq!(
         found.len(),
@@ -367,9 +363,22 @@ fn unsafe_modules() -> BTreeMap<String, String> {
     found
 }
 
-/// The table row of a module: what it does from the page, what it uses and why it is unsafe from the code.
-fn module_row(row: &[String], unsafe_modules: &BTreeMap<String, String>) -> String {
-    let module = row[0].trim_matches('`');
+/// The first sentence of a source's first comment, as a cell of a table.
+fn purpose(text: &str) -> String {
+    let comment: Vec<&str> = text
+        .lines()
+        .map_while(|line| line.strip_prefix("//!"))
+        .map(str::trim)
+        .take_while(|line| !line.is_empty())
+        .collect();
+    let comment = comment.join(" ");
+    let sentence = comment.split(". ").next().unwrap_or_default();
+    sentence.trim_end_matches('.').replace('|', "\\|")
+}
+
+/// The table row of a module: what it does by its first comment, what it uses, and why it is
+/// unsafe.
+fn module_row(module: &str, unsafe_modules: &BTreeMap<String, String>) -> String {
     let source = code(EL2, module);
     assert!(
         module == "main" || !source.contains("unsafe_code"),
@@ -386,25 +395,67 @@ fn module_row(row: &[String], unsafe_modules: &BTreeMap<String, String>) -> Stri
         used.join(" ")
     };
     let why = unsafe_modules.get(module).map_or("–", String::as_str);
-    format!("| `{module}` | {} | {used} | {why} |", row[1])
+    let what = purpose(&read(&format!("{EL2}/{module}.rs")));
+    format!("| `{module}` | {what} | {used} | {why} |\n")
+}
+
+/// The table row of a crate: where it is, what it is by its manifest, and what it uses.
+fn crate_row(name: &str, krate: &Crate, all: &BTreeMap<String, Crate>) -> String {
+    let own = |names: &Names, mark: &str| -> Vec<String> {
+        names
+            .iter()
+            .filter(|name| all.contains_key(*name))
+            .map(|name| format!("`{name}`{mark}"))
+            .collect()
+    };
+    let mut used = own(&krate.uses, "");
+    let of_tests = krate.test_uses.difference(&krate.uses).cloned().collect();
+    used.extend(own(&of_tests, " (tests)"));
+    let used = if used.is_empty() {
+        "–".to_owned()
+    } else {
+        used.join(", ")
+    };
+    let (folder, what) = (&krate.folder, &krate.description);
+    format!("| `{name}` | {folder} | {what} | {used} |\n")
 }
 
 #[test]
-fn the_module_table_is_true() {
-    const PAGE: &str = "docs/architecture.md";
-    let page = read(PAGE);
-    let mut listed = Names::new();
-    let mut expected = page.clone();
+fn the_page_of_crates_and_modules_is_that_of_the_code() {
+    let crates = crates();
+    let crate_rows: String = crates
+        .iter()
+        .map(|(name, krate)| crate_row(name, krate, &crates))
+        .collect();
     let unsafe_modules = unsafe_modules();
-    for row in rows(section(&page, "Modules")) {
-        expected = expected.replace(
-            &format!("| {} |", row.join(" | ")),
-            &module_row(&row, &unsafe_modules),
-        );
-        listed.insert(row[0].trim_matches('`').to_owned());
-    }
-    same("modules in the table", &listed, &modules(EL2));
-    hold(PAGE, &expected);
+    let module_rows: String = modules(EL2)
+        .iter()
+        .map(|module| module_row(module, &unsafe_modules))
+        .collect();
+    let page = format!(
+        "\
+# Crates and modules
+
+Generated from the manifests and the sources by `UPDATE_DOCS=1 cargo test -p xtask --test
+architecture`. [architecture.md](architecture.md) explains how the hypervisor works, and
+[dependencies.md](dependencies.md) lists what comes from others.
+
+## Crates
+
+| crate | where | what it is | uses of the project |
+| --- | --- | --- | --- |
+{crate_rows}
+## Modules of the EL2 image
+
+The folders of `hypervisor/src` are [layers](img/architecture.svg). A module uses only modules in
+rows of the picture below its own. Only the modules with a reason in the last column may hold unsafe
+code.
+
+| module | what it does | of `cloison_formats` and `cloison_logic` | why it holds unsafe code |
+| --- | --- | --- | --- |
+{module_rows}"
+    );
+    hold("docs/modules.md", &page);
 }
 
 #[test]
@@ -431,8 +482,20 @@ fn the_address_space_is_that_of_the_layout() {
     );
 }
 
-/// Every crate of the workspace: its name and the names of what it depends on.
-fn manifests() -> BTreeMap<String, Names> {
+/// A crate of the workspace.
+struct Crate {
+    /// Its folder.
+    folder: String,
+    /// What its manifest says that it is.
+    description: String,
+    /// The names of what it depends on, also to be built.
+    uses: Names,
+    /// The names of what its tests depend on.
+    test_uses: Names,
+}
+
+/// Every crate of the workspace by its name.
+fn crates() -> BTreeMap<String, Crate> {
     let parse = |path: &str| -> toml::Table {
         read(path)
             .parse()
@@ -444,88 +507,27 @@ fn manifests() -> BTreeMap<String, Names> {
         .expect("a list");
     let mut found = BTreeMap::new();
     for member in members {
-        let manifest = parse(&format!("{}/Cargo.toml", member.as_str().expect("a path")));
-        let tables = ["dependencies", "dev-dependencies", "build-dependencies"];
-        let tables = tables
-            .iter()
-            .filter_map(|name| manifest.get(*name)?.as_table());
-        let name = manifest["package"]["name"].as_str().expect("a name");
-        found.insert(
-            name.to_owned(),
-            tables.flat_map(|table| table.keys().cloned()).collect(),
-        );
+        let folder = member.as_str().expect("a path").to_owned();
+        let manifest = parse(&format!("{folder}/Cargo.toml"));
+        let names = |kinds: &[&str]| -> Names {
+            kinds
+                .iter()
+                .filter_map(|kind| manifest.get(*kind)?.as_table())
+                .flat_map(|table| table.keys().cloned())
+                .collect()
+        };
+        let package = &manifest["package"];
+        let description = package.get("description").and_then(toml::Value::as_str);
+        let krate = Crate {
+            description: description
+                .unwrap_or_else(|| panic!("{folder} has no description"))
+                .to_owned(),
+            uses: names(&["dependencies", "build-dependencies"]),
+            test_uses: names(&["dev-dependencies"]),
+            folder,
+        };
+        let name = package["name"].as_str().expect("a name");
+        found.insert(name.to_owned(), krate);
     }
     found
-}
-
-#[test]
-fn the_page_of_dependencies_is_that_of_the_manifests() {
-    let page = xtask::docs::dependencies().expect("every dependency has its reason");
-    assert!(
-        read("docs/dependencies.md") == page,
-        "docs/dependencies.md is out of date: run `cargo xtask docs`"
-    );
-}
-
-#[test]
-fn crates_use_each_other_as_the_table_says() {
-    let page = read("docs/architecture.md");
-    let manifests = manifests();
-    let rows = rows(section(&page, "Crates"));
-    for row in &rows {
-        let name = row[0].trim_matches('`');
-        let mut own = manifests
-            .get(name)
-            .unwrap_or_else(|| panic!("there is no crate {name}"))
-            .clone();
-        own.retain(|dependency| manifests.contains_key(dependency));
-        same(&format!("what {name} uses"), &in_backticks(&row[3]), &own);
-        let at = format!("{}/Cargo.toml", row[1]);
-        assert!(
-            read(&at).contains(&format!("name = \"{name}\"")),
-            "{name} is not in {}",
-            row[1]
-        );
-    }
-    let listed = rows
-        .iter()
-        .map(|row| row[0].trim_matches('`').to_owned())
-        .collect();
-    same(
-        "crates in the table",
-        &listed,
-        &manifests.keys().cloned().collect(),
-    );
-}
-
-#[test]
-fn the_index_and_the_links_lead_somewhere() {
-    let docs = installation::root().join("docs");
-    let index = read("docs/README.md");
-    for file in fs::read_dir(&docs).expect("docs is there") {
-        let path = file.expect("a directory entry").path();
-        let name = path
-            .file_name()
-            .expect("a name")
-            .to_string_lossy()
-            .into_owned();
-        if path.extension().is_none_or(|extension| extension != "md") {
-            continue;
-        }
-        assert!(
-            name == "README.md" || index.contains(&format!("]({name})")),
-            "docs/README.md has no line for {name}"
-        );
-        let page = fs::read_to_string(&path).expect("a page is text");
-        let targets = page
-            .split("](")
-            .skip(1)
-            .filter_map(|rest| rest.split([')', '#']).next());
-        for target in targets.filter(|target| !target.is_empty() && !target.contains("://")) {
-            assert!(
-                docs.join(target).exists(),
-                "docs/{name} points to {target}, which is not there"
-            );
-        }
-    }
 }

@@ -20,9 +20,11 @@ pub struct Cli {
 pub enum Verb {
     /// Measure the function once for each of its pages, treated apart from the others
     Profile(Profile),
-    /// The same with blocks of pages first, of which only those that matter are measured page by page
+    /// The same with blocks of pages first, of which only those that matter are measured page by
+    /// page
     Group(Group),
-    /// Measure the function with the k most important pages cacheable, for each k, or find the k that is enough
+    /// Measure the function with the k most important pages cacheable, for each k, or find the k
+    /// that is enough
     Rank(Rank),
     /// Measure the function with its most important pages in the private pool
     Migrate(Migrate),
@@ -37,7 +39,8 @@ pub enum Verb {
     Export(Export),
     /// Convert a file of BBProf's own profiler
     Import(Import),
-    /// End the lease of a profiler that was killed, which makes its pages as they were, before it runs out
+    /// End the lease of a profiler that was killed, which makes its pages as they were, before it
+    /// runs out
     Restore,
     /// Become the program that another bbprof traces
     #[command(hide = true)]
@@ -65,7 +68,8 @@ pub struct Common {
     /// Leave the scheduling class as it is, instead of SCHED_FIFO
     #[arg(short = 'N', long)]
     pub no_real_time: bool,
-    /// Leave the board model as it is, instead of on in the segment and off outside. On hardware this makes no difference
+    /// Leave the board model as it is, instead of on in the segment and off outside. On hardware
+    /// this makes no difference
     #[arg(long)]
     pub keep_model: bool,
 }
@@ -82,7 +86,8 @@ pub struct Subject {
     /// The function is in a shared library whose file's name contains this
     #[arg(long, value_name = "NAME", requires = "symbol")]
     pub library: Option<String>,
-    /// Which pages: t text, r rodata, b data, h heap, s stack, a first anonymous, A all anonymous, c libraries, m libm, f files
+    /// Which pages: t text, r rodata, b data, h heap, s stack, a first anonymous, A all anonymous,
+    /// c libraries, m libm, f files
     #[arg(short, long, value_name = "LETTERS", default_value = "hs")]
     pub flags: String,
     /// How a page is treated apart
@@ -124,7 +129,8 @@ impl From<Mode> for cloison_profile::Mode {
 pub struct Profile {
     #[command(flatten)]
     pub common: Common,
-    /// Add the samples to those in the file of --out, which is written after each round: continues what was interrupted
+    /// Add the samples to those in the file of --out, which is written after each round: continues
+    /// what was interrupted
     #[arg(long, requires = "out")]
     pub add: bool,
     #[command(flatten)]
@@ -168,7 +174,8 @@ pub struct Rank {
     /// Measure only every so many k, and all pages
     #[arg(long, value_name = "STEP", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "coarse")]
     pub every: u32,
-    /// How close to the time with all pages is enough, as a part of the difference between none and all
+    /// How close to the time with all pages is enough, as a part of the difference between none
+    /// and all
     #[arg(long, default_value_t = cloison_profile::knee::TOLERANCE, value_parser = part)]
     pub tolerance: f64,
     /// Where to write the curve as CSV; without it, to the standard output
@@ -186,7 +193,8 @@ pub struct Migrate {
     /// Number of pages
     #[arg(short = 'g', long)]
     pub top: usize,
-    /// Move as many pages of the profile, chosen at random with this seed, instead of the most important ones
+    /// Move as many pages of the profile, chosen at random with this seed, instead of the most
+    /// important ones
     #[arg(long, value_name = "SEED")]
     pub random: Option<u64>,
     #[command(flatten)]

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// What can go wrong.
+/// The errors of the tool.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The hypervisor refused, or is not there.
@@ -23,7 +23,7 @@ pub enum Error {
     /// A file cannot be used.
     #[error("cannot {what} {}: {source}", path.display())]
     File {
-        /// What was tried, as a verb.
+        /// The attempt, as a verb.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -37,7 +37,7 @@ pub enum Error {
         path: PathBuf,
         /// The line at which the fault is, if it is at one.
         line: Option<usize>,
-        /// What is wrong with it.
+        /// The mistake in it.
         source: DocumentError,
     },
     /// A file is none of BBProf's profiler.
@@ -45,7 +45,7 @@ pub enum Error {
     Raw {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in it.
         source: RawError,
     },
     /// The program is no ELF file.
@@ -53,7 +53,7 @@ pub enum Error {
     NotElf {
         /// The program.
         path: PathBuf,
-        /// What the reader found.
+        /// The mistake that the reader found.
         reason: String,
     },
     /// The program is for another machine.
@@ -114,7 +114,7 @@ pub enum Error {
         "the program {what} {phase}; only programs of one process with one thread can be profiled"
     )]
     Several {
-        /// What it did.
+        /// The way in which it ended.
         what: &'static str,
         /// When.
         phase: Phase,
@@ -124,7 +124,8 @@ pub enum Error {
     Executes(Phase),
     /// The segment does not end where it should.
     #[error(
-        "the function returned with another stack pointer than it was called with; the sample is of no use"
+        "the function returned with another stack pointer than it was called with; the sample is \
+         of no use"
     )]
     Stack,
     /// The segment's layout is not fixed.
@@ -159,7 +160,7 @@ pub enum Error {
     /// A system call failed.
     #[error("cannot {what}: {source}")]
     System {
-        /// What was tried, as a verb.
+        /// The attempt, as a verb.
         what: &'static str,
         /// The operating system's error.
         source: std::io::Error,
@@ -195,13 +196,16 @@ impl Error {
             Self::Hypervisor(error) => error.help(),
             Self::Busy => help("wait until it has ended: both would change the same VM's pages"),
             Self::Expired(_) => help(
-                "its pages are back in all caches; profile a function that takes less than a hundredth of an hour with its caches",
+                "its pages are back in all caches; profile a function that takes less than a \
+                 hundredth of an hour with its caches",
             ),
             Self::Symbol { stripped: true, .. } => help(
-                "give the function's address in the file with --at, or build the program without stripping it",
+                "give the function's address in the file with --at, or build the program without \
+                 stripping it",
             ),
             Self::Symbol { .. } => help(
-                "`nm PROGRAM` lists functions; one of a shared library needs --library, an inlined one has no symbol",
+                "`nm PROGRAM` lists functions; one of a shared library needs --library, an \
+                 inlined one has no symbol",
             ),
             Self::Indirect(_) => {
                 help("profile the function that calls it, or give its address with --at")
@@ -211,17 +215,20 @@ impl Error {
             }
             Self::Several { .. } => help("profile a program that does its work in one thread"),
             Self::Layout(_) => help(
-                "an allocator other than glibc's ignores the environment that bbprof sets; let the program allocate before \
-                 the function, or profile a function that does not allocate",
+                "an allocator other than glibc's ignores the environment that bbprof sets; let \
+                 the program allocate before the function, or profile a function that does not \
+                 allocate",
             ),
             Self::Unsteady(_) => help(
                 "the program must do the same in each run: same input, no time, no random numbers",
             ),
             Self::Nothing(_) => help(
-                "select other kinds with -f: t text, h heap, s stack, b data, r rodata, a anonymous",
+                "select other kinds with -f: t text, h heap, s stack, b data, r rodata, a \
+                 anonymous",
             ),
             Self::Kind(_) => help(
-                "the kinds are t text, r rodata, b data, h heap, s stack, a and A anonymous, c libraries, m libm, f files",
+                "the kinds are t text, r rodata, b data, h heap, s stack, a and A anonymous, c \
+                 libraries, m libm, f files",
             ),
             Self::Pool { .. } => help("move fewer pages, or give the VM's pool more colors"),
             Self::Top(pages, _) => Some(format!("ask for at most {pages}")),

@@ -37,7 +37,7 @@ pub fn read(path: &Path) -> Result<Profile, Error> {
     })
 }
 
-/// Writes a file as a whole: a reader sees the old one or the new one.
+/// Writes a file as a whole: a reader sees the old file or the new one.
 pub fn write(path: &Path, text: &str) -> Result<(), Error> {
     let wrong = |source| Error::File {
         what: "write",

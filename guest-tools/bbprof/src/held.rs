@@ -1,4 +1,5 @@
-//! What this profiler changes of the VM's pages, under the VM's lease: whatever becomes of this process, the hypervisor undoes it.
+//! Changes of the VM's pages under the VM's lease: the hypervisor undoes them even if this process
+//! is killed.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::error::Error;
@@ -14,7 +15,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 const SLOWER: u32 = 100;
 
 /// The lease of the VM's pages, and the calls that are made under it.
-pub struct Held {
+pub struct HeldLease {
     services: Services,
     lease: Lease,
     /// For how long it is renewed.
@@ -24,8 +25,8 @@ pub struct Held {
     lock: Lock,
 }
 
-impl Held {
-    /// Takes the lease, after that of a profiler that was killed has ended.
+impl HeldLease {
+    /// Takes the lease. If a killed profiler left one, waits until that has ended.
     pub fn take() -> Result<Self, Error> {
         let (mut lock, mut services) = (Lock::take()?, Services::open()?);
         end_stale(&mut lock, &mut services)?;
@@ -46,18 +47,19 @@ impl Held {
         &mut self.services
     }
 
-    /// Has the lease last as long as a segment can take that took this long with all caches.
+    /// Sets the lease's length to the longest time that a segment can take that took `cached` with
+    /// all caches.
     pub fn last_for(&mut self, cached: Duration) {
         self.length = cached.saturating_mul(SLOWER).clamp(SHORTEST, LONGEST);
     }
 
-    /// How long the lease lasts if it is not renewed.
+    /// Returns the time after which the lease ends if it is not renewed.
     pub fn length(&self) -> Duration {
         self.length
     }
 
-    /// Has a lease for what comes next. Nothing is changed yet, so that it is no loss if the last one has run out, as it does
-    /// while a program takes long to reach its function.
+    /// Has a lease for what comes next. Nothing is changed yet, so that it is no loss if the last
+    /// one has run out, as it does while a program takes long to reach its function.
     fn hold(&mut self) -> Result<(), Error> {
         match self.services.renew_lease(self.lease, self.length) {
             Err(error) if is(&error, CallError::Expired) => {
@@ -80,7 +82,7 @@ impl Held {
         })
     }
 
-    /// Does something while these frames are kept from the caches.
+    /// Calls a function while these frames are kept from the caches.
     pub fn uncached<T>(
         &mut self,
         frames: &[u64],
@@ -99,7 +101,7 @@ impl Held {
         self.after(done, undone.map(drop))
     }
 
-    /// Does something while these frames are in the private pool, if all fit.
+    /// Calls a function while these frames are in the private pool, if all fit.
     pub fn moved<T>(
         &mut self,
         frames: &[u64],
@@ -144,7 +146,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldLease {
     fn drop(&mut self) {
         // If it has run out, or the call fails, the hypervisor has ended it or will.
         let _ = self.services.end_lease(self.lease);

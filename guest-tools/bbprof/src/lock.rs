@@ -1,4 +1,5 @@
-//! One profiler at a time in a VM, and the number of its lease, for the one that comes after it has been killed.
+//! The lock that allows one profiler at a time in a VM. It also keeps the number of the profiler's
+//! lease, for the next one if this one is killed.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::error::Error;
@@ -49,7 +50,7 @@ impl Lock {
         move |source| Error::File { what, path, source }
     }
 
-    /// Returns the number that the last holder has left.
+    /// Returns the number that the last holder left.
     pub fn read(&mut self) -> Result<Option<u64>, Error> {
         let mut text = String::new();
         self.file

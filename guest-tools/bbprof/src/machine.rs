@@ -1,4 +1,4 @@
-//! What needs unsafe code: the scheduling class.
+//! The scheduling class, which needs unsafe code.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use nix::errno::Errno;

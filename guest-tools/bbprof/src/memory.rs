@@ -1,4 +1,5 @@
-//! The memory of a process: its mappings by kind, its page frames, and the copies that make frames its own.
+//! The memory of a process: its mappings by kind, its page frames, and the copies that make frames
+//! its own.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::error::Error;
@@ -21,7 +22,7 @@ pub struct Frame {
     pub page: PageName,
     /// Address of the frame, as the kernel sees it.
     pub ipa: u64,
-    /// No other process, file or mapping has it.
+    /// No other process, file or mapping uses it.
     pub own: bool,
 }
 
@@ -41,7 +42,7 @@ impl Memory {
             .count())
     }
 
-    /// Returns the most virtual memory that it has had, in bytes.
+    /// Returns the maximum of virtual memory that it has had, in bytes.
     pub fn peak(&self) -> Result<u64, Error> {
         let status = self
             .process
@@ -78,7 +79,7 @@ impl Memory {
         Ok(named)
     }
 
-    /// Returns the frames of those of these pages that have one.
+    /// Returns the frames of these pages. Pages without a frame are left out.
     pub fn frames(
         &self,
         layout: &[Mapping],
@@ -112,8 +113,9 @@ impl Memory {
         Ok(frames)
     }
 
-    /// Gives pages frames that are the process's own, by writing to each what it has: the kernel then copies what was shared,
-    /// also of mappings that the process itself may only read. Pages of mappings that reach files are only faulted in.
+    /// Gives pages frames that are the process's own: writes to each page its own contents. The
+    /// kernel then copies what was shared, also of mappings that the process itself may only read.
+    /// Pages of mappings that reach files are only faulted in.
     pub fn own(&self, layout: &[Mapping], pages: &[PageName]) -> Result<(), Error> {
         let path = format!("/proc/{}/mem", self.pid);
         let memory = std::fs::OpenOptions::new()
@@ -149,7 +151,8 @@ fn layout(maps: &[MemoryMap], program: &Path) -> Vec<Mapping> {
             shared: map.perms.contains(MMPermissions::SHARED),
         };
         let (start, end) = map.address;
-        // What a file's variables without initial value need follows its last mapping, and has no name.
+        // What a file's variables without initial value need follows its last mapping, and has no
+        // name.
         let before = layout
             .last()
             .filter(|last| last.end() == start && last.access.write);
@@ -172,8 +175,8 @@ fn layout(maps: &[MemoryMap], program: &Path) -> Vec<Mapping> {
             other => (Kind::Kernel, format!("{other:?}")),
         };
         let pages = u32::try_from((end - start) / PAGE).unwrap_or(u32::MAX);
-        // Without randomized addresses, the heap follows the variables without initial value. The kernel calls both so, and makes one
-        // mapping of the two when they are locked.
+        // Without randomized addresses, the heap follows the variables without initial value. The
+        // kernel calls both so, and makes one mapping of the two when they are locked.
         match layout.last_mut() {
             Some(last)
                 if kind == Kind::Heap

@@ -1,4 +1,4 @@
-//! The modes: what is measured, in which order, and what becomes of it.
+//! The modes: which runs are measured, in which order, and how they are reported.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod profiling;
@@ -12,7 +12,7 @@ use crate::target::{self, Launch};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Does what the command line says.
+/// Runs the mode that the command line names.
 pub fn run(cli: Cli) -> Result<ExitCode, Error> {
     match cli.command {
         Verb::Show { profile } => reading::show(&profile),

@@ -17,12 +17,12 @@ pub struct Binary {
     bytes: Vec<u8>,
 }
 
-/// What of an ELF file is needed to start it.
+/// The facts of an ELF file that starting it needs.
 #[derive(Clone, Debug)]
 pub struct Facts {
-    /// Its entry point, before it is moved to where it is loaded.
+    /// Its entry point as the file has it, before the program is relocated.
     pub entry: u64,
-    /// Address of its first segment, before it is moved.
+    /// Address of its first segment as the file has it.
     pub base: u64,
 }
 
@@ -70,7 +70,7 @@ impl Binary {
         }
     }
 
-    /// Returns what is needed to start the program.
+    /// Returns the facts that starting the program needs.
     pub fn facts(&self) -> Result<Facts, Error> {
         let file = self.parse()?;
         let first = file.segments().map(|segment| segment.address()).min();
@@ -84,7 +84,7 @@ impl Binary {
         })
     }
 
-    /// Returns the address of a function in the file, before it is moved.
+    /// Returns the address of a function as the file has it, before the program is relocated.
     pub fn function(&self, symbol: &str) -> Result<u64, Error> {
         let file = self.parse()?;
         let mut any = false;

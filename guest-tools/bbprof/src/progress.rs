@@ -1,4 +1,4 @@
-//! Progress of long work on the standard error: what part is done, and the time left.
+//! Progress of long work on the standard error: the part done, and the time left.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::time::{Duration, Instant};

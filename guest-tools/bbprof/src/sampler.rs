@@ -1,8 +1,9 @@
-//! Runs of the target, each with some of its pages treated apart: the layout that they share, and one sample of each.
+//! Runs of the target, each with some of its pages treated apart: the layout that they share, and
+//! one sample of each.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::error::{Error, Phase};
-use crate::held::Held;
+use crate::held::HeldLease;
 use crate::memory::{Frame, Memory};
 use crate::program::Facts;
 use crate::signals;
@@ -19,11 +20,11 @@ const ATTEMPTS: u32 = 3;
 /// Sleep before each run.
 const BREATH: Duration = Duration::from_millis(5);
 
-/// What is profiled, and how.
+/// The profiled program, and the way to run it.
 pub struct Setup {
     /// How to start the program.
     pub launch: Launch,
-    /// What of its file is needed.
+    /// The facts of its file.
     pub facts: Facts,
     /// Where the function is.
     pub place: Place,
@@ -40,7 +41,7 @@ struct Layout {
     grows: u32,
 }
 
-/// What one run measured.
+/// The measurement of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// Cycles of the segment.
@@ -82,7 +83,7 @@ impl Samples {
     }
 }
 
-/// What to do with pages in a run.
+/// The treatment of pages in a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Treatment<'a> {
     /// Keep these from the caches.
@@ -95,7 +96,7 @@ pub enum Treatment<'a> {
 
 /// Takes samples.
 pub struct Sampler<'a> {
-    held: &'a mut Held,
+    held: &'a mut HeldLease,
     setup: Setup,
     layout: Layout,
     /// The pages that can be profiled.
@@ -104,13 +105,13 @@ pub struct Sampler<'a> {
     pub excluded: Vec<Excluded>,
     /// Names of the VM's events.
     pub events: Vec<String>,
-    /// Samples taken so far, of no use because frames had changed.
+    /// Number of samples so far that were discarded because frames had changed.
     pub voided: u64,
     run: u32,
 }
 
 /// The target at its function, with its pages in place.
-struct Ready {
+struct ReadyTarget {
     target: Target,
     entry: Breakpoint,
     exit: Breakpoint,
@@ -137,7 +138,7 @@ fn stopped(setup: &Setup) -> Result<(Target, Breakpoint, Memory), Error> {
     Ok((target, entry, memory))
 }
 
-/// Runs the program through its function, and returns the most memory that it had, in bytes.
+/// Runs the program through its function. Returns its maximum of memory, in bytes.
 pub fn peak(setup: &Setup) -> Result<u64, Error> {
     let (mut target, entry, memory) = stopped(setup)?;
     let exit = target.set(target.registers()?.link())?;
@@ -156,8 +157,8 @@ fn heap(mappings: &[Mapping]) -> u64 {
 }
 
 impl Layout {
-    /// Runs the program once, finds its layout, and the pages of the selected mappings that it has touched when the function
-    /// returns.
+    /// Runs the program once, finds its layout, and the pages of the selected mappings that it has
+    /// touched when the function returns.
     fn detect(setup: &Setup) -> Result<(Self, Vec<PageName>), Error> {
         let (mut target, entry, memory) = stopped(setup)?;
         let before = memory.layout()?;
@@ -223,7 +224,7 @@ fn grow_stack(layout: &mut [Mapping], pages: u32) {
 
 impl<'a> Sampler<'a> {
     /// Finds the layout, and the pages that can be profiled.
-    pub fn new(held: &'a mut Held, setup: Setup) -> Result<Self, Error> {
+    pub fn new(held: &'a mut HeldLease, setup: Setup) -> Result<Self, Error> {
         let begin = Instant::now();
         let (layout, touched) = Layout::detect(&setup)?;
         held.last_for(begin.elapsed());
@@ -261,7 +262,8 @@ impl<'a> Sampler<'a> {
         Ok(sampler)
     }
 
-    /// Returns the bytes of the heap, by which it shows whether the allocator follows its environment.
+    /// Returns the size of the heap in bytes, which shows whether the allocator follows its
+    /// environment.
     pub fn heap(&self) -> u64 {
         heap(&self.layout.mappings) * PAGE
     }
@@ -321,8 +323,9 @@ impl<'a> Sampler<'a> {
         self.pages.sort_unstable();
     }
 
-    /// Starts the program and stops it at its function, with its pages faulted in, its own, and locked.
-    fn ready(&self) -> Result<Ready, Error> {
+    /// Starts the program and stops it at its function, with its pages faulted in, its own, and
+    /// locked.
+    fn ready(&self) -> Result<ReadyTarget, Error> {
         let (mut target, entry, memory) = stopped(&self.setup)?;
         let registers = target.registers()?;
         if self.layout.grows > 0 {
@@ -343,7 +346,7 @@ impl<'a> Sampler<'a> {
         let exit = target.set(registers.link())?;
         memory.own(&mappings, &self.pages)?;
         let frames = memory.frames(&mappings, self.pages.iter().copied())?;
-        Ok(Ready {
+        Ok(ReadyTarget {
             target,
             entry,
             exit,
@@ -371,10 +374,10 @@ impl<'a> Sampler<'a> {
     /// Runs the segment. The inner error says which frame has changed, so that the sample is void.
     fn measure(
         &mut self,
-        ready: Ready,
+        ready: ReadyTarget,
         treatment: Treatment<'_>,
     ) -> Result<Result<Sample, String>, Error> {
-        let Ready {
+        let ReadyTarget {
             mut target,
             entry,
             exit,
@@ -440,8 +443,8 @@ impl<'a> Sampler<'a> {
         })
     }
 
-    /// Runs the program to its end with pages in the private pool, without measuring. Returns its status, and how many pages
-    /// were moved.
+    /// Runs the program to its end with pages in the private pool, without measuring. Returns its
+    /// status, and the number of pages moved.
     pub fn run(&mut self, pages: &[PageName]) -> Result<(i32, usize), Error> {
         self.setup.launch.quiet = false;
         let ready = self.ready()?;
@@ -471,8 +474,9 @@ impl<'a> Sampler<'a> {
     }
 }
 
-/// Runs the target to the breakpoint in an observation segment of the hypervisor. What is inside beside the function: two
-/// calls to the hypervisor, and the kernel's way from the profiler to the program and back.
+/// Runs the target to the breakpoint in an observation segment of the hypervisor. What is inside
+/// beside the function: two calls to the hypervisor, and the kernel's way from the profiler to the
+/// program and back.
 fn segment(
     services: &mut Services,
     target: &mut Target,

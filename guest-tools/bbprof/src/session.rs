@@ -1,29 +1,30 @@
-//! What the modes that run a program have in common: the machine, prepared, and how the program is started.
+//! The common part of all modes that run a program: preparing the machine, starting the program.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::command::Common;
 use crate::error::Error;
-use crate::held::Held;
+use crate::held::HeldLease;
 use crate::program::Binary;
 use crate::target::Launch;
 use crate::{machine, signals};
 use std::path::Path;
 
-/// The machine while a mode runs: this is the only profiler, pinned to a vCPU, and a real-time process unless told otherwise.
+/// The machine while a mode runs. This process is the only profiler and is pinned to a vCPU. It is
+/// a real-time process unless an option says otherwise.
 pub struct Machine {
     /// The VM's pages.
-    pub held: Held,
+    pub held: HeldLease,
     /// The share of time that real-time processes had before.
     share: Option<String>,
 }
 
-/// What part of the time real-time processes may have.
+/// The part of the time that real-time processes may have.
 const SHARE: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
 impl Machine {
     /// Takes the VM's lease, and prepares this process.
     pub fn prepare(common: &Common) -> Result<Self, Error> {
-        let held = Held::take()?;
+        let held = HeldLease::take()?;
         signals::watch()?;
         cloison_client::pin(common.vcpu)?;
         let mut share = None;
@@ -42,7 +43,8 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         if let Some(share) = &self.share {
-            // It could be written before; if not now, only the kernel's protection from runaway processes is missing.
+            // It could be written before; if not now, only the kernel's protection from runaway
+            // processes is missing.
             let _ = std::fs::write(SHARE, share);
         }
     }
@@ -60,8 +62,8 @@ pub fn launch(common: &Common, binary: &Binary, arguments: &[std::ffi::OsString]
     }
 }
 
-/// Returns the environment by which glibc's allocator takes all memory from a heap that is large enough from the start, and
-/// gives nothing back (BBProf, section 5.1).
+/// Returns the environment by which glibc's allocator takes all memory from a heap that is large
+/// enough from the start, and gives nothing back (BBProf, section 5.1).
 pub fn environment(peak: u64) -> Vec<(String, String)> {
     let variable = |name: &str, value: String| (name.to_owned(), value);
     vec![

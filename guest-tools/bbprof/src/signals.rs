@@ -1,4 +1,5 @@
-//! Signals that end the tool: the target is killed, and the tool ends after it has made all pages cacheable again.
+//! Signals that end the tool: the target is killed, and the tool ends after it has made all pages
+//! cacheable again.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::error::Error;

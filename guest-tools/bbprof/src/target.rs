@@ -1,4 +1,5 @@
-//! The target under ptrace: started, stopped at its function and after it, and made to run a few instructions of ours.
+//! The target under ptrace: started, stopped at its function and after it, and made to run a few
+//! instructions of this program.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::error::{Error, Phase};
@@ -52,10 +53,12 @@ pub struct Launch {
     pub quiet: bool,
 }
 
-/// Replaces this process by the program, as a process that its parent traces. Returns only the error.
+/// Replaces this process by the program, as a process that its parent traces. Returns only the
+/// error.
 pub fn become_target(launch: &Launch) -> Error {
     let prepare = || {
-        // The option to end it with its tracer comes later, and a tracer that is killed before that would leave it.
+        // The option to end it with its tracer comes later, and a tracer that is killed before that
+        // would leave it.
         prctl::set_pdeathsig(Signal::SIGKILL)?;
         if getppid() == INIT {
             return Err(Errno::ESRCH);
@@ -144,7 +147,7 @@ pub fn start(launch: &Launch) -> Result<Target, Error> {
     Ok(target)
 }
 
-/// A breakpoint that is set, and what was there.
+/// A breakpoint, and the instruction that it replaced.
 #[derive(Clone, Copy, Debug)]
 pub struct Breakpoint {
     /// Its address.
@@ -193,7 +196,8 @@ impl Target {
             .map_err(Error::system("write the program's registers"))
     }
 
-    /// Replaces one instruction, and returns what was there. The kernel gives the process its own copy of the page.
+    /// Replaces one instruction, and returns what was there. The kernel gives the process its own
+    /// copy of the page.
     fn replace(&self, address: u64, instruction: u32) -> Result<u32, Error> {
         let word = self.read(address)? as u64;
         self.write(
@@ -220,7 +224,7 @@ impl Target {
             .map(drop)
     }
 
-    /// Continues until the breakpoint, passing on all signals. Returns how many there were.
+    /// Continues until the breakpoint, passing on all signals. Returns the number of signals.
     pub fn run_to(&mut self, breakpoint: Breakpoint, phase: Phase) -> Result<u32, Error> {
         let mut signal = None;
         let mut signals = 0;
@@ -271,11 +275,13 @@ impl Target {
         }
     }
 
-    /// Runs to the function, which `place` names, and stops at its first instruction. The breakpoint is left there.
+    /// Runs to the function that `place` names, and stops at its first instruction. The breakpoint
+    /// is left there.
     pub fn run_to_function(&mut self, facts: &Facts, place: &Place) -> Result<Breakpoint, Error> {
         let memory = Memory::open(self.pid)?;
         let layout = memory.layout()?;
-        // The program is what is mapped first of its file; the stop is before the dynamic linker has run.
+        // The program is what is mapped first of its file; the stop is before the dynamic linker
+        // has run.
         let program = std::fs::read_link(format!("/proc/{}/exe", self.pid)).unwrap_or_default();
         let start = memory
             .file(&program.to_string_lossy())?
@@ -311,8 +317,8 @@ impl Target {
         Ok(entry)
     }
 
-    /// Executes one instruction of ours at the entry breakpoint, with `x0` and `x8` as given, and undoes all but its effect.
-    /// Returns `x0` after it.
+    /// Executes one instruction of ours at the entry breakpoint, with `x0` and `x8` as given, and
+    /// undoes all but its effect. Returns `x0` after it.
     fn execute(&mut self, at: u64, instruction: u32, x0: u64, x8: u64) -> Result<u64, Error> {
         let registers = self.registers()?;
         let word = self.read(at)?;
@@ -333,7 +339,7 @@ impl Target {
         Ok(result)
     }
 
-    /// Locks the pages that are there, and those that will be, as the process itself would.
+    /// Locks the pages that exist now and later ones, as the process itself would (mlockall).
     pub fn lock_pages(&mut self, at: Breakpoint) -> Result<(), Error> {
         let result = self.execute(at.address, SUPERVISOR_CALL, LOCK_PRESENT, MLOCKALL)? as i64;
         match i32::try_from(-result) {
@@ -350,8 +356,8 @@ impl Target {
         self.execute(at.address, STORE_ZERO, address, 0).map(drop)
     }
 
-    /// Lets the process run on without being traced, and returns its exit status. Until then, `meanwhile` is called at this
-    /// interval.
+    /// Lets the process run on without being traced, and returns its exit status. Until then,
+    /// `meanwhile` is called at this interval.
     pub fn release(
         mut self,
         interval: Duration,

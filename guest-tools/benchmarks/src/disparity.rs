@@ -1,8 +1,9 @@
-//! Disparity: finds how far each point of the left image is shifted in the right one, by comparing windows.
+//! Disparity: finds how far each point of the left image is shifted in the right one, by comparing
+//! windows.
 //!
-//! For each shift, four passes over whole arrays: absolute differences, their integral image, sums over windows from
-//! four corners of the integral image, and the running minimum. All arrays are thus read again and again, which makes
-//! the benchmark sensitive to a cache that is too small.
+//! For each shift, four passes over whole arrays: absolute differences, their integral image, sums
+//! over windows from four corners of the integral image, and the running minimum. All arrays are
+//! thus read again and again, which makes the benchmark sensitive to a cache that is too small.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::scene::{Eye, Frame, Scene};
@@ -11,7 +12,8 @@ use core::fmt;
 
 /// Exclusive upper bound of the shifts that are tried.
 pub const SHIFTS: u32 = 16;
-/// A window extends this far from its center, so it has 9 by 9 pixels; it is cut off at the image's border.
+/// A window extends this far from its center, so it has 9 by 9 pixels; it is cut off at the image's
+/// border.
 const REACH: usize = 4;
 
 /// The benchmark for one size of images.
@@ -114,8 +116,8 @@ impl Kernel for Disparity {
     }
 }
 
-/// Computes absolute differences between the left image and the right one moved by `shift`. At the left border, the
-/// right image's first column replaces what it does not show.
+/// Computes absolute differences between the left image and the right one moved by `shift`. At the
+/// left border, the right image's first column replaces what it does not show.
 fn differences(left: &[u32], right: &[u32], width: usize, shift: usize, difference: &mut [u32]) {
     let rows = left.chunks_exact(width).zip(right.chunks_exact(width));
     for (out, (left, right)) in difference.chunks_exact_mut(width).zip(rows) {
@@ -255,7 +257,8 @@ mod tests {
                 .enumerate()
                 .filter(|&(index, shift)| *shift == truth(index))
                 .count();
-            // Not around the edges of shapes, where windows see two depths, and not at the image's left border.
+            // Not around the edges of shapes, where windows see two depths, and not at the image's
+            // left border.
             assert!(
                 found * 100 > kernel.frame.pixels() * 75,
                 "{kernel}: {found} of {}",

@@ -1,4 +1,5 @@
-//! The guests' benchmarks: pure code over plain slices, the same in a guest and on the host, where it is tested.
+//! The guests' benchmarks: pure code over plain slices, the same in a guest and on the host, where
+//! it is tested.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -50,12 +51,14 @@ impl Size {
     }
 }
 
-/// A computation that lives in one stretch of memory, its input included, and does the same work in each run.
+/// A computation that lives in one stretch of memory, its input included, and does the same work in
+/// each run.
 pub trait Kernel: fmt::Display {
     /// The name of the workload.
     const NAME: &'static str;
 
-    /// Creates the benchmark for inputs of this size. Its `Display` shows the dimensions of the input.
+    /// Creates the benchmark for inputs of this size. Its `Display` shows the dimensions of the
+    /// input.
     fn new(size: Size) -> Self;
 
     /// Returns the size of its memory in 32-bit words.

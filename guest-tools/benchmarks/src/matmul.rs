@@ -1,7 +1,7 @@
 //! Matmul: the product of two integer matrices, in the order that is worst for a cache.
 //!
-//! Row by column, without blocking or transposing: the second matrix is read down its columns, so consecutive loads
-//! from it are one row apart.
+//! Row by column, without blocking or transposing: the second matrix is read down its columns, so
+//! consecutive loads from it are one row apart.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::random::Random;
@@ -30,7 +30,8 @@ impl Kernel for Matmul {
         match size {
             Size::Small => Self { rows: 112, n: 112 },
             Size::Medium => Self { rows: 224, n: 224 },
-            // A slab of a large product: each row reads all of the second matrix, as every other row would.
+            // A slab of a large product: each row reads all of the second matrix, as every other
+            // row would.
             Size::Large => Self { rows: 20, n: 640 },
         }
     }

@@ -25,7 +25,8 @@ impl Random {
         self.state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Returns a number below `bound`, which must not be zero. The bias is below 2⁻³² for the bounds used here.
+    /// Returns a number below `bound`, which must not be zero. The bias is below 2⁻³² for the
+    /// bounds used here.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
@@ -55,7 +56,8 @@ mod tests {
             [random.bits(), random.bits()]
         };
         assert_eq!(bits(5), bits(5));
-        // A seed whose state would be zero, where the generator would be stuck, must work like any other.
+        // A seed whose state would be zero, where the generator would be stuck, must work like any
+        // other.
         assert!(bits(u64::MAX).iter().all(|bits| *bits != 0));
         assert_ne!(bits(0), bits(1));
     }

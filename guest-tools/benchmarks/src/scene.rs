@@ -1,7 +1,8 @@
-//! Synthetic scenes: a smooth background with shapes in front of it at several depths, all with texture.
+//! Synthetic scenes: a smooth background with shapes in front of it at several depths, all with
+//! texture.
 //!
-//! Two eyes see the same scene. In the right eye's image, nearer objects are shifted further to the left, by as many
-//! pixels as their *shift*.
+//! Two eyes see the same scene. In the right eye's image, nearer objects are shifted further to the
+//! left, by as many pixels as their *shift*.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::Size;
@@ -123,8 +124,8 @@ impl Scene {
         }
     }
 
-    /// Returns what an eye sees at a pixel: the surface's number (from far to near, the background first) and shift,
-    /// and the column at which the left eye would see the same point.
+    /// Returns what an eye sees at a pixel: the surface's number (from far to near, the background
+    /// first) and shift, and the column at which the left eye would see the same point.
     fn look(&self, eye: Eye, x: u32, y: u32) -> (usize, u32, u32) {
         let column = |shift: u32| if eye == Eye::Right { x + shift } else { x };
         for (index, shape) in self.shapes.iter().enumerate().rev() {
@@ -136,7 +137,8 @@ impl Scene {
         (0, BACKGROUND_SHIFT, column(BACKGROUND_SHIFT))
     }
 
-    /// Returns by how many pixels the point at this pixel of the left eye's image is shifted in the right eye's.
+    /// Returns by how many pixels the point at this pixel of the left eye's image is shifted in the
+    /// right eye's.
     pub fn shift(&self, x: u32, y: u32) -> u32 {
         self.look(Eye::Left, x, y).1
     }
@@ -195,7 +197,8 @@ mod tests {
                     .is_some_and(|(most, least)| most - least > 100),
                 "{least:?} {most:?}"
             );
-            // Most neighbors differ by no more than the texture, as on real surfaces and unlike noise.
+            // Most neighbors differ by no more than the texture, as on real surfaces and unlike
+            // noise.
             let alike = image
                 .windows(2)
                 .filter(|pair| pair[0].abs_diff(pair[1]) <= TEXTURE + 8)

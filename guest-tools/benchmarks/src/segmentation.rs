@@ -1,9 +1,11 @@
-//! Segmentation: divides an image into regions of similar brightness, as a graph whose pixels are joined edge by edge.
+//! Segmentation: divides an image into regions of similar brightness, as a graph whose pixels are
+//! joined edge by edge.
 //!
-//! The method of Felzenszwalb and Huttenlocher (Efficient Graph-Based Image Segmentation, 2004): smooth the image;
-//! weigh the edges between neighboring pixels by their difference; starting from the lightest edge, join two regions if
-//! the edge is no heavier than what holds either region together, plus an allowance that shrinks as they grow. Edges
-//! are sorted by counting. The passes access memory in order; sorting and the forest of regions access it at random.
+//! The method of Felzenszwalb and Huttenlocher (Efficient Graph-Based Image Segmentation, 2004):
+//! smooth the image; weigh the edges between neighboring pixels by their difference; starting from
+//! the lightest edge, join two regions if the edge is no heavier than what holds either region
+//! together, plus an allowance that shrinks as they grow. Edges are sorted by counting. The passes
+//! access memory in order; sorting and the forest of regions access it at random.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::scene::{Eye, Frame, Scene};
@@ -18,7 +20,8 @@ const SMOOTHED: u32 = 16;
 const WEIGHTS: usize = (255 * SMOOTHED + 1) as usize;
 /// The weight of an edge that would leave the image.
 const NO_EDGE: u32 = u32::MAX;
-/// The allowance of a region of one pixel; a region of n pixels has an n-th of it. A larger value gives larger regions.
+/// The allowance of a region of one pixel; a region of n pixels has an n-th of it. A larger value
+/// gives larger regions.
 const ALLOWANCE: u32 = 300 * SMOOTHED;
 /// Regions of fewer pixels are joined to a neighbor.
 const SMALLEST: u32 = 24;
@@ -37,7 +40,8 @@ struct Arrays<'a> {
     weights: &'a mut [u32],
     /// The edges by weight: pixel times four plus direction.
     sorted: &'a mut [u32],
-    /// First the number of edges of each weight, then the position where the next edge of that weight goes.
+    /// First the number of edges of each weight, then the position where the next edge of that
+    /// weight goes.
     places: &'a mut [u32],
     forest: Forest<'a>,
     /// The number of each pixel's region.
@@ -154,8 +158,8 @@ impl Kernel for Segmentation {
     }
 }
 
-/// Replaces each pixel by the weighted sum (4, 2, 1) of itself and its eight neighbors; at the border, the outermost
-/// pixels are repeated.
+/// Replaces each pixel by the weighted sum (4, 2, 1) of itself and its eight neighbors; at the
+/// border, the outermost pixels are repeated.
 fn smoothen(image: &[u32], width: usize, smooth: &mut [u32]) {
     let last = image.len() / width - 1;
     let row = |y: usize| &image[y * width..(y + 1) * width];
@@ -212,7 +216,8 @@ struct Forest<'a> {
     parent: &'a mut [u32],
     /// For a root: number of pixels in its tree.
     size: &'a mut [u32],
-    /// For a root: the heaviest edge that may join its tree to another. Later, the region's number.
+    /// For a root: the heaviest edge that may join its tree to another. Later, the region's
+    /// number.
     limit: &'a mut [u32],
 }
 
@@ -296,7 +301,8 @@ mod tests {
             .collect()
     }
 
-    /// A naive implementation: regions as lists of pixels that are merged and searched, edges sorted by the library.
+    /// A naive implementation: regions as lists of pixels that are merged and searched, edges
+    /// sorted by the library.
     fn naive(image: &[u32], frame: Frame) -> Vec<u32> {
         let smooth = smoothed(image, frame);
         let mut edges = vec![];

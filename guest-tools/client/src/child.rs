@@ -1,4 +1,4 @@
-//! Commands that are run: how they start, and with what status they end.
+//! Child processes: how they start, and with what status they end.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::failure::Failure;
@@ -19,7 +19,7 @@ pub fn start(command: &[String]) -> Result<Child, Failure> {
     })
 }
 
-/// Says that a command could not be waited for.
+/// Returns the failure of a command that could not be waited for.
 pub fn lost(error: std::io::Error) -> Failure {
     Failure::new(
         format!("cannot wait for the command: {error}"),
@@ -27,7 +27,7 @@ pub fn lost(error: std::io::Error) -> Failure {
     )
 }
 
-/// Returns the status with which a command has ended; of one that a signal ended, a failure.
+/// Returns the exit code for a command's status; a failure if a signal ended it.
 pub fn code(status: ExitStatus) -> ExitCode {
     if status.success() {
         return ExitCode::SUCCESS;

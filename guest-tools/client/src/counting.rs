@@ -1,4 +1,5 @@
-//! PAPI's calls of the hypervisor from a process: through the services page, on one vCPU, by one program at a time.
+//! PAPI's calls of the hypervisor from a process: through the services page, on one vCPU, by one
+//! program at a time.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::error::Error;
@@ -9,7 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::fs::File;
 
-/// What of a guest is counted.
+/// The part of a guest that is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Domain {
     /// Programs, and the kernel on their behalf and on its own.
@@ -21,15 +22,17 @@ pub enum Domain {
     Kernel,
 }
 
-/// Calls through the services page, for [`Service`](cloison_epapi::Service) and [`Hems`](cloison_epapi::Hems).
+/// Calls through the services page, for [`Service`](cloison_epapi::Service) and
+/// [`Hems`](cloison_epapi::Hems).
 ///
-/// The first call opens the page. While something is counted, the calling thread stays on the vCPU that it runs on, because
-/// counters belong to a core, and no other thread or program can count there in this way.
+/// The first call opens the page. While something is counted, the calling thread stays on the vCPU
+/// that it runs on, because counters belong to a core, and no other thread or program can count
+/// there in this way.
 #[derive(Debug, Default)]
 pub struct PageCalls {
     domain: Domain,
     open: Option<Open>,
-    held: Option<Held>,
+    held: Option<CounterLock>,
 }
 
 #[derive(Debug)]
@@ -40,14 +43,14 @@ struct Open {
 
 /// A vCPU's counters.
 #[derive(Debug)]
-struct Held {
+struct CounterLock {
     /// Locked, until this is dropped or the process ends.
     _lock: File,
     /// Where the thread could run before.
     before: CpuSet,
 }
 
-impl Drop for Held {
+impl Drop for CounterLock {
     fn drop(&mut self) {
         // If the thread cannot go where it was, it stays.
         let _ = sched_setaffinity(None, &self.before);
@@ -75,7 +78,7 @@ pub fn midr(vcpu: usize) -> Result<u32, Error> {
 }
 
 impl PageCalls {
-    /// Returns calls that will count this.
+    /// Returns calls that count this domain.
     pub const fn of(domain: Domain) -> Self {
         Self {
             domain,
@@ -125,7 +128,7 @@ impl PageCalls {
         let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| Error::Taken { vcpu });
         // If it is not locked, the thread is let go all the same.
-        let held = Held {
+        let held = CounterLock {
             _lock: lock,
             before,
         };
@@ -138,8 +141,9 @@ impl PageCalls {
         self.opened()?.services.call(function, arguments)
     }
 
-    /// Makes a call, with what belongs to it: counters are held from the first call that sets one up to the one after which
-    /// none counts. What would change the counters of others is left out.
+    /// Makes a call, with what belongs to it: counters are held from the first call that sets one
+    /// up to the one after which none counts. What would change the counters of others is left
+    /// out.
     fn turn(&mut self, function: Call, arguments: [u64; 3]) -> Result<[u64; 3], Error> {
         let is_held = self.held.is_some();
         match function {

@@ -95,35 +95,71 @@ impl Error {
     pub fn help(&self) -> Option<String> {
         let help = |text: &str| Some(text.to_owned());
         match self {
-            Self::Absent => {
-                help("in a Cloison VM, set `services_page = true` in its [[vm]]; other machines have no services page")
+            Self::Absent => help(
+                "in a Cloison VM, set `services_page = true` in its [[vm]]; other machines have \
+                 no services page",
+            ),
+            Self::OtherPage(_) | Self::Version(_) => {
+                help("use the `cloisonctl` command that came with the hypervisor")
             }
-            Self::OtherPage(_) | Self::Version(_) => help("use the `cloisonctl` command that came with the hypervisor"),
             Self::Memory { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 help("run it as root; the kernel needs CONFIG_DEVMEM, and no lockdown")
             }
-            Self::Refused { call: Call::VmOrder, error: CallError::Denied } => help(
-                "name the VM in `manages` in this VM's configuration, with the service `manage`, and boot the system again",
+            Self::Refused {
+                call: Call::VmOrder,
+                error: CallError::Denied,
+            } => help(
+                "name the VM in `manages` in this VM's configuration, with the service `manage`, \
+                 and boot the system again",
             ),
-            Self::Refused { call: Call::BudgetRead | Call::BudgetSet, error: CallError::Denied } => help(
-                "name the VM in `regulates` in this VM's configuration, with the service `regulate`, and boot the system again",
+            Self::Refused {
+                call: Call::BudgetRead | Call::BudgetSet,
+                error: CallError::Denied,
+            } => help(
+                "name the VM in `regulates` in this VM's configuration, with the service \
+                 `regulate`, and boot the system again",
             ),
-            Self::Refused { call, error: CallError::Denied } => service(*call).map(|name| {
-                format!("add \"{name}\" to `services` in the VM's configuration, and boot the system again")
+            Self::Refused {
+                call,
+                error: CallError::Denied,
+            } => service(*call).map(|name| {
+                format!(
+                    "add \"{name}\" to `services` in the VM's configuration, and boot the system \
+                     again"
+                )
             }),
-            Self::Refused { error: CallError::PoolFull, .. } | Self::Page { error: CallError::PoolFull, .. } => {
-                help("nothing was moved; request fewer pages, or move some back with `cloisonctl migrate restore`")
+            Self::Refused {
+                error: CallError::PoolFull,
+                ..
             }
-            Self::Refused { error: CallError::Busy, .. } => help("try again"),
+            | Self::Page {
+                error: CallError::PoolFull,
+                ..
+            } => help(
+                "nothing was moved; request fewer pages, or move some back with `cloisonctl \
+                 migrate restore`",
+            ),
+            Self::Refused {
+                error: CallError::Busy,
+                ..
+            } => help("try again"),
             Self::NothingToCountWith => help(
-                "add \"counters\" to `services` in the VM's configuration, or give the VM a PMU: pmu = \"emulated\"; and boot the system again",
+                "add \"counters\" to `services` in the VM's configuration, or give the VM a PMU: \
+                 pmu = \"emulated\"; and boot the system again",
             ),
             Self::Taken { .. } => help("wait until it has ended, or choose another vCPU by --vcpu"),
             Self::Cpu { .. } => help("mount /sys; the kernel shows it since Linux 4.7"),
-            Self::Refused { error: CallError::Taken, .. } | Self::Page { error: CallError::Taken, .. } => {
-                help("let the other program end, or its lease run out")
+            Self::Refused {
+                error: CallError::Taken,
+                ..
             }
-            Self::List { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => help("run it as root"),
+            | Self::Page {
+                error: CallError::Taken,
+                ..
+            } => help("let the other program end, or its lease run out"),
+            Self::List { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                help("run it as root")
+            }
             _ => None,
         }
     }
@@ -199,10 +235,9 @@ fn refusal(call: Call, error: CallError) -> String {
         (CallError::Invalid, Some("quota")) => {
             "a budget can be lowered, not raised above the configured one".to_owned()
         }
-        (CallError::Invalid, Some("regulate")) => {
-            "a budget is at least one event, and never above the quota's ceiling (`up_to`)"
-                .to_owned()
-        }
+        (CallError::Invalid, Some("regulate")) => "a budget is at least one event, and never \
+                                                   above the quota's ceiling (`up_to`)"
+            .to_owned(),
         (CallError::Invalid, _) if call == Call::Migrate => {
             "the VM's profile does not have that many pages".to_owned()
         }

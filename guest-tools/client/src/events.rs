@@ -2,11 +2,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_epapi::cpu::{CPUS, Cpu};
-use cloison_epapi::preset::PAPI_NATIVE_MASK;
-use cloison_epapi::{Error, query};
+use cloison_epapi::{Error, EventId, query, terms};
 
-/// What perf's own names of events are on Arm's CPUs (Linux, drivers/perf/arm_pmuv3.c, `armv8_pmuv3_perf_map` and
-/// `armv8_pmuv3_perf_cache_map`).
+/// What perf's own names of events are on Arm's CPUs (Linux, drivers/perf/arm_pmuv3.c,
+/// `armv8_pmuv3_perf_map` and `armv8_pmuv3_perf_cache_map`).
 const PERF: &[(&str, &str)] = &[
     ("cycles", "CPU_CYCLES"),
     ("cpu-cycles", "CPU_CYCLES"),
@@ -25,26 +24,31 @@ const PERF: &[(&str, &str)] = &[
     ("branch-load-misses", "BR_MIS_PRED"),
 ];
 
-/// Returns the name that an event has on every CPU that knows it, or its number as `0x00c9` if only one's manual has a name.
-pub fn name(event: u16) -> String {
+/// Returns the name that an event has on every CPU that knows it, or its number as `0x00c9` if only
+/// one's manual has a name.
+pub fn name(event: EventId) -> String {
     let known = |cpu: &'static Cpu| cpu.native(event).map(|native| native.name);
     let mut names = CPUS.iter().filter_map(known);
     match names.next() {
         Some(name) if event < SPECIFIC && names.all(|other| other == name) => name.to_owned(),
-        _ => format!("{event:#06x}"),
+        _ => format!("{:#06x}", event.0),
     }
 }
 
 /// From this number on, events are each CPU's own (Arm ARM, D13.12).
-const SPECIFIC: u16 = 0xc0;
+const SPECIFIC: EventId = EventId(0xc0);
 
 /// Returns an event's name, or its number as `0x00c9` if the CPU's table has none.
-pub fn name_on(cpu: Option<&Cpu>, event: u16) -> String {
+pub fn name_on(cpu: Option<&Cpu>, event: EventId) -> String {
     let known = cpu.and_then(|cpu| cpu.native(event));
-    known.map_or_else(|| format!("{event:#06x}"), |known| known.name.to_owned())
+    known.map_or_else(
+        || format!("{:#06x}", event.0),
+        |known| known.name.to_owned(),
+    )
 }
 
-/// Returns the code of an event of a CPU: a name of its table, of PAPI or of perf, in any case, or a number, `r17` or `0x17`.
+/// Returns the code of an event of a CPU: a name of its table, of PAPI or of perf, in any case, or
+/// a number, `r17` or `0x17`.
 ///
 /// # Errors
 /// [`Error::NoEvent`] if there is no such event.
@@ -52,8 +56,8 @@ pub fn code(cpu: &Cpu, text: &str) -> Result<i32, Error> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix('r'));
     if let Some(number) = digits.and_then(|digits| u16::from_str_radix(digits, 16).ok()) {
         return cpu
-            .native(number)
-            .map(|event| PAPI_NATIVE_MASK | i32::from(event.number))
+            .native(EventId(number))
+            .map(|event| terms::native_code(event.id))
             .ok_or(Error::NoEvent);
     }
     let perf = PERF
@@ -65,12 +69,17 @@ pub fn code(cpu: &Cpu, text: &str) -> Result<i32, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cloison_epapi::preset::PAPI_NATIVE_MASK;
 
     #[test]
     fn events_have_names_and_numbers() {
         let cpu = CPUS.iter().find(|cpu| cpu.name == "cortex-a53");
         assert_eq!(
-            (name_on(cpu, 0x17), name_on(cpu, 0xfff), name_on(None, 0x17)),
+            (
+                name_on(cpu, EventId(0x17)),
+                name_on(cpu, EventId(0xfff)),
+                name_on(None, EventId(0x17))
+            ),
             (
                 "L2D_CACHE_REFILL".to_owned(),
                 "0x0fff".to_owned(),

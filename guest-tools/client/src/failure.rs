@@ -3,7 +3,7 @@
 
 use cloison_client::Error;
 
-/// Why the command failed, and how to fix it.
+/// The reason why a command failed, and advice.
 #[derive(Debug)]
 pub struct Failure {
     pub message: String,

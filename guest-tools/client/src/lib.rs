@@ -16,7 +16,8 @@
 //! | [`region`] | where the board model counts |
 //! | `registers`, `error` | the page; why a call failed |
 //!
-//! Calls about a core (observation segments, counts, quotas) refer to the core of the calling vCPU: see [`pin`].
+//! Calls about a core (observation segments, counts, quotas) refer to the core of the calling vCPU:
+//! see [`pin`].
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 
@@ -57,7 +58,8 @@ impl Services {
 }
 
 impl<R: Registers> Services<R> {
-    /// Uses these registers for calls, if they are Cloison's and of a version that this library knows.
+    /// Uses these registers for calls, if they are Cloison's and of a version that this library
+    /// knows.
     pub fn new(registers: R) -> Result<Self, Error> {
         match (registers.read(page::MAGIC), registers.read(page::VERSION)) {
             (page::MAGIC_VALUE, ABI_VERSION) => Ok(Self { registers }),
@@ -141,7 +143,8 @@ impl<R: Registers> Services<R> {
         self.call(Call::PageState, [ipa, 0, 0])
     }
 
-    /// Moves the `k` most important pages of the VM's profile to its private pool, all or none. Returns how many moved.
+    /// Moves the `k` most important pages of the VM's profile to its private pool, all or none.
+    /// Returns how many moved.
     pub fn migrate_top(&mut self, k: u64) -> Result<u64, Error> {
         self.call(Call::Migrate, [k, 0, 0])
             .map(|Moved { pages }| pages)
@@ -165,12 +168,13 @@ impl<R: Registers> Services<R> {
             .map(drop)
     }
 
-    /// Returns the state of a quota of the calling vCPU's core, by its position in the VM's configuration.
+    /// Returns the state of a quota of the calling vCPU's core, by its position in the VM's
+    /// configuration.
     pub fn quota(&mut self, index: u64) -> Result<Quota, Error> {
         self.call(Call::QuotaRead, [index, 0, 0])
     }
 
-    /// Returns what a quota of the calling vCPU's core allows in the running period.
+    /// Returns the terms of a quota of the calling vCPU's core in the running period.
     pub fn quota_terms(&mut self, index: u64) -> Result<QuotaTerms, Error> {
         self.call(Call::QuotaTerms, [index, 0, 0])
     }
@@ -185,18 +189,20 @@ impl<R: Registers> Services<R> {
         self.call(Call::VmRead, [index, 0, 0])
     }
 
-    /// Orders a VM to stop, start or restart. It has done so once [`vm`](Self::vm) no longer returns [`Life::Changing`].
+    /// Orders a VM to stop, start or restart. The order is carried out once [`vm`](Self::vm) no
+    /// longer returns [`Life::Changing`].
     pub fn order_vm(&mut self, index: u64, change: Change) -> Result<(), Error> {
         self.call::<[u64; 3]>(Call::VmOrder, [index, change as u64, 0])
             .map(drop)
     }
 
-    /// Returns what a quota of another VM allows, and what was used of it.
+    /// Returns the budget of another VM's quota, and its use.
     pub fn budget(&mut self, vm: u64, quota: u64) -> Result<Budget, Error> {
         self.call(Call::BudgetRead, [vm, quota, 0])
     }
 
-    /// Sets the budget of another VM's quota in events, from its next period on; never above its ceiling.
+    /// Sets the budget of another VM's quota in events, from its next period on; never above its
+    /// ceiling.
     pub fn set_budget(&mut self, vm: u64, quota: u64, events: u64) -> Result<(), Error> {
         self.call::<[u64; 3]>(Call::BudgetSet, [vm, quota, events])
             .map(drop)
@@ -208,7 +214,7 @@ impl<R: Registers> Services<R> {
             .map(drop)
     }
 
-    /// Returns what the calling vCPU can count with.
+    /// Returns the counters of the calling vCPU.
     pub fn counters(&mut self) -> Result<Counters, Error> {
         self.call(Call::Counters, [0; 3])
     }

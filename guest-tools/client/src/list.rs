@@ -5,8 +5,8 @@ use crate::failure::Failure;
 use crate::ways::{By, Part, Task, Way, choose, with};
 use clap::Args;
 use cloison_epapi::cpu::Cpu;
-use cloison_epapi::preset::{self, PAPI_NATIVE_MASK};
-use cloison_epapi::{Library, query, tables};
+use cloison_epapi::preset;
+use cloison_epapi::{Library, query, tables, terms};
 use serde_json::{Value, json};
 
 #[derive(Debug, Args)]
@@ -45,7 +45,7 @@ struct Line {
     code: i32,
     /// How many runs it takes; 0: it cannot be counted.
     runs: u32,
-    /// What it is made of.
+    /// Its native events.
     terms: Vec<String>,
     closeness: &'static str,
     verdict: Option<&'static str>,
@@ -78,7 +78,7 @@ impl Task for &List {
                 .cpu
                 .natives
                 .iter()
-                .map(|event| PAPI_NATIVE_MASK | i32::from(event.number))
+                .map(|event| terms::native_code(event.id))
                 .collect()
         } else {
             preset::ALL.iter().map(|preset| preset.code).collect()
@@ -126,7 +126,7 @@ fn line<W: Way>(
         });
     };
     let term = |term: &cloison_epapi::cpu::Term| {
-        let name = cpu.native(term.number).map_or("", |native| native.name);
+        let name = cpu.native(term.event).map_or("", |native| native.name);
         if term.minus {
             format!("-{name}")
         } else {

@@ -6,9 +6,10 @@ use cloison_abi::reply::{self, Moved};
 use cloison_abi::{Call, lease, list};
 use std::time::Duration;
 
-/// What this program holds of the VM's pages until it lets go, or no longer renews it.
+/// A program's hold on pages of its VM, until the program ends the lease or no longer renews it.
 ///
-/// Dropping it changes nothing: [`Services::end_lease`] ends it now, and the hypervisor when it runs out.
+/// Dropping it changes nothing: [`Services::end_lease`] ends it now, and the hypervisor when it
+/// runs out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease(u64);
 
@@ -18,7 +19,8 @@ impl Lease {
         self.0
     }
 
-    /// Returns the lease with a number. The hypervisor refuses one that has ended, and never gives a number twice.
+    /// Returns the lease with a number. The hypervisor refuses one that has ended, and never gives
+    /// a number twice.
     pub fn with_number(number: u64) -> Self {
         Self(number)
     }
@@ -41,10 +43,12 @@ impl<R: Registers> Services<R> {
             .map(|reply::Lease { number }| Lease(number))
     }
 
-    /// Has a lease last for `length` from now, at most an hour.
+    /// Renews a lease for `length` from now, at most an hour.
     ///
     /// # Errors
-    /// [`CallError::Expired`](cloison_abi::CallError::Expired) if it has ended: its pages are back, and cacheable.
+    ///
+    /// [`CallError::Expired`](cloison_abi::CallError::Expired) if it has ended: its pages are back,
+    /// and cacheable.
     pub fn renew_lease(&mut self, lease: Lease, length: Duration) -> Result<(), Error> {
         self.call::<[u64; 3]>(Call::Lease, [lease.0, nanos(length)?, 0])
             .map(drop)
@@ -59,11 +63,13 @@ impl<R: Registers> Services<R> {
             .map(drop)
     }
 
-    /// Moves pages, given by their first addresses in any order, to the VM's private pool, all or none. Returns how many moved;
-    /// the others were there already. Without the lease, they stay there until they are returned or restored.
+    /// Moves pages, given by their first addresses in any order, to the VM's private pool, all or
+    /// none. Returns how many moved; the others were there already. Without the lease, they
+    /// stay there until they are returned or restored.
     ///
     /// # Errors
-    /// [`Error::Page`] names the page that cannot move. No page of the list is then in the pool with this lease.
+    /// [`Error::Page`] names the page that cannot move. No page of the list is then in the pool
+    /// with this lease.
     pub fn move_pages(&mut self, pages: &[u64], lease: Option<Lease>) -> Result<u64, Error> {
         let (entries, number) = (ascending(pages), lease.map_or(0, |lease| lease.0));
         let mut moved = 0;
@@ -71,7 +77,8 @@ impl<R: Registers> Services<R> {
             match self.listed(Call::MovePages, entries, number) {
                 Ok(more) => moved += more,
                 Err(error) => {
-                    // What fails now too is tried again when the lease ends, and then the first error is the one to fix.
+                    // What fails now too is tried again when the lease ends, and then the first
+                    // error is the one to fix.
                     let _ = self.return_sorted(&pages_before(pages, part), number);
                     return Err(error);
                 }
@@ -80,7 +87,8 @@ impl<R: Registers> Services<R> {
         Ok(moved)
     }
 
-    /// Moves pages back that were moved with this lease, or without one. Returns how many moved; others stay where they are.
+    /// Moves pages back that were moved with this lease, or without one. Returns how many moved;
+    /// others stay where they are.
     pub fn return_pages(&mut self, pages: &[u64], lease: Option<Lease>) -> Result<u64, Error> {
         self.return_sorted(&ascending(pages), lease.map_or(0, |lease| lease.0))
     }
@@ -91,8 +99,8 @@ impl<R: Registers> Services<R> {
             .sum()
     }
 
-    /// Makes pages, given by their first addresses in any order, cacheable (`true`) or non-cacheable. Returns how many
-    /// changed. Each 512 of them change all or none.
+    /// Makes pages, given by their first addresses in any order, cacheable (`true`) or
+    /// non-cacheable. Returns how many changed. Each 512 of them change all or none.
     ///
     /// # Errors
     /// [`Error::Page`] names a page that is not in the VM's RAM.
@@ -108,7 +116,8 @@ impl<R: Registers> Services<R> {
     fn listed(&mut self, call: Call, entries: &[u64], lease: u64) -> Result<u64, Error> {
         let at = self.registers.put_list(entries)?;
         let (status, registers) = self.exchange(call, [at, entries.len() as u64, lease])?;
-        // Where the kernel has moved the list, the hypervisor may have read another page's contents.
+        // Where the kernel has moved the list, the hypervisor may have read another page's
+        // contents.
         if self.registers.list_ipa()? != at {
             return Err(Error::List {
                 what: "keep",

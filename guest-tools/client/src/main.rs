@@ -1,4 +1,4 @@
-//! `cloisonctl`: what a Linux guest can request from the hypervisor, from its shell.
+//! `cloisonctl`: a Linux guest's requests to the hypervisor, from a shell.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
@@ -35,7 +35,8 @@ struct Cli {
 enum Verb {
     #[command(flatten)]
     Request(Request),
-    /// Run a command on one vCPU, and print what was counted meanwhile, with what can be computed from it
+    /// Run a command on one vCPU, and print what was counted meanwhile, with what can be computed
+    /// from it
     Stat(Stat),
     /// List what can be counted
     List(List),
@@ -72,12 +73,12 @@ enum Request {
         #[arg(value_parser = number)]
         pages: u64,
         /// Whether the caches may hold them
-        wanted: Wanted,
+        wanted: CacheabilityChoice,
     },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Wanted {
+enum CacheabilityChoice {
     /// The caches may hold the pages
     Cached,
     /// The caches may not hold the pages
@@ -117,7 +118,8 @@ struct Quota {
     /// Only the quotas of this vCPU's core
     #[arg(long, value_name = "N")]
     vcpu: Option<usize>,
-    /// Lower this quota, by its position in the VM's configuration, to this number of events per period
+    /// Lower this quota, by its position in the VM's configuration, to this number of events per
+    /// period
     #[arg(long, num_args = 2, value_names = ["INDEX", "EVENTS"], value_parser = number, requires = "vcpu")]
     set: Option<Vec<u64>>,
 }
@@ -126,7 +128,8 @@ struct Quota {
 struct Budget {
     /// Only the quotas of this VM
     vm: Option<String>,
-    /// Set this quota, by its position in the VM's configuration, to this number of events per period, up to its ceiling
+    /// Set this quota, by its position in the VM's configuration, to this number of events per
+    /// period, up to its ceiling
     #[arg(long, num_args = 2, value_names = ["INDEX", "EVENTS"], value_parser = number, requires = "vm")]
     set: Option<Vec<u64>>,
 }
@@ -211,7 +214,7 @@ fn run(services: &mut Services, command: Request) -> Result<(), Failure> {
             change: Some(VmChange::Restart { name }),
         }) => change_vm(services, &name, Change::Restart)?,
         Request::Cacheability { ipa, pages, wanted } => {
-            services.set_cacheability(ipa, pages, matches!(wanted, Wanted::Cached))?;
+            services.set_cacheability(ipa, pages, matches!(wanted, CacheabilityChoice::Cached))?;
         }
     }
     Ok(())
@@ -455,7 +458,8 @@ fn list_vms(services: &mut Services) -> Result<(), Failure> {
 
 /// Orders a VM to change, and waits until it has.
 fn change_vm(services: &mut Services, name: &str, change: Change) -> Result<(), Failure> {
-    /// How often to look, and how long: loading a large VM takes a second or two, and its budgets may hold it.
+    /// How often to look, and how long: loading a large VM takes a second or two, and its budgets
+    /// may hold it.
     const LOOK: Duration = Duration::from_millis(10);
     const LONGEST: u32 = 6000;
     let number = number_of(&services.vms()?, name)?;
@@ -474,7 +478,7 @@ fn change_vm(services: &mut Services, name: &str, change: Change) -> Result<(), 
             (LOOK * LONGEST).as_secs()
         ),
         help: Some(
-            "the order is still in force; `cloisonctl vm` shows what becomes of it".to_owned(),
+            "the order is still in force; `cloisonctl vm` shows the state of the VM".to_owned(),
         ),
     })
 }

@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::counting::{Domain, PageCalls, midr};
+use cloison_epapi::EventId;
 use cloison_epapi::backend::{CYCLE_COUNTER, Counters, Machine};
-use cloison_epapi::cpu::{CPU_CYCLES, Cpu};
+use cloison_epapi::cpu::Cpu;
 use cloison_epapi::error::Error;
 use perf_event_open_sys::bindings::{
     PERF_FLAG_FD_CLOEXEC, PERF_IOC_FLAG_GROUP, PERF_TYPE_RAW, perf_event_attr,
@@ -13,7 +14,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, FromRawFd};
 
-/// What is counted: a thread, or all that a vCPU executes.
+/// The target of counting: a thread, or a vCPU with all that it executes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Target {
     /// The calling thread, on whatever vCPU it runs.
@@ -23,7 +24,8 @@ pub enum Target {
     Vcpu(usize),
 }
 
-/// Counters of the kernel's. An event set is one group of the kernel's events: they count together or not at all.
+/// The kernel's counters. An event set is one group of the kernel's events: they count together or
+/// not at all.
 #[derive(Debug, Default)]
 pub struct PerfEvents {
     domain: Domain,
@@ -35,15 +37,16 @@ pub struct PerfEvents {
 #[derive(Debug)]
 struct Counter {
     file: File,
-    /// What is added to what the kernel counts.
+    /// The numbers to add to the kernel's counts.
     base: u64,
 }
 
-/// PAPI's way to count in a process of a guest: the kernel's counters if the VM has a PMU, or else the hypervisor's.
+/// PAPI's way to count in a process of a guest: the kernel's counters if the VM has a PMU, else the
+/// hypervisor's.
 pub type Available = cloison_epapi::Available<PerfEvents, PageCalls>;
 
 /// INST_RETIRED, which every PMUv3 of the tables has.
-const INSTRUCTIONS: u16 = 0x08;
+const INSTRUCTIONS: EventId = EventId::INST_RETIRED;
 
 impl PerfEvents {
     /// Returns counters of this.
@@ -56,17 +59,18 @@ impl PerfEvents {
     }
 
     /// Opens an event of the PMU's that does not count yet.
-    fn open(&self, event: u16, group: Option<&File>) -> io::Result<File> {
+    fn open(&self, event: EventId, group: Option<&File>) -> io::Result<File> {
         let mut attributes = perf_event_attr {
             type_: PERF_TYPE_RAW,
-            config: event.into(),
+            config: event.0.into(),
             ..Default::default()
         };
         attributes.size = size_of::<perf_event_attr>() as u32;
         attributes.set_exclude_hv(1);
         attributes.set_exclude_kernel((self.domain == Domain::User).into());
         attributes.set_exclude_user((self.domain == Domain::Kernel).into());
-        // The group's first event decides for the group. It is never without a counter: then reading it fails.
+        // The group's first event decides for the group. It is never without a counter: then
+        // reading it fails.
         attributes.set_disabled(group.is_none().into());
         attributes.set_pinned(group.is_none().into());
         let group = group.map_or(-1, File::as_raw_fd);
@@ -91,8 +95,9 @@ impl PerfEvents {
         Ok(unsafe { File::from_raw_fd(descriptor) })
     }
 
-    /// Finds out how many events of a kind fit into a group, which is how many counters there are for it.
-    fn fitting(&self, event: u16) -> io::Result<u32> {
+    /// Finds out how many events of a kind fit into a group, which is how many counters there are
+    /// for it.
+    fn fitting(&self, event: EventId) -> io::Result<u32> {
         let leader = self.open(event, None)?;
         let mut members = Vec::new();
         while members.len() < CYCLE_COUNTER as usize - 1 {
@@ -142,15 +147,15 @@ impl Counters for PerfEvents {
         })
     }
 
-    fn allows(&self, counter: u32, event: u16) -> bool {
-        (counter == CYCLE_COUNTER) == (event == CPU_CYCLES)
+    fn allows(&self, counter: u32, event: EventId) -> bool {
+        (counter == CYCLE_COUNTER) == (event == EventId::CPU_CYCLES)
     }
 
     fn width(&self, _: u32) -> u32 {
         64
     }
 
-    fn configure(&mut self, counter: u32, event: u16, interrupts: bool) -> Result<(), Error> {
+    fn configure(&mut self, counter: u32, event: EventId, interrupts: bool) -> Result<(), Error> {
         if interrupts {
             return Err(Error::NotSupported);
         }

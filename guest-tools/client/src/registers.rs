@@ -1,4 +1,5 @@
-//! The services page in this process's memory: found in the device tree, mapped from `/dev/mem`, accessed 64 bits at a time.
+//! The services page in this process's memory: found in the device tree, mapped from `/dev/mem`,
+//! accessed 64 bits at a time.
 //!
 //! The only unsafe code of this crate.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -26,8 +27,8 @@ pub trait Registers {
     }
     /// Lets other programs make calls again.
     fn end_turn(&mut self) {}
-    /// Writes a list of [`LONGEST`](cloison_abi::list::LONGEST) entries at most where the hypervisor can read it. Returns its
-    /// IPA.
+    /// Writes a list of [`LONGEST`](cloison_abi::list::LONGEST) entries at most where the
+    /// hypervisor can read it. Returns its IPA.
     fn put_list(&mut self, entries: &[u64]) -> Result<u64, Error>;
     /// Returns the IPA of the list that was written last.
     fn list_ipa(&self) -> Result<u64, Error>;
@@ -82,8 +83,8 @@ impl ListPage {
             entries.len()
         );
         for (index, &entry) in entries.iter().enumerate() {
-            // SAFETY: the page is mapped, writable and this object's own; the index is inside it. Volatile, because the
-            // hypervisor reads it.
+            // SAFETY: the page is mapped, writable and this object's own; the index is inside it.
+            // Volatile, because the hypervisor reads it.
             unsafe { self.address.as_ptr().add(index).write_volatile(entry) };
         }
     }
@@ -153,8 +154,8 @@ impl MappedPage {
             what: "open",
             source,
         })?;
-        // SAFETY: a new mapping at an address of the kernel's choice, so it cannot overlap memory that this process
-        // uses.
+        // SAFETY: a new mapping at an address of the kernel's choice, so it cannot overlap memory
+        // that this process uses.
         let mapped = unsafe {
             let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
             mmap(
@@ -196,8 +197,9 @@ impl Registers for MappedPage {
         #[cfg(target_arch = "aarch64")]
         {
             let value: u64;
-            // SAFETY: a register of the mapped page, which is no memory of Rust's. The hypervisor can only decode this
-            // form of a load; a compiler may choose another for `read_volatile`.
+            // SAFETY: a register of the mapped page, which is no memory of Rust's. The hypervisor
+            // can only decode this form of a load; a compiler may choose another for
+            // `read_volatile`.
             unsafe {
                 std::arch::asm!("ldr {}, [{}]", out(reg) value, in(reg) register, options(nostack, preserves_flags))
             };

@@ -1,4 +1,4 @@
-//! What `cloisonctl stat` prints: counts and how they vary, and the metrics that they give.
+//! The output of `cloisonctl stat`: counts, their variation, and the metrics computed from them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::ways::{By, Part};
@@ -8,7 +8,7 @@ use cloison_epapi::query;
 use cloison_metrics::Metric;
 use serde_json::{Value, json};
 
-/// What the cycles of an observation segment are called, which it has besides its events.
+/// Name of an observation segment's cycles, which it counts besides its events.
 pub const SEGMENT_CYCLES: &str = "cycles";
 
 /// An event and its counts, one for each run.
@@ -23,7 +23,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Returns an event that has not been counted yet.
+    /// Returns an event without counts.
     pub fn new(name: &str, code: i32) -> Self {
         Self {
             name: name.to_owned(),
@@ -55,7 +55,7 @@ pub enum Format {
     Json,
 }
 
-/// What was counted.
+/// The counts.
 #[derive(Debug)]
 pub struct Report<'a> {
     pub command: &'a [String],

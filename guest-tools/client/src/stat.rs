@@ -1,4 +1,4 @@
-//! `cloisonctl stat`: runs a command and prints what was counted meanwhile, with what can be computed from it.
+//! `cloisonctl stat`: runs a command and prints its counts, with the metrics computed from them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::child::{self, lost};
@@ -8,9 +8,9 @@ use crate::ways::{By, Part, Task, Way, choose, with};
 use clap::Args;
 use cloison_client::{Services, counting, events, pin, region};
 use cloison_epapi::backend::Machine;
-use cloison_epapi::cpu::{CPU_CYCLES, Cpu};
-use cloison_epapi::preset::{PAPI_NATIVE_MASK, PAPI_NULL};
-use cloison_epapi::{Error, Library};
+use cloison_epapi::cpu::Cpu;
+use cloison_epapi::preset::PAPI_NULL;
+use cloison_epapi::{Error, EventId, Library, terms};
 use cloison_metrics::Metric;
 use std::path::PathBuf;
 use std::process::{Child, ExitCode, ExitStatus};
@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug, Args)]
 pub struct Stat {
-    /// Count these events: names of the CPU's table (INST_RETIRED), of PAPI (PAPI_L1_DCM) or of perf (cache-misses), or numbers
-    /// (r17); by default those of as many metrics as there are counters for, or the VM's HEMs
+    /// Count these events: names of the CPU's table (INST_RETIRED), of PAPI (PAPI_L1_DCM) or of
+    /// perf (cache-misses), or numbers (r17); by default those of as many metrics as there are
+    /// counters for, or the VM's HEMs
     #[arg(short, long, value_name = "EVENT,…", value_delimiter = ',')]
     event: Vec<String>,
     /// Count the events of these metrics too (`cloison events metrics` lists them), or of `all`
@@ -67,7 +68,8 @@ pub struct Stat {
     command: Vec<String>,
 }
 
-/// How often counters of 32 bits are read at least: a core executes some three thousand million instructions a second.
+/// How often counters of 32 bits are read at least: a core executes some three thousand million
+/// instructions a second.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Runs the command and prints its counts. Returns its status.
@@ -212,7 +214,8 @@ impl Stat {
         .write(format)
     }
 
-    /// Runs the command in observation segments: the configuration says what is counted, and all of it is logged.
+    /// Runs the command in observation segments: the configuration says what is counted, and all of
+    /// it is logged.
     fn by_segments(&self) -> Result<(String, ExitStatus), Failure> {
         if self.count != Part::All {
             let message = "observation segments count programs and the kernel";
@@ -239,7 +242,12 @@ impl Stat {
             let cycles = cycles?;
             status = ended?;
             samples.push(Sample::since(began, before));
-            let cycles_of = (report::SEGMENT_CYCLES.to_owned(), CPU_CYCLES, cycles, false);
+            let cycles_of = (
+                report::SEGMENT_CYCLES.to_owned(),
+                EventId::CPU_CYCLES,
+                cycles,
+                false,
+            );
             let hems = services.hems()?.into_iter();
             let hems = hems.map(|hem| {
                 (
@@ -251,7 +259,7 @@ impl Stat {
             });
             for (at, (name, event, count, overflowed)) in hems.chain([cycles_of]).enumerate() {
                 if counted.len() <= at {
-                    counted.push(Counted::new(&name, PAPI_NATIVE_MASK | i32::from(event)));
+                    counted.push(Counted::new(&name, terms::native_code(event)));
                 }
                 counted[at].counts.push(count);
                 counted[at].is_short |= overflowed;
@@ -344,8 +352,8 @@ fn default<W: Way>(
     Ok(library.destroy_eventset(set)?)
 }
 
-/// Puts the events into event sets: one, or as many as it takes if the command may run several times. Returns the sets, each
-/// with the positions of its events.
+/// Puts the events into event sets: one, or as many as it takes if the command may run several
+/// times. Returns the sets, each with the positions of its events.
 fn place<W: Way>(
     library: &mut Library<W>,
     machine: &Machine,
@@ -393,7 +401,8 @@ fn place<W: Way>(
     Ok(sets)
 }
 
-/// Waits until the command ends. Meanwhile counters are read, so that none comes round twice between two reads.
+/// Waits until the command ends. Meanwhile counters are read, so that none comes round twice
+/// between two reads.
 fn wait<W: Way>(
     mut child: Child,
     library: &mut Library<W>,

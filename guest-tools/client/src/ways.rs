@@ -1,4 +1,5 @@
-//! The ways in which the command counts: the hypervisor's counters, its observation segments, or the kernel's counters.
+//! The ways in which the command counts: the hypervisor's counters, its observation segments, or
+//! the kernel's counters.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::failure::Failure;
@@ -10,12 +11,13 @@ use cloison_client::{Error, Services, pin};
 use cloison_epapi::hypervisor::Hypervisor;
 use cloison_epapi::{Counters, Hems, Service};
 
-/// What counts.
+/// The way to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
     /// The hypervisor's counters: the service `counters`
     Counters,
-    /// Observation segments, which count what the VM's `hems` list, and are logged: the service `hem`
+    /// Observation segments, which count what the VM's `hems` list, and are logged: the service
+    /// `hem`
     Hem,
     /// Linux's own counters, as perf's: a VM with a PMU
     Perf,
@@ -69,9 +71,9 @@ impl Way for PerfEvents {
     const BY: By = By::Perf;
 }
 
-/// Something to do with any way.
+/// A task that any way to count can carry out.
 pub trait Task {
-    /// What comes of it.
+    /// The result of the task.
     type Output;
     /// Does it.
     fn run<W: Way>(self, way: W) -> Result<Self::Output, Failure>;
@@ -94,7 +96,7 @@ pub fn with<T: Task>(by: By, vcpu: usize, part: Part, task: T) -> Result<T::Outp
     }
 }
 
-/// Returns the first way that there is.
+/// Returns the first way that this VM has.
 pub fn choose() -> Result<By, Failure> {
     let granted = match Services::open() {
         Ok(services) => services.identify().services,

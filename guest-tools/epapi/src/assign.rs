@@ -1,13 +1,14 @@
-//! Which counter counts what: an assignment of events to counters that honors what each counter cannot count.
+//! Assigns events to counters, each of which cannot count some events.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-/// The most counters: numbers 0 to 31.
+/// Maximum number of counters: numbers 0 to 31.
 pub const COUNTERS: usize = 32;
 
 /// Assigns each event a counter that no other has.
 ///
-/// `allowed` has a set of counters, as bits, for each event; `counters` gets a counter for each. Returns `false` if there
-/// is no such assignment: an augmenting path is looked for from each event (Kuhn's algorithm), so none is missed.
+/// `allowed` has a set of counters, as bits, for each event; `counters` gets a counter for each.
+/// Returns `false` if there is no such assignment: an augmenting path is looked for from each event
+/// (Kuhn's algorithm), so none is missed.
 pub fn assign(allowed: &[u32], counters: &mut [u8]) -> bool {
     let mut owner: [Option<u8>; COUNTERS] = [None; COUNTERS];
     if allowed.len() > COUNTERS || counters.len() < allowed.len() {
@@ -27,7 +28,8 @@ pub fn assign(allowed: &[u32], counters: &mut [u8]) -> bool {
     true
 }
 
-/// Finds a counter for one event, if need be by moving others. Each counter is visited once, which bounds the recursion.
+/// Finds a counter for one event, if need be by moving others. Each counter is visited once, which
+/// bounds the recursion.
 fn augment(
     allowed: &[u32],
     event: usize,

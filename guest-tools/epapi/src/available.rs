@@ -1,4 +1,5 @@
-//! Counting with what the machine or the VM has: its PMU, or else the counter service, or else observation segments.
+//! The first available way to count: the VM's PMU, else the counter service, else observation
+//! segments.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::backend::{Counters, Machine};
@@ -7,8 +8,9 @@ use crate::hems::Hems;
 use crate::hypervisor::{Hvc, Hypervisor};
 use crate::pmuv3::Pmuv3;
 use crate::service::Service;
+use cloison_events::EventId;
 
-/// The first of the ways to count that there is.
+/// The first available way to count.
 #[derive(Clone, Copy, Debug)]
 pub enum Available<P = Pmuv3, H = Hvc> {
     /// The PMU; also before it is known what there is.
@@ -20,7 +22,7 @@ pub enum Available<P = Pmuv3, H = Hvc> {
 }
 
 impl Available {
-    /// Returns a way to count that has not looked yet what there is.
+    /// Returns a way to count that has not looked for a PMU or services yet.
     pub const fn new() -> Self {
         Self::Pmu(Pmuv3)
     }
@@ -63,7 +65,8 @@ impl<P: Counters + Default, H: Hypervisor + Default> Counters for Available<P, H
                     *self = way;
                     return found;
                 }
-                // There are counters, but others have them: these are not to be counted in another way.
+                // There are counters, but others have them: these are not to be counted in another
+                // way.
                 Err(Error::Conflict) => return found,
                 Err(_) => {}
             }
@@ -71,7 +74,7 @@ impl<P: Counters + Default, H: Hypervisor + Default> Counters for Available<P, H
         Err(Error::NoCounters)
     }
 
-    fn allows(&self, counter: u32, event: u16) -> bool {
+    fn allows(&self, counter: u32, event: EventId) -> bool {
         each!(self, way => way.allows(counter, event))
     }
 
@@ -79,7 +82,7 @@ impl<P: Counters + Default, H: Hypervisor + Default> Counters for Available<P, H
         each!(self, way => way.width(counter))
     }
 
-    fn configure(&mut self, counter: u32, event: u16, interrupts: bool) -> Result<(), Error> {
+    fn configure(&mut self, counter: u32, event: EventId, interrupts: bool) -> Result<(), Error> {
         each!(self, way => way.configure(counter, event, interrupts))
     }
 

@@ -1,13 +1,15 @@
-//! What the library needs of a way to count.
+//! The interface between the library and a way to count.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::cpu::{CPU_CYCLES, Cpu};
+use crate::cpu::Cpu;
 use crate::error::Error;
+use cloison_events::EventId;
 
-/// The number of the cycle counter; event counters have the numbers from 0 up. The PMU numbers them in this way.
+/// The number of the cycle counter; event counters have the numbers from 0 up. The PMU numbers them
+/// in this way.
 pub const CYCLE_COUNTER: u32 = 31;
 
-/// What counts: a CPU's event table, and the counters that may be used.
+/// A CPU's event table, and the counters that may be used.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
     /// The CPU's events.
@@ -27,27 +29,28 @@ impl Machine {
 
 /// A way to count: registers, or calls of the hypervisor.
 ///
-/// Counters only count while they are thawed. The library configures, reads and writes them while they are frozen, so that
-/// what it does itself is not counted.
+/// Counters only count while they are thawed. The library configures, reads and writes them while
+/// they are frozen, so that its own work is not counted.
 pub trait Counters {
     /// Returns what there is. Called once, before everything else.
     fn probe(&mut self) -> Result<Machine, Error>;
 
     /// Returns whether a counter can count an event, as far as this way to count decides it.
-    fn allows(&self, counter: u32, event: u16) -> bool {
-        (counter == CYCLE_COUNTER) == (event == CPU_CYCLES)
+    fn allows(&self, counter: u32, event: EventId) -> bool {
+        (counter == CYCLE_COUNTER) == (event == EventId::CPU_CYCLES)
     }
 
     /// Returns the bits of a counter: 32, or 64.
     fn width(&self, counter: u32) -> u32;
 
     /// Sets what a counter counts, and whether its overflow interrupts. Its flag is cleared.
-    fn configure(&mut self, counter: u32, event: u16, interrupts: bool) -> Result<(), Error>;
+    fn configure(&mut self, counter: u32, event: EventId, interrupts: bool) -> Result<(), Error>;
 
     /// Reads a counter.
     fn read(&mut self, counter: u32) -> Result<u64, Error>;
 
-    /// Returns the counters that have passed their last value since their flag was cleared, as bits.
+    /// Returns the counters that have passed their last value since their flag was cleared, as
+    /// bits.
     fn overflowed(&mut self) -> u32;
 
     /// Sets a counter's value. A way to count that has no such thing returns an error.

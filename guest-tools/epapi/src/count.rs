@@ -1,9 +1,10 @@
-//! Counting with an event set: what is done with its counters while they are frozen.
+//! Counting with an event set: operations on its counters while they are frozen.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::backend::{Counters, Machine};
 use crate::error::Error;
 use crate::set::{EventSet, Need, state};
+use cloison_events::EventId;
 
 /// The value from which a counter has so many events to go until it overflows.
 fn initial(width: u32, threshold: u64) -> u64 {
@@ -16,7 +17,8 @@ fn initial(width: u32, threshold: u64) -> u64 {
 
 /// Adds what a counter has counted since it was last read to what its event has.
 ///
-/// A counter of 32 bits that has overflowed has passed its end once: further rounds between two reads are lost.
+/// A counter of 32 bits that has overflowed has passed its end once: further rounds between two
+/// reads are lost.
 fn add_up(need: &mut Need, overflowed: u32, counters: &mut impl Counters) -> Result<(), Error> {
     let counter = u32::from(need.counter);
     let width = counters.width(counter);
@@ -53,7 +55,7 @@ fn load(set: &mut EventSet, counters: &mut impl Counters) -> Result<(), Error> {
     for need in set.counted() {
         let counter = u32::from(need.counter);
         need.last = initial(counters.width(counter), need.threshold);
-        counters.configure(counter, need.number, need.threshold != 0)?;
+        counters.configure(counter, need.event, need.threshold != 0)?;
         counters.write(counter, need.last)?;
     }
     Ok(())
@@ -77,7 +79,8 @@ fn zero(set: &mut EventSet) {
     set.time = 0;
 }
 
-/// Sets a running set's counts to zero. Counters without a threshold keep their values: what they hold is the new zero.
+/// Sets a running set's counts to zero. Counters without a threshold keep their values: what they
+/// hold is the new zero.
 pub(crate) fn reset(set: &mut EventSet, counters: &mut impl Counters) -> Result<(), Error> {
     for need in set.counted().filter(|need| need.threshold != 0) {
         let counter = u32::from(need.counter);
@@ -102,15 +105,15 @@ pub(crate) fn rotate(set: &mut EventSet, counters: &mut impl Counters) -> Result
     Ok(())
 }
 
-/// Handles the counters that have overflowed, and sets those with a threshold up again. Returns the events whose
-/// threshold was reached, as bits by their position.
+/// Handles the counters that have overflowed, and restarts those with a threshold. Returns the
+/// events whose threshold was reached, as bits by their position.
 pub(crate) fn overflows(
     set: &mut EventSet,
     machine: &Machine,
     counters: &mut impl Counters,
 ) -> Result<u64, Error> {
     let mut reached: u64 = 0;
-    let (mut numbers, mut count) = ([0_u16; crate::set::NATIVES], 0);
+    let (mut events, mut count) = ([EventId(0); crate::set::NATIVES], 0);
     let flags = counters.overflowed() & set.counters();
     for need in set.counted().filter(|need| flags >> need.counter & 1 != 0) {
         add_up(need, flags, counters)?;
@@ -118,7 +121,7 @@ pub(crate) fn overflows(
             let counter = u32::from(need.counter);
             need.last = initial(counters.width(counter), need.threshold);
             counters.write(counter, need.last)?;
-            (numbers[count], count) = (need.number, count + 1);
+            (events[count], count) = (need.event, count + 1);
         }
     }
     counters.clear(flags);
@@ -132,7 +135,7 @@ pub(crate) fn overflows(
         if terms
             .as_slice()
             .iter()
-            .any(|term| numbers[..count].contains(&term.number))
+            .any(|term| events[..count].contains(&term.event))
         {
             reached |= 1 << at;
         }

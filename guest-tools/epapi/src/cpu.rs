@@ -1,14 +1,13 @@
-//! What each preset is on each CPU: sums and differences of native events, and how good they are.
+//! The presets' definitions on each CPU: sums and differences of native events, and how close they
+//! are.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::preset::*;
 use crate::tables::{
     CORTEX_A53, CORTEX_A53_METRICS, CORTEX_A53_MIDR, CORTEX_A72, CORTEX_A72_METRICS,
-    CORTEX_A72_MIDR, Metric, Native, number_of,
+    CORTEX_A72_MIDR, Metric, Native, event_of,
 };
-
-/// The number of the event that a cycle counter counts (Arm ARM, `CPU_CYCLES`).
-pub const CPU_CYCLES: u16 = 0x11;
+use cloison_events::EventId;
 
 /// A CPU: its native events, and its presets.
 #[derive(Clone, Copy, Debug)]
@@ -23,15 +22,15 @@ pub struct Cpu {
     pub natives: &'static [Native],
     /// Its presets.
     pub presets: &'static [Definition],
-    /// What can be computed from its native events.
+    /// Metrics computed from its native events.
     pub metrics: &'static [Metric],
 }
 
-/// A native event of a preset: its number, and whether its count is subtracted.
+/// A native event of a preset, and whether its count is subtracted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
     /// The event.
-    pub number: u16,
+    pub event: EventId,
     /// Its count is subtracted.
     pub minus: bool,
 }
@@ -52,7 +51,7 @@ pub enum Closeness {
 pub struct Definition {
     /// The preset's code.
     pub preset: i32,
-    /// What is added and subtracted.
+    /// The terms of the sum.
     pub terms: &'static [Term],
     /// How good it is.
     pub closeness: Closeness,
@@ -64,7 +63,7 @@ macro_rules! definitions {
         &[$(Definition {
             preset: $preset,
             terms: &[$(Term {
-                number: const { number_of($table, stringify!($event)) },
+                event: const { event_of($table, stringify!($event)) },
                 minus: definitions!(@$sign),
             },)*],
             closeness: Closeness::$closeness,
@@ -74,8 +73,9 @@ macro_rules! definitions {
     (@-) => { true };
 }
 
-// Over: the stalls of MEM_SCY and RES_STL overlap; BRU_IDL takes one cycle for each branch, which is the least; HW_INT
-// and BR_INS count other exceptions and changes of flow too. Near: the CPU counts its own speculation or its own kinds.
+// Over: the stalls of MEM_SCY and RES_STL overlap; BRU_IDL takes one cycle for each branch, which
+// is the least; HW_INT and BR_INS count other exceptions and changes of flow too. Near: the CPU
+// counts its own speculation or its own kinds.
 const A53_PRESETS: &[Definition] = definitions! { CORTEX_A53;
     PAPI_L1_DCM = [+ L1D_CACHE_REFILL] Exact;
     PAPI_L1_ICM = [+ L1I_CACHE_REFILL] Exact;
@@ -190,11 +190,11 @@ impl Cpu {
     }
 
     /// Returns a native event by its number in the PMU.
-    pub fn native(&self, number: u16) -> Option<&'static Native> {
-        self.natives.iter().find(|native| native.number == number)
+    pub fn native(&self, id: EventId) -> Option<&'static Native> {
+        self.natives.iter().find(|native| native.id == id)
     }
 
-    /// Returns how the CPU counts a preset, if it does.
+    /// Returns the CPU's definition of a preset, if it has one.
     pub fn preset(&self, code: i32) -> Option<&'static Definition> {
         self.presets
             .iter()

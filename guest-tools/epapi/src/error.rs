@@ -59,7 +59,7 @@ errors! {
     MultiplePasses PAPI_EMULPASS -27 "Event exists, but cannot be counted due to multiple passes required by hardware";
 }
 
-/// The return code of a call that did what it should.
+/// The return code of a call that succeeded.
 pub const PAPI_OK: i32 = 0;
 
 impl Error {

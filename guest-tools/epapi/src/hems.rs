@@ -1,25 +1,27 @@
-//! Counting with the hypervisor's observation segments: for a VM whose PMU is not its own, but that has the service `hem`.
+//! Counting with the hypervisor's observation segments: for a VM without a PMU that has the service
+//! `hem`.
 //!
-//! The configuration decides what is counted (`hems = […]`), and each start and stop makes a record in the log. What the
-//! library itself does between a start and a stop is counted too.
+//! The configuration decides which events are counted (`hems = […]`), and each start and stop makes
+//! a record in the log. The library's own work between a start and a stop is counted too.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::backend::{Counters, Machine};
 use crate::cpu::Cpu;
 use crate::error::Error;
 use crate::hypervisor::{Hvc, Hypervisor};
-use cloison_abi::Call;
+use cloison_abi::{Call, reply};
+use cloison_events::EventId;
 
 /// The most events of a VM that are looked for.
 const MOST: usize = 31;
 /// The workload number of the records that the library makes.
 pub const WORKLOAD: u64 = 99;
 
-/// The events that the hypervisor counts for the vCPU that executes this.
+/// The events that the hypervisor counts for the calling vCPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Hems<H = Hvc> {
     hypervisor: H,
-    events: [u16; MOST],
+    events: [EventId; MOST],
     number: u32,
     is_open: bool,
     /// The number of the next record, by which those who read the log tell runs apart.
@@ -44,7 +46,7 @@ impl<H> Hems<H> {
     pub const fn over(hypervisor: H) -> Self {
         Self {
             hypervisor,
-            events: [0; MOST],
+            events: [EventId(0); MOST],
             number: 0,
             is_open: false,
             run: 0,
@@ -61,7 +63,7 @@ impl<H: Hypervisor> Counters for Hems<H> {
         let mut found = Ok(());
         for (index, slot) in (0..).zip(&mut self.events) {
             match self.hypervisor.call(Call::HemRead, [index, 0, 0]) {
-                Ok([_, _, event]) => *slot = event as u16,
+                Ok(reply) => *slot = reply::Hem::from(reply).event,
                 Err(Error::NoEvent) => break,
                 Err(error) => found = Err(error),
             }
@@ -80,7 +82,7 @@ impl<H: Hypervisor> Counters for Hems<H> {
         })
     }
 
-    fn allows(&self, counter: u32, event: u16) -> bool {
+    fn allows(&self, counter: u32, event: EventId) -> bool {
         counter < self.number && self.events.get(counter as usize) == Some(&event)
     }
 
@@ -88,7 +90,7 @@ impl<H: Hypervisor> Counters for Hems<H> {
         32
     }
 
-    fn configure(&mut self, counter: u32, event: u16, interrupts: bool) -> Result<(), Error> {
+    fn configure(&mut self, counter: u32, event: EventId, interrupts: bool) -> Result<(), Error> {
         if interrupts {
             return Err(Error::NotSupported);
         }
@@ -100,7 +102,8 @@ impl<H: Hypervisor> Counters for Hems<H> {
     }
 
     fn read(&mut self, counter: u32) -> Result<u64, Error> {
-        // The flag stays set to the end of the segment and says nothing of what was counted since the last read.
+        // The flag stays set to the end of the segment and says nothing of what was counted since
+        // the last read.
         self.hypervisor
             .call(Call::HemRead, [counter.into(), 0, 0])
             .map(|[value, ..]| value)

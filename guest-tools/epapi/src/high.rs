@@ -55,9 +55,10 @@ impl<C: Counters> Library<C> {
         started
     }
 
-    /// Returns how many values the high-level functions read.
+    /// Returns the number of values that the high-level functions read.
     ///
     /// # Errors
+    ///
     /// [`Error::Invalid`] unless [`start_counters`](Self::start_counters) has started them.
     pub fn number_of_values(&mut self) -> Result<usize, Error> {
         self.library_init()?;
@@ -131,7 +132,8 @@ impl<C: Counters> Library<C> {
         self.rate(PAPI_TOT_INS, Mode::Ipc)
     }
 
-    /// Returns events per cycle, of instructions if `event` is 0. The first call starts counting and returns zeros.
+    /// Returns events per cycle, of instructions if `event` is 0. The first call starts counting
+    /// and returns zeros.
     pub fn epc(&mut self, event: i32) -> Result<Rate, Error> {
         self.frozen(|it| it.epc_frozen(event))
     }
@@ -141,7 +143,7 @@ impl<C: Counters> Library<C> {
         self.rate(if event == 0 { PAPI_TOT_INS } else { event }, Mode::Epc)
     }
 
-    /// Returns whether PAPI's `ref` has a meaning: whether the CPU counts the cycles of a reference clock.
+    /// Returns whether PAPI's `ref` has a meaning: the CPU counts the cycles of a reference clock.
     pub fn has_reference_cycles(&self) -> bool {
         self.query_event(PAPI_REF_CYC).is_ok()
     }

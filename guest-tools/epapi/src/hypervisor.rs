@@ -1,4 +1,4 @@
-//! The hypervisor's calls, as far as counting needs them, and the CPU's identification.
+//! The hypervisor's calls that counting needs, and the CPU's identification.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::error::Error;
@@ -18,7 +18,8 @@ pub trait Hypervisor {
     /// If this way cannot know it.
     fn midr(&mut self) -> Result<u32, Error>;
 
-    /// Returns what the counters leave out, as PMEVTYPER's filters: by default nothing, all of EL1 and EL0 is counted.
+    /// Returns what the counters leave out, as PMEVTYPER's filters: by default nothing, all of EL1
+    /// and EL0 is counted.
     fn filter(&self) -> u32 {
         0
     }
@@ -38,7 +39,8 @@ impl Hypervisor for Hvc {
     fn call(&mut self, function: Call, arguments: [u64; 3]) -> Result<[u64; 3], Error> {
         let [mut x1, mut x2, mut x3] = arguments;
         let mut x0 = u64::from(function as u32);
-        // SAFETY: by the calling convention only x0 to x3 change, and none of these calls changes memory.
+        // SAFETY: by the calling convention only x0 to x3 change, and none of these calls changes
+        // memory.
         unsafe {
             core::arch::asm!("hvc #0", inout("x0") x0, inout("x1") x1, inout("x2") x2, inout("x3") x3, options(nostack));
         }

@@ -1,12 +1,14 @@
-//! PAPI for programs without an operating system: the functions of the ePAPI paper (Giesen et al., WCET 2019), table 3.
+//! PAPI for programs without an operating system: the functions of the ePAPI paper (Giesen et al.,
+//! WCET 2019), table 3.
 //!
-//! A [`Library`] counts for one core, over a way to count ([`Counters`]): the registers of the PMU ([`Pmuv3`]), the
-//! hypervisor's counter service ([`Service`]) or its observation segments ([`Hems`]). It needs no memory but its own. The C library `libepapi.a` (guest-tools/epapi/c) has the
-//! same functions with PAPI's signatures; docs/papi.md compares both with PAPI.
+//! A [`Library`] counts for one core, over a way to count ([`Counters`]): the registers of the PMU
+//! ([`Pmuv3`]), the hypervisor's counter service ([`Service`]) or its observation segments
+//! ([`Hems`]). It needs no memory but its own. The C library `libepapi.a` (guest-tools/epapi/c) has
+//! the same functions with PAPI's signatures; docs/papi.md compares both with PAPI.
 //!
 //! ```
 //! use cloison_epapi::preset::{PAPI_TOT_CYC, PAPI_TOT_INS};
-//! use cloison_epapi::{Error, Library, Simulated};
+//! use cloison_epapi::{Error, EventId, Library, Simulated};
 //!
 //! # fn main() -> Result<(), Error> {
 //! let mut papi = Library::new(Simulated::new("cortex-a53", 6), 0);
@@ -14,7 +16,7 @@
 //! let set = papi.create_eventset(-1)?;
 //! papi.add_events(set, &[PAPI_TOT_CYC, PAPI_TOT_INS])?;
 //! papi.start(set)?;
-//! papi.counters().run(1000, &[(0x08, 700)]); // On hardware: the code to be measured.
+//! papi.counters().run(1000, &[(EventId::INST_RETIRED, 700)]); // On hardware: the code to be measured.
 //! let mut values = [0; 2];
 //! papi.stop(set, Some(&mut values))?;
 //! assert_eq!(values, [1000, 700]);
@@ -65,6 +67,7 @@ pub mod terms;
 
 pub use available::Available;
 pub use backend::{Counters, Machine};
+pub use cloison_events::{CounterSet, EventId};
 pub use error::Error;
 pub use hems::Hems;
 pub use hypervisor::Hypervisor;

@@ -1,6 +1,7 @@
-//! The low-level functions: event sets by number, and which calls are allowed when.
+//! The low-level functions: event sets by number, and the states in which each call is allowed.
 //!
-//! Functions have PAPI's names without `PAPI_`; their errors are those of PAPI, and docs/papi.md lists where they differ.
+//! Functions have PAPI's names without `PAPI_`; their errors are those of PAPI, and docs/papi.md
+//! lists where they differ.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::backend::{Counters, Machine};
@@ -17,7 +18,7 @@ use core::sync::atomic::AtomicU64;
 
 /// The version of PAPI whose low-level interface this is: 7.3, as `PAPI_VERSION & 0xffff0000`.
 pub const PAPI_VER_CURRENT: i32 = 7 << 24 | 3 << 16;
-/// Event sets that can exist at a time. One more is the high-level functions'.
+/// Maximum number of event sets of a program. The high-level functions have one more.
 pub const SETS: usize = 8;
 /// The position of the high-level functions' set.
 pub(crate) const HIGH: usize = SETS;
@@ -35,7 +36,7 @@ pub struct Library<C> {
     pub(crate) high: High,
 }
 
-/// Events whose threshold was reached: what a handler is called with.
+/// Events whose threshold was reached: the argument of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overflow {
     /// The event set.
@@ -69,8 +70,8 @@ impl<C: Counters> Library<C> {
         &mut self.counters
     }
 
-    /// Runs `f` while no counter counts. Every function that counts, reads or changes a running set does this itself; those
-    /// whose names end with `frozen` leave it to their caller.
+    /// Runs `f` while no counter counts. Every function that counts, reads or changes a running set
+    /// does this itself. Functions whose names end with `frozen` leave it to their caller.
     pub fn frozen<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         // Before the first probe it is not known whether there are counters to stop.
         if self.machine.is_some() {
@@ -83,9 +84,10 @@ impl<C: Counters> Library<C> {
         result
     }
 
-    /// Finds out what can be counted. Returns the version of PAPI's interface.
+    /// Looks for counters. Returns the version of PAPI's interface.
     ///
     /// # Errors
+    ///
     /// [`Error::NoCounters`] if there are no counters, or none of a CPU whose events are known.
     pub fn library_init(&mut self) -> Result<i32, Error> {
         if self.machine.is_none() {
@@ -117,7 +119,8 @@ impl<C: Counters> Library<C> {
         }
     }
 
-    /// As [`lookup`](Self::lookup), for functions that need a set that has been given an event once.
+    /// As [`lookup`](Self::lookup), for functions that need a set that has been given an event
+    /// once.
     fn bound(&self, set: i32) -> Result<usize, Error> {
         let at = self.lookup(set)?;
         if self.sets[at].is_bound {
@@ -131,7 +134,8 @@ impl<C: Counters> Library<C> {
         &mut self.sets[at]
     }
 
-    /// Makes an event set. `current` is what the caller's variable holds, which has to be [`PAPI_NULL`].
+    /// Makes an event set. `current` is the value of the caller's variable, which must be
+    /// [`PAPI_NULL`].
     pub fn create_eventset(&mut self, current: i32) -> Result<i32, Error> {
         self.machine()?;
         if current != PAPI_NULL {
@@ -200,9 +204,11 @@ impl<C: Counters> Library<C> {
         self.sets[at].add(code, &machine, &self.counters)
     }
 
-    /// Adds events to a set. Returns how many were added if a later one cannot be, and 0 if all were.
+    /// Adds events to a set. Returns 0 if all were added, else the number of those before the first
+    /// that cannot be.
     ///
     /// # Errors
+    ///
     /// If the first one cannot be added.
     pub fn add_events(&mut self, set: i32, codes: &[i32]) -> Result<usize, Error> {
         each(codes.iter().copied(), |code| self.add_event(set, code))
@@ -229,9 +235,11 @@ impl<C: Counters> Library<C> {
         Ok(())
     }
 
-    /// Removes events from a set. Returns how many were removed if a later one cannot be, and 0 if all were.
+    /// Removes events from a set. Returns 0 if all were removed, else the number of those before
+    /// the first that cannot be.
     ///
     /// # Errors
+    ///
     /// If the first one cannot be removed.
     pub fn remove_events(&mut self, set: i32, codes: &[i32]) -> Result<usize, Error> {
         each(codes.iter().copied(), |code| self.remove_event(set, code))
@@ -339,7 +347,7 @@ impl<C: Counters> Library<C> {
         Ok(())
     }
 
-    /// Returns the counts of a set: of a stopped one, those that it had when it was stopped.
+    /// Returns the counts of a set; of a stopped set, its counts when it was stopped.
     pub fn read(&mut self, set: i32, values: &mut [i64]) -> Result<(), Error> {
         self.frozen(|it| it.read_frozen(set, Some(values)))
     }
@@ -389,7 +397,7 @@ impl<C: Counters> Library<C> {
         self.zero(at)
     }
 
-    /// Sets the counts of a set to zero that was just brought up to date.
+    /// Sets the counts of a set to zero. The set must be up to date.
     pub(crate) fn zero(&mut self, at: usize) -> Result<(), Error> {
         let set = &mut self.sets[at];
         if set.is(PAPI_RUNNING) {
@@ -399,7 +407,8 @@ impl<C: Counters> Library<C> {
         Ok(())
     }
 
-    /// Lets a set's events take turns on the counters. Its counts are then scaled from the time that each had.
+    /// Makes a set's events take turns on the counters. Each count is then scaled by the time of
+    /// its turns.
     pub fn set_multiplex(&mut self, set: i32) -> Result<(), Error> {
         let at = self.bound(set)?;
         if self.sets[at].is(PAPI_RUNNING) {
@@ -413,7 +422,8 @@ impl<C: Counters> Library<C> {
         self.sets[at].place(&machine, &self.counters)
     }
 
-    /// Gives the next events of the running set their turn, if it is multiplexed: for a timer's handler.
+    /// Gives the next events of the running set their turn, if it is multiplexed: for a timer's
+    /// handler.
     pub fn multiplex_tick(&mut self) -> Result<(), Error> {
         self.frozen(Self::multiplex_tick_frozen)
     }
@@ -468,7 +478,7 @@ impl<C: Counters> Library<C> {
                 any = true;
                 let need = set.needs[..needed]
                     .iter_mut()
-                    .find(|need| need.number == term.number);
+                    .find(|need| need.event == term.event);
                 need.into_iter()
                     .for_each(|need| need.threshold = threshold.into());
             }
@@ -496,7 +506,7 @@ impl<C: Counters> Library<C> {
         Ok((events != 0).then_some(Overflow { set, events }))
     }
 
-    /// Sets where results are written from now on ([`region`]); an empty region: nowhere.
+    /// Sets the memory for results ([`region`]); an empty region: nowhere.
     pub fn set_results(&mut self, words: &'static [AtomicU64]) {
         self.results = words;
     }
@@ -520,16 +530,18 @@ impl<C: Counters> Library<C> {
         query::name_of(self.machine()?.cpu, code)
     }
 
-    /// Returns what is known about an event.
+    /// Returns information about an event.
     pub fn event_info(&self, code: i32) -> Result<Info, Error> {
         query::info(&self.machine()?, &self.counters, code)
     }
 }
 
-/// Does `what` with each code until one fails. Returns how many succeeded before, or 0 if all did.
+/// Calls `what` with each code until one fails. Returns 0 if all succeeded, else the number before
+/// the failure.
 ///
 /// # Errors
-/// [`Error::Invalid`] without codes, and what the first of them says.
+///
+/// [`Error::Invalid`] without codes, and the error of the first of them.
 pub fn each(
     codes: impl IntoIterator<Item = i32>,
     mut what: impl FnMut(i32) -> Result<(), Error>,

@@ -1,4 +1,4 @@
-//! What the high-level functions do at the moment.
+//! The current state of the high-level functions: idle, counting, or a rate.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

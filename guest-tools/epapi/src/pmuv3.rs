@@ -1,13 +1,15 @@
-//! Counting with the PMU's registers (PMUv3, Arm ARM D11): a VM whose PMU is its own, or a machine without a hypervisor.
+//! Counting with the PMU's registers (PMUv3, Arm ARM D11): for a VM with its own PMU, or a machine
+//! without a hypervisor.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::backend::{CYCLE_COUNTER, Counters, Machine};
 use crate::cpu::Cpu;
 use crate::error::Error;
+use cloison_events::EventId;
 
-/// PMCR_EL0 with the counters stopped as a whole: LC, the cycle counter overflows at 64 bits.
+/// PMCR_EL0 while no counter counts. LC: the cycle counter overflows at 64 bits.
 pub const STOPPED: u64 = 1 << 6;
-/// PMCR_EL0 with the counters that are enabled counting: E.
+/// PMCR_EL0 while the enabled counters count (E).
 pub const COUNTING: u64 = STOPPED | 1;
 
 /// Reads a system register by name.
@@ -79,7 +81,7 @@ macro_rules! each {
     };
 }
 
-/// The PMU of the core that executes this.
+/// The PMU of the calling core.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pmuv3;
 
@@ -103,12 +105,12 @@ impl Counters for Pmuv3 {
         if counter == CYCLE_COUNTER { 64 } else { 32 }
     }
 
-    fn configure(&mut self, counter: u32, event: u16, interrupts: bool) -> Result<(), Error> {
+    fn configure(&mut self, counter: u32, event: EventId, interrupts: bool) -> Result<(), Error> {
         // No filter: what EL1 and EL0 do is counted, and what EL2 does is not.
         if counter == CYCLE_COUNTER {
             write!(["pmccfiltr_el0"], 0);
         } else {
-            each!(write_counter, counter, "pmevtyper", event.into());
+            each!(write_counter, counter, "pmevtyper", event.0.into());
         }
         let bit = 1 << counter;
         if interrupts {

@@ -1,9 +1,9 @@
 //! PAPI's preset events: their names and numbers, which are the same for all CPUs.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-/// The bit that preset events have in common: the sign.
+/// The bit of all preset events: the sign.
 pub const PAPI_PRESET_MASK: i32 = i32::MIN;
-/// The bit that native events have in common. The bits below are the event's number in the PMU.
+/// The bit of all native events. The bits below are the event's number in the PMU.
 pub const PAPI_NATIVE_MASK: i32 = 0x4000_0000;
 /// Not an event, and not an event set.
 pub const PAPI_NULL: i32 = -1;

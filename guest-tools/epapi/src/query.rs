@@ -1,10 +1,10 @@
-//! What is known about an event: names, what it is made of, and whether its counts can be trusted.
+//! Information about an event: its names, its native events, and whether its counts can be trusted.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::backend::{Counters, Machine};
 use crate::cpu::{Closeness, Cpu};
 use crate::error::Error;
-use crate::preset::{self, PAPI_NATIVE_MASK};
+use crate::preset;
 use crate::set::{EventSet, state};
 use crate::tables::{self, Verdict};
 use crate::terms::{self, Terms};
@@ -18,14 +18,15 @@ pub struct Info {
     pub name: &'static str,
     /// What it counts.
     pub meaning: &'static str,
-    /// What it is made of, and how close the sum is to what the name promises.
+    /// Its native events, and how close their sum is to the meaning of the name.
     pub terms: Terms,
-    /// How many runs it takes to count it once, with the counters that there are; 0: none of them can count it.
+    /// The number of runs that count it once, with the available counters; 0: none of them can
+    /// count it.
     pub runs: u32,
 }
 
-/// Returns an event by its name: a preset's, or a native event's with or without the name of the PMU before it
-/// (`arm_ac53::INST_RETIRED`). Case does not matter.
+/// Returns an event by its name: a preset's, or a native event's with or without the name of the
+/// PMU before it (`arm_ac53::INST_RETIRED`). Case does not matter.
 ///
 /// # Errors
 /// [`Error::NoEvent`] if neither PAPI nor the CPU has such an event.
@@ -46,7 +47,7 @@ pub fn code_of(cpu: &Cpu, name: &str) -> Result<i32, Error> {
         .iter()
         .find(|known| known.name.eq_ignore_ascii_case(native))
         .ok_or(Error::NoEvent)?;
-    Ok(PAPI_NATIVE_MASK | i32::from(found.number))
+    Ok(terms::native_code(found.id))
 }
 
 /// Returns an event's name. A preset has one whether the CPU counts it or not.
@@ -59,15 +60,16 @@ pub fn name_of(cpu: &Cpu, code: i32) -> Result<&'static str, Error> {
             .map(|preset| preset.name)
             .ok_or(Error::NotPreset);
     }
-    let number = u16::try_from(code ^ PAPI_NATIVE_MASK)
-        .ok()
-        .and_then(|number| cpu.native(number));
-    number.map(|native| native.name).ok_or(Error::NoEvent)
+    terms::native_event(code)
+        .and_then(|event| cpu.native(event))
+        .map(|native| native.name)
+        .ok_or(Error::NoEvent)
 }
 
-/// Returns what is known about an event.
+/// Returns information about an event.
 ///
 /// # Errors
+///
 /// [`Error::NotPreset`] or [`Error::NoEvent`] if the CPU does not have it.
 pub fn info(machine: &Machine, counters: &impl Counters, code: i32) -> Result<Info, Error> {
     let terms = terms::of(machine.cpu, code)?;
@@ -76,7 +78,7 @@ pub fn info(machine: &Machine, counters: &impl Counters, code: i32) -> Result<In
         None => terms
             .as_slice()
             .first()
-            .and_then(|term| machine.cpu.native(term.number))
+            .and_then(|term| machine.cpu.native(term.event))
             .map_or("", |it| it.meaning),
     };
     let mut turns = EventSet::NEW;
@@ -93,16 +95,18 @@ pub fn info(machine: &Machine, counters: &impl Counters, code: i32) -> Result<In
     })
 }
 
-/// Returns the worst verdict on what an event is made of, on a machine of configs/validation/verdicts, such as `virt-model`.
+/// Returns the worst verdict on an event's native events, on a machine of
+/// configs/validation/verdicts, such as `virt-model`.
 ///
 /// # Errors
-/// [`Error::NotPreset`] or [`Error::NoEvent`] if the CPU does not have the event, [`Error::Invalid`] if it was not
-/// validated on such a machine.
+///
+/// [`Error::NotPreset`] or [`Error::NoEvent`] if the CPU does not have the event,
+/// [`Error::Invalid`] if it was not validated on such a machine.
 pub fn verdict(cpu: &Cpu, code: i32, machine: &str) -> Result<Verdict, Error> {
     let terms = terms::of(cpu, code)?;
     let mut worst = Verdict::Trusted;
     for term in terms.as_slice() {
-        worst = worst.max(tables::verdict(machine, cpu.name, term.number).ok_or(Error::Invalid)?);
+        worst = worst.max(tables::verdict(machine, cpu.name, term.event).ok_or(Error::Invalid)?);
     }
     Ok(worst)
 }

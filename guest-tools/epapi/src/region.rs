@@ -1,7 +1,7 @@
-//! Results in memory: what the last read of an event set was, for a debugger, another core or the host to read.
+//! Results in memory: the last read of an event set, for a debugger, another core or the host.
 //!
-//! All words have 64 bits: [`MAGIC`], a number that is odd while the words after it change, the event set, the number of
-//! events, and then each event's code and value.
+//! All words have 64 bits: [`MAGIC`], a number that is odd while the words after it change, the
+//! event set, the number of events, and then each event's code and value.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -11,7 +11,7 @@ pub const MAGIC: u64 = u64::from_le_bytes(*b"ePAPI-1\0");
 /// The words before the first event's code.
 pub const HEAD: usize = 4;
 
-/// Writes a result. What does not fit is left out; the number of events says so.
+/// Writes a result. Events that do not fit are left out; the number of events says so.
 pub fn publish(words: &[AtomicU64], set: i32, events: &[i32], values: &[i64]) {
     let Some((head, body)) = words.split_at_checked(HEAD) else {
         return;

@@ -1,4 +1,5 @@
-//! Counting with the hypervisor's counter service: for a VM whose PMU is not its own, but that has the service `counters`.
+//! Counting with the hypervisor's counter service: for a VM without a PMU that has the service
+//! `counters`.
 //!
 //! Counters are like the PMU's, but each access is a call, and none interrupts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -9,8 +10,9 @@ use crate::error::Error;
 use crate::hypervisor::{Hvc, Hypervisor};
 use cloison_abi::Call;
 use cloison_abi::reply::{self, CounterMasks};
+use cloison_events::EventId;
 
-/// The counters of the vCPU that executes this, by calls.
+/// The counters of the calling vCPU, by calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Service<H = Hvc> {
     hypervisor: H,
@@ -20,7 +22,7 @@ pub struct Service<H = Hvc> {
 }
 
 impl Service {
-    /// Returns a way to count that has not asked yet what there is.
+    /// Returns a way to count that has not asked for the VM's counters yet.
     pub const fn new() -> Self {
         Self::over(Hvc)
     }
@@ -38,10 +40,11 @@ impl<H> Service<H> {
 }
 
 impl<H: Hypervisor> Service<H> {
-    /// Writes what the counters show to the hypervisor's log, as a record that is marked as made by the guest: workload,
-    /// sub-experiment and run. Counters have to be enabled.
+    /// Writes the counters' values to the hypervisor's log, as a record that is marked as made by
+    /// the guest: workload, sub-experiment and run. Counters must be enabled.
     ///
     /// # Errors
+    ///
     /// The hypervisor's.
     pub fn record(&mut self, numbers: [u32; 3]) -> Result<(), Error> {
         self.hypervisor
@@ -75,7 +78,7 @@ impl<H: Hypervisor> Counters for Service<H> {
         if counter == CYCLE_COUNTER { 64 } else { 32 }
     }
 
-    fn configure(&mut self, counter: u32, event: u16, interrupts: bool) -> Result<(), Error> {
+    fn configure(&mut self, counter: u32, event: EventId, interrupts: bool) -> Result<(), Error> {
         if interrupts {
             return Err(Error::NotSupported);
         }
@@ -84,7 +87,7 @@ impl<H: Hypervisor> Counters for Service<H> {
                 Call::CounterEventSet,
                 [
                     counter.into(),
-                    (u32::from(event) | self.hypervisor.filter()).into(),
+                    (u32::from(event.0) | self.hypervisor.filter()).into(),
                     0,
                 ],
             )

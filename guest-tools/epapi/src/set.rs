@@ -1,14 +1,15 @@
-//! An event set: its events, the native events that they need, and which counter counts which.
+//! An event set: its events, the native events that they need, and the counter of each.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::assign::{COUNTERS, assign};
 use crate::backend::{Counters, Machine};
 use crate::error::Error;
 use crate::terms::{self, Terms};
+use cloison_events::{CounterSet, EventId};
 
-/// The most events of a set.
+/// Maximum number of events in a set.
 pub const EVENTS: usize = 16;
-/// The most native events that the events of a set need together.
+/// Maximum number of native events that the events of a set need together.
 pub const NATIVES: usize = 24;
 
 /// States of an event set, as bits, with PAPI's numbers.
@@ -24,15 +25,15 @@ pub mod state {
 }
 
 /// A native event of a set.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
-    pub number: u16,
+    pub event: EventId,
     /// How many events of the set need it.
     pub owners: u8,
     pub counter: u8,
-    /// Which turn it has, if the set is multiplexed.
+    /// Its turn, if the set is multiplexed.
     pub group: u8,
-    /// What was counted since the set was started or reset.
+    /// Events counted since the set was started or reset.
     pub total: u64,
     /// The counter's value when it was last read or written.
     pub last: u64,
@@ -40,6 +41,22 @@ pub(crate) struct Need {
     pub time: u64,
     /// Its counter overflows after so many events; 0: at its width.
     pub threshold: u64,
+}
+
+impl Need {
+    /// Returns the need for an event, without owners.
+    const fn of(event: EventId) -> Self {
+        Self {
+            event,
+            owners: 0,
+            counter: 0,
+            group: 0,
+            total: 0,
+            last: 0,
+            time: 0,
+            threshold: 0,
+        }
+    }
 }
 
 /// An event set.
@@ -73,16 +90,7 @@ impl EventSet {
         events: [0; EVENTS],
         terms: [Terms::NONE; EVENTS],
         count: 0,
-        needs: [Need {
-            number: 0,
-            owners: 0,
-            counter: 0,
-            group: 0,
-            total: 0,
-            last: 0,
-            time: 0,
-            threshold: 0,
-        }; NATIVES],
+        needs: [Need::of(EventId(0)); NATIVES],
         needed: 0,
         values: [0; EVENTS],
         thresholds: [0; EVENTS],
@@ -134,9 +142,10 @@ impl EventSet {
                 ..Self::NEW
             };
             if alone.bind(code, &terms).is_ok() && alone.place(machine, counters).is_err() {
-                // Not even without the other events: if each of its parts could be counted alone, it takes several runs.
-                let allowed = |number| allowed(machine, counters, number) != 0;
-                let some = terms.as_slice().iter().all(|term| allowed(term.number));
+                // Not even without the other events: if each of its parts could be counted alone,
+                // it takes several runs.
+                let allowed = |event| allowed(machine, counters, event) != 0;
+                let some = terms.as_slice().iter().all(|term| allowed(term.event));
                 return Err(if some {
                     Error::MultiplePasses
                 } else {
@@ -156,15 +165,14 @@ impl EventSet {
         for term in terms.as_slice() {
             if let Some(need) = self.needs[..self.needed]
                 .iter_mut()
-                .find(|need| need.number == term.number)
+                .find(|need| need.event == term.event)
             {
                 need.owners += 1;
                 continue;
             }
             *self.needs.get_mut(self.needed).ok_or(Error::TooMany)? = Need {
-                number: term.number,
                 owners: 1,
-                ..Need::default()
+                ..Need::of(term.event)
             };
             self.needed += 1;
         }
@@ -190,7 +198,7 @@ impl EventSet {
             let Some(at) = self
                 .needs()
                 .iter()
-                .position(|need| need.number == term.number)
+                .position(|need| need.event == term.event)
             else {
                 continue;
             };
@@ -203,7 +211,7 @@ impl EventSet {
         self.place(machine, counters)
     }
 
-    /// Removes all events; the set is as it was made.
+    /// Removes all events; the set is as new.
     pub fn clear(&mut self) {
         *self = Self::NEW;
     }
@@ -214,7 +222,7 @@ impl EventSet {
         let mut places = [0; COUNTERS];
         let (mut first, mut group) = (0, 0);
         for at in 0..self.needed {
-            masks[at] = allowed(machine, counters, self.needs[at].number);
+            masks[at] = allowed(machine, counters, self.needs[at].event);
             if !assign(&masks[first..=at], &mut places) {
                 if !self.is(state::PAPI_MULTIPLEXING) || first == at {
                     return Err(Error::Conflict);
@@ -247,10 +255,10 @@ impl EventSet {
         counted.fold(0, |mask, need| mask | 1 << need.counter)
     }
 
-    /// Returns the count of a native event. In a multiplexed set it is scaled from the time in which it was counted to all
-    /// time.
-    fn total(&self, number: u16) -> i64 {
-        let Some(need) = self.needs().iter().find(|need| need.number == number) else {
+    /// Returns the count of a native event. In a multiplexed set it is scaled from the time in
+    /// which it was counted to all time.
+    fn total(&self, event: EventId) -> i64 {
+        let Some(need) = self.needs().iter().find(|need| need.event == event) else {
             return 0;
         };
         if self.groups < 2 {
@@ -260,11 +268,11 @@ impl EventSet {
         scaled.checked_div(u128::from(need.time)).unwrap_or(0) as i64
     }
 
-    /// Computes the events' values from what was counted.
+    /// Computes the events' values from their native events.
     pub fn evaluate(&mut self) {
         for at in 0..self.count {
             let value = self.terms[at].as_slice().iter().fold(0_i64, |sum, term| {
-                let total = self.total(term.number);
+                let total = self.total(term.event);
                 if term.minus {
                     sum.wrapping_sub(total)
                 } else {
@@ -277,14 +285,14 @@ impl EventSet {
 }
 
 /// Returns the counters that can count an event, as bits.
-fn allowed(machine: &Machine, counters: &impl Counters, number: u16) -> u32 {
-    let mask = machine
+fn allowed(machine: &Machine, counters: &impl Counters, event: EventId) -> u32 {
+    let able = machine
         .cpu
-        .native(number)
-        .map_or(u32::MAX, |native| native.mask);
-    let able = machine.counters & !mask;
+        .native(event)
+        .map_or(CounterSet::EMPTY, |native| native.counters);
+    let able = machine.counters & able.bits();
     (0..u32::BITS)
-        .filter(|&counter| able >> counter & 1 != 0 && counters.allows(counter, number))
+        .filter(|&counter| able >> counter & 1 != 0 && counters.allows(counter, event))
         .fold(0, |set, counter| set | 1 << counter)
 }
 

@@ -1,16 +1,17 @@
-//! A PMU that is a few numbers: programs and tests say what it counts.
+//! A simulated PMU: programs and tests decide what it counts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::backend::{CYCLE_COUNTER, Counters, Machine};
-use crate::cpu::{CPU_CYCLES, CPUS, Cpu};
+use crate::cpu::{CPUS, Cpu};
 use crate::error::Error;
+use cloison_events::EventId;
 
-/// Event counters of 32 bits and a cycle counter of 64, which count what [`run`](Self::run) says.
+/// Event counters of 32 bits and a cycle counter of 64, which [`run`](Self::run) increments.
 #[derive(Clone, Debug)]
 pub struct Simulated {
     cpu: Option<&'static Cpu>,
     number: u32,
-    events: [u16; 32],
+    events: [EventId; 32],
     values: [u64; 32],
     enabled: u32,
     is_frozen: bool,
@@ -25,7 +26,7 @@ impl Simulated {
         Self {
             cpu: CPUS.iter().find(|known| known.name == cpu),
             number: counters.min(CYCLE_COUNTER),
-            events: [0; 32],
+            events: [EventId(0); 32],
             values: [0; 32],
             enabled: 0,
             is_frozen: false,
@@ -43,17 +44,17 @@ impl Simulated {
         }
     }
 
-    /// Lets so many cycles pass, in which events occur, by number. A tick is a cycle.
-    pub fn run(&mut self, cycles: u64, events: &[(u16, u64)]) {
+    /// Lets so many cycles pass, in which these events occur. A tick is a cycle.
+    pub fn run(&mut self, cycles: u64, events: &[(EventId, u64)]) {
         self.ticks += cycles;
         for counter in 0..32 {
             if self.is_frozen || self.enabled >> counter & 1 == 0 {
                 continue;
             }
-            let of = |number: u16| {
+            let of = |id: EventId| {
                 events
                     .iter()
-                    .filter(|(event, _)| *event == number)
+                    .filter(|(event, _)| *event == id)
                     .map(|(_, count)| count)
                     .sum()
             };
@@ -90,7 +91,7 @@ impl Simulated {
     }
 
     /// Starts a counter that nobody else uses, as another program would.
-    pub fn start_another(&mut self, counter: u32, event: u16) {
+    pub fn start_another(&mut self, counter: u32, event: EventId) {
         self.events[counter as usize & 31] = event;
         self.enabled |= 1 << (counter & 31);
     }
@@ -111,10 +112,10 @@ impl Counters for Simulated {
         if counter == CYCLE_COUNTER { 64 } else { 32 }
     }
 
-    fn configure(&mut self, counter: u32, event: u16, interrupts: bool) -> Result<(), Error> {
+    fn configure(&mut self, counter: u32, event: EventId, interrupts: bool) -> Result<(), Error> {
         let bit = 1 << counter;
         self.events[counter as usize] = if counter == CYCLE_COUNTER {
-            CPU_CYCLES
+            EventId::CPU_CYCLES
         } else {
             event
         };

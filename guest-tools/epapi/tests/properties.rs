@@ -5,7 +5,7 @@
 use cloison_epapi::assign::assign;
 use cloison_epapi::preset::*;
 use cloison_epapi::region::{HEAD, MAGIC};
-use cloison_epapi::{Error, Library, Simulated};
+use cloison_epapi::{Error, EventId, Library, Simulated};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -54,7 +54,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a set is in plain words: events, and how often each native event occurred since the last zero.
+/// What a set is in plain words: events, and how often each native event occurred since the last
+/// zero.
 #[derive(Default)]
 struct Plain {
     events: Vec<i32>,
@@ -166,13 +167,16 @@ fn apply(
             }
         }
         Step::Run(cycles, counts) => {
-            let occurred: Vec<(u16, u64)> =
-                NUMBERS.into_iter().zip(counts.iter().copied()).collect();
+            let occurred: Vec<(EventId, u64)> = NUMBERS
+                .map(EventId)
+                .into_iter()
+                .zip(counts.iter().copied())
+                .collect();
             papi.counters().run(*cycles, &occurred);
             if plain.is_running {
                 plain.cycles += *cycles as i64;
                 occurred.iter().for_each(|(number, count)| {
-                    *plain.counts.entry(*number).or_default() += *count as i64
+                    *plain.counts.entry(number.0).or_default() += *count as i64
                 });
             }
             // Between two reads a counter of 32 bits may come round once: keep the set up to date.
@@ -185,7 +189,8 @@ fn apply(
 }
 
 proptest! {
-    /// Whatever is called in whatever order, the counts are those of a plain model, also beyond 32 bits.
+    /// Whatever is called in whatever order, the counts are those of a plain model, also beyond 32
+    /// bits.
     #[test]
     fn any_order_of_calls_counts_what_a_plain_model_counts(steps in vec(step(), 1..60)) {
         let mut papi = Library::new(Simulated::new("cortex-a53", 6), 0);
@@ -198,7 +203,8 @@ proptest! {
         }
     }
 
-    /// An assignment is found exactly if there is one, and each event gets a counter that may count it.
+    /// An assignment is found exactly if there is one, and each event gets a counter that may count
+    /// it.
     #[test]
     fn an_assignment_is_found_if_there_is_one(allowed in vec(0_u32..32, 0..6)) {
         fn exists(allowed: &[u32], taken: u32) -> bool {
@@ -229,7 +235,7 @@ proptest! {
         let codes = NUMBERS.map(|number| PAPI_NATIVE_MASK | i32::from(number));
         papi.add_events(set, &codes).expect("they take turns");
         papi.start(set).expect("nothing else runs");
-        let occurring: Vec<(u16, u64)> = NUMBERS.into_iter().zip(rates.iter().copied()).collect();
+        let occurring: Vec<(EventId, u64)> = NUMBERS.map(EventId).into_iter().zip(rates.iter().copied()).collect();
         // Four groups of two: each has had the same number of turns.
         for _ in 0..4 * rounds {
             papi.counters().run(1000, &occurring);
@@ -253,7 +259,7 @@ proptest! {
         papi.start(set).expect("nothing else runs");
         let (mut since, mut total) = (0, 0);
         for part in parts {
-            papi.counters().run(1, &[(0x08, part)]);
+            papi.counters().run(1, &[(EventId::INST_RETIRED, part)]);
             (since, total) = (since + part, total + part);
             let pending = papi.counters().interrupts();
             prop_assert_eq!(pending, since >= threshold as u64);
@@ -291,7 +297,7 @@ fn what_others_count_goes_on() {
     let set = papi.create_eventset(PAPI_NULL).expect("there is room");
     papi.add_event(set, PAPI_TOT_INS)
         .expect("it can be counted");
-    papi.counters().start_another(5, 0x04);
+    papi.counters().start_another(5, EventId(0x04));
     papi.start(set).expect("nothing else runs");
     assert_eq!(papi.counters().enabled(), 1 << 5 | 1);
     papi.stop(set, None).expect("it runs");
@@ -327,7 +333,7 @@ fn a_counter_of_32_bits_may_come_round_once_between_two_reads() {
         .expect("it can be counted");
     let mut values = [0];
     for more in [5, u64::from(u32::MAX), (1 << 32) + 7, 3] {
-        papi.counters().run(1, &[(0x08, more)]);
+        papi.counters().run(1, &[(EventId::INST_RETIRED, more)]);
         papi.read_counters(&mut values).expect("it runs");
         assert_eq!(values, [more as i64]);
     }

@@ -10,15 +10,16 @@ const NORMAL: u64 = 1 << 54 | 1 << 10 | 3 << 8 | 1 << 2 | 1;
 const DEVICE: u64 = 1 << 54 | 1 << 53 | 1 << 10 | 1;
 /// Attribute 0: Device-nGnRE; attribute 1: Normal, write-back, read- and write-allocate.
 const MAIR: u64 = 0xff04;
-/// 40-bit addresses in both ranges, 4 KiB granule, table walks in write-back inner-shareable memory, no TTBR1.
+/// 40-bit addresses in both ranges, 4 KiB granule, table walks in write-back inner-shareable
+/// memory, no TTBR1.
 const TCR: u64 = 2 << 32 | 1 << 23 | 3 << 12 | 1 << 10 | 1 << 8 | 24;
 /// The bits that are always one, plus instruction cache, stack alignment check, data cache and MMU.
 const SCTLR: u64 = 0x30d0_0800 | 1 << 12 | 1 << 3 | 1 << 2 | 1;
 /// log2 of a vCPU's stack; `guest.ld` reserves as much.
 const STACK_SHIFT: u32 = 14;
 
-// Nothing is written to memory before the MMU and the caches are on: earlier stores would bypass the cache and could be
-// overwritten by lines that the VM's previous life left in it.
+// Nothing is written to memory before the MMU and the caches are on: earlier stores would bypass
+// the cache and could be overwritten by lines that the VM's previous life left in it.
 global_asm!(
     r#"
     .section .text.start, "ax"

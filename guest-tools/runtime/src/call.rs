@@ -1,6 +1,7 @@
 //! Cloison's hypercalls with typed arguments and results.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_abi::event::EventId;
 use cloison_abi::reply::{
     Budget, Change, Counter, CounterMasks, Counters, Hem, Identity, Lease, Moved, PageState,
     PrivatePool, Quota, QuotaTerms, SegmentEnd, Time, VmInfo,
@@ -10,11 +11,12 @@ use cloison_abi::{Call, CallError};
 /// Makes any hypercall: function identifier in `w0`, arguments in `x1`–`x6`, results in `x0`–`x3`.
 ///
 /// # Safety
-/// The function must not start code on another vCPU that breaks this program: PSCI CPU_ON needs a valid entry point.
+/// The function must not start code on another vCPU that breaks this program: PSCI CPU_ON needs a
+/// valid entry point.
 pub unsafe fn hvc(function: u32, args: [u64; 6]) -> [u64; 4] {
     let (x0, x1, x2, x3): (u64, u64, u64, u64);
-    // SAFETY: by the calling convention only x0-x3 change. Memory may change (no `nomem`), by other vCPUs or by a
-    // migration, which is invisible to the guest.
+    // SAFETY: by the calling convention only x0-x3 change. Memory may change (no `nomem`), by other
+    // vCPUs or by a migration, which is invisible to the guest.
     unsafe {
         crate::asm!(
             "hvc #0",
@@ -123,7 +125,7 @@ pub fn quota_read(index: u64) -> Result<Quota, CallError> {
     call(Call::QuotaRead, [index, 0, 0])
 }
 
-/// Returns what a quota allows in its running period.
+/// Returns the terms of a quota in its running period.
 pub fn quota_terms(index: u64) -> Result<QuotaTerms, CallError> {
     call(Call::QuotaTerms, [index, 0, 0])
 }
@@ -133,12 +135,12 @@ pub fn vm_read(vm: u64) -> Result<VmInfo, CallError> {
     call(Call::VmRead, [vm, 0, 0])
 }
 
-/// Orders a VM to stop, start or restart, and returns before it has.
+/// Orders a VM to stop, start or restart, and returns before that is done.
 pub fn vm_order(vm: u64, change: Change) -> Result<(), CallError> {
     call::<[u64; 3]>(Call::VmOrder, [vm, change as u64, 0]).map(drop)
 }
 
-/// Returns what a quota of another VM allows, and what was used of it.
+/// Returns the budget of another VM's quota, and its use.
 pub fn budget_read(vm: u64, quota: u64) -> Result<Budget, CallError> {
     call(Call::BudgetRead, [vm, quota, 0])
 }
@@ -163,13 +165,14 @@ pub fn counter(made: Call, [x1, x2]: [u64; 2]) -> Result<[u64; 3], CallError> {
     call(made, [x1, x2, 0])
 }
 
-/// Returns what the calling vCPU can count with.
+/// Returns the counters of the calling vCPU.
 pub fn counters() -> Result<Counters, CallError> {
     call(Call::Counters, [0; 3])
 }
 
-/// Sets what a counter counts: a PMU event, and PMEVTYPER's filters.
-pub fn counter_event_set(counter: u32, event: u64) -> Result<(), CallError> {
+/// Sets what a counter counts, at EL1 and EL0.
+pub fn counter_event_set(counter: u32, event: EventId) -> Result<(), CallError> {
+    let event = u64::from(event.0);
     call::<[u64; 3]>(Call::CounterEventSet, [counter.into(), event, 0]).map(drop)
 }
 
@@ -188,17 +191,17 @@ pub fn counter_enable(mask: u32) -> Result<(), CallError> {
     call::<[u64; 3]>(Call::CounterEnable, [mask.into(), 0, 0]).map(drop)
 }
 
-/// Has these counters not count, and all others count if they are enabled.
+/// Inhibits these counters, and no others. A counter that is not inhibited counts if it is enabled.
 pub fn counter_inhibit(mask: u32) -> Result<(), CallError> {
     call::<[u64; 3]>(Call::CounterInhibit, [mask.into(), 0, 0]).map(drop)
 }
 
-/// Returns the counters by state, and clears the overflow flags of these.
+/// Returns the counters by state, and clears the overflow flags of `clear`.
 pub fn counter_masks(clear: u32) -> Result<CounterMasks, CallError> {
     call(Call::CounterMasks, [clear.into(), 0, 0])
 }
 
-/// Logs a HEM record of the enabled counters, which says that the guest has made it.
+/// Logs a HEM record of the enabled counters, marked as made by the guest.
 pub fn counter_record(workload: u32, sub_experiment: u32, run: u32) -> Result<(), CallError> {
     call::<[u64; 3]>(
         Call::CounterRecord,

@@ -15,14 +15,16 @@ pub fn current() -> usize {
 /// Masks interrupts. Returns whether they were unmasked before.
 pub fn mask_interrupts() -> bool {
     let unmasked = !DAIF.is_set(DAIF::I);
-    // SAFETY: masking interrupts cannot break memory safety. A compiler barrier on purpose (no `nomem`).
+    // SAFETY: masking interrupts cannot break memory safety. A compiler barrier on purpose (no
+    // `nomem`).
     unsafe { crate::asm!("msr daifset, #2", options(nostack, preserves_flags)) };
     unmasked
 }
 
 /// Unmasks interrupts. The program must have installed its handler.
 pub fn unmask_interrupts() {
-    // SAFETY: the vectors have been set since boot and save all registers. A compiler barrier on purpose (no `nomem`).
+    // SAFETY: the vectors have been set since boot and save all registers. A compiler barrier on
+    // purpose (no `nomem`).
     unsafe { crate::asm!("msr daifclr, #2", options(nostack, preserves_flags)) };
 }
 
@@ -41,8 +43,8 @@ pub fn wait_for_interrupt() {
     asm::wfi();
 }
 
-/// Sleeps until `done`, which an interrupt handler makes true. Checks with interrupts masked, so that an interrupt
-/// between the check and the wait still wakes it.
+/// Sleeps until `done` returns true, which an interrupt handler causes. Checks with interrupts
+/// masked: an interrupt between the check and the wait still wakes the vCPU.
 pub fn wait_until(mut done: impl FnMut() -> bool) {
     loop {
         let unmasked = mask_interrupts();
@@ -59,7 +61,23 @@ pub fn wait_until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Yields to another vCPU. An emulator that runs one vCPU at a time switches; hardware does nothing.
+/// Waits until the effects of earlier accesses to system and device registers are visible (ISB).
+pub fn synchronize() {
+    asm::barrier::isb(asm::barrier::SY);
+}
+
+/// Returns whether an interrupt is pending for the vCPU, masked or not (ISR_EL1.I).
+pub fn is_interrupted() -> bool {
+    let isr: u64;
+    // SAFETY: reads a register that only says which interrupts are pending.
+    unsafe {
+        crate::asm!("mrs {}, isr_el1", out(reg) isr, options(nomem, nostack, preserves_flags))
+    };
+    isr >> 7 & 1 == 1
+}
+
+/// Yields to another vCPU. An emulator that runs one vCPU at a time switches to the next; hardware
+/// does nothing.
 pub fn give_way() {
     // SAFETY: a hint. Memory accesses must stay on their side of it (no `nomem`).
     unsafe { crate::asm!("yield", options(nostack, preserves_flags)) };

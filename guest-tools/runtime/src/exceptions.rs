@@ -9,7 +9,8 @@ use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use spin::Once;
 
-// 16 vectors of 128 bytes. Each saves all registers, passes its number, and jumps to the common tail.
+// 16 vectors of 128 bytes. Each saves all registers, passes its number, and jumps to the common
+// tail.
 global_asm!(
     r#"
     .section .text.vectors, "ax"
@@ -103,8 +104,8 @@ impl Fault {
         self.esr >> 26 & 0x3f
     }
 
-    /// Returns whether this is a synchronous external abort on data or an instruction fetch: nothing responds at the
-    /// address.
+    /// Returns whether this is a synchronous external abort on data or an instruction fetch:
+    /// nothing responds at the address.
     pub fn is_external_abort(self) -> bool {
         matches!(self.class(), 0x21 | 0x25) && self.esr & 0x3f == 0x10
     }
@@ -122,7 +123,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Where a vCPU continues after a synchronous exception that it provokes on purpose.
+/// The address at which a vCPU continues after a synchronous exception that it provokes on purpose.
 #[repr(C)]
 pub(crate) struct Expected {
     /// Address at which to continue; zero if no fault is expected.
@@ -149,9 +150,9 @@ pub(crate) fn expected() -> &'static Expected {
 
 static HANDLER: Once<fn(Interrupt)> = Once::new();
 
-/// Installs the program's interrupt handler; only the first call has an effect. The runtime acknowledges each interrupt
-/// before it calls the handler and ends it afterwards. The handler runs with interrupts masked. It must not print if
-/// the interrupted code may be holding the console.
+/// Installs the program's interrupt handler; only the first call has an effect. The runtime
+/// acknowledges each interrupt before it calls the handler and ends it afterwards. The handler runs
+/// with interrupts masked. It must not print if the interrupted code may be holding the console.
 pub fn on_interrupt(handler: fn(Interrupt)) {
     HANDLER.call_once(|| handler);
 }

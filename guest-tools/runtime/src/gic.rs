@@ -1,4 +1,4 @@
-//! GICv2 as a guest sees it: the distributor and the calling vCPU's interface.
+//! The GICv2 of a guest: the distributor and the calling vCPU's interface.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::mmio::{gicc, gicd};
@@ -24,7 +24,7 @@ impl Interrupt {
     }
 }
 
-/// Turns on the distributor. To be called once, by vCPU 0.
+/// Turns on the distributor. vCPU 0 calls it once.
 pub fn init_distributor() {
     gicd().ctlr.set(1);
 }

@@ -1,8 +1,8 @@
 //! Bare-metal runtime for guests of Cloison.
 //!
-//! A guest is a `no_std` program that is linked with `guest.ld` and names its main function with [`entry!`]`(main)`.
-//! Before `main`, the runtime turns on the MMU and the caches (identity map), sets the stack and the vectors, and masks
-//! interrupts. When `main` returns, the VM is turned off.
+//! A guest is a `no_std` program that is linked with `guest.ld` and names its main function with
+//! [`entry!`]`(main)`. Before `main`, the runtime turns on the MMU and the caches (identity map),
+//! sets the stack and the vectors, and masks interrupts. When `main` returns, the VM is turned off.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -21,8 +21,8 @@
 //! | [`ram`] | buffers in the RAM after the image |
 //! | [`probe`] | accesses and instructions that may fault |
 //!
-//! Guests run on AArch64 only. On other machines they type-check, so that `cargo check --workspace` and editors work
-//! there; assembly is left out, and code that would execute it panics.
+//! Guests run on AArch64 only. On other machines they type-check, so that `cargo check --workspace`
+//! and editors work there; assembly is left out, and code that would execute it panics.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![no_std]
 #![deny(unsafe_code)]

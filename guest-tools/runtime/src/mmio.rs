@@ -20,25 +20,28 @@ pub const UART: Device = Device { base: map::UART };
 
 /// The interrupt distributor, by its registers' names.
 pub(crate) fn gicd() -> &'static Gicd {
-    // SAFETY: the page of this device, which is mapped for good and holds no memory that Rust knows of.
+    // SAFETY: the page of this device, which is mapped for good and holds no memory that Rust knows
+    // of.
     unsafe { &*core::ptr::with_exposed_provenance(map::GICD as usize) }
 }
 
 /// The interrupt controller's CPU interface, by its registers' names.
 pub(crate) fn gicc() -> &'static Gicc {
-    // SAFETY: the page of this device, which is mapped for good and holds no memory that Rust knows of.
+    // SAFETY: the page of this device, which is mapped for good and holds no memory that Rust knows
+    // of.
     unsafe { &*core::ptr::with_exposed_provenance(map::GICC as usize) }
 }
 
 /// The PL011, by its registers' names.
 pub(crate) fn uart() -> &'static Pl011 {
-    // SAFETY: the page of this device, which is mapped for good and holds no memory that Rust knows of.
+    // SAFETY: the page of this device, which is mapped for good and holds no memory that Rust knows
+    // of.
     unsafe { &*core::ptr::with_exposed_provenance(map::UART as usize) }
 }
 
 impl Device {
-    /// Returns a device that the VM's configuration passes through at the IPA `base`, which must be in the range that
-    /// the runtime maps as devices: below [`map::RAM`].
+    /// Returns a device that the VM's configuration passes through at the IPA `base`, which must be
+    /// in the range that the runtime maps as devices: below [`map::RAM`].
     ///
     /// # Safety
     /// The device does no DMA, or only into memory that Rust does not know of.
@@ -54,8 +57,9 @@ impl Device {
 
     /// Reads a 32-bit register.
     pub fn read(self, offset: u64) -> u32 {
-        // SAFETY: the only devices are the constants above and those that `passed_through` vouches for; none of their
-        // registers is memory that Rust knows of. An offset without a register faults and ends in `exceptions`.
+        // SAFETY: the only devices are the constants above and those that `passed_through` vouches
+        // for; none of their registers is memory that Rust knows of. An offset without a
+        // register faults and ends in `exceptions`.
         unsafe {
             core::ptr::with_exposed_provenance::<u32>(self.address(offset) as usize).read_volatile()
         }
@@ -63,7 +67,8 @@ impl Device {
 
     /// Writes a 32-bit register.
     pub fn write(self, offset: u64, value: u32) {
-        // SAFETY: as for `read`. The constants do no DMA, and the caller of `passed_through` answers for the others.
+        // SAFETY: as for `read`. The constants do no DMA, and the caller of `passed_through`
+        // answers for the others.
         unsafe {
             core::ptr::with_exposed_provenance_mut::<u32>(self.address(offset) as usize)
                 .write_volatile(value)
@@ -72,7 +77,8 @@ impl Device {
 
     /// Writes an 8-bit field of a byte-accessible register.
     pub fn write_byte(self, offset: u64, value: u8) {
-        // SAFETY: as for `write`: a register of a device that does no DMA into memory that Rust knows of.
+        // SAFETY: as for `write`: a register of a device that does no DMA into memory that Rust
+        // knows of.
         unsafe {
             core::ptr::with_exposed_provenance_mut::<u8>(self.address(offset) as usize)
                 .write_volatile(value)

@@ -1,4 +1,5 @@
-//! Messages to the board model (docs/board-model.md), sent by HINT instructions that everything else executes as NOPs.
+//! Messages to the board model (docs/board-model.md), sent by HINT instructions. CPUs execute these
+//! as NOPs.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::asm;
@@ -7,8 +8,8 @@ use cloison_abi::model_hint;
 /// Starts the region of interest, with the caches as they are.
 #[inline(always)]
 pub fn begin_region() {
-    // SAFETY: architecturally a NOP. The model can only be switched between two blocks of code, and the barrier ends
-    // one. No `nomem`: memory accesses must stay on their side of it.
+    // SAFETY: architecturally a NOP. The model can only be switched between two blocks of code, and
+    // the barrier ends one. No `nomem`: memory accesses must stay on their side of it.
     unsafe {
         asm!("hint #{}", "isb", const model_hint::BEGIN_WARM, options(nostack, preserves_flags))
     };

@@ -1,6 +1,8 @@
 //! The performance monitor of the calling vCPU (PMUv3), if its VM has one.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_abi::event::EventId;
+
 /// Reads a performance monitor register by name.
 macro_rules! read {
     ($name:literal) => {{
@@ -34,9 +36,9 @@ pub fn enable(on: bool) {
 }
 
 /// Sets a counter's event and initial value.
-pub fn configure(counter: u32, event: u16, start: u32) {
+pub fn configure(counter: u32, event: EventId, start: u32) {
     write!("pmselr_el0", u64::from(counter));
-    write!("pmxevtyper_el0", u64::from(event));
+    write!("pmxevtyper_el0", u64::from(event.0));
     write!("pmxevcntr_el0", u64::from(start));
 }
 

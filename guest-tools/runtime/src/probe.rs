@@ -5,10 +5,12 @@ use crate::exceptions::{Fault, expected};
 use crate::global_asm;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, compiler_fence};
 
-// `cloison_guest_probe(slot, code, x0, x1)` calls `code` with the two values in x0 and x1 and returns its x0. After a
-// fault it continues at label 1 with all registers as they were at the fault, so only the stack pointer must be intact.
+// `cloison_guest_probe(slot, code, x0, x1)` calls `code` with the two values in x0 and x1 and
+// returns its x0. After a fault it continues at label 1 with all registers as they were at the
+// fault, so only the stack pointer must be intact.
 //
-// `cloison_guest_probe_codes`: two instructions for each `Op`, in its order. x0 is the value, x1 the address.
+// `cloison_guest_probe_codes`: two instructions for each `Op`, in its order. x0 is the value, x1
+// the address.
 global_asm!(
     r#"
     .section .text.probe, "ax"
@@ -130,8 +132,8 @@ impl Op {
         Self::Prefetch,
     ];
 
-    /// Returns whether the operation reads or writes. The others are cache maintenance and hints, which may do nothing
-    /// and need not fault.
+    /// Returns whether the operation reads or writes. The others are cache maintenance and hints,
+    /// which may do nothing and need not fault.
     pub fn is_access(self) -> bool {
         (self as usize) <= Self::ZeroLine as usize
     }
@@ -145,7 +147,8 @@ unsafe fn guarded(code: u64, x0: u64, x1: u64) -> Result<u64, Fault> {
     let expected = expected();
     expected.came.store(0, Relaxed);
     compiler_fence(core::sync::atomic::Ordering::SeqCst);
-    // SAFETY: the slot belongs to the calling vCPU. The caller vouches for what `code` does, if it does not fault.
+    // SAFETY: the slot belongs to the calling vCPU. The caller vouches for what `code` does, if it
+    // does not fault.
     let value = unsafe { cloison_guest_probe(&raw const expected.resume, code, x0, x1) };
     compiler_fence(core::sync::atomic::Ordering::SeqCst);
     match expected.came.load(Relaxed) {
@@ -188,8 +191,8 @@ pub unsafe fn write(address: u64, value: u64) -> Result<(), Fault> {
 /// Jumps to `address` as to a function of two arguments. Returns its result, or the fault.
 ///
 /// # Safety
-/// The code must fault, or return with an unchanged stack pointer; it may change all other registers. The caller
-/// vouches for what it does to memory.
+/// The code must fault, or return with an unchanged stack pointer; it may change all other
+/// registers. The caller vouches for what it does to memory.
 pub unsafe fn jump(address: u64, x0: u64, x1: u64) -> Result<u64, Fault> {
     // SAFETY: the caller's obligations are the same.
     unsafe { guarded(address, x0, x1) }
@@ -201,17 +204,19 @@ static CODE: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
 /// Encoding of `ret`.
 const RET: u32 = 0xd65f_03c0;
 
-/// Executes one instruction, given by its encoding, with `x0` in x0. Returns x0 afterwards, or the fault.
+/// Executes one instruction, given by its encoding, with `x0` in x0. Returns x0 afterwards, or the
+/// fault.
 ///
 /// # Safety
-/// The instruction must change nothing except x0 to x28, flags, and machine state that the program does not need.
+/// The instruction must change nothing except x0 to x28, flags, and machine state that the program
+/// does not need.
 pub unsafe fn execute(instruction: u32, x0: u64) -> Result<u64, Fault> {
     let _slot = SLOT.lock();
     CODE[0].store(instruction, Relaxed);
     CODE[1].store(RET, Relaxed);
     let code = (&raw const CODE).addr() as u64;
-    // SAFETY: makes the two words that were just stored visible to instruction fetches of this vCPU. RAM is mapped
-    // executable.
+    // SAFETY: makes the two words that were just stored visible to instruction fetches of this
+    // vCPU. RAM is mapped executable.
     unsafe {
         crate::asm!(
             "dc cvau, {code}",

@@ -53,7 +53,8 @@ pub fn version() -> Result<(u16, u16), PsciError> {
 
 /// Turns a vCPU on; it starts at `entry`, the runtime's start code for secondary vCPUs.
 pub(crate) fn cpu_on(cpu: usize, entry: u64) -> Result<(), PsciError> {
-    // SAFETY: the entry is the runtime's own start code for secondary vCPUs, which takes its number in x0.
+    // SAFETY: the entry is the runtime's own start code for secondary vCPUs, which takes its number
+    // in x0.
     let [x0, ..] = unsafe { hvc(psci::CPU_ON_64, [cpu as u64, entry, cpu as u64, 0, 0, 0]) };
     result(x0).map(|_| ())
 }

@@ -15,10 +15,11 @@ unsafe extern "C" {
     static __free_ram: u8;
 }
 
-/// The RAM that is left. The VM's configuration defines how much there is; a buffer beyond it faults on use.
+/// The RAM that is left. The VM's configuration defines how much there is; a buffer beyond it
+/// faults on use.
 ///
-/// Most buffers are atomic words: they compile to plain loads and stores on this machine, several vCPUs may share them,
-/// and the compiler does not optimize the accesses away.
+/// Most buffers are atomic words: they compile to plain loads and stores on this machine, several
+/// vCPUs may share them, and the compiler does not optimize the accesses away.
 #[derive(Debug)]
 pub struct Ram {
     next: u64,
@@ -43,14 +44,16 @@ impl Ram {
         self.take_at(self.next.next_multiple_of(PAGE), bytes)
     }
 
-    /// Takes at least `bytes` bytes at a fixed address, as whole cache lines. RAM before it that was not taken is lost.
+    /// Takes at least `bytes` bytes at a fixed address, as whole cache lines. RAM before it that
+    /// was not taken is lost.
     ///
     /// # Panics
-    /// If `ipa` is not at the start of a cache line, or is in the image or in RAM that was already taken.
+    /// If `ipa` is not at the start of a cache line, or is in the image or in RAM that was already
+    /// taken.
     pub fn take_at(&mut self, ipa: u64, bytes: u64) -> &'static [AtomicU64] {
         let bytes = self.reserve(ipa, bytes);
-        // SAFETY: `reserve` hands out each byte once; any bit pattern is a valid word; the identity map makes the range
-        // readable and writable, or it faults.
+        // SAFETY: `reserve` hands out each byte once; any bit pattern is a valid word; the identity
+        // map makes the range readable and writable, or it faults.
         unsafe {
             core::slice::from_raw_parts(
                 core::ptr::with_exposed_provenance(ipa as usize),
@@ -59,7 +62,8 @@ impl Ram {
         }
     }
 
-    /// Takes `words` 32-bit words at a fixed address, for exclusive use. RAM before it that was not taken is lost.
+    /// Takes `words` 32-bit words at a fixed address, for exclusive use. RAM before it that was not
+    /// taken is lost.
     ///
     /// # Panics
     /// As [`take_at`](Self::take_at).
@@ -74,8 +78,8 @@ impl Ram {
         }
     }
 
-    /// Takes whole cache lines at `ipa`, after image and stacks and after everything taken before. Returns the number
-    /// of bytes.
+    /// Takes whole cache lines at `ipa`, after image and stacks and after everything taken before.
+    /// Returns the number of bytes.
     fn reserve(&mut self, ipa: u64, bytes: u64) -> u64 {
         assert!(
             ipa.is_multiple_of(LINE),

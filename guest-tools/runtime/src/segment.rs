@@ -5,7 +5,7 @@ use crate::{call, model, timer};
 use cloison_abi::CallError;
 use core::fmt;
 
-/// What the guest itself learns about a segment; the counts are in the HEM log.
+/// A segment's times as the guest itself measures them. The counts are in the HEM log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
     /// Ticks of the virtual counter between the two calls.
@@ -25,8 +25,8 @@ impl fmt::Display for Measured {
 
 /// Runs `f` as run `run` of `workload`. If the VM lacks the service `hem`, `f` still runs.
 ///
-/// The segment is also a region of interest for the board model. It includes both calls, because the hypervisor reads
-/// its counters inside.
+/// The segment is also a region of interest for the board model. It includes both calls, because
+/// the hypervisor reads its counters inside.
 pub fn measure(workload: u32, sub_experiment: u32, run: u32, f: impl FnOnce()) -> Measured {
     model::begin_region();
     let begun = call::segment_begin(workload, sub_experiment, run);

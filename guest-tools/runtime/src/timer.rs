@@ -27,19 +27,22 @@ pub fn micros(micros: u64) -> u64 {
     (micros.saturating_mul(frequency()) / 1_000_000).max(1)
 }
 
-/// Arms the timer for `deadline`. [`cloison_abi::irq::VTIMER`] follows, if the interrupt controller has it enabled.
+/// Arms the timer for `deadline`. [`cloison_abi::irq::VTIMER`] follows, if the interrupt controller
+/// has it enabled.
 pub fn arm(deadline: u64) {
     CNTV_CVAL_EL0.set(deadline);
     CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::SET);
     barrier::isb(barrier::SY);
 }
 
-/// To be called by the interrupt handler: stops the timer, and arms it for `deadline` once the interrupt has ended.
+/// Stops the timer, and arms it for `deadline` once the interrupt has ended. The interrupt handler
+/// calls it.
 ///
-/// If the timer were armed before the end and its deadline passed meanwhile, its line would stay high all along.
-/// Hardware makes the interrupt pending again and delivers it. QEMU (10.0) does not: when a guest under a hypervisor
-/// ends an interrupt, QEMU's GIC deactivates the physical interrupt without sampling the physical lines again, so the
-/// interrupt waits until something else triggers that.
+/// If the timer were armed before the end and its deadline passed meanwhile, its line would stay
+/// high all along. Hardware makes the interrupt pending again and delivers it. QEMU (10.0) does
+/// not: when a guest under a hypervisor ends an interrupt, QEMU's GIC deactivates the physical
+/// interrupt without sampling the physical lines again, so the interrupt waits until something else
+/// triggers that.
 pub fn rearm(deadline: u64) {
     disarm();
     REARM[crate::cpu::current() % MAX_VCPUS].store(deadline, Relaxed);

@@ -16,8 +16,8 @@ pub(crate) fn init() {
         .write(CR::UARTEN::SET + CR::TXE::SET + CR::RXE::SET);
 }
 
-/// A line of text being formatted. It is completed first, so that the output of several vCPUs does not mix and a slow
-/// formatter does not hold the lock.
+/// A line of text being formatted. It is completed first, so that the output of several vCPUs does
+/// not mix and a slow formatter does not hold the lock.
 struct Line {
     text: [u8; 240],
     len: usize,
@@ -61,10 +61,10 @@ pub fn print(text: fmt::Arguments<'_>) {
     line.flush();
 }
 
-/// For the panic handler: the panic may have happened while the lock was held.
+/// Unlocks the console for the panic handler: the panic may have happened while the lock was held.
 pub(crate) fn force_unlock() {
-    // SAFETY: the guard that is lost belongs to code that never continues, because a panic ends the VM. At worst,
-    // another vCPU's output mixes with the panic message.
+    // SAFETY: the guard that is lost belongs to code that never continues, because a panic ends the
+    // VM. At worst, another vCPU's output mixes with the panic message.
     unsafe { CONSOLE.force_unlock() };
 }
 

@@ -1,5 +1,5 @@
-//! Code shared by the workloads: their numbers in the HEM log, their fixed addresses, and the loop that runs a
-//! benchmark.
+//! Code shared by the workloads: their numbers in the HEM log, their fixed addresses, and the loop
+//! that runs a benchmark.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![no_std]
 #![forbid(unsafe_code)]
@@ -34,7 +34,8 @@ pub const PROFILED: u64 = map::RAM + (1 << 20);
 /// IPA of the counter that survives restarts.
 pub const SURVIVOR: u64 = map::RAM + (8 << 20);
 
-/// Runs a benchmark according to its arguments: size of the input, number of runs, seed. Each run is a segment.
+/// Runs a benchmark according to its arguments: size of the input, number of runs, seed. Each run
+/// is a segment.
 pub fn repeat<K: Kernel>(id: u32) {
     let (number, runs, seed) = (arg(0, 1), arg(1, 1), args()[2]);
     let Some(size) = Size::from_number(number) else {

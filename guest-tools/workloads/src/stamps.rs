@@ -1,4 +1,4 @@
-//! Pages in which every word encodes its address and how often it has been written.
+//! Pages in which every word encodes its address and its number of writes.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_guest::ram::PAGE;
@@ -41,7 +41,8 @@ impl Stamps {
         (word.as_ptr().addr() as u64 ^ self.generation << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// Checks every word and writes it again; calls `after_page` after each page. Returns the number of wrong words.
+    /// Checks every word and writes it again; calls `after_page` after each page. Returns the
+    /// number of wrong words.
     pub fn pass(&mut self, mut after_page: impl FnMut()) -> u64 {
         let next = Self {
             words: self.words,

@@ -1,7 +1,7 @@
 //! Speed of the model: `cargo bench -p cloison-board-model`.
 //!
-//! Wall time on this machine. The settings run in turn, all of them several times, and the best times of each are shown.
-//! Nothing is asserted.
+//! Wall time on this machine. The settings run in turn, all of them several times, and the best
+//! times of each are shown. Nothing is asserted.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 #[path = "../../../tests/tests/model/common.rs"]
@@ -221,8 +221,8 @@ fn settings() -> Vec<(Setting, Model)> {
         .collect()
 }
 
-/// Returns the seconds of `passes` times four loads from each of 2048 pages, behind pages of stage 2 of which no TLB has one, and
-/// the loads. Without translation buffers, if `translates` is false.
+/// Returns the seconds of `passes` times four loads from each of 2048 pages, behind pages of stage
+/// 2 of which no TLB has one, and the loads. Without translation buffers, if `translates` is false.
 fn pages(guest: &Path, passes: u64, translates: bool) -> (f64, u64) {
     let directory = TempDir::new().expect("a directory");
     let stats = directory.path().join("stats.json");
@@ -284,7 +284,8 @@ fn translation() {
 
 fn main() {
     let settings = settings();
-    // The least seconds of the run and of the one that is subtracted, by themselves: both are disturbed at times.
+    // The least seconds of the run and of the one that is subtracted, by themselves: both are
+    // disturbed at times.
     let mut least = vec![[f64::INFINITY; 2]; settings.len()];
     let mut counted = vec![0u64; settings.len()];
     for round in 1..=ROUNDS {

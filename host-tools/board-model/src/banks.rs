@@ -1,17 +1,19 @@
 //! A memory of banks: open rows, one data bus, refreshes, and a queue of writes.
 //!
-//! Cores run one after the other for a quantum each, so accesses do not arrive in order of time. A bank that is "busy
-//! until" a time would make a core that runs later wait for one that is ahead of it. Instead, the bus, the activations
-//! and each bank keep a calendar: an access takes the first gap at or after its own time.
+//! Cores run one after the other for a quantum each, so accesses do not arrive in order of time. A
+//! bank that is "busy until" a time would make a core that runs later wait for one that is ahead of
+//! it. Instead, the bus, the activations and each bank keep a calendar: an access takes the first
+//! gap at or after its own time.
 //!
-//! Not modelled: that the controller serves hits of open rows first, the two speeds within and between bank groups, and a
-//! limit to the reads that wait.
+//! Not modelled: the controller's preference for hits of open rows, the two speeds within and
+//! between bank groups, and the limit to waiting reads.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::calendar::Calendar;
 use crate::refresh::Refresh;
 
-/// Parts of a cycle in which the memory's times are kept: a burst is no whole number of cycles.
+/// Parts of a cycle in which the memory's times are kept: a burst does not take a whole number of
+/// cycles.
 pub const TICKS: u64 = 256;
 /// Maximum number of address bits that choose a bank.
 pub const BANK_BITS: usize = 6;
@@ -32,15 +34,15 @@ pub struct BankTiming {
     pub row_bit: u32,
     /// Time for which a line occupies the data bus.
     pub burst: u64,
-    /// From the activation of a row to the access (tRCD).
+    /// Time from the activation of a row to the access (tRCD).
     pub activate: u64,
-    /// To close the row that is open (tRP).
+    /// Time to close the open row (tRP).
     pub precharge: u64,
-    /// Between two activations of a bank (tRC).
+    /// Time between two activations of a bank (tRC).
     pub row_cycle: u64,
-    /// Between two activations of any banks, on average (a quarter of tFAW).
+    /// Average time between two activations of any banks (a quarter of tFAW).
     pub activation: u64,
-    /// For which the bus is idle when it changes from reads to writes and back.
+    /// Time for which the bus is idle when it changes from reads to writes and back.
     pub turnaround: u64,
     /// Writes that are collected before they are written.
     pub writes: usize,
@@ -65,8 +67,8 @@ struct Bank {
 }
 
 impl Bank {
-    /// Returns when an access at `time` to a row begins, and how long it takes until the row is open. `refreshed` is when
-    /// the last refresh closed all rows.
+    /// Returns when an access at `time` to a row begins, and how long it takes until the row is
+    /// open. `refreshed` is when the last refresh closed all rows.
     #[inline]
     fn open(&mut self, row: u64, time: u64, refreshed: u64, timing: &BankTiming) -> (u64, u64) {
         if time < self.forgotten {
@@ -163,15 +165,15 @@ impl Banks {
         self.interval = 0;
     }
 
-    /// Reads the line at an address. Returns the time until it is on the bus: 0 if its row is open and nobody else uses
-    /// the bank and the bus.
+    /// Reads the line at an address. Returns the time until it is on the bus: 0 if its row is open
+    /// and the bank and the bus are free.
     #[inline]
     pub fn read(&mut self, time: u64, address: u64) -> u64 {
         self.transfer(time, address) - time
     }
 
-    /// Writes the line at an address, together with others when there are enough. Returns the time until those collected
-    /// before are written, if these are now.
+    /// Writes the line at an address. Lines are collected, and written when there are enough. If
+    /// they are written now, returns the time until the batch before has been written; else 0.
     pub fn write(&mut self, time: u64, address: u64) -> u64 {
         self.pending.push(address);
         if self.pending.len() >= self.timing.writes {
@@ -364,7 +366,8 @@ mod tests {
         );
     }
 
-    /// Mean latency beyond the memory's own, in ticks, of reads that arrive at random, `gap` ticks apart on average.
+    /// Mean latency beyond the memory's own, in ticks, of reads that arrive at random, `gap` ticks
+    /// apart on average.
     fn loaded(gap: u64, address: &dyn Fn(u64, u64) -> u64) -> f64 {
         let (mut banks, mut time, mut state) = (banks(), 0, 1);
         let number = 50_000;
@@ -415,7 +418,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of accesses, no two share the bus, and the same ones take the same time again.
+        /// Whatever the order of accesses, no two share the bus, and the same ones take the same
+        /// time again.
         #[test]
         fn the_bus_serves_one_at_a_time(accesses in prop::collection::vec((0u64..100_000, 0u64..1 << 24), 1..300)) {
             let run = || {

@@ -33,7 +33,8 @@ impl Level {
     }
 }
 
-/// When a line of data is allocated in the L2. Lines of instructions are when they are fetched.
+/// When a line of data is allocated in the L2. A line of instructions is allocated when it is
+/// fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum L2Data {
@@ -43,18 +44,20 @@ pub enum L2Data {
     OnMiss,
 }
 
-/// Costs in cycles of a core. What the file gives in nanoseconds is converted by the clock, and rounded.
+/// Costs in cycles of a core. Values in nanoseconds are converted by the clock, and rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// An instruction whose accesses hit L1.
     pub instruction: u64,
     /// Additional cost of an L1 miss that hits the L2.
     pub l2: u64,
-    /// Additional cost of an L2 miss, when the memory is idle. If its banks are modelled: when another row is open.
+    /// Additional cost of an L2 miss, when the memory is idle. If its banks are modelled: when
+    /// another row is open.
     pub dram: u64,
     /// Time for which one line occupies the memory, unless its banks are modelled.
     pub dram_line: u64,
-    /// A line that another core's L1 data cache has, beyond an L1 hit; 0 if these caches are not coherent.
+    /// A line that another core's L1 data cache has, beyond an L1 hit; 0 if these caches are not
+    /// coherent.
     pub snoop: u64,
     /// An access to a device.
     pub device: u64,
@@ -62,11 +65,12 @@ pub struct Timing {
     pub store_linefills: usize,
     /// Cycles from a load that hits the L1 to an instruction that needs its value.
     pub load_to_use: u64,
-    /// Number of lines that loads may wait for until their first use; 0 if a core waits for each at once.
+    /// Number of lines that loads may wait for until their first use; 0 if a core waits for each
+    /// at once.
     pub load_linefills: usize,
 }
 
-/// What a core fetches before it is asked for.
+/// Lines that a core fetches before it needs them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefetch {
     /// Streams of data.
@@ -94,7 +98,7 @@ pub struct Board {
     pub quantum: u64,
     /// When data is allocated in the L2.
     pub l2_data: L2Data,
-    /// How much the L2 does at a time.
+    /// The limits to the L2's parallel work.
     pub l2_limits: L2Limits,
     /// L1 instruction cache of each core.
     pub l1i: Level,
@@ -104,7 +108,7 @@ pub struct Board {
     pub l2: Level,
     /// Costs of instructions and misses.
     pub timing: Timing,
-    /// What cores fetch before they need it.
+    /// The cores' prefetchers.
     pub prefetch: Prefetch,
     /// When cores write lines without reading them.
     pub streaming: Streaming,
@@ -145,7 +149,7 @@ pub enum BoardError {
     Value {
         /// Line number, starting at 1.
         line: usize,
-        /// What is wrong with the value.
+        /// The mistake in the value.
         problem: BoardProblem,
     },
 }
@@ -158,12 +162,13 @@ pub enum BoardProblem {
     Geometry {
         /// Table of the cache.
         cache: &'static str,
-        /// What is wrong with its geometry.
+        /// The mistake in its geometry.
         error: GeometryError,
     },
     /// A size cannot be parsed.
     #[error(
-        "[{cache}] size = \"{size}\": write a number of bytes, optionally with K or M, such as \"32K\""
+        "[{cache}] size = \"{size}\": write a number of bytes, optionally with K or M, such as \
+         \"32K\""
     )]
     Size {
         /// Table of the cache.
@@ -179,7 +184,8 @@ pub enum BoardProblem {
     NoBanks,
     /// The bits that choose a memory bank are invalid.
     #[error(
-        "memory.banks.address_bits: give 1 to 6 bits of an address from 6 to 39, all different and below row_bit"
+        "memory.banks.address_bits: give 1 to 6 bits of an address from 6 to 39, all different \
+         and below row_bit"
     )]
     BankBits,
     /// A translation buffer's sets are not a power of two.
@@ -242,7 +248,8 @@ impl Text<'_> {
         };
         Err(self.error(at, problem))
     }
-    /// Returns a time in nanoseconds, which must be in a range, in cycles. A time that is not 0 takes a cycle at least.
+    /// Returns a time in nanoseconds, which must be in a range, in cycles. A time that is not 0
+    /// takes a cycle at least.
     fn cycles(
         &self,
         field: &'static str,
@@ -296,7 +303,8 @@ struct File {
     #[serde(default)]
     tlb: Option<TlbFile>,
     memory: MemoryFile,
-    /// Which values are known, for those who ask what results owe to the others: no part of the model.
+    /// Which values are known, for those who ask what results owe to the others: no part of the
+    /// model.
     #[serde(default, rename = "sensitivity")]
     _sensitivity: Option<serde::de::IgnoredAny>,
 }
@@ -600,8 +608,9 @@ impl Board {
         Self::parse(&text)
     }
 
-    /// Returns the board with cores that wait for each line, prefetch none, allocate all that they write, do not know of
-    /// each other's, and translate for nothing; and an L2 that does any number of things at a time.
+    /// Returns the board without five features: its cores wait for each line, prefetch none,
+    /// allocate all lines that they write, are not coherent and translate for nothing. Its L2 has
+    /// no limits.
     pub const fn simple(mut self) -> Self {
         self.prefetch = Prefetch::NONE;
         self.streaming = Streaming::NONE;
@@ -620,8 +629,9 @@ impl Board {
             || self.timing.load_linefills > 0
     }
 
-    /// Sets what varies from run to run on a board: the victims of the pseudo-random policy (`seed` is added to each
-    /// cache's own), and the time to the next memory refresh when the run starts.
+    /// Sets the state that varies from run to run on a board: the victims of the pseudo-random
+    /// policy (`seed` is added to each cache's own), and the time to the next memory refresh when
+    /// the run starts.
     pub fn reseed(&mut self, seed: u64) {
         self.refresh.phase = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) % self.refresh.interval;
         for level in [&mut self.l1i, &mut self.l1d, &mut self.l2] {
@@ -816,13 +826,15 @@ mod tests {
                 "size = \"1M\"",
                 "size = \"1000K\"",
                 at("size = \"1M\""),
-                "[l2]: 1024000 bytes / (16 ways x 64 bytes) is not a power of two: the set is chosen by bits of the address",
+                "[l2]: 1024000 bytes / (16 ways x 64 bytes) is not a power of two: the set is \
+                 chosen by bits of the address",
             ),
             (
                 "size = \"1M\"",
                 "size = \"1 MiB\"",
                 at("size = \"1M\""),
-                "[l2] size = \"1 MiB\": write a number of bytes, optionally with K or M, such as \"32K\"",
+                "[l2] size = \"1 MiB\": write a number of bytes, optionally with K or M, such as \
+                 \"32K\"",
             ),
             (
                 "ways = 16",
@@ -846,13 +858,15 @@ mod tests {
                 "\nlatency_ns = ",
                 "\nlatency_ns = 20 #",
                 at("latency_ns = "),
-                "memory.latency_ns = 20: it includes precharge_ns and activate_ns, which take longer",
+                "memory.latency_ns = 20: it includes precharge_ns and activate_ns, which take \
+                 longer",
             ),
             (
                 "address_bits = ",
                 "address_bits = [14, 14] #",
                 at("address_bits = "),
-                "memory.banks.address_bits: give 1 to 6 bits of an address from 6 to 39, all different and below row_bit",
+                "memory.banks.address_bits: give 1 to 6 bits of an address from 6 to 39, all \
+                 different and below row_bit",
             ),
             (
                 "write_batch = ",
@@ -888,7 +902,8 @@ mod tests {
                 "\nmain_entries = ",
                 "\nmain_entries = 500 #",
                 at("main_entries"),
-                "tlb.main_entries = 500: with 4 ways it needs a number of sets that is a power of two",
+                "tlb.main_entries = 500: with 4 ways it needs a number of sets that is a power of \
+                 two",
             ),
             (
                 "\nmicro_entries = ",
@@ -918,7 +933,8 @@ mod tests {
         let policy = refused("replacement = \"pseudo-random\"", "replacement = \"fifo\"");
         assert!(
             policy.contains(
-                "unknown variant `fifo`, expected one of `lru`, `pseudo-random`, `round-robin`, `not-recently-used`"
+                "unknown variant `fifo`, expected one of `lru`, `pseudo-random`, `round-robin`, \
+                 `not-recently-used`"
             ),
             "{policy}"
         );

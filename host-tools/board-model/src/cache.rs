@@ -12,7 +12,8 @@ use std::ops::Range;
 pub enum Policy {
     /// The least recently used one.
     Lru,
-    /// A random one, from a seeded generator. Each set has its own generator, so other sets have no influence.
+    /// A random one, from a seeded generator. Each set has its own generator, so other sets have no
+    /// influence.
     PseudoRandom,
     /// The ways of a set in turn.
     RoundRobin,
@@ -38,8 +39,8 @@ pub enum Outcome {
     Miss(Option<Evicted>),
 }
 
-/// Bit of an entry: the line is dirty. The other bits are the line's number without those that choose the set, plus one, so
-/// zero is an empty way.
+/// Bit of an entry: the line is dirty. The other bits are the line's number without those that
+/// choose the set, plus one, so zero is an empty way.
 const DIRTY: u32 = 1;
 
 /// Returns the way of a set that holds a line.
@@ -49,21 +50,38 @@ fn way_of(set: &[u32], wanted: u32) -> Option<usize> {
     (ways != 0).then_some(ways.trailing_zeros() as usize)
 }
 
-/// The contents of a cache: which lines it holds, not their data.
+/// The contents of a cache: the addresses of its lines, not their data.
 #[derive(Clone, Debug)]
 pub struct Cache {
     geometry: Geometry,
     policy: Policy,
-    /// The ways of each set, consecutively. Under LRU they are ordered by last use, most recent first, with empty ways
-    /// last.
+    /// The ways of each set, consecutively. Under LRU they are ordered by last use, most recent
+    /// first, with empty ways last.
     entries: Vec<u32>,
-    /// For each set the state of its generator, or the way of its last victim, or a bit for each way that was used.
+    /// For each set the state of its generator, or the way of its last victim, or a bit for each
+    /// way that was used.
     random: Vec<u64>,
 }
 
+/// Whether an access reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// It reads.
+    Read,
+    /// It writes, and makes its line dirty.
+    Write,
+}
+
+impl Direction {
+    /// Returns the direction of an access that `writes`, or does not.
+    pub const fn of(writes: bool) -> Self {
+        if writes { Self::Write } else { Self::Read }
+    }
+}
+
 impl Cache {
-    /// Creates an empty cache. The seed matters for [`Policy::PseudoRandom`] only. Lines are told apart whose tags have 30 bits
-    /// ([`Geometry::for_all_addresses`]).
+    /// Creates an empty cache. The seed matters for [`Policy::PseudoRandom`] only. Tags must have
+    /// at most 30 bits ([`Geometry::for_all_addresses`]).
     pub fn new(geometry: Geometry, policy: Policy, seed: u64) -> Self {
         let entries = vec![0; geometry.sets() as usize * geometry.ways()];
         // Spreads small seeds; a generator's state must not be zero.
@@ -116,11 +134,12 @@ impl Cache {
 
     /// Looks a line up, and allocates it if it is not there.
     #[inline]
-    pub fn access(&mut self, line: Line, write: bool) -> Outcome {
+    pub fn access(&mut self, line: Line, direction: Direction) -> Outcome {
+        let dirty = direction == Direction::Write;
         let policy = self.policy;
         let (set, wanted) = self.set(line);
         if let Some(way) = way_of(set, wanted) {
-            set[way] |= u32::from(write);
+            set[way] |= u32::from(dirty);
             match policy {
                 Policy::Lru if way != 0 => {
                     let found = set[way];
@@ -132,10 +151,11 @@ impl Cache {
             }
             return Outcome::Hit;
         }
-        Outcome::Miss(self.fill(line, write))
+        Outcome::Miss(self.fill(line, dirty))
     }
 
-    /// Accepts a line that the level above evicts. If it is here, this does not count as a use: its age stays the same.
+    /// Accepts a line that the level above evicts. If it is here, this does not count as a use: its
+    /// age stays the same.
     #[inline]
     pub fn accept(&mut self, line: Line, dirty: bool) -> Outcome {
         let (set, wanted) = self.set(line);
@@ -172,10 +192,10 @@ impl Cache {
     }
 
     /// Allocates a line that is not there. Returns the one that it evicts.
-    pub fn fill(&mut self, line: Line, write: bool) -> Option<Evicted> {
+    pub fn fill(&mut self, line: Line, dirty: bool) -> Option<Evicted> {
         let policy = self.policy;
         let (set, clean) = self.set(line);
-        let new = clean | u32::from(write);
+        let new = clean | u32::from(dirty);
         if policy == Policy::Lru {
             let last = set.len() - 1;
             let old = set[last];
@@ -292,11 +312,14 @@ mod tests {
     fn lru_evicts_what_was_used_longest_ago() {
         let mut cache = small(Policy::Lru);
         for line in [0, 4, 8, 12] {
-            assert_eq!(cache.access(Line(line), line == 4), Outcome::Miss(None));
+            assert_eq!(
+                cache.access(Line(line), Direction::of(line == 4)),
+                Outcome::Miss(None)
+            );
         }
-        assert_eq!(cache.access(Line(0), false), Outcome::Hit);
+        assert_eq!(cache.access(Line(0), Direction::Read), Outcome::Hit);
         assert_eq!(
-            cache.access(Line(16), false),
+            cache.access(Line(16), Direction::Read),
             Outcome::Miss(Some(Evicted {
                 line: Line(4),
                 dirty: true
@@ -309,7 +332,10 @@ mod tests {
                 dirty: false
             })
         );
-        assert_eq!(cache.access(Line(20), true), Outcome::Miss(None));
+        assert_eq!(
+            cache.access(Line(20), Direction::Write),
+            Outcome::Miss(None)
+        );
         assert!(cache.clean(Line(20)) && !cache.clean(Line(20)));
     }
 
@@ -346,7 +372,7 @@ mod tests {
     fn in_turn_means_that_a_new_line_stays_for_a_round() {
         let mut cache = small(Policy::RoundRobin);
         for line in 0..100u64 {
-            cache.access(Line(4 * line), false);
+            cache.access(Line(4 * line), Direction::Read);
             assert!(
                 (line.saturating_sub(3)..=line).all(|line| cache.contains(Line(4 * line))),
                 "{line}"
@@ -358,7 +384,10 @@ mod tests {
     fn what_was_used_since_all_others_were_stays() {
         let mut cache = small(Policy::NotRecentlyUsed);
         for line in [0, 4, 8, 12] {
-            assert_eq!(cache.access(Line(line), false), Outcome::Miss(None));
+            assert_eq!(
+                cache.access(Line(line), Direction::Read),
+                Outcome::Miss(None)
+            );
         }
         let victim = |line| {
             Some(Evicted {
@@ -367,21 +396,24 @@ mod tests {
             })
         };
         assert_eq!(
-            cache.access(Line(16), false),
+            cache.access(Line(16), Direction::Read),
             Outcome::Miss(victim(0)),
             "12 was used after all others were"
         );
-        assert_eq!(cache.access(Line(8), false), Outcome::Hit);
-        assert_eq!(cache.access(Line(20), false), Outcome::Miss(victim(4)));
+        assert_eq!(cache.access(Line(8), Direction::Read), Outcome::Hit);
+        assert_eq!(
+            cache.access(Line(20), Direction::Read),
+            Outcome::Miss(victim(4))
+        );
         assert!(cache.contains(Line(8)) && cache.contains(Line(12)) && cache.contains(Line(16)));
         assert_eq!(cache.invalidate(Line(16)), victim(16));
         assert_eq!(
-            cache.access(Line(24), false),
+            cache.access(Line(24), Direction::Read),
             Outcome::Miss(None),
             "its way is free"
         );
         assert_eq!(
-            cache.access(Line(28), false),
+            cache.access(Line(28), Direction::Read),
             Outcome::Miss(victim(8)),
             "20 and 24 were used last"
         );
@@ -396,7 +428,7 @@ mod tests {
                 seed,
             );
             (0..1000)
-                .map(|at| cache.access(Line(at * 7 % 40), false))
+                .map(|at| cache.access(Line(at * 7 % 40), Direction::Read))
                 .collect::<Vec<_>>()
         };
         assert_eq!(run(1), run(1));
@@ -410,9 +442,9 @@ mod tests {
             let mut both = small(Policy::PseudoRandom);
             let mut alone = small(Policy::PseudoRandom);
             for line in lines {
-                let outcome = both.access(Line(line), false);
+                let outcome = both.access(Line(line), Direction::Read);
                 if line % 4 == 1 {
-                    prop_assert_eq!(outcome, alone.access(Line(line), false));
+                    prop_assert_eq!(outcome, alone.access(Line(line), Direction::Read));
                 }
             }
         }
@@ -439,7 +471,7 @@ mod tests {
                     let old = if list.len() > 4 { list.pop() } else { None };
                     Outcome::Miss(old.map(|(line, dirty)| Evicted { line: Line(line), dirty }))
                 };
-                prop_assert_eq!(cache.access(Line(line), write), expected);
+                prop_assert_eq!(cache.access(Line(line), Direction::of(write)), expected);
             }
         }
 
@@ -449,7 +481,7 @@ mod tests {
             let mut cache = small([Policy::Lru, Policy::PseudoRandom, Policy::RoundRobin, Policy::NotRecentlyUsed][policy]);
             let mut there = std::collections::BTreeSet::new();
             for line in lines {
-                match cache.access(Line(line), false) {
+                match cache.access(Line(line), Direction::Read) {
                     Outcome::Hit => prop_assert!(there.contains(&line)),
                     Outcome::Miss(old) => {
                         prop_assert!(there.insert(line));

@@ -1,8 +1,8 @@
-//! A resource that serves one at a time, whatever the order in which it is asked.
+//! A resource that serves one request at a time, in whatever order the requests are made.
 //!
-//! Cores run one after the other for a quantum each, so accesses do not arrive in order of time. A server that is "busy
-//! until" a time would make a core that runs later wait for one that is ahead of it. A calendar gives an access the first
-//! gap after its own time.
+//! Cores run one after the other for a quantum each, so accesses do not arrive in order of time. A
+//! server that is "busy until" a time would make a core that runs later wait for one that is ahead
+//! of it. A calendar gives an access the first gap after its own time.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// Slots in a word of a calendar.
@@ -19,8 +19,8 @@ pub struct Calendar {
 }
 
 impl Calendar {
-    /// Creates a calendar without entries, which remembers this many words of 64 slots, or more: no access may be further
-    /// from another one. A slot of 0 is taken for 1.
+    /// Creates a calendar without entries. It remembers at least this many words of 64 slots: the
+    /// times of two accesses must not be further apart. A slot of 0 is taken for 1.
     pub fn new(slot: u64, words: usize) -> Self {
         let slot = slot.max(1);
         let shift = slot.is_power_of_two().then(|| slot.trailing_zeros());
@@ -38,7 +38,8 @@ impl Calendar {
     pub fn clear(&mut self) {
         self.words.fill((0, 0));
     }
-    /// Takes the first free slot that ends after `time`. Returns when it begins, or `time` if it has begun.
+    /// Takes the first free slot that ends after `time`. Returns when it begins, or `time` if it
+    /// has begun.
     #[inline]
     pub fn take(&mut self, time: u64) -> u64 {
         self.find(time, true)
@@ -48,7 +49,8 @@ impl Calendar {
     pub fn first_free(&mut self, time: u64) -> u64 {
         self.find(time, false)
     }
-    /// Takes all free slots that begin in a range of time, of which no more is remembered than half of the words.
+    /// Takes all free slots that begin in a range of time, but of no more slots than half of the
+    /// words hold.
     pub fn fill(&mut self, times: std::ops::Range<u64>) {
         let most = self.words.len() as u64;
         let (first, end) = (
@@ -78,7 +80,8 @@ impl Calendar {
         let mut mask = u64::MAX << (first % WORD);
         let word = first / WORD;
         let most = self.words.len() as u64;
-        // Beyond half of what is remembered, a word could belong to two times; the excess is then free.
+        // Beyond half of what is remembered, a word could belong to two times; the excess is then
+        // free.
         for number in word..word + most / 2 {
             let (known, taken) = &mut self.words[(number & (most - 1)) as usize];
             if *known <= number {

@@ -1,13 +1,14 @@
 //! A clock for each core, and the rule for which core may run: the one whose clock is lowest.
 //!
-//! QEMU runs one core at a time, in turn, and each for at least one block. The running core may get ahead of the
-//! slowest other one by a quantum; then it yields. If a core's blocks take longer than a quantum (a long block whose
-//! every line is fetched from memory), it gets further ahead with each turn. Then the others may run until they have
-//! caught up; otherwise it would run faster than they do. Nothing in the rule depends on the host's time, so a run
-//! repeats exactly.
+//! QEMU runs one core at a time, in turn, and each for at least one block. The running core may get
+//! ahead of the slowest other one by a quantum; then it yields. If a core's blocks take longer than
+//! a quantum (a long block whose every line is fetched from memory), it gets further ahead with
+//! each turn. Then the others may run until they have caught up; otherwise it would run faster than
+//! they do. Nothing in the rule depends on the host's time, so a run repeats exactly.
 //!
-//! Who runs first finds what all share free, and who runs last finds it taken. So turns end at times that are shifted by
-//! a part of the quantum from core to core: each core then is first, second and last at some time for equally long.
+//! The core that runs first finds shared resources free, and the core that runs last finds them
+//! taken. So the turns of each core end at times that are shifted by another part of the quantum:
+//! each core is then first, second and last for equally long.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// Maximum number of modelled cores.
@@ -96,16 +97,16 @@ impl Clocks {
             .map(|(_, (clock, _))| *clock)
     }
 
-    /// Returns whether the last core that ran has yielded, or another one runs now: then [`Clocks::takes_turn`] must be
-    /// called.
+    /// Returns whether a turn starts: the last core that ran has yielded, or another one runs now.
+    /// Then [`Clocks::takes_turn`] must be called.
     #[inline]
     pub fn is_new_turn(&self, core: usize) -> bool {
         self.gave_way || self.turn != Some(core)
     }
 
-    /// Starts a core's turn. QEMU visits the cores in order and skips those that wait, which is how they are
-    /// recognized. A core that waited continues at the time of the slowest other one, but not before `time`, up to
-    /// which timers have run.
+    /// Starts a core's turn. QEMU visits the cores in order and skips those that wait; a skipped
+    /// core counts as waiting. A core that waited continues at the time of the slowest other one,
+    /// but not before `time`, up to which timers have run.
     pub fn takes_turn(&mut self, core: usize, time: u64) {
         let cores = self.cores();
         let mut skipped = self.turn.map_or(core, |turn| (turn + 1) % cores);
@@ -145,13 +146,14 @@ impl Clocks {
         self.cycles[core] -= cycles;
     }
 
-    /// Lets a core that only looks whether another one has done something wait until the slowest other one's time.
+    /// Makes a core in a polling loop wait until the slowest other one's time.
     pub fn idle(&mut self, core: usize) {
         let others = self.others(core).min().unwrap_or(0);
         self.cycles[core] = self.cycles[core].max(others);
     }
 
-    /// Returns the last of the times that are shifted for a core, up to `end`; a core that has been there runs one block.
+    /// Returns the last of the times that are shifted for a core, up to `end`; a core that has been
+    /// there runs one block.
     fn shifted(&self, core: usize, end: u64) -> u64 {
         let runs = |state: &&State| **state == State::Runs;
         let (before, all) = (
@@ -163,10 +165,11 @@ impl Clocks {
         (end + self.quantum - first) / self.quantum * self.quantum + first - self.quantum
     }
 
-    /// Returns the cycle up to which the core may run: a quantum beyond the slowest other one, or the time of the
-    /// fastest, and from there back to its next shifted time. If it runs alone: not so long that time appears to stop. Never beyond the next timer, so that the timer
-    /// fires when all cores are there; one that is not ahead of the core is over or not known, and is looked for after
-    /// a quantum.
+    /// Returns the cycle up to which the core may run. The limit is a quantum beyond the slowest
+    /// other core, or the time of the fastest, and from there back to the core's next shifted time.
+    /// A core that runs alone has a limit at which time does not appear to stop. The limit is never
+    /// beyond the next timer, so that all cores are there when it fires. A timer that is not ahead
+    /// of the core is over or unknown: the core looks for it after a quantum.
     pub fn limit(&self, core: usize, timer: u64) -> u64 {
         let now = self.cycles[core];
         let end = match (self.others(core).min(), self.others(core).max()) {
@@ -306,7 +309,8 @@ mod tests {
     }
 
     proptest! {
-        /// Each turn has at least one block, as in QEMU. No clock gets ahead by more than a quantum and two blocks.
+        /// Each turn has at least one block, as in QEMU. No clock gets ahead by more than a quantum
+        /// and two blocks.
         #[test]
         fn clocks_stay_together(blocks in prop::collection::vec(1u64..200, 10..500), long in 200u64..10_000) {
             let mut clocks = three();

@@ -1,14 +1,16 @@
-//! What limits the L2 of a cluster: lookups, which its cores share; each core's path to it; and the writes that it has outstanding.
+//! The limits of a cluster's L2: lookups, which its cores share; each core's path to it; and its
+//! outstanding writes.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::calendar::Calendar;
 
-/// Words of a calendar of lookups or of a path: some thousand cycles, and cores are a quantum apart.
+/// Words of a calendar of lookups or of a path: some thousand cycles, and cores are a quantum
+/// apart.
 const WORDS: usize = 64;
 /// Parts of a cycle in which writes are counted.
 const PARTS: u64 = 256;
 
-/// How much an L2 does at a time; 0 each: any number.
+/// Limits to an L2's parallel work; 0 each: no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct L2Limits {
     /// Cycles between the starts of two lookups, of any cores.
@@ -31,7 +33,8 @@ impl L2Limits {
 /// The writes to memory that a cluster has outstanding.
 #[derive(Clone, Debug)]
 struct Outstanding {
-    /// Starts of writes, in parts of a cycle: as many as may be outstanding in the time that one takes.
+    /// Starts of writes, in parts of a cycle: as many as may be outstanding in the time that one
+    /// takes.
     starts: Calendar,
     /// How much later than asked for a write starts if all but one of the others are outstanding.
     most: u64,
@@ -49,7 +52,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Creates a cluster that does nothing. A write to memory is outstanding for `write` cycles.
+    /// Creates an idle cluster. A write to memory is outstanding for `write` cycles.
     pub fn new(limits: L2Limits, cores: usize, write: u64) -> Self {
         let writes = (limits.writes > 0).then(|| {
             let starts = Calendar::new(write.max(1) * PARTS / limits.writes, WORDS);
@@ -69,8 +72,8 @@ impl Cluster {
         }
     }
 
-    /// Forgets all that is under way: the model is turned on at time `now`. That moment depends on the host; what begins
-    /// when must not.
+    /// Forgets all work in progress: the model is turned on at time `now`. That moment depends on
+    /// the host; the times of later work must not.
     pub fn begin(&mut self, now: u64) {
         self.origin = now;
         self.lookups.clear();
@@ -95,7 +98,8 @@ impl Cluster {
         }
     }
 
-    /// Moves a line, which is there at `now`, between the L2 and a core. Returns the cycles until this begins.
+    /// Moves a line, which is there at `now`, between the L2 and a core. Returns the cycles until
+    /// the transfer begins.
     #[inline]
     pub fn transfer(&mut self, core: usize, now: u64) -> u64 {
         let now = now.saturating_sub(self.origin);
@@ -104,8 +108,8 @@ impl Cluster {
             .map_or(0, |path| path.take(now) - now)
     }
 
-    /// Writes a line to memory. If no more writes may be outstanding, the L2 looks up nothing until one is. Returns the
-    /// cycles until then.
+    /// Writes a line to memory. If the maximum of writes is outstanding, the L2 looks up nothing
+    /// until one has ended. Returns the cycles until then.
     pub fn write(&mut self, now: u64) -> u64 {
         let Some(Outstanding { starts, most }) = &mut self.writes else {
             return 0;

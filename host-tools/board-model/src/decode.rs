@@ -5,15 +5,16 @@ use crate::hierarchy::Maintenance;
 use crate::tlb::Invalidation;
 use cloison_abi::model_hint;
 
-/// Messages from a guest to the model: HINTs that no version of the architecture has allocated, so that hardware and
-/// QEMU without the model execute them as NOPs.
+/// Messages from a guest to the model: HINTs that no version of the architecture has allocated.
+/// Hardware, and QEMU without the model, execute them as NOPs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Magic {
-    /// `HINT #112`: start of the region of interest; caches are as the last region left them.
+    /// `HINT #112`: start of the region of interest; the last region's cache contents stay.
     BeginWarm,
     /// `HINT #113`: end of the region of interest.
     End,
-    /// `HINT #114`: X0 = physical address, X1 = bytes, X2 = 0: stage 2 makes them cacheable; 1: non-cacheable.
+    /// `HINT #114`: X0 = physical address, X1 = bytes, X2 = 0: stage 2 makes them cacheable; 1:
+    /// non-cacheable.
     Cacheability,
     /// `HINT #115`: start of the region of interest with empty caches.
     BeginCold,
@@ -44,11 +45,11 @@ pub enum Special {
     WriteControl(u8),
     /// MSR of another register of the performance monitors.
     SetUpCounters,
-    /// MSR of a register that says how addresses are translated.
+    /// MSR of a register that controls translation.
     SetUpTranslation,
-    /// TLBI: what it invalidates, in all cores or in this one, and the register that holds the address.
+    /// TLBI: its target, in all cores or in this one, and the register that holds the address.
     InvalidateTlb(Invalidation, bool, u8),
-    /// WFE, YIELD: the core has nothing to do until another one has done something.
+    /// WFE, YIELD: the core polls, and can continue only after another core has run.
     Idle,
     /// WFI: the core waits for an interrupt.
     Wait,
@@ -69,14 +70,15 @@ impl Special {
     }
 }
 
-/// Returns whether execution may leave the block of code at an instruction: by a branch, an exception, or an access to a
-/// device. Integer instructions on registers never do (Arm ARM C4.1: data processing, immediate and register).
+/// Returns whether execution may leave the block of code at an instruction: by a branch, an
+/// exception, or an access to a device. Integer instructions on registers never do (Arm ARM C4.1:
+/// data processing, immediate and register).
 pub const fn may_leave_block(word: u32) -> bool {
     !matches!(word >> 25 & 0xf, 0b1000 | 0b1001 | 0b0101 | 0b1101)
 }
 
-/// Returns whether an instruction is a store-exclusive (STXR, STLXR, STXP, STLXP), which QEMU executes as a load,
-/// a comparison and a store. CASP differs in the bits for size and pair.
+/// Returns whether an instruction is a store-exclusive (STXR, STLXR, STXP, STLXP), which QEMU
+/// executes as a load, a comparison and a store. CASP differs in the bits for size and pair.
 pub const fn is_store_exclusive(word: u32) -> bool {
     word & 0x3fc0_0000 == 0x0800_0000 && (word >> 31 == 1 || word >> 21 & 1 == 0)
 }
@@ -87,7 +89,7 @@ pub const SELECTED: u8 = 31;
 /// Replaces a counter's number: the cycle counter.
 pub const CYCLES: u8 = 6;
 
-/// Returns what an instruction means to the model, if anything.
+/// Returns an instruction's meaning for the model, if it has one.
 pub const fn decode(word: u32) -> Option<Special> {
     if word & 0xffff_f01f == 0xd503_201f {
         return match (word >> 5) & 0x7f {
@@ -161,7 +163,8 @@ pub const fn decode(word: u32) -> Option<Special> {
 /// Returns what an instruction means to address translation, if anything.
 const fn translation(word: u32) -> Option<Special> {
     match word & 0xffff_ffe0 {
-        // SCTLR_EL1; TTBR0_EL1, TTBR1_EL1, TCR_EL1; SCTLR_EL2, HCR_EL2; TTBR0_EL2, TCR_EL2; VTTBR_EL2, VTCR_EL2.
+        // SCTLR_EL1; TTBR0_EL1, TTBR1_EL1, TCR_EL1; SCTLR_EL2, HCR_EL2; TTBR0_EL2, TCR_EL2;
+        // VTTBR_EL2, VTCR_EL2.
         0xd518_1000 | 0xd518_2000 | 0xd518_2020 | 0xd518_2040 | 0xd51c_1000 | 0xd51c_1100
         | 0xd51c_2000 | 0xd51c_2040 | 0xd51c_2100 | 0xd51c_2140 => {
             return Some(Special::SetUpTranslation);
@@ -291,7 +294,8 @@ mod tests {
 
     #[test]
     fn store_exclusives() {
-        // stxr w3, x2, [x24]; stlxr w0, w1, [x2]; stxrb; stxp w0, x1, x2, [x3]; stlxp w0, w1, w2, [x3].
+        // stxr w3, x2, [x24]; stlxr w0, w1, [x2]; stxrb; stxp w0, x1, x2, [x3]; stlxp w0, w1, w2,
+        // [x3].
         for word in [
             0xc803_7f02,
             0x8800_fc41,

@@ -1,8 +1,10 @@
-//! The memory: a latency and either banks with queues or a bandwidth that is shared in buckets of time.
+//! The memory: a latency, and either banks with queues or a bandwidth that is shared in buckets of
+//! time.
 //!
-//! The buckets: cores run one after the other for a quantum each, so accesses do not arrive in order of time. A server that is "busy
-//! until" a time would make a core that runs later wait for one that is ahead of it. Instead, each bucket of time has
-//! its own budget: what does not fit into the bucket of an access uses the next one with room.
+//! The buckets: cores run one after the other for a quantum each, so accesses do not arrive in
+//! order of time. A server that is "busy until" a time would make a core that runs later wait for
+//! one that is ahead of it. Instead, each bucket of time has its own budget: the part of an access
+//! that does not fit into its bucket uses the next one with room.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::banks::{BankTiming, Banks, TICKS};
@@ -35,8 +37,9 @@ pub struct Dram {
 }
 
 impl Dram {
-    /// Creates a memory that answers after `latency` cycles. With banks, that is if the bank must close another row first.
-    /// Without, it moves one cache line in `line` cycles (at most a bucket's).
+    /// Creates a memory that answers after `latency` cycles. With banks, this is the latency of an
+    /// access whose bank must close another row first. Without banks, the memory moves one cache
+    /// line in `line` cycles (at most a bucket's).
     pub fn new(latency: u64, line: u64, refresh: Refresh, banks: Option<BankTiming>) -> Self {
         let latency = match banks {
             Some(timing) => (latency * TICKS).saturating_sub(timing.precharge + timing.activate),
@@ -53,7 +56,7 @@ impl Dram {
         }
     }
 
-    /// Returns the cycles that an access takes whose row is open, or any if there are no banks.
+    /// Returns the cycles of an access whose row is open; of any access if there are no banks.
     pub const fn latency(&self) -> u64 {
         if self.banks.is_some() {
             self.latency / TICKS
@@ -62,8 +65,8 @@ impl Dram {
         }
     }
 
-    /// Sets the memory's time zero, when the model is turned on. That moment depends on the host; the phase of the
-    /// refreshes must not.
+    /// Sets the memory's time zero, when the model is turned on. That moment depends on the host;
+    /// the phase of the refreshes must not.
     pub fn begin(&mut self, now: u64) {
         self.origin = now;
         self.buckets.fill(Bucket::default());
@@ -82,8 +85,8 @@ impl Dram {
         wait + self.refresh.wait(now + wait, &mut self.interval) + self.latency
     }
 
-    /// Writes the line at an address. Returns how long who writes without end must wait: until the lines that were
-    /// collected before are written. Others need not wait for it.
+    /// Writes the line at an address. Returns the wait in cycles of a core that writes without end:
+    /// until the batch of lines before is written. Other cores need not wait for it.
     pub fn write(&mut self, now: u64, address: u64) -> u64 {
         let now = now.saturating_sub(self.origin);
         match &mut self.banks {
@@ -95,7 +98,8 @@ impl Dram {
     /// Reserves bandwidth at `now`, in the memory's own time. Returns the cycles to wait.
     fn wait(&mut self, now: u64) -> u64 {
         let first = now / BUCKET;
-        // Beyond half of what is remembered, a bucket could belong to two times; the excess is then free.
+        // Beyond half of what is remembered, a bucket could belong to two times; the excess is then
+        // free.
         for id in first..first + BUCKETS as u64 / 2 {
             let bucket = &mut self.buckets[id as usize % BUCKETS];
             if bucket.id > id {
@@ -146,8 +150,8 @@ mod tests {
         assert_eq!(reads, [107, 124, 92], "closed, another one open, open");
     }
 
-    /// Returns the mean latency in cycles of lines read from random places at random times, at several percent of the
-    /// bus's bandwidth.
+    /// Returns the mean latency in cycles of lines read from random places at random times, at
+    /// several percent of the bus's bandwidth.
     fn loaded(banks: bool) -> [u64; 5] {
         let mut board = crate::Board::zcu102();
         let timing = board.banks.expect("the shipped model has banks");

@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 /// Raw counts of one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Instructions that executed. Those of a running block are counted at its start, and taken back if it is left.
+    /// Executed instructions. Those of a running block are counted at its start, and taken back if
+    /// it is left.
     pub instructions: u64,
     /// Load instructions, whatever they load.
     pub loads: u64,
-    /// Store instructions, and DC ZVA. A store-exclusive that fails is none.
+    /// Store instructions, and DC ZVA. A store-exclusive that fails is not counted.
     pub stores: u64,
     /// Their accesses: one for each 16 bytes that an instruction loads or stores.
     #[serde(default)]
@@ -55,7 +56,8 @@ pub struct Counts {
     pub walk_refills: u64,
     /// Dirty lines written from L1 to L2.
     pub l1d_writebacks: u64,
-    /// Lines that an L1 data cache gave to the L2: the dirty ones and, if the L2 takes data on eviction, the clean ones.
+    /// Lines that an L1 data cache gave to the L2: the dirty ones and, if the L2 takes data on
+    /// eviction, the clean ones.
     #[serde(default)]
     pub l1d_victims: u64,
     /// Lines that an L1 requested from the L2.
@@ -66,9 +68,11 @@ pub struct Counts {
     pub l2_allocations: u64,
     /// Dirty lines written from L2 to memory.
     pub l2_writebacks: u64,
-    /// 16-byte beats from memory on the bus: those of lines filled, and one for each load from a non-cacheable page.
+    /// 16-byte beats from memory on the bus: those of filled lines, and one for each load from a
+    /// non-cacheable page.
     pub bus_reads: u64,
-    /// 16-byte beats to memory on the bus: those of lines written, and one for each store to a non-cacheable page.
+    /// 16-byte beats to memory on the bus: those of written lines, and one for each store to a
+    /// non-cacheable page.
     pub bus_writes: u64,
 }
 
@@ -108,7 +112,8 @@ macro_rules! each {
 }
 
 impl Counts {
-    /// Returns what was counted since `before`, modulo 2^64: less than zero if instructions were taken back.
+    /// Returns the counts since `before`, modulo 2^64: less than zero if instructions were taken
+    /// back.
     pub const fn since(&self, before: &Self) -> Self {
         each!(self, before, wrapping_sub)
     }

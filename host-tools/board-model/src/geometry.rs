@@ -1,4 +1,4 @@
-//! The geometry of a cache (size, ways, line length), and what follows from it.
+//! The geometry of a cache (size, ways, line length), and the sets and tags that follow from it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use thiserror::Error;
@@ -24,7 +24,8 @@ pub enum GeometryError {
     Ways(u64),
     /// More lines share a set than an entry can tell apart.
     #[error(
-        "{sets} sets with lines of {line} bytes: must be at least {fewest} for addresses of 40 bits"
+        "{sets} sets with lines of {line} bytes: must be at least {fewest} for addresses of 40 \
+         bits"
     )]
     FewSets {
         /// Sets.
@@ -36,7 +37,8 @@ pub enum GeometryError {
     },
     /// The number of sets is not a power of two.
     #[error(
-        "{size} bytes / ({ways} ways x {line} bytes) is not a power of two: the set is chosen by bits of the address"
+        "{size} bytes / ({ways} ways x {line} bytes) is not a power of two: the set is chosen by \
+         bits of the address"
     )]
     Sets {
         /// Bytes in the cache.
@@ -84,7 +86,8 @@ impl Geometry {
             line,
         })
     }
-    /// Checks that a cache with this geometry tells all lines of a core's 40 bits of physical address apart.
+    /// Checks that a cache with this geometry distinguishes all lines of a core's 40 bits of
+    /// physical address.
     pub const fn for_all_addresses(self) -> Result<Self, GeometryError> {
         let Self { sets, line, .. } = self;
         let fewest = (1 << (40 - TAG_BITS)) / line;
@@ -110,7 +113,8 @@ impl Geometry {
     pub const fn set_of(&self, line: Line) -> usize {
         (line.0 & (self.sets - 1)) as usize
     }
-    /// Returns what distinguishes a line from the others of its set, in 30 bits if the geometry is for all addresses.
+    /// Returns the tag of a line, which distinguishes it from the others of its set. It has at most
+    /// 30 bits if the geometry is for all addresses.
     pub const fn tag(&self, line: Line) -> u32 {
         (line.0 >> self.sets.trailing_zeros()) as u32
     }

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::{Board, L2Data, Timing};
-use crate::cache::{Cache, Evicted, Outcome};
+use crate::cache::{Cache, Direction, Evicted, Outcome};
 use crate::cluster::Cluster;
 use crate::dram::Dram;
 use crate::events::Counts;
@@ -55,11 +55,11 @@ impl Pages {
 pub enum Maintenance {
     /// DC CVAC: a dirty line is written to memory and stays in the caches.
     Clean,
-    /// DC CVAU: a line that is dirty in an L1 is written to the L2, where instructions and data meet, and stays in the
-    /// L1.
+    /// DC CVAU: a line that is dirty in an L1 is written to the L2, where instructions and data
+    /// meet, and stays in the L1.
     CleanToL2,
-    /// DC CIVAC, DC CISW: a dirty line is written to memory, and the line is removed. Also DC IVAC, as an A53
-    /// implements it under a hypervisor.
+    /// DC CIVAC, DC CISW: a dirty line is written to memory, and the line is removed. Also DC IVAC,
+    /// as an A53 implements it under a hypervisor.
     CleanInvalidate,
     /// IC IVAU: the line is removed from all instruction caches.
     InvalidateInstruction,
@@ -83,8 +83,8 @@ struct Core {
 }
 
 impl Core {
-    /// Puts a store whose line takes `wait` cycles into the store buffer. Returns how long the core waits because the
-    /// buffer is full.
+    /// Puts a store whose line takes `wait` cycles into the store buffer. Returns how long the core
+    /// waits because the buffer is full.
     fn buffer_store(&mut self, now: u64, wait: u64) -> u64 {
         let oldest = &mut self.stores[self.next_store];
         let stall = oldest.saturating_sub(now);
@@ -111,9 +111,11 @@ pub struct Hierarchy {
     overlaps: bool,
     /// Cores look into each other's L1 data caches.
     coherent: bool,
-    /// The cores whose L1 data cache has lost a line to another core, or the right to write it, a bit each.
+    /// The cores whose L1 data cache has lost a line to another core, or the right to write it, a
+    /// bit each.
     disturbed: u32,
-    /// The cores whose L1 data cache has held a line since all caches were empty, a bit each: others need not look there.
+    /// The cores whose L1 data cache has held a line since all caches were empty, a bit each:
+    /// others need not look there.
     used: u32,
 }
 
@@ -158,8 +160,8 @@ impl Hierarchy {
         }
     }
 
-    /// Returns the cores that have lost a line, or the right to write one, to another core since this was asked last: a
-    /// bit each.
+    /// Returns a bit for each core that has lost a line, or the right to write one, to another core
+    /// since the last call.
     #[inline]
     pub const fn disturbed(&mut self) -> u32 {
         std::mem::replace(&mut self.disturbed, 0)
@@ -178,7 +180,7 @@ impl Hierarchy {
     pub fn counts(&self, core: usize) -> &Counts {
         &self.cores[core].counts
     }
-    /// Returns the counts of a core, to add what happens outside the caches.
+    /// Returns the counts of a core, so that events outside the caches can be added.
     #[inline]
     pub fn counts_mut(&mut self, core: usize) -> &mut Counts {
         &mut self.cores[core].counts
@@ -220,44 +222,52 @@ impl Hierarchy {
         !self.noncacheable.contains(physical / PAGE)
     }
 
-    /// Loads or stores `bytes` at a physical address. Returns the cycles that the core waits. An access across the end
-    /// of a line counts as two.
-    pub fn data(&mut self, core: usize, physical: u64, bytes: u64, write: bool, now: u64) -> u64 {
+    /// Loads or stores `bytes` at a physical address. Returns the cycles that the core waits. An
+    /// access across the end of a line counts as two.
+    pub fn data(
+        &mut self,
+        core: usize,
+        physical: u64,
+        bytes: u64,
+        direction: Direction,
+        now: u64,
+    ) -> u64 {
         let counts = self.counts_mut(core);
-        if write {
+        if direction == Direction::Write {
             counts.stores += 1;
         } else {
             counts.loads += 1;
         }
         counts.accesses += 1;
         let (first, last) = (self.line(physical), self.line(physical + bytes.max(1) - 1));
-        let mut wait = self.data_part(core, physical, write, now);
+        let mut wait = self.data_part(core, physical, direction, now);
         if last != first {
             self.cores[core].counts.crossings += 1;
-            wait += self.data_part(core, last.0 << self.line_shift, write, now + wait);
+            wait += self.data_part(core, last.0 << self.line_shift, direction, now + wait);
         }
         wait
     }
 
     /// Handles the part of an access that stays in one line. The caller counts loads and stores.
     #[inline]
-    pub fn data_part(&mut self, core: usize, physical: u64, write: bool, now: u64) -> u64 {
+    pub fn data_part(&mut self, core: usize, physical: u64, direction: Direction, now: u64) -> u64 {
         if !self.is_cacheable(physical) {
-            return self.uncached(core, physical, write, now);
+            return self.uncached(core, physical, direction, now);
         }
         let line = self.line(physical);
         if self.cores[core].writes.is_on() {
-            return self.streamable(core, line, write, now);
+            return self.streamable(core, line, direction, now);
         }
-        let (wait, missed) = self.access_line(core, line, write, now);
-        if write {
+        let (wait, missed) = self.access_line(core, line, direction, now);
+        if direction == Direction::Write {
             self.store(core, missed, now, wait)
         } else {
             wait
         }
     }
 
-    /// Returns how long a core waits for a store. One whose line is there, or on the way, waits for nothing.
+    /// Returns how long a core waits for a store. One whose line is there, or on the way, waits for
+    /// nothing.
     fn store(&mut self, core: usize, missed: bool, now: u64, wait: u64) -> u64 {
         if missed {
             self.cores[core].buffer_store(now, wait)
@@ -267,16 +277,16 @@ impl Hierarchy {
     }
 
     /// Handles an access to a line that may be being streamed.
-    fn streamable(&mut self, core: usize, line: Line, write: bool, now: u64) -> u64 {
+    fn streamable(&mut self, core: usize, line: Line, direction: Direction, now: u64) -> u64 {
         let own = &mut self.cores[core];
         let writes = &mut own.writes;
-        if !write {
+        if direction == Direction::Read {
             let stall = if writes.is_streaming(line) {
                 self.end_line(core, false, now)
             } else {
                 0
             };
-            return stall + self.access_line(core, line, false, now + stall).0;
+            return stall + self.access_line(core, line, Direction::Read, now + stall).0;
         }
         if writes.is_streaming(line) {
             return 0;
@@ -289,7 +299,7 @@ impl Hierarchy {
             }
             return 0;
         }
-        let (wait, missed) = self.access_line(core, line, true, now);
+        let (wait, missed) = self.access_line(core, line, Direction::Write, now);
         if begins {
             self.cores[core]
                 .writes
@@ -298,13 +308,13 @@ impl Hierarchy {
         self.store(core, missed, now, wait)
     }
 
-    /// Ends the line that a core writes, before it writes to another one: `whole` says whether it wrote all of its bytes.
-    /// Returns the cycles that the core waits.
+    /// Ends the line that a core writes, before it writes to another one: `whole` says whether it
+    /// wrote all of its bytes. Returns the cycles that the core waits.
     pub fn end_line(&mut self, core: usize, whole: bool, now: u64) -> u64 {
         match self.cores[core].writes.end(whole, now) {
             Written::Allocated => 0,
             Written::Part(line) => {
-                let (wait, missed) = self.access_line(core, line, true, now);
+                let (wait, missed) = self.access_line(core, line, Direction::Write, now);
                 self.store(core, missed, now, wait)
             }
             Written::Whole(line, destination) => {
@@ -320,20 +330,29 @@ impl Hierarchy {
         }
     }
 
-    /// Looks a line up in a core's L1 data cache, and brings it there. Returns the cycles until it is there, and whether it
-    /// was neither there nor on the way.
+    /// Looks a line up in a core's L1 data cache, and brings it there. Returns the cycles until it
+    /// is there, and whether it was neither there nor on the way.
     #[inline]
-    fn access_line(&mut self, core: usize, line: Line, write: bool, now: u64) -> (u64, bool) {
-        if self.coherent && write && self.cores[core].l1d.state(line) == Some(false) {
+    fn access_line(
+        &mut self,
+        core: usize,
+        line: Line,
+        direction: Direction,
+        now: u64,
+    ) -> (u64, bool) {
+        if self.coherent
+            && direction == Direction::Write
+            && self.cores[core].l1d.state(line) == Some(false)
+        {
             self.take(core, line, now);
         }
         let own = &mut self.cores[core];
-        let outcome = own.l1d.access(line, write);
+        let outcome = own.l1d.access(line, direction);
         let wait = match outcome {
             Outcome::Hit => own.data_flights.wait(line, now),
             Outcome::Miss(evicted) => {
                 own.counts.l1d_refills += 1;
-                let wait = self.fill(core, line, write, now);
+                let wait = self.fill(core, line, direction, now);
                 self.evict(core, evicted, now);
                 if self.overlaps {
                     self.cores[core].data_flights.add(line, now + wait);
@@ -360,7 +379,7 @@ impl Hierarchy {
             if self.cores[core].l1d.contains(ahead) {
                 continue;
             }
-            let wait = self.fill(core, ahead, false, now);
+            let wait = self.fill(core, ahead, Direction::Read, now);
             let own = &mut self.cores[core];
             own.counts.prefetches += 1;
             own.prefetcher.arrives(now + wait);
@@ -381,7 +400,8 @@ impl Hierarchy {
         })
     }
 
-    /// Removes a line from the L1 data caches of all other cores, before a core writes it. Returns whether it was in one.
+    /// Removes a line from the L1 data caches of all other cores, before a core writes it. Returns
+    /// whether it was in one.
     fn take(&mut self, core: usize, line: Line, now: u64) -> bool {
         let mut found = false;
         for other in self.others(core) {
@@ -396,9 +416,10 @@ impl Hierarchy {
         found
     }
 
-    /// Looks for a line in the L1 data caches of all other cores. Returns the cycles until it is there.
+    /// Looks for a line in the L1 data caches of all other cores. Returns the cycles until it is
+    /// there.
     #[inline]
-    fn snoop(&mut self, core: usize, line: Line, write: bool, now: u64) -> Option<u64> {
+    fn snoop(&mut self, core: usize, line: Line, direction: Direction, now: u64) -> Option<u64> {
         let mut found = None;
         for other in self.others(core) {
             if let Some(dirty) = self.cores[other].l1d.state(line) {
@@ -406,14 +427,15 @@ impl Hierarchy {
             }
         }
         let (owner, dirty) = found?;
-        if write {
+        if direction == Direction::Write {
             self.take(core, line, now);
         } else if dirty {
             self.cores[owner].l1d.clean(line);
             self.disturbed |= 1 << owner;
             self.l2_accept(owner, line, true, now);
         }
-        // The L2 is asked at the same time, and answers if it has the line and no L1 has written it.
+        // The L2 is asked at the same time, and answers if it has the line and no L1 has written
+        // it.
         if !dirty && self.l2.contains(line) {
             return None;
         }
@@ -424,12 +446,13 @@ impl Hierarchy {
         Some(self.arrive(core, now, began + self.timing.snoop))
     }
 
-    /// Brings a line of data from another L1, the L2 or from memory. Returns the cycles until it is there.
+    /// Brings a line of data from another L1, the L2 or from memory. Returns the cycles until it is
+    /// there.
     #[inline]
-    fn fill(&mut self, core: usize, line: Line, write: bool, now: u64) -> u64 {
+    fn fill(&mut self, core: usize, line: Line, direction: Direction, now: u64) -> u64 {
         self.used |= 1 << core;
         if self.coherent
-            && let Some(wait) = self.snoop(core, line, write, now)
+            && let Some(wait) = self.snoop(core, line, direction, now)
         {
             return wait;
         }
@@ -439,24 +462,25 @@ impl Hierarchy {
         }
     }
 
-    fn uncached(&mut self, core: usize, physical: u64, write: bool, now: u64) -> u64 {
+    fn uncached(&mut self, core: usize, physical: u64, direction: Direction, now: u64) -> u64 {
         let counts = &mut self.cores[core].counts;
         counts.noncacheable += 1;
-        *(if write {
-            &mut counts.bus_writes
-        } else {
-            &mut counts.bus_reads
-        }) += 1;
-        if write {
-            let wait = self.dram.read(now, physical);
-            self.cores[core].buffer_store(now, wait)
-        } else {
-            self.timing.l2 + self.dram.read(now, physical)
+        match direction {
+            Direction::Write => {
+                counts.bus_writes += 1;
+                let wait = self.dram.read(now, physical);
+                self.cores[core].buffer_store(now, wait)
+            }
+            Direction::Read => {
+                counts.bus_reads += 1;
+                self.timing.l2 + self.dram.read(now, physical)
+            }
         }
     }
 
-    /// Reads a descriptor for a walk of translation tables. A cacheable one is looked up in the L1 data cache like a load,
-    /// but no prefetcher sees it, and the events of loads do not count it. Returns the cycles until it is there.
+    /// Reads a descriptor for a walk of translation tables. A cacheable one is looked up in the L1
+    /// data cache like a load, but no prefetcher sees it, and the events of loads do not count
+    /// it. Returns the cycles until it is there.
     pub fn walk_read(&mut self, core: usize, physical: u64, cacheable: bool, now: u64) -> u64 {
         self.cores[core].counts.walk_reads += 1;
         if !cacheable || !self.is_cacheable(physical) {
@@ -465,11 +489,11 @@ impl Hierarchy {
         }
         let line = self.line(physical);
         let own = &mut self.cores[core];
-        let wait = match own.l1d.access(line, false) {
+        let wait = match own.l1d.access(line, Direction::Read) {
             Outcome::Hit => own.data_flights.wait(line, now),
             Outcome::Miss(evicted) => {
                 own.counts.walk_refills += 1;
-                let wait = self.fill(core, line, false, now);
+                let wait = self.fill(core, line, Direction::Read, now);
                 self.evict(core, evicted, now);
                 if self.overlaps {
                     self.cores[core].data_flights.add(line, now + wait);
@@ -491,7 +515,7 @@ impl Hierarchy {
             own.counts.bus_reads += (1 << self.line_shift) / BEAT;
             return self.timing.l2 + self.dram.read(now, line.0 << self.line_shift);
         }
-        let wait = match own.l1i.access(line, false) {
+        let wait = match own.l1i.access(line, Direction::Read) {
             Outcome::Hit if self.next_lines == 0 => return 0,
             Outcome::Hit => own.fetch_flights.wait(line, now),
             Outcome::Miss(_) => {
@@ -522,7 +546,7 @@ impl Hierarchy {
             if own.l1i.contains(next) {
                 continue;
             }
-            own.l1i.access(next, false);
+            own.l1i.access(next, Direction::Read);
             own.counts.l1i_refills += 1;
             let wait = self.l2_fill(core, next, now);
             self.cores[core].fetch_flights.add(next, now + wait);
@@ -538,14 +562,14 @@ impl Hierarchy {
         if !cacheable {
             // One access, whose data takes as many beats as the line has.
             counts.bus_writes += (1 << self.line_shift) / BEAT - 1;
-            return self.uncached(core, physical, true, now);
+            return self.uncached(core, physical, Direction::Write, now);
         }
         let line = self.line(physical);
         if self.coherent {
             self.take(core, line, now);
         }
         self.used |= 1 << core;
-        if let Outcome::Miss(evicted) = self.cores[core].l1d.access(line, true) {
+        if let Outcome::Miss(evicted) = self.cores[core].l1d.access(line, Direction::Write) {
             self.evict(core, evicted, now);
         }
         0
@@ -597,7 +621,7 @@ impl Hierarchy {
     fn l2_fill(&mut self, core: usize, line: Line, now: u64) -> u64 {
         self.cores[core].counts.l2_fills += 1;
         let began = self.cluster.look_up(now);
-        let wait = match self.l2.access(line, false) {
+        let wait = match self.l2.access(line, Direction::Read) {
             Outcome::Hit => self.timing.l2,
             Outcome::Miss(evicted) => {
                 let counts = &mut self.cores[core].counts;
@@ -613,7 +637,8 @@ impl Hierarchy {
         self.arrive(core, now, began + wait)
     }
 
-    /// Lets a core's path to the L2 take a line that is there `wait` cycles from now. Returns the cycles until it arrives.
+    /// Lets a core's path to the L2 take a line that is there `wait` cycles from now. Returns the
+    /// cycles until it arrives.
     #[inline]
     fn arrive(&mut self, core: usize, now: u64, wait: u64) -> u64 {
         wait + self.cluster.transfer(core, now + wait)
@@ -648,13 +673,14 @@ impl Hierarchy {
         let counts = &mut self.cores[core].counts;
         counts.l1d_victims += 1;
         counts.l1d_writebacks += u64::from(dirty);
-        // Nobody waits for it, but for its path and its lookup.
+        // Others wait for its path and its lookup only.
         self.cluster.transfer(core, now);
         self.cluster.look_up(now);
         self.l2_take(core, line, dirty, now);
     }
 
-    /// Allocates a line in the L2 that is there as a whole. Returns how long who does so without end must wait.
+    /// Allocates a line in the L2 that is there as a whole. Returns how long who does so without
+    /// end must wait.
     fn l2_take(&mut self, core: usize, line: Line, dirty: bool, now: u64) -> u64 {
         if let Outcome::Miss(evicted) = self.l2.accept(line, dirty) {
             self.cores[core].counts.l2_allocations += 1;
@@ -689,7 +715,8 @@ mod tests {
     use crate::streaming::Streaming;
     use proptest::prelude::*;
 
-    /// Returns the shipped board with a memory whose every line costs the same: without refreshes and banks.
+    /// Returns the shipped board with a memory whose every line costs the same: without refreshes
+    /// and banks.
     fn flat() -> Board {
         let mut board = Board::zcu102();
         board.refresh.cycles = 0;
@@ -703,7 +730,7 @@ mod tests {
     /// Returns the cycles of loads of lines one after the other, `work` cycles apart.
     fn walk(caches: &mut Hierarchy, lines: impl Iterator<Item = u64>, work: u64) -> u64 {
         lines.fold(0, |now, line| {
-            now + work + caches.data(0, line * 64, 8, false, now)
+            now + work + caches.data(0, line * 64, 8, Direction::Read, now)
         })
     }
 
@@ -756,7 +783,7 @@ mod tests {
             for _ in 0..2 {
                 let start = now;
                 for line in 0..2048 {
-                    now += 1 + caches.data(0, line * 64, 8, false, now);
+                    now += 1 + caches.data(0, line * 64, 8, Direction::Read, now);
                 }
                 cycles = now - start;
             }
@@ -789,8 +816,13 @@ mod tests {
             for _ in 0..2 {
                 for line in 0..1024 {
                     for (core, now) in now[..cores].iter_mut().enumerate() {
-                        *now +=
-                            1 + caches.data(core, (core as u64 * 1024 + line) * 64, 8, false, *now);
+                        *now += 1 + caches.data(
+                            core,
+                            (core as u64 * 1024 + line) * 64,
+                            8,
+                            Direction::Read,
+                            *now,
+                        );
                     }
                 }
             }
@@ -843,36 +875,48 @@ mod tests {
         let timing = board.timing;
         let mut caches = Hierarchy::new(&board, 2);
         let fill = timing.l2 + timing.dram;
-        assert_eq!(caches.data(0, 0, 8, false, 0), fill);
+        assert_eq!(caches.data(0, 0, 8, Direction::Read, 0), fill);
         assert_eq!(
-            caches.data(1, 0, 8, false, 1000),
+            caches.data(1, 0, 8, Direction::Read, 1000),
             timing.snoop,
             "clean, and not in the L2"
         );
         assert_eq!(caches.disturbed(), 0, "both may read it");
         assert_eq!(
-            (caches.data(0, 0, 8, true, 2000), caches.disturbed()),
+            (
+                caches.data(0, 0, 8, Direction::Write, 2000),
+                caches.disturbed()
+            ),
             (0, 0b10),
             "core 1 lost it"
         );
         assert_eq!(
-            (caches.data(0, 0, 8, true, 2000), caches.disturbed()),
+            (
+                caches.data(0, 0, 8, Direction::Write, 2000),
+                caches.disturbed()
+            ),
             (0, 0),
             "it has it alone"
         );
         assert_eq!(
-            (caches.data(1, 0, 8, false, 3000), caches.disturbed()),
+            (
+                caches.data(1, 0, 8, Direction::Read, 3000),
+                caches.disturbed()
+            ),
             (timing.snoop, 0b01),
             "dirty"
         );
         assert_eq!(
-            (caches.data(0, 0, 8, false, 4000), caches.disturbed()),
+            (
+                caches.data(0, 0, 8, Direction::Read, 4000),
+                caches.disturbed()
+            ),
             (0, 0),
             "and it kept a copy"
         );
-        caches.data(1, 0, 8, true, 5000);
+        caches.data(1, 0, 8, Direction::Write, 5000);
         assert_eq!(
-            caches.data(0, 0, 8, false, 6000),
+            caches.data(0, 0, 8, Direction::Read, 6000),
             timing.snoop,
             "the L2's is old"
         );
@@ -884,22 +928,22 @@ mod tests {
         // Not coherent: both write.
         let mut caches = Hierarchy::new(&board.simple(), 2);
         for at in 0..6 {
-            caches.data(at % 2, 0, 8, true, 1000 * at as u64);
+            caches.data(at % 2, 0, 8, Direction::Write, 1000 * at as u64);
         }
         assert_eq!([0, 1].map(|core| caches.counts(core).l1d_refills), [1, 1]);
     }
 
     proptest! {
-        /// What only looks where a line can be finds each one: whatever the cores do, a line that is dirty in an L1 is in no
-        /// other one.
+        /// What only looks where a line can be finds each one: whatever the cores do, a line that
+        /// is dirty in an L1 is in no other one.
         #[test]
         fn no_core_is_overlooked(steps in prop::collection::vec((0..6, 0..4usize, 0..24u64), 1..300)) {
             let mut caches = Hierarchy::new(&flat(), 4);
             for (at, (step, core, line)) in steps.into_iter().enumerate() {
                 let (now, physical) = (at as u64 * 50, line * 4096);
                 match step {
-                    0 => _ = caches.data(core, physical, 8, false, now),
-                    1 => _ = caches.data(core, physical, 8, true, now),
+                    0 => _ = caches.data(core, physical, 8, Direction::Read, now),
+                    1 => _ = caches.data(core, physical, 8, Direction::Write, now),
                     2 => _ = caches.walk_read(core, physical, true, now),
                     3 => _ = caches.zero_line(core, physical, now),
                     4 => _ = caches.maintain(core, physical, Maintenance::CleanInvalidate, now),
@@ -929,7 +973,7 @@ mod tests {
             );
             let mut now = 0;
             for line in 0..1000u64 {
-                now += caches.data_part(0, line * 64, true, now) + work;
+                now += caches.data_part(0, line * 64, Direction::Write, now) + work;
                 now += caches.end_line(0, whole, now);
             }
             *caches.counts(0)
@@ -956,7 +1000,7 @@ mod tests {
     fn a_stream_refills_each_line_once() {
         let mut caches = zcu102();
         let waits: u64 = (0..1000)
-            .map(|line| caches.data(0, line * 64, 8, false, 0))
+            .map(|line| caches.data(0, line * 64, 8, Direction::Read, 0))
             .sum();
         let timing = Board::zcu102().timing;
         assert!(waits >= 1000 * (timing.l2 + timing.dram));
@@ -979,18 +1023,22 @@ mod tests {
         let timing = Board::zcu102().timing;
         let fill = timing.l2 + timing.dram;
         let waits: Vec<u64> = (0..=timing.store_linefills as u64)
-            .map(|line| caches.data(0, line * 64, 8, true, 10))
+            .map(|line| caches.data(0, line * 64, 8, Direction::Write, 10))
             .collect();
         let (last, free) = waits.split_last().expect("some");
         assert!(free.iter().all(|wait| *wait == 0), "{free:?}");
         assert_eq!(*last, fill, "the first line is there after that time");
-        assert_eq!(caches.data(0, 0, 8, true, 10), 0, "its line has come to L1");
+        assert_eq!(
+            caches.data(0, 0, 8, Direction::Write, 10),
+            0,
+            "its line is in the L1"
+        );
     }
 
     #[test]
     fn an_access_over_the_end_of_a_line_is_two() {
         let mut caches = zcu102();
-        caches.data(0, 60, 8, false, 0);
+        caches.data(0, 60, 8, Direction::Read, 0);
         let counts = *caches.counts(0);
         assert_eq!((counts.loads, counts.l1d_refills), (1, 2));
         assert_eq!(Event::L1D_CACHE.count(&counts, 0), 2);
@@ -1001,15 +1049,15 @@ mod tests {
         let mut caches = zcu102();
         caches.set_cacheable(0x1000, 1, false);
         for _ in 0..3 {
-            assert!(caches.data(0, 0x1040, 8, false, 0) > 0);
+            assert!(caches.data(0, 0x1040, 8, Direction::Read, 0) > 0);
         }
         assert_eq!(
             (caches.counts(0).noncacheable, caches.counts(0).l1d_refills),
             (3, 0)
         );
         caches.set_cacheable(0x1000, 4096, true);
-        caches.data(0, 0x1040, 8, false, 0);
-        assert_eq!(caches.data(0, 0x1040, 8, false, 0), 0);
+        caches.data(0, 0x1040, 8, Direction::Read, 0);
+        assert_eq!(caches.data(0, 0x1040, 8, Direction::Read, 0), 0);
         caches.set_cacheable(u64::MAX - 8192, u64::MAX, false);
         assert!(
             caches.is_cacheable(u64::MAX - 4096),
@@ -1031,9 +1079,9 @@ mod tests {
                 Event::BUS_ACCESS.count(&counts, 0),
             )
         };
-        let past = |write| counts(&|caches, _| caches.data(0, 0x40, 8, write, 0));
+        let past = |direction| counts(&|caches, _| caches.data(0, 0x40, 8, direction, 0));
         assert_eq!(
-            (past(false), past(true)),
+            (past(Direction::Read), past(Direction::Write)),
             ((0, lines), (0, lines)),
             "non-cacheable loads and stores"
         );
@@ -1044,7 +1092,8 @@ mod tests {
         assert_eq!(zeroed, (0, 4 * lines), "DC ZVA, then DC CIVAC");
         let past = counts(&|caches, _| caches.zero_line(0, 0x40, 0));
         assert_eq!(past, (0, 4 * lines), "DC ZVA of a non-cacheable line");
-        let filled = counts(&|caches, line| caches.data(0, 4096 + line * 64, 8, false, 0));
+        let filled =
+            counts(&|caches, line| caches.data(0, 4096 + line * 64, 8, Direction::Read, 0));
         assert_eq!(filled, (lines, 4 * lines), "loads");
     }
 
@@ -1059,7 +1108,7 @@ mod tests {
         let pass = |caches: &mut Hierarchy, core, color, pages| {
             for at in 0..pages {
                 for line in 0..64 {
-                    caches.data(core, page(color, at) + line * 64, 8, true, 0);
+                    caches.data(core, page(color, at) + line * 64, 8, Direction::Write, 0);
                 }
             }
         };
@@ -1074,7 +1123,8 @@ mod tests {
         );
         pass(&mut caches, 1, 3, 100);
         pass(&mut caches, 0, 3, 16);
-        // The last 256 of its 1024 lines were dirty in its L1 and return to the L2 as victims, which reads nothing.
+        // The last 256 of its 1024 lines were dirty in its L1 and return to the L2 as victims,
+        // which reads nothing.
         assert_eq!(
             caches.counts(0).l2_refills,
             before + 768,
@@ -1091,7 +1141,7 @@ mod tests {
             let mut caches = Hierarchy::new(&board, 1);
             let mut at = |line: u64| match fetch {
                 true => caches.fetch(0, Line(line), 0),
-                false => caches.data(0, line * 64, 8, false, 0),
+                false => caches.data(0, line * 64, 8, Direction::Read, 0),
             };
             // Twice over 128 KiB: misses all in the L1.
             let waits: Vec<u64> = (0..2).map(|_| (0..2048).map(&mut at).sum()).collect();
@@ -1128,7 +1178,7 @@ mod tests {
     #[test]
     fn what_is_only_in_an_l1_is_not_in_the_l2() {
         let mut caches = zcu102();
-        caches.data(0, 0, 8, true, 0);
+        caches.data(0, 0, 8, Direction::Write, 0);
         assert!(caches.l2.is_empty());
         caches.maintain(0, 0, Maintenance::CleanToL2, 0);
         assert!(caches.l2.contains(Line(0)));
@@ -1139,11 +1189,11 @@ mod tests {
     #[test]
     fn maintenance_writes_dirty_lines_once() {
         let mut caches = zcu102();
-        caches.data(0, 0, 8, true, 0);
+        caches.data(0, 0, 8, Direction::Write, 0);
         caches.maintain(1, 0, Maintenance::Clean, 0);
         caches.maintain(1, 0, Maintenance::CleanInvalidate, 0);
         assert_eq!(caches.counts(1).l2_writebacks, 1);
-        caches.data(0, 0, 8, false, 0);
+        caches.data(0, 0, 8, Direction::Read, 0);
         assert_eq!(caches.counts(0).l2_refills, 2, "it left both caches");
     }
 
@@ -1151,7 +1201,7 @@ mod tests {
     fn cleaning_for_instructions_ends_at_the_l2() {
         let mut caches = zcu102();
         for line in 0..64 {
-            caches.data(0, line * 64, 8, true, 0);
+            caches.data(0, line * 64, 8, Direction::Write, 0);
         }
         let before = caches.counts(0).bus_writes;
         for line in 0..64 {
@@ -1178,6 +1228,6 @@ mod tests {
             (caches.counts(0).l2_refills, caches.counts(0).stores),
             (0, 1)
         );
-        assert_eq!(caches.data(0, 0x40, 8, false, 0), 0);
+        assert_eq!(caches.data(0, 0x40, 8, Direction::Read, 0), 0);
     }
 }

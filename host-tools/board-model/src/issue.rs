@@ -1,13 +1,15 @@
-//! When a core that issues in order executes the instructions of a block: it waits for a loaded value at its first use.
+//! The issue of a block's instructions by an in-order core: the core waits for a loaded value at
+//! its first use.
 //!
-//! A load that hits the L1 delivers its value after `load_to_use` cycles. What this costs is known when a block is
-//! translated. What a miss costs beyond that depends on how far its first use is from it: [`Waits`].
+//! A load that hits the L1 delivers its value after `load_to_use` cycles. This cost is known when a
+//! block is translated. The further cost of a miss depends on the distance of its first use:
+//! [`Waits`].
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// Register sets: bits 0 to 30 are X0 to X30, bits 32 to 63 V0 to V31.
 type Registers = u64;
 
-/// What an instruction reads and writes.
+/// The registers that an instruction reads and writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Operands {
     /// Registers that it reads.
@@ -32,7 +34,8 @@ const fn v(number: u32) -> Registers {
 }
 
 impl Operands {
-    /// Decodes an A64 instruction (Arm ARM C4.1). What it does not know has no operands: nothing waits for it.
+    /// Decodes an A64 instruction (Arm ARM C4.1). An unknown one has no operands: nothing waits for
+    /// it.
     pub const fn of(word: u32) -> Self {
         match word >> 25 & 0xf {
             0b1000 | 0b1001 => Self::immediate(word),
@@ -264,7 +267,8 @@ impl Operands {
     }
 }
 
-/// Returns the bytes that a store instruction stores, at most 64; 0 for instructions that do not store.
+/// Returns the bytes that a store instruction stores, at most 64; 0 for instructions that do not
+/// store.
 pub const fn stored_bytes(word: u32) -> u32 {
     if word >> 27 & 1 != 1 || word >> 25 & 1 != 0 {
         return 0;
@@ -305,14 +309,14 @@ pub const fn stored_bytes(word: u32) -> u32 {
 pub struct Issue {
     /// Cycle of each instruction.
     pub at: Vec<u64>,
-    /// Cycle of the first instruction that needs what an instruction loads, or the block's end.
+    /// Cycle of the first instruction that needs an instruction's loaded value, or the block's end.
     pub used: Vec<u64>,
     /// Cycle at which the next block starts.
     pub end: u64,
 }
 
-/// Issues the instructions of a block in order, `cost` cycles each at least. The value of a load that hits is there after
-/// `load_to_use` cycles.
+/// Issues the instructions of a block in order, `cost` cycles each at least. The value of a load
+/// that hits is there after `load_to_use` cycles.
 pub fn issue(words: impl Iterator<Item = u32>, cost: u64, load_to_use: u64) -> Issue {
     // The cycle at which each register has its value, and the load that it is from.
     let mut ready = [(0u64, usize::MAX); 64];
@@ -345,7 +349,7 @@ pub fn issue(words: impl Iterator<Item = u32>, cost: u64, load_to_use: u64) -> I
     Issue { at, used, end: now }
 }
 
-/// Most loads that a core can wait for at a time.
+/// Maximum number of loads that a core can wait for at a time.
 pub const MOST_LOADS: usize = 8;
 
 /// The loads of a block whose lines are on the way, by their first use.
@@ -363,8 +367,9 @@ impl Waits {
         self.number == 0
     }
 
-    /// Adds a load whose value is needed in a cycle of the block and comes at `arrival`. If there are already as many as
-    /// `most`, returns the arrival of the one that is used first, for which the core waits.
+    /// Adds a load whose value is needed in a cycle of the block and arrives at `arrival`. If there
+    /// are already `most` loads, returns the arrival of the one with the earliest use: the core
+    /// waits for it.
     pub fn add(&mut self, used: u64, arrival: u64, most: usize) -> Option<u64> {
         let full = self.number >= most.clamp(1, MOST_LOADS);
         let waited = full.then(|| self.pop()).map(|(_, arrival)| arrival);
@@ -385,8 +390,8 @@ impl Waits {
         first
     }
 
-    /// Returns how long the core waits for the values that it needs up to a cycle of the block. `start` is when the block
-    /// would have started, had it not waited since.
+    /// Returns the cycles that the core waits for the values that it needs up to a cycle of the
+    /// block. `start` is the block's start, had the core not waited since.
     pub fn until(&mut self, cycle: u64, start: u64) -> u64 {
         let mut waited = 0;
         while self.number > 0 && self.uses[0].0 <= cycle {
@@ -461,7 +466,8 @@ mod tests {
 
     #[test]
     fn bytes_of_stores() {
-        // str x; str w; strb; stur x; stp x; stp w; str q; stp q; stxr x; st1 {v0-v3.16b}; ldr x; ldp x; ldr q; add.
+        // str x; str w; strb; stur x; stp x; stp w; str q; stp q; stxr x; st1 {v0-v3.16b}; ldr x;
+        // ldp x; ldr q; add.
         let table = [
             (0xf900_0020, 8),
             (0xb900_0020, 4),

@@ -1,8 +1,9 @@
 //! The board model: caches, memory and clocks of a board, for QEMU's TCG.
 //!
-//! Stock QEMU has no caches, so it shows no interference. The model sends each access of a guest through the caches of
-//! a [`Board`], and gives each core a clock that accounts for it. All modules except [`plugin`] are safe code
-//! independent of QEMU: traces can be run through [`Hierarchy`] alone.
+//! Stock QEMU has no caches, so it shows no interference. The model sends each access of a guest
+//! through the caches of a [`Board`], and gives each core a clock that accounts for it. All modules
+//! except [`plugin`] are safe code independent of QEMU: traces can be run through [`Hierarchy`]
+//! alone.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 #![deny(unsafe_code)]

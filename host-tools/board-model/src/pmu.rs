@@ -1,7 +1,8 @@
-//! Event counters of one core as a guest configures them, and what the model adds to them.
+//! Event counters of one core as a guest configures them, and the model's additions to them.
 //!
-//! QEMU keeps the registers. It counts none of the modelled events, so a counter's value is QEMU's plus what was added
-//! here since the guest last wrote it. Overflow flags are kept here: QEMU only has the cycle counter's.
+//! QEMU keeps the registers. It counts none of the modelled events, so a counter's value is QEMU's
+//! plus the events added here since the guest last wrote it. Overflow flags are kept here: QEMU
+//! only has the cycle counter's.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::events::{Counts, Event};
@@ -9,7 +10,7 @@ use crate::events::{Counts, Event};
 /// Number of event counters of a Cortex-A53.
 pub const COUNTERS: usize = 6;
 
-/// The registers that define what is counted.
+/// The registers that select the counted events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setup {
     /// PMEVTYPERn_EL0: event and filters of each counter.
@@ -31,9 +32,9 @@ impl Setup {
     const fn is_reserved(&self, counter: usize) -> bool {
         counter as u64 >= self.reserved & 31
     }
-    /// Returns whether counters of its kind are on: those reserved for EL2 by MDCR_EL2.HPME, the others by PMCR_EL0.E.
-    /// The same bit lets a counter's overflow interrupt (Arm ARM, section D11.3, "Generating overflow interrupt
-    /// requests").
+    /// Returns whether counters of its kind are on: those reserved for EL2 by MDCR_EL2.HPME, the
+    /// others by PMCR_EL0.E. The same bit lets a counter's overflow interrupt (Arm ARM, section
+    /// D11.3, "Generating overflow interrupt requests").
     const fn is_on(&self, counter: usize) -> bool {
         let on = if self.is_reserved(counter) {
             self.reserved >> 7
@@ -55,7 +56,8 @@ impl Setup {
             2 => bit(27),
             _ => false,
         };
-        // Ten bits, as in the A53 (PMUv3 of ARMv8.0). QEMU itself counts cycles, from guest time, which is the model's.
+        // Ten bits, as in the A53 (PMUv3 of ARMv8.0). QEMU itself counts cycles, from guest time,
+        // which is the model's.
         Event::from_number(kind & 0x3ff).filter(|event| counted && *event != Event::CPU_CYCLES)
     }
 }
@@ -65,7 +67,8 @@ impl Setup {
 pub struct Pmu {
     setup: Setup,
     added: [u64; COUNTERS],
-    /// What the guest last wrote to each event counter and to the cycle counter, from where QEMU counts nanoseconds.
+    /// What the guest last wrote to each event counter and to the cycle counter, from where QEMU
+    /// counts nanoseconds.
     written: [u64; COUNTERS],
     cycles_written: u64,
     overflowed: u64,
@@ -81,7 +84,7 @@ const fn cycles(nanoseconds: u64, clock_mhz: u64) -> u64 {
 }
 
 impl Pmu {
-    /// Returns counters that add nothing of what was counted until `now`.
+    /// Returns counters that add no event from before `now`.
     pub fn starting_at(now: Counts) -> Self {
         Self {
             seen: now,
@@ -92,7 +95,7 @@ impl Pmu {
     const fn value(&self, counter: usize) -> u64 {
         self.setup.values[counter].wrapping_add(self.added[counter]) & ((1 << BITS) - 1)
     }
-    /// Adds what was counted since the last call, all at one exception level.
+    /// Adds the events since the last call, all at one exception level.
     pub fn advance(&mut self, level: u8, counts: &Counts) {
         for counter in 0..COUNTERS {
             if let Some(event) = self.setup.event(counter, level) {
@@ -122,8 +125,8 @@ impl Pmu {
     pub const fn cycles_written(&mut self, value: u64) {
         self.cycles_written = value;
     }
-    /// Resets the counters that PMCR_EL0.P resets at an exception level: below EL2 not those reserved for it (Arm ARM,
-    /// PMCR_EL0). QEMU has set all those that it keeps to zero.
+    /// Resets the counters that PMCR_EL0.P resets at an exception level: below EL2 not those
+    /// reserved for EL2 (Arm ARM, PMCR_EL0). QEMU has set the counters that it keeps to zero.
     pub fn cleared(&mut self, level: u8) {
         for counter in 0..COUNTERS {
             let kept = level < 2 && self.setup.is_reserved(counter);
@@ -131,7 +134,8 @@ impl Pmu {
             self.written[counter] = 0;
         }
     }
-    /// Returns the value that a guest reads from a counter whose value in QEMU is `value`, on a core with this clock.
+    /// Returns the value that a guest reads from a counter whose value in QEMU is `value`, on a
+    /// core with this clock.
     pub fn read(&self, counter: usize, value: u64, clock_mhz: u64) -> u64 {
         let mask = (1 << BITS) - 1;
         let value = if self.setup.types[counter] & 0x3ff == Event::CPU_CYCLES as u64 {
@@ -161,12 +165,13 @@ impl Pmu {
         wanted != 0
             && (0..COUNTERS).any(|counter| wanted >> counter & 1 != 0 && self.setup.is_on(counter))
     }
-    /// Returns whether the overflow interrupt of some enabled counter is enabled, so that its overflow must not be
-    /// noticed late.
+    /// Returns whether the overflow interrupt of some enabled counter is enabled: its overflow must
+    /// then not be noticed late.
     pub const fn is_armed(&self) -> bool {
         self.setup.interrupts & self.setup.enabled & ((1 << COUNTERS) - 1) != 0
     }
-    /// Returns the smallest number of events after which a counter interrupts; `u64::MAX` if none can.
+    /// Returns the smallest number of events after which a counter interrupts; `u64::MAX` if none
+    /// can.
     pub fn distance(&self) -> u64 {
         let armed = self.setup.interrupts & self.setup.enabled & !self.overflowed;
         let left = |counter: usize| (1 << BITS) - self.value(counter);

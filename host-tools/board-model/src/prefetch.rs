@@ -1,4 +1,5 @@
-//! Prefetchers: streams of lines at equal distances that a core reaches or misses, which are fetched ahead of it.
+//! Prefetchers: streams of lines at equal distances that a core reaches or misses. Their next lines
+//! are fetched ahead.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::geometry::Line;
@@ -6,13 +7,14 @@ use crate::search::places_of;
 
 /// Most streams of a core.
 pub const MOST_STREAMS: usize = 4;
-/// Most lines that a prefetcher has on the way.
+/// Maximum number of a prefetcher's lines in flight.
 pub const MOST_LINES: usize = 16;
 
-/// How a core prefetches lines of data.
+/// The data prefetcher of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataPrefetch {
-    /// Lines on the way at a time, and the distance to which a stream gets ahead; 0 if nothing is prefetched.
+    /// Maximum number of lines in flight, and the distance to which a stream gets ahead; 0: no
+    /// prefetching.
     pub lines: usize,
     /// Streams that are followed at a time.
     pub streams: usize,
@@ -106,7 +108,8 @@ impl Prefetcher {
         Some(number)
     }
 
-    /// Records that the core misses a line that no stream expected. Returns the stream that this starts.
+    /// Records that the core misses a line that no stream expected. Returns the stream that this
+    /// starts.
     pub fn miss(&mut self, line: Line) -> Option<usize> {
         self.uses += 1;
         let (uses, reach) = (self.uses, self.how.reach);
@@ -152,8 +155,8 @@ impl Prefetcher {
         Some(number)
     }
 
-    /// Returns the next line that a stream fetches, if one of its lines may be on the way at `now`. The caller reports when
-    /// it arrives.
+    /// Returns the next line of a stream, if one of its lines may be in flight at `now`. The caller
+    /// reports when it arrives.
     pub fn fetch(&mut self, stream: usize, now: u64) -> Option<Line> {
         let Self {
             how,
@@ -177,7 +180,7 @@ impl Prefetcher {
         Some(Line(line))
     }
 
-    /// Records when a line that [`Prefetcher::fetch`] returned arrives.
+    /// Records the arrival of a line that [`Prefetcher::fetch`] returned.
     pub fn arrives(&mut self, arrival: u64) {
         // It takes the place of the first one, behind those that arrive before it.
         let mut at = 0;
@@ -189,7 +192,7 @@ impl Prefetcher {
     }
 }
 
-/// Lines of a core that are on the way to its L1.
+/// Lines in flight to the L1 of a core.
 #[derive(Clone, Copy, Debug)]
 pub struct Flights {
     /// The lower halves of the lines' numbers, which are compared first.
@@ -203,7 +206,7 @@ pub struct Flights {
 impl Flights {
     /// Lines that are remembered.
     const MOST: usize = 24;
-    /// No line is on the way.
+    /// No line is in flight.
     pub const NONE: Self = Self {
         tags: [u32::MAX; Self::MOST],
         lines: [(u64::MAX, 0); Self::MOST],
@@ -219,7 +222,7 @@ impl Flights {
         self.last = self.last.max(arrival);
     }
 
-    /// Returns the cycles until a line arrives: 0 if it is not on the way.
+    /// Returns the cycles until a line arrives: 0 if it is not in flight.
     #[inline]
     pub fn wait(&self, line: Line, now: u64) -> u64 {
         if now >= self.last {

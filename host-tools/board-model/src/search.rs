@@ -1,11 +1,11 @@
-//! Searches short lists of numbers. All are compared, four at a time: which one it is cannot be predicted, and a wrong guess of
-//! the host costs more than all comparisons.
+//! Searches short lists of numbers. All are compared, four at a time: the host's CPU cannot predict
+//! which one matches, and a wrong prediction costs more than all comparisons.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use wide::u32x4;
 
-/// Returns where a list of at most 64 numbers has one, a bit each. `ignored` are bits of them that do not matter, and that
-/// `wanted` does not have.
+/// Returns the places in a list of at most 64 numbers that match `wanted`, a bit each. Bits in
+/// `ignored` do not matter; `wanted` has none of them.
 #[inline]
 pub fn places_of(list: &[u32], wanted: u32, ignored: u32) -> u64 {
     let (fours, rest) = list.as_chunks::<4>();

@@ -1,5 +1,5 @@
-//! The statistics of a run, as the plugin writes them and other programs read them: what each core counted in each
-//! region.
+//! The statistics of a run, as the plugin writes them and other programs read them: each core's
+//! counts in each region.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::events::Counts;
@@ -18,10 +18,12 @@ pub struct Statistics {
     pub seed: u64,
     /// The regions of interest that have ended, in order.
     pub regions: Vec<Region>,
-    /// Number of regions that were begun again before their end. What was counted in them until then is in no region.
+    /// Number of regions that were begun again before their end. Their counts until then are in no
+    /// region.
     #[serde(default)]
     pub abandoned: u64,
-    /// Number of blocks of code whose physical address could not be found. Their lines are taken by virtual address.
+    /// Number of blocks of code whose physical address could not be found. Their lines are taken
+    /// by virtual address.
     #[serde(default)]
     pub untranslated: u64,
     /// The whole run.
@@ -42,9 +44,10 @@ pub struct CoreCounts {
     pub cycles: u64,
     /// Number of overflow interrupts raised by its counters.
     pub overflow_interrupts: u64,
-    /// Counts of all events by name at all exception levels, whether a counter was programmed or not.
+    /// Counts of all events by name at all exception levels, whether a counter was programmed or
+    /// not.
     pub events: BTreeMap<String, u64>,
-    /// The same at EL1 and EL0 only: what a guest would count if it could count all events at once.
+    /// The same at EL1 and EL0 only: the counts of a guest that could count all events at once.
     pub guest_events: BTreeMap<String, u64>,
     /// Raw counts at all exception levels.
     #[serde(default)]
@@ -81,8 +84,8 @@ impl Statistics {
         for (index, core) in self.whole.cores.iter().enumerate() {
             let counts = &core.counts;
             eprintln!(
-                "board-model (modelled): core {index}: {} cycles, {} instructions, {} loads, {} stores, refills L1I {} \
-                 L1D {} L2 {}",
+                "board-model (modelled): core {index}: {} cycles, {} instructions, {} loads, {} \
+                 stores, refills L1I {} L1D {} L2 {}",
                 core.cycles,
                 counts.instructions,
                 counts.loads,
@@ -95,7 +98,7 @@ impl Statistics {
     }
 }
 
-/// What the plugin writes if it only counts instructions.
+/// The plugin's output when it only counts instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instructions {
     /// Instructions executed at EL0 to EL3, summed over all cores.
@@ -109,7 +112,7 @@ impl Instructions {
     }
 }
 
-/// What the plugin writes if it follows visits to EL2.
+/// The plugin's output when it follows visits to EL2.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Visits {
     /// Stretches in all.
@@ -118,16 +121,16 @@ pub struct Visits {
     pub longest: BTreeMap<String, Stretch>,
 }
 
-/// What a core executed at EL2 between two points at which it served what was pending.
+/// The instructions of a core at EL2 between two points at which it serves pending interrupts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stretch {
     /// Instructions.
     pub instructions: u64,
-    /// Those of them in loops that wait for another core or for a device.
+    /// Instructions among them in loops that wait for another core or for a device.
     pub waiting: u64,
     /// ESR_EL2 at the visit's begin.
     pub esr: u64,
-    /// ELR_EL2 at the visit's begin: where the guest was.
+    /// ELR_EL2 at the visit's begin: the guest's next instruction.
     pub elr: u64,
     /// The guest's X0 at the visit's begin.
     pub x0: u64,

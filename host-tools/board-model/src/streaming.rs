@@ -1,13 +1,13 @@
-//! Write streaming: lines that are written as a whole are not read first.
+//! Write streaming: the core does not read a line first that it writes as a whole.
 //!
-//! The Cortex-A53's manual calls it read-allocate mode: after several lines in a row were written as a whole before they
-//! arrived, a store that misses does not allocate a line in the L1, and after more of them not in the L2 either. A line
-//! that is written in part ends the mode.
+//! The Cortex-A53's manual calls it read-allocate mode: after several lines in a row were written
+//! as a whole before they arrived, a store that misses does not allocate a line in the L1, and
+//! after more of them not in the L2 either. A line that is written in part ends the mode.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::geometry::Line;
 
-/// After how many lines a core streams what it writes.
+/// Numbers of whole lines after which a core streams its writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Streaming {
     /// The first line that is not allocated in the L1; 0 if all are.
@@ -21,7 +21,7 @@ impl Streaming {
     pub const NONE: Self = Self { l1: 0, l2: 0 };
 }
 
-/// Where a line goes that was written as a whole.
+/// The destination of a line that was written as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// It is allocated in the L2.
@@ -34,11 +34,12 @@ pub enum Destination {
 #[derive(Clone, Copy, Debug)]
 struct Writing {
     line: Line,
-    /// When it arrives in the L1, 0 if it was there; `None` if it is not read, as the core streams.
+    /// When it arrives in the L1, 0 if it was there; `None` if it is not read, as the core
+    /// streams.
     arrival: Option<u64>,
 }
 
-/// What must be done with the line that a core wrote.
+/// The next step for a line that a core wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     /// Nothing: it is in the L1.
@@ -49,7 +50,7 @@ pub enum Written {
     Part(Line),
 }
 
-/// What a core writes.
+/// The state of a core's writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Writes {
     how: Streaming,
@@ -77,19 +78,19 @@ impl Writes {
         self.how.l1 > 0 && self.whole + 1 >= self.how.l1
     }
 
-    /// Records that the core begins to write a line that arrives at a time; 0 if it is there, `None` if it is not read. The
-    /// line before must have ended.
+    /// Records that the core begins to write a line. `arrival` is the time at which it arrives: 0
+    /// if it is there, `None` if it is not read. The line before must have ended.
     pub const fn begin(&mut self, line: Line, arrival: Option<u64>) {
         self.writing = Some(Writing { line, arrival });
     }
 
-    /// Returns whether a line is written that is not in the L1.
+    /// Returns whether the core writes this line past the L1.
     #[inline]
     pub fn is_streaming(&self, line: Line) -> bool {
         matches!(self.writing, Some(Writing { line: written, arrival: None }) if written == line)
     }
 
-    /// Returns whether a line is being written.
+    /// Returns whether the core is writing this line.
     pub fn is_writing(&self, line: Line) -> bool {
         self.writing.is_some_and(|writing| writing.line == line)
     }
@@ -140,7 +141,8 @@ impl Writes {
 mod tests {
     use super::*;
 
-    /// Writes lines from the first on, whole or in part, each of which takes `fill` cycles to arrive and `write` to write.
+    /// Writes lines from the first on, whole or in part, each of which takes `fill` cycles to
+    /// arrive and `write` to write.
     fn run(lines: &[bool], fill: u64, write: u64) -> Vec<Written> {
         let mut writes = Writes::new(Streaming { l1: 4, l2: 6 });
         let line = |(at, whole): (usize, &bool)| {

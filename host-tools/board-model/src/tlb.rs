@@ -1,7 +1,8 @@
-//! The translation buffers of one core: micro TLBs, a main TLB, and caches of table addresses and of stage 2.
+//! The translation buffers of one core: micro TLBs, a main TLB, and caches of table addresses and
+//! of stage 2.
 //!
-//! They hold which translations a core has, not what these are: QEMU translates. A miss walks the guest's and the
-//! hypervisor's real tables.
+//! They record only for which addresses a core has a translation: QEMU itself translates. A miss
+//! walks the guest's and the hypervisor's real tables.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::walk::{Context, Memory, Tables, entry_shift};
@@ -28,11 +29,12 @@ pub struct TlbShape {
     pub ipa: Shape,
     /// Cycles of a micro TLB's miss that hits the main TLB.
     pub main_cycles: u64,
-    /// Stage 2 is taken to map by blocks what its pages map in one piece.
+    /// Whether stage 2 counts as mapped by blocks where its pages map one contiguous piece.
     pub blocks: bool,
 }
 
-/// Whose an entry is: bits 0 to 15 the ASID, bit 16 of all ASIDs, from bit 24 the VMID, bit 40 of EL2.
+/// Whose an entry is: bits 0 to 15 the ASID, bit 16 of all ASIDs, from bit 24 the VMID, bit 40 of
+/// EL2.
 type Tag = u64;
 const ASID: Tag = 0xffff;
 const GLOBAL: Tag = 1 << 16;
@@ -62,7 +64,7 @@ struct Entry {
     tag: Tag,
     /// log2 of the bytes that it translates; 0 if it is empty.
     shift: u32,
-    /// What the address is translated to.
+    /// The translated address.
     value: u64,
 }
 
@@ -169,7 +171,8 @@ pub enum Found {
     Nowhere,
 }
 
-/// What an instruction invalidates (Arm ARM C5.5). The argument of those by address is in a register.
+/// The target of an invalidation instruction (Arm ARM C5.5). The argument of those by address is in
+/// a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalidation {
     /// Everything of EL1 and EL0: ALLE1.
@@ -190,7 +193,7 @@ pub enum Invalidation {
     El2Address(bool),
     /// An address of stage 2: IPAS2E1, IPAS2LE1.
     Stage2,
-    /// Something of EL3, which no model has.
+    /// A regime of EL3, which the model does not have.
     Other,
 }
 
@@ -245,7 +248,7 @@ impl Tlb {
         self.latest = [NO_PAGE; 2];
     }
 
-    /// Sets by what addresses are translated from now on.
+    /// Sets the registers by which addresses are translated from now on.
     pub fn enter(&mut self, context: Context) {
         if self.context != context {
             self.context = context;
@@ -283,7 +286,8 @@ impl Tlb {
         Found::Tables
     }
 
-    /// Walks the tables. Returns log2 of the bytes that the translation is for, and whether it is for all ASIDs.
+    /// Walks the tables. Returns log2 of the bytes that the translation is for, and whether it is
+    /// for all ASIDs.
     fn walk(&mut self, address: u64, memory: &mut impl Memory) -> Option<(u32, bool)> {
         let Some(tables) = self.context.stage1_of(address)? else {
             let (_, shift) = self.stage2(address, memory)?;
@@ -323,7 +327,8 @@ impl Tlb {
         }
     }
 
-    /// Translates an address of stage 2. Returns the physical one, and log2 of the bytes for which that is known.
+    /// Translates an address of stage 2. Returns the physical one, and log2 of the bytes for which
+    /// that is known.
     fn stage2(&mut self, address: u64, memory: &mut impl Memory) -> Option<(u64, u32)> {
         let Some(tables) = self.context.stage2 else {
             return Some((address, 64));
@@ -353,7 +358,7 @@ impl Tlb {
         Some((physical, shift))
     }
 
-    /// Invalidates what an instruction says, with the register that it names.
+    /// Invalidates an instruction's target. `value` is the register that it names.
     pub fn invalidate(&mut self, what: Invalidation, value: u64, vmid: u16) {
         let of_vm = |entry: &Entry| entry.tag & !(ASID | GLOBAL) == (vmid as Tag) << 24;
         let address = (value << 12) & ADDRESS;
@@ -395,8 +400,8 @@ impl Tlb {
     }
 }
 
-/// Returns where a last table of stage 2 maps its addresses if it maps them as one block would: one after the other, from a
-/// multiple of the block's size, and all alike.
+/// Returns where a last table of stage 2 maps its addresses if it maps them as one block would: one
+/// after the other, from a multiple of the block's size, and all alike.
 fn in_one_piece(tables: &Tables, table: u64, memory: &mut impl Memory) -> Option<u64> {
     if tables.granule != 12 {
         return None;
@@ -457,7 +462,8 @@ mod tests {
                 cacheable: true,
             }
         }
-        /// Maps an address at a level, with these lower attributes. Tables have the addresses that they are at.
+        /// Maps an address at a level, with these lower attributes. Tables have the addresses that
+        /// they are at.
         fn map(&mut self, tables: &Tables, input: u64, output: u64, level: u32, attributes: u64) {
             let mut table = tables.root;
             for upper in tables.level..level {

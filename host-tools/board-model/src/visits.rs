@@ -1,22 +1,25 @@
-//! Visits to EL2: how many instructions a core executes there between two points at which it serves what is pending.
+//! Visits to EL2: the number of instructions that a core executes there between two points at which
+//! it serves pending interrupts.
 //!
-//! A visit begins when a guest's core enters EL2 and ends with its ERET. Within it, a core serves what is pending when
-//! it acknowledges an interrupt, or waits for one: both end one *stretch* of instructions, and begin another. The longest
-//! stretch of each cause is kept, with where it was.
+//! A visit begins when a guest's core enters EL2 and ends with its ERET. Within it, a core serves
+//! pending interrupts when it acknowledges one, or waits for one: both end one *stretch* of
+//! instructions, and begin another. The longest stretch of each cause is kept, with its addresses.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::statistics::{Stretch, Visits};
 use cloison_abi::{Call, irq, map, psci};
 
-/// Largest distance in instructions between two ISBs at the same address that belong to one loop that waits.
+/// Largest distance in instructions between two ISBs at the same address that belong to one loop
+/// that waits.
 const LOOP: u64 = 16;
-/// Interrupt numbers of a core, as the Base System Architecture assigns them: a board may have other ones for the PMU.
+/// Interrupt numbers of a core, as the Base System Architecture assigns them: a board may have
+/// other ones for the PMU.
 const PMU: [u32; 1] = [23];
 const MAINTENANCE: u32 = 25;
 const EL2_TIMER: u32 = 26;
 const SPURIOUS: u32 = 1020;
 
-/// What is known when a guest's core enters EL2.
+/// The state at the entry of a guest's core into EL2.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Entry {
     /// Address of the vector.
@@ -27,7 +30,7 @@ pub struct Entry {
     pub elr: u64,
     /// HPFAR_EL2: where an abort was.
     pub hpfar: u64,
-    /// The guest's X0: which function it calls.
+    /// The guest's X0: the number of the function that it calls.
     pub x0: u64,
 }
 
@@ -106,14 +109,14 @@ fn interrupt(number: u32, overflows: &[u32]) -> &'static str {
     }
 }
 
-/// What a core is doing.
+/// The state of a core.
 #[derive(Clone, Debug, Default)]
 struct Core {
     /// In a guest, so that the next instruction at EL2 is an entry.
     in_guest: bool,
     /// The running stretch.
     stretch: Option<Stretch>,
-    /// What it is for.
+    /// Its purpose.
     cause: String,
     /// The cause is named by the first interrupt that the core acknowledges.
     is_interrupt: bool,
@@ -133,9 +136,9 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Starts following `cores` cores, all of them in the hypervisor's start. `overflows` are the interrupts of their
-    /// performance monitors if these are shared ones; if there are none, each core has the private one that the Base
-    /// System Architecture assigns.
+    /// Starts following `cores` cores, all of them in the hypervisor's start. `overflows` are the
+    /// interrupts of their performance monitors if these are shared ones; if there are none,
+    /// each core has the private one that the Base System Architecture assigns.
     pub fn new(cores: usize, mut overflows: Vec<u32>, marks: Vec<(u64, String)>) -> Self {
         if overflows.is_empty() {
             overflows.extend(PMU);
@@ -153,7 +156,7 @@ impl Follower {
         self.cores[core].in_guest
     }
 
-    /// Returns whether the function at this address names what a visit is for.
+    /// Returns whether the function at this address names the purpose of a visit.
     pub fn is_mark(&self, address: u64) -> bool {
         self.marks.iter().any(|(mark, _)| *mark == address)
     }
@@ -199,7 +202,7 @@ impl Follower {
         }
     }
 
-    /// Names what the visit is for, if the function at this address does.
+    /// Names the purpose of the visit, if the function at this address does.
     pub fn mark(&mut self, core: usize, address: u64) {
         let core = &mut self.cores[core];
         if let Some((_, cause)) = self.marks.iter().find(|(mark, _)| *mark == address) {
@@ -243,7 +246,7 @@ impl Follower {
         });
     }
 
-    /// Handles a WFI at EL2: whatever comes wakes it.
+    /// Handles a WFI at EL2: any interrupt wakes it.
     pub fn wait(&mut self, core: usize) {
         self.end(core);
     }

@@ -1,7 +1,8 @@
-//! Translation tables of the 64-bit format (Arm ARM D8): what registers say of them, and what descriptors say.
+//! Translation tables of the 64-bit format (Arm ARM D8): the fields of their registers and of
+//! descriptors.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-/// The memory in which tables are.
+/// The memory that contains the tables.
 pub trait Memory {
     /// Reads a descriptor at a physical address, as part of a walk.
     fn read(&mut self, physical: u64, cacheable: bool) -> u64;
@@ -46,7 +47,7 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    /// Returns what an input address is translated to.
+    /// Returns the output address of an input address.
     pub const fn output(&self, input: u64) -> u64 {
         let mask = (1 << self.own) - 1;
         self.base & !mask | input & mask
@@ -62,8 +63,8 @@ impl Tables {
     pub const fn input(&self, address: u64) -> u64 {
         address & ((1 << self.bits) - 1)
     }
-    /// Returns the offset of an input address's descriptor in a table of a level. The first table of stage 2 may be
-    /// larger than others.
+    /// Returns the offset of an input address's descriptor in a table of a level. The first table
+    /// of stage 2 may be larger than others.
     pub const fn offset(&self, input: u64, level: u32) -> u64 {
         let number = input >> self.shift(level);
         let mask = if level == self.level {
@@ -81,7 +82,7 @@ impl Tables {
             None
         }
     }
-    /// Returns what a descriptor maps, if it is no table's and valid.
+    /// Returns the mapping of a descriptor that is valid and no table's.
     pub const fn leaf(&self, descriptor: u64, level: u32) -> Option<Leaf> {
         let is_page = level == 3 && descriptor & 3 == 3;
         let is_block = matches!(level, 1 | 2) && descriptor & 3 == 1;
@@ -89,7 +90,8 @@ impl Tables {
             return None;
         }
         let own = self.shift(level);
-        // The sizes that a Cortex-A53's buffers have (TRM, Table 6-16): 16 pages of 4 KiB, 32 of 64 KiB.
+        // The sizes that a Cortex-A53's buffers have (TRM, Table 6-16): 16 pages of 4 KiB, 32 of 64
+        // KiB.
         let shift = match (descriptor & CONTIGUOUS != 0 && is_page, self.granule) {
             (true, 12) => 16,
             (true, 16) => 21,
@@ -105,7 +107,8 @@ impl Tables {
     }
 }
 
-/// Returns log2 of the bytes of a buffer's entry that translates at most so many: 4 KiB, 64 KiB, 2 MiB or 512 MiB.
+/// Returns log2 of the size of a buffer's entry for a mapping of 2^`shift` bytes: the greatest of 4
+/// KiB, 64 KiB, 2 MiB and 512 MiB that is not larger.
 pub const fn entry_shift(shift: u32) -> u32 {
     match shift {
         29.. => 29,
@@ -115,7 +118,7 @@ pub const fn entry_shift(shift: u32) -> u32 {
     }
 }
 
-/// By what a core translates addresses.
+/// The registers by which a core translates addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Context {
     /// It is at EL2.
@@ -184,7 +187,7 @@ const fn stage1(root: u64, size: u64, granule: u32, inner: u64) -> Tables {
 }
 
 impl Registers {
-    /// Returns by what a core translates at an exception level.
+    /// Returns the registers by which a core translates at an exception level.
     pub const fn context(&self, level: u8) -> Context {
         match level {
             0 | 1 => self.el1(),
@@ -267,7 +270,7 @@ impl Registers {
         }
     }
 
-    /// Returns whether the hypervisor makes a guest's invalidations those of all cores (`HCR_EL2.FB`).
+    /// Returns whether the hypervisor extends a guest's invalidations to all cores (`HCR_EL2.FB`).
     pub const fn broadcasts(&self) -> bool {
         self.hcr >> 9 & 1 == 1
     }
@@ -278,7 +281,8 @@ impl Context {
     pub const fn translates(&self) -> bool {
         self.stage1.is_some() || self.stage2.is_some()
     }
-    /// Returns the tables of stage 1 for an address: `Some(None)` if it is off, `None` if it maps nothing there.
+    /// Returns the tables of stage 1 for an address: `Some(None)` if stage 1 is off, `None` if it
+    /// maps nothing there.
     pub const fn stage1_of(&self, address: u64) -> Option<Option<Tables>> {
         match self.stage1 {
             None => Some(None),
@@ -296,7 +300,8 @@ mod tests {
 
     #[test]
     fn registers_say_which_tables_there_are() {
-        // Linux: 48 bits in both ranges, 16 bits of ASID from TTBR1. Cloison: stage 2 of 39 bits from level 1.
+        // Linux: 48 bits in both ranges, 16 bits of ASID from TTBR1. Cloison: stage 2 of 39 bits
+        // from level 1.
         let linux = Registers {
             sctlr: 1,
             tcr: 16 | 1 << 8 | 16 << 16 | 1 << 22 | 1 << 24 | 2 << 30 | 1 << 36,

@@ -10,6 +10,7 @@ use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::counting::{self, Counting, machines};
 use cloison_engine::text::grouped;
 use cloison_engine::{configuration, installation};
+use cloison_formats::ids::VcpuIndex;
 use cloison_formats::image::GuestPmu;
 use miette::{Report, Result, miette};
 use std::path::{Path, PathBuf};
@@ -23,7 +24,8 @@ pub struct CheckArgs {
     /// The board, if not the configuration's
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
-    /// The machine that will run the systems, whose verdicts on events their quotas need [default: any that has them]
+    /// The machine that will run the systems, whose verdicts on events their quotas need [default:
+    /// any that has them]
     #[arg(long, value_name = "MACHINE", value_parser = machines())]
     pub machine: Option<Machine>,
 }
@@ -89,11 +91,8 @@ fn budgets(checked: &Checked) -> String {
             lines +=
                 &format!("  {vm} vCPU {vcpu}, quota {index}: {budget} {what} / {period}{rate}\n");
         }
-        for vcpu in 0..vm.cores.len() {
-            let own = vm
-                .quotas
-                .iter()
-                .filter(|quota| usize::from(quota.vcpu) == vcpu);
+        for vcpu in (0..).map(VcpuIndex).take(vm.cores.len()) {
+            let own = vm.quotas.iter().filter(|quota| quota.vcpu == vcpu);
             let of_quotas: usize = own.map(|quota| quota.counted().count()).sum();
             let segments = vm.segment_counters();
             if of_quotas == 0 && segments == 0 && !vm.has_counters() {
@@ -117,7 +116,8 @@ fn budgets(checked: &Checked) -> String {
             };
             let free = all.saturating_sub(taken + segments);
             lines += &format!(
-                "  {} vCPU {vcpu}: of {all} event counters, {taken} for quotas{shadow}, {segments} for HEMs{cycles}{guest}; {free} {}\n",
+                "  {} vCPU {vcpu}: of {all} event counters, {taken} for quotas{shadow}, \
+                 {segments} for HEMs{cycles}{guest}; {free} {}\n",
                 vm.name,
                 if vm.has_counters() {
                     "for the guest"
@@ -130,7 +130,7 @@ fn budgets(checked: &Checked) -> String {
     lines
 }
 
-/// Runs `cloison check`: reports for each file that it is valid, or everything that is wrong with it.
+/// Runs `cloison check`: reports for each file that it is valid, or all its errors.
 pub fn check(args: &CheckArgs) -> Result<()> {
     let mut bad = 0;
     for path in &args.files {

@@ -7,6 +7,7 @@ use cloison_config::memory::{Account, Demand, demand, image_bytes};
 use cloison_config::quantity::show_size;
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::{Color, ColorSet};
+use cloison_formats::ids::Core;
 use cloison_formats::image::{Backing, PoolKind, Vm};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -197,7 +198,7 @@ fn rows(checked: &Checked, survey: &Survey) -> Vec<Option<Row>> {
     for (index, vm) in system.vms.iter().enumerate() {
         let (own, alone) = reach(checked, index);
         let cache = u64::from(own.len()) * checked.system.board.llc.size / u64::from(count);
-        let cores: Vec<String> = vm.cores.iter().map(u8::to_string).collect();
+        let cores: Vec<String> = vm.cores.iter().map(Core::to_string).collect();
         let mut note = format!(
             "core {}: {} of cache ({}/{count}), {} to itself",
             cores.join(","),
@@ -221,7 +222,7 @@ fn rows(checked: &Checked, survey: &Survey) -> Vec<Option<Row>> {
     rows
 }
 
-/// Formats the color map as text: one column per color, who holds it, and how many pages that gives.
+/// Formats the color map as text: one column per color, with its owner and its number of pages.
 pub fn color_map(checked: &Checked) -> String {
     draw(checked, false)
 }

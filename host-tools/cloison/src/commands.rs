@@ -34,19 +34,22 @@ pub enum Command {
     Top(TopArgs),
     /// Validate configurations; report every error with file, line and fix
     Check(CheckArgs),
-    /// Draw the color map: who holds which colors and pages; with --live, verify it on the booted system
+    /// Draw the color map: who holds which colors and pages; with --live, verify it on the booted
+    /// system
     Inspect(InspectArgs),
     /// Create a guest or an experiment of your own
     New(NewArgs),
     /// Run an interference experiment on the board model, or list them
     Experiment(ExperimentArgs),
-    /// Find the pages of a bare-metal guest that matter to its segments, and write them as the VM's profile
+    /// Find the pages of a bare-metal guest that matter to its segments, and write them as the VM's
+    /// profile
     Bbprof(BbprofArgs),
     /// Compare the board model with measurements on boards
     Model(ModelArgs),
     /// Count the instructions on the hypervisor's own paths
     Bench(BenchArgs),
-    /// List the events of a CPU, show one, list what is computed from them, or validate which can be trusted
+    /// List the events of a CPU, show one, list what is computed from them, or validate which can
+    /// be trusted
     Events(EventsArgs),
     /// Decode the telemetry of a run
     Hem(HemArgs),
@@ -54,7 +57,8 @@ pub enum Command {
     Much(MuchArgs),
     /// Count many events of workloads, a few at a time, and merge them into complete vectors
     Campaign(CampaignArgs),
-    /// Split an experiment, a campaign or a validation (of the model or of events) into jobs for other machines
+    /// Split an experiment, a campaign or a validation (of the model or of events) into jobs for
+    /// other machines
     Jobs(JobsArgs),
     /// Run one of these jobs
     Job(JobArgs),
@@ -76,7 +80,8 @@ pub enum Command {
 ///
 /// Returns the error that stopped the command.
 pub fn run(command: Command) -> Result<ExitCode> {
-    // Most commands need scratch directories; without this each would fail in words that do not name the variable.
+    // Most commands need scratch directories; without this each would fail in words that do not
+    // name the variable.
     let scratch = std::env::temp_dir();
     if !scratch.is_dir() {
         return Err(miette!(
@@ -148,7 +153,8 @@ pub fn examples(program: &str) -> String {
     };
     let lines: Vec<String> = examples.iter().map(line).collect();
     format!(
-        "Examples:\n{}\n\nCommands first report and install what this machine lacks; `{program} setup --check` \
+        "Examples:\n{}\n\n\
+         Commands first report and install what this machine lacks; `{program} setup --check` \
          only names it.",
         lines.join("\n")
     )
@@ -166,7 +172,8 @@ pub fn conclude(result: Result<ExitCode>) -> ExitCode {
     })
 }
 
-/// Makes the program end silently when its output is closed: `… inspect … | head` must not print a panic message.
+/// Makes the program end silently when its output is closed: `… inspect … | head` must not print a
+/// panic message.
 pub fn leave_quietly_when_nobody_reads() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

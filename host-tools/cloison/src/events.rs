@@ -1,7 +1,8 @@
-//! `cloison events`: the events that a CPU counts, what each machine makes of them, and what is computed from them.
+//! `cloison events`: the events that a CPU counts, the verdicts of each machine on them, and the
+//! metrics computed from them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_config::events::{Bounds, Event, EventTable};
+use cloison_config::events::{Bounds, Event, EventTable, find};
 use cloison_config::trust::{Evidence, Trust, Verdicts};
 use cloison_config::validation::Verdict;
 use cloison_config::validation::record::Machine;
@@ -33,7 +34,8 @@ enum EventsCommand {
 
 #[derive(Clone, Debug, clap::Args)]
 struct Cpu {
-    /// The CPU: a folder of configs/events, an Arm CPU's MIDR_EL1 (0x410fd034), or a RISC-V CPU's marchid:mimpid (3:0)
+    /// The CPU: a folder of configs/events, an Arm CPU's MIDR_EL1 (0x410fd034), or a RISC-V CPU's
+    /// marchid:mimpid (3:0)
     #[arg(long, value_name = "CPU", default_value = "cortex-a53")]
     cpu: String,
 }
@@ -147,8 +149,7 @@ fn verdicts(board: &BoardFile, event: &str) -> Result<String> {
 }
 
 fn show(table: &EventTable, wanted: &str) -> Result<()> {
-    let event = table
-        .find(wanted)
+    let event = find(table, wanted)
         .map_err(|help| miette!(help = help, "the {} has no event `{wanted}`", table.cpu))?;
     let mut section = Section::new(&format!("{} of the {}", event.name, table.cpu), &["", ""]);
     let mut row = |name: &str, value: &str| section.row([name.to_owned(), value.to_owned()]);

@@ -22,10 +22,12 @@ pub struct ImageArgs {
     /// The machine that will boot the image, whose verdicts on events its quotas need
     #[arg(long, value_name = "MACHINE", default_value = "hardware", value_parser = machines())]
     pub machine: Machine,
-    /// Take quotas on events that nobody has validated there, as `allow_untrusted = true` in each does
+    /// Take quotas on events that nobody has validated there, as `allow_untrusted = true` in each
+    /// does
     #[arg(long)]
     pub allow_untrusted: bool,
-    /// Directory for the files [default: image/CONFIG-BOARD in target/cloison, without a checkout in cloison-output]
+    /// Directory for the files [default: image/CONFIG-BOARD in target/cloison, without a checkout
+    /// in cloison-output]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Also write the figures here
@@ -93,8 +95,9 @@ pub fn write(image: &Image, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns U-Boot's script. `devtype`, `devnum` and `distro_bootpart` are set by U-Boot's search for `boot.scr`; the
-/// values here are those of a ZCU102's SD slot, for a script that is started by hand.
+/// Returns U-Boot's script. `devtype`, `devnum` and `distro_bootpart` are set by U-Boot's search
+/// for `boot.scr`; the values here are those of a ZCU102's SD slot, for a script that is started by
+/// hand.
 fn script() -> String {
     "\
 if test -z \"${devtype}\"; then setenv devtype mmc; fi
@@ -102,13 +105,15 @@ if test -z \"${devnum}\"; then setenv devnum 0; fi
 if test -z \"${distro_bootpart}\"; then setenv distro_bootpart 1; fi
 if test -z \"${kernel_addr_r}\"; then setenv kernel_addr_r 0x18000000; fi
 echo Cloison: loading Image to ${kernel_addr_r}
-load ${devtype} ${devnum}:${distro_bootpart} ${kernel_addr_r} Image && booti ${kernel_addr_r} - ${fdtcontroladdr}
+load ${devtype} ${devnum}:${distro_bootpart} ${kernel_addr_r} Image && booti ${kernel_addr_r} - \
+     ${fdtcontroladdr}
 echo Cloison: Image could not be started
 "
     .to_owned()
 }
 
-/// Wraps a script in U-Boot's legacy image header, as `mkimage -T script` does, so that `source` accepts it.
+/// Wraps a script in U-Boot's legacy image header, as `mkimage -T script` does, so that `source`
+/// accepts it.
 fn legacy_script(script: &str) -> Vec<u8> {
     const MAGIC: u32 = 0x2705_1956;
     const LINUX: u8 = 5;
@@ -123,7 +128,8 @@ fn legacy_script(script: &str) -> Vec<u8> {
     name[..7].copy_from_slice(b"Cloison");
     let header = |header_crc: u32| {
         let mut header = Vec::with_capacity(64);
-        // Time, load address and entry point are 0: the image does not depend on when it is built, and is not executed.
+        // Time, load address and entry point are 0: the image does not depend on when it is built,
+        // and is not executed.
         for word in [
             MAGIC,
             header_crc,
@@ -159,13 +165,16 @@ Cloison system image \"{name}\" for board {board}
 Image     {length} bytes: hypervisor, configuration and guests (arm64 Image format)
 boot.scr  boot script for U-Boot; boot.cmd is its text
 
-Copy all files to the first partition (FAT) of the SD card. U-Boot finds boot.scr by itself. By hand, at its prompt:
+Copy all files to the first partition (FAT) of the SD card. U-Boot finds boot.scr by itself. By \
+         hand, at its prompt:
 
   load mmc 0:1 ${{kernel_addr_r}} Image
   booti ${{kernel_addr_r}} - ${{fdtcontroladdr}}
 
-Load address: any multiple of 0x200000 in RAM (RAM starts at {ram:#x}); U-Boot's own kernel_addr_r is one.
-The image and what follows it need {need:#x} bytes there. U-Boot must run at EL2, as it does on the boards that
+Load address: any multiple of 0x200000 in RAM (RAM starts at {ram:#x}); U-Boot's own kernel_addr_r \
+         is one.
+The image and what follows it need {need:#x} bytes there. U-Boot must run at EL2, as it does on \
+         the boards that
 Cloison knows.
 ",
         name = image.system.name,

@@ -13,7 +13,8 @@ use std::path::PathBuf;
 pub struct InspectArgs {
     /// The system's configuration
     pub config: PathBuf,
-    /// Boot it, walk its real stage-2 tables, and verify that each page's color belongs to its pool
+    /// Boot it, walk its real stage-2 tables, and verify that each page's color belongs to its
+    /// pool
     #[arg(long)]
     pub live: bool,
     /// The board, if not the configuration's
@@ -22,7 +23,8 @@ pub struct InspectArgs {
     /// Also write the figures here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Boot a hypervisor whose allocator returns wrong frames occasionally: the verification must fail
+    /// Boot a hypervisor whose allocator returns wrong frames occasionally: the verification must
+    /// fail
     #[arg(long, requires = "live", hide_short_help = true)]
     pub fault_injection: bool,
 }

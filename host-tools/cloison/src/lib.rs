@@ -10,8 +10,8 @@
 //! | [`image`] | writes the files for an SD card |
 //! | [`hem`] | converts the HEM log to CSV and Parquet |
 //! | [`linux`] | downloads kernels and programs for Linux guests |
-//! | [`new`] | starts a guest of one's own |
-//! | [`setup`] | installs what this machine lacks |
+//! | [`new`] | creates a guest or an experiment from templates |
+//! | [`setup`] | installs missing parts on this machine |
 //!
 //! Experiments, campaigns and benchmarks are in `cloison-lab`.
 // SPDX-License-Identifier: MIT OR Apache-2.0

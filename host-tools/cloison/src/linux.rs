@@ -5,7 +5,7 @@ use cloison_config::ImageSource;
 use cloison_config::guest_linux::Release;
 use cloison_engine::configuration;
 use cloison_engine::figures::Figures;
-use cloison_engine::linux::packages::{self, Cached, Kept};
+use cloison_engine::linux::packages::{self, Cached, CachedFile};
 use cloison_engine::linux::programs;
 use cloison_engine::text::{Style, grouped};
 use cloison_lab::boot_cost;
@@ -92,7 +92,7 @@ pub fn linux(args: &LinuxArgs) -> Result<()> {
     figures.write(json.as_deref())
 }
 
-fn report(name: &str, kept: &Kept) {
+fn report(name: &str, kept: &CachedFile) {
     println!("{name:<17} {} ({})", kept.package, kept.version);
     println!(
         "{:<17} {} bytes, SHA-256 {}",

@@ -1,17 +1,20 @@
-//! `cloison inspect --live`: boots a system and verifies, page by page, that stage 2 matches the configuration.
+//! `cloison inspect --live`: boots a system and verifies, page by page, that stage 2 matches the
+//! configuration.
 //!
-//! The hypervisor only reads its tables back, as the MMU would walk them, and sends what it finds. All checks are made
-//! here, against the configuration, without any of the allocator's code.
+//! The hypervisor only reads its tables back, as the MMU would walk them, and sends their contents.
+//! All checks are made here, against the configuration, without any of the allocator's code.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::map;
 use cloison_config::Emulation;
 use cloison_engine::figures::Figures;
+use cloison_engine::files;
 use cloison_engine::image::Image;
 use cloison_engine::qemu::Machine;
 use cloison_engine::telemetry::{Pass, Telemetry};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::color::color_of;
+use cloison_formats::ids::VmId;
 use cloison_formats::image::{Backing, Region, System, Vm};
 use cloison_formats::telemetry::{MigrationOutcome, Part};
 use miette::{Result, miette};
@@ -26,7 +29,7 @@ const PASSES: usize = 3;
 /// Time limit. An audit takes well under a second of guest time; this allows for slow machines.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What is wrong with a page.
+/// The difference of a page from the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The color of its frame does not belong to its pool.
@@ -59,7 +62,7 @@ pub enum Fault {
     },
     /// The configuration has no such page.
     Unexpected,
-    /// A field of its descriptor is not what its region asks for.
+    /// A field of its descriptor differs from its region's.
     Attribute {
         /// The field.
         field: &'static str,
@@ -111,7 +114,7 @@ pub struct Offender {
     pub ipa: Ipa,
     /// The frame that backs it, if there is one.
     pub frame: Option<PhysAddr>,
-    /// What is wrong with the page.
+    /// The difference.
     pub fault: Fault,
 }
 
@@ -148,15 +151,15 @@ pub struct Audit {
     pub hypervisor_frames: u64,
     /// Pages that EL2 maps for itself, read back from its own tables.
     pub own_pages: u64,
-    /// Those of them with rights or frames that they must not have.
+    /// Those of them with a forbidden right or frame.
     pub own_pages_wrong: u64,
     /// Every wrong page.
     pub offenders: Vec<Offender>,
-    /// What is wrong with the system as a whole.
+    /// Contradictions in the system as a whole.
     pub contradictions: Vec<String>,
 }
 
-/// Checks what the hypervisor read back against the configuration.
+/// Compares the tables that the hypervisor read back with the configuration.
 pub fn judge(system: &System, telemetry: &Telemetry) -> Audit {
     let mut audit = Audit::default();
     let Some(boot) = &telemetry.boot else {
@@ -177,7 +180,7 @@ pub fn judge(system: &System, telemetry: &Telemetry) -> Audit {
         }
     }
     // The pages that are in their VM's PVT pool in the second pass.
-    let mut away: HashSet<(u8, u64)> = HashSet::new();
+    let mut away: HashSet<(VmId, u64)> = HashSet::new();
     for (_, record) in telemetry.migrations() {
         let page = (record.vm, record.ipa.page_number());
         match record.outcome {
@@ -210,15 +213,15 @@ fn judge_pass(
     colors: u32,
     pass: &Pass,
     own: &HashSet<u32>,
-    away: &HashSet<(u8, u64)>,
+    away: &HashSet<(VmId, u64)>,
     audit: &mut Audit,
 ) {
     judge_own_pages(system, pass, own, audit);
-    let mut seen: HashSet<(u8, u64)> = HashSet::new();
-    let mut owners: HashMap<u64, (u8, Ipa)> = HashMap::new();
-    let mut starts: HashMap<(u8, usize), PhysAddr> = HashMap::new();
+    let mut seen: HashSet<(VmId, u64)> = HashSet::new();
+    let mut owners: HashMap<u64, (VmId, Ipa)> = HashMap::new();
+    let mut starts: HashMap<(VmId, usize), PhysAddr> = HashMap::new();
     for run in &pass.stage2 {
-        let Some(vm) = system.vms.get(usize::from(run.vm)) else {
+        let Some(vm) = system.vms.get(run.vm.index()) else {
             audit.contradictions.push(format!(
                 "the board sent tables of VM {}, which is not configured",
                 run.vm
@@ -256,7 +259,7 @@ fn judge_pass(
                         audit.outside += 1;
                         audit.offenders.push(offender(Fault::Device { expected }));
                     }
-                    if let Some(fault) = wrong_attribute(true, false, run.attributes) {
+                    if let Some(fault) = wrong_attribute(Content::Device, run.attributes) {
                         audit.attributes_wrong += 1;
                         audit.offenders.push(offender(fault));
                     }
@@ -272,10 +275,12 @@ fn judge_pass(
                         }
                         _ => pa,
                     };
-                    let is_device = matches!(region.backing, Backing::Device(_));
-                    if let Some(fault) =
-                        wrong_attribute(is_device, region.executable, run.attributes)
-                    {
+                    let content = match region.backing {
+                        Backing::Device(_) => Content::Device,
+                        _ if region.executable => Content::Code,
+                        _ => Content::Data,
+                    };
+                    if let Some(fault) = wrong_attribute(content, run.attributes) {
                         audit.attributes_wrong += 1;
                         audit.offenders.push(offender(fault));
                     }
@@ -299,7 +304,7 @@ fn judge_pass(
                 audit.shared += 1;
                 let vm = system
                     .vms
-                    .get(usize::from(other))
+                    .get(other.index())
                     .map_or_else(String::new, |vm| vm.name.clone());
                 audit
                     .offenders
@@ -309,14 +314,14 @@ fn judge_pass(
             }
         }
     }
-    for (id, vm) in system.vms.iter().enumerate() {
+    for (id, vm) in (0..).map(VmId).zip(&system.vms) {
         let regions = vm
             .regions
             .iter()
             .map(|region| (region.ipa, u64::from(region.pages)));
-        for (start, pages) in regions.chain([(Ipa(map::GICC), 2)]) {
+        for (start, pages) in regions.chain([(Ipa(map::GICC), 1)]) {
             for ipa in (0..pages).map(|page| start.page(page)) {
-                if !seen.contains(&(id as u8, ipa.page_number())) {
+                if !seen.contains(&(id, ipa.page_number())) {
                     audit.missing += 1;
                     audit.offenders.push(Offender {
                         vm: vm.name.clone(),
@@ -330,15 +335,27 @@ fn judge_pass(
     }
 }
 
-/// Returns the first field of a stage-2 descriptor (Arm ARM DDI 0487, D8.3) that is not what it must be.
-fn wrong_attribute(is_device: bool, executable: bool, attributes: u64) -> Option<Fault> {
-    // Device-nGnRE, or Normal write-back; readable and writable; devices are outer shareable whatever SH says.
-    let (memory, shareability) = if is_device {
-        (0b0001, 0b00)
-    } else {
-        (0b1111, 0b11)
+/// What a page of a guest holds, from which the attributes of its descriptor follow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// Registers of a device.
+    Device,
+    /// Memory that the guest may not execute.
+    Data,
+    /// Memory that the guest may execute.
+    Code,
+}
+
+/// Returns the first field of a stage-2 descriptor (Arm ARM DDI 0487, D8.3) that is not what it
+/// must be.
+fn wrong_attribute(content: Content, attributes: u64) -> Option<Fault> {
+    // Device-nGnRE, or Normal write-back; readable and writable; devices are outer shareable
+    // whatever SH says.
+    let (memory, shareability) = match content {
+        Content::Device => (0b0001, 0b00),
+        Content::Data | Content::Code => (0b1111, 0b11),
     };
-    let never_executed = is_device || !executable;
+    let never_executed = content != Content::Code;
     [
         ("memory type", 2, 4, memory),
         ("access permission", 6, 2, 0b11),
@@ -359,13 +376,25 @@ fn wrong_attribute(is_device: bool, executable: bool, attributes: u64) -> Option
     })
 }
 
-/// Returns whether a stage-1 descriptor of EL2 allows writing (AP) and executing (XN).
-const fn rights(attributes: u64) -> (bool, bool) {
-    (attributes >> 7 & 1 == 0, attributes >> 54 & 1 == 0)
+/// What EL2 may do with a page of its address space.
+struct Rights {
+    write: bool,
+    execute: bool,
 }
 
-/// Checks EL2's own address space: no page is writable and executable, not even at two addresses; there is a gap below
-/// each stack; everything it writes or executes is on its own frames; no guest page is mapped.
+impl Rights {
+    /// Returns what a stage-1 descriptor of EL2 allows, by AP and XN.
+    const fn of(attributes: u64) -> Self {
+        Self {
+            write: attributes >> 7 & 1 == 0,
+            execute: attributes >> 54 & 1 == 0,
+        }
+    }
+}
+
+/// Checks EL2's own address space: no page is writable and executable, not even at two addresses;
+/// there is a gap below each stack; everything it writes or executes is on its own frames; no guest
+/// page is mapped.
 fn judge_own_pages(system: &System, pass: &Pass, own: &HashSet<u32>, audit: &mut Audit) {
     let pages = || {
         pass.stage1.iter().flat_map(|run| {
@@ -376,18 +405,18 @@ fn judge_own_pages(system: &System, pass: &Pass, own: &HashSet<u32>, audit: &mut
         })
     };
     let writable: HashSet<u32> = pages()
-        .filter(|(.., run)| rights(run.attributes).0)
+        .filter(|(.., run)| Rights::of(run.attributes).write)
         .map(|(_, frame, _)| frame)
         .collect();
     let mapped: HashSet<u64> = pages().map(|(va, ..)| va).collect();
     for (va, frame, run) in pages() {
         audit.own_pages += 1;
         let is_own = own.contains(&frame);
-        let (is_writable, is_executable) = rights(run.attributes);
+        let rights = Rights::of(run.attributes);
         // The index in MAIR_EL2: 0 for devices, 1 for write-back, 2 for non-cacheable memory.
         let memory = (run.attributes >> 2 & 7, run.attributes >> 8 & 3);
         let wrong = match run.part {
-            _ if is_executable && writable.contains(&frame) => Some("is writable and executable"),
+            _ if rights.execute && writable.contains(&frame) => Some("is writable and executable"),
             Part::Devices if memory != (0, 0) => Some("is a device mapped as memory"),
             Part::Payload if memory != (2, 3) => {
                 Some("is a guest image that is cached or not shareable")
@@ -398,11 +427,11 @@ fn judge_own_pages(system: &System, pass: &Pass, own: &HashSet<u32>, audit: &mut
             Part::Trampoline => Some("is the trampoline, which the last core has run"),
             Part::Image if !is_own => Some("is on a frame that is not the hypervisor's"),
             Part::Image => None,
-            _ if is_executable => Some("is executable but not text"),
+            _ if rights.execute => Some("is executable but not text"),
             Part::Tables | Part::Stacks if !is_own => {
                 Some("is on a frame that is not the hypervisor's")
             }
-            Part::Payload if is_writable => Some("is a writable guest image"),
+            Part::Payload if rights.write => Some("is a writable guest image"),
             Part::Windows => Some("is a window left open"),
             Part::Stacks if va == run.va && mapped.contains(&(va - PAGE_SIZE)) => {
                 Some("is a stack without a gap below")
@@ -497,15 +526,11 @@ fn expected<'a>(system: &System, vm: &'a Vm, ipa: Ipa) -> Option<Expected<'a>> {
     {
         return Some(Expected::Region(position, region));
     }
-    let gic = &system.board.gic;
-    if ipa == Ipa(map::GICC) {
-        return Some(Expected::Gicv(gic.gicv));
-    }
-    (ipa == Ipa(map::GICC).page(1)).then_some(Expected::Gicv(gic.gicv_dir))
+    (ipa == Ipa(map::GICC)).then_some(Expected::Gicv(system.board.gic.gicv))
 }
 
-/// Returns what is wrong with the frame `pa` of the page `ipa` of `region`; `start` is the frame of a contiguous
-/// region's first page.
+/// Returns what is wrong with the frame `pa` of the page `ipa` of `region`; `start` is the frame of
+/// a contiguous region's first page.
 fn wrong_frame(
     system: &System,
     colors: u32,
@@ -571,7 +596,7 @@ impl Audit {
             .count("own_pages_wrong", self.own_pages_wrong);
     }
 
-    /// Returns an error that lists everything that is wrong, if anything is.
+    /// Returns an error that lists all differences, if there are any.
     pub fn verdict(&self) -> Result<()> {
         if self.holds() {
             return Ok(());
@@ -609,9 +634,10 @@ impl fmt::Display for Audit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} pages read back from stage 2: {} outside their pool, {} missing, {} unexpected, {} frames shared, {} \
-             with wrong attributes; {} pages moved and came back; {} of the hypervisor's own {} frames outside its colors; \
-             {} pages of EL2 read back, {} with wrong rights",
+            "{} pages read back from stage 2: {} outside their pool, {} missing, {} unexpected, \
+             {} frames shared, {} with wrong attributes; {} pages moved and came back; {} of the \
+             hypervisor's own {} frames outside its colors; {} pages of EL2 read back, {} with \
+             wrong rights",
             self.checked,
             self.outside,
             self.missing,
@@ -627,12 +653,9 @@ impl fmt::Display for Audit {
     }
 }
 
-/// Boots an image whose system has `audit` set, and checks what it sends.
+/// Boots an image whose system has `audit` set, and checks the tables that it sends.
 pub fn boot_and_judge(image: &Image, board: &Emulation) -> Result<Audit> {
-    let scratch = tempfile::Builder::new()
-        .prefix("cloison-")
-        .tempdir()
-        .map_err(|error| miette!("{error}"))?;
+    let scratch = files::scratch()?;
     let file = scratch.path().join("Image");
     image.write(&file)?;
     let outcome = Machine::new(board, &file).limit(LIMIT).run()?;
@@ -663,6 +686,7 @@ mod tests {
     use super::*;
     use cloison_formats::addr::PhysRange;
     use cloison_formats::color::{CacheGeometry, ColorSet};
+    use cloison_formats::ids::{Core, Intid};
     use cloison_formats::image::{
         Gic, GuestPmu, Image as GuestImage, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind,
     };
@@ -673,7 +697,8 @@ mod tests {
     /// Bits of stage-1 descriptors.
     const READ_ONLY: u64 = 1 << 7;
     const XN: u64 = 1 << 54;
-    /// Stage-2 descriptors: write-back, inner shareable, writable; Device-nGnRE, writable, never executed.
+    /// Stage-2 descriptors: write-back, inner shareable, writable; Device-nGnRE, writable, never
+    /// executed.
     const GUEST_RAM: u64 = 0x7ff;
     const GUEST_DEVICE: u64 = 0x4c7 | XN;
 
@@ -690,7 +715,7 @@ mod tests {
     fn vm(name: &str, core: u8, regions: Vec<Region>) -> Vm {
         Vm {
             name: name.into(),
-            cores: vec![core],
+            cores: vec![Core(core)],
             regions,
             image: GuestImage {
                 offset: 0,
@@ -733,7 +758,7 @@ mod tests {
                 console: Uart {
                     kind: UartKind::Pl011,
                     base: at(0x0900_0000),
-                    irq: 33,
+                    irq: Intid(33),
                 },
                 spin_table: None,
                 power_off: None,
@@ -822,12 +847,12 @@ mod tests {
             frames: frames.to_vec(),
         };
         let stage2 = vec![
-            run(0, map::GICC, &[0x8040, 0x8041]),
-            run(0, RAM, &[0x41001, 0x41012]),
-            run(0, 0x5000_0000, &[0x42000, 0x42001]),
-            run(1, map::GICC, &[0x8040, 0x8041]),
-            run(1, RAM, &[0x41003]),
-            run(1, 0x0b00_0000, &[0x0a000]),
+            run(VmId(0), map::GICC, &[0x8040]),
+            run(VmId(0), RAM, &[0x41001, 0x41012]),
+            run(VmId(0), 0x5000_0000, &[0x42000, 0x42001]),
+            run(VmId(1), map::GICC, &[0x8040]),
+            run(VmId(1), RAM, &[0x41003]),
+            run(VmId(1), 0x0b00_0000, &[0x0a000]),
         ];
         Telemetry {
             boot: Some(BootInfo {
@@ -883,7 +908,7 @@ mod tests {
         assert!(audit.holds(), "{audit:?}");
         assert_eq!(
             (audit.checked, audit.hypervisor_frames, audit.own_pages),
-            (10, 4, 15)
+            (8, 4, 15)
         );
     }
 
@@ -915,11 +940,11 @@ mod tests {
                 expected: PhysAddr(DEVICE)
             }
         );
-        let wrong = only_fault(|sent| sent.passes[0].stage2[3].frames[1] = 0x8011);
+        let wrong = only_fault(|sent| sent.passes[0].stage2[3].frames[0] = 0x8011);
         assert_eq!(
             wrong,
             Fault::Device {
-                expected: PhysAddr(0x0804_1000)
+                expected: PhysAddr(0x0804_0000)
             }
         );
         assert_eq!(
@@ -936,12 +961,12 @@ mod tests {
         );
         let wrong = only_fault(|sent| {
             sent.passes[0].stage2.push(Stage2Run {
-                vm: 1,
+                vm: VmId(1),
                 ipa: Ipa(0x7000_0000),
                 attributes: GUEST_RAM,
                 frames: vec![0x41013],
             });
-            sent.passes[0].end = Some(11);
+            sent.passes[0].end = Some(9);
         });
         assert_eq!(wrong, Fault::Unexpected);
         for (bits, field) in [
@@ -962,12 +987,12 @@ mod tests {
         let wrong = only_fault(|sent| {
             let again = sent.passes[0].stage2[4].clone();
             sent.passes[0].stage2.push(again);
-            sent.passes[0].end = Some(11);
+            sent.passes[0].end = Some(9);
         });
         assert_eq!(wrong, Fault::Twice);
         let wrong = only_fault(|sent| {
             sent.passes[0].stage2.remove(4);
-            sent.passes[0].end = Some(9);
+            sent.passes[0].end = Some(7);
         });
         assert_eq!(wrong, Fault::Missing);
     }
@@ -981,7 +1006,7 @@ mod tests {
         };
         fails(|sent| sent.boot = None);
         fails(|sent| sent.passes[0].end = None);
-        fails(|sent| sent.passes[0].end = Some(9));
+        fails(|sent| sent.passes[0].end = Some(7));
         fails(|sent| {
             sent.boot
                 .iter_mut()

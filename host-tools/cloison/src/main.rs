@@ -12,8 +12,8 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(name = "cloison", version, max_term_width = 110)]
 struct Cli {
-    /// The source of hypervisor, guests and configurations: a directory made by `cargo xtask bundle` [default:
-    /// CLOISON_BUNDLE, a bundle next to the program, or the checkout]
+    /// The source of hypervisor, guests and configurations: a directory made by `cargo xtask
+    /// bundle` [default: CLOISON_BUNDLE, a bundle next to the program, or the checkout]
     #[arg(
         long = "bundle",
         value_name = "DIR",

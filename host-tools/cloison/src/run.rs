@@ -1,4 +1,5 @@
-//! `cloison run`: boots a system in QEMU with its consoles on this terminal, or runs one command in a Linux guest.
+//! `cloison run`: boots a system in QEMU with its consoles on this terminal, or runs one command in
+//! a Linux guest.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use anstyle::{AnsiColor, Style};
@@ -16,6 +17,7 @@ use cloison_engine::qemu::{Exit, Machine};
 use cloison_engine::report::Summary;
 use cloison_engine::telemetry::Telemetry;
 use cloison_engine::{configuration, image, installation, parts, setup};
+use cloison_formats::ids::VmId;
 use cloison_formats::image::System;
 use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
 use std::io::{IsTerminal, Write};
@@ -41,13 +43,15 @@ const TIME_IS_UP: u8 = 124;
 /// `cloison run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
-    /// The system's configuration, or the directory of an experiment's run (`runs/KEY`): the very same run again
+    /// The system's configuration, or the directory of an experiment's run (`runs/KEY`): the very
+    /// same run again
     #[arg(value_name = "CONFIG|DIR")]
     pub config: PathBuf,
     /// The board, if not the configuration's
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
-    /// Run on the board model: caches, memory and their timing are modelled, and cache events count
+    /// Run on the board model: caches, memory and their timing are modelled, and cache events
+    /// count
     #[arg(long, conflicts_with = "icount")]
     pub model: bool,
     /// One instruction takes 2^SHIFT ns of guest time, and runs repeat exactly
@@ -62,7 +66,8 @@ pub struct RunArgs {
     /// The Linux VM in which --exec runs
     #[arg(long, value_name = "NAME", requires = "exec")]
     pub vm: Option<String>,
-    /// Run this command in a Linux VM's shell, print its output, stop the board and exit with its status
+    /// Run this command in a Linux VM's shell, print its output, stop the board and exit with its
+    /// status
     #[arg(long, value_name = "COMMAND")]
     pub exec: Option<String>,
     /// Also print QEMU's command line
@@ -81,7 +86,7 @@ struct Prepared {
     system: System,
     events: EventNames,
     /// Index of the VM for `--exec`.
-    vm: Option<usize>,
+    vm: Option<VmId>,
     /// Where this run's files are written.
     directory: Claim,
     /// The telemetry that the run must send, if it repeats one.
@@ -202,7 +207,8 @@ fn prepare(args: &RunArgs) -> Result<Prepared> {
     })
 }
 
-/// Returns what counts the events of a run with these arguments; QEMU's own arguments can select it too.
+/// Returns what counts the events of a run with these arguments; QEMU's own arguments can select it
+/// too.
 fn counting(args: &RunArgs) -> Counting {
     let has = |option: &str| args.extra.iter().any(|word| word == option);
     if args.model || has("-plugin") {
@@ -257,14 +263,14 @@ fn repeat(args: &RunArgs) -> Result<Prepared> {
 }
 
 /// Returns the VM for `--exec`: the one given, or the only one with a Linux guest.
-fn linux_vm(checked: &Checked, wanted: Option<&str>) -> Result<usize> {
+fn linux_vm(checked: &Checked, wanted: Option<&str>) -> Result<VmId> {
     let vms = || checked.system.vms.iter().zip(&checked.images).enumerate();
     // A VM that runs its configuration's command has no shell.
     let is_linux =
         |image: &ImageSource| matches!(image, ImageSource::Linux(linux) if linux.exec.is_none());
-    let linux: Vec<(usize, &str)> = vms()
+    let linux: Vec<(VmId, &str)> = vms()
         .filter(|(_, (_, image))| is_linux(image))
-        .map(|(index, (vm, _))| (index, vm.name.as_str()))
+        .map(|(index, (vm, _))| (VmId(index as u8), vm.name.as_str()))
         .collect();
     let known = linux
         .iter()
@@ -276,7 +282,7 @@ fn linux_vm(checked: &Checked, wanted: Option<&str>) -> Result<usize> {
             help = "--exec needs a shell to run in",
             "no VM of this configuration has a Linux guest with a shell"
         )),
-        (None, [(index, _)]) => Ok(*index),
+        (None, [(vm, _)]) => Ok(*vm),
         (None, _) => Err(miette!(
             help = format!("select one with --vm: {known}"),
             "more than one VM runs Linux"
@@ -285,7 +291,7 @@ fn linux_vm(checked: &Checked, wanted: Option<&str>) -> Result<usize> {
             let found = linux
                 .iter()
                 .find(|(_, known)| *known == name)
-                .map(|(index, _)| *index);
+                .map(|(vm, _)| *vm);
             found.ok_or_else(|| {
                 miette!(
                     help = format!("Linux runs in: {known}"),
@@ -301,7 +307,7 @@ fn exec(
     args: &RunArgs,
     machine: &Machine,
     names: &[String],
-    vm: usize,
+    vm: VmId,
     command: &str,
 ) -> Result<ExitCode> {
     let limit = args.timeout.map_or(PATIENCE, Duration::from_secs);
@@ -309,12 +315,12 @@ fn exec(
     let left = || until.saturating_duration_since(Instant::now());
     let mut session = machine.clone().limit(limit).start()?;
     let mut shells = Shells::new(names.iter().map(String::as_str));
-    let spinner = spinner(&format!("{} boots", names[vm]));
+    let spinner = spinner(&format!("{} boots", names[vm.index()]));
     let started = Instant::now();
     let mut booted = None;
     let done = shells.open(&mut session, vm, left()).and_then(|()| {
         booted = Some(started.elapsed());
-        spinner.set_message(format!("{} runs the command", names[vm]));
+        spinner.set_message(format!("{} runs the command", names[vm.index()]));
         shells.run(&mut session, vm, command, left())
     });
     spinner.finish_and_clear();
@@ -334,7 +340,8 @@ fn exec(
     Ok(ExitCode::from(done.status))
 }
 
-/// Adds to an error of `--exec` what QEMU itself printed, or reports how much of the time limit the boot took.
+/// Adds to an error of `--exec` what QEMU itself printed, or reports how much of the time limit the
+/// boot took.
 fn explain(error: Report, errors: &str, booted: Option<Duration>, limit: Duration) -> Report {
     // The ZCU102's network interfaces have no peer on purpose.
     let said: Vec<&str> = errors
@@ -419,8 +426,8 @@ impl Terminal {
 fn show(out: &mut impl Write, names: &[String], piece: Piece) -> std::io::Result<()> {
     match piece {
         Piece::Start(Some(vm)) => {
-            let style = Style::new().fg_color(Some(COLORS[vm % COLORS.len()].into()));
-            write!(out, "{style}[{}]{style:#} ", names[vm])
+            let style = Style::new().fg_color(Some(COLORS[vm.index() % COLORS.len()].into()));
+            write!(out, "{style}[{}]{style:#} ", names[vm.index()])
         }
         Piece::Start(None) => Ok(()),
         // The console's own line ends are shown as they arrive.

@@ -1,4 +1,4 @@
-//! `cloison setup`: reports and installs what this machine lacks.
+//! `cloison setup`: reports and installs the parts that this machine lacks.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::guest_linux::Release;

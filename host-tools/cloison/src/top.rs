@@ -1,7 +1,7 @@
 //! `cloison top`: boots a system and shows live how each core uses its budgets.
 //!
-//! The hypervisor logs every period of every quota; each update sums up what arrived since the last one. All times are
-//! guest time.
+//! The hypervisor logs every period of every quota; each update sums up the periods since the last
+//! one. All times are guest time.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::events::EventNames;
@@ -10,9 +10,10 @@ use cloison_engine::consoles::plain;
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::model::{self, Conditions, Model};
 use cloison_engine::qemu::{Machine, Received};
-use cloison_engine::telemetry::{End, Growing, Telemetry};
+use cloison_engine::telemetry::{End, Telemetry, TelemetryDecoder};
 use cloison_engine::text::{Style, duration, grouped, share};
 use cloison_engine::{configuration, image, parts, setup};
+use cloison_formats::ids::{Core, VcpuIndex, VmId};
 use cloison_formats::image::System;
 use cloison_formats::telemetry::{Entry, LoggedPeriod, QuotaPeriod, Record};
 use cloison_formats::units::{Events, Nanos};
@@ -40,7 +41,8 @@ pub struct TopArgs {
     /// The board, if not the configuration's
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
-    /// Run on the board model: caches, memory and their timing are modelled, and cache events count
+    /// Run on the board model: caches, memory and their timing are modelled, and cache events
+    /// count
     #[arg(long, conflicts_with = "icount")]
     pub model: bool,
     /// One instruction takes 2^SHIFT ns of guest time, and runs repeat exactly
@@ -82,12 +84,12 @@ impl Sum {
 /// The activity of all quotas, in total and since the last update, by VM and quota.
 #[derive(Debug, Default)]
 struct Usage {
-    all: BTreeMap<(u8, u8), Sum>,
-    latest: BTreeMap<(u8, u8), Sum>,
+    all: BTreeMap<(VmId, u8), Sum>,
+    latest: BTreeMap<(VmId, u8), Sum>,
     now: Nanos,
     records: u64,
     dropped: u64,
-    ends: BTreeMap<u8, End>,
+    ends: BTreeMap<VmId, End>,
 }
 
 impl Usage {
@@ -121,13 +123,13 @@ impl Usage {
     /// Returns one row for each quota, and one for each core without quotas, by core.
     fn rows(&self, system: &System, names: &EventNames) -> Vec<Row> {
         let mut rows: Vec<Row> = Vec::new();
-        for (id, vm) in (0..).zip(&system.vms) {
+        for (id, vm) in (0..).map(VmId).zip(&system.vms) {
             let end = self
                 .ends
                 .get(&id)
                 .copied()
                 .filter(|end| *end != End::Running);
-            for (vcpu, &core) in (0..).zip(&vm.cores) {
+            for (vcpu, &core) in (0..).map(VcpuIndex).zip(&vm.cores) {
                 let before = rows.len();
                 for (index, quota) in (0..)
                     .zip(&vm.quotas)
@@ -175,7 +177,7 @@ impl Usage {
 
 /// A line of the table.
 struct Row {
-    core: u8,
+    core: Core,
     vm: String,
     /// How the VM ended, if it did.
     end: Option<End>,
@@ -183,7 +185,7 @@ struct Row {
     cells: Option<Cells>,
 }
 
-/// What is shown of a quota.
+/// The shown figures of a quota.
 struct Cells {
     event: String,
     budget: String,
@@ -366,13 +368,13 @@ pub struct View {
     pub names: EventNames,
     /// A remark below the title.
     pub note: Option<String>,
-    /// Returns what the reader's terminal can show at the moment.
+    /// Returns the current style of the reader's terminal.
     pub style: fn() -> Style,
 }
 
 impl View {
-    /// Runs a machine and passes a page to `show` in each interval, until the board turns itself off, the time limit
-    /// expires, or `show` requests the end.
+    /// Runs a machine and passes a page to `show` in each interval, until the board turns itself
+    /// off, the time limit expires, or `show` requests the end.
     pub fn watch(
         &self,
         machine: &Machine,
@@ -380,7 +382,7 @@ impl View {
         mut show: impl FnMut(&str) -> Result<bool>,
     ) -> Result<()> {
         let mut session = machine.start()?;
-        let (mut usage, mut stream, mut read) = (Usage::default(), Growing::default(), 0);
+        let (mut usage, mut stream, mut read) = (Usage::default(), TelemetryDecoder::default(), 0);
         let mut over = false;
         while !over {
             let until = Instant::now() + interval;
@@ -411,7 +413,8 @@ impl View {
         }
         if usage.dropped > 0 {
             remark(&format!(
-                "{} records lost: cores logged faster than the telemetry UART sends, so periods are missing below",
+                "{} records lost: cores logged faster than the telemetry UART sends, so periods \
+                 are missing below",
                 grouped(usage.dropped)
             ));
         }
@@ -443,7 +446,8 @@ impl View {
     }
 }
 
-/// The terminal, if there is one, with a separate screen. Otherwise pages are printed one after the other.
+/// The terminal, if there is one, with a separate screen. Otherwise pages are printed one after the
+/// other.
 struct Screen {
     terminal: bool,
 }
@@ -535,11 +539,11 @@ mod tests {
         };
         let record = Record::QuotaPeriod(QuotaPeriod {
             quota: 0,
-            vm: 1,
+            vm: VmId(1),
             period,
         });
         Entry {
-            core: 2,
+            core: Core(2),
             at: Nanos(events),
             record,
         }
@@ -550,7 +554,7 @@ mod tests {
         let mut usage = Usage::default();
         usage.add(&[period(109, 40), period(50, 0)]);
         usage.add(&[period(103, 10)]);
-        let (latest, all) = (usage.latest[&(1, 0)], usage.all[&(1, 0)]);
+        let (latest, all) = (usage.latest[&(VmId(1), 0)], usage.all[&(VmId(1), 0)]);
         assert_eq!(
             (
                 latest.periods,
@@ -569,7 +573,7 @@ mod tests {
             (2, Nanos(109), 3)
         );
         usage.add(&[Entry {
-            core: 0,
+            core: Core(0),
             at: Nanos(200),
             record: Record::Dropped { count: 5 },
         }]);
@@ -608,13 +612,13 @@ mod tests {
         usage.add(&[period(123_456_789, 40)]);
         usage.add(&[
             Entry {
-                core: 0,
+                core: Core(0),
                 at: Nanos(200),
                 record: Record::Dropped { count: 3_526 },
             },
             period(109, 40),
         ]);
-        usage.ends.insert(1, End::Stopped);
+        usage.ends.insert(VmId(1), End::Stopped);
         view.page(&usage, &Telemetry::default(), "")
     }
 

@@ -1,11 +1,12 @@
-//! What `cloison bbprof` refuses to profile, and what it says.
+//! Subjects that `cloison bbprof` refuses to profile, and its messages.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Returns what the command prints about its error, on one line. Nothing may be built or booted for it.
+/// Returns what the command prints about its error, on one line. Nothing may be built or booted for
+/// it.
 fn refused(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_cloison"))
         .arg("bbprof")
@@ -51,8 +52,10 @@ fn elf(machine: u8) -> Vec<u8> {
 fn system(directory: &Path, guest: &[u8], load: &str) -> String {
     std::fs::write(directory.join("guest.elf"), guest).expect("a file");
     let text = format!(
-        "name = 'own'\n[hypervisor]\ncolors = '15'\n[[pool]]\nname = 'sh'\nkind = 'SH'\ncolors = '0-14'\n\
-         [[vm]]\nname = 'own'\ncores = [0]\nimage = {{ file = 'guest.elf'{load} }}\nservices = ['hem']\n\
+        "name = 'own'\n[hypervisor]\ncolors = '15'\n[[pool]]\nname = 'sh'\nkind = 'SH'\n\
+         colors = '0-14'\n\
+         [[vm]]\nname = 'own'\ncores = [0]\nimage = {{ file = 'guest.elf'{load} }}\n\
+         services = ['hem']\n\
          [[vm.region]]\nname = 'ram'\nipa = 0x4000_0000\nsize = '1M'\npool = 'sh'\n"
     );
     let path = directory.join("own.toml");
@@ -121,12 +124,12 @@ fn a_guest_without_a_readable_elf_file_is_refused() {
     let cut = system(scratch.path(), &elf(183)[..100], "");
     says(
         &refused(&[&cut, "--vm", "own"]),
-        &["guest.elf cannot be read: "],
+        &["guest.elf cannot be loaded: its program headers are not in the file"],
     );
     let other = system(scratch.path(), &elf(62), "");
     says(
         &refused(&[&other, "--vm", "own"]),
-        &["guest.elf is no program for AArch64"],
+        &["guest.elf cannot be loaded: it is for x86-64, not for AArch64"],
     );
     let good = system(scratch.path(), &elf(183), "");
     says(

@@ -1,4 +1,4 @@
-//! What every command does with files that cannot be what it expects, and that none is written over.
+//! Every command with unsuitable files: its message, and no file is overwritten.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
@@ -8,20 +8,20 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// No command may take longer over a bad file: five seconds on a machine that is otherwise idle, four of which a silent
-/// pipe is waited for. The rest is for machines that are not.
+/// No command may take longer over a bad file: five seconds on a machine that is otherwise idle,
+/// four of which a silent pipe is waited for. The rest is for machines that are not.
 const LONGEST: Duration = Duration::from_secs(15);
 /// No message may be longer.
 const MOST_OUTPUT: usize = 30_000;
 
 /// The result of a command.
-struct Done {
+struct CommandResult {
     ok: bool,
     text: String,
     took: Duration,
 }
 
-fn cloison(directory: &Path, arguments: &[&str]) -> Done {
+fn cloison(directory: &Path, arguments: &[&str]) -> CommandResult {
     let started = Instant::now();
     let mut command = Command::new(env!("CARGO_BIN_EXE_cloison"));
     command
@@ -34,15 +34,15 @@ fn cloison(directory: &Path, arguments: &[&str]) -> Done {
         .output()
         .expect("the command starts");
     let text = [output.stdout, output.stderr].concat();
-    Done {
+    CommandResult {
         ok: output.status.success(),
         text: String::from_utf8_lossy(&text).into_owned(),
         took: started.elapsed(),
     }
 }
 
-/// Makes the bad files, and returns their names with a part of the message that each deserves, or nothing if that
-/// depends on the command.
+/// Makes the bad files, and returns their names with a part of the message that each deserves, or
+/// nothing if that depends on the command.
 fn bad_files(directory: &Path) -> Vec<(&'static str, &'static str)> {
     let path = |name: &str| directory.join(name);
     let sparse = |name: &str, length: u64| {
@@ -260,7 +260,8 @@ fn outputs_go_to_pipes_and_descriptors() {
     let (scratch, _) = with_counts();
     let program = env!("CARGO_BIN_EXE_cloison");
     let script = format!(
-        "'{program}' much merge counts.csv -o /dev/fd/3 3>vectors.csv --json >(cat >figures.json); wait"
+        "'{program}' much merge counts.csv -o /dev/fd/3 3>vectors.csv --json >(cat \
+         >figures.json); wait"
     );
     let done = Command::new("bash")
         .args(["-c", &script])

@@ -351,7 +351,8 @@ fn every_quota_needs_a_verdict_that_bears_it() {
     settings.bind(|| insta::assert_snapshot!("no-file", render(&errors)));
 }
 
-/// What holds on one machine is refused on another, with the evidence, unless the quota takes it all the same.
+/// What holds on one machine is refused on another, with the evidence, unless the quota takes it
+/// all the same.
 fn each_machine_has_its_own_verdicts(settings: &insta::Settings) {
     let checked = load().unwrap_or_else(|errors| panic!("{}", render(&errors)));
     assert_eq!(

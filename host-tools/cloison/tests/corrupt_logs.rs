@@ -1,4 +1,4 @@
-//! HEM logs as they should not be: each damage has its message, and the good ones survive CSV and Parquet.
+//! Damaged HEM logs: each kind of damage has its message, and good logs survive CSV and Parquet.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod common {
@@ -9,6 +9,7 @@ use cloison::hem::DecodeArgs;
 use cloison_config::events::EventNames;
 use cloison_engine::hem::{self, COLUMNS, Table};
 use cloison_formats::color::ColorSet;
+use cloison_formats::ids::{Core, VcpuIndex, VmId};
 use cloison_formats::telemetry::{
     self, BootInfo, Entry, HemRecord, MAX_MESSAGE, Message, Record, VmInfo,
 };
@@ -40,7 +41,7 @@ fn boot(version: u16) -> Message {
 fn vm(name: &str, core: u8) -> Message {
     Message::Vm(VmInfo {
         name: name.into(),
-        cores: vec![core],
+        cores: vec![Core(core)],
         pages: 64,
         untrusted: vec![],
     })
@@ -48,8 +49,8 @@ fn vm(name: &str, core: u8) -> Message {
 
 fn run(number: u32) -> HemRecord {
     HemRecord {
-        vm: 0,
-        vcpu: 0,
+        vm: VmId(0),
+        vcpu: VcpuIndex(0),
         workload: u32::MAX,
         sub_experiment: 2,
         run: number,
@@ -71,7 +72,7 @@ fn run(number: u32) -> HemRecord {
 
 fn hem(record: HemRecord) -> Message {
     Message::Entry(Entry {
-        core: 3,
+        core: Core(3),
         at: Nanos(5_000),
         record: Record::Hem(record),
     })
@@ -92,8 +93,8 @@ fn good() -> Vec<Vec<u8>> {
     .collect()
 }
 
-/// What `cargo xtask hem decode` says about these bytes, with the file's name as the user would see it, first without
-/// and then with `--lenient`.
+/// What `cargo xtask hem decode` says about these bytes, with the file's name as the user would see
+/// it, first without and then with `--lenient`.
 fn verdict(bytes: Option<&[u8]>) -> String {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let path = directory.path().join("hem.log");
@@ -236,7 +237,8 @@ fn other_version() {
 
 #[test]
 fn unknown_frame_kind() {
-    // A frame whose CRC is right and whose kind this version does not have: 0x7f, then four bytes of CRC.
+    // A frame whose CRC is right and whose kind this version does not have: 0x7f, then four bytes
+    // of CRC.
     let crc = crc32fast::hash(&[0x7f]).to_le_bytes();
     assert!(!crc.contains(&0), "this frame needs no COBS escapes");
     let mut frames = good();
@@ -266,7 +268,10 @@ fn more_events_than_a_record_holds() {
 #[test]
 fn record_of_an_unknown_vm() {
     let mut frames = good();
-    frames[5] = encode(&hem(HemRecord { vm: 7, ..run(2) }));
+    frames[5] = encode(&hem(HemRecord {
+        vm: VmId(7),
+        ..run(2)
+    }));
     check("record_of_an_unknown_vm", Some(&frames.concat()));
 }
 
@@ -309,7 +314,7 @@ fn a_damaged_log_leaves_no_output() {
 fn table() -> Table {
     let mut stream = good().concat();
     stream.extend(encode(&hem(HemRecord {
-        vm: 1,
+        vm: VmId(1),
         len: 0,
         ..run(3)
     })));
@@ -407,8 +412,8 @@ fn parquet_reads_back_as_written() {
         let count = row.count.as_ref();
         let expected = [
             Field::Str(row.vm.clone()),
-            Field::UByte(row.vcpu),
-            Field::UByte(row.core),
+            Field::UByte(row.vcpu.0),
+            Field::UByte(row.core.0),
             Field::ULong(row.at_ns),
             Field::UInt(row.workload),
             Field::UInt(row.sub_experiment),

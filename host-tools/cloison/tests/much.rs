@@ -1,4 +1,5 @@
-//! `cloison much` as a user types it: plans, merges, evaluations, comparisons, and what it says about bad input.
+//! `cloison much` as a user types it: plans, merges, evaluations, comparisons, and the messages on
+//! bad input.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::BTreeSet;
@@ -8,14 +9,14 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// The result of a command.
-struct Done {
+struct CommandResult {
     ok: bool,
     out: String,
     err: String,
 }
 
 /// Runs `xtask much` in a directory that also holds its cache.
-fn much(directory: &TempDir, args: &str) -> Done {
+fn much(directory: &TempDir, args: &str) -> CommandResult {
     let output = Command::new(env!("CARGO_BIN_EXE_cloison"))
         .arg("much")
         .args(args.split(' '))
@@ -27,7 +28,7 @@ fn much(directory: &TempDir, args: &str) -> Done {
         .output()
         .expect("the command starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-    Done {
+    CommandResult {
         ok: output.status.success(),
         out: text(output.stdout),
         err: text(output.stderr),
@@ -35,7 +36,7 @@ fn much(directory: &TempDir, args: &str) -> Done {
 }
 
 #[track_caller]
-fn good(directory: &TempDir, args: &str) -> Done {
+fn good(directory: &TempDir, args: &str) -> CommandResult {
     let done = much(directory, args);
     assert!(done.ok, "much {args}\n{}{}", done.out, done.err);
     done
@@ -300,7 +301,8 @@ fn held_out_runs_judge_a_merge_and_methods_are_compared() {
     assert_eq!(columns(&read(&directory, "vectors.csv"))[0].1.len(), 120);
     good(
         &directory,
-        "evaluate vectors.csv --reference runs.csv --skip-runs 40 --report held-out.html --json held-out.json",
+        "evaluate vectors.csv --reference runs.csv --skip-runs 40 --report held-out.html --json \
+         held-out.json",
     );
     let figures = &json(&directory, "held-out.json")["figures"];
     let figure = |name: &str| {
@@ -308,14 +310,16 @@ fn held_out_runs_judge_a_merge_and_methods_are_compared() {
             .as_f64()
             .unwrap_or_else(|| panic!("no figure {name}"))
     };
-    // Two samples of as many runs differ by more than one of them from the truth; the merge knows more than a pair.
+    // Two samples of as many runs differ by more than one of them from the truth; the merge knows
+    // more than a pair.
     assert!(
         figure("pearson_mse") < 3.0 * figure("pearson_mse_chance"),
         "{figures}"
     );
     assert!(figure("pearson_within") > 0.5);
     assert!(read(&directory, "held-out.html").contains("with the band of 95 %"));
-    let args = "compare runs.csv --runs 30 --samples 4 --resampling held-out --anchor E0 --csv samples.csv --json c.json";
+    let args = "compare runs.csv --runs 30 --samples 4 --resampling held-out --anchor E0 --csv \
+                samples.csv --json c.json";
     let done = good(&directory, &format!("{args} --report compare.html"));
     assert!(
         done.out.contains("MUCH, plain") && done.out.contains("pairwise, repaired"),

@@ -1,15 +1,16 @@
-//! Board files: `configs/boards/<name>.toml`, which describe what differs between machines.
+//! Board files: `configs/boards/<name>.toml`, which describe the differences between machines.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::document::{Context, Field, Table, suggest};
 use crate::emulation::{Emulated, Emulation, Hardware};
 use crate::events::{self, EventTable, read_events};
 use crate::files;
 use crate::firmware::{page_address, read_power_off, read_spin_table};
-use crate::node::{Context, Field, Table, suggest};
 use crate::problem::{Problem, SourceFile};
 use cloison_formats::addr::{PAGE_SIZE, PhysRange};
 use cloison_formats::color::{CacheGeometry, GeometryError};
-use cloison_formats::image::{Board, Gic, Uart, UartKind};
+use cloison_formats::ids::Intid;
+use cloison_formats::image::{Board, Gic, Uart, UartKind, WorkCost};
 use cloison_formats::units::{EventId, Events};
 use std::path::{Path, PathBuf};
 
@@ -32,15 +33,19 @@ pub struct BoardFile {
     pub events: EventTable,
     /// The events that stock QEMU counts, and when.
     pub counted: Vec<(EventId, Emulated)>,
-    /// What the hypervisor's work on one page costs a budget, by event.
-    pub page_costs: Vec<(EventId, Events)>,
+    /// Costs in a budget of the hypervisor's work on one page, by event.
+    pub page_costs: Vec<(EventId, WorkCost)>,
     /// How QEMU emulates it; `None` where it does not.
     pub emulation: Option<Emulation>,
 }
 
-/// What the work on one page costs a budget of an event that the board file does not list: twice the bus accesses of 256
-/// lines, which is more than any event of the memory hierarchy counts for a page.
-const PAGE_COST: Events = Events(2048);
+/// What work costs a budget of an event that the board file does not list. A page: twice the bus
+/// accesses of 256 lines, which is more than any event of the memory hierarchy counts for a page. A
+/// step: more accesses than one makes.
+const UNLISTED: WorkCost = WorkCost {
+    page: Events(2048),
+    step: Events(16),
+};
 
 /// Maximum length of one range of RAM.
 const MOST_RAM: u64 = 64 << 30;
@@ -70,7 +75,7 @@ impl BoardFile {
         let Some((mut file, cpu_path)) = Self::read(&context, path, configs) else {
             return Err(context.into_problems());
         };
-        let (table, mut found) = EventTable::load(&cpu_path);
+        let (table, mut found) = events::load(&cpu_path);
         if let Some(table) = &table {
             file.page_costs = read_page_costs(&context, table);
             file.counted = read_counted(&context, table);
@@ -133,7 +138,7 @@ impl BoardFile {
             cores: cores.as_ref().map_or(1, Vec::len),
             ram: ram.iter().map(|range| range.len).sum(),
             telemetry: telemetry.is_some(),
-            pmu_irqs: pmu.as_ref().map_or(&[], |(irqs, ..)| irqs),
+            pmu_irqs: pmu.as_ref().map_or(&[], |pmu| &pmu.irqs),
         };
         let emulation = root.optional("qemu");
         let emulation =
@@ -141,7 +146,7 @@ impl BoardFile {
         // Its names need the CPU's events, which are read next.
         root.optional("page_costs");
         root.finish();
-        let (pmu_irqs, pmu_shadow, pmu_splits, counters) = pmu?;
+        let pmu = pmu?;
         let llc = llc?;
         let file = Self {
             path: path.to_path_buf(),
@@ -154,16 +159,16 @@ impl BoardFile {
                 console: console?,
                 telemetry,
                 gic: gic?,
-                pmu_irqs,
-                pmu_shadow,
-                pmu_splits,
+                pmu_irqs: pmu.irqs,
+                pmu_shadow: pmu.shadow,
+                pmu_splits: pmu.splits,
                 llc,
                 ram,
                 reserved,
             },
             description: description.unwrap_or_default().to_owned(),
             colors: llc.colors().ok()?,
-            counters,
+            counters: pmu.counters,
             events: EventTable::default(),
             counted: Vec::new(),
             page_costs: Vec::new(),
@@ -180,48 +185,57 @@ impl BoardFile {
             .map_or(Emulated::No, |(_, when)| *when)
     }
 
-    /// Returns what the hypervisor's work on one page costs a budget of this event.
-    pub fn page_cost(&self, event: EventId) -> Events {
+    /// Returns the costs in a budget of this event of the hypervisor's work for a guest.
+    pub fn work_cost(&self, event: EventId) -> WorkCost {
         self.page_costs
             .iter()
             .find(|(listed, _)| *listed == event)
-            .map_or(PAGE_COST, |(_, cost)| *cost)
+            .map_or(UNLISTED, |(_, cost)| *cost)
     }
 }
 
-/// Reads `page_costs`: pairs of an event and what the work on one page costs a budget of it.
-fn read_page_costs(context: &Context, events: &EventTable) -> Vec<(EventId, Events)> {
+/// Reads `page_costs`: rows of an event, what the work on one page costs a budget of it, and what a
+/// step costs, if that is not 0.
+fn read_page_costs(context: &Context, events: &EventTable) -> Vec<(EventId, WorkCost)> {
     let Some(document) = context.parse() else {
         return vec![];
     };
     let root = context.root(&document);
-    let pairs = root
+    let rows = root
         .optional("page_costs")
         .and_then(|field| field.elements())
         .unwrap_or_default();
-    let pair = |pair: &Field<'_>| {
-        let parts = pair.elements()?;
-        let [event, cost] = &parts[..] else {
-            pair.push(
-                pair.error(format!(
-                    "expected an event and a number, found {} elements",
-                    parts.len()
-                ))
-                .label("one cost")
-                .help("a cost is an event and a number of them: [\"L2D_CACHE_REFILL\", 128]"),
-            );
-            return None;
+    let row = |row: &Field<'_>| {
+        let parts = row.elements()?;
+        let (event, page, step) = match &parts[..] {
+            [event, page] => (event, page, None),
+            [event, page, step] => (event, page, Some(step)),
+            _ => {
+                row.push(
+                    row.error(format!(
+                        "expected an event and one or two numbers, found {} elements",
+                        parts.len()
+                    ))
+                    .label("one cost")
+                    .help(
+                        "a cost is an event, a number of them for a page, and one for a step if \
+                         that costs any: [\"INST_RETIRED\", 2000, 60]",
+                    ),
+                );
+                return None;
+            }
         };
-        let event = events.resolve(event)?;
-        Some((
-            event,
-            Events(cost.integer_up_to(
-                u64::from(u32::MAX),
-                "the events that the work on one page costs",
-            )?),
-        ))
+        let event = events::resolve(events, event)?;
+        let number =
+            |field: &Field<'_>, what| Some(Events(field.integer_up_to(u64::from(u32::MAX), what)?));
+        let page = number(page, "the events that the work on one page costs")?;
+        let step = match step {
+            Some(step) => number(step, "the events that a step costs")?,
+            None => Events(0),
+        };
+        Some((event, WorkCost { page, step }))
     };
-    pairs.iter().filter_map(pair).collect()
+    rows.iter().filter_map(row).collect()
 }
 
 /// Reads which events QEMU counts: `counts` and `counts_with_icount` of `[qemu]`.
@@ -385,16 +399,23 @@ fn read_cache(field: &Field<'_>) -> Option<CacheGeometry> {
     );
     let problem = match cache.colors() {
         Ok(1) => field
-            .error(format!("the cache makes no page colors: {arithmetic} is at most 1"))
+            .error(format!(
+                "the cache makes no page colors: {arithmetic} is at most 1"
+            ))
             .label("one color")
             .help("Cloison needs at least two: one for itself and one for a VM"),
         Ok(_) => return Some(cache),
         Err(error @ GeometryError::NotPowerOfTwo) => field
             .error(format!("invalid cache geometry: {error}"))
             .label("geometry")
-            .help("use the size, ways and line length that CCSIDR_EL1 reports for the last-level cache"),
+            .help(
+                "use the size, ways and line length that CCSIDR_EL1 reports for the last-level \
+                 cache",
+            ),
         Err(error @ GeometryError::TooManyColors(_)) => field
-            .error(format!("the cache makes too many page colors: {arithmetic} = {error}"))
+            .error(format!(
+                "the cache makes too many page colors: {arithmetic} = {error}"
+            ))
             .label("geometry")
             .help("check size and ways"),
     };
@@ -453,7 +474,7 @@ fn read_uart(field: &Field<'_>) -> Option<Uart> {
     Some(Uart {
         kind: kind?,
         base: base?,
-        irq: irq? as u32,
+        irq: Intid(irq? as u32),
     })
 }
 
@@ -481,22 +502,36 @@ fn read_gic(field: &Field<'_>) -> Option<Gic> {
     })
 }
 
-fn read_pmu(field: &Field<'_>, cores: usize) -> Option<(Vec<u32>, bool, bool, u32)> {
+/// The PMU of a board file, as [`Board`] and [`BoardFile`] have it.
+struct Pmu {
+    irqs: Vec<Intid>,
+    shadow: bool,
+    splits: bool,
+    counters: u32,
+}
+
+fn read_pmu(field: &Field<'_>, cores: usize) -> Option<Pmu> {
     let table = field.table()?;
     let counters = table
         .required("counters", "counters = 6, the event counters of each core")
         .and_then(|field| field.integer_up_to(31, "the number of event counters"));
     let private = table.optional("irq").and_then(|field| {
-        let irq = field.integer_up_to(31, "the number of a private interrupt, 16 to 31; shared ones go into `irqs`")?;
+        let irq = field.integer_up_to(
+            31,
+            "the number of a private interrupt, 16 to 31; shared ones go into `irqs`",
+        )?;
         if irq < 16 {
             field.push(
                 field
                     .error(format!("interrupt {irq} is software-generated"))
                     .label("not a PPI")
-                    .help("the overflow interrupt is private to each core, 16 to 31, or shared: `irqs`"),
+                    .help(
+                        "the overflow interrupt is private to each core, 16 to 31, or shared: \
+                         `irqs`",
+                    ),
             );
         }
-        Some(vec![irq as u32; cores])
+        Some(vec![Intid(irq as u32); cores])
     });
     let shared = table.optional("irqs").and_then(|field| {
         if private.is_some() {
@@ -504,7 +539,10 @@ fn read_pmu(field: &Field<'_>, cores: usize) -> Option<(Vec<u32>, bool, bool, u3
                 field
                     .error("the overflow interrupt is given twice")
                     .label("`irq` gives it too")
-                    .help("`irq` is a private interrupt of all cores; `irqs` are shared ones, one per core"),
+                    .help(
+                        "`irq` is a private interrupt of all cores; `irqs` are shared ones, one \
+                         per core",
+                    ),
             );
         }
         read_shared_irqs(&field, cores)
@@ -518,16 +556,16 @@ fn read_pmu(field: &Field<'_>, cores: usize) -> Option<(Vec<u32>, bool, bool, u3
         .and_then(|field| field.boolean())
         .unwrap_or(false);
     table.finish();
-    Some((
-        private.or(shared).unwrap_or_default(),
+    Some(Pmu {
+        irqs: private.or(shared).unwrap_or_default(),
         shadow,
         splits,
-        counters? as u32,
-    ))
+        counters: counters? as u32,
+    })
 }
 
 /// Reads the shared interrupts of the cores' PMUs, by core.
-fn read_shared_irqs(field: &Field<'_>, cores: usize) -> Option<Vec<u32>> {
+fn read_shared_irqs(field: &Field<'_>, cores: usize) -> Option<Vec<Intid>> {
     let elements = field.elements()?;
     let number = |element: &Field<'_>| {
         let irq = element.integer_up_to(255, "the number of a shared interrupt, 32 to 255")?;
@@ -539,9 +577,9 @@ fn read_shared_irqs(field: &Field<'_>, cores: usize) -> Option<Vec<u32>> {
                     .help("a private interrupt is the same on all cores: write it as `irq`"),
             );
         }
-        Some(irq as u32)
+        Some(Intid(irq as u32))
     };
-    let irqs: Vec<u32> = elements.iter().map(number).collect::<Option<_>>()?;
+    let irqs: Vec<Intid> = elements.iter().map(number).collect::<Option<_>>()?;
     if irqs.len() != cores {
         field.push(
             field

@@ -1,11 +1,12 @@
 //! `[vm.campaign]`: repeated runs of a VM for each of several sets of events.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::document::Table;
 use crate::events::{EventTable, read_events};
-use crate::node::Table;
 use cloison_formats::image::Campaign;
 
-/// Maximum number of runs of a VM in one boot, so that their numbers fit in the log and a boot does not take days.
+/// Maximum number of runs of a VM in one boot, so that their numbers fit in the log and a boot does
+/// not take days.
 const MOST: u64 = 1_000_000;
 
 /// Reads the campaign of a VM, if it has one. `hems` says whether the VM also has HEMs.

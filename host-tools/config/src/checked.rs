@@ -9,6 +9,7 @@ use crate::sources::ImageSource;
 use crate::trust::QuotaEvents;
 use crate::validation::record::Machine;
 use cloison_formats::color::ColorSet;
+use cloison_formats::ids::VmId;
 use cloison_formats::image::System;
 use miette::Diagnostic;
 use std::path::PathBuf;
@@ -21,16 +22,17 @@ pub struct Checked {
     pub path: PathBuf,
     /// Text of the file.
     pub source: String,
-    /// The system. What only the builder knows is still zero: the offset and length of each image, and the addresses of
-    /// images that define their own.
+    /// The system. Fields that only the builder knows are still zero: the offset and length of each
+    /// image, and the addresses of images that define their own.
     pub system: System,
     /// Source of each VM's image.
     pub images: Vec<ImageSource>,
     /// The board on which it runs.
     pub board: BoardFile,
-    /// The events that its quotas count. Whether they can be trusted depends on the machine that runs the system.
+    /// The events that its quotas count. Whether they can be trusted depends on the machine that
+    /// runs the system.
     pub quota_events: QuotaEvents,
-    /// What is probably not intended.
+    /// The warnings.
     pub warnings: Vec<Problem>,
 }
 
@@ -38,7 +40,8 @@ pub struct Checked {
 #[derive(Clone, Debug, PartialEq, Eq, Error, Diagnostic)]
 #[error("QEMU does not emulate board `{board}`")]
 #[diagnostic(help(
-    "its board file has no [qemu] table; `cloison image` writes what the real machine boots, and `--board` names another"
+    "its board file has no [qemu] table; `cloison image` writes what the real machine boots, and \
+     `--board` names another"
 ))]
 pub struct NotEmulated {
     /// The board's name.
@@ -46,6 +49,12 @@ pub struct NotEmulated {
 }
 
 impl Checked {
+    /// Returns the VM with this name.
+    pub fn vm(&self, name: &str) -> Option<VmId> {
+        let found = self.system.vms.iter().position(|vm| vm.name == name);
+        found.map(|vm| VmId(vm as u8))
+    }
+
     /// Returns how QEMU emulates the system's board.
     ///
     /// # Errors
@@ -57,7 +66,7 @@ impl Checked {
         })
     }
 
-    /// Makes it the system of one machine: returns warnings about the events of its quotas.
+    /// Completes the system for one machine: returns warnings about the events of its quotas.
     ///
     /// # Errors
     ///
@@ -83,7 +92,7 @@ impl Checked {
         Ok(problems)
     }
 
-    /// Takes the events of all quotas, whatever is known of them.
+    /// Accepts the events of all quotas, trusted or not.
     pub fn allow_untrusted(&mut self) {
         self.quota_events.allow_untrusted();
         for quota in self.system.vms.iter_mut().flat_map(|vm| &mut vm.quotas) {

@@ -1,13 +1,14 @@
 //! How QEMU emulates a board: the table `[qemu]` of a board file.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::document::{Field, Table, suggest};
 use crate::files::available;
-use crate::node::{Field, Table, suggest};
 use crate::quantity;
+use cloison_formats::ids::Intid;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// What QEMU is started with to be this board.
+/// QEMU's options to emulate this board.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Emulation {
@@ -23,12 +24,13 @@ pub struct Emulation {
     pub memory: String,
     /// Further arguments.
     pub options: Vec<String>,
-    /// What the machine's serial ports carry, in the order in which QEMU numbers them.
+    /// The contents of the machine's serial ports, in the order in which QEMU numbers them.
     pub serial: Vec<Serial>,
     /// The file of the model that gives this emulation the memory hierarchy of a real board.
     pub model: Option<PathBuf>,
-    /// Shared interrupts by which the board's cores learn of overflows. QEMU does not raise them, and the model does.
-    pub overflow_interrupts: Vec<u32>,
+    /// Shared interrupts by which the board's cores learn of overflows. QEMU does not raise them,
+    /// and the model does.
+    pub overflow_interrupts: Vec<Intid>,
 }
 
 /// Whether an event counts on stock QEMU, which has neither caches nor a pipeline.
@@ -42,7 +44,7 @@ pub enum Emulated {
     No,
 }
 
-/// What a serial port carries.
+/// The use of a serial port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Serial {
@@ -54,7 +56,7 @@ pub enum Serial {
     Unused,
 }
 
-/// What the rest of the board file says that the emulation must agree with.
+/// The rest of the board file, with which the emulation must agree.
 pub struct Hardware<'a> {
     /// The board's name.
     pub name: &'a str,
@@ -65,7 +67,7 @@ pub struct Hardware<'a> {
     /// Whether it has a telemetry UART.
     pub telemetry: bool,
     /// The overflow interrupts of its PMUs.
-    pub pmu_irqs: &'a [u32],
+    pub pmu_irqs: &'a [Intid],
 }
 
 const SERIALS: [(&str, Serial); 3] = [
@@ -135,7 +137,7 @@ impl Emulation {
                 .pmu_irqs
                 .iter()
                 .copied()
-                .filter(|&irq| irq >= 32)
+                .filter(|irq| irq.0 >= 32)
                 .collect(),
         })
     }
@@ -204,7 +206,8 @@ fn read_serial(table: &Table<'_>, telemetry: bool) -> Option<Vec<Serial>> {
     None
 }
 
-/// The end of the name of a file in the models' directory that holds measurements of a board instead of a model of it.
+/// The end of the name of a file in the models' directory that holds measurements of a board
+/// instead of a model of it.
 const MEASUREMENTS: &str = "-public";
 
 fn read_model(field: &Field<'_>, models_dir: &Path) -> Option<PathBuf> {

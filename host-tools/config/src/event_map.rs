@@ -1,23 +1,24 @@
-//! Which CPU has which event table: `mapfile.csv`, as perf's pmu-events has it.
+//! The event table of each CPU: `mapfile.csv`, in the format of perf's pmu-events.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::document::Context;
 use crate::files;
-use crate::node::Context;
 use crate::problem::{Problem, SourceFile};
 use std::path::Path;
 
-/// What identifies a CPU's event table.
+/// The identification of a CPU, which selects its event table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuId(u64);
 
 impl CpuId {
-    /// Returns the identification of an Arm CPU with this MIDR_EL1: all its variants and revisions count the same.
+    /// Returns the identification of an Arm CPU with this MIDR_EL1: all its variants and revisions
+    /// count the same.
     pub const fn arm(midr: u32) -> Self {
         Self((midr & !0x00f0_000f) as u64)
     }
 
-    /// Returns the identification of a RISC-V CPU: the lower 24 bits of `marchid`, then the lower 8 bits of `mimpid`
-    /// (RISC-V paper, figure 4).
+    /// Returns the identification of a RISC-V CPU: the lower 24 bits of `marchid`, then the lower 8
+    /// bits of `mimpid` (RISC-V paper, figure 4).
     pub const fn riscv(marchid: u64, mimpid: u64) -> Self {
         Self((marchid & 0xff_ffff) << 8 | mimpid & 0xff)
     }
@@ -128,7 +129,8 @@ mod tests {
     #[test]
     fn the_papers_examples_are_found() {
         let (map, problems) = read(
-            "# CPU ID,File Vers.,Events Filename,Events Type\n0x300,0,CVA6,core\n0x500,0,SPIKE,core\n0x200,0,BOOM,core\n",
+            "# CPU ID,File Vers.,Events Filename,Events Type\n0x300,0,CVA6,core\n\
+             0x500,0,SPIKE,core\n0x200,0,BOOM,core\n",
         );
         assert_eq!(problems, [""; 0]);
         let found = [(3, 0), (5, 0), (2, 0), (3, 1)]
@@ -158,7 +160,8 @@ mod tests {
     #[test]
     fn bad_lines_are_named() {
         let (map, problems) = read(
-            "0x1,v1,a\n\n0xg,v1,a,core\n1,v1,a,core\n0x1,v1,../a,core\n0x1,v1,a,core\n0x1,v1,b,core\n",
+            "0x1,v1,a\n\n0xg,v1,a,core\n1,v1,a,core\n0x1,v1,../a,core\n0x1,v1,a,core\n\
+             0x1,v1,b,core\n",
         );
         let places: Vec<&str> = problems
             .iter()

@@ -1,8 +1,9 @@
-//! Reads the files that users name, with a limit for each kind, and finds configuration files by name.
+//! Reads the files that users name, with a limit for each kind, and finds configuration files by
+//! name.
 //!
-//! A command must neither read for ever nor fill the memory, whatever it is pointed at: `/dev/zero`, a pipe into which
-//! nobody writes, a disk image. So a file has at most the length of its [`Kind`], devices are refused, and a pipe is
-//! read only while something comes.
+//! A command must neither read for ever nor fill the memory, whatever path it gets: `/dev/zero`, a
+//! pipe that nobody writes to, a disk image. So a file has at most the length of its [`Kind`],
+//! devices are refused, and a pipe is read only while bytes arrive.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::quantity::show_size;
@@ -14,7 +15,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// What a file is to be, and how long such a file may be.
+/// A kind of file, and its maximum length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// Its name in messages, with its article.
@@ -23,7 +24,8 @@ pub struct Kind {
     pub most: u64,
 }
 
-/// Configurations, boards, event tables, models, experiments and campaigns: the longest shipped one has 20 KiB.
+/// Configurations, boards, event tables, models, experiments and campaigns: the longest shipped one
+/// has 20 KiB.
 pub const CONFIGURATION: Kind = Kind {
     what: "a configuration",
     most: 1 << 20,
@@ -61,7 +63,7 @@ const PIPE: Duration = Duration::from_secs(60);
 /// Why a file cannot be read.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// There is nothing of this name.
+    /// There is no file of this name.
     #[error("it does not exist")]
     Missing,
     /// The user may not read it.
@@ -73,12 +75,12 @@ pub enum ReadError {
     /// It is longer than any file of its kind.
     #[error("{what} has at most {}, and this is longer", show_size(*most))]
     TooLong {
-        /// What the file is to be.
+        /// The expected kind of file.
         what: &'static str,
         /// The limit in bytes.
         most: u64,
     },
-    /// Nothing comes out of a pipe.
+    /// No byte arrives from a pipe.
     #[error("nothing has been written to this pipe for {} s", .0.as_secs())]
     Silent(Duration),
     /// A pipe is still being written to after this time.
@@ -110,7 +112,8 @@ impl From<io::Error> for ReadError {
 ///
 /// # Errors
 ///
-/// Returns an error if it is too long, a device or a directory, if a pipe is silent, or if the system cannot read it.
+/// Returns an error if it is too long, a device or a directory, if a pipe is silent, or if the
+/// system cannot read it.
 pub fn read(path: &Path, kind: Kind) -> Result<Vec<u8>, ReadError> {
     let metadata = std::fs::metadata(path)?;
     if is_pipe(metadata.file_type())? {
@@ -167,8 +170,8 @@ fn is_pipe(kind: FileType) -> Result<bool, ReadError> {
     }))
 }
 
-/// Reads a pipe to its end. Opening one waits for a writer, so another thread does it; one that never returns is left
-/// alone and ends with the process.
+/// Reads a pipe to its end. Opening one waits for a writer, so another thread does it; one that
+/// never returns is left alone and ends with the process.
 fn read_pipe(path: &Path, kind: Kind, silence: Duration) -> Result<Vec<u8>, ReadError> {
     let (sender, chunks) = mpsc::sync_channel::<io::Result<Vec<u8>>>(1);
     let path: PathBuf = path.to_path_buf();
@@ -205,7 +208,8 @@ fn read_pipe(path: &Path, kind: Kind, silence: Duration) -> Result<Vec<u8>, Read
     }
 }
 
-/// Returns the names of the TOML files in a directory, without the extension, sorted; none if it cannot be read.
+/// Returns the names of the TOML files in a directory, without the extension, sorted; none if it
+/// cannot be read.
 pub fn available(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries

@@ -1,7 +1,7 @@
-//! Board-file entries for firmware without PSCI: how cores are started and how the machine is turned off.
+//! Board-file entries for firmware without PSCI: the start of cores, and the machine's power-off.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::node::Field;
+use crate::document::Field;
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_formats::image::PowerOff;
 
@@ -43,7 +43,10 @@ pub fn read_spin_table(
                 element
                     .error(format!("{word} is not in reserved memory"))
                     .label("outside [[reserved]]")
-                    .help("reserve the page, so that no VM's memory is where cores wait for their first address"),
+                    .help(
+                        "reserve the page, so that no VM's memory is where cores wait for their \
+                         first address",
+                    ),
             );
             return None;
         }

@@ -1,16 +1,17 @@
 //! A VM's Linux guest, as its configuration describes it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_formats::ids::Intid;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use thiserror::Error;
 
-/// A Debian release from which kernels, programs and boot loaders for arm64 are taken. It is never the host's own
-/// release, so that the same configuration is the same system on every host.
+/// A Debian release from which kernels, programs and boot loaders for arm64 are taken. It is never
+/// the host's own release, so that the same configuration is the same system on every host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Release {
-    /// Debian 12: kernel 6.1, U-Boot 2023.01. What a configuration gets that names no release.
+    /// Debian 12: kernel 6.1, U-Boot 2023.01. The default of a configuration that names no release.
     #[default]
     Bookworm,
     /// Debian 13: kernel 6.12, U-Boot 2025.01.
@@ -21,7 +22,7 @@ impl Release {
     /// All, oldest first.
     pub const ALL: [Self; 2] = [Self::Bookworm, Self::Trixie];
 
-    /// Returns its codename, by which configurations and Debian's archive call it.
+    /// Returns its codename, which configurations and Debian's archive use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bookworm => "bookworm",
@@ -97,7 +98,8 @@ pub enum KernelSource {
     File(PathBuf),
 }
 
-/// Programs of Cloison for Linux guests that a configuration can ask for; `cloisonctl` is always there.
+/// Programs of Cloison for Linux guests that a configuration can ask for; `cloisonctl` is always
+/// there.
 pub const TOOLS: [&str; 5] = [
     "bbprof",
     "bbprof-benchmark",
@@ -121,11 +123,11 @@ pub enum Shown {
         /// Its compatible strings, the most specific first (Devicetree Specification 0.4, 2.3.1).
         compatible: Vec<String>,
         /// Its interrupt (GIC ID of an SPI).
-        interrupt: Option<u32>,
+        interrupt: Option<Intid>,
     },
 }
 
-/// What a guest's device tree says, besides what its VM has.
+/// The contents of a guest's device tree that do not follow from its VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Described {
     /// The command line (`bootargs`). A kernel's includes the console.
@@ -135,7 +137,7 @@ pub struct Described {
     /// Name of the CPU, without its vendor.
     pub cpu: String,
     /// The PMU's interrupt (a PPI), if the board wires it.
-    pub pmu_irq: Option<u32>,
+    pub pmu_irq: Option<Intid>,
 }
 
 /// A VM's Linux guest, as its configuration describes it.
@@ -157,12 +159,12 @@ pub struct Linux {
     pub exec: Option<String>,
     /// Load address of the RAM disk; `None` for the first one after the kernel.
     pub initrd_load: Option<u64>,
-    /// What its device tree says.
+    /// The contents of its device tree.
     pub tree: Described,
 }
 
-/// Returns a command line with another word after the configured ones, which may be known by their position, and before
-/// `--`, after which all words are the first process's.
+/// Returns a command line with one more word. The word is after the configured ones, which may be
+/// known by their position, and before `--`, after which all words are the first process's.
 pub fn with_word(line: &str, word: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     if !words.contains(&"--") {

@@ -1,4 +1,5 @@
-//! The header of an arm64 kernel (`Documentation/arch/arm64/booting.rst`), and detection of other files.
+//! The header of an arm64 kernel (`Documentation/arch/arm64/booting.rst`), and detection of other
+//! files.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use object::LittleEndian;
@@ -11,7 +12,8 @@ use thiserror::Error;
 pub struct Kernel {
     /// Offset of the first byte from a 2 MiB boundary.
     pub text_offset: u64,
-    /// Bytes of memory that the kernel needs from its first byte on, including what it clears itself.
+    /// Bytes of memory that the kernel needs from its first byte on, including the part that it
+    /// clears itself.
     pub size: u64,
     /// Length of the file.
     pub file_len: u64,
@@ -78,8 +80,8 @@ impl Kernel {
     }
 }
 
-/// Returns where the file should end. A kernel with an EFI stub (Debian's all have one) is also a PE file, which
-/// records it.
+/// Returns where the file should end. A kernel with an EFI stub (Debian's all have one) is also a
+/// PE file, which records it.
 fn end_of_sections(bytes: &[u8]) -> Option<u64> {
     let dos = ImageDosHeader::parse(bytes).ok()?;
     let mut offset = dos.nt_headers_offset().into();

@@ -43,7 +43,8 @@ pub enum Misfit {
     #[error("its RAM disk takes {start:#x} to {end:#x}, and no region of its memory holds that")]
     Outside { start: u64, end: u64 },
     #[error(
-        "its RAM disk at {start:#x} to {end:#x} overlaps its {what} at {other:#x} to {other_end:#x}"
+        "its RAM disk at {start:#x} to {end:#x} overlaps its {what} at {other:#x} to \
+         {other_end:#x}"
     )]
     Overlap {
         start: u64,
@@ -55,8 +56,8 @@ pub enum Misfit {
 }
 
 impl Layout {
-    /// Places the kernel in the first region that is memory for Linux; after it the RAM disk, unless the configuration
-    /// sets its address; and after that the device tree.
+    /// Places the kernel in the first region that is memory for Linux; after it the RAM disk,
+    /// unless the configuration sets its address; and after that the device tree.
     pub fn new(linux: &Linux, vm: &Vm, kernel: Kernel, initrd_len: u64) -> Result<Self, Misfit> {
         Self::in_regions(
             &vm.regions,
@@ -198,7 +199,8 @@ mod tests {
         let small = message(&[region("ram", 0x4000_0000, 16)], None);
         assert_eq!(
             small,
-            "its kernel takes 0x40000000 to 0x41ab0000, 11206656 bytes beyond the end of region `ram` at 0x41000000"
+            "its kernel takes 0x40000000 to 0x41ab0000, 11206656 bytes beyond the end of region \
+             `ram` at 0x41000000"
         );
         assert!(
             message(&[region("ram", 0x4000_0000, 27)], None)

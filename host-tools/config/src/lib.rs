@@ -1,19 +1,19 @@
 //! Cloison's configuration language: one TOML file per system, read and validated.
 //!
-//! The crate only reads files: it starts no process and uses neither network nor clock. The caller provides the
-//! location of boards, events and downloaded kernels ([`Shipped`]).
+//! The crate only reads files: it starts no process and uses neither network nor clock. The caller
+//! provides the location of boards, events and downloaded kernels ([`Shipped`]).
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `node` | walks a TOML document with the position of every key and value |
+//! | [`document`] | reads TOML files: every key and value with its position, all errors of a file at once |
 //! | [`quantity`] | sizes, times, ranges and budgets as users write them |
 //! | [`board`], `firmware`, [`emulation`] | the files below `configs/boards` |
-//! | [`events`], `event_json`, [`event_map`] | the files below `configs/events` |
+//! | [`events`], [`event_map`] | the files below `configs/events` |
 //! | [`validation`] | which events can be trusted: expectations, hypotheses, verdicts |
 //! | [`trust`] | which events quotas may count on which machine |
 //! | [`files`] | reads files with a limit for each kind, and finds these by name |
 //! | `system`, `vm`, `region`, `campaign`, `profile` | the configuration itself, its VMs, their memory, campaigns and page profiles |
-//! | `vm_image`, `vm_linux`, [`sources`] | the image of a VM |
+//! | `vm_image`, `vm_linux`, [`sources`], [`executable`] | the image of a VM, and the ELF file that it may be |
 //! | `scene` | the context in which parts are validated |
 //! | [`guest_linux`], [`kernel`], [`layout`] | Linux guests: description, the kernel's header, memory layout |
 //! | [`memory`] | the number of pages that colors have and that pools need |
@@ -21,17 +21,19 @@
 //! | [`checked`] | the result |
 //! | [`problem`] | errors and warnings: file, line, column, field, what is wrong, how to fix it |
 //!
-//! One check reports all errors of a file. `docs/configuration.md` is the reference of the language.
+//! One check reports all errors of a file. `docs/configuration.md` is the reference of the
+//! language.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
 pub mod board;
 mod campaign;
 pub mod checked;
+pub mod document;
 pub mod emulation;
-mod event_json;
 pub mod event_map;
 pub mod events;
+pub mod executable;
 pub mod files;
 mod firmware;
 pub mod guest_linux;
@@ -39,7 +41,6 @@ pub mod kernel;
 pub mod layout;
 mod manage;
 pub mod memory;
-mod node;
 pub mod problem;
 mod profile;
 pub mod quantity;
@@ -57,35 +58,25 @@ mod vm_linux;
 
 pub use board::BoardFile;
 pub use checked::Checked;
+pub use document::suggest;
 pub use emulation::Emulation;
 pub use problem::{Errors, Problem};
 pub use scene::LONGEST_NAME;
 pub use shipped::Shipped;
 pub use sources::ImageSource;
 
-pub use node::suggest;
-
 use problem::SourceFile;
 use std::path::Path;
 
-/// Reads and validates a configuration and the files that it names, for the board that it names or for another one.
+/// Reads and validates a configuration and the files that it names. `board` replaces the board that
+/// it names.
 ///
 /// # Errors
 ///
 /// Returns all errors of the file with their positions.
 pub fn load(path: &Path, board: Option<&str>, shipped: &Shipped<'_>) -> Result<Checked, Errors> {
-    let text = files::read_text(path, files::CONFIGURATION).map_err(|error| {
-        let file = SourceFile::new(path, String::new());
-        let problem = Problem::error(
-            &file,
-            "file",
-            0..0,
-            format!("cannot read {}: {error}", file.name()),
-        )
-        .help("name a configuration, such as configs/demo.toml");
-        Errors::new(file.name(), vec![problem])
-    })?;
-    load_text(path, text, board, shipped)
+    let file = document::open(path, "name a configuration, such as configs/demo.toml")?;
+    load_file(path, file, board, shipped)
 }
 
 /// Like [`load`], for a text that is, or will be, in the file `path`.
@@ -99,7 +90,15 @@ pub fn load_text(
     board: Option<&str>,
     shipped: &Shipped<'_>,
 ) -> Result<Checked, Errors> {
-    let file = SourceFile::new(path, text);
+    load_file(path, SourceFile::new(path, text), board, shipped)
+}
+
+fn load_file(
+    path: &Path,
+    file: SourceFile,
+    board: Option<&str>,
+    shipped: &Shipped<'_>,
+) -> Result<Checked, Errors> {
     let name = file.name().to_owned();
     system::load(path, file, board, shipped).map_err(|problems| Errors::new(&name, problems))
 }

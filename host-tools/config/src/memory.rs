@@ -12,16 +12,20 @@ use cloison_logic::placement::set_aside;
 use cloison_logic::pool::FrameAllocator;
 use std::path::Path;
 
-/// Memory that the pools leave free for the system image at the boot loader's address: hypervisor, guests, device tree.
-/// Linux kernels need more.
+/// Memory that the pools leave free for the system image at the boot loader's address: hypervisor,
+/// guests, device tree. Linux kernels need more.
 pub const IMAGE_BYTES: u64 = 16 << 20;
-/// Maximum size of a Debian kernel and Cloison's RAM disk in the system image, reserved whether or not the kernel has
-/// been downloaded.
+/// Part of that memory that is used for the boot loader's offset, the headers and the
+/// configuration.
+pub const LOADER_SLACK: u64 = 4 << 20;
+/// Maximum size of a Debian kernel and Cloison's RAM disk in the system image, reserved whether or
+/// not the kernel has been downloaded.
 const DEBIAN_KERNEL_BYTES: u64 = 48 << 20;
-/// Maximum size of the programs of a list of Debian packages in the system image, compressed, whether or not they have
-/// been downloaded.
+/// Maximum size of the programs of a list of Debian packages in the system image, compressed,
+/// whether or not they have been downloaded.
 const PROGRAMS_BYTES: u64 = 32 << 20;
-/// Maximum size of Cloison's own programs in the system image, compressed, whether or not they have been built.
+/// Maximum size of Cloison's own programs in the system image, compressed, whether or not they have
+/// been built.
 const TOOLS_BYTES: u64 = 8 << 20;
 
 /// Returns the bytes of RAM reserved for a system image with these images.
@@ -70,8 +74,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// Computes the pages that `board` has for pools, with `contiguous` bytes set aside and a system image of `image`
-    /// bytes.
+    /// Computes the pages that `board` has for pools, with `contiguous` bytes set aside and a
+    /// system image of `image` bytes.
     pub fn new(board: &Board, colors: u32, contiguous: u64, image: u64) -> Self {
         let mut taken = board.reserved.clone();
         if let Some(first) = board.ram.first() {
@@ -165,8 +169,8 @@ impl Demand {
     }
 }
 
-/// Returns what a system needs from each of its pools. A migrated page keeps its home frame, so it counts in both
-/// pools.
+/// Returns the pages that a system needs from each of its pools. A migrated page keeps its home
+/// frame, so it counts in both pools.
 pub fn demand(system: &System) -> Vec<Demand> {
     let mut demand = vec![Demand::default(); system.pools.len()];
     for vm in &system.vms {
@@ -194,7 +198,8 @@ pub fn demand(system: &System) -> Vec<Demand> {
     demand
 }
 
-/// Returns the contiguous memory that a region of this many pages uses: the allocator serves powers of two.
+/// Returns the contiguous memory that a region of this many pages uses: the allocator serves powers
+/// of two.
 pub fn contiguous_bytes(pages: u32) -> u64 {
     u64::from(pages).next_power_of_two() * PAGE_SIZE
 }

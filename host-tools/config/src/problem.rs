@@ -14,7 +14,7 @@ pub struct SourceFile(Arc<Source>);
 #[derive(Debug)]
 struct Source {
     text: String,
-    /// What messages show of the text.
+    /// The part of the text that messages show.
     shown: NamedSource<String>,
     /// What they leave out: where in the text, in its order.
     cuts: Vec<Range<usize>>,
@@ -48,7 +48,8 @@ fn cut(text: &str) -> (String, Vec<Range<usize>>) {
 }
 
 impl SourceFile {
-    /// Creates a file with this text. Its name is relative to the current directory if it is below that.
+    /// Creates a file with this text. Its name is relative to the current directory if it is below
+    /// that.
     pub fn new(path: &Path, text: String) -> Self {
         let name = display_path(path).display().to_string();
         let (shown, cuts) = cut(&text);
@@ -69,7 +70,8 @@ impl SourceFile {
         &self.0.text
     }
 
-    /// Returns where a position in the text is in what is shown; one that is left out is at the end of its line.
+    /// Returns where a position in the text is in what is shown; one that is left out is at the end
+    /// of its line.
     fn shown_at(&self, position: usize) -> usize {
         let before = self.0.cuts.iter().take_while(|cut| cut.start < position);
         before.fold(position, |at, cut| {
@@ -78,8 +80,8 @@ impl SourceFile {
     }
 }
 
-/// Returns the shortest form of `path`: without `.` and `..`, and relative to the current directory if it is below
-/// that.
+/// Returns the shortest form of `path`: without `.` and `..`, and relative to the current directory
+/// if it is below that.
 pub fn display_path(path: &Path) -> PathBuf {
     let Ok(here) = std::env::current_dir() else {
         return path.to_path_buf();
@@ -317,8 +319,8 @@ impl Errors {
     }
 }
 
-/// Returns the errors, then the warnings, each in the order of the file: the first [`MOST_SHOWN`], and how many more there
-/// are.
+/// Returns the errors, then the warnings, each in the order of the file: the first [`MOST_SHOWN`],
+/// and how many more there are.
 pub fn first(mut problems: Vec<Problem>) -> Vec<Problem> {
     // What stands for others has no position.
     let rank = |problem: &Problem| (problem.labels.is_empty(), !problem.is_error());
@@ -346,7 +348,8 @@ pub fn first(mut problems: Vec<Problem>) -> Vec<Problem> {
     problems
 }
 
-/// Adds a problem to a list of at most `most`, and one for all further errors and one for all further warnings.
+/// Adds a problem to a list of at most `most`, and one for all further errors and one for all
+/// further warnings.
 pub(crate) fn push_limited(problems: &mut Vec<Problem>, problem: Problem, most: usize) {
     if problems.len() < most {
         problems.push(problem);

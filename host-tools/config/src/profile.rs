@@ -1,7 +1,7 @@
 //! Page profiles: which pages of a VM matter, and how much.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::node::{Context, Field, Table, suggest};
+use crate::document::{Context, Field, Table, suggest};
 use crate::problem::{Problem, count};
 use cloison_formats::addr::Ipa;
 use cloison_formats::image::{Backing, Region};
@@ -23,8 +23,8 @@ struct ProfiledPage {
     importance: u64,
 }
 
-/// Returns the pages, most important first; ties go to the lower region and page (BBProf, section 5.1, "Page Ranking and
-/// Migration").
+/// Returns the pages, most important first; ties go to the lower region and page (BBProf, section
+/// 5.1, "Page Ranking and Migration").
 fn rank(mut pages: Vec<ProfiledPage>, regions: &[Region]) -> Vec<Ipa> {
     pages.sort_unstable_by_key(|page| (Reverse(page.importance), page.region, page.page));
     pages
@@ -33,7 +33,8 @@ fn rank(mut pages: Vec<ProfiledPage>, regions: &[Region]) -> Vec<Ipa> {
         .collect()
 }
 
-/// Reads a profile for a VM with these regions; problems are recorded in `context`. Returns its pages, most important first.
+/// Reads a profile for a VM with these regions; problems are recorded in `context`. Returns its
+/// pages, most important first.
 pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<Ipa>> {
     let document = context.parse()?;
     let root = context.root(&document);
@@ -145,7 +146,8 @@ fn check_version(root: &Table<'_>, text: &str) -> Option<()> {
     Some(())
 }
 
-/// Returns why a profile of version 2 cannot be a VM's: it names pages of a process, which only its kernel can find.
+/// Returns why a profile of version 2 cannot be a VM's: it names pages of a process, which only its
+/// kernel can find.
 fn of_a_process(text: &str, version: &Field<'_>) -> Problem {
     let problem = match document::read(text) {
         Ok(Profile { provenance, .. }) => version.error(format!(
@@ -156,7 +158,10 @@ fn of_a_process(text: &str, version: &Field<'_>) -> Problem {
     };
     problem
         .label(format!("a VM's profile has version {VERSION}"))
-        .help("in the Linux guest, `bbprof run --profile FILE` starts the program with these pages in the private pool")
+        .help(
+            "in the Linux guest, `bbprof run --profile FILE` starts the program with these pages \
+             in the private pool",
+        )
 }
 
 /// Reads the name of a region, and returns its index if its pages can migrate.

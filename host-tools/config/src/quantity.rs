@@ -10,13 +10,14 @@ use std::ops::Range;
 pub struct Malformed {
     /// The invalid part of the text.
     pub at: Range<usize>,
-    /// What is wrong with it.
+    /// The mistake in it.
     pub message: String,
     /// How to write it correctly.
     pub help: String,
 }
 
-const SIZE_HELP: &str = "write a whole number of bytes, with K, M or G for 2^10, 2^20 or 2^30 of them, or of pages: \"64M\", \"16 pages\"";
+const SIZE_HELP: &str = "write a whole number of bytes, with K, M or G for 2^10, 2^20 or 2^30 of \
+                         them, or of pages: \"64M\", \"16 pages\"";
 const DURATION_HELP: &str = "write a whole number and its unit, one of ns, us, ms, s: \"50 us\"";
 const BUDGET_HELP: &str =
     "write events and period: \"20000 events / 1 ms\"; or a rate: \"200 MB/s / 1 ms\"";
@@ -103,7 +104,7 @@ pub fn duration(text: &str) -> Result<Nanos, Malformed> {
     })
 }
 
-/// What a budget allows.
+/// The amount that a budget allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     /// Events in a period.

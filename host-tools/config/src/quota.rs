@@ -1,14 +1,16 @@
-//! The `[[vm.quota]]` tables: budgets of events, or of bytes per second, per core or shared out over a VM's vCPUs.
+//! The `[[vm.quota]]` tables: budgets of events, or of bytes per second, per core or shared out
+//! over a VM's vCPUs.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::BoardFile;
-use crate::events::{Bounds, Event, EventTable};
-use crate::node::{Field, Table};
+use crate::document::{self, Field, Given, Presence, Table};
+use crate::events::{self, Bounds, Event, EventTable};
 use crate::problem::{Problem, count};
 use crate::quantity::{Amount, show_duration};
 use crate::trust::Budgeted;
 use cloison_abi::services;
-use cloison_formats::image::{Counted, Quota, Reclaim, Vm, WhenSpent};
+use cloison_formats::ids::VcpuIndex;
+use cloison_formats::image::{Counted, Quota, Reclaim, Vm, WhenSpent, WorkCost};
 use cloison_formats::units::{EventId, Events, Nanos};
 use std::ops::Range;
 
@@ -31,183 +33,208 @@ pub(crate) struct QuotaSpec {
     pub span: Range<usize>,
     event_path: String,
     event_span: Range<usize>,
-    /// The events, but for a part of a budget whose other parts have them.
+    /// The events; none for a part of a budget whose other parts have them.
     pub budgeted: Vec<Budgeted>,
 }
 
-/// What all quotas of a VM depend on.
+/// The properties of a VM on which all its quotas depend.
 pub(crate) struct Owner<'a> {
     /// Number of its vCPUs, if that is right.
     pub vcpus: Option<usize>,
     pub board: Option<&'a BoardFile>,
-    /// What it may ask for.
+    /// Its granted services.
     pub services: u32,
 }
 
+/// The events of a quota.
+struct CountedEvents<'a> {
+    /// One or two events.
+    events: Vec<WeightedEvent<'a>>,
+    /// Path and position of the field that names them.
+    path: String,
+    span: Range<usize>,
+}
+
+/// An event, and what one of it costs the budget.
+#[derive(Clone, Copy)]
+struct WeightedEvent<'a> {
+    event: &'a Event,
+    weight: u16,
+}
+
+/// A vCPU, and its weight among those that share a budget.
+struct Share {
+    vcpu: VcpuIndex,
+    weight: u64,
+}
+
+/// A budget as a table has it: an amount in each period.
+struct Budget {
+    amount: Amount,
+    period: Nanos,
+}
+
+/// The budget of all vCPUs of a quota together in a period.
+struct Limits<'a> {
+    /// The field `budget`.
+    field: Field<'a>,
+    period: Nanos,
+    budget: Events,
+    /// The most that another VM may set.
+    ceiling: Events,
+    /// The part of its budget that a core keeps where unused budgets are shared.
+    reclaim: Option<Reclaim>,
+}
+
+/// The effect of a spent budget.
+const REACTIONS: [(&str, WhenSpent); 4] = [
+    ("throttle", WhenSpent::Throttle),
+    ("log", WhenSpent::Log),
+    ("interrupt", WhenSpent::Interrupt),
+    ("stop", WhenSpent::Stop),
+];
+
 /// Reads the quotas of a VM: one or more for each table.
 pub(crate) fn read(table: &Table<'_>, owner: &Owner<'_>) -> Option<Vec<QuotaSpec>> {
-    let each: Option<Vec<_>> = table
-        .tables("quota")
-        .into_iter()
-        .map(|quota| read_one(&quota, owner))
-        .collect();
-    each.map(|quotas| quotas.into_iter().flatten().collect())
+    let tables = table.tables("quota").into_iter();
+    let each = document::all(tables.map(|quota| read_one(&quota, owner)))?;
+    Some(each.into_iter().flatten().collect())
 }
 
 fn read_one(table: &Table<'_>, owner: &Owner<'_>) -> Option<Vec<QuotaSpec>> {
     let shares = read_shares(table, owner.vcpus);
     let counted = read_counted(table, owner.board);
-    let budget_field = table.required(
-        "budget",
-        "say how much per period: budget = \"20000 events / 1 ms\"",
-    );
-    let budget = budget_field.as_ref().and_then(|field| field.budget());
-    let events = |field: &Field<'_>, amount: Amount, period: Nanos| {
-        let (events, _) = counted.as_ref()?;
-        in_events(field, amount, period, events)
-    };
-    let (amount, period) = budget.unzip();
-    let total = budget_field
-        .as_ref()
-        .zip(amount)
-        .zip(period)
-        .map(|((field, amount), period)| {
-            let total = events(field, amount, period);
-            check_period(field, period);
-            total
-        });
-    let other = |key: &'static str| {
-        let field = table.optional(key);
-        let amount = field.as_ref().map(|field| field.amount());
-        (field, amount)
-    };
-    let ((ceiling_field, ceiling), (guarantee_field, guarantee)) =
-        (other("up_to"), other("guarantee"));
-    let poll_field = table.optional("poll");
-    let poll = poll_field.as_ref().map(|field| field.duration());
-    if let (Some(field), Some(Some(poll)), Some(period)) = (&poll_field, poll, period) {
-        check_poll(field, poll, period);
-    }
-    let flag = |key: &'static str| {
-        table
-            .optional(key)
-            .map(|field| field.boolean())
-            .unwrap_or(Some(false))
-    };
-    let (trace, exact, reclaims, allowed) = (
-        flag("trace"),
-        flag("exact"),
-        flag("reclaim"),
-        flag("allow_untrusted"),
-    );
-    const ENDS: [(&str, WhenSpent); 4] = [
-        ("throttle", WhenSpent::Throttle),
-        ("log", WhenSpent::Log),
-        ("interrupt", WhenSpent::Interrupt),
-        ("stop", WhenSpent::Stop),
-    ];
-    let when_spent = table
-        .optional("when_spent")
-        .map(|field| field.one_of("reaction", &ENDS));
-    let span = table.span();
+    let help = "say how much per period: budget = \"20000 events / 1 ms\"";
+    let budget = table.required_value("budget", help, |field| {
+        let (amount, period) = field.budget()?;
+        Some(Budget { amount, period })
+    });
+    let poll = read_poll(table, budget.as_ref().map(|budget| budget.value.period));
+    let limits = read_limits(table, budget, counted.as_ref());
+    let flag = |key| table.value(key, Field::boolean).or(false);
+    let trace = flag("trace");
+    let exact = flag("exact");
+    let allowed = flag("allow_untrusted");
+    let when_spent = table.value("when_spent", |field| field.one_of("reaction", &REACTIONS));
     table.finish_ref();
 
-    let (period, total) = (period?, total??);
-    let (ceiling, guarantee) = (
-        ceiling.map_or(Some(total), |ceiling| {
-            events(ceiling_field.as_ref()?, ceiling?, period)
-        })?,
-        guarantee.map_or(Some(None), |it| {
-            Some(Some(events(guarantee_field.as_ref()?, it?, period)?))
-        })?,
-    );
-    if let Some(field) = ceiling_field.filter(|_| ceiling < total) {
-        let low = field.error("the budget is above what another VM may set");
-        field.push(
-            low.label("below `budget`")
-                .help("leave it out, or make it at least as much as the budget"),
-        );
-    }
-    let reclaims = reclaims?;
-    if let Some(field) = &guarantee_field {
-        check_guarantee(field, guarantee.unwrap_or_default(), total, reclaims);
-    }
-    let (event_fields, (event_path, event_span)) = counted?;
+    let counted = counted?;
+    let limits = limits?;
     let allowed = allowed?;
     let [first, second] = [0, 1].map(|at| {
-        let (event, weight) = event_fields.get(at)?;
+        let WeightedEvent { event, weight } = *counted.events.get(at)?;
         Some(Counted {
             event: event.id,
-            weight: *weight,
+            weight,
             allowed,
         })
     });
-    let page_cost = [first, second]
-        .into_iter()
-        .flatten()
-        .try_fold(0, |sum: u64, counted| {
-            Some(sum + owner.board?.page_cost(counted.event).0 * u64::from(counted.weight))
-        })?;
-    let all: u64 = shares.as_ref()?.iter().map(|(_, weight)| weight).sum();
-    let default_poll = Nanos((period.0 / POLLS_PER_PERIOD).max(SHORTEST_POLL.0));
-    let quota = Quota {
-        vcpu: 0,
+    let default_poll = Nanos((limits.period.0 / POLLS_PER_PERIOD).max(SHORTEST_POLL.0));
+    let whole = Quota {
+        vcpu: VcpuIndex(0),
         counted: first?,
         also: second,
-        budget: total,
-        ceiling,
-        period,
-        poll: poll.unwrap_or(Some(default_poll))?,
-        backstop: poll_field.is_some(),
+        budget: limits.budget,
+        ceiling: limits.ceiling,
+        period: limits.period,
+        backstop: poll.given().is_some(),
+        poll: poll.or(default_poll)?,
         trace: trace?,
-        exact: exact? || reclaims || owner.services & services::QUOTA != 0,
-        page_cost: Events(page_cost),
-        when_spent: when_spent.unwrap_or(Some(WhenSpent::Throttle))?,
-        reclaim: reclaims.then(|| Reclaim {
-            pool: 0,
-            guarantee: guarantee.unwrap_or(Events(total.0.div_ceil(2))),
-        }),
+        exact: exact? || limits.reclaim.is_some() || owner.services & services::QUOTA != 0,
+        work_cost: work_cost(owner.board?, &counted.events),
+        when_spent: when_spent.or(WhenSpent::Throttle)?,
+        reclaim: limits.reclaim,
     };
-    let field = budget_field?;
-    let part = |events: Events, weight: u64| {
-        Events((u128::from(events.0) * u128::from(weight) / u128::from(all)) as u64)
+    let budgeted = |counted_event: &WeightedEvent<'_>| {
+        let (path, span) = (&counted.path, counted.span.clone());
+        Budgeted::new(table, path, span, counted_event.event, allowed)
     };
-    let budgeted = |(event, _): &(&Event, u16)| {
-        Budgeted::new(table, &event_path, event_span.clone(), event, allowed)
-    };
-    let mut budgeted: Vec<Budgeted> = event_fields.iter().map(budgeted).collect();
-    let one = |&(vcpu, weight): &(u8, u64)| {
-        let (budget, ceiling) = (part(total, weight), part(ceiling, weight));
-        let reclaim = quota.reclaim.map(|reclaim| {
-            let guarantee = Events(part(reclaim.guarantee, weight).0.max(1));
-            Reclaim {
-                guarantee,
-                ..reclaim
-            }
-        });
-        check_budget(&field, budget, ceiling)?;
-        let quota = Quota {
-            vcpu,
-            budget,
-            ceiling,
-            reclaim,
-            ..quota
-        };
-        let budgeted = std::mem::take(&mut budgeted);
-        let (event_path, event_span) = (event_path.clone(), event_span.clone());
+    let mut budgeted: Vec<Budgeted> = counted.events.iter().map(budgeted).collect();
+    let shares = shares?;
+    let weights = shares.iter().map(|share| share.weight).sum();
+    // The parts are of one field: the first that is wrong stands for all.
+    let parts = shares.iter().map(|share| {
+        let quota = part(&whole, share, weights);
+        check_budget(&limits.field, quota.budget, quota.ceiling)?;
         Some(QuotaSpec {
             quota,
-            span: span.clone(),
-            event_path,
-            event_span,
-            budgeted,
+            span: table.span(),
+            event_path: counted.path.clone(),
+            event_span: counted.span.clone(),
+            budgeted: std::mem::take(&mut budgeted),
         })
+    });
+    parts.collect()
+}
+
+/// Reads what may be counted in a period.
+fn read_limits<'a>(
+    table: &Table<'a>,
+    budget: Option<Given<'a, Budget>>,
+    counted: Option<&CountedEvents<'_>>,
+) -> Option<Limits<'a>> {
+    let ceiling = table.value("up_to", Field::amount);
+    let guarantee = table.value("guarantee", Field::amount);
+    let reclaims = table.value("reclaim", Field::boolean).or(false);
+    let Given { field, value } = budget?;
+    let Budget { amount, period } = value;
+    check_period(&field, period);
+    let counted = &counted?.events;
+    let events = |field: &Field<'_>, amount| in_events(field, amount, period, counted);
+    let budget = events(&field, amount)?;
+    let ceiling = ceiling.and_then(events);
+    let guarantee = guarantee.and_then(events);
+    if let Some(low) = ceiling.given().filter(|ceiling| ceiling.value < budget) {
+        let error = low
+            .field
+            .error("the budget is above what another VM may set")
+            .label("below `budget`");
+        table.push(error.help("leave it out, or make it at least as much as the budget"));
+    }
+    let reclaims = reclaims?;
+    if let Some(guarantee) = guarantee.given() {
+        check_guarantee(guarantee, budget, reclaims);
+    }
+    let guarantee = guarantee.or(Events(budget.0.div_ceil(2)))?;
+    Some(Limits {
+        field,
+        period,
+        budget,
+        ceiling: ceiling.or(budget)?,
+        reclaim: reclaims.then_some(Reclaim { pool: 0, guarantee }),
+    })
+}
+
+/// Returns what the hypervisor's work for a guest costs a budget of these events.
+fn work_cost(board: &BoardFile, events: &[WeightedEvent<'_>]) -> WorkCost {
+    let mut sum = WorkCost::default();
+    for WeightedEvent { event, weight } in events {
+        let cost = board.work_cost(event.id);
+        sum.page.0 += cost.page.0 * u64::from(*weight);
+        sum.step.0 += cost.step.0 * u64::from(*weight);
+    }
+    sum
+}
+
+/// Returns the part of a quota that a vCPU has, of all `weights` together.
+fn part(whole: &Quota, share: &Share, weights: u64) -> Quota {
+    let part = |events: Events| {
+        Events((u128::from(events.0) * u128::from(share.weight) / u128::from(weights)) as u64)
     };
-    shares?.iter().map(one).collect()
+    Quota {
+        vcpu: share.vcpu,
+        budget: part(whole.budget),
+        ceiling: part(whole.ceiling),
+        reclaim: whole.reclaim.map(|reclaim| Reclaim {
+            guarantee: Events(part(reclaim.guarantee).0.max(1)),
+            ..reclaim
+        }),
+        ..*whole
+    }
 }
 
 /// Reads to which vCPUs a budget applies, each with its weight.
-fn read_shares(table: &Table<'_>, vcpus: Option<usize>) -> Option<Vec<(u8, u64)>> {
+fn read_shares(table: &Table<'_>, vcpus: Option<usize>) -> Option<Vec<Share>> {
     let (one, split) = (table.optional("vcpu"), table.optional("split"));
     let Some(split) = split else {
         let vcpu = one.as_ref().map_or(Some(0), |field| {
@@ -228,7 +255,8 @@ fn read_shares(table: &Table<'_>, vcpus: Option<usize>) -> Option<Vec<(u8, u64)>
             );
             return None;
         }
-        return Some(vec![(vcpu as u8, 1)]);
+        let vcpu = VcpuIndex(vcpu as u8);
+        return Some(vec![Share { vcpu, weight: 1 }]);
     };
     if let Some(field) = one {
         let both = field.error("the budget is one vCPU's, and also split over all of them");
@@ -240,13 +268,13 @@ fn read_shares(table: &Table<'_>, vcpus: Option<usize>) -> Option<Vec<(u8, u64)>
     }
     if split.is_string() {
         split.one_of("way to split a budget", &[("even", ())])?;
-        return Some((0..vcpus? as u8).map(|vcpu| (vcpu, 1)).collect());
+        return Some(
+            self::vcpus(vcpus?)
+                .map(|vcpu| Share { vcpu, weight: 1 })
+                .collect(),
+        );
     }
-    let elements = split.elements()?;
-    let weights = elements
-        .iter()
-        .map(|element| element.integer_up_to(LARGEST_WEIGHT, "a vCPU's weight"));
-    let weights: Vec<u64> = weights.collect::<Option<_>>()?;
+    let weights = split.each(|element| element.integer_up_to(LARGEST_WEIGHT, "a vCPU's weight"))?;
     let vcpus = vcpus?;
     if weights.len() != vcpus || weights.contains(&0) {
         let wrong = if weights.contains(&0) {
@@ -262,18 +290,24 @@ fn read_shares(table: &Table<'_>, vcpus: Option<usize>) -> Option<Vec<(u8, u64)>
         ));
         return None;
     }
-    Some((0..).zip(weights).collect())
+    let shares = self::vcpus(vcpus).zip(weights);
+    Some(
+        shares
+            .map(|(vcpu, weight)| Share { vcpu, weight })
+            .collect(),
+    )
 }
-
-/// What a quota counts, each event with its weight; path and position of the field that says so.
-type CountedEvents<'a> = (Vec<(&'a Event, u16)>, (String, Range<usize>));
 
 fn read_counted<'a>(table: &Table<'_>, board: Option<&'a BoardFile>) -> Option<CountedEvents<'a>> {
     let Some(field) = table.optional("events") else {
         let field = table.required("event", "name the event: event = \"INST_RETIRED\"")?;
         let events = &board?.events;
-        let event = events.by_id(events.resolve(&field)?)?;
-        return Some((vec![(event, 1)], (table.path_of("event"), field.span())));
+        let event = events.by_id(events::resolve(events, &field)?)?;
+        return Some(CountedEvents {
+            events: vec![WeightedEvent { event, weight: 1 }],
+            path: table.path_of("event"),
+            span: field.span(),
+        });
     };
     if let Some(one) = table.optional("event") {
         let both = one.error("the quota counts one event, and also several");
@@ -284,44 +318,11 @@ fn read_counted<'a>(table: &Table<'_>, board: Option<&'a BoardFile>) -> Option<C
     }
     let weights = field.table()?;
     let events = &board?.events;
-    let mut counted: Vec<(&Event, u16)> = Vec::new();
-    for (name, span, weight) in weights.entries() {
-        let wrong = |message: String, label: &str, help: String| {
-            field.push(
-                weights
-                    .error(name, span.clone(), message)
-                    .label(label)
-                    .help(help),
-            );
-        };
-        let event = match events.find(name) {
-            Ok(event) => event,
-            Err(help) => {
-                wrong(
-                    format!("the {} has no event `{name}`", events.cpu),
-                    "unknown event",
-                    help,
-                );
-                continue;
-            }
-        };
-        let Some(weight) = weight.integer_up_to(LARGEST_WEIGHT, "what one event costs the budget")
-        else {
-            continue;
-        };
-        if weight == 0 {
-            wrong(
-                format!("{name} costs nothing"),
-                "0",
-                "give it a weight of at least 1, or leave it out".to_owned(),
-            );
-        }
-        counted.push((event, weight as u16));
-    }
-    if !(1..=2).contains(&counted.len()) {
+    let entries = weights.entries();
+    if !(1..=2).contains(&entries.len()) {
         let error = field.error(format!(
             "a budget is one of two events at most, not of {}",
-            counted.len()
+            entries.len()
         ));
         field.push(
             error
@@ -330,7 +331,25 @@ fn read_counted<'a>(table: &Table<'_>, board: Option<&'a BoardFile>) -> Option<C
         );
         return None;
     }
-    Some((counted, (table.path_of("events"), field.span())))
+    let counted = document::all(entries.into_iter().map(|(name, span, weight)| {
+        let event = events::find(events, name).map_err(|help| {
+            let message = format!("the {} has no event `{name}`", events.cpu);
+            let error = weights.error(name, span, message).label("unknown event");
+            field.push(error.help(help));
+        });
+        let weight = weight.integer_in(
+            1..=LARGEST_WEIGHT,
+            "1 to 1000, what one event costs the budget",
+        );
+        let event = event.ok()?;
+        let weight = weight? as u16;
+        Some(WeightedEvent { event, weight })
+    }))?;
+    Some(CountedEvents {
+        events: counted,
+        path: table.path_of("events"),
+        span: field.span(),
+    })
 }
 
 /// Returns an amount as events in a period.
@@ -338,30 +357,30 @@ fn in_events(
     field: &Field<'_>,
     amount: Amount,
     period: Nanos,
-    counted: &[(&Event, u16)],
+    counted: &[WeightedEvent<'_>],
 ) -> Option<Events> {
     let rate = match amount {
         Amount::Events(events) => return Some(events),
         Amount::BytesPerSecond(rate) => rate,
     };
-    let bytes = |(event, weight): &(&Event, u16)| {
-        event
-            .bytes
-            .map(|bytes| bytes * u32::from(counted[0].1) / u32::from(*weight))
+    let first = u32::from(counted.first()?.weight);
+    let bytes = |counted: &WeightedEvent<'_>| {
+        let bytes = counted.event.bytes?;
+        Some(bytes * first / u32::from(counted.weight))
     };
     let each: Option<Vec<u32>> = counted.iter().map(bytes).collect();
     let Some(each) = each else {
         let names: Vec<&str> = counted
             .iter()
-            .filter(|(event, _)| event.bytes.is_none())
-            .map(|(event, _)| event.name.as_str())
+            .map(|counted| counted.event)
+            .filter(|event| event.bytes.is_none())
+            .map(|event| event.name.as_str())
             .collect();
         let error = field.error("a rate needs events that move a known number of bytes");
-        field.push(
-            error
-                .label(format!("{} does not", names.join(", ")))
-                .help("write the budget in events; `cloison events show NAME` says how many bytes an event stands for"),
-        );
+        field.push(error.label(format!("{} does not", names.join(", "))).help(
+            "write the budget in events; `cloison events show NAME` says how many bytes an event \
+             stands for",
+        ));
         return None;
     };
     if each.iter().any(|bytes| *bytes != each[0]) {
@@ -373,7 +392,7 @@ fn in_events(
         );
         return None;
     }
-    let unit = u128::from(each[0]) * 1_000_000_000 / u128::from(counted[0].1.max(1));
+    let unit = u128::from(each[0]) * 1_000_000_000 / u128::from(first);
     Some(Events(
         u64::try_from(u128::from(rate) * u128::from(period.0) / unit.max(1)).unwrap_or(u64::MAX),
     ))
@@ -417,13 +436,13 @@ fn check_budget(field: &Field<'_>, budget: Events, ceiling: Events) -> Option<()
     None
 }
 
-fn check_guarantee(field: &Field<'_>, guarantee: Events, total: Events, reclaims: bool) {
+fn check_guarantee(guarantee: &Given<'_, Events>, budget: Events, reclaims: bool) {
     let (message, label) = if !reclaims {
         (
             "a guarantee says what a core keeps where unused budgets are shared",
             "without `reclaim = true`",
         )
-    } else if guarantee.0 == 0 || guarantee > total {
+    } else if guarantee.value.0 == 0 || guarantee.value > budget {
         (
             "the guarantee is not a part of the budget",
             "none of it, or more",
@@ -431,10 +450,20 @@ fn check_guarantee(field: &Field<'_>, guarantee: Events, total: Events, reclaims
     } else {
         return;
     };
-    let error = field.error(message).label(label);
-    field.push(
-        error.help("share with reclaim = true, and guarantee between one event and the whole budget, or leave it out"),
-    );
+    let error = guarantee.field.error(message).label(label);
+    guarantee.field.push(error.help(
+        "share with reclaim = true, and guarantee between one event and the whole budget, or \
+         leave it out",
+    ));
+}
+
+/// Reads how often the counter is polled.
+fn read_poll<'a>(table: &Table<'a>, period: Option<Nanos>) -> Presence<'a, Nanos> {
+    let poll = table.value("poll", Field::duration);
+    if let (Some(poll), Some(period)) = (poll.given(), period) {
+        check_poll(&poll.field, poll.value, period);
+    }
+    poll
 }
 
 fn check_poll(field: &Field<'_>, poll: Nanos, period: Nanos) {
@@ -442,9 +471,14 @@ fn check_poll(field: &Field<'_>, poll: Nanos, period: Nanos) {
         field.push(
             field
                 .error("the counter is polled less than once per period")
-                .label(format!("{} >= {}", show_duration(poll), show_duration(period)))
+                .label(format!(
+                    "{} >= {}",
+                    show_duration(poll),
+                    show_duration(period)
+                ))
                 .help(format!(
-                    "poll at most every {}, half the period; the default is period / {POLLS_PER_PERIOD}",
+                    "poll at most every {}, half the period; the default is period / \
+                     {POLLS_PER_PERIOD}",
                     show_duration(Nanos(period.0 / 2))
                 )),
         );
@@ -461,8 +495,9 @@ fn check_poll(field: &Field<'_>, poll: Nanos, period: Nanos) {
     }
 }
 
-/// Connects the quotas of all VMs: those that share unused budgets on the same events with the same period have a pool, and
-/// those that another VM may set are counted period by period. Returns the number of pools.
+/// Connects the quotas of all VMs. Quotas that share unused budgets on the same events with the
+/// same period get a pool. Quotas that another VM may set are counted period by period. Returns the
+/// number of pools.
 pub(crate) fn connect(vms: &mut [Vm]) -> usize {
     let regulated = vms.iter().fold(0, |all, vm| all | vm.regulates);
     let mut pools: Vec<(Vec<(EventId, u16)>, Nanos)> = Vec::new();
@@ -492,32 +527,47 @@ pub(crate) fn connect(vms: &mut [Vm]) -> usize {
     pools.len()
 }
 
+/// Iterates over the vCPUs of a VM that has this many.
+pub(crate) fn vcpus(count: usize) -> impl Iterator<Item = VcpuIndex> {
+    (0..count).map(|vcpu| VcpuIndex(vcpu as u8))
+}
+
 /// Returns the number of event counters that the quotas of a vCPU take.
-pub(crate) fn counters(quotas: &[QuotaSpec], vcpu: usize, each: usize) -> usize {
-    let own = quotas
-        .iter()
-        .filter(|spec| usize::from(spec.quota.vcpu) == vcpu);
+pub(crate) fn counters(quotas: &[QuotaSpec], vcpu: VcpuIndex, each: usize) -> usize {
+    let own = quotas.iter().filter(|spec| spec.quota.vcpu == vcpu);
     own.map(|spec| spec.quota.counted().count() * each).sum()
 }
 
-/// Checks that the quotas and HEMs of a core fit in its counters, with one for cycles where a segment `shares` the core with
-/// counters of the guest's.
+/// The counters that the observation segments of a VM take on each core.
+pub(crate) struct SegmentCounters<'a> {
+    /// The events of the segments with the most of them.
+    pub hems: &'a [EventId],
+    /// Whether one more counts cycles, because the guest has the cycle counter.
+    pub counts_cycles: bool,
+}
+
+impl SegmentCounters<'_> {
+    /// Returns how many these are.
+    pub fn count(&self) -> usize {
+        self.hems.len() + usize::from(self.counts_cycles)
+    }
+}
+
+/// Checks that the quotas and segments of a core fit in its counters.
 pub(crate) fn check_counters(
     table: &Table<'_>,
     board: &BoardFile,
     quotas: &[QuotaSpec],
-    (hems, shares): (&[EventId], bool),
+    segments: &SegmentCounters<'_>,
     vcpus: usize,
 ) {
     let each = board.board.counters_per_event();
-    (0..vcpus)
+    self::vcpus(vcpus)
         .for_each(|vcpu| check_masks(table, &board.events, quotas, vcpu, board.counters, each));
-    for vcpu in 0..vcpus {
-        let bound = quotas
-            .iter()
-            .rfind(|spec| usize::from(spec.quota.vcpu) == vcpu);
+    for vcpu in self::vcpus(vcpus) {
+        let bound = quotas.iter().rfind(|spec| spec.quota.vcpu == vcpu);
         let of_quotas = counters(quotas, vcpu, 1);
-        let needed = of_quotas * each + hems.len() + usize::from(shares);
+        let needed = of_quotas * each + segments.count();
         if needed <= board.counters as usize {
             continue;
         }
@@ -529,15 +579,19 @@ pub(crate) fn check_counters(
         let arithmetic = format!(
             "{} x {each} + {}{} = {needed} > {}",
             count(of_quotas, "event") + " of quotas",
-            count(hems.len(), "HEM"),
-            if shares { " + 1 for their cycles" } else { "" },
+            count(segments.hems.len(), "HEM"),
+            if segments.counts_cycles {
+                " + 1 for their cycles"
+            } else {
+                ""
+            },
             board.counters
         );
         let listed = table
             .optional("hems")
             .or_else(|| table.optional("campaign"));
         let problem = match (listed, bound) {
-            (Some(field), _) if !hems.is_empty() => field.error(""),
+            (Some(field), _) if !segments.hems.is_empty() => field.error(""),
             (_, Some(spec)) => table.error("quota", spec.span.clone(), ""),
             (_, None) => table.error("quota", table.span(), ""),
         };
@@ -558,19 +612,17 @@ pub(crate) fn check_counters(
     }
 }
 
-/// Records events of a vCPU's quotas that the counters which they get cannot count: `each` of them for an event, from the
-/// highest of `available` down.
+/// Records events of a vCPU's quotas that the counters which they get cannot count: `each` of them
+/// for an event, from the highest of `available` down.
 fn check_masks(
     table: &Table<'_>,
     events: &EventTable,
     quotas: &[QuotaSpec],
-    vcpu: usize,
+    vcpu: VcpuIndex,
     available: u32,
     each: usize,
 ) {
-    let own = quotas
-        .iter()
-        .filter(|spec| usize::from(spec.quota.vcpu) == vcpu);
+    let own = quotas.iter().filter(|spec| spec.quota.vcpu == vcpu);
     let counted = own.flat_map(|spec| {
         spec.quota
             .counted()
@@ -580,7 +632,7 @@ fn check_masks(
     for (counter, (spec, event)) in (0..available).rev().zip(counted) {
         let Some(event) = events
             .by_id(event)
-            .filter(|event| !event.counters.allows(counter))
+            .filter(|event| !event.counters.contains(counter))
         else {
             continue;
         };
@@ -588,7 +640,8 @@ fn check_masks(
             "counter {counter} of vCPU {vcpu} cannot count {}",
             event.name
         );
-        let help = "quotas get counters in their order, from the highest down: list it elsewhere, or count another event";
+        let help = "quotas get counters in their order, from the highest down: list it elsewhere, \
+                    or count another event";
         let problem = Problem::error(
             table.file(),
             spec.event_path.clone(),
@@ -603,17 +656,15 @@ fn check_masks(
     }
 }
 
-/// Warns of cores that have quotas, but none that bounds the memory traffic of a hostile guest.
+/// Warns of cores that have quotas, but none that bounds a hostile guest's memory traffic.
 pub(crate) fn warn_of_no_bound(
     table: &Table<'_>,
     events: &EventTable,
     quotas: &[QuotaSpec],
     vcpus: usize,
 ) {
-    for vcpu in 0..vcpus {
-        let mut own = quotas
-            .iter()
-            .filter(|spec| usize::from(spec.quota.vcpu) == vcpu);
+    for vcpu in self::vcpus(vcpus) {
+        let mut own = quotas.iter().filter(|spec| spec.quota.vcpu == vcpu);
         let holding = own
             .clone()
             .filter(|spec| matches!(spec.quota.when_spent, WhenSpent::Throttle | WhenSpent::Stop));
@@ -663,8 +714,8 @@ pub(crate) fn warn_of_no_bound(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::Context;
     use crate::events::tests::table;
-    use crate::node::Context;
     use crate::problem::SourceFile;
     use std::path::Path;
 
@@ -672,7 +723,7 @@ mod tests {
     #[test]
     fn a_quota_gets_a_counter_that_can_count_its_event() {
         let cva6 = table("riscv", "cva6");
-        let spec = |vcpu: u8, name: &str| {
+        let spec = |vcpu: VcpuIndex, name: &str| {
             let counted = Counted {
                 event: cva6.by_name(name).expect("an event").id,
                 weight: 1,
@@ -689,7 +740,7 @@ mod tests {
                 backstop: false,
                 trace: false,
                 exact: false,
-                page_cost: Events(0),
+                work_cost: WorkCost::default(),
                 when_spent: WhenSpent::Throttle,
                 reclaim: None,
             };
@@ -704,7 +755,14 @@ mod tests {
         let problems = |quotas: &[QuotaSpec], available, each| -> Vec<String> {
             let context = Context::new(SourceFile::new(Path::new("quotas.toml"), String::new()));
             let document = context.parse().expect("TOML");
-            check_masks(&context.root(&document), &cva6, quotas, 0, available, each);
+            check_masks(
+                &context.root(&document),
+                &cva6,
+                quotas,
+                VcpuIndex(0),
+                available,
+                each,
+            );
             context
                 .into_problems()
                 .iter()
@@ -712,8 +770,8 @@ mod tests {
                 .collect()
         };
         let (cycles, retired) = (
-            |vcpu| spec(vcpu, "riscv_cycles"),
-            |vcpu| spec(vcpu, "riscv_instret"),
+            |vcpu| spec(VcpuIndex(vcpu), "riscv_cycles"),
+            |vcpu| spec(VcpuIndex(vcpu), "riscv_instret"),
         );
         assert_eq!(problems(&[retired(0)], 3, 1), [""; 0]);
         assert_eq!(problems(&[cycles(0)], 1, 1), [""; 0]);

@@ -1,12 +1,13 @@
-//! The `[[vm.region]]` tables of a VM: the addresses of its memory and devices, what backs them, and how Linux sees
-//! them.
+//! The `[[vm.region]]` tables of a VM: the addresses of its memory and devices, their backing, and
+//! their use by a Linux guest.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::document::{Field, Table, suggest};
 use crate::guest_linux::Shown;
-use crate::node::{Field, Table, suggest};
 use crate::scene::{PoolSpec, PoolUse, Scene, name};
 use cloison_abi::map;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_formats::ids::Intid;
 use cloison_formats::image::{Backing, Board, IPA_BITS, Region};
 use std::ops::Range;
 
@@ -50,11 +51,11 @@ impl RegionSpec<'_> {
     }
 }
 
-/// Returns the valid regions, and whether these are all. `irqs` are the VM's interrupts.
+/// Returns the valid regions, and whether none is missing. `irqs` are the VM's interrupts.
 pub(crate) fn read_all<'a>(
     table: &Table<'a>,
     scene: &Scene<'_>,
-    irqs: &[u32],
+    irqs: &[Intid],
 ) -> (Vec<RegionSpec<'a>>, bool) {
     let tables = table.tables("region");
     if tables.is_empty() {
@@ -62,7 +63,10 @@ pub(crate) fn read_all<'a>(
             table
                 .error("region", table.span(), "the VM has no memory")
                 .label("no [[vm.region]]")
-                .help("add one: [[vm.region]] with name = \"ram\", ipa = 0x4000_0000, size = \"16M\", pool = \"...\""),
+                .help(
+                    "add one: [[vm.region]] with name = \"ram\", ipa = 0x4000_0000, size = \
+                     \"16M\", pool = \"...\"",
+                ),
         );
         return (Vec::new(), false);
     }
@@ -91,7 +95,7 @@ pub(crate) fn read_all<'a>(
 fn read_region<'a>(
     mut table: Table<'a>,
     scene: &Scene<'_>,
-    irqs: &[u32],
+    irqs: &[Intid],
     before: &[RegionSpec<'_>],
 ) -> Option<RegionSpec<'a>> {
     let name = name(&mut table, "region");
@@ -115,9 +119,7 @@ fn read_region<'a>(
     let pages = size_field.as_ref().and_then(|field| field.pages());
     let backing = read_backing(&table, scene, pages);
     let (shown, shown_fields) = read_shown(&table, irqs);
-    let executable = table
-        .optional("execute")
-        .map_or(Some(true), |field| field.boolean());
+    let executable = table.value("execute", Field::boolean).or(true);
     table.finish_ref();
     let (ipa_field, size_field) = (ipa_field?, size_field?);
     let (backing, backing_span) = backing?;
@@ -128,60 +130,9 @@ fn read_region<'a>(
         backing,
         executable: executable?,
     };
-    let bytes = u64::from(region.pages) * PAGE_SIZE;
-    let end = u128::from(region.ipa.0) + u128::from(bytes);
     let (ipa_span, size_span) = (ipa_field.span(), size_field.span());
-    if end > 1 << IPA_BITS {
-        table.push(
-            table
-                .error(
-                    "ipa",
-                    ipa_span.clone(),
-                    "the region ends beyond the VM's address space",
-                )
-                .label(format!("{} + {bytes:#x} = {end:#x}", region.ipa))
-                .help(format!(
-                    "an IPA has {IPA_BITS} bits: a region must end at {:#x} or below",
-                    1u64 << IPA_BITS
-                )),
-        );
-        return None;
-    }
-    let end = end as u64;
-    for (start, len, what) in EMULATED {
-        if region.ipa.0 < start + len && start < end {
-            table.push(
-                table
-                    .error("ipa", ipa_span.clone(), format!("the region covers {what}"))
-                    .label(format!("{}..{end:#x} meets {start:#x}..{:#x}", region.ipa, start + len))
-                    .help("keep 0x8000000..0x8012000 and 0x9000000..0x9002000 free; RAM starts at 0x40000000 by convention"),
-            );
-            break;
-        }
-    }
-    if let Some(other) = before.iter().find(|other| other.region.overlaps(&region)) {
-        let other_end = other.region.ipa.page(u64::from(other.region.pages));
-        table.push(
-            table
-                .error(
-                    "ipa",
-                    ipa_span.clone(),
-                    format!("the region overlaps region `{}`", other.region.name),
-                )
-                .label(format!("{}..{end:#x}", region.ipa))
-                .also(
-                    other.ipa_span.clone(),
-                    format!(
-                        "`{}` is {}..{other_end}",
-                        other.region.name, other.region.ipa
-                    ),
-                )
-                .help(format!(
-                    "the first free address after `{}` is {other_end}",
-                    other.region.name
-                )),
-        );
-    }
+    check_addresses(&table, &region, &ipa_span)?;
+    check_overlap(&table, &region, &ipa_span, before);
     Some(RegionSpec {
         region,
         shown,
@@ -190,6 +141,69 @@ fn read_region<'a>(
         size_span,
         backing_span,
     })
+}
+
+/// Checks that a region ends in the VM's address space, and covers nothing that the hypervisor
+/// emulates.
+fn check_addresses(table: &Table<'_>, region: &Region, span: &Range<usize>) -> Option<()> {
+    let bytes = u64::from(region.pages) * PAGE_SIZE;
+    let end = u128::from(region.ipa.0) + u128::from(bytes);
+    let error = |message: String| table.error("ipa", span.clone(), message);
+    if end > 1 << IPA_BITS {
+        let error = error("the region ends beyond the VM's address space".to_owned());
+        let error = error.label(format!("{} + {bytes:#x} = {end:#x}", region.ipa));
+        table.push(error.help(format!(
+            "an IPA has {IPA_BITS} bits: a region must end at {:#x} or below",
+            1u64 << IPA_BITS
+        )));
+        return None;
+    }
+    let end = end as u64;
+    let covers = |(start, len, _): &&(u64, u64, &str)| region.ipa.0 < start + len && *start < end;
+    if let Some((start, len, what)) = EMULATED.iter().find(covers) {
+        let error = error(format!("the region covers {what}")).label(format!(
+            "{}..{end:#x} meets {start:#x}..{:#x}",
+            region.ipa,
+            start + len
+        ));
+        table.push(error.help(
+            "keep 0x8000000..0x8012000 and 0x9000000..0x9002000 free; RAM starts at 0x40000000 by \
+             convention",
+        ));
+    }
+    Some(())
+}
+
+fn check_overlap(
+    table: &Table<'_>,
+    region: &Region,
+    span: &Range<usize>,
+    before: &[RegionSpec<'_>],
+) {
+    let Some(other) = before.iter().find(|other| other.region.overlaps(region)) else {
+        return;
+    };
+    let end = region.ipa.page(u64::from(region.pages));
+    let Region {
+        name, ipa, pages, ..
+    } = &other.region;
+    let other_end = ipa.page(u64::from(*pages));
+    table.push(
+        table
+            .error(
+                "ipa",
+                span.clone(),
+                format!("the region overlaps region `{name}`"),
+            )
+            .label(format!("{}..{end}", region.ipa))
+            .also(
+                other.ipa_span.clone(),
+                format!("`{name}` is {ipa}..{other_end}"),
+            )
+            .help(format!(
+                "the first free address after `{name}` is {other_end}"
+            )),
+    );
 }
 
 /// Reads the address of a page in the VM's address space.
@@ -208,7 +222,7 @@ pub(crate) fn page_ipa(field: &Field<'_>) -> Option<Ipa> {
 }
 
 /// Reads how a Linux guest sees the region.
-fn read_shown<'a>(table: &Table<'a>, irqs: &[u32]) -> (Shown, Vec<Field<'a>>) {
+fn read_shown<'a>(table: &Table<'a>, irqs: &[Intid]) -> (Shown, Vec<Field<'a>>) {
     let (usage, compatible, interrupt) = (
         table.optional("linux"),
         table.optional("compatible"),
@@ -284,10 +298,11 @@ fn read_shown<'a>(table: &Table<'a>, irqs: &[u32]) -> (Shown, Vec<Field<'a>>) {
         );
     }
     let interrupt = interrupt.and_then(|field| {
-        let irq = field.integer_up_to(
+        let number = field.integer_up_to(
             u64::from(u32::MAX),
             "the number of one of the VM's interrupts",
-        )? as u32;
+        )?;
+        let irq = Intid(number as u32);
         if !irqs.contains(&irq) {
             field.push(
                 field
@@ -447,7 +462,10 @@ fn check_device(field: &Field<'_>, board: &Board, range: PhysRange) {
                     range.end()
                 ))
                 .label(format!("{}..{} is {what}", taken.start, taken.end()))
-                .help("give RAM through pools; pass through only devices that the hypervisor does not use"),
+                .help(
+                    "give RAM through pools; pass through only devices that the hypervisor does \
+                     not use",
+                ),
         );
     }
 }

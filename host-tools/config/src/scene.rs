@@ -1,10 +1,11 @@
-//! The context in which the parts of a configuration are validated, and code that they share.
+//! The context in which the parts of a configuration are validated, and shared code.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::BoardFile;
+use crate::document::Table;
 use crate::guest_linux::{Described, Shown};
-use crate::node::Table;
 use crate::shipped::Shipped;
+use cloison_formats::ids::Intid;
 use cloison_formats::image::{Pool, Region};
 use std::ops::Range;
 use std::path::Path;
@@ -53,11 +54,11 @@ pub(crate) struct ImageScene<'a> {
     /// Name of the CPU.
     pub cpu: &'a str,
     /// The interrupt of the VM's PMU, if the board's is private to each core.
-    pub pmu_irq: Option<u32>,
+    pub pmu_irq: Option<Intid>,
 }
 
 impl ImageScene<'_> {
-    /// Returns what a device tree says of this guest.
+    /// Returns the description of this guest for its device tree.
     pub fn described(&self, cmdline: String) -> Described {
         Described {
             cmdline,
@@ -68,7 +69,8 @@ impl ImageScene<'_> {
     }
 }
 
-/// Reads a name that is usable in messages, file names and on the console. Returns it even if an error was recorded.
+/// Reads a name that is usable in messages, file names and on the console. Returns it even if an
+/// error was recorded.
 pub(crate) fn name<'a>(table: &mut Table<'a>, what: &str) -> Option<(&'a str, Range<usize>)> {
     let field = table.required("name", &format!("give the {what} a name: name = \"...\""))?;
     let name = field.string("a name")?;
@@ -99,7 +101,8 @@ pub(crate) fn name<'a>(table: &mut Table<'a>, what: &str) -> Option<(&'a str, Ra
     };
     if let Some((message, label)) = problem {
         field.push(field.error(message).label(label).help(format!(
-            "names have 1 to {LONGEST_NAME} lower-case letters, digits, `-` and `_`, a letter first"
+            "names have 1 to {LONGEST_NAME} lower-case letters, digits, `-` and `_`, a letter \
+             first"
         )));
     }
     table.rename(name);

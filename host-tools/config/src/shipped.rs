@@ -1,4 +1,5 @@
-//! The files that a configuration may refer to: the shipped boards and event tables, and downloaded kernels.
+//! The files that a configuration may refer to: the shipped boards and event tables, and downloaded
+//! kernels.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::guest_linux::{Flavor, Release};
@@ -8,12 +9,14 @@ use std::path::{Path, PathBuf};
 /// The board of a configuration that does not name one.
 pub const DEFAULT_BOARD: &str = "virt";
 
-/// The location of boards and events that are not next to the configuration, and access to downloaded kernels.
+/// The location of boards and events that are not next to the configuration, and access to
+/// downloaded kernels.
 #[derive(Clone, Copy)]
 pub struct Shipped<'a> {
     /// The directory with `boards/`, `events/` and `validation/`.
     pub configs: &'a Path,
-    /// Returns the bytes of a Debian kernel if it has been downloaded. Otherwise it is checked after the download.
+    /// Returns the bytes of a Debian kernel if it has been downloaded. Otherwise it is checked
+    /// after the download.
     pub kept_kernel: &'a dyn Fn(Release, Flavor) -> Option<Vec<u8>>,
 }
 
@@ -26,7 +29,8 @@ impl fmt::Debug for Shipped<'_> {
 }
 
 impl Shipped<'_> {
-    /// Returns the directories searched for board files: next to the configuration in `base`, then the shipped ones.
+    /// Returns the directories searched for board files: next to the configuration in `base`, then
+    /// the shipped ones.
     pub(crate) fn board_dirs(&self, base: &Path) -> [PathBuf; 2] {
         [base.join("boards"), self.configs.join("boards")]
     }

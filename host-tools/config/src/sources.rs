@@ -20,7 +20,8 @@ pub const SEGMENTS: &[(u32, &str)] = &[
     (12, "arithmetic"),
 ];
 
-/// Returns a workload of the HEM log as `c2is (3)`, or only its number if it is none of the shipped ones.
+/// Returns a workload of the HEM log as `c2is (3)`, or only its number if it is none of the shipped
+/// ones.
 pub fn segment_name(workload: u32) -> String {
     let known = SEGMENTS.iter().find(|(number, _)| *number == workload);
     known.map_or_else(
@@ -33,7 +34,8 @@ pub fn segment_name(workload: u32) -> String {
 pub const WORKLOADS: &[(&str, &str)] = &[
     (
         "arithmetic",
-        "computes with operands from a level of the memory; args: benchmark, steps, seed, runs (0: forever)",
+        "computes with operands from a level of the memory; args: benchmark, steps, seed, runs \
+         (0: forever)",
     ),
     ("bench", "measures the hypervisor's own paths"),
     (
@@ -46,17 +48,23 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ),
     (
         "chaos",
-        "makes random calls and accesses on three vCPUs over many lives; args: seed, lives, steps per life",
+        "makes random calls and accesses on three vCPUs over many lives; args: seed, lives, steps \
+         per life",
     ),
     (
         "counters-check",
-        "counts by calls, and looks for counters that it should not have; args: vCPUs, calls, turns",
+        "counts by calls, and looks for counters that it should not have; args: vCPUs, calls, \
+         turns",
     ),
     (
         "disparity",
         "finds depth in two images; args: size 1 to 3, runs, seed",
     ),
     ("echo", "writes back what it reads from its UART"),
+    (
+        "encodings",
+        "tries every encoding of a system register, and prints which are open",
+    ),
     (
         "epapi",
         "counts every preset with PAPI and without it, on its own PMU",
@@ -67,7 +75,12 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ),
     (
         "flood",
-        "prints without end; args: lines (0: forever), letters per line",
+        "prints without end; args: lines (0: forever), letters per line, moves of two pages \
+         first, 1: titles",
+    ),
+    (
+        "gic-check",
+        "does random steps with its interrupt controller; args: seed, lives, steps per life",
     ),
     (
         "heartbeat",
@@ -84,8 +97,14 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ),
     ("latency", "follows a chain of pointers through a buffer"),
     (
+        "leases",
+        "lets leases run out where its core is held or off; args: what (0 to 5), microseconds of \
+         a lease, of the run",
+    ),
+    (
         "lives",
-        "restarts from either of two vCPUs, turns them off and on; args: lives, life from which on it is killed",
+        "restarts from either of two vCPUs, turns them off and on; args: lives, life from which \
+         on it is killed",
     ),
     (
         "manager",
@@ -98,11 +117,22 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("matrix-copy", "copies a matrix"),
     (
         "memory",
-        "reads, writes or copies a buffer; args: operation (0 to 5), bytes, passes in each run, runs (0: forever)",
+        "reads, writes or copies a buffer; args: operation (0 to 5), bytes, passes in each run, \
+         runs (0: forever)",
     ),
     (
         "migrate-check",
         "writes and checks its pages while they migrate",
+    ),
+    (
+        "mmio",
+        "accesses its devices in every way that compilers do, and by an instruction that changes; \
+         args: times",
+    ),
+    (
+        "payer",
+        "makes each call again and again; args: first kind, microseconds for each, a budget, how \
+         many kinds",
     ),
     (
         "pmu-check",
@@ -133,12 +163,14 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("smp", "brings up its other vCPUs"),
     (
         "spender",
-        "tries to gain budget by stops, restarts and the hypervisor's work; args: turns, what to try (0 to 8)",
+        "tries to gain budget by stops, restarts and the hypervisor's work; args: turns, what to \
+         try (0 to 8)",
     ),
     (
         "staircase",
         "touches 100 pages, each one more often than the one before",
     ),
+    ("stuck", "dies before its first output; args: how (0 to 3)"),
     (
         "uptime",
         "works at once and after a long sleep; args: seconds, turns of its loop",
@@ -150,7 +182,8 @@ pub const WORKLOADS: &[(&str, &str)] = &[
 pub enum ImageSource {
     /// A workload that comes with Cloison.
     Workload(String),
-    /// An ELF file, or a raw image whose load address and entry are in the VM's [`cloison_formats::image::Image`].
+    /// An ELF file, or a raw image whose load address and entry are in the VM's
+    /// [`cloison_formats::image::Image`].
     File(PathBuf),
     /// The same, for a guest that gets a device tree in `x0`.
     FileWithTree(PathBuf, Described),

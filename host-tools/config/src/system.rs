@@ -3,10 +3,10 @@
 
 use crate::board::BoardFile;
 use crate::checked::Checked;
+use crate::document::{Context, Field, Table, suggest};
 use crate::files::available;
 use crate::manage;
 use crate::memory::{self, Account, Demand};
-use crate::node::{Context, Field, Table, suggest};
 use crate::problem::{Problem, SourceFile, count, first};
 use crate::quantity::show_size;
 use crate::quota;
@@ -17,6 +17,7 @@ use crate::trust::QuotaEvents;
 use crate::vm::{self, VmSpec};
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::{Color, ColorSet};
+use cloison_formats::ids::VmId;
 use cloison_formats::image::{Backing, LogLevel, Pool, PoolKind, System, Vm};
 use cloison_formats::limits::MAX_VMS;
 use cloison_formats::units::EventId;
@@ -52,7 +53,7 @@ pub(crate) fn load(
     if problems.iter().any(Problem::is_error) {
         return Err(problems);
     }
-    let Some(Found {
+    let Some(SystemParts {
         system,
         images,
         board,
@@ -73,7 +74,7 @@ pub(crate) fn load(
     })
 }
 
-struct Found {
+struct SystemParts {
     system: System,
     images: Vec<ImageSource>,
     board: BoardFile,
@@ -94,15 +95,13 @@ fn read(
     board: Option<&str>,
     shipped: &Shipped<'_>,
     others: &mut Vec<Problem>,
-) -> Option<Found> {
+) -> Option<SystemParts> {
     let base = path.parent().unwrap_or(Path::new("."));
     let document = context.parse()?;
     let mut root = context.root(&document);
     let system_name = name(&mut root, "system");
     let board = read_board(&root, base, board, shipped, others);
-    let log_level = root.optional("log").map_or(Some(LogLevel::Info), |field| {
-        field.one_of("log level", &LOG_LEVELS)
-    });
+    let log_level = root.value("log", |field| field.one_of("log level", &LOG_LEVELS));
     let colors = board.as_ref().map(|board| (board, board.colors));
     let hypervisor = root
         .required(
@@ -125,21 +124,8 @@ fn read(
         .filter_map(|table| vm::read(table, &scene, others))
         .collect();
     check_between(context, &vms, &pools);
-    let ends_with = root.optional("ends_with").and_then(|field| {
-        let name = field.string("the name of a VM")?;
-        let found = vms.iter().position(|spec| spec.vm.name == name);
-        if found.is_none() && vms.len() == vm_count {
-            let known = vms.iter().map(|spec| spec.vm.name.as_str());
-            field.push(
-                field
-                    .error(format!("there is no VM `{name}`"))
-                    .label("unknown VM")
-                    .help(suggest(name, "VMs", known)),
-            );
-        }
-        found.map(|index| index as u8)
-    });
     let complete = vms.len() == vm_count;
+    let ends_with = read_ends_with(&root, &vms, complete);
     let names: Vec<String> = vms.iter().map(|spec| spec.vm.name.clone()).collect();
     let console_manages =
         manage::read(&root, "console_manages").resolve(context, &names, None, complete);
@@ -151,37 +137,20 @@ fn read(
     }
     root.finish();
     let (hypervisor, board) = (hypervisor?, board.as_ref()?);
-    if vms.len() != vm_count {
+    if !complete {
         return None;
     }
     let mut all: Vec<Vm> = vms.iter().map(|spec| spec.vm.clone()).collect();
-    let sharing = quota::connect(&mut all);
-    if sharing > MAX_VMS {
-        let message = format!(
-            "quotas with `reclaim` count {sharing} different things or have as many periods"
-        );
-        context.push(Problem::error(&context.file, "vm", 0..0, message).help(format!(
-            "unused budgets are shared in at most {MAX_VMS} pools: give more of them the same events and period"
-        )));
-        return None;
-    }
+    check_sharing(context, quota::connect(&mut all))?;
     let budgeted = vms
         .iter_mut()
         .flat_map(|spec| std::mem::take(&mut spec.budgeted))
         .collect();
     let quota_events = QuotaEvents::read(budgeted, &scene, context, others);
-    // Until the machine is known (`Checked::on`), what one of the board's machines can be trusted with.
-    let mut trusted: Vec<EventId> = quota_events
-        .verdicts()
-        .machines()
-        .flat_map(|machine| quota_events.trusted(machine, board))
-        .collect();
-    trusted.sort_unstable();
-    trusted.dedup();
     let system = System {
         name: system_name?.0.to_owned(),
         board: board.board.clone(),
-        log_level: log_level?,
+        log_level: log_level.or(LogLevel::Info)?,
         hypervisor_colors: hypervisor.colors,
         contiguous: 0,
         pools: pools.iter().map(|spec| spec.pool.clone()).collect(),
@@ -189,7 +158,7 @@ fn read(
         audit: false,
         ends_with,
         console_manages,
-        trusted,
+        trusted: trusted(&quota_events, board),
         announced: [0; 2],
     };
     let contiguous = check_contiguous(context, &system, &vms, &hypervisor);
@@ -198,33 +167,81 @@ fn read(
         ..system
     };
     check_memory(context, &system, &vms, &pools, board.colors);
+    check_image_length(context, &vms);
     if context.has_errors() || others.iter().any(Problem::is_error) {
         return None;
     }
     check_unused(context, &system, &vms, &pools, &hypervisor, board.colors);
-    // The hypervisor's own check decides; the checks above should already have reported what it rejects.
-    if let Err(what) = system.validate(0) {
-        context.push(
-            Problem::error(
-                &context.file,
-                "system",
-                0..0,
-                format!("the hypervisor would reject this system: {what}"),
-            )
-            .help("an earlier check should have found this; please report it"),
-        );
-        return None;
-    }
+    check_image(context, &system)?;
     let images = vms
         .into_iter()
-        .map(|spec| spec.image)
+        .map(|spec| Some(spec.image?.source))
         .collect::<Option<Vec<_>>>()?;
-    Some(Found {
+    Some(SystemParts {
         system,
         images,
         board: board.clone(),
         quota_events,
     })
+}
+
+/// Reads the VM with which the system ends. If the VMs are not `complete`, it may be one of those
+/// that have mistakes.
+fn read_ends_with(root: &Table<'_>, vms: &[VmSpec], complete: bool) -> Option<VmId> {
+    let field = root.optional("ends_with")?;
+    let name = field.string("the name of a VM")?;
+    let found = vms.iter().position(|spec| spec.vm.name == name);
+    if found.is_none() && complete {
+        let known = vms.iter().map(|spec| spec.vm.name.as_str());
+        let error = field
+            .error(format!("there is no VM `{name}`"))
+            .label("unknown VM");
+        field.push(error.help(suggest(name, "VMs", known)));
+    }
+    found.map(|vm| VmId(vm as u8))
+}
+
+/// Checks that unused budgets are shared in no more pools than the hypervisor has.
+fn check_sharing(context: &Context, pools: usize) -> Option<()> {
+    if pools <= MAX_VMS {
+        return Some(());
+    }
+    let message =
+        format!("quotas with `reclaim` count {pools} different things or have as many periods");
+    context.push(
+        Problem::error(&context.file, "vm", 0..0, message).help(format!(
+            "unused budgets are shared in at most {MAX_VMS} pools: give more of them the same \
+             events and period"
+        )),
+    );
+    None
+}
+
+/// Returns what one of the board's machines can be trusted with, which holds until the machine is
+/// known (`Checked::on`).
+fn trusted(quota_events: &QuotaEvents, board: &BoardFile) -> Vec<EventId> {
+    let mut trusted: Vec<EventId> = quota_events
+        .verdicts()
+        .machines()
+        .flat_map(|machine| quota_events.trusted(machine, board))
+        .collect();
+    trusted.sort_unstable();
+    trusted.dedup();
+    trusted
+}
+
+/// Applies the hypervisor's own check, which decides; the checks before it should already have
+/// reported what it rejects.
+fn check_image(context: &Context, system: &System) -> Option<()> {
+    let Err(what) = system.validate(0) else {
+        return Some(());
+    };
+    let message = format!("the hypervisor would reject this system: {what}");
+    context.push(
+        Problem::error(&context.file, "system", 0..0, message)
+            .help("an earlier check should have found this; please report it"),
+    );
+    None
 }
 
 fn read_board(
@@ -295,7 +312,8 @@ fn read_colors(field: &Field<'_>, board: Option<(&BoardFile, u32)>) -> Option<Co
             let why = board.map_or_else(String::new, |(board, _)| {
                 let llc = &board.board.llc;
                 format!(
-                    "the cache of {} has {count} colors: {} / {} ways / {} a page = {count}; they are 0 to {}",
+                    "the cache of {} has {count} colors: {} / {} ways / {} a page = {count}; they \
+                     are 0 to {}",
                     board.board.name,
                     show_size(llc.size),
                     llc.ways,
@@ -321,19 +339,18 @@ fn read_hypervisor(field: &Field<'_>, board: Option<(&BoardFile, u32)>) -> Optio
     let colors = colors_field
         .as_ref()
         .and_then(|field| read_colors(field, board));
-    let contiguous_field = table.optional("contiguous");
-    let contiguous = contiguous_field
-        .as_ref()
-        .map(|field| field.pages().map(|pages| u64::from(pages) * PAGE_SIZE));
+    let contiguous = table.value("contiguous", |field| {
+        Some(u64::from(field.pages()?) * PAGE_SIZE)
+    });
     table.finish_ref();
+    let contiguous_span = contiguous
+        .given()
+        .map_or(field.span(), |given| given.field.span());
     Some(HypervisorSpec {
         colors: colors?,
         colors_span: colors_field?.span(),
-        contiguous: match contiguous {
-            Some(bytes) => Some(bytes?),
-            None => None,
-        },
-        contiguous_span: contiguous_field.map_or(field.span(), |field| field.span()),
+        contiguous: contiguous.optional()?,
+        contiguous_span,
     })
 }
 
@@ -360,96 +377,120 @@ fn read_pools(
         );
         return pools;
     }
-    for mut table in tables {
-        let name = name(&mut table, "pool");
-        let kind = table
-            .required(
-                "kind",
-                "say whether it is one VM's own (PVT) or shared (SH): kind = \"SH\"",
-            )
-            .and_then(|field| {
-                field.one_of("pool kind", &[("PVT", PoolKind::Pvt), ("SH", PoolKind::Sh)])
-            });
-        let colors_field = table.required("colors", "give its colors: colors = \"0-3,8\"");
-        let colors = colors_field
-            .as_ref()
-            .and_then(|field| read_colors(field, board));
-        let limit_field = table.optional("limit");
-        let limit = limit_field.as_ref().and_then(|field| field.pages());
-        table.finish_ref();
-        let Some((name, name_span)) = name else {
-            continue;
-        };
-        if let Some(other) = pools.iter().find(|other| other.pool.name == name) {
-            root.push(
-                table
-                    .error(
-                        "name",
-                        name_span.clone(),
-                        format!("there are two pools called `{name}`"),
-                    )
-                    .label("again")
-                    .also(other.name_span.clone(), "first here")
-                    .help("regions find pools by name: give each its own"),
-            );
+    for table in tables {
+        if let Some(spec) = read_pool(table, board, &pools, hypervisor) {
+            pools.push(spec);
         }
-        let spec = PoolSpec {
-            pool: Pool {
-                name: name.to_owned(),
-                kind: kind.unwrap_or(PoolKind::Sh),
-                colors: colors.unwrap_or(ColorSet::EMPTY),
-                limit,
-            },
-            path: table.path().to_owned(),
-            name_span,
-            colors_span: colors_field.map_or(table.span(), |field| field.span()),
-            limit_span: limit_field.map_or(table.span(), |field| field.span()),
-        };
-        if let Some(hypervisor) = hypervisor {
-            let common = spec.pool.colors.and(hypervisor.colors);
-            if !common.is_empty() {
-                root.push(
-                    table
-                        .error(
-                            "colors",
-                            spec.colors_span.clone(),
-                            format!("pool `{name}` holds colors of the hypervisor: {common}"),
-                        )
-                        .label(format!("{} and {} share {common}", spec.pool.colors, hypervisor.colors))
-                        .also(hypervisor.colors_span.clone(), "the hypervisor's")
-                        .help(format!(
-                            "no guest may evict the hypervisor: take {common} from the pool, which leaves {}",
-                            spec.pool.colors.without(common)
-                        )),
-                );
-            }
-        }
-        for other in &pools {
-            let common = spec.pool.colors.and(other.pool.colors);
-            let private = match (spec.pool.kind, other.pool.kind) {
-                (PoolKind::Pvt, _) => name,
-                (_, PoolKind::Pvt) => other.pool.name.as_str(),
-                _ => continue,
-            };
-            if !common.is_empty() && kind.is_some() {
-                root.push(
-                    table
-                        .error(
-                            "colors",
-                            spec.colors_span.clone(),
-                            format!("pools `{}` and `{name}` overlap in {common}, but `{private}` is private", other.pool.name),
-                        )
-                        .label(format!("{} and {} share {common}", spec.pool.colors, other.pool.colors))
-                        .also(other.colors_span.clone(), format!("`{}`", other.pool.name))
-                        .help(format!(
-                            "a private pool's colors are nobody else's: take {common} from one of the two, or make both SH"
-                        )),
-                );
-            }
-        }
-        pools.push(spec);
     }
     pools
+}
+
+/// Reads a pool and compares it with the hypervisor and the pools before it. A pool with a name
+/// exists, so that regions find it; what else is wrong with it has been recorded.
+fn read_pool(
+    mut table: Table<'_>,
+    board: Option<(&BoardFile, u32)>,
+    before: &[PoolSpec],
+    hypervisor: Option<&HypervisorSpec>,
+) -> Option<PoolSpec> {
+    const KINDS: [(&str, PoolKind); 2] = [("PVT", PoolKind::Pvt), ("SH", PoolKind::Sh)];
+    let name = name(&mut table, "pool");
+    let help = "say whether it is one VM's own (PVT) or shared (SH): kind = \"SH\"";
+    let kind = table.required_value("kind", help, |field| field.one_of("pool kind", &KINDS));
+    let colors_field = table.required("colors", "give its colors: colors = \"0-3,8\"");
+    let colors = colors_field
+        .as_ref()
+        .and_then(|field| read_colors(field, board));
+    let limit_field = table.optional("limit");
+    let limit = limit_field.as_ref().and_then(|field| field.pages());
+    table.finish_ref();
+    let (name, name_span) = name?;
+    let spec = PoolSpec {
+        pool: Pool {
+            name: name.to_owned(),
+            kind: kind.as_ref().map_or(PoolKind::Sh, |kind| kind.value),
+            colors: colors.unwrap_or(ColorSet::EMPTY),
+            limit,
+        },
+        path: table.path().to_owned(),
+        name_span,
+        colors_span: colors_field.map_or(table.span(), |field| field.span()),
+        limit_span: limit_field.map_or(table.span(), |field| field.span()),
+    };
+    check_pool_name(&table, &spec, before);
+    if let Some(hypervisor) = hypervisor {
+        check_hypervisor_colors(&table, &spec, hypervisor);
+    }
+    if kind.is_some() {
+        before
+            .iter()
+            .for_each(|other| check_private_colors(&table, &spec, other));
+    }
+    Some(spec)
+}
+
+fn check_pool_name(table: &Table<'_>, spec: &PoolSpec, before: &[PoolSpec]) {
+    let name = &spec.pool.name;
+    if let Some(other) = before.iter().find(|other| other.pool.name == *name) {
+        let message = format!("there are two pools called `{name}`");
+        table.push(
+            table
+                .error("name", spec.name_span.clone(), message)
+                .label("again")
+                .also(other.name_span.clone(), "first here")
+                .help("regions find pools by name: give each its own"),
+        );
+    }
+}
+
+/// Checks that a pool holds none of the hypervisor's colors.
+fn check_hypervisor_colors(table: &Table<'_>, spec: &PoolSpec, hypervisor: &HypervisorSpec) {
+    let Pool { name, colors, .. } = &spec.pool;
+    let common = colors.and(hypervisor.colors);
+    if common.is_empty() {
+        return;
+    }
+    let message = format!("pool `{name}` holds colors of the hypervisor: {common}");
+    let label = format!("{colors} and {} share {common}", hypervisor.colors);
+    table.push(
+        table
+            .error("colors", spec.colors_span.clone(), message)
+            .label(label)
+            .also(hypervisor.colors_span.clone(), "the hypervisor's")
+            .help(format!(
+                "no guest may evict the hypervisor: take {common} from the pool, which leaves {}",
+                colors.without(common)
+            )),
+    );
+}
+
+/// Checks that two pools share no color if one of them is private.
+fn check_private_colors(table: &Table<'_>, spec: &PoolSpec, other: &PoolSpec) {
+    let Pool { name, colors, .. } = &spec.pool;
+    let common = colors.and(other.pool.colors);
+    let private = match (spec.pool.kind, other.pool.kind) {
+        (PoolKind::Pvt, _) => name,
+        (_, PoolKind::Pvt) => &other.pool.name,
+        _ => return,
+    };
+    if common.is_empty() {
+        return;
+    }
+    let message = format!(
+        "pools `{}` and `{name}` overlap in {common}, but `{private}` is private",
+        other.pool.name
+    );
+    let label = format!("{colors} and {} share {common}", other.pool.colors);
+    table.push(
+        table
+            .error("colors", spec.colors_span.clone(), message)
+            .label(label)
+            .also(other.colors_span.clone(), format!("`{}`", other.pool.name))
+            .help(format!(
+                "a private pool's colors are nobody else's: take {common} from one of the two, or \
+                 make both SH"
+            )),
+    );
 }
 
 fn check_vm_count(root: &Table<'_>, tables: &[Table<'_>]) {
@@ -594,7 +635,8 @@ fn check_devices(context: &Context, spec: &VmSpec, before: &[VmSpec]) {
     }
 }
 
-/// Returns the contiguous memory to set aside: as configured, if that is enough, otherwise as much as needed.
+/// Returns the contiguous memory to set aside: as configured, if that is enough, otherwise as much
+/// as needed.
 fn check_contiguous(
     context: &Context,
     system: &System,
@@ -633,14 +675,25 @@ fn check_contiguous(
                 &context.file,
                 "hypervisor.contiguous",
                 hypervisor.contiguous_span.clone(),
-                format!("{} of contiguous memory is too little", show_size(configured)),
+                format!(
+                    "{} of contiguous memory is too little",
+                    show_size(configured)
+                ),
             )
             .label(if parts.len() == 1 {
                 format!("{} > {}", parts.join(""), show_size(configured))
             } else {
-                format!("{} = {} > {}", parts.join(" + "), show_size(needed), show_size(configured))
+                format!(
+                    "{} = {} > {}",
+                    parts.join(" + "),
+                    show_size(needed),
+                    show_size(configured)
+                )
             })
-            .help("regions take powers of two of it; leave `contiguous` out to get as much as is needed"),
+            .help(
+                "regions take powers of two of it; leave `contiguous` out to get as much as is \
+                 needed",
+            ),
         );
     }
     let ram: u64 = system.board.ram.iter().map(|range| range.len).sum();
@@ -660,6 +713,52 @@ fn check_contiguous(
     configured.next_power_of_two()
 }
 
+/// Returns the sources of the VMs' images, as far as they are known.
+fn sources(vms: &[VmSpec]) -> impl Iterator<Item = &ImageSource> {
+    vms.iter()
+        .filter_map(|spec| Some(&spec.image.as_ref()?.source))
+}
+
+/// Checks that the files of guests leave room for the hypervisor in the memory that pools leave
+/// free.
+fn check_image_length(context: &Context, vms: &[VmSpec]) {
+    let room = memory::image_bytes(sources(vms)).saturating_sub(memory::LOADER_SLACK);
+    let (mut seen, mut needed) = (Vec::new(), 0_u64);
+    for vm in vms {
+        let Some(image) = &vm.image else { continue };
+        let (ImageSource::File(path) | ImageSource::FileWithTree(path, _)) = &image.source else {
+            continue;
+        };
+        // VMs with the same file share it.
+        if seen.contains(&path) {
+            continue;
+        }
+        seen.push(path);
+        needed += image.bytes;
+        if needed > room {
+            let message = format!(
+                "the guests' files take {} in the system image, and {} are reserved for them and \
+                 the hypervisor",
+                show_size(needed),
+                show_size(room)
+            );
+            let problem = Problem::error(
+                &context.file,
+                format!("{}.image.file", vm.path),
+                image.span.clone(),
+                message,
+            );
+            let label = format!("{} of these", show_size(image.bytes));
+            context.push(
+                problem
+                    .label(label)
+                    .help("let a guest clear or fill large parts of its memory itself"),
+            );
+            return;
+        }
+    }
+}
+
 /// Checks that pools have enough pages.
 fn check_memory(
     context: &Context,
@@ -668,7 +767,7 @@ fn check_memory(
     pools: &[PoolSpec],
     colors: u32,
 ) {
-    let image = memory::image_bytes(vms.iter().filter_map(|spec| spec.image.as_ref()));
+    let image = memory::image_bytes(sources(vms));
     let account = Account::new(&system.board, colors, system.contiguous, image);
     let demands = memory::demand(system);
     for (index, (spec, demand)) in pools.iter().zip(&demands).enumerate() {
@@ -808,7 +907,7 @@ fn check_unused(
     });
     let free = ColorSet::first(colors).without(taken);
     if !free.is_empty() && pools.iter().all(|spec| !spec.pool.colors.is_empty()) {
-        let image = memory::image_bytes(vms.iter().filter_map(|spec| spec.image.as_ref()));
+        let image = memory::image_bytes(sources(vms));
         let account = Account::new(&system.board, colors, system.contiguous, image);
         context.push(
             Problem::warning(

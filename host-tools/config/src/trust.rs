@@ -1,9 +1,10 @@
-//! Whether a quota may count an event: what validations of the board's machines found (`cloison events validate`).
+//! Whether a quota may count an event, by the validations of the board's machines (`cloison events
+//! validate`).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::BoardFile;
+use crate::document::{Context, Table};
 use crate::events::Event;
-use crate::node::{Context, Table};
 use crate::problem::{Problem, SourceFile, display_path};
 use crate::scene::Scene;
 use crate::validation::record::{Machine, Observed, Subject};
@@ -103,7 +104,8 @@ fn advice(board: &str, machine: Machine) -> String {
     };
     let file = name_of(board, machine);
     format!(
-        "`cloison events validate --board {board}{option} --out {DIRECTORY}/{file}`, beside the configuration"
+        "`cloison events validate --board {board}{option} --out {DIRECTORY}/{file}`, beside the \
+         configuration"
     )
 }
 
@@ -117,17 +119,18 @@ fn numbers(observed: Option<&Observed>) -> String {
     })
 }
 
-/// What is known of the events of a board, by machine.
+/// The verdicts on the events of a board, by machine.
 #[derive(Clone, Debug, Default)]
 pub struct Verdicts {
     board: String,
-    /// Each machine on which the board's systems can run, with its file of verdicts if there is one.
+    /// Each machine on which the board's systems can run, with its file of verdicts if there is
+    /// one.
     machines: Vec<(Machine, Option<(PathBuf, Record)>)>,
 }
 
 impl Verdicts {
-    /// Reads the files of verdicts on all machines of a board from the first of `directories` that has the file. Adds what is
-    /// wrong with them to `problems`.
+    /// Reads the files of verdicts on all machines of a board from the first of `directories` that
+    /// has the file. Adds their mistakes to `problems`.
     pub fn load(board: &BoardFile, directories: &[PathBuf], problems: &mut Vec<Problem>) -> Self {
         let name = board.board.name.clone();
         let model = board
@@ -182,7 +185,7 @@ impl Verdicts {
     ///
     /// # Errors
     ///
-    /// Returns what speaks against it.
+    /// Returns the evidence against it.
     pub fn of(&self, machine: Machine, event: &str) -> Result<Trust, Evidence> {
         let found = self
             .machines
@@ -241,8 +244,8 @@ pub(crate) struct Budgeted {
 }
 
 impl Budgeted {
-    /// Returns an event that a quota counts by the field at `path` and `span`; `allow_untrusted` is what the quota says about
-    /// evidence.
+    /// Returns an event that a quota counts by the field at `path` and `span`; `allow_untrusted` is
+    /// the quota's own field of this name.
     pub(crate) fn new(
         quota: &Table<'_>,
         path: &str,
@@ -278,7 +281,7 @@ impl Budgeted {
     }
 }
 
-/// The events that a configuration's quotas count, and what is known of them.
+/// The events that a configuration's quotas count, and the verdicts on them.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaEvents {
     budgeted: Vec<Budgeted>,
@@ -286,7 +289,8 @@ pub struct QuotaEvents {
 }
 
 impl QuotaEvents {
-    /// Reads the verdicts for a configuration's quotas, and records an error if no machine of the board counts what they need.
+    /// Reads the verdicts for a configuration's quotas. Records an error if no machine of the board
+    /// counts all their events.
     pub(crate) fn read(
         budgeted: Vec<Budgeted>,
         scene: &Scene<'_>,
@@ -316,7 +320,7 @@ impl QuotaEvents {
         all
     }
 
-    /// Returns what is known of the board's events; nothing without a quota.
+    /// Returns the verdicts on the board's events; none without a quota.
     pub fn verdicts(&self) -> &Verdicts {
         &self.verdicts
     }
@@ -371,8 +375,8 @@ impl QuotaEvents {
         self.budgeted.iter().filter_map(against).collect()
     }
 
-    /// Returns the errors of a configuration whose quotas hold on no machine, and the warnings about events that can be
-    /// trusted on none.
+    /// Returns the errors of a configuration whose quotas hold on no machine, and the warnings
+    /// about events that can be trusted on none.
     fn problems(&self) -> Vec<Problem> {
         let nowhere = |it: &Budgeted| {
             let evidence = self
@@ -419,7 +423,7 @@ impl QuotaEvents {
         found.into_iter().chain(apart).collect()
     }
 
-    /// Takes the events of all quotas, whatever is known of them.
+    /// Accepts the events of all quotas, trusted or not.
     pub fn allow_untrusted(&mut self) {
         self.budgeted
             .iter_mut()

@@ -2,18 +2,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::BoardFile;
+use crate::document::{Context, Field, Table};
 use crate::events::{EventTable, read_events};
 use crate::files;
-use crate::manage::{self, Named};
-use crate::node::{Context, Field, Table};
+use crate::manage::{self, NameList};
 use crate::problem::{Problem, SourceFile, count, display_path};
 use crate::region::{self, RegionSpec};
 use crate::scene::{ImageScene, PoolSpec, PoolUse, Scene, name};
 use crate::sources::ImageSource;
 use crate::trust::Budgeted;
-use crate::{profile, quota, vm_image};
+use crate::vm_image::{self, ImageSpec};
+use crate::{profile, quota};
 use cloison_abi::{irq, services};
 use cloison_formats::addr::Ipa;
+use cloison_formats::ids::{Core, Intid};
 use cloison_formats::image::{Backing, GuestPmu, OnFault, Profile, Region, Vm};
 use cloison_formats::units::EventId;
 use cloison_logic::vgic::MAX_IRQ;
@@ -35,22 +37,22 @@ const SERVICES: [(&str, u32); 7] = [
 /// A VM with the positions to which later checks refer.
 pub(crate) struct VmSpec {
     pub vm: Vm,
-    pub image: Option<ImageSource>,
+    pub image: Option<ImageSpec>,
     pub name_span: Range<usize>,
     pub path: String,
-    pub cores: Vec<(u8, Range<usize>)>,
+    pub cores: Vec<(Core, Range<usize>)>,
     /// Position of each region's size.
     pub region_spans: Vec<Range<usize>>,
     /// References of the VM to pools.
     pub pool_uses: Vec<PoolUse>,
-    pub irqs: Vec<(u32, Range<usize>)>,
+    pub irqs: Vec<(Intid, Range<usize>)>,
     /// The VMs that it may stop and start.
-    pub manages: Named,
+    pub manages: NameList,
     /// The VMs whose quotas it may set.
-    pub regulates: Named,
+    pub regulates: NameList,
     /// The events that its quotas count.
     pub budgeted: Vec<Budgeted>,
-    /// Where the number of pages that the hypervisor moves by itself is configured: field of the profile, position.
+    /// The field and the position of the number of pages that the hypervisor moves by itself.
     pub top: Option<(&'static str, Range<usize>)>,
 }
 
@@ -66,28 +68,12 @@ pub(crate) fn read(
     let services = read_services(&table);
     let [manages, regulates] =
         ["manages", "regulates"].map(|list| manage::read_of_vm(&table, list, services));
-    let on_fault = table
-        .optional("on_fault")
-        .and_then(|field| {
-            field.one_of(
-                "reaction",
-                &[("abort", OnFault::Abort), ("kill", OnFault::Kill)],
-            )
-        })
-        .unwrap_or(OnFault::Abort);
+    const REACTIONS: [(&str, OnFault); 2] = [("abort", OnFault::Abort), ("kill", OnFault::Kill)];
+    let on_fault = table.value("on_fault", |field| field.one_of("reaction", &REACTIONS));
     let irqs = read_irqs(&table, scene.board);
-    let events = scene.board.map(|board| &board.events);
-    let hems = read_hems(&table, events);
-    let pmu = read_pmu(&table, services);
-    let services_page = table
-        .optional("services_page")
-        .and_then(|field| field.boolean())
-        .unwrap_or_default();
-    let scrub = table
-        .optional("scrub")
-        .and_then(|field| field.boolean())
-        .unwrap_or_default();
-    let owned: Vec<u32> = irqs.iter().map(|(irq, _)| *irq).collect();
+    let services_page = table.value("services_page", Field::boolean);
+    let scrub = table.value("scrub", Field::boolean);
+    let owned: Vec<Intid> = irqs.iter().map(|(irq, _)| *irq).collect();
     let (mut regions, complete) = region::read_all(&table, scene, &owned);
     let mut pool_uses: Vec<PoolUse> = regions.iter().filter_map(RegionSpec::pool_use).collect();
     let region_spans = regions.iter().map(|spec| spec.size_span.clone()).collect();
@@ -102,23 +88,7 @@ pub(crate) fn read(
         })
         .collect();
     let vcpus = cores.as_ref().map(|cores| cores.len());
-    let quotas = quota::read(
-        &table,
-        &quota::Owner {
-            vcpus,
-            board: scene.board,
-            services,
-        },
-    );
-    let campaign = crate::campaign::read(&table, events, !hems.is_empty());
-    if let (Some(board), Some(quotas), Some(vcpus)) = (scene.board, &quotas, vcpus) {
-        let sets = campaign
-            .iter()
-            .flat_map(|campaign| &campaign.sub_experiments);
-        let most = sets.max_by_key(|set| set.len()).unwrap_or(&hems);
-        check_counters(&table, board, quotas, (most, pmu, services), vcpus);
-        quota::warn_of_no_bound(&table, &board.events, quotas, vcpus);
-    }
+    let counting = read_counting(&table, scene, services, vcpus);
     let cpu = scene.board.map_or("", |board| board.events.cpu.as_str());
     let image_scene = ImageScene {
         base: scene.base,
@@ -129,8 +99,12 @@ pub(crate) fn read(
         cpu,
         pmu_irq: scene.board.and_then(|board| board.board.guest_pmu_irq()),
     };
-    let (image, load) = vm_image::read(&table, &image_scene).unzip();
-    check_image(&table, image.as_ref(), &shown_fields);
+    let image = vm_image::read(&table, &image_scene);
+    check_image(
+        &table,
+        image.as_ref().map(|spec| &spec.source),
+        &shown_fields,
+    );
     let profile = read_profile(&table, scene, &regions, complete, profiles);
     let target = read_target(&table, scene, &regions, profile.as_ref());
     if services & services::MIGRATE != 0 && target.is_none() {
@@ -144,8 +118,8 @@ pub(crate) fn read(
     });
     pool_uses.extend(target.clone());
     let cores = cores?;
-    let (quotas, budgeted): (_, Vec<_>) = quotas
-        .unwrap_or_default()
+    let (quotas, budgeted): (_, Vec<_>) = counting
+        .quotas
         .into_iter()
         .map(|spec| (spec.quota, spec.budgeted))
         .unzip();
@@ -154,23 +128,23 @@ pub(crate) fn read(
             name: name.to_owned(),
             cores: cores.iter().map(|(core, _)| *core).collect(),
             regions,
-            image: load.unwrap_or(vm_image::NOWHERE),
+            image: image.as_ref().map_or(vm_image::NOWHERE, |spec| spec.image),
             modules: Vec::new(),
             args,
             services,
             manages: 0,
             regulates: 0,
-            on_fault,
+            on_fault: on_fault.given().map_or(OnFault::Abort, |given| given.value),
             irqs: irqs.iter().map(|(irq, _)| *irq).collect(),
             quotas,
-            hems,
-            pmu,
-            services_page,
-            scrub,
+            hems: counting.hems,
+            pmu: counting.pmu,
+            services_page: services_page.or(false).unwrap_or_default(),
+            scrub: scrub.or(false).unwrap_or_default(),
             target: target.map(|target| target.pool),
             away,
             profile: profile.map(|profile| profile.profile),
-            campaign,
+            campaign: counting.campaign,
         },
         image,
         name_span,
@@ -186,20 +160,98 @@ pub(crate) fn read(
     })
 }
 
+/// The counters' uses on a VM's cores.
+struct Counting {
+    quotas: Vec<quota::QuotaSpec>,
+    hems: Vec<EventId>,
+    pmu: GuestPmu,
+    campaign: Option<cloison_formats::image::Campaign>,
+}
+
+fn read_counting(
+    table: &Table<'_>,
+    scene: &Scene<'_>,
+    services: u32,
+    vcpus: Option<usize>,
+) -> Counting {
+    let board = scene.board;
+    let events = board.map(|board| &board.events);
+    let hems = read_hems(table, events);
+    let pmu = read_pmu(table, services);
+    let owner = quota::Owner {
+        vcpus,
+        board,
+        services,
+    };
+    let quotas = quota::read(table, &owner);
+    let campaign = crate::campaign::read(table, events, !hems.is_empty());
+    if let (Some(board), Some(quotas), Some(vcpus)) = (board, &quotas, vcpus) {
+        let sets = campaign
+            .iter()
+            .flat_map(|campaign| &campaign.sub_experiments);
+        let most = sets.max_by_key(|set| set.len()).unwrap_or(&hems);
+        let users = CounterUsers {
+            hems: most,
+            pmu,
+            services,
+        };
+        check_counters(table, board, quotas, &users, vcpus);
+        quota::warn_of_no_bound(table, &board.events, quotas, vcpus);
+    }
+    Counting {
+        quotas: quotas.unwrap_or_default(),
+        hems,
+        pmu,
+        campaign,
+    }
+}
+
+/// What uses counters of a VM's cores beside its quotas.
+struct CounterUsers<'a> {
+    /// The events of the observation segments with the most of them.
+    hems: &'a [EventId],
+    pmu: GuestPmu,
+    /// The services granted.
+    services: u32,
+}
+
 /// Checks that quotas, HEMs and the guest can share the counters of the VM's cores.
 fn check_counters(
     table: &Table<'_>,
     board: &BoardFile,
     quotas: &[quota::QuotaSpec],
-    (hems, pmu, granted): (&[EventId], GuestPmu, u32),
+    users: &CounterUsers<'_>,
     vcpus: usize,
 ) {
+    let &CounterUsers {
+        hems,
+        pmu,
+        services: granted,
+    } = users;
     let segments = granted & services::HEM != 0;
     // Segments need a counter for cycles, because the guest has the cycle counter.
-    let shares = segments && (pmu != GuestPmu::None || granted & services::COUNTERS != 0);
-    quota::check_counters(table, board, quotas, (hems, shares), vcpus);
+    let counts_cycles = segments && (pmu != GuestPmu::None || granted & services::COUNTERS != 0);
+    let own = quota::SegmentCounters {
+        hems,
+        counts_cycles,
+    };
+    quota::check_counters(table, board, quotas, &own, vcpus);
     if pmu == GuestPmu::Direct {
         check_direct(table, board, quotas, !hems.is_empty() || segments);
+        let each = board.board.counters_per_event();
+        let taken = |vcpu| quota::counters(quotas, vcpu, each) + own.count();
+        let bare = quota::vcpus(vcpus).find(|&vcpu| taken(vcpu) == board.counters as usize);
+        if let Some((vcpu, field)) = bare.zip(table.optional("pmu")) {
+            let message =
+                format!("a direct PMU without an event counter: vCPU {vcpu}'s core has none left");
+            let label = "MDCR_EL2.HPMN, which sets a guest's counters apart, cannot be 0";
+            field.push(
+                field
+                    .error(message)
+                    .label(label)
+                    .help("leave one counter to the guest, or write pmu = \"emulated\""),
+            );
+        }
     }
 }
 
@@ -229,7 +281,8 @@ fn check_image(table: &Table<'_>, image: Option<&ImageSource>, shown_fields: &[F
         for field in shown_fields {
             let lost = field.error("this VM has no device tree that could show this region");
             field.push(lost.label("not for this image").help(
-                "leave it out; VMs with a Linux kernel have one, and those whose image is a file with device_tree = true",
+                "leave it out; VMs with a Linux kernel have one, and those whose image is a file \
+                 with device_tree = true",
             ));
         }
     }
@@ -254,7 +307,7 @@ fn warn_of_no_destination(table: &Table<'_>) {
     );
 }
 
-fn read_cores(table: &Table<'_>, board: Option<&BoardFile>) -> Option<Vec<(u8, Range<usize>)>> {
+fn read_cores(table: &Table<'_>, board: Option<&BoardFile>) -> Option<Vec<(Core, Range<usize>)>> {
     let field = table.required(
         "cores",
         "give the physical cores, vCPU 0 first: cores = [0]",
@@ -274,7 +327,7 @@ fn read_cores(table: &Table<'_>, board: Option<&BoardFile>) -> Option<Vec<(u8, R
                     .help("use cores that the board has"),
             );
         } else {
-            cores.push((core as u8, span));
+            cores.push((Core(core as u8), span));
         }
     }
     Some(cores)
@@ -314,16 +367,16 @@ fn read_services(table: &Table<'_>) -> u32 {
         .fold(0, |bits, bit| bits | bit)
 }
 
-fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(u32, Range<usize>)> {
+fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(Intid, Range<usize>)> {
     let Some(field) = table.optional("interrupts") else {
         return Vec::new();
     };
-    let mut irqs: Vec<(u32, Range<usize>)> = Vec::new();
+    let mut irqs: Vec<(Intid, Range<usize>)> = Vec::new();
     for element in field.elements().unwrap_or_default() {
         let Some(number) = element.integer("the number of a shared interrupt, 32 to 255") else {
             continue;
         };
-        let uart = |uart: &cloison_formats::image::Uart| u64::from(uart.irq) == number;
+        let uart = |uart: &cloison_formats::image::Uart| u64::from(uart.irq.0) == number;
         let own = board.map(|board| &board.board).and_then(|board| {
             if uart(&board.console) {
                 Some("the console's")
@@ -345,19 +398,17 @@ fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(u32, Range<us
                 format!("interrupt {number} is {owner}"),
                 "the hypervisor's own",
             ))
-        } else if irqs.iter().any(|(other, _)| u64::from(*other) == number) {
+        } else if irqs.iter().any(|(other, _)| u64::from(other.0) == number) {
             Some((format!("interrupt {number} is listed twice"), "again"))
         } else {
             None
         };
         match problem {
-            Some((message, label)) => element.push(
-                element
-                    .error(message)
-                    .label(label)
-                    .help("list the shared peripheral interrupts (SPIs) of the devices that are passed through"),
-            ),
-            None => irqs.push((number as u32, element.span())),
+            Some((message, label)) => element.push(element.error(message).label(label).help(
+                "list the shared peripheral interrupts (SPIs) of the devices that are passed \
+                 through",
+            )),
+            None => irqs.push((Intid(number as u32), element.span())),
         }
     }
     irqs
@@ -386,8 +437,10 @@ fn read_pmu(table: &Table<'_>, granted: u32) -> GuestPmu {
         false => GuestPmu::None,
     };
     if wanted != GuestPmu::None && granted & services::COUNTERS != 0 {
-        let both = field
-            .error("the VM has both its own PMU and the service `counters`, which are two ways to the same counters");
+        let both = field.error(
+            "the VM has both its own PMU and the service `counters`, which are two ways to the \
+             same counters",
+        );
         field.push(
             both.label("one of the two")
                 .help("leave `pmu` out, or take \"counters\" out of its services"),
@@ -414,7 +467,8 @@ fn check_direct(table: &Table<'_>, board: &BoardFile, quotas: &[quota::QuotaSpec
         board.board.name
     );
     field.push(field.error(message).label(label).help(format!(
-        "write pmu = \"emulated\", or leave the VM's {beside} out; a board file may say `splits = true` in [pmu]"
+        "write pmu = \"emulated\", or leave the VM's {beside} out; a board file may say `splits = \
+         true` in [pmu]"
     )));
 }
 
@@ -528,8 +582,8 @@ fn read_target(
     })
 }
 
-/// Maximum number of pages of a VM that can be away at a time: 64 times what a cache of 1 MiB holds. The hypervisor keeps 32
-/// bytes for each.
+/// Maximum number of pages of a VM that can be away at a time: 64 times what a cache of 1 MiB
+/// holds. The hypervisor keeps 32 bytes for each.
 const MOST_AWAY: u32 = 16_384;
 
 /// Returns how many pages of a VM with these regions can be in another pool at a time.
@@ -555,7 +609,10 @@ fn check_target(field: &Field<'_>, spec: &PoolSpec, pool: u8, regions: &[Region]
                     spec.pool.name, region.name
                 ))
                 .label("the region's own pool")
-                .help("migration wants two pools: the region's, and another one for the pages that move"),
+                .help(
+                    "migration wants two pools: the region's, and another one for the pages that \
+                     move",
+                ),
         );
     }
 }

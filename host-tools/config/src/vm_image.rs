@@ -1,18 +1,21 @@
 //! A VM's `image`: a workload, a file, or a Linux kernel.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::files;
+use crate::document::{Field, Given, Presence, Table, suggest};
+use crate::executable::{self, ElfError, Executable};
+use crate::files::{self, ReadError};
 use crate::guest_linux::Described;
-use crate::node::{Field, Table, suggest};
-use crate::problem::display_path;
+use crate::problem::{Problem, display_path};
 use crate::quantity::show_size;
 use crate::region::page_ipa;
 use crate::scene::ImageScene;
 use crate::sources::{ImageSource, WORKLOADS};
 use crate::vm_linux;
 use cloison_abi::map;
-use cloison_formats::addr::Ipa;
+use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::image::{Backing, Image, Region};
+use std::ops::Range;
+use std::path::Path;
 
 /// An image whose position only the builder knows.
 pub(crate) const NOWHERE: Image = Image {
@@ -22,17 +25,35 @@ pub(crate) const NOWHERE: Image = Image {
     entry: Ipa(0),
 };
 
+/// A VM's image, as known from the configuration and the file.
+pub(crate) struct ImageSpec {
+    pub source: ImageSource,
+    pub image: Image,
+    /// Bytes of its file in the system image; 0 for images that are built or reserved elsewhere.
+    pub bytes: u64,
+    /// Position of the field that names it.
+    pub span: Range<usize>,
+}
+
 /// Reads a VM's `image`.
-pub(crate) fn read(table: &Table<'_>, scene: &ImageScene<'_>) -> Option<(ImageSource, Image)> {
+pub(crate) fn read(table: &Table<'_>, scene: &ImageScene<'_>) -> Option<ImageSpec> {
     let field = table.required(
         "image",
         "say what the VM runs: image = { workload = \"heartbeat\" }",
     )?;
     let image = field.table()?;
+    let span = field.span();
+    let alone = |source: ImageSource| ImageSpec {
+        source,
+        image: NOWHERE,
+        bytes: 0,
+        span: span.clone(),
+    };
     let (linux, kernel) = (image.optional("linux"), image.optional("kernel"));
     if linux.is_some() || kernel.is_some() {
         return vm_linux::read(&image, linux, kernel, scene)
-            .map(|linux| (ImageSource::Linux(linux), NOWHERE));
+            .map(ImageSource::Linux)
+            .map(alone);
     }
     let (workload, file) = (image.optional("workload"), image.optional("file"));
     let place = Place::read(&image);
@@ -46,17 +67,15 @@ pub(crate) fn read(table: &Table<'_>, scene: &ImageScene<'_>) -> Option<(ImageSo
                     .label("not here");
                 surplus.push(problem.help("leave it out; `args` are what a workload is told"));
             }
-            read_workload(&workload, &place, scene).map(|source| (source, NOWHERE))
+            read_workload(&workload, &place, scene).map(alone)
         }
         (None, Some(file)) => {
             let described = tree.described(scene);
-            let (source, image) = read_file(&file, place, table, &image, scene)?;
-            Some(match (source, described) {
-                (ImageSource::File(path), Some(described)) => {
-                    (ImageSource::FileWithTree(path, described), image)
-                }
-                (source, _) => (source, image),
-            })
+            let mut spec = read_file(&file, place, &image, scene)?;
+            if let (ImageSource::File(path), Some(described)) = (&spec.source, described) {
+                spec.source = ImageSource::FileWithTree(path.clone(), described);
+            }
+            Some(spec)
         }
         (Some(_), Some(file)) => {
             file.push(
@@ -69,16 +88,23 @@ pub(crate) fn read(table: &Table<'_>, scene: &ImageScene<'_>) -> Option<(ImageSo
         (None, None) => {
             table.push(
                 image
-                    .error("workload", image.span(), "the image is neither a workload, nor a file, nor a kernel")
+                    .error(
+                        "workload",
+                        image.span(),
+                        "the image is neither a workload, nor a file, nor a kernel",
+                    )
                     .label("empty")
-                    .help("write image = { workload = \"heartbeat\" }, image = { file = \"guest.elf\" } or image = { linux = \"cloud\" }"),
+                    .help(
+                        "write image = { workload = \"heartbeat\" }, image = { file = \
+                         \"guest.elf\" } or image = { linux = \"cloud\" }",
+                    ),
             );
             None
         }
     }
 }
 
-/// What an image says of its device tree.
+/// The fields of an image about its device tree.
 struct Tree<'a> {
     wanted: Option<Field<'a>>,
     cmdline: Option<Field<'a>>,
@@ -123,26 +149,25 @@ impl<'a> Tree<'a> {
 
 /// Where the image says that it is loaded and entered.
 struct Place<'a> {
-    load: Option<Field<'a>>,
-    entry: Option<Field<'a>>,
-    /// What `load` says, if it is valid.
-    load_at: Option<Option<Ipa>>,
-    /// What `entry` says, if it is valid.
-    entry_at: Option<Option<u64>>,
+    load: Presence<'a, Ipa>,
+    entry: Presence<'a, u64>,
 }
 
 impl<'a> Place<'a> {
     fn read(image: &Table<'a>) -> Self {
-        let (load, entry) = (image.optional("load"), image.optional("entry"));
-        let load_at = load.as_ref().map(page_ipa);
-        let entry_at = entry
-            .as_ref()
-            .map(|field| field.integer("an address: 0x4000_0000"));
         Self {
-            load,
-            entry,
-            load_at,
-            entry_at,
+            load: image.value("load", page_ipa),
+            entry: image.value("entry", |field| field.integer("an address: 0x4000_0000")),
+        }
+    }
+
+    /// Records an error in each field that says so, for an image that defines it.
+    fn refuse(&self, message: &str, label: &str) {
+        let load = self.load.given().map(|load| &load.field);
+        let entry = self.entry.given().map(|entry| &entry.field);
+        for surplus in load.into_iter().chain(entry) {
+            let error = surplus.error(message).label(label);
+            surplus.push(error.help("leave it out"));
         }
     }
 }
@@ -160,14 +185,7 @@ fn read_workload(
     place: &Place<'_>,
     scene: &ImageScene<'_>,
 ) -> Option<ImageSource> {
-    for surplus in place.load.iter().chain(&place.entry) {
-        surplus.push(
-            surplus
-                .error("a workload defines its own load address")
-                .label("not here")
-                .help("leave it out"),
-        );
-    }
+    place.refuse("a workload defines its own load address", "not here");
     let name = workload.string("the name of a workload")?;
     if !WORKLOADS.iter().any(|(known, _)| *known == name) {
         workload.push(
@@ -182,7 +200,15 @@ fn read_workload(
         );
         return None;
     }
-    if scene.complete && ram(scene, Ipa(map::RAM)).is_none() {
+    let home = ram(scene, Ipa(map::RAM));
+    if let Some(region) = home.filter(|region| scene.complete && !region.executable) {
+        let error = ElfError::EntryForbidden {
+            entry: map::RAM,
+            region: region.name.clone(),
+        };
+        workload.push(unloadable(workload, Path::new(name), &error));
+    }
+    if scene.complete && home.is_none() {
         workload.push(
             workload
                 .error(format!(
@@ -199,100 +225,145 @@ fn read_workload(
 fn read_file(
     file: &Field<'_>,
     place: Place<'_>,
-    table: &Table<'_>,
     image: &Table<'_>,
     scene: &ImageScene<'_>,
-) -> Option<(ImageSource, Image)> {
+) -> Option<ImageSpec> {
     let path = scene
         .base
         .join(file.string("the path of an image, relative to this file")?);
     let shown = display_path(&path);
-    let bytes = match files::read(&path, files::IMAGE) {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            file.push(
-                file.error(format!(
-                    "cannot read the image {}: {}",
-                    shown.display(),
-                    error
-                ))
-                .label("no such image")
-                .help("paths are relative to the directory of this file"),
-            );
-            return None;
-        }
+    let unread = |error: ReadError| {
+        let message = format!("cannot read the image {}: {error}", shown.display());
+        let error = file.error(message).label("no such image");
+        file.push(error.help("paths are relative to the directory of this file"));
     };
-    let source = ImageSource::File(path);
-    if bytes.starts_with(b"\x7fELF") {
-        for surplus in place.load.iter().chain(&place.entry) {
-            surplus.push(
-                surplus
-                    .error(format!(
-                        "{} is an ELF file, which defines its own load address",
-                        shown.display()
-                    ))
-                    .label("not for ELF files")
-                    .help("leave it out"),
-            );
+    let bytes = files::read(&path, files::IMAGE).map_err(unread).ok()?;
+    let (image, bytes) = if bytes.starts_with(executable::MAGIC) {
+        let message = format!(
+            "{} is an ELF file, which defines its own load address",
+            shown.display()
+        );
+        place.refuse(&message, "not for ELF files");
+        let loaded = read_elf(&bytes, scene).unwrap_or_else(|errors| {
+            for error in errors {
+                file.push(unloadable(file, &shown, &error));
+            }
+            0
+        });
+        (NOWHERE, loaded)
+    } else {
+        let len = bytes.len() as u64;
+        let load = read_load(file, &shown, place.load, len)?;
+        if scene.complete {
+            check_room(image, &load, len, scene);
         }
-        return Some((source, NOWHERE));
-    }
-    if place.load.is_none() {
-        file.push(
-            file.error(format!(
-                "{} is not an ELF file and needs a load address",
-                shown.display()
-            ))
-            .label("`load` is missing")
-            .help("write image = { file = \"...\", load = 0x4000_0000 }"),
+        let image = Image {
+            load: load.value,
+            entry: read_entry(file, &shown, place.entry, &load, len, scene)?,
+            ..NOWHERE
+        };
+        (image, len)
+    };
+    Some(ImageSpec {
+        source: ImageSource::File(path),
+        image,
+        bytes,
+        span: file.span(),
+    })
+}
+
+/// Returns where a file of `len` bytes that is no ELF file is loaded.
+fn read_load<'a>(
+    file: &Field<'_>,
+    shown: &Path,
+    load: Presence<'a, Ipa>,
+    len: u64,
+) -> Option<Given<'a, Ipa>> {
+    if let Presence::Absent = load {
+        let message = format!(
+            "{} is not an ELF file and needs a load address",
+            shown.display()
         );
+        let error = file.error(message).label("`load` is missing");
+        file.push(error.help("write image = { file = \"...\", load = 0x4000_0000 }"));
     }
-    let load = place.load_at??;
-    if bytes.is_empty() || bytes.len() as u64 > u64::from(u32::MAX) {
-        let size = show_size(bytes.len() as u64);
-        file.push(
-            file.error(format!("{} has {size}", shown.display()))
-                .label("impossible image")
-                .help("give it 1 byte to 4 GiB"),
-        );
+    let load = load.given().cloned()?;
+    if len == 0 || len > u64::from(u32::MAX) {
+        let message = format!("{} has {}", shown.display(), show_size(len));
+        let error = file.error(message).label("impossible image");
+        file.push(error.help("give it 1 byte to 4 GiB"));
         return None;
     }
-    let span = place.load.as_ref().map_or(file.span(), Field::span);
-    let len = bytes.len() as u64;
-    if scene.complete {
-        let room =
-            ram(scene, load).map(|region| region.ipa.page(u64::from(region.pages)).0 - load.0);
-        if room.is_none_or(|room| room < len) {
-            let label = match room {
-                None => "no RAM of the VM is there".to_owned(),
-                Some(room) => format!("{len} bytes > {room} bytes to the region's end"),
-            };
-            table.push(
-                image
-                    .error("load", span, format!("the image does not fit at {load}"))
-                    .label(label)
-                    .help("load it into a region with `pool` or `contiguous` that is large enough"),
-            );
+    Some(load)
+}
+
+/// Checks that an image ends in the region where it is loaded.
+fn check_room(image: &Table<'_>, load: &Given<'_, Ipa>, len: u64, scene: &ImageScene<'_>) {
+    let at = load.value;
+    let room = ram(scene, at).map(|region| region.ipa.page(u64::from(region.pages)).0 - at.0);
+    let label = match room {
+        Some(room) if room >= len => return,
+        Some(room) => format!("{len} bytes > {room} bytes to the region's end"),
+        None => "no RAM of the VM is there".to_owned(),
+    };
+    let message = format!("the image does not fit at {at}");
+    let error = image.error("load", load.field.span(), message).label(label);
+    let help = "load it into a region with `pool` or `contiguous` that is large enough";
+    image.push(error.help(help));
+}
+
+/// Returns where an image is entered: an instruction in it.
+fn read_entry(
+    file: &Field<'_>,
+    shown: &Path,
+    entry: Presence<'_, u64>,
+    load: &Given<'_, Ipa>,
+    len: u64,
+    scene: &ImageScene<'_>,
+) -> Option<Ipa> {
+    let load = load.value;
+    let of_entry = entry.given().map_or(file, |given| &given.field).clone();
+    let entry = entry.or(load.0)?;
+    let (message, label) = if entry < load.0 || entry - load.0 >= len {
+        (
+            format!("the entry {entry:#x} is not inside the image"),
+            format!("the image is {load}..{:#x}", load.0 + len),
+        )
+    } else if entry % 4 != 0 {
+        (
+            format!("the entry {entry:#x} is not a multiple of 4"),
+            "no instruction starts there".to_owned(),
+        )
+    } else {
+        let forbidden = ram(scene, load).filter(|region| scene.complete && !region.executable);
+        if let Some(region) = forbidden {
+            let region = region.name.clone();
+            let error = ElfError::EntryForbidden { entry, region };
+            of_entry.push(unloadable(&of_entry, shown, &error));
         }
+        return Some(Ipa(entry));
+    };
+    let error = of_entry.error(message).label(label);
+    of_entry.push(error.help("leave `entry` out to start at the first byte"));
+    Some(Ipa(entry))
+}
+
+/// Checks an ELF file. Returns the bytes that it takes in the system image; 0 if the VM's regions
+/// are not known.
+fn read_elf(bytes: &[u8], scene: &ImageScene<'_>) -> Result<u64, Vec<ElfError>> {
+    let executable = Executable::parse(bytes).map_err(|error| vec![error])?;
+    if !scene.complete {
+        return Ok(0);
     }
-    let entry = place.entry_at.unwrap_or(Some(load.0))?;
-    if let Some(field) = place
-        .entry
-        .filter(|_| entry < load.0 || entry - load.0 >= len)
-    {
-        field.push(
-            field
-                .error(format!("the entry {entry:#x} is not inside the image"))
-                .label(format!("the image is {load}..{:#x}", load.0 + len))
-                .help("leave `entry` out to start at the first byte"),
-        );
-    }
-    Some((
-        source,
-        Image {
-            load,
-            entry: Ipa(entry),
-            ..NOWHERE
-        },
-    ))
+    Ok(executable
+        .place(scene.regions)?
+        .iter()
+        .map(|part| part.len().next_multiple_of(PAGE_SIZE))
+        .sum())
+}
+
+/// Returns the problem of a file that cannot be loaded.
+fn unloadable(field: &Field<'_>, shown: &Path, error: &ElfError) -> Problem {
+    let problem = field.error(format!("{} cannot be loaded: {error}", shown.display()));
+    problem.label("this image").help(error.help())
 }

@@ -1,11 +1,12 @@
-//! A VM's `image` with a Linux kernel: `linux` or `kernel`, `release`, `cmdline`, `initrd`, `initrd_load`.
+//! A VM's `image` with a Linux kernel: `linux` or `kernel`, `release`, `cmdline`, `initrd`,
+//! `initrd_load`.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::document::{Field, Presence, Table};
 use crate::files;
 use crate::guest_linux::{Flavor, KernelSource, Linux, Release, TOOLS, with_word};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
-use crate::node::{Field, Table};
 use crate::problem::display_path;
 use crate::region::page_ipa;
 use crate::scene::ImageScene;
@@ -24,109 +25,83 @@ pub(crate) fn read(
     kernel: Option<Field<'_>>,
     scene: &ImageScene<'_>,
 ) -> Option<Linux> {
-    let (cmdline, initrd, load) = (
-        image.optional("cmdline"),
-        image.optional("initrd"),
-        image.optional("initrd_load"),
-    );
-    let release = image.optional("release");
-    let (packages, programs, exec) = (
-        image.optional("packages"),
-        image.optional("programs"),
-        image.optional("exec"),
-    );
-    let tools = image.optional("tools");
+    let cmdline = image.value("cmdline", |field| field.string("the kernel's command line"));
+    let initrd = image.value("initrd", |field| read_ram_disk(field, scene));
+    let load = image.value("initrd_load", |field| Some(page_ipa(field)?.0));
+    let releases = Release::ALL.map(|release| (release.name(), release));
+    let release = image.value("release", |field| field.one_of("Debian release", &releases));
+    let packages = image.value("packages", read_packages);
+    let programs = image.value("programs", |field| read_programs(field, scene));
+    let exec = image.value("exec", |field| field.string("a command for the VM's shell"));
+    let tools = image.value("tools", read_tools);
     for (key, what) in [("workload", "a workload"), ("file", "a file")] {
         if let Some(field) = image.optional(key) {
             let message = format!("the image is both a Linux kernel and {what}");
-            field.push(
-                field
-                    .error(message)
-                    .label("one too many")
-                    .help("write one of the two"),
-            );
+            let error = field.error(message).label("one too many");
+            field.push(error.help("write one of the two"));
         }
     }
     image.finish_ref();
-    let release = match &release {
-        Some(field) => {
-            if kernel.is_some() && initrd.is_some() {
-                let problem = field.error("neither the kernel nor the RAM disk comes from Debian");
-                field.push(problem.label("selects nothing").help("leave it out"));
-            }
-            field.one_of(
-                "Debian release",
-                &Release::ALL.map(|release| (release.name(), release)),
-            )?
-        }
-        None => Release::default(),
-    };
-    let (source, parsed, place) = read_kernel(linux, kernel, release, scene)?;
-    let mut initrd_len = 0;
-    let initrd = match &initrd {
-        Some(field) => {
-            let path = scene
-                .base
-                .join(field.string("the path of an initial RAM disk, relative to this file")?);
-            initrd_len = read_file(field, &path, "RAM disk")?.len() as u64;
-            Some(path)
-        }
-        None => None,
-    };
-    if initrd.is_some() {
-        for field in packages.iter().chain(&tools).chain(&programs).chain(&exec) {
-            let problem =
-                field.error("this applies to Cloison's own RAM disk, but `initrd` selects another");
-            field.push(
-                problem
-                    .label("not with `initrd`")
-                    .help("leave out one of the two"),
-            );
+    if initrd.given().is_some() {
+        refuse_own_disk(image, kernel.is_some());
+    }
+    let release = release.or(Release::default());
+    let kernel = read_kernel(linux, kernel, release.unwrap_or_default(), scene);
+    let line = read_command_line(cmdline);
+    let (source, parsed, place) = kernel?;
+    let initrd = initrd.optional()?;
+    let load = load.optional()?;
+    if let (Some(parsed), true) = (parsed, scene.complete) {
+        let len = initrd.as_ref().map_or(0, |disk| disk.len);
+        if let Err(error) = Layout::in_regions(scene.regions, scene.shown, load, parsed, len) {
+            let message = format!("the Linux guest does not fit in the VM's memory: {error}");
+            let error = place.error(message).label("does not fit");
+            let help = "make the region larger, or move the RAM disk: a kernel starts at a \
+                        multiple of 2 MiB";
+            place.push(error.help(help));
         }
     }
-    let packages = match &packages {
-        Some(field) => read_packages(field)?,
-        None => Vec::new(),
-    };
-    let tools = match &tools {
-        Some(field) => read_tools(field)?,
-        None => Vec::new(),
-    };
-    let programs = match &programs {
-        Some(field) => read_programs(field, scene)?,
-        None => Vec::new(),
-    };
-    let exec = match &exec {
-        Some(field) => Some(field.string("a command for the VM's shell")?.to_owned()),
-        None => None,
-    };
-    let load = match &load {
-        Some(field) => Some(page_ipa(field)?.0),
-        None => None,
-    };
-    let line = read_command_line(cmdline.as_ref())?;
-    if let (Some(parsed), true) = (parsed, scene.complete)
-        && let Err(error) = Layout::in_regions(scene.regions, scene.shown, load, parsed, initrd_len)
-    {
-        place.push(
-            place
-                .error(format!("the Linux guest does not fit in the VM's memory: {error}"))
-                .label("does not fit")
-                .help("make the region larger, or move the RAM disk: a kernel starts at a multiple of 2 MiB"),
-        );
-    }
-    let tree = scene.described(line);
     Some(Linux {
-        release,
+        release: release?,
         kernel: source,
-        initrd,
-        packages,
-        tools,
-        programs,
-        exec,
+        initrd: initrd.map(|disk| disk.path),
+        packages: packages.or(vec![])?,
+        tools: tools.or(vec![])?,
+        programs: programs.or(vec![])?,
+        exec: exec.optional()?.map(str::to_owned),
         initrd_load: load,
-        tree,
+        tree: scene.described(line?),
     })
+}
+
+/// Records fields that have no effect beside an initial RAM disk: what is in Cloison's own, and the
+/// release if the kernel is a file too.
+fn refuse_own_disk(image: &Table<'_>, kernel_is_file: bool) {
+    let release = image.optional("release").filter(|_| kernel_is_file);
+    if let Some(field) = release {
+        let error = field.error("neither the kernel nor the RAM disk comes from Debian");
+        field.push(error.label("selects nothing").help("leave it out"));
+    }
+    let keys = ["packages", "tools", "programs", "exec"];
+    for field in keys.into_iter().filter_map(|key| image.optional(key)) {
+        let error =
+            field.error("this applies to Cloison's own RAM disk, but `initrd` selects another");
+        let error = error.label("not with `initrd`");
+        field.push(error.help("leave out one of the two"));
+    }
+}
+
+/// An initial RAM disk.
+struct RamDisk {
+    path: PathBuf,
+    len: u64,
+}
+
+fn read_ram_disk(field: &Field<'_>, scene: &ImageScene<'_>) -> Option<RamDisk> {
+    let name = field.string("the path of an initial RAM disk, relative to this file")?;
+    let path = scene.base.join(name);
+    let len = read_file(field, &path, "RAM disk")?.len() as u64;
+    Some(RamDisk { path, len })
 }
 
 /// Reads the kernel: its source, its header if it is here already, and the field that names it.
@@ -186,30 +161,21 @@ fn read_kernel<'a>(
 }
 
 /// Reads the command line, and lets it name the console.
-fn read_command_line(cmdline: Option<&Field<'_>>) -> Option<String> {
-    let mut line = match cmdline {
-        Some(field) => field.string("the kernel's command line")?.to_owned(),
-        None => String::new(),
-    };
-    if !line
-        .split_whitespace()
-        .any(|word| word.starts_with("console="))
-    {
+fn read_command_line(cmdline: Presence<'_, &str>) -> Option<String> {
+    let field = cmdline.given().map(|given| given.field.clone());
+    let mut line = cmdline.or("")?.to_owned();
+    let names_console = |word: &str| word.starts_with("console=");
+    if !line.split_whitespace().any(names_console) {
         line = with_word(&line, CONSOLE);
     }
-    if let Some(field) =
-        cmdline.filter(|_| line.len() >= LONGEST_COMMAND_LINE || line.contains('\0'))
-    {
-        field.push(
-            field
-                .error(format!(
-                    "the command line has {} bytes; a kernel takes {}",
-                    line.len(),
-                    LONGEST_COMMAND_LINE - 1
-                ))
-                .label("too long")
-                .help("leave words out"),
-        );
+    let is_wrong = line.len() >= LONGEST_COMMAND_LINE || line.contains('\0');
+    if let Some(field) = field.filter(|_| is_wrong) {
+        let error = field.error(format!(
+            "the command line has {} bytes; a kernel takes {}",
+            line.len(),
+            LONGEST_COMMAND_LINE - 1
+        ));
+        field.push(error.label("too long").help("leave words out"));
     }
     Some(line)
 }
@@ -218,7 +184,9 @@ fn read_command_line(cmdline: Option<&Field<'_>>) -> Option<String> {
 fn read_packages(field: &Field<'_>) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for element in field.elements()? {
-        let name = element.string("the name of a Debian package")?;
+        let Some(name) = element.string("the name of a Debian package") else {
+            continue;
+        };
         let is_lower = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         let first = name.bytes().next().is_some_and(is_lower);
         if name.len() < 2
@@ -229,11 +197,10 @@ fn read_packages(field: &Field<'_>) -> Option<Vec<String>> {
         {
             let problem =
                 element.error(format!("`{name}` is not a valid name of a Debian package"));
-            element.push(
-                problem.label("not a package's name").help(
-                    "write it as apt does, without version and architecture: 2 or more of a-z, 0-9, `+`, `-`, `.`",
-                ),
-            );
+            element.push(problem.label("not a package's name").help(
+                "write it as apt does, without version and architecture: 2 or more of a-z, 0-9, \
+                 `+`, `-`, `.`",
+            ));
         } else if names.iter().any(|known| known == name) {
             let problem = element.error(format!("package `{name}` is listed twice"));
             element.push(problem.label("again").help("once is enough"));
@@ -257,28 +224,33 @@ fn read_tools(field: &Field<'_>) -> Option<Vec<&'static str>> {
 }
 
 fn read_programs(field: &Field<'_>, scene: &ImageScene<'_>) -> Option<Vec<PathBuf>> {
-    let mut paths = Vec::new();
-    for element in field.elements()? {
+    field.each(|element| {
         let path = scene
             .base
             .join(element.string("the path of a program for AArch64, relative to this file")?);
-        let bytes = read_file(&element, &path, "program")?;
+        let bytes = read_file(element, &path, "program")?;
         if is_for_another_machine(&bytes) {
             let message = format!(
                 "the program {} is not for AArch64",
                 display_path(&path).display()
             );
-            element.push(element.error(message).label("made for another machine").help(
-                "build it for Linux on AArch64: `--target aarch64-unknown-linux-gnu`, `aarch64-linux-gnu-gcc -static`",
-            ));
-            continue;
+            element.push(
+                element
+                    .error(message)
+                    .label("made for another machine")
+                    .help(
+                        "build it for Linux on AArch64: `--target aarch64-unknown-linux-gnu`, \
+                         `aarch64-linux-gnu-gcc -static`",
+                    ),
+            );
+            return None;
         }
-        paths.push(path);
-    }
-    Some(paths)
+        Some(path)
+    })
 }
 
-/// Returns whether a file is an ELF file for anything but 64-bit little-endian Arm. A script is for every machine.
+/// Returns whether a file is an ELF file for anything but 64-bit little-endian Arm. A script is for
+/// every machine.
 fn is_for_another_machine(bytes: &[u8]) -> bool {
     const MAGIC: &[u8] = b"\x7fELF";
     // ELFCLASS64 and ELFDATA2LSB at 4; e_machine, EM_AARCH64, at 18.

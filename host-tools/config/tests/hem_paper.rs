@@ -1,15 +1,17 @@
-//! The HEM-reliability paper's tables II, III, IV, VI and VII and figures 4 to 6 lead to the paper's verdicts.
+//! The HEM-reliability paper's tables II, III, IV, VI and VII and figures 4 to 6 lead to the
+//! paper's verdicts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_config::validation::judge::{Outcome, Verdict::*};
 use cloison_config::validation::{Counts, Hypothesis, Judgment, Kind, Manifest, Verdict, judge};
+use cloison_config::validation::{Verdict::*, judge::Outcome};
 use cloison_metrics::Formula;
 use std::path::{Path, PathBuf};
 
 /// The paper's processors.
 const PROCESSORS: [&str; 3] = ["xavier", "cortex-a53", "tx2"];
 
-/// The verdicts of the paper where it gives one. On L2D_CACHE, the processor's manual adds a hypothesis.
+/// The verdicts of the paper where it gives one. On L2D_CACHE, the processor's manual adds a
+/// hypothesis.
 const VERDICTS: [(&str, &[(&str, Verdict)]); 3] = [
     (
         "xavier",
@@ -240,7 +242,8 @@ fn the_verdicts_are_the_papers() {
     }
 }
 
-/// Every count of the paper matters: one that is altered by little more than the tolerance changes its event's verdict.
+/// Every count of the paper matters: one that is altered by little more than the tolerance changes
+/// its event's verdict.
 #[test]
 fn every_altered_count_changes_the_verdict() {
     let mut altered = 0;
@@ -331,7 +334,8 @@ fn only_what_is_executed_explains_inst_misc() {
     assert_eq!(
         outcomes,
         [
-            "executed_S2R + executed_BAR + executed_NOP: does not explain loop-10: 2048 expected, 16384 counted",
+            "executed_S2R + executed_BAR + executed_NOP: does not explain loop-10: 2048 expected, \
+             16384 counted",
             "code_S2R + code_NOP + code_MOV: does not explain loop-0: 12288 expected, 5120 counted",
             "executed_S2R + executed_MOV: does not explain nop-3: 4 expected, 7 counted",
             "executed_S2R + executed_MOV + executed_BAR + executed_NOP: explains every benchmark",
@@ -348,7 +352,8 @@ fn only_what_is_executed_explains_inst_misc() {
     );
 }
 
-/// Observation 1: before figure 5, nobody knows whether NOP is counted; before table IV, the same is true of BAR.
+/// Observation 1: before figure 5, nobody knows whether NOP is counted; before table IV, the same
+/// is true of BAR.
 #[test]
 fn figure_5_and_the_barriers_of_table_iv_make_the_hypothesis_provable() {
     let unproven = |paper: &Paper| {
@@ -392,7 +397,8 @@ fn l2d_cache_is_quarantined_without_a_hypothesis_and_fitted_by_a_factor() {
     assert_eq!(judgment.verdict, Quarantined);
     assert_eq!(
         judgment.because,
-        "its documentation does not explain matrix-copy: 65536 expected, 130772 counted; there is no hypothesis"
+        "its documentation does not explain matrix-copy: 65536 expected, 130772 counted; there is \
+         no hypothesis"
     );
     let factor = Hypothesis {
         kind: Kind::Factor,

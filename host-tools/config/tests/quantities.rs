@@ -1,7 +1,8 @@
 //! Quantities that the measured machine gives: its clock, and what other events counted.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_config::validation::judge::{Outcome, Verdict};
+use cloison_config::validation::Verdict;
+use cloison_config::validation::judge::Outcome;
 use cloison_config::validation::{Counts, Hypothesis, Judgment, Manifest, judge};
 
 const MANIFEST: &str = r#"
@@ -43,7 +44,8 @@ because = "the prefetcher brings the others"
 source = "a manual"
 "#;
 
-/// Judges what was counted: the refills and prefetches of the stream, the cycles of both benchmarks.
+/// Judges what was counted: the refills and prefetches of the stream, the cycles of both
+/// benchmarks.
 fn judged(counts: &str) -> Vec<Judgment> {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let write = |name: &str, text: &str| {
@@ -70,7 +72,8 @@ fn verdict(judged: &[Judgment], event: &str) -> Option<Verdict> {
 fn two_events_may_share_what_is_known_of_both() {
     let counts = |prefetched: u64| {
         format!(
-            "[[run]]\nbenchmark = \"stream\"\ncounts = {{ REFILL = [30, 31], PREFETCH = {prefetched} }}\n"
+            "[[run]]\nbenchmark = \"stream\"\n\
+             counts = {{ REFILL = [30, 31], PREFETCH = {prefetched} }}\n"
         )
     };
     let good = judged(&counts(70));
@@ -105,7 +108,8 @@ fn no_event_counts_less_than_nothing() {
 
 #[test]
 fn cycles_are_known_where_the_clock_is() {
-    let runs = "[[run]]\nbenchmark = \"busy\"\ncounts = { CYCLES = 12_001 }\n[[run]]\nbenchmark = \"stream\"\n\
+    let runs = "[[run]]\nbenchmark = \"busy\"\ncounts = { CYCLES = 12_001 }\n[[run]]\n\
+        benchmark = \"stream\"\n\
                 counts = { CYCLES = 5, REFILL = 100 }\n";
     let slow = judged(&format!("cpu_mhz = 1200\n{runs}"));
     assert_eq!(verdict(&slow, "CYCLES"), Some(Verdict::Trusted));

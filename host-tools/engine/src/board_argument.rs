@@ -6,8 +6,8 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command, Error};
 use std::ffi::OsStr;
 
-/// Accepts any text, and lists the shipped boards in `--help`. Whether there is such a board is checked with the
-/// configuration, which may have its own boards.
+/// Accepts any text, and lists the shipped boards in `--help`. The check of the configuration finds
+/// out whether the board exists: a configuration may have its own boards.
 #[derive(Clone, Copy, Debug)]
 pub struct BoardArgument;
 

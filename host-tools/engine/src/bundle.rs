@@ -1,4 +1,5 @@
-//! A bundle: everything a checkout builds, in one directory, so that `cloison` works without a checkout.
+//! A bundle: everything a checkout builds, in one directory, so that `cloison` works without a
+//! checkout.
 //!
 //! ```text
 //! bundle.json                      version, commit, compiler, and the SHA-256 of every other file
@@ -39,8 +40,8 @@ pub struct Manifest {
     pub commit: Option<String>,
     /// The compiler that built it.
     pub rustc: String,
-    /// Lines of source that run at EL2: neither blank nor comment nor test.
-    pub el2_lines: u64,
+    /// Tokens of source that run at EL2: neither comment nor test.
+    pub el2_tokens: u64,
     /// SHA-256 of each file, in hexadecimal, by its path.
     files: BTreeMap<String, String>,
 }
@@ -54,7 +55,7 @@ pub enum BundleError {
     NoBundle {
         /// Path of the directory.
         directory: PathBuf,
-        /// What is wrong with the manifest.
+        /// The mistake in the manifest.
         why: String,
     },
     /// The bundle was made by another version.
@@ -63,7 +64,7 @@ pub enum BundleError {
     OtherVersion {
         /// Path of the directory.
         directory: PathBuf,
-        /// What differs.
+        /// The difference.
         what: &'static str,
         /// The bundle's value.
         found: String,
@@ -200,12 +201,12 @@ impl Bundle {
         directory: &Path,
         commit: Option<String>,
         rustc: String,
-        el2_lines: u64,
+        el2_tokens: u64,
     ) -> miette::Result<Self> {
         let mut manifest = Manifest {
             commit,
             rustc,
-            el2_lines,
+            el2_tokens,
             ..Manifest::of_this_program()
         };
         let mut directories = vec![directory.to_path_buf()];
@@ -286,7 +287,7 @@ impl Manifest {
             telemetry_format: u32::from(telemetry::VERSION),
             commit: None,
             rustc: String::new(),
-            el2_lines: 0,
+            el2_tokens: 0,
             files: BTreeMap::new(),
         }
     }

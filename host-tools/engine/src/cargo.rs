@@ -20,28 +20,31 @@ pub const HYPERVISOR: (&str, &str) = ("cloison-el2", "cloison-el2");
 pub const WORKLOADS: &str = "cloison-workloads";
 /// The package of the C library for guests, and the library's file.
 const EPAPI: (&str, &str) = ("cloison-epapi-c", "libepapi.a");
-/// The package and the binary of the profiler for Linux guests. The package's other binaries are programs to profile.
+/// The package and the binary of the profiler for Linux guests. The package's other binaries are
+/// programs to profile.
 pub const PROFILER: &str = "bbprof";
 /// The package whose binaries run in Linux guests, for the tests.
 pub const LINUX_TOOLS: &str = "cloison-test-guests";
-/// The feature that makes the hypervisor's allocator return wrong frames occasionally, for the tests of `inspect
-/// --live`.
+/// The feature that makes the hypervisor's allocator return wrong frames occasionally, for the
+/// tests of `inspect --live`.
 pub const FAULT_INJECTION: &str = "fault-injection";
 
-/// The environment variables that carry the flags of rustc and of rustdoc. With `--target` they apply to the target
-/// only, so that build scripts and host tools are not rebuilt; and their separator lets a path contain spaces.
+/// The environment variables that carry the flags of rustc and of rustdoc. With `--target` they
+/// apply to the target only, so that build scripts and host tools are not rebuilt; and their
+/// separator lets a path contain spaces.
 const RUSTFLAGS: &str = "CARGO_ENCODED_RUSTFLAGS";
 const RUSTDOCFLAGS: &str = "CARGO_ENCODED_RUSTDOCFLAGS";
 const SEPARATOR: &str = "\x1f";
 
-/// What keeps the compiler from emitting the sequences of erratum 835769, and the linker from leaving those of 843419:
-/// the ZCU102's cores may execute them wrongly. Only a build needs them.
+/// What keeps the compiler from emitting the sequences of erratum 835769, and the linker from
+/// leaving those of 843419: the ZCU102's cores may execute them wrongly. Only a build needs them.
 const ERRATA: [&str; 2] = [
     "-Ctarget-feature=+fix-cortex-a53-835769",
     "-Clink-arg=--fix-cortex-a53-843419",
 ];
 
-/// How all code for the boards is compiled, guests too. Frame pointers provide the backtrace of a fatal exception.
+/// Compiler flags of all code for the boards, guests too. Frame pointers provide the backtrace of a
+/// fatal exception.
 pub const TARGET_FLAGS: [&str; 2] = ["-Cforce-frame-pointers=yes", "-Ctarget-cpu=cortex-a53"];
 
 /// Part of the compiler's warning that it passes [`ERRATA`] on without knowing it.
@@ -50,7 +53,8 @@ const UNKNOWN_FEATURE: &str = "feature specified for `-Ctarget-feature`: `fix-co
 /// The package and the binary of the command for Linux guests.
 pub const CLIENT: (&str, &str) = ("cloison-client", "cloisonctl");
 
-/// Returns a `cargo` command that builds for the boards, with the right core library, flags and target.
+/// Returns a `cargo` command that builds for the boards, with the right core library, flags and
+/// target.
 pub fn cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
     let library = setup::core_library()?;
     let mut flags = TARGET_FLAGS.map(str::to_owned).to_vec();
@@ -64,7 +68,8 @@ pub fn cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
     if ["build", "rustc"].contains(&subcommand) {
         flags.extend(ERRATA.map(str::to_owned));
     }
-    // Incremental builds divide the code otherwise, and so count other instructions: images do not depend on the variable.
+    // Incremental builds divide the code otherwise, and so count other instructions: images do not
+    // depend on the variable.
     Ok(cmd!(shell, "cargo {subcommand} --target {TARGET}")
         .env("CARGO_INCREMENTAL", "0")
         .env(RUSTFLAGS, flags.join(SEPARATOR))
@@ -95,9 +100,10 @@ fn path_flags(library: &CoreLibrary) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Returns the directories with sources whose names must not reach an image, each with the name that does instead. The
-/// text of a panic holds the path of its source: without this, the same source would make another image, with another
-/// layout and in other cache sets, on another machine.
+/// Returns the directories with sources whose names must not reach an image, each with the name
+/// that does instead. The text of a panic holds the path of its source: without this, the same
+/// source would make another image, with another layout and in other cache sets, on another
+/// machine.
 fn source_directories() -> Vec<(PathBuf, PathBuf)> {
     let cargo_home = env::var_os("CARGO_HOME")
         .filter(|home| !home.is_empty())
@@ -105,7 +111,8 @@ fn source_directories() -> Vec<(PathBuf, PathBuf)> {
     let cargo_home = cargo_home
         .or_else(|| Some(env::home_dir()?.join(".cargo")))
         .unwrap_or_default();
-    // A registry's directory is named after the place from which it came, so it must not be part of the new name.
+    // A registry's directory is named after the place from which it came, so it must not be part of
+    // the new name.
     let registries = std::fs::read_dir(cargo_home.join("registry/src"))
         .into_iter()
         .flatten()
@@ -122,8 +129,8 @@ fn source_directories() -> Vec<(PathBuf, PathBuf)> {
     all
 }
 
-/// Adds each directory's real path, because either may reach the compiler. Of several that match a path, rustc takes the
-/// last.
+/// Adds each directory's real path, because either may reach the compiler. Of several that match a
+/// path, rustc takes the last.
 fn with_links_followed(directories: &[(PathBuf, PathBuf)]) -> Vec<(PathBuf, PathBuf)> {
     let both = |(from, to): &(PathBuf, PathBuf)| {
         let real = from.canonicalize().ok().filter(|real| real != from);
@@ -139,8 +146,8 @@ fn with_links_followed(directories: &[(PathBuf, PathBuf)]) -> Vec<(PathBuf, Path
         .collect()
 }
 
-/// Returns the file of a part that this process has built already, or builds it. A study boots hundreds of systems, and even a
-/// build that has nothing to do takes a good part of a second.
+/// Returns the file of a part that this process has built already, or builds it. A study boots
+/// hundreds of systems, and even a build that has nothing to do takes a good part of a second.
 fn once(part: &str, build: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {
     static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,7 +178,8 @@ fn build_hypervisor(features: &[&str]) -> Result<PathBuf> {
     // The exception paths go through several crates: all of them are one program to the optimizer.
     command = command.args(["--config", "profile.release.lto=\"fat\""]);
     if !features.is_empty() {
-        // A separate directory, so that this build and the ordinary one do not rebuild each other's crates.
+        // A separate directory, so that this build and the ordinary one do not rebuild each other's
+        // crates.
         let own = installation::target_dir().join(format!("with-{}", features.join("-")));
         command = command
             .args(["--features", &features.join(",")])
@@ -190,7 +198,8 @@ pub fn client() -> Result<PathBuf> {
     once(binary, || linux_program(package, binary, Symbols::Stripped))
 }
 
-/// Builds one of the programs that a Linux guest may have, once per process, and returns its ELF file.
+/// Builds one of the programs that a Linux guest may have, once per process, and returns its ELF
+/// file.
 pub fn tool(name: &str) -> Result<PathBuf> {
     // What is profiled has symbols, the profiler needs none.
     let symbols = if name == PROFILER {
@@ -228,7 +237,8 @@ fn linux_program(package: &str, binary: &str, symbols: Symbols) -> Result<PathBu
     found.ok_or_else(|| miette!("cargo built no `{binary}` for Linux"))
 }
 
-/// Returns a `cargo` command that builds for Linux guests, with the right library, linker, flags and target.
+/// Returns a `cargo` command that builds for Linux guests, with the right library, linker, flags
+/// and target.
 pub fn linux_cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
     linux_cargo_with(shell, subcommand, Symbols::Stripped)
 }

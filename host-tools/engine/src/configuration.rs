@@ -1,4 +1,5 @@
-//! Configurations of this installation: read with its boards, its events and the kernels that it has downloaded.
+//! Configurations of this installation: read with its boards, its events and the kernels that it
+//! has downloaded.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::files::Claim;
@@ -22,8 +23,8 @@ fn kept_kernel(release: Release, flavor: Flavor) -> Option<Vec<u8>> {
     std::fs::read(packages::kept_kernel(release, flavor)?.path).ok()
 }
 
-/// Reads and checks a configuration, for the board that it names or for another one. If there is no file at `path`, it
-/// is searched for among the shipped ones.
+/// Reads and checks a configuration. `board` replaces the board that it names. If there is no file
+/// at `path`, it is searched for among the shipped ones.
 ///
 /// # Errors
 ///
@@ -49,7 +50,8 @@ pub fn load_text(path: &Path, text: String, board: Option<&str>) -> Result<Check
     cloison_config::load_text(path, text, board, &shipped)
 }
 
-/// Reads and checks a board file: a shipped one by its name, another one by its path, which ends in `.toml`.
+/// Reads and checks a board file: a shipped one by its name, another one by its path, which ends in
+/// `.toml`.
 ///
 /// # Errors
 ///
@@ -65,7 +67,7 @@ pub fn board(name: &str) -> Result<BoardFile, Errors> {
         .map_err(|problems| Errors::new(&path.display().to_string(), problems))
 }
 
-/// Returns how QEMU emulates a board.
+/// Returns QEMU's options to emulate a board.
 ///
 /// # Errors
 ///
@@ -79,8 +81,8 @@ pub fn emulation(name: &str) -> miette::Result<Emulation> {
     })
 }
 
-/// Returns the event table of a CPU: by its name in any of the folders of `configs/events`, by an Arm CPU's MIDR_EL1
-/// (`0x410fd034`), or by a RISC-V CPU's `marchid` and `mimpid` (`3:0`).
+/// Returns the event table of a CPU: by its name in any of the folders of `configs/events`, by an
+/// Arm CPU's MIDR_EL1 (`0x410fd034`), or by a RISC-V CPU's `marchid` and `mimpid` (`3:0`).
 ///
 /// # Errors
 ///
@@ -97,7 +99,7 @@ pub fn event_table(cpu: &str) -> miette::Result<EventTable> {
             "no event table for the {cpu}"
         ));
     };
-    let (table, problems) = EventTable::load(folder);
+    let (table, problems) = events::load(folder);
     Ok(table.ok_or_else(|| Errors::new(&folder.display().to_string(), problems))?)
 }
 
@@ -155,7 +157,8 @@ pub fn boards() -> Vec<String> {
 ///
 /// # Errors
 ///
-/// Returns the errors of the first board file that has any: a board that cannot be read must not go missing in silence.
+/// Returns the errors of the first board file that has any: a board that cannot be read must not go
+/// missing in silence.
 pub fn emulated_boards() -> Result<Vec<String>, Errors> {
     let boards = boards()
         .iter()
@@ -165,8 +168,8 @@ pub fn emulated_boards() -> Result<Vec<String>, Errors> {
     Ok(emulated.map(|emulation| emulation.board).collect())
 }
 
-/// Returns a directory below the output directory's `kind` for a run of a configuration. It is no other command's as long
-/// as this one lasts, and no other configuration's at all.
+/// Returns a directory below the output directory's `kind` for a run of a configuration. No other
+/// command uses it as long as the claim lasts, and no other configuration at all.
 ///
 /// # Errors
 ///
@@ -181,8 +184,8 @@ pub fn run_directory(kind: &str, name: &str, config: &Path) -> miette::Result<Cl
     )
 }
 
-/// Returns the names of a board's PMU events, or none if its description cannot be read: a log can be decoded without
-/// them.
+/// Returns the names of a board's PMU events, or none if its description cannot be read: a log can
+/// be decoded without them.
 pub fn event_names(board: &str) -> EventNames {
     self::board(board).map_or_else(
         |_| EventNames::default(),

@@ -1,24 +1,26 @@
 //! Splits the stream of a console that several VMs share.
 //!
-//! The hypervisor prints `[name] text` for a guest's line. An unfinished line (a prompt) that another VM's output
-//! interrupts continues as `[name]+text`. So a guest's output can be reassembled to the byte, except for what the
-//! hypervisor does not print (`cloison_logic::console`).
+//! The hypervisor prints `[name] text` for a guest's line. An unfinished line (a prompt) that
+//! another VM's output interrupts continues as `[name]+text`. So a guest's output can be
+//! reassembled to the byte, except for bytes that the hypervisor does not print
+//! (`cloison_logic::console`).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_formats::ids::VmId;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The source of some output: a VM by its index, or the hypervisor (`None`).
-pub type Speaker = Option<usize>;
+/// The source of some output: a VM, or the hypervisor (`None`).
+pub type Speaker = Option<VmId>;
 
 /// A piece of the console's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
     /// A line starts, or continues after an interruption.
     Start(Speaker),
-    /// Output of a speaker. A VM's line end is passed on with its next line, because until then it may be the
-    /// hypervisor's.
+    /// Output of a speaker. A VM's line end is passed on with its next line, because until then it
+    /// may be the hypervisor's.
     Text(Speaker, &'a [u8]),
     /// The line on the console ends.
     End,
@@ -69,7 +71,7 @@ impl Splitter {
             return to(Piece::Text(self.speaker, &[byte]));
         }
         match self.speaker {
-            Some(vm) => self.ended[vm] = true,
+            Some(vm) => self.ended[vm.index()] = true,
             None => to(Piece::Text(None, b"\n")),
         }
         to(Piece::End);
@@ -79,10 +81,11 @@ impl Splitter {
     fn decide(&mut self, to: &mut impl FnMut(Piece)) {
         let Some(head) = self.head.take() else { return };
         let found = self.prefixes.iter().position(|marks| marks.contains(&head));
+        let found = found.map(|vm| VmId(vm as u8));
         if let Some(vm) = found {
             let goes_on = head.ends_with(b"+");
             self.speaker = Some(vm);
-            if std::mem::take(&mut self.ended[vm]) && !goes_on {
+            if std::mem::take(&mut self.ended[vm.index()]) && !goes_on {
                 to(Piece::Text(Some(vm), b"\n"));
             }
             to(Piece::Start(Some(vm)));
@@ -100,11 +103,11 @@ impl Splitter {
         }
     }
 
-    /// Passes on what was held back, at the end of the stream.
+    /// Passes on the bytes that were held back, at the end of the stream.
     pub fn finish(&mut self, mut to: impl FnMut(Piece)) {
-        for (vm, ended) in self.ended.iter_mut().enumerate() {
+        for (vm, ended) in (0..).zip(&mut self.ended) {
             if std::mem::take(ended) {
-                to(Piece::Text(Some(vm), b"\n"));
+                to(Piece::Text(Some(VmId(vm)), b"\n"));
             }
         }
         if let Some(head) = self.head.take().filter(|head| !head.is_empty()) {
@@ -114,7 +117,7 @@ impl Splitter {
 }
 
 /// Returns everything that one of these VMs printed on a console.
-pub fn said_by<'a>(names: impl IntoIterator<Item = &'a str>, vm: usize, console: &str) -> String {
+pub fn said_by<'a>(names: impl IntoIterator<Item = &'a str>, vm: VmId, console: &str) -> String {
     let mut said = Vec::new();
     let mut take = |piece: Piece| match piece {
         Piece::Text(speaker, text) if speaker == Some(vm) => said.extend_from_slice(text),
@@ -126,8 +129,9 @@ pub fn said_by<'a>(names: impl IntoIterator<Item = &'a str>, vm: usize, console:
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// Returns text without what only a terminal understands: sequences that move its cursor, color its text or ask for its
-/// state (ECMA-48, 5.3 to 5.6), and control characters other than tabs and line ends.
+/// Returns text without control sequences of terminals (ECMA-48, 5.3 to 5.6), which move the
+/// cursor, color text or ask for the terminal's state. Control characters other than tabs and line
+/// ends are removed too.
 pub fn plain(text: &str) -> String {
     /// The sequence that a character belongs to.
     enum Within {
@@ -150,7 +154,8 @@ pub fn plain(text: &str) -> String {
             (Within::Words, '\u{7}') => Within::Text,
             (_, '\u{1b}') => Within::Escape,
             (Within::Words, character) if character != '\n' => Within::Words,
-            // The final character. Nothing spans lines, so that an unfinished sequence hides little.
+            // The final character. Nothing spans lines, so that an unfinished sequence hides
+            // little.
             (Within::Escape | Within::Control, character) if character != '\n' => Within::Text,
             (_, character) => {
                 if !character.is_control() || matches!(character, '\n' | '\t') {
@@ -197,7 +202,8 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        // The end of a line that its guest did not finish. `Logs::write` has reported a full disk before.
+        // The end of a line that its guest did not finish. `Logs::write` has reported a full disk
+        // before.
         let _ = self.flush();
     }
 }
@@ -225,7 +231,7 @@ impl Logs {
     /// Writes a piece to its log.
     pub fn write(&mut self, piece: Piece) -> io::Result<()> {
         match piece {
-            Piece::Text(Some(vm), text) => self.vms[vm].write(text),
+            Piece::Text(Some(vm), text) => self.vms[vm.index()].write(text),
             Piece::Text(None, text) => self.hypervisor.write(text),
             Piece::Start(_) | Piece::End => Ok(()),
         }
@@ -241,7 +247,7 @@ mod tests {
         let mut splitter = Splitter::new(["one", "other"]);
         let mut to = |piece: Piece| {
             if let Piece::Text(speaker, text) = piece {
-                said[speaker.map_or(2, |vm| vm)].push_str(std::str::from_utf8(text).unwrap());
+                said[speaker.map_or(2, VmId::index)].push_str(std::str::from_utf8(text).unwrap());
             }
         };
         for byte in stream.bytes() {
@@ -254,7 +260,7 @@ mod tests {
     #[test]
     fn each_gets_what_it_said() {
         let stream = "[core 0] up\r\n[one] a\r\n[other] b\n[one]  c\n[onely] d\n";
-        assert_eq!(said_by(["one", "other"], 0, stream), "a\n c\n");
+        assert_eq!(said_by(["one", "other"], VmId(0), stream), "a\n c\n");
         assert_eq!(
             split(stream),
             [
@@ -308,7 +314,7 @@ mod tests {
     #[test]
     fn utf_8_is_whole_after_splitting() {
         let stream = "[one] äöü €\n[other] ✓\n";
-        assert_eq!(said_by(["one", "other"], 0, stream), "äöü €\n");
+        assert_eq!(said_by(["one", "other"], VmId(0), stream), "äöü €\n");
         let scratch = tempfile::tempdir().unwrap();
         let mut logs = Logs::create(scratch.path(), ["one", "other"]).unwrap();
         let mut splitter = Splitter::new(["one", "other"]);

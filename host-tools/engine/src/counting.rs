@@ -1,4 +1,4 @@
-//! What a machine's PMU counts, and the configured events that it leaves at zero.
+//! The events that a machine's PMU counts, and the configured events that it leaves at zero.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -14,10 +14,10 @@ use cloison_formats::units::EventId;
 use miette::Report;
 use std::fmt;
 
-/// What counts the events of a machine.
+/// The machine that counts events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
-    /// QEMU as it is: cores run in parallel.
+    /// QEMU without options: cores run in parallel.
     Stock,
     /// QEMU with `-icount`, which also counts instructions.
     Icount,
@@ -38,8 +38,9 @@ impl Counting {
         }
     }
 
-    /// Returns the events that the machine counts as bits of PMCEID0_EL0 and PMCEID1_EL0, which announce the common events
-    /// 0x00 to 0x1f and 0x20 to 0x3f. The board model counts more than QEMU announces.
+    /// Returns the events that the machine counts as bits of PMCEID0_EL0 and PMCEID1_EL0, which
+    /// announce the common events 0x00 to 0x1f and 0x20 to 0x3f. The board model counts more
+    /// than QEMU announces.
     pub fn announced(self, board: &BoardFile) -> [u32; 2] {
         let common = board
             .events
@@ -93,8 +94,8 @@ pub fn machines() -> impl TypedValueParser<Value = validated::Machine> {
         .try_map(move |word| named(&word).map(|(_, machine)| machine).ok_or("no machine"))
 }
 
-/// Makes a configuration the system of one machine, whose events its guests' PMUs announce. Returns warnings about the events
-/// of its quotas.
+/// Completes a configuration for one machine, whose events its guests' PMUs announce. Returns
+/// warnings about the events of its quotas.
 ///
 /// # Errors
 ///
@@ -109,7 +110,7 @@ pub fn adapt(checked: &mut Checked, machine: validated::Machine) -> Result<Vec<P
     checked.on(machine)
 }
 
-/// Makes a configuration the system of one machine, and prints warnings about the events of its quotas.
+/// Completes a configuration for one machine, and prints warnings about the events of its quotas.
 ///
 /// # Errors
 ///
@@ -121,8 +122,9 @@ pub fn prepare_for(checked: &mut Checked, machine: validated::Machine) -> Result
     Ok(())
 }
 
-/// Returns one line about the configured events that stay zero on a machine: which, whose budgets on them cannot act,
-/// and the option that changes it. Returns `None` if all events count.
+/// Returns one line about the configured events that stay zero on a machine: the events, the VMs
+/// whose budgets on them cannot act, and the option that changes it. Returns `None` if all events
+/// count.
 pub fn warning(checked: &Checked, machine: Counting) -> Option<String> {
     let event = |id: EventId| {
         checked
@@ -245,8 +247,8 @@ mod tests {
         let line = warning(&checked, Counting::Stock).expect("stock QEMU counts no instructions");
         assert_eq!(
             line,
-            "QEMU by itself does not count INST_RETIRED, so the budgets of `interf-1`, `interf-2` and `interf-3` \
-             cannot act; add --model or --icount"
+            "QEMU by itself does not count INST_RETIRED, so the budgets of `interf-1`, `interf-2` \
+             and `interf-3` cannot act; add --model or --icount"
         );
         assert_eq!(
             (

@@ -69,11 +69,13 @@ impl Figures {
             .map(|bytes| format!("{:08x}", crc32fast::hash(&bytes)));
         self
     }
-    /// Records the system image that the figures are from: the same image gives the same figures on the board model.
+    /// Records the system image that the figures are from: the same image gives the same figures on
+    /// the board model.
     pub fn image(self, image: &Image) -> Self {
         self.images([image.sha256()])
     }
-    /// Records several system images, by their SHA-256 in order; of more than one, the SHA-256 of all these is recorded.
+    /// Records several system images, by their SHA-256 in order; of more than one, the SHA-256 of
+    /// all these is recorded.
     pub fn images(mut self, sha256s: impl IntoIterator<Item = String>) -> Self {
         let all: Vec<String> = sha256s.into_iter().collect();
         self.provenance.image_sha256 = match all.as_slice() {
@@ -163,7 +165,8 @@ pub fn rustc_version() -> String {
     }
 }
 
-/// Returns the commit of the bundle or checkout, with `-dirty` if there are uncommitted changes; `None` outside both.
+/// Returns the commit of the bundle or checkout, with `-dirty` if there are uncommitted changes;
+/// `None` outside both.
 pub fn commit() -> Option<String> {
     let root = match installation::current() {
         Installation::Bundle(bundle) => return bundle.manifest().commit.clone(),
@@ -184,8 +187,8 @@ fn first_line(command: &mut Command) -> Option<String> {
     (output.status.success() && !line.is_empty()).then(|| line.to_owned())
 }
 
-/// The variable with the seconds since 1970 that count as now, so that the same command writes the same bytes
-/// (reproducible-builds.org).
+/// The variable with the seconds since 1970 that count as now, so that the same command writes the
+/// same bytes (reproducible-builds.org).
 const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
 /// Returns the time that is recorded: the one given, or the present.

@@ -1,4 +1,5 @@
-//! Writes files so that nothing is lost: whole or not at all, never over an input, one command's never over another's.
+//! Writes files without losing any: whole or not at all, never over an input, one command's never
+//! over another's.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub use cloison_config::files::{
@@ -15,6 +16,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
+use tempfile::TempDir;
 use thiserror::Error;
 
 /// Errors that keep one file from being written over another.
@@ -36,15 +38,15 @@ pub enum Conflict {
         /// The other's.
         other: PathBuf,
     },
-    /// A directory has the results of something else.
+    /// A directory has the results of another command or configuration.
     #[error("{} has the results of {owner}, and {wanted} would be mixed with them", directory.display())]
     #[diagnostic(help("give another directory with --out, or remove this one"))]
     Owned {
         /// The directory.
         directory: PathBuf,
-        /// What its results are of.
+        /// The owner of its results.
         owner: String,
-        /// What was to be written.
+        /// The owner of the results to write.
         wanted: String,
     },
 }
@@ -80,19 +82,31 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     write_atomic(path, &text)
 }
 
-/// Writes a file. A regular one is written under a temporary name in its directory, which is made if there is none, and
-/// renamed, so that no reader sees half of it; symbolic links are followed. A device, a pipe and what is in /proc, as
-/// /dev/stdout and /dev/fd are, is opened and written to.
+/// Returns a directory for files of this program, which is removed with the value.
 ///
 /// # Errors
 ///
-/// Returns an error with the file's name if it cannot be written, is a directory or a disk, or is a pipe that nobody
-/// reads.
+/// If it cannot be made.
+pub fn scratch() -> Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix("cloison-")
+        .tempdir()
+        .into_diagnostic()
+}
+
+/// Writes a file. A regular one is written under a temporary name in its directory, which is made
+/// if there is none, and renamed, so that no reader sees half of it; symbolic links are followed. A
+/// device, a pipe and what is in /proc, as /dev/stdout and /dev/fd are, is opened and written to.
+///
+/// # Errors
+///
+/// Returns an error with the file's name if it cannot be written, is a directory or a disk, or is a
+/// pipe without a reader.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
     stream_atomic(path, |file| file.write_all(bytes))
 }
 
-/// Like [`write_atomic`], of what `write` writes, which need not be in memory as a whole.
+/// Like [`write_atomic`], for bytes that `write` writes piece by piece.
 ///
 /// # Errors
 ///
@@ -107,7 +121,8 @@ pub fn stream_atomic(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()
         .wrap_err_with(|| miette!("cannot write {}", path.display()))
 }
 
-/// Returns whether a file of this name is, or will be, a regular one, so that others can be written beside it.
+/// Returns whether a file of this name is, or will be, a regular one, so that others can be written
+/// beside it.
 pub fn is_regular(path: &Path) -> bool {
     matches!(target(path), Ok(Target::Replace(_)))
 }
@@ -117,7 +132,7 @@ pub fn is_regular(path: &Path) -> bool {
 enum Target {
     /// A regular file or nothing is here: a new file takes the place.
     Replace(PathBuf),
-    /// Something that must stay what it is.
+    /// A file that must stay the same file: a device or a pipe.
     Open(PathBuf),
 }
 
@@ -188,8 +203,8 @@ fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::
     Ok(())
 }
 
-/// Opens what is no regular file. A pipe may have nobody at its other end, so another thread opens it; one that never
-/// returns is left alone and ends with the process.
+/// Opens what is no regular file. A pipe may have nobody at its other end, so another thread opens
+/// it; one that never returns is left alone and ends with the process.
 fn open_for_writing(path: &Path) -> io::Result<File> {
     const PATIENCE: Duration = Duration::from_secs(4);
     let (sender, opened) = mpsc::sync_channel(1);
@@ -207,7 +222,8 @@ fn open_for_writing(path: &Path) -> io::Result<File> {
     opened.recv_timeout(PATIENCE).map_err(silent)?
 }
 
-/// Checks that no output is an input of the same command, by whatever name, and that no two outputs are one file.
+/// Checks that no output is an input of the same command, by whatever name, and that no two outputs
+/// are one file.
 ///
 /// # Errors
 ///
@@ -268,7 +284,8 @@ pub struct Claim {
     _lock: File,
 }
 
-/// The file in a claimed directory that says what its results are of, and whose lock is held meanwhile.
+/// The file in a claimed directory that says what its results are of, and whose lock is held
+/// meanwhile.
 const OWNER: &str = ".owner";
 
 impl Claim {
@@ -276,7 +293,7 @@ impl Claim {
     ///
     /// # Errors
     ///
-    /// Returns an error if the directory has the results of something else, or cannot be written to.
+    /// Returns an error if the directory has the results of another owner, or cannot be written to.
     pub fn wait(directory: &Path, owner: &str) -> Result<Self> {
         let mut lock = open_owner(directory)?;
         if let Err(TryLockError::WouldBlock) = lock.try_lock() {
@@ -312,8 +329,9 @@ impl Claim {
         })
     }
 
-    /// Claims a directory called `name` in `parent` or, if another command is writing there or it has the results of
-    /// something else, the first of `name-2`, `name-3`, … that is free.
+    /// Claims a directory called `name` in `parent`. If another command is writing there, or the
+    /// directory has the results of another owner, claims the first free one of `name-2`, `name-3`,
+    /// …
     ///
     /// # Errors
     ///
@@ -385,7 +403,7 @@ fn read_owner(lock: &mut File) -> io::Result<String> {
 /// The field of a kept result that has the SHA-256 of the others.
 const SEAL: &str = "sha256";
 
-/// Keeps a result, an object in JSON, with the SHA-256 of what it says.
+/// Keeps a result, an object in JSON, with the SHA-256 of its contents.
 ///
 /// # Errors
 ///
@@ -401,7 +419,7 @@ pub fn keep(path: &Path, result: &impl Serialize) -> Result<()> {
     write_atomic(path, format!("{value}\n").as_bytes())
 }
 
-/// Returns a result that [`keep`] has written, or `None` if there is none or it is not as it was written.
+/// Returns a result that [`keep`] has written; `None` if there is none or it has changed since.
 pub fn kept<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let mut value: Value =
         serde_json::from_slice(&cloison_config::files::read(path, RESULT).ok()?).ok()?;

@@ -1,12 +1,13 @@
 //! The HEM log of a run as a table, and as CSV and Parquet.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-pub use cloison_much::read::COLUMNS;
+pub use cloison_metrics::log::COLUMNS;
 
 use crate::files::{self, ReadError};
 use crate::telemetry::wire::DecodeError;
 use crate::telemetry::{Problem, Telemetry};
 use cloison_config::events::EventNames;
+use cloison_formats::ids::{Core, VcpuIndex};
 use cloison_formats::telemetry;
 use cloison_formats::units::EventId;
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr};
@@ -31,7 +32,7 @@ pub enum HemError {
     Unreadable {
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in it.
         source: ReadError,
     },
     /// The file has no bytes.
@@ -39,7 +40,8 @@ pub enum HemError {
     #[diagnostic(
         code(hem::empty),
         help(
-            "the hypervisor sent nothing: does the board file define a `telemetry` UART, and was that one captured?"
+            "the hypervisor sent nothing: does the board file define a `telemetry` UART, and was \
+             that one captured?"
         )
     )]
     Empty {
@@ -51,7 +53,8 @@ pub enum HemError {
     #[diagnostic(
         code(hem::nothing_readable),
         help(
-            "this is not a telemetry stream: give the capture of the second UART, not the console's"
+            "this is not a telemetry stream: give the capture of the second UART, not the \
+             console's"
         )
     )]
     NothingReadable {
@@ -61,7 +64,7 @@ pub enum HemError {
         len: usize,
         /// Offset at which its first message would start.
         offset: usize,
-        /// What is wrong there.
+        /// The mistake there.
         first: Problem,
     },
     /// The file contains only zero bytes.
@@ -98,7 +101,7 @@ pub enum HemError {
         path: PathBuf,
         /// Offset of the first damaged message.
         offset: usize,
-        /// What is wrong with it.
+        /// The mistake in it.
         problem: Problem,
         /// How many more are damaged.
         others: usize,
@@ -122,23 +125,30 @@ fn advice(problem: &Problem, frames: usize) -> String {
         format!("{frames} messages are readable")
     };
     match problem {
-        Problem::SecondBoot => {
-            "the file holds more than one run: split it at this byte, or use --lenient to decode the first run"
-                .to_owned()
-        }
+        Problem::SecondBoot => "the file holds more than one run: split it at this byte, or use \
+                                --lenient to decode the first run"
+            .to_owned(),
         Problem::NoBoot => {
             format!(
-                "start the capture before the board; {readable}: use --lenient to decode them without the VMs' names"
+                "start the capture before the board; {readable}: use --lenient to decode them \
+                 without the VMs' names"
             )
         }
         Problem::Decode(DecodeError::Unterminated) => {
-            format!("the capture ended too early; {readable}: use --lenient to decode what came before")
+            format!(
+                "the capture ended too early; {readable}: use --lenient to decode what came before"
+            )
         }
-        Problem::Decode(DecodeError::Content) | Problem::UnknownVm(_) | Problem::TooManyEvents(_) => format!(
-            "no byte was lost: what wrote this frame is not the hypervisor of this checkout; {readable}: use --lenient \
-             to skip the rest"
+        Problem::Decode(DecodeError::Content)
+        | Problem::UnknownVm(_)
+        | Problem::TooManyEvents(_) => format!(
+            "no byte was lost: what wrote this frame is not the hypervisor of this checkout; \
+             {readable}: use --lenient to skip the rest"
         ),
-        _ => format!("capture it again with flow control or a lower rate; {readable}: use --lenient to skip the rest"),
+        _ => format!(
+            "capture it again with flow control or a lower rate; {readable}: use --lenient to \
+             skip the rest"
+        ),
     }
 }
 
@@ -222,9 +232,9 @@ pub struct Row {
     /// Name of the VM.
     pub vm: String,
     /// Number of the vCPU in the VM.
-    pub vcpu: u8,
+    pub vcpu: VcpuIndex,
     /// Number of the physical core.
-    pub core: u8,
+    pub core: Core,
     /// When the segment ended, in nanoseconds since reset.
     pub at_ns: u64,
     /// The guest's number for the workload.
@@ -235,7 +245,7 @@ pub struct Row {
     pub run: u32,
     /// PMCCNTR_EL0 over the segment: the anchor, repeated in every row of the run.
     pub cycles: u64,
-    /// Whether the guest has made the record itself, with counters that it can set to any value.
+    /// Whether the guest made the record itself, with counters that it can set to any value.
     pub by_guest: bool,
     /// The count; `None` in the only row of a run that counted only cycles.
     pub count: Option<Count>,
@@ -338,7 +348,8 @@ impl Table {
         writer.into_inner().into_diagnostic()
     }
 
-    /// Formats the table as a Parquet file with one row group; [`Table::metadata`] becomes its key-value metadata.
+    /// Formats the table as a Parquet file with one row group; [`Table::metadata`] becomes its
+    /// key-value metadata.
     pub fn to_parquet(&self) -> Result<Vec<u8>> {
         self.write_parquet()
             .into_diagnostic()
@@ -365,11 +376,18 @@ impl Table {
             SerializedFileWriter::new(&mut bytes, Arc::new(schema()?), Arc::new(properties))?;
         let mut group = writer.next_row_group()?;
         let rows = &self.rows;
-        // Unsigned values are stored as signed integers with the same bits; the column's logical type says so.
+        // Unsigned values are stored as signed integers with the same bits; the column's logical
+        // type says so.
         let text = |value: &str| ByteArray::from(value.as_bytes().to_vec());
         column::<ByteArrayType>(&mut group, rows.iter().map(|row| Some(text(&row.vm))))?;
-        column::<Int32Type>(&mut group, rows.iter().map(|row| Some(i32::from(row.vcpu))))?;
-        column::<Int32Type>(&mut group, rows.iter().map(|row| Some(i32::from(row.core))))?;
+        column::<Int32Type>(
+            &mut group,
+            rows.iter().map(|row| Some(i32::from(row.vcpu.0))),
+        )?;
+        column::<Int32Type>(
+            &mut group,
+            rows.iter().map(|row| Some(i32::from(row.core.0))),
+        )?;
         column::<Int64Type>(
             &mut group,
             rows.iter().map(|row| Some(row.at_ns.cast_signed())),

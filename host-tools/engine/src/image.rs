@@ -1,4 +1,5 @@
-//! The system image that a board boots: the hypervisor, its configuration and the guests in one file.
+//! The system image that a board boots: the hypervisor, its configuration and the guests in one
+//! file.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod prelude;
@@ -6,16 +7,16 @@ pub mod seal;
 
 use crate::files::{self, write_atomic};
 use crate::{linux, parts};
+use cloison_config::executable::{self, ElfError, Executable, LONGEST};
 use cloison_config::layout::DEVICE_TREE_ROOM;
-use cloison_config::{Checked, ImageSource, memory};
+use cloison_config::memory::{self, LOADER_SLACK};
+use cloison_config::problem::display_path;
+use cloison_config::{Checked, ImageSource};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::boot::{self, BootParameters};
 use cloison_formats::image::{self, System};
 use cloison_formats::invalid::Invalid;
 use miette::{Diagnostic, IntoDiagnostic, Result};
-use object::elf::{FileHeader64, PT_LOAD};
-use object::read::elf::{FileHeader, ProgramHeader};
-use object::{Endianness, elf};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
@@ -27,47 +28,40 @@ const IMAGE_SIZE_OFFSET: usize = 16;
 const IMAGE_SIZE_UNIT: u64 = 64 << 10;
 /// Offset and value of the arm64 Image header's magic.
 const ARM64_MAGIC: (usize, [u8; 4]) = (56, *b"ARM\x64");
-/// Part of the memory kept for a system image that is used for the boot loader's offset, the headers and the
-/// configuration.
-const LOADER_SLACK: u64 = 4 << 20;
-/// Upper limit for a guest's or the hypervisor's length; a file that exceeds it is damaged.
-const LONGEST: u64 = 1 << 30;
 
 /// Errors in an executable that should go into an image.
 #[derive(Debug, Error, Diagnostic)]
 pub enum ImageError {
-    /// The file is not an ELF file of the right kind.
-    #[error("{file} is not an AArch64 ELF executable: {reason}")]
-    NotElf {
+    /// The ELF file of a guest, or its place in the VM's memory, is wrong.
+    #[error("VM `{vm}`: {file} cannot be loaded: {}", list(.errors))]
+    #[diagnostic(help("{}", .errors.first().map(ElfError::help).unwrap_or_default()))]
+    Guest {
+        /// Name of the VM.
+        vm: String,
         /// Name of the file.
         file: String,
-        /// The parser's error.
-        reason: String,
+        /// All that is wrong.
+        errors: Vec<ElfError>,
     },
-    /// The file has no loadable segment.
-    #[error("{file} has no loadable segment")]
-    Empty {
+    /// An ELF file is wrong.
+    #[error("{file} cannot be loaded: {error}")]
+    #[diagnostic(help("{}", .error.help()))]
+    Elf {
         /// Name of the file.
         file: String,
+        /// The mistake.
+        error: ElfError,
     },
     /// The file is implausibly long.
     #[error(
-        "{file} spans {length} bytes from its first to its last loadable byte; at most {LONGEST} are accepted"
+        "{file} spans {length} bytes from its first to its last loadable byte; at most {LONGEST} \
+         are accepted"
     )]
     TooLong {
         /// Name of the file.
         file: String,
         /// Its length in memory.
         length: u64,
-    },
-    /// The first segment does not start on a page boundary.
-    #[error("{file} starts at {base:#x}, which is not on a page")]
-    #[diagnostic(help("let its linker script place the first segment at a multiple of 4096"))]
-    Unaligned {
-        /// Name of the file.
-        file: String,
-        /// Address at which it starts.
-        base: u64,
     },
     /// The hypervisor lacks its boot header.
     #[error("the hypervisor does not start with an arm64 Image header")]
@@ -117,8 +111,8 @@ pub enum ImageError {
     Encode,
 }
 
-/// The memory image of an executable: all its loadable segments from the lowest address on, with gaps and `.bss` as
-/// zeros.
+/// The memory image of an executable: all its loadable segments from the lowest address on, with
+/// gaps and `.bss` as zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flat {
     /// Physical address of the first byte.
@@ -138,64 +132,38 @@ pub fn flatten(path: &Path) -> Result<Flat> {
 
 /// Flattens an ELF file in memory; `file` is its name in errors.
 pub fn flatten_bytes(data: &[u8], file: &str) -> Result<Flat, ImageError> {
-    let not_elf = |reason: String| ImageError::NotElf {
+    let executable = Executable::parse(data).map_err(|error| ImageError::Elf {
         file: file.to_owned(),
-        reason,
-    };
-    let header =
-        FileHeader64::<Endianness>::parse(data).map_err(|error| not_elf(error.to_string()))?;
-    let endian = header
-        .endian()
-        .map_err(|error| not_elf(error.to_string()))?;
-    if header.e_machine(endian) != elf::EM_AARCH64 || endian != Endianness::Little {
-        return Err(not_elf("made for another processor".to_owned()));
-    }
-    let segments = header
-        .program_headers(endian, data)
-        .map_err(|error| not_elf(error.to_string()))?;
-    let loaded: Vec<_> = segments
-        .iter()
-        .filter(|segment| segment.p_type(endian) == PT_LOAD && segment.p_memsz(endian) > 0)
-        .collect();
-    let empty = || ImageError::Empty {
-        file: file.to_owned(),
-    };
-    let base = loaded
-        .iter()
-        .map(|segment| segment.p_paddr(endian))
-        .min()
-        .ok_or_else(empty)?;
-    let end = loaded
-        .iter()
-        .map(|segment| {
-            segment
-                .p_paddr(endian)
-                .saturating_add(segment.p_memsz(endian))
-        })
-        .max()
-        .ok_or_else(empty)?;
-    if end - base > LONGEST {
+        error,
+    })?;
+    let segments = &executable.segments;
+    let base = segments.first().map_or(0, |segment| segment.load);
+    let length = segments.last().map_or(0, |segment| segment.end() - base);
+    if length > LONGEST {
         return Err(ImageError::TooLong {
             file: file.to_owned(),
-            length: end - base,
+            length,
         });
     }
-    let mut bytes = vec![0; (end - base) as usize];
-    let mut entry = header.e_entry(endian);
-    for segment in loaded {
-        let content = segment
-            .data(endian, data)
-            .map_err(|()| not_elf("a segment reaches beyond the end of the file".to_owned()))?;
-        let start = (segment.p_paddr(endian) - base) as usize;
-        // Bytes beyond `memsz` are not part of the segment.
-        let length = content.len().min(segment.p_memsz(endian) as usize);
-        bytes[start..start + length].copy_from_slice(&content[..length]);
-        let within = header.e_entry(endian).wrapping_sub(segment.p_vaddr(endian));
-        if within < segment.p_memsz(endian) {
-            entry = segment.p_paddr(endian) + within;
-        }
+    let mut bytes = vec![0; length as usize];
+    for segment in segments {
+        let start = (segment.load - base) as usize;
+        bytes[start..start + segment.bytes.len()].copy_from_slice(segment.bytes);
     }
-    Ok(Flat { base, entry, bytes })
+    Ok(Flat {
+        base,
+        entry: executable.entry,
+        bytes,
+    })
+}
+
+/// Returns errors in one line.
+fn list(errors: &[ElfError]) -> String {
+    errors
+        .iter()
+        .map(ElfError::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
 }
 
 /// A bootable system image.
@@ -216,8 +184,12 @@ impl Image {
     pub fn write(&self, path: &Path) -> Result<()> {
         write_atomic(path, &self.bytes)
     }
-    /// Returns the file in parts, one after the other. Images with the same hypervisor, or with the same guest, have that
-    /// part in common.
+    /// Returns the guests' bytes.
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes[self.payload.clone()]
+    }
+    /// Returns the file in consecutive parts. Images with the same hypervisor, or with the same
+    /// guest, share that part.
     pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
         // The boot header, at the start of the hypervisor, has the length of the whole image.
         let fixed = [
@@ -249,7 +221,8 @@ pub fn assemble(checked: &Checked, hypervisor: &Flat) -> Result<Image> {
     assemble_system(checked.system.clone(), &checked.images, hypervisor)
 }
 
-/// Like [`assemble`], for a system that was changed after it had been checked. `images` has one entry per VM.
+/// Like [`assemble`], for a system that was changed after it had been checked. `images` has one
+/// entry per VM.
 pub fn assemble_system(
     mut system: System,
     images: &[ImageSource],
@@ -275,31 +248,22 @@ pub fn assemble_system(
                 continue;
             }
         };
-        let mut bytes = files::read(&file, files::IMAGE)?;
-        if bytes.starts_with(&elf::ELFMAG) {
-            let flat = flatten_bytes(&bytes, &file.display().to_string())?;
-            vm.image.load = Ipa(flat.base);
-            vm.image.entry = Ipa(flat.entry);
-            bytes = flat.bytes;
+        let bytes = files::read(&file, files::IMAGE)?;
+        if bytes.starts_with(executable::MAGIC) {
+            load_elf(vm, &file, &bytes, &mut payload)?;
+        } else {
+            vm.image.offset = payload.add(&bytes)?;
+            vm.image.len = u32::try_from(bytes.len()).into_diagnostic()?;
+            check_fit(vm)?;
         }
-        if !vm.image.load.is_page_aligned() {
-            return Err(ImageError::Unaligned {
-                file: file.display().to_string(),
-                base: vm.image.load.0,
-            }
-            .into());
-        }
-        vm.image.offset = payload.add(&bytes)?;
-        vm.image.len = u32::try_from(bytes.len()).into_diagnostic()?;
-        check_fit(vm)?;
         if let ImageSource::FileWithTree(_, described) = image {
             let tree = linux::device_tree::build(described, vm, None)?;
             let (offset, load) = (payload.add(&tree)?, tree_place(vm)?);
-            vm.modules = vec![image::Module {
+            vm.modules.push(image::Module {
                 offset,
                 len: u32::try_from(tree.len()).into_diagnostic()?,
                 load,
-            }];
+            });
             // As the boot protocol of Linux has it.
             vm.args = [load.0, 0, 0, 0];
         }
@@ -319,8 +283,8 @@ pub fn assemble_system(
     Ok(system_image(hypervisor, system, &payload)?)
 }
 
-/// Builds the hypervisor and the guests, and combines them with the configuration into one image. `features` are the
-/// hypervisor's cargo features.
+/// Builds the hypervisor and the guests, and combines them with the configuration into one image.
+/// `features` are the hypervisor's cargo features.
 pub fn build(checked: &Checked, features: &[&str]) -> Result<Image> {
     assemble(checked, &flatten(&parts::hypervisor(features)?)?)
 }
@@ -352,6 +316,40 @@ impl Payload {
         };
         u32::try_from(start).into_diagnostic()
     }
+}
+
+/// Adds the parts of an ELF file to the payload, each in its region. The part with the entry is the
+/// VM's image, the others are modules.
+fn load_elf(vm: &mut image::Vm, file: &Path, bytes: &[u8], payload: &mut Payload) -> Result<()> {
+    let wrong = |vm: &image::Vm, errors| ImageError::Guest {
+        vm: vm.name.clone(),
+        file: display_path(file).display().to_string(),
+        errors,
+    };
+    let executable = Executable::parse(bytes).map_err(|error| wrong(vm, vec![error]))?;
+    let parts = executable
+        .place(&vm.regions)
+        .map_err(|errors| wrong(vm, errors))?;
+    vm.modules.clear();
+    for (index, part) in parts.iter().enumerate() {
+        let bytes = part.bytes();
+        let (offset, len, load) = (
+            payload.add(&bytes)?,
+            u32::try_from(bytes.len()).into_diagnostic()?,
+            part.load(),
+        );
+        if index == 0 {
+            vm.image = image::Image {
+                offset,
+                len,
+                load,
+                entry: Ipa(executable.entry),
+            };
+        } else {
+            vm.modules.push(image::Module { offset, len, load });
+        }
+    }
+    Ok(())
 }
 
 fn check_fit(vm: &image::Vm) -> Result<(), ImageError> {
@@ -386,19 +384,23 @@ fn check_fit(vm: &image::Vm) -> Result<(), ImageError> {
     })
 }
 
-/// Returns the address of a VM's device tree: the end of the memory that holds its image, as far from it as can be.
+/// Returns the address of a VM's device tree: the end of the region that holds its image, as far
+/// from it as can be.
 fn tree_place(vm: &image::Vm) -> Result<Ipa, ImageError> {
-    let (load, end) = (vm.image.load.0, vm.image.load.0 + u64::from(vm.image.len));
-    let memory = vm
+    let mut memory = vm
         .regions
         .iter()
         .filter(|region| !matches!(region.backing, image::Backing::Device(_)));
-    let mut stops = memory
-        .filter(|region| region.contains(Ipa(load)))
-        .map(|region| region.ipa.page(u64::from(region.pages)));
-    let place = stops
-        .next_back()
-        .map_or(0, |stop| stop.0.saturating_sub(DEVICE_TREE_ROOM));
+    let home = memory.rfind(|region| region.contains(vm.image.load));
+    let stop = home.map_or(0, |region| region.ipa.page(u64::from(region.pages)).0);
+    let place = stop.saturating_sub(DEVICE_TREE_ROOM);
+    let there = vm
+        .loaded()
+        .filter(|part| home.is_some_and(|region| region.contains(part.load)));
+    let end = there
+        .map(|part| part.load.0 + u64::from(part.len))
+        .max()
+        .unwrap_or(vm.image.load.0);
     if place < end {
         return Err(ImageError::NoRoomForTree {
             vm: vm.name.clone(),
@@ -409,7 +411,8 @@ fn tree_place(vm: &image::Vm) -> Result<Ipa, ImageError> {
     Ok(Ipa(place))
 }
 
-/// Appends the configuration and the payload to the hypervisor, and sets the total length in its boot header.
+/// Appends the configuration and the payload to the hypervisor, and sets the total length in its
+/// boot header.
 pub fn system_image(
     hypervisor: &Flat,
     system: System,
@@ -454,18 +457,22 @@ pub(crate) mod tests {
     use super::*;
     use cloison_formats::addr::{PhysAddr, PhysRange};
     use cloison_formats::color::{CacheGeometry, ColorSet};
+    use cloison_formats::ids::{Core, Intid, VcpuIndex, VmId};
     use cloison_formats::image::{
         Board, Gic, GuestPmu, Header, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind, Vm,
     };
     use cloison_formats::units::{EventId, Events, Nanos};
 
-    /// Returns an ELF file with these segments: physical address, virtual address, bytes, length in memory.
+    const EM_AARCH64: u16 = 183;
+
+    /// Returns an ELF file with these segments: physical address, virtual address, bytes, length in
+    /// memory.
     fn elf_file(entry: u64, segments: &[(u64, u64, &[u8], u64)]) -> Vec<u8> {
         let mut file = b"\x7fELF\x02\x01\x01".to_vec();
         file.resize(16, 0);
         let header_len = 64 + 56 * segments.len();
         file.extend(
-            [2_u16, elf::EM_AARCH64.0]
+            [2_u16, EM_AARCH64]
                 .iter()
                 .flat_map(|half| half.to_le_bytes()),
         );
@@ -479,7 +486,7 @@ pub(crate) mod tests {
         );
         let mut offset = header_len as u64;
         for &(paddr, vaddr, bytes, memsz) in segments {
-            file.extend([PT_LOAD.0, 5].iter().flat_map(|word| word.to_le_bytes()));
+            file.extend([1_u32, 5].iter().flat_map(|word| word.to_le_bytes()));
             file.extend(
                 [offset, vaddr, paddr, bytes.len() as u64, memsz, 4096]
                     .iter()
@@ -496,21 +503,15 @@ pub(crate) mod tests {
     #[test]
     fn segments_lie_at_their_physical_addresses_and_bss_is_zero() {
         let file = elf_file(
-            0x8000_0004,
+            0x8000_0000,
             &[
                 (0x2010, 0x9000_0000, b"data", 8),
                 (0x2000, 0x8000_0000, b"code", 4),
             ],
         );
         let flat = flatten_bytes(&file, "test").unwrap();
-        assert_eq!((flat.base, flat.entry), (0x2000, 0x8000_0004));
+        assert_eq!((flat.base, flat.entry), (0x2000, 0x2000));
         assert_eq!(flat.bytes, b"code\0\0\0\0\0\0\0\0\0\0\0\0data\0\0\0\0");
-        let flat = flatten_bytes(
-            &elf_file(0x8000_0002, &[(0x2000, 0x8000_0000, b"code", 4)]),
-            "test",
-        )
-        .unwrap();
-        assert_eq!(flat.entry, 0x2002);
     }
 
     #[test]
@@ -527,18 +528,88 @@ pub(crate) mod tests {
         other[18] = 62;
         assert_eq!(
             message(&other),
-            "x is not an AArch64 ELF executable: made for another processor"
+            "x cannot be loaded: it is for x86-64, not for AArch64"
         );
-        assert_eq!(message(&elf_file(0, &[])), "x has no loadable segment");
-        let far = elf_file(0, &[(0, 0, b"a", 1), (1 << 40, 0, b"b", 1)]);
+        let far = elf_file(0, &[(0, 0, b"code", 4), (1 << 40, 1 << 40, b"b", 1)]);
         assert!(message(&far).contains("at most"), "{}", message(&far));
+    }
+
+    #[test]
+    fn each_segment_is_loaded_into_its_region() {
+        let mut vm = system().vms.remove(0);
+        let other = image::Region {
+            name: "ram2".into(),
+            ipa: Ipa(0x5000_0000),
+            ..vm.regions[0].clone()
+        };
+        vm.regions.push(other);
+        let file = elf_file(
+            0x5000_0010,
+            &[
+                (0x4000_0000, 0x4000_0000, b"data", 0x1008),
+                (0x5000_0010, 0x5000_0010, b"code", 4),
+            ],
+        );
+        let mut payload = Payload::default();
+        load_elf(&mut vm, Path::new("x"), &file, &mut payload).unwrap();
+        // The part with the entry, from the start of its page.
+        let image = image::Image {
+            offset: 0,
+            len: 20,
+            load: Ipa(0x5000_0000),
+            entry: Ipa(0x5000_0010),
+        };
+        assert_eq!(vm.image, image);
+        assert_eq!(
+            vm.modules,
+            [image::Module {
+                offset: 4096,
+                len: 0x1008,
+                load: Ipa(0x4000_0000)
+            }]
+        );
+        assert_eq!(
+            &payload.bytes[..20],
+            b"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0code"
+        );
+        assert_eq!(&payload.bytes[4096..4104], b"data\0\0\0\0");
+        // The tree goes where the code is, after all that is loaded there; these regions are
+        // smaller than it.
+        assert!(matches!(
+            tree_place(&vm),
+            Err(ImageError::NoRoomForTree { .. })
+        ));
+        vm.regions[1].pages = 32;
+        assert_eq!(tree_place(&vm).unwrap(), Ipa(0x5001_0000));
+        vm.modules.push(image::Module {
+            offset: 0,
+            len: 4097,
+            load: Ipa(0x5000_f000),
+        });
+        assert!(matches!(
+            tree_place(&vm),
+            Err(ImageError::NoRoomForTree {
+                end: 0x5001_0001,
+                ..
+            })
+        ));
+        let error = load_elf(
+            &mut vm,
+            Path::new("x"),
+            &elf_file(0, &[(0, 0, b"code", 4)]),
+            &mut payload,
+        )
+        .unwrap_err();
+        let expected = "VM `one`: x cannot be loaded: segment 0 takes 0x0 to 0x4, and no RAM of \
+                        the VM is there";
+        assert_eq!(error.to_string(), expected);
     }
 
     pub(crate) fn system() -> System {
         let uart = Uart {
             kind: UartKind::Pl011,
             base: PhysAddr(0x900_0000),
-            irq: 33,
+            irq: Intid(33),
         };
         let page = |number: u64| PhysAddr(0x800_0000 + (number << 12));
         let gic = Gic {
@@ -582,7 +653,7 @@ pub(crate) mod tests {
         };
         let vm = Vm {
             name: "one".into(),
-            cores: vec![0],
+            cores: vec![Core(0)],
             regions: vec![region],
             image: image::Image {
                 offset: 0,
@@ -688,7 +759,8 @@ pub(crate) mod tests {
         }
         let taken = |at: &str| {
             format!(
-                "VM 0, region 1: its device at {at} is not on a page, overlaps RAM, or includes one of the hypervisor's own"
+                "VM 0, region 1: its device at {at} is not on a page, overlaps RAM, or includes \
+                 one of the hypervisor's own"
             )
         };
         let aliases: [(u64, Option<&str>); 8] = [
@@ -775,7 +847,7 @@ pub(crate) mod tests {
                 |system| {
                     device(system, 0x901_0000);
                     let mut other = system.vms[0].clone();
-                    other.cores = vec![1];
+                    other.cores = vec![Core(1)];
                     other.regions.remove(0);
                     system.vms.push(other);
                 },
@@ -802,7 +874,7 @@ pub(crate) mod tests {
                 "system: its board has 0 cores, not 1 to 8",
             ),
             (
-                |system| system.ends_with = Some(1),
+                |system| system.ends_with = Some(VmId(1)),
                 "system: ends with VM 1, which does not exist",
             ),
             (
@@ -818,7 +890,7 @@ pub(crate) mod tests {
                 "pool 0: is private, and 2 VMs use it",
             ),
             (
-                |system| system.vms[0].cores.push(4),
+                |system| system.vms[0].cores.push(Core(4)),
                 "VM 0: core 4 does not exist or is used twice",
             ),
             (
@@ -833,14 +905,15 @@ pub(crate) mod tests {
                 |system| {
                     system.vms[0].regions[0].backing = image::Backing::Device(PhysAddr(0x900_0000))
                 },
-                "VM 0, region 0: its device at 0x9000000 is not on a page, overlaps RAM, or includes one of the hypervisor's own",
+                "VM 0, region 0: its device at 0x9000000 is not on a page, overlaps RAM, or \
+                 includes one of the hypervisor's own",
             ),
             (
-                |system| system.vms[0].irqs = vec![40, 33],
+                |system| system.vms[0].irqs = [40, 33].map(Intid).to_vec(),
                 "VM 0: interrupt 33 is not a shared one below 256, or is the hypervisor's own",
             ),
             (
-                |system| system.vms[0].irqs = vec![40, 40],
+                |system| system.vms[0].irqs = [40, 40].map(Intid).to_vec(),
                 "VM 0: interrupt 40 is granted twice",
             ),
         ];
@@ -851,33 +924,38 @@ pub(crate) mod tests {
     fn overflow_interrupts_that_cannot_be_are_reported() {
         let changes: [(Change, &str); 7] = [
             (
-                |system| system.board.pmu_irqs = vec![40],
+                |system| system.board.pmu_irqs = vec![Intid(40)],
                 "system: the PMU's interrupts are not one for each of the 4 cores",
             ),
             (
-                |system| system.board.pmu_irqs = vec![40; 4],
-                "system: the PMU's interrupt 40 is neither a private one nor a shared one of a single core, or is used otherwise",
+                |system| system.board.pmu_irqs = vec![Intid(40); 4],
+                "system: the PMU's interrupt 40 is neither a private one nor a shared one of a \
+                 single core, or is used otherwise",
             ),
             (
-                |system| system.board.pmu_irqs = vec![23, 23, 23, 24],
-                "system: the PMU's interrupt 23 is neither a private one nor a shared one of a single core, or is used otherwise",
+                |system| system.board.pmu_irqs = [23, 23, 23, 24].map(Intid).to_vec(),
+                "system: the PMU's interrupt 23 is neither a private one nor a shared one of a \
+                 single core, or is used otherwise",
             ),
             (
-                |system| system.board.pmu_irqs = vec![15; 4],
-                "system: the PMU's interrupt 15 is neither a private one nor a shared one of a single core, or is used otherwise",
+                |system| system.board.pmu_irqs = vec![Intid(15); 4],
+                "system: the PMU's interrupt 15 is neither a private one nor a shared one of a \
+                 single core, or is used otherwise",
             ),
             (
-                |system| system.board.pmu_irqs = vec![26; 4],
-                "system: the PMU's interrupt 26 is neither a private one nor a shared one of a single core, or is used otherwise",
+                |system| system.board.pmu_irqs = vec![Intid(26); 4],
+                "system: the PMU's interrupt 26 is neither a private one nor a shared one of a \
+                 single core, or is used otherwise",
             ),
             (
-                |system| system.board.pmu_irqs = vec![40, 41, 33, 42],
-                "system: the PMU's interrupt 33 is neither a private one nor a shared one of a single core, or is used otherwise",
+                |system| system.board.pmu_irqs = [40, 41, 33, 42].map(Intid).to_vec(),
+                "system: the PMU's interrupt 33 is neither a private one nor a shared one of a \
+                 single core, or is used otherwise",
             ),
             (
                 |system| {
-                    system.board.pmu_irqs = vec![40, 41, 42, 43];
-                    system.vms[0].irqs = vec![42];
+                    system.board.pmu_irqs = [40, 41, 42, 43].map(Intid).to_vec();
+                    system.vms[0].irqs = vec![Intid(42)];
                 },
                 "VM 0: interrupt 42 is not a shared one below 256, or is the hypervisor's own",
             ),
@@ -887,18 +965,21 @@ pub(crate) mod tests {
 
     #[test]
     fn a_system_needs_the_counters_of_its_busiest_core() {
-        let quota = |vcpu| image::Quota { vcpu, ..quota() };
+        let quota = |vcpu| image::Quota {
+            vcpu: VcpuIndex(vcpu),
+            ..quota()
+        };
         let mut system = system();
         assert_eq!(system.counters(), 0);
         let vm = &mut system.vms[0];
-        vm.cores = vec![0, 1];
+        vm.cores = vec![Core(0), Core(1)];
         vm.quotas = vec![quota(0), quota(1), quota(1)];
         vm.hems = vec![EventId(8); 3];
         assert_eq!(system.counters(), 5);
         // Polling needs no second counter.
         system.board.pmu_shadow = true;
         assert_eq!(system.counters(), 5);
-        system.board.pmu_irqs = vec![23; 4];
+        system.board.pmu_irqs = vec![Intid(23); 4];
         assert_eq!(system.counters(), 7);
         let sub_experiments = vec![vec![EventId(8); 2], vec![EventId(8); 4]];
         system.vms[0].campaign = Some(image::Campaign {
@@ -909,11 +990,13 @@ pub(crate) mod tests {
         assert_eq!(system.counters(), 8);
         system.vms[0].quotas[0].also = Some(quota(0).counted);
         assert_eq!(system.counters(), 8, "vCPU 0 has as many now");
+        system.vms[0].pmu = image::GuestPmu::Direct;
+        assert_eq!(system.counters(), 9, "its guest has one itself");
     }
 
     fn quota() -> image::Quota {
         image::Quota {
-            vcpu: 0,
+            vcpu: VcpuIndex(0),
             counted: image::Counted {
                 event: EventId(8),
                 weight: 1,
@@ -927,7 +1010,7 @@ pub(crate) mod tests {
             backstop: false,
             trace: false,
             exact: true,
-            page_cost: Events(0),
+            work_cost: image::WorkCost::default(),
             when_spent: image::WhenSpent::Throttle,
             reclaim: None,
         }
@@ -1040,7 +1123,8 @@ pub(crate) mod tests {
         let error = check_fit(&large.vms[0]).unwrap_err().to_string();
         assert_eq!(
             error,
-            "VM `one`: its image takes 0x40000000 to 0x40005000, and no region of the VM holds that"
+            "VM `one`: its image takes 0x40000000 to 0x40005000, and no region of the VM holds \
+             that"
         );
     }
 }

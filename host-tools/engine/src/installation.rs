@@ -23,8 +23,9 @@ pub enum Installation {
 
 static CURRENT: OnceLock<Installation> = OnceLock::new();
 
-/// Selects the installation, once and before anything else: the bundle given here or by [`VARIABLE`], else one next to
-/// the executable, else the checkout that contains the current directory or the executable.
+/// Selects the installation, once and before anything else: the bundle given here or by
+/// [`VARIABLE`], else one next to the executable, else the checkout that contains the current
+/// directory or the executable.
 ///
 /// # Errors
 ///
@@ -43,7 +44,8 @@ pub fn choose(bundle: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Returns what the user types to start this program, for messages that name a command: `cargo xtask` or `cloison`.
+/// Returns the command with which the user started this program, for messages that name a command:
+/// `cargo xtask` or `cloison`.
 pub fn program() -> &'static str {
     let executable = env::current_exe().unwrap_or_default();
     if executable.file_stem().is_some_and(|name| name == "xtask") {
@@ -90,7 +92,8 @@ fn checkout_or_nothing() -> Installation {
     })
 }
 
-/// Returns the directory with `configs/` and `profiles/`: the checkout, the bundle, or the current directory.
+/// Returns the directory with `configs/` and `profiles/`: the checkout, the bundle, or the current
+/// directory.
 pub fn root() -> PathBuf {
     match current() {
         Installation::Checkout(root) => root.clone(),
@@ -99,7 +102,7 @@ pub fn root() -> PathBuf {
     }
 }
 
-/// Returns the path as it is or, if there is no such file, the shipped file of that name.
+/// Returns the path itself or, if there is no such file, the shipped file of that name.
 pub fn find(path: &Path) -> PathBuf {
     let shipped = root().join(path);
     if path.is_relative() && !path.exists() && shipped.exists() {
@@ -117,7 +120,8 @@ pub fn target_dir() -> PathBuf {
     }
 }
 
-/// Returns the directory for results (reports, logs, images): below the checkout's `target`, or the current directory.
+/// Returns the directory for results (reports, logs, images): below the checkout's `target`, or the
+/// current directory.
 pub fn output_dir() -> PathBuf {
     match current() {
         Installation::Checkout(_) => target_dir().join("cloison"),
@@ -125,7 +129,8 @@ pub fn output_dir() -> PathBuf {
     }
 }
 
-/// Returns the directory of the cache shared by all checkouts: `$XDG_CACHE_HOME/cloison` or `~/.cache/cloison`.
+/// Returns the directory of the cache shared by all checkouts: `$XDG_CACHE_HOME/cloison` or
+/// `~/.cache/cloison`.
 pub fn cache_dir() -> PathBuf {
     let base = match env::var_os("XDG_CACHE_HOME") {
         Some(directory) if Path::new(&directory).is_absolute() => PathBuf::from(directory),

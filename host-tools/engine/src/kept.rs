@@ -12,14 +12,15 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-/// What a finished run on the model needs to be repeated, as the file `machine.json` of its directory. What runs share is
-/// in a store.
+/// A finished run on the model, with all that repeats it: the file `machine.json` of its directory.
+/// A store has the files that runs share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeptRun {
     /// The board: its name, or the path of its file.
     pub board: String,
-    /// The store's directory; in the file relative to the run's where possible, so that results can be moved as a whole.
+    /// The store's directory; in the file relative to the run's where possible, so that results
+    /// can be moved as a whole.
     parts: PathBuf,
     /// Names of the parts that the system image consists of.
     image: Vec<String>,
@@ -33,7 +34,7 @@ pub struct KeptRun {
     pub conditions: Conditions,
 }
 
-/// A system image in the parts that a store has of it.
+/// A system image, as the names of its parts in a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeptImage {
@@ -66,7 +67,8 @@ impl KeptImage {
     ///
     /// # Errors
     ///
-    /// Returns an error if a part is missing or damaged, or if the parts are not the image that was kept.
+    /// Returns an error if a part is missing or damaged, or if the parts are not those of the kept
+    /// image.
     pub fn write(&self, directory: &Path) -> Result<PathBuf> {
         let store = Store::at(&self.parts);
         let image = self
@@ -78,7 +80,8 @@ impl KeptImage {
         if sha256(&image) != self.image_sha256 {
             return Err(miette!(
                 help = "remove the run's directory, and run the experiment again",
-                "the parts of the image are intact, but they are not the image that the run had: {} was changed",
+                "the parts of the image are intact, but they are not the image that the run had: \
+                 {} was changed",
                 KeptRun::FILE
             ));
         }
@@ -110,7 +113,8 @@ impl KeptRun {
     /// Name of the file.
     const FILE: &str = "machine.json";
 
-    /// Describes a run of `image` on a board, with a model that is in `store`; the image is put there.
+    /// Describes a run of `image` on a board, with a model that is in `store`; the image is put
+    /// there.
     ///
     /// # Errors
     ///
@@ -157,11 +161,11 @@ impl KeptRun {
         )
     }
 
-    /// Reads the file of a run's directory. What it names is checked by [`Self::machine`].
+    /// Reads the file of a run's directory. [`Self::machine`] checks the files that it names.
     ///
     /// # Errors
     ///
-    /// Returns an error if the directory has no such file, or it is not as it was written.
+    /// Returns an error if the directory has no such file, or it has changed since it was written.
     pub fn read(directory: &Path) -> Result<Self> {
         let file = directory.join(Self::FILE);
         let text = files::read_text(&file, files::CONFIGURATION).map_err(|error| {
@@ -214,12 +218,13 @@ impl KeptRun {
         }
     }
 
-    /// Returns the machine of the run, with its model, as QEMU emulates its board. The image and the model's statistics are
-    /// written to `directory`.
+    /// Returns the machine of the run, with its model, as QEMU emulates its board. The image and
+    /// the model's statistics are written to `directory`.
     ///
     /// # Errors
     ///
-    /// Returns an error if a part is missing or damaged, or if the parts are not the image that the run had.
+    /// Returns an error if a part is missing or damaged, or if the parts are not those of the run's
+    /// image.
     pub fn machine(&self, board: &Emulation, directory: &Path) -> Result<Machine> {
         let store = Store::at(&self.parts);
         let (parts, image, image_sha256) = (
@@ -242,7 +247,8 @@ impl KeptRun {
     }
 }
 
-/// Returns `path` relative to `directory` if both are below one directory other than the root, else `path` itself.
+/// Returns `path` relative to `directory` if both are below one directory other than the root, else
+/// `path` itself.
 fn relative(directory: &Path, path: &Path) -> PathBuf {
     let shared = directory
         .components()

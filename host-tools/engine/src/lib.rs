@@ -1,5 +1,5 @@
-//! Cloison's host side as a library: builds system images, boots them, reads their output, and reports. The command
-//! line, the experiments and the system tests share it.
+//! Cloison's host side as a library: builds system images, boots them, reads their output, and
+//! reports. The command line, the experiments and the system tests share it.
 //!
 //! | module | what it does |
 //! | --- | --- |

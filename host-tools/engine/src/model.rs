@@ -1,6 +1,7 @@
 //! Boards with the board model: builds the plugin, starts QEMU with it, reads its counts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::figures::qemu_version;
 use crate::files;
 use crate::installation;
 use crate::parts;
@@ -9,8 +10,10 @@ use crate::store::Store;
 use cloison_board_model::Board as ModelBoard;
 pub use cloison_board_model::statistics::{CoreCounts, Instructions, Region, Statistics};
 use cloison_config::Emulation;
+use cloison_formats::ids::Intid;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
 /// State of the caches at the start of a region of interest.
@@ -31,7 +34,8 @@ pub enum Roi {
     /// From the first instruction: guest time is the model's, and runs repeat exactly.
     #[default]
     Always,
-    /// In regions of interest alone. Outside, guest time is the host's, and a guest runs many times faster.
+    /// In regions of interest alone. Outside, guest time is the host's, and a guest runs many times
+    /// faster.
     Hint,
 }
 
@@ -60,13 +64,14 @@ pub struct Model {
 }
 
 impl Model {
-    /// Builds the plugin and reads the model's board file, so that errors in it are reported before QEMU starts.
+    /// Builds the plugin and reads the model's board file, so that errors in it are reported before
+    /// QEMU starts.
     pub fn load(board: &Path) -> Result<Self> {
         check(board)?;
         Self::from_files(&parts::model_plugin()?, board)
     }
 
-    /// Returns the model of these files, as they are.
+    /// Returns the model of these files, unchanged.
     ///
     /// # Errors
     ///
@@ -82,7 +87,8 @@ impl Model {
         })
     }
 
-    /// Returns the same model with its files in `store`, where later builds and edits do not change them.
+    /// Returns the same model with its files in `store`, where later builds and edits do not change
+    /// them.
     ///
     /// # Errors
     ///
@@ -105,6 +111,20 @@ impl Model {
             .into_iter()
             .filter_map(|path| path.file_name());
         names.map(|name| name.to_string_lossy().into_owned())
+    }
+
+    /// Returns the beginning of a hash of what determines a run on it: its two files, and QEMU.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read.
+    pub fn hash(&self) -> Result<Sha256> {
+        let mut hash = Sha256::new();
+        for file in [&self.board, &self.plugin] {
+            hash.update(files::read(file, files::IMAGE)?);
+        }
+        hash.update(qemu_version());
+        Ok(hash)
     }
 
     /// Returns the path of the model's board file.
@@ -136,7 +156,7 @@ impl Model {
             .board()
             .overflow_interrupts
             .iter()
-            .map(u32::to_string)
+            .map(Intid::to_string)
             .collect();
         let overflow = if overflow.is_empty() {
             String::new()
@@ -162,15 +182,16 @@ fn value(path: &Path) -> String {
     path.display().to_string().replace(',', ",,")
 }
 
-/// Returns the model that a board file gives for its emulation.
+/// Returns the model that a board file names for its emulation.
 ///
 /// # Errors
 ///
-/// Returns an error where it names none: on such a board only QEMU as it is can be run.
+/// Returns an error where it names none: only QEMU without a model can run such a board.
 pub fn of(emulation: &Emulation) -> Result<&Path> {
     emulation.model.as_deref().ok_or_else(|| {
         miette!(
-            help = "run it without the model (`demo --stock`, or no --model), or take a board whose [qemu] table names a model",
+            help = "run it without the model (`demo --stock`, or no --model), or take a board \
+                    whose [qemu] table names a model",
             "there is no model of the memory hierarchy of board `{}`",
             emulation.board
         )

@@ -1,5 +1,5 @@
-//! The parts of a system, built by cargo in a checkout or taken from a bundle: the hypervisor, the guests, the program
-//! for Linux guests, the board model.
+//! The parts of a system, built by cargo in a checkout or taken from a bundle: the hypervisor, the
+//! guests, the program for Linux guests, the board model.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::bundle::Bundle;
@@ -8,7 +8,8 @@ use crate::{cargo, setup};
 use miette::{Result, miette};
 use std::path::PathBuf;
 
-/// Checks that everything [`hypervisor`] and [`guests`] need is available, so that its absence is reported first.
+/// Checks that everything [`hypervisor`] and [`guests`] need is available, so that its absence is
+/// reported first.
 pub fn prepare() -> Result<()> {
     match installation::current() {
         Installation::Checkout(_) => setup::core_library().map(drop),
@@ -28,8 +29,8 @@ fn part(path: &str, build: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> 
 
 fn nowhere() -> miette::Report {
     miette!(
-        help = "select a bundle with --bundle DIR or CLOISON_BUNDLE (`cargo xtask bundle` in a checkout makes one), or \
-                change to a checkout",
+        help = "select a bundle with --bundle DIR or CLOISON_BUNDLE (`cargo xtask bundle` in a \
+                checkout makes one), or change to a checkout",
         "there is neither a bundle nor a checkout to take the hypervisor and the guests from"
     )
 }
@@ -81,7 +82,8 @@ pub fn client() -> Result<PathBuf> {
     part(Bundle::CLIENT, cargo::client)
 }
 
-/// Returns the ELF file of one of Cloison's programs that a Linux guest may have, of `cloison_config::guest_linux::TOOLS`.
+/// Returns the ELF file of one of Cloison's programs that a Linux guest may have, of
+/// `cloison_config::guest_linux::TOOLS`.
 pub fn tool(name: &str) -> Result<PathBuf> {
     part(&Bundle::tool(name), || cargo::tool(name))
 }

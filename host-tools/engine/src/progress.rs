@@ -6,11 +6,12 @@ use miette::Result;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// All that is shown at a time, each on its own line: two that drew on one line would leave parts of it behind.
+/// All that is shown at a time, each on its own line: two that drew on one line would leave parts
+/// of it behind.
 static SHOWN: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
-/// Returns a bar for `length` pieces of work, which shows how long it has taken and the piece that was set as its message;
-/// prints nothing if there is no terminal.
+/// Returns a bar for `length` pieces of work, which shows how long it has taken and the piece that
+/// was set as its message; prints nothing if there is no terminal.
 pub fn bar(name: &str, length: usize) -> ProgressBar {
     let bar = SHOWN.add(ProgressBar::new(length as u64));
     if let Ok(style) =

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::consoles::plain;
+use crate::files;
 use crate::setup::emulator::{PROGRAM, qemu_help};
 use cloison_config::Emulation;
 use cloison_config::emulation::Serial;
@@ -24,7 +25,7 @@ pub enum RunError {
     #[error("the board did not print {wanted} within {} s", .after.as_secs())]
     #[diagnostic(help("the console's last lines were:\n{tail}"))]
     Timeout {
-        /// What was awaited.
+        /// The awaited text.
         wanted: String,
         /// The timeout.
         after: Duration,
@@ -35,7 +36,7 @@ pub enum RunError {
     #[error("QEMU ended ({status}) before the board printed {wanted}")]
     #[diagnostic(help("the console's last lines were:\n{tail}"))]
     Ended {
-        /// What was awaited.
+        /// The awaited text.
         wanted: String,
         /// How QEMU ended.
         status: Exit,
@@ -97,7 +98,7 @@ pub struct Outcome {
     pub wall: Duration,
 }
 
-/// A board that can be started, with what runs on it.
+/// A board that can be started, with its image or firmware.
 #[derive(Clone, Debug)]
 pub struct Machine {
     board: Emulation,
@@ -180,7 +181,8 @@ impl Machine {
             ]);
         }
         if let Some(shift) = self.icount {
-            // While all cores wait, guest time jumps to the next timer: the run does not depend on real time.
+            // While all cores wait, guest time jumps to the next timer: the run does not depend on
+            // real time.
             arguments.extend(["-icount".into(), format!("shift={shift},sleep=off").into()]);
         }
         for line in &board.serial {
@@ -214,10 +216,7 @@ impl Machine {
 
     /// Starts the board with its console connected to the session.
     pub fn start(&self) -> Result<Session> {
-        let scratch = tempfile::Builder::new()
-            .prefix("cloison-")
-            .tempdir()
-            .into_diagnostic()?;
+        let scratch = files::scratch()?;
         let telemetry = scratch.path().join("telemetry.bin");
         let mut command = bound_to_us()?;
         command
@@ -269,18 +268,15 @@ impl Machine {
         self.start()?.finish()
     }
 
-    /// Runs the board with its console on this terminal until it turns itself off, the user quits with `Ctrl-A x`, or
-    /// `limit` has passed. `listener` gets the console's output, and an empty slice at its end. Returns how the run
-    /// ended and what was sent on the telemetry UART.
+    /// Runs the board with its console on this terminal until it turns itself off, the user quits
+    /// with `Ctrl-A x`, or `limit` has passed. `listener` gets the console's output, and an empty
+    /// slice at its end. Returns how the run ended, and the telemetry UART's output.
     pub fn run_on_terminal(
         &self,
         limit: Option<Duration>,
         mut listener: impl FnMut(&[u8]) + Send + 'static,
     ) -> Result<(Exit, Vec<u8>)> {
-        let scratch = tempfile::Builder::new()
-            .prefix("cloison-")
-            .tempdir()
-            .into_diagnostic()?;
+        let scratch = files::scratch()?;
         let telemetry = scratch.path().join("telemetry.bin");
         let mut command = bound_to_us()?;
         command
@@ -336,8 +332,8 @@ impl Machine {
     }
 }
 
-/// Returns a command that becomes QEMU and dies with the thread that starts it, even if that is killed and cannot clean
-/// up.
+/// Returns a command that becomes QEMU and dies with the thread that starts it, even if that is
+/// killed and cannot clean up.
 fn bound_to_us() -> Result<Command> {
     if !is_on_path(PROGRAM) {
         return Err(miette!(help = qemu_help(), "{PROGRAM} is not installed"));
@@ -438,7 +434,8 @@ impl Session {
         self.on_line = Some(Box::new(callback));
     }
 
-    /// Returns the next complete line, or the unfinished one at the end of the output if QEMU has ended.
+    /// Returns the next complete line, or the unfinished one at the end of the output if QEMU has
+    /// ended.
     fn step(&mut self, until: Instant) -> Step {
         loop {
             if let Some(length) = self.console[self.line_start..]
@@ -562,12 +559,12 @@ impl Session {
         String::from_utf8_lossy(&self.console).into_owned()
     }
 
-    /// Returns what the telemetry UART has sent so far.
+    /// Returns the telemetry UART's output so far.
     pub fn telemetry(&self) -> Vec<u8> {
         std::fs::read(&self.telemetry).unwrap_or_default()
     }
 
-    /// Returns what the telemetry UART has sent from byte `start` on.
+    /// Returns the telemetry UART's output from byte `start` on.
     pub fn telemetry_from(&self, start: u64) -> Vec<u8> {
         let read = || -> std::io::Result<Vec<u8>> {
             let mut file = std::fs::File::open(&self.telemetry)?;

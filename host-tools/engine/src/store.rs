@@ -1,7 +1,8 @@
 //! Files that several results share, each kept once and named by the SHA-256 of its contents.
 //!
-//! The store of an experiment is the directory `parts` of its results, so that the results can be moved as a whole. Stores
-//! on one file system share what is the same in them by hard links, through a pool in the output directory.
+//! The store of an experiment is the directory `parts` of its results, so that the results can be
+//! moved as a whole. Stores on one file system share equal files by hard links, through a pool in
+//! the output directory.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::files::{self, sha256, write_atomic};
@@ -36,20 +37,20 @@ pub enum StoreError {
     /// The store lacks the file.
     #[error("{} is missing", path.display())]
     #[diagnostic(help(
-        "runs share the files in `{DIRECTORY}`: copy the whole directory of the results, with `{DIRECTORY}` and `runs`, or \
-         run the experiment again"
+        "runs share the files in `{DIRECTORY}`: copy the whole directory of the results, with \
+         `{DIRECTORY}` and `runs`, or run the experiment again"
     ))]
     Missing {
         /// The path of the file.
         path: PathBuf,
     },
-    /// The contents are not those that the name promises.
+    /// The contents do not match the name.
     #[error("{} is damaged: {reason}", path.display())]
     #[diagnostic(help("run the experiment again: it replaces the file"))]
     Damaged {
         /// The path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in it.
         reason: String,
     },
 }
@@ -95,7 +96,8 @@ impl Store {
         self.add(bytes, COMPRESSED)
     }
 
-    /// Keeps these bytes as they are, in a file with this extension, which is not that of compressed ones. Returns its name.
+    /// Keeps these bytes unchanged, in a file with this extension, which must not be that of
+    /// compressed ones. Returns its name.
     ///
     /// # Errors
     ///
@@ -127,7 +129,8 @@ impl Store {
         Ok(name)
     }
 
-    /// Keeps the file of this name that another store has: the same one, if both are on one file system.
+    /// Keeps the file of this name that another store has: the same one, if both are on one file
+    /// system.
     ///
     /// # Errors
     ///
@@ -166,12 +169,12 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Returns an error if it is missing, or its contents are not those that its name promises.
+    /// Returns an error if it is missing, or its contents do not match its name.
     pub fn read(&self, name: &str) -> Result<Vec<u8>, StoreError> {
         load(&self.directory, name)
     }
 
-    /// Returns the path of a file, whose contents are those that its name promises.
+    /// Returns the path of a file whose contents match its name.
     ///
     /// # Errors
     ///
@@ -185,7 +188,8 @@ impl Store {
         is_name(name) && self.directory.join(name).is_file()
     }
 
-    /// Removes all files but those with these names, and from the pool what no store has any more.
+    /// Removes all files except those with these names, and from the pool the files that no store
+    /// has any more.
     pub fn keep_only(&self, names: &BTreeSet<String>) {
         let unused = |name: &str| !names.contains(name);
         remove(&self.directory, |name, _| unused(name));
@@ -195,8 +199,8 @@ impl Store {
     }
 }
 
-/// Removes the files of a store for which `is_garbage` is true, given name and number of links. One that cannot be removed
-/// does no harm.
+/// Removes the files of a store for which `is_garbage` is true, given name and number of links. One
+/// that cannot be removed does no harm.
 fn remove(directory: &Path, is_garbage: impl Fn(&str, u64) -> bool) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -207,7 +211,8 @@ fn remove(directory: &Path, is_garbage: impl Fn(&str, u64) -> bool) {
     }
 }
 
-/// Returns whether a name is a SHA-256 with an extension: one from a file that was changed could lead anywhere.
+/// Returns whether a name is a SHA-256 with an extension: one from a file that was changed could
+/// lead anywhere.
 fn is_name(name: &str) -> bool {
     name.split_once('.').is_some_and(|(hash, extension)| {
         hash.len() == 64

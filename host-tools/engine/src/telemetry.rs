@@ -1,14 +1,16 @@
 //! Decodes the telemetry stream that a run sent on the second UART.
 //!
-//! [`Telemetry::parse`] never fails: it sorts every readable message into its list, and records each unreadable one
-//! with the byte at which it starts. Callers decide how much a damaged stream is worth.
+//! [`Telemetry::parse`] never fails: it sorts every readable message into its list, and records
+//! each unreadable one with the byte at which it starts. Callers decide whether a damaged stream is
+//! usable.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod wire;
 
+use cloison_formats::ids::{Core, VmId};
 use cloison_formats::telemetry::{
     self, BootInfo, Entry, ExitReason, HemRecord, MAX_HEMS, MAX_MESSAGE, Message, MigrationRecord,
-    PoolInfo, QuotaPeriod, QuotaTotal, Record, Stage1Run, Stage2Run, VmInfo, VmState,
+    PoolInfo, QuotaPeriod, QuotaTotal, Record, StackUse, Stage1Run, Stage2Run, VmInfo, VmState,
 };
 use cloison_formats::units::{EventId, Events, Nanos};
 use std::fmt;
@@ -44,13 +46,13 @@ pub struct Telemetry {
     pub vms: Vec<VmInfo>,
     /// The passes of an audit.
     pub passes: Vec<Pass>,
-    /// What happened while guests ran, in the order of arrival.
+    /// The records of the run, in the order of arrival.
     pub entries: Vec<Entry>,
     /// Messages that could not be read or are inconsistent, each with the byte at which it starts.
     pub problems: Vec<(usize, Problem)>,
 }
 
-/// The tables as one pass of an audit found them.
+/// One pass of an audit: the tables that it read back.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pass {
     /// Pages read back from the hypervisor's own tables.
@@ -70,14 +72,14 @@ impl Pass {
 
 /// A stream that is decoded while it grows.
 #[derive(Clone, Debug, Default)]
-pub struct Growing {
+pub struct TelemetryDecoder {
     telemetry: Telemetry,
     /// The start of an incomplete message.
     rest: Vec<u8>,
     over: bool,
 }
 
-impl Growing {
+impl TelemetryDecoder {
     /// Decodes more bytes. Returns the records among them, which are not kept.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Entry> {
         self.rest.extend_from_slice(bytes);
@@ -121,7 +123,7 @@ pub enum Problem {
     /// A second `Boot` message: another run follows.
     SecondBoot,
     /// A record of a VM for which there was no `Vm` message.
-    UnknownVm(u8),
+    UnknownVm(VmId),
     /// A HEM record with more events than it can hold.
     TooManyEvents(u8),
 }
@@ -162,7 +164,7 @@ impl fmt::Display for Problem {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HemRun<'a> {
     /// Number of the physical core.
-    pub core: u8,
+    pub core: Core,
     /// When the segment ended.
     pub at: Nanos,
     /// The counts.
@@ -190,7 +192,8 @@ pub enum End {
     NeverStarted,
     /// It turned itself off.
     Off,
-    /// It was stopped from outside, or with the system, because the VM named by `ends_with` was off.
+    /// It was stopped from outside, or with the system, because the VM named by `ends_with` was
+    /// off.
     Stopped,
     /// The hypervisor killed it for a violation.
     Killed,
@@ -211,8 +214,8 @@ impl fmt::Display for End {
 }
 
 impl Telemetry {
-    /// Decodes a stream. Messages after a second `Boot` message are not read, and none are if the first one has another
-    /// version: they would be misinterpreted.
+    /// Decodes a stream. Messages after a second `Boot` message are not read, and none are if the
+    /// first one has another version: they would be misinterpreted.
     pub fn parse(stream: &[u8]) -> Self {
         let mut all = Self::default();
         all.read(stream);
@@ -280,11 +283,11 @@ impl Telemetry {
                 {
                     return Err(Problem::TooManyEvents(len));
                 }
-                // Without a `Boot` message the start of the stream is lost, including the VMs' names; their ids are
-                // still valid.
+                // Without a `Boot` message the start of the stream is lost, including the VMs'
+                // names; their ids are still valid.
                 if self.boot.is_some()
                     && let Some(vm) = vm_of(&entry.record)
-                    && usize::from(vm) >= self.vms.len()
+                    && vm.index() >= self.vms.len()
                 {
                     return Err(Problem::UnknownVm(vm));
                 }
@@ -295,9 +298,9 @@ impl Telemetry {
     }
 
     /// Returns a VM's name, or `vm<id>` if the stream does not contain it.
-    pub fn vm_name(&self, vm: u8) -> String {
+    pub fn vm_name(&self, vm: VmId) -> String {
         self.vms
-            .get(usize::from(vm))
+            .get(vm.index())
             .map_or_else(|| format!("vm{vm}"), |info| info.name.clone())
     }
 
@@ -321,8 +324,17 @@ impl Telemetry {
         })
     }
 
+    /// Returns the maximum use of each of the hypervisor's stacks, if the machine has turned itself
+    /// off.
+    pub fn stack_uses(&self) -> impl Iterator<Item = StackUse> {
+        self.entries.iter().filter_map(|entry| match entry.record {
+            Record::StackUse(stack) => Some(stack),
+            _ => None,
+        })
+    }
+
     /// Returns the quotas' totals, each with its core.
-    pub fn quota_totals(&self) -> impl Iterator<Item = (u8, &QuotaTotal)> {
+    pub fn quota_totals(&self) -> impl Iterator<Item = (Core, &QuotaTotal)> {
         self.entries.iter().filter_map(|entry| match &entry.record {
             Record::QuotaTotal(total) => Some((entry.core, total)),
             _ => None,
@@ -330,7 +342,7 @@ impl Telemetry {
     }
 
     /// Returns the logged quota periods, each with its core.
-    pub fn quota_periods(&self) -> impl Iterator<Item = (u8, &QuotaPeriod)> {
+    pub fn quota_periods(&self) -> impl Iterator<Item = (Core, &QuotaPeriod)> {
         self.entries.iter().filter_map(|entry| match &entry.record {
             Record::QuotaPeriod(period) => Some((entry.core, period)),
             _ => None,
@@ -338,7 +350,7 @@ impl Telemetry {
     }
 
     /// Returns every change of a VM's state.
-    pub fn vm_states(&self) -> impl Iterator<Item = (Nanos, u8, VmState)> {
+    pub fn vm_states(&self) -> impl Iterator<Item = (Nanos, VmId, VmState)> {
         self.entries.iter().filter_map(|entry| match entry.record {
             Record::VmState { vm, state } => Some((entry.at, vm, state)),
             _ => None,
@@ -346,7 +358,7 @@ impl Telemetry {
     }
 
     /// Returns how a VM ended.
-    pub fn end_of(&self, vm: u8) -> End {
+    pub fn end_of(&self, vm: VmId) -> End {
         match self.vm_states().filter(|&(_, of, _)| of == vm).last() {
             None => End::NeverStarted,
             Some((.., VmState::Off)) => End::Off,
@@ -356,8 +368,9 @@ impl Telemetry {
         }
     }
 
-    /// Returns the time from a VM's first start to its last record in the stream, or `None` if it never started.
-    pub fn vm_runtime(&self, vm: u8) -> Option<Nanos> {
+    /// Returns the time from a VM's first start to its last record in the stream, or `None` if it
+    /// never started.
+    pub fn vm_runtime(&self, vm: VmId) -> Option<Nanos> {
         let start = self.vm_states().find(|&(_, of, _)| of == vm)?.0;
         let last = self
             .entries
@@ -368,9 +381,9 @@ impl Telemetry {
         Some(Nanos(last.0.saturating_sub(start.0)))
     }
 
-    /// Returns how often all cores of a VM entered the hypervisor, by [`ExitReason`], or `None` if the stream does not
-    /// say.
-    pub fn exits(&self, vm: u8) -> Option<[u64; ExitReason::ALL.len()]> {
+    /// Returns how often all cores of a VM entered the hypervisor, by [`ExitReason`], or `None` if
+    /// the stream does not say.
+    pub fn exits(&self, vm: VmId) -> Option<[u64; ExitReason::ALL.len()]> {
         let of_a_core = |entry: &Entry| match entry.record {
             Record::Exits { vm: of, counts } if of == vm => Some(counts),
             _ => None,
@@ -381,7 +394,7 @@ impl Telemetry {
             .reduce(|sum, counts| std::array::from_fn(|at| sum[at] + counts[at]))
     }
 
-    /// Returns the number of records that the hypervisor had to drop.
+    /// Returns the number of records that the hypervisor dropped.
     pub fn dropped(&self) -> u64 {
         let lost = |entry: &Entry| match entry.record {
             Record::Dropped { count } => u64::from(count),
@@ -411,14 +424,16 @@ impl Telemetry {
     }
 }
 
-fn vm_of(record: &Record) -> Option<u8> {
+fn vm_of(record: &Record) -> Option<VmId> {
     match record {
         Record::Hem(hem) => Some(hem.vm),
         Record::Migration(migration) => Some(migration.vm),
         Record::QuotaPeriod(period) => Some(period.vm),
         Record::QuotaTotal(total) => Some(total.vm),
-        Record::VmState { vm, .. } | Record::Exits { vm, .. } => Some(*vm),
-        Record::Dropped { .. } | Record::ConsoleLost(_) => None,
+        Record::VmState { vm, .. } | Record::Exits { vm, .. } | Record::Stuck { vm, .. } => {
+            Some(*vm)
+        }
+        Record::Dropped { .. } | Record::ConsoleLost(_) | Record::StackUse(_) => None,
     }
 }
 
@@ -443,7 +458,7 @@ mod tests {
     fn vm(name: &str) -> Message {
         Message::Vm(VmInfo {
             name: name.into(),
-            cores: vec![0],
+            cores: vec![Core(0)],
             pages: 16,
             untrusted: vec![],
         })
@@ -451,7 +466,7 @@ mod tests {
 
     fn entry(at: u64, record: Record) -> Message {
         Message::Entry(Entry {
-            core: 0,
+            core: Core(0),
             at: Nanos(at),
             record,
         })
@@ -488,7 +503,7 @@ mod tests {
             dropped(3, 5),
         ]);
         for step in [1, 2, 7, bytes.len()] {
-            let mut growing = Growing::default();
+            let mut growing = TelemetryDecoder::default();
             let entries: Vec<Entry> = bytes
                 .chunks(step)
                 .flat_map(|chunk| growing.feed(chunk))
@@ -503,7 +518,7 @@ mod tests {
 
     #[test]
     fn sorts_and_sums() {
-        let state = |at, state| entry(at, Record::VmState { vm: 0, state });
+        let state = |at, state| entry(at, Record::VmState { vm: VmId(0), state });
         let bytes = stream(&[
             boot(),
             vm("a"),
@@ -515,11 +530,11 @@ mod tests {
         let telemetry = Telemetry::parse(&bytes);
         assert_eq!(telemetry.problems, []);
         assert_eq!(telemetry.dropped(), 7);
-        assert_eq!(telemetry.end_of(0), End::Off);
-        assert_eq!(telemetry.end_of(1), End::NeverStarted);
-        assert_eq!(telemetry.vm_runtime(0), Some(Nanos(100)));
-        assert_eq!(telemetry.vm_name(0), "a");
-        assert_eq!(telemetry.vm_name(1), "vm1");
+        assert_eq!(telemetry.end_of(VmId(0)), End::Off);
+        assert_eq!(telemetry.end_of(VmId(1)), End::NeverStarted);
+        assert_eq!(telemetry.vm_runtime(VmId(0)), Some(Nanos(100)));
+        assert_eq!(telemetry.vm_name(VmId(0)), "a");
+        assert_eq!(telemetry.vm_name(VmId(1)), "vm1");
     }
 
     #[test]
@@ -530,25 +545,28 @@ mod tests {
             entry(
                 10,
                 Record::VmState {
-                    vm: 0,
+                    vm: VmId(0),
                     state: VmState::Started,
                 },
             ),
             entry(
                 90,
                 Record::VmState {
-                    vm: 0,
+                    vm: VmId(0),
                     state: VmState::Stopped,
                 },
             ),
         ];
-        assert_eq!(Telemetry::parse(&stream(&frames)).end_of(0), End::Stopped);
         assert_eq!(
-            Telemetry::parse(&stream(&frames)).vm_runtime(0),
+            Telemetry::parse(&stream(&frames)).end_of(VmId(0)),
+            End::Stopped
+        );
+        assert_eq!(
+            Telemetry::parse(&stream(&frames)).vm_runtime(VmId(0)),
             Some(Nanos(80))
         );
         assert_eq!(
-            Telemetry::parse(&stream(&frames[..3])).end_of(0),
+            Telemetry::parse(&stream(&frames[..3])).end_of(VmId(0)),
             End::Running
         );
     }
@@ -561,7 +579,7 @@ mod tests {
             entry(
                 1,
                 Record::VmState {
-                    vm: 1,
+                    vm: VmId(1),
                     state: VmState::Off,
                 },
             ),
@@ -569,7 +587,7 @@ mod tests {
         let telemetry = Telemetry::parse(&bytes);
         assert!(matches!(
             telemetry.problems[..],
-            [(_, Problem::UnknownVm(1))]
+            [(_, Problem::UnknownVm(VmId(1)))]
         ));
         assert_eq!(telemetry.entries, []);
     }

@@ -5,17 +5,18 @@ use cloison_formats::units::Nanos;
 use std::env;
 use std::io::IsTerminal;
 
-/// What the reader of standard output can show.
+/// The abilities of the terminal or program that reads standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Only ASCII, and numbers without separators: for pipes, `TERM=dumb` and locales without UTF-8.
+    /// Only ASCII, and numbers without separators: for pipes, `TERM=dumb` and locales without
+    /// UTF-8.
     pub plain: bool,
     /// Columns of the terminal; `None` if there is none.
     pub columns: Option<usize>,
 }
 
 impl Style {
-    /// Returns what standard output can show now.
+    /// Returns the style of standard output.
     pub fn of_output() -> Self {
         let is_terminal = std::io::stdout().is_terminal();
         // The first of these that is set decides (POSIX, "Environment Variables").
@@ -36,7 +37,8 @@ impl Style {
         }
     }
 
-    /// Returns `text` as it is or, in plain style, as ASCII with digits that are not grouped. What has no ASCII form stays.
+    /// Returns `text` unchanged or, in plain style, as ASCII with digits that are not grouped.
+    /// Characters without an ASCII form stay.
     pub fn show(self, text: &str) -> String {
         if !self.plain {
             return text.to_owned();
@@ -59,7 +61,8 @@ impl Style {
             .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
     }
 
-    /// Returns [`show`](Self::show)n text, wrapped at the terminal's width with `indent` before each line.
+    /// Returns [`show`](Self::show)n text, wrapped at the terminal's width with `indent` before
+    /// each line.
     pub fn wrap(self, text: &str, indent: &str) -> String {
         let text = self.show(text);
         let Some(columns) = self.columns else {

@@ -1,9 +1,11 @@
 //! `cloison bench`: counts the instructions on the hypervisor's own paths.
 //!
-//! Under `-icount shift=0` with a generic timer of 1 GHz, one instruction takes one nanosecond of virtual time, and a
-//! run repeats exactly: the guest's differences of CNTVCT_EL0 are instruction counts.
+//! Under `-icount shift=0` with a generic timer of 1 GHz, one instruction takes one nanosecond of
+//! virtual time, and a run repeats exactly: the guest's differences of CNTVCT_EL0 are instruction
+//! counts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::expected::{Expected, FILE, Tools};
 use crate::{epapi, lines, visits};
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::figures::Figures;
@@ -14,7 +16,7 @@ use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::report::Section;
 use cloison_engine::telemetry::Telemetry;
 use cloison_engine::text::{Spread, grouped};
-use cloison_engine::{configuration, parts, setup};
+use cloison_engine::{configuration, files, parts, setup};
 use cloison_formats::telemetry::MigrationOutcome;
 use miette::{Result, miette};
 use std::collections::BTreeMap;
@@ -37,12 +39,16 @@ pub struct BenchArgs {
     /// With `epapi`: the board, such as virt-a72; by default virt
     #[arg(long, value_name = "BOARD", requires = "what")]
     pub board: Option<String>,
+    /// Accept the figures: write them to tests/expected/bench.toml, with an empty reason where one
+    /// has changed
+    #[arg(long, conflicts_with = "what")]
+    pub accept: bool,
     /// Write the figures here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
 
-/// What `cloison bench` measures besides the hypervisor's own paths.
+/// Measurements of `cloison bench` besides the hypervisor's own paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum What {
     /// What PAPI adds to what a guest counts with it
@@ -159,21 +165,19 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
     if args.what == Some(What::Epapi) {
         return epapi::bench(args.board.as_deref(), args.json.as_deref());
     }
-    let path = installation::root().join(CONFIG);
-    let mut checked = configuration::load(&path, Some(BOARD))?;
-    counting::prepare_for(&mut checked, Counting::Icount.machine())?;
     stage("set-up", || {
         parts::prepare()?;
         setup::qemu()
     })?;
-    let image = stage("build", || image::build(&checked, &[]))?;
+    let path = installation::root().join(CONFIG);
+    let image = stage("build", build)?;
     let first = stage("first run", || measure(&image))?;
     let second = stage("second run", || measure(&image))?;
     let longest = stage("visits to EL2", visits::measure)?;
     let latencies = stage("latencies", visits::latencies)?;
-    let el2_lines = match installation::current() {
-        Installation::Bundle(bundle) => bundle.manifest().el2_lines,
-        Installation::Checkout(_) | Installation::Nothing => lines::el2()?,
+    let el2_tokens = match installation::current() {
+        Installation::Bundle(bundle) => bundle.manifest().el2_tokens,
+        Installation::Checkout(_) | Installation::Nothing => lines::el2()?.tokens,
     };
 
     let differing: Vec<String> = first
@@ -189,13 +193,16 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
         .collect();
 
     let mut figures = Figures::new("bench").board(BOARD).config(&path);
-    let (section, missed) = paths(&first, el2_lines);
+    let (section, missed) = paths(&first, el2_tokens);
     for (name, &count) in &first {
         figures.count(name.as_str(), count);
     }
     visits::record(&mut figures, &longest, &latencies);
+    let mut all = first.clone();
+    all.extend(visits::counts(&longest));
+    all.extend(visits::latency_counts(&latencies));
     figures
-        .count("el2_lines", el2_lines)
+        .count("el2_tokens", el2_tokens)
         .count("aims_missed", missed)
         .count("repeats_exactly", u64::from(differing.is_empty()));
     figures.write(args.json.as_deref())?;
@@ -228,11 +235,62 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
             differing.join("\n")
         ));
     }
+    if args.accept { accept(&all) } else { Ok(()) }
+}
+
+/// Accepts the figures.
+fn accept(counts: &BTreeMap<String, u64>) -> Result<()> {
+    let tools = Tools::of_this_machine();
+    let none = || Expected {
+        tools: tools.clone(),
+        figures: BTreeMap::new(),
+    };
+    let mut expected = if installation::root().join(FILE).exists() {
+        Expected::read()?
+    } else {
+        none()
+    };
+    let changed = expected.accept(counts, tools.clone());
+    expected.write()?;
+    match changed.len() {
+        0 => println!("{FILE}: no figure has changed"),
+        some => println!(
+            "{FILE}: write the reasons of {some} figures: {}",
+            changed.join(", ")
+        ),
+    }
     Ok(())
 }
 
+fn build() -> Result<Image> {
+    let mut checked = configuration::load(&installation::root().join(CONFIG), Some(BOARD))?;
+    counting::prepare_for(&mut checked, Counting::Icount.machine())?;
+    image::build(&checked, &[])
+}
+
+/// Builds and runs the system that measures, once. Returns its counts.
+pub fn run() -> Result<BTreeMap<String, u64>> {
+    measure(&build()?)
+}
+
+/// Returns the figures that miss their aims.
+pub fn missed(counts: &BTreeMap<String, u64>) -> Vec<&'static str> {
+    let misses = |path: &&Path| {
+        counts
+            .get(path.figure)
+            .zip(path.aim.limit(counts))
+            .is_none_or(|(&count, limit)| count > limit)
+    };
+    PATHS
+        .iter()
+        .filter(|path| !matches!(path.aim, Aim::None))
+        .filter(misses)
+        .map(|path| path.figure)
+        .collect()
+}
+
 /// Returns the table of the paths, and the number of aims that were missed.
-fn paths(counts: &BTreeMap<String, u64>, el2_lines: u64) -> (Section, u64) {
+fn paths(counts: &BTreeMap<String, u64>, el2_tokens: u64) -> (Section, u64) {
     let mut section = Section::new(
         "Instructions per path (QEMU virt, -icount shift=0)",
         &[
@@ -266,15 +324,15 @@ fn paths(counts: &BTreeMap<String, u64>, el2_lines: u64) -> (Section, u64) {
             }),
         ]);
     }
-    missed += u64::from(el2_lines > lines::LIMIT);
+    missed += u64::from(el2_tokens > lines::LIMIT);
     section.row([
-        "el2_lines".to_owned(),
-        "lines of source at EL2".to_owned(),
-        grouped(el2_lines),
+        "el2_tokens".to_owned(),
+        "tokens of source at EL2".to_owned(),
+        grouped(el2_tokens),
         String::new(),
         grouped(lines::LIMIT),
         String::new(),
-        if el2_lines <= lines::LIMIT {
+        if el2_tokens <= lines::LIMIT {
             "yes"
         } else {
             "no"
@@ -282,17 +340,14 @@ fn paths(counts: &BTreeMap<String, u64>, el2_lines: u64) -> (Section, u64) {
         .to_owned(),
     ]);
     let section = section.note(
-        "EL2 lines exclude blank lines, comments and tests. Bao's figures are for the same machine and counting, with one \
-         VM of 16 MiB.",
+        "EL2 tokens exclude comments and tests. Bao's figures are for the same machine and \
+         counting, with one VM of 16 MiB.",
     );
     (section, missed)
 }
 
 fn measure(image: &Image) -> Result<BTreeMap<String, u64>> {
-    let scratch = tempfile::Builder::new()
-        .prefix("cloison-")
-        .tempdir()
-        .map_err(|error| miette!("{error}"))?;
+    let scratch = files::scratch()?;
     let file = scratch.path().join("Image");
     image.write(&file)?;
     let machine = Machine::new(&configuration::emulation(BOARD)?, &file)
@@ -387,6 +442,7 @@ fn result(line: &str) -> Option<(&str, Vec<u64>)> {
 mod tests {
     use super::*;
     use cloison_formats::color::ColorSet;
+    use cloison_formats::ids::{Core, VmId};
     use cloison_formats::telemetry::{
         self, BootInfo, Entry, LoggedPeriod, Message, QuotaPeriod, Record, VmInfo,
     };
@@ -410,11 +466,11 @@ mod tests {
     fn a_gap_is_matched_with_the_period_that_held_the_core() {
         let period = |index, spent_at, due| {
             Message::Entry(Entry {
-                core: 0,
+                core: Core(0),
                 at: Nanos(due),
                 record: Record::QuotaPeriod(QuotaPeriod {
                     quota: 0,
-                    vm: 0,
+                    vm: VmId(0),
                     period: LoggedPeriod {
                         index,
                         events: Events(0),
@@ -439,7 +495,7 @@ mod tests {
         });
         let vm = Message::Vm(VmInfo {
             name: "bench".into(),
-            cores: vec![0],
+            cores: vec![Core(0)],
             pages: 1,
             untrusted: vec![],
         });

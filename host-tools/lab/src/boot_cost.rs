@@ -1,9 +1,9 @@
-//! Measures the instructions that the hypervisor adds to booting Linux: the same kernel, RAM disk and device tree on
-//! QEMU's `virt` machine with and without it.
+//! Measures the instructions that the hypervisor adds to booting Linux: the same kernel, RAM disk
+//! and device tree on QEMU's `virt` machine with and without it.
 //!
-//! Under `-icount shift=0` instructions are time, and the board model's counting plugin counts them all, on all cores
-//! and at all exception levels. A boot ends where the first process would start its shell: it turns the machine off
-//! instead.
+//! Under `-icount shift=0` instructions are time, and the board model's counting plugin counts them
+//! all, on all cores and at all exception levels. A boot ends where the first process would start
+//! its shell: it turns the machine off instead.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::Emulation;
@@ -19,8 +19,9 @@ use cloison_engine::qemu::Machine;
 use cloison_engine::report::Section;
 use cloison_engine::telemetry::Telemetry;
 use cloison_engine::text::grouped;
-use cloison_engine::{configuration, installation, parts, setup};
+use cloison_engine::{configuration, files, installation, parts, setup};
 use cloison_formats::addr::PAGE_SIZE;
+use cloison_formats::ids::VmId;
 use cloison_formats::telemetry::ExitReason;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::path::{Path, PathBuf};
@@ -30,9 +31,10 @@ use std::time::Duration;
 pub const CONFIGS: [&str; 2] = ["linux-cloud", "linux-rt"];
 /// Largest acceptable ratio of instructions with and without the hypervisor.
 pub const AIM: f64 = 1.03;
-/// Returns what makes a kernel do the same work at each boot. At boot, 6.12 tests its Diffie-Hellman with a random key,
-/// and how random its jitter is until the result pleases it: without these two, boots whose command lines differ in one
-/// letter differ by 0.2 %; with them, by a tenth. 6.1 tests Diffie-Hellman with fixed keys.
+/// Returns what makes a kernel do the same work at each boot. At boot, 6.12 tests its
+/// Diffie-Hellman with a random key, and how random its jitter is until the result pleases it:
+/// without these two, boots whose command lines differ in one letter differ by 0.2 %; with them, by
+/// a tenth. 6.1 tests Diffie-Hellman with fixed keys.
 const fn same_work(release: Release) -> &'static str {
     match release {
         Release::Bookworm => "",
@@ -130,14 +132,17 @@ pub fn boot_cost(args: &BootCostArgs) -> Result<()> {
         figures.count(format!("{name}_entries"), boot.exits.iter().sum());
     }
     figures.count("aims_missed", missed);
-    let cost = cost
-        .note("Bare: the same kernel, RAM disk and device tree, the same amount of memory in one piece, at EL1 without Cloison.");
+    let cost = cost.note(
+        "Bare: the same kernel, RAM disk and device tree, the same amount of memory in one piece, \
+         at EL1 without Cloison.",
+    );
     let entries = entries.note("Both cores, from the VM's start to its end.");
     println!("{}\n{}", cost.to_text(), entries.to_text());
     figures.write(args.json.as_deref())
 }
 
-/// Boots the system of a shipped configuration, with a release's kernel, with and without the hypervisor.
+/// Boots the system of a shipped configuration, with a release's kernel, with and without the
+/// hypervisor.
 pub fn measure(name: &'static str, release: Release, plugin: &Path) -> Result<Boots> {
     let file = installation::root()
         .join("configs")
@@ -153,10 +158,7 @@ pub fn measure(name: &'static str, release: Release, plugin: &Path) -> Result<Bo
         }
     }
     let image = image::build(&checked, &[])?;
-    let scratch = tempfile::Builder::new()
-        .prefix("cloison-")
-        .tempdir()
-        .into_diagnostic()?;
+    let scratch = files::scratch()?;
     let emulation = checked.emulation()?;
     let (under, exits) = with_cloison(emulation, &image, plugin, scratch.path())?;
     let bare = without(&checked, &image, plugin, scratch.path())?;
@@ -205,7 +207,7 @@ fn with_cloison(
     image.write(&file)?;
     let (counted, telemetry) = count(Machine::new(board, &file), plugin, scratch)?;
     let exits = Telemetry::parse(&telemetry)
-        .exits(0)
+        .exits(VmId(0))
         .ok_or_else(|| miette!("the log lacks the reasons for entries into the hypervisor"))?;
     Ok((counted, exits))
 }
@@ -219,8 +221,8 @@ fn without(
     Ok(count(bare(checked, image, scratch)?, plugin, scratch)?.0)
 }
 
-/// Returns the machine that boots the only VM of a system without the hypervisor: the same kernel, RAM disk and device
-/// tree, which it writes to `scratch`.
+/// Returns the machine that boots the only VM of a system without the hypervisor. It has the same
+/// kernel, RAM disk and device tree, which are written to `scratch`.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! `cloison demo`: the main task from end to end, with a report.
 //!
-//! It runs on the board model, which shows interference and its remedies. With `--stock` it runs on QEMU without the
-//! model: one run that shows pools, quotas and migrations, but no effect on time.
+//! It runs on the board model, which shows interference and its remedies. With `--stock` it runs on
+//! QEMU without the model: one run that shows pools, quotas and migrations, but no effect on time.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::experiment::spec::Experiment;
@@ -20,6 +20,7 @@ use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::report::{self, Page, Summary};
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, installation, parts, setup};
+use cloison_formats::ids::VmId;
 use cloison_formats::image::System;
 use cloison_formats::telemetry::MigrationOutcome;
 use indicatif::ProgressBar;
@@ -40,7 +41,8 @@ pub struct DemoArgs {
     /// Also write the figures here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Directory for the report [default: demo/BOARD in target/cloison, without a checkout in cloison-output]
+    /// Directory for the report [default: demo/BOARD in target/cloison, without a checkout in
+    /// cloison-output]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Without the board model: one run on plain QEMU
@@ -56,15 +58,16 @@ pub struct DemoArgs {
 
 /// Caveats for the numbers of a run on QEMU.
 const CAVEATS: [&str; 3] = [
-    "Stock QEMU has no caches. Colors, frames, migrations and quotas are real here, but their effect on timing is not \
-     visible: cycles and costs are instruction counts and virtual time, not cache effects.",
-    "The run uses -icount shift=0: one instruction takes one nanosecond of virtual time, and the run repeats exactly. \
-     QEMU then counts INST_RETIRED over the instructions of all running cores, so a budget of events acts as a budget \
-     of virtual time.",
-    "QEMU runs the cores in turn, and virtual time advances for all of them. A time or a count taken on one core \
-     includes the turns of the others, and a core sees its interrupt only when its turn comes. This causes most of the \
-     overshoot and of the cost of a migration below. The `bench` command measures on one core, where it does not \
-     occur.",
+    "Stock QEMU has no caches. Colors, frames, migrations and quotas are real here, but their \
+     effect on timing is not visible: cycles and costs are instruction counts and virtual time, \
+     not cache effects.",
+    "The run uses -icount shift=0: one instruction takes one nanosecond of virtual time, and the \
+     run repeats exactly. QEMU then counts INST_RETIRED over the instructions of all running \
+     cores, so a budget of events acts as a budget of virtual time.",
+    "QEMU runs the cores in turn, and virtual time advances for all of them. A time or a count \
+     taken on one core includes the turns of the others, and a core sees its interrupt only when \
+     its turn comes. This causes most of the overshoot and of the cost of a migration below. The \
+     `bench` command measures on one core, where it does not occur.",
 ];
 
 /// Runs `cloison demo`.
@@ -85,6 +88,7 @@ fn modelled(args: &DemoArgs) -> Result<()> {
     let path = experiment::file_of("demo");
     let demo = Experiment {
         board: args.board.clone(),
+        command: "demo".to_owned(),
         ..spec::load(&path, false)?
     };
     let done = experiment::perform(&demo, &path, &out, false)?;
@@ -171,7 +175,8 @@ fn stock(args: &DemoArgs) -> Result<()> {
         installation::display(&directory.join("report.html"))
     );
     println!(
-        "Data:    hem.csv, hem.parquet, figures.json, console.txt and telemetry.bin in the same directory"
+        "Data:    hem.csv, hem.parquet, figures.json, console.txt and telemetry.bin in the same \
+         directory"
     );
     verdict(&image.system, &outcome, &telemetry)
 }
@@ -258,17 +263,15 @@ fn shortfalls(system: &System, telemetry: &Telemetry) -> Vec<String> {
             telemetry.dropped()
         ));
     }
-    for (id, vm) in system.vms.iter().enumerate() {
-        let end = telemetry.end_of(id as u8);
-        let may_be_stopped = system.ends_with.is_some_and(|last| usize::from(last) != id);
+    for (id, vm) in (0..).map(VmId).zip(&system.vms) {
+        let end = telemetry.end_of(id);
+        let may_be_stopped = system.ends_with.is_some_and(|last| last != id);
         if end != End::Off && !(end == End::Stopped && may_be_stopped) {
             missing.push(format!("VM `{}` ended unexpectedly: {end}", vm.name));
         }
         for (index, quota) in vm.quotas.iter().enumerate() {
             let seen = telemetry.quota_totals().any(|(_, total)| {
-                usize::from(total.vm) == id
-                    && usize::from(total.quota) == index
-                    && total.totals.periods > 0
+                total.vm == id && usize::from(total.quota) == index && total.totals.periods > 0
             });
             if !seen {
                 missing.push(format!(
@@ -295,6 +298,7 @@ mod tests {
     use super::*;
     use cloison_formats::addr::{Ipa, PhysAddr};
     use cloison_formats::color::ColorSet;
+    use cloison_formats::ids::{Core, VcpuIndex};
     use cloison_formats::telemetry::{
         BootInfo, Entry, HemRecord, MAX_HEMS, MigrationRecord, QuotaTotal, Record, Totals, VmState,
     };
@@ -311,9 +315,9 @@ mod tests {
             .vms
             .iter()
             .enumerate()
-            .filter(|&(id, _)| id != usize::from(last))
+            .filter(|&(id, _)| id != last.index())
         {
-            let id = id as u8;
+            let id = VmId(id as u8);
             for quota in 0..vm.quotas.len() as u8 {
                 records.push(Record::QuotaTotal(QuotaTotal {
                     vm: id,
@@ -346,7 +350,7 @@ mod tests {
         }));
         records.push(Record::Hem(HemRecord {
             vm: last,
-            vcpu: 0,
+            vcpu: VcpuIndex(0),
             workload: 0,
             sub_experiment: 0,
             run: 0,
@@ -360,7 +364,7 @@ mod tests {
         let entries = records
             .into_iter()
             .map(|record| Entry {
-                core: 0,
+                core: Core(0),
                 at: Nanos(1),
                 record,
             })
@@ -409,18 +413,18 @@ mod tests {
         });
         fails(|run| {
             run.entries.push(Entry {
-                core: 0,
+                core: Core(0),
                 at: Nanos(2),
                 record: Record::Dropped { count: 1 },
             })
         });
         fails(|run| {
             let record = Record::VmState {
-                vm: 1,
+                vm: VmId(1),
                 state: VmState::Killed,
             };
             run.entries.push(Entry {
-                core: 1,
+                core: Core(1),
                 at: Nanos(2),
                 record,
             });

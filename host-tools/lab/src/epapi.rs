@@ -1,9 +1,11 @@
-//! `cloison bench epapi`: what PAPI adds to what it counts, preset by preset (ePAPI paper, table 4), and what its calls cost.
+//! `cloison bench epapi`: what PAPI adds to its counts, preset by preset (ePAPI paper, table 4),
+//! and the costs of its calls.
 //!
-//! A guest counts the same code three times: with registers that it starts and stops itself, with `PAPI_read_counters`, and
-//! with `PAPI_accum_counters`. It does so under `-icount`, where QEMU counts instructions, and on the board model, which
-//! counts accesses to caches. A call's cost in instructions is that of a guest without the hypervisor, where all is EL1,
-//! and what the hypervisor adds.
+//! A guest counts the same code three times: with registers that it starts and stops itself, with
+//! `PAPI_read_counters`, and with `PAPI_accum_counters`. It does so under `-icount`, where QEMU
+//! counts instructions, and on the board model, which counts accesses to caches. A call's cost in
+//! instructions has two parts: the cost in a guest without the hypervisor, where all is EL1, and
+//! the hypervisor's addition.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::counting::{self, Counting};
@@ -15,7 +17,7 @@ use cloison_engine::progress::stage;
 use cloison_engine::qemu::Machine;
 use cloison_engine::report::Section;
 use cloison_engine::text::grouped;
-use cloison_engine::{configuration, parts, setup};
+use cloison_engine::{configuration, files, parts, setup};
 use miette::{Result, miette};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,7 +34,7 @@ const CNTFRQ: u64 = 1_000_000_000;
 /// What the library may add to the instructions that are counted, at most: the paper's 11 to 12.
 const AIM: i64 = 12;
 
-/// What was counted: the event, cycles, instructions.
+/// The counts: the event, cycles, instructions.
 type Counted = [i64; 3];
 
 /// A preset's counts.
@@ -46,9 +48,9 @@ struct Row {
     accum: Counted,
 }
 
-/// What one machine's guest printed.
+/// The output of one machine's guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Found {
+struct GuestOutput {
     rows: Vec<Row>,
     /// Presets that one run cannot count, with the number of runs.
     skipped: Vec<(String, u64)>,
@@ -64,10 +66,7 @@ pub fn bench(board: Option<&str>, json: Option<&Path>) -> Result<()> {
         parts::prepare()?;
         setup::qemu()
     })?;
-    let scratch = tempfile::Builder::new()
-        .prefix("cloison-")
-        .tempdir()
-        .map_err(|error| miette!("{error}"))?;
+    let scratch = files::scratch()?;
     let file = scratch.path().join("Image");
     let build = |counting: Counting| {
         let mut checked = configuration::load(&path, Some(board))?;
@@ -116,17 +115,45 @@ pub fn bench(board: Option<&str>, json: Option<&Path>) -> Result<()> {
         );
     }
     println!("{}", costs(&counted, &alone).to_text());
-    for (machine, found) in [("icount", Some(&counted)), ("model", modelled.as_ref())] {
-        let Some(found) = found else { continue };
-        for row in &found.rows {
-            let name = format!("{machine}_{}", row.name.to_lowercase());
-            for (way, counts) in [("bare", row.bare), ("read", row.read), ("accum", row.accum)] {
-                for (what, count) in ["event", "cycles", "instructions"].iter().zip(counts) {
-                    figures.count(format!("{name}_{way}_{what}"), count.unsigned_abs());
-                }
+    add_rows(&mut figures, "icount", &counted);
+    if let Some(modelled) = &modelled {
+        add_rows(&mut figures, "model", modelled);
+    }
+    add_costs(&mut figures, &counted, &alone);
+    let repeats = counted == again;
+    figures
+        .count("aims_missed", missed)
+        .count("repeats_exactly", u64::from(repeats));
+    figures.write(json)?;
+    println!(
+        "Aims missed: {missed}. An aim is at most {AIM} instructions more, or no access to a data \
+         cache more."
+    );
+    if repeats {
+        Ok(())
+    } else {
+        Err(miette!(
+            help =
+                "something in the run depends on the host: time, randomness, or the order of cores",
+            "two runs gave different counts"
+        ))
+    }
+}
+
+/// Adds what each way of counting counts of each event.
+fn add_rows(figures: &mut Figures, machine: &str, found: &GuestOutput) {
+    for row in &found.rows {
+        let name = format!("{machine}_{}", row.name.to_lowercase());
+        for (way, counts) in [("bare", row.bare), ("read", row.read), ("accum", row.accum)] {
+            for (what, count) in ["event", "cycles", "instructions"].iter().zip(counts) {
+                figures.count(format!("{name}_{way}_{what}"), count.unsigned_abs());
             }
         }
     }
+}
+
+/// Adds what calls cost at EL1, as without the hypervisor, and at EL2.
+fn add_costs(figures: &mut Figures, counted: &GuestOutput, alone: &GuestOutput) {
     for (&events, &[read, accum]) in &counted.costs {
         let own = alone.costs.get(&events).copied().unwrap_or_default();
         for (call, all, own) in [("read", read, own[0]), ("accum", accum, own[1])] {
@@ -140,26 +167,9 @@ pub fn bench(board: Option<&str>, json: Option<&Path>) -> Result<()> {
             );
         }
     }
-    let repeats = counted == again;
-    figures
-        .count("aims_missed", missed)
-        .count("repeats_exactly", u64::from(repeats));
-    figures.write(json)?;
-    println!(
-        "Aims missed: {missed}. An aim is at most {AIM} instructions more, or no access to a data cache more."
-    );
-    if repeats {
-        Ok(())
-    } else {
-        Err(miette!(
-            help =
-                "something in the run depends on the host: time, randomness, or the order of cores",
-            "two runs gave different counts"
-        ))
-    }
 }
 
-fn run(machine: &Machine) -> Result<Found> {
+fn run(machine: &Machine) -> Result<GuestOutput> {
     let outcome = machine.run()?;
     if !outcome.console.contains("epapi: done") {
         let lines: Vec<&str> = outcome.console.lines().collect();
@@ -183,8 +193,8 @@ fn number(line: &str, key: &str) -> Option<i64> {
     value(line, key)?.parse().ok()
 }
 
-fn parse(console: &str) -> Found {
-    let mut found = Found::default();
+fn parse(console: &str) -> GuestOutput {
+    let mut found = GuestOutput::default();
     for line in console
         .lines()
         .filter_map(|line| line.split_once("epapi: ").map(|(_, rest)| rest))
@@ -233,8 +243,9 @@ fn counts_data(name: &str) -> bool {
         .any(|part| name.contains(part))
 }
 
-/// Returns how many aims are missed: at most [`AIM`] instructions more, and no access of data to a cache more.
-fn aims(found: &Found) -> u64 {
+/// Returns how many aims are missed: at most [`AIM`] instructions more, and no access of data to a
+/// cache more.
+fn aims(found: &GuestOutput) -> u64 {
     let missed = |row: &&Row| {
         [row.read, row.accum].iter().any(|counts| {
             counts[2] - row.bare[2] > AIM || counts_data(&row.name) && counts[0] != row.bare[0]
@@ -247,7 +258,7 @@ fn difference(counted: i64, bare: i64) -> String {
     format!("{:+}", counted - bare)
 }
 
-fn table(title: &str, found: &Found) -> Section {
+fn table(title: &str, found: &GuestOutput) -> Section {
     let columns = [
         "preset",
         "code",
@@ -277,15 +288,20 @@ fn table(title: &str, found: &Found) -> Section {
         .map(|(name, runs)| format!("{name} ({runs} runs)"))
         .collect();
     section.note(format!(
-        "`event`, `cycles` and `instructions` are those of registers that the program starts and stops itself; `read` and \
-         `accum` are what PAPI_read_counters and PAPI_accum_counters add. What EL2 does is not counted. Nor is the code in any \
-         cache at first; the functions are. What they and EL2 leave in the caches is pushed out by the program: L2 accesses \
+        "`event`, `cycles` and `instructions` are those of registers that the program starts and \
+         stops itself; `read` and `accum` are what PAPI_read_counters and PAPI_accum_counters \
+         add. What EL2 does is not counted. Nor is the code in any cache at first; the functions \
+         are. What they and EL2 leave in the caches is pushed out by the program: L2 accesses \
          differ, refills do not. Not counted in one run: {}.",
-        if skipped.is_empty() { "none".to_owned() } else { skipped.join(", ") }
+        if skipped.is_empty() {
+            "none".to_owned()
+        } else {
+            skipped.join(", ")
+        }
     ))
 }
 
-fn costs(counted: &Found, alone: &Found) -> Section {
+fn costs(counted: &GuestOutput, alone: &GuestOutput) -> Section {
     let mut section = Section::new(
         "Instructions of a call, none of which it counts",
         &[
@@ -303,8 +319,8 @@ fn costs(counted: &Found, alone: &Found) -> Section {
         section.row(cells.chain(numbers));
     }
     section.note(
-        "EL1: of the same guest without a hypervisor. EL2: what is added under Cloison, whose emulated PMU is entered at each \
-         access to a register.",
+        "EL1: of the same guest without a hypervisor. EL2: what is added under Cloison, whose \
+         emulated PMU is entered at each access to a register.",
     )
 }
 
@@ -313,11 +329,16 @@ mod tests {
     use super::*;
 
     const CONSOLE: &str = "\
-[epapi] epapi: preset PAPI_L1_DCA kernel=loads way=bare event=10 cycles=200 instructions=300 derived=0 closeness=exact
-[epapi] epapi: preset PAPI_L1_DCA kernel=loads way=read event=10 cycles=190 instructions=312 derived=0 closeness=exact
-[epapi] epapi: preset PAPI_L1_DCA kernel=loads way=accum event=11 cycles=201 instructions=302 derived=0 closeness=exact
-epapi: preset PAPI_TOT_INS kernel=loads way=bare event=1 cycles=1 instructions=1 derived=0 closeness=exact
-epapi: preset PAPI_TOT_INS kernel=loads way=read event=1 cycles=1 instructions=14 derived=0 closeness=exact
+[epapi] epapi: preset PAPI_L1_DCA kernel=loads way=bare event=10 cycles=200 instructions=300 \
+                           derived=0 closeness=exact
+[epapi] epapi: preset PAPI_L1_DCA kernel=loads way=read event=10 cycles=190 instructions=312 \
+                           derived=0 closeness=exact
+[epapi] epapi: preset PAPI_L1_DCA kernel=loads way=accum event=11 cycles=201 instructions=302 \
+                           derived=0 closeness=exact
+epapi: preset PAPI_TOT_INS kernel=loads way=bare event=1 cycles=1 instructions=1 derived=0 \
+                           closeness=exact
+epapi: preset PAPI_TOT_INS kernel=loads way=read event=1 cycles=1 instructions=14 derived=0 \
+                           closeness=exact
 [epapi] epapi: skipped PAPI_RES_STL runs=2
 [epapi] epapi: cost events=1 read=400 accum=410 started=0
 [epapi] epapi: done
@@ -349,9 +370,9 @@ epapi: preset PAPI_TOT_INS kernel=loads way=read event=1 cycles=1 instructions=1
     #[test]
     fn the_costs_of_el2_are_what_it_adds() {
         let counted = parse(CONSOLE);
-        let alone = Found {
+        let alone = GuestOutput {
             costs: BTreeMap::from([(1, [300, 305])]),
-            ..Found::default()
+            ..GuestOutput::default()
         };
         let text = costs(&counted, &alone).to_text();
         assert!(text.contains("100") && text.contains("105"), "{text}");

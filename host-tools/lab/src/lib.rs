@@ -1,19 +1,22 @@
-//! Cloison's laboratory: experiments, campaigns and benchmarks on the board model, with their plots and reports.
+//! Cloison's laboratory: experiments, campaigns and benchmarks on the board model, with their plots
+//! and reports.
 //!
 //! | module | what it does |
 //! | --- | --- |
 //! | [`experiment`] | interference experiments: declared in TOML, run, reported |
 //! | [`campaign`] | runs for each of several sets of events, merged and compared with the truth |
 //! | [`much`] | plans which events to count together, and merges their counts |
-//! | [`events`] | which events of a machine can be trusted |
-//! | [`bbprof`] | which pages of a bare-metal guest matter to the time of its segments |
+//! | [`events`] | finds the events of a machine that can be trusted |
+//! | [`bbprof`] | finds the pages of a bare-metal guest that matter to the time of its segments |
 //! | [`demo`] | the main task from end to end |
 //! | [`boards`] | boards that are started many times: here, or elsewhere as jobs |
-//! | [`jobs`] | the same boards as jobs, for other machines, and the report of all together |
+//! | [`jobs`] | the same boards as jobs for other machines, and their common report |
 //! | [`bench`](mod@bench) | counts the instructions on the hypervisor's own paths |
-//! | [`epapi`] | what PAPI adds to what a guest counts with it |
+//! | [`expected`] | the accepted figures of `bench`, with the reason of each |
+//! | [`epapi`] | measures what PAPI adds to a guest's counts |
 //! | [`model`] | compares the board model with published measurements, and fits it to measurements |
 //! | [`parameters`] | the values in a model's file, found and changed in place |
+//! | [`plot`] | plots as SVG |
 //! | [`visits`] | the longest visits to EL2, and a neighbor's interrupt latency |
 //! | [`boot_cost`] | instruction overhead of booting Linux |
 //! | [`lines`] | counts the source lines that run at EL2 |
@@ -28,10 +31,12 @@ pub mod campaign;
 pub mod demo;
 pub mod epapi;
 pub mod events;
+pub mod expected;
 pub mod experiment;
 pub mod jobs;
 pub mod lines;
 pub mod model;
 pub mod much;
 pub mod parameters;
+pub mod plot;
 pub mod visits;

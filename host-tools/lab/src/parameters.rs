@@ -1,4 +1,4 @@
-//! The values in a board model's file: found, and changed without touching anything else in it.
+//! The values in a board model's file: found, and changed without any other change in the file.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::problem::{Problem, SourceFile};
@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
-/// The table of a model's file that says which of its values are known. It is no part of the model.
+/// The table of a model's file that marks its known values. It is no part of the model.
 pub const SENSITIVITY: &str = "sensitivity";
 
 /// A value in a model's file.
@@ -14,10 +14,17 @@ pub const SENSITIVITY: &str = "sensitivity";
 pub struct Parameter {
     /// Its tables and its name: `memory.banks.activate_ns`.
     pub name: String,
-    /// What the file says.
+    /// Its value in the file.
     pub value: Value,
     /// Where in the text the value is.
     span: Range<usize>,
+}
+
+impl Parameter {
+    /// Returns its position in the file.
+    pub fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
 }
 
 /// A value of one of the kinds that a model's file has.
@@ -31,12 +38,12 @@ pub enum Value {
     Text(String),
 }
 
-/// A decimal number: 16.9 is 169 with 1 decimal. It has the decimals that the file gives it.
+/// A decimal number: 16.9 is 169 with 1 decimal. It keeps the file's number of decimals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decimal {
     /// Its digits, without the point.
     pub digits: u64,
-    /// How many of them follow the point.
+    /// Number of them that follow the point.
     pub decimals: u32,
 }
 
@@ -149,7 +156,7 @@ fn collect(table: &DeTable<'_>, prefix: &str, found: &mut Vec<Parameter>) {
     }
 }
 
-/// Returns a file's text with other values of these parameters, everything else as it is.
+/// Returns a file's text with other values of these parameters, and no other change.
 pub fn replaced<'a>(
     text: &str,
     changes: impl IntoIterator<Item = (&'a Parameter, Value)>,
@@ -169,7 +176,8 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    const MODEL: &str = "name = \"a\"\n[core]\nclock_mhz = 1_000 # MHz\non = true\n[memory.banks]\nbits = [1, 2]\n\
+    const MODEL: &str = "name = \"a\"\n[core]\nclock_mhz = 1_000 # MHz\non = true\n[memory.banks]\n\
+        bits = [1, 2]\n\
                          activate_ns = 16.90\npolicy = \"lru\"\n[sensitivity]\nseed = 3\n";
 
     fn read() -> Vec<Parameter> {

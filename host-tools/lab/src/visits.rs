@@ -1,8 +1,9 @@
-//! The longest visits to EL2 by cause, and how late a neighbor's interrupts are.
+//! The longest visits to EL2 by cause, and the latency of a neighbor's interrupts.
 //!
-//! The board model's plugin counts the instructions of each core between two points at which it serves what is pending.
-//! Cores take turns of [`TURN`] instructions, as if they ran in parallel, so that a core that waits for another is charged
-//! for that too. Under `-icount` all of it repeats exactly.
+//! The board model's plugin counts the instructions of each core between two points at which it
+//! serves pending interrupts. Cores take turns of [`TURN`] instructions, as if they ran in
+//! parallel, so that a core that waits for another is charged for that too. Under `-icount` all of
+//! it repeats exactly.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_board_model::statistics::{Stretch, Visits};
@@ -14,7 +15,8 @@ use cloison_engine::installation;
 use cloison_engine::qemu::Machine;
 use cloison_engine::report::Section;
 use cloison_engine::text::grouped;
-use cloison_engine::{configuration, parts};
+use cloison_engine::{configuration, files, parts};
+use cloison_formats::ids::{Intid, VmId};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use object::{Object, ObjectSymbol};
 use serde_json::json;
@@ -30,10 +32,13 @@ const CNTFRQ: u64 = 1_000_000_000;
 pub const TURN: u64 = 100;
 /// Offset of GICC_IAR.
 const ACKNOWLEDGE: u64 = 0x0c;
-/// Functions that name what a visit is for, as parts of their symbols.
+/// Functions that name what a visit is for.
 const MARKS: [(&str, &str); 2] = [
-    ("4life11begin_again17h", "restart"),
-    ("7migrate4Work11on_deadline17h", "migration_by_deadline"),
+    ("cloison_el2::vm::life::begin_again", "restart"),
+    (
+        "cloison_el2::vm::migrate::Work::on_deadline",
+        "migration_by_deadline",
+    ),
 ];
 /// Causes that copy or clear pages.
 const COPIES: [&str; 7] = [
@@ -55,7 +60,7 @@ pub const CHAOS: &str = "tests/configs/chaos.toml";
 const HOSTILE: &str = "tests/configs/hostile.toml";
 /// The system of a neighbor and three floods of the console.
 const FLOOD: &str = "tests/configs/flood.toml";
-/// The systems that are run, by their paths in a checkout or a bundle.
+/// The systems to run, by their paths in a checkout or a bundle.
 pub const CONFIGS: [&str; 6] = [
     HOSTILE,
     CHAOS,
@@ -67,10 +72,10 @@ pub const CONFIGS: [&str; 6] = [
 
 /// The longest stretch at EL2 of one cause.
 #[derive(Clone, Debug)]
-pub struct Longest {
-    /// What the guest did, or which interrupt came.
+pub struct LongestVisit {
+    /// The guest's call or access, or the interrupt.
     pub cause: String,
-    /// The system in which it was.
+    /// The system with this visit.
     pub system: String,
     /// Its length and place.
     pub stretch: Stretch,
@@ -78,8 +83,9 @@ pub struct Longest {
     pub functions: [String; 2],
 }
 
-impl Longest {
-    /// Returns the most instructions that this cause should take: 5,000 where pages are copied, and 1,500 elsewhere.
+impl LongestVisit {
+    /// Returns the maximum of instructions that this cause should take: 5,000 where pages are
+    /// copied, and 1,500 elsewhere.
     pub fn aim(&self) -> u64 {
         if COPIES.contains(&self.cause.as_str()) {
             5_000
@@ -96,7 +102,8 @@ pub struct Latency {
     pub figure: &'static str,
     /// The situation.
     pub beside: &'static str,
-    /// From the timer's expiry to the program that waits for it, in instructions of all cores together.
+    /// Instructions of all cores together, from the timer's expiry to the program that waits for
+    /// it.
     pub worst: u64,
 }
 
@@ -109,38 +116,39 @@ impl Symbols {
         let file = object::File::parse(&*bytes).into_diagnostic()?;
         let named = file
             .symbols()
-            .filter_map(|symbol| Some((symbol.address(), symbol.name().ok()?.to_owned())));
+            .filter_map(|symbol| Some((symbol.address(), symbol.name().ok()?)));
         Ok(Self(
             named
                 .filter(|(_, name)| !name.is_empty() && !name.starts_with('$'))
+                .map(|(address, name)| (address, plain(name)))
                 .collect(),
         ))
     }
 
-    /// Returns the address of the function whose symbol contains `part`.
-    fn address(&self, part: &str) -> Option<u64> {
+    /// Returns the address of a function.
+    fn address(&self, function: &str) -> Option<u64> {
         self.0
             .iter()
-            .find(|(_, name)| name.contains(part))
+            .find(|(_, name)| *name == function)
             .map(|(address, _)| *address)
     }
 
-    /// Returns the name of the function at `address`, without its hash.
+    /// Returns the name of the function at `address`.
     fn name(&self, address: u64) -> String {
         let found = self.0.range(..=address).next_back();
-        found.map_or_else(String::new, |(_, name)| {
-            format!("{:#}", rustc_demangle::demangle(name))
-        })
+        found.map_or_else(String::new, |(_, name)| name.clone())
     }
+}
+
+/// Returns a symbol's path in Rust, without its hash, whichever way the compiler has mangled it.
+fn plain(symbol: &str) -> String {
+    format!("{:#}", rustc_demangle::demangle(symbol))
 }
 
 /// Runs a system, follows its visits to EL2, and returns them with its console.
 fn follow(checked: &Checked, symbols: &Symbols) -> Result<(Visits, String)> {
     let image = image::build(checked, &[])?;
-    let scratch = tempfile::Builder::new()
-        .prefix("cloison-")
-        .tempdir()
-        .into_diagnostic()?;
+    let scratch = files::scratch()?;
     let (file, report) = (
         scratch.path().join("Image"),
         scratch.path().join("visits.json"),
@@ -156,16 +164,17 @@ fn follow(checked: &Checked, symbols: &Symbols) -> Result<(Visits, String)> {
     let overflows: Vec<String> = emulation
         .overflow_interrupts
         .iter()
-        .map(u32::to_string)
+        .map(Intid::to_string)
         .collect();
     if !overflows.is_empty() {
         plugin.push_str(&format!(",overflow={}", overflows.join("+")));
     }
-    for (part, cause) in MARKS {
-        let Some(address) = symbols.address(part) else {
+    for (function, cause) in MARKS {
+        let Some(address) = symbols.address(function) else {
             return Err(miette!(
-                help = "name the function's symbol as it is now in `MARKS`; a function that is inlined has none",
-                "the hypervisor has no function `{part}`, which marks a visit for `{cause}`"
+                help = "give the function's path as it is now in `MARKS`; a function that is inlined \
+                        has no symbol",
+                "the hypervisor has no function `{function}`, which marks a visit for `{cause}`"
             ));
         };
         plugin.push_str(&format!(",mark={address:#x}:{cause}"));
@@ -210,9 +219,9 @@ pub fn of(config: &str) -> Result<Visits> {
 }
 
 /// Runs all systems and returns the longest stretch of each cause, by its name.
-pub fn measure() -> Result<Vec<Longest>> {
+pub fn measure() -> Result<Vec<LongestVisit>> {
     let symbols = Symbols::read(&parts::hypervisor(&[])?)?;
-    let mut longest: BTreeMap<String, Longest> = BTreeMap::new();
+    let mut longest: BTreeMap<String, LongestVisit> = BTreeMap::new();
     for config in CONFIGS {
         let checked = load(config)?;
         let (visits, _) = follow(&checked, &symbols)?;
@@ -225,7 +234,7 @@ pub fn measure() -> Result<Vec<Longest>> {
                 let system = checked.system.name.clone();
                 longest.insert(
                     cause.clone(),
-                    Longest {
+                    LongestVisit {
                         cause,
                         system,
                         stretch,
@@ -238,7 +247,7 @@ pub fn measure() -> Result<Vec<Longest>> {
     Ok(longest.into_values().collect())
 }
 
-/// What is beside the neighbor whose interrupts are measured.
+/// The load beside the neighbor whose interrupts are measured.
 #[derive(Clone, Copy)]
 enum Beside {
     Nobody,
@@ -268,7 +277,7 @@ impl Beside {
             checked.system.vms.reverse();
             checked.images.reverse();
         }
-        checked.system.ends_with = Some(0);
+        checked.system.ends_with = Some(VmId(0));
         let neighbor = &mut checked.system.vms[0];
         neighbor.args = [EVERY, 4096, BEATS, BEATS];
         if let Some(profile) = &mut neighbor.profile {
@@ -282,7 +291,7 @@ impl Beside {
     }
 }
 
-/// Measures a neighbor's interrupt latency alone, and beside what others and EL2 do.
+/// Measures a neighbor's interrupt latency alone, and next to other guests' calls and EL2's work.
 pub fn latencies() -> Result<Vec<Latency>> {
     let symbols = Symbols::read(&parts::hypervisor(&[])?)?;
     [
@@ -331,7 +340,7 @@ fn worst(console: &str, vm: &str) -> Option<u64> {
 }
 
 /// Returns a table of the longest stretches.
-pub fn table(longest: &[Longest]) -> Section {
+pub fn table(longest: &[LongestVisit]) -> Section {
     let header = [
         "figure",
         "instructions",
@@ -367,20 +376,40 @@ pub fn table(longest: &[Longest]) -> Section {
         ]);
     }
     section.note(format!(
-        "Worst of the systems {}. Cores take turns of {TURN} instructions; a core waits in a loop for another core or for \
-         a device.",
-        CONFIGS.map(|config| config.trim_start_matches("tests/configs/").trim_end_matches(".toml")).join(", ")
+        "Worst of the systems {}. Cores take turns of {TURN} instructions; a core waits in a loop \
+         for another core or for a device.",
+        CONFIGS
+            .map(|config| config
+                .trim_start_matches("tests/configs/")
+                .trim_end_matches(".toml"))
+            .join(", ")
     ))
 }
 
 /// Returns the name of the figure of one cause.
-fn figure(longest: &Longest) -> String {
+fn figure(longest: &LongestVisit) -> String {
     format!("max_el2_visit_{}", longest.cause)
 }
 
+/// Returns the lengths of the longest stretches as figures.
+pub fn counts(longest: &[LongestVisit]) -> BTreeMap<String, u64> {
+    longest
+        .iter()
+        .map(|one| (figure(one), one.stretch.instructions))
+        .collect()
+}
+
+/// Returns the latencies as figures.
+pub fn latency_counts(latencies: &[Latency]) -> BTreeMap<String, u64> {
+    latencies
+        .iter()
+        .map(|latency| (latency.figure.to_owned(), latency.worst))
+        .collect()
+}
+
 /// Returns the rows of the longest stretches for `--json`.
-fn rows(longest: &[Longest]) -> Vec<serde_json::Value> {
-    let row = |one: &Longest| {
+fn rows(longest: &[LongestVisit]) -> Vec<serde_json::Value> {
+    let row = |one: &LongestVisit| {
         let Stretch {
             instructions,
             waiting,
@@ -401,12 +430,9 @@ fn rows(longest: &[Longest]) -> Vec<serde_json::Value> {
 }
 
 /// Adds all of it to the figures of `cloison bench`.
-pub fn record(figures: &mut Figures, longest: &[Longest], latencies: &[Latency]) {
-    for one in longest {
-        figures.count(figure(one), one.stretch.instructions);
-    }
-    for latency in latencies {
-        figures.count(latency.figure, latency.worst);
+pub fn record(figures: &mut Figures, longest: &[LongestVisit], latencies: &[Latency]) {
+    for (name, count) in counts(longest).into_iter().chain(latency_counts(latencies)) {
+        figures.count(name, count);
     }
     let missed = longest
         .iter()
@@ -430,8 +456,9 @@ pub fn latency_table(latencies: &[Latency]) -> Section {
         ]);
     }
     section.note(format!(
-        "Worst of {BEATS} timer interrupts, from expiry to the program that waits in WFI, in instructions of all cores \
-         together: beside a busy core, an instruction of the neighbor's is two of these, and beside three, four."
+        "Worst of {BEATS} timer interrupts, from expiry to the program that waits in WFI, in \
+         instructions of all cores together: beside a busy core, an instruction of the neighbor's \
+         is two of these, and beside three, four."
     ))
 }
 
@@ -443,7 +470,8 @@ mod tests {
     fn a_heart_that_lost_something_has_no_latency() {
         let line = |beats, corrupt| {
             format!(
-                "[a] heartbeat: done beats={beats} corrupt={corrupt} late=0 worst=321 ticks\n[b] heartbeat: done\n"
+                "[a] heartbeat: done beats={beats} corrupt={corrupt} late=0 worst=321 ticks\n\
+                 [b] heartbeat: done\n"
             )
         };
         assert_eq!(worst(&line(BEATS, 0), "a"), Some(321));
@@ -453,16 +481,20 @@ mod tests {
     }
 
     #[test]
-    fn symbols_are_found_by_parts_and_named_by_addresses() {
+    fn symbols_are_found_by_names_and_named_by_addresses() {
         let symbols = Symbols(BTreeMap::from([
             (0x1000, "vectors".to_owned()),
             (
                 0x1200,
-                "_ZN11cloison_el22vm4life11begin_again17h03c63bb17b57f20bE".to_owned(),
+                plain("_ZN11cloison_el22vm4life11begin_again17h03c63bb17b57f20bE"),
             ),
         ]));
         assert_eq!(symbols.address(MARKS[0].0), Some(0x1200));
         assert_eq!(symbols.address("nowhere"), None);
+        assert_eq!(
+            plain("_RNvNtNtCs1234_11cloison_el22vm4life11begin_again"),
+            MARKS[0].0
+        );
         assert_eq!(symbols.name(0x1234), "cloison_el2::vm::life::begin_again");
         assert_eq!(
             (symbols.name(0x11ff), symbols.name(0xfff)),

@@ -1,9 +1,10 @@
 //! Merges 64 events from long CSV, step by step: `cargo bench -p cloison-much -- 1000000 10000000`.
 //!
-//! The arguments are numbers of counts (default: half a million); `--vectors N` sets the number of vectors, which is 100,000
-//! or, with fewer counts of an event, as many as it has. Inputs are generated from a
-//! seed. Each merge is another process, whose last line shows its time and peak memory. Where Python has pandas, it then
-//! merges the same file plainly (merge.py), which the same line shows.
+//! The arguments are numbers of counts (default: half a million); `--vectors N` sets the number of
+//! vectors, which is 100,000 or, with fewer counts of an event, as many as it has. Inputs are
+//! generated from a seed. Each merge is another process, whose last line shows its time and peak
+//! memory. Where Python has pandas, it then merges the same file plainly (merge.py), which the same
+//! line shows.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_much::draw::stream;
@@ -25,7 +26,8 @@ const EVENTS: usize = 64;
 const COUNTS: usize = 500_000;
 const VECTORS: usize = 100_000;
 
-/// Writes counts of 64 events with four hidden causes, in the sub-experiments of their plan, as long CSV.
+/// Writes counts of 64 events with four hidden causes, in the sub-experiments of their plan, as
+/// long CSV.
 fn input(path: &Path, counts: usize) -> Outcome<usize> {
     let plan = plan(&mut Catalogue::default(), EVENTS, 6)?;
     let runs = counts.div_ceil(plan.sub_experiments.iter().map(Vec::len).sum::<usize>());
@@ -80,7 +82,8 @@ fn peak() -> String {
         .map_or(most.to_owned(), |kib| format!("{} MiB", kib >> 10))
 }
 
-/// The seconds that this process has computed, on all cores: what its time is where nothing else runs, times the cores.
+/// The seconds that this process has computed, on all cores: what its time is where nothing else
+/// runs, times the cores.
 fn computed() -> f64 {
     let status = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // After the name in parentheses; fields 14 and 15 of proc(5), in ticks of 10 ms.
@@ -147,8 +150,8 @@ fn merge_file(path: &Path, vectors: Option<usize>) -> Outcome<()> {
         error(&spearman, &merged.correlations.spearman_target),
     );
     println!(
-        "{:>24} {} vectors, {} warnings; mean square error from the targets: {of_pearson:.6} and {of_spearman:.6}; \
-         largest distance {distance:.5}",
+        "{:>24} {} vectors, {} warnings; mean square error from the targets: {of_pearson:.6} and \
+         {of_spearman:.6}; largest distance {distance:.5}",
         "",
         merged.vectors.len(),
         warnings.len()
@@ -197,7 +200,8 @@ fn main() -> Outcome<()> {
             bytes / 1_000_000,
             rayon::current_num_threads()
         );
-        // As many as the event with the most counts has, about: all counts are used where that is asked for.
+        // As many as the event with the most counts has, about: all counts are used where that is
+        // asked for.
         let chosen = vectors.unwrap_or_else(|| VECTORS.min(lines / EVENTS));
         let mut much = Command::new(std::env::current_exe()?);
         much.arg("--merge")

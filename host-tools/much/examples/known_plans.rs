@@ -1,5 +1,6 @@
-//! Searches for plans of 4 to 64 events on 3 to 8 counters and prints those that are smaller than any construction: the
-//! content of src/plan/known.txt. It starts from the existing plans, so results never get worse.
+//! Searches for plans of 4 to 64 events on 3 to 8 counters and prints those that are smaller than
+//! any construction: the content of src/plan/known.txt. It starts from the existing plans, so
+//! results never get worse.
 //!
 //! `cargo run --release -p cloison-much --example known_plans [EFFORT] > known.txt`
 // SPDX-License-Identifier: MIT OR Apache-2.0

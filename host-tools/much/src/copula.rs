@@ -1,25 +1,30 @@
-//! What a Gaussian copula makes of correlations: from the ranks' to the model's, and from the model's to the counts'.
+//! A Gaussian copula's correlations: from the ranks' to the model's, and from the model's to the
+//! counts'.
 //!
-//! An event's counts are a function of a normal variable: the one that takes the normal's quantiles to the counts'. Its
-//! Hermite coefficients a₁, a₂, … say what two such functions of normal variables with the correlation ρ have in common: Σ
-//! a_k b_k ρᵏ (F. G. Mehler, J. reine angew. Math. 66, 1866). Counts with many equal values are no exception.
+//! An event's counts are a function of a normal variable: the function that maps the normal's
+//! quantiles to the counts'. Its Hermite coefficients a₁, a₂, … give the covariance of two such
+//! functions of normal variables with the correlation ρ: Σ a_k b_k ρᵏ (F. G. Mehler, J. reine
+//! angew. Math. 66, 1866). This also holds for counts with many equal values.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::scores::normal_quantile;
 use nalgebra::DMatrix;
 use rayon::prelude::*;
 
-/// Coefficients that are computed. What they miss of the variance is accounted for by [`Series::correlation`].
+/// Coefficients that are computed. What they miss of the variance is accounted for by
+/// [`Series::correlation`].
 const TERMS: usize = 40;
 /// Steps of the bisection: more than a double resolves.
 const STEPS: usize = 50;
-/// Steps of the staircase that are taken one by one at either end, and how many parts those between are put together to.
+/// Steps of the staircase that are taken one by one at either end, and how many parts those between
+/// are put together to.
 const ENDS: usize = 1024;
 const MIDDLE: usize = 8192;
 /// The strongest correlation of the model: at 1, two of its events would be one.
 const STRONGEST: f64 = 0.999_99;
 
-/// The Hermite coefficients of a function of a normal variable, scaled to variance 1; all 0 where it is constant.
+/// The Hermite coefficients of a function of a normal variable, scaled to variance 1; all 0 where
+/// it is constant.
 #[derive(Clone, Debug)]
 struct Series {
     coefficients: [f64; TERMS],
@@ -28,7 +33,8 @@ struct Series {
 }
 
 impl Series {
-    /// Of the function that takes a normal variable to these values with its quantiles. They ascend.
+    /// Of the function that takes a normal variable to these values with its quantiles. They
+    /// ascend.
     fn new(ascending: &[f64]) -> Self {
         let count = ascending.len() as f64;
         let mean = ascending.iter().sum::<f64>() / count;
@@ -44,8 +50,8 @@ impl Series {
                 rest: 0.0,
             };
         }
-        // The function is a staircase: each step at z adds its height times φ(z) h_{k−1}(z) / √k, where h are the Hermite
-        // polynomials of unit norm.
+        // The function is a staircase: each step at z adds its height times φ(z) h_{k−1}(z) / √k,
+        // where h are the Hermite polynomials of unit norm.
         // Where there are very many, neighbors are put together: they are at nearly the same z.
         let together = (ascending.len() / MIDDLE).max(1);
         let roots: [f64; TERMS + 1] = std::array::from_fn(|order| (order as f64).sqrt());
@@ -105,7 +111,8 @@ impl Series {
         sum + alike * (self.rest * other.rest).sqrt() * power.abs() * rho.abs()
     }
 
-    /// The correlation of the normal variables with which the functions have the correlation `wanted`.
+    /// The correlation of the normal variables with which the functions have the correlation
+    /// `wanted`.
     fn inverse(&self, other: &Self, wanted: f64) -> f64 {
         let (mut low, mut high) = (-STRONGEST, STRONGEST);
         for _ in 0..STEPS {
@@ -127,7 +134,7 @@ pub struct Copula {
     ranks: Vec<Series>,
 }
 
-/// How an event's counts and their ranks follow from a normal variable.
+/// An event's counts and their ranks as functions of a normal variable.
 #[derive(Clone, Debug)]
 pub struct Marginal {
     counts: Series,
@@ -135,7 +142,7 @@ pub struct Marginal {
 }
 
 impl Marginal {
-    /// Of observed counts, ascending, and their ranks in any unit.
+    /// Creates it from observed counts, ascending, and their ranks in any unit.
     pub fn new(counts: &[f64], ranks: &[f64]) -> Self {
         Self {
             counts: Series::new(counts),
@@ -145,7 +152,7 @@ impl Marginal {
 }
 
 impl Copula {
-    /// With the marginal distribution of each event.
+    /// Creates a copula from the marginal distribution of each event.
     pub fn new(marginals: Vec<Marginal>) -> Self {
         let (counts, ranks) = marginals
             .into_iter()
@@ -153,13 +160,13 @@ impl Copula {
             .unzip();
         Self { counts, ranks }
     }
-    /// The model's correlations with which the ranks have those of `spearman`.
+    /// Returns the model's correlations for which the ranks have the correlations `spearman`.
     pub fn of_ranks(&self, spearman: &DMatrix<f64>) -> DMatrix<f64> {
         map(spearman, |a, b, value| {
             self.ranks[a].inverse(&self.ranks[b], value)
         })
     }
-    /// The counts' correlations where the model has those of `gaussian`.
+    /// Returns the counts' correlations for the model's correlations `gaussian`.
     pub fn of_counts(&self, gaussian: &DMatrix<f64>) -> DMatrix<f64> {
         map(gaussian, |a, b, value| {
             self.counts[a].correlation(&self.counts[b], value)

@@ -1,14 +1,15 @@
-//! A column of counts in as few bytes as they need: four for each where all fit, as nearly all do, and those in a temporary file
-//! where there are very many.
+//! A column of counts in as few bytes as possible: four for each where all fit, as nearly always.
+//! Very long columns are in a temporary file.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::store::Store;
 use std::sync::Arc;
 
-/// Numbers of events, all of which are whole, or any other numbers.
+/// Counts of events: whole numbers, or any other numbers.
 #[derive(Clone, Debug)]
 pub enum Counts {
-    /// Whole numbers; the two largest stand for NaN and for −1, which [`crate::data::Builder`] uses.
+    /// Whole numbers; the two largest stand for NaN and for −1, which [`crate::data::Builder`]
+    /// uses.
     Narrow(Vec<u32>),
     /// Any numbers.
     Wide(Vec<f64>),
@@ -28,7 +29,7 @@ pub struct Stored {
 /// Numbers in a piece: 16 KiB.
 pub(crate) const PIECE: usize = 4096;
 
-/// What stands for NaN, and for −1.
+/// The numbers that stand for NaN, and for −1.
 const NAN: u32 = u32::MAX;
 const MINUS_ONE: u32 = u32::MAX - 1;
 
@@ -52,7 +53,7 @@ fn widen(value: u32) -> f64 {
     }
 }
 
-/// Sorts by a key: equal ones keep their order. Digit by digit, for numbers of events are many and have few digits.
+/// Sorts by a key, stable. It sorts digit by digit, since counts are many and have few digits.
 pub(crate) fn sort_by_digits<T: Copy + Default>(items: &mut Vec<T>, key: impl Fn(T) -> u32) {
     const BITS: u32 = 11;
     const FEW: usize = 256;
@@ -154,7 +155,8 @@ impl Stored {
         values.extend_from_slice(&self.rest);
         values
     }
-    /// Puts whole pieces into the file. Those that it does not take, as on a full disk, stay in memory.
+    /// Puts whole pieces into the file. Those that it does not take, as on a full disk, stay in
+    /// memory.
     fn keep(&mut self) {
         let mut kept = 0;
         for piece in self.rest.chunks_exact(PIECE) {
@@ -168,7 +170,7 @@ impl Stored {
     }
 }
 
-/// All numbers of a column, or some that follow each other.
+/// All numbers of a column, or a range of them.
 #[derive(Debug)]
 pub struct Iter<'a> {
     counts: &'a Counts,
@@ -219,10 +221,11 @@ impl Counts {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Returns one of them. Of those in a file, it is much faster to take all in their order.
+    /// Returns one of them. For numbers in a file, iteration over all is much faster.
     ///
     /// # Panics
-    /// If there are not as many.
+    ///
+    /// If there are fewer.
     pub fn get(&self, at: usize) -> f64 {
         match self {
             Self::Narrow(values) => widen(values[at]),
@@ -234,10 +237,11 @@ impl Counts {
     pub fn iter(&self) -> Iter<'_> {
         self.range(0, self.len())
     }
-    /// Returns `count` of them from one on.
+    /// Returns `count` of them from the place `from` on.
     ///
     /// # Panics
-    /// If there are not as many.
+    ///
+    /// If there are fewer.
     pub fn range(&self, from: usize, count: usize) -> Iter<'_> {
         assert!(
             from + count <= self.len(),
@@ -260,7 +264,7 @@ impl Counts {
             Self::Stored(_) => self.iter().collect(),
         }
     }
-    /// The file in which they are.
+    /// Returns the file that contains them, if there is one.
     pub(crate) fn store(&self) -> Option<&Arc<Store>> {
         if let Self::Stored(stored) = self {
             Some(&stored.store)
@@ -276,7 +280,7 @@ impl Counts {
         }
         self
     }
-    /// How many of them are in memory and may be put into a file.
+    /// Returns how many of them are in memory and may be moved to a file.
     pub(crate) fn in_memory(&self) -> usize {
         match self {
             Self::Narrow(values) => values.len(),
@@ -284,7 +288,7 @@ impl Counts {
             Self::Stored(stored) => stored.rest.len(),
         }
     }
-    /// Puts as many whole numbers into a file as make whole pieces.
+    /// Moves whole numbers to a file, as many as make whole pieces.
     pub(crate) fn keep(&mut self, store: &Arc<Store>) {
         if self.in_memory() < PIECE {
             return;
@@ -403,7 +407,8 @@ impl Counts {
             Self::Stored(_) => self.loaded().ascending(),
         }
     }
-    /// Returns twice the rank of each, from 1: equal ones share the mean of their ranks, which may end in one half.
+    /// Returns twice the rank of each, from 1: equal ones share the mean of their ranks, which may
+    /// end in one half.
     pub fn doubled_ranks(&self) -> Vec<u32> {
         match self {
             Self::Narrow(values) => {

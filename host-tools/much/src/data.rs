@@ -9,8 +9,8 @@ use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Minimum number of runs of a sub-experiment for a useful correlation: with fewer, the central limit theorem does not
-/// apply (section 4.4, step 1).
+/// Minimum number of runs of a sub-experiment for a useful correlation: with fewer, the central
+/// limit theorem does not apply (section 4.4, step 1).
 pub const FEWEST_RUNS: usize = 30;
 /// Largest count: not all integers above it are exact in a double.
 pub const LARGEST_COUNT: f64 = 9_007_199_254_740_992.0;
@@ -24,7 +24,7 @@ pub struct Event {
     pub code: Option<u32>,
 }
 
-/// Runs in which the same events were counted.
+/// Runs that count the same events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubExperiment {
     /// The sub-experiment's number in the input.
@@ -33,8 +33,8 @@ pub struct SubExperiment {
     pub events: Vec<usize>,
     /// For each of these events its counts, run by run.
     pub columns: Vec<Counts>,
-    /// For each run its place among all runs of the sub-experiment by their numbers, those among them that were left out; may be
-    /// empty where no run was.
+    /// For each run its place, by number, among all runs of the sub-experiment, including those
+    /// that were left out. Empty if no run was left out.
     pub places: Vec<u32>,
 }
 
@@ -63,8 +63,8 @@ pub struct Measurements {
     pub sub_experiments: Vec<SubExperiment>,
     /// Number of runs left out because a count was missing.
     pub incomplete_runs: usize,
-    /// Counts that were left out because hardly any run of their sub-experiment has one of their event: sub-experiment, event, and
-    /// how many.
+    /// Counts that were left out because hardly any run of their sub-experiment counts their event:
+    /// sub-experiment, event, and number of counts.
     pub strays: Vec<(u64, String, usize)>,
 }
 
@@ -85,7 +85,8 @@ pub enum Warning {
     },
     /// Sub-experiments have unequal numbers of runs.
     #[error(
-        "sub-experiments have from {fewest} to {most} runs: the correlations of their pairs are not equally reliable"
+        "sub-experiments have from {fewest} to {most} runs: the correlations of their pairs are \
+         not equally reliable"
     )]
     UnequalRuns {
         /// The smallest number of runs.
@@ -103,7 +104,8 @@ pub enum Warning {
     },
     /// An event varies between sub-experiments, but hardly within one.
     #[error(
-        "{event} varies between sub-experiments but hardly within one: its correlation from run to run is unknown and taken as zero"
+        "{event} varies between sub-experiments but hardly within one: its correlation from run \
+         to run is unknown and taken as zero"
     )]
     Stepped {
         /// Name of the event.
@@ -121,7 +123,8 @@ pub enum Warning {
     },
     /// Counts were left out.
     #[error(
-        "sub-experiment {number} counts {event} in {runs} of its runs only: these counts are not used"
+        "sub-experiment {number} counts {event} in {runs} of its runs only: these counts are not \
+         used"
     )]
     Stray {
         /// The sub-experiment.
@@ -180,7 +183,7 @@ pub enum DataError {
         most => format!("2 to {most}"),
     }, if *.left > 0 { format!(", for {} are to be left to compare with", .left) } else { String::new() })]
     Runs {
-        /// What was asked for.
+        /// The requested number of runs.
         asked: usize,
         /// The most that there can be.
         most: usize,
@@ -189,7 +192,8 @@ pub enum DataError {
     },
     /// The matrix of pairwise estimates is no correlation matrix, and repair was not asked for.
     #[error(
-        "the pairwise estimates make an indefinite matrix: its least eigenvalue is {0}, and a Gaussian model needs none below 0"
+        "the pairwise estimates make an indefinite matrix: its least eigenvalue is {0}, and a \
+         Gaussian model needs none below 0"
     )]
     Indefinite(String),
     /// The anchor is unknown.
@@ -222,7 +226,8 @@ impl Measurements {
     pub fn event(&self, name: &str) -> Option<usize> {
         self.events.iter().position(|event| event.name == name)
     }
-    /// Returns all counts of an event, sub-experiment after sub-experiment: the grouped sample (section 4.3).
+    /// Returns all counts of an event, sub-experiment after sub-experiment: the grouped sample
+    /// (section 4.3).
     pub fn grouped(&self, event: usize) -> Vec<f64> {
         let mut grouped = vec![];
         self.sub_experiments
@@ -231,7 +236,7 @@ impl Measurements {
             .for_each(|part| grouped.extend(part.iter()));
         grouped
     }
-    /// Returns the same in as few bytes as they need.
+    /// Returns the same as a compact column.
     pub fn grouped_counts(&self, event: usize) -> Counts {
         let mut grouped = Counts::default();
         self.sub_experiments
@@ -240,7 +245,7 @@ impl Measurements {
             .for_each(|part| grouped.extend_from(part));
         grouped
     }
-    /// The file in which columns are, if they are too many for memory.
+    /// Returns the file that contains the columns, if they are too large for memory.
     pub(crate) fn store(&self) -> Option<&Arc<Store>> {
         self.sub_experiments
             .iter()
@@ -280,7 +285,7 @@ impl Measurements {
             None => Ok(()),
         }
     }
-    /// Checks what MUCH needs: every pair must be counted together.
+    /// Checks MUCH's requirement: every pair of events is counted together.
     pub fn check_pairs(&self) -> Result<(), DataError> {
         self.check()?;
         let missing = self.missing_pairs();
@@ -324,8 +329,8 @@ impl Measurements {
             strays: vec![],
         }
     }
-    /// The runs without the first `skip` of each sub-experiment, and of the others the first `most` only. Runs go by their
-    /// numbers, and those that were left out for a missing count are counted too.
+    /// Returns the runs of each sub-experiment after the first `skip`, at most `most` of them. Runs
+    /// go by their numbers; runs that were left out for a missing count take a place too.
     pub fn window(&self, skip: usize, most: Option<usize>) -> Self {
         let end = most.map_or(usize::MAX, |most| skip.saturating_add(most));
         let mut subs = self.sub_experiments.iter();
@@ -380,8 +385,8 @@ impl Measurements {
     pub fn bootstrap(&self, runs: usize, rng: &mut ChaCha8Rng) -> Self {
         self.with_runs(|all| (0..runs).map(|_| rng.random_range(0..all)).collect())
     }
-    /// Draws `runs` distinct runs of each sub-experiment; the second result has all other runs. A sub-experiment with
-    /// fewer runs contributes all it has.
+    /// Draws `runs` distinct runs of each sub-experiment; the second result has all other runs. A
+    /// sub-experiment with fewer runs contributes all it has.
     pub fn split(&self, runs: usize, rng: &mut ChaCha8Rng) -> (Self, Self) {
         let mut order: Vec<Vec<usize>> = vec![];
         for sub in &self.sub_experiments {
@@ -398,11 +403,13 @@ impl Measurements {
     }
 }
 
-/// The share of an event's variance that its runs must have within sub-experiments. Where runs are alike, it is nearly all.
+/// The share of an event's variance that its runs must have within sub-experiments. Where runs are
+/// alike, it is nearly all.
 const LEAST_WITHIN: f64 = 0.05;
 
-/// Whether an event's grouped values, or scores of them, hardly differ within sub-experiments but from one to another: a
-/// sub-experiment is then as good as one run, and what its event has in common with others is chance.
+/// Returns whether an event's grouped values, or scores of them, hardly differ within
+/// sub-experiments but differ between them. A sub-experiment then counts as one run, and the
+/// event's correlations with others are chance.
 pub fn is_stepped(data: &Measurements, event: usize, grouped: &[f64]) -> bool {
     let around = |values: &[f64]| {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
@@ -570,7 +577,7 @@ pub enum RowError {
     NotACount {
         /// The value found.
         value: String,
-        /// What is wrong with it.
+        /// The mistake in it.
         why: &'static str,
     },
     /// One name has two numbers.
@@ -586,7 +593,7 @@ pub enum RowError {
 }
 
 impl Builder {
-    /// Creates one that keeps so many counts in memory, and the others in a temporary file.
+    /// Creates a builder that keeps this many counts in memory, and the others in a temporary file.
     pub fn with_memory_for(counts: usize) -> Self {
         Self {
             in_memory: Some(counts),
@@ -684,7 +691,8 @@ impl Builder {
         at
     }
 
-    /// The measurements: sub-experiments and their runs by number, of these the runs that have every count.
+    /// Returns the measurements: sub-experiments and their runs by number, only runs with every
+    /// count.
     pub fn finish(self) -> Result<Measurements, DataError> {
         let mut measurements = Measurements {
             events: self.events,
@@ -771,7 +779,8 @@ impl Builder {
     }
 }
 
-/// Refuses what cannot be a count: negative, not whole, infinite or too large to be exact. NaN is refused as well.
+/// Refuses a value that cannot be a count: negative, not whole, infinite or too large to be exact.
+/// NaN is refused as well.
 pub fn checked_count(value: f64) -> Result<f64, RowError> {
     let refuse = |why| {
         Err(RowError::NotACount {
@@ -933,7 +942,8 @@ mod tests {
 
     #[test]
     fn counts_that_are_too_many_for_memory_are_the_same_counts() {
-        // Three pieces of each column; some files have every ten runs backwards, runs without a count, or counts above 2³².
+        // Three pieces of each column; some files have every ten runs backwards, runs without a
+        // count, or counts above 2³².
         let built = |mut builder: Builder, backwards: bool, missing: bool, wide: bool| {
             for row in 0..13_000_u64 {
                 let run = if backwards {

@@ -12,11 +12,13 @@ use rayon::prelude::*;
 /// Number of rows processed together.
 const ROWS: usize = 1024;
 
-/// Draws `vectors` vectors with the correlations `target`. Returns, for every column, the rank of each vector.
+/// Draws `vectors` vectors with the correlations `target`. Returns, for every column, the rank of
+/// each vector.
 ///
-/// Every column has the same normal scores in an independent random order. With `whiten`, the correlations that they
-/// have by chance are removed first (R. L. Iman, W. J. Conover, "A distribution-free approach to inducing rank
-/// correlation among input variables", Comm. Statist. B 11, 1982), so that one draw meets its target.
+/// Every column has the same normal scores in an independent random order. `whiten` removes the
+/// scores' chance correlations first (R. L. Iman, W. J. Conover, "A distribution-free approach to
+/// inducing rank correlation among input variables", Comm. Statist. B 11, 1982): one draw then
+/// meets its target.
 pub fn draw(
     target: &DMatrix<f64>,
     vectors: usize,
@@ -75,8 +77,8 @@ pub fn draw(
         .collect();
     drop(columns);
     let ranks_of = |event: usize| {
-        // The bits of floats ascend with their values once those of negative ones are inverted; equal values keep their
-        // order.
+        // The bits of floats ascend with their values once those of negative ones are inverted;
+        // equal values keep their order.
         let key = |value: f32| {
             let bits = value.to_bits();
             u64::from(if bits >> 31 == 1 {
@@ -103,8 +105,8 @@ pub fn draw(
     (0..events).into_par_iter().map(ranks_of).collect()
 }
 
-/// Returns an independent stream of random numbers for each part of the work, so that the order of the parts does not
-/// matter.
+/// Returns an independent stream of random numbers for each part of the work, so that the order of
+/// the parts does not matter.
 pub fn stream(seed: u64, part: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(part);
@@ -143,7 +145,8 @@ mod tests {
     #[test]
     fn whitening_beats_the_best_of_twenty_plain_draws() {
         let target = DMatrix::from_fn(6, 6, |a, b| 0.7_f64.powi((a as i32 - b as i32).abs()));
-        // Compared by the normal scores of the ranks, which determine the order of the observations.
+        // Compared by the normal scores of the ranks, which determine the order of the
+        // observations.
         let error = |columns: &[Vec<u32>]| {
             let scores = |ranks: &Vec<u32>| {
                 scores::normal_scores(&ranks.iter().map(|&r| f64::from(r)).collect::<Vec<_>>())

@@ -1,10 +1,12 @@
-//! The correlation matrix of the Gaussian model in which what a sub-experiment does not count is missing, by EM.
+//! The correlation matrix of the Gaussian model, by EM. The events that a sub-experiment does not
+//! count are missing data.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::matrix::symmetrize;
 use nalgebra::{Cholesky, DMatrix};
 
-/// Second moments of runs that count the same events, about the events' means and in units of their deviations.
+/// Second moments of runs that count the same events, about the events' means and in units of their
+/// deviations.
 #[derive(Clone, Debug)]
 pub struct Moments {
     /// Which events.
@@ -22,7 +24,7 @@ pub struct Fit {
     pub matrix: DMatrix<f64>,
     /// Steps that were made.
     pub steps: usize,
-    /// Whether the optimum was reached; otherwise the fit ended at the most steps that it makes.
+    /// Whether the optimum was reached; otherwise the fit ended at its maximum number of steps.
     pub converged: bool,
 }
 
@@ -36,13 +38,15 @@ const MANY_RUNS: f64 = 1e5;
 
 /// Fits the model to blocks of runs.
 ///
-/// Nearly every pair is seen by one block only, so that the likelihood alone is greatest at a singular matrix: the more one
-/// climbs it, the worse the estimate becomes. A prior of `prior` runs in which the events vary independently (the unit matrix as
-/// their moments) gives it a proper optimum.
+/// Nearly every pair is seen by one block only, so that the likelihood alone is greatest at a
+/// singular matrix: the more one climbs it, the worse the estimate becomes. A prior of `prior` runs
+/// in which the events vary independently (the unit matrix as their moments) gives it a proper
+/// optimum.
 ///
-/// With Σ the current estimate, and S_b the moments of a block's events b, EM's step is Σ + Σ M Σ, where M is the sum over blocks
-/// of their share of runs times Σ_bb⁻¹ (S_bb − Σ_bb) Σ_bb⁻¹, put at the places of b. So much is missing that plain steps would
-/// creep. M is the likelihood's gradient, so they are made conjugate (M. Jamshidian, R. I. Jennrich, "Conjugate gradient
+/// With Σ the current estimate, and S_b the moments of a block's events b, EM's step is Σ + Σ M Σ,
+/// where M is the sum over blocks of their share of runs times Σ_bb⁻¹ (S_bb − Σ_bb) Σ_bb⁻¹, put at
+/// the places of b. So much is missing that plain steps would creep. M is the likelihood's
+/// gradient, so they are made conjugate (M. Jamshidian, R. I. Jennrich, "Conjugate gradient
 /// acceleration of the EM algorithm", JASA 88, 1993), as long as the likelihood allows.
 pub fn fit(blocks: &[Moments], prior: f64, start: &DMatrix<f64>) -> Fit {
     let size = start.nrows();
@@ -97,7 +101,8 @@ pub fn fit(blocks: &[Moments], prior: f64, start: &DMatrix<f64>) -> Fit {
             {
                 gain = grown - likelihood;
                 (sigma, likelihood, gradient) = (next, grown, of_next);
-                // Where the slope along the step would be none: about as far as the next one should go.
+                // Where the slope along the step would be none: about as far as the next one should
+                // go.
                 let flatter = steepness - gradient.dot(&step);
                 length *= if flatter > 0.0 {
                     (steepness / flatter).clamp(0.5, 2.0)
@@ -110,7 +115,7 @@ pub fn fit(blocks: &[Moments], prior: f64, start: &DMatrix<f64>) -> Fit {
             if length < 1e-3 && !is_own {
                 (step, steepness, length, is_own) = (own.clone(), slope, 1.0, true);
             }
-            // EM's own step never lowers the likelihood, but for rounding.
+            // EM's own step never lowers the likelihood by more than rounding does.
             if length < 1e-6 {
                 break;
             }
@@ -136,7 +141,8 @@ struct Blocks<'a> {
     runs: f64,
 }
 
-/// The log-likelihood per run, less a constant and twice over, and M; `None` where the matrix is not positive definite.
+/// The log-likelihood per run, less a constant and twice over, and M; `None` where the matrix is
+/// not positive definite.
 fn likelihood(sigma: &DMatrix<f64>, blocks: &Blocks<'_>) -> Option<(f64, DMatrix<f64>)> {
     let mut total = 0.0;
     let mut gradient = DMatrix::zeros(sigma.nrows(), sigma.nrows());

@@ -1,6 +1,5 @@
-//! Correlations of events pair by pair, and the scores that they are taken of.
-//!
-//! The pairwise estimates of section 4.3, and the scores from which all estimates are made.
+//! Correlations of events pair by pair (section 4.3), and the scores from which all estimates are
+//! made.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::counts::Counts;
@@ -21,25 +20,27 @@ pub enum Kind {
     NormalScores,
 }
 
-/// Measurements as scores, each event scaled to mean 0 and variance 1 over all its runs. The scores are computed from the
-/// counts, and not kept, but for the ranks.
+/// Measurements as scores, each event scaled to mean 0 and variance 1 over all its runs. The scores
+/// are computed from the counts; only the ranks are kept.
 #[derive(Clone, Debug)]
 pub struct Scored<'a> {
     data: &'a Measurements,
-    /// Which events vary from run to run: not those that are always the same, nor those that differ from one
-    /// sub-experiment to another only.
+    /// Whether each event varies from run to run. An event that is always the same, or that differs
+    /// only between sub-experiments, does not.
     pub varies: Vec<bool>,
     /// For each event what its scores are made of.
-    made_of: Vec<Made>,
-    /// For each sub-experiment and each of its events, where its runs begin in the event's grouped sample.
+    made_of: Vec<Scoring>,
+    /// For each sub-experiment and each of its events, where its runs begin in the event's grouped
+    /// sample.
     starts: Vec<Vec<usize>>,
     kind: Kind,
 }
 
 /// How an event's scores are made.
 #[derive(Clone, Debug)]
-struct Made {
-    /// Twice the ranks of the grouped sample, unless counts are scored; where the counts are in a file, they are too.
+struct Scoring {
+    /// Twice the ranks of the grouped sample, unless counts are scored; where the counts are in a
+    /// file, they are too.
     ranks: Counts,
     mean: f64,
     deviation: f64,
@@ -71,7 +72,7 @@ impl<'a> Scored<'a> {
                 .collect::<Counts>()
                 .stored(data.store());
             (
-                Made {
+                Scoring {
                     ranks,
                     mean,
                     deviation,
@@ -107,7 +108,8 @@ impl<'a> Scored<'a> {
             .map(|sub| sub.events.as_slice())
     }
 
-    /// The scores of the runs of a sub-experiment, of the event at this place among its events.
+    /// Returns the scores of one event in the runs of a sub-experiment; `at` is the event's place
+    /// among its events.
     pub fn column(&self, block: usize, at: usize) -> Vec<f64> {
         let sub = &self.data.sub_experiments[block];
         let event = sub.events[at];
@@ -132,7 +134,8 @@ fn normal_score(doubled: u32, count: usize) -> f64 {
     scores::normal_quantile(f64::from(doubled) / 2.0 / (count as f64 + 1.0))
 }
 
-/// How many runs count both events of a pair; on the diagonal, how many count the event.
+/// Returns the number of runs that count both events of a pair; on the diagonal, the number that
+/// count the event.
 pub fn runs_of_pairs(data: &Measurements) -> DMatrix<f64> {
     let mut runs = DMatrix::zeros(data.events.len(), data.events.len());
     for sub in &data.sub_experiments {
@@ -145,8 +148,8 @@ pub fn runs_of_pairs(data: &Measurements) -> DMatrix<f64> {
     runs
 }
 
-/// Returns pairwise estimates, pooled over the sub-experiments that share a pair. Ranks and normal scores are those
-/// among the runs of the pair. A pair that was never counted together gets 0.
+/// Returns pairwise estimates, pooled over the sub-experiments that share a pair. Ranks and normal
+/// scores are those among the runs of the pair. A pair that was never counted together gets 0.
 pub fn pairwise(data: &Measurements, kind: Kind) -> DMatrix<f64> {
     let scored = |values: Vec<f64>| match kind {
         Kind::Counts => values,
@@ -170,7 +173,8 @@ pub fn pairwise(data: &Measurements, kind: Kind) -> DMatrix<f64> {
     )
 }
 
-/// Pairwise estimates from scores of the grouped samples: each pair's correlation over the runs that count both.
+/// Returns pairwise estimates from scores of the grouped samples: each pair's correlation over the
+/// runs that count both.
 pub fn pairwise_of_scores(scored: &Scored<'_>) -> DMatrix<f64> {
     let blocks: Vec<&[usize]> = scored.blocks().collect();
     of_pairs(
@@ -181,8 +185,9 @@ pub fn pairwise_of_scores(scored: &Scored<'_>) -> DMatrix<f64> {
     )
 }
 
-/// The correlation of each pair over all runs of the blocks that have both: of `column(block, place of the event)`, put
-/// together and scored. Nearly every pair is in one block only, whose columns are then scored once for all its pairs.
+/// The correlation of each pair over all runs of the blocks that have both: of `column(block, place
+/// of the event)`, put together and scored. Nearly every pair is in one block only, whose columns
+/// are then scored once for all its pairs.
 fn of_pairs(
     events: usize,
     blocks: &[&[usize]],

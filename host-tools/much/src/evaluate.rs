@@ -23,8 +23,8 @@ pub fn reference(data: &Measurements) -> Both {
     ]
 }
 
-/// The pairs that are judged: those of which both events vary from run to run. Any other has no correlation, which no
-/// merge can miss.
+/// Returns the judged pairs: those of which both events vary from run to run. Any other pair has no
+/// correlation that a merge could miss.
 pub fn judged_pairs(data: &Measurements) -> Vec<(usize, usize)> {
     let varies = |event: usize| {
         let grouped = data.grouped(event);
@@ -37,7 +37,7 @@ pub fn judged_pairs(data: &Measurements) -> Vec<(usize, usize)> {
         .collect()
 }
 
-/// The mean square of the differences of some pairs; 0 where there are none.
+/// Returns the mean square of the differences of some pairs; 0 where there are none.
 pub fn mean_square(one: &DMatrix<f64>, other: &DMatrix<f64>, pairs: &[(usize, usize)]) -> f64 {
     pairs
         .iter()
@@ -46,10 +46,10 @@ pub fn mean_square(one: &DMatrix<f64>, other: &DMatrix<f64>, pairs: &[(usize, us
         / pairs.len().max(1) as f64
 }
 
-/// How near one kind of correlation is.
+/// The accuracy of one kind of correlation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Accuracy {
-    /// For each pair that is judged, by how much it is off.
+    /// The error of each judged pair.
     pub errors: Vec<f64>,
     /// Mean square of the errors.
     pub mean_square: f64,
@@ -75,8 +75,8 @@ pub fn accuracy(
     }
 }
 
-/// Whether vectors seem to be made from these very measurements: each value occurs in them, about as often. What is then compared
-/// is what was fitted, and says nothing of other runs.
+/// Returns whether vectors seem to be made from these very measurements: each value occurs in them,
+/// about as often. A comparison then shows the quality of the fit, and nothing about other runs.
 pub fn is_in_sample(vectors: &Vectors, data: &Measurements) -> bool {
     let of_event = |(event, column): (usize, &crate::table::Column)| {
         let measured = data.sorted(event).to_vec();
@@ -98,7 +98,8 @@ pub fn is_in_sample(vectors: &Vectors, data: &Measurements) -> bool {
     vectors.columns.par_iter().enumerate().all(of_event)
 }
 
-/// Returns for each event the Kolmogorov-Smirnov distance between its merged values and the measured ones.
+/// Returns for each event the Kolmogorov-Smirnov distance between its merged values and the
+/// measured ones.
 pub fn marginal_distances(vectors: &Vectors, data: &Measurements) -> Vec<f64> {
     let of_event = |(event, column): (usize, &crate::table::Column)| {
         let measured: Vec<_> = data.sorted(event).iter().map(|value| (value, 1)).collect();
@@ -112,10 +113,12 @@ pub fn marginal_distances(vectors: &Vectors, data: &Measurements) -> Vec<f64> {
         .collect()
 }
 
-/// The fewest samples of which the ends of the middle 95 % say more than the least and the most of them.
+/// Minimum number of samples for a band of the middle 95 %; with fewer, minimum and maximum say
+/// more.
 pub const FEWEST_SAMPLES: usize = 40;
 
-/// The middle 95 % of some values; with fewer than [`FEWEST_SAMPLES`], from the least to the most of them.
+/// The middle 95 % of some values; with fewer than [`FEWEST_SAMPLES`], from the least to the most
+/// of them.
 fn band(mut values: Vec<f64>) -> (f64, f64) {
     values.sort_unstable_by(f64::total_cmp);
     let last = values.len() - 1;
@@ -126,23 +129,26 @@ fn band(mut values: Vec<f64>) -> (f64, f64) {
     (at(0.025), at(0.975))
 }
 
-/// What chance does to a reference, by bootstrap samples of its runs (section 5.3).
+/// The effect of chance on a reference, by bootstrap samples of its runs (section 5.3).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bands {
-    /// For Pearson's and Spearman's correlations: the 95 % band of each pair, in the order of [`pairs`].
+    /// For Pearson's and Spearman's correlations: the 95 % band of each pair, in the order of
+    /// [`pairs`].
     pub pairs: [Vec<(f64, f64)>; 2],
-    /// How many of the judged pairs' merged correlations are within theirs.
+    /// Number of judged pairs whose merged correlation is within its band.
     pub within: [usize; 2],
-    /// The band of 95 % of the mean square error of the merged correlations.
+    /// The band of 95 % of the merged correlations' mean square error.
     pub mean_square: [(f64, f64); 2],
-    /// Mean square error of a sample's own correlations against the reference's: the error due to chance alone.
+    /// Mean square error of a sample's own correlations against the reference's: the error due to
+    /// chance alone.
     pub chance: [f64; 2],
 }
 
-/// Draws `samples` bootstrap samples of the runs of a reference, and compares each with merged correlations.
+/// Draws `samples` bootstrap samples of the runs of a reference, and compares each with merged
+/// correlations.
 ///
-/// A sample's distance from the merge is larger than the reference's own by what chance adds to the sample; that is taken
-/// off sample by sample, so that the band of the error is about the error.
+/// Chance makes a sample's distance from the merge larger than the reference's own. This part is
+/// subtracted sample by sample, so that the band is one of the error itself.
 pub fn bands(merged: &Both, data: &Measurements, samples: usize, seed: u64) -> Bands {
     let measured = reference(data);
     let pairs = pairs(data.events.len());
@@ -191,9 +197,10 @@ pub fn bands(merged: &Both, data: &Measurements, samples: usize, seed: u64) -> B
 /// A method to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// The pairwise estimates themselves, without any vectors: what the reference's own method makes of so few runs.
+    /// The pairwise estimates themselves, without any vectors: the result of the reference's own
+    /// method from so few runs.
     Pairwise,
-    /// The correlation matrix nearest to them (Higham), which is never farther from the truth.
+    /// The correlation matrix nearest to them (Higham), which is at least as near to the true one.
     Repaired,
     /// MUCH with both targets.
     MuchBoth,
@@ -201,9 +208,9 @@ pub enum Method {
     MuchPearson,
     /// MUCH with Spearman's correlations as its target.
     MuchSpearman,
-    /// The method as the paper has it, its matrix repaired.
+    /// The published method, its matrix repaired.
     Paper,
-    /// HRM, on as many runs in all where it has its own measurements.
+    /// HRM, on the same total number of runs where it has its own measurements.
     Hrm,
     /// The blind merge.
     Blind,
@@ -249,7 +256,7 @@ impl Method {
     }
 }
 
-/// How the runs of each sample are drawn, and what the result is compared with.
+/// How the runs of each sample are drawn, and the reference of the comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resampling {
     /// Runs drawn with replacement, against the reference from all runs.
@@ -262,8 +269,9 @@ pub enum Resampling {
 }
 
 impl Resampling {
-    /// The most runs of each sub-experiment that a sample of these measurements can have: the fewest runs of a sub-experiment,
-    /// and with [`Self::HeldOut`] so many less as a reference must have.
+    /// Returns the maximum number of runs of each sub-experiment in a sample of these measurements.
+    /// It is the fewest runs of a sub-experiment; with [`Self::HeldOut`], less the minimum for a
+    /// reference.
     pub fn most_runs(self, data: &Measurements) -> usize {
         let fewest = data
             .sub_experiments
@@ -279,12 +287,13 @@ impl Resampling {
     }
 }
 
-/// What to compare.
+/// The inputs of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison<'a> {
     /// Measurements in which every pair is counted together.
     pub data: &'a Measurements,
-    /// Measurements for HRM with the same events; by default the sub-experiments of `data` that count the anchor.
+    /// Measurements for HRM with the same events; by default the sub-experiments of `data` that
+    /// count the anchor.
     pub hrm: Option<&'a Measurements>,
     /// HRM's anchor, as an index of an event.
     pub anchor: usize,
@@ -298,18 +307,20 @@ pub struct Comparison<'a> {
     pub seed: u64,
 }
 
-/// Mean square errors of one method with one number of runs: Pearson's and Spearman's, sample by sample.
+/// Mean square errors of one method with one number of runs: Pearson's and Spearman's, sample by
+/// sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// The method.
     pub method: Method,
     /// Runs per sub-experiment of MUCH.
     pub runs: usize,
-    /// Runs in all that the method used.
+    /// Total number of runs that the method used.
     pub total_runs: usize,
     /// The two errors of each sample.
     pub errors: Vec<[f64; 2]>,
-    /// Largest Kolmogorov-Smirnov distance between any event's merged and original values, over all samples.
+    /// Largest Kolmogorov-Smirnov distance between any event's merged and original values, over
+    /// all samples.
     pub marginal: f64,
 }
 
@@ -322,7 +333,8 @@ impl Outcome {
     pub fn band(&self, which: usize) -> (f64, f64) {
         band(self.errors.iter().map(|error| error[which]).collect())
     }
-    /// By how much another method's error is larger, sample by sample: the mean, and the band that holds 95 % of the samples.
+    /// Returns how much larger another method's error is, sample by sample: the mean, and the band
+    /// that holds 95 % of the samples.
     pub fn difference(&self, other: &Self, which: usize) -> (f64, (f64, f64)) {
         let of_sample = |(own, other): (&[f64; 2], &[f64; 2])| other[which] - own[which];
         let differences: Vec<_> = self

@@ -1,9 +1,10 @@
 //! Merges event counts of many runs into vectors that keep every pairwise correlation.
 //!
-//! A PMU counts a few events at a time; the runs of a program differ. MUCH (S. Vilardell, I. Serra, E. Mezzetti,
-//! J. Abella, F. J. Cazorla: "MUCH: Exploiting Pairwise Hardware Event Monitor Correlations for Improved Timing Analysis
-//! of Complex MPSoCs", SAC 2021) measures every pair of events together in some sub-experiment and merges the counts of
-//! all sub-experiments into vectors with those correlations. HRM, its predecessor, links sub-experiments by one anchor
+//! A PMU counts a few events at a time; the runs of a program differ. MUCH (S. Vilardell, I. Serra,
+//! E. Mezzetti, J. Abella, F. J. Cazorla: "MUCH: Exploiting Pairwise Hardware Event Monitor
+//! Correlations for Improved Timing Analysis of Complex MPSoCs", SAC 2021) measures every pair of
+//! events together in some sub-experiment and merges the counts of all sub-experiments into vectors
+//! with those correlations. HRM, its predecessor, links sub-experiments by one anchor
 //! event. Section numbers in this crate are those of the MUCH paper.
 //!
 //! | module | contents |

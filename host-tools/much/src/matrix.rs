@@ -17,9 +17,10 @@ pub struct Repaired {
     pub least_eigenvalue: f64,
 }
 
-/// Returns the correlation matrix nearest to a symmetric matrix in the Frobenius norm: N. J. Higham, "Computing the
-/// nearest correlation matrix", IMA J. Numer. Anal. 22 (2002), alternating projections with Dykstra's correction. Stops
-/// when a step changes no element by more than `tolerance`.
+/// Returns the correlation matrix nearest to a symmetric matrix in the Frobenius norm: N. J.
+/// Higham, "Computing the nearest correlation matrix", IMA J. Numer. Anal. 22 (2002), alternating
+/// projections with Dykstra's correction. Stops when a step changes no element by more than
+/// `tolerance`.
 pub fn nearest_correlation(matrix: &DMatrix<f64>, tolerance: f64) -> Repaired {
     let size = matrix.nrows();
     let least_eigenvalue = matrix.clone().symmetric_eigenvalues().min();
@@ -76,8 +77,8 @@ pub fn symmetrize(matrix: &mut DMatrix<f64>) {
     }
 }
 
-/// Returns the lower Cholesky factor of a correlation matrix; if that is singular, of one slightly nearer to the unit
-/// matrix.
+/// Returns the lower Cholesky factor of a correlation matrix; if that is singular, of one slightly
+/// nearer to the unit matrix.
 pub fn factor(matrix: &DMatrix<f64>) -> DMatrix<f64> {
     let size = matrix.nrows();
     let mut weight = 0.0;

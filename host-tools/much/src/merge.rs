@@ -1,5 +1,5 @@
-//! Merges all sub-experiments into vectors: MUCH (sections 4.3 and 4.4), the published method, HRM (section 4.1), and
-//! the blind merge as a baseline.
+//! Merges all sub-experiments into vectors: MUCH (sections 4.3 and 4.4), the published method, HRM
+//! (section 4.1), and the blind merge as a baseline.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::counts::Counts;
@@ -61,12 +61,14 @@ pub struct Correlations {
     pub pearson_target: DMatrix<f64>,
     /// Spearman's correlations that the vectors should have.
     pub spearman_target: DMatrix<f64>,
-    /// What the repair did to the estimates of Pearson's and Spearman's correlations: pairs that were estimated one by one
-    /// make an indefinite matrix nearly always. `None` by the paper's method, which has only the model's matrix.
+    /// The repair of the estimates of Pearson's and Spearman's correlations: pairs that were
+    /// estimated one by one nearly always make an indefinite matrix. `None` by the paper's method,
+    /// which has only the model's matrix.
     pub repairs: Option<[Repair; 2]>,
     /// The Gaussian model's matrix after its repair.
     pub model: Repaired,
-    /// What the estimates of Pearson's and Spearman's correlations were made of; `None` by the paper's method.
+    /// The ingredients of the estimates of Pearson's and Spearman's correlations; `None` by the
+    /// paper's method.
     pub estimates: Option<[Estimate; 2]>,
 }
 
@@ -95,7 +97,7 @@ pub struct Merged {
     pub vectors: Vectors,
     /// Estimates and targets.
     pub correlations: Correlations,
-    /// What exchanges were made; `None` by the paper's method, which makes none.
+    /// The exchanges; `None` by the paper's method, which makes none.
     pub exchanges: Option<Exchanges>,
 }
 
@@ -125,17 +127,19 @@ pub fn targets(data: &Measurements) -> Correlations {
     }
 }
 
-/// Merges by MUCH: estimates from all sub-experiments, a Gaussian draw, the observations in its order, and exchanges of
-/// values toward the target.
+/// Merges by MUCH: estimates from all sub-experiments, a Gaussian draw, the observations in its
+/// order, and exchanges of values toward the target.
 ///
-/// Three events, two counters: each pair was counted together in 20 runs, and the merge puts all three in one table.
+/// Three events, two counters: each pair was counted together in 20 runs, and the merge puts all
+/// three in one table.
 ///
 /// ```
 /// use cloison_much::data::Builder;
 /// use cloison_much::merge::{Options, much};
 ///
 /// let mut rows = Builder::default();
-/// for (number, pair) in [["cycles", "loads"], ["cycles", "refills"], ["loads", "refills"]].iter().enumerate() {
+/// let pairs = [["cycles", "loads"], ["cycles", "refills"], ["loads", "refills"]];
+/// for (number, pair) in pairs.iter().enumerate() {
 ///     for run in 0..20 {
 ///         for (index, event) in pair.iter().enumerate() {
 ///             let count = 1_000 + 10 * run + (run + index as u64) % 3;
@@ -165,17 +169,17 @@ pub fn much(data: &Measurements, options: &Options) -> Result<Merged, DataError>
     })
 }
 
-/// What to do where the pairwise estimates make an indefinite matrix, as they do nearly always.
+/// The treatment of an indefinite matrix, which pairwise estimates nearly always make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indefinite {
-    /// Take the nearest correlation matrix, which the paper does not.
+    /// Take the nearest correlation matrix, unlike the paper.
     Repair,
-    /// Refuse, for the paper's model is not defined then.
+    /// Refuse, since the paper's model is not defined then.
     Refuse,
 }
 
-/// The method as the paper has it: pairwise correlations of the normal scores of the grouped sample (section 4.3, equation 1), one
-/// plain draw or the best of several, the observations in its order.
+/// Merges by the published method: pairwise correlations of the normal scores of the grouped sample
+/// (section 4.3, equation 1), one plain draw or the best of several, the observations in its order.
 pub fn paper(
     data: &Measurements,
     options: &Options,
@@ -283,8 +287,9 @@ fn ordered(
     best
 }
 
-/// Merges by HRM: sorts each sub-experiment's runs by the anchor and joins the runs of equal rank. An event counted by
-/// several sub-experiments is taken from the first; the anchor's value is that of its rank among all runs.
+/// Merges by HRM: sorts each sub-experiment's runs by the anchor and joins the runs of equal rank.
+/// An event counted by several sub-experiments is taken from the first; the anchor's value is that
+/// of its rank among all runs.
 pub fn hrm(
     data: &Measurements,
     anchor: usize,
@@ -338,8 +343,8 @@ pub fn hrm(
     })
 }
 
-/// Merges blindly: joins the n-th runs of all sub-experiments. An event is taken from the first sub-experiment that
-/// counts it.
+/// Merges blindly: joins the n-th runs of all sub-experiments. An event is taken from the first
+/// sub-experiment that counts it.
 pub fn blind(data: &Measurements) -> Result<Vectors, DataError> {
     data.check()?;
     let vectors = data

@@ -1,4 +1,5 @@
-//! Ranks and normal scores (section 4.3, equation 1), correlations, and the distance between two distributions.
+//! Ranks and normal scores (section 4.3, equation 1), correlations, and the distance between two
+//! distributions.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use rand::RngExt;
@@ -96,13 +97,14 @@ pub fn spearman(x: &[f64], y: &[f64]) -> f64 {
     pearson(&ranks(x), &ranks(y))
 }
 
-/// Returns the correlation of two normal variables whose ranks have the correlation `rho`: 2 sin(π ρ / 6).
+/// Returns the correlation of two normal variables whose ranks have the correlation `rho`: 2 sin(π
+/// ρ / 6).
 pub fn gaussian_of_spearman(rho: f64) -> f64 {
     2.0 * (std::f64::consts::PI * rho / 6.0).sin()
 }
 
-/// Returns the Kolmogorov-Smirnov distance between two samples: the largest difference of their distribution functions.
-/// Both are ascending lists of values with weights.
+/// Returns the Kolmogorov-Smirnov distance between two samples: the largest difference of their
+/// distribution functions. Both are ascending lists of values with weights.
 pub fn kolmogorov_smirnov(one: &[(f64, u32)], other: &[(f64, u32)]) -> f64 {
     let total = |sample: &[(f64, u32)]| {
         sample

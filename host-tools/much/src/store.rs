@@ -1,4 +1,4 @@
-//! A temporary file that holds columns which are too many for memory.
+//! A temporary file for columns that are too large for memory.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A file without a name, which is gone when the process is.
+/// A file without a name, which disappears with the process.
 #[derive(Debug)]
 pub struct Store {
     file: File,
@@ -28,9 +28,10 @@ impl Store {
         })
     }
 
-    /// Adds numbers at the end; returns where they are.
+    /// Adds numbers at the end; returns their position.
     ///
     /// # Errors
+    ///
     /// If the file cannot be written, as on a full disk.
     pub fn append(&self, values: &[u32]) -> io::Result<u64> {
         let bytes: Vec<u8> = values
@@ -54,7 +55,8 @@ impl Store {
     /// Adds `count` of the numbers at `at` to a list.
     ///
     /// # Panics
-    /// If the disk does not give back what was written to it.
+    ///
+    /// If the disk does not return the written bytes.
     pub fn read(&self, at: u64, count: usize, to: &mut Vec<u32>) {
         let mut bytes = vec![0; count * WIDTH];
         let read = self.file.read_exact_at(&mut bytes, at);

@@ -1,8 +1,9 @@
 //! Moves drawn vectors toward two targets at once: Pearson's and Spearman's correlations.
 //!
-//! Counts are not normally distributed, so a Gaussian draw with the right rank correlations has different correlations
-//! of the counts themselves. If two vectors exchange their values of one event, both kinds of correlation change, but
-//! every event's distribution stays the same. An exchange is made if it reduces the sum of squared errors.
+//! Counts are not normally distributed, so a Gaussian draw with the right rank correlations has
+//! different correlations of the counts themselves. If two vectors exchange their values of one
+//! event, both kinds of correlation change, but every event's distribution stays the same. An
+//! exchange is made if it reduces the sum of squared errors.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::draw::stream;
@@ -11,20 +12,22 @@ use nalgebra::{DMatrix, DMatrixView};
 use rand::Rng;
 use rayon::prelude::*;
 
-/// Number of vectors among which values are exchanged: as many as fit in a core's cache with 64 events.
+/// Number of vectors among which values are exchanged: as many as fit in a core's cache with 64
+/// events.
 const SHARD: usize = 2048;
 /// The number of events is padded to a multiple of this, for the CPU's vector registers.
 const LANES: usize = 8;
 /// Root mean square error below which further exchanges are not worthwhile.
 const ENOUGH: f64 = 2e-5;
-/// A few vectors with extreme counts, such as those of a first run after a boot, make correlations by themselves, and it takes many
-/// rounds until their values have met. Exchanges end when this many rounds in a row have not brought the root of the mean
-/// square error down to [`GAIN`] of what it was.
+/// A few vectors with extreme counts, such as those of a first run after a boot, make correlations
+/// by themselves, and it takes many rounds until their values have met. Exchanges end when this
+/// many rounds in a row have not brought the root of the mean square error down to [`GAIN`] of what
+/// it was.
 const PATIENCE: usize = 32;
 const GAIN: f64 = 0.95;
 /// One vector in so many is taken for extreme; every other exchange is tried with one of these.
 const EXTREME: usize = 32;
-/// Products that the rounds may take, but for the first few rounds, which are made however many vectors there are.
+/// Products that the rounds may take. The first few rounds are made with any number of vectors.
 const WORK: u64 = 2_000_000_000;
 const FEWEST_ROUNDS: u64 = 5;
 
@@ -48,7 +51,7 @@ pub enum End {
     Work,
 }
 
-/// What was done.
+/// The exchanges that were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchanges {
     /// Rounds in which every vector was tried.
@@ -63,7 +66,8 @@ struct Scores {
     target: DMatrix<f64>,
 }
 
-/// Exchanges values within columns until the correlations are those of the targets, or as near as exchanges bring them.
+/// Exchanges values within columns until the correlations are those of the targets, or as near as
+/// exchanges can bring them.
 pub fn swap(
     vectors: &mut Vectors,
     pearson: &DMatrix<f64>,
@@ -88,7 +92,8 @@ pub fn swap(
         });
     }
     let mut chosen = vec![0_u32; count * events];
-    // A few events at a time: their tables fit in a core's cache, and what of a vector is written is in one line.
+    // A few events at a time: their tables fit in a core's cache, and what of a vector is written
+    // is in one line.
     for first in (0..events).step_by(LANES) {
         let columns = &mut vectors.columns[first..(first + LANES).min(events)];
         let scales: Vec<_> = columns.par_iter().map(|column| column.scales()).collect();
@@ -257,8 +262,8 @@ fn extreme(values: &[f32], width: usize, rows: usize) -> Vec<usize> {
     order[..count].iter().map(|&(_, row)| row).collect()
 }
 
-/// Tries exchanges between random pairs of a shard's vectors. `open` is, for each kind, by how much every sum of products
-/// is too large.
+/// Tries exchanges between random pairs of a shard's vectors. `open` is, for each kind, by how much
+/// every sum of products is too large.
 fn exchange(
     kinds: &mut [&mut [f32]],
     open: &mut [Vec<f32>],

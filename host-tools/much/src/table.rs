@@ -27,7 +27,8 @@ pub struct Scale {
 }
 
 impl Column {
-    /// Creates a column from ascending observations and, for each vector, the index of its observation.
+    /// Creates a column from ascending observations and, for each vector, the index of its
+    /// observation.
     pub fn new(observed: Arc<Counts>, chosen: Vec<u32>) -> Self {
         debug_assert!(
             observed.is_sorted() && chosen.iter().all(|&at| (at as usize) < observed.len())
@@ -82,7 +83,7 @@ impl Column {
     pub fn distribution(&self) -> Vec<(f64, u32)> {
         self.observed.iter().zip(self.uses()).collect()
     }
-    /// Returns how observations are scored: the counts themselves and their ranks.
+    /// Returns the scales of observations: of the counts themselves and of their ranks.
     pub fn scales(&self) -> [Scale; 2] {
         let uses = self.uses();
         let mut ranks = Vec::with_capacity(uses.len());
@@ -128,7 +129,8 @@ impl Scale {
     pub fn varies(&self) -> bool {
         self.deviation != 0.0
     }
-    /// Returns the score of an observation of the column by its index; 0 if the column does not vary.
+    /// Returns the score of an observation of the column by its index; 0 if the column does not
+    /// vary.
     #[inline]
     pub fn score(&self, column: &Column, at: usize) -> f64 {
         if self.deviation == 0.0 {
@@ -217,8 +219,9 @@ impl Vectors {
     }
 }
 
-/// Returns which of `observations` ascending values the vector of rank `rank` gets, of `vectors`: the same index if the
-/// numbers are equal, otherwise evenly repeated or thinned.
+/// Returns the index of the value that the vector of rank `rank` gets, among `observations`
+/// ascending values for `vectors` vectors. If the numbers are equal, it is the rank; otherwise
+/// values are evenly repeated or thinned.
 pub fn quantile_index(rank: usize, vectors: usize, observations: usize) -> usize {
     ((2 * rank + 1) * observations) / (2 * vectors)
 }

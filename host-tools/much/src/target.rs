@@ -1,14 +1,15 @@
-//! The correlations that merged vectors are to have: several estimates, put together by how well each predicts runs that it has
-//! not seen.
+//! The target correlations of merged vectors: several estimates, weighted by how well each predicts
+//! runs that it has not seen.
 //!
-//! Three kinds of estimates. *Pairwise* (section 4.3, step 2): each pair from the runs that count both. *Pooled*: the Gaussian
-//! model with what a sub-experiment does not count as missing data ([`em`]), so that what all sub-experiments say
-//! about an event enters each of its correlations; with weaker and stronger priors. *Implied*: what the estimates of Spearman's
-//! correlations imply for Pearson's, with a Gaussian copula and the counts as they are distributed ([`crate::copula`]): skewed
-//! counts have outliers that make every direct estimate of Pearson's correlations uncertain, and ranks have none.
+//! Three kinds of estimates. *Pairwise* (section 4.3, step 2): each pair from the runs that count
+//! both. *Pooled*: the Gaussian model with uncounted events as missing data ([`em`]), with weaker
+//! and stronger priors; the counts of an event in all sub-experiments enter each of its
+//! correlations. *Implied*: Pearson's correlations that follow from the estimates of Spearman's,
+//! with a Gaussian copula and the counts' own distributions ([`crate::copula`]). Skewed counts have
+//! outliers that make every direct estimate of Pearson's correlations uncertain; ranks have none.
 //!
-//! None suits all counts. The weights are those with which the estimates from nine tenths of the runs predict the
-//! last tenth best (L. Breiman, "Stacked regressions", Machine Learning 24, 1996).
+//! None suits all counts. The weights are those with which the estimates from nine tenths of the
+//! runs best predict the last tenth (L. Breiman, "Stacked regressions", Machine Learning 24, 1996).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::copula::Copula;
@@ -19,16 +20,18 @@ use crate::matrix::pairs;
 use nalgebra::{DMatrix, DVector};
 use rayon::prelude::*;
 
-/// Parts of the runs that are predicted from the others, at most: with fewer runs, each run is a part.
+/// Parts of the runs that are predicted from the others, at most: with fewer runs, each run is a
+/// part.
 const MOST_PARTS: usize = 10;
-/// The runs that a prior of the pooled estimates is worth: strong ones first, whose optimum is near that of the next.
+/// The runs that a prior of the pooled estimates is worth: strong ones first, whose optimum is near
+/// that of the next.
 const PRIORS: [f64; 2] = [20.0, 2.0];
-/// With so many runs of each sub-experiment, chance in the weights is small with few parts, and both priors are worth next to
-/// nothing beside the runs.
+/// With so many runs of each sub-experiment, chance in the weights is small with few parts, and
+/// both priors are worth next to nothing beside the runs.
 const MANY_RUNS: usize = 1000;
 const PARTS_OF_MANY: usize = 4;
 
-/// An estimate and what it is made of.
+/// An estimate and its ingredients.
 #[derive(Clone, Debug)]
 pub struct Estimate {
     /// The estimate, not repaired: it may be indefinite.
@@ -204,8 +207,8 @@ fn ingredients(parts: &Parts, priors: &[f64]) -> (Vec<Ingredient>, usize, bool) 
     (found, steps, converged)
 }
 
-/// The ingredients' weights: those that predict best what a part of the runs says. What it says of a pair is the jackknife's
-/// pseudo-value of the pairwise estimate.
+/// The ingredients' weights: those that predict best what a part of the runs says. What it says of
+/// a pair is the jackknife's pseudo-value of the pairwise estimate.
 fn weights(ingredients: &[Ingredient], known: &[(usize, usize)]) -> Vec<f64> {
     let pairwise = &ingredients[0];
     let count = pairwise.without.len();
@@ -224,7 +227,8 @@ fn weights(ingredients: &[Ingredient], known: &[(usize, usize)]) -> Vec<f64> {
     least(&squares)
 }
 
-/// The weights w ≥ 0 with the sum 1 for which w'Aw is least: of all sets of positive weights, the best that is one.
+/// The weights w ≥ 0 with the sum 1 for which w'Aw is least: of all sets of positive weights, the
+/// best that is one.
 fn least(squares: &DMatrix<f64>) -> Vec<f64> {
     let size = squares.nrows();
     let mut best = (f64::INFINITY, vec![]);
@@ -288,7 +292,8 @@ fn copula(data: &Measurements) -> Copula {
     )
 }
 
-/// Pearson's and Spearman's estimates from all sub-experiments together, and the copula that leads from these to those.
+/// Returns Pearson's and Spearman's estimates from all sub-experiments together, and the copula
+/// that maps Spearman's to Pearson's.
 pub fn estimates(data: &Measurements) -> ([Estimate; 2], Copula) {
     let fewest = data
         .sub_experiments

@@ -5,7 +5,7 @@ use crate::data::{FEWEST_RUNS, Measurements, SubExperiment, Warning, is_stepped}
 use rayon::prelude::*;
 
 impl Measurements {
-    /// Returns what a user should know before trusting the result.
+    /// Returns the warnings that a user should read before trusting the result.
     pub fn warnings(&self) -> Vec<Warning> {
         let mut found = vec![];
         if self.incomplete_runs > 0 {

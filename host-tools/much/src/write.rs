@@ -30,7 +30,8 @@ pub fn write_csv(vectors: &Vectors, out: &mut dyn Write) -> io::Result<()> {
     let starts: Vec<_> = (0..vectors.len()).step_by(ROWS).collect();
     let part = |&from: &usize| {
         let rows = ROWS.min(vectors.len() - from);
-        // Column by column: an event's counts are all over its observations, which then stay in a core's cache.
+        // Column by column: an event's counts are all over its observations, which then stay in a
+        // core's cache.
         let values: Vec<Vec<f64>> = vectors
             .columns
             .iter()
@@ -83,16 +84,18 @@ pub fn to_csv(vectors: &Vectors) -> Vec<u8> {
     bytes
 }
 
-/// Formats vectors as a Parquet file with one row group. A column of integers is INT64, any other DOUBLE.
+/// Formats vectors as a Parquet file with one row group. A column of integers is INT64, any other
+/// DOUBLE.
 pub fn to_parquet(vectors: &Vectors, created_by: &str) -> Result<Vec<u8>> {
     let mut bytes = vec![];
     write_parquet(vectors, created_by, &mut bytes)?;
     Ok(bytes)
 }
 
-/// Writes what [`to_parquet`] formats, column by column.
+/// Writes the output of [`to_parquet`] column by column.
 ///
 /// # Errors
+///
 /// Those of `out`.
 pub fn write_parquet(
     vectors: &Vectors,

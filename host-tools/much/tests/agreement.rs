@@ -1,4 +1,5 @@
-//! Compares results with SciPy, statsmodels and R; the first lines of the fixtures say how the values were made.
+//! Compares results with SciPy, statsmodels and R; the first lines of the fixtures say how the
+//! values were made.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_much::matrix::nearest_correlation;
@@ -32,8 +33,8 @@ fn near(ours: f64, theirs: f64, what: &str) {
     assert!((ours - theirs).abs() < 1e-9, "{what}: {ours} and {theirs}");
 }
 
-/// Compares scores, correlations and distances of the columns a, b and c with those of a fixture. Returns how many were
-/// compared.
+/// Compares scores, correlations and distances of the columns a, b and c with those of a fixture.
+/// Returns how many were compared.
 fn compare(fixture: &str) -> usize {
     let columns: HashMap<&str, Vec<f64>> = lines(SCIPY)
         .filter(|(what, _)| what.len() == 1)

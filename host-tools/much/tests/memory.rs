@@ -1,4 +1,5 @@
-//! How much memory a merge needs: the only test of its process, for it looks at the process's peak.
+//! Measures the memory of a merge: the only test of its process, because it reads the process's
+//! peak.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_much::evaluate::marginal_distances;
@@ -23,8 +24,9 @@ fn peak() -> u64 {
         << 10
 }
 
-/// All counts in vectors: reading, merging, checking and writing take less than 26 bytes for each count, four of which are
-/// the count. The text of the input is 25 bytes a count, and a double for each count and each value would take 8 apiece.
+/// All counts in vectors: reading, merging, checking and writing take less than 26 bytes for each
+/// count, four of which are the count. The text of the input is 25 bytes a count, and a double for
+/// each count and each value would take 8 apiece.
 #[test]
 fn a_merge_needs_few_bytes_for_each_count() {
     const COUNTS: usize = 2_000_000;

@@ -13,8 +13,8 @@ use cloison_much::swap::End;
 use proptest::prelude::*;
 use rand::RngExt;
 
-/// Returns counts of `events` events in the sub-experiments of a plan. They depend on two hidden causes; some are
-/// skewed, some have ties, none is normally distributed.
+/// Returns counts of `events` events in the sub-experiments of a plan. They depend on two hidden
+/// causes; some are skewed, some have ties, none is normally distributed.
 fn measured(events: usize, counters: usize, runs: usize, seed: u64) -> Measurements {
     let plan = plan(&mut Catalogue::default(), events, counters).unwrap();
     let mut builder = Builder::default();
@@ -418,7 +418,8 @@ fn the_published_method_takes_scores_of_the_grouped_sample_and_refuses_indefinit
     // One sub-experiment that counts everything needs no repair.
     let all = merged.vectors.measurements();
     assert!(merge::paper(&all, &Options::default(), Indefinite::Refuse).is_ok());
-    // Two sub-experiments with levels far apart: scores within the pair's runs see nothing of that, grouped ones do.
+    // Two sub-experiments with levels far apart: scores within the pair's runs see nothing of that,
+    // grouped ones do.
     let mut builder = Builder::default();
     for (sub, events, level) in [
         (0_u64, ["a", "b"], 0.0),
@@ -460,7 +461,8 @@ fn the_pooled_estimate_has_an_optimum_and_reaches_it() {
 
 #[test]
 fn exchanges_bring_together_what_a_few_runs_make() {
-    // In one run of a hundred everything is 20 deviations up: Pearson's correlations are those of a few vectors.
+    // In one run of a hundred everything is 20 deviations up: Pearson's correlations are those of a
+    // few vectors.
     let plan = plan(&mut Catalogue::default(), 16, 6).unwrap();
     let mut builder = Builder::default();
     let mut rng = stream(31, 0);
@@ -497,8 +499,8 @@ fn exchanges_bring_together_what_a_few_runs_make() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// If every event has as many counts as there are vectors, a column is a permutation of its event's counts;
-    /// otherwise each count occurs equally often, give or take one.
+    /// If every event has as many counts as there are vectors, a column is a permutation of its
+    /// event's counts; otherwise each count occurs equally often, give or take one.
     #[test]
     fn every_value_is_an_observed_one(events in 4..9_usize, runs in 5..40_usize, seed in 0..1000_u64, extra in 0..50_usize) {
         let data = measured(events, 3, runs, seed);

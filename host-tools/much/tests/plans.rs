@@ -81,8 +81,9 @@ fn on_three_counters_every_plan_is_as_short_as_can_be() {
     }
 }
 
-/// Numbers of events for which plans on four counters have one sub-experiment more than the fewest (W. H. Mills 1972 and 1973:
-/// Schönheim's bound, one more with 7, 9 and 10 events, two more with 19).
+/// Numbers of events for which plans on four counters have one sub-experiment more than the fewest
+/// (W. H. Mills 1972 and 1973: Schönheim's bound, one more with 7, 9 and 10 events, two more with
+/// 19).
 const LONGER_BY_ONE: [usize; 1] = [55];
 
 #[test]

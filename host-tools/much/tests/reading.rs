@@ -69,7 +69,8 @@ fn bad_fields_are_named_with_line_and_column() {
 #[test]
 fn columns_are_found_by_name_and_a_run_with_an_overflow_is_left_out() {
     let text = "value,event,cycles,run,sub_experiment,overflowed\n\
-                1,a,100,0,0,0\n2,b,100,0,0,0\n3,a,110,1,0,0\n4,b,110,1,0,1\n5,a,120,2,0,0\n6,b,120,2,0,0\n";
+                1,a,100,0,0,0\n2,b,100,0,0,0\n3,a,110,1,0,0\n4,b,110,1,0,1\n5,a,120,2,0,0\n\
+                    6,b,120,2,0,0\n";
     let data = csv(text).unwrap();
     assert_eq!(data.incomplete_runs, 1);
     assert_eq!(data.grouped(data.event("cycles").unwrap()), [100.0, 120.0]);
@@ -78,7 +79,8 @@ fn columns_are_found_by_name_and_a_run_with_an_overflow_is_left_out() {
 
 #[test]
 fn of_several_programs_one_must_be_chosen() {
-    let text = "vm,workload,sub_experiment,run,event,value\nrt,1,0,0,a,1\nrt,1,0,0,b,2\nlinux,2,0,0,a,3\nlinux,2,0,0,b,4\n";
+    let text = "vm,workload,sub_experiment,run,event,value\nrt,1,0,0,a,1\nrt,1,0,0,b,2\n\
+        linux,2,0,0,a,3\nlinux,2,0,0,b,4\n";
     let message = "has measurements of several programs: vm linux workload 2, vm rt workload 1";
     assert_eq!(csv(text).unwrap_err(), message);
     let select = |vm: &str| {
@@ -230,7 +232,8 @@ fn fixture() -> Vec<(u64, Vec<Vec<f64>>)> {
         .collect()
 }
 
-/// All columns of a file are decoded at the same time: each reads its own bytes, however the threads are scheduled.
+/// All columns of a file are decoded at the same time: each reads its own bytes, however the
+/// threads are scheduled.
 #[test]
 fn columns_that_are_read_at_once_do_not_mix() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -290,7 +293,8 @@ fn files_of_pandas_polars_and_pyarrow_are_read_right() {
     assert_eq!(vectors.columns[1].values(), [4.0, 5.0, 9.0]);
 }
 
-/// R's own functions, data.table and readr: names of rows, quotes, 1e+06 for a million, NA, gzip, CRLF, a mark of the byte order.
+/// R's own functions, data.table and readr: names of rows, quotes, 1e+06 for a million, NA, gzip,
+/// CRLF, a mark of the byte order.
 #[test]
 fn files_of_r_are_read_right() {
     let (other, counts): (Vec<_>, Vec<_>) = fixtures("r", &[".csv", ".csv.gz"])
@@ -399,7 +403,8 @@ fn text_in_two_bytes_a_letter_is_named() {
     ));
 }
 
-/// Counts of 30,000 runs of three sub-experiments as long CSV, with ends of lines and quotes as given.
+/// Counts of 30,000 runs of three sub-experiments as long CSV, with ends of lines and quotes as
+/// given.
 fn long(end: &str, quote: &str) -> String {
     let mut text = format!("sub_experiment,run,event,value{end}");
     for run in 0..30_000 {

@@ -1,7 +1,8 @@
 //! Time: instants in ticks of the system counter, lengths in ticks, and their conversion.
 //!
-//! An instant stays in ticks. What is to come is computed from lengths alone, each converted once, exactly and rounded
-//! up: so a deadline is never early and no error grows with the time since reset. Nanoseconds are for the log.
+//! An instant stays in ticks. A deadline is computed from lengths alone. Each length is converted
+//! once, exactly and rounded up: a deadline is never early, and no error grows with the time since
+//! reset. Nanoseconds are for the log.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_formats::units::Nanos;
@@ -12,24 +13,14 @@ const SECOND: u64 = 1_000_000_000;
 
 /// A point in time: ticks of the system counter since reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Instant(u64);
+pub struct Instant(pub u64);
 
 /// A length of time in ticks of the system counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticks(u64);
+pub struct Ticks(pub u64);
 
 impl Instant {
-    /// The instant at which the counter shows `count`.
-    pub const fn at(count: u64) -> Self {
-        Self(count)
-    }
-
-    /// What the counter shows then.
-    pub const fn count(self) -> u64 {
-        self.0
-    }
-
-    /// The time since `earlier`; zero where that is later.
+    /// Returns the time since `earlier`; zero if that is later.
     pub const fn since(self, earlier: Self) -> Ticks {
         Ticks(self.0.saturating_sub(earlier.0))
     }
@@ -44,23 +35,13 @@ impl Add<Ticks> for Instant {
 }
 
 impl Ticks {
-    /// This many ticks.
-    pub const fn new(count: u64) -> Self {
-        Self(count)
-    }
-
-    /// How many ticks.
-    pub const fn count(self) -> u64 {
-        self.0
-    }
-
-    /// `times` times this long.
+    /// Returns `times` times this length.
     pub const fn times(self, times: u64) -> Self {
         Self(self.0.saturating_mul(times))
     }
 }
 
-/// The system counter's frequency, with what converts its ticks.
+/// The system counter's frequency, with the factor that converts its ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {
     hz: u64,
@@ -75,34 +56,34 @@ impl Clock {
     pub const FASTEST: u64 = 4 * SECOND;
     const FRACTION: u32 = 54;
 
-    /// A counter of `hz` hertz; `None` below [`SLOWEST`](Self::SLOWEST) and beyond [`FASTEST`](Self::FASTEST).
+    /// Describes a counter of `hz` hertz; `None` below [`SLOWEST`](Self::SLOWEST) and beyond
+    /// [`FASTEST`](Self::FASTEST).
     pub const fn new(hz: u64) -> Option<Self> {
         if hz < Self::SLOWEST || hz > Self::FASTEST {
             return None;
         }
         Some(Self {
             hz,
+            // At 1 MHz, 1000 << 54 is just below 2^64: a lower frequency would not fit.
             nanos_per_tick: (((SECOND as u128) << Self::FRACTION) / hz as u128) as u64,
         })
     }
 
-    /// The least number of ticks that lasts at least `length`.
+    /// Returns the least number of ticks that lasts at least `length`.
     pub const fn ticks(self, length: Nanos) -> Ticks {
         // Seconds and the rest apart: the product of the rest fits 64 bits.
-        let (seconds, rest) = (length.0 / SECOND, length.0 % SECOND);
-        Ticks(
-            seconds
-                .saturating_mul(self.hz)
-                .saturating_add((rest * self.hz).div_ceil(SECOND)),
-        )
+        let seconds = (length.0 / SECOND).saturating_mul(self.hz);
+        let rest = (length.0 % SECOND * self.hz).div_ceil(SECOND);
+        Ticks(seconds.saturating_add(rest))
     }
 
-    /// A length in nanoseconds for people to read: rounded down, and over ten years short by less than 80 ns.
+    /// Converts a length to nanoseconds for people to read: rounded down, and over ten years short
+    /// by less than 80 ns.
     pub const fn nanos(self, length: Ticks) -> Nanos {
         Nanos(((length.0 as u128 * self.nanos_per_tick as u128) >> Self::FRACTION) as u64)
     }
 
-    /// Nanoseconds from reset to an instant, as the log has it.
+    /// Returns the nanoseconds from reset to an instant, for the log.
     pub const fn since_reset(self, instant: Instant) -> Nanos {
         self.nanos(Ticks(instant.0))
     }
@@ -132,9 +113,12 @@ mod tests {
     proptest! {
         /// The fewest ticks that are long enough, exactly, up to ten years.
         #[test]
-        fn a_length_is_never_cut_short_and_at_most_a_tick_longer(hz in frequency(), nanos in 0..TEN_YEARS * SECOND) {
+        fn a_length_is_never_cut_short_and_at_most_a_tick_longer(
+            hz in frequency(),
+            nanos in 0..TEN_YEARS * SECOND,
+        ) {
             let clock = Clock::new(hz).expect("in range");
-            let ticks = u128::from(clock.ticks(Nanos(nanos)).count()) * u128::from(SECOND);
+            let ticks = u128::from(clock.ticks(Nanos(nanos)).0) * u128::from(SECOND);
             let exact = u128::from(nanos) * u128::from(hz);
             prop_assert!(ticks >= exact && ticks < exact + u128::from(SECOND));
         }
@@ -144,15 +128,24 @@ mod tests {
             let clock = Clock::new(hz).expect("in range");
             let ticks = ((hz * TEN_YEARS) as f64 * share) as u64;
             let exact = u128::from(ticks) * u128::from(SECOND) / u128::from(hz);
-            let shown = u128::from(clock.since_reset(Instant::at(ticks)).0);
-            prop_assert!(shown <= exact && exact - shown < 80, "{} for {}", shown, exact);
+            let shown = u128::from(clock.since_reset(Instant(ticks)).0);
+            prop_assert!(
+                shown <= exact && exact - shown < 80,
+                "{} for {}",
+                shown,
+                exact
+            );
         }
 
         #[test]
-        fn a_deadline_in_ticks_is_not_early(hz in frequency(), now in 0..u64::MAX / 4, nanos in 0..TEN_YEARS * SECOND) {
+        fn a_deadline_in_ticks_is_not_early(
+            hz in frequency(),
+            now in 0..u64::MAX / 4,
+            nanos in 0..TEN_YEARS * SECOND,
+        ) {
             let clock = Clock::new(hz).expect("in range");
-            let due = Instant::at(now) + clock.ticks(Nanos(nanos));
-            let waited = u128::from(due.since(Instant::at(now)).count()) * u128::from(SECOND);
+            let due = Instant(now) + clock.ticks(Nanos(nanos));
+            let waited = u128::from(due.since(Instant(now)).0) * u128::from(SECOND);
             prop_assert!(waited >= u128::from(nanos) * u128::from(hz));
         }
     }

@@ -1,5 +1,5 @@
-//! Sharing one console: guests' output as lines of text, the hypervisor's messages between them, and the selection of
-//! the VM that gets the input.
+//! Sharing one console: guests' output as lines of text, the hypervisor's messages between them,
+//! and the selection of the VM that gets the input.
 //!
 //! ```text
 //! byte from a guest   if let Some(part) = buffer.push(byte) { part.queue(name, &rings[vm]) }
@@ -18,6 +18,7 @@
 
 use crate::messages::{BEGINS, Messages, Position};
 use cloison_abi::reply::Change;
+use core::mem::{replace, take};
 use heapless::{Deque, Vec};
 
 /// Maximum length of a guest's line before it is printed in parts.
@@ -30,7 +31,8 @@ const ESCAPED: usize = 4;
 /// Maximum length of a character's UTF-8, and of its bytes as text.
 const CHARACTER: usize = 4;
 const LONGEST: usize = CHARACTER * ESCAPED;
-/// Bytes that print nothing, but that an interactive guest needs: they move the cursor, or make a terminal answer.
+/// Bytes that print nothing, but that an interactive guest needs: they move the cursor, or make a
+/// terminal answer.
 const BACKSPACE: u8 = 0x08;
 const ESC: u8 = 0x1b;
 
@@ -46,9 +48,10 @@ pub struct Part {
 
 /// Collects a guest's output into lines.
 ///
-/// Tabs, backspaces and terminal sequences (ESC) are kept for [`Output::next`] to decide, and carriage returns are dropped.
-/// Other bytes that are neither printable ASCII nor UTF-8 become `\xNN`, and so do those of characters that a terminal
-/// obeys instead of printing them. A line that is too long, or whose guest pauses before its end (a prompt), is returned in parts.
+/// Tabs, backspaces and terminal sequences (ESC) are kept for [`Output::next`] to decide, and
+/// carriage returns are dropped. Other bytes that are neither printable ASCII nor UTF-8 become
+/// `\xNN`, and so do those of characters that a terminal obeys instead of printing them. A line
+/// that is too long, or whose guest pauses before its end (a prompt), is returned in parts.
 #[derive(Default)]
 pub struct LineBuffer {
     text: Vec<u8, MAX_LINE>,
@@ -57,11 +60,18 @@ pub struct LineBuffer {
     begun: Vec<u8, CHARACTER>,
 }
 
-/// Whether a terminal may obey the character, which is not ASCII: C1 controls, and those that change the direction of the
-/// text (Unicode, UAX #9), with which a guest could write another one's name.
+/// Returns whether a terminal may obey a character beyond ASCII: C1 controls, and those that
+/// change the direction of the text (Unicode, UAX #9), with which a guest could write another one's
+/// name.
 const fn is_obeyed(character: char) -> bool {
-    matches!(character,
-        '\u{80}'..='\u{9f}' | '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    matches!(
+        character,
+        '\u{80}'..='\u{9f}'
+            | '\u{61c}'
+            | '\u{200e}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+    )
 }
 
 impl LineBuffer {
@@ -77,6 +87,8 @@ impl LineBuffer {
             b'\t' | BACKSPACE | ESC | b' '..=b'~' => self.text.extend([byte]),
             _ => self.text.extend(byte.escape_ascii()),
         }
+        // Before the next byte could fail to fit: `extend` would panic at a full vector
+        // (`nothing_is_lost_and_no_part_is_too_long`).
         (self.text.len() + LONGEST > MAX_LINE).then(|| self.take(false))
     }
 
@@ -99,11 +111,8 @@ impl LineBuffer {
 
     /// Adds the bytes of a character that is not, or not to be, printed.
     fn escape_begun(&mut self) {
-        self.text.extend(
-            core::mem::take(&mut self.begun)
-                .into_iter()
-                .flat_map(u8::escape_ascii),
-        );
+        self.text
+            .extend(take(&mut self.begun).into_iter().flat_map(u8::escape_ascii));
     }
 
     /// Returns what was collected of an unfinished line, which may continue later.
@@ -123,17 +132,17 @@ impl LineBuffer {
     }
 
     fn take(&mut self, ends: bool) -> Part {
-        let continues = core::mem::replace(&mut self.continues, !ends);
+        let continues = replace(&mut self.continues, !ends);
         Part {
-            text: core::mem::take(&mut self.text),
+            text: take(&mut self.text),
             continues,
             ends,
         }
     }
 }
 
-/// Begins a part that continues a line, instead of [`BEGINS`]. The VM's name follows, and [`NAMED`] after it. A
-/// [`LineBuffer`] passes none of these bytes.
+/// Begins a part that continues a line, instead of [`BEGINS`]. The VM's name follows, and [`NAMED`]
+/// after it. A [`LineBuffer`] passes none of these bytes.
 const CONTINUES: u8 = 2;
 const NAMED: u8 = 3;
 /// Ends a part that does not end its line.
@@ -156,9 +165,42 @@ impl Part {
     }
 }
 
-/// What is unfinished on the console, shared by all that print there.
-#[derive(Clone, Debug, Default)]
+/// Brings a terminal that has passed any sequences into the state in which a line of text is read
+/// as it is written, at the start of an empty row. What each of them undoes would hide a line, or
+/// show another one in its place.
+///
+/// Sources: ECMA-48, 5th edition; xterm's "Control Sequences" (ctlseqs); console_codes(4) of Linux.
+/// A terminal ignores a sequence that it does not know. They clear nothing, so what is on the
+/// screen stays there.
+pub const NEUTRAL: &str = concat!(
+    // CAN ends a sequence and every string (OSC, DCS, SOS, PM, APC), and ST (ECMA-48, 8.3.143)
+    // what does not obey it.
+    "\x18\x1b\\",
+    // Out of xterm's Tektronix and VT52 modes, which know none of the others.
+    "\x1b\x03\x1b<",
+    // To the screen, not to a printer only (MC, ECMA-48, 8.3.82).
+    "\x1b[4i",
+    // DECSTR: margins, origin, insertion, a locked keyboard, character sets with a single shift
+    // that waits for its character.
+    "\x1b[!p",
+    // What DECSTR leaves, or a terminal without it: reverse video, origin, the alternate screen,
+    // left and right margins, a screen that is not drawn; wrapping; top and bottom margins
+    // (DECSTBM).
+    "\x1b[?5;6;47;69;2026l\x1b[?7h\x1b[r",
+    // Attributes (SGR 0), ASCII as G0 and in use, UTF-8.
+    "\x1b[m\x0f\x1b(B\x1b%G",
+    // Foreground and background, which may be the same color; on Linux's console, the palette.
+    "\x1b]110\x1b\\\x1b]111\x1b\\\x1b]R\x1b\\",
+    // To the last row, and a new one.
+    "\x1b[999B\r\n",
+);
+
+/// The unfinished output on the console, shared by all cores that print there.
+#[derive(Debug, Default)]
 pub struct Output {
+    /// The ring from which terminal sequences have passed since the terminal was last in a known
+    /// state.
+    altered: Option<usize>,
     /// The ring of the VM whose line is unfinished.
     open: Option<usize>,
     /// The ring whose message or part is unfinished. Nothing else can be printed then.
@@ -167,47 +209,61 @@ pub struct Output {
     turn: usize,
     /// Within a name that is already on the line.
     hides: bool,
-    /// What is printed before the next byte of the ring.
-    waiting: Deque<u8, ESCAPED>,
+    /// Bytes to print before the next byte of the ring.
+    waiting: Deque<u8, { NEUTRAL.len() }>,
 }
 
 impl Output {
-    /// Prepares for a complete line from elsewhere. Returns whether a line end must be printed before it.
-    pub fn line(&mut self) -> bool {
-        self.open.take().is_some()
+    /// Prepares for a line that comes `from` a ring or, with `None`, from elsewhere. Returns what
+    /// must be printed before it.
+    pub fn line(&mut self, from: Option<usize>) -> &'static str {
+        let is_open = self.open.take().is_some();
+        if self.altered.is_some() && self.altered != from {
+            self.altered = None;
+            return NEUTRAL;
+        }
+        if is_open { "\r\n" } else { "" }
     }
 
-    /// Returns the next byte of what waits in the rings, which take turns: messages, each on a new line, and parts of
-    /// VMs' lines with the VM's name, `[name] ` before a new line and `[name]+` before one that was interrupted, and never
-    /// after another's text. Only of the VM that has the `input`, known by its ring, do terminal sequences pass: a terminal
-    /// types its answers to that VM, and only the user who has chosen it can be deceived.
+    /// Returns the next byte of what waits in the rings, which take turns: messages, each on a new
+    /// line, and parts of VMs' lines with the VM's name, `[name] ` before a new line and
+    /// `[name]+` before one that was interrupted, and never after another's text. Only of the
+    /// VM that has the `input`, known by its ring, do terminal sequences pass: a terminal types
+    /// its answers to that VM. Another source's text follows them after [`NEUTRAL`].
     pub fn next<const N: usize>(&mut self, rings: &[Messages<N>], input: usize) -> Option<u8> {
         loop {
             if let Some(byte) = self.waiting.pop_front() {
                 return Some(byte);
             }
-            let ring = match self.begun {
-                Some(ring) => ring,
-                None => (self.turn..rings.len())
-                    .chain(0..self.turn)
-                    .find(|&ring| !rings[ring].is_empty())?,
-            };
+            let mut turns = (self.turn..rings.len()).chain(0..self.turn);
+            let ring = self
+                .begun
+                .or_else(|| turns.find(|&ring| !rings[ring].is_empty()))?;
             let byte = rings[ring].pop()?;
-            (self.begun, self.turn) = (Some(ring), ring + 1);
+            self.begun = Some(ring);
+            self.turn = ring + 1;
             match byte {
                 BEGINS | CONTINUES => {
                     self.hides = byte == CONTINUES && self.open == Some(ring);
-                    if !self.hides && self.line() {
-                        self.waiting.extend(*b"\r\n");
+                    if !self.hides {
+                        let before = self.line(Some(ring));
+                        self.waiting.extend(before.bytes());
                     }
                 }
                 NAMED => self.hides = false,
-                PAUSES => (self.begun, self.open) = (None, Some(ring)),
+                PAUSES => {
+                    self.begun = None;
+                    self.open = Some(ring);
+                }
                 _ if self.hides => {}
                 BACKSPACE | ESC if ring != input => self.waiting.extend(byte.escape_ascii()),
                 _ => {
                     if byte == b'\n' {
-                        (self.begun, self.open) = (None, None);
+                        self.begun = None;
+                        self.open = None;
+                    }
+                    if byte == ESC {
+                        self.altered = Some(ring);
                     }
                     return Some(byte);
                 }
@@ -242,7 +298,7 @@ impl InputSwitch {
     /// Creates the switch for a system with this many VMs, at least one.
     pub const fn new(vms: u8) -> Self {
         Self {
-            vms: if vms == 0 { 1 } else { vms },
+            vms,
             selected: 0,
             escaped: false,
         }
@@ -282,7 +338,10 @@ mod tests {
     use std::string::{String, ToString};
     use std::vec::Vec;
 
-    /// Returns the output for these bytes; an unfinished part is followed by `>`, and a continuation preceded by it.
+    mod terminal;
+
+    /// Returns the output for these bytes; an unfinished part is followed by `>`, and a
+    /// continuation preceded by it.
     fn lines(buffer: &mut LineBuffer, bytes: &[u8]) -> Vec<String> {
         bytes
             .iter()
@@ -389,7 +448,8 @@ mod tests {
             (b"\xed\xa0\x80\n", "\\xed\\xa0\\x80"),
             (b"\xf4\x90\x80\x80\n", "\\xf4\\x90\\x80\\x80"),
             (b"\x80\xbf\xff\n", "\\x80\\xbf\\xff"),
-            // A terminal takes U+009B for the beginning of a sequence, and U+202E turns the text around.
+            // A terminal takes U+009B for the beginning of a sequence, and U+202E turns the text
+            // around.
             (b"\xc2\x9b2J \xe2\x80\xae\n", "\\xc2\\x9b2J \\xe2\\x80\\xae"),
         ];
         for (bytes, shown) in wrong {
@@ -434,8 +494,7 @@ mod tests {
         assert_eq!(say(0, true, false), "[0]+x");
         // A VM that was restarted within a line starts a new one.
         assert_eq!(say(0, false, false), "\r\n[0] x");
-        assert!(output.line());
-        assert!(!output.line());
+        assert_eq!([output.line(None), output.line(None)], ["\r\n", ""]);
     }
 
     #[test]
@@ -524,8 +583,17 @@ mod tests {
                     out.push_str(&text(&part, true));
                 }
             }
-            out.push_str(&buffer.flush().map_or(String::new(), |part| text(&part, true)));
-            let shown = |bytes: &[u8]| bytes.iter().map(|byte| std::format!("\\x{byte:02x}")).collect::<String>();
+            out.push_str(
+                &buffer
+                    .flush()
+                    .map_or(String::new(), |part| text(&part, true)),
+            );
+            let shown = |bytes: &[u8]| {
+                bytes
+                    .iter()
+                    .map(|byte| std::format!("\\x{byte:02x}"))
+                    .collect::<String>()
+            };
             let mut expected = String::new();
             for chunk in bytes.utf8_chunks() {
                 for character in chunk.valid().chars() {
@@ -533,7 +601,9 @@ mod tests {
                         '\r' | '\n' => {}
                         '\t' | '\x08' | '\x1b' | ' '..='~' => expected.push(character),
                         '\u{a0}'.. if !is_obeyed(character) => expected.push(character),
-                        _ => expected.push_str(&shown(character.encode_utf8(&mut [0; 4]).as_bytes())),
+                        _ => {
+                            expected.push_str(&shown(character.encode_utf8(&mut [0; 4]).as_bytes()))
+                        }
                     }
                 }
                 expected.push_str(&shown(chunk.invalid()));
@@ -550,7 +620,9 @@ mod tests {
                         prop_assert_eq!(delivered, byte);
                         prop_assert_eq!(vm, switch.selected);
                     }
-                    Action::Switched(vm) | Action::Order(vm, _) => prop_assert_eq!(vm, switch.selected),
+                    Action::Switched(vm) | Action::Order(vm, _) => {
+                        prop_assert_eq!(vm, switch.selected)
+                    }
                     Action::Help | Action::None => {}
                 }
                 prop_assert!(switch.selected < vms);

@@ -1,15 +1,18 @@
-//! What a guest reads from the CPU's feature registers (Arm ARM DDI 0487, D24.2, ID_AA64*).
+//! A guest's view of the CPU's feature registers (Arm ARM DDI 0487, D24.2, ID_AA64*).
 //!
-//! A guest sees the fields that the table names, as the CPU has them. The rest reads as 0, which says that it is not there:
-//! AArch32 (all of its registers), EL2 and EL3, trace, vectors longer than 128 bits, pointer authentication, limited
-//! ordering regions, virtualization.
+//! A guest sees the fields that the table names, as the CPU has them. The other fields read as 0,
+//! which means that the feature is absent: AArch32 (all of its registers), EL2 and EL3, trace,
+//! vectors longer than 128 bits, pointer authentication, limited ordering regions, virtualization.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::syndrome::FeatureRead;
 
-/// EL0 and EL1: AArch64 only.
+/// EL0 and EL1: AArch64 only. EL0 is in bits \[3:0\], EL1 in \[7:4\]; 1 is AArch64 only, 2 also
+/// AArch32.
 const ONLY_AARCH64: u64 = 0x11;
-/// Two breakpoints and two watchpoints, the fewest that can be reported; none of them does anything.
+/// Two breakpoints and two watchpoints, the fewest that can be reported; none of them does
+/// anything. BRPs is in bits \[15:12\] and WRPs in \[23:20\], each as the number less one; 0 is
+/// reserved.
 const FEWEST_BREAKPOINTS: u64 = 1 << 12 | 1 << 20;
 /// PMUv3 of Armv8.0.
 const PMUV3: u64 = 1 << 8;
@@ -43,12 +46,13 @@ const TABLE: [((u8, u8), u64, u64); 7] = [
     ((7, 2), fields(&[0, 4, 8, 12]), 0),
 ];
 
-/// What a guest reads from its feature registers.
+/// The values of a guest's feature registers.
 pub struct Features([u64; 64]);
 
 impl Features {
-    /// Returns what a guest with or without a PMU reads where `read` reads the CPU's own S3_0_C0_C`crm`_`op2`. On boards
-    /// whose cores differ, that is what the core has that builds the VMs.
+    /// Returns what a guest with or without a PMU reads where `read` reads the CPU's own
+    /// S3_0_C0_C`crm`_`op2`. On boards whose cores differ, that is what the core has that
+    /// builds the VMs.
     pub fn new(pmu: bool, read: impl Fn(u8, u8) -> u64) -> Self {
         let mut views = [0; 64];
         for ((crm, op2), kept, set) in TABLE {
@@ -58,7 +62,8 @@ impl Features {
         Self(views)
     }
 
-    /// Returns what the guest reads. Kernels read ISAR0 fifty thousand times before their random numbers are seeded.
+    /// Returns what the guest reads. Kernels read ISAR0 fifty thousand times before their random
+    /// numbers are seeded.
     pub const fn get(&self, read: FeatureRead) -> u64 {
         self.0[index(read.crm, read.op2)]
     }
@@ -68,12 +73,14 @@ const fn index(crm: u8, op2: u8) -> usize {
     (crm as usize & 7) << 3 | op2 as usize & 7
 }
 
-/// Returns whether a core is coherent with the others, as far as it shows that, by its implementer and part number
-/// (MIDR_EL1): CPUECTLR_EL1.SMPEN of the Cortex-A53, A57 and A72, which the firmware must set. `read` reads CPUACTLR_EL1 and CPUECTLR_EL1 of these cores;
-/// an emulator has neither and shows both as 0.
+/// Returns whether a core is coherent with the others, as far as it shows that, by its implementer
+/// and part number (MIDR_EL1): CPUECTLR_EL1.SMPEN of the Cortex-A53, A57 and A72, which the
+/// firmware must set. `read` reads CPUACTLR_EL1 and CPUECTLR_EL1 of these cores; an emulator has
+/// neither and shows both as 0.
 pub fn is_coherent(implementer: u64, part: u64, read: impl FnOnce() -> [u64; 2]) -> bool {
     const SMPEN: u64 = 1 << 6;
     const ARM: u64 = 0x41;
+    // The part numbers of the Cortex-A53, A57 and A72, in this order.
     if implementer != ARM || ![0xd03, 0xd07, 0xd08].contains(&part) {
         return true;
     }

@@ -1,49 +1,51 @@
-//! A VM's lease: how long one of its programs may keep what it has changed of the VM's pages.
+//! A VM's lease: how long a program in the VM may keep its changes of the VM's pages.
 //!
-//! Each has a number that no other one ever has: a program that has slept too long cannot renew its successor's. One that has
-//! run out is still held until its pages are back.
+//! Each lease has its own number, which no later lease gets: a program that has slept too long
+//! cannot renew its successor's lease. An expired lease is held until its pages are back.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::clock::Instant;
 use cloison_abi::CallError;
 
-/// The lease of a VM. By default, nobody has it.
+/// The lease of a VM. By default, no program has it.
+///
+/// Property test: `only_its_owner_has_it_and_only_in_time`.
 #[derive(Debug, Default)]
 pub struct Lease {
     last: u64,
-    until: Option<Instant>,
+    /// When it expires, if a program has it.
+    pub until: Option<Instant>,
 }
 
 impl Lease {
-    /// Takes it. Returns its number.
+    /// Takes the lease. Returns its number.
     ///
     /// # Errors
-    /// [`CallError::Taken`] while somebody has it.
+    /// [`CallError::Taken`] while a program has it.
     pub fn take(&mut self, until: Instant) -> Result<u64, CallError> {
         if self.until.is_some() {
             return Err(CallError::Taken);
         }
         *self = Self {
+            // A 64-bit number does not wrap: at one lease per nanosecond it lasts 584 years.
             last: self.last + 1,
             until: Some(until),
         };
         Ok(self.last)
     }
 
-    /// Checks that it is the one with this number.
+    /// Checks that the lease has this number and has not expired.
     ///
     /// # Errors
-    /// [`CallError::Expired`] if that has run out `now`, or never was.
+    /// [`CallError::Expired`] if the lease with this number has expired `now`, or never existed.
     pub fn check(&self, number: u64, now: Instant) -> Result<(), CallError> {
-        let is_it = number == self.last && self.until.is_some_and(|until| now < until);
-        if is_it {
-            Ok(())
-        } else {
-            Err(CallError::Expired)
+        match self.until {
+            Some(until) if number == self.last && now < until => Ok(()),
+            _ => Err(CallError::Expired),
         }
     }
 
-    /// Has it run out at another time.
+    /// Changes when the lease expires.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -53,12 +55,12 @@ impl Lease {
         Ok(())
     }
 
-    /// Returns when it runs out, if somebody has it.
-    pub fn until(&self) -> Option<Instant> {
-        self.until
+    /// Returns whether the lease has expired `now`, and its pages are not back.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| until <= now)
     }
 
-    /// Ends it: its pages are back.
+    /// Ends the lease: its pages are back.
     pub fn end(&mut self) {
         self.until = None;
     }
@@ -74,7 +76,7 @@ mod tests {
     #[test]
     fn a_lease_lasts_until_its_instant_and_not_longer() {
         for start in [0, YEAR, u64::MAX - 10] {
-            let at = |ticks: u64| Instant::at(start + ticks);
+            let at = |ticks: u64| Instant(start + ticks);
             let mut lease = Lease::default();
             let number = lease.take(at(5)).unwrap();
             assert_eq!(lease.check(number, at(4)), Ok(()));
@@ -97,7 +99,7 @@ mod tests {
     #[test]
     fn no_program_renews_its_successors_lease() {
         let mut lease = Lease::default();
-        let (now, later) = (Instant::at(1), Instant::at(YEAR));
+        let (now, later) = (Instant(1), Instant(YEAR));
         assert_eq!(
             lease.check(0, now),
             Err(CallError::Expired),
@@ -107,18 +109,20 @@ mod tests {
             let number = lease.take(later).unwrap();
             lease.end();
             assert_eq!(lease.renew(number, now, later), Err(CallError::Expired));
-            assert!(lease.until().is_none());
+            assert!(lease.until.is_none());
         }
     }
 
     proptest! {
         /// Against its owner and its end, whatever is called when, by whichever of two programs.
         #[test]
-        fn only_its_owner_has_it_and_only_in_time(steps in prop::collection::vec((0u8..4, 0usize..2, 1u64..20), 1..200)) {
+        fn only_its_owner_has_it_and_only_in_time(
+            steps in prop::collection::vec((0u8..4, 0usize..2, 1u64..20), 1..200),
+        ) {
             let (mut lease, mut owner) = (Lease::default(), None);
             let mut numbers = [0; 2];
             for (now, (step, program, length)) in steps.into_iter().enumerate() {
-                let (now, until) = (Instant::at(now as u64), Instant::at(now as u64 + length));
+                let (now, until) = (Instant(now as u64), Instant(now as u64 + length));
                 let has = owner.is_some_and(|(who, end)| who == program && now < end);
                 match step {
                     0 => match lease.take(until) {
@@ -139,7 +143,7 @@ mod tests {
                     }
                     _ => prop_assert_eq!(lease.check(numbers[program], now).is_ok(), has),
                 }
-                prop_assert_eq!(lease.until(), owner.map(|(_, end)| end));
+                prop_assert_eq!(lease.until, owner.map(|(_, end)| end));
             }
         }
     }

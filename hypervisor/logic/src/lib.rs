@@ -1,4 +1,5 @@
-//! The hypervisor's pure logic: decisions that need no hardware, so that they run and are tested on the host.
+//! The hypervisor's pure logic: decisions that need no hardware, so that they run and are tested on
+//! the host.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -9,8 +10,9 @@
 //! | [`pool`] | frame allocation per color; PVT and SH pools |
 //! | [`quota`] | a core's quotas: their counters, and the state machine of a budget per period |
 //! | [`reclaim`] | the pool of unused budgets that cores share |
-//! | [`lease`] | how long a program may keep what it has changed of its VM's pages |
+//! | [`lease`] | how long a program may keep its changes of its VM's pages |
 //! | [`features`] | what a guest reads from the feature registers |
+//! | [`instruction`] | loads and stores that the syndrome does not describe |
 //! | [`segment`] | the counters of an observation segment, and its record |
 //! | [`ring`] | records that wait for the telemetry UART |
 //! | [`services_page`] | the registers through which programs at EL0 make calls |
@@ -18,8 +20,9 @@
 //! | [`vgic`] | a VM's GICv2 distributor and the list registers |
 //! | [`vpmu`] | a vCPU's PMU |
 //! | [`vuart`] | a VM's PL011 |
-//! | [`console`] | guests' lines of text on the console, messages between them, and who gets the input |
+//! | [`console`] | guests' lines and messages on the console, and the selection of its input |
 //! | [`messages`] | the hypervisor's messages that wait for the console |
+//! | [`limit`] | how many messages of the hypervisor a VM may cause |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![no_std]
 #![forbid(unsafe_code)]
@@ -31,7 +34,9 @@ extern crate std;
 pub mod clock;
 pub mod console;
 pub mod features;
+pub mod instruction;
 pub mod lease;
+pub mod limit;
 pub mod messages;
 pub mod own_frames;
 pub mod placement;

@@ -5,10 +5,12 @@ use alloc::vec::Vec;
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_formats::color::{Color, ColorSet};
 
-/// The frames that the hypervisor itself lives in, numbered: frame `n` has the `n % k`-th of its `k` colors.
+/// The numbered frames of the hypervisor's text, data, stacks, heap and tables: frame `n` has the
+/// `n % k`-th of its `k` colors.
 ///
-/// A formula rather than an account: no pool may hold a color of the hypervisor, so no other frame can meet them.
-#[derive(Clone, Debug)]
+/// A formula computes them. No pool may hold a color of the hypervisor, so no frame of a pool can
+/// be among them.
+#[derive(Debug)]
 pub struct OwnFrames {
     /// First stripe (a multiple of the stripe's size).
     base: u64,
@@ -19,7 +21,7 @@ pub struct OwnFrames {
 }
 
 impl OwnFrames {
-    /// Frames of `set` from the first stripe at or after `start`, inside `bank`.
+    /// Creates the frames of `set` from the first stripe at or after `start`, inside `bank`.
     pub fn new(set: ColorSet, colors: u32, start: PhysAddr, bank: PhysRange) -> Self {
         let stripe = u64::from(colors) * PAGE_SIZE;
         Self {
@@ -31,7 +33,7 @@ impl OwnFrames {
         }
     }
 
-    /// The frame with this number.
+    /// Returns the frame with this number.
     pub fn frame(&self, number: u32) -> PhysAddr {
         let per_stripe = self.colors.len() as u32;
         let color = self.colors[(number % per_stripe) as usize];
@@ -45,7 +47,7 @@ impl OwnFrames {
     /// Takes the next frame and returns it.
     ///
     /// # Panics
-    /// Where the bank ends: at boot only, before any guest runs.
+    /// At the end of the bank: at boot only, before any guest runs.
     pub fn take(&mut self) -> PhysAddr {
         let frame = self.frame(self.next);
         assert!(
@@ -58,12 +60,12 @@ impl OwnFrames {
         frame
     }
 
-    /// How many have been taken.
+    /// Returns the number of frames taken.
     pub fn taken(&self) -> u32 {
         self.next
     }
 
-    /// The memory from the first to the last frame taken, with all colors between them.
+    /// Returns the memory from the first to the last frame taken, with all colors between them.
     pub fn span(&self) -> PhysRange {
         PhysRange {
             start: PhysAddr(self.base),
@@ -71,7 +73,8 @@ impl OwnFrames {
         }
     }
 
-    /// Number of the frame at `pa`; `None` where that is no frame of the hypervisor's.
+    /// Returns the number of the frame at `pa`; `None` if it is no frame of the hypervisor's. The
+    /// inverse of [`frame`](Self::frame) (property test `frames_and_numbers_match`).
     pub fn number(&self, pa: PhysAddr) -> Option<u32> {
         let offset = pa.0.checked_sub(self.base)?;
         let color = (offset % self.stripe / PAGE_SIZE) as u8;
@@ -136,9 +139,14 @@ mod tests {
     }
 
     proptest! {
-        /// Every frame has one of the set's colors, lies after the start, and its number leads back to it.
+        /// Every frame has one of the set's colors, lies after the start, and its number leads back
+        /// to it.
         #[test]
-        fn frames_and_numbers_match(mask in 1u64..0xffff, start in 0u64..0x10_0000, count in 1u32..200) {
+        fn frames_and_numbers_match(
+            mask in 1u64..0xffff,
+            start in 0u64..0x10_0000,
+            count in 1u32..200,
+        ) {
             let set = ColorSet(mask);
             let start = PhysAddr(BANK.start.0 + start);
             let mut frames = OwnFrames::new(set, 16, start, BANK);

@@ -1,12 +1,13 @@
-//! Where memory comes from at boot: the room for contiguous regions, and how many stage-2 tables a VM needs.
+//! Memory at boot: the room for contiguous regions, and the number of stage-2 tables that a VM
+//! needs.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use alloc::vec::Vec;
+use alloc::collections::BTreeSet;
 use cloison_formats::addr::{PhysAddr, PhysRange};
 
-/// Finds room for `bytes` of contiguous memory as high in the RAM as possible, away from what is `taken`; `None` where
-/// there is none, or nothing is asked for. The start is aligned as the buddy allocator needs it: its blocks are aligned to
-/// their size.
+/// Finds room for `bytes` of contiguous memory as high in the RAM as possible, outside the `taken`
+/// ranges; `None` if there is none, or `bytes` is 0. The start is aligned as the buddy allocator
+/// needs it: its blocks are aligned to their size.
 pub fn set_aside(ram: &[PhysRange], taken: &[PhysRange], bytes: u64) -> Option<PhysRange> {
     if bytes == 0 {
         return None;
@@ -25,33 +26,32 @@ pub fn set_aside(ram: &[PhysRange], taken: &[PhysRange], bytes: u64) -> Option<P
             }
             match taken.iter().find(|taken| taken.overlaps(&range)) {
                 None => return Some(range),
+                // Below the obstacle: `end` falls in each round, so the loop ends.
                 Some(taken) => end = taken.start.page_base().0,
             }
         }
     })
 }
 
-/// How many tables a set of page ranges `(first page number, pages)` needs, root included.
+/// Returns the number of tables that a set of page ranges `(first page number, pages)` needs, with
+/// the root.
 pub fn tables_needed(ranges: impl Iterator<Item = (u64, u64)> + Clone) -> u32 {
     let spanned = |shift: u32| {
-        let mut spans: Vec<u64> = Vec::new();
-        for (first, pages) in ranges.clone() {
-            for span in first >> shift..=(first + pages - 1) >> shift {
-                if !spans.contains(&span) {
-                    spans.push(span);
-                }
-            }
-        }
-        spans.len() as u32
+        let spans = ranges
+            .clone()
+            .flat_map(|(first, pages)| first >> shift..=(first + pages - 1) >> shift);
+        spans.collect::<BTreeSet<u64>>().len() as u32
     };
+    // A table of level 3 maps 2^9 pages, one of level 2 2^18; the one of level 1 is the root (4 KiB
+    // granule, 39 bits, Arm ARM D8).
     1 + spanned(18) + spanned(9)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::collections::BTreeSet;
     use proptest::prelude::*;
+    use std::vec::Vec;
 
     fn range(start: u64, len: u64) -> PhysRange {
         PhysRange {
@@ -94,24 +94,53 @@ mod tests {
 
     proptest! {
         #[test]
-        fn room_is_free_ram(taken in prop::collection::vec((0u64..4096, 1u64..600), 0..8), pages in 1u64..1024) {
+        fn room_is_free_ram(
+            taken in prop::collection::vec((0u64..4096, 1u64..600), 0..8),
+            pages in 1u64..1024,
+        ) {
             let ram = [range(0x4000_0000, 8 << 20), range(0x8000_0000, 4 << 20)];
-            let at = |page: u64| if page < 2048 { 0x4000_0000 + (page << 12) } else { 0x8000_0000 + ((page - 2048) << 12) };
-            let taken: Vec<_> = taken.into_iter().map(|(page, pages)| range(at(page), pages << 12)).collect();
+            let at = |page: u64| {
+                if page < 2048 {
+                    0x4000_0000 + (page << 12)
+                } else {
+                    0x8000_0000 + ((page - 2048) << 12)
+                }
+            };
+            let taken: Vec<_> = taken
+                .into_iter()
+                .map(|(page, pages)| range(at(page), pages << 12))
+                .collect();
             if let Some(found) = set_aside(&ram, &taken, pages << 12) {
                 prop_assert_eq!(found.len, pages << 12);
                 prop_assert_eq!(found.start.0 % (pages << 12).next_power_of_two(), 0);
-                prop_assert!(ram.iter().any(|bank| bank.start <= found.start && found.end() <= bank.end()));
+                prop_assert!(
+                    ram.iter()
+                        .any(|bank| bank.start <= found.start && found.end() <= bank.end())
+                );
                 prop_assert!(!taken.iter().any(|taken| taken.overlaps(&found)));
             }
         }
 
         /// As many as there are different index prefixes among the pages.
         #[test]
-        fn every_page_has_its_tables(ranges in prop::collection::vec((0u64..1 << 20, 1u64..2000), 1..6)) {
-            let pages: BTreeSet<u64> = ranges.iter().flat_map(|&(first, pages)| first..first + pages).collect();
-            let spans = |shift: u32| pages.iter().map(|page| page >> shift).collect::<BTreeSet<_>>().len() as u32;
-            prop_assert_eq!(tables_needed(ranges.iter().copied()), 1 + spans(18) + spans(9));
+        fn every_page_has_its_tables(
+            ranges in prop::collection::vec((0u64..1 << 20, 1u64..2000), 1..6),
+        ) {
+            let pages: BTreeSet<u64> = ranges
+                .iter()
+                .flat_map(|&(first, pages)| first..first + pages)
+                .collect();
+            let spans = |shift: u32| {
+                pages
+                    .iter()
+                    .map(|page| page >> shift)
+                    .collect::<BTreeSet<_>>()
+                    .len() as u32
+            };
+            prop_assert_eq!(
+                tables_needed(ranges.iter().copied()),
+                1 + spans(18) + spans(9)
+            );
         }
     }
 }

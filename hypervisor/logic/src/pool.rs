@@ -1,8 +1,8 @@
 //! Page frames by color, and the PVT and SH pools made of them.
 //!
-//! There is one bitmap per color, with one bit per frame: bit `n` of color `c` is the frame of color `c` in the `n`-th
-//! stripe. A stripe is as many consecutive pages as there are colors. A set bit is a taken frame, so a new map is all
-//! zeros.
+//! There is one bitmap per color, with one bit per frame: bit `n` of color `c` is the frame of
+//! color `c` in the `n`-th stripe. A stripe is as many consecutive pages as there are colors. A set
+//! bit is a taken frame, so a new map is all zeros.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use alloc::vec;
@@ -13,9 +13,13 @@ use cloison_formats::image::Pool;
 use thiserror::Error;
 
 /// The frames of all colors.
+///
+/// Invariants: a frame is given out once until it is freed, and has the color asked for
+/// (`frames_have_their_color_and_are_served_once`); `hint` and `free` agree with the bitmap.
 #[derive(Debug)]
 pub struct FrameAllocator {
-    colors: u32,
+    /// The number of colors.
+    pub colors: u32,
     banks: Vec<Bank>,
     maps: Vec<ColorMap>,
 }
@@ -24,6 +28,7 @@ pub struct FrameAllocator {
 #[derive(Debug)]
 struct Bank {
     /// Base of the first stripe: a multiple of the stripe's size, possibly below the RAM itself.
+    /// Then a frame's color is its index in the stripe (`color_of`).
     base: u64,
     first_stripe: u32,
     stripes: u32,
@@ -52,10 +57,21 @@ impl FrameAllocator {
     pub fn new(colors: u32, ram: &[PhysRange], reserved: &[PhysRange]) -> Self {
         let stripe = u64::from(colors) * PAGE_SIZE;
         let mut banks = Vec::with_capacity(ram.len());
+        // Pages that a bank's first and last stripe have, but the RAM has not.
+        let mut edges = Vec::new();
         let mut stripes = 0;
         for range in ram {
             let base = range.start.0 / stripe * stripe;
             let count = range.end().0.saturating_sub(base).div_ceil(stripe) as u32;
+            let end = range.end().page_base();
+            edges.push(PhysRange {
+                start: PhysAddr(base),
+                len: range.start.0.next_multiple_of(PAGE_SIZE) - base,
+            });
+            edges.push(PhysRange {
+                start: end,
+                len: base + u64::from(count) * stripe - end.0,
+            });
             banks.push(Bank {
                 base,
                 first_stripe: stripes,
@@ -75,22 +91,7 @@ impl FrameAllocator {
             banks,
             maps: (0..colors).map(map).collect(),
         };
-        for (index, range) in ram.iter().enumerate() {
-            let Bank { base, stripes, .. } = allocator.banks[index];
-            let (first, end) = (
-                range.start.0.next_multiple_of(PAGE_SIZE),
-                range.end().page_base().0,
-            );
-            allocator.exclude(PhysRange {
-                start: PhysAddr(base),
-                len: first - base,
-            });
-            allocator.exclude(PhysRange {
-                start: PhysAddr(end),
-                len: base + u64::from(stripes) * stripe - end,
-            });
-        }
-        for range in reserved {
+        for range in edges.iter().chain(reserved) {
             allocator.exclude(*range);
         }
         allocator
@@ -103,12 +104,14 @@ impl FrameAllocator {
             let last = u64::from(bank.stripes) * u64::from(self.colors);
             let end = page(bank, range.end().0.saturating_add(PAGE_SIZE - 1)).min(last);
             let start = page(bank, range.start.0);
-            // One division for all pages: the next page has the next color, or the first one of the next stripe.
+            // One division for all pages: the next page has the next color, or the first one of the
+            // next stripe.
             let mut stripe = bank.first_stripe as usize + (start / u64::from(self.colors)) as usize;
             let mut color = (start % u64::from(self.colors)) as usize;
             for _ in start..end {
                 let map = &mut self.maps[color];
-                let (word, bit) = (&mut map.words[stripe / 64], 1 << (stripe % 64));
+                let word = &mut map.words[stripe / 64];
+                let bit = 1 << (stripe % 64);
                 if *word & bit == 0 {
                     *word |= bit;
                     map.total -= 1;
@@ -116,7 +119,8 @@ impl FrameAllocator {
                 }
                 color += 1;
                 if color == self.maps.len() {
-                    (color, stripe) = (0, stripe + 1);
+                    color = 0;
+                    stripe += 1;
                 }
             }
         }
@@ -137,8 +141,8 @@ impl FrameAllocator {
         (self.allocate_strided(color, &mut frame, 0, 1) == 1).then_some(frame[0])
     }
 
-    /// Takes free frames of this color, lowest first, into every `step`-th of `slots` from `first` on. Returns how
-    /// many.
+    /// Takes free frames of this color, lowest first, into every `step`-th of `slots` from `first`
+    /// on. Returns how many.
     fn allocate_strided(
         &mut self,
         color: Color,
@@ -147,15 +151,16 @@ impl FrameAllocator {
         step: usize,
     ) -> u32 {
         let stripe_size = u64::from(self.colors) * PAGE_SIZE;
-        let Some(map) = self.maps.get_mut(usize::from(color.0)) else {
-            return 0;
-        };
-        let (mut at, before) = (first, map.free);
+        let map = &mut self.maps[usize::from(color.0)];
+        let before = map.free;
+        let mut at = first;
         while at < slots.len() && map.free > 0 {
+            // Ends: `free` is not 0, so a word from the hint on has a free bit.
             while map.words[map.hint] == u64::MAX {
                 map.hint += 1;
             }
-            // Takes a run of free frames from the lowest word that has one, limited by its bank and the slots.
+            // Takes a run of free frames from the lowest word that has one, limited by its bank and
+            // the slots.
             let free = !map.words[map.hint];
             let start = free.trailing_zeros();
             let stripe = map.hint as u32 * 64 + start;
@@ -177,6 +182,7 @@ impl FrameAllocator {
                 pa += stripe_size;
             }
             at += run as usize * step;
+            // `run` is 1 to 64, so the shift is less than 64.
             map.words[map.hint] |= (u64::MAX >> (64 - run)) << start;
             map.free -= run;
         }
@@ -187,43 +193,38 @@ impl FrameAllocator {
     pub fn free(&mut self, pa: PhysAddr) -> Result<(), FreeError> {
         let (color, stripe) = self.locate(pa).ok_or(FreeError::Foreign(pa))?;
         let map = &mut self.maps[usize::from(color.0)];
-        let (word, bit) = (stripe as usize / 64, 1 << (stripe % 64));
-        if map.words[word] & bit == 0 {
+        let index = stripe as usize / 64;
+        let bit = 1 << (stripe % 64);
+        if map.words[index] & bit == 0 {
+            // A frame that is freed twice could be given to two VMs.
             return Err(FreeError::NotTaken(pa));
         }
-        map.words[word] &= !bit;
+        map.words[index] &= !bit;
         map.free += 1;
-        map.hint = map.hint.min(word);
+        map.hint = map.hint.min(index);
         Ok(())
-    }
-
-    /// Returns the number of colors.
-    pub fn colors(&self) -> u32 {
-        self.colors
     }
 
     /// Returns the number of frames of this color, taken or not.
     pub fn total(&self, color: Color) -> u32 {
-        self.maps
-            .get(usize::from(color.0))
-            .map_or(0, |map| map.total)
+        self.maps[usize::from(color.0)].total
     }
 
     /// Returns the number of free frames of this color.
     pub fn available(&self, color: Color) -> u32 {
-        self.maps
-            .get(usize::from(color.0))
-            .map_or(0, |map| map.free)
+        self.maps[usize::from(color.0)].free
     }
 }
 
 /// A pool in use: its description, and the position of its round over the colors.
 #[derive(Debug)]
 pub struct PoolState {
-    spec: Pool,
+    /// Its description.
+    pub spec: Pool,
     /// Bit of the color that was used last.
     cursor: u8,
-    taken: u32,
+    /// The number of pages taken.
+    pub taken: u32,
 }
 
 /// Why a pool provided no page.
@@ -242,32 +243,25 @@ impl PoolState {
     pub fn new(spec: Pool) -> Self {
         Self {
             spec,
+            // `advance` takes the color above it: there is none, so the lowest one is first.
             cursor: 63,
             taken: 0,
         }
     }
 
-    /// Returns its description.
-    pub fn spec(&self) -> &Pool {
-        &self.spec
-    }
-
-    /// Returns the number of pages taken.
-    pub fn taken(&self) -> u32 {
-        self.taken
-    }
-
-    /// Takes a page. Colors are used in turn, so that neighboring pages spread over all sets of the pool.
+    /// Takes a page. Colors are used in turn, so that neighboring pages spread over all sets of the
+    /// pool.
     pub fn allocate(&mut self, frames: &mut FrameAllocator) -> Result<PhysAddr, PoolError> {
         if let Some(limit) = self.spec.limit.filter(|&limit| self.taken >= limit) {
             return Err(PoolError::Limit(limit));
         }
+        // One round: after it, every color has been tried.
         for _ in 0..self.spec.colors.len() {
             self.advance();
             // What the audit must find: now and then a frame of another color.
             let wrong = cfg!(feature = "fault-injection") && self.taken % 97 == 96;
             let color = if wrong {
-                (self.cursor + 1) % frames.colors() as u8
+                (self.cursor + 1) % frames.colors as u8
             } else {
                 self.cursor
             };
@@ -279,8 +273,10 @@ impl PoolState {
         Err(PoolError::Exhausted)
     }
 
-    /// Takes as many pages as there are `slots`, spread over the colors as by [`allocate`](Self::allocate), but color
-    /// by color, which makes building a large VM cheap. On an error, some of the pages have been taken.
+    /// Takes as many pages as there are `slots`, spread over the colors as by
+    /// [`allocate`](Self::allocate), but color by color, which makes building a large VM cheap. On
+    /// an error, some of the pages have been taken. Property test:
+    /// `many_are_as_good_as_one_by_one`.
     pub fn allocate_many(
         &mut self,
         frames: &mut FrameAllocator,
@@ -320,12 +316,9 @@ impl PoolState {
     /// Moves the cursor to the next color above the one used last, or to the lowest.
     fn advance(&mut self) {
         let colors = self.spec.colors;
-        let above = if self.cursor >= 63 {
-            0
-        } else {
-            colors.0 >> (self.cursor + 1) << (self.cursor + 1)
-        };
-        self.cursor = if above != 0 { above } else { colors.0 }.trailing_zeros() as u8;
+        let above = colors.0 & !1 << self.cursor;
+        let next = if above == 0 { colors.0 } else { above };
+        self.cursor = next.trailing_zeros() as u8;
     }
 
     /// Frees a page.
@@ -441,17 +434,29 @@ mod tests {
         assert_eq!(large.allocate(&mut frames), Err(PoolError::Exhausted));
     }
 
+    /// Exclusive upper bound of the random steps; Miri, several hundred times slower, takes fewer.
+    const STEPS: usize = if cfg!(miri) { 60 } else { 300 };
+
     proptest! {
         /// Allocating many pages at once gives the same pages in the same order as single calls.
         #[test]
-        fn many_are_as_good_as_one_by_one(colors in 1u64..0x1_0000, limit in prop::option::of(1u32..200), batches in prop::collection::vec(1usize..120, 1..6)) {
+        fn many_are_as_good_as_one_by_one(
+            colors in 1u64..0x1_0000,
+            limit in prop::option::of(1u32..200),
+            batches in prop::collection::vec(1usize..120, 1..6),
+        ) {
             let ranges = [ram(0x10_3000, MIB), ram(0x80_0000, MIB / 2)];
-            let mut frames = (FrameAllocator::new(16, &ranges, &[]), FrameAllocator::new(16, &ranges, &[]));
+            let mut frames = (
+                FrameAllocator::new(16, &ranges, &[]),
+                FrameAllocator::new(16, &ranges, &[]),
+            );
             let mut pools = (pool(colors, limit), pool(colors, limit));
             for batch in batches {
                 let mut slots = std::vec![PhysAddr(0); batch];
                 let many = pools.0.allocate_many(&mut frames.0, &mut slots);
-                let single: Result<Vec<PhysAddr>, PoolError> = (0..batch).map(|_| pools.1.allocate(&mut frames.1)).collect();
+                let single: Result<Vec<PhysAddr>, PoolError> = (0..batch)
+                    .map(|_| pools.1.allocate(&mut frames.1))
+                    .collect();
                 match single {
                     Ok(expected) => prop_assert_eq!((many, slots), (Ok(()), expected)),
                     Err(error) => {
@@ -459,13 +464,16 @@ mod tests {
                         break;
                     }
                 }
-                prop_assert_eq!(pools.0.taken(), pools.1.taken());
+                prop_assert_eq!(pools.0.taken, pools.1.taken);
             }
         }
 
         /// Whatever is taken and freed, the counts stay correct, and no frame is handed out twice.
         #[test]
-        fn the_account_holds(colors in 1u64..0x1_0000, steps in prop::collection::vec(any::<(bool, prop::sample::Index)>(), 1..if cfg!(miri) { 60 } else { 300 })) {
+        fn the_account_holds(
+            colors in 1u64..0x1_0000,
+            steps in prop::collection::vec(any::<(bool, prop::sample::Index)>(), 1..STEPS),
+        ) {
             let mut frames = FrameAllocator::new(16, &[ram(0x10_0000, MIB)], &[]);
             let mut pool = pool(colors, None);
             let mut out: Vec<PhysAddr> = Vec::new();
@@ -474,19 +482,19 @@ mod tests {
                     match pool.allocate(&mut frames) {
                         Ok(pa) => {
                             prop_assert!(!out.contains(&pa));
-                            prop_assert!(pool.spec().colors.contains(color_of(pa, 16)));
+                            prop_assert!(pool.spec.colors.contains(color_of(pa, 16)));
                             out.push(pa);
                         }
                         Err(error) => {
                             prop_assert_eq!(error, PoolError::Exhausted);
-                            prop_assert_eq!(out.len() as u32, pool.spec().colors.len() * 16);
+                            prop_assert_eq!(out.len() as u32, pool.spec.colors.len() * 16);
                         }
                     }
                 } else if !out.is_empty() {
                     let pa = out.swap_remove(which.index(out.len()));
                     prop_assert_eq!(pool.free(pa, &mut frames), Ok(()));
                 }
-                prop_assert_eq!(pool.taken() as usize, out.len());
+                prop_assert_eq!(pool.taken as usize, out.len());
             }
         }
     }

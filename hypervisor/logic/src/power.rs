@@ -1,4 +1,4 @@
-//! The power states of a VM's vCPUs: who may start, stop, restart and end what, in one atomic word.
+//! The power states of a VM's vCPUs, and the VM's end and restart, in one atomic word.
 //!
 //! ```text
 //!            claim          publish          enter           ask            leave
@@ -7,20 +7,21 @@
 //!       └───────────────────────────────┘
 //! ```
 //!
-//! To stop a vCPU is a state of that vCPU ([`State::Leaving`]), not a message: nothing can arrive late and stop a vCPU that
-//! has been started since. The interrupt that goes with it only has the core look at the word.
+//! A vCPU that has to stop is in the state [`State::Leaving`]. No message says so: a late message
+//! could stop a vCPU that was started again. The interrupt only makes the core read the word.
 //!
-//! One vCPU at a time ends or restarts the VM ([`Power::end`]). Until it has, no vCPU can be claimed. A VM that is
-//! doomed ([`Doom`]) has no next life, whoever was about to start one: [`Power::restart`] decides in the same step.
+//! One vCPU at a time ends or restarts the VM ([`Power::end`]). No vCPU can be claimed meanwhile. A
+//! doomed VM ([`Doom`]) has no next life. [`Power::restart`] decides that in the same step.
 //!
-//! Others order a VM to stop, start or restart ([`Power::order`]): vCPU 0 leaves, and its core carries the order out once
-//! no vCPU is at it ([`Power::take_order`]). One order waits at a time, through the VM's restarts and its end.
+//! The console and other VMs order a VM to stop, start or restart ([`Power::order`]): vCPU 0
+//! leaves. Its core carries out the order when no other vCPU ends or restarts the VM
+//! ([`Power::take_order`]). One order waits at a time, through the VM's restarts and its end.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::CallError;
 use cloison_abi::reply::{Change, Life};
 use cloison_formats::limits::MAX_VCPUS;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 #[cfg(not(loom))]
 use core::sync::atomic::{AtomicU32, fence};
 #[cfg(loom)]
@@ -31,20 +32,21 @@ use loom::sync::atomic::{AtomicU32, fence};
 pub enum State {
     /// Off.
     Off = 0,
-    /// Off, but another vCPU is about to say where it starts.
+    /// Off; another vCPU is about to set where it starts.
     Claimed = 1,
-    /// Asked to start; its core has not yet.
+    /// Asked to start; its core has not started it yet. PSCI calls it ON_PENDING (Arm DEN 0022,
+    /// AFFINITY_INFO).
     Pending = 2,
     /// On.
     On = 3,
-    /// On, but asked to stop or about to.
+    /// On; it stops soon.
     Leaving = 4,
 }
 
-/// Why a VM has no next life. Where there are several reasons, the last one in this list counts.
+/// Why a VM has no next life. Of several reasons, the last one in this list counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doom {
-    /// It was ordered to stop, or the machine turns itself off.
+    /// An order stopped it, or the machine turns itself off.
     Stopped = 1,
     /// The VM has turned itself off.
     Off = 2,
@@ -61,14 +63,14 @@ pub enum Start {
     CpuOn,
 }
 
-/// What a VM's first core has been ordered to do.
+/// An order for a VM's first core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
     /// End the VM.
     Stop,
-    /// Restart the VM, which runs.
+    /// Restart the running VM.
     Restart,
-    /// Restart the VM, which has ended.
+    /// Restart the VM after its end.
     Revive,
 }
 
@@ -78,7 +80,7 @@ struct Word(u32);
 
 impl Word {
     const BITS: u32 = 3;
-    /// A vCPU ends or restarts the VM.
+    /// A vCPU ends or restarts the VM. The states of eight vCPUs (`MAX_VCPUS`) take bits 0 to 23.
     const ENDING: u32 = 1 << 24;
     /// vCPU 0 is asked to start as the VM does.
     const BOOT: u32 = 1 << 25;
@@ -108,9 +110,17 @@ impl Word {
         }
     }
 
+    const fn and(self, bits: u32) -> Self {
+        Self(self.0 | bits)
+    }
+
+    const fn without(self, bits: u32) -> Self {
+        Self(self.0 & !bits)
+    }
+
     const fn with(self, vcpu: usize, state: State) -> Self {
         let shift = vcpu as u32 * Self::BITS;
-        Self(self.0 & !(7 << shift) | (state as u32) << shift)
+        self.without(7 << shift).and((state as u32) << shift)
     }
 
     const fn doom(self) -> Option<Doom> {
@@ -123,11 +133,14 @@ impl Word {
     }
 
     fn doomed(self, why: Doom) -> Self {
+        // A kill wins against a stop or a restart in any order
+        // (`loom_a_kill_wins_against_a_restart`).
         let worst = self.doom().map_or(why, |doom| doom.max(why));
-        Self(self.0 & !(3 << Self::DOOM) | (worst as u32) << Self::DOOM)
+        self.without(3 << Self::DOOM)
+            .and((worst as u32) << Self::DOOM)
     }
 
-    /// Whether a vCPU other than this one is on or is being turned on.
+    /// Returns whether a vCPU other than this one is on or is being turned on.
     fn has_others(self, vcpu: usize) -> bool {
         (0..MAX_VCPUS)
             .any(|other| other != vcpu && !matches!(self.state(other), State::Off | State::Leaving))
@@ -135,27 +148,40 @@ impl Word {
 }
 
 /// The power states of one VM.
+///
+/// One word, so that each decision about several vCPUs and the VM's end is one atomic step. The
+/// models in `power/tests/models.rs` try all interleavings, each beside a model with a bug that
+/// must be found.
 #[derive(Debug)]
 pub struct Power(AtomicU32);
 
 impl Power {
-    /// A VM that is being loaded: vCPU 0 is claimed until whoever loads it [publishes](Self::publish) it, and the others are
-    /// off. An order waits for that.
+    /// Creates the states of a VM that is being loaded: vCPU 0 is claimed until the loader
+    /// [publishes](Self::publish) it, and the others are off. An order waits for that.
     pub fn loading() -> Self {
         Self(AtomicU32::new(Word::BOOT | State::Claimed as u32))
     }
 
+    // Acquire pairs with the Release of each step: a core that sees a state sees what was written
+    // before it.
     fn word(&self) -> Word {
-        Word(self.0.load(Ordering::Acquire))
+        Word(self.0.load(Acquire))
     }
 
-    /// Takes one step, if the word allows it; the word before it either way.
+    /// Takes one step, if the word allows it. Returns the word before, in both cases.
     fn step(&self, next: impl Fn(Word) -> Option<Word>) -> Result<Word, Word> {
         let next = |word| next(Word(word)).map(|word| word.0);
         self.0
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, next)
+            .fetch_update(AcqRel, Acquire, next)
             .map(Word)
             .map_err(Word)
+    }
+
+    /// Takes one step. Returns the word before.
+    fn change(&self, next: impl Fn(Word) -> Word) -> Word {
+        match self.step(|word| Some(next(word))) {
+            Ok(before) | Err(before) => before,
+        }
     }
 
     /// Returns a vCPU's state.
@@ -163,11 +189,14 @@ impl Power {
         self.word().state(vcpu)
     }
 
-    /// Reserves an off vCPU for the caller, who says where it starts and then calls [`publish`](Self::publish).
+    /// Reserves an off vCPU for the caller. The caller sets where it starts, and then calls
+    /// [`publish`](Self::publish).
     ///
     /// # Errors
-    /// Its state, where it is not off, or where the VM is about to end or to restart.
+    /// The vCPU's state, if it is not off, or if the VM is about to end or to restart.
     pub fn claim(&self, vcpu: usize) -> Result<(), State> {
+        // Without the state `Claimed`, a vCPU that is being turned on could be taken for off
+        // (`loom_a_claimed_vcpu_is_not_taken_for_off`).
         let free = |word: Word| {
             word.state(vcpu) == State::Off && !word.has(Word::ENDING) && word.doom().is_none()
         };
@@ -175,43 +204,43 @@ impl Power {
         claimed.map(drop).map_err(|word| word.state(vcpu))
     }
 
-    /// Asks a claimed vCPU to start.
+    /// Asks a claimed vCPU to start. Its entry point, written before, is visible to the core that
+    /// enters it.
     pub fn publish(&self, vcpu: usize) {
-        let _ = self.step(|word| Some(word.with(vcpu, State::Pending)));
+        self.change(|word| word.with(vcpu, State::Pending));
     }
 
-    /// A core starts its vCPU, if that was asked to and has not been stopped since, and no order comes first.
+    /// Starts the vCPU on its core, if it is pending and no order waits for the core. Returns how
+    /// it starts.
     pub fn enter(&self, vcpu: usize) -> Option<Start> {
         let pending = |word: Word| {
+            // A life that began after an order was given would outlive it
+            // (`loom_an_early_order_waits_for_the_first_life`).
             word.state(vcpu) == State::Pending && !(vcpu == 0 && word.has(Word::ORDERED))
         };
-        let on = |word: Word| {
-            if vcpu == 0 {
-                Word(word.0 & !Word::BOOT)
-            } else {
-                word
-            }
-            .with(vcpu, State::On)
-        };
+        let boots = if vcpu == 0 { Word::BOOT } else { 0 };
+        let on = |word: Word| word.without(boots).with(vcpu, State::On);
         let before = self.step(|word| pending(word).then(|| on(word))).ok()?;
-        Some(if vcpu == 0 && before.has(Word::BOOT) {
+        Some(if before.has(boots) {
             Start::Boot
         } else {
             Start::CpuOn
         })
     }
 
-    /// Whether a core has to stop its vCPU.
-    pub fn is_leaving(&self, vcpu: usize) -> bool {
-        self.state(vcpu) == State::Leaving
+    /// Returns whether a core whose vCPU is off has to start the vCPU, or to carry out an order.
+    pub fn is_wanted(&self, vcpu: usize) -> bool {
+        let word = self.word();
+        word.state(vcpu) == State::Pending || vcpu == 0 && word.has(Word::ORDERED)
     }
 
-    /// Has a vCPU stop; returns its state then. The caller interrupts the vCPU's core and asks again until it is off.
+    /// Asks a vCPU to stop. Returns its new state. The caller interrupts the vCPU's core, and calls
+    /// again until the vCPU is off.
     pub fn stop(&self, vcpu: usize) -> State {
         let next = |word: Word| match word.state(vcpu) {
             State::Pending => Some(word.with(vcpu, State::Off)),
             State::On => Some(word.with(vcpu, State::Leaving)),
-            // Whoever claims it publishes it at once.
+            // A claimed vCPU is published at once.
             State::Claimed | State::Leaving | State::Off => None,
         };
         match self.step(next) {
@@ -221,42 +250,48 @@ impl Power {
         }
     }
 
-    /// A core has stopped its vCPU.
+    /// Records that a core has stopped its vCPU.
     pub fn leave(&self, vcpu: usize) {
-        let _ = self.step(|word| Some(word.with(vcpu, State::Off)));
+        self.change(|word| word.with(vcpu, State::Off));
     }
 
-    /// A vCPU turns itself off. Returns whether it is the last one, with which the VM ends; where an order waits, that
-    /// decides what becomes of the VM.
+    /// Turns off the calling vCPU. Returns whether it is the last one: then the VM ends, unless an
+    /// order waits.
     pub fn cpu_off(&self, vcpu: usize) -> bool {
         self.step(|word| {
+            // One step decides who is last: two checks apart could leave the end to each other
+            // (`loom_one_of_two_is_the_last_to_turn_itself_off`).
             (word.has_others(vcpu) || word.has(Word::ENDING | Word::ORDERED))
                 .then(|| word.with(vcpu, State::Leaving))
         })
         .is_err()
     }
 
-    /// A vCPU is about to end the VM (`doom`) or to restart it. Returns whether it is the one to do so: if not, another one
-    /// is doing it and waits for this one to leave.
+    /// Begins to end the VM (`doom`) or to restart it. Returns whether the calling vCPU does so. If
+    /// not, another vCPU does, and waits until this one leaves.
     pub fn end(&self, doom: Option<Doom>) -> bool {
-        let next = |word: Word| Word(doom.map_or(word, |why| word.doomed(why)).0 | Word::ENDING);
-        self.step(|word| Some(next(word)))
-            .is_ok_and(|before| !before.has(Word::ENDING))
+        let doomed = |word: Word| doom.map_or(word, |why| word.doomed(why));
+        let before = self.change(|word| doomed(word).and(Word::ENDING));
+        !before.has(Word::ENDING)
     }
 
-    /// The machine turns itself off: the VM starts no other life.
+    /// Dooms the VM, because the machine turns itself off: this life is its last. `FINAL` is apart
+    /// from the doom, because an order could revive a VM that is only doomed
+    /// (`loom_nobody_is_revived_while_the_machine_turns_off`).
     pub fn doom(&self) {
-        let _ = self.step(|word| Some(Word(word.doomed(Doom::Stopped).0 | Word::FINAL)));
+        self.change(|word| word.doomed(Doom::Stopped).and(Word::FINAL));
     }
 
-    /// Orders the VM, from outside, to change its life. Returns whether there is something to change: the caller then
-    /// interrupts the VM's first core.
+    /// Orders the VM, from outside, to change its life. Returns whether there is something to
+    /// change: the caller then interrupts the VM's first core.
     ///
     /// # Errors
-    /// [`CallError::Busy`], where another order waits, where a VM that is to start has not ended yet, or where the machine
-    /// turns itself off.
+    /// [`CallError::Busy`], if another order waits, if a VM that has to start has not ended yet, or
+    /// if the machine turns itself off.
     pub fn order(&self, change: Change) -> Result<bool, CallError> {
         let next = |word: Word| {
+            // Its memory is still in use: a start has to wait
+            // (`a_vm_that_dies_cannot_be_started_before_it_is_dead`).
             let dies = word.has(Word::ENDING) && word.doom().is_some() && !word.has(Word::DEAD);
             let order = match change {
                 _ if word.has(Word::ORDERED | Word::FINAL) => return None,
@@ -267,24 +302,25 @@ impl Power {
                 Change::Start | Change::Restart => Word::RESTART,
             };
             let leaves = order != 0 && word.state(0) == State::On;
-            Some(Word(
-                if leaves {
-                    word.with(0, State::Leaving)
-                } else {
-                    word
-                }
-                .0 | order,
-            ))
+            let left = if leaves {
+                word.with(0, State::Leaving)
+            } else {
+                word
+            };
+            Some(left.and(order))
         };
         let before = self.step(next).map_err(|_| CallError::Busy)?;
         Ok(next(before).is_some_and(|after| after.0 != before.0))
     }
 
-    /// The VM's first core, which runs no guest, takes the order that waits: from here on it ends or restarts the VM, as
-    /// after [`end`](Self::end), and vCPU 0 counts as claimed. `None` too while another vCPU is at it, or vCPU 0 is being
-    /// turned on: the core is interrupted when that is over.
+    /// Takes the order that waits, on the VM's first core, which runs no guest. The core then ends
+    /// or restarts the VM, as after [`end`](Self::end), and vCPU 0 is claimed. Returns `None` also
+    /// while another vCPU ends or restarts the VM, or vCPU 0 is being turned on: the core is
+    /// interrupted afterwards.
     pub fn take_order(&self) -> Option<Order> {
         let order = |word: Word| {
+            // On or leaving, vCPU 0 still has a guest to leave; claimed, another vCPU is turning it
+            // on.
             let is_free = matches!(word.state(0), State::Off | State::Pending);
             match (word.has(Word::DEAD), word.has(Word::STOP)) {
                 _ if !word.has(Word::ORDERED) || word.has(Word::FINAL) || !is_free => None,
@@ -295,22 +331,23 @@ impl Power {
             }
         };
         let next = |word: Word| {
-            let rest = Word(word.0 & !(Word::ORDERED | Word::BOOT));
+            let rest = word.without(Word::ORDERED | Word::BOOT);
             let rest = match order(word)? {
                 Order::Stop => rest.doomed(Doom::Stopped),
                 Order::Restart => rest,
-                // Whoever has ended the VM may still be on its way out.
+                // The vCPU that has ended the VM may still be leaving.
                 Order::Revive => Word(word.0 & (Word::ENDING - 1)),
             };
-            Some(Word(rest.with(0, State::Claimed).0 | Word::ENDING))
+            Some(rest.with(0, State::Claimed).and(Word::ENDING))
         };
         self.step(next).ok().and_then(order)
     }
 
-    /// Returns what others may know of the VM.
+    /// Returns the state of the VM, for other VMs.
     pub fn life(&self) -> Life {
         let word = self.word();
         match word.doom() {
+            // An order that waits counts first: whatever the VM does now, it is about to change.
             _ if word.has(Word::ORDERED) => Life::Changing,
             Some(Doom::Stopped) if word.has(Word::DEAD) => Life::Stopped,
             Some(Doom::Killed) if word.has(Word::DEAD) => Life::Killed,
@@ -320,28 +357,31 @@ impl Power {
         }
     }
 
-    /// The next life begins: the running vCPU is off, vCPU 0 starts. All others are off already.
-    ///
-    /// # Errors
-    /// Why there is no next life.
-    pub fn restart(&self) -> Result<(), Doom> {
-        let next =
-            |word: Word| Word(Word(word.0 & Word::ORDERED).with(0, State::Pending).0 | Word::BOOT);
-        match self.step(|word| word.doom().is_none().then(|| next(word))) {
-            Ok(_) => Ok(()),
-            Err(word) => Err(word.doom().unwrap_or(Doom::Stopped)),
-        }
+    /// Begins the next life: the running vCPU is off, vCPU 0 starts. All others are off already.
+    /// Returns whether there is a next life.
+    pub fn restart(&self) -> bool {
+        let next = |word: Word| {
+            // An order that waits is for the VM, not for its life: it is kept
+            // (`loom_an_order_is_carried_out`).
+            let ordered = Word(word.0 & Word::ORDERED);
+            ordered.with(0, State::Pending).and(Word::BOOT)
+        };
+        self.step(|word| word.doom().is_none().then(|| next(word)))
+            .is_ok()
     }
 
-    /// The VM's end is over, and with it an order to end it. Returns why it ended. Of several VMs that end at the same time,
-    /// one at least sees all others dead afterwards.
+    /// Completes the VM's end, and an order to end it. Returns why it ended. Of several VMs that
+    /// end at the same time, at least one sees all others dead afterwards.
     pub fn bury(&self) -> Doom {
-        let before = self.step(|word| Some(Word(word.0 & !Word::STOP | Word::DEAD)));
-        fence(Ordering::SeqCst);
-        before.ok().and_then(Word::doom).unwrap_or(Doom::Off)
+        let before = self.change(|word| word.without(Word::STOP).and(Word::DEAD));
+        // Each VM stores its own end and then reads the others': only a sequentially consistent
+        // fence keeps two of them from both reading old words
+        // (`loom_of_two_vms_that_end_one_notices`).
+        fence(SeqCst);
+        before.doom().unwrap_or(Doom::Off)
     }
 
-    /// Whether the VM's end is over.
+    /// Returns whether the VM's end is complete.
     pub fn is_dead(&self) -> bool {
         self.word().has(Word::DEAD)
     }
@@ -351,21 +391,23 @@ impl Power {
 pub struct Requests(AtomicU32);
 
 impl Requests {
-    /// None.
+    /// Creates an empty set.
     #[cfg(not(loom))]
     pub const fn none() -> Self {
         Self(AtomicU32::new(0))
     }
 
-    /// Adds a request, which is a bit. The caller interrupts the core afterwards.
+    /// Adds a request, a bit. The caller interrupts the core afterwards. Release: what the request
+    /// is about was written before it (`loom_finds_a_request_that_overtakes_what_was_written`).
     pub fn post(&self, request: u32) {
-        self.0.fetch_or(request, Ordering::Release);
+        self.0.fetch_or(request, Release);
     }
 
-    /// Takes the requests, as a mask. The core has acknowledged the interrupt: what is posted later
-    /// interrupts it again.
+    /// Takes the requests, as a mask. The core has acknowledged the interrupt: a later request
+    /// interrupts it again. The other order loses a request
+    /// (`loom_finds_an_interrupt_that_is_acknowledged_too_late`).
     pub fn take(&self) -> u32 {
-        self.0.swap(0, Ordering::Acquire)
+        self.0.swap(0, Acquire)
     }
 }
 

@@ -1,31 +1,102 @@
 //! The quotas of a core: their counters, and the state machine of a budget of events per period.
 //!
-//! The hardware side (counter, overflow interrupt or poll, waiting in EL2) calls this module, which decides. Time is
-//! given in ticks of the system counter. Periods lie on a fixed grid from the start, so that a late replenishment
-//! does not shift the later ones (MemGuard's regulation, at EL2).
+//! The hardware side (counter, overflow interrupt or poll, waiting in EL2) calls this module, which
+//! decides. Time is given in ticks of the system counter. Periods lie on a fixed grid from the
+//! start, so that a late replenishment does not shift the later ones (MemGuard's regulation, at
+//! EL2).
 //!
-//! A quota that is not exact is *quiet* while little is used: its counter is set to overflow after half a budget, and
-//! nobody looks before. Whatever was counted since the last look bounds what the running period has used, so it is charged
-//! to that period: the budget holds in every period. The price is that the first busy period after a quiet time ends up to
-//! half a budget early.
+//! A quota that is not exact is *quiet* while the guest uses little: its counter overflows after
+//! half a budget, and the core does not read it before. The events since the last reading bound the
+//! events of the running period, so they are charged to that period: the budget holds in every
+//! period. The price is that the first busy period after a quiet time ends up to half a budget
+//! early.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::clock::{Clock, Instant, Ticks};
 use crate::reclaim::Pool;
 use alloc::vec::Vec;
+use cloison_abi::CallError;
 use cloison_formats::image::{Quota, Reclaim, WhenSpent};
 use cloison_formats::telemetry::{Period, Totals};
 use cloison_formats::units::{EventId, Events};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::mem::take;
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
-/// What the core must do after its counters were checked.
+/// Work of EL2 for a guest, in the units in which budgets pay for it.
+///
+/// The guest's counters do not see EL2's work, so it is charged: for the lines of memory that EL2
+/// reads, fills or writes back, and for its steps. An entry of a list takes one step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Effort {
+    lines: u64,
+    steps: u64,
+}
+
+impl Effort {
+    /// No work.
+    pub const NONE: Self = Self { lines: 0, steps: 0 };
+    /// Work on a page: 64 lines read and 64 filled, and written back.
+    pub const PAGE: Self = Self {
+        lines: 128,
+        steps: 0,
+    };
+    /// A call whose data are in the hypervisor's own part of the shared cache.
+    pub const CALL: Self = Self { lines: 0, steps: 4 };
+    /// A call that logs a record.
+    pub const RECORD: Self = Self { lines: 6, steps: 8 };
+    /// A line read.
+    pub const LINE: Self = Self { lines: 1, steps: 0 };
+    /// An entry looked at whose line is paid for.
+    pub const STEP: Self = Self { lines: 0, steps: 1 };
+    /// An entry or a descriptor looked at: at worst, no two are in the same line.
+    pub const LOOKUP: Self = Self { lines: 1, steps: 1 };
+
+    /// Returns `count` times this effort.
+    pub const fn times(self, count: u64) -> Self {
+        Self {
+            lines: self.lines.saturating_mul(count),
+            steps: self.steps.saturating_mul(count),
+        }
+    }
+
+    /// Returns this and another effort together.
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            lines: self.lines.saturating_add(other.lines),
+            steps: self.steps.saturating_add(other.steps),
+        }
+    }
+
+    /// Returns whether it is less than the work on a page: a charge for each such effort would cost
+    /// as much as the effort itself.
+    pub const fn is_small(self) -> bool {
+        self.lines < Self::PAGE.lines && self.steps < Self::PAGE.lines / 2
+    }
+
+    /// Returns what it costs a budget. Rounded up: many small efforts must not be free
+    /// (`work_is_charged_in_proportion_and_rounded_up`).
+    pub fn cost(self, spec: &Quota) -> Events {
+        let lines = spec
+            .work_cost
+            .page
+            .0
+            .saturating_mul(self.lines)
+            .div_ceil(Self::PAGE.lines);
+        Events(lines.saturating_add(spec.work_cost.step.0.saturating_mul(self.steps)))
+    }
+}
+
+/// The result of a check of the counters: the core's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Budget is left: continue.
     Run,
-    /// Budget is left, and another number of events from the next look: set the counters again.
+    /// Budget is left, and the next check is after another number of events: set the counters
+    /// again.
     Rearm,
-    /// The budget has just been spent, and the core runs on: do what is configured.
+    /// The budget has just been spent, and the core continues: carry out the configured effect.
     Spent,
     /// The budget is spent: hold the core until [`Regulator::replenish_at`].
     Throttle,
@@ -38,38 +109,42 @@ type Turn = (PeriodReport, Verdict);
 pub type PeriodReport = Period<Instant, Ticks>;
 
 /// One quota on one core.
+///
+/// Invariant: no period has more than its budget, except for the events until the core has noticed
+/// that (property test `no_period_has_more_than_its_budget`).
 #[derive(Clone, Debug)]
 pub struct Regulator {
     spec: Quota,
     period: Ticks,
     pool: &'static Pool,
-    /// What the vCPU has lowered its budget to.
+    /// The lower budget that the vCPU has set.
     own: Option<Events>,
-    /// Allowed in the running period, without what was given and with what was reclaimed.
+    /// Events allowed in the running period, without those given and with those reclaimed.
     pub budget: Events,
     reclaimed: Events,
     period_end: Instant,
-    /// Number of the running period, or of the one in which somebody looked last.
+    /// Number of the running period, or of the period of the last check.
     pub index: u32,
     quiet: bool,
     spent_at: Option<Instant>,
-    /// Events charged that later periods pay for.
+    /// Charged events for which later periods pay.
     debt: Events,
     /// The period of the last restart.
     restarted: Option<u32>,
-    /// What the totals already contain of what the counters show.
+    /// Events in the counters that the totals already contain.
     noted: Events,
-    /// How long the core was held, and the totals, without the running period.
+    /// How long the core was held, without the running period.
     pub throttled: Ticks,
-    /// See there.
+    /// The totals, without the running period.
     pub totals: Totals,
 }
 
 impl Regulator {
-    /// Creates a quota whose first period starts at `now`; with a pool, on the grid that begins at reset.
+    /// Creates a quota whose first period starts at `now`; with a pool, on the grid that begins at
+    /// reset.
     pub fn new(spec: Quota, period: Ticks, now: Instant, pool: &'static Pool) -> Self {
-        let into = spec.reclaim.map_or(0, |_| now.count() % period.count());
-        let period_end = Instant::at(now.count() - into) + period;
+        let into = spec.reclaim.map_or(0, |_| now.0 % period.0);
+        let period_end = Instant(now.0 - into) + period;
         let exact = spec.exact || spec.backstop || spec.trace || spec.reclaim.is_some();
         let new = Self {
             spec: Quota { exact, ..spec },
@@ -94,15 +169,17 @@ impl Regulator {
         new
     }
 
-    /// Returns when the running period ends; `None` while nobody has to look.
+    /// Returns when the running period ends; `None` while the quota is quiet.
     pub fn replenish_at(&self) -> Option<Instant> {
         (!self.quiet).then_some(self.period_end)
     }
 
-    /// Returns how many events may happen until somebody has to look, as `counted` have happened.
+    /// Returns how many events may happen until the next check, after `counted` events.
     pub fn ahead(&self, counted: Events) -> Events {
         let until = if self.quiet { self.half() } else { self.budget };
         if self.spent_at.is_some() {
+            // Once spent, nothing is left to enforce in this period: the counter must not interrupt
+            // again.
             Events(u32::MAX.into())
         } else {
             Events(until.0.saturating_sub(counted.0))
@@ -118,54 +195,54 @@ impl Regulator {
         self.spec.when_spent == WhenSpent::Throttle && self.spent_at.is_some()
     }
 
-    /// The vCPU has stopped. Returns what has been counted since it started; what it has spent of the running period, and
-    /// the grid, are kept for its next start, so that a stop gains no budget. Only what the guest has lowered is undone.
+    /// Records that the vCPU has stopped. Returns the time held and the totals since it started.
+    /// The events of the running period and the grid are kept for its next start, so that a stop
+    /// gains no budget. The budget that the guest has lowered is the configured one again.
     pub fn stop(&mut self, counted: Events, now: Instant) -> (Ticks, Totals) {
         if self.quiet {
             self.wake(now);
-            self.totals.events.0 += counted.0 - self.noted.0;
+            self.totals.events.0 += counted.0.saturating_sub(self.noted.0);
             self.noted = counted;
         }
         self.spent_at = None;
         self.own = None;
-        (
-            core::mem::take(&mut self.throttled),
-            core::mem::take(&mut self.totals),
-        )
+        (take(&mut self.throttled), take(&mut self.totals))
     }
 
     /// Sets the budget from the next period on. A guest may only lower the configured budget.
-    pub fn set_budget(&mut self, budget: Events, now: Instant) -> Result<(), Events> {
+    ///
+    /// # Errors
+    /// [`CallError::Invalid`] if `budget` is above that one, or 0.
+    pub fn set_budget(&mut self, budget: Events, now: Instant) -> Result<(), CallError> {
         if budget.0 == 0 || budget > self.spec.budget {
-            return Err(self.spec.budget);
+            return Err(CallError::Invalid);
         }
         self.wake(now);
         self.own = Some(budget);
         Ok(())
     }
 
-    /// Charges `cost` events for work that was done on the vCPU's behalf. Returns the count with what is paid now; later
-    /// periods owe the rest.
+    /// Charges `cost` events for work on the vCPU's behalf. Returns the count with the events that
+    /// are paid now; later periods owe the rest.
     pub fn charge(&mut self, counted: Events, cost: Events, now: Instant) -> (Events, Verdict) {
+        // No period pays more than its budget, so a large charge holds the core for several periods
+        // instead of being forgotten (`work_for_the_guest_is_paid_for_by_later_periods_too`).
         let part = cost.0.min(self.budget.0.saturating_sub(counted.0));
         self.debt.0 += cost.0 - part;
         let counted = Events(counted.0 + part);
         (counted, self.check(counted, now))
     }
 
-    /// Returns whether a period that has just begun owes something.
-    pub fn owes(&self) -> bool {
-        self.debt.0 != 0
-    }
-
-    /// Pays what a new period can. Returns its count.
+    /// Pays as much of the debt as a new period can. Returns the period's count.
     pub fn pay(&mut self, now: Instant) -> (Events, Verdict) {
-        let debt = core::mem::take(&mut self.debt);
+        let debt = take(&mut self.debt);
         self.charge(Events(0), debt, now)
     }
 
     /// Checks the events counted since the period started.
     pub fn check(&mut self, counted: Events, now: Instant) -> Verdict {
+        // Both decide after how many events the counter overflows: a change of one means that it
+        // must be set again.
         let before = (self.quiet, self.budget);
         if self.quiet && counted >= self.half() {
             self.wake(now);
@@ -188,6 +265,8 @@ impl Regulator {
     fn spend(&mut self, counted: Events, now: Instant) {
         if self.spec.reclaim.is_some() {
             let wanted =
+                // The events over the budget, and an eighth of the budget more: a core that took
+                // single events would stop at each of them.
                 (counted.0 - self.budget.0).saturating_add((self.spec.budget.0 / 8).max(1));
             let taken = self
                 .pool
@@ -202,29 +281,28 @@ impl Regulator {
 
     /// The running period's number in its pool.
     fn epoch(&self) -> u32 {
-        (self.period_end.count() / self.period.count()) as u32
+        (self.period_end.0 / self.period.0) as u32
     }
 
     /// Ends a quiet time: periods are counted again, from the running one on.
     fn wake(&mut self, now: Instant) {
-        if core::mem::take(&mut self.quiet) && now >= self.period_end {
+        if take(&mut self.quiet) && now >= self.period_end {
             let passed = self.pass(now);
             self.totals.histogram.quiet += passed;
         }
     }
 
-    /// Advances to the period that `now` is in. Returns how many have passed: at least one, which is over.
+    /// Advances to the period of `now`. Returns how many periods have passed, at least one.
     fn pass(&mut self, now: Instant) -> u64 {
         let mut passed = 1;
         self.period_end = self.period_end + self.period;
         if self.period_end <= now {
             // Rare: the division stays off the path of a period that ends in time.
-            let missed = now.since(self.period_end).count() / self.period.count() + 1;
+            let missed = now.since(self.period_end).0 / self.period.0 + 1;
             self.period_end = self.period_end + self.period.times(missed);
-            self.debt.0 = self
-                .debt
-                .0
-                .saturating_sub(self.budget.0.saturating_mul(missed));
+            // Periods that passed unnoticed had no events, so each could pay its whole budget.
+            let paid = self.budget.0.saturating_mul(missed);
+            self.debt.0 = self.debt.0.saturating_sub(paid);
             passed += missed;
         }
         self.index = self.index.wrapping_add(passed as u32);
@@ -232,8 +310,9 @@ impl Regulator {
         passed
     }
 
-    /// Ends the running period if it is due. `counted` is what was counted in it; counting must then restart from zero.
-    /// Missed periods are counted as periods without events. `set` is the budget that a VM has set which may.
+    /// Ends the running period if it is due. `counted` are its events; counting must then restart
+    /// from zero. Missed periods are counted as periods without events. `set` is the budget that a
+    /// regulating VM has set.
     pub fn replenish(
         &mut self,
         counted: Events,
@@ -243,39 +322,42 @@ impl Regulator {
         if self.quiet || now < self.period_end {
             return None;
         }
+        // Only a core that was held was throttled; the other effects let it run.
         let held_at = self.spent_at.filter(|_| self.is_throttled());
         let throttled = held_at.map_or(Ticks::default(), |since| now.since(since));
-        let spent_at = self.spent_at.take();
-        let (index, budget, reclaimed, due) =
-            (self.index, self.budget, self.reclaimed, self.period_end);
-        let overshoot = Events(counted.0.saturating_sub(budget.0));
+        let report = PeriodReport {
+            index: self.index,
+            events: counted,
+            budget: self.budget,
+            reclaimed: self.reclaimed,
+            spent_at: self.spent_at.take(),
+            due: self.period_end,
+            throttled,
+        };
+        let overshoot = Events(counted.0.saturating_sub(self.budget.0));
         let totals = &mut self.totals;
-        totals.spent_periods += u64::from(spent_at.is_some());
-        totals.events.0 += counted.0 - core::mem::take(&mut self.noted).0;
+        totals.spent_periods += u64::from(report.spent_at.is_some());
+        totals.events.0 += counted.0.saturating_sub(take(&mut self.noted).0);
         totals.overshoot.0 += overshoot.0;
         totals.max_overshoot = totals.max_overshoot.max(overshoot);
-        totals.reclaimed.0 += reclaimed.0;
-        totals.histogram.add(counted, budget);
-        self.throttled = Ticks::new(self.throttled.count() + throttled.count());
+        totals.reclaimed.0 += self.reclaimed.0;
+        totals.histogram.add(counted, self.budget);
+        self.throttled = Ticks(self.throttled.0 + throttled.0);
         let next = set.unwrap_or(self.spec.budget);
         self.budget = self.own.map_or(next, |own| own.min(next));
         let passed = self.pass(now);
         if let Some(Reclaim { guarantee, .. }) = self.spec.reclaim {
-            self.share(if passed == 1 { counted } else { Events(0) }, guarantee);
+            let expected = if passed == 1 { counted } else { Events(0) };
+            self.share(expected, guarantee);
         }
-        self.quiet = !self.spec.exact && counted < self.half() && !self.owes();
-        Some(PeriodReport {
-            index,
-            events: counted,
-            budget,
-            reclaimed,
-            spent_at,
-            due,
-            throttled,
-        })
+        // A quiet counter overflows after half a budget, and all events since its last reading are
+        // charged to the period of the overflow: no period can use more than its budget unseen.
+        self.quiet = !self.spec.exact && counted < self.half() && self.debt == Events(0);
+        Some(report)
     }
 
-    /// Gives what a new period is not expected to use, which is as much as the last one.
+    /// Gives the events that a new period is not expected to use. It is expected to use as many as
+    /// the last one.
     fn share(&mut self, expected: Events, guarantee: Events) {
         self.reclaimed = Events(0);
         let kept = expected.max(guarantee).min(self.budget);
@@ -287,7 +369,7 @@ impl Regulator {
 }
 
 /// How a board's cores detect that a budget is spent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Enforcement {
     /// By the PMU's overflow interrupt; otherwise by polling.
     pub by_interrupt: bool,
@@ -296,13 +378,13 @@ pub struct Enforcement {
 }
 
 /// A counter of a quota.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Counter {
     /// Its number.
     pub number: u32,
-    /// What it counts.
+    /// The event that it counts.
     pub event: EventId,
-    /// What one event costs the budget.
+    /// Cost of one event in the budget.
     pub weight: u64,
     /// A second counter on the same event, preset one lower.
     pub shadow: Option<u32>,
@@ -323,21 +405,16 @@ pub struct Entry {
     pub poll: Ticks,
     /// Its counters: one, or two for a weighted sum.
     pub counters: Vec<Counter>,
-    /// What was counted or charged in the period before its counters were set.
+    /// All of them, with the second ones, as a bit mask.
+    pub mask: u32,
+    /// Events counted or charged in the period before its counters were set.
     base: Events,
-    /// `None` before the vCPU's first start. It then belongs to the core: no stop or restart gains a budget.
+    /// `None` before the vCPU's first start. It then belongs to the core: no stop or restart gains
+    /// a budget.
     pub regulator: Option<Regulator>,
 }
 
 impl Entry {
-    /// Returns its counters as a bit mask.
-    pub fn mask(&self) -> u32 {
-        let bits = |counter: &Counter| {
-            1 << counter.number | counter.shadow.map_or(0, |shadow| 1 << shadow)
-        };
-        self.counters.iter().map(bits).sum()
-    }
-
     /// Starts the regulator.
     pub fn begin(&mut self, now: Instant, pool: &'static Pool) {
         self.regulator = Some(Regulator::new(self.spec, self.period, now, pool));
@@ -346,6 +423,7 @@ impl Entry {
     /// Returns the events since the period started.
     pub fn counted(&self, counters: &impl Counters) -> Events {
         let events = |counter: &Counter| {
+            // Modulo 2^32: the difference is right also after the overflow.
             u64::from(counters.get(counter.number).wrapping_sub(counter.preset))
                 .saturating_mul(counter.weight)
         };
@@ -357,15 +435,16 @@ impl Entry {
         )
     }
 
-    /// Sets the counters, so that one overflows before more than the regulator allows has happened. `counted` has been
-    /// counted so far.
+    /// Sets the counters, so that one overflows before more than the regulator allows has happened.
+    /// `counted` has been counted so far.
     pub fn arm(&mut self, counted: Events, counters: &impl Counters) {
         self.base = counted;
         let ahead = self
             .regulator
             .as_ref()
             .map_or(Events(0), |regulator| regulator.ahead(counted));
-        // Each of two may use its half: what the other one leaves of its half is shared out at the next overflow.
+        // Each of two may use its half: what the other one leaves of its half is shared out at the
+        // next overflow.
         let each = if self.counters.len() == 1 {
             ahead.0
         } else {
@@ -377,6 +456,9 @@ impl Entry {
             } else {
                 each / counter.weight
             };
+            // An event counter has 32 bits and overflows from 2^32 - 1 to 0, so `preset` is the
+            // two's complement. At least one event is left: a counter set to 0 would overflow only
+            // after 2^32.
             counter.preset = 0u32.wrapping_sub(events.clamp(1, u32::MAX.into()) as u32);
             counters.set(counter.number, counter.preset);
             if let Some(shadow) = counter.shadow {
@@ -392,6 +474,8 @@ impl Entry {
             return Verdict::Run;
         };
         let verdict = regulator.check(counted, now);
+        // An overflow needs a new preset even while the budget lasts: of two events, one may have
+        // used up its half.
         if overflowed || verdict != Verdict::Run {
             self.arm(counted, counters);
         }
@@ -419,10 +503,10 @@ impl Entry {
         let counted = self.counted(counters);
         let regulator = self.regulator.as_mut()?;
         let report = regulator.replenish(counted, now, set)?;
-        let (counted, verdict) = if regulator.owes() {
-            regulator.pay(now)
-        } else {
+        let (counted, verdict) = if regulator.debt == Events(0) {
             (Events(0), Verdict::Run)
+        } else {
+            regulator.pay(now)
         };
         self.arm(counted, counters);
         Some((report, verdict))
@@ -438,16 +522,20 @@ pub trait Counters {
 }
 
 /// The quotas of one core.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Quotas {
     /// The quotas in configuration order.
     pub entries: Vec<Entry>,
     /// How a spent budget is detected.
     pub enforcement: Enforcement,
+    /// Whether the core's vCPU runs, or the core works for it. Otherwise its counters and its
+    /// deadlines are off.
+    pub is_running: bool,
 }
 
 impl Quotas {
-    /// Returns those of a VM's quotas that apply to `vcpu`, with counters from the highest of `counters` down.
+    /// Returns those of a VM's quotas that apply to `vcpu`, with counters from the highest of
+    /// `counters` down.
     pub fn assign(
         quotas: &[Quota],
         vcpu: usize,
@@ -455,41 +543,51 @@ impl Quotas {
         enforcement: Enforcement,
         clock: Clock,
     ) -> Self {
+        // From the top down: MDCR_EL2.HPMN reserves the counters from HPMN up for EL2 (Arm ARM,
+        // MDCR_EL2).
         let mut next = counters;
-        let mut take = || {
+        let mut number = || {
             next = next.saturating_sub(1);
             next
         };
         let own = quotas
             .iter()
             .enumerate()
-            .filter(|(_, quota)| usize::from(quota.vcpu) == vcpu);
-        let mut entry = |(index, spec): (usize, &Quota)| Entry {
-            index: index as u8,
-            spec: *spec,
-            period: clock.ticks(spec.period),
-            poll: clock.ticks(spec.poll),
-            counters: spec
+            .filter(|(_, quota)| quota.vcpu.index() == vcpu);
+        let entry = |(index, spec): (usize, &Quota)| {
+            let shadowed = enforcement.by_interrupt && enforcement.shadow;
+            let counters: Vec<Counter> = spec
                 .counted()
                 .map(|counted| Counter {
-                    number: take(),
+                    number: number(),
                     event: counted.event,
                     weight: counted.weight.into(),
-                    shadow: (enforcement.by_interrupt && enforcement.shadow).then(&mut take),
+                    shadow: shadowed.then(&mut number),
                     preset: 0,
                 })
-                .collect(),
-            base: Events(0),
-            regulator: None,
+                .collect();
+            let bits = |counter: &Counter| {
+                1 << counter.number | counter.shadow.map_or(0, |shadow| 1 << shadow)
+            };
+            Entry {
+                index: index as u8,
+                spec: Quota {
+                    // Without the interrupt, only the end of a period tells.
+                    exact: spec.exact || !enforcement.by_interrupt,
+                    ..*spec
+                },
+                period: clock.ticks(spec.period),
+                poll: clock.ticks(spec.poll),
+                mask: counters.iter().map(bits).sum(),
+                counters,
+                base: Events(0),
+                regulator: None,
+            }
         };
-        let mut entries: Vec<Entry> = own.map(&mut entry).collect();
-        // Without the interrupt, only the end of a period tells.
-        entries
-            .iter_mut()
-            .for_each(|entry| entry.spec.exact |= !enforcement.by_interrupt);
         Self {
-            entries,
+            entries: own.map(entry).collect(),
             enforcement,
+            is_running: false,
         }
     }
 
@@ -497,22 +595,26 @@ impl Quotas {
     pub fn reserved(&self) -> u32 {
         self.entries
             .iter()
-            .map(|entry| entry.mask().count_ones())
+            .map(|entry| entry.mask.count_ones())
             .sum()
     }
 
-    /// Returns whether a budget is spent, so that the core must be held.
+    /// Returns whether a budget is spent, so that the core must be held. A core whose vCPU is off
+    /// is not.
     pub fn is_throttled(&self) -> bool {
-        self.entries.iter().any(|entry| {
-            entry
-                .regulator
-                .as_ref()
-                .is_some_and(Regulator::is_throttled)
-        })
+        self.is_running
+            && self.entries.iter().any(|entry| {
+                entry
+                    .regulator
+                    .as_ref()
+                    .is_some_and(Regulator::is_throttled)
+            })
     }
 
-    /// The core is about to restart its VM. Returns whether it may; where it has done so in a running period already, it is
-    /// held until that period's end.
+    /// Prepares the restart of the core's VM. Returns whether the core may restart it now. A core
+    /// that has restarted it in the running period already is held until the period's end. A VM
+    /// that only restarts itself thus costs EL2 one start per period
+    /// (`a_core_restarts_its_vm_once_per_period`).
     pub fn restart(&mut self, now: Instant) -> bool {
         let mut may = true;
         for regulator in self.throttling() {
@@ -535,48 +637,60 @@ impl Quotas {
             .filter(|regulator| regulator.spec.when_spent == WhenSpent::Throttle)
     }
 
-    /// Returns when the core must check its quotas next; `None` if nothing is due.
+    /// Returns when the core must check its quotas next; `None` if nothing is due, or the vCPU is
+    /// off.
     pub fn next_deadline(&self, now: Instant) -> Option<Instant> {
+        if !self.is_running {
+            return None;
+        }
         let due = |entry: &Entry| {
             let regulator = entry.regulator.as_ref()?;
             let replenish = regulator.replenish_at()?;
             let polled = !self.enforcement.by_interrupt || entry.spec.backstop;
-            if !polled || regulator.spent_at.is_some() {
-                Some(replenish)
+            // Once the budget is spent, only the period's end matters.
+            let polls = polled && regulator.spent_at.is_none();
+            Some(if polls {
+                replenish.min(now + entry.poll)
             } else {
-                Some(replenish.min(now + entry.poll))
-            }
+                replenish
+            })
         };
         self.entries.iter().filter_map(due).min()
     }
 }
 
-/// What other cores may know of a quota, and set.
+/// The part of a quota that other cores read and set.
+///
+/// Relaxed is enough: each word stands for itself, and no other memory depends on it.
 #[derive(Debug, Default)]
 pub struct Shared {
-    /// 0: nobody has.
+    /// The budget that a regulating VM has set; 0: none has.
     set: AtomicU32,
     /// Events in the last whole period, and number of periods.
+    // One word, so that a reader never combines the events of one period with the number of
+    // another.
     last: AtomicU64,
 }
 
 impl Shared {
     /// Returns the budget that was set, if one was.
     pub fn set(&self) -> Option<Events> {
-        let set = self.set.load(Ordering::Relaxed);
+        let set = self.set.load(Relaxed);
         (set != 0).then_some(Events(set.into()))
     }
 
     /// Sets the budget from the next period on.
     ///
     /// # Errors
-    /// The ceiling, where `budget` is above it, or 0.
-    pub fn change(&self, budget: Events, ceiling: Events) -> Result<(), Events> {
-        let fits = u32::try_from(budget.0)
-            .ok()
-            .filter(|&events| events != 0 && budget <= ceiling);
-        fits.map(|events| self.set.store(events, Ordering::Relaxed))
-            .ok_or(ceiling)
+    /// [`CallError::Invalid`] if `budget` is above the ceiling, or 0.
+    pub fn change(&self, budget: Events, ceiling: Events) -> Result<(), CallError> {
+        match u32::try_from(budget.0) {
+            Ok(events @ 1..) if budget <= ceiling => {
+                self.set.store(events, Relaxed);
+                Ok(())
+            }
+            _ => Err(CallError::Invalid),
+        }
     }
 
     /// Notes a period that ended.
@@ -584,13 +698,13 @@ impl Shared {
         let events = report.events.0.min(u32::MAX.into());
         self.last.store(
             events << 32 | u64::from(report.index.wrapping_add(1)),
-            Ordering::Relaxed,
+            Relaxed,
         );
     }
 
     /// Returns the events in the last period that was noted, and the number of periods up to it.
     pub fn last(&self) -> (u32, u32) {
-        let last = self.last.load(Ordering::Relaxed);
+        let last = self.last.load(Relaxed);
         ((last >> 32) as u32, last as u32)
     }
 }

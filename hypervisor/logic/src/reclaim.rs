@@ -1,14 +1,15 @@
 //! A pool of unused budgets, which several cores fill and take from in each period.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 
-/// What cores have given in one period, and others not yet taken.
+/// The events that cores have given in one period, and that no core has taken yet.
 ///
-/// The period's number and the events are one word, so nothing is taken twice, and nothing of one period in another. What
-/// is left when a core opens the next period is lost: it can only have been less than was given. Numbers of periods may
-/// wrap, as each core opens a period before it takes from it. Each call is one step of one atomic word, so what cores do at
-/// the same time is what they do in some order (`quota`'s tests try all).
+/// The period's number and the events are one word, so no event is taken twice, or in another
+/// period. The rest is lost when a core opens the next period; it is at most as much as was given.
+/// Numbers of periods may wrap, because each core opens a period before it takes from it. Each call
+/// is one step of one atomic word, so concurrent calls have some order (`quota`'s tests try all).
 ///
 /// ```
 /// use cloison_logic::reclaim::Pool;
@@ -23,26 +24,20 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub struct Pool(AtomicU64);
 
 impl Pool {
-    /// A pool in which nothing is.
+    /// Creates an empty pool.
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Opens a period, if no core has, and gives to it.
+    /// Opens a period, if no core has done so, and gives events to it.
     pub fn give(&self, period: u32, events: u32) {
         self.update(|open, left| {
-            Some((
-                period,
-                if open == period {
-                    left.saturating_add(events)
-                } else {
-                    events
-                },
-            ))
+            let kept = if open == period { left } else { 0 };
+            Some((period, kept.saturating_add(events)))
         });
     }
 
-    /// Takes up to `wanted` of what was given in a period. Returns how many events it got.
+    /// Takes up to `wanted` of the events given in a period. Returns the number of events taken.
     pub fn take(&self, period: u32, wanted: u32) -> u32 {
         let before = self.update(|open, left| {
             (open == period && left > 0).then(|| (open, left.saturating_sub(wanted)))
@@ -50,14 +45,15 @@ impl Pool {
         before.map_or(0, |left| left.min(wanted))
     }
 
-    /// Changes the open period and what is left in it; returns what was left before, if there was a change.
+    /// Changes the open period and the events left in it. Returns the events left before, if there
+    /// was a change.
     fn update(&self, next: impl Fn(u32, u32) -> Option<(u32, u32)>) -> Option<u32> {
         let next = |word: u64| {
             next((word >> 32) as u32, word as u32)
                 .map(|(open, left)| u64::from(open) << 32 | u64::from(left))
         };
         self.0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .fetch_update(Relaxed, Relaxed, next)
             .ok()
             .map(|word| word as u32)
     }
@@ -68,12 +64,12 @@ impl Pool {
     /// Sets the open period, and what is left in it, for tests that try every next step.
     pub(crate) fn set(&self, (open, left): (u32, u32)) {
         self.0
-            .store(u64::from(open) << 32 | u64::from(left), Ordering::Relaxed);
+            .store(u64::from(open) << 32 | u64::from(left), Relaxed);
     }
 
     /// The open period, and what is left in it.
     pub(crate) fn state(&self) -> (u32, u32) {
-        let word = self.0.load(Ordering::Relaxed);
+        let word = self.0.load(Relaxed);
         ((word >> 32) as u32, word as u32)
     }
 }

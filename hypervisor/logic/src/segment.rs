@@ -1,7 +1,8 @@
-//! Observation segments: what is counted between two calls of a guest, and the resulting record.
+//! Observation segments: the counts between two calls of a guest, and the resulting record.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::vpmu::CYCLES;
+use cloison_formats::ids::{VcpuIndex, VmId};
 use cloison_formats::image::Vm;
 use cloison_formats::telemetry::{HemRecord, MAX_HEMS};
 use cloison_formats::units::{Cycles, EventId};
@@ -17,7 +18,7 @@ pub struct Segment {
 }
 
 /// The numbers by which a guest identifies a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Names {
     /// Number of the workload.
     pub workload: u32,
@@ -28,16 +29,18 @@ pub struct Names {
 }
 
 /// A segment that has started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub struct Open {
-    names: Names,
+    /// Its numbers.
+    pub names: Names,
     first: u32,
-    hems: u32,
+    /// The number of events counted.
+    pub hems: u32,
     shares: bool,
 }
 
-/// Returns what a VM counts: its HEMs, or in a campaign those of the sub-experiment, with the numbers of sub-experiment
-/// and run.
+/// Returns what a VM counts: its HEMs, or in a campaign those of the sub-experiment, with the
+/// numbers of sub-experiment and run.
 pub fn selected(vm: &Vm, runs_over: u32) -> (&[EventId], Option<(u32, u32)>) {
     if let Some(campaign) = &vm.campaign
         && let Some((set, run)) = campaign.next(runs_over)
@@ -48,23 +51,55 @@ pub fn selected(vm: &Vm, runs_over: u32) -> (&[EventId], Option<(u32, u32)>) {
     (&vm.hems, None)
 }
 
-impl Open {
-    /// Starts a segment that counts the first of `events`, one per counter, as far as there are `counters`. Where it
-    /// `shares` the core with a guest that has the cycle counter, one more of them counts cycles.
-    pub fn new(
-        mut names: Names,
-        events: &[EventId],
-        campaign: Option<(u32, u32)>,
-        counters: Range<u32>,
-        shares: bool,
-    ) -> Self {
-        if let Some((sub_experiment, run)) = campaign {
-            names = Names {
+impl Names {
+    /// Returns the numbers, with a campaign's own ones instead of the guest's.
+    pub fn within(self, campaign: Option<(u32, u32)>) -> Self {
+        match campaign {
+            Some((sub_experiment, run)) => Self {
                 sub_experiment,
                 run,
-                ..names
-            };
+                ..self
+            },
+            None => self,
         }
+    }
+
+    /// Returns the record of a segment with these numbers, in which each event was counted so
+    /// often.
+    pub fn record(
+        self,
+        (vm, vcpu): (VmId, VcpuIndex),
+        cycles: Cycles,
+        overflowed: u8,
+        counted: impl Iterator<Item = (EventId, u32)>,
+    ) -> HemRecord {
+        let mut record = HemRecord {
+            vm,
+            vcpu,
+            workload: self.workload,
+            sub_experiment: self.sub_experiment,
+            run: self.run,
+            cycles,
+            len: 0,
+            events: [EventId(0); MAX_HEMS],
+            counts: [0; MAX_HEMS],
+            overflowed,
+            by_guest: false,
+        };
+        for (at, (event, count)) in (0..MAX_HEMS).zip(counted) {
+            record.events[at] = event;
+            record.counts[at] = count;
+            record.len += 1;
+        }
+        record
+    }
+}
+
+impl Open {
+    /// Starts a segment that counts the first of `events`, one per counter, as far as there are
+    /// `counters`. Where it `shares` the core with a guest that has the cycle counter, one more
+    /// of them counts cycles.
+    pub fn new(names: Names, events: &[EventId], counters: Range<u32>, shares: bool) -> Self {
         let room = counters
             .end
             .saturating_sub(counters.start + u32::from(shares));
@@ -76,17 +111,13 @@ impl Open {
         }
     }
 
-    /// Returns the number of events counted.
-    pub fn hems(&self) -> u32 {
-        self.hems
-    }
-
     /// Returns the counter of the `hem`-th event.
     pub fn counter(&self, hem: u32) -> u32 {
         self.first + hem
     }
 
-    /// Returns the event counter that counts cycles; `None`: the cycle counter does.
+    /// Returns the event counter that counts cycles; `None`: the cycle counter does. A guest that
+    /// has the cycle counter may set it at any time.
     pub fn cycles(&self) -> Option<u32> {
         self.shares.then_some(self.first + self.hems)
     }
@@ -102,46 +133,12 @@ impl Open {
         let cycles = self
             .cycles()
             .is_some_and(|counter| flags >> counter & 1 == 1);
-        (flags >> self.first & ((1 << self.hems) - 1)) as u8
-            | if cycles {
-                HemRecord::CYCLES_OVERFLOWED
-            } else {
-                0
-            }
-    }
-
-    /// Returns the segment's record; `count` reads the count of an event, by its place.
-    pub fn record(
-        &self,
-        (vm, vcpu): (u8, u8),
-        cycles: Cycles,
-        overflowed: u8,
-        events: &[EventId],
-        count: impl Fn(u32) -> u32,
-    ) -> HemRecord {
-        let Names {
-            workload,
-            sub_experiment,
-            run,
-        } = self.names;
-        let mut record = HemRecord {
-            vm,
-            vcpu,
-            workload,
-            sub_experiment,
-            run,
-            cycles,
-            len: self.hems as u8,
-            events: [EventId(0); MAX_HEMS],
-            counts: [0; MAX_HEMS],
-            overflowed,
-            by_guest: false,
+        let cycles = if cycles {
+            HemRecord::CYCLES_OVERFLOWED
+        } else {
+            0
         };
-        for (counter, &event) in (0..self.hems).zip(events) {
-            record.events[counter as usize] = event;
-            record.counts[counter as usize] = count(counter);
-        }
-        record
+        (flags >> self.first & ((1 << self.hems) - 1)) as u8 | cycles
     }
 }
 
@@ -158,40 +155,55 @@ mod tests {
 
     #[test]
     fn a_campaign_numbers_its_segments() {
-        let open = Open::new(NAMES, &[EventId(8)], Some((30, 40)), 0..6, false);
-        let record = open.record((3, 1), Cycles(9), 0, &[EventId(8)], |_| 5);
+        let names = NAMES.within(Some((30, 40)));
+        let record = names.record(
+            (VmId(3), VcpuIndex(1)),
+            Cycles(9),
+            0,
+            [(EventId(8), 5)].into_iter(),
+        );
         assert_eq!(
             (record.workload, record.sub_experiment, record.run),
             (7, 30, 40)
         );
         assert_eq!(
             (record.vm, record.vcpu, record.cycles, record.counts[0]),
-            (3, 1, Cycles(9), 5)
+            (VmId(3), VcpuIndex(1), Cycles(9), 5)
         );
     }
 
     proptest! {
-        /// It never uses more counters than are free or fit in a record, and each count belongs to its event.
+        /// It never uses more counters than are free or fit in a record, and each count belongs to
+        /// its event.
         #[test]
         fn counts_are_beside_their_events(
-            raw in prop::collection::vec(any::<u16>(), 0..12), first in 0u32..6, free in 0u32..10, shares: bool, flags: u32,
+            raw in prop::collection::vec(any::<u16>(), 0..12),
+            first in 0u32..6,
+            free in 0u32..10,
+            shares: bool,
+            flags: u32,
         ) {
             let events: std::vec::Vec<EventId> = raw.into_iter().map(EventId).collect();
             let free = free + u32::from(shares);
-            let open = Open::new(NAMES, &events, None, first..first + free, shares);
+            let open = Open::new(NAMES, &events, first..first + free, shares);
             let room = (free - u32::from(shares)) as usize;
-            prop_assert_eq!(open.hems() as usize, events.len().min(MAX_HEMS).min(room));
+            prop_assert_eq!(open.hems as usize, events.len().min(MAX_HEMS).min(room));
             // Its own counters, and the guest's cycle counter only where that is not the guest's.
-            let own = (first..first + open.hems() + u32::from(shares)).fold(0, |mask, counter| mask | 1 << counter);
+            let own = (first..first + open.hems + u32::from(shares))
+                .fold(0, |mask, counter| mask | 1 << counter);
             prop_assert_eq!(open.mask(), if shares { own } else { own | CYCLES });
             prop_assert!(shares || open.mask() & CYCLES != 0);
-            let overflowed = (0..open.hems()).filter(|&hem| flags >> open.counter(hem) & 1 == 1);
+            let overflowed = (0..open.hems).filter(|&hem| flags >> open.counter(hem) & 1 == 1);
             let expected = overflowed.fold(0, |bits, hem| bits | 1u8 << hem);
-            let cycles = open.cycles().is_some_and(|counter| flags >> counter & 1 == 1);
+            let cycles = open
+                .cycles()
+                .is_some_and(|counter| flags >> counter & 1 == 1);
             prop_assert_eq!(open.overflowed(flags), expected | u8::from(cycles) << 7);
-            let record = open.record((0, 0), Cycles(0), 0, &events, |counter| 100 + counter);
+            let counted = (0..open.hems).zip(&events).map(|(hem, &event)| (event, 100 + hem));
+            let record = open.names.record((VmId(0), VcpuIndex(0)), Cycles(0), 0, counted);
+            prop_assert_eq!(u32::from(record.len), open.hems);
             for (at, (&count, &event)) in record.counts.iter().zip(&record.events).enumerate() {
-                let used = events.get(at).filter(|_| at < open.hems() as usize);
+                let used = events.get(at).filter(|_| at < open.hems as usize);
                 prop_assert_eq!(count, used.map_or(0, |_| 100 + at as u32));
                 prop_assert_eq!(event, used.copied().unwrap_or(EventId(0)));
             }

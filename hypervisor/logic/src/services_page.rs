@@ -1,4 +1,5 @@
-//! The registers of the services page (`cloison_abi::page`): they collect arguments, make a call, and return results.
+//! The registers of the services page (`cloison_abi::page`): they collect arguments, make a call,
+//! and return results.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::page;
@@ -14,7 +15,7 @@ pub struct Request {
 }
 
 /// The writable registers of a VM.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mailbox {
     status: u64,
     words: [u64; 3],
@@ -38,8 +39,8 @@ impl Mailbox {
         }
     }
 
-    /// Handles a 64-bit write at `offset`. Returns the call that it makes, if any. Bits of the function identifier
-    /// above 31 are ignored, as with `w0`.
+    /// Handles a 64-bit write at `offset`. Returns the call that it makes, if any. Bits of the
+    /// function identifier above 31 are ignored, as with `w0`.
     pub fn write(&mut self, offset: u16, value: u64) -> Option<Request> {
         if offset == page::CALL {
             return Some(Request {
@@ -53,7 +54,8 @@ impl Mailbox {
         None
     }
 
-    /// Stores the result of a call: `x0` to `x3`.
+    /// Stores the result of a call: `x0` to `x3`. The results replace the arguments, so that a
+    /// program cannot take its own argument for a result.
     pub fn answer(&mut self, [status, words @ ..]: [u64; 4]) {
         *self = Self { status, words };
     }
@@ -105,7 +107,14 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_no_register_reads_zero_and_takes_nothing(offset in 0u16..0x1000, value: u64) {
-            let known = [page::MAGIC, page::VERSION, page::SERVICES, page::VM, page::VCPU, page::CALL];
+            let known = [
+                page::MAGIC,
+                page::VERSION,
+                page::SERVICES,
+                page::VM,
+                page::VCPU,
+                page::CALL,
+            ];
             prop_assume!(!known.contains(&offset) && !page::ARGUMENTS.contains(&offset));
             let mut mailbox = Mailbox::default();
             prop_assert_eq!(mailbox.write(offset, value), None);
@@ -116,7 +125,13 @@ mod tests {
         #[test]
         fn what_is_read_only_stays(value: u64) {
             let mut mailbox = Mailbox::default();
-            for offset in [page::MAGIC, page::VERSION, page::SERVICES, page::VM, page::VCPU] {
+            for offset in [
+                page::MAGIC,
+                page::VERSION,
+                page::SERVICES,
+                page::VM,
+                page::VCPU,
+            ] {
                 prop_assert_eq!(mailbox.write(offset, value), None);
             }
             prop_assert_eq!(mailbox, Mailbox::default());

@@ -1,19 +1,23 @@
-//! Exception syndromes: what brought a core to EL2, decoded once, and what EL2 lets a guest's EL1 read instead.
+//! Exception syndromes: the reason why a core entered EL2, decoded once, and the syndrome that EL2
+//! gives the guest's EL1 instead.
 //!
-//! All encodings are those of ESR_EL2 (Arm ARM DDI 0487, D24.2.40) and ESR_EL1 (D24.2.39); each function names the part
-//! that it follows. Bits 63 to 32 of a syndrome (ISS2) say nothing that EL2 needs, and are not looked at.
+//! All encodings are those of ESR_EL2 (Arm ARM DDI 0487, D24.2.40) and ESR_EL1 (D24.2.39); each
+//! function names the part that it follows. Bits 63 to 32 of a syndrome (ISS2) say nothing that EL2
+//! needs, and are not looked at.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_formats::addr::Ipa;
 
 /// Width of an access to memory, as ISS.SAS encodes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-#[allow(missing_docs)]
 pub enum Width {
+    /// 8 bits.
     Byte,
+    /// 16 bits.
     Half,
+    /// 32 bits.
     Word,
+    /// 64 bits.
     Double,
 }
 
@@ -28,17 +32,33 @@ impl Width {
         }
     }
 
+    /// Returns the number of bytes.
+    pub const fn bytes(self) -> u64 {
+        1 << self as u32
+    }
+
     const fn bits(self) -> u32 {
         8 << self as u32
     }
 }
 
-/// The load or store that a data abort interrupted, where the syndrome describes it (ISS.ISV). Keeps the syndrome and takes
-/// its fields when asked, as does [`DataAbort`]: to unpack them all would cost each exit of a guest.
+/// The load or store that a data abort interrupted, where the syndrome describes it (ISS.ISV).
+/// Keeps the syndrome and takes its fields when asked, as does [`DataAbort`]: to unpack them all
+/// would cost each exit of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access(u64);
 
 impl Access {
+    /// Describes the load or store of a register as a syndrome would.
+    pub const fn new(register: u64, width: Width, sign_extend: bool, wide: bool) -> Self {
+        Self(
+            (width as u64) << 22
+                | (sign_extend as u64) << 21
+                | register << 16
+                | (wide as u64) << 15,
+        )
+    }
+
     /// Returns the general register that is loaded or stored (ISS.SRT); 31 is the zero register.
     pub const fn register(self) -> u8 {
         field(self.0, 16, 5)
@@ -59,17 +79,23 @@ impl Access {
         field(self.0, 15, 1) == 1
     }
 
-    /// Returns what the register holds after a load that found `value` in the device, in its lowest bits.
+    /// Returns what the register holds after a load that found `value` in the device, in its lowest
+    /// bits.
     pub const fn loaded(self, value: u64) -> u64 {
+        if !self.sign_extend() {
+            return self.stored(value);
+        }
         let unused = 64 - self.width().bits();
-        match (self.sign_extend(), self.wide()) {
-            (false, _) => value << unused >> unused,
-            (true, true) => ((value << unused) as i64 >> unused) as u64,
-            (true, false) => ((value << unused) as i64 >> unused) as u32 as u64,
+        let extended = ((value << unused) as i64 >> unused) as u64;
+        if self.wide() {
+            extended
+        } else {
+            extended & 0xffff_ffff
         }
     }
 
-    /// Returns what a store of a register with this `value` sends to the device.
+    /// Returns what a store of a register with this `value` sends to the device. The rest of the
+    /// register is not part of the access: a device must not see it.
     pub const fn stored(self, value: u64) -> u64 {
         let unused = 64 - self.width().bits();
         value << unused >> unused
@@ -90,7 +116,15 @@ pub enum Fault {
 pub struct DataAbort(u64);
 
 impl DataAbort {
-    /// Returns the load or store, if the syndrome describes it: not for pairs, writeback, exclusives, cache maintenance.
+    /// Returns the syndrome of a data abort at this load or store, as if the processor had
+    /// described it.
+    pub const fn syndrome(access: Access, is_write: bool) -> u64 {
+        const TRANSLATION: u64 = 0x07;
+        (DATA_ABORT_LOWER as u64) << 26 | 1 << 24 | access.0 | (is_write as u64) << 6 | TRANSLATION
+    }
+
+    /// Returns the load or store, if the syndrome describes it: not for pairs, writeback,
+    /// exclusives, cache maintenance.
     pub const fn access(self) -> Option<Access> {
         if field(self.0, 24, 1) == 1 {
             Some(Access(self.0))
@@ -104,6 +138,12 @@ impl DataAbort {
         field(self.0, 6, 1) == 1
     }
 
+    /// Returns whether it was an access to the guest's own tables, on behalf of one by the
+    /// instruction (ISS.S1PTW).
+    pub const fn is_walk(self) -> bool {
+        field(self.0, 7, 1) == 1
+    }
+
     /// Returns why stage 2 refused it.
     pub const fn fault(self) -> Fault {
         fault(self.0)
@@ -112,12 +152,16 @@ impl DataAbort {
 
 /// The name of a system register or instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub struct Encoding {
+    /// 2 bits: 2 for debug registers, 3 for others, 1 for instructions.
     pub op0: u8,
+    /// 3 bits.
     pub op1: u8,
+    /// 4 bits.
     pub crn: u8,
+    /// 4 bits.
     pub crm: u8,
+    /// 3 bits.
     pub op2: u8,
 }
 
@@ -134,8 +178,8 @@ impl Encoding {
     }
 }
 
-/// A trapped MSR, MRS or SYS ("ISS encoding for an exception from MSR, MRS, or System instruction execution in AArch64
-/// state").
+/// A trapped MSR, MRS or SYS ("ISS encoding for an exception from MSR, MRS, or System instruction
+/// execution in AArch64 state").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemAccess {
     /// What it names.
@@ -188,8 +232,9 @@ const INSTRUCTION_ABORT_SAME: u8 = 0x21;
 const DATA_ABORT_LOWER: u8 = 0x24;
 const DATA_ABORT_SAME: u8 = 0x25;
 
-/// The bits of the syndrome that tell an MRS of a feature register from other accesses, and their values: op0, op1, CRn,
-/// the highest bit of CRm, and the direction.
+/// The bits of the syndrome that tell an MRS of a feature register from other accesses, and their
+/// values: op0, op1, CRn, the highest bit of CRm, and the direction. op0 is in bits \[21:20\], op1
+/// in \[16:14\], CRn in \[13:10\], CRm in \[4:1\], and the direction in bit 0.
 const FEATURE_BITS: u64 = 0b11 << 20 | 0b111 << 14 | 0xf << 10 | 1 << 4 | 1;
 const FEATURE: u64 = 0b11 << 20 | 1;
 
@@ -227,13 +272,16 @@ impl Trap {
                 is_read: field(esr, 0, 1) == 1,
             }),
             INSTRUCTION_ABORT_LOWER => Self::InstructionAbort(fault(esr)),
+            // The classes of the same exception level (0x21, 0x25) are EL2's own faults, which take
+            // another vector.
             DATA_ABORT_LOWER => Self::DataAbort(DataAbort(esr)),
             _ => Self::Other,
         }
     }
 }
 
-/// The fault status code of an abort ("DFSC", "IFSC"): a code per level.
+/// The fault status code of an abort ("DFSC", "IFSC"): a code per level. 0b0001LL is a translation
+/// fault at level LL.
 const fn fault(esr: u64) -> Fault {
     match field(esr, 0, 6) {
         0x04..=0x07 => Fault::Translation,
@@ -241,22 +289,30 @@ const fn fault(esr: u64) -> Fault {
     }
 }
 
-/// Returns the IPA that a stage-2 fault was about: the page from HPFAR_EL2.FIPA, the offset in it from FAR_EL2.
+/// Returns the IPA that a stage-2 fault was about: the page from HPFAR_EL2.FIPA, the offset in it
+/// from FAR_EL2. FIPA, from bit 4 on, is the IPA from bit 12 on. The offset is the same in virtual
+/// address and IPA, because no granule of stage 1 is smaller than 4 KiB.
 pub const fn fault_ipa(hpfar: u64, far: u64) -> Ipa {
     Ipa((hpfar >> 4 << 12) | (far & 0xfff))
 }
 
-/// What a guest tried to do with memory.
+/// A guest's attempt to access memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Attempt {
+    /// It fetches an instruction.
     Fetch,
+    /// It loads.
     Read,
+    /// It stores.
     Write,
 }
 
-/// Which of EL1's vectors a synchronous exception takes: where it came from (Arm ARM DDI 0487, D1.3.1, vector offsets).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Length of EL1's exception vectors (Arm ARM DDI 0487, D1.3.1).
+pub const VECTORS: u64 = 0x800;
+
+/// Which of EL1's vectors a synchronous exception takes: where it came from (Arm ARM DDI 0487,
+/// D1.3.1, vector offsets).
+#[derive(Clone, Copy, Debug)]
 #[repr(u64)]
 pub enum Vector {
     /// EL1 with SP_EL0.
@@ -268,7 +324,8 @@ pub enum Vector {
 }
 
 impl Vector {
-    /// By SPSR_EL2.M\[3:0\]: the mode that the exception interrupted.
+    /// By SPSR_EL2.M\[3:0\]: the mode that the exception interrupted. 0b0000 is EL0t, 0b0100 EL1t,
+    /// and 0b0101 EL1h.
     pub const fn from_mode(mode: u64) -> Self {
         match mode {
             0x0 => Self::Lower,
@@ -298,14 +355,8 @@ impl Syndrome {
             (_, Vector::Lower) => DATA_ABORT_LOWER,
             (_, _) => DATA_ABORT_SAME,
         };
-        Self::new(
-            class,
-            0x10 | if matches!(attempt, Attempt::Write) {
-                1 << 6
-            } else {
-                0
-            },
-        )
+        let is_write = matches!(attempt, Attempt::Write) as u64;
+        Self::new(class, is_write << 6 | 0x10)
     }
 }
 

@@ -1,13 +1,14 @@
 //! The emulated GICv2 distributor of a VM, and the contents of its list registers.
 //!
-//! The guest's CPU interface is the hardware's GICV, so acknowledging and ending an interrupt causes no exit. This
-//! module keeps the state that the guest reads and writes in GICD (Arm IHI 0048B, chapter 4.3), and fills the list
-//! registers (5.3.9). The state has three parts, so that frequent paths need no lock:
+//! The guest's CPU interface is the hardware's GICV, so acknowledging and ending an interrupt
+//! causes no exit. This module keeps the state that the guest reads and writes in GICD (Arm IHI
+//! 0048B, chapter 4.3), and fills the list registers (5.3.9). The state has three parts, so that
+//! frequent paths need no lock:
 //!
 //! | type | one per | accessed by |
 //! | --- | --- | --- |
-//! | [`Banked`] | vCPU | only the core that runs the vCPU: enables and priorities of SGIs and PPIs, list registers |
-//! | [`Distributor`] | VM | every core, by atomics: pending SGIs, the flag that SPIs wait, GICD_CTLR |
+//! | [`Banked`] | vCPU | only the vCPU's core: state of SGIs and PPIs, list registers |
+//! | [`Distributor`] | VM | every core, by atomics: pending SGIs, waiting SPIs, GICD_CTLR |
 //! | [`Shared`] | VM | every core, under the hypervisor's lock: SPIs |
 //!
 //! ```text
@@ -17,50 +18,75 @@
 //! physical SPI    kick(gic.lock().raise(irq, &distributor))
 //! UART line       kick(gic.lock().set_line(irq, uart.line_level(), &distributor))
 //! maintenance interrupt, or kicked by another core:  kick(banked.fill(&gic))
+//! trapped DIR     kick(banked.deactivate(&gic, value))
 //! ```
 //!
-//! `gic` is the EL2 image's [`PhysicalGic`]: the calling core's GICH and GICC, the GICD, and the VM's two shared parts.
-//! `kick(set)` sends a physical SGI to the cores of these vCPUs (after a DSB) and calls `fill` where the set holds the
-//! calling vCPU; what `read` and `write` return never does. Nothing else synchronizes with the list registers: `fill`
-//! looks at GICH_ELRSR0 and GICH_EISR0 itself, and GICH need not be saved while one vCPU owns its core. The lock is
-//! taken only for SPI registers and GICD_CTLR writes, and by `fill` only while an SPI waits for this vCPU or a list
-//! register needs an eye on its end. Priority drop and deactivation are split in the hypervisor's GICC (EOImodeNS = 1):
-//! an interrupt with HW = 1 in its list register is deactivated by the guest. Physical enables follow the guest's.
+//! `gic` is the EL2 image's [`PhysicalGic`]: the calling core's GICH and GICC, the GICD, and the
+//! VM's two shared parts. `kick(set)` sends a physical SGI to the cores of these vCPUs (after a
+//! DSB) and calls `fill` where the set holds the calling vCPU; what `read` and `write` return never
+//! does. Nothing else synchronizes with the list registers: `fill` looks at GICH_ELRSR0 and
+//! GICH_EISR0 itself, and GICH need not be saved while one vCPU owns its core. The lock is
+//! taken only for SPI registers and GICD_CTLR writes, and by `fill` only while an SPI waits for
+//! this vCPU or a list register needs an eye on its end. Priority drop and deactivation are split
+//! in the hypervisor's GICC (EOImodeNS = 1): an interrupt with HW = 1 in its list register is
+//! deactivated by the guest. Physical enables follow the guest's.
 //!
-//! Choices: all interrupts are Group 0, which a guest enables with GICV_CTLR bit 0 (IGROUPR is RAZ/WI, as without
-//! Security Extensions). SGIs are always enabled, as in the GIC-400. An SPI with several targets goes to the lowest
-//! one. ISACTIVER writes are ignored; pending and active bits of an SPI in *another* vCPU's list register read as 0.
-//! Interrupts that the VM does not own, and reserved offsets, are RAZ/WI.
+//! Choices: all interrupts are Group 0, which a guest enables with GICV_CTLR bit 0 (IGROUPR is
+//! RAZ/WI, as without Security Extensions). SGIs are always enabled, as in the GIC-400. An SPI with
+//! several targets goes to the lowest one. Pending and active bits of an SPI in *another* vCPU's
+//! list register, or put aside there, read as 0 (docs/guests.md has all differences). Interrupts
+//! that the VM does not own, and reserved offsets, are RAZ/WI.
+//!
+//! A list register contains a pending or an active interrupt. While more wait than fit, at least
+//! one pending is listed, and no other that waits is more urgent: `Banked::put_aside` makes room,
+//! and `Aside` has the active ones that left.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::syndrome::Width;
-use cloison_formats::bits::ones;
+use cloison_formats::bits::{assign, ones};
 use cloison_formats::limits::{LIST_REGISTERS, MAX_VCPUS};
+use core::mem::take;
 use core::ops::DerefMut;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU64};
 
-/// Exclusive upper bound of interrupt IDs (GICD_TYPER.ITLinesNumber reports it).
+/// Exclusive upper bound of interrupt IDs (GICD_TYPER.ITLinesNumber reports it). `Shared` has one
+/// byte per interrupt, and an SPI's ID fits a byte (`Aside::at`).
 pub const MAX_IRQ: u32 = 256;
 /// The EL1 virtual timer's PPI.
 pub const TIMER: u32 = 27;
 
 const GROUPS: usize = (MAX_IRQ / 32) as usize;
+// IDs 0 to 15 are SGIs, 16 to 31 PPIs, and 32 to 1019 SPIs (Arm IHI 0048B, 2.2.1).
 const SGIS: u32 = 0xffff;
 /// One SGI of four sources in [`Mail`].
 const SOURCES: u64 = 0x0001_0001_0001_0001;
 
 // Fields of GICH_LRn. The upper five bits of an eight-bit priority are the register's bits [27:23].
+// With HW = 0, bits [12:10] hold the source of an SGI, and bit 19 asks for a maintenance interrupt
+// at the end (EOI); with HW = 1, bits [19:10] hold the physical ID (Arm IHI 0048B, 5.3.9).
 const LR_ID: u32 = 0x3ff;
 const LR_PHYSICAL_SHIFT: u32 = 10;
 const LR_EOI: u32 = 1 << 19;
 const LR_PRIORITY_SHIFT: u32 = 20;
+const LR_LEVEL_SHIFT: u32 = 23;
 const LR_PENDING: u32 = 1 << 28;
 const LR_ACTIVE: u32 = 2 << 28;
 const LR_HW: u32 = 1 << 31;
-/// In our copy only (reserved in the register): the pending state came from a write to ISPENDR, not from a line.
+/// In our copy only (reserved in the register): the pending state came from a write to ISPENDR, not
+/// from a line.
 const COPY_LATCHED: u32 = 1 << 20;
 
-/// What makes a shared interrupt pending.
+// Bits of [`Banked::held`]: one per list register, and one for interrupts that were put aside; the
+// same again for SPIs.
+const HELD_ASIDE: u32 = 1 << 15;
+/// More wait than fit: what is new may be less urgent than they are, although a list register is
+/// free.
+const HELD_WAITING: u32 = 1 << 14;
+const HELD_SPI: u32 = 0x1_0001;
+const HELD_SPIS: u32 = 0xffff_0000;
+
+/// The condition that makes a shared interrupt pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
     /// A high line.
@@ -69,7 +95,7 @@ pub enum Trigger {
     Edge,
 }
 
-/// What this module needs of the EL2 image on the calling core; a fake in the tests.
+/// The EL2 image on the calling core, as this module uses it; a fake in the tests.
 pub trait PhysicalGic {
     /// Returns the part of the VM's state that needs no lock.
     fn distributor(&self) -> &Distributor;
@@ -81,8 +107,18 @@ pub trait PhysicalGic {
     fn get(&self, index: usize) -> u32;
     /// Writes GICH_LRn.
     fn set(&self, index: usize, value: u32);
-    /// Turns the underflow maintenance interrupt (GICH_HCR.UIE) on or off.
-    fn underflow(&self, on: bool);
+    /// Sets which maintenance interrupts are raised besides those of list registers, and
+    /// GICH_HCR.EOICount to 0: while no list register is pending (NPIE), and while EOICount is
+    /// not 0 (LRENPIE).
+    fn watch(&self, waiting: bool, aside: bool);
+    /// Returns how often the guest has ended an interrupt that is in no list register
+    /// (GICH_HCR.EOICount).
+    fn ended(&self) -> u32;
+    /// Returns the priorities that are active: one bit each (GICH_APR).
+    fn active_priorities(&self) -> u32;
+    /// Returns the lowest bit of a five-bit priority that decides about preemption
+    /// (GICH_VMCR.VMBP).
+    fn binary_point(&self) -> u32;
     /// Returns the pending state of the 32 physical interrupts from `32 * group` on (GICD_ISPENDR).
     fn pending(&self, group: usize) -> u32;
     /// Deactivates a physical interrupt (GICC_DIR).
@@ -91,7 +127,8 @@ pub trait PhysicalGic {
     fn enable(&self, irq: u32, on: bool);
     /// Routes a physical SPI to the core of a vCPU (GICD_ITARGETSR).
     fn route(&self, irq: u32, vcpu: u8);
-    /// Makes a physical SPI edge-triggered or level-sensitive (GICD_ICFGR; its word is shared with other VMs' SPIs).
+    /// Makes a physical SPI edge-triggered or level-sensitive (GICD_ICFGR; its word is shared with
+    /// other VMs' SPIs).
     fn configure(&self, irq: u32, trigger: Trigger);
 }
 
@@ -100,30 +137,27 @@ pub trait PhysicalGic {
 #[must_use]
 pub struct Vcpus(pub u8);
 
-/// An access that is not emulated: beyond the distributor's 4 KiB, 64 bits wide, GICD_SGIR not written as a word, or not
-/// at a multiple of its width. The guest takes an external abort.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refused;
-
 impl Width {
-    /// Returns the position of an access in its 32-bit register: shift and mask.
+    /// Returns the position of an access in its 32-bit register: shift and mask. `None` for an
+    /// access that is not emulated: beyond the distributor's 4 KiB, 64 bits wide, or not at a
+    /// multiple of its width.
     #[inline(always)]
-    const fn lane(self, offset: u16) -> Result<(u32, u32), Refused> {
+    const fn lane(self, offset: u16) -> Option<(u32, u32)> {
         let (low, mask) = match self {
             Self::Word => (3, u32::MAX),
             Self::Half => (1, 0xffff),
             Self::Byte => (0, 0xff),
-            Self::Double => return Err(Refused),
+            Self::Double => return None,
         };
         match offset {
-            0..0x1000 if offset & low == 0 => Ok(((offset & 3) as u32 * 8, mask)),
-            _ => Err(Refused),
+            0..0x1000 if offset & low == 0 => Some(((offset & 3) as u32 * 8, mask)),
+            _ => None,
         }
     }
 }
 
 /// The state that a register with one bit per interrupt sets, clears and shows.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum State {
     Enabled,
     Pending,
@@ -147,12 +181,12 @@ enum Register {
     Reserved,
 }
 
+/// Decodes an offset by the distributor's register map (Arm IHI 0048B, 4.1.2). A register with one
+/// bit per interrupt has 128 bytes, with one byte 1 KiB; pairs of them set (first) and clear.
 #[inline(always)]
 fn decode(offset: u16) -> Register {
-    let (near, far) = (
-        usize::from(offset & 0x7f) >> 2,
-        usize::from(offset & 0x3ff) >> 2,
-    );
+    let near = usize::from(offset & 0x7f) >> 2;
+    let far = usize::from(offset & 0x3ff) >> 2;
     match offset >> 7 {
         0 if near == 0 => Register::Control,
         0 if near == 1 => Register::Type,
@@ -163,6 +197,7 @@ fn decode(offset: u16) -> Register {
         8..16 if far < GROUPS * 8 => Register::Priority(far),
         16..24 if far < GROUPS * 8 => Register::Targets(far),
         24 if near < GROUPS * 2 => Register::Config(near),
+        // GICD_CPENDSGIR is at 0xf10, GICD_SPENDSGIR at 0xf20 (4.3.16, 4.3.17).
         30 if (4..12).contains(&near) => Register::SgiPending(near >= 8, near & 3),
         31 if near >= 20 => Register::Identification(near - 20),
         _ => Register::Reserved,
@@ -173,22 +208,30 @@ fn decode(offset: u16) -> Register {
 const IDENTIFICATION: [u8; 12] = [0x04, 0, 0, 0, 0x90, 0xb4, 0x2b, 0, 0x0d, 0xf0, 0x05, 0xb1];
 const IMPLEMENTER: u32 = 0x0200_143b;
 
-/// Returns the bytes of a register with one byte per interrupt, for a bit mask of its four interrupts.
+/// Returns the bit of an interrupt in registers with one bit per interrupt.
+const fn bit_of(irq: u32) -> u32 {
+    1 << (irq & 31)
+}
+
+/// Returns the bytes of a register with one byte per interrupt, for a bit mask of its four
+/// interrupts. The multiplication copies the bits to distances of 7, so that bit `i` is at position
+/// `8 * i`, which the mask keeps.
 const fn byte_mask(bits: u32) -> u32 {
     ((bits & 0xf).wrapping_mul(0x0020_4081) & 0x0101_0101) * 0xff
 }
 
-/// Returns the byte of `irq` in registers with four interrupts each. `N` is a power of two: the bounds check is a mask.
+/// Returns the byte of `irq` in registers with four interrupts each. `N` is a power of two: the
+/// bounds check is a mask.
 fn byte<const N: usize>(words: &[u32; N], irq: u32) -> u32 {
     words[(irq >> 2) as usize % N] >> ((irq & 3) * 8) & 0xff
 }
 
-/// Sets or clears the bits of `mask`.
-const fn assign(word: &mut u32, mask: u32, on: bool) {
-    *word = if on { *word | mask } else { *word & !mask };
-}
-
-/// What other cores leave for a vCPU. Has its own cache line, so that cores do not slow each other down.
+/// Interrupts from other cores for a vCPU. The vCPU's mail has its own cache line, so that cores do
+/// not slow each other down.
+///
+/// Other cores only set bits (`fetch_or`, Release), and the vCPU's core clears them after it has
+/// read them (Acquire): no SGI is lost, and the state before the SGI is visible with it
+/// (`an_sgi_sent_to_a_vcpu_that_is_still_starting_is_not_lost`).
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Mail {
@@ -200,32 +243,29 @@ struct Mail {
 
 impl Mail {
     fn post(&self, sgi: u32, source: u32) {
-        self.sgis[source as usize >> 2 & 1]
-            .fetch_or(1 << ((source & 3) * 16 + sgi), Ordering::Release);
+        self.sgis[source as usize >> 2 & 1].fetch_or(1 << ((source & 3) * 16 + sgi), Release);
     }
+
     fn clear(&self, sgi: u32, source: u32) {
-        self.sgis[source as usize >> 2 & 1]
-            .fetch_and(!(1 << ((source & 3) * 16 + sgi)), Ordering::AcqRel);
+        self.sgis[source as usize >> 2 & 1].fetch_and(!(1 << ((source & 3) * 16 + sgi)), AcqRel);
     }
-    /// Returns the mask of the SGIs that are pending from any source.
+
+    /// Returns the mask of the SGIs that are pending from any source. The four 16-bit lanes of each
+    /// word, one per source, are folded into one.
     fn pending(&self) -> u32 {
-        let any = self.sgis[0].load(Ordering::Acquire) | self.sgis[1].load(Ordering::Acquire);
+        let any = self.sgis[0].load(Acquire) | self.sgis[1].load(Acquire);
         let any = any | any >> 32;
         (any | any >> 16) as u32 & SGIS
     }
+
     /// Returns the sources from which `sgi` is pending.
     fn sources(&self, sgi: u32) -> u32 {
-        let [low, high] = [0, 1].map(|word: usize| {
-            let bits = self.sgis[word].load(Ordering::Acquire) >> sgi & SOURCES;
+        let [low, high] = self.sgis.each_ref().map(|word| {
+            // One bit per 16-bit lane is left; the shifts move lane `k`'s bit to position `k`.
+            let bits = word.load(Acquire) >> sgi & SOURCES;
             (bits | bits >> 15 | bits >> 30 | bits >> 45) as u32 & 0xf
         });
         low | high << 4
-    }
-    /// Removes all SGIs.
-    fn empty(&self) {
-        self.sgis
-            .iter()
-            .for_each(|word| word.store(0, Ordering::Relaxed));
     }
 }
 
@@ -233,6 +273,7 @@ impl Mail {
 #[derive(Debug)]
 pub struct Distributor {
     vcpus: u8,
+    // GICD_CTLR.Enable: without it, no interrupt is forwarded to a CPU interface (4.3.1).
     forward: AtomicBool,
     mail: [Mail; MAX_VCPUS],
 }
@@ -240,46 +281,54 @@ pub struct Distributor {
 impl Distributor {
     /// Creates it for a VM with this many vCPUs (1 to 8).
     pub fn new(vcpus: u8) -> Self {
-        let vcpus = vcpus.clamp(1, MAX_VCPUS as u8);
         Self {
             vcpus,
             forward: AtomicBool::new(false),
             mail: Default::default(),
         }
     }
-    /// Returns GICD_TYPER: the number of interrupts and vCPUs.
+
+    /// Returns GICD_TYPER: the number of interrupts and vCPUs. ITLinesNumber is the number of
+    /// groups of 32 less one, CPUNumber in bits \[7:5\] the number of vCPUs less one (4.3.2).
     pub fn type_register(&self) -> u32 {
         (GROUPS as u32 - 1) | (u32::from(self.vcpus) - 1) << 5
     }
+
     /// Resets to the state after power-on. No vCPU of the VM may run.
     pub fn reset(&self) {
-        self.forward.store(false, Ordering::Relaxed);
+        self.forward.store(false, Relaxed);
         for mail in &self.mail {
-            mail.empty();
-            mail.spis.store(false, Ordering::Relaxed);
+            for word in &mail.sgis {
+                word.store(0, Relaxed);
+            }
+            mail.spis.store(false, Relaxed);
         }
     }
+
     const fn all(&self) -> u8 {
         u8::MAX >> (8 - self.vcpus)
     }
+
     fn mail(&self, vcpu: u8) -> &Mail {
         &self.mail[usize::from(vcpu) % MAX_VCPUS]
-    }
-    fn forwards(&self) -> bool {
-        self.forward.load(Ordering::Relaxed)
     }
 }
 
 /// The state of 32 interrupts. `owned` limits all other masks.
-#[derive(Clone, Debug, Default)]
+///
+/// An interrupt is pending while its `line` is high or it is `latched` by a write to GICD_ISPENDR
+/// (4.3.7). It either waits here, or is in one list register or put aside (`placed`), so that no
+/// interrupt is signaled twice. Reference:
+/// `active_interrupts_are_those_of_a_gic_without_list_registers`.
+#[derive(Debug, Default)]
 struct Group {
     owned: u32,
     physical: u32,
     /// Physical interrupts that the hypervisor deactivates after the guest has ended them.
     mediated: u32,
     enabled: u32,
-    /// Emulated interrupts: the level of the line. Physical ones: taken by the hypervisor, but not in a list register
-    /// yet.
+    /// Emulated interrupts: the level of the line. Physical ones: taken by the hypervisor, but not
+    /// in a list register yet.
     line: u32,
     latched: u32,
     /// In a list register.
@@ -290,44 +339,63 @@ struct Group {
 impl Group {
     /// Returns those that could go into a list register; `sgis` are pending elsewhere.
     const fn waiting(&self, sgis: u32) -> u32 {
+        // A disabled interrupt becomes pending all the same; it is only not forwarded (4.3.6).
         (self.line | self.latched | sgis) & self.enabled & !self.placed
     }
+
     /// Returns an interrupt's rank in the GIC's order: by priority, then by ID.
     fn rank(&self, irq: u32) -> u32 {
         byte(&self.priority, irq) << 10 | irq
     }
-    /// Takes the pending state of an interrupt. Returns its list register's fields without ID and priority.
-    fn take(&mut self, irq: u32) -> u32 {
-        let bit = 1 << (irq & 31);
-        self.placed |= bit;
-        if self.latched & bit != 0 {
-            self.latched &= !bit;
-            LR_EOI | COPY_LATCHED
-        } else if self.physical & bit != 0 {
-            self.line &= !bit;
-            if self.mediated & bit != 0 {
-                LR_EOI
-            } else {
-                LR_HW | irq << LR_PHYSICAL_SHIFT
-            }
+
+    /// Returns a list register's fields that are the same for all pending interrupts.
+    fn entry(&self, irq: u32) -> u32 {
+        LR_PENDING | byte(&self.priority, irq) << LR_PRIORITY_SHIFT | irq
+    }
+
+    /// Returns the list register's fields that say who is told when the guest ends an interrupt:
+    /// the physical GIC or the hypervisor.
+    const fn ending(&self, irq: u32) -> u32 {
+        if self.physical & !self.mediated & bit_of(irq) != 0 {
+            LR_HW | irq << LR_PHYSICAL_SHIFT
         } else {
             LR_EOI
         }
     }
-    /// Restores an interrupt's pending state from before [`Group::take`]; a line keeps its level anyway.
+
+    /// Takes the pending state of an interrupt. Returns its list register's fields without ID and
+    /// priority.
+    const fn take(&mut self, irq: u32) -> u32 {
+        let bit = bit_of(irq);
+        self.placed |= bit;
+        // A latched one first: the line keeps its level, so that it is pending again afterwards.
+        if self.latched & bit != 0 {
+            self.latched &= !bit;
+            return LR_EOI | COPY_LATCHED;
+        }
+        self.line &= !(self.physical & bit);
+        self.ending(irq)
+    }
+
+    /// Restores an interrupt's pending state from before [`Group::take`]; a line keeps its level
+    /// anyway.
     const fn put_back(&mut self, copy: u32) {
-        let bit = 1 << (copy & 31);
+        let bit = bit_of(copy);
         if copy & COPY_LATCHED != 0 {
             self.latched |= bit;
-        } else if copy & LR_HW != 0 || self.mediated & bit != 0 {
-            self.line |= bit;
+        } else {
+            self.line |= self.physical & bit;
         }
     }
-    /// Returns whether a list register's interrupt is active in the physical GIC until the hypervisor deactivates it.
+
+    /// Returns whether a list register's interrupt is active in the physical GIC until the
+    /// hypervisor deactivates it.
     const fn is_mediated(&self, copy: u32) -> bool {
-        copy & COPY_LATCHED == 0 && self.mediated >> (copy & 31) & 1 == 1
+        copy & COPY_LATCHED == 0 && self.mediated & bit_of(copy) != 0
     }
-    /// Writes a register with one bit per interrupt (except active bits, which are in the list registers).
+
+    /// Writes a register with one bit per interrupt (except active bits, which are in the list
+    /// registers).
     fn write(&mut self, state: State, set: bool, bits: u32, first: u32, gic: &impl PhysicalGic) {
         match state {
             State::Enabled => {
@@ -338,17 +406,17 @@ impl Group {
             State::Active => {}
         }
     }
+
     fn prioritize(&mut self, n: usize, lanes: u32, value: u32) {
-        let (word, mask) = (
-            &mut self.priority[n & 7],
-            byte_mask(self.owned >> ((n & 7) * 4)) & lanes,
-        );
+        let mask = byte_mask(self.owned >> ((n & 7) * 4)) & lanes;
+        let word = &mut self.priority[n & 7];
+        // Five bits of priority, as list registers have; the others are RAZ/WI (4.3.11).
         *word = *word & !mask | value & mask & 0xf8f8_f8f8;
     }
 }
 
 /// A VM's SPIs.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Shared {
     /// Groups of 32 interrupts; the first one stays empty.
     groups: [Group; GROUPS],
@@ -356,74 +424,86 @@ pub struct Shared {
     targets: [u32; GROUPS * 8],
     /// The vCPU whose list register contains an SPI.
     holder: [u8; MAX_IRQ as usize],
-    all: u8,
+    /// The vCPUs that must check their interrupts before the lock is released.
+    kick: u8,
 }
 
 impl Shared {
-    /// Creates the state for a VM with this many vCPUs (1 to 8), without any SPI.
-    pub fn new(vcpus: u8) -> Self {
+    /// Creates the state of a VM without any SPI.
+    pub fn empty() -> Self {
         Self {
             groups: Default::default(),
             config: [0; GROUPS * 2],
             targets: [0; GROUPS * 8],
             holder: [0; MAX_IRQ as usize],
-            all: Distributor::new(vcpus).all(),
+            kick: 0,
         }
     }
-    /// Gives the VM an SPI, emulated or passed through. IDs that are not SPIs are ignored.
+
+    /// Gives the VM an SPI, emulated or passed through. IDs that are not SPIs are ignored. Its
+    /// target is vCPU 0 until the guest writes GICD_ITARGETSR.
     pub fn own(&mut self, irq: u32, physical: bool) {
         if (32..MAX_IRQ).contains(&irq) {
             let group = self.group(irq);
-            group.owned |= 1 << (irq & 31);
-            group.physical |= u32::from(physical) << (irq & 31);
+            group.owned |= bit_of(irq);
+            assign(&mut group.physical, bit_of(irq), physical);
             self.targets[irq as usize >> 2] |= 1 << ((irq & 3) * 8);
         }
     }
-    /// Resets to the state after power-on with the same SPIs; disables and deactivates the physical ones. To be called
-    /// after every [`Banked::reset`], before a vCPU runs.
+
+    /// Resets to the state after power-on with the same SPIs; disables and deactivates the physical
+    /// ones. To be called after every [`Banked::reset`], before a vCPU runs.
     pub fn reset(&mut self, gic: &impl PhysicalGic) {
-        (self.config, self.targets) = ([0; GROUPS * 2], [0; GROUPS * 8]);
+        self.config = [0; GROUPS * 2];
+        self.targets = [0; GROUPS * 8];
         for n in 0..GROUPS {
-            let Group {
-                owned, physical, ..
-            } = core::mem::take(&mut self.groups[n]);
+            let group = take(&mut self.groups[n]);
             let first = n as u32 * 32;
-            ones(owned).for_each(|bit| self.own(first + bit, physical >> bit & 1 == 1));
-            for bit in ones(physical) {
-                gic.enable(first + bit, false);
-                gic.deactivate(first + bit);
+            for bit in ones(group.owned) {
+                self.own(first + bit, group.physical >> bit & 1 == 1);
             }
+            // A physical interrupt that stayed active would never be signaled to the next life.
+            switch_off(group.physical, first, gic);
         }
     }
+
     fn group(&mut self, irq: u32) -> &mut Group {
         &mut self.groups[(irq >> 5) as usize % GROUPS]
     }
 
     /// Sets the line of an emulated SPI. Returns the vCPU that must check its interrupts.
     pub fn set_line(&mut self, irq: u32, high: bool, distributor: &Distributor) -> Vcpus {
-        let (group, bit) = (self.group(irq), 1 << (irq & 31));
-        if irq >= MAX_IRQ
-            || group.owned & !group.physical & bit == 0
-            || (group.line & bit != 0) == high
-        {
-            return Vcpus(0);
+        let group = self.group(irq);
+        let bit = bit_of(irq);
+        let is_emulated = irq < MAX_IRQ && group.owned & !group.physical & bit != 0;
+        if is_emulated && (group.line & bit != 0) != high {
+            assign(&mut group.line, bit, high);
+            self.notify(irq, distributor);
         }
-        assign(&mut group.line, bit, high);
-        Vcpus(self.notify(irq, distributor))
+        self.kicks()
     }
-    /// Records a physical SPI that was taken (acknowledged and dropped, not deactivated). Returns the vCPU that must
-    /// check.
+
+    /// Records a physical SPI that was taken (acknowledged and dropped, not deactivated). Returns
+    /// the vCPU that must check.
     pub fn raise(&mut self, irq: u32, distributor: &Distributor) -> Vcpus {
-        let (group, bit) = (self.group(irq), 1 << (irq & 31));
-        if irq >= MAX_IRQ || group.physical & bit == 0 {
-            return Vcpus(0);
+        let group = self.group(irq);
+        let bit = bit_of(irq);
+        if irq < MAX_IRQ && group.physical & bit != 0 {
+            group.line |= bit;
+            self.notify(irq, distributor);
         }
-        group.line |= bit;
-        Vcpus(self.notify(irq, distributor))
+        self.kicks()
     }
+
+    /// Returns the vCPUs that must check their interrupts.
+    fn kicks(&mut self) -> Vcpus {
+        Vcpus(take(&mut self.kick))
+    }
+
     /// Tells the vCPU that has `irq` in a list register, or is its target, to check it.
-    fn notify(&mut self, irq: u32, distributor: &Distributor) -> u8 {
-        let (group, bit) = (self.group(irq), 1 << (irq & 31));
+    fn notify(&mut self, irq: u32, distributor: &Distributor) {
+        let group = self.group(irq);
+        let bit = bit_of(irq);
         let vcpu = if group.placed & bit != 0 {
             Some(self.holder[irq as usize % MAX_IRQ as usize])
         } else if group.waiting(0) & bit != 0 {
@@ -431,15 +511,29 @@ impl Shared {
         } else {
             None
         };
-        let Some(vcpu) = vcpu else { return 0 };
-        distributor.mail(vcpu).spis.store(true, Ordering::Release);
-        1 << (vcpu & 7)
+        if let Some(vcpu) = vcpu {
+            distributor.mail(vcpu).spis.store(true, Release);
+            self.kick |= 1 << (vcpu & 7);
+        }
     }
-    /// Returns the target vCPU of an SPI.
+
+    /// Returns the target vCPU of an SPI. Of several targets the lowest one: a GICv2 lets exactly
+    /// one of them handle the interrupt, but does not say which one (the 1-N model of Arm IHI
+    /// 0048B).
     fn target(&self, irq: u32) -> Option<u8> {
         let targets = byte(&self.targets, irq);
         (targets != 0).then(|| targets.trailing_zeros() as u8)
     }
+
+    /// Routes the physical SPIs of a bit mask to their targets; bit 0 is `first`.
+    fn route(&self, bits: u32, first: u32, gic: &impl PhysicalGic) {
+        for irq in ones(bits).map(|bit| first + bit) {
+            if let Some(vcpu) = self.target(irq) {
+                gic.route(irq, vcpu);
+            }
+        }
+    }
+
     /// Returns the [`Group::rank`] of the most urgent SPI that waits for `vcpu`.
     fn best(&self, vcpu: u8) -> Option<u32> {
         let ranks = (32..)
@@ -453,90 +547,121 @@ impl Shared {
         ranks.min()
     }
 
-    fn write(&mut self, register: Register, lanes: u32, value: u32, gic: &impl PhysicalGic) -> u8 {
+    fn write(&mut self, register: Register, lanes: u32, value: u32, gic: &impl PhysicalGic) {
+        let distributor = gic.distributor();
         let (first, bits) = match register {
             Register::Control if lanes & 1 == 1 => {
-                let distributor = gic.distributor();
-                distributor.forward.store(value & 1 == 1, Ordering::Relaxed);
-                distributor
-                    .mail
-                    .iter()
-                    .for_each(|mail| mail.spis.store(true, Ordering::Release));
-                return self.all;
+                distributor.forward.store(value & 1 == 1, Relaxed);
+                for mail in &distributor.mail {
+                    mail.spis.store(true, Release);
+                }
+                // GICD_CTLR counts for all vCPUs: each must list or withdraw its interrupts.
+                self.kick = distributor.all();
+                return;
             }
             Register::Bits(state, set, n) => {
+                let first = n as u32 * 32;
                 let bits = value & self.groups[n].owned;
                 if set && matches!(state, State::Enabled) {
-                    // The guest may never have written ITARGETSR: the hardware is set to what it reads there.
-                    for irq in ones(bits & self.groups[n].physical).map(|bit| n as u32 * 32 + bit) {
-                        self.target(irq)
-                            .into_iter()
-                            .for_each(|vcpu| gic.route(irq, vcpu));
-                    }
+                    // The guest may never have written ITARGETSR: the hardware is set to what it
+                    // reads there.
+                    self.route(bits & self.groups[n].physical, first, gic);
                 }
-                self.groups[n].write(state, set, bits, n as u32 * 32, gic);
-                (n as u32 * 32, bits)
+                self.groups[n].write(state, set, bits, first, gic);
+                (first, bits)
             }
             Register::Priority(n) => {
                 self.groups[n >> 3].prioritize(n, lanes, value);
-                return 0;
+                return;
             }
             Register::Targets(n) => {
-                let (group, shift) = (&self.groups[n >> 3], (n * 4) & 31);
-                let (owned, physical) = (group.owned >> shift & 0xf, group.physical >> shift & 0xf);
+                let first = n as u32 * 4;
+                let group = &self.groups[n >> 3];
+                let owned = group.owned >> (first & 31) & 0xf;
+                let physical = group.physical >> (first & 31) & 0xf;
                 let mask = byte_mask(owned) & lanes;
-                self.targets[n] =
-                    self.targets[n] & !mask | value & mask & (u32::from(self.all) * 0x0101_0101);
-                for irq in ones(physical).map(|bit| n as u32 * 4 + bit) {
-                    self.target(irq)
-                        .into_iter()
-                        .for_each(|vcpu| gic.route(irq, vcpu));
-                }
-                (n as u32 * 4, owned)
+                // Bits of CPU interfaces that do not exist are RAZ/WI (4.3.12).
+                let exist = u32::from(distributor.all()) * 0x0101_0101;
+                self.targets[n] = self.targets[n] & !mask | value & mask & exist;
+                self.route(physical, first, gic);
+                (first, owned)
             }
             Register::Config(n) => {
-                let (group, shift) = (&self.groups[n >> 1], (n * 16) & 31);
-                for bit in
-                    ones(group.owned >> shift & 0xffff).filter(|bit| lanes >> (bit * 2) & 2 != 0)
-                {
-                    let edge = value >> (bit * 2) & 2 != 0;
-                    assign(&mut self.config[n], 2 << (bit * 2), edge);
-                    if group.physical >> shift >> bit & 1 == 1 {
-                        gic.configure(
-                            n as u32 * 16 + bit,
-                            if edge { Trigger::Edge } else { Trigger::Level },
-                        );
+                let first = n as u32 * 16;
+                let group = &self.groups[n >> 1];
+                for bit in ones(group.owned >> (first & 31) & 0xffff) {
+                    // Only the upper bit of the two is writable: 1 is edge-triggered (4.3.13).
+                    let field = 2 << (bit * 2);
+                    if lanes & field == 0 {
+                        continue;
+                    }
+                    let edge = value & field != 0;
+                    assign(&mut self.config[n], field, edge);
+                    if group.physical & bit_of(first + bit) != 0 {
+                        let trigger = if edge { Trigger::Edge } else { Trigger::Level };
+                        gic.configure(first + bit, trigger);
                     }
                 }
-                return 0;
+                return;
             }
-            _ => return 0,
+            _ => return,
         };
-        ones(bits).fold(0, |kick, bit| {
-            kick | self.notify(first + bit, gic.distributor())
-        })
+        for bit in ones(bits) {
+            self.notify(first + bit, distributor);
+        }
     }
 }
 
+/// Disables and deactivates the physical interrupts of a bit mask; bit 0 is `first`.
+fn switch_off(bits: u32, first: u32, gic: &impl PhysicalGic) {
+    for irq in ones(bits).map(|bit| first + bit) {
+        gic.enable(irq, false);
+        gic.deactivate(irq);
+    }
+}
+
+/// The VM's SPIs, where their lock is held.
+type Locked<'a> = Option<&'a mut Shared>;
+
 /// One vCPU's private interrupts and list registers.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 pub struct Banked {
     vcpu: u8,
     group: Group,
-    /// What was last written to each list register; 0 if it was seen empty.
+    /// The value last written to each list register; 0 if it was empty afterwards.
     lr: [u32; LIST_REGISTERS],
-    /// List registers with an SPI or an EOI maintenance interrupt: [`Banked::fill`] must see them end.
+    /// Interrupts whose end [`Banked::fill`] must see: list registers with an SPI or an EOI
+    /// maintenance interrupt, and [`Aside`].
     held: u32,
+    aside: Aside,
     /// The timer's list register value while it is enabled, otherwise 0.
     timer: u32,
-    underflow: bool,
+    /// Whether a maintenance interrupt was requested because interrupts wait; `None` if the
+    /// register must be written again.
+    watched: Option<bool>,
+}
+
+/// Active interrupts of a vCPU that are in no list register: they had to make room, or the guest
+/// made them active with ISACTIVER. They stay here until they are deactivated: with EOImode 0, by
+/// the EOI that GICH_HCR.EOICount counts; with EOImode 1, by a trapped write to DIR.
+#[derive(Debug, Default)]
+struct Aside {
+    active: [u32; GROUPS],
+    /// Active in the physical GIC too, until the hypervisor deactivates them.
+    physical: [u32; GROUPS],
+    /// Priorities of those that were not dropped yet when last seen. With EOImode 0, all that are
+    /// active differ in them.
+    running: u32,
+    /// The interrupt of each bit of `running`.
+    at: [u8; 32],
 }
 
 impl Banked {
-    /// Creates the state of `vcpu` with the SGIs, the timer and these emulated and other physical PPIs (masks of bits 16 to
-    /// 31). Where they are `mediated`, the list registers of physical ones have HW = 0 and the hypervisor deactivates the
-    /// physical interrupt after the guest has ended it: for a GIC that samples the line again then, but not after a
-    /// deactivation by HW = 1.
+    /// Creates the state of `vcpu` with the SGIs, the timer and these emulated and other physical
+    /// PPIs (masks of bits 16 to 31). Where they are `mediated`, the list registers of physical
+    /// ones have HW = 0 and the hypervisor deactivates the physical interrupt after the guest
+    /// has ended it: for a GIC that samples the line again then, but not after a deactivation
+    /// by HW = 1.
     pub fn new(vcpu: u8, emulated: u32, physical: u32, mediated: bool) -> Self {
         let physical = 1 << TIMER | physical;
         let mediated = if mediated { physical } else { 0 };
@@ -548,76 +673,80 @@ impl Banked {
             ..Group::default()
         };
         Self {
-            vcpu: vcpu % MAX_VCPUS as u8,
+            vcpu,
             group,
-            lr: [0; LIST_REGISTERS],
-            held: 0,
-            timer: 0,
-            underflow: false,
+            watched: Some(false),
+            ..Self::default()
         }
     }
-    /// Resets to the state after power-on, on the vCPU's core, when it starts or stops. SPIs that it has not
-    /// acknowledged go to other vCPUs, and the timer's physical PPI is off until the guest enables it. SGIs stay
-    /// pending, as in a real distributor: one may have been sent before the vCPU's core got here.
+
+    /// Resets to the state after power-on, on the vCPU's core, when it starts or stops. SPIs that
+    /// it has not acknowledged go to other vCPUs, and the timer's physical PPI is off until the
+    /// guest enables it. SGIs stay pending, as in a real distributor: one may have been sent
+    /// before the vCPU's core got here.
     pub fn reset(&mut self, gic: &impl PhysicalGic) -> Vcpus {
-        let mut shared = gic.lock();
-        let mut kick = self.collect(Some(&mut shared), gic, true).1;
+        let mut guard = gic.lock();
+        let shared: &mut Locked = &mut Some(&mut guard);
+        self.collect(shared, gic, true);
         for n in 0..GROUPS {
-            kick |= self.clear_active(n, u32::MAX, Some(&mut shared), gic);
+            self.clear_active(n, u32::MAX, shared, gic);
         }
-        gic.underflow(false);
-        for irq in ones(self.group.physical) {
-            gic.enable(irq, false);
-            gic.deactivate(irq);
-        }
+        gic.watch(false, false);
+        switch_off(self.group.physical, 0, gic);
         *self = Self::new(
             self.vcpu,
             self.group.owned,
             self.group.physical,
             self.group.mediated != 0,
         );
-        self.others(kick)
+        self.others(guard.kicks())
     }
 
-    /// Handles a trapped read of GICD.
-    pub fn read(&self, gic: &impl PhysicalGic, offset: u16, width: Width) -> Result<u32, Refused> {
+    /// Handles a trapped read of GICD. `None`: it is not emulated, and the guest takes an external
+    /// abort.
+    pub fn read(&self, gic: &impl PhysicalGic, offset: u16, width: Width) -> Option<u32> {
         let (shift, mask) = width.lane(offset)?;
-        let mail = || gic.distributor().mail(self.vcpu);
         let word = match decode(offset) {
-            Register::Control => u32::from(gic.distributor().forwards()),
+            Register::Control => u32::from(gic.distributor().forward.load(Relaxed)),
             Register::Type => gic.distributor().type_register(),
             Register::Implementer => IMPLEMENTER,
             Register::Bits(State::Enabled, _, 0) => self.group.enabled,
             Register::Bits(State::Enabled, _, n) => gic.lock().groups[n].enabled,
-            Register::Bits(State::Pending, _, n) => return Ok(self.pending(n, gic) >> shift & mask),
-            Register::Bits(State::Active, _, n) => self.listed(n, LR_ACTIVE, gic),
+            Register::Bits(State::Pending, _, n) => {
+                return Some(self.pending(n, gic) >> shift & mask);
+            }
+            Register::Bits(State::Active, _, n) => {
+                self.listed(n, LR_ACTIVE, gic) | self.aside.active[n]
+            }
             Register::Priority(n @ 0..8) => self.group.priority[n],
             Register::Priority(n) => gic.lock().groups[n >> 3].priority[n & 7],
+            // SGIs and PPIs target the vCPU that reads (4.3.12).
             Register::Targets(0..8) => 0x0101_0101 << self.vcpu,
             Register::Targets(n) => gic.lock().targets[n],
+            // SGIs are edge-triggered (4.3.13). The VM's PPIs are level-sensitive.
             Register::Config(0) => 0xaaaa_aaaa,
             Register::Config(1) => 0,
             Register::Config(n) => gic.lock().config[n],
-            Register::SgiPending(_, n) => self.sgi_sources(n as u32, mail(), gic),
-            Register::Identification(n) => IDENTIFICATION.get(n).map_or(0, |&byte| u32::from(byte)),
+            Register::SgiPending(_, n) => self.sgi_sources(n as u32, gic),
+            Register::Identification(n) => IDENTIFICATION[n].into(),
             Register::Reserved => 0,
         };
-        Ok(word >> shift & mask)
+        Some(word >> shift & mask)
     }
+
     /// Returns the interrupts of group `n` that are pending.
     #[inline(never)]
     fn pending(&self, n: usize, gic: &impl PhysicalGic) -> u32 {
+        let of = |group: &Group| (group.line | group.latched, group.physical);
         let (waiting, physical) = if n == 0 {
+            let (waiting, physical) = of(&self.group);
             let sgis = gic.distributor().mail(self.vcpu).pending();
-            (
-                self.group.line | self.group.latched | sgis,
-                self.group.physical,
-            )
+            (waiting | sgis, physical)
         } else {
-            let group = &gic.lock().groups[n];
-            (group.line | group.latched, group.physical)
+            of(&gic.lock().groups[n])
         };
-        // While the guest has a physical interrupt disabled, EL2 does not take it: only the GIC knows its line.
+        // While the guest has a physical interrupt disabled, EL2 does not take it: only the GIC
+        // knows its line.
         let raised = if physical == 0 {
             0
         } else {
@@ -625,19 +754,24 @@ impl Banked {
         };
         waiting | raised | self.listed(n, LR_PENDING, gic)
     }
+
     /// Returns the interrupts of group `n` that are in `state` in a list register of this vCPU.
     fn listed(&self, n: usize, state: u32, gic: &impl PhysicalGic) -> u32 {
-        let ours = self
-            .lr
-            .iter()
-            .enumerate()
-            .filter(|&(_, &copy)| copy != 0 && (copy & LR_ID) as usize >> 5 == n);
-        ours.filter(|&(index, _)| gic.get(index) & state != 0)
-            .fold(0, |bits, (_, &copy)| bits | 1 << (copy & 31))
+        let mut bits = 0;
+        for (index, &copy) in self.lr.iter().enumerate() {
+            // Only the hardware knows whether the guest has acknowledged it since it was written.
+            let is_ours = copy != 0 && (copy & LR_ID) as usize >> 5 == n;
+            if is_ours && gic.get(index) & state != 0 {
+                bits |= bit_of(copy);
+            }
+        }
+        bits
     }
+
     /// Returns a byte of pending sources for each of four SGIs.
     #[inline(never)]
-    fn sgi_sources(&self, n: u32, mail: &Mail, gic: &impl PhysicalGic) -> u32 {
+    fn sgi_sources(&self, n: u32, gic: &impl PhysicalGic) -> u32 {
+        let mail = gic.distributor().mail(self.vcpu);
         let mut word = match mail.pending() >> (n * 4) & 0xf {
             0 => 0,
             _ => (0..4).fold(0, |word, lane| {
@@ -653,22 +787,28 @@ impl Banked {
     }
 
     /// Handles a trapped write to GICD. Returns the other vCPUs that must check their interrupts.
+    /// `None`: it is not emulated, as a part of GICD_SGIR is not, and the guest takes an external
+    /// abort.
     pub fn write(
         &mut self,
         gic: &impl PhysicalGic,
         offset: u16,
         width: Width,
         value: u32,
-    ) -> Result<Vcpus, Refused> {
+    ) -> Option<Vcpus> {
         let (shift, mask) = width.lane(offset)?;
         match offset {
-            0xf00 if width == Width::Word => Ok(self.send(gic, value)),
-            0xf00..0xf04 => Err(Refused),
-            _ => Ok(self.write_slowly(gic, decode(offset), mask << shift, (value & mask) << shift)),
+            0xf00 if width == Width::Word => Some(self.send(gic, value)),
+            0xf00..0xf04 => None,
+            _ => {
+                let value = (value & mask) << shift;
+                Some(self.write_slowly(gic, decode(offset), mask << shift, value))
+            }
         }
     }
-    /// Handles all registers but SGIR: takes back what the guest has not acknowledged, writes, and lists again in the
-    /// new state.
+
+    /// Handles all registers but SGIR: takes back what the guest has not acknowledged, writes, and
+    /// lists again in the new state.
     #[inline(never)]
     fn write_slowly(
         &mut self,
@@ -681,19 +821,21 @@ impl Banked {
             register,
             Register::Bits(_, _, 0) | Register::Priority(0..8) | Register::SgiPending(..)
         );
-        let mut guard = (!private).then(|| gic.lock());
-        let mut shared = guard.as_deref_mut();
-        let mut kick = self.collect(shared.as_deref_mut(), gic, true).1;
-        if let Register::Bits(State::Active, false, n) = register {
-            kick |= self.clear_active(n, value, shared.as_deref_mut(), gic);
+        let mut guard = (!private || self.needs_lock(gic)).then(|| gic.lock());
+        let shared = &mut guard.as_deref_mut();
+        self.collect(shared, gic, true);
+        match (register, &mut *shared) {
+            (Register::Bits(State::Active, true, n), shared) => self.make_active(n, value, shared),
+            (Register::Bits(State::Active, false, n), shared) => {
+                self.clear_active(n, value, shared, gic);
+            }
+            (_, Some(shared)) if !private => shared.write(register, lanes, value, gic),
+            _ => self.write_private(register, lanes, value, gic),
         }
-        match shared.as_deref_mut() {
-            Some(shared) => kick |= shared.write(register, lanes, value, gic),
-            None => self.write_private(register, lanes, value, gic),
-        }
-        kick |= self.refill(shared, gic, true);
-        self.others(kick)
+        self.refill(shared, gic, true);
+        guard.map_or(Vcpus(0), |mut shared| self.others(shared.kicks()))
     }
+
     fn write_private(
         &mut self,
         register: Register,
@@ -704,13 +846,15 @@ impl Banked {
         match register {
             Register::Bits(state, set, _) => {
                 self.group
+                    // SGIs are always enabled, and pending only by GICD_SPENDSGIR (4.3.5, 4.3.7).
                     .write(state, set, value & self.group.owned & !SGIS, 0, gic);
             }
             Register::Priority(n) => self.group.prioritize(n, lanes, value),
             Register::SgiPending(set, n) => {
                 let mail = gic.distributor().mail(self.vcpu);
                 for bit in ones(value & (u32::from(gic.distributor().all()) * 0x0101_0101)) {
-                    let (sgi, source) = (n as u32 * 4 + bit / 8, bit % 8);
+                    let sgi = n as u32 * 4 + bit / 8;
+                    let source = bit % 8;
                     if set {
                         mail.post(sgi, source)
                     } else {
@@ -720,28 +864,38 @@ impl Banked {
             }
             _ => {}
         }
-        let mediated = self.group.mediated >> TIMER & 1 == 1;
-        let kind = if mediated {
-            LR_EOI
-        } else {
-            LR_HW | TIMER << LR_PHYSICAL_SHIFT
-        };
-        let fields = kind | TIMER | LR_PENDING;
-        let enabled = self.group.enabled >> TIMER & 1 == 1;
-        self.timer = if enabled {
-            fields | byte(&self.group.priority, TIMER) << LR_PRIORITY_SHIFT
+        self.timer = if self.group.enabled & bit_of(TIMER) != 0 {
+            self.group.ending(TIMER) | self.group.entry(TIMER)
         } else {
             0
         };
     }
-    const fn others(&self, vcpus: u8) -> Vcpus {
-        Vcpus(vcpus & !(1 << self.vcpu))
+
+    /// Handles a trapped write to GICC_DIR while EOImode is 1. Returns the other vCPUs that must
+    /// check.
+    pub fn deactivate(&mut self, gic: &impl PhysicalGic, value: u32) -> Vcpus {
+        match (value & LR_ID) as usize >> 5 {
+            n @ 0..GROUPS => {
+                let register = Register::Bits(State::Active, false, n);
+                self.write_slowly(gic, register, 0, bit_of(value))
+            }
+            // No VM has an interrupt from `MAX_IRQ` on; 1020 to 1023 are reserved for special
+            // purposes (2.2.1).
+            _ => Vcpus(0),
+        }
+    }
+
+    const fn others(&self, vcpus: Vcpus) -> Vcpus {
+        Vcpus(vcpus.0 & !(1 << self.vcpu))
     }
 
     /// Handles GICD_SGIR: sends a software-generated interrupt.
     fn send(&mut self, gic: &impl PhysicalGic, value: u32) -> Vcpus {
-        let (own, distributor) = (1u8 << self.vcpu, gic.distributor());
-        let (sgi, source) = (value & 0xf, u32::from(self.vcpu));
+        let distributor = gic.distributor();
+        let own = 1u8 << self.vcpu;
+        let sgi = value & 0xf;
+        let source = u32::from(self.vcpu);
+        // TargetListFilter: the list, all others, only the sender, reserved (4.3.15).
         let filtered = match value >> 24 & 3 {
             0 => (value >> 16) as u8,
             1 => !own,
@@ -749,9 +903,10 @@ impl Banked {
             _ => 0,
         };
         let targets = filtered & distributor.all();
+        // An SGI to the sender alone, as Linux sends for work on the same core: straight into a
+        // list register, if it is in none.
         if targets == own && distributor.mail(self.vcpu).pending() >> sgi & 1 == 0 {
-            let fields = LR_PENDING | source << LR_PHYSICAL_SHIFT | sgi;
-            let copy = fields | byte(&self.group.priority, sgi) << LR_PRIORITY_SHIFT;
+            let copy = self.group.entry(sgi) | source << LR_PHYSICAL_SHIFT;
             let done = gic.done();
             let elsewhere =
                 |(index, other): (usize, &u32)| done >> index & 1 == 1 || other & LR_ID != sgi;
@@ -765,39 +920,44 @@ impl Banked {
         } else {
             0
         };
-        self.others(targets | kick)
+        self.others(Vcpus(targets | kick))
     }
 
-    /// Sets the line of an emulated PPI of this vCPU. Returns whether it has changed; then call [`Banked::fill`].
+    /// Sets the line of an emulated PPI of this vCPU. Returns whether it has changed; then call
+    /// [`Banked::fill`].
     pub fn set_line(&mut self, irq: u32, high: bool) -> bool {
-        let bit =
-            1u32.checked_shl(irq).unwrap_or(0) & self.group.owned & !(SGIS | self.group.physical);
+        let bit = 1u32.unbounded_shl(irq) & self.group.owned & !(SGIS | self.group.physical);
         let before = self.group.line;
         assign(&mut self.group.line, bit, high);
         self.group.line != before
     }
 
-    /// Records that a physical PPI other than the timer's was taken (acknowledged and dropped, not deactivated); then call
-    /// [`Banked::fill`].
+    /// Records that a physical PPI other than the timer's was taken (acknowledged and dropped, not
+    /// deactivated); then call [`Banked::fill`].
     pub fn raise(&mut self, irq: u32) {
-        self.group.line |= 1 << (irq & 31);
+        self.group.line |= bit_of(irq);
     }
 
-    /// Records that the virtual timer's physical interrupt was taken (acknowledged and dropped, not deactivated).
-    /// Returns `false` if it could not go directly into a list register; then call [`Banked::fill`].
+    /// Records that the virtual timer's physical interrupt was taken (acknowledged and dropped, not
+    /// deactivated). Returns `false` if it could not go directly into a list register; then call
+    /// [`Banked::fill`].
     pub fn inject_timer(&mut self, gic: &impl PhysicalGic) -> bool {
-        // It fired, so the guest has ended it and no list register contains it, unless software made it pending; then
-        // `held` is not 0.
+        // It fired, so the guest has ended it and no list register contains it, unless software
+        // made it pending; then `held` is not 0.
         let listed = self.timer != 0 && self.list_now(self.timer, gic.done(), gic);
         if !listed {
-            self.group.line |= 1 << TIMER;
+            self.group.line |= bit_of(TIMER);
         }
         listed
     }
-    /// Writes a free list register if nothing requires a closer look. The caller knows that the interrupt is in none.
+
+    /// Writes a free list register if nothing requires a closer look. The caller knows that the
+    /// interrupt is in none. `held` is 0 only if no listed interrupt has an end to be seen and none
+    /// waits: so no more urgent one is passed over
+    /// (`neither_a_tick_nor_an_sgi_takes_the_vms_lock`).
     fn list_now(&mut self, value: u32, done: u32, gic: &impl PhysicalGic) -> bool {
         let free = done & ((1 << LIST_REGISTERS) - 1);
-        if self.held != 0 || free == 0 || !gic.distributor().forwards() {
+        if self.held != 0 || free == 0 || !gic.distributor().forward.load(Relaxed) {
             return false;
         }
         let index = free.trailing_zeros() as usize % LIST_REGISTERS;
@@ -807,61 +967,61 @@ impl Banked {
         true
     }
 
-    /// Puts pending interrupts into list registers by priority. If more wait than fit, the underflow interrupt is
-    /// raised when the guest has ended all but one. Returns the other vCPUs that must check.
+    /// Puts pending interrupts into list registers by priority. If more wait than fit, a
+    /// maintenance interrupt is raised when the guest has acknowledged those that are listed.
+    /// Returns the other vCPUs that must check.
     pub fn fill(&mut self, gic: &impl PhysicalGic) -> Vcpus {
         let mail = gic.distributor().mail(self.vcpu);
         let held = self.held != 0;
-        if mail.spis.load(Ordering::Acquire)
-            || held && self.lr.iter().any(|copy| copy & LR_ID >= 32)
-        {
-            let kick = self.refill(Some(&mut *gic.lock()), gic, true);
-            return self.others(kick);
+        if self.needs_lock(gic) {
+            let mut shared = gic.lock();
+            self.refill(&mut Some(&mut shared), gic, true);
+            return self.others(shared.kicks());
         }
         // Without an SPI, the lock that all vCPUs of the VM share is not needed.
-        if held
-            || self.underflow
-            || (self.group.line | self.group.latched | mail.pending()) & self.group.enabled != 0
+        if held || (self.group.line | self.group.latched | mail.pending()) & self.group.enabled != 0
         {
-            self.refill(None, gic, held);
+            self.refill(&mut None, gic, held);
         }
         Vcpus(0)
     }
-    fn refill(
-        &mut self,
-        mut shared: Option<&mut Shared>,
-        gic: &impl PhysicalGic,
-        withdraw: bool,
-    ) -> u8 {
-        let (free, mut kick) = self.collect(shared.as_deref_mut(), gic, withdraw);
-        let mut more = self.place(shared.as_deref_mut(), gic, free);
-        if more && !withdraw && free != (1 << LIST_REGISTERS) - 1 {
-            // A waiting interrupt may be more urgent than a listed one.
-            let (free, again) = self.collect(shared.as_deref_mut(), gic, true);
-            kick |= again;
-            more = self.place(shared, gic, free);
-        }
-        if more != self.underflow {
-            self.underflow = more;
-            gic.underflow(more);
-        }
-        kick
+
+    /// Returns whether an SPI waits for this vCPU, is in a list register, or was put aside.
+    fn needs_lock(&self, gic: &impl PhysicalGic) -> bool {
+        gic.distributor().mail(self.vcpu).spis.load(Acquire) || self.held & HELD_SPIS != 0
     }
 
-    /// Empties list registers that the guest has finished and, with `withdraw`, those that it has not acknowledged;
-    /// without `shared`, not those that contain SPIs. Returns the free ones, and the vCPUs that must check.
-    fn collect(
-        &mut self,
-        mut shared: Option<&mut Shared>,
-        gic: &impl PhysicalGic,
-        withdraw: bool,
-    ) -> (u32, u8) {
+    fn refill(&mut self, shared: &mut Locked, gic: &impl PhysicalGic, withdraw: bool) {
+        let free = self.collect(shared, gic, withdraw);
+        let mut more = self.place(shared, gic, free);
+        if more && !withdraw && free != (1 << LIST_REGISTERS) - 1 {
+            // A waiting interrupt may be more urgent than a listed one.
+            let free = self.collect(shared, gic, true);
+            more = self.place(shared, gic, free);
+        }
+        if self.watched != Some(more) {
+            self.watched = Some(more);
+            assign(&mut self.held, HELD_WAITING, more);
+            gic.watch(more, self.held & HELD_ASIDE != 0);
+        }
+    }
+
+    /// Empties list registers that the guest has finished and, with `withdraw`, those that it has
+    /// not acknowledged; without `shared`, not those that contain SPIs. Returns the free ones.
+    fn collect(&mut self, shared: &mut Locked, gic: &impl PhysicalGic, withdraw: bool) -> u32 {
         let mail = gic.distributor().mail(self.vcpu);
-        let (done, sgis) = (gic.done(), mail.pending());
-        let (mut free, mut kick) = (0, 0);
-        self.group.placed = 0;
+        let done = gic.done();
+        let sgis = mail.pending();
+        let mut free = 0;
+        if self.held & HELD_ASIDE != 0 {
+            self.end_counted(shared, gic);
+        }
+        // Computed again from what is listed: an SGI or PPI that has left is then no longer placed.
+        self.group.placed = self.aside.active[0];
         for index in 0..LIST_REGISTERS {
-            let (copy, irq, slot) = (self.lr[index], self.lr[index] & LR_ID, 1 << index);
+            let copy = self.lr[index];
+            let irq = copy & LR_ID;
+            let slot = 1 << index;
             if copy == 0 {
                 free |= slot;
                 continue;
@@ -869,10 +1029,12 @@ impl Banked {
             if irq >= 32 && shared.is_none() {
                 continue;
             }
-            // Pending again: merges with the listed one if that is not acknowledged yet, otherwise it must follow
-            // later.
+            // Pending again: merges with the listed one if that is not acknowledged yet, otherwise
+            // it must follow later.
             let again = irq < 16 && sgis >> irq & 1 == 1;
             if done & slot != 0 {
+                // GICH_EISR shows it, and keeps the maintenance interrupt high, until the list
+                // register is written.
                 if copy & LR_EOI != 0 {
                     gic.set(index, 0);
                 }
@@ -882,7 +1044,7 @@ impl Banked {
             } else if (withdraw || again) && gic.get(index) & (LR_PENDING | LR_ACTIVE) == LR_PENDING
             {
                 gic.set(index, 0);
-                match shared.as_deref_mut() {
+                match shared {
                     Some(shared) if irq >= 32 => shared.group(irq).put_back(copy),
                     _ if irq < 16 => mail.post(irq, copy >> LR_PHYSICAL_SHIFT & 7),
                     _ => self.group.put_back(copy),
@@ -893,86 +1055,188 @@ impl Banked {
                     self.lr[index] |= LR_EOI;
                     self.held |= slot;
                 }
-                self.group.placed |= 1u32.checked_shl(irq).unwrap_or(0);
+                self.group.placed |= 1u32.unbounded_shl(irq);
                 continue;
             }
             free |= slot;
-            kick |= self.vacate(index, shared.as_deref_mut(), gic);
+            self.vacate(index, shared, gic);
         }
-        (free, kick)
+        free
     }
+
     /// Records that a list register is empty.
-    fn vacate(&mut self, index: usize, shared: Option<&mut Shared>, gic: &impl PhysicalGic) -> u8 {
+    fn vacate(&mut self, index: usize, shared: &mut Locked, gic: &impl PhysicalGic) {
         let irq = self.lr[index] & LR_ID;
         self.lr[index] = 0;
-        self.held &= !(1 << index);
-        match shared {
-            Some(shared) if irq >= 32 => {
-                shared.group(irq).placed &= !(1 << (irq & 31));
-                shared.notify(irq, gic.distributor())
-            }
-            _ => 0,
-        }
+        self.held &= !(HELD_SPI << index);
+        release(irq, shared, gic);
     }
-    /// Deactivates those of `bits` in group `n` that are active in this vCPU's list registers.
-    fn clear_active(
-        &mut self,
-        n: usize,
-        bits: u32,
-        mut shared: Option<&mut Shared>,
-        gic: &impl PhysicalGic,
-    ) -> u8 {
-        let active = self.listed(n, LR_ACTIVE, gic) & bits;
-        let mut kick = 0;
+
+    /// Deactivates those of `bits` in group `n` that are active on this vCPU.
+    fn clear_active(&mut self, n: usize, bits: u32, shared: &mut Locked, gic: &impl PhysicalGic) {
+        self.end_aside(n, bits, shared, gic);
         for index in 0..LIST_REGISTERS {
-            let (copy, irq) = (self.lr[index], self.lr[index] & LR_ID);
-            if copy != 0 && irq as usize >> 5 == n && active >> (irq & 31) & 1 == 1 {
-                if copy & LR_HW != 0 || irq < 32 && self.group.is_mediated(copy) {
+            let copy = self.lr[index];
+            let irq = copy & LR_ID;
+            let is_meant = copy != 0 && irq as usize >> 5 == n && bits & bit_of(irq) != 0;
+            if is_meant && gic.get(index) & LR_ACTIVE != 0 {
+                if self.is_physically_active(copy) {
                     gic.deactivate(irq);
                 }
                 gic.set(index, 0);
-                kick |= self.vacate(index, shared.as_deref_mut(), gic);
+                self.vacate(index, shared, gic);
             }
         }
-        kick
+    }
+
+    /// Returns whether the interrupt of an active list register is active in the physical GIC too.
+    const fn is_physically_active(&self, copy: u32) -> bool {
+        copy & LR_HW != 0 || copy & LR_ID < 32 && self.group.is_mediated(copy)
+    }
+
+    /// Makes room for an interrupt that waits: puts an active one aside. Returns its list register,
+    /// or `None` while the guest still has one to acknowledge, which is at least as urgent as those
+    /// that wait. A dropped one goes first, since no end of it is counted; then the least urgent
+    /// one, whose end is the farthest away.
+    #[inline(never)]
+    fn put_aside(&mut self, gic: &impl PhysicalGic) -> Option<u32> {
+        let active_priorities = gic.active_priorities();
+        let mut last = None;
+        for index in 0..LIST_REGISTERS {
+            let value = gic.get(index);
+            if value & LR_PENDING != 0 {
+                return None;
+            }
+            // The list register of an SPI may be finished, but not collected without the lock.
+            if value & LR_ACTIVE != 0 {
+                // GICH_APR has one bit per group priority: the bits of a priority that VMBP lets
+                // decide about preemption.
+                let level = value >> LR_LEVEL_SHIFT & 0x1f & !0 << gic.binary_point();
+                last = last.max(Some((active_priorities >> level & 1 == 0, level, index)));
+            }
+        }
+        // The guest ends interrupts that it has not dropped in the order of their priorities, the
+        // least urgent one last.
+        let (dropped, level, index) = last?;
+        let copy = self.lr[index];
+        let irq = copy & LR_ID;
+        let n = (irq >> 5) as usize % GROUPS;
+        let physical = self.is_physically_active(copy);
+        self.aside.active[n] |= bit_of(irq);
+        assign(&mut self.aside.physical[n], bit_of(irq), physical);
+        if !dropped {
+            self.aside.running |= 1 << level;
+            self.aside.at[level as usize] = irq as u8;
+        }
+        gic.set(index, 0);
+        self.vacate(index, &mut None, gic);
+        self.hold_aside();
+        Some(1 << index)
+    }
+
+    /// Makes those of `bits` in group `n` active that are in no list register. They are not
+    /// signaled meanwhile.
+    #[inline(never)]
+    fn make_active(&mut self, n: usize, bits: u32, shared: &mut Locked) {
+        let (group, holder) = match shared {
+            Some(shared) if n != 0 => (&mut shared.groups[n], Some(&mut shared.holder)),
+            _ => (&mut self.group, None),
+        };
+        let made = bits & group.owned & !group.placed;
+        group.placed |= made;
+        if let Some(holder) = holder {
+            ones(made).for_each(|bit| holder[n * 32 + bit as usize] = self.vcpu);
+        }
+        self.aside.active[n] |= made;
+        self.aside.physical[n] &= !made;
+        self.hold_aside();
+    }
+
+    /// Deactivates the interrupts that were put aside and that the guest has ended. With EOImode 0
+    /// the hardware counts them, and their priorities tell which ones they are. With EOImode 1
+    /// the guest drops some without ending them; after a change to 0 it ended the least urgent
+    /// ones, because every end is seen at once.
+    #[inline(never)]
+    fn end_counted(&mut self, shared: &mut Locked, gic: &impl PhysicalGic) {
+        let active = gic.active_priorities();
+        let mut dropped = self.aside.running & !active;
+        self.aside.running &= active;
+        // EOICount counts an end only if it cleared a bit of GICH_APR and no list register has the
+        // interrupt (5.3.1).
+        for _ in 0..gic.ended() {
+            let Some(level) = dropped.checked_ilog2() else {
+                break;
+            };
+            dropped ^= 1 << level;
+            let irq = u32::from(self.aside.at[level as usize]);
+            let n = irq as usize >> 5;
+            self.end_aside(n, bit_of(irq), shared, gic);
+        }
+        self.hold_aside();
+    }
+
+    /// Deactivates those of `bits` in group `n` that were put aside.
+    fn end_aside(&mut self, n: usize, bits: u32, shared: &mut Locked, gic: &impl PhysicalGic) {
+        let ended = self.aside.active[n] & bits;
+        if ended == 0 {
+            return;
+        }
+        self.aside.active[n] &= !ended;
+        let first = n as u32 * 32;
+        for bit in ones(self.aside.physical[n] & ended) {
+            gic.deactivate(first + bit);
+        }
+        if n == 0 {
+            self.group.placed &= !ended;
+        }
+        self.hold_aside();
+        for bit in ones(ended) {
+            release(first + bit, shared, gic);
+        }
+    }
+
+    /// Notes whether anything is put aside. The maintenance interrupts are set again, which clears
+    /// EOICount.
+    fn hold_aside(&mut self) {
+        let [private, spis @ ..] = self.aside.active;
+        let spis = spis != [0; GROUPS - 1];
+        assign(&mut self.held, HELD_ASIDE, private != 0 || spis);
+        assign(&mut self.held, HELD_ASIDE << 16, spis);
+        self.watched = None;
     }
 
     /// Fills the free list registers. Returns whether more interrupts wait.
-    fn place(
-        &mut self,
-        mut shared: Option<&mut Shared>,
-        gic: &impl PhysicalGic,
-        mut free: u32,
-    ) -> bool {
+    fn place(&mut self, shared: &mut Locked, gic: &impl PhysicalGic, mut free: u32) -> bool {
         let mail = gic.distributor().mail(self.vcpu);
         // Only the holder of the lock can see the SPIs and clear the flag.
-        let unseen = if shared.is_some() {
-            mail.spis.store(false, Ordering::Relaxed);
-            false
-        } else {
-            mail.spis.load(Ordering::Relaxed)
-        };
-        if !gic.distributor().forwards() {
+        if shared.is_some() {
+            mail.spis.store(false, Relaxed);
+        }
+        let unseen = mail.spis.load(Relaxed);
+        if !gic.distributor().forward.load(Relaxed) {
             return unseen;
         }
         loop {
             let waiting = ones(self.group.waiting(mail.pending()));
             let private = waiting.map(|irq| self.group.rank(irq)).min();
             let spi = shared.as_deref().and_then(|shared| shared.best(self.vcpu));
+            // Lists the most urgent first, as the invariant in the module's head requires
+            // (`a_free_list_register_is_for_the_most_urgent_that_waits`).
             let Some(best) = private.into_iter().chain(spi).min() else {
                 return unseen;
             };
             if free == 0 {
-                if spi.is_some() {
-                    mail.spis.store(true, Ordering::Relaxed);
-                }
-                return true;
+                let Some(slot) = self.put_aside(gic) else {
+                    if spi.is_some() {
+                        mail.spis.store(true, Relaxed);
+                    }
+                    return true;
+                };
+                free = slot;
             }
-            let (index, irq) = (
-                free.trailing_zeros() as usize % LIST_REGISTERS,
-                best & LR_ID,
-            );
-            let fields = match shared.as_deref_mut() {
+            let index = free.trailing_zeros() as usize % LIST_REGISTERS;
+            let irq = best & LR_ID;
+            let fields = match shared {
                 Some(shared) if irq >= 32 => {
                     shared.holder[irq as usize % MAX_IRQ as usize] = self.vcpu;
                     shared.group(irq).take(irq)
@@ -983,22 +1247,40 @@ impl Banked {
             let copy = fields | irq | LR_PENDING | best >> 10 << LR_PRIORITY_SHIFT;
             gic.set(index, copy & !COPY_LATCHED);
             self.lr[index] = copy;
-            self.held |= u32::from(irq >= 32 || copy & LR_EOI != 0) << index;
+            let hold = if irq >= 32 {
+                HELD_SPI
+            } else {
+                u32::from(copy & LR_EOI != 0)
+            };
+            self.held |= hold << index;
             free &= free - 1;
         }
     }
-    /// Takes an SGI from one of its sources; the next source's must follow after the guest has ended this one.
+
+    /// Takes an SGI from one of its sources; the next source's must follow after the guest has
+    /// ended this one.
     fn take_sgi(&mut self, sgi: u32, mail: &Mail) -> u32 {
         let sources = mail.sources(sgi);
         let source = sources.trailing_zeros() & 7;
         mail.clear(sgi, source);
         self.group.placed |= 1 << sgi;
-        source << LR_PHYSICAL_SHIFT
-            | if sources & sources.wrapping_sub(1) != 0 {
-                LR_EOI
-            } else {
-                0
-            }
+        let more = if sources & sources.wrapping_sub(1) != 0 {
+            LR_EOI
+        } else {
+            0
+        };
+        source << LR_PHYSICAL_SHIFT | more
+    }
+}
+
+/// Records that an SPI is no longer in a list register or put aside, and tells the vCPU that must
+/// check it.
+fn release(irq: u32, shared: &mut Locked, gic: &impl PhysicalGic) {
+    if let Some(shared) = shared
+        && irq >= 32
+    {
+        shared.group(irq).placed &= !bit_of(irq);
+        shared.notify(irq, gic.distributor());
     }
 }
 

@@ -1,7 +1,8 @@
 //! The virtual PMU of a vCPU (PMUv3, Arm ARM DDI 0487, chapter D13 and D24.5).
 //!
-//! Every access by a guest traps, or is a call of the counter service. The guest's counters are the cycle counter and the
-//! physical counters from 0 on that no quota and no observation segment uses; its registers show only these.
+//! Every access by a guest traps, or is a call of the counter service. The guest's counters are the
+//! cycle counter and the physical counters from 0 on that no quota and no observation segment uses;
+//! its registers show only these.
 //!
 //! ```text
 //! trapped access     value = pmu.access(&physical, register, write); line(pmu.line(&physical))
@@ -10,21 +11,21 @@
 //! vCPU starts        pmu = Vpmu::new(counters); pmu.reset(&physical, is_on)
 //! ```
 //!
-//! `line` sets the level of the guest's PMU interrupt. While the line is high, the physical interrupts of the counters
-//! that raised it are disabled, so that they do not repeat.
+//! `line` sets the level of the guest's PMU interrupt. While the line is high, the physical
+//! interrupts of the counters that raised it are disabled, so that they do not repeat.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::quota::Counters;
 use crate::syndrome::Encoding;
 use cloison_abi::reply::{Counter, CounterMasks};
 use cloison_abi::{CYCLE_COUNTER, Call, CallError};
-use cloison_formats::bits::ones;
+use cloison_formats::bits::{assign, ones};
 use cloison_formats::telemetry::MAX_HEMS;
 use cloison_formats::units::EventId;
 use heapless::Vec;
 
-/// What this module needs of the physical PMU on the calling core; a fake in the tests. Masks have a bit per event counter
-/// and bit 31 for the cycle counter, as the registers do.
+/// The physical PMU of the calling core, as this module uses it; a fake in the tests. Masks have
+/// a bit per event counter and bit 31 for the cycle counter, as the registers do.
 pub trait PhysicalPmu: Counters {
     /// Sets an event counter's event and exception levels (PMEVTYPER).
     fn set_type(&self, counter: u32, value: u32);
@@ -56,34 +57,46 @@ pub const CYCLES: u32 = 1 << CYCLE_COUNTER;
 const E: u32 = 1;
 const P: u32 = 1 << 1;
 const C: u32 = 1 << 2;
-/// PMCR: the bits that are kept as written (DP, X, E), and the one that reads as one without AArch32 (LC).
+/// PMCR: the bits that are kept as written (DP, X, E), and the one that reads as one without
+/// AArch32 (LC).
 const KEPT: u32 = 1 << 5 | 1 << 4 | E;
 const LC: u32 = 1 << 6;
-/// PMEVTYPER: event, and the filters for EL1 and EL0. Those for EL2 and EL3 stay zero: a guest counts only itself.
+/// PMEVTYPER: event, and the filters for EL1 and EL0. Those for EL2 and EL3 stay zero: a guest
+/// counts only itself. P, U, NSK and NSU (bits 31 to 28); not NSH (27) and M (26).
 const TYPE: u32 = 0xf000_ffff;
 /// PMCCFILTR: only the filters.
 const FILTER: u32 = 0xf000_0000;
-/// Maximum number of event counters.
-const MOST: usize = 31;
+/// Maximum number of counters, with the cycle counter.
+const MOST: usize = 32;
 
 /// A register of the PMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Register {
+    /// PMCR.
     Control,
-    /// Whether it sets (or clears).
+    /// PMCNTENSET (`true`) and PMCNTENCLR.
     Enable(bool),
+    /// PMOVSSET (`true`) and PMOVSCLR.
     Overflow(bool),
+    /// PMINTENSET (`true`) and PMINTENCLR.
     Interrupt(bool),
+    /// PMSWINC.
     Increment,
+    /// PMSELR.
     Select,
+    /// PMCEID0 or PMCEID1.
     CommonEvents(u32),
+    /// PMCCNTR.
     Cycles,
-    CycleFilter,
+    /// PMXEVTYPER.
     SelectedType,
+    /// PMXEVCNTR.
     SelectedCounter,
+    /// PMUSERENR.
     User,
+    /// PMEVCNTR of an event counter.
     Counter(u32),
+    /// PMEVTYPER of an event counter, or (31) PMCCFILTR: the cycle counter's event is fixed.
     Type(u32),
 }
 
@@ -116,7 +129,7 @@ impl Register {
             (3, 9, 14, 3) => Self::Overflow(true),
             (0, 9, 14, 1) => Self::Interrupt(true),
             (0, 9, 14, 2) => Self::Interrupt(false),
-            (3, 14, 15, 7) => Self::CycleFilter,
+            // PMEVCNTR<n> and PMEVTYPER<n> have the number in the lower two bits of CRm and in op2.
             (3, 14, 8..=11, _) => Self::Counter((crm as u32 - 8) * 8 + op2 as u32),
             (3, 14, 12..=15, _) => Self::Type((crm as u32 - 12) * 8 + op2 as u32),
             _ => return None,
@@ -125,52 +138,37 @@ impl Register {
 }
 
 /// A vCPU's PMU.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 pub struct Vpmu {
-    counters: u32,
+    /// The number of its event counters, which are those from 0 on.
+    pub counters: u32,
     control: u32,
     enabled: u32,
     inhibited: u32,
     interrupts: u32,
     select: u32,
     user: u32,
-    filter: u32,
     types: [u32; MOST],
 }
 
 impl Vpmu {
     /// Creates a PMU with this many event counters, at most 31.
-    pub const fn new(counters: u32) -> Self {
-        let counters = if counters > MOST as u32 {
-            MOST as u32
-        } else {
-            counters
-        };
+    pub fn new(counters: u32) -> Self {
         Self {
             counters,
-            control: 0,
-            enabled: 0,
-            inhibited: 0,
-            interrupts: 0,
-            select: 0,
-            user: 0,
-            filter: 0,
-            types: [0; MOST],
+            ..Self::default()
         }
     }
 
-    /// Returns the number of event counters, which are those from 0 on.
-    pub const fn counters(&self) -> u32 {
-        self.counters
-    }
-
-    /// Sets the guest's counters to the state after power-on: nothing counts, nothing interrupts, and no value, event or
-    /// filter of a former life is left. The PMU as a whole is enabled only if it `is_on`.
+    /// Sets the guest's counters to the state after power-on: nothing counts, nothing interrupts,
+    /// and no value, event or filter of a former life is left. The PMU as a whole is enabled
+    /// only if it `is_on`.
     pub fn reset(&mut self, physical: &impl PhysicalPmu, is_on: bool) {
         *self = Self {
             control: u32::from(is_on) * E,
             ..Self::new(self.counters)
         };
+        // Stops first, so that no counter counts while its event and value change.
         physical.enable(0, self.all());
         physical.set_cycles(0);
         physical.set_cycle_filter(0);
@@ -188,14 +186,25 @@ impl Vpmu {
         CYCLES | ((1 << self.counters) - 1)
     }
 
+    /// Returns whether this is one of the guest's counters.
+    const fn has(&self, counter: u32) -> bool {
+        counter < self.counters || counter == CYCLE_COUNTER
+    }
+
+    /// Returns these counters if the PMU as a whole is enabled, otherwise none.
+    const fn if_on(&self, counters: u32) -> u32 {
+        if self.control & E != 0 { counters } else { 0 }
+    }
+
     /// Returns the level of the guest's PMU interrupt, and adjusts the physical interrupts to it.
+    /// The line is high while a counter's overflow flag and interrupt enable are 1, and PMCR_EL0.E
+    /// is 1 (Arm ARM DDI 0487, chapter D13, overflow interrupt requests).
     pub fn line(&self, physical: &impl PhysicalPmu) -> bool {
         let overflows = physical.overflows() & self.all();
-        let wanted = if self.control & E != 0 {
-            self.interrupts
-        } else {
-            0
-        };
+        let wanted = self.if_on(self.interrupts);
+        // The physical interrupt of a counter whose line is high stays off until the guest clears
+        // its flag: EL2 would otherwise take it at each return
+        // (`an_overflow_holds_the_line_until_it_is_cleared`).
         let on = wanted & !overflows;
         physical.interrupts(on, self.all() & !on);
         wanted & overflows != 0
@@ -208,12 +217,25 @@ impl Vpmu {
         register: Register,
         write: Option<u64>,
     ) -> u64 {
+        let register = match register {
+            // PMSELR_EL0.SEL = 31 names PMCCFILTR_EL0 here; as a counter it names none, and reads
+            // as 0.
+            Register::SelectedType => Register::Type(self.select),
+            Register::SelectedCounter => Register::Counter(self.select),
+            _ => register,
+        };
         let Some(value) = write else {
             return self.read(physical, register);
         };
-        let (word, bits) = (value as u32, value as u32 & self.all());
+        let word = value as u32;
+        // Bits of counters that the guest does not have are RAZ/WI, as those beyond PMCR_EL0.N.
+        // This mask keeps a quota's counters out of reach
+        // (`no_call_reaches_a_counter_of_the_hypervisors`).
+        let bits = word & self.all();
         match register {
             Register::Control => {
+                // PMCR_EL0.P and C reset counters, not their overflow flags (Arm ARM, PMCR_EL0).
+                // They read as 0, so `KEPT` has neither.
                 if word & P != 0 {
                     (0..self.counters).for_each(|counter| physical.set(counter, 0));
                 }
@@ -224,48 +246,29 @@ impl Vpmu {
                 self.run(physical);
             }
             Register::Enable(set) => {
-                self.enabled = if set {
-                    self.enabled | bits
-                } else {
-                    self.enabled & !bits
-                };
+                assign(&mut self.enabled, bits, set);
                 self.run(physical);
             }
-            Register::Interrupt(set) => {
-                self.interrupts = if set {
-                    self.interrupts | bits
-                } else {
-                    self.interrupts & !bits
-                };
-            }
+            Register::Interrupt(set) => assign(&mut self.interrupts, bits, set),
             Register::Overflow(true) => physical.change_overflows(bits, 0),
             Register::Overflow(false) => physical.change_overflows(0, bits),
             Register::Increment => self.increment(physical, bits),
             Register::Select => self.select = word & 0x1f,
             Register::Cycles => physical.set_cycles(value),
-            Register::CycleFilter => {
-                self.filter = word & FILTER;
-                physical.set_cycle_filter(self.filter);
-            }
-            Register::SelectedType if self.select == 31 => {
-                return self.access(physical, Register::CycleFilter, write);
-            }
-            Register::SelectedType => {
-                return self.access(physical, Register::Type(self.select), write);
-            }
-            Register::SelectedCounter => {
-                return self.access(physical, Register::Counter(self.select), write);
-            }
             Register::User => {
                 self.user = word & 0xf;
                 physical.allow_user(self.user);
             }
             Register::Counter(counter) if counter < self.counters => physical.set(counter, word),
-            Register::Type(counter) if counter < self.counters => {
+            Register::Type(CYCLE_COUNTER) => {
+                self.types[CYCLE_COUNTER as usize] = word & FILTER;
+                physical.set_cycle_filter(word & FILTER);
+            }
+            Register::Type(counter) if self.has(counter) => {
                 self.types[counter as usize % MOST] = word & TYPE;
                 physical.set_type(counter, word & TYPE);
             }
-            Register::CommonEvents(_) | Register::Counter(_) | Register::Type(_) => {}
+            _ => {}
         }
         0
     }
@@ -273,6 +276,7 @@ impl Vpmu {
     fn read(&self, physical: &impl PhysicalPmu, register: Register) -> u64 {
         u64::from(match register {
             Register::Control => {
+                // IMP and IDCODE of the CPU; N, in bits [15:11], of the guest.
                 physical.identity() & 0xffff_0000 | self.counters << 11 | LC | self.control
             }
             Register::Enable(_) => self.enabled,
@@ -281,58 +285,38 @@ impl Vpmu {
             Register::Select => self.select,
             Register::CommonEvents(which) => return physical.common_events(which),
             Register::Cycles => return physical.cycles(),
-            Register::CycleFilter => self.filter,
-            Register::SelectedType if self.select == 31 => self.filter,
-            Register::SelectedType => return self.read(physical, Register::Type(self.select)),
-            Register::SelectedCounter => {
-                return self.read(physical, Register::Counter(self.select));
-            }
             Register::User => self.user,
             Register::Counter(counter) if counter < self.counters => physical.get(counter),
-            Register::Type(counter) if counter < self.counters => {
-                self.types[counter as usize % MOST]
-            }
-            Register::Increment | Register::Counter(_) | Register::Type(_) => 0,
+            Register::Type(counter) if self.has(counter) => self.types[counter as usize % MOST],
+            _ => 0,
         })
     }
 
     /// Starts the enabled counters, if the PMU as a whole is enabled.
     fn run(&self, physical: &impl PhysicalPmu) {
-        let on = if self.control & E != 0 {
-            self.enabled & !self.inhibited
-        } else {
-            0
-        };
+        let on = self.if_on(self.enabled & !self.inhibited);
         physical.enable(on, self.all() & !on);
     }
 
     /// Serves a call of the counter service.
     ///
     /// # Errors
-    /// [`CallError::Absent`] for a counter that the guest does not have, [`CallError::Denied`] for a mask with one,
-    /// [`CallError::Invalid`] for an event or value that does not fit the counter.
+    /// [`CallError::Absent`] for a counter that the guest does not have, [`CallError::Denied`] for
+    /// a mask with one, [`CallError::Invalid`] for an event or value that does not fit the
+    /// counter.
     pub fn serve(
         &mut self,
         physical: &impl PhysicalPmu,
         call: Call,
         [x1, x2, _]: [u64; 3],
     ) -> Result<[u64; 3], CallError> {
+        // Saturates, so that no large number wraps to a counter that exists.
         let index = x1.min(u64::from(u32::MAX)) as u32;
-        let (counter, kind, event, most) = match index {
-            CYCLE_COUNTER => (
-                Register::Cycles,
-                Register::CycleFilter,
-                EventId::CPU_CYCLES.0.into(),
-                u64::MAX,
-            ),
-            _ => (
-                Register::Counter(index),
-                Register::Type(index),
-                0,
-                u32::MAX.into(),
-            ),
+        let kind = Register::Type(index);
+        let (counter, event, most) = match index {
+            CYCLE_COUNTER => (Register::Cycles, EventId::CPU_CYCLES.0.into(), u64::MAX),
+            _ => (Register::Counter(index), 0, u32::MAX.into()),
         };
-        let has = index == CYCLE_COUNTER || index < self.counters;
         let named = if x1 & !u64::from(self.all()) == 0 {
             Ok(x1 as u32)
         } else {
@@ -355,7 +339,8 @@ impl Vpmu {
                 Ok([0; 3])
             }
             Call::CounterMasks => {
-                let (clear, overflowed) = (named?, physical.overflows() & self.all());
+                let clear = named?;
+                let overflowed = physical.overflows() & self.all();
                 physical.change_overflows(0, clear);
                 Ok(CounterMasks {
                     enabled: self.enabled,
@@ -364,7 +349,7 @@ impl Vpmu {
                 }
                 .into())
             }
-            _ if !has => Err(CallError::Absent),
+            _ if !self.has(index) => Err(CallError::Absent),
             Call::CounterEvent => Ok([self.read(physical, kind) | event, 0, 0]),
             Call::CounterEventSet
                 if x2 & !u64::from(TYPE) != 0 || event != 0 && x2 & 0xffff != event =>
@@ -381,6 +366,7 @@ impl Vpmu {
                 .into())
             }
             Call::CounterSet if x2 > most => Err(CallError::Invalid),
+            // The flag must tell of an overflow of the new value only.
             Call::CounterSet => {
                 physical.change_overflows(0, 1 << index);
                 Ok([self.access(physical, counter, Some(x2)), 0, 0])
@@ -399,12 +385,7 @@ impl Vpmu {
 
     /// PMSWINC: increments the enabled counters of event 0 (SW_INCR).
     fn increment(&self, physical: &impl PhysicalPmu, bits: u32) {
-        let on = if self.control & E != 0 {
-            self.enabled & bits
-        } else {
-            0
-        };
-        for counter in (0..self.counters).filter(|counter| on >> counter & 1 == 1) {
+        for counter in ones(self.if_on(self.enabled & bits & !CYCLES)) {
             if self.types[counter as usize % MOST] & 0xffff == 0 {
                 let value = physical.get(counter).wrapping_add(1);
                 physical.set(counter, value);
@@ -422,7 +403,8 @@ mod tests {
     use core::cell::{Cell, RefCell};
     use proptest::prelude::*;
 
-    /// Six counters, of which the upper two belong to the hypervisor: any access to those is an error.
+    /// Six counters, of which the upper two belong to the hypervisor: any access to those is an
+    /// error.
     #[derive(Default)]
     struct Fake {
         counters: RefCell<[u32; 6]>,
@@ -442,6 +424,7 @@ mod tests {
             assert!(counter < GUESTS);
             self.counters.borrow()[counter as usize]
         }
+
         fn set(&self, counter: u32, value: u32) {
             assert!(counter < GUESTS);
             self.counters.borrow_mut()[counter as usize] = value;
@@ -453,36 +436,46 @@ mod tests {
             assert!(counter < GUESTS && value & 0x0fff_0000 == 0);
             self.types.borrow_mut()[counter as usize] = value;
         }
+
         fn cycles(&self) -> u64 {
             self.cycles.get()
         }
+
         fn set_cycles(&self, value: u64) {
             self.cycles.set(value);
         }
+
         fn set_cycle_filter(&self, value: u32) {
             assert_eq!(value & 0x0fff_ffff, 0);
         }
+
         fn enable(&self, on: u32, off: u32) {
             assert_eq!((on | off) & OTHERS, 0);
             self.enabled.set(self.enabled.get() & !off | on);
         }
+
         fn interrupts(&self, on: u32, off: u32) {
             assert_eq!((on | off) & OTHERS, 0);
             self.interrupts.set(self.interrupts.get() & !off | on);
         }
+
         fn overflows(&self) -> u32 {
             self.overflows.get()
         }
+
         fn change_overflows(&self, set: u32, clear: u32) {
             assert_eq!((set | clear) & OTHERS, 0);
             self.overflows.set(self.overflows.get() & !clear | set);
         }
+
         fn allow_user(&self, value: u32) {
             self.user.set(value);
         }
+
         fn identity(&self) -> u32 {
             0x4103_3000
         }
+
         fn common_events(&self, which: u32) -> u64 {
             u64::from(which) + 7
         }
@@ -525,7 +518,7 @@ mod tests {
         );
         assert_eq!(
             Register::decode(Encoding::new(3, 3, 14, 15, 7)),
-            Some(Register::CycleFilter)
+            Some(Register::Type(CYCLE_COUNTER))
         );
         assert_eq!(
             Register::decode(Encoding::new(3, 0, 9, 14, 2)),
@@ -746,9 +739,14 @@ mod tests {
     proptest! {
         /// The fake panics where a counter of the hypervisor's is touched.
         #[test]
-        fn no_call_reaches_a_counter_of_the_hypervisors(calls in prop::collection::vec((0x13u32..=0x1b, any::<u64>(), 0u64..40, any::<u64>(), any::<bool>()), 1..60)) {
+        fn no_call_reaches_a_counter_of_the_hypervisors(
+            calls in prop::collection::vec(
+                (0x13u32..=0x1b, any::<u64>(), 0u64..40, any::<u64>(), any::<bool>()),
+                1..60,
+            ),
+        ) {
             let (physical, mut pmu) = new();
-            let _ = pmu.counters();
+            let _ = pmu.counters;
             for (function, wild, near, x2, is_wild) in calls {
                 let call = Call::from_id(0xC600_0000 + function).expect("a call");
                 let _ = pmu.serve(&physical, call, [if is_wild { wild } else { near }, x2, 0]);

@@ -1,4 +1,4 @@
-//! What the physical UARTs are for: the console shared by all VMs, and the telemetry.
+//! The uses of the physical UARTs: the console shared by all VMs, and the telemetry.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::timer;
@@ -6,17 +6,19 @@ use crate::devices::uart::Uart;
 use crate::machine::layout;
 use crate::machine::registers::{CNTFRQ_EL0, Readable};
 use cloison_formats::boot::BootParameters;
+use cloison_formats::ids::VmId;
 use cloison_formats::image::UartKind;
 use cloison_formats::limits::{MAX_CORES, MAX_VMS};
 use cloison_logic::clock::Instant;
-use cloison_logic::console::{Output, Part};
-use cloison_logic::messages::{Messages, Position};
+use cloison_logic::console::{NEUTRAL, Output};
+use cloison_logic::messages::Messages;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 use spin::Once;
 use spin::mutex::TicketMutex;
 
-/// A UART's output. Nobody waits for a UART that once accepted nothing for 5 ms; at 9600 baud, a byte takes 1 ms.
+/// A UART's output. Nobody waits for a UART that once accepted nothing for 5 ms; at 9600 baud, a
+/// byte takes 1 ms.
 pub struct Port {
     /// The UART itself.
     pub uart: Uart,
@@ -42,8 +44,7 @@ impl Port {
             return true;
         }
         let now = timer::now();
-        self.is_dead |=
-            now.since(*self.refused_at.get_or_insert(now)).count() > CNTFRQ_EL0.get() / 200;
+        self.is_dead |= now.since(*self.refused_at.get_or_insert(now)).0 > CNTFRQ_EL0.get() / 200;
         false
     }
 
@@ -52,7 +53,7 @@ impl Port {
         while !self.is_ready() && !self.is_dead {}
         match self.refused_at {
             None => self.uart.send(byte),
-            Some(_) => _ = LOST.fetch_add(1, Ordering::Relaxed),
+            Some(_) => _ = LOST.fetch_add(1, Relaxed),
         }
     }
 }
@@ -71,12 +72,12 @@ impl Write for Port {
 
 /// The console; `None` before `init` and on an image without boot parameters.
 ///
-/// Nobody waits for the lock while guests run: whoever has it prints for all, in turn. So a VM that prints without end
-/// delays another's line of text by one line at most.
+/// Nobody waits for the lock while guests run: the core that has it prints for all, in turn. So a VM that
+/// prints without end delays another's line of text by one line at most.
 static CONSOLE: TicketMutex<Option<Console>> = TicketMutex::new(None);
 
-/// What waits for the console: messages of the hypervisor by core, then what guests write, by VM. A core writes to its own
-/// ring, and to its VM's with the VM's UART locked.
+/// What waits for the console: messages of the hypervisor by core, then what guests write, by VM. A
+/// core writes to its own ring, and to its VM's with the VM's UART locked.
 static RINGS: [Messages<2048>; MAX_CORES + MAX_VMS] =
     [const { Messages::empty() }; MAX_CORES + MAX_VMS];
 /// The VM that has the console's input.
@@ -84,7 +85,8 @@ pub static INPUT: AtomicU8 = AtomicU8::new(0);
 /// Bytes that the console has lost because its UART is dead.
 pub static LOST: AtomicU32 = AtomicU32::new(0);
 
-/// Maximum number of bytes of messages sent per visit, so that a core does not stay in EL2 for long.
+/// Maximum number of bytes of messages sent per visit, so that a core does not stay in EL2 for
+/// long.
 const BATCH: usize = 16;
 
 /// The console, and what is unfinished on it.
@@ -94,15 +96,15 @@ struct Console {
 }
 
 impl Console {
-    /// Prints `most` bytes of what waits, as far as the FIFO accepts them; where it `waits`, the rest of the last message
-    /// too. Returns whether there may be more.
+    /// Prints `most` bytes of what waits, as far as the FIFO accepts them; where it `waits`, the
+    /// rest of the last message too. Returns whether there may be more.
     fn messages(&mut self, most: usize, waits: bool) -> bool {
         let mut sent = 0;
         while sent < most || waits && self.output.begun.is_some() {
             if !waits && !self.port.is_ready() && !self.port.is_dead {
                 break;
             }
-            let input = MAX_CORES + usize::from(INPUT.load(Ordering::Relaxed));
+            let input = MAX_CORES + usize::from(INPUT.load(Relaxed));
             let Some(byte) = self.output.next(&RINGS, input) else {
                 return false;
             };
@@ -111,33 +113,44 @@ impl Console {
         }
         true
     }
+
+    /// Prints text at once, after what waits.
+    fn print(&mut self, text: fmt::Arguments) {
+        self.messages(usize::MAX, true);
+        let before = self.output.line(None);
+        // A port reports no error.
+        let _ = write!(self.port, "{before}{text}");
+    }
+}
+
+/// Makes the UART the console's.
+fn install(uart: Uart) {
+    *CONSOLE.lock() = Some(Console {
+        port: Port::new(uart),
+        output: Output::default(),
+    });
 }
 
 /// Access to the console without its lock, for a core after a fatal exception.
 static LAST_RESORT: Once<Uart> = Once::new();
+/// Whether that has ended what guests have left open on the terminal.
+static NEUTRALIZED: AtomicBool = AtomicBool::new(false);
 
 /// Sets up the console under the early map, at its physical address.
 pub fn init_early(parameters: &BootParameters) {
     let Some((kind, base)) = parameters.console else {
         return;
     };
-    // SAFETY: the early map has the console's gigabyte as a device, and the image builder has set its kind;
-    // `init_final` provides the final mapping.
-    let uart = unsafe { Uart::new(kind, base.0) };
-    *CONSOLE.lock() = Some(Console {
-        port: Port::new(uart),
-        output: Output::default(),
-    });
+    // SAFETY: the early map has the console's gigabyte as a device, and the image builder has set
+    // its kind; `init_final` provides the final mapping.
+    install(unsafe { Uart::new(kind, base.0) });
 }
 
 /// Moves the console to its page in the final map.
 pub fn init_final(kind: UartKind) -> Uart {
     // SAFETY: the final tables map the board's console there permanently.
     let uart = unsafe { Uart::new(kind, layout::CONSOLE) };
-    *CONSOLE.lock() = Some(Console {
-        port: Port::new(uart),
-        output: Output::default(),
-    });
+    install(uart);
     LAST_RESORT.call_once(|| uart);
     uart
 }
@@ -151,29 +164,30 @@ pub fn telemetry(kind: UartKind) -> Port {
 /// Prints a message at once, after those that wait. To be called while no guest runs.
 pub fn print(message: fmt::Arguments) {
     if let Some(console) = CONSOLE.lock().as_mut() {
-        console.messages(usize::MAX, true);
-        let line_end = if console.output.line() { "\n" } else { "" };
-        let _ = writeln!(console.port, "{line_end}{message}");
+        console.print(format_args!("{message}\n"));
     }
 }
 
-/// Adds a message of a core.
-pub fn say(core: usize, message: fmt::Arguments) {
-    RINGS[core].push(format_args!("\x01{message}\r\n"));
-}
-
-/// Returns whether messages of this core wait, and whether lines of this VM do.
-pub fn waiting(core: usize, vm: Option<u8>) -> (bool, bool) {
+/// Returns whether messages of this core wait.
+pub fn has_messages(core: usize) -> bool {
     let own = &RINGS[core];
     // Losses that no later message has reported.
     own.push(format_args!(""));
-    (
-        !own.is_empty(),
-        vm.is_some_and(|vm| !RINGS[MAX_CORES + usize::from(vm)].is_empty()),
-    )
+    !own.is_empty()
 }
 
-/// Sends some bytes of what waits, whoever wrote it, as far as the FIFO accepts them. Returns whether there may be more.
+/// Returns the messages of this core.
+pub fn messages(core: usize) -> &'static Messages<2048> {
+    &RINGS[core]
+}
+
+/// Returns the lines of this VM. Only who has locked its UART adds to them.
+pub fn lines(vm: VmId) -> &'static Messages<2048> {
+    &RINGS[MAX_CORES + vm.index()]
+}
+
+/// Sends some bytes of all that waits, as far as the FIFO accepts them. Returns
+/// whether there may be more.
 pub fn send_some() -> bool {
     let Some(mut guard) = CONSOLE.try_lock() else {
         return true;
@@ -183,24 +197,19 @@ pub fn send_some() -> bool {
         .is_some_and(|console| console.messages(BATCH, false))
 }
 
-/// Adds a VM's line of text, or a part of one. To be called with its UART locked. Returns where it ends.
-pub fn queue(vm: u8, name: &str, part: &Part) -> Position {
-    part.queue(name, &RINGS[MAX_CORES + usize::from(vm)])
-}
-
-/// Returns whether everything of this VM up to `position` is out.
-pub fn is_out(vm: u8, position: Position) -> bool {
-    RINGS[MAX_CORES + usize::from(vm)].is_past(position)
-}
-
-/// Prints after a fatal exception, without the lock if necessary, because its holder may be this core. The system is
-/// lost, and a torn line is better than none.
+/// Prints after a fatal exception, without the lock if necessary, because its holder may be this
+/// core. The system is lost, and a torn line is better than none.
 pub fn print_fatal(arguments: fmt::Arguments) {
     let mut guard = (0..100_000).find_map(|_| CONSOLE.try_lock());
     if let Some(console) = guard.as_mut().and_then(|console| console.as_mut()) {
-        console.messages(usize::MAX, true);
-        let _ = console.port.write_fmt(arguments);
+        console.print(arguments);
     } else if let Some(&uart) = LAST_RESORT.get() {
-        let _ = Port::new(uart).write_fmt(arguments);
+        // Only the lock's holder knows what the terminal has passed.
+        let before = if NEUTRALIZED.swap(true, Relaxed) {
+            ""
+        } else {
+            NEUTRAL
+        };
+        let _ = write!(Port::new(uart), "{before}{arguments}");
     }
 }

@@ -1,7 +1,7 @@
 //! The physical GICv2: distributor, CPU interface and virtual interface control (Arm IHI 0048B).
 //!
-//! EL2 takes every physical interrupt. EOImode is 1: a write to EOIR drops the priority; only a write to DIR, or a
-//! guest's EOI through a list register with the HW bit, deactivates.
+//! EL2 takes every physical interrupt. EOImode is 1: a write to EOIR drops the priority; only a
+//! write to DIR, or a guest's EOI through a list register with the HW bit, deactivates.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::mmio::{GICC, GICC_DIR, GICD, GICH};
@@ -58,17 +58,19 @@ pub fn init_core(core: u8, pmu: Option<u32>) {
     reset_virtual_interface();
 }
 
-/// Empties the list registers and active priorities, so that a vCPU that starts has no interrupt of an earlier life.
+/// Empties the list registers and active priorities, so that a vCPU that starts has no interrupt of
+/// an earlier life.
 pub fn reset_virtual_interface() {
-    GICH.lr[..LIST_REGISTERS]
-        .iter()
-        .for_each(|register| register.set(0));
+    for register in &GICH.lr[..LIST_REGISTERS] {
+        register.set(0);
+    }
     GICH.apr.set(0);
     GICH.vmcr.set(0);
     GICH.hcr.write(GICH_HCR::EN::SET);
 }
 
-/// Acknowledges the next pending interrupt. Returns its number, and for a KICK the sender in bits \[12:10\].
+/// Acknowledges the next pending interrupt. Returns its number, and for a KICK the sender in bits
+/// \[12:10\].
 pub fn acknowledge() -> u32 {
     GICC.iar.get()
 }

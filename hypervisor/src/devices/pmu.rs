@@ -1,8 +1,8 @@
 //! The PMU (PMUv3, Arm ARM DDI 0487, chapter D13): event counters that only EL2 can access.
 //!
-//! Quotas use counters from the top, observation segments from the bottom. MDCR_EL2.HPMN sets the quotas' counters
-//! apart, and TPM traps every access by a guest as well: an emulator that honors HPMN only in part must not let a guest
-//! stop its own quota.
+//! Quotas use counters from the top, observation segments from the bottom. MDCR_EL2.HPMN sets the
+//! quotas' counters apart, and TPM traps every access by a guest as well: an emulator that honors
+//! HPMN only in part must not let a guest stop its own quota.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::registers::{self, *};
@@ -12,11 +12,15 @@ use cloison_formats::units::EventId;
 use cloison_logic::quota::Counters;
 use cloison_logic::vpmu::PhysicalPmu;
 
-/// MDCR_EL2 without HPMN: traps debug, OS lock and ROM registers, and enables the counters from HPMN on.
+/// MDCR_EL2 without HPMN: traps debug, OS lock and ROM registers, and enables the counters from
+/// HPMN on. TTRF and TPMS trap trace filters and statistical profiling, and are RES0 where there is
+/// neither (Arm ARM DDI 0487, D24.3); E2PB and E2TB, which are 0, trap the buffers of both.
 const MDCR: u64 = MDCR_EL2::HPME::SET.value
     | MDCR_EL2::TDA::SET.value
     | MDCR_EL2::TDOSA::SET.value
-    | MDCR_EL2::TDRA::SET.value;
+    | MDCR_EL2::TDRA::SET.value
+    | MDCR_EL2::TTRF::SET.value
+    | MDCR_EL2::TPMS::SET.value;
 /// Traps the PMU, too.
 const TRAPS: u64 = MDCR_EL2::TPMCR::SET.value | MDCR_EL2::TPM::SET.value;
 
@@ -28,6 +32,7 @@ impl Counters for Pmu {
         let _selected = Selected::new(counter);
         PMXEVCNTR_EL0.get() as u32
     }
+
     fn set(&self, counter: u32, value: u32) {
         let _selected = Selected::new(counter);
         PMXEVCNTR_EL0.set(value.into());
@@ -39,39 +44,49 @@ impl PhysicalPmu for Pmu {
         let _selected = Selected::new(counter);
         PMXEVTYPER_EL0.set(value.into());
     }
+
     fn cycles(&self) -> u64 {
         PMCCNTR_EL0.get()
     }
+
     fn set_cycles(&self, value: u64) {
         PMCCNTR_EL0.set(value);
     }
+
     fn set_cycle_filter(&self, value: u32) {
         PMCCFILTR_EL0.set(value.into());
     }
+
     fn enable(&self, on: u32, off: u32) {
         PMCNTENCLR_EL0.set(off.into());
         PMCNTENSET_EL0.set(on.into());
         sysreg::isb();
     }
+
     fn interrupts(&self, on: u32, off: u32) {
         PMINTENCLR_EL1.set(off.into());
         PMINTENSET_EL1.set(on.into());
         sysreg::isb();
     }
+
     fn overflows(&self) -> u32 {
         PMOVSCLR_EL0.get() as u32
     }
+
     fn change_overflows(&self, set: u32, clear: u32) {
         PMOVSCLR_EL0.set(clear.into());
         PMOVSSET_EL0.set(set.into());
         sysreg::isb();
     }
+
     fn allow_user(&self, value: u32) {
         PMUSERENR_EL0.set(value.into());
     }
+
     fn identity(&self) -> u32 {
         PMCR_EL0.get() as u32
     }
+
     fn common_events(&self, which: u32) -> u64 {
         if which == 0 {
             PMCEID0_EL0.get()
@@ -104,14 +119,16 @@ pub fn counters() -> u32 {
     PMCR_EL0.read(PMCR::N) as u32
 }
 
-/// Initializes this core's PMU: everything stopped, the counters from the first `guests` on set apart. `direct`: the guest
-/// accesses its counters without a trap.
+/// Initializes this core's PMU: everything stopped, the counters from the first `guests` on set
+/// apart. `direct`: the guest accesses its counters without a trap.
 pub fn init_core(guests: u32, direct: bool) {
-    // Armv8.0 leaves HPMN = 0 undefined. Counters below HPMN still belong to the hypervisor, by TPM.
+    // Armv8.0 leaves HPMN = 0 undefined. Counters below HPMN still belong to the hypervisor, by
+    // TPM.
     let available = u64::from(guests.max(1));
-    let traps = if direct { 0 } else { TRAPS };
-    // SAFETY: `MDCR` traps what the contract requires; HPMN is not above the number of counters. Where the PMU does not trap,
-    // the image's check ensures that HPMN is all counters, or that the board keeps those above it from the guest.
+    let traps = if direct && guests > 0 { 0 } else { TRAPS };
+    // SAFETY: `MDCR` traps what the contract requires; HPMN is not above the number of counters.
+    // Where the PMU does not trap, the image's check ensures that HPMN is all counters, or that
+    // the board keeps those above it from the guest.
     unsafe { registers::write_mdcr(MDCR | traps | MDCR_EL2::HPMN.val(available).value) };
     stop(u32::MAX);
     Pmu.change_overflows(0, u32::MAX);
@@ -123,12 +140,14 @@ pub fn init_core(guests: u32, direct: bool) {
 }
 
 /// Gives the guest's part of the PMU, whose counters have been reset, the state after power-on.
+/// PMCR_EL0.P, written at EL2, would reset those of quotas, too (Arm ARM DDI 0487, D24.5).
 pub fn hand_over() {
-    PMCR_EL0.write(PMCR::P::SET + PMCR::C::SET + PMCR::LC::SET);
+    PMCR_EL0.write(PMCR::LC::SET);
     PMSELR_EL0.set(0);
 }
 
-/// Returns whether an overflow raises this core's interrupt, which `is_pending` looks for. No counter runs yet.
+/// Returns whether an overflow raises this core's interrupt, which `is_pending` looks for. No
+/// counter runs yet.
 pub fn raises_interrupt(is_pending: impl Fn() -> bool) -> bool {
     Pmu.interrupts(1, 0);
     Pmu.change_overflows(1, 0);

@@ -1,5 +1,5 @@
-//! Starts the machine's other cores and turns the machine off: by PSCI, or through words and registers in the board
-//! file.
+//! Starts the machine's other cores and turns the machine off: by PSCI, or through words and
+//! registers in the board file.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::mmu::Windows;
@@ -7,10 +7,11 @@ use crate::machine::registers::Writeable;
 use crate::machine::{mmio, sysreg};
 use cloison_abi::psci;
 use cloison_formats::image::{Board, PowerOff};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use spin::Once;
 
-/// The core that is being started. It reads this at its entry, because a spin table passes no argument.
+/// The core that is being started. It reads this at its entry, because a spin table passes no
+/// argument.
 pub static STARTING: AtomicU32 = AtomicU32::new(0);
 /// Whether the firmware turns the machine off.
 static PSCI: AtomicBool = AtomicBool::new(false);
@@ -19,15 +20,14 @@ static REGISTERS: Once<PowerOff> = Once::new();
 
 /// Sets whether the firmware has PSCI, before the configuration can be read.
 pub fn init_early(psci: bool) {
-    PSCI.store(psci, Ordering::Relaxed);
+    PSCI.store(psci, Relaxed);
 }
 
 /// Applies the board file, under the final map.
 pub fn init_final(board: &Board) {
-    board
-        .power_off
-        .iter()
-        .for_each(|off| _ = REGISTERS.call_once(|| off.clone()));
+    if let Some(off) = &board.power_off {
+        REGISTERS.call_once(|| off.clone());
+    }
 }
 
 /// Starts core `index` at the physical address `entry`.
@@ -43,10 +43,11 @@ pub unsafe fn start_core(
     entry: u64,
     windows: &Windows,
 ) -> Result<(), i64> {
-    STARTING.store(index as u32, Ordering::Relaxed);
+    STARTING.store(index as u32, Relaxed);
     sysreg::dsb();
     if let Some(words) = &board.spin_table {
-        // SAFETY: the check of the board ensures that its spin table is in reserved memory and aligned.
+        // SAFETY: the check of the board ensures that its spin table is in reserved memory and
+        // aligned.
         unsafe { windows.store(words[index], entry) };
         aarch64_cpu::asm::sev();
         return Ok(());
@@ -58,17 +59,23 @@ pub unsafe fn start_core(
     }
 }
 
-/// Turns the machine off, so that a lost hypervisor is noticed instead of hanging silently. If neither PSCI nor a
-/// register does that, or the board file has not been read yet and there is no PSCI, the core waits forever.
+/// Turns the machine off, so that a lost hypervisor is noticed instead of hanging silently. If
+/// neither PSCI nor a register does that, or the board file has not been read yet and there is no
+/// PSCI, the core waits forever.
 pub fn off() -> ! {
     if let Some(off) = REGISTERS.get() {
-        off.writes
-            .iter()
-            .for_each(|&(offset, value)| mmio::POWER_OFF[usize::from(offset) / 4].set(value));
-    } else if PSCI.load(Ordering::Relaxed) {
+        for &(offset, value) in &off.writes {
+            mmio::POWER_OFF[usize::from(offset) / 4].set(value);
+        }
+    } else if PSCI.load(Relaxed) {
         // SAFETY: nothing runs after SYSTEM_OFF.
         unsafe { sysreg::smc(psci::SYSTEM_OFF, 0, 0, 0) };
     }
+    idle()
+}
+
+/// Waits forever.
+pub fn idle() -> ! {
     loop {
         aarch64_cpu::asm::wfi();
     }

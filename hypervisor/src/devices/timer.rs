@@ -32,12 +32,16 @@ pub fn clock() -> Clock {
 /// Returns the value of the system counter.
 pub fn now() -> Instant {
     sysreg::isb();
-    Instant::at(CNTPCT_EL0.get())
+    Instant(CNTPCT_EL0.get())
 }
 
-/// Returns whether a deadline is due now or was before.
-pub fn has_passed(deadline: &Cell<Option<Instant>>, now: Instant) -> bool {
-    deadline.get().is_some_and(|at| at <= now)
+/// Clears a deadline that is due now or was before. Returns whether it was one.
+pub fn take_passed(deadline: &Cell<Option<Instant>>, now: Instant) -> bool {
+    let passed = deadline.get().is_some_and(|at| at <= now);
+    if passed {
+        deadline.set(None);
+    }
+    passed
 }
 
 /// What EL2 needs its timer interrupt for, and when.
@@ -54,24 +58,21 @@ pub struct Deadlines {
 }
 
 impl Deadlines {
-    fn all(&self) -> impl Iterator<Item = &Cell<Option<Instant>>> {
-        [&self.quota, &self.migration, &self.output, &self.lease].into_iter()
-    }
-
     /// Clears the deadlines of a vCPU.
     pub fn clear(&self) {
-        [&self.quota, &self.migration, &self.output]
-            .into_iter()
-            .for_each(|deadline| deadline.set(None));
+        for deadline in [&self.quota, &self.migration, &self.output] {
+            deadline.set(None);
+        }
         self.program();
     }
 
     /// Sets the EL2 timer to the earliest deadline.
     pub fn program(&self) {
-        match self.all().filter_map(Cell::get).min() {
+        let all = [&self.quota, &self.migration, &self.output, &self.lease];
+        match all.into_iter().filter_map(Cell::get).min() {
             None => CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::CLEAR),
             Some(next) => {
-                CNTHP_CVAL_EL2.set(next.count());
+                CNTHP_CVAL_EL2.set(next.0);
                 CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::SET);
             }
         }

@@ -64,10 +64,12 @@ pub enum Uart {
 }
 
 impl Uart {
-    /// Turns on transmitter and receiver of the UART at `address`. Line settings stay as the boot loader left them.
+    /// Turns on transmitter and receiver of the UART at `address`. Line settings stay as the boot
+    /// loader left them.
     ///
     /// # Safety
-    /// The page of `address` must be mapped as a device and show a UART of this kind as long as the driver is used.
+    /// The page of `address` must be mapped as a device and show a UART of this kind as long as the
+    /// driver is used.
     pub unsafe fn new(kind: UartKind, address: u64) -> Self {
         // SAFETY: the caller's obligations are the same.
         let uart = unsafe {
@@ -105,8 +107,8 @@ impl Uart {
         }
     }
 
-    /// Acknowledges the receive interrupt. To be called before the bytes are taken: one that arrives later raises it
-    /// again.
+    /// Acknowledges the receive interrupt. To be called before the bytes are taken: one that
+    /// arrives later raises it again.
     pub fn acknowledge_input(self) {
         match self {
             Self::Pl011(uart) => uart.icr.write(INTERRUPT::RX::SET + INTERRUPT::RT::SET),

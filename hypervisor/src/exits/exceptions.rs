@@ -1,16 +1,18 @@
-//! The EL2 vectors: entry from guests and return to them, and the handling of exceptions of EL2 itself.
+//! The EL2 vectors: entry from guests and return to them, and the handling of exceptions of EL2
+//! itself.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{console, gic, power};
 use crate::exits::traps;
 use crate::machine::registers::{ELR_EL2, ESR_EL2, FAR_EL2, Readable, SP_EL1, SPSR_EL2};
 use crate::machine::{early, layout};
+use crate::vm::cpu::Visit;
 use crate::vm::guest_registers::GuestRegisters;
 use crate::vm::{cpu, interrupts, life, uart, virq};
 use cloison_formats::limits::MAX_CORES;
 use cloison_formats::telemetry::ExitReason;
 use core::arch::global_asm;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 global_asm!(
     r#"
@@ -111,49 +113,46 @@ restore:
     LEAVE
 "#,
     fatal_exception = sym fatal_exception,
-    guest_sync = sym guest_sync,
+    guest_sync = sym traps::synchronous,
     guest_irq = sym guest_irq,
     guest_serror = sym guest_serror,
     guest_aarch32 = sym guest_aarch32,
 );
 
-extern "C" fn guest_sync(registers: &mut GuestRegisters) {
-    let cpu = cpu::this();
-    traps::dispatch(cpu, registers);
-}
-
 extern "C" fn guest_irq() {
-    let cpu = cpu::this();
+    let visit = Visit::begin();
     let acknowledged = gic::acknowledge();
     if acknowledged == gic::VIRTUAL_TIMER {
-        cpu.count_exit(ExitReason::Timer);
+        visit.count_exit(ExitReason::Timer);
         gic::drop_priority(acknowledged);
-        virq::timer(cpu);
-        if cpu.line.get() != cpu::Line::Whole {
-            uart::tick_in_line(cpu);
+        virq::timer(*visit);
+        if visit.line.get() != cpu::Line::Whole {
+            uart::tick_in_line(*visit);
         }
         return;
     }
-    cpu.count_exit(ExitReason::Interrupt);
-    other_interrupt(cpu, acknowledged);
+    visit.count_exit(ExitReason::Interrupt);
+    other_interrupt(visit, acknowledged);
 }
 
 #[cold]
 #[inline(never)]
-fn other_interrupt(cpu: &'static cpu::Cpu, acknowledged: u32) {
-    interrupts::serve(cpu, acknowledged);
-    life::hold(cpu);
+fn other_interrupt(visit: Visit, acknowledged: u32) {
+    interrupts::serve(*visit, acknowledged);
+    life::hold(visit);
 }
 
 extern "C" fn guest_serror(_: &mut GuestRegisters) {
-    let cpu = cpu::this();
-    // Caused by the guest's own access; one caused by the hypervisor would arrive at the vectors above.
-    life::kill(cpu, format_args!("SError, syndrome {:#x}", ESR_EL2.get()));
+    // Caused by the guest's own access; one caused by the hypervisor would arrive at the vectors
+    // above.
+    let esr = ESR_EL2.get();
+    life::kill(Visit::begin(), format_args!("SError, syndrome {esr:#x}"));
 }
 
 extern "C" fn guest_aarch32() -> ! {
-    // EL1 is AArch64 (HCR_EL2.RW); a guest that runs AArch32 programs at EL0 ends here on its first exit.
-    life::kill(cpu::this(), format_args!("AArch32 is not supported"))
+    // EL1 is AArch64 (HCR_EL2.RW); a guest that runs AArch32 programs at EL0 ends here on its first
+    // exit.
+    life::kill(Visit::begin(), format_args!("AArch32 is not supported"))
 }
 
 /// Fatal exceptions that each core has taken: one in the report on another must not start over.
@@ -163,17 +162,16 @@ static FATAL: [AtomicU8; MAX_CORES] = [const { AtomicU8::new(0) }; MAX_CORES];
 extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
     // EL2 takes an SError only where `take_pending_serror` lets it: before the first guest.
     const KINDS: [&str; 4] = ["synchronous", "IRQ", "FIQ", "pending SError"];
-    match FATAL[cpu::current_index() % MAX_CORES].fetch_add(1, Ordering::Relaxed) {
+    match FATAL[cpu::current_index() % MAX_CORES].fetch_add(1, Relaxed) {
         0 => {}
         1 => power::off(),
         // Turning it off failed as well.
-        _ => loop {
-            aarch64_cpu::asm::wfi();
-        },
+        _ => power::idle(),
     }
     let esr = ESR_EL2.get();
     console::print_fatal(format_args!(
-        "\n[core {}] fatal {} exception in the hypervisor: ESR {esr:#x} (EC {:#x}), ELR {:#x}, FAR {:#x}, SPSR {:#x}, SP {:#x}\n",
+        "\n[core {}] fatal {} exception in the hypervisor: ESR {esr:#x} (EC {:#x}), ELR {:#x}, \
+         FAR {:#x}, SPSR {:#x}, SP {:#x}\n",
         cpu::current_index(),
         KINDS[kind as usize & 3],
         cloison_logic::syndrome::class(esr),
@@ -196,21 +194,18 @@ extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
 
 /// Prints the return addresses of the stack frames from `frame` on.
 fn backtrace(mut frame: u64) {
+    let image = early::image();
     console::print_fatal(format_args!("backtrace:"));
     for _ in 0..16 {
-        let on_stack = (layout::STACKS..layout::STACKS + 0x10_0000).contains(&frame);
-        let in_image = (early::image().data..early::image().end).contains(&frame);
-        if frame & 15 != 0 || !(on_stack || in_image) {
+        let on_stack = layout::stack(cpu::current_index()).contains(&frame);
+        let in_image = (image.data..image.end).contains(&frame);
+        if !frame.is_multiple_of(16) || !(on_stack || in_image) {
             break;
         }
-        // SAFETY: the address is in a stack or in the image's data, both mapped. A broken chain of stack frames gives a
-        // wrong address, not a fault, because the loop checks each link.
-        let (next, address) = unsafe {
-            (
-                (frame as *const u64).read(),
-                (frame as *const u64).add(1).read(),
-            )
-        };
+        // SAFETY: the address is in this core's stack or in the image's data, both mapped, as all
+        // of their 16 bytes are. A broken chain of stack frames gives a wrong address, not a fault,
+        // because the loop checks each link.
+        let [next, address] = unsafe { (frame as *const [u64; 2]).read() };
         console::print_fatal(format_args!(" {address:#x}"));
         if next <= frame {
             break;

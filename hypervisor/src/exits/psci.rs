@@ -1,35 +1,36 @@
 //! PSCI for guests (Arm DEN 0022), limited to their own vCPUs and their own VM.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::vm::cpu::Cpu;
+use crate::vm::cpu::Visit;
 use crate::vm::life;
 use crate::vm::partition::Vm;
 use cloison_abi::{SMCCC_VERSION, psci};
 use cloison_formats::addr::Ipa;
 use cloison_logic::power::State;
 
-/// PSCI 1.1.
+/// Version 1.1, of PSCI as of the SMC Calling Convention.
 const VERSION: i64 = 0x1_0001;
 /// MIGRATE_INFO_TYPE: no Trusted OS that would have to be migrated.
 const NO_TRUSTED_OS: i64 = 2;
 
-/// Handles a PSCI call; returns `None` if the function is not PSCI's.
-pub fn call(cpu: &'static Cpu, vm: &'static Vm, function: u32, arguments: [u64; 3]) -> Option<i64> {
+/// Handles a call of PSCI or of the SMC Calling Convention itself; returns `None` for others.
+pub fn call(visit: Visit, function: u32, arguments: [u64; 3]) -> Option<i64> {
     if function == psci::VERSION {
         return Some(VERSION);
     }
-    rare(cpu, vm, function, arguments)
+    rare(visit, function, arguments)
 }
 
 #[inline(never)]
-fn rare(cpu: &'static Cpu, vm: &'static Vm, function: u32, [x1, x2, x3]: [u64; 3]) -> Option<i64> {
+fn rare(visit: Visit, function: u32, [x1, x2, x3]: [u64; 3]) -> Option<i64> {
+    let vm = visit.vm;
     // The 32-bit forms take 32-bit arguments.
     let wide = function >> 30 & 1 == 1;
     let narrow = |value: u64| if wide { value } else { value & 0xffff_ffff };
     Some(match function {
-        psci::CPU_OFF => life::cpu_off(cpu, vm),
-        psci::SYSTEM_OFF => life::off(cpu, vm),
-        psci::SYSTEM_RESET => life::restart(cpu, vm),
+        psci::CPU_OFF => life::cpu_off(visit),
+        psci::SYSTEM_OFF => life::off(visit),
+        psci::SYSTEM_RESET => life::restart(visit),
         // A standby state: equivalent to the guest's WFI.
         psci::CPU_SUSPEND_32 | psci::CPU_SUSPEND_64 => psci::SUCCESS,
         psci::CPU_ON_32 | psci::CPU_ON_64 => match target(vm, narrow(x1)) {
@@ -52,6 +53,7 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, function: u32, [x1, x2, x3]: [u64; 3
             _ => psci::INVALID_PARAMETERS,
         },
         psci::MIGRATE_INFO_TYPE => NO_TRUSTED_OS,
+        SMCCC_VERSION => VERSION,
         psci::FEATURES => match narrow(x1) as u32 {
             known if psci::ALL.contains(&known) || known == SMCCC_VERSION => psci::SUCCESS,
             _ => psci::NOT_SUPPORTED,

@@ -1,68 +1,76 @@
-//! A guest's traps: emulated devices, system registers, and accesses to memory that it does not have.
+//! A guest's traps: emulated devices, system registers, and accesses to memory that it does not
+//! have.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::exits::hypercall;
 use crate::machine::registers::*;
 use crate::machine::stage2::Page;
-use crate::vm::cpu::Cpu;
-use crate::vm::guest_registers::{GuestRegisters, enter_el1, skip_instruction};
-use crate::vm::partition::Vm;
-use crate::vm::{interrupts, life, uart, virq, vpmu};
+use crate::vm::cpu::{Guest, Visit};
+use crate::vm::guest_registers::{GuestRegisters, enter_el1, skip_instruction, trap_waits};
+use crate::vm::{interrupts, life, logger, telemetry, uart, virq, vpmu};
 use cloison_abi::map;
-use cloison_formats::addr::Ipa;
+use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::image::{GuestPmu, OnFault};
-use cloison_formats::telemetry::ExitReason;
+use cloison_formats::telemetry::{ExitReason, Record};
+use cloison_logic::instruction::{Refusal, Transfer};
+use cloison_logic::limit::Topic;
 use cloison_logic::syndrome::{
     self, Access, Attempt, DataAbort, Encoding, Fault, FeatureRead, Syndrome, SystemAccess, Trap,
     Vector, Width,
 };
 use cloison_logic::vpmu::Register;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use log::Level;
 
-/// Handles a synchronous exception from the guest.
-pub fn dispatch(cpu: &'static Cpu, registers: &mut GuestRegisters) {
-    let Some(vm) = cpu.vm else { return };
+/// Handles a synchronous exception from the guest. The vectors call it themselves: a function
+/// between them and this one would cost each trap five instructions.
+pub extern "C" fn synchronous(registers: &mut GuestRegisters) {
+    let visit = Visit::begin();
     let esr = ESR_EL2.get();
     match Trap::decode(esr) {
         Trap::Hypercall => {
-            cpu.count_exit(ExitReason::Hypercall);
-            hypercall::dispatch(cpu, vm, registers);
+            visit.count_exit(ExitReason::Hypercall);
+            hypercall::dispatch(visit, registers);
         }
         Trap::DataAbort(abort) => {
-            if !distributor(cpu, vm, registers, abort) {
-                data_abort(cpu, vm, registers, abort);
+            if !distributor(*visit, registers, abort) {
+                data_abort(visit, registers, abort);
             }
         }
-        Trap::Feature(read) => feature(cpu, vm, registers, read),
+        Trap::Feature(read) => feature(*visit, registers, read),
         // Passing on the decoded trap would cost every exit; decoding it again only costs these.
-        _ => dispatch_cold(cpu, vm, registers, esr),
+        _ => dispatch_cold(visit, registers, esr),
     }
 }
 
 #[inline(never)]
-fn dispatch_cold(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, esr: u64) {
+fn dispatch_cold(visit: Visit, registers: &mut GuestRegisters, esr: u64) {
     match Trap::decode(esr) {
         Trap::Smc => {
-            cpu.count_exit(ExitReason::Hypercall);
+            visit.count_exit(ExitReason::Hypercall);
             // Unlike with HVC, the return address of a trapped SMC is the SMC itself.
             skip_instruction();
-            hypercall::dispatch(cpu, vm, registers);
+            hypercall::dispatch(visit, registers);
         }
         Trap::SystemRegister(access) => {
-            cpu.count_exit(ExitReason::SystemRegister);
-            system_register(cpu, vm, registers, access);
+            visit.count_exit(ExitReason::SystemRegister);
+            system_register(*visit, registers, access);
         }
         Trap::InstructionAbort(fault) => {
-            cpu.count_exit(ExitReason::Memory);
-            refused_by_stage2(cpu, vm, fault, Attempt::Fetch);
+            visit.count_exit(ExitReason::Memory);
+            refused_by_stage2(visit, fault, Attempt::Fetch);
         }
         // It is executed again, and then waits.
         Trap::Wait => {
-            cpu.count_exit(ExitReason::Wait);
-            uart::print_unfinished_line(cpu, vm);
+            visit.count_exit(ExitReason::Wait);
+            uart::print_unfinished_line(*visit);
+            // Until nothing is left to send, the next one traps too.
+            trap_waits(!telemetry::drain(&visit));
         }
         _ => {
-            cpu.count_exit(ExitReason::Other);
-            inject(Syndrome::UNDEFINED);
+            visit.count_exit(ExitReason::Other);
+            undefined(*visit);
         }
     }
 }
@@ -72,36 +80,31 @@ fn fault_ipa() -> Ipa {
 }
 
 /// Handles an access to the emulated distributor. Returns whether the distributor allows it.
-fn distributor(
-    cpu: &'static Cpu,
-    vm: &'static Vm,
-    registers: &mut GuestRegisters,
-    abort: DataAbort,
-) -> bool {
-    let (Some(access), ipa) = (abort.access(), fault_ipa()) else {
+fn distributor(guest: Guest, registers: &mut GuestRegisters, abort: DataAbort) -> bool {
+    let ipa = fault_ipa();
+    let Some(access) = abort.access() else {
         return false;
     };
     if ipa.page_base().0 != map::GICD {
         return false;
     }
-    cpu.count_exit(ExitReason::Distributor);
+    guest.count_exit(ExitReason::Distributor);
     let offset = ipa.0 as u16 & 0xfff;
     let done = if abort.is_write() {
         virq::write(
-            cpu,
-            vm,
+            guest,
             offset,
             access.width(),
             register_value(registers, access.register()) as u32,
         )
     } else {
-        virq::read(cpu, vm, offset, access.width())
+        virq::read(guest, offset, access.width())
             .map(|value| load(registers, access, u64::from(value)))
     };
-    if done.is_ok() {
+    if done.is_some() {
         skip_instruction();
     }
-    done.is_ok()
+    done.is_some()
 }
 
 /// Completes a load from an emulated device that returned `value`, truncated to the access's width.
@@ -129,104 +132,232 @@ fn register_value(registers: &GuestRegisters, register: u8) -> u64 {
 }
 
 #[inline(never)]
-fn data_abort(
-    cpu: &'static Cpu,
-    vm: &'static Vm,
-    registers: &mut GuestRegisters,
-    abort: DataAbort,
-) {
-    if let Some(access) = abort.access()
-        && emulated_device(cpu, vm, registers, access, abort.is_write())
-    {
-        cpu.count_exit(ExitReason::Device);
-        skip_instruction();
-        return;
+fn data_abort(visit: Visit, registers: &mut GuestRegisters, abort: DataAbort) {
+    let ipa = fault_ipa();
+    let is_write = abort.is_write();
+    let attempt = if is_write {
+        Attempt::Write
+    } else {
+        Attempt::Read
+    };
+    let is_device = match ipa.page_base().0 {
+        map::UART | map::GICD | map::DEACTIVATE => true,
+        map::SERVICES => visit.vm.spec.services_page,
+        _ => false,
+    };
+    if !is_device || abort.is_walk() {
+        visit.count_exit(ExitReason::Memory);
+        return refused_by_stage2(visit, abort.fault(), attempt);
     }
-    cpu.count_exit(ExitReason::Memory);
-    refused_by_stage2(
-        cpu,
-        vm,
-        abort.fault(),
-        if abort.is_write() {
-            Attempt::Write
-        } else {
-            Attempt::Read
-        },
+    visit.count_exit(ExitReason::Device);
+    let done = if let Some(access) = abort.access() {
+        emulate(visit, registers, ipa, access, is_write).map(|()| skip_instruction())
+    } else if let Some(word) = fetch(*visit) {
+        undescribed(registers, is_write, word)
+    } else {
+        // Executed again, it faults by itself, or can be read.
+        return life::hold(visit);
+    };
+    let Err(refusal) = done else { return };
+    deny(
+        visit,
+        attempt,
+        &visit.vm.has_refused,
+        format_args!("device register {ipa}, refused for its {refusal:?}"),
     );
 }
 
-/// Handles an access to the UART or the services page. Returns whether it was one.
-fn emulated_device(
-    cpu: &'static Cpu,
-    vm: &'static Vm,
+/// Carries out a load or store of one register of the guest, from or to an emulated device.
+fn emulate(
+    visit: Visit,
     registers: &mut GuestRegisters,
+    ipa: Ipa,
     access: Access,
     is_write: bool,
-) -> bool {
-    let ipa = fault_ipa();
+) -> Result<(), Refusal> {
     let offset = ipa.0 as u16 & 0xfff;
-    match (ipa.page_base().0, is_write) {
+    let width = access.width();
+    let stored = register_value(registers, access.register());
+    let is_whole = width == Width::Double;
+    let loaded = match (ipa.page_base().0, is_write) {
+        // What the distributor allows has been done already.
+        (map::GICD, _) => return Err(Refusal::WidthOrAlignment),
+        (map::UART, _) if is_whole => return Err(Refusal::WidthOrAlignment),
+        // The bus reads the whole register; the access gets its bytes.
         (map::UART, false) => {
-            // The bus reads the whole register; the access gets its bytes.
-            let value = uart::read(cpu, vm, offset & !3) >> (8 * (offset & 3));
-            set_register(
-                registers,
-                access.register(),
-                access.loaded(u64::from(value)),
-            );
+            let register = uart::read(*visit, offset & !3);
+            access.loaded((register >> (8 * (offset & 3))).into())
         }
         (map::UART, true) => {
-            let value = access.stored(register_value(registers, access.register()));
-            // The access ends after the line is printed, so a guest whose vCPUs take turns has its lines in order.
-            if let Some(position) = uart::write(cpu, vm, offset, value as u32) {
-                interrupts::await_console(cpu, vm, position);
-                life::hold(cpu);
+            // The access ends after the line is printed, so a guest whose vCPUs take turns has its
+            // lines in order.
+            if let Some(position) = uart::write(*visit, offset, access.stored(stored) as u32) {
+                interrupts::await_console(visit, position);
+                life::hold(visit);
+            }
+            return Ok(());
+        }
+        (map::DEACTIVATE, true) => {
+            // Which interrupt was deactivated is not known later, if it is in no list register.
+            if offset == 0 && width == Width::Word {
+                virq::deactivate(*visit, stored as u32);
+            }
+            return Ok(());
+        }
+        (map::DEACTIVATE, false) => 0,
+        // Less than a register of the services page reads as zero, and is not written.
+        (_, false) => {
+            if is_whole {
+                hypercall::page_read(*visit, offset)
+            } else {
+                0
             }
         }
-        (map::SERVICES, _) if vm.spec.services_page => {
-            let whole = access.width() == Width::Double;
-            if is_write && whole {
-                hypercall::page_write(
-                    cpu,
-                    vm,
-                    offset,
-                    register_value(registers, access.register()),
-                );
-            } else if !is_write {
-                let value = if whole {
-                    hypercall::page_read(cpu, vm, offset)
-                } else {
-                    0
-                };
-                set_register(registers, access.register(), value);
+        (_, true) => {
+            if is_whole {
+                hypercall::page_write(visit, offset, stored);
             }
+            return Ok(());
         }
-        _ => return false,
-    }
-    true
+    };
+    set_register(registers, access.register(), loaded);
+    Ok(())
 }
 
-/// Handles a stage-2 fault. If the page is mapped (again) or being moved, the access is repeated once it is there; on
-/// any other page the guest takes an external abort, or its VM is killed.
-fn refused_by_stage2(cpu: &'static Cpu, vm: &'static Vm, fault: Fault, attempt: Attempt) {
-    let (ipa, far) = (fault_ipa(), FAR_EL2.get());
+/// Carries out a load or store that the syndrome does not describe, as its instruction does: as one
+/// trap, or two, that the processor had described. A trap that is refused ends it; the guest has
+/// taken its abort then.
+///
+/// The handlers are entered as by a trap: with a second caller, none of them would be part of
+/// [`synchronous`], and each trap would pay for that.
+fn undescribed(registers: &mut GuestRegisters, is_write: bool, word: u32) -> Result<(), Refusal> {
+    let transfer = Transfer::decode(word)?;
+    let pc = ELR_EL2.get();
+    let mut at = FAR_EL2.get();
+    let page = at / PAGE_SIZE;
+    let base = register_value(registers, transfer.base);
+    if !transfer.matches(base, at, is_write) {
+        return Err(Refusal::ChangedInstruction);
+    }
+    for access in transfer.accesses.into_iter().flatten() {
+        // A device's last registers do nothing when accessed, so the first half may have been.
+        if at / PAGE_SIZE != page {
+            return Err(Refusal::WidthOrAlignment);
+        }
+        ESR_EL2.set(DataAbort::syndrome(access, is_write));
+        FAR_EL2.set(at);
+        ELR_EL2.set(pc);
+        synchronous(registers);
+        if ELR_EL2.get() != pc.wrapping_add(4) {
+            return Ok(());
+        }
+        at += access.width().bytes();
+    }
+    set_register(
+        registers,
+        transfer.base,
+        base.wrapping_add(transfer.write_back),
+    );
+    Ok(())
+}
+
+/// Reads the instruction at which the guest was interrupted, if its own tables and stage 2 have it
+/// now.
+fn fetch(guest: Guest) -> Option<u32> {
+    let pc = ELR_EL2.get();
+    let page = guest.vm.stage2.mapping(translate(pc)?)?;
+    Some(guest.windows.word(page.frame, pc))
+}
+
+/// Handles a stage-2 fault. If the page is mapped (again) or being moved, the access is repeated
+/// once it is there; on any other page the guest takes an external abort, or its VM is killed.
+fn refused_by_stage2(visit: Visit, fault: Fault, attempt: Attempt) {
+    let vm = visit.vm;
+    let ipa = fault_ipa();
     loop {
         match vm.stage2.page(ipa) {
-            // Only a translation fault can be due to a page being moved; RAM allows all other accesses.
-            Page::Mapped(_) if fault == Fault::Translation => return life::hold(cpu),
+            // Only a translation fault can be due to a page being moved; RAM allows all other
+            // accesses.
+            Page::Mapped(_) if fault == Fault::Translation => return life::hold(visit),
             Page::Mapped(_) | Page::Absent => break,
-            Page::Moving => interrupts::serve_pending(cpu),
+            Page::Moving => interrupts::serve_pending(*visit),
         }
     }
+    deny(
+        visit,
+        attempt,
+        &vm.has_strayed,
+        format_args!("forbidden IPA {ipa}"),
+    );
+}
+
+/// Makes the guest take an external abort, which is reported unless `is_reported` already, or kills
+/// its VM.
+fn deny(visit: Visit, attempt: Attempt, is_reported: &AtomicBool, what: fmt::Arguments) {
+    let vm = visit.vm;
+    watch(*visit, Some(attempt));
+    let far = FAR_EL2.get();
+    let verb = match attempt {
+        Attempt::Fetch => "instruction fetch",
+        Attempt::Read => "read",
+        Attempt::Write => "write",
+    };
+    let what = format_args!("{verb} of {what} (virtual address {far:#x})");
     if vm.spec.on_fault == OnFault::Kill {
-        let what = ["instruction fetch", "read", "write"][attempt as usize];
-        life::kill(
-            cpu,
-            format_args!("{what} of forbidden IPA {ipa} (virtual address {far:#x})"),
+        life::kill(visit, what);
+    }
+    if !is_reported.swap(true, Relaxed) {
+        logger::about(
+            vm,
+            Level::Warn,
+            Topic::Act,
+            format_args!(" takes an abort at {:#x}: {what}", ELR_EL2.get()),
         );
     }
     FAR_EL1.set(far);
     inject(Syndrome::external_abort(attempt, vector()));
+}
+
+/// Makes the guest take an exception for an instruction that does not exist.
+fn undefined(guest: Guest) {
+    watch(guest, None);
+    inject(Syndrome::UNDEFINED);
+}
+
+/// Faults in a row after which a vCPU counts as stuck.
+const STUCK: u32 = 1000;
+
+/// Reports, once in a VM's life, a vCPU that makes no progress: its exception vectors cannot be
+/// fetched, or it has taken one fault again and again. `attempt` was refused; without one, the
+/// instruction is undefined.
+///
+/// EL1's registers tell of the exception before this one. Its return address is that of this one
+/// only if the guest has neither returned elsewhere nor taken another exception meanwhile.
+fn watch(guest: Guest, attempt: Option<Attempt>) {
+    let Guest { cpu, vm } = guest;
+    let at = ELR_EL2.get();
+    let vbar = VBAR_EL1.get();
+    let pc = ELR_EL1.get();
+    let esr = ESR_EL1.get();
+    let far = FAR_EL1.get();
+    // ESR_EL1 is 0 before the first exception.
+    let has_no_vectors =
+        attempt == Some(Attempt::Fetch) && at.wrapping_sub(vbar) < syndrome::VECTORS && esr != 0;
+    cpu.faults.set(if at == pc {
+        cpu.faults.get().saturating_add(1)
+    } else {
+        0
+    });
+    if (has_no_vectors || cpu.faults.get() >= STUCK) && !vm.is_stuck.swap(true, Relaxed) {
+        let what = format_args!(
+            " makes no progress: vCPU {} faults at PC {pc:#x} (ESR {esr:#x}, FAR {far:#x}), with \
+             vectors at {vbar:#x}",
+            cpu.vcpu
+        );
+        logger::about(vm, Level::Warn, Topic::Act, what);
+        let vm = vm.id;
+        telemetry::record(cpu, Record::Stuck { vm, pc, esr, far });
+    }
 }
 
 fn vector() -> Vector {
@@ -246,43 +377,45 @@ const ACTLR_EL1: Encoding = Encoding::new(3, 0, 1, 0, 1);
 
 /// Handles a read of a feature register. Here it needs no frame.
 #[inline(never)]
-fn feature(cpu: &Cpu, vm: &Vm, registers: &mut GuestRegisters, read: FeatureRead) {
-    cpu.count_exit(ExitReason::SystemRegister);
-    set_register(registers, read.register, vm.features.get(read));
+fn feature(guest: Guest, registers: &mut GuestRegisters, read: FeatureRead) {
+    guest.count_exit(ExitReason::SystemRegister);
+    set_register(registers, read.register, guest.vm.features.get(read));
     skip_instruction();
 }
 
-fn system_register(cpu: &Cpu, vm: &Vm, registers: &mut GuestRegisters, access: SystemAccess) {
+fn system_register(guest: Guest, registers: &mut GuestRegisters, access: SystemAccess) {
     let SystemAccess {
         encoding,
         register,
         is_read,
     } = access;
-    let pmu = Some(encoding)
-        .filter(|_| vm.spec.pmu != GuestPmu::None)
-        .and_then(Register::decode);
-    match (encoding, is_read, pmu) {
-        (_, _, Some(found)) => {
-            let value = vpmu::access(
-                cpu,
-                vm,
-                found,
-                (!is_read).then(|| register_value(registers, register)),
-            );
-            if is_read {
-                set_register(registers, register, value);
-            }
+    let pmu = match guest.vm.spec.pmu {
+        GuestPmu::None => None,
+        _ => Register::decode(encoding),
+    };
+    let value = match (pmu, encoding) {
+        (Some(found), _) => {
+            let write = (!is_read).then(|| register_value(registers, register));
+            vpmu::access(guest, found, write)
         }
-        // EL1's debug registers and ACTLR are not implemented. Kernels disable EL0's access to the PMU before they
-        // check whether there is one.
-        (Encoding { op0: 2, op1: 0, .. } | ACTLR_EL1 | PMUSERENR_EL0, true, _) => {
-            set_register(registers, register, 0)
-        }
-        (Encoding { op0: 2, op1: 0, .. } | ACTLR_EL1 | PMUSERENR_EL0, false, _) => {}
-        // DC ISW, CSW and CISW. Set/way operations would affect other VMs' lines, so they are not executed. Memory is
-        // coherent between a VM's vCPUs without them; a guest that turns its caches off must first maintain them by
-        // address.
+        // EL1's debug registers, which have these CRn, and ACTLR are not implemented. Kernels
+        // disable EL0's access to the PMU before they check whether there is one.
         (
+            _,
+            Encoding {
+                op0: 2,
+                op1: 0,
+                crn: 0 | 1 | 7,
+                ..
+            }
+            | ACTLR_EL1
+            | PMUSERENR_EL0,
+        ) => 0,
+        // DC ISW, CSW and CISW. Set/way operations would affect other VMs' lines, so they are not
+        // executed. Memory is coherent between a VM's vCPUs without them; a guest that
+        // turns its caches off must first maintain them by address.
+        (
+            _,
             Encoding {
                 op0: 1,
                 op1: 0,
@@ -290,9 +423,11 @@ fn system_register(cpu: &Cpu, vm: &Vm, registers: &mut GuestRegisters, access: S
                 crm: 6 | 10 | 14,
                 op2: 2,
             },
-            ..,
-        ) => {}
-        _ => return inject(Syndrome::UNDEFINED),
+        ) => 0,
+        _ => return undefined(guest),
+    };
+    if is_read {
+        set_register(registers, register, value);
     }
     skip_instruction();
 }

@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::layout::ImageLayout;
-use crate::machine::mmu::Built;
+use crate::machine::mmu::{Built, Stack};
 use crate::machine::sysreg;
 use aarch64_paging::descriptor::El23Attributes as Attr;
 use cloison_formats::addr::PhysAddr;
 use cloison_formats::boot::{self, BootParameters};
 
 /// Bytes of the boot stack, which core 0 also uses until it enters its VM.
-pub const BOOT_STACK: usize = 24 * 1024;
+pub const BOOT_STACK: usize = 40 * 1024;
 
 /// Memory that only `boot` and this module access by name.
 #[repr(C, align(4096))]
@@ -20,7 +20,8 @@ pub struct Early {
 }
 
 /// The early tables and the boot stack.
-// Written by the assembly of `boot` before any Rust runs. Rust accesses `level1` through TTBR0_EL2 to add blocks to it.
+// Written by the assembly of `boot` before any Rust runs. Rust accesses `level1` through TTBR0_EL2
+// to add blocks to it.
 pub static mut EARLY: Early = Early {
     level1: [0; 512],
     level2: [0; 512],
@@ -61,6 +62,12 @@ pub fn image() -> ImageLayout {
     }
 }
 
+/// Returns the boot stack.
+pub fn boot_stack() -> Stack {
+    // SAFETY: it is part of the image, which is mapped for good.
+    unsafe { Stack::new(&raw const EARLY.stack as u64, BOOT_STACK as u64) }
+}
+
 /// Returns the boot parameters that the image builder wrote after the image header.
 pub fn parameters() -> BootParameters {
     // SAFETY: the symbol names this many initialized bytes of read-only text.
@@ -73,8 +80,8 @@ pub fn parameters() -> BootParameters {
 /// The gigabyte must be RAM, apart from devices, and no core but the boot core may be running.
 pub unsafe fn map_identity(pa: PhysAddr) {
     let index = (pa.0 >> 30) as usize & 0x1ff;
-    // SAFETY: by the contract, the entry is either invalid or maps the same gigabyte. An entry that was invalid is not
-    // in the TLB, so no invalidation is needed.
+    // SAFETY: by the contract, the entry is either invalid or maps the same gigabyte. An entry that
+    // was invalid is not in the TLB, so no invalidation is needed.
     unsafe {
         let entry = (&raw mut EARLY.level1[index]).cast::<u64>();
         if entry.read_volatile() == 0 {
@@ -92,7 +99,8 @@ pub const SECONDARY_OFFSET: u64 = 32;
 pub struct Loaded {
     /// Physical address of the image's first byte.
     pub base: PhysAddr,
-    /// The bytes after the hypervisor: the system image, and whatever follows it up to the image size in the header.
+    /// The bytes after the hypervisor: the system image, and whatever follows it up to the image
+    /// size in the header.
     pub behind: &'static [u8],
 }
 
@@ -106,16 +114,17 @@ impl Loaded {
 /// Copies the image to the frames in `built` and continues there, under its tables.
 ///
 /// # Safety
-/// The early map must contain these frames, and no core but the boot core may be running. What was written to the image
-/// before is copied; references to it stay valid, because the link addresses are the same.
+/// The early map must contain these frames, and no core but the boot core may be running. What was
+/// written to the image before is copied; references to it stay valid, because the link addresses
+/// are the same.
 pub unsafe fn continue_on_copy(built: &Built) {
-    let layout = image();
-    let trampoline_index = ((layout.trampoline - layout.start) / 4096) as usize;
     let parameters = &raw const trampoline_parameters as u64;
     let frames = &built.image_frames;
-    // SAFETY: the early map of the image is writable, no other core runs, and the word is the trampoline's TTBR slot.
-    unsafe { ((parameters + 16) as *mut u64).write_volatile(built.ttbr) };
-    // SAFETY: `mmu::build` made the list: frames of the hypervisor, as many as the image has pages, mapped one to one
-    // by the early map. Its tables map the image's addresses to them, and the trampoline's frame one to one.
-    unsafe { switch_to_copy(frames.as_ptr(), frames.len(), frames[trampoline_index]) };
+    // SAFETY: the early map of the image is writable, no other core runs, and the word is the
+    // trampoline's TTBR slot.
+    unsafe { ((parameters + 16) as *mut u64).write_volatile(built.ttbr.0) };
+    // SAFETY: `mmu::build` made the list: frames of the hypervisor, as many as the image has pages,
+    // mapped one to one by the early map. Its tables map the image's addresses to them, and the
+    // trampoline's frame one to one.
+    unsafe { switch_to_copy(frames.as_ptr(), frames.len(), built.trampoline.0) };
 }

@@ -1,4 +1,5 @@
-//! The points at which a core abandons its stack: to enter a guest, or to continue on an empty stack.
+//! The points at which a core abandons its stack: to enter a guest, or to continue on an empty
+//! stack.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use core::arch::global_asm;
@@ -19,7 +20,10 @@ enter_guest:
     .irp n, 4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30
     mov     x\n, xzr
     .endr
-    .irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31
+    .irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15
+    movi    v\n\().2d, #0
+    .endr
+    .irp n, 16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31
     movi    v\n\().2d, #0
     .endr
     msr     fpcr, xzr
@@ -43,25 +47,16 @@ continue_on_empty_stack:
 );
 
 unsafe extern "C" {
-    fn enter_guest(arguments: *const [u64; 4]) -> !;
-    fn continue_on_empty_stack(next: extern "C" fn() -> !) -> !;
-}
-
-/// Enters the guest at ELR_EL2 with `x0`–`x3` given and all other general registers, and those of FP and SIMD, zero.
-///
-/// # Safety
-/// ELR_EL2, SPSR_EL2 and the EL1 state must be a vCPU's of this core. The stack is abandoned: no borrow or lock of this
-/// core may be held.
-pub unsafe fn enter(arguments: &[u64; 4]) -> ! {
-    // SAFETY: the contract is that of the assembly: it returns to ELR_EL2 and abandons this stack.
-    unsafe { enter_guest(arguments) }
-}
-
-/// Continues with `next` on the core's empty stack.
-///
-/// # Safety
-/// No borrow or lock of this core may be held.
-pub unsafe fn abandon_stack(next: extern "C" fn() -> !) -> ! {
-    // SAFETY: the contract is that of the assembly: it abandons this stack.
-    unsafe { continue_on_empty_stack(next) }
+    /// Enters the guest at ELR_EL2 with `x0`–`x3` given and all other general registers, and those
+    /// of FP and SIMD, zero.
+    ///
+    /// # Safety
+    /// ELR_EL2, SPSR_EL2 and the EL1 state must be a vCPU's of this core. The stack is abandoned:
+    /// no borrow or lock of this core may be held.
+    pub fn enter_guest(arguments: &[u64; 4]) -> !;
+    /// Continues with `next` on the core's empty stack.
+    ///
+    /// # Safety
+    /// No borrow or lock of this core may be held.
+    pub fn continue_on_empty_stack(next: extern "C" fn() -> !) -> !;
 }

@@ -1,4 +1,5 @@
-//! The heap: small, for configuration and descriptions. Nothing that a guest triggers allocates from it.
+//! The heap: small, for configuration and descriptions. Nothing that a guest triggers allocates
+//! from it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use linked_list_allocator::LockedHeap;
@@ -22,23 +23,13 @@ pub fn init_early() {
     unsafe { HEAP.lock().init((&raw mut EARLY_HEAP).cast(), EARLY) };
 }
 
-/// Proof that the final tables map pages for the heap after the image.
-pub struct HeapPages(usize);
-
-impl HeapPages {
-    /// Creates the proof for this many bytes.
-    ///
-    /// # Safety
-    /// Once the final tables are on, this many bytes must be mapped after the image's end, writable, and used by
-    /// nothing else. There must be only one of these.
-    pub unsafe fn new(bytes: usize) -> Self {
-        Self(bytes)
-    }
-}
-
 /// Adds the pages that the final tables map after the image, where the early part ends.
-pub fn extend(pages: HeapPages) {
-    // SAFETY: the linker script places the early heap last in the image, and `pages` proves that the current tables map
-    // this much after it, for the heap only.
-    unsafe { HEAP.lock().extend(pages.0) };
+///
+/// # Safety
+/// This many bytes must be mapped after the image's end, writable, and used by nothing else. To be
+/// called once.
+pub unsafe fn extend(bytes: usize) {
+    // SAFETY: the linker script places the early heap last in the image; the rest is the caller's
+    // obligation.
+    unsafe { HEAP.lock().extend(bytes) };
 }

@@ -14,7 +14,8 @@ impl<T> Mapped<T> {
     /// The block at this address.
     ///
     /// # Safety
-    /// The page there must be mapped as a device and show the registers that `T` describes, whenever the block is used.
+    /// The page there must be mapped as a device and show the registers that `T` describes,
+    /// whenever the block is used.
     pub const unsafe fn new(address: u64) -> Self {
         Self(address, PhantomData)
     }
@@ -32,8 +33,8 @@ impl<T> Deref for Mapped<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the creator of the block guarantees that the address is mapped, and `T` consists of volatile
-        // registers.
+        // SAFETY: the creator of the block guarantees that the address is mapped, and `T` consists
+        // of volatile registers.
         unsafe { &*(self.0 as *const T) }
     }
 }
@@ -42,7 +43,8 @@ impl<T> Deref for Mapped<T> {
 pub type Page = [ReadWrite<u32>; 1024];
 
 /// Interrupt distributor.
-// SAFETY: the final tables map this page permanently, as `layout` says, and nothing uses it before they are on.
+// SAFETY: the final tables map this page permanently, as `layout` says, and nothing uses it before
+// they are on.
 pub const GICD: Mapped<Gicd> = unsafe { Mapped::new(layout::GICD) };
 /// CPU interface, first page.
 // SAFETY: the final tables map this page permanently, as `layout` says; no use before.

@@ -1,14 +1,14 @@
-//! EL2's own translation: frames of the hypervisor's colors, the final tables, and the windows onto guest pages.
+//! EL2's own translation: frames of the hypervisor's colors, the final tables, and the windows onto
+//! guest pages.
 //!
-//! The tables map: text (read-only, executable), read-only data, data (not executable), each page on a frame of the
-//! hypervisor's colors; stacks with an unmapped page below; the frames themselves (`ARENA`); device registers; the
-//! guest images. They map no guest memory, no memory of the boot loader, and no page that is both writable and
-//! executable.
+//! The tables map: text (read-only, executable), read-only data, data (not executable), each page
+//! on a frame of the hypervisor's colors; stacks with an unmapped page below; the frames themselves
+//! (`ARENA`); device registers; the guest images. They map no guest memory, no memory of the boot
+//! loader, and no page that is both writable and executable.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::machine::heap::HeapPages;
 use crate::machine::layout;
-use crate::machine::sysreg;
+use crate::machine::sysreg::{self, eight_times};
 use aarch64_paging::Mapping;
 use aarch64_paging::descriptor::{El23Attributes as Attr, PhysicalAddress, UpdatableDescriptor};
 use aarch64_paging::paging::{Constraints, El2, MemoryRegion, PageTable, Translation};
@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_logic::own_frames::OwnFrames;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Returns the address of a frame of the hypervisor once the final tables are on.
 ///
@@ -34,15 +34,13 @@ fn arena_of(number: u32) -> u64 {
     layout::ARENA + u64::from(number) * PAGE_SIZE
 }
 
-/// Table frames while the early identity map is on: allocated from the hypervisor's frames, accessed by physical
-/// address.
-struct BootTables<'a> {
-    frames: &'a mut OwnFrames,
-}
+/// Table frames while the early identity map is on: allocated from the hypervisor's frames,
+/// accessed by physical address.
+struct BootTables<'a>(&'a mut OwnFrames);
 
 impl Translation<Attr> for BootTables<'_> {
     fn allocate_table(&mut self) -> (NonNull<PageTable<Attr>>, PhysicalAddress) {
-        let pa = self.frames.take();
+        let pa = self.0.take();
         let table = identity(pa).cast::<PageTable<Attr>>();
         // SAFETY: the frame is the hypervisor's, not in use yet, and mapped one to one.
         unsafe { zero_page(pa.0) };
@@ -71,8 +69,14 @@ unsafe fn zero_page(va: u64) {
     // SAFETY: passed on to the caller; DC ZVA clears 64 bytes (checked at boot by `check_machine`).
     unsafe {
         core::arch::asm!(
-            ".rept 64", "dc zva, {line}", "add {line}, {line}, #64", ".endr",
-            line = inout(reg) va => _, options(nostack, preserves_flags)
+            eight_times!(eight_times!(
+                "
+                dc      zva, {line}
+                add     {line}, {line}, #64
+                "
+            )),
+            line = inout(reg) va => _,
+            options(nostack, preserves_flags),
         );
     }
 }
@@ -115,8 +119,8 @@ pub struct Plan<'a> {
 
 /// The tables, ready to be switched on.
 pub struct Built {
-    /// Physical address of the root table.
-    pub ttbr: u64,
+    /// The root table.
+    pub ttbr: PhysAddr,
     /// Frames of the image's pages, in order.
     pub image_frames: Vec<u64>,
     /// Physical address of the trampoline's copy.
@@ -125,191 +129,197 @@ pub struct Built {
     pub stage2_first: u32,
     /// Arena addresses of the window descriptors: `[core][page]`.
     pub windows: u64,
-    /// Proof of the pages mapped after the image.
-    pub heap: HeapPages,
+    /// Bytes of heap after the image.
+    pub heap: u64,
 }
 
-/// Builds the final tables in frames of the hypervisor's colors, under the early identity map.
-pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
-    let pages = |start: u64, end: u64| (end - start) / PAGE_SIZE;
-    let image = plan.image;
-    let image_pages = pages(image.start, image.end);
-    let mut take = |count: u64| -> Vec<u64> { (0..count).map(|_| frames.take().0).collect() };
-    let image_frames = take(image_pages);
-    let heap_frames = take(plan.heap / PAGE_SIZE);
-    let stack_pages = layout::STACK_SIZE / PAGE_SIZE;
-    let stack_frames = take(plan.cores as u64 * stack_pages);
-    // The arena maps the frames that follow: stage 2's tables and these tables, up to an upper bound of their number.
-    let stage2_first = frames.taken();
-    for _ in 0..plan.stage2_frames {
-        frames.take();
-    }
-    let arena_end = frames.taken() + OWN_TABLES;
-    let arena_frames: Vec<u64> = (stage2_first..arena_end)
-        .map(|number| frames.frame(number).0)
-        .collect();
+/// Every page has its own descriptor.
+const BY_PAGES: Constraints = Constraints::NO_BLOCK_MAPPINGS.union(Constraints::NO_CONTIGUOUS_HINT);
 
-    let trampoline = PhysAddr(image_frames[pages(image.start, image.trampoline) as usize]);
-    let mut tables = Mapping::new(BootTables { frames }, 1, El2);
-    let region =
-        |va: u64, pages: u64| MemoryRegion::new(va as usize, (va + pages * PAGE_SIZE) as usize);
-    let mut map = |va: u64, pa: u64, pages: u64, attributes: Attr, constraints: Constraints| {
-        tables
+/// The final tables while they are built.
+struct Draft<'a>(Mapping<BootTables<'a>, El2>);
+
+impl Draft<'_> {
+    /// Maps consecutive frames.
+    fn map(&mut self, va: u64, pa: PhysAddr, pages: u64, attributes: Attr, how: Constraints) {
+        self.0
             .map_range(
                 &region(va, pages),
-                PhysicalAddress(pa as usize),
+                PhysicalAddress(pa.0 as usize),
                 attributes,
-                constraints,
+                how,
             )
             .expect("the layout's addresses lie inside the 39-bit range");
-    };
-    let pages_only = Constraints::NO_BLOCK_MAPPINGS | Constraints::NO_CONTIGUOUS_HINT;
-    // The frames are scattered: map them first as if they were consecutive, then set each one below. That walks the
-    // tables once per part instead of once per page.
-    let text = pages(image.start, image.rodata);
-    let rodata = pages(image.rodata, image.data);
-    let data = pages(image.data, image.end) + heap_frames.len() as u64;
-    map(image.start, 0, text, TEXT, pages_only);
-    map(image.rodata, 0, rodata, RODATA, pages_only);
-    map(image.data, 0, data, DATA, pages_only);
-    let arena = layout::ARENA + u64::from(stage2_first) * PAGE_SIZE;
-    map(arena, 0, arena_frames.len() as u64, DATA, pages_only);
-    let stack = |core: u64| layout::STACKS + core * layout::STACK_STRIDE + PAGE_SIZE;
-    for core in 0..plan.cores as u64 {
-        map(stack(core), 0, stack_pages, DATA, pages_only);
     }
-    map(trampoline.0, trampoline.0, 1, TEXT, pages_only);
-    for (index, device) in plan.devices.iter().enumerate() {
-        if let Some(pa) = device {
-            map(
-                layout::DEVICES + index as u64 * PAGE_SIZE,
-                pa.0,
-                1,
-                DEVICE,
-                pages_only,
-            );
-        }
-    }
-    if plan.payload.len > 0 {
-        // At the same offset in a block as its frames, so that blocks can map it: kernels make it long.
-        let within = plan.payload.start.0 % BLOCK;
-        PAYLOAD_WITHIN.store(within, Ordering::Relaxed);
-        map(
-            layout::PAYLOAD + within,
-            plan.payload.start.0,
-            plan.payload.len.div_ceil(PAGE_SIZE),
-            UNCACHED_RODATA,
-            Constraints::NO_CONTIGUOUS_HINT,
-        );
-    }
-    // Mapping and unmapping one page in the windows' range creates their last-level table.
-    map(layout::WINDOW, trampoline.0, 1, RODATA, pages_only);
-    let mut scatter = |va: u64, frames: &[u64]| {
+
+    /// Maps scattered frames: first as if they were consecutive, then each where it is. That walks
+    /// the tables twice, not once per page.
+    fn scatter(&mut self, va: u64, frames: &[u64], attributes: Attr) {
+        let pages = frames.len() as u64;
+        self.map(va, PhysAddr(0), pages, attributes, BY_PAGES);
         let place = |range: &MemoryRegion, descriptor: &mut UpdatableDescriptor<Attr>| {
             if descriptor.level() < 3 {
                 return Ok(());
             }
             let index = (range.start().0 as u64 - va) / PAGE_SIZE;
-            descriptor.set(
-                PhysicalAddress(frames[index as usize] as usize),
-                descriptor.flags(),
-            )
+            let frame = PhysicalAddress(frames[index as usize] as usize);
+            descriptor.set(frame, descriptor.flags())
         };
-        tables
-            .modify_range(&region(va, frames.len() as u64), &place)
+        self.0
+            .modify_range(&region(va, pages), &place)
             .expect("the range has just been mapped");
-    };
-    scatter(image.start, &image_frames);
-    scatter(image.end, &heap_frames);
-    scatter(arena, &arena_frames);
-    for (core, frames) in (0..).zip(stack_frames.chunks(stack_pages as usize)) {
-        scatter(stack(core), frames);
     }
-    let ttbr = tables.root_address().0 as u64;
-    core::mem::forget(tables);
-    let window = leaf(ttbr, layout::WINDOW, |table| table);
-    // SAFETY: the tables have just been built; the early identity map makes them accessible.
-    unsafe { window.write(0) };
+
+    /// Maps the guest images at the same offset in a block as their frames, so that blocks can map
+    /// them: kernels make them long.
+    fn map_payload(&mut self, payload: PhysRange) {
+        let within = payload.start.0 % BLOCK;
+        PAYLOAD_WITHIN.store(within, Relaxed);
+        self.map(
+            layout::PAYLOAD + within,
+            payload.start,
+            payload.len.div_ceil(PAGE_SIZE),
+            UNCACHED_RODATA,
+            Constraints::NO_CONTIGUOUS_HINT,
+        );
+    }
+
+    /// Returns the root table, and the descriptors of the windows, which map nothing yet.
+    fn finish(mut self, any: PhysAddr) -> (PhysAddr, PhysAddr) {
+        // Mapping and unmapping one page creates the table.
+        self.map(layout::WINDOW, any, 1, RODATA, BY_PAGES);
+        let ttbr = PhysAddr(self.0.root_address().0 as u64);
+        core::mem::forget(self.0);
+        let window = leaf(ttbr, layout::WINDOW, |table| table.0);
+        // SAFETY: the tables have just been built; the early identity map makes them accessible.
+        unsafe { window.write(0) };
+        (ttbr, PhysAddr(window as u64))
+    }
+}
+
+fn region(va: u64, pages: u64) -> MemoryRegion {
+    MemoryRegion::new(va as usize, (va + pages * PAGE_SIZE) as usize)
+}
+
+/// Builds the final tables in frames of the hypervisor's colors, under the early identity map.
+pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
+    let image = plan.image;
+    let mut take = |bytes: u64| -> Vec<u64> {
+        let pages = 0..bytes / PAGE_SIZE;
+        pages.map(|_| frames.take().0).collect()
+    };
+    // The heap follows the image.
+    let mut image_frames = take(image.end - image.start + plan.heap);
+    let stack_frames = take(plan.cores as u64 * layout::STACK_SIZE);
+    // The arena maps the frames that follow: stage 2's tables and these tables, up to an upper
+    // bound of their number.
+    let stage2_first = frames.taken();
+    let own_first = stage2_first + plan.stage2_frames;
+    let arena_end = own_first + OWN_TABLES;
+    take_until(frames, own_first);
+    let arena_frames: Vec<u64> = (stage2_first..arena_end)
+        .map(|number| frames.frame(number).0)
+        .collect();
+
+    let page = |address: u64| ((address - image.start) / PAGE_SIZE) as usize;
+    let (text, others) = image_frames.split_at(page(image.rodata));
+    let (rodata, data) = others.split_at(page(image.data) - text.len());
+    let trampoline = PhysAddr(text[page(image.trampoline)]);
+    let mut draft = Draft(Mapping::new(BootTables(frames), 1, El2));
+    draft.scatter(image.start, text, TEXT);
+    draft.scatter(image.rodata, rodata, RODATA);
+    draft.scatter(image.data, data, DATA);
+    draft.scatter(arena_of(stage2_first), &arena_frames, DATA);
+    let stack_pages = (layout::STACK_SIZE / PAGE_SIZE) as usize;
+    for (core, frames) in stack_frames.chunks(stack_pages).enumerate() {
+        draft.scatter(layout::stack(core).start, frames, DATA);
+    }
+    draft.map(trampoline.0, trampoline, 1, TEXT, BY_PAGES);
+    for (index, device) in (0..).zip(plan.devices) {
+        if let Some(pa) = device {
+            let va = layout::DEVICES + index * PAGE_SIZE;
+            draft.map(va, pa, 1, DEVICE, BY_PAGES);
+        }
+    }
+    if plan.payload.len > 0 {
+        draft.map_payload(plan.payload);
+    }
+    let (ttbr, window) = draft.finish(trampoline);
     assert!(
         frames.taken() <= arena_end,
         "the EL2 tables took more frames than were set aside for them"
     );
     // What is mapped counts as taken, needed or not.
-    while frames.taken() < arena_end {
-        frames.take();
-    }
-    let window = PhysAddr(window as u64);
-    let windows = arena_address(frames, window.page_base()) + window.0 % PAGE_SIZE;
-    // SAFETY: the tables map this much after the image, writable; nothing else has an address there.
-    let heap = unsafe { HeapPages::new(plan.heap as usize) };
+    take_until(frames, arena_end);
+    image_frames.truncate(page(image.end));
     Built {
         ttbr,
         image_frames,
         trampoline,
         stage2_first,
-        windows,
-        heap,
+        windows: arena_address(frames, window.page_base()) + window.0 % PAGE_SIZE,
+        heap: plan.heap,
     }
 }
 
-/// Returns the last-level descriptor of `va` in the tables at `ttbr`, which map it by pages; `at` returns the address
-/// at which a table is mapped.
-fn leaf(ttbr: u64, va: u64, at: impl Fn(u64) -> u64) -> *mut u64 {
-    let entry = |table: u64, shift: u32| (at(table) + (va >> shift & 0x1ff) * 8) as *mut u64;
-    // SAFETY: `at` gives mapped addresses of the tables, which map `va` down to the last level.
-    let next = |table: u64, shift: u32| unsafe { entry(table, shift).read() } & 0xff_ffff_f000;
-    entry([30, 21].into_iter().fold(ttbr, next), 12)
+/// Takes frames until this many are taken.
+fn take_until(frames: &mut OwnFrames, count: u32) {
+    while frames.taken() < count {
+        frames.take();
+    }
+}
+
+/// Returns the last-level descriptor of `va` in the tables at `root`, which map it by pages; `at`
+/// returns the address at which a table is mapped.
+fn leaf(root: PhysAddr, va: u64, at: impl Fn(PhysAddr) -> u64) -> *mut u64 {
+    let entry = |table, shift: u32| (at(table) + (va >> shift & 0x1ff) * 8) as *mut u64;
+    let next = |table, shift| {
+        // SAFETY: `at` gives mapped addresses of the tables, which map `va` down to the last level.
+        let descriptor = unsafe { entry(table, shift).read() };
+        PhysAddr(descriptor & ADDRESS)
+    };
+    entry([30, 21].into_iter().fold(root, next), 12)
 }
 
 /// Unmaps the trampoline's identity page, after the last core has run it.
 pub fn unmap_trampoline(frames: &OwnFrames, ttbr: PhysAddr, trampoline: PhysAddr) {
-    let descriptor = leaf(ttbr.0, trampoline.0, |table| {
-        arena_address(frames, PhysAddr(table))
-    });
-    // SAFETY: a descriptor of the running tables, which nobody else writes; no core runs or reads this page any more.
+    let descriptor = leaf(ttbr, trampoline.0, |table| arena_address(frames, table));
+    // SAFETY: a descriptor of the running tables, which nobody else writes; no core runs or reads
+    // this page any more.
     unsafe { descriptor.write_volatile(0) };
     sysreg::tlbi_el2(trampoline.0);
 }
 
-/// The address in a descriptor.
-const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
+/// The address in a descriptor, of stage 2 too.
+pub const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 
-/// Visits every page that the tables at `root`, a guest's or EL2's own, map, in order of address: address, frame, the rest
-/// of the descriptor.
-pub fn walk(frames: &OwnFrames, root: PhysAddr, mut visit: impl FnMut(u64, PhysAddr, u64)) {
-    walk_level(frames, root, 1, 0, &mut visit);
+/// What is called for each page: with its address, its frame and the rest of its descriptor.
+pub type Visitor<'a> = dyn FnMut(u64, PhysAddr, u64) + 'a;
+
+/// Visits every page that the tables at `root`, a guest's or EL2's own, map, in order of address.
+pub fn walk(frames: &OwnFrames, root: PhysAddr, visit: &mut Visitor) {
+    walk_level(frames, root, 1, 0, visit);
 }
 
-fn walk_level(
-    frames: &OwnFrames,
-    table: PhysAddr,
-    level: u32,
-    base: u64,
-    visit: &mut impl FnMut(u64, PhysAddr, u64),
-) {
+fn walk_level(frames: &OwnFrames, table: PhysAddr, level: u32, base: u64, visit: &mut Visitor) {
     let entries = arena_address(frames, table) as *const u64;
     let span = PAGE_SIZE << (9 * (3 - level));
     for index in 0..512 {
         // SAFETY: all tables are in the hypervisor's frames and in the arena.
         let descriptor = unsafe { entries.add(index).read_volatile() };
-        let (va, attributes) = (
-            base + index as u64 * span,
-            Attr::from_bits_retain(descriptor as usize),
-        );
-        let target = PhysAddr(descriptor & ADDRESS);
+        let attributes = Attr::from_bits_retain(descriptor as usize);
         if !attributes.contains(Attr::VALID) {
             continue;
         }
+        let va = base + index as u64 * span;
+        let target = PhysAddr(descriptor & ADDRESS);
         if level < 3 && attributes.contains(Attr::TABLE_OR_PAGE) {
             walk_level(frames, target, level + 1, va, visit);
-        } else {
-            for page in 0..span / PAGE_SIZE {
-                visit(
-                    va + page * PAGE_SIZE,
-                    target.page(page),
-                    descriptor & !ADDRESS,
-                );
-            }
+            continue;
+        }
+        for page in 0..span / PAGE_SIZE {
+            let address = va + page * PAGE_SIZE;
+            visit(address, target.page(page), descriptor & !ADDRESS);
         }
     }
 }
@@ -334,17 +344,17 @@ impl Windows {
         }
     }
 
-    /// Fills a guest's frame with the page of the guest images at `offset` (page aligned, inside the payload), and
-    /// writes it back to memory.
+    /// Fills a guest's frame with the page of the guest images at `offset` (page aligned, inside
+    /// the payload), and writes it back to memory.
     ///
     /// # Safety
-    /// The frame must belong to a guest none of whose vCPUs runs, and this core must not be between the first entry and
-    /// the end of any guest: vector registers are used.
+    /// The frame must belong to a guest none of whose vCPUs runs, and this core must not be between
+    /// the first entry and the end of any guest: vector registers are used.
     pub unsafe fn load(&self, frame: PhysAddr, offset: u64) {
         self.with([frame], |[to]| {
-            let from = layout::PAYLOAD + PAYLOAD_WITHIN.load(Ordering::Relaxed) + offset;
-            // SAFETY: the window is this core's; the payload is mapped up to the end of its last page, and the
-            // configuration's check keeps images inside it.
+            let from = layout::PAYLOAD + PAYLOAD_WITHIN.load(Relaxed) + offset;
+            // SAFETY: the window is this core's; the payload is mapped up to the end of its last
+            // page, and the configuration's check keeps images inside it.
             unsafe { sysreg::load_page(from, to) };
         });
     }
@@ -361,8 +371,8 @@ impl Windows {
         });
     }
 
-    /// Copies one guest frame to another. A guest with its caches off accesses memory, not the cache: both frames are
-    /// written back, so that both sides meet at the point of coherency.
+    /// Copies one guest frame to another. A guest with its caches off accesses memory, not the
+    /// cache: both frames are written back, so that both sides meet at the point of coherency.
     ///
     /// # Safety
     /// Both frames must be a guest's, and no vCPU may have either of them mapped.
@@ -380,8 +390,8 @@ impl Windows {
         self.with([frame], |[page]| sysreg::clean_invalidate_page(page));
     }
 
-    /// Copies `count` words of a guest's frame from `offset` on, as they are in memory: a guest may have stored them past the
-    /// caches. It may also be changing them.
+    /// Copies `count` words of a guest's frame from `offset` on, as they are in memory: a guest may
+    /// have stored them past the caches. It may also be changing them.
     ///
     /// # Panics
     /// If they are not aligned, or not all in the frame.
@@ -393,13 +403,29 @@ impl Windows {
         self.with([frame], |[page]| {
             sysreg::clean_invalidate_page(page);
             words.clear();
-            // SAFETY: the window is this core's; the words are aligned and inside it, and never Rust's memory.
+            // SAFETY: the window is this core's; the words are aligned and inside it, and never
+            // Rust's memory.
             words.extend((0..count).map(|word| unsafe {
                 ((page + offset) as *const u64)
                     .add(word as usize)
                     .read_volatile()
             }));
         });
+    }
+
+    /// Returns the word of a guest's frame at an address that is mapped to it, as it is in memory.
+    /// The guest may be changing it.
+    pub fn word(&self, frame: PhysAddr, at: u64) -> u32 {
+        let mut word = 0;
+        self.with([frame], |[page]| {
+            sysreg::clean_invalidate_page(page);
+            // SAFETY: the window is this core's; the word is aligned and inside it, and never
+            // Rust's memory.
+            word = unsafe { ((page + (at & 0xffc)) as *const u32).read_volatile() };
+            // A guest with its caches off must not meet what this has read, once it turns them on.
+            sysreg::clean_invalidate_page(page);
+        });
+        word
     }
 
     /// Clears a guest's frame, in memory and in all caches.
@@ -417,10 +443,9 @@ impl Windows {
     /// Does the work while the windows show these frames, two at most.
     fn with<const N: usize>(&self, frames: [PhysAddr; N], work: impl FnOnce([u64; N])) {
         let addresses = core::array::from_fn(|page| self.va + page as u64 * PAGE_SIZE);
-        frames
-            .iter()
-            .enumerate()
-            .for_each(|(page, frame)| self.set(page, frame.0 | Self::PAGE));
+        for (page, frame) in frames.into_iter().enumerate() {
+            self.set(page, frame.0 | Self::PAGE);
+        }
         sysreg::dsb_ish();
         sysreg::isb();
         work(addresses);
@@ -428,12 +453,57 @@ impl Windows {
         addresses.into_iter().for_each(sysreg::tlbi_el2);
     }
 
-    const PAGE: u64 = (DATA.union(Attr::TABLE_OR_PAGE)).bits() as u64;
+    const PAGE: u64 = DATA.union(Attr::TABLE_OR_PAGE).bits() as u64;
 
     fn set(&self, page: usize, descriptor: u64) {
-        // SAFETY: the descriptors of this core's windows. No other core touches them, and a window is empty (and no
-        // longer in the TLB) before it is filled: break before make.
+        // SAFETY: the descriptors of this core's windows. No other core touches them, and a window
+        // is empty (and no longer in the TLB) before it is filled: break before make.
         unsafe { self.descriptors.add(page).write_volatile(descriptor) };
+    }
+}
+
+/// One of the hypervisor's stacks, in whole pages.
+pub struct Stack {
+    start: u64,
+    /// Number of its pages.
+    pub pages: u64,
+}
+
+impl Stack {
+    /// Returns the stack of `size` bytes from `start` on.
+    ///
+    /// # Safety
+    /// It must be mapped for good, and be a stack.
+    pub unsafe fn new(start: u64, size: u64) -> Self {
+        Self {
+            start,
+            pages: size / PAGE_SIZE,
+        }
+    }
+
+    /// Returns a core's stack.
+    pub fn of_core(core: usize) -> Self {
+        // SAFETY: the final tables map the stacks of all cores there.
+        unsafe { Self::new(layout::stack(core).start, layout::STACK_SIZE) }
+    }
+
+    /// Clears it, so that [`first_used`](Self::first_used) later finds what was used.
+    ///
+    /// # Safety
+    /// The final tables must be on, and no core may use it yet.
+    pub unsafe fn clear(&self) {
+        // SAFETY: the tables map it, writable; nobody uses it, by the contract.
+        (0..self.pages).for_each(|page| unsafe { zero_page(self.start + page * PAGE_SIZE) });
+    }
+
+    /// Returns the offset of the lowest word of one of its pages that was ever used.
+    pub fn first_used(&self, page: u64) -> Option<u64> {
+        let start = (self.start + page * PAGE_SIZE) as *const u64;
+        // SAFETY: the stack is mapped for good. Its core may write to it meanwhile: the words are
+        // read as they are.
+        let word = (0..PAGE_SIZE as usize / 8)
+            .find(|&word| unsafe { start.add(word).read_volatile() } != 0)?;
+        Some(page * PAGE_SIZE + word as u64 * 8)
     }
 }
 

@@ -1,7 +1,9 @@
-//! System registers with named fields: those of `aarch64-cpu`, those that it lacks, and those that confine a guest.
+//! System registers with named fields: those of `aarch64-cpu`, those that it lacks, and those that
+//! confine a guest.
 //!
-//! What is re-exported here is safe to write: it holds a guest's state, counts, or keeps time. Registers that control
-//! how EL2 or a guest translates and traps have an `unsafe fn` here, and no other module writes them.
+//! The re-exported registers are safe to write: they hold a guest's state, count, or keep time.
+//! Registers that control how EL2 or a guest translates and traps have an `unsafe fn` here, and no
+//! other module writes them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use aarch64_cpu::registers as cpu;
@@ -14,6 +16,7 @@ pub use aarch64_cpu::registers::{
     SP_EL0, SP_EL1, SPSR_EL1, SPSR_EL2, TCR_EL1, TPIDR_EL0, TPIDR_EL1, TPIDR_EL2, TPIDRRO_EL0,
     TTBR0_EL1, TTBR1_EL1, VBAR_EL1, VMPIDR_EL2, Writeable,
 };
+use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use core::arch::asm;
 use tock_registers::register_bitfields;
 
@@ -32,7 +35,11 @@ macro_rules! registers {
                 let value: u64;
                 // SAFETY: reading a system register has no effect on memory.
                 unsafe {
-                    asm!(concat!("mrs {}, ", stringify!($name)), out(reg) value, options(nomem, nostack, preserves_flags));
+                    asm!(
+                        concat!("mrs {}, ", stringify!($name)),
+                        out(reg) value,
+                        options(nomem, nostack, preserves_flags),
+                    );
                 }
                 value
             }
@@ -43,9 +50,15 @@ macro_rules! registers {
             type R = $fields;
 
             fn set(&self, value: u64) {
-                // SAFETY: the registers of the list below count, compare, or identify a guest's CPU; none changes how
-                // EL2 translates or what its memory holds.
-                unsafe { asm!(concat!("msr ", stringify!($name), ", {}"), in(reg) value, options(nostack, preserves_flags)) };
+                // SAFETY: the registers of the list below count, compare, or identify a guest's
+                // CPU; none changes how EL2 translates or what its memory holds.
+                unsafe {
+                    asm!(
+                        concat!("msr ", stringify!($name), ", {}"),
+                        in(reg) value,
+                        options(nostack, preserves_flags),
+                    );
+                }
             }
         }
     )*)*};
@@ -75,9 +88,27 @@ register_bitfields! { u64,
 registers! {
     DCZID::Register: DCZID_EL0;
     PMCR::Register: PMCR_EL0;
-    // CPUACTLR_EL1 and CPUECTLR_EL1 of the Cortex-A53, A57 and A72.
-    (): S3_1_C15_C2_0 S3_1_C15_C2_1 CNTHP_CVAL_EL2 HSTR_EL2 VPIDR_EL2 PMCCFILTR_EL0 PMCCNTR_EL0 PMCEID0_EL0 PMCEID1_EL0 PMCNTENCLR_EL0 PMCNTENSET_EL0
-        PMINTENCLR_EL1 PMINTENSET_EL1 PMOVSCLR_EL0 PMOVSSET_EL0 PMSELR_EL0 PMUSERENR_EL0 PMXEVCNTR_EL0 PMXEVTYPER_EL0;
+    ():
+        // CPUACTLR_EL1 and CPUECTLR_EL1 of the Cortex-A53, A57 and A72.
+        S3_1_C15_C2_0
+        S3_1_C15_C2_1
+        CNTHP_CVAL_EL2
+        HSTR_EL2
+        VPIDR_EL2
+        PMCCFILTR_EL0
+        PMCCNTR_EL0
+        PMCEID0_EL0
+        PMCEID1_EL0
+        PMCNTENCLR_EL0
+        PMCNTENSET_EL0
+        PMINTENCLR_EL1
+        PMINTENSET_EL1
+        PMOVSCLR_EL0
+        PMOVSSET_EL0
+        PMSELR_EL0
+        PMUSERENR_EL0
+        PMXEVCNTR_EL0
+        PMXEVTYPER_EL0;
 }
 
 /// Defines writes that require a contract.
@@ -94,19 +125,22 @@ unsafe_writes! {
     /// Writes HCR_EL2.
     ///
     /// # Safety
-    /// VM, IMO, FMO, AMO and TSC must be set: stage 2 translates whatever a guest runs, and its interrupts and calls
-    /// come to EL2. E2H and TGE must be clear: the vectors and EL2's tables are those of a plain EL2.
+    /// VM, IMO, FMO, AMO and TSC must be set: stage 2 translates whatever a guest runs, and its
+    /// interrupts and calls come to EL2. E2H and TGE must be clear: the vectors and EL2's tables
+    /// are those of a plain EL2.
     write_hcr: HCR_EL2;
     /// Writes VTCR_EL2.
     ///
     /// # Safety
-    /// It must describe the format of the tables passed to [`write_vttbr`], and no guest may have run on this core yet.
+    /// It must describe the format of the tables passed to [`write_vttbr`], and no guest may have
+    /// run on this core yet.
     write_vtcr: VTCR_EL2;
     /// Writes VTTBR_EL2.
     ///
     /// # Safety
-    /// The root must belong to tables that live as long as the guest runs, and map only frames and devices of its VM.
-    /// The VMID must be the VM's own, so that no TLB entry of another VM matches.
+    /// The root must belong to tables that live as long as the guest runs, and map only frames and
+    /// devices of its VM. The VMID must be the VM's own, so that no TLB entry of another VM
+    /// matches.
     write_vttbr: VTTBR_EL2;
     /// Writes CPTR_EL2.
     ///
@@ -116,13 +150,15 @@ unsafe_writes! {
     /// Writes MDCR_EL2.
     ///
     /// # Safety
-    /// TDA, TDOSA and TDRA must be set, so that a guest cannot access debug registers that affect EL2; and TPM and TPMCR,
-    /// unless HPMN keeps the counters of quotas and segments from the guest.
+    /// TDA, TDOSA and TDRA must be set, so that a guest cannot access debug registers that affect
+    /// EL2; and TPM and TPMCR, unless HPMN keeps the counters of quotas and segments from the
+    /// guest.
     write_mdcr: MDCR_EL2;
     /// Writes SPSR_EL2.
     ///
     /// # Safety
-    /// The mode must be one of EL1 or EL0, so that the next exception return enters a guest at ELR_EL2, not EL2 itself.
+    /// The mode must be one of EL1 or EL0, so that the next exception return enters a guest at
+    /// ELR_EL2, not EL2 itself.
     write_spsr: SPSR_EL2;
 }
 
@@ -130,4 +166,26 @@ unsafe_writes! {
 pub fn affinity() -> u64 {
     use MPIDR_EL1::{Aff0, Aff1, Aff2, Aff3};
     MPIDR_EL1.get() & (Aff3.val(0xff) + Aff2.val(0xff) + Aff1.val(0xff) + Aff0.val(0xff)).value
+}
+
+/// Translates an address by the running guest's own tables, as a read by EL1 does, which may read
+/// all that EL0 executes. Returns the page (Arm ARM DDI 0487, D8.15 "Address translation
+/// instructions").
+pub fn translate(va: u64) -> Option<Ipa> {
+    let guests = PAR_EL1.get();
+    // SAFETY: AT reads tables through stage 2, which keeps its walk from devices (HCR_EL2.PTW), and
+    // writes PAR_EL1 only.
+    unsafe {
+        asm!(
+            "
+            at      s1e1r, {va}
+            isb
+            ",
+            va = in(reg) va,
+            options(nostack, preserves_flags),
+        );
+    }
+    let found = PAR_EL1.extract();
+    PAR_EL1.set(guests);
+    (!found.is_set(PAR_EL1::F)).then(|| Ipa(found.read(PAR_EL1::PA) * PAGE_SIZE))
 }

@@ -1,18 +1,22 @@
 //! Stage 2: maps a VM's IPA space to colored frames, page by page.
 //!
-//! 4 KiB pages, 39-bit IPA, three levels, tables in frames of the hypervisor's colors. Coloring scatters a region over
-//! single frames, and migration replaces one frame under a running guest. Both are Cloison's purpose and need direct
-//! access to the last-level descriptors, so it has its own tables. Descriptor bits come from `aarch64-paging`.
+//! 4 KiB pages, 39-bit IPA, three levels, tables in frames of the hypervisor's colors. Coloring
+//! scatters a region over single frames, and migration replaces one frame under a running guest.
+//! Both are Cloison's purpose and need direct access to the last-level descriptors, so it has its
+//! own tables. Descriptor bits come from `aarch64-paging`.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::machine::mmu;
+use crate::machine::mmu::{self, ADDRESS, Visitor};
 use crate::machine::sysreg;
 use aarch64_cpu::registers::VTCR_EL2;
 use aarch64_paging::descriptor::Stage2Attributes as Attr;
 use cloison_formats::addr::{Ipa, PhysAddr};
 use cloison_formats::image::IPA_BITS;
 use cloison_logic::own_frames::OwnFrames;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 const PAGE: Attr = Attr::VALID
     .union(Attr::TABLE_OR_PAGE)
@@ -37,9 +41,9 @@ const MARK: u64 = 0xf << MARK_SHIFT;
 const MARK_SHIFT: u32 = Attr::SWFLAG_0.bits().trailing_zeros();
 const TABLE: u64 = Attr::VALID.union(Attr::TABLE_OR_PAGE).bits() as u64;
 const VALID: u64 = Attr::VALID.bits() as u64;
-const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 
-/// VTCR_EL2 for these tables: 39-bit IPA from level 1, write-back inner-shareable walks, 40-bit output.
+/// VTCR_EL2 for these tables: 39-bit IPA from level 1, write-back inner-shareable walks, 40-bit
+/// output.
 pub const VTCR: u64 = (64 - IPA_BITS as u64)
     | VTCR_EL2::SL0::Granule4KBLevel1.value
     | VTCR_EL2::IRGN0::NormalWBRAWA.value
@@ -51,8 +55,8 @@ pub const VTCR: u64 = (64 - IPA_BITS as u64)
 
 type Table = [AtomicU64; 512];
 
-/// Whether the caches may hold a page of RAM, as a descriptor's attributes. The stricter of this and the guest's own
-/// tables applies.
+/// Whether the caches may hold a page of RAM, as a descriptor's attributes. The stricter of this
+/// and the guest's own tables applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Cacheability {
@@ -114,6 +118,50 @@ pub struct Mapping {
     pub mark: u8,
 }
 
+impl Page {
+    fn of(descriptor: u64) -> Self {
+        let mark = ((descriptor & MARK) >> MARK_SHIFT) as u8;
+        match Cacheability::of(descriptor) {
+            Some(cacheability) => Self::Mapped(Mapping {
+                frame: PhysAddr(descriptor & ADDRESS),
+                cacheability,
+                mark,
+            }),
+            None if descriptor != 0 && descriptor & VALID == 0 => Self::Moving,
+            None => Self::Absent,
+        }
+    }
+
+    const fn mapping(self) -> Option<Mapping> {
+        match self {
+            Self::Mapped(page) => Some(page),
+            Self::Absent | Self::Moving => None,
+        }
+    }
+}
+
+/// A page of RAM that is being moved.
+#[derive(Clone, Copy)]
+pub struct Unmapped {
+    leaf: &'static AtomicU64,
+    /// What backed it.
+    pub before: Mapping,
+}
+
+impl Unmapped {
+    /// Maps the page again.
+    pub fn remap(self, mapping: Mapping) {
+        let mut kept = self.leaf.load(Relaxed) & XN;
+        if cfg!(feature = "fault-injection") {
+            kept |= XN;
+        }
+        let mark = u64::from(mapping.mark) << MARK_SHIFT;
+        let page = mapping.frame.0 | mapping.cacheability as u64;
+        self.leaf.store(page | mark | kept, Release);
+        sysreg::dsb_ish();
+    }
+}
+
 /// The tables of one VM.
 pub struct Stage2 {
     root: &'static Table,
@@ -141,7 +189,8 @@ impl TableSource {
         let number = self.next;
         self.next += 1;
         let page = mmu::zero_own(number).cast::<Table>();
-        // SAFETY: a zeroed frame of the hypervisor, mapped in the arena permanently and provided once.
+        // SAFETY: a zeroed frame of the hypervisor, mapped in the arena permanently and provided
+        // once.
         (unsafe { page.as_ref() }, self.frames.frame(number))
     }
 }
@@ -169,7 +218,8 @@ impl Stage2 {
 
     fn table_at(&self, descriptor: u64) -> &'static Table {
         let va = mmu::arena_address(self.frames, PhysAddr(descriptor & ADDRESS));
-        // SAFETY: a valid table descriptor of these tables was written by `child` and points to a table frame.
+        // SAFETY: a valid table descriptor of these tables was written by `child` and points to a
+        // table frame.
         unsafe { &*(va as *const Table) }
     }
 
@@ -179,17 +229,17 @@ impl Stage2 {
         index: usize,
         source: &mut TableSource,
     ) -> &'static Table {
-        let descriptor = table[index].load(Ordering::Relaxed);
+        let descriptor = table[index].load(Relaxed);
         if descriptor & VALID != 0 {
             return self.table_at(descriptor);
         }
         let (child, pa) = source.take();
-        table[index].store(pa.0 | TABLE, Ordering::Release);
+        table[index].store(pa.0 | TABLE, Release);
         child
     }
 
-    /// Maps `pages` pages from `ipa` on to frames that `frames` provides, up to 512 at a time. To be called before the
-    /// VM first runs.
+    /// Maps `pages` pages from `ipa` on to frames that `frames` provides, up to 512 at a time. To
+    /// be called before the VM first runs.
     pub fn map<E>(
         &self,
         source: &mut TableSource,
@@ -209,7 +259,7 @@ impl Stage2 {
             let batch = &mut batch[..last - first];
             frames(batch)?;
             for (slot, frame) in level3[first..last].iter().zip(&*batch) {
-                slot.store(frame.0 | kind as u64, Ordering::Relaxed);
+                slot.store(frame.0 | kind as u64, Relaxed);
             }
             done += (last - first) as u64;
         }
@@ -221,7 +271,7 @@ impl Stage2 {
             return None;
         }
         let next = |table: &'static Table, level: u32| {
-            let descriptor = table[index(ipa, level)].load(Ordering::Relaxed);
+            let descriptor = table[index(ipa, level)].load(Relaxed);
             (descriptor & VALID != 0).then(|| self.table_at(descriptor))
         };
         Some(&next(next(self.root, 1)?, 2)?[index(ipa, 3)])
@@ -229,53 +279,29 @@ impl Stage2 {
 
     /// Returns what backs the page that contains `ipa`.
     pub fn page(&self, ipa: Ipa) -> Page {
-        let descriptor = self
-            .leaf(ipa)
-            .map_or(0, |leaf| leaf.load(Ordering::Acquire));
-        let mark = ((descriptor & MARK) >> MARK_SHIFT) as u8;
-        match Cacheability::of(descriptor) {
-            Some(cacheability) => Page::Mapped(Mapping {
-                frame: PhysAddr(descriptor & ADDRESS),
-                cacheability,
-                mark,
-            }),
-            None if descriptor != 0 && descriptor & VALID == 0 => Page::Moving,
-            None => Page::Absent,
-        }
+        self.leaf(ipa)
+            .map_or(Page::Absent, |leaf| Page::of(leaf.load(Acquire)))
     }
 
-    /// Unmaps a page of RAM from the guest. Returns what backed it. No core has lost its translation before
+    /// Returns what backs a page, if it is RAM and not being moved.
+    pub fn mapping(&self, ipa: Ipa) -> Option<Mapping> {
+        self.page(ipa).mapping()
+    }
+
+    /// Unmaps a page of RAM from the guest. No core has lost its translation before
     /// `sysreg::tlbi_ipas`.
-    pub fn unmap(&self, ipa: Ipa) -> Option<Mapping> {
-        let Page::Mapped(page) = self.page(ipa) else {
-            return None;
-        };
-        self.leaf(ipa)?.fetch_and(!VALID, Ordering::Relaxed);
-        Some(page)
+    pub fn unmap(&self, ipa: Ipa) -> Option<Unmapped> {
+        let leaf = self.leaf(ipa)?;
+        let before = Page::of(leaf.load(Acquire)).mapping()?;
+        leaf.fetch_and(!VALID, Relaxed);
+        Some(Unmapped { leaf, before })
     }
 
-    /// Maps a page that [`unmap`](Self::unmap) unmapped again.
-    pub fn remap(&self, ipa: Ipa, mapping: Mapping) {
-        if let Some(leaf) = self.leaf(ipa) {
-            let planted = if cfg!(feature = "fault-injection") {
-                XN
-            } else {
-                0
-            };
-            let kept =
-                leaf.load(Ordering::Relaxed) & XN | planted | u64::from(mapping.mark) << MARK_SHIFT;
-            leaf.store(
-                mapping.frame.0 | mapping.cacheability as u64 | kept,
-                Ordering::Release,
-            );
-            sysreg::dsb_ish();
-        }
-    }
-
-    /// Visits every mapped page as the MMU would find it, in order of IPA: with its frame and the rest of its
-    /// descriptor.
-    pub fn walk(&self, mut visit: impl FnMut(Ipa, PhysAddr, u64)) {
-        let at = |ipa, frame, attributes| visit(Ipa(ipa), frame, attributes & !MARK);
-        mmu::walk(self.frames, self.root_pa, at);
+    /// Visits every mapped page as the MMU would find it, in order of IPA: with its frame and the
+    /// rest of its descriptor.
+    pub fn walk(&self, visit: &mut Visitor) {
+        mmu::walk(self.frames, self.root_pa, &mut |ipa, frame, attributes| {
+            visit(ipa, frame, attributes & !MARK)
+        });
     }
 }

@@ -1,41 +1,48 @@
 //! Instructions without a name in Rust: barriers, TLB and cache maintenance, HINTs, CRC32, SMC.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use aarch64_cpu::asm::barrier::{self, ISH, SY};
 use cloison_abi::model_hint;
-use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_formats::addr::{Ipa, PAGE_SHIFT, PAGE_SIZE, PhysAddr};
 use core::arch::aarch64::{__crc32b, __crc32d};
 use core::arch::asm;
 
 /// Instruction barrier: earlier writes to system registers take effect for later instructions.
 pub fn isb() {
-    aarch64_cpu::asm::barrier::isb(aarch64_cpu::asm::barrier::SY);
+    barrier::isb(SY);
 }
 
 /// Data barrier over the inner shareable domain: all cores.
 pub fn dsb_ish() {
-    aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::ISH);
+    barrier::dsb(ISH);
 }
 
 /// Data barrier over the full system.
 pub fn dsb() {
-    aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::SY);
+    barrier::dsb(SY);
 }
 
-/// Invalidates the running VM's translations of IPA pages on all cores (Arm ARM DDI 0487, D8.13.5: stage 2 by IPA, then
-/// the combined entries, once for all pages).
+/// Invalidates the running VM's translations of IPA pages on all cores (Arm ARM DDI 0487, D8.13.5:
+/// stage 2 by IPA, then the combined entries, once for all pages).
 pub fn tlbi_ipas(pages: impl Iterator<Item = Ipa>) {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
     unsafe {
         asm!("dsb ishst", options(nostack, preserves_flags));
         for ipa in pages {
-            asm!("tlbi ipas2e1is, {0}", in(reg) ipa.page_number(), options(nostack, preserves_flags));
+            asm!(
+                "tlbi ipas2e1is, {page}",
+                page = in(reg) ipa.page_number(),
+                options(nostack, preserves_flags),
+            );
         }
         asm!(
-            "dsb ish",
-            "tlbi vmalle1is",
-            "dsb ish",
-            "isb",
-            options(nostack, preserves_flags)
+            "
+            dsb     ish
+            tlbi    vmalle1is
+            dsb     ish
+            isb
+            ",
+            options(nostack, preserves_flags),
         );
     }
 }
@@ -45,11 +52,13 @@ pub fn tlbi_vm() {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
     unsafe {
         asm!(
-            "dsb ishst",
-            "tlbi vmalls12e1is",
-            "dsb ish",
-            "isb",
-            options(nostack, preserves_flags)
+            "
+            dsb     ishst
+            tlbi    vmalls12e1is
+            dsb     ish
+            isb
+            ",
+            options(nostack, preserves_flags),
         )
     };
 }
@@ -59,62 +68,108 @@ pub fn tlbi_guests() {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
     unsafe {
         asm!(
-            "dsb ishst",
-            "tlbi alle1is",
-            "dsb ish",
-            "isb",
-            options(nostack, preserves_flags)
+            "
+            dsb     ishst
+            tlbi    alle1is
+            dsb     ish
+            isb
+            ",
+            options(nostack, preserves_flags),
         )
     };
 }
 
-/// Invalidates EL2's translation of one page on all cores: they share its tables, and each may have walked them for any
-/// address.
+/// Invalidates EL2's translation of one page on all cores: they share its tables, and each may have
+/// walked them for any address.
 pub fn tlbi_el2(va: u64) {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
     unsafe {
-        asm!("dsb ishst", "tlbi vale2is, {0}", "dsb ish", "isb", in(reg) va >> 12, options(nostack, preserves_flags))
+        asm!(
+            "
+            dsb     ishst
+            tlbi    vale2is, {page}
+            dsb     ish
+            isb
+            ",
+            page = in(reg) va >> PAGE_SHIFT,
+            options(nostack, preserves_flags),
+        )
     };
 }
 
-/// Takes an SError that is pending since before the first guest, so that no guest is blamed for it: EL2 masks SErrors
-/// everywhere else. HCR_EL2.AMO must route them here.
+/// Takes an SError that is pending since before the first guest, so that no guest is blamed for it:
+/// EL2 masks SErrors everywhere else. HCR_EL2.AMO must route them here.
 pub fn take_pending_serror() {
     // SAFETY: an SError goes to EL2's own vectors, which do not return.
     unsafe {
         asm!(
-            "dsb sy",
-            "isb",
-            "msr daifclr, #4",
-            "isb",
-            "msr daifset, #4",
-            options(nostack, preserves_flags)
+            "
+            dsb     sy
+            isb
+            msr     daifclr, #4
+            isb
+            msr     daifset, #4
+            ",
+            options(nostack, preserves_flags),
         )
     };
 }
+
+/// Repeats instructions eight times. `.rept` would do the same, but the compiler takes the size of
+/// assembly from its lines, and branches over more than that may not reach.
+macro_rules! eight_times {
+    ($instructions:expr) => {
+        concat!(
+            $instructions,
+            $instructions,
+            $instructions,
+            $instructions,
+            $instructions,
+            $instructions,
+            $instructions,
+            $instructions,
+        )
+    };
+}
+pub(crate) use eight_times;
 
 /// Cleans and invalidates the page at `va` to the point of coherency.
 pub fn clean_invalidate_page(va: u64) {
     // SAFETY: maintenance by address of a mapped page, which changes no contents.
     unsafe {
         asm!(
-            ".rept 64", "dc civac, {line}", "add {line}, {line}, #64", ".endr",
-            line = inout(reg) va => _, options(nostack, preserves_flags)
+            eight_times!(eight_times!(
+                "
+                dc      civac, {line}
+                add     {line}, {line}, #64
+                "
+            )),
+            line = inout(reg) va => _,
+            options(nostack, preserves_flags),
         );
     }
     dsb();
 }
 
-/// Tells the board model (docs/board-model.md) whether stage 2 makes the page at `pa` cacheable; everything else
-/// executes the HINT as a NOP.
+/// Tells the board model (docs/board-model.md) whether stage 2 makes the page at `pa` cacheable;
+/// everything else executes the HINT as a NOP.
 pub fn tell_cacheable(pa: PhysAddr, cacheable: bool) {
-    // SAFETY: a HINT in this space is a NOP by the architecture; it touches no memory and no register.
+    // SAFETY: a HINT in this space is a NOP by the architecture; it touches no memory and no
+    // register.
     unsafe {
-        asm!("hint #{n}", n = const model_hint::CACHEABILITY, in("x0") pa.0, in("x1") PAGE_SIZE, in("x2") u64::from(!cacheable), options(nostack, preserves_flags));
+        asm!(
+            "hint #{number}",
+            number = const model_hint::CACHEABILITY,
+            in("x0") pa.0,
+            in("x1") PAGE_SIZE,
+            in("x2") u64::from(!cacheable),
+            options(nostack, preserves_flags),
+        );
     }
 }
 
-/// Says that this core is waiting for another. An emulator that runs the cores in turn runs the others then.
+/// Says that this core is waiting for another. An emulator that runs the cores in turn runs the
+/// others then.
 pub fn let_others_run() {
     // SAFETY: YIELD is a hint; it touches no memory and no register.
     unsafe { asm!("yield", options(nomem, nostack, preserves_flags)) };
@@ -125,10 +180,12 @@ pub fn invalidate_instruction_caches() {
     // SAFETY: the next fetch reads memory again.
     unsafe {
         asm!(
-            "ic ialluis",
-            "dsb ish",
-            "isb",
-            options(nostack, preserves_flags)
+            "
+            ic      ialluis
+            dsb     ish
+            isb
+            ",
+            options(nostack, preserves_flags),
         )
     };
 }
@@ -141,20 +198,50 @@ pub unsafe fn copy_page(from: u64, to: u64) {
     // SAFETY: the caller's obligations are the same.
     unsafe {
         asm!(
-            "2:", ".rept 16",
-            "ldp {a}, {b}, [{from}], #16", "ldp {c}, {d}, [{from}], #16", "ldp {e}, {f}, [{from}], #16", "ldp {g}, {h}, [{from}], #16",
-            "stp {a}, {b}, [{to}], #16", "stp {c}, {d}, [{to}], #16", "stp {e}, {f}, [{to}], #16", "stp {g}, {h}, [{to}], #16",
-            ".endr", "subs {n}, {n}, #1", "b.ne 2b",
-            from = inout(reg) from => _, to = inout(reg) to => _, n = inout(reg) 4u64 => _,
-            a = out(reg) _, b = out(reg) _, c = out(reg) _, d = out(reg) _,
-            e = out(reg) _, f = out(reg) _, g = out(reg) _, h = out(reg) _,
-            options(nostack)
+            "2:",
+            eight_times!(
+                "
+                ldp     {a}, {b}, [{from}], #16
+                ldp     {c}, {d}, [{from}], #16
+                ldp     {e}, {f}, [{from}], #16
+                ldp     {g}, {h}, [{from}], #16
+                stp     {a}, {b}, [{to}], #16
+                stp     {c}, {d}, [{to}], #16
+                stp     {e}, {f}, [{to}], #16
+                stp     {g}, {h}, [{to}], #16
+                ldp     {a}, {b}, [{from}], #16
+                ldp     {c}, {d}, [{from}], #16
+                ldp     {e}, {f}, [{from}], #16
+                ldp     {g}, {h}, [{from}], #16
+                stp     {a}, {b}, [{to}], #16
+                stp     {c}, {d}, [{to}], #16
+                stp     {e}, {f}, [{to}], #16
+                stp     {g}, {h}, [{to}], #16
+                "
+            ),
+            "
+            subs    {rest}, {rest}, #1
+            b.ne    2b
+            ",
+            from = inout(reg) from => _,
+            to = inout(reg) to => _,
+            rest = inout(reg) 4u64 => _,
+            a = out(reg) _,
+            b = out(reg) _,
+            c = out(reg) _,
+            d = out(reg) _,
+            e = out(reg) _,
+            f = out(reg) _,
+            g = out(reg) _,
+            h = out(reg) _,
+            options(nostack),
         );
     }
 }
 
-/// Copies one page as [`copy_page`] does, and cleans and invalidates its copy to the point of coherency. Uses vector
-/// registers, so that a system of 40 MB starts sooner: a guest's first entry clears them.
+/// Copies one page as [`copy_page`] does, and cleans and invalidates its copy to the point of
+/// coherency. Uses vector registers, so that a system of 40 MB starts sooner: a guest's first entry
+/// clears them.
 ///
 /// # Safety
 /// As [`copy_page`]; and no guest of this core may be between its first entry and its end.
@@ -162,14 +249,36 @@ pub unsafe fn load_page(from: u64, to: u64) {
     // SAFETY: the caller's obligations are the same; EL2 itself keeps nothing in vector registers.
     unsafe {
         asm!(
-            ".arch_extension fp", ".arch_extension simd", "2:", ".rept 8",
-            "ldp q0, q1, [{from}], #32", "ldp q2, q3, [{from}], #32", "stp q0, q1, [{to}]", "stp q2, q3, [{to}, #32]",
-            "dc civac, {to}", "add {to}, {to}, #64",
-            ".endr", "subs {n}, {n}, #1", "b.ne 2b", "dsb sy",
-            ".arch_extension nosimd", ".arch_extension nofp",
-            from = inout(reg) from => _, to = inout(reg) to => _, n = inout(reg) 8u64 => _,
-            out("v0") _, out("v1") _, out("v2") _, out("v3") _,
-            options(nostack)
+            "
+            .arch_extension fp
+            .arch_extension simd
+        2:
+            ",
+            eight_times!(
+                "
+                ldp     q0, q1, [{from}], #32
+                ldp     q2, q3, [{from}], #32
+                stp     q0, q1, [{to}]
+                stp     q2, q3, [{to}, #32]
+                dc      civac, {to}
+                add     {to}, {to}, #64
+                "
+            ),
+            "
+            subs    {rest}, {rest}, #1
+            b.ne    2b
+            dsb     sy
+            .arch_extension nosimd
+            .arch_extension nofp
+            ",
+            from = inout(reg) from => _,
+            to = inout(reg) to => _,
+            rest = inout(reg) 8u64 => _,
+            out("v0") _,
+            out("v1") _,
+            out("v2") _,
+            out("v3") _,
+            options(nostack),
         );
     }
 }
@@ -180,6 +289,8 @@ pub fn crc32(bytes: &[u8]) -> u32 {
     unsafe { crc32_by_words(bytes) }
 }
 
+/// # Safety
+/// The CPU has the CRC extension.
 #[target_feature(enable = "crc")]
 fn crc32_by_words(bytes: &[u8]) -> u32 {
     let by_byte = |crc, bytes: &[u8]| bytes.iter().fold(crc, |crc, &byte| __crc32b(crc, byte));
@@ -201,15 +312,21 @@ fn crc32_by_words(bytes: &[u8]) -> u32 {
 /// Calls the firmware (SMC Calling Convention, Arm DEN 0028).
 ///
 /// # Safety
-/// The function must be one that preserves memory and EL2's registers. One that starts a core must start it at code
-/// that sets up that core's stack and tables.
+/// The function must be one that preserves memory and EL2's registers. One that starts a core must
+/// start it at code that sets up that core's stack and tables.
 pub unsafe fn smc(function: u32, x1: u64, x2: u64, x3: u64) -> i64 {
     let result: i64;
-    // SAFETY: by the contract; the firmware preserves x18 and up.
+    // SAFETY: by the contract; the firmware preserves what a function of C does.
     unsafe {
-        asm!("smc #0", inout("x0") u64::from(function) => result, inout("x1") x1 => _, inout("x2") x2 => _, inout("x3") x3 => _,
-            out("x4") _, out("x5") _, out("x6") _, out("x7") _, out("x8") _, out("x9") _, out("x10") _, out("x11") _,
-            out("x12") _, out("x13") _, out("x14") _, out("x15") _, out("x16") _, out("x17") _, options(nostack));
+        asm!(
+            "smc #0",
+            inout("x0") u64::from(function) => result,
+            inout("x1") x1 => _,
+            inout("x2") x2 => _,
+            inout("x3") x3 => _,
+            clobber_abi("C"),
+            options(nostack),
+        );
     }
     result
 }

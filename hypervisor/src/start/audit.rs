@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::layout;
-use crate::machine::mmu;
+use crate::machine::mmu::{self, Visitor};
 use crate::vm::cpu::Cpu;
 use crate::vm::migrate::Work;
 use crate::vm::partition::{self, Vm};
@@ -12,48 +12,39 @@ use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::telemetry::{MAX_RUN, Message, Part, Stage1Run, Stage2Run};
 use cloison_logic::own_frames::OwnFrames;
 
-/// Sends the tables as they are built, once the profiled pages have moved, and once these have come back. To be called
-/// when all cores are up, before any guest runs.
-pub fn run(cpu: &Cpu, frames: &OwnFrames, ttbr: PhysAddr) {
+/// Sends the tables as they are built, once the profiled pages have moved, and once these have come
+/// back. To be called when all cores are up, before any guest runs.
+pub fn run(cpu: &'static Cpu, frames: &OwnFrames, ttbr: PhysAddr) {
     pass(frames, ttbr);
     for vm in partition::all() {
-        let work = Work {
-            cpu,
-            vm,
-            pause: &|_| true,
-        };
-        let moved = vm
-            .spec
-            .profile
-            .as_ref()
-            .map(|profile| work.top(profile.pages.len() as u64));
-        log::debug!("VM {}: moved for the audit: {moved:?}", vm.spec.name);
-    }
-    pass(frames, ttbr);
-    for vm in partition::all() {
-        let back = Work {
-            cpu,
-            vm,
-            pause: &|_| true,
+        if let Some(profile) = &vm.spec.profile {
+            let moved = Work::at_boot(cpu, vm).top(profile.pages.len() as u64);
+            log::debug!("VM {}: moved for the audit: {moved:?}", vm.spec.name);
         }
-        .restore_all();
+    }
+    send_records(cpu);
+    pass(frames, ttbr);
+    for vm in partition::all() {
+        let back = Work::at_boot(cpu, vm).restore_all();
         log::debug!("VM {}: moved back: {back:?}", vm.spec.name);
     }
+    send_records(cpu);
     pass(frames, ttbr);
+}
+
+/// Sends the records of the pages that have moved, before what is read back.
+fn send_records(cpu: &Cpu) {
+    while !telemetry::drain(cpu) {}
 }
 
 /// Walks all tables and sends each page that they map.
 fn pass(frames: &OwnFrames, ttbr: PhysAddr) {
     send_runs(
-        |visit| {
-            mmu::walk(frames, ttbr, |va, frame, attributes| {
-                visit(va, frame, (part(va), attributes))
-            })
-        },
-        |va, (part, attributes), frames| {
+        |visit| mmu::walk(frames, ttbr, visit),
+        |va, attributes, frames| {
             Message::Stage1(Stage1Run {
                 va,
-                part,
+                part: part(va),
                 attributes,
                 frames,
             })
@@ -61,10 +52,7 @@ fn pass(frames: &OwnFrames, ttbr: PhysAddr) {
     );
     let each = |vm: &Vm| {
         send_runs(
-            |visit| {
-                vm.stage2
-                    .walk(|ipa, frame, attributes| visit(ipa.0, frame, attributes))
-            },
+            |visit| vm.stage2.walk(visit),
             |ipa, attributes, frames| {
                 Message::Stage2(Stage2Run {
                     vm: vm.id,
@@ -80,16 +68,17 @@ fn pass(frames: &OwnFrames, ttbr: PhysAddr) {
     });
 }
 
-/// Sends the pages that `walk` visits, in order of address: those that follow each other and have the same attributes as
-/// one message. Returns how many there are.
-fn send_runs<K: PartialEq>(
-    walk: impl FnOnce(&mut dyn FnMut(u64, PhysAddr, K)),
-    message: impl Fn(u64, K, Vec<u32>) -> Message,
+/// Sends the pages that `walk` visits, in order of address: those that follow each other and have
+/// the same attributes as one message. Returns how many there are.
+fn send_runs(
+    walk: impl FnOnce(&mut Visitor),
+    message: impl Fn(u64, u64, Vec<u32>) -> Message,
 ) -> u64 {
-    let (mut pages, mut run) = (0, None);
+    let mut pages = 0;
+    let mut run = None;
     let send = |(start, attributes, frames)| telemetry::send(&message(start, attributes, frames));
     walk(&mut |address, frame, attributes| {
-        let ends = |(start, same, frames): &mut (u64, K, Vec<u32>)| {
+        let ends = |(start, same, frames): &mut (u64, u64, Vec<u32>)| {
             let next = *start + frames.len() as u64 * PAGE_SIZE;
             address != next || *same != attributes || frames.len() == MAX_RUN
         };

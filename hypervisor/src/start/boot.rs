@@ -1,11 +1,13 @@
-//! The assembly from the boot loader's jump to Rust at the link address, and later onto the colored copy.
+//! The assembly from the boot loader's jump to Rust at the link address, and later onto the colored
+//! copy.
 //!
-//! The loader follows the arm64 boot protocol (Linux, `Documentation/arch/arm64/booting.rst`): MMU off, the image on a
-//! 2 MiB boundary, its memory clean to the point of coherency. Code that runs before the MMU is on only accesses the
-//! two tables of `EARLY` and uses no lock.
+//! The loader follows the arm64 boot protocol (Linux, `Documentation/arch/arm64/booting.rst`): MMU
+//! off, the image on a 2 MiB boundary, its memory clean to the point of coherency. Code that runs
+//! before the MMU is on only accesses the two tables of `EARLY` and uses no lock.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::early::{self, BOOT_STACK, DEVICE_BLOCK, Loaded, NORMAL_BLOCK};
+use crate::machine::layout;
 use crate::start::bring_up;
 use aarch64_cpu::registers::{MAIR_EL2, SCTLR_EL2, TCR_EL2};
 use cloison_formats::addr::PhysAddr;
@@ -51,7 +53,8 @@ _start:
     .quad   0, 0, 0
     .ascii  "ARM\x64"
     .long   0
-    // Boot parameters, filled in by the image builder: values needed before the configuration can be read.
+    // Boot parameters, filled in by the image builder: values needed before the configuration can
+    // be read.
     .global __boot_parameters
 __boot_parameters:
     .ascii  "CLOIBOOT"
@@ -91,8 +94,8 @@ __boot_parameters:
     add     x4, x4, #0x200000
     subs    x5, x5, #1
     b.ne    3b
-    // What was written with caches off must not be hidden by stale lines. The barrier keeps the maintenance after the
-    // stores, which go past the caches.
+    // What was written with caches off must not be hidden by stale lines. The barrier keeps the
+    // maintenance after the stores, which go past the caches.
     dmb     sy
     mov     x3, x20
     add     x4, x20, #8192
@@ -124,8 +127,9 @@ __boot_parameters:
 
     // Copies the image to its colored frames and continues on the copy.
     // x0: the frames' physical addresses; x1: pages; x2: physical address of the trampoline's copy.
-    // Uses no stack, because the stack is part of what is copied. Vector registers move 64 bytes in four instructions;
-    // they are cleared afterwards, so that no guest finds parts of the hypervisor in them.
+    // Uses no stack, because the stack is part of what is copied. Vector registers move 64 bytes in
+    // four instructions; they are cleared afterwards, so that no guest finds parts of the
+    // hypervisor in them.
     .arch_extension fp
     .arch_extension simd
     .global switch_to_copy
@@ -196,10 +200,10 @@ secondary_entry:
 "#,
     normal_block = const NORMAL_BLOCK,
     device_block = const DEVICE_BLOCK,
-    image = const crate::machine::layout::IMAGE,
-    stacks = const crate::machine::layout::STACKS,
-    stack_size = const crate::machine::layout::STACK_SIZE,
-    stack_stride = const crate::machine::layout::STACK_STRIDE,
+    image = const layout::IMAGE,
+    stacks = const layout::STACKS,
+    stack_size = const layout::STACK_SIZE,
+    stack_stride = const layout::STACK_STRIDE,
     stack = const BOOT_STACK,
     mair = const MAIR,
     tcr = const TCR,
@@ -218,7 +222,8 @@ const MAIR: u64 = MAIR_EL2::Attr0_Device::nonGathering_nonReordering_EarlyWriteA
     | MAIR_EL2::Attr1_Normal_Inner::WriteBack_NonTransient_ReadWriteAlloc.value
     | MAIR_EL2::Attr2_Normal_Outer::NonCacheable.value
     | MAIR_EL2::Attr2_Normal_Inner::NonCacheable.value;
-/// TCR_EL2: 39-bit input, 4 KiB granule, write-back inner-shareable walks, 40-bit output; bits 23 and 31 are RES1.
+/// TCR_EL2: 39-bit input, 4 KiB granule, write-back inner-shareable walks, 40-bit output; bits 23
+/// and 31 are RES1.
 const TCR: u64 = (64 - 39)
     | TCR_EL2::IRGN0::WriteBack_ReadAlloc_WriteAlloc_Cacheable.value
     | TCR_EL2::ORGN0::WriteBack_ReadAlloc_WriteAlloc_Cacheable.value
@@ -234,15 +239,16 @@ const SCTLR: u64 = 0x30c5_0830
     | SCTLR_EL2::SA::Enable.value
     | SCTLR_EL2::I::Cacheable.value;
 
-/// Added to [`SCTLR`] under the final tables: nothing writable is executable, whatever a descriptor says.
+/// Added to [`SCTLR`] under the final tables: nothing writable is executable, whatever a descriptor
+/// says.
 const WXN: u64 = SCTLR_EL2::WXN::Enable.value;
 
 /// Runs at the link address under the early map; `base` and `size` describe the loaded image.
 extern "C" fn boot_main(base: u64, size: u64) -> ! {
     let image = early::image();
     let own = image.end - image.start;
-    // SAFETY: the early map contains the loaded image one to one, up to the size in its header; nobody writes what
-    // follows the hypervisor.
+    // SAFETY: the early map contains the loaded image one to one, up to the size in its header;
+    // nobody writes what follows the hypervisor.
     let behind = unsafe {
         core::slice::from_raw_parts((base + own) as *const u8, size.saturating_sub(own) as usize)
     };

@@ -12,15 +12,17 @@ use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
 use cloison_formats::addr::{PhysAddr, PhysRange};
 use cloison_formats::color::CacheGeometry;
-use cloison_formats::image::{GuestPmu, Header, ImageError, Quota, System};
+use cloison_formats::image::{Board, GuestPmu, Header, Quota, System};
 use cloison_formats::telemetry::{BootInfo, Message, PoolInfo, VERSION, VmInfo};
-use cloison_formats::units::EventId;
 use cloison_logic::features::is_coherent;
 use cloison_logic::own_frames::OwnFrames;
 use cloison_logic::placement::{set_aside, tables_needed};
 use cloison_logic::pool::{FrameAllocator, PoolState};
 use cloison_logic::quota::Enforcement;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{
+    AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 /// The windows of all cores; set before the secondary ones start.
 static WINDOWS: AtomicU64 = AtomicU64::new(0);
@@ -44,38 +46,34 @@ pub fn boot_core(loaded: &early::Loaded) -> ! {
             "the system counter runs at {hz} Hz by CNTFRQ_EL0; Cloison needs 1 MHz to 4 GHz"
         ))
     });
-    let (header, system) =
-        read_system(loaded.behind).unwrap_or_else(|error| refuse(format_args!("{error}")));
+    let bytes = loaded.behind;
+    let header =
+        Header::parse(bytes, sysreg::crc32).unwrap_or_else(|error| refuse(format_args!("{error}")));
+    let system = header
+        .decode(bytes, sysreg::crc32)
+        .unwrap_or_else(|error| refuse(format_args!("{error}")));
     logger::init(system.log_level);
-    check_machine(&system).unwrap_or_else(|why| refuse(format_args!("{why}")));
+    check_machine(&system);
     run(loaded, header, partition::init_system(system))
-}
-
-fn read_system(bytes: &[u8]) -> Result<(Header, System), ImageError> {
-    let header = Header::parse(bytes, sysreg::crc32)?;
-    let system = header.decode(bytes, sysreg::crc32)?;
-    Ok((header, system))
 }
 
 /// Refuses a core on which no lock would work.
 fn check_coherency() {
-    let (implementer, part) = (
-        MIDR_EL1.read(MIDR_EL1::Implementer),
-        MIDR_EL1.read(MIDR_EL1::PartNum),
-    );
-    if !is_coherent(implementer, part, || {
-        [S3_1_C15_C2_0.get(), S3_1_C15_C2_1.get()]
-    }) {
+    let implementer = MIDR_EL1.read(MIDR_EL1::Implementer);
+    let part = MIDR_EL1.read(MIDR_EL1::PartNum);
+    let controls = || [S3_1_C15_C2_0.get(), S3_1_C15_C2_1.get()];
+    if !is_coherent(implementer, part, controls) {
         let core = registers::affinity();
         console::print_fatal(format_args!(
-            "cloison: the firmware left CPUECTLR_EL1.SMPEN of the core with MPIDR {core:#x} clear: not coherent\n"
+            "cloison: the firmware left CPUECTLR_EL1.SMPEN of the core with MPIDR {core:#x} \
+             clear: not coherent\n"
         ));
         power::off();
     }
 }
 
 /// Checks the hardware against the image's assumptions.
-fn check_machine(system: &System) -> Result<(), alloc::string::String> {
+fn check_machine(system: &System) {
     use CLIDR_EL1::{Ctype1, Ctype2, Ctype3, Ctype4, Ctype5, Ctype6, Ctype7};
     let kinds =
         [Ctype1, Ctype2, Ctype3, Ctype4, Ctype5, Ctype6, Ctype7].map(|kind| CLIDR_EL1.read(kind));
@@ -87,111 +85,57 @@ fn check_machine(system: &System) -> Result<(), alloc::string::String> {
         CCSIDR_EL1.read(CCSIDR_EL1::NumSetsWithoutCCIDX),
     );
     if found != system.board.llc {
-        return Err(alloc::format!(
-            "board {} promises a last-level cache of {:?}, CCSIDR_EL1 says {found:?}; use the board file of this machine",
-            system.board.name,
-            system.board.llc
+        refuse(format_args!(
+            "board {} promises a last-level cache of {:?}, CCSIDR_EL1 says {found:?}; use the \
+             board file of this machine",
+            system.board.name, system.board.llc
         ));
     }
-    let (needed, counters) = (system.counters(), pmu::counters());
+    let needed = system.counters();
+    let counters = pmu::counters();
     if needed > counters as usize {
-        return Err(alloc::format!(
+        refuse(format_args!(
             "a core's quotas and HEM events need {needed} event counters, its PMU has {counters}"
         ));
     }
     if !DCZID_EL0.matches_all(DCZID::ALL::Bytes64) {
-        return Err("DC ZVA does not clear 64 bytes on this CPU".into());
+        refuse(format_args!("DC ZVA does not clear 64 bytes on this CPU"));
     }
-    Ok(())
 }
 
 fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
+    let board = &system.board;
+    let colors = board.llc.colors().unwrap_or(1);
+    map_ram(board);
     let header_at = loaded.header();
-    let colors = system.board.llc.colors().unwrap_or(1);
-    for range in &system.board.ram {
-        let mut gigabyte = range.start.0;
-        while gigabyte < range.end().0 {
-            // SAFETY: a gigabyte of the board's RAM; the other cores have not been started.
-            unsafe { early::map_identity(PhysAddr(gigabyte)) };
-            gigabyte = (gigabyte | 0x3fff_ffff) + 1;
-        }
-    }
+    let payload = PhysRange {
+        start: PhysAddr(header_at.0 + u64::from(header.payload_offset)),
+        len: header.payload_len.into(),
+    };
     let loaded = PhysRange {
         start: loaded.base,
         len: header_at.0 + header.total_len() - loaded.base.0,
     };
-    let Some(&bank) = system
-        .board
-        .ram
-        .iter()
-        .find(|bank| bank.contains(loaded.start) && loaded.end() <= bank.end())
-    else {
-        refuse(format_args!(
-            "loaded at {}, which is not in the RAM of board {}",
-            loaded.start, system.board.name
-        ));
-    };
-    let mut frames = OwnFrames::new(system.hypervisor_colors, colors, loaded.end(), bank);
-    let stage2_frames = system
-        .vms
-        .iter()
-        .map(|vm| tables_needed(build::mapped_ranges(vm)))
-        .sum();
-    let gic = system.board.gic;
-    let payload = PhysRange {
-        start: PhysAddr(header_at.0 + u64::from(header.payload_offset)),
-        len: u64::from(header.payload_len),
-    };
-    let built = mmu::build(
-        &mut frames,
-        &mmu::Plan {
-            devices: [
-                Some(gic.gicd),
-                Some(gic.gicc),
-                Some(gic.gicc_dir),
-                Some(gic.gich),
-                Some(system.board.console.base.page_base()),
-                system.board.telemetry.map(|uart| uart.base.page_base()),
-                system.board.power_off.as_ref().map(|off| off.page),
-            ],
-            payload,
-            cores: system.board.cores.len(),
-            heap: layout::heap_extension(
-                system.board.cores.len(),
-                system.board.ram.iter().map(|bank| bank.len).sum(),
-            ) + system
-                .vms
-                .iter()
-                .map(|vm| layout::list_bytes(vm.away))
-                .sum::<u64>(),
-            stage2_frames,
-            image: &early::image(),
-        },
-    );
-    if let Some(taken) = system
-        .board
-        .reserved
-        .iter()
-        .find(|taken| taken.overlaps(&frames.span()))
-    {
-        refuse(format_args!(
-            "the hypervisor's own frames run into reserved memory at {}",
-            taken.start
-        ));
-    }
-    // SAFETY: the frames are in the board's RAM, which has just been mapped; the other cores have not been started.
+    let mut frames = own_frames(system, colors, loaded);
+    let tables = system.vms.iter().map(build::mapped_ranges);
+    let stage2_frames = tables.map(tables_needed).sum();
+    let built = build_tables(system, &mut frames, payload, stage2_frames);
+    // SAFETY: the frames are in the board's RAM, which has just been mapped; the other cores have
+    // not been started.
     unsafe { early::continue_on_copy(&built) };
-    // From here on the hypervisor runs on its own colors; the loaded copy is only read for guest images.
-    heap::extend(built.heap);
-    power::init_final(&system.board);
-    let console = console::init_final(system.board.console.kind);
-    if let Some(uart) = &system.board.telemetry {
+    // From here on the hypervisor runs on its own colors; the loaded copy is only read for guest
+    // images.
+    // SAFETY: the final tables, which are on, map this much after the image for the heap only.
+    unsafe { heap::extend(built.heap as usize) };
+    power::init_final(board);
+    let console = console::init_final(board.console.kind);
+    if let Some(uart) = &board.telemetry {
         telemetry::init(console::telemetry(uart.kind));
     }
     log::info!(
         "Cloison {} on {}: {}, {colors} colors, own colors {}, {} VMs",
         env!("CARGO_PKG_VERSION"),
-        system.board.name,
+        board.name,
         system.name,
         system.hypervisor_colors,
         system.vms.len()
@@ -208,25 +152,88 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     describe(system, colors, frames);
     gic::init_distributor();
     sysreg::tlbi_guests();
-    WINDOWS.store(built.windows, Ordering::Relaxed);
+    WINDOWS.store(built.windows, Relaxed);
     core_up(own_number(system));
     start_secondaries(system, built.trampoline);
-    mmu::unmap_trampoline(frames, PhysAddr(built.ttbr), built.trampoline);
+    mmu::unmap_trampoline(frames, built.ttbr, built.trampoline);
+    let cpu = cpu::this();
     if system.audit {
-        audit::run(cpu::this(), frames, PhysAddr(built.ttbr));
+        audit::run(cpu, frames, built.ttbr);
         log::info!("audit done; turning the machine off");
         power::off();
     }
     console_input::init(console);
-    let cpu = cpu::this();
-    logger::QUEUES.store(true, Ordering::Relaxed);
+    logger::QUEUES.store(true, Relaxed);
     for vm in partition::all() {
         life::start(cpu, vm);
     }
     life::park()
 }
 
-/// Returns the RAM that VMs can have: all but the reserved ranges, the loaded image and the hypervisor's own colors.
+/// Adds all RAM to the early map.
+fn map_ram(board: &Board) {
+    for range in &board.ram {
+        let mut gigabyte = range.start.0;
+        while gigabyte < range.end().0 {
+            // SAFETY: a gigabyte of the board's RAM; the other cores have not been started.
+            unsafe { early::map_identity(PhysAddr(gigabyte)) };
+            gigabyte = (gigabyte | 0x3fff_ffff) + 1;
+        }
+    }
+}
+
+/// Returns the frames of the hypervisor's colors that follow what was loaded.
+fn own_frames(system: &System, colors: u32, loaded: PhysRange) -> OwnFrames {
+    let holds = |bank: &&PhysRange| bank.contains(loaded.start) && loaded.end() <= bank.end();
+    let Some(&bank) = system.board.ram.iter().find(holds) else {
+        refuse(format_args!(
+            "loaded at {}, which is not in the RAM of board {}",
+            loaded.start, system.board.name
+        ));
+    };
+    OwnFrames::new(system.hypervisor_colors, colors, loaded.end(), bank)
+}
+
+/// Builds the final tables.
+fn build_tables(
+    system: &System,
+    frames: &mut OwnFrames,
+    payload: PhysRange,
+    stage2_frames: u32,
+) -> mmu::Built {
+    let board = &system.board;
+    let cores = board.cores.len();
+    let ram = board.ram.iter().map(|bank| bank.len).sum();
+    let lists = system.vms.iter().map(|vm| layout::list_bytes(vm.away));
+    let plan = mmu::Plan {
+        devices: [
+            Some(board.gic.gicd),
+            Some(board.gic.gicc),
+            Some(board.gic.gicc_dir),
+            Some(board.gic.gich),
+            Some(board.console.base.page_base()),
+            board.telemetry.map(|uart| uart.base.page_base()),
+            board.power_off.as_ref().map(|off| off.page),
+        ],
+        payload,
+        cores,
+        heap: layout::heap_extension(cores, ram) + lists.sum::<u64>(),
+        stage2_frames,
+        image: &early::image(),
+    };
+    let built = mmu::build(frames, &plan);
+    let overlaps = |taken: &&PhysRange| taken.overlaps(&frames.span());
+    if let Some(taken) = board.reserved.iter().find(overlaps) {
+        refuse(format_args!(
+            "the hypervisor's own frames run into reserved memory at {}",
+            taken.start
+        ));
+    }
+    built
+}
+
+/// Returns the RAM that VMs can have: all but the reserved ranges, the loaded image and the
+/// hypervisor's own colors.
 fn guest_memory(system: &System, colors: u32, loaded: PhysRange, own: PhysRange) -> Memory {
     let mut reserved = system.board.reserved.clone();
     reserved.push(loaded);
@@ -254,6 +261,7 @@ fn guest_memory(system: &System, colors: u32, loaded: PhysRange, own: PhysRange)
 
 /// Sends a description of what was built as telemetry.
 fn describe(system: &System, colors: u32, frames: &OwnFrames) {
+    let audited = if system.audit { frames.taken() } else { 0 };
     telemetry::send(&Message::Boot(BootInfo {
         version: VERSION,
         system: system.name.clone(),
@@ -261,42 +269,41 @@ fn describe(system: &System, colors: u32, frames: &OwnFrames) {
         colors,
         hypervisor_colors: system.hypervisor_colors,
         hypervisor_pages: frames.taken(),
-        hypervisor_frames: (0..if system.audit { frames.taken() } else { 0 })
+        hypervisor_frames: (0..audited)
             .map(|number| frames.frame(number).page_number() as u32)
             .collect(),
         timer_hz: CNTFRQ_EL0.get(),
     }));
     let memory = partition::memory().lock();
     for pool in &memory.pools {
-        let spec = pool.spec();
-        let per_color = |count: &dyn Fn(cloison_formats::color::Color) -> u32| {
-            spec.colors.iter().map(count).collect::<Vec<u32>>()
-        };
+        let spec = &pool.spec;
+        let total = |color| memory.frames.total(color);
+        let used = |color| total(color) - memory.frames.available(color);
         telemetry::send(&Message::Pool(PoolInfo {
             name: spec.name.clone(),
             kind: spec.kind,
             colors: spec.colors,
-            used: per_color(&|color| memory.frames.total(color) - memory.frames.available(color)),
-            total: per_color(&|color| memory.frames.total(color)),
+            used: spec.colors.iter().map(used).collect(),
+            total: spec.colors.iter().map(total).collect(),
         }));
     }
     for vm in partition::all() {
-        let counted = vm.spec.quotas.iter().flat_map(Quota::counted);
-        let untrusted = counted
-            .filter(|counted| counted.allowed)
-            .map(|counted| counted.event);
-        let warn = |event: &EventId| {
-            log::warn!(
-                "VM {}: a quota counts {event}, which no verdict trusts",
-                vm.spec.name
-            )
-        };
-        let untrusted = untrusted.inspect(warn);
+        let mut untrusted = Vec::new();
+        for counted in vm.spec.quotas.iter().flat_map(Quota::counted) {
+            if counted.allowed {
+                let event = counted.event;
+                log::warn!(
+                    "VM {}: a quota counts {event}, which no verdict trusts",
+                    vm.spec.name
+                );
+                untrusted.push(event);
+            }
+        }
         telemetry::send(&Message::Vm(VmInfo {
             name: vm.spec.name.clone(),
             cores: vm.spec.cores.clone(),
             pages: vm.spec.regions.iter().map(|region| region.pages).sum(),
-            untrusted: untrusted.collect(),
+            untrusted,
         }));
     }
 }
@@ -315,32 +322,30 @@ fn own_number(system: &System) -> usize {
 
 /// Initializes a core, before any guest runs.
 fn core_up(index: usize) {
-    let (board, owner) = (&partition::system().board, partition::owner(index));
-    let irq = board.pmu_irqs.get(index).copied();
+    let board = &partition::system().board;
+    let owner = partition::owner(index);
+    let irq = board.pmu_irqs.get(index).map(|irq| irq.0);
     gic::init_core(index as u8, irq);
     pmu::init_core(pmu::counters(), false);
     let by_interrupt = irq.is_some_and(|irq| pmu::raises_interrupt(|| gic::is_pending(irq)));
-    cpu::init(
-        index,
-        WINDOWS.load(Ordering::Relaxed),
-        owner,
-        Enforcement {
-            by_interrupt,
-            shadow: board.pmu_shadow,
-        },
-        irq,
-    );
+    let enforcement = Enforcement {
+        by_interrupt,
+        shadow: board.pmu_shadow,
+    };
+    let windows = WINDOWS.load(Relaxed);
+    cpu::init(index, windows, owner, enforcement, irq);
     if let Some(irq) = irq.filter(|_| !by_interrupt) {
         log::warn!(
-            "the PMU's overflow interrupt {irq} does not arrive: the budgets of this core are polled"
+            "the PMU's overflow interrupt {irq} does not arrive: the budgets of this core are \
+             polled"
         );
     }
     guest_registers::init_core();
     sysreg::take_pending_serror();
     let direct = owner.is_some_and(|(vm, _)| vm.spec.pmu == GuestPmu::Direct);
-    pmu::init_core(cpu::this().vpmu.borrow().counters(), direct);
+    pmu::init_core(cpu::this().vpmu.borrow().counters, direct);
     CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::CLEAR);
-    CORES_UP.fetch_add(1, Ordering::Release);
+    CORES_UP.fetch_add(1, Release);
     sysreg::dsb_ish();
     aarch64_cpu::asm::sev();
 }
@@ -348,14 +353,19 @@ fn core_up(index: usize) {
 /// Starts the other cores, one after the other.
 fn start_secondaries(system: &System, trampoline: PhysAddr) {
     let own = own_number(system);
+    let cores = system.board.cores.len();
+    // SAFETY: the final tables are on; this core is on the boot stack, and no other one has been
+    // started.
+    (0..cores).for_each(|core| unsafe { mmu::Stack::of_core(core).clear() });
     // The counter's events end WFE if no core does. Each guest starts without them.
     CNTKCTL_EL1.write(CNTKCTL_EL1::EVNTEN::SET + CNTKCTL_EL1::EVNTI.val(14));
-    for index in 0..system.board.cores.len() {
-        // A core that no VM owns stays off under PSCI; with a spin table it would keep polling memory.
+    for index in 0..cores {
+        // A core that no VM owns stays off under PSCI; with a spin table it would keep polling
+        // memory.
         if index == own || system.board.spin_table.is_none() && partition::owner(index).is_none() {
             continue;
         }
-        let before = CORES_UP.load(Ordering::Acquire);
+        let before = CORES_UP.load(Acquire);
         let entry = trampoline.0 + early::SECONDARY_OFFSET;
         // SAFETY: the trampoline's second entry sets up tables and stack.
         let started =
@@ -366,9 +376,9 @@ fn start_secondaries(system: &System, trampoline: PhysAddr) {
             ));
         }
         let started = timer::now();
-        while CORES_UP.load(Ordering::Acquire) == before {
+        while CORES_UP.load(Acquire) == before {
             // Far longer than any takes, even in an emulator on a busy host.
-            if timer::now().since(started).count() > 5 * CNTFRQ_EL0.get() {
+            if timer::now().since(started).0 > 5 * CNTFRQ_EL0.get() {
                 refuse(format_args!(
                     "core {index} was started and does not come up"
                 ));

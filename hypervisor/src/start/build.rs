@@ -4,33 +4,26 @@
 use crate::machine::registers::*;
 use crate::machine::stage2::{Kind, Stage2, TableSource};
 use crate::vm::partition::{self, Memory, Pages, Vcpu, Vm};
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use cloison_abi::{list, map};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_formats::ids::VmId;
 use cloison_formats::image::{self, Backing, GuestPmu, System};
 use cloison_logic::features::Features;
+use cloison_logic::limit::Limiter;
 use cloison_logic::power::Power;
 use cloison_logic::services_page::Mailbox;
 use cloison_logic::vgic::{Distributor, Shared};
 use core::cell::Cell;
 use core::convert::Infallible;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicBool, AtomicU32};
 use spin::mutex::TicketMutex;
-use thiserror::Error;
-
-/// Why a VM could not be built.
-#[derive(Error, Debug)]
-#[error("VM {vm}: region {region} did not fit: {why}")]
-pub struct BuildError {
-    vm: String,
-    region: String,
-    why: String,
-}
 
 /// Returns the page ranges that stage 2 maps for a VM, to compute the number of its tables.
 pub fn mapped_ranges(vm: &image::Vm) -> impl Iterator<Item = (u64, u64)> + Clone {
-    let gicv = core::iter::once((Ipa(map::GICC).page_number(), 2));
+    let gicv = core::iter::once((Ipa(map::GICC).page_number(), 1));
     vm.regions
         .iter()
         .map(|region| (region.ipa.page_number(), u64::from(region.pages)))
@@ -38,20 +31,23 @@ pub fn mapped_ranges(vm: &image::Vm) -> impl Iterator<Item = (u64, u64)> + Clone
 }
 
 /// Builds the memory of all VMs; boot core only, once.
+///
+/// # Errors
+/// Why a VM could not be built.
 pub fn create(
     system: &'static System,
     mut memory: Memory,
     mut tables: TableSource,
-) -> Result<(), BuildError> {
-    let gic = system.board.gic;
+) -> Result<(), String> {
     let mut vms = Vec::with_capacity(system.vms.len());
     for (id, spec) in system.vms.iter().enumerate() {
         let stage2 = Stage2::new(&mut tables, id as u8);
         for region in &spec.regions {
-            let failed = |why: String| BuildError {
-                vm: spec.name.clone(),
-                region: region.name.clone(),
-                why,
+            let failed = |why: String| {
+                format!(
+                    "VM {}: region {} did not fit: {why}",
+                    spec.name, region.name
+                )
             };
             let pages = u64::from(region.pages);
             let kind = if region.executable {
@@ -63,51 +59,43 @@ pub fn create(
                 Backing::Pool(pool) => {
                     let Memory { frames, pools, .. } = &mut memory;
                     let pool = &mut pools[usize::from(pool)];
-                    stage2
-                        .map(&mut tables, region.ipa, pages, kind, |batch| {
-                            pool.allocate_many(frames, batch)
-                        })
-                        .map_err(|error| {
-                            failed(alloc::format!("pool {}: {error}", pool.spec().name))
-                        })?;
+                    let place = |batch: &mut [_]| pool.allocate_many(frames, batch);
+                    let result = stage2.map(&mut tables, region.ipa, pages, kind, place);
+                    let name = &pool.spec.name;
+                    result.map_err(|error| failed(format!("pool {name}: {error}")))?;
                     continue;
                 }
-                Backing::Contiguous => match memory.contiguous.alloc(pages as usize) {
-                    Some(number) => (kind, PhysAddr(number as u64 * PAGE_SIZE)),
-                    None => return Err(failed(alloc::format!("no {pages} contiguous pages left"))),
-                },
+                Backing::Contiguous => {
+                    let number = memory.contiguous.alloc(pages as usize);
+                    let number = number
+                        .ok_or_else(|| failed(format!("no {pages} contiguous pages left")))?;
+                    (kind, PhysAddr(number as u64 * PAGE_SIZE))
+                }
                 Backing::Device(pa) => (Kind::Device, pa),
             };
             map_range(&stage2, &mut tables, region.ipa, pages, kind, first);
         }
-        // The guest's CPU interface is the hardware's virtual one.
+        // The guest's CPU interface is the hardware's virtual one, except for its second page,
+        // which traps.
         map_range(
             &stage2,
             &mut tables,
             Ipa(map::GICC),
             1,
             Kind::Device,
-            gic.gicv,
-        );
-        map_range(
-            &stage2,
-            &mut tables,
-            Ipa(map::GICC).page(1),
-            1,
-            Kind::Device,
-            gic.gicv_dir,
+            system.board.gic.gicv,
         );
 
         let cores = spec.cores.len() as u8;
-        let mut spis = Shared::new(cores);
+        let mut spis = Shared::empty();
         spis.own(cloison_abi::irq::UART, false);
-        spec.irqs.iter().for_each(|&irq| spis.own(irq, true));
+        spec.irqs.iter().for_each(|irq| spis.own(irq.0, true));
         vms.push(Vm {
-            id: id as u8,
+            id: VmId(id as u8),
             spec,
             stage2,
             features: Features::new(spec.pmu != GuestPmu::None, feature_register),
-            pmu_irq: spec.pmu_irq(system.board.guest_pmu_irq()),
+            pmu_irq: spec.pmu_irq(system.board.guest_pmu_irq()).map(|irq| irq.0),
             distributor: Distributor::new(cores),
             spis: TicketMutex::new(spis),
             uart: TicketMutex::default(),
@@ -121,7 +109,11 @@ pub fn create(
             power: Power::loading(),
             vcpus: spec.cores.iter().map(|_| Vcpu::default()).collect(),
             runs: AtomicU32::new(0),
+            has_refused: AtomicBool::new(false),
+            has_strayed: AtomicBool::new(false),
+            is_stuck: AtomicBool::new(false),
             budgets: spec.quotas.iter().map(|_| Default::default()).collect(),
+            messages: Limiter::default(),
         });
     }
     partition::init(vms, memory);
@@ -137,13 +129,13 @@ fn map_range(
     kind: Kind,
     first: PhysAddr,
 ) {
-    let mut frames = (0..pages).map(|page| first.page(page));
-    let Ok(()) = stage2.map(tables, ipa, pages, kind, |batch| {
-        batch
-            .iter_mut()
-            .zip(&mut frames)
-            .for_each(|(slot, frame)| *slot = frame);
-        Ok::<(), Infallible>(())
+    let mut next = first;
+    let Ok(()) = stage2.map::<Infallible>(tables, ipa, pages, kind, |batch| {
+        for slot in batch {
+            *slot = next;
+            next = next.page(1);
+        }
+        Ok(())
     });
 }
 

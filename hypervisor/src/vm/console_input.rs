@@ -3,36 +3,32 @@
 
 use crate::devices::uart::Uart;
 use crate::devices::{console, gic};
-use crate::vm::cpu::Cpu;
+use crate::vm::cpu::Guest;
 use crate::vm::partition::{all, system};
 use crate::vm::{logger, uart};
 use cloison_abi::CallError;
 use cloison_logic::console::{Action, InputSwitch};
 use core::fmt;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::Ordering::Relaxed;
 use spin::mutex::TicketMutex;
 
 /// What the user can type, apart from the numbers of the VMs.
-const HELP: &str = "[console] Ctrl-T, then: n the next VM, s x r start, stop or restart it, ? this help, Ctrl-T a Ctrl-T";
+const HELP: &str = "[console] Ctrl-T, then: n the next VM, s x r start, stop or restart it, ? \
+                    this help, Ctrl-T a Ctrl-T";
 
 static CONSOLE_INPUT: TicketMutex<Option<(Uart, InputSwitch)>> = TicketMutex::new(None);
 
 /// Enables console input, which goes to the first VM until switched.
 pub fn init(uart: Uart) {
     *CONSOLE_INPUT.lock() = Some((uart, InputSwitch::new(all().len() as u8)));
-    let irq = system().board.console.irq;
-    gic::route(irq, 0);
+    let irq = system().board.console.irq.0;
+    gic::route(irq, all()[0].spec.cores[0].0);
     gic::enable(irq, true);
     uart.enable_input();
 }
 
-/// Returns whether this is the console's interrupt.
-pub fn is_interrupt(irq: u32) -> bool {
-    system().board.console.irq == irq
-}
-
 /// Handles the console's receive interrupt.
-pub fn receive(cpu: &'static Cpu) {
+pub fn receive(guest: Guest) {
     let mut guard = CONSOLE_INPUT.lock();
     let Some((device, switch)) = guard.as_mut() else {
         return;
@@ -40,11 +36,11 @@ pub fn receive(cpu: &'static Cpu) {
     device.acknowledge_input();
     while let Some(byte) = device.receive() {
         match switch.push(byte) {
-            Action::Deliver(vm, byte) => uart::deliver(cpu, &all()[usize::from(vm)], byte),
+            Action::Deliver(vm, byte) => uart::deliver(guest, &all()[usize::from(vm)], byte),
             Action::Switched(vm) => {
-                console::INPUT.store(vm, Ordering::Relaxed);
+                console::INPUT.store(vm, Relaxed);
                 logger::say(
-                    cpu,
+                    &guest,
                     format_args!(
                         "[console] input goes to {}",
                         all()[usize::from(vm)].spec.name
@@ -60,12 +56,12 @@ pub fn receive(cpu: &'static Cpu) {
                     Err(CallError::Denied)
                 };
                 let outcome = match result {
-                    Ok(()) => "ordered",
+                    Ok(_) => "ordered",
                     Err(CallError::Denied) => "not granted: `console_manages` does not name the VM",
                     Err(_) => "busy: an earlier change is not over",
                 };
                 logger::say(
-                    cpu,
+                    &guest,
                     format_args!("[console] {change:?} {}: {outcome}", vm.spec.name),
                 );
             }
@@ -76,7 +72,7 @@ pub fn receive(cpu: &'static Cpu) {
                         write!(text, ", {number} {} ({})", vm.spec.name, vm.power.life())
                     })
                 });
-                logger::say(cpu, format_args!("{HELP}{vms}"));
+                logger::say(&guest, format_args!("{HELP}{vms}"));
             }
             Action::None => {}
         }

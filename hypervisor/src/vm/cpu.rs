@@ -11,20 +11,22 @@ use alloc::boxed::Box;
 use cloison_formats::telemetry::ExitReason;
 use cloison_formats::units::Nanos;
 use cloison_logic::clock::{Clock, Instant, Ticks};
-use cloison_logic::quota::{Enforcement, Quotas};
+use cloison_logic::quota::{Effort, Enforcement, Quotas};
 use cloison_logic::ring::Ring;
 use cloison_logic::segment::Segment;
 use cloison_logic::vgic::Banked;
 use cloison_logic::vpmu::Vpmu;
 use core::cell::{Cell, RefCell};
+use core::ops::Deref;
 
-/// One core's own state. Only that core holds a reference to it. EL2 runs with interrupts masked, so there is no second
-/// thread of execution on a core: a `RefCell` that is borrowed twice is a bug, not a race.
+/// One core's own state. Only that core holds a reference to it. EL2 runs with interrupts masked,
+/// so there is no second thread of execution on a core: a `RefCell` that is borrowed twice is a
+/// bug, not a race.
 #[repr(C)]
 pub struct Cpu {
     /// Stack for exceptions of EL2 itself; the vectors read it at offset 0.
     emergency_stack: u64,
-    /// Top of the core's stack; `enter` and `abandon_stack` read it at offset 8.
+    /// Top of the core's stack; `machine::handover` reads it at offset 8.
     stack_top: u64,
     /// Core number.
     pub index: usize,
@@ -46,8 +48,13 @@ pub struct Cpu {
     pub output_delay: Ticks,
     /// When EL2 needs this core next.
     pub deadlines: Deadlines,
-    /// The vCPU's part of the emulated distributor; `None` on cores without a VM.
-    pub virq: RefCell<Option<Banked>>,
+    /// Work for which a deadline has passed. A handler only notes it; the core does it where it
+    /// may wait.
+    pub due: Cell<Due>,
+    /// Work for the VM that no budget has paid yet: less than a page's.
+    pub owed: Cell<Effort>,
+    /// The vCPU's part of the emulated distributor.
+    pub virq: RefCell<Banked>,
     /// The core's quotas.
     pub quotas: RefCell<Quotas>,
     /// The interrupt of the core's PMU, if the board wires it.
@@ -60,6 +67,8 @@ pub struct Cpu {
     pub ring: RefCell<Ring>,
     /// Whether what the core sent last was text.
     pub printed: Cell<bool>,
+    /// Faults that the vCPU has taken in a row at one address.
+    pub faults: Cell<u32>,
     /// Entries from the guest since the vCPU started, by reason.
     pub exits: Cell<[u64; ExitReason::ALL.len()]>,
 }
@@ -71,17 +80,72 @@ impl Cpu {
         count.set(count.get() + 1);
     }
 
-    /// Has the core send records and messages soon. The caller programs the EL2 timer.
-    pub fn send_soon(&self, now: Instant) {
-        if self.deadlines.output.get().is_none() {
-            self.deadlines.output.set(Some(now + self.output_delay));
+    /// Has the core send records and messages at `at`, at the latest. The caller programs the EL2
+    /// timer.
+    pub fn send_by(&self, at: Instant) {
+        if self.deadlines.output.get().is_none_or(|set| at < set) {
+            self.deadlines.output.set(Some(at));
         }
     }
 }
 
-/// How long records and messages wait before the core that wrote them sends them.
-const OUTPUT_DELAY: Nanos = Nanos(50_000);
+/// Work for a VM that has become due on its core.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Due {
+    /// The VM's lease may have run out.
+    pub lease: bool,
+    /// The VM's profiled pages are to move.
+    pub migration: bool,
+}
 
+/// A core, and the VM that owns it.
+#[derive(Clone, Copy)]
+pub struct Guest {
+    /// The core.
+    pub cpu: &'static Cpu,
+    /// The VM.
+    pub vm: &'static Vm,
+}
+
+impl Deref for Guest {
+    type Target = Cpu;
+
+    fn deref(&self) -> &Cpu {
+        self.cpu
+    }
+}
+
+/// A core's stay at EL2, from its entry to its return, and the permission to wait in it.
+///
+/// What may wait (for a budget, a UART, another core) takes a `Visit`. What handles an interrupt
+/// takes a [`Guest`] and cannot make a `Visit`: it does not wait, and leaves work that may to
+/// [`Due`]. Waits run handlers, so at most one wait is on the stack of a core at any time, whatever
+/// interrupts arrive and however long a budget holds the core.
+#[derive(Clone, Copy)]
+pub struct Visit(Guest);
+
+impl Visit {
+    /// Begins a visit, on a core that a VM owns. To be called once by each entry from a guest, and
+    /// by the loop of a parked core: nothing of this core waits (the rule `visits` of `cargo xtask
+    /// lint` names the places).
+    pub fn begin() -> Self {
+        let cpu = this();
+        let vm = cpu.vm.expect("only a VM's core enters a guest");
+        Self(Guest { cpu, vm })
+    }
+}
+
+impl Deref for Visit {
+    type Target = Guest;
+
+    fn deref(&self) -> &Guest {
+        &self.0
+    }
+}
+
+/// How long records and messages wait before the core that wrote them sends them, and pieces of
+/// output for the next one.
+const OUTPUT_DELAY: Nanos = Nanos(50_000);
 /// Bytes of the stack for fatal exceptions.
 const EMERGENCY_STACK: usize = 4096;
 
@@ -94,21 +158,25 @@ pub fn init(
     irq: Option<u32>,
 ) {
     let clock = timer::clock();
-    let (own, vcpu) = vm.map_or((&[][..], 0), |(vm, vcpu)| (&vm.spec.quotas[..], vcpu));
+    let (vm, vcpu) = vm.unzip();
+    let vcpu = vcpu.unwrap_or(0);
+    let own = vm.map_or(&[][..], |vm| &vm.spec.quotas);
     let quotas = Quotas::assign(own, vcpu, pmu::counters(), enforcement, clock);
     let free = pmu::counters().saturating_sub(quotas.reserved());
-    let segments = vm
-        .filter(|(vm, _)| vm.spec.has_counters())
-        .map_or(0, |(vm, _)| vm.spec.segment_counters() as u32);
+    let virq = vm.map(|vm| vm.private_interrupts(vcpu));
+    let segments = match vm {
+        Some(vm) if vm.spec.has_counters() => vm.spec.segment_counters() as u32,
+        _ => 0,
+    };
     let emergency = Box::leak(Box::new([0u128; EMERGENCY_STACK / 16]))
         .as_mut_ptr_range()
         .end as u64;
     let cpu = Box::leak(Box::new(Cpu {
         emergency_stack: emergency,
-        stack_top: layout::STACKS + 4096 + layout::STACK_SIZE + index as u64 * layout::STACK_STRIDE,
+        stack_top: layout::stack(index).end,
         index,
         vcpu,
-        vm: vm.map(|(vm, _)| vm),
+        vm,
         leave: Cell::new(false),
         throttled: Cell::new(false),
         line: Cell::new(Line::Whole),
@@ -117,13 +185,16 @@ pub fn init(
         clock,
         output_delay: clock.ticks(OUTPUT_DELAY),
         deadlines: Deadlines::default(),
-        virq: RefCell::new(None),
+        due: Cell::default(),
+        owed: Cell::default(),
+        virq: RefCell::new(virq.unwrap_or_default()),
         pmu_irq: irq,
         vpmu: RefCell::new(Vpmu::new(free.saturating_sub(segments))),
         quotas: RefCell::new(quotas),
         segment: RefCell::new(Segment::default()),
         ring: RefCell::default(),
         printed: Cell::new(false),
+        faults: Cell::new(0),
         exits: Default::default(),
     }));
     TPIDR_EL2.set(&raw const *cpu as u64);
@@ -132,8 +203,8 @@ pub fn init(
 /// Returns the running core's state.
 pub fn this() -> &'static Cpu {
     let pointer = TPIDR_EL2.get() as *const Cpu;
-    // SAFETY: `init` set the register to this core's leaked `Cpu` before the core ran any code that gets here, and no
-    // guest can write TPIDR_EL2.
+    // SAFETY: `init` set the register to this core's leaked `Cpu` before the core ran any code that
+    // gets here, and no guest can write TPIDR_EL2.
     unsafe { &*pointer }
 }
 

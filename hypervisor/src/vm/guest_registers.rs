@@ -1,10 +1,11 @@
-//! A guest's registers: the general ones as saved by the vectors, and EL1's initial state when a vCPU starts.
+//! A guest's registers: the general ones as saved by the vectors, and EL1's initial state when a
+//! vCPU starts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::registers::*;
 use crate::machine::{registers, stage2, sysreg};
 use crate::vm::partition::Vm;
-use aarch64_cpu::registers::{HCR_EL2, SPSR_EL2 as SPSR};
+use aarch64_cpu::registers::{CPTR_EL2, HCR_EL2, SPSR_EL2 as SPSR};
 
 /// A guest's general registers, as saved by the vectors.
 #[repr(C)]
@@ -14,10 +15,14 @@ pub struct GuestRegisters {
     _pad: u64,
 }
 
-/// HCR_EL2 for guests: stage 2 on; interrupts and SErrors go to EL2; SMC, feature registers, IMPLEMENTATION DEFINED
-/// registers, set/way cache operations and ACTLR trap; EL1 is AArch64. WFI and WFE run natively, because the core
-/// belongs to the guest. FB and BSU are clear for the same reason: a vCPU never changes cores, so its own TLBI, IC and
-/// barriers need not reach other cores.
+/// HCR_EL2 for guests: stage 2 on; interrupts and SErrors go to EL2; SMC, feature registers,
+/// IMPLEMENTATION DEFINED registers, set/way cache operations, ACTLR, error records and limited
+/// ordering regions trap; EL1 is AArch64. WFI and WFE run natively, because the core belongs to the
+/// guest. FB and BSU are clear for the same reason: a vCPU never changes cores, so its own TLBI, IC
+/// and barriers need not reach other cores. TERR and TLOR are RES0 where there are no such
+/// registers (Arm ARM DDI 0487, D24.2, HCR_EL2). What later versions add traps with the bits that
+/// are 0 here: pointer authentication (API, APK), memory tags (ATA), SCXTNUM (EnSCXT), fault
+/// injection (FIEN).
 const HCR: u64 = HCR_EL2::VM::Enable.value
     | HCR_EL2::SWIO::SET.value
     | HCR_EL2::PTW::SET.value
@@ -29,9 +34,14 @@ const HCR: u64 = HCR_EL2::VM::Enable.value
     | HCR_EL2::TIDCP::SET.value
     | HCR_EL2::TACR::SET.value
     | HCR_EL2::TSW::SET.value
+    | HCR_EL2::TERR::SET.value
+    | HCR_EL2::TLOR::SET.value
     | HCR_EL2::RW::EL1IsAarch64.value;
-/// CPTR_EL2 with E2H clear: its RES1 bits (Arm ARM DDI 0487, D24.2); nothing traps.
+/// CPTR_EL2 with E2H clear: its RES1 bits (Arm ARM DDI 0487, D24.2), of which TZ and TSM trap SVE
+/// and SME where those are.
 pub const CPTR_RES1: u64 = 0x33ff;
+/// CPTR_EL2.TTA and TAM: trace and activity monitors trap; RES0 where there are no such registers.
+const CPTR_TRAPS: u64 = 1 << 20 | CPTR_EL2::TAM::SET.value;
 /// SCTLR_EL1: the bits that are RES1 in Armv8.0, MMU and caches off.
 const SCTLR_RES1: u64 = 0x30d0_0800;
 /// EL1h with all exceptions masked: the mode in which a vCPU starts and EL1 takes an exception.
@@ -44,10 +54,11 @@ const EL1H_MASKED: u64 = SPSR::M::EL1h.value
 /// Sets the controls of this core that always apply to its guest; once per core.
 pub fn init_core() {
     trap_waits(false);
-    // SAFETY: the format of the tables that `machine::stage2` builds; no guest has run here yet; SIMD is unaffected.
+    // SAFETY: the format of the tables that `machine::stage2` builds; no guest has run here yet;
+    // SIMD is unaffected.
     unsafe {
         registers::write_vtcr(stage2::VTCR);
-        registers::write_cptr(CPTR_RES1);
+        registers::write_cptr(CPTR_RES1 | CPTR_TRAPS);
     }
     // The physical timer belongs to EL2; the physical counter may be read.
     CNTHCTL_EL2.write(CNTHCTL_EL2::EL1PCTEN::SET);
@@ -87,14 +98,37 @@ macro_rules! zero {
 
 /// Sets EL1 and the stage-2 root to the state of a vCPU's first instruction.
 pub fn reset_guest_registers(vm: &Vm, vcpu: usize, entry: u64) {
-    // SAFETY: a VM's tables live as long as the hypervisor, map what its configuration grants, and have its own VMID.
+    // SAFETY: a VM's tables live as long as the hypervisor, map what its configuration grants, and
+    // have its own VMID.
     unsafe { registers::write_vttbr(vm.stage2.vttbr()) };
     VMPIDR_EL2.write(VMPIDR_EL2::RES1::SET + VMPIDR_EL2::Aff0.val(vcpu as u64));
     VPIDR_EL2.set(MIDR_EL1.get());
     SCTLR_EL1.set(SCTLR_RES1);
-    zero!(CPACR_EL1 TTBR0_EL1 TTBR1_EL1 TCR_EL1 MAIR_EL1 AMAIR_EL1 VBAR_EL1 CONTEXTIDR_EL1 CSSELR_EL1 MDSCR_EL1);
-    zero!(TPIDR_EL0 TPIDRRO_EL0 TPIDR_EL1 SP_EL0 SP_EL1 ELR_EL1 SPSR_EL1 ESR_EL1 FAR_EL1 PAR_EL1);
-    zero!(CNTKCTL_EL1 CNTV_CTL_EL0 CNTV_CVAL_EL0);
+    zero! {
+        CPACR_EL1
+        TTBR0_EL1
+        TTBR1_EL1
+        TCR_EL1
+        MAIR_EL1
+        AMAIR_EL1
+        VBAR_EL1
+        CONTEXTIDR_EL1
+        CSSELR_EL1
+        MDSCR_EL1
+        TPIDR_EL0
+        TPIDRRO_EL0
+        TPIDR_EL1
+        SP_EL0
+        SP_EL1
+        ELR_EL1
+        SPSR_EL1
+        ESR_EL1
+        FAR_EL1
+        PAR_EL1
+        CNTKCTL_EL1
+        CNTV_CTL_EL0
+        CNTV_CVAL_EL0
+    }
     enter_el1(entry);
     sysreg::isb();
 }

@@ -1,119 +1,119 @@
-//! Physical interrupts: dispatches each to its handler.
+//! Physical interrupts: dispatches each to its handler, and the waits in which they are served.
+//!
+//! A handler takes a [`Guest`] and does not wait; what waits takes a [`Visit`].
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{console, gic, timer};
-use crate::vm::cpu::Cpu;
+use crate::vm::cpu::{Guest, Visit};
 use crate::vm::mailbox::{self, Request};
-use crate::vm::migrate::Work;
-use crate::vm::partition::Vm;
+use crate::vm::partition::system;
 use crate::vm::{console_input, quota, telemetry, virq, vpmu};
 use cloison_logic::messages::Position;
+use cloison_logic::power::State;
+use cloison_logic::quota::Effort;
 
-/// Handles the physical interrupts that are pending, a few at most: other vCPUs could send them without end.
-pub fn serve_pending(cpu: &'static Cpu) {
-    for acknowledged in (0..8)
-        .map(|_| gic::acknowledge())
-        .take_while(|number| number & 0x3ff != gic::SPURIOUS)
-    {
-        serve(cpu, acknowledged);
+/// Handles the physical interrupts that are pending, a few at most: other vCPUs could send them
+/// without end.
+pub fn serve_pending(guest: Guest) {
+    for _ in 0..8 {
+        let acknowledged = gic::acknowledge();
+        if acknowledged & 0x3ff == gic::SPURIOUS {
+            return;
+        }
+        serve(guest, acknowledged);
     }
 }
 
 /// Repeats `more` until it returns false, and serves what is pending before each time.
-pub fn serve_while(cpu: &'static Cpu, mut more: impl FnMut() -> bool) {
-    serve_pending(cpu);
+pub fn serve_while(visit: Visit, mut more: impl FnMut() -> bool) {
+    serve_pending(*visit);
     while more() {
-        serve_pending(cpu);
+        serve_pending(*visit);
     }
 }
 
 /// Handles one physical interrupt.
-pub fn serve(cpu: &'static Cpu, acknowledged: u32) {
+pub fn serve(guest: Guest, acknowledged: u32) {
     let id = acknowledged & 0x3ff;
     if id == gic::SPURIOUS {
         return;
     }
     gic::drop_priority(acknowledged);
     match id {
-        gic::HYPERVISOR_TIMER => return on_timer(cpu),
-        _ if cpu.pmu_irq == Some(id) && cpu.vm.is_some_and(Vm::has_pmu_irq) => {
-            return virq::raise_private(cpu, id);
+        gic::HYPERVISOR_TIMER => return on_timer(guest),
+        _ if guest.pmu_irq == Some(id) && guest.vm.has_pmu_irq() => {
+            return virq::raise_private(guest, id);
         }
-        _ if cpu.pmu_irq == Some(id) => {
-            quota::on_overflow(cpu);
-            vpmu::on_overflow(cpu);
+        _ if guest.pmu_irq == Some(id) => {
+            quota::on_overflow(guest);
+            vpmu::on_overflow(guest);
         }
-        gic::VIRTUAL_TIMER => return virq::timer(cpu),
-        gic::KICK => serve_requests(cpu),
-        gic::MAINTENANCE => virq::fill(cpu),
-        _ if console_input::is_interrupt(id) => console_input::receive(cpu),
-        // From a passed-through device: the guest deactivates it, or nobody owns it and it stays active, once.
-        _ => return cpu.vm.into_iter().for_each(|vm| virq::raise(cpu, vm, id)),
+        gic::VIRTUAL_TIMER => return virq::timer(guest),
+        gic::KICK => serve_requests(guest),
+        gic::MAINTENANCE => virq::fill(guest),
+        _ if system().board.console.irq.0 == id => console_input::receive(guest),
+        // From a passed-through device: the guest deactivates it, or nobody owns it and it stays
+        // active, once.
+        _ => return virq::raise(guest, id),
     }
     gic::deactivate(acknowledged);
 }
 
-fn serve_requests(cpu: &'static Cpu) {
-    let requests = mailbox::take(cpu.index);
+fn serve_requests(guest: Guest) {
+    let requests = mailbox::take(guest.index);
     if requests & Request::Interrupts as u32 != 0 {
-        virq::fill(cpu);
+        virq::fill(guest);
     }
     if requests & Request::Power as u32 != 0 {
-        // A vCPU that is about to start needs no action here: the parked loop looks at its power state.
-        cpu.leave
-            .set(cpu.vm.is_some_and(|vm| vm.power.is_leaving(cpu.vcpu)));
+        // A vCPU that is about to start needs no action here: the parked loop looks at its power
+        // state.
+        let state = guest.vm.power.state(guest.vcpu);
+        guest.leave.set(state == State::Leaving);
     }
 }
 
-/// Between two batches of work for a guest: charges `pages` of it to the core, serves what is pending, and holds the core
-/// while a budget is spent. Returns whether to continue, which a vCPU that has to stop does not.
-pub fn pause(cpu: &'static Cpu, pages: u64) -> bool {
-    quota::charge(cpu, pages);
+/// Between two batches of work for a guest: charges the last one to the core, serves what is
+/// pending, and holds the core while a budget is spent. Returns whether to continue, which a vCPU
+/// that has to stop does not, nor a core that `is_wanted` for something more urgent.
+pub fn pause(visit: Visit, effort: Effort, is_wanted: impl Fn() -> bool) -> bool {
+    quota::charge(*visit, effort);
     loop {
-        serve_pending(cpu);
-        if !cpu.throttled.get() || cpu.leave.get() {
-            return !cpu.leave.get();
+        serve_pending(*visit);
+        if visit.leave.get() || is_wanted() {
+            return false;
+        }
+        if !visit.throttled.get() {
+            return true;
         }
         aarch64_cpu::asm::wfi();
     }
 }
 
-/// Waits until what a VM has written to its UART up to `position` is out, and serves what is pending meanwhile. Does not
-/// wait on a core whose vCPU has to stop.
-pub fn await_console(cpu: &'static Cpu, vm: &Vm, position: Position) {
-    serve_while(cpu, || {
+/// Waits until what the VM has written to its UART up to `position` is out, and serves what is
+/// pending meanwhile. Does not wait on a core whose vCPU has to stop.
+pub fn await_console(visit: Visit, position: Position) {
+    let lines = console::lines(visit.vm.id);
+    serve_while(visit, || {
         console::send_some();
-        !console::is_out(vm.id, position) && !cpu.leave.get()
+        !lines.is_past(position) && !visit.leave.get()
     });
 }
 
-/// Handles the EL2 timer: every deadline that has passed.
-fn on_timer(cpu: &'static Cpu) {
+/// Handles the EL2 timer: every deadline that has passed. What may wait becomes
+/// [`Due`](crate::vm::cpu::Due).
+fn on_timer(guest: Guest) {
     let now = timer::now();
-    if timer::has_passed(&cpu.deadlines.quota, now) {
-        quota::on_deadline(cpu, now);
+    let deadlines = &guest.deadlines;
+    if timer::take_passed(&deadlines.quota, now) {
+        quota::on_deadline(guest, now);
     }
-    let ends = timer::has_passed(&cpu.deadlines.lease, now);
-    let moves = timer::has_passed(&cpu.deadlines.migration, now);
-    if moves {
-        cpu.deadlines.migration.set(None);
+    let mut due = guest.due.get();
+    due.lease |= timer::take_passed(&deadlines.lease, now);
+    due.migration |= timer::take_passed(&deadlines.migration, now);
+    guest.due.set(due);
+    if timer::take_passed(&deadlines.output, now) {
+        telemetry::drain(&guest);
     }
-    if timer::has_passed(&cpu.deadlines.output, now) {
-        telemetry::drain(cpu);
-    }
-    cpu.deadlines.program();
+    deadlines.program();
     gic::deactivate(gic::HYPERVISOR_TIMER);
-    // Last, because it pauses, and the timer has to be able to interrupt meanwhile.
-    let Some(vm) = cpu.vm else { return };
-    let work = Work {
-        cpu,
-        vm,
-        pause: &|pages| pause(cpu, pages),
-    };
-    if ends {
-        work.on_lease_deadline();
-    }
-    if moves && pause(cpu, 0) {
-        work.on_deadline();
-    }
 }

@@ -1,38 +1,47 @@
 //! The life of VMs and their vCPUs: start, restart, end.
 //!
-//! vCPUs are off, about to start, or on. A VM that stops or restarts first makes all its other vCPUs leave their guest
-//! (`Power::stop`), and waits for them. What others order the VM to do, its first core does, charged to its budgets.
+//! vCPUs are off, about to start, or on. A VM that stops or restarts first makes all its other
+//! vCPUs leave their guest (`Power::stop`), and waits for them. The VM's first core carries out
+//! orders from other VMs and the console, charged to its budgets.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::{console, gic, power};
+use crate::devices::{console, power, timer};
+use crate::machine::mmu::Stack;
 use crate::machine::registers::{CNTV_CTL_EL0, ELR_EL2, Readable, Writeable};
-use crate::machine::stage2::Page;
-use crate::machine::{handover, sysreg};
-use crate::vm::cpu::{self, Cpu};
+use crate::machine::{early, handover, sysreg};
+use crate::vm::cpu::{self, Cpu, Due, Visit};
 use crate::vm::mailbox::{self, Request};
-use crate::vm::migrate::{self, Pause, Work};
+use crate::vm::migrate::{self, Pace, Work};
 use crate::vm::partition::{Vm, all, system};
-use crate::vm::{guest_registers, hem, interrupts, quota, telemetry, uart, virq, vpmu};
+use crate::vm::{guest_registers, hem, interrupts, logger, quota, telemetry, uart, virq, vpmu};
 use cloison_formats::addr::PAGE_SIZE;
-use cloison_formats::image::Backing;
-use cloison_formats::telemetry::{Record, VmState};
+use cloison_formats::ids::Core;
+use cloison_formats::telemetry::{Record, StackUse, VmState};
 use cloison_logic::console::LineBuffer;
+use cloison_logic::limit::Topic;
 use cloison_logic::power::{Doom, Order, Start, State};
+use cloison_logic::quota::Effort;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{
+    AtomicBool,
+    Ordering::{AcqRel, Relaxed},
+};
+use log::Level;
 
 static TURNING_OFF: AtomicBool = AtomicBool::new(false);
 
 /// Copies the VM's initial contents from the system image into its memory.
-fn load_image(cpu: &Cpu, vm: &Vm, pause: Pause) {
-    for part in vm.spec.loaded() {
+fn load_image(work: Work) {
+    for part in work.vm.spec.loaded() {
         let mut done = 0;
-        while done < u64::from(part.len) && pause(1) {
-            let Page::Mapped(page) = vm.stage2.page(part.load.page(done / PAGE_SIZE)) else {
-                break;
-            };
-            // SAFETY: a frame of this VM, whose vCPUs are off; this core runs only them, or has entered no guest yet.
-            unsafe { cpu.windows.load(page.frame, u64::from(part.offset) + done) };
+        while done < u64::from(part.len)
+            && work.pause(Effort::PAGE)
+            && let Some(page) = work.vm.stage2.mapping(part.load.page(done / PAGE_SIZE))
+        {
+            let from = u64::from(part.offset) + done;
+            // SAFETY: a frame of this VM, whose vCPUs are off; this core runs only them, or has
+            // entered no guest yet.
+            unsafe { work.cpu.windows.load(page.frame, from) };
             done += PAGE_SIZE;
         }
     }
@@ -42,37 +51,34 @@ fn load_image(cpu: &Cpu, vm: &Vm, pause: Pause) {
 /// Pages cleaned or cleared between two pauses.
 const CLEANED: u64 = 8;
 
-/// Removes the VM's RAM from all caches: what a former life left there would later overwrite, or hide, what the next one
-/// stores with its caches off. With `scrub`, clears the RAM as well.
-fn clean_memory(cpu: &Cpu, vm: &Vm, pause: Pause) {
-    for region in vm
-        .spec
-        .regions
-        .iter()
-        .filter(|region| !matches!(region.backing, Backing::Device(_)))
-    {
+/// Removes the VM's RAM from all caches: what a former life left there would later overwrite, or
+/// hide, what the next one stores with its caches off. With `scrub`, clears the RAM as well.
+fn clean_memory(work: Work) {
+    let windows = &work.cpu.windows;
+    for region in work.vm.ram() {
         let pages = u64::from(region.pages);
-        let batches =
-            |page: &u64| !page.is_multiple_of(CLEANED) || pause(CLEANED.min(pages - page));
+        let batches = |page: &u64| {
+            !page.is_multiple_of(CLEANED)
+                || work.pause(Effort::PAGE.times(CLEANED.min(pages - page)))
+        };
         for page in (0..pages).take_while(batches) {
-            match vm.stage2.page(region.ipa.page(page)) {
-                Page::Mapped(page) if vm.spec.scrub => {
-                    // SAFETY: a frame of this VM, whose vCPUs are off.
-                    unsafe { cpu.windows.clear(page.frame) };
-                }
-                Page::Mapped(page) => cpu.windows.flush(page.frame),
-                Page::Absent | Page::Moving => {}
+            match work.vm.stage2.mapping(region.ipa.page(page)) {
+                // SAFETY: a frame of this VM, whose vCPUs are off.
+                Some(page) if work.vm.spec.scrub => unsafe { windows.clear(page.frame) },
+                Some(page) => windows.flush(page.frame),
+                None => {}
             }
         }
     }
 }
 
 /// Loads a VM's image and asks its first vCPU to start.
-pub fn start(cpu: &Cpu, vm: &Vm) {
+pub fn start(cpu: &'static Cpu, vm: &'static Vm) {
+    let work = Work::at_boot(cpu, vm);
     if vm.spec.scrub {
-        clean_memory(cpu, vm, &|_| true);
+        clean_memory(work);
     }
-    load_image(cpu, vm, &|_| true);
+    load_image(work);
     vm.power.publish(0);
     mailbox::ask(vm.spec.cores[0], Request::Power);
 }
@@ -80,137 +86,189 @@ pub fn start(cpu: &Cpu, vm: &Vm) {
 /// Abandons what the core was doing and waits for requests.
 pub fn park() -> ! {
     // SAFETY: the callers of `park` hold no borrow or lock.
-    unsafe { handover::abandon_stack(parked) }
+    unsafe { handover::continue_on_empty_stack(parked) }
 }
 
 /// Runs between guests: starts the core's vCPU when requested, handles interrupts, sends telemetry.
 extern "C" fn parked() -> ! {
     let cpu = cpu::this();
+    if cpu.vm.is_none() {
+        // No interrupt is routed here.
+        while !telemetry::drain(cpu) {}
+        power::idle()
+    }
+    let visit = Visit::begin();
     loop {
-        settle(cpu);
-        if let Some(vm) = cpu.vm {
-            if cpu.vcpu == 0
-                && let Some(order) = vm.power.take_order()
-            {
-                obey(cpu, vm, order);
-            }
-            if let Some(start) = vm.power.enter(cpu.vcpu) {
-                enter_vcpu(cpu, vm, start);
-            }
+        settle(visit);
+        let power = &visit.vm.power;
+        if visit.vcpu == 0
+            && let Some(order) = power.take_order()
+        {
+            obey(visit, order);
         }
-        cpu.deadlines.program();
+        if let Some(start) = power.enter(visit.vcpu) {
+            enter_vcpu(visit, start);
+        }
+        if visit.due.take().lease {
+            end_lease(visit);
+            continue;
+        }
+        visit.deadlines.program();
         aarch64_cpu::asm::wfi();
     }
 }
 
-/// Sends what the core has to send, and serves what is pending meanwhile. No vCPU is off, and none starts again, before
-/// that: nothing is lost when the machine turns off, and no number of restarts fills the core's rings.
-fn settle(cpu: &'static Cpu) {
-    interrupts::serve_while(cpu, || !telemetry::drain(cpu));
-    // Whoever has asked repeatedly for a vCPU to leave has been obeyed.
-    cpu.leave.set(false);
+/// Ends the VM's lease, if it has run out, on the core of a vCPU that is off. The core's periods
+/// run only meanwhile: a budget paces this work as it would the vCPU's. A vCPU that is to start, or
+/// an order, comes first.
+fn end_lease(visit: Visit) {
+    if visit.vm.lease.lock().is_due(timer::now()) {
+        quota::start(*visit);
+        let work = Work {
+            pace: Pace::Idle(visit),
+            ..Work::new(visit)
+        };
+        work.on_lease_deadline();
+        quota::stop(*visit);
+    }
 }
 
-fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, start: Start) -> ! {
-    let slot = &vm.vcpus[cpu.vcpu];
+/// Does what has become due for the running vCPU's VM.
+#[cold]
+#[inline(never)]
+fn do_due(visit: Visit) {
+    let due = visit.due.take();
+    let work = Work::new(visit);
+    if due.lease && work.pause(Effort::NONE) {
+        work.on_lease_deadline();
+    }
+    if due.migration && work.pause(Effort::NONE) {
+        work.on_deadline();
+    }
+    interrupts::serve_pending(*visit);
+}
+
+/// Sends what the core has to send now, and serves what is pending meanwhile. No vCPU is off, and
+/// none starts again, before that: nothing is lost when the machine turns off, and no number of
+/// restarts fills the core's rings. What the core adds meanwhile does not keep it here.
+fn settle(visit: Visit) {
+    let records = visit.ring.borrow().end();
+    let messages = console::messages(visit.index);
+    let last = messages.end();
+    let is_past = || visit.ring.borrow().is_past(records) && messages.is_past(last);
+    interrupts::serve_while(visit, || !telemetry::drain(&visit) && !is_past());
+    // Repeated requests to leave have been obeyed, too.
+    visit.leave.set(false);
+}
+
+fn enter_vcpu(visit: Visit, start: Start) -> ! {
+    let vm = visit.vm;
+    let slot = &vm.vcpus[visit.vcpu];
     let (entry, arguments) = match start {
         Start::Boot => (vm.spec.image.entry.0, vm.first_arguments()),
         Start::CpuOn => (
-            slot.entry.load(Ordering::Relaxed),
-            [slot.context.load(Ordering::Relaxed), 0, 0, 0],
+            slot.entry.load(Relaxed),
+            [slot.context.load(Relaxed), 0, 0, 0],
         ),
     };
-    cpu.exits.take();
-    guest_registers::reset_guest_registers(vm, cpu.vcpu, entry);
-    virq::start(cpu, vm);
-    hem::reset(cpu);
-    vpmu::reset(cpu, vm);
+    visit.exits.take();
+    guest_registers::reset_guest_registers(vm, visit.vcpu, entry);
+    virq::start(*visit);
+    hem::reset(&visit);
+    vpmu::reset(*visit);
     if start == Start::Boot {
-        telemetry::record(
-            cpu,
-            Record::VmState {
-                vm: vm.id,
-                state: VmState::Started,
-            },
-        );
-        migrate::arm(cpu, vm);
+        record_state(visit, vm, VmState::Started);
+        migrate::arm(*visit);
     }
-    quota::start(cpu);
-    hold(cpu);
-    // SAFETY: `reset_guest_registers` has set the vCPU's entry and EL1 state; nothing here is borrowed.
-    unsafe { handover::enter(&arguments) }
+    quota::start(*visit);
+    hold(visit);
+    // SAFETY: `reset_guest_registers` has set the vCPU's entry and EL1 state; nothing here is
+    // borrowed.
+    unsafe { handover::enter_guest(&arguments) }
 }
 
-/// Holds the core as long as a budget is spent. Interrupts for its VM are taken and kept in list registers meanwhile. Does
-/// not return where the vCPU has to stop.
-pub fn hold(cpu: &'static Cpu) {
-    while cpu.throttled.get() && !cpu.leave.get() {
-        aarch64_cpu::asm::wfi();
-        interrupts::serve(cpu, gic::acknowledge());
-    }
-    if cpu.leave.get() {
-        leave(cpu)
+/// The last step before the core returns to its guest. Holds the core as long as a budget is spent:
+/// interrupts for its VM are taken and kept in list registers meanwhile. Then does what has become
+/// due, which may spend a budget again. Does not return where the vCPU has to stop.
+pub fn hold(visit: Visit) {
+    loop {
+        while visit.throttled.get() && !visit.leave.get() {
+            interrupts::serve_pending(*visit);
+            if visit.throttled.get() {
+                // Here it costs no guest time.
+                telemetry::drain(&visit);
+                aarch64_cpu::asm::wfi();
+            }
+        }
+        if visit.leave.get() {
+            leave(visit)
+        }
+        if visit.due.get() == Due::default() {
+            return;
+        }
+        do_due(visit);
     }
 }
 
-/// The running vCPU's life ends: what it has counted is noted, and nothing of it is left on its core.
-fn wind_up(cpu: &Cpu, vm: &Vm) {
-    quota::stop(cpu);
-    hem::reset(cpu);
-    vpmu::reset(cpu, vm);
-    virq::stop(cpu);
+fn record_state(visit: Visit, vm: &Vm, state: VmState) {
+    telemetry::record(&visit, Record::VmState { vm: vm.id, state });
+}
+
+fn record_exits(visit: Visit) {
+    let vm = visit.vm.id;
+    let counts = visit.exits.get();
+    telemetry::record(&visit, Record::Exits { vm, counts });
+}
+
+/// The running vCPU's life ends: what it has counted is noted, and nothing of it is left on its
+/// core.
+fn wind_up(visit: Visit) {
+    quota::stop(*visit);
+    hem::reset(&visit);
+    vpmu::reset(*visit);
+    virq::stop(*visit);
     CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
-    cpu.deadlines.clear();
-    uart::print_unfinished_line(cpu, vm);
-    telemetry::record(
-        cpu,
-        Record::Exits {
-            vm: vm.id,
-            counts: cpu.exits.get(),
-        },
-    );
+    visit.deadlines.clear();
+    visit.due.set(Due {
+        migration: false,
+        ..visit.due.get()
+    });
+    uart::print_unfinished_line(*visit);
+    record_exits(visit);
 }
 
-/// Stops the running vCPU: its core parks. The caller has seen to it that no borrow or lock is held.
-pub fn leave(cpu: &'static Cpu) -> ! {
-    if let Some(vm) = cpu.vm {
-        wind_up(cpu, vm);
-        be_off(cpu, vm);
-    }
-    park()
+/// Stops the running vCPU: its core parks. The caller has seen to it that no borrow or lock is
+/// held.
+pub fn leave(visit: Visit) -> ! {
+    wind_up(visit);
+    be_off(visit)
 }
 
 /// What is left to do for a vCPU that has been wound up, and will not start again by itself.
-fn be_off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
-    settle(cpu);
-    vm.power.leave(cpu.vcpu);
+fn be_off(visit: Visit) -> ! {
+    settle(visit);
+    visit.vm.power.leave(visit.vcpu);
     park()
 }
 
 /// The running vCPU turns itself off (PSCI CPU_OFF); with the last one the VM ends.
-pub fn cpu_off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
-    if vm.power.cpu_off(cpu.vcpu) {
-        end(cpu, vm, Doom::Off)
+pub fn cpu_off(visit: Visit) -> ! {
+    if visit.vm.power.cpu_off(visit.vcpu) {
+        end(visit, Doom::Off)
     } else {
-        leave(cpu)
+        leave(visit)
     }
 }
 
-/// Has a VM's vCPUs, but for the running one, leave their guest, and waits until they have. No more of them can be turned
-/// on meanwhile: the VM is ending, or doomed.
-fn stop_others(cpu: &'static Cpu, vm: &Vm) {
-    cpu.deadlines.migration.set(None);
-    for (vcpu, &core) in vm
-        .spec
-        .cores
-        .iter()
-        .enumerate()
-        .filter(|&(_, &core)| usize::from(core) != cpu.index)
-    {
-        while vm.power.stop(vcpu) != State::Off {
+/// Stops all vCPUs of a VM except the running one, and waits until they have left their guest. None
+/// of them can be turned on meanwhile: the VM is ending, or doomed.
+fn stop_others(visit: Visit, vm: &Vm) {
+    visit.deadlines.migration.set(None);
+    for (vcpu, &core) in vm.spec.cores.iter().enumerate() {
+        while core.index() != visit.index && vm.power.stop(vcpu) != State::Off {
             mailbox::ask(core, Request::Power);
             for _ in 0..100 {
-                interrupts::serve_pending(cpu);
+                interrupts::serve_pending(*visit);
                 sysreg::let_others_run();
             }
         }
@@ -218,182 +276,180 @@ fn stop_others(cpu: &'static Cpu, vm: &Vm) {
 }
 
 /// Ends the running vCPU's VM.
-pub fn end(cpu: &'static Cpu, vm: &'static Vm, why: Doom) -> ! {
-    if !vm.power.end(Some(why)) {
-        // Another vCPU of the VM is at it and waits for this one.
-        leave(cpu)
+pub fn end(visit: Visit, why: Doom) -> ! {
+    if !visit.vm.power.end(Some(why)) {
+        // Another vCPU of the VM ends it and waits for this one.
+        leave(visit)
     }
-    stop_others(cpu, vm);
-    Work {
-        cpu,
-        vm,
-        pause: &|pages| interrupts::pause(cpu, pages),
-    }
-    .reset(false);
-    finish(cpu, vm);
-    leave(cpu)
+    stop_others(visit, visit.vm);
+    Work::new(visit).reset(false);
+    finish(visit);
+    leave(visit)
 }
 
 /// Carries out an order on the VM's first core, which runs no guest.
-fn obey(cpu: &'static Cpu, vm: &'static Vm, order: Order) -> ! {
-    stop_others(cpu, vm);
-    let pause: Pause = &|pages| interrupts::pause(cpu, pages);
-    quota::start(cpu);
+fn obey(visit: Visit, order: Order) -> ! {
+    stop_others(visit, visit.vm);
+    let work = Work::new(visit);
+    quota::start(*visit);
     if order == Order::Stop {
-        Work { cpu, vm, pause }.reset(false);
-        finish(cpu, vm);
-        quota::stop(cpu);
-        be_off(cpu, vm)
+        work.reset(false);
+        finish(visit);
+        quota::stop(*visit);
+        be_off(visit)
     }
-    while !quota::may_restart(cpu) && pause(0) {}
+    while !quota::may_restart(&visit) && work.pause(Effort::NONE) {}
     if order == Order::Restart {
-        telemetry::record(
-            cpu,
-            Record::VmState {
-                vm: vm.id,
-                state: VmState::Restarted,
-            },
-        );
+        record_state(visit, visit.vm, VmState::Restarted);
     } else {
-        vm.runs.store(0, Ordering::Relaxed);
+        visit.vm.runs.store(0, Relaxed);
     }
-    renew(cpu, vm, |cpu, _| quota::stop(cpu))
+    renew(visit, |visit| quota::stop(*visit))
 }
 
-/// Prints what the VM, whose vCPUs but for the running one have stopped, has left unfinished.
-fn print_end(cpu: &'static Cpu, vm: &Vm) {
-    if let Some(position) = uart::print_rest(vm, LineBuffer::flush) {
-        interrupts::await_console(cpu, vm, position);
+/// Prints the last line of a VM whose other vCPUs have stopped.
+fn print_end(visit: Visit) {
+    if let Some(position) = uart::print_rest(visit.vm, LineBuffer::flush) {
+        interrupts::await_console(visit, position);
     }
 }
 
-/// The VM's vCPUs but for the running one have stopped, and there is no next life.
-fn finish(cpu: &'static Cpu, vm: &'static Vm) {
-    print_end(cpu, vm);
+/// Ends a VM whose other vCPUs have stopped; there is no next life.
+fn finish(visit: Visit) {
+    let vm = visit.vm;
+    print_end(visit);
     let (state, is) = match vm.power.bury() {
         Doom::Killed => (VmState::Killed, "killed"),
         Doom::Off => (VmState::Off, "off"),
         Doom::Stopped => (VmState::Stopped, "stopped"),
     };
-    telemetry::record(cpu, Record::VmState { vm: vm.id, state });
-    log::info!("VM {} is {is}", vm.spec.name);
+    record_state(visit, vm, state);
+    logger::about(vm, Level::Info, Topic::End, format_args!(" is {is}"));
     // An order may wait for this.
     mailbox::ask(vm.spec.cores[0], Request::Power);
     let is_last = all().iter().all(|vm| vm.power.is_dead());
     if is_last || system().ends_with == Some(vm.id) {
-        turn_off(cpu)
+        turn_off(visit)
     }
 }
 
 /// Handles the running vCPU's VM turning itself off: it ends, or its campaign continues.
-pub fn off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
+pub fn off(visit: Visit) -> ! {
+    let vm = visit.vm;
     if let Some(campaign) = &vm.spec.campaign {
-        let done = vm.runs.load(Ordering::Relaxed) + 1;
+        let done = vm.runs.load(Relaxed) + 1;
         if campaign.next(done).is_some() {
-            await_restart(cpu);
-            vm.runs.store(done, Ordering::Relaxed);
-            begin_again(cpu, vm)
+            await_restart(visit);
+            vm.runs.store(done, Relaxed);
+            begin_again(visit)
         }
     }
-    end(cpu, vm, Doom::Off)
+    end(visit, Doom::Off)
 }
 
 /// Restarts the running vCPU's VM; other VMs are not affected.
-pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
-    await_restart(cpu);
-    begin_again(cpu, vm)
+pub fn restart(visit: Visit) -> ! {
+    await_restart(visit);
+    begin_again(visit)
 }
 
 /// Holds the core while its budgets allow no further restart in the running period.
-fn await_restart(cpu: &'static Cpu) {
-    while !quota::may_restart(cpu) {
-        hold(cpu);
+fn await_restart(visit: Visit) {
+    while !quota::may_restart(&visit) {
+        hold(visit);
     }
 }
 
-fn begin_again(cpu: &'static Cpu, vm: &'static Vm) -> ! {
+fn begin_again(visit: Visit) -> ! {
+    let vm = visit.vm;
     if !vm.power.end(None) {
-        leave(cpu)
+        leave(visit)
     }
-    stop_others(cpu, vm);
-    telemetry::record(
-        cpu,
-        Record::VmState {
-            vm: vm.id,
-            state: VmState::Restarted,
-        },
-    );
-    renew(cpu, vm, wind_up)
+    stop_others(visit, vm);
+    record_state(visit, vm, VmState::Restarted);
+    renew(visit, wind_up)
 }
 
-/// Makes a VM, whose vCPUs but for the running one have stopped, as it was at its first start, and starts it. `end` ends
-/// what the core still does for the former life.
-fn renew(cpu: &'static Cpu, vm: &'static Vm, end: fn(&Cpu, &Vm)) -> ! {
-    log::info!("VM {} restarts", vm.spec.name);
-    // The pages move home first, so that a restarted VM finds its memory as at its first start.
-    let pause: Pause = &|pages| interrupts::pause(cpu, pages);
-    pause(0);
-    Work { cpu, vm, pause }.reset(true);
-    clean_memory(cpu, vm, pause);
-    load_image(cpu, vm, pause);
+/// Gives a VM whose other vCPUs have stopped its devices, translations and image as at its first
+/// start, and starts it. The rest of its RAM stays, or is cleared with
+/// `scrub`. `end` ends what the core still does for the former life.
+fn renew(visit: Visit, end: fn(Visit)) -> ! {
+    let vm = visit.vm;
+    logger::about(vm, Level::Info, Topic::Act, format_args!(" restarts"));
+    // The pages move home first, so that a restarted VM has its frames as at its first start.
+    let work = Work::new(visit);
+    work.pause(Effort::NONE);
+    work.reset(true);
+    clean_memory(work);
+    load_image(work);
     sysreg::tlbi_vm();
-    print_end(cpu, vm);
-    end(cpu, vm);
-    // Its line is low afterwards, whatever arrives for it: then the distributor may forget the line's level.
+    print_end(visit);
+    end(visit);
+    // Its line is low afterwards, whatever arrives for it: then the distributor may forget the
+    // line's level.
     *vm.uart.lock() = Default::default();
+    vm.is_stuck.store(false, Relaxed);
     virq::reset_vm(vm);
-    settle(cpu);
+    settle(visit);
     // From here on this core may be told to start its vCPU again.
-    if vm.power.restart().is_err() {
-        finish(cpu, vm);
-        be_off(cpu, vm)
+    if !vm.power.restart() {
+        finish(visit);
+        be_off(visit)
     }
     mailbox::ask(vm.spec.cores[0], Request::Power);
     park()
 }
 
 /// Kills the running vCPU's VM and logs the reason.
-pub fn kill(cpu: &'static Cpu, why: fmt::Arguments) -> ! {
-    match cpu.vm {
-        Some(vm) => {
-            log::warn!("VM {} killed at {:#x}: {why}", vm.spec.name, ELR_EL2.get());
-            end(cpu, vm, Doom::Killed)
-        }
-        None => park(),
+pub fn kill(visit: Visit, why: fmt::Arguments) -> ! {
+    let message = format_args!(" killed at {:#x}: {why}", ELR_EL2.get());
+    logger::about(visit.vm, Level::Warn, Topic::End, message);
+    end(visit, Doom::Killed)
+}
+
+/// Logs how deep the hypervisor's stacks were ever used.
+fn record_stacks(visit: Visit) {
+    let cores =
+        (0..system().board.cores.len()).map(|core| (Some(Core(core as u8)), Stack::of_core(core)));
+    for (core, stack) in core::iter::once((None, early::boot_stack())).chain(cores) {
+        let first = (0..stack.pages).find_map(|page| {
+            interrupts::serve_pending(*visit);
+            stack.first_used(page)
+        });
+        let size = stack.pages * PAGE_SIZE;
+        let used = first.map_or(0, |first| size - first);
+        telemetry::record(
+            &visit,
+            Record::StackUse(StackUse {
+                core,
+                used: used as u32,
+                size: size as u32,
+            }),
+        );
     }
 }
 
 /// Stops all VMs and turns the machine off.
-fn turn_off(cpu: &'static Cpu) -> ! {
-    if TURNING_OFF.swap(true, Ordering::AcqRel) {
-        leave(cpu)
+fn turn_off(visit: Visit) -> ! {
+    if TURNING_OFF.swap(true, AcqRel) {
+        leave(visit)
     }
     for vm in all() {
         vm.power.doom();
-        stop_others(cpu, vm);
+        stop_others(visit, vm);
     }
-    if let Some(vm) = cpu.vm {
-        quota::stop(cpu);
-        telemetry::record(
-            cpu,
-            Record::Exits {
-                vm: vm.id,
-                counts: cpu.exits.get(),
-            },
-        );
-    }
+    quota::stop(*visit);
+    record_exits(visit);
     for vm in all().iter().filter(|vm| !vm.power.is_dead()) {
         uart::print_rest(vm, LineBuffer::flush);
-        telemetry::record(
-            cpu,
-            Record::VmState {
-                vm: vm.id,
-                state: VmState::Stopped,
-            },
-        );
+        record_state(visit, vm, VmState::Stopped);
     }
-    interrupts::serve_while(cpu, console::send_some);
+    interrupts::serve_while(visit, console::send_some);
     log::info!("all VMs are off; turning the machine off");
-    settle(cpu);
+    // The ring may be full.
+    settle(visit);
+    record_stacks(visit);
+    // All of it, to the last byte: no VM adds to it any more.
+    interrupts::serve_while(visit, || !telemetry::drain(&visit));
     power::off()
 }

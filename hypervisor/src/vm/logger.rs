@@ -1,14 +1,19 @@
 //! Prints messages of the `log` macros on the console, each with its core and level.
 //!
-//! Once guests run, messages wait in a ring: nobody who prints can hold up the core that has something to say.
+//! Once guests run, messages wait in a ring: a core that prints cannot hold up another core with a
+//! message.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{console, timer};
+use crate::machine::registers::{CNTFRQ_EL0, Readable};
 use crate::vm::cpu::{self, Cpu};
+use crate::vm::partition::Vm;
 use cloison_formats::image::LogLevel;
+use cloison_logic::clock::Ticks;
+use cloison_logic::limit::Topic;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, Ordering};
-use log::LevelFilter;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use log::{Level, LevelFilter};
 
 struct Logger;
 
@@ -20,13 +25,10 @@ impl log::Log for Logger {
     fn log(&self, record: &log::Record) {
         // By level, from 1.
         const LEVELS: [&str; 6] = ["", "error: ", "warning: ", "", "debug: ", "trace: "];
-        let (core, level, text) = (
-            cpu::current_index(),
-            LEVELS[record.level() as usize],
-            record.args(),
-        );
-        let message = format_args!("[core {core}] {level}{text}");
-        if QUEUES.load(Ordering::Relaxed) {
+        let core = cpu::current_index();
+        let level = LEVELS[record.level() as usize];
+        let message = format_args!("[core {core}] {level}{}", record.args());
+        if QUEUES.load(Relaxed) {
             say(cpu::this(), message)
         } else {
             console::print(message)
@@ -41,21 +43,36 @@ pub static QUEUES: AtomicBool = AtomicBool::new(false);
 
 /// Prints a message soon.
 pub fn say(cpu: &Cpu, message: fmt::Arguments) {
-    console::say(cpu.index, message);
-    cpu.send_soon(timer::now());
+    console::messages(cpu.index).push(format_args!("\x01{message}\r\n"));
+    cpu.send_by(timer::now() + cpu.output_delay);
     cpu.deadlines.program();
+}
+
+/// Logs what a VM has caused, unless it has caused too much of late: 8 messages at once, 16 with
+/// those about its end, and one a second. The next message says how many were left out.
+pub fn about(vm: &Vm, level: Level, topic: Topic, message: fmt::Arguments) {
+    if level > log::max_level() {
+        return;
+    }
+    let second = Ticks(CNTFRQ_EL0.get());
+    match vm.messages.pass(topic, timer::now(), second) {
+        Some(0) => log::log!(level, "VM {}{message}", vm.spec.name),
+        Some(more) => log::log!(
+            level,
+            "VM {}{message} ({more} messages like this were left out)",
+            vm.spec.name
+        ),
+        None => {}
+    }
 }
 
 /// Connects the `log` macros to the console.
 pub fn init(level: LogLevel) {
     // A second call would have no effect; there is only one.
     let _ = log::set_logger(&Logger);
-    let levels = [
-        LevelFilter::Error,
-        LevelFilter::Warn,
-        LevelFilter::Info,
-        LevelFilter::Debug,
-        LevelFilter::Trace,
-    ];
-    log::set_max_level(levels[level as usize]);
+    // The first filter is that of no messages.
+    let filters = LevelFilter::iter().skip(1);
+    filters
+        .take(level as usize + 1)
+        .for_each(log::set_max_level);
 }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::gic;
+use cloison_formats::ids::Core;
 use cloison_formats::limits::MAX_CORES;
 use cloison_logic::power::Requests;
 
@@ -17,9 +18,9 @@ pub enum Request {
 static MAILBOXES: [Requests; MAX_CORES] = [const { Requests::none() }; MAX_CORES];
 
 /// Sends a request to another core (or this one), and interrupts it.
-pub fn ask(core: u8, request: Request) {
-    MAILBOXES[usize::from(core)].post(request as u32);
-    gic::kick(1 << core);
+pub fn ask(core: Core, request: Request) {
+    MAILBOXES[core.index()].post(request as u32);
+    gic::kick(1 << core.0);
 }
 
 /// Takes the requests that have arrived for a core, as a mask of [`Request`]s.

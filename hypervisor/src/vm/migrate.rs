@@ -1,16 +1,17 @@
-//! Migration: changes the frame or the cacheability of a page under a running VM, which notices only the time.
+//! Migration: changes the frame or the cacheability of a page under a running VM, which notices
+//! only the time.
 //!
-//! Break before make: the page is unmapped for all vCPUs (descriptor invalid, TLBs cleared), written back, copied,
-//! written back again, and given its new frame. A vCPU that accesses it meanwhile faults into EL2 and waits there
-//! (`traps`). Only one core at a time does this for a VM.
+//! Break before make: the page is unmapped for all vCPUs (descriptor invalid, TLBs cleared),
+//! written back, copied, written back again, and given its new frame. A vCPU that accesses it
+//! meanwhile faults into EL2 and waits there (`traps`). Only one core at a time does this for a VM.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::timer;
-use crate::machine::stage2::{Cacheability, Mapping, Page};
+use crate::machine::stage2::{Cacheability, Mapping};
 use crate::machine::sysreg;
-use crate::vm::cpu::Cpu;
+use crate::vm::cpu::{Cpu, Guest, Visit};
 use crate::vm::partition::{self, Away, Memory, Pages, Vm};
-use crate::vm::telemetry;
+use crate::vm::{interrupts, logger, telemetry};
 use alloc::vec::Vec;
 use cloison_abi::reply::{Colors, PageState, PrivatePool};
 use cloison_abi::{Call, CallError, lease, list};
@@ -19,15 +20,22 @@ use cloison_formats::color::color_of;
 use cloison_formats::image::{self, Backing};
 use cloison_formats::telemetry::{MigrationOutcome, MigrationRecord, Record};
 use cloison_formats::units::Nanos;
+use cloison_logic::clock::Instant;
+use cloison_logic::limit::Topic;
+use cloison_logic::quota::Effort;
 use core::cell::Cell;
+use log::Level;
+use spin::mutex::TicketMutexGuard;
 
-/// Pages per batch: what is between two points at which interrupts, deadlines and requests to stop are served. One
-/// broadcast invalidates the translations of a batch, one the instruction caches.
+/// Pages per batch: what is between two points at which interrupts, deadlines and requests to stop
+/// are served. One broadcast invalidates the translations of a batch, one the instruction caches.
 const BATCH: usize = 2;
-/// Pieces in which the records of a batch are sent.
+/// Pieces of records that are sent after a batch, at most, where many wait.
 const PIECES: u32 = 8;
 /// Pages that are looked at for a batch.
 const CHECKED: usize = 16;
+/// Entries of a list in a cache line.
+const ENTRIES_PER_LINE: u64 = 8;
 /// Pages per batch where only the cacheability changes.
 const CHANGES: usize = 8;
 /// Mark of a page that is away without a lease.
@@ -37,25 +45,78 @@ const LEASED: u8 = 2;
 /// How long a core waits until it tries again to end leases, where another call is changing pages.
 const RETRY: Nanos = Nanos(1_000_000);
 
-/// Called between batches with the number of pages done; returns whether to continue, which a vCPU that has to stop does
-/// not.
-pub type Pause<'a> = &'a dyn Fn(u64) -> bool;
+/// What a core does between batches of work for a VM.
+#[derive(Clone, Copy)]
+pub enum Pace {
+    /// Nothing: no guest runs yet.
+    AtBoot,
+    /// It serves what is pending and pays.
+    Visit(Visit),
+    /// The same; its vCPU is off, and to start that comes first.
+    Idle(Visit),
+}
 
-/// The number of pages that a call has moved or changed, or the entry of its list that is wrong.
-type Listed = Result<u64, (CallError, u64)>;
+/// What is wrong with a list.
+pub struct ListError {
+    /// The error.
+    pub error: CallError,
+    /// The number of the entry, or `list::NO_ENTRY`.
+    pub entry: u64,
+}
+
+impl From<CallError> for ListError {
+    fn from(error: CallError) -> Self {
+        let entry = list::NO_ENTRY;
+        Self { error, entry }
+    }
+}
+
+/// The number of pages that a call has moved or changed.
+type Listed = Result<u64, ListError>;
 
 /// Who works on the pages of which VM.
 #[derive(Clone, Copy)]
-pub struct Work<'a> {
+pub struct Work {
     /// The core.
-    pub cpu: &'a Cpu,
+    pub cpu: &'static Cpu,
     /// The VM, whose core it is.
-    pub vm: &'a Vm,
-    /// What it does between batches.
-    pub pause: Pause<'a>,
+    pub vm: &'static Vm,
+    /// What the core does between batches.
+    pub pace: Pace,
 }
 
-impl Work<'_> {
+impl Work {
+    /// Returns the work before any guest runs.
+    pub fn at_boot(cpu: &'static Cpu, vm: &'static Vm) -> Self {
+        let pace = Pace::AtBoot;
+        Self { cpu, vm, pace }
+    }
+
+    /// Returns the work of a vCPU's core, or of one that carries out an order.
+    pub fn new(visit: Visit) -> Self {
+        Self {
+            pace: Pace::Visit(visit),
+            ..Self::at_boot(visit.cpu, visit.vm)
+        }
+    }
+
+    /// Pauses between batches, after the work `done`. Returns whether to continue, which a vCPU
+    /// that has to stop does not.
+    pub fn pause(&self, done: Effort) -> bool {
+        match self.pace {
+            Pace::AtBoot => true,
+            Pace::Visit(visit) => interrupts::pause(visit, done, || false),
+            Pace::Idle(visit) => {
+                interrupts::pause(visit, done, || self.vm.power.is_wanted(visit.vcpu))
+            }
+        }
+    }
+
+    /// Returns what has been changed of the VM's pages, unless another call is changing them.
+    fn pages(&self) -> Result<TicketMutexGuard<'static, Pages>, CallError> {
+        self.vm.pages.try_lock().ok_or(CallError::Busy)
+    }
+
     /// Moves up to [`BATCH`] pages of RAM: to their frames in the other pool, or home. Logs each.
     fn exchange(&self, pages: &[Away], outcome: MigrationOutcome) {
         let Self { cpu, vm, .. } = self;
@@ -65,36 +126,35 @@ impl Work<'_> {
         let goes = outcome == MigrationOutcome::Moved;
         let to = |page: &Away| if goes { page.frame } else { page.home };
         let began = timer::now();
-        let mut before = [None; BATCH];
-        pages
-            .iter()
-            .zip(&mut before)
-            .for_each(|(page, before)| *before = vm.stage2.unmap(page.ipa));
+        let mut unmapped = [None; BATCH];
+        for (page, unmapped) in pages.iter().zip(&mut unmapped) {
+            *unmapped = vm.stage2.unmap(page.ipa);
+        }
+        let changes = || pages.iter().zip(unmapped.iter().flatten());
         sysreg::tlbi_ipas(pages.iter().map(|page| page.ipa));
-        for (page, from) in pages.iter().zip(before.iter().flatten()) {
-            // SAFETY: the page has just been unmapped, and the other frame is a free one of the VM's pool, or its own.
-            unsafe { cpu.windows.copy(from.frame, to(page)) };
+        for (page, unmapped) in changes() {
+            // SAFETY: the page has just been unmapped, and the other frame is a free one of the
+            // VM's pool, or its own.
+            unsafe { cpu.windows.copy(unmapped.before.frame, to(page)) };
         }
         // The pages may contain instructions.
         sysreg::invalidate_instruction_caches();
-        for (page, &before) in pages.iter().zip(before.iter().flatten()) {
+        for (page, unmapped) in changes() {
+            let before = unmapped.before;
             if before.cacheability == Cacheability::NonCacheable {
                 sysreg::tell_cacheable(to(page), false);
                 sysreg::tell_cacheable(before.frame, true);
             }
             let mark = if goes { page.mark } else { 0 };
-            vm.stage2.remap(
-                page.ipa,
-                Mapping {
-                    frame: to(page),
-                    mark,
-                    ..before
-                },
-            );
+            unmapped.remap(Mapping {
+                frame: to(page),
+                mark,
+                ..before
+            });
         }
         let took = Nanos(cpu.clock.nanos(timer::now().since(began)).0 / pages.len() as u64);
-        for (page, before) in pages.iter().zip(before.iter().flatten()) {
-            self.log(page.ipa, before.frame, to(page), took, outcome);
+        for (page, unmapped) in changes() {
+            self.log(page.ipa, unmapped.before.frame, to(page), took, outcome);
         }
     }
 
@@ -110,11 +170,10 @@ impl Work<'_> {
         telemetry::record(self.cpu, Record::Migration(record));
     }
 
-    /// Takes a frame for a page of RAM, unless it has moved there already. The pages are locked: it is not moving.
+    /// Takes a frame for a page of RAM, unless it has moved there already. The pages are locked: it
+    /// is not moving.
     fn place(&self, away: &mut Vec<Away>, ipa: Ipa, mark: u8) -> Result<(), CallError> {
-        let Page::Mapped(home) = self.vm.stage2.page(ipa) else {
-            return Err(CallError::Invalid);
-        };
+        let home = self.vm.stage2.mapping(ipa).ok_or(CallError::Invalid)?;
         if home.mark != 0 {
             return if [mark, UNLEASED].contains(&home.mark) {
                 Ok(())
@@ -138,8 +197,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Moves the pages `of` something back home, the last one first, but none of the first `count`. Returns how
-    /// many.
+    /// Moves the pages `of` something back home, the last one first, but none of the first `count`.
+    /// Returns how many.
     fn come_back(
         &self,
         away: &mut Vec<Away>,
@@ -147,10 +206,12 @@ impl Work<'_> {
         why: MigrationOutcome,
         of: impl Fn(&Away) -> bool,
     ) -> u64 {
-        let (mut moved, mut at) = (0, away.len());
+        let mut moved = 0;
+        let mut at = away.len();
         while at > count {
             // Those of a batch are put at the end.
             let mut first = away.len();
+            let top = at;
             for page in (at.saturating_sub(CHECKED).max(count)..at).rev() {
                 at = page;
                 if of(&away[page]) {
@@ -174,23 +235,25 @@ impl Work<'_> {
                 }
             }
             moved += batch;
-            if !self.rest(batch) {
+            if !self.rest(
+                Effort::PAGE
+                    .times(batch)
+                    .and(Effort::LOOKUP.times((top - at) as u64)),
+            ) {
                 break;
             }
         }
         moved
     }
 
-    /// Pauses after a batch, and sends its records as far as the FIFO accepts them.
-    fn rest(&self, batch: u64) -> bool {
-        let mut pieces = 0..PIECES;
-        while (self.pause)(batch * u64::from(pieces.start == 0)) {
-            if pieces.next().is_none() || telemetry::drain(self.cpu) {
-                return true;
-            }
-            self.cpu.deadlines.program();
-        }
-        false
+    /// Pauses after a batch. Its records wait, unless more of them could be lost.
+    fn rest(&self, batch: Effort) -> bool {
+        let many_wait =
+            |_: &u32| self.cpu.ring.borrow().is_filling() && !telemetry::drain(self.cpu);
+        self.pause(batch)
+            && (0..PIECES)
+                .take_while(many_wait)
+                .all(|_| self.pause(Effort::NONE))
     }
 
     /// Moves pages, all or none. Those that have already moved stay. Returns how many moved.
@@ -200,9 +263,11 @@ impl Work<'_> {
         mut ipas: impl ExactSizeIterator<Item = Ipa>,
         mark: u8,
     ) -> Listed {
-        let (before, wanted) = (away.len(), ipas.len());
+        let before = away.len();
+        let wanted = ipas.len();
         while ipas.len() > 0 {
             let first = away.len();
+            let left = ipas.len();
             let mut wrong = None;
             for ipa in ipas.by_ref().take(CHECKED) {
                 wrong = self.place(away, ipa, mark).err().map(|error| (ipa, error));
@@ -211,47 +276,41 @@ impl Work<'_> {
                 }
             }
             self.exchange(&away[first..], MigrationOutcome::Moved);
-            if !self.rest((away.len() - first) as u64) {
-                // A vCPU that has to stop leaves the rest to whoever stops it.
-                return Err((CallError::Busy, list::NO_ENTRY));
+            let moved = Effort::PAGE.times((away.len() - first) as u64);
+            if !self.rest(moved.and(Effort::LOOKUP.times((left - ipas.len()) as u64))) {
+                // A vCPU that has to stop leaves the rest to the core that stops it.
+                return Err(CallError::Busy.into());
             }
             let Some((ipa, error)) = wrong else { continue };
             let moved = self.come_back(away, before, MigrationOutcome::RolledBack, |_| true);
             if error == CallError::PoolFull {
-                let at = if let Page::Mapped(page) = self.vm.stage2.page(ipa) {
-                    page.frame
-                } else {
-                    PhysAddr(0)
-                };
+                let page = self.vm.stage2.mapping(ipa);
+                let at = page.map_or(PhysAddr(0), |page| page.frame);
                 self.log(ipa, at, at, Nanos(0), MigrationOutcome::PoolFull);
-                let name = &self.vm.spec.name;
-                log::warn!(
-                    "VM {name}: pool full after {moved} of {wanted} pages; all {moved} are back where they were"
+                let full = format_args!(
+                    ": pool full after {moved} of {wanted} pages; all {moved} are back where they \
+                     were"
                 );
+                logger::about(self.vm, Level::Warn, Topic::Act, full);
             }
-            return Err((error, (wanted - ipas.len() - 1) as u64));
+            let entry = (wanted - ipas.len() - 1) as u64;
+            return Err(ListError { error, entry });
         }
         Ok((away.len() - before) as u64)
     }
 
-    /// Moves the `k` most important pages of the profile, all or none. Pages that have already moved stay.
+    /// Moves the `k` most important pages of the profile, all or none. Pages that have already
+    /// moved stay.
     pub fn top(&self, k: u64) -> Result<u64, CallError> {
-        let Some(mut pages) = self.vm.pages.try_lock() else {
-            return Err(CallError::Busy);
-        };
-        let ranking = &self
-            .vm
-            .spec
-            .profile
-            .as_ref()
-            .ok_or(CallError::Absent)?
-            .pages;
-        if k == 0 || k > ranking.len() as u64 {
-            return Err(CallError::Invalid);
-        }
-        let ipas = ranking.iter().take(k as usize).copied();
+        let mut pages = self.pages()?;
+        let profile = self.vm.spec.profile.as_ref().ok_or(CallError::Absent)?;
+        let top = profile
+            .pages
+            .get(..k as usize)
+            .filter(|top| !top.is_empty());
+        let ipas = top.ok_or(CallError::Invalid)?.iter().copied();
         self.move_all(&mut pages.away, ipas, UNLEASED)
-            .map_err(|(error, _)| error)
+            .map_err(|wrong| wrong.error)
     }
 
     /// Moves one page, identified by its IPA.
@@ -260,20 +319,16 @@ impl Work<'_> {
         if !can_move(self.vm, ipa) {
             return Err(CallError::Invalid);
         }
-        let Some(mut pages) = self.vm.pages.try_lock() else {
-            return Err(CallError::Busy);
-        };
+        let mut pages = self.pages()?;
         match self.move_all(&mut pages.away, core::iter::once(ipa), UNLEASED) {
             Ok(0) => Err(CallError::Invalid),
-            done => done.map(drop).map_err(|(error, _)| error),
+            done => done.map(drop).map_err(|wrong| wrong.error),
         }
     }
 
     /// Moves every page back home, the last one first.
     pub fn restore_all(&self) -> Result<u64, CallError> {
-        let Some(mut pages) = self.vm.pages.try_lock() else {
-            return Err(CallError::Busy);
-        };
+        let mut pages = self.pages()?;
         Ok(self.come_back(&mut pages.away, 0, MigrationOutcome::Restored, |_| true))
     }
 
@@ -284,31 +339,31 @@ impl Work<'_> {
         at: u64,
         count: u64,
         flags: u64,
-    ) -> Result<(), (CallError, u64)> {
+    ) -> Result<(), ListError> {
         let within = at % PAGE_SIZE;
         let is_whole = at.is_multiple_of(8)
             && (1..=list::LONGEST).contains(&count)
             && within + count * 8 <= PAGE_SIZE;
-        match self.vm.stage2.page(Ipa(at)) {
-            Page::Mapped(page) if is_whole => {
-                self.cpu.windows.read(page.frame, within, count, entries)
-            }
-            _ => return Err((CallError::List, list::NO_ENTRY)),
-        }
+        let Some(page) = self.vm.stage2.mapping(Ipa(at)).filter(|_| is_whole) else {
+            return Err(CallError::List.into());
+        };
+        self.cpu.windows.read(page.frame, within, count, entries);
+        self.pause(Effort::LINE.times(count.div_ceil(ENTRIES_PER_LINE)));
         let mut above = None;
-        for (index, &entry) in (0..).zip(entries.iter()) {
-            let ipa = Ipa(entry & !flags);
+        for (entry, &word) in (0..).zip(entries.iter()) {
+            let ipa = Ipa(word & !flags);
             let is_page = if flags == 0 {
                 can_move(self.vm, ipa)
             } else {
                 ipa.is_page_aligned() && self.vm.has_ram(ipa)
             };
             if !is_page || above.is_some_and(|above| ipa <= above) {
-                return Err((CallError::Invalid, index));
+                let error = CallError::Invalid;
+                return Err(ListError { error, entry });
             }
             above = Some(ipa);
-            if index % CHECKED as u64 == 0 {
-                (self.pause)(0);
+            if entry % CHECKED as u64 == 0 {
+                self.pause(Effort::STEP.times(CHECKED as u64));
             }
         }
         Ok(())
@@ -316,18 +371,16 @@ impl Work<'_> {
 
     /// Makes a call with a list of pages. Returns how many it moved or changed.
     pub fn listed(&self, call: Call, [at, count, number]: [u64; 3]) -> Listed {
-        let whole = |error| (error, list::NO_ENTRY);
-        let Some(mut pages) = self.vm.pages.try_lock() else {
-            return Err(whole(CallError::Busy));
-        };
+        let mut pages = self.pages()?;
         let Pages {
             away,
             list,
             uncached,
         } = &mut *pages;
-        let (caches, now) = (call == Call::CachePages, timer::now());
+        let caches = call == Call::CachePages;
         if caches || number != 0 {
-            self.vm.lease.lock().check(number, now).map_err(whole)?;
+            let lease = self.vm.lease.lock();
+            lease.check(number, timer::now())?;
         }
         let mark = if number == 0 { UNLEASED } else { LEASED };
         self.read_list(list, at, count, if caches { list::CACHED } else { 0 })?;
@@ -340,7 +393,7 @@ impl Work<'_> {
             };
             return Ok(self.change(uncached, list.iter().map(wanted)));
         }
-        target(self.vm).map_err(whole)?;
+        target(self.vm)?;
         if call == Call::MovePages {
             return self.move_all(away, list.iter().copied().map(Ipa), mark);
         }
@@ -356,66 +409,66 @@ impl Work<'_> {
         if number == 0 && !self.end_due() {
             return Err(CallError::Busy);
         }
-        let (cpu, lease, now) = (self.cpu, &self.vm.lease, timer::now());
-        let until = now + cpu.clock.ticks(Nanos(nanos));
+        let lease = &self.vm.lease;
+        let now = timer::now();
+        let until = now + self.cpu.clock.ticks(Nanos(nanos));
         let number = match number {
             0 => lease.lock().take(until)?,
             _ => lease.lock().renew(number, now, until).map(|()| number)?,
         };
         // Where this vCPU cannot wait, the deadline ends it.
-        while nanos == 0 && !self.end_due() && (self.pause)(0) {}
-        cpu.deadlines.lease.set(lease.lock().until());
-        cpu.deadlines.program();
+        while nanos == 0 && !self.end_due() && self.pause(Effort::NONE) {}
+        self.wake_for_lease(lease.lock().until);
         Ok(number)
     }
 
-    /// Ends the lease if it has run out. Returns whether that is done, which it is not while another call changes pages, and
-    /// where the vCPU has to stop.
-    fn end_due(&self) -> bool {
-        let Some(mut pages) = self.vm.pages.try_lock() else {
-            return false;
-        };
-        let now = timer::now();
-        let is_due = self
-            .vm
-            .lease
-            .lock()
-            .until()
-            .is_some_and(|until| until <= now);
-        if is_due {
-            self.undo(&mut pages, false);
-        }
-        (self.pause)(0)
+    /// Sets the core's deadline for the end of the lease.
+    fn wake_for_lease(&self, at: Option<Instant>) {
+        self.cpu.deadlines.lease.set(at);
+        self.cpu.deadlines.program();
     }
 
-    /// Ends the lease: makes all pages of the VM cacheable, as at its first start, and has its pages move back, or `all`.
+    /// Ends the lease if it has run out. Returns whether that is done, which it is not while
+    /// another call changes pages, and where the vCPU has to stop.
+    fn end_due(&self) -> bool {
+        let Ok(mut pages) = self.pages() else {
+            return false;
+        };
+        if !self.vm.lease.lock().is_due(timer::now()) {
+            return true;
+        }
+        self.undo(&mut pages, false);
+        // A core that has to stop leaves the rest to the one that stops it, or to its next try.
+        let is_done = self.pause(Effort::NONE);
+        if is_done {
+            self.vm.lease.lock().end();
+        }
+        is_done
+    }
+
+    /// Makes all pages of the VM cacheable, as at its first start, and has the lease's pages move
+    /// back, or `all`.
     fn undo(&self, pages: &mut Pages, all: bool) {
         let Pages { away, uncached, .. } = pages;
         self.come_back(away, 0, MigrationOutcome::Restored, |page| {
             all || page.mark == LEASED
         });
-        let regions = self.vm.spec.regions.iter();
-        let pages =
-            regions.flat_map(|region| (0..region.pages.into()).map(|page| region.ipa.page(page)));
-        let some = pages
-            .take_while(|_| uncached.get() > 0)
-            .map(|ipa| (ipa, Cacheability::WriteBack));
-        self.change(uncached, some);
-        // A vCPU that has to stop leaves the rest to whoever stops it.
-        self.vm.lease.lock().end();
+        let all = self.vm.spec.regions.iter().flat_map(|region| {
+            let pages = 0..region.pages.into();
+            pages.map(|page| (region.ipa.page(page), Cacheability::WriteBack))
+        });
+        self.change(uncached, all.take_while(|_| uncached.get() > 0));
     }
 
-    /// Ends the lease if it has run out, at the core's deadline for that.
-    #[inline(never)]
+    /// Ends the lease if it has run out, at the core's deadline for that; tries again later where
+    /// that cannot be now.
     pub fn on_lease_deadline(&self) {
-        let deadlines = &self.cpu.deadlines;
-        deadlines
-            .lease
-            .set(Some(timer::now() + self.cpu.clock.ticks(RETRY)));
-        if (self.pause)(0) && self.end_due() {
-            deadlines.lease.set(self.vm.lease.lock().until());
-        }
-        deadlines.program();
+        let next = if self.end_due() {
+            self.vm.lease.lock().until
+        } else {
+            Some(timer::now() + self.cpu.clock.ticks(RETRY))
+        };
+        self.wake_for_lease(next);
     }
 
     /// Sets the cacheability of pages of RAM, from the one at `ipa` on, to `wanted`.
@@ -428,10 +481,8 @@ impl Work<'_> {
         if !at.is_page_aligned() || pages == 0 || !self.vm.is_all_ram(at, pages) {
             return Err(CallError::Invalid);
         }
-        let Some(one_at_a_time) = self.vm.pages.try_lock() else {
-            return Err(CallError::Busy);
-        };
-        if self.vm.lease.lock().until().is_some() {
+        let one_at_a_time = self.pages()?;
+        if self.vm.lease.lock().until.is_some() {
             return Err(CallError::Taken);
         }
         self.change(
@@ -441,40 +492,40 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Sets the cacheability of pages of RAM; counts those that are `uncached`. Returns how many changed.
+    /// Sets the cacheability of pages of RAM; counts those that are `uncached`. Returns how many
+    /// changed.
     ///
-    /// Break before make, as in a migration: two vCPUs never see one page with different attributes. No line may stay in a
-    /// cache in either direction: a dirty one would overwrite what was stored past it, and a clean one (from EL2's window,
-    /// which is cached) would hide it.
+    /// Break before make, as in a migration: two vCPUs never see one page with different
+    /// attributes. No line may stay in a cache in either direction: a dirty one would overwrite
+    /// what was stored past it, and a clean one (from EL2's window, which is cached) would hide
+    /// it.
     fn change(
         &self,
         uncached: &Cell<u64>,
         mut pages: impl Iterator<Item = (Ipa, Cacheability)>,
     ) -> u64 {
-        let (stage2, mut all) = (&self.vm.stage2, 0);
+        let stage2 = &self.vm.stage2;
+        let mut all = 0;
         loop {
             let batch: heapless::Vec<_, CHANGES> = pages.by_ref().take(CHANGES).collect();
-            let unmap = |&(ipa, wanted): &(Ipa, Cacheability)| match stage2.page(ipa) {
-                Page::Mapped(page) if page.cacheability != wanted => {
-                    Some((ipa, wanted, stage2.unmap(ipa)?))
-                }
-                _ => None,
+            let unmap = |&(ipa, wanted): &(Ipa, Cacheability)| {
+                let page = stage2.mapping(ipa)?;
+                (page.cacheability != wanted).then_some(())?;
+                Some((ipa, wanted, stage2.unmap(ipa)?))
             };
             let changes: heapless::Vec<_, CHANGES> = batch.iter().filter_map(unmap).collect();
             if !changes.is_empty() {
                 sysreg::tlbi_ipas(changes.iter().map(|(ipa, ..)| *ipa));
             }
-            for &(ipa, cacheability, before) in &changes {
+            for &(_, cacheability, unmapped) in &changes {
+                let before = unmapped.before;
                 let is_cached = cacheability == Cacheability::WriteBack;
                 self.cpu.windows.flush(before.frame);
                 sysreg::tell_cacheable(before.frame, is_cached);
-                stage2.remap(
-                    ipa,
-                    Mapping {
-                        cacheability,
-                        ..before
-                    },
-                );
+                unmapped.remap(Mapping {
+                    cacheability,
+                    ..before
+                });
                 uncached.set(if is_cached {
                     uncached.get() - 1
                 } else {
@@ -482,21 +533,25 @@ impl Work<'_> {
                 });
             }
             all += changes.len() as u64;
-            if batch.is_empty() || !(self.pause)(changes.len() as u64) {
+            let done = Effort::PAGE
+                .times(changes.len() as u64)
+                .and(Effort::LOOKUP.times(batch.len() as u64));
+            if batch.is_empty() || !self.pause(done) {
                 return all;
             }
         }
     }
 
-    /// The VM's life ends, and its lease with it. Where another life follows, which finds its memory as the first one did,
-    /// all pages move back.
+    /// The VM's life ends, and its lease with it. Where another life follows, which finds its
+    /// frames where the first one did, all pages move back.
     pub fn reset(&self, restarts: bool) {
         loop {
             // Its other vCPUs are off, but a core of theirs may be ending the lease.
-            if let Some(mut pages) = self.vm.pages.try_lock() {
-                return self.undo(&mut pages, restarts);
+            if let Ok(mut pages) = self.pages() {
+                self.undo(&mut pages, restarts);
+                return self.vm.lease.lock().end();
             }
-            (self.pause)(0);
+            self.pause(Effort::NONE);
         }
     }
 
@@ -506,12 +561,13 @@ impl Work<'_> {
         let Some(profile) = &self.vm.spec.profile else {
             return;
         };
+        let about = |level, what| logger::about(self.vm, level, Topic::Act, what);
         match self.top(u64::from(profile.top)) {
-            Ok(moved) => log::info!(
-                "VM {}: {moved} pages moved to its PVT pool",
-                self.vm.spec.name
+            Ok(moved) => about(
+                Level::Info,
+                format_args!(": {moved} pages moved to its PVT pool"),
             ),
-            Err(error) => log::warn!("VM {}: pages not moved: {error:?}", self.vm.spec.name),
+            Err(error) => about(Level::Warn, format_args!(": pages not moved: {error:?}")),
         }
     }
 }
@@ -532,13 +588,13 @@ fn can_move(vm: &Vm, ipa: Ipa) -> bool {
 pub fn private_pool(vm: &Vm) -> Result<PrivatePool, CallError> {
     let memory = partition::memory().lock();
     let pool = &memory.pools[target(vm)?];
-    let colors = pool.spec().colors;
+    let colors = pool.spec.colors;
     let frames: u32 = colors.iter().map(|color| memory.frames.total(color)).sum();
-    let pages = pool.spec().limit.unwrap_or(frames).into();
+    let pages = pool.spec.limit.unwrap_or(frames).into();
     Ok(PrivatePool {
         colors: Colors(colors.0),
         pages,
-        taken: pool.taken().into(),
+        taken: pool.taken.into(),
     })
 }
 
@@ -548,13 +604,9 @@ pub fn page_state(vm: &Vm, ipa: Ipa) -> Result<PageState, CallError> {
         return Err(CallError::Invalid);
     }
     // The lock is held while pages move, so no page is moving now.
-    let Some(_none_moves) = vm.pages.try_lock() else {
-        return Err(CallError::Busy);
-    };
-    let Page::Mapped(page) = vm.stage2.page(ipa) else {
-        return Err(CallError::Invalid);
-    };
-    let color = color_of(page.frame, partition::memory().lock().frames.colors());
+    let _none_moves = vm.pages.try_lock().ok_or(CallError::Busy)?;
+    let page = vm.stage2.mapping(ipa).ok_or(CallError::Invalid)?;
+    let color = color_of(page.frame, partition::memory().lock().frames.colors);
     let cached = page.cacheability == Cacheability::WriteBack;
     Ok(PageState {
         color: color.0,
@@ -564,14 +616,19 @@ pub fn page_state(vm: &Vm, ipa: Ipa) -> Result<PageState, CallError> {
 }
 
 /// Sets the deadline at which the VM's profiled pages move.
-pub fn arm(cpu: &Cpu, vm: &Vm) {
-    let Some(profile) = vm.spec.profile.as_ref().filter(|profile| profile.top > 0) else {
+pub fn arm(guest: Guest) {
+    let Some(profile) = guest
+        .vm
+        .spec
+        .profile
+        .as_ref()
+        .filter(|profile| profile.top > 0)
+    else {
         return;
     };
     if let Some(after) = profile.after {
-        cpu.deadlines
-            .migration
-            .set(Some(timer::now() + cpu.clock.ticks(after)));
-        cpu.deadlines.program();
+        let at = timer::now() + guest.clock.ticks(after);
+        guest.deadlines.migration.set(Some(at));
+        guest.deadlines.program();
     }
 }

@@ -1,4 +1,4 @@
-//! What a VM owns: its configuration, address space, devices and the state of its vCPUs.
+//! A VM's property: its configuration, address space, devices and the state of its vCPUs.
 //!
 //! A VM owns its cores for good.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -7,22 +7,24 @@ use crate::machine::stage2::Stage2;
 use crate::vm::mailbox::{self, Request};
 use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
-use cloison_abi::CallError;
 use cloison_abi::reply::{self, Change, Colors};
+use cloison_abi::{CallError, irq};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::color::ColorSet;
-use cloison_formats::image::{self, Backing, GuestPmu, System};
+use cloison_formats::ids::VmId;
+use cloison_formats::image::{self, Backing, GuestPmu, System, WhenSpent};
 use cloison_logic::console::LineBuffer;
 use cloison_logic::features::Features;
 use cloison_logic::lease::Lease;
+use cloison_logic::limit::Limiter;
 use cloison_logic::pool::{FrameAllocator, PoolState};
 use cloison_logic::power::{Power, State};
-use cloison_logic::quota;
+use cloison_logic::quota::{self, Effort};
 use cloison_logic::services_page::Mailbox;
-use cloison_logic::vgic::{Distributor, Shared};
+use cloison_logic::vgic::{Banked, Distributor, Shared};
 use cloison_logic::vuart::Pl011;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use spin::Once;
 use spin::mutex::TicketMutex;
 
@@ -35,7 +37,8 @@ pub struct Vcpu {
     pub context: AtomicU64,
 }
 
-/// A page that is not in its region's pool. It keeps its home frame meanwhile, so that moving back cannot fail.
+/// A page that is not in its region's pool. It keeps its home frame meanwhile, so that moving back
+/// cannot fail.
 #[derive(Clone, Copy)]
 pub struct Away {
     /// Address of the page.
@@ -61,7 +64,7 @@ pub struct Pages {
 /// A virtual machine.
 pub struct Vm {
     /// Index in the configuration.
-    pub id: u8,
+    pub id: VmId,
     /// Its configuration.
     pub spec: &'static image::Vm,
     /// Its IPA space.
@@ -78,9 +81,10 @@ pub struct Vm {
     pub uart: TicketMutex<(Pl011, LineBuffer)>,
     /// Its services page, if it has one.
     pub mailbox: TicketMutex<Mailbox>,
-    /// What has been changed of its pages. Whoever has the lock may change more.
+    /// What has been changed of its pages. The holder of the lock may change more.
     pub pages: TicketMutex<Pages>,
-    /// How long a program may keep what it has changed. The lock is held for a moment at a time, also within that of `pages`.
+    /// How long a program may keep what it has changed. The lock is held for a moment at a time,
+    /// also within that of `pages`.
     pub lease: TicketMutex<Lease>,
     /// The power states of its vCPUs.
     pub power: Power,
@@ -88,8 +92,16 @@ pub struct Vm {
     pub vcpus: Vec<Vcpu>,
     /// Runs of its campaign that are over.
     pub runs: AtomicU32,
+    /// Whether an access to an emulated device was refused and reported: once in all its lives.
+    pub has_refused: AtomicBool,
+    /// Whether an access to memory that it does not have was reported: once in all its lives.
+    pub has_strayed: AtomicBool,
+    /// Whether one of its vCPUs was reported to make no progress in this life.
+    pub is_stuck: AtomicBool,
     /// What others know of its quotas, and change.
     pub budgets: Vec<quota::Shared>,
+    /// What the hypervisor still says about it.
+    pub messages: Limiter,
 }
 
 /// The memory from which VMs are built.
@@ -103,8 +115,7 @@ pub struct Memory {
 }
 
 static SYSTEM: Once<System> = Once::new();
-static MEMORY: Once<TicketMutex<Memory>> = Once::new();
-static VMS: Once<Vec<Vm>> = Once::new();
+static VMS: Once<(Vec<Vm>, TicketMutex<Memory>)> = Once::new();
 
 /// Sets what the image says, and returns it; boot core only, once.
 pub fn init_system(system: System) -> &'static System {
@@ -118,20 +129,17 @@ pub fn system() -> &'static System {
 
 /// Sets the VMs and their memory; boot core only, once.
 pub fn init(vms: Vec<Vm>, memory: Memory) {
-    VMS.call_once(|| vms);
-    MEMORY.call_once(|| TicketMutex::new(memory));
+    VMS.call_once(|| (vms, TicketMutex::new(memory)));
 }
 
 /// Returns the memory, once [`init`] has run.
 pub fn memory() -> &'static TicketMutex<Memory> {
-    MEMORY
-        .get()
-        .expect("created at boot, before any guest runs")
+    &VMS.get().expect("created at boot, before any guest runs").1
 }
 
 /// Returns all VMs, once [`init`] has run.
 pub fn all() -> &'static [Vm] {
-    VMS.get().map_or(&[], Vec::as_slice)
+    VMS.get().map_or(&[], |(vms, _)| vms)
 }
 
 /// Returns the VM and vCPU that own a physical core.
@@ -140,7 +148,7 @@ pub fn owner(core: usize) -> Option<(&'static Vm, usize)> {
         vm.spec
             .cores
             .iter()
-            .position(|&own| usize::from(own) == core)
+            .position(|&own| own.index() == core)
             .map(|vcpu| (vm, vcpu))
     })
 }
@@ -149,52 +157,88 @@ impl Vm {
     /// Asks an off vCPU to start; `Err` with its state where it cannot.
     pub fn power_on(&self, vcpu: usize, entry: Ipa, context: u64) -> Result<(), State> {
         self.power.claim(vcpu)?;
-        self.vcpus[vcpu].entry.store(entry.0, Ordering::Relaxed);
-        self.vcpus[vcpu].context.store(context, Ordering::Relaxed);
+        self.vcpus[vcpu].entry.store(entry.0, Relaxed);
+        self.vcpus[vcpu].context.store(context, Relaxed);
         self.power.publish(vcpu);
         mailbox::ask(self.spec.cores[vcpu], Request::Power);
         Ok(())
     }
 
-    /// Orders the VM, from outside, to change its life. Its first core is interrupted once per order, however often the
-    /// VM is ordered.
-    pub fn order(&self, change: Change) -> Result<(), CallError> {
-        if self.power.order(change)? {
-            mailbox::ask(self.spec.cores[0], Request::Power);
+    /// Orders the VM, from outside, to change its life. Its first core is interrupted once per
+    /// order, however often the VM is ordered. Returns the work that the order makes and that
+    /// no budget of the VM's own pays: the first core carries the order out, and pays for it if
+    /// it has a budget that can hold it.
+    pub fn order(&self, change: Change) -> Result<Effort, CallError> {
+        if !self.power.order(change)? {
+            return Ok(Effort::NONE);
         }
-        Ok(())
+        mailbox::ask(self.spec.cores[0], Request::Power);
+        let pays =
+            |quota: &image::Quota| quota.vcpu.0 == 0 && quota.when_spent == WhenSpent::Throttle;
+        if change == Change::Stop || self.spec.quotas.iter().any(pays) {
+            return Ok(Effort::NONE);
+        }
+        Ok(self.rebirth())
+    }
+
+    /// Returns the work on all pages of a VM that starts again: its RAM is cleaned, and its image
+    /// loaded.
+    fn rebirth(&self) -> Effort {
+        let ram = self.ram().map(|region| region.pages.into());
+        let loaded = self.spec.loaded();
+        let loaded = loaded.map(|part| u64::from(part.len).div_ceil(PAGE_SIZE));
+        Effort::PAGE.times(ram.chain(loaded).sum())
     }
 
     /// Returns the initial registers of vCPU 0.
     pub fn first_arguments(&self) -> [u64; 4] {
         let mut arguments = self.spec.args;
-        let vary = self
-            .spec
-            .campaign
-            .as_ref()
-            .and_then(|campaign| campaign.vary);
-        if let Some(argument) = vary.and_then(|vary| arguments.get_mut(usize::from(vary))) {
-            *argument = argument.wrapping_add(u64::from(self.runs.load(Ordering::Relaxed)));
+        if let Some(campaign) = &self.spec.campaign
+            && let Some(vary) = campaign.vary
+            && let Some(argument) = arguments.get_mut(usize::from(vary))
+        {
+            *argument = argument.wrapping_add(self.runs.load(Relaxed).into());
         }
         arguments
     }
 
-    /// Returns whether `pages` pages from `ipa` on are all in one of the VM's regions of RAM.
-    pub fn is_all_ram(&self, ipa: Ipa, pages: u64) -> bool {
-        let last = Ipa(ipa
-            .0
-            .saturating_add(pages.saturating_mul(PAGE_SIZE))
-            .saturating_sub(1));
-        let has_both = |region: &image::Region| region.contains(ipa) && region.contains(last);
+    /// Returns its regions of RAM.
+    pub fn ram(&self) -> impl Iterator<Item = &'static image::Region> {
         self.spec
             .regions
             .iter()
-            .any(|region| has_both(region) && !matches!(region.backing, Backing::Device(_)))
+            .filter(|region| !matches!(region.backing, Backing::Device(_)))
+    }
+
+    /// Returns whether `pages` pages from `ipa` on are all in one of the VM's regions of RAM.
+    pub fn is_all_ram(&self, ipa: Ipa, pages: u64) -> bool {
+        let end = ipa.0.saturating_add(pages.saturating_mul(PAGE_SIZE));
+        let last = Ipa(end.saturating_sub(1));
+        self.ram()
+            .any(|region| region.contains(ipa) && region.contains(last))
     }
 
     /// Returns whether its guest takes the PMU's interrupt as the hardware raises it.
     pub fn has_pmu_irq(&self) -> bool {
         self.spec.pmu == GuestPmu::Direct && self.pmu_irq.is_some()
+    }
+
+    /// Returns the private interrupts of one of its vCPUs.
+    pub fn private_interrupts(&self, vcpu: usize) -> Banked {
+        let told = self
+            .spec
+            .quotas
+            .iter()
+            .any(|quota| quota.when_spent == WhenSpent::Interrupt);
+        let counters = self.pmu_irq.map_or(0, |irq| 1 << irq);
+        let physical = if self.has_pmu_irq() { counters } else { 0 };
+        let emulated = counters & !physical | u32::from(told) << irq::BUDGET;
+        Banked::new(
+            vcpu as u8,
+            emulated,
+            physical,
+            system().board.gic.mediated_timer,
+        )
     }
 
     /// Returns whether a page is in one of the VM's regions of RAM.
@@ -205,14 +249,15 @@ impl Vm {
 
 /// Returns the `index`-th region of a VM.
 pub fn region(vm: &Vm, index: u64) -> Result<reply::Region, CallError> {
-    let region = usize::try_from(index)
-        .ok()
-        .and_then(|index| vm.spec.regions.get(index))
+    let region = vm
+        .spec
+        .regions
+        .get(index as usize)
         .ok_or(CallError::Absent)?;
     let memory = memory().lock();
     let colors = match region.backing {
-        Backing::Pool(pool) => memory.pools[usize::from(pool)].spec().colors,
-        Backing::Contiguous => ColorSet::first(memory.frames.colors()),
+        Backing::Pool(pool) => memory.pools[usize::from(pool)].spec.colors,
+        Backing::Contiguous => ColorSet::first(memory.frames.colors),
         Backing::Device(_) => ColorSet::EMPTY,
     };
     Ok(reply::Region {

@@ -1,14 +1,15 @@
 //! Quotas: the hardware side of `cloison_logic::quota` on one core.
 //!
-//! A quota's counter starts `budget` before its overflow. If the board wires the PMU's interrupt, the overflow itself
-//! stops the core; otherwise, or if a quota requests both, the EL2 timer checks the counter in every poll interval.
-//! Where somebody has to look at it, the EL2 timer ends the period. Counting happens at EL1 and EL0 only, so a core that
-//! waits in EL2 uses up nothing.
+//! A quota's counter starts `budget` before its overflow. If the board wires the PMU's interrupt,
+//! the overflow itself stops the core; otherwise, or if a quota requests both, the EL2 timer checks
+//! the counter in every poll interval. Where a core must read the counter at a period's end, the
+//! EL2 timer ends the period. Counting happens at EL1 and EL0 only, so a core that waits in EL2
+//! uses up nothing.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::pmu::{self, Pmu};
 use crate::devices::timer;
-use crate::vm::cpu::Cpu;
+use crate::vm::cpu::{Cpu, Guest};
 use crate::vm::partition::Vm;
 use crate::vm::{telemetry, virq};
 use cloison_abi::reply::{self, Change};
@@ -18,123 +19,130 @@ use cloison_formats::limits::MAX_VMS;
 use cloison_formats::telemetry::{QuotaPeriod, QuotaTotal, Record};
 use cloison_formats::units::Events;
 use cloison_logic::clock::Instant;
-use cloison_logic::quota::{Entry, Quotas, Shared, Verdict};
+use cloison_logic::quota::{Effort, Entry, Quotas, Shared, Verdict};
 use cloison_logic::reclaim::Pool;
 use cloison_logic::vpmu::PhysicalPmu;
 
 /// The unused budgets that cores share.
 static POOLS: [Pool; MAX_VMS] = [const { Pool::new() }; MAX_VMS];
 
-/// Does what follows from a verdict. The caller sees to it that a core which has spent a budget is held.
-fn act(cpu: &Cpu, spec: &Quota, verdict: Verdict) {
-    let Some(vm) = cpu.vm.filter(|_| verdict == Verdict::Spent) else {
+/// Does what follows from a verdict. The caller sees to it that a core which has spent a budget is
+/// held.
+fn act(guest: Guest, spec: &Quota, verdict: Verdict) {
+    if verdict != Verdict::Spent {
         return;
-    };
+    }
     match spec.when_spent {
         WhenSpent::Throttle | WhenSpent::Log => {}
-        WhenSpent::Interrupt => virq::set_private_line(cpu, irq::BUDGET, true),
+        WhenSpent::Interrupt => virq::set_private_line(guest, irq::BUDGET, true),
         // Fails only where the VM is ending already.
-        WhenSpent::Stop => drop(vm.order(Change::Stop)),
+        WhenSpent::Stop => drop(guest.vm.order(Change::Stop)),
     }
 }
 
-/// Charges the core's budgets for work on `pages` pages of its VM. A core that has spent one is then held, at the latest
-/// before it returns to its guest.
-pub fn charge(cpu: &Cpu, pages: u64) {
-    let (mut quotas, now) = (cpu.quotas.borrow_mut(), timer::now());
+/// Charges the core's budgets for work for its VM. A core that has spent one is then held, at the
+/// latest before it returns to its guest. What is less than a page's work is charged together with
+/// what follows; it belongs to the core, as budgets do.
+pub fn charge(guest: Guest, effort: Effort) {
+    let owed = guest.owed.get().and(effort);
+    if owed.is_small() {
+        guest.owed.set(owed);
+        return;
+    }
+    guest.owed.set(Effort::NONE);
+    let mut quotas = guest.quotas.borrow_mut();
+    let now = timer::now();
     for entry in &mut quotas.entries {
-        let cost = Events(entry.spec.page_cost.0.saturating_mul(pages));
-        let verdict = entry.charge(&Pmu, cost, now);
-        act(cpu, &entry.spec, verdict);
+        let verdict = entry.charge(&Pmu, owed.cost(&entry.spec), now);
+        act(guest, &entry.spec, verdict);
     }
     // A quiet quota had no deadline.
-    hold(cpu, &quotas, now);
+    hold(&guest, &quotas, now);
 }
 
 /// Returns whether the core may restart its VM now: once per period. Otherwise it has to be held.
 pub fn may_restart(cpu: &Cpu) -> bool {
-    let (mut quotas, now) = (cpu.quotas.borrow_mut(), timer::now());
+    let mut quotas = cpu.quotas.borrow_mut();
+    let now = timer::now();
     let may = quotas.restart(now);
     hold(cpu, &quotas, now);
     may
 }
 
-/// The vCPU is about to run. The first time, its periods begin; later it continues in the running one with what is left
-/// of its budget, if anything is.
-pub fn start(cpu: &Cpu) {
-    let mut quotas = cpu.quotas.borrow_mut();
+/// The vCPU is about to run. The first time, its periods begin; later it continues in the running
+/// one with what is left of its budget, if anything is.
+pub fn start(guest: Guest) {
+    let mut quotas = guest.quotas.borrow_mut();
     if quotas.entries.is_empty() {
         return;
     }
     let now = timer::now();
+    quotas.is_running = true;
     let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
         if entry.regulator.is_none() {
-            entry.begin(
-                now,
-                &POOLS[entry
-                    .spec
-                    .reclaim
-                    .map_or(0, |reclaim| usize::from(reclaim.pool))],
-            );
+            let reclaim = entry.spec.reclaim;
+            let pool = reclaim.map_or(0, |reclaim| reclaim.pool);
+            entry.begin(now, &POOLS[usize::from(pool)]);
             for counter in &entry.counters {
-                let both = [Some(counter.number), counter.shadow].into_iter().flatten();
-                both.for_each(|at| pmu::configure(at, counter.event));
+                pmu::configure(counter.number, counter.event);
+                if let Some(shadow) = counter.shadow {
+                    pmu::configure(shadow, counter.event);
+                }
             }
             entry.arm(Events(0), &Pmu);
-            Pmu.change_overflows(0, entry.mask());
+            Pmu.change_overflows(0, entry.mask);
         }
         // Each stop ends this too.
         if by_interrupt {
-            entry
-                .counters
-                .iter()
-                .for_each(|counter| Pmu.interrupts(1 << counter.number, 0));
+            for counter in &entry.counters {
+                Pmu.interrupts(1 << counter.number, 0);
+            }
         }
-        Pmu.enable(entry.mask(), 0);
+        Pmu.enable(entry.mask, 0);
     }
     drop(quotas);
-    on_deadline(cpu, now);
-    cpu.deadlines.program();
+    on_deadline(guest, now);
+    guest.deadlines.program();
 }
 
 /// Logs the totals, because the vCPU has stopped.
-pub fn stop(cpu: &Cpu) {
-    let (mut quotas, now) = (cpu.quotas.borrow_mut(), timer::now());
+pub fn stop(guest: Guest) {
+    let mut quotas = guest.quotas.borrow_mut();
+    let now = timer::now();
     let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
-        pmu::stop(entry.mask());
+        pmu::stop(entry.mask);
         let counted = entry.counted(&Pmu);
-        if let Some((vm, regulator)) = cpu.vm.zip(entry.regulator.as_mut()) {
+        if let Some(regulator) = &mut entry.regulator {
             let (throttled, totals) = regulator.stop(counted, now);
-            let (vm, quota, throttled) = (vm.id, entry.index, cpu.clock.nanos(throttled));
             telemetry::record(
-                cpu,
+                &guest,
                 Record::QuotaTotal(QuotaTotal {
-                    vm,
-                    quota,
+                    vm: guest.vm.id,
+                    quota: entry.index,
                     by_interrupt,
-                    throttled,
+                    throttled: guest.clock.nanos(throttled),
                     totals,
                 }),
             );
         }
     }
-    cpu.throttled.set(false);
-    cpu.deadlines.quota.set(None);
+    quotas.is_running = false;
+    hold(&guest, &quotas, now);
 }
 
 /// Handles the PMU's interrupt.
-pub fn on_overflow(cpu: &Cpu) {
+pub fn on_overflow(guest: Guest) {
     let now = timer::now();
-    let mut quotas = cpu.quotas.borrow_mut();
+    let mut quotas = guest.quotas.borrow_mut();
     for entry in &mut quotas.entries {
-        if pmu::take_overflows(entry.mask()) != 0 {
+        if pmu::take_overflows(entry.mask) != 0 {
             let verdict = entry.look(&Pmu, true, now);
-            act(cpu, &entry.spec, verdict);
+            act(guest, &entry.spec, verdict);
         }
     }
-    hold(cpu, &quotas, now);
+    hold(&guest, &quotas, now);
 }
 
 /// Has the core held if a budget is spent, and wakes it when it has to look again.
@@ -145,29 +153,30 @@ fn hold(cpu: &Cpu, quotas: &Quotas, now: Instant) {
 }
 
 /// Handles a poll, the end of a period, or the start of the vCPU; the caller programs the timer.
-pub fn on_deadline(cpu: &Cpu, now: Instant) {
-    let mut quotas = cpu.quotas.borrow_mut();
+pub fn on_deadline(guest: Guest, now: Instant) {
+    let vm = guest.vm;
+    let mut quotas = guest.quotas.borrow_mut();
     for entry in &mut quotas.entries {
-        let shared = cpu
-            .vm
-            .and_then(|vm| vm.budgets.get(usize::from(entry.index)));
-        let verdict = match entry.turn(&Pmu, now, shared.and_then(Shared::set)) {
+        let shared = &vm.budgets[usize::from(entry.index)];
+        let verdict = match entry.turn(&Pmu, now, shared.set()) {
             Some((report, verdict)) => {
-                Pmu.change_overflows(0, entry.mask());
-                shared.iter().for_each(|shared| shared.publish(&report));
-                if entry.spec.when_spent == WhenSpent::Interrupt && report.spent_at.is_some() {
-                    virq::set_private_line(cpu, irq::BUDGET, false);
+                Pmu.change_overflows(0, entry.mask);
+                shared.publish(&report);
+                let is_spent = report.spent_at.is_some();
+                let when_spent = entry.spec.when_spent;
+                if is_spent && when_spent == WhenSpent::Interrupt {
+                    virq::set_private_line(guest, irq::BUDGET, false);
                 }
-                let logged = entry.spec.trace
-                    || entry.spec.when_spent == WhenSpent::Log && report.spent_at.is_some();
-                if let Some(vm) = cpu.vm.filter(|_| logged) {
+                if entry.spec.trace || is_spent && when_spent == WhenSpent::Log {
                     let period = report.map(
-                        |at| cpu.clock.since_reset(at),
-                        |lasting| cpu.clock.nanos(lasting),
+                        |at| guest.clock.since_reset(at),
+                        |lasting| guest.clock.nanos(lasting),
                     );
-                    let (quota, vm) = (entry.index, vm.id);
+                    let vm = vm.id;
+                    let quota = entry.index;
+                    // The record is written where it stays.
                     telemetry::record_at(
-                        cpu,
+                        &guest,
                         now,
                         Record::QuotaPeriod(QuotaPeriod { quota, vm, period }),
                     );
@@ -176,10 +185,10 @@ pub fn on_deadline(cpu: &Cpu, now: Instant) {
             }
             None => entry.look(&Pmu, false, now),
         };
-        act(cpu, &entry.spec, verdict);
+        act(guest, &entry.spec, verdict);
     }
-    cpu.throttled.set(quotas.is_throttled());
-    cpu.deadlines.quota.set(quotas.next_deadline(now));
+    guest.throttled.set(quotas.is_throttled());
+    guest.deadlines.quota.set(quotas.next_deadline(now));
 }
 
 /// Calls `with` for the started quota of this core with an index in its VM.
@@ -199,12 +208,11 @@ fn find<T>(
 /// Returns the state of a quota.
 pub fn read(cpu: &Cpu, index: u64) -> Result<reply::Quota, CallError> {
     find(cpu, index, |entry| {
-        let (regulator, events) = (entry.regulator.as_ref()?, entry.counted(&Pmu).0);
-        let throttled_nanos = cpu.clock.nanos(regulator.throttled).0;
+        let regulator = entry.regulator.as_ref()?;
         Some(reply::Quota {
-            events,
+            events: entry.counted(&Pmu).0,
             periods: regulator.index.into(),
-            throttled_nanos,
+            throttled_nanos: cpu.clock.nanos(regulator.throttled).0,
         })
     })
 }
@@ -212,11 +220,10 @@ pub fn read(cpu: &Cpu, index: u64) -> Result<reply::Quota, CallError> {
 /// Returns what a quota allows in its running period.
 pub fn terms(cpu: &Cpu, index: u64) -> Result<reply::QuotaTerms, CallError> {
     find(cpu, index, |entry| {
-        let (budget, spec) = (entry.regulator.as_ref()?.budget.0, &entry.spec);
         Some(reply::QuotaTerms {
-            budget,
-            period_nanos: spec.period.0,
-            event: spec.counted.event.0,
+            budget: entry.regulator.as_ref()?.budget.0,
+            period_nanos: entry.spec.period.0,
+            event: entry.spec.counted.event,
         })
     })
 }
@@ -228,17 +235,17 @@ pub fn set(cpu: &Cpu, index: u64, budget: Events) -> Result<(), CallError> {
         Some(entry.regulator.as_mut()?.set_budget(budget, now))
     })?;
     hold(cpu, &cpu.quotas.borrow(), now);
-    done.map_err(|_| CallError::Invalid)
+    done
 }
 
 /// A quota of a VM, for another one that may set it.
 fn shared(vm: &Vm, index: u64) -> Result<(&Quota, &Shared), CallError> {
-    let index = usize::try_from(index).map_err(|_| CallError::Absent)?;
-    vm.spec
+    let spec = vm
+        .spec
         .quotas
-        .get(index)
-        .zip(vm.budgets.get(index))
-        .ok_or(CallError::Absent)
+        .get(index as usize)
+        .ok_or(CallError::Absent)?;
+    Ok((spec, &vm.budgets[index as usize]))
 }
 
 /// Returns what another VM's quota allows, and what was used of it.
@@ -255,7 +262,5 @@ pub fn budget(vm: &Vm, index: u64) -> Result<reply::Budget, CallError> {
 /// Sets the budget of another VM's quota from its next period on.
 pub fn set_budget(vm: &Vm, index: u64, budget: Events) -> Result<(), CallError> {
     let (spec, shared) = shared(vm, index)?;
-    shared
-        .change(budget, spec.ceiling)
-        .map_err(|_| CallError::Invalid)
+    shared.change(budget, spec.ceiling)
 }

@@ -1,17 +1,23 @@
 //! Telemetry: records wait in a ring per core and leave as messages on the second UART.
 //!
-//! Nothing here waits for the UART while guests run: a core sends a few bytes, as the UART's FIFO has room, and continues
-//! later. A full ring drops the record, counts it, and reports that in the stream. A UART that accepts nothing is reported
-//! on the console, and a console that accepts nothing in the stream.
+//! Records leave while their core's guest does not run: while a spent budget holds the core, while
+//! the guest waits for an interrupt (then WFI traps), and while the core is parked. Records that
+//! find no such time soon, or fill half a ring, leave in the guest's time. No code here waits for
+//! the UART while guests run: a core sends a few bytes, as the UART's FIFO has room, and continues
+//! later. A full ring drops the record, counts it, and reports that in the stream. A UART that
+//! accepts nothing is reported on the console, and a console that accepts nothing in the stream.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::console::{self, Port};
 use crate::devices::timer;
 use crate::vm::cpu::Cpu;
+use crate::vm::guest_registers;
 use alloc::boxed::Box;
+use cloison_formats::ids::Core;
 use cloison_formats::telemetry::{self, Entry, Message, Record};
+use cloison_formats::units::Nanos;
 use cloison_logic::clock::Instant;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use spin::mutex::TicketMutex;
 
 /// Maximum number of bytes sent per visit, so that a core does not stay in EL2 for long.
@@ -33,7 +39,7 @@ impl Line {
             self.port.uart.send(self.buffer[self.sent]);
             self.sent += 1;
         }
-        if self.port.is_dead && !DEAD.swap(true, Ordering::Relaxed) {
+        if self.port.is_dead && !DEAD.swap(true, Relaxed) {
             log::warn!(
                 "the telemetry UART accepts nothing: from now on, what it has no room for is lost"
             );
@@ -49,9 +55,9 @@ impl Line {
 
     /// Accepts a message.
     fn load(&mut self, message: &Message) {
-        let encoded = telemetry::encode(message, &mut self.buffer[..]).map(<[u8]>::len);
-        (self.sent, self.len) = (0, encoded.unwrap_or_default());
-        if encoded.is_none() {
+        self.sent = 0;
+        self.len = telemetry::encode(message, &mut self.buffer[..]).map_or(0, <[u8]>::len);
+        if self.len == 0 {
             log::error!(
                 "a telemetry message is longer than {} bytes and was not sent",
                 telemetry::MAX_MESSAGE
@@ -87,61 +93,73 @@ pub fn send(message: &Message) {
 }
 
 /// Logs a record of this core.
+#[inline(always)]
 pub fn record(cpu: &Cpu, record: Record) {
+    let before = cpu.deadlines.output.get();
     record_at(cpu, timer::now(), record);
-    cpu.deadlines.program();
+    if cpu.deadlines.output.get() != before {
+        cpu.deadlines.program();
+    }
 }
 
 /// Logs a record of this core. The caller programs the EL2 timer.
+#[inline(always)]
 pub fn record_at(cpu: &Cpu, now: Instant, record: Record) {
-    cpu.ring.borrow_mut().push(Entry {
-        core: cpu.index as u8,
+    let mut ring = cpu.ring.borrow_mut();
+    ring.push(Entry {
+        core: Core(cpu.index as u8),
         at: cpu.clock.since_reset(now),
         record,
     });
-    cpu.send_soon(now);
+    cpu.send_by(now + cpu.output_delay);
+    guest_registers::trap_waits(true);
 }
 
-/// Sends a little of this core's records, or of its messages and its VM's lines, as far as the FIFOs accept it, and sets
-/// the deadline for the rest. Returns whether there was no record and no message.
+/// Sends a little of this core's records, or of its messages and its VM's lines, as far as the
+/// FIFOs accept it, and sets the EL2 timer for the rest. Returns whether there was no record and no
+/// message.
 pub fn drain(cpu: &Cpu) -> bool {
-    let (messages, lines) = console::waiting(cpu.index, cpu.vm.map(|vm| vm.id));
+    let messages = console::has_messages(cpu.index);
+    let lines = cpu.vm.is_some_and(|vm| !console::lines(vm.id).is_empty());
     // In turn, so that no number of records keeps a message waiting.
     let prints = (messages || lines) && !cpu.printed.get();
     cpu.printed.set(prints);
     if prints {
         console::send_some();
     }
-    let empty = !prints && (pump(cpu) || DEAD.load(Ordering::Relaxed)) && !messages;
+    let empty = !prints && (pump(cpu) || DEAD.load(Relaxed)) && !messages;
     cpu.deadlines
         .output
         .set((!empty || lines).then(|| timer::now() + cpu.output_delay));
     // When it doubles: neither late nor often.
-    let bytes = console::LOST.load(Ordering::Relaxed);
-    if bytes > 2 * REPORTED.load(Ordering::Relaxed) {
-        REPORTED.store(bytes, Ordering::Relaxed);
+    let bytes = console::LOST.load(Relaxed);
+    if bytes > 2 * REPORTED.load(Relaxed) {
+        REPORTED.store(bytes, Relaxed);
         record(cpu, Record::ConsoleLost(bytes));
     }
+    cpu.deadlines.program();
     empty
 }
 
-/// Sends a little of this core's records, as far as the FIFO accepts it. Returns whether there was none.
+/// Sends a little of this core's records, as far as the FIFO accepts it. Returns whether there was
+/// none.
 fn pump(cpu: &Cpu) -> bool {
     let Some(mut guard) = LINE.try_lock() else {
         return false;
     };
     let mut ring = cpu.ring.borrow_mut();
+    let core = Core(cpu.index as u8);
     let Some(line) = guard.as_mut() else {
-        // This board has no telemetry UART: the records are discarded, and nobody could ask for a count.
-        while ring.pop().is_some() {}
+        // This board has no telemetry UART: the records are discarded, and nobody could ask for a
+        // count.
+        while ring.take(core, Nanos(0), |_| {}) {}
         return true;
     };
     if line.advance(0) {
-        match ring.pop() {
-            Some(entry) => line.load(&Message::Entry(entry)),
-            None => {
-                return !ring.report_losses(cpu.index as u8, cpu.clock.since_reset(timer::now()));
-            }
+        let now = cpu.clock.since_reset(timer::now());
+        let load = |entry: &Entry| line.load(&Message::Entry(*entry));
+        if !ring.take(core, now, load) {
+            return true;
         }
     }
     line.advance(BATCH);

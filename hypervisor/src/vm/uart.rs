@@ -1,86 +1,82 @@
-//! The UART that a guest sees: its accesses, its output in lines of text, and its input.
+//! A guest's UART: its accesses, its output in lines of text, and its input.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{console, timer};
-use crate::vm::cpu::{Cpu, Line};
+use crate::vm::cpu::{Cpu, Guest, Line};
 use crate::vm::partition::Vm;
 use crate::vm::{guest_registers, virq};
 use cloison_logic::console::{LineBuffer, Part};
 use cloison_logic::messages::Position;
+use cloison_logic::vuart::Pl011;
 
 /// Handles a guest's read of its UART.
-pub fn read(cpu: &Cpu, vm: &Vm, offset: u16) -> u32 {
-    let mut uart = vm.uart.lock();
-    let before = uart.0.line_level();
-    let value = uart.0.read(offset);
-    report(cpu, vm, before, uart.0.line_level());
-    value
+pub fn read(guest: Guest, offset: u16) -> u32 {
+    access(guest, guest.vm, |device, _| device.read(offset))
 }
 
-/// Handles a guest's write to its UART. Returns what to wait for before the guest continues: a line that is to be printed.
-pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, value: u32) -> Option<Position> {
+/// Handles a guest's write to its UART. Returns what to wait for before the guest continues: a line
+/// that is to be printed.
+pub fn write(guest: Guest, offset: u16, value: u32) -> Option<Position> {
+    let vm = guest.vm;
+    access(guest, vm, |device, line| {
+        let part = line.push(device.write(offset, value)?);
+        if line.is_waiting() != (guest.line.get() != Line::Whole) {
+            watch_line(&guest, line.is_waiting());
+        }
+        part.map(|part| part.queue(&vm.spec.name, console::lines(vm.id)))
+    })
+}
+
+/// Accesses the UART, and reports the level of its line if that has changed: under the UART's lock,
+/// so that two cores cannot report it in the wrong order.
+fn access<T>(guest: Guest, vm: &Vm, with: impl FnOnce(&mut Pl011, &mut LineBuffer) -> T) -> T {
     let mut uart = vm.uart.lock();
     let (device, line) = &mut *uart;
     let before = device.line_level();
-    let mut position = None;
-    if let Some(byte) = device.write(offset, value) {
-        position = line
-            .push(byte)
-            .map(|part| console::queue(vm.id, &vm.spec.name, &part));
-        if line.is_waiting() != (cpu.line.get() != Line::Whole) {
-            watch_line(cpu, line.is_waiting());
-        }
-    }
-    report(cpu, vm, before, device.line_level());
-    position
-}
-
-/// Reports the level of the UART's line if it has changed. Called under the UART's lock, so that two cores cannot report it
-/// in the wrong order.
-fn report(cpu: &Cpu, vm: &Vm, before: bool, high: bool) {
+    let result = with(device, line);
+    let high = device.line_level();
     if before != high {
-        virq::set_line(cpu, vm, cloison_abi::irq::UART, high);
+        virq::set_line(guest, vm, cloison_abi::irq::UART, high);
     }
+    result
 }
 
-/// Makes the core watch for a guest that leaves a line unfinished (a prompt), or stop watching. Such a guest either
-/// waits for an interrupt (then WFI traps, once) or takes its timer ticks, so EL2 needs no timer for this.
+/// Makes the core watch for a guest that leaves a line unfinished (a prompt), or stop watching.
+/// Such a guest either waits for an interrupt (then WFI traps, once) or takes its timer ticks, so
+/// EL2 needs no timer for this.
 fn watch_line(cpu: &Cpu, on: bool) {
     cpu.line.set(if on { Line::Begun } else { Line::Whole });
     guest_registers::trap_waits(on);
 }
 
 /// Prints the line that the guest has left unfinished.
-pub fn print_unfinished_line(cpu: &Cpu, vm: &Vm) {
-    if cpu.line.get() != Line::Whole {
-        watch_line(cpu, false);
-        print_rest(vm, LineBuffer::pause);
-        cpu.send_soon(timer::now());
-        cpu.deadlines.program();
+pub fn print_unfinished_line(guest: Guest) {
+    if guest.line.get() != Line::Whole {
+        watch_line(&guest, false);
+        print_rest(guest.vm, LineBuffer::pause);
+        guest.send_by(timer::now() + guest.output_delay);
+        guest.deadlines.program();
     }
 }
 
 /// Handles a tick of the guest's timer while a line is unfinished.
 #[cold]
 #[inline(never)]
-pub fn tick_in_line(cpu: &Cpu) {
-    match (cpu.line.get(), cpu.vm) {
-        (Line::Left, Some(vm)) => print_unfinished_line(cpu, vm),
-        _ => cpu.line.set(Line::Left),
+pub fn tick_in_line(guest: Guest) {
+    if guest.line.replace(Line::Left) == Line::Left {
+        print_unfinished_line(guest);
     }
 }
 
-/// Prints what `rest` takes of the guest's unfinished line. Returns what to wait for, if there is anything.
+/// Prints what `rest` takes of the guest's unfinished line. Returns what to wait for, if there is
+/// anything.
 pub fn print_rest(vm: &Vm, rest: fn(&mut LineBuffer) -> Option<Part>) -> Option<Position> {
     let mut uart = vm.uart.lock();
-    rest(&mut uart.1).map(|part| console::queue(vm.id, &vm.spec.name, &part))
+    rest(&mut uart.1).map(|part| part.queue(&vm.spec.name, console::lines(vm.id)))
 }
 
 /// Passes a byte of console input to the guest.
-pub fn deliver(cpu: &Cpu, vm: &Vm, byte: u8) {
-    let mut uart = vm.uart.lock();
-    let before = uart.0.line_level();
+pub fn deliver(guest: Guest, vm: &Vm, byte: u8) {
     // A guest that does not read loses input, as on a real UART whose FIFO overruns.
-    let _ = uart.0.push_rx(byte);
-    report(cpu, vm, before, uart.0.line_level());
+    let _ = access(guest, vm, |device, _| device.push_rx(byte));
 }

@@ -2,18 +2,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::pmu::{self, Pmu};
-use crate::vm::cpu::Cpu;
-use crate::vm::partition::{Vm, system};
+use crate::vm::cpu::{Cpu, Guest};
+use crate::vm::partition::system;
 use crate::vm::virq;
 use cloison_abi::{Call, CallError};
 use cloison_formats::image::GuestPmu;
 use cloison_logic::vpmu::{PhysicalPmu, Register};
 
 /// Handles a guest's access to its PMU.
-pub fn access(cpu: &Cpu, vm: &Vm, register: Register, write: Option<u64>) -> u64 {
-    let value = cpu.vpmu.borrow_mut().access(&Pmu, register, write);
+pub fn access(guest: Guest, register: Register, write: Option<u64>) -> u64 {
+    let value = guest.vpmu.borrow_mut().access(&Pmu, register, write);
     if write.is_some() {
-        set_line(cpu, vm);
+        set_line(guest);
     }
     match register {
         Register::CommonEvents(which) => value | u64::from(system().announced[which as usize & 1]),
@@ -22,30 +22,30 @@ pub fn access(cpu: &Cpu, vm: &Vm, register: Register, write: Option<u64>) -> u64
 }
 
 /// Handles a PMU interrupt that may be the guest's.
-pub fn on_overflow(cpu: &Cpu) {
-    match (cpu.vm, cpu.vm.map(|vm| vm.spec.pmu)) {
-        (Some(vm), Some(GuestPmu::Emulated)) => set_line(cpu, vm),
+pub fn on_overflow(guest: Guest) {
+    match guest.vm.spec.pmu {
+        GuestPmu::Emulated => set_line(guest),
         // The guest shall not raise the interrupt of its quotas: its own would come without end.
-        (_, Some(GuestPmu::Direct)) => Pmu.interrupts(0, cpu.vpmu.borrow().all()),
-        _ => {}
+        GuestPmu::Direct => Pmu.interrupts(0, guest.vpmu.borrow().all()),
+        GuestPmu::None => {}
     }
 }
 
-fn set_line(cpu: &Cpu, vm: &Vm) {
-    let high = cpu.vpmu.borrow().line(&Pmu);
-    vm.pmu_irq
-        .into_iter()
-        .for_each(|irq| virq::set_private_line(cpu, irq, high));
+fn set_line(guest: Guest) {
+    let high = guest.vpmu.borrow().line(&Pmu);
+    if let Some(irq) = guest.vm.pmu_irq {
+        virq::set_private_line(guest, irq, high);
+    }
 }
 
 /// Stops all of the guest's counters, because the vCPU starts or stops.
-pub fn reset(cpu: &Cpu, vm: &Vm) {
-    if vm.spec.has_counters() {
+pub fn reset(guest: Guest) {
+    let spec = guest.vm.spec;
+    if spec.has_counters() {
         // The service has no switch for all counters.
-        cpu.vpmu
-            .borrow_mut()
-            .reset(&Pmu, vm.spec.pmu == GuestPmu::None);
-        if vm.spec.pmu == GuestPmu::Direct {
+        let is_on = spec.pmu == GuestPmu::None;
+        guest.vpmu.borrow_mut().reset(&Pmu, is_on);
+        if spec.pmu == GuestPmu::Direct {
             pmu::hand_over();
         }
     }

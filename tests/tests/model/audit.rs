@@ -1,4 +1,5 @@
-//! What a guest can observe of the model in a real QEMU, program by program: counters, levels, faults, time.
+//! What a guest can observe of the model in a real QEMU, program by program: counters, levels,
+//! faults, time.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::common::{SIMPLE, board, build_guest, machine};
@@ -23,7 +24,7 @@ fn guest() -> &'static Path {
 struct Run {
     statistics: Statistics,
     words: [u64; 8],
-    /// What the plugin printed.
+    /// The output of the plugin.
     errors: String,
 }
 
@@ -34,7 +35,8 @@ impl Run {
     }
 }
 
-/// Runs a program of the guest with these additional plugin arguments on the shipped board after `change`.
+/// Runs a program of the guest with these additional plugin arguments on the shipped board after
+/// `change`.
 fn run_on(program: u64, extra: &str, change: impl Fn(String) -> String) -> Run {
     let directory = TempDir::new().expect("a directory");
     let stats = directory.path().join("stats.json");
@@ -150,7 +152,8 @@ fn interrupts_between_an_access_to_a_counter_and_the_next_instruction_lose_nothi
 #[test]
 fn instructions_after_a_fault_or_a_device_access_count_once() {
     let faults = run(4);
-    // 90 retire, each fault's handler has 4, and the HINT and ISB after the start and the HINT at the end.
+    // 90 retire, each fault's handler has 4, and the HINT and ISB after the start and the HINT at
+    // the end.
     let counted = faults.region(0).event("INST_RETIRED");
     assert!(
         (130..=134).contains(&counted),
@@ -381,7 +384,8 @@ fn cores_pay_for_a_line_that_they_share() {
     assert!(on.0 > 4 * on_apart.0, "{on:?} beside {on_apart:?}");
 }
 
-/// Cycles, micro TLB refills of data, walks and descriptors read in each region of programs 15 to 17.
+/// Cycles, micro TLB refills of data, walks and descriptors read in each region of programs 15 to
+/// 17.
 fn tours(program: u64, blocks: bool, names: &[&str]) -> [[u64; 4]; 4] {
     let change = |text: String| {
         let text = with(names)(text);
@@ -426,7 +430,8 @@ fn translations_that_the_buffers_do_not_hold_are_walked_for() {
         println!("{what:>7} [cycles, micro TLB refills, walks, reads]: {tours:?}");
     }
     assert!(off.iter().all(|tour| tour[1..] == [0; 3]));
-    // 8 pages stay in the micro TLB, 64 in the main TLB, and 2048 in none. A walk of stage 2 reads three descriptors.
+    // 8 pages stay in the micro TLB, 64 in the main TLB, and 2048 in none. A walk of stage 2 reads
+    // three descriptors.
     assert_eq!(pages[0][1], 8);
     assert_eq!(pages[1][1..3], [4 * 64 - 8, 64 - 8]);
     assert!(
@@ -457,7 +462,8 @@ fn translations_that_the_buffers_do_not_hold_are_walked_for() {
         pages[2][0] > off[2][0] + 8192 * 6,
         "it waits for three hits of the L1, while lines arrive: {pages:?}"
     );
-    // Behind both stages: a descriptor of stage 1 more, whose table the walk cache knows, and stage 2 of the page.
+    // Behind both stages: a descriptor of stage 1 more, whose table the walk cache knows, and stage
+    // 2 of the page.
     assert_eq!(both[1][1..3], [4 * 64 - 8, 64 - 8]);
     assert!(
         (7 * both[2][2] / 2..5 * both[2][2]).contains(&both[2][3]),

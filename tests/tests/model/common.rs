@@ -1,5 +1,5 @@
-//! Code shared by the tests and the benchmark: the plugin, guests without an operating system, and a board that boots
-//! them.
+//! Code shared by the tests and the benchmark: the plugin, guests without an operating system, and
+//! a board that boots them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
@@ -56,8 +56,8 @@ pub fn build_guest(directory: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// What turns the mechanisms of the shipped board off: cores wait for each line, do not know of each other's, and translate
-/// addresses for nothing, and their L2 does any number of things at a time.
+/// Changes to the shipped board's file that turn its mechanisms off. Cores wait for each line, are
+/// not coherent, and translate addresses for nothing; their L2 has no limits.
 pub const SIMPLE: [(&str, &str); 10] = [
     ("data_lines = 5", "data_lines = 0"),
     ("instruction_lines = 1", "instruction_lines = 0"),
@@ -71,8 +71,8 @@ pub const SIMPLE: [(&str, &str); 10] = [
     ("outstanding_writes = 16", "outstanding_writes = 0"),
 ];
 
-/// Writes the shipped board file with this replacement policy in all its caches, and cores that wait for each line.
-/// Returns its path.
+/// Writes the shipped board file with this replacement policy in all its caches, and cores that
+/// wait for each line. Returns its path.
 pub fn board(directory: &Path, replacement: &str) -> PathBuf {
     let shipped = fs::read_to_string(installation::root().join("configs/models/zcu102.toml"))
         .expect("board file");

@@ -1,4 +1,5 @@
-//! The board model in a real QEMU: what guests observe of it, and the same counts from a reference simulator.
+//! The board model in a real QEMU: what guests observe of it, and the same counts from a reference
+//! simulator.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod audit;

@@ -1,12 +1,14 @@
-//! Compares the caches with pycachesim, an independent simulator: equal hits and misses at each level.
+//! Compares the caches with pycachesim, an independent simulator: equal hits and misses at each
+//! level.
 //!
-//! What pycachesim counts is recorded here. The test that it still counts so installs it with pip into a private environment
-//! under `target/`, which needs Python's venv, pip and a C compiler. That one is therefore run on demand:
-//! `cargo test -p cloison-tests --test model -- --ignored pycachesim`.
+//! What pycachesim counts is recorded here. The test that it still counts so installs it with pip
+//! into a private environment under `target/`, which needs Python's venv, pip and a C compiler.
+//! That one is therefore run on demand: `cargo test -p cloison-tests --test model -- --ignored
+//! pycachesim`.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_board_model::board::L2Data;
-use cloison_board_model::cache::Policy;
+use cloison_board_model::cache::{Direction, Policy};
 use cloison_board_model::{Board, Hierarchy};
 use cloison_engine::installation;
 use std::fmt::Write;
@@ -46,8 +48,9 @@ fn python() -> PathBuf {
     python
 }
 
-/// In pycachesim, a store that hits does not make its line the most recently used one and is not counted as a hit. Each
-/// store is therefore preceded by a load of the same bytes, which allocates the line as write-allocate would.
+/// In pycachesim, a store that hits does not make its line the most recently used one and is not
+/// counted as a hit. Each store is therefore preceded by a load of the same bytes, which allocates
+/// the line as write-allocate would.
 const REFERENCE: &str = r#"
 import sys
 from cachesim import CacheSimulator, Cache, MainMemory
@@ -112,7 +115,8 @@ fn traces() -> Vec<(&'static str, Trace)> {
     ]
 }
 
-/// What pycachesim 0.3.1 counts for each trace: hits and misses of the L1, of the L2, and write-backs of both.
+/// What pycachesim 0.3.1 counts for each trace: hits and misses of the L1, of the L2, and
+/// write-backs of both.
 const RECORDED: [(&str, [[u64; 2]; 3]); 5] = [
     ("stream", [[0, 120_000], [0, 120_000], [59_744, 51_808]]),
     ("words", [[105_000, 15_000], [7_500, 7_500], [14_488, 0]]),
@@ -126,7 +130,8 @@ const RECORDED: [(&str, [[u64; 2]; 3]); 5] = [
 
 #[test]
 fn hits_and_misses_are_those_of_pycachesim() {
-    // It has none of the mechanisms that move lines without being asked, and no cache that takes lines on eviction only.
+    // It has none of the mechanisms that move lines without being asked, and no cache that takes
+    // lines on eviction only.
     let mut board = Board::zcu102().simple();
     board.l2_data = L2Data::OnMiss;
     for level in [&mut board.l1d, &mut board.l2] {
@@ -135,7 +140,7 @@ fn hits_and_misses_are_those_of_pycachesim() {
     let ours = traces().into_iter().map(|(name, trace)| {
         let mut model = Hierarchy::new(&board, 1);
         for (address, bytes, write) in trace {
-            model.data(0, address, bytes, write, 0);
+            model.data(0, address, bytes, Direction::of(write), 0);
         }
         let counts = model.counts(0);
         let lookups = counts.accesses + counts.crossings;

@@ -159,8 +159,8 @@ fn the_guest_reads_modelled_counts_by_mrs() {
 
 #[test]
 fn what_fits_a_level_is_brought_in_once() {
-    // One additional line is the flag that starts the rivals. 16 KiB fit in the L1. 512 KiB fit in the L2 and, under
-    // LRU, each pass over them misses the L1 everywhere.
+    // One additional line is the flag that starts the rivals. 16 KiB fit in the L1. 512 KiB fit in
+    // the L2 and, under LRU, each pass over them misses the L1 everywhere.
     let small = run("lru", 256, 20, 1);
     assert_eq!(
         (small.count(0, "loads"), small.count(0, "l1d_refills")),
@@ -177,15 +177,15 @@ fn what_fits_a_level_is_brought_in_once() {
 #[test]
 fn guest_time_is_the_models() {
     let run = run("pseudo-random", 5000, 2, 1);
-    // The generic timer runs at 62.5 MHz: 16 cycles of the 1 GHz clock. All blocks except a few are between the two
-    // reads.
+    // The generic timer runs at 62.5 MHz: 16 cycles of the 1 GHz clock. All blocks except a few are
+    // between the two reads.
     let (ticks, cycles) = (run.words[0] * 16, run.cycles(0));
     assert!(
         ticks <= cycles && cycles - ticks < 1000,
         "{ticks} of {cycles} cycles"
     );
-    // 2 x 5000 loads with 3 instructions each. All miss the L1; in the second pass, 5000 lines are in the L2 (or in
-    // memory, with random replacement). A line of an open row takes 92 cycles.
+    // 2 x 5000 loads with 3 instructions each. All miss the L1; in the second pass, 5000 lines are
+    // in the L2 (or in memory, with random replacement). A line of an open row takes 92 cycles.
     assert!(cycles > 30_000 + 10_000 * 13 + 5000 * 92, "{cycles}");
 }
 

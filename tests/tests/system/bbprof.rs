@@ -1,4 +1,5 @@
-//! `bbprof` in an unmodified Linux guest: what it profiles, what it refuses, and what it leaves behind, however it ends.
+//! `bbprof` in an unmodified Linux guest: its profiles, its refusals, and the state of the VM after
+//! each end.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::running::Running;
@@ -17,7 +18,7 @@ const SEGMENT: &str = "-s black_box::segment black-box";
 fn start() -> Result<Running> {
     let mut checked = load(&config("linux-bbprof"), VIRT)?;
     let ImageSource::Linux(source) = &mut checked.images[0] else {
-        panic!("a Linux")
+        panic!("a Linux guest")
     };
     source
         .programs
@@ -101,7 +102,8 @@ fn a_program_is_profiled_and_runs_with_its_pages_apart() -> Result<()> {
         pages + 5,
         "one for each page, three to compare with, and two that find the layout: {done}"
     );
-    // Each run but the two and the empty one changes its pages, and changes them back. With all cacheable, there are none.
+    // Each run but the two and the empty one changes its pages, and changes them back. With all
+    // cacheable, there are none.
     assert_eq!(
         before(&done, " calls that changed pages"),
         2 * (pages + 1),
@@ -127,7 +129,8 @@ fn a_program_is_profiled_and_runs_with_its_pages_apart() -> Result<()> {
     );
     assert_eq!(ran.status, 7, "the program's own: {ran:?}");
     is_as_before(&mut linux, "after a run");
-    // It takes its time until it calls the function: nothing is changed until then, and no lease is needed.
+    // It takes its time until it calls the function: nothing is changed until then, and no lease is
+    // needed.
     let late = linux.output("linux", "bbprof migrate -i /tmp/p.toml -g 4 -- late 2>&1");
     assert!(late.lines().any(|line| line.starts_with("4,")), "{late}");
     is_as_before(&mut linux, "after a program that was late");
@@ -216,7 +219,8 @@ fn what_cannot_be_profiled_is_refused_and_leaves_nothing() -> Result<()> {
     // A machine that is not this one: e_machine of x86-64.
     linux.output(
         "linux",
-        "cp $(which bbprof) /tmp/other && printf '\\076' | dd of=/tmp/other bs=1 seek=18 conv=notrunc 2>&1",
+        "cp $(which bbprof) /tmp/other && printf '\\076' | dd of=/tmp/other bs=1 seek=18 \
+         conv=notrunc 2>&1",
     );
     let done = linux.ask("linux", "bbprof profile -s main /tmp/other 2>&1")?;
     assert!(
@@ -273,12 +277,13 @@ fn address_of_segment(path: &Path) -> u64 {
         .address()
 }
 
-/// A Debian package's program, whose function is in a shared library, and a file without symbols: nothing was built for this.
+/// A Debian package's program, whose function is in a shared library, and a file without symbols:
+/// nothing was built for this.
 #[test]
 fn black_boxes_are_profiled_by_library_and_by_address() -> Result<()> {
     let mut checked = load(&config("linux-bbprof"), VIRT)?;
     let ImageSource::Linux(source) = &mut checked.images[0] else {
-        panic!("a Linux")
+        panic!("a Linux guest")
     };
     source.packages.push("bzip2".to_owned());
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -381,7 +386,8 @@ fn however_a_profiler_ends_its_pages_are_as_before() -> Result<()> {
     Ok(())
 }
 
-/// Fifty points from the start of the first run to some hundred runs later; every fourth is a restart of the VM.
+/// Fifty points from the start of the first run to some hundred runs later; every fourth is a
+/// restart of the VM.
 #[test]
 #[ignore = "takes many minutes"]
 fn fifty_profilers_end_anywhere_and_leave_nothing() -> Result<()> {
@@ -415,7 +421,7 @@ fn fifty_profilers_end_anywhere_and_leave_nothing() -> Result<()> {
     Ok(())
 }
 
-/// What docs/bbprof.md says of a profile's cost.
+/// What docs/results/bbprof.md says of a profile's cost.
 #[test]
 #[ignore = "prints a table, and takes minutes"]
 fn a_profile_costs_two_calls_for_each_run_and_list() -> Result<()> {
@@ -431,7 +437,8 @@ fn a_profile_costs_two_calls_for_each_run_and_list() -> Result<()> {
         for _ in 0..20 {
             done = linux.output(
                 "linux",
-                "for i in $(seq 60); do pidof bbprof >/tmp/pid || break; sleep 1; done; cat /tmp/said",
+                "for i in $(seq 60); do pidof bbprof >/tmp/pid || break; sleep 1; done; cat \
+                 /tmp/said",
             );
             if done.contains(" calls that changed pages") {
                 break;
@@ -456,8 +463,8 @@ fn a_profile_costs_two_calls_for_each_run_and_list() -> Result<()> {
     Ok(())
 }
 
-/// What docs/bbprof.md says of the cost of a profile by groups: that of its first pass, and that each block to refine costs a run for
-/// each of its pages.
+/// What docs/results/bbprof.md says of the cost of a profile by groups: that of its first pass, and
+/// that each block to refine costs a run for each of its pages.
 #[test]
 #[ignore = "prints a table, and takes a minute"]
 fn groups_cost_two_calls_for_each_block() -> Result<()> {

@@ -1,4 +1,5 @@
-//! Every board that QEMU emulates: these tests name none, so that a board file is all that a new board needs.
+//! Every board that QEMU emulates. These tests name no board, so that a new board needs only its
+//! file.
 //!
 //! The other tests of the system run on `virt` and `zcu102`, and go further.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -6,6 +7,7 @@
 use crate::{audit, demo, migration, quota};
 use cloison_engine::configuration;
 use cloison_engine::telemetry::End;
+use cloison_formats::ids::Core;
 use cloison_formats::image::Vm;
 use cloison_tests::{Clock, config, load, run, shipped};
 use miette::{Context, Result};
@@ -41,7 +43,7 @@ fn pages_migrate_unnoticed_on_every_board() -> Result<()> {
     on_every_board(|board| {
         let mut checked = load(&config("migrate"), board)?;
         let last = checked.system.board.cores.len() as u8 - 1;
-        checked.system.vms[0].cores = vec![last, 1];
+        checked.system.vms[0].cores = [last, 1].map(Core).to_vec();
         checked.system.vms[0].args = [migration::PAGES, 10, 1000, 0];
         migration::back_and_forth(&checked, board, Clock::Counted, 10)
     })
@@ -84,7 +86,8 @@ fn every_core_of_every_board_runs_a_guest() -> Result<()> {
         for clock in [Clock::Counted, Clock::Real] {
             let mut checked = load(&config("smp"), board)?;
             // The last cores first: the boot core is not the first core of its VM.
-            let cores: Vec<u8> = (0..checked.system.board.cores.len() as u8).rev().collect();
+            let count = checked.system.board.cores.len() as u8;
+            let cores: Vec<Core> = (0..count).rev().map(Core).collect();
             let (vm, image) = (checked.system.vms.remove(0), checked.images.remove(0));
             for (number, cores) in cores.chunks(VCPUS).enumerate() {
                 let (name, args) = (format!("smp-{number}"), [cores.len() as u64, 0, 0, 0]);

@@ -1,11 +1,12 @@
-//! What budgets can do besides holding a core: short periods, sums, sharing, other reactions, and VMs that set them.
+//! Features of budgets besides holding a core: short periods, sums, sharing, other reactions, and
+//! VMs that set them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::modelled;
 use crate::quota::INTERRUPT_SLACK;
 use cloison_config::Checked;
 use cloison_engine::telemetry::End;
-use cloison_formats::image::{Counted, Quota, Reclaim, WhenSpent};
+use cloison_formats::image::{Counted, Quota, Reclaim, WhenSpent, WorkCost};
 use cloison_formats::telemetry::QuotaTotal;
 use cloison_formats::units::{EventId, Events, Nanos};
 use cloison_tests::{Clock, Run, VIRT, ZCU102, config, image, load, number, run};
@@ -25,7 +26,8 @@ fn totals(run: &Run) -> Vec<QuotaTotal> {
     totals
 }
 
-/// A guest that never rests, under a quota of `budget` instructions per `period`, until `periods` have ended.
+/// A guest that never rests, under a quota of `budget` instructions per `period`, until `periods`
+/// have ended.
 fn busy(budget: u64, period: u64, periods: u64, change: impl Fn(&mut Checked)) -> Result<Run> {
     let mut checked = load(&config("quota"), VIRT)?;
     let vm = &mut checked.system.vms[0];
@@ -37,7 +39,8 @@ fn busy(budget: u64, period: u64, periods: u64, change: impl Fn(&mut Checked)) -
     Ok(run(&checked, VIRT, Clock::Counted)?.whole())
 }
 
-/// Periods from 2 us to 100 ms, and budgets from 300 instructions on: no period of over 10,000 has more than 8 beyond.
+/// Periods from 2 us to 100 ms, and budgets from 300 instructions on: no period of over 10,000 has
+/// more than 8 beyond.
 #[test]
 fn budgets_of_all_lengths_are_kept_to_8_events() -> Result<()> {
     let mixed = [
@@ -83,7 +86,8 @@ fn budgets_of_all_lengths_are_kept_to_8_events() -> Result<()> {
     Ok(())
 }
 
-/// The sum of instructions and, with three times their weight, instructions again: a quarter of the budget is left for each.
+/// The sum of instructions and, with three times their weight, instructions again: a quarter of the
+/// budget is left for each.
 #[test]
 fn a_budget_of_a_sum_is_kept() -> Result<()> {
     let run = busy(20_000, 1_000_000, 100, |checked| {
@@ -139,7 +143,8 @@ fn a_budget_that_is_only_logged_holds_nobody() -> Result<()> {
     Ok(())
 }
 
-/// The line is high from then on until the period ends; the guest runs on, and is told in each period once.
+/// The line is high from then on until the period ends; the guest runs on, and is told in each
+/// period once.
 #[test]
 fn a_guest_is_told_that_its_budget_is_spent() -> Result<()> {
     let told = |when_spent| -> Result<(u64, u64, QuotaTotal)> {
@@ -279,8 +284,9 @@ region = [{{ name = "ram", ipa = 0x4000_0000, size = "16M", pool = "shared" }}]
     load(&file, board)
 }
 
-/// Returns the cycles of the last segment of `workload`, those at EL2 included, alone on the board model, with a budget of
-/// instructions per `period` that is never reached, or without one. `seed` is the model's.
+/// Returns the cycles of the last segment of `workload`, those at EL2 included, alone on the board
+/// model, with a budget of instructions per `period` that is never reached, or without one. `seed`
+/// is the model's.
 fn cycles_beside_a_budget(
     workload: &str,
     args: [u64; 4],
@@ -310,7 +316,8 @@ fn cycles_beside_a_budget(
     modelled::cycles(&image(&checked)?, seed)
 }
 
-/// The lengths of a period, and by which part a budget that is never reached may lengthen a segment.
+/// The lengths of a period, and by which part a budget that is never reached may lengthen a
+/// segment.
 const COSTS: [(Nanos, f64); 3] = [
     (Nanos(1_000_000), 0.001),
     (Nanos(50_000), 0.001),
@@ -343,8 +350,9 @@ fn a_budget_that_is_never_reached_costs_nothing() -> Result<()> {
 /// The seeds of the model over which a cost is averaged.
 const SEEDS: u64 = 5;
 
-/// By which part a budget that is never reached lengthens a segment: the mean over [`SEEDS`], and its standard error. What has
-/// another set of lines in its caches as it begins takes longer or less long, and which depends on the seed.
+/// By which part a budget that is never reached lengthens a segment: the mean over [`SEEDS`], and
+/// its standard error. What has another set of lines in its caches as it begins takes longer or
+/// less long, and which depends on the seed.
 fn cost(
     workload: &str,
     args: [u64; 4],
@@ -376,8 +384,9 @@ fn percent(mean: f64, error: f64) -> String {
     }
 }
 
-/// All workloads that have segments. Prints the table of docs/architecture.md, with periods of 1 us too, which no configuration
-/// may have, and with exact periods, which end when they end and not when somebody looks.
+/// All workloads that have segments. Prints the table of docs/results/budgets.md, with periods of
+/// 1 us too, which no configuration may have, and with exact periods, which end when they end and
+/// not when somebody looks.
 #[test]
 #[ignore = "takes minutes: a table for the documentation"]
 fn budgets_that_are_never_reached_cost_every_workload_nothing() -> Result<()> {
@@ -430,8 +439,8 @@ fn budgets_that_are_never_reached_cost_every_workload_nothing() -> Result<()> {
     Ok(())
 }
 
-/// A shared overflow interrupt on the model: how far past its budget each period of a guest that stores to memory all the time
-/// went. The time slice in which the model counts is its grain.
+/// A shared overflow interrupt on the model: how far past its budget each period of a guest that
+/// stores to memory all the time went. The time slice in which the model counts is its grain.
 #[test]
 #[ignore = "takes minutes: a table for the documentation"]
 fn overshoot_on_the_model_by_event_and_length_of_the_period() -> Result<()> {
@@ -455,7 +464,7 @@ fn overshoot_on_the_model_by_event_and_length_of_the_period() -> Result<()> {
                 ceiling: budget,
                 period,
                 trace: false,
-                page_cost: Events(0),
+                work_cost: WorkCost::default(),
                 ..template
             };
             checked.system.vms[0].quotas = vec![Quota {

@@ -6,6 +6,7 @@ use cloison_config::Checked;
 use cloison_engine::image::prelude::{Others, Pages, REFUSED, before};
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::addr::Ipa;
+use cloison_formats::ids::VmId;
 use cloison_tests::{
     BOTH, Clock, Run, VIRT, ZCU102, boot, config, hypervisor, image, load, number, run,
 };
@@ -27,7 +28,8 @@ fn in_and_out(board: &str, clock: Clock) -> Result<()> {
         (100, 0),
         "{run}"
     );
-    // One call per round on one vCPU, and three at the end. The other vCPU's calls are added, and some collide.
+    // One call per round on one vCPU, and three at the end. The other vCPU's calls are added, and
+    // some collide.
     assert!(
         number(line, "changes") + number(line, "busy") > 103,
         "{line}"
@@ -139,7 +141,13 @@ fn the_board_model_knows_which_frames_are_not_cached() -> Result<()> {
 fn started_with(pages: &[Pages], board: &str) -> Result<Run> {
     let mut checked = load(&config("restart"), board)?;
     checked.system.vms[0].args[0] = 3;
-    let image = before(&image(&checked)?, &hypervisor()?, 0, pages, Others::Off)?;
+    let image = before(
+        &image(&checked)?,
+        &hypervisor()?,
+        VmId(0),
+        pages,
+        Others::Off,
+    )?;
     let outcome = boot(&image.bytes, board, Clock::Counted)?;
     Ok(Run {
         system: image.system,
@@ -149,7 +157,8 @@ fn started_with(pages: &[Pages], board: &str) -> Result<Run> {
     .whole())
 }
 
-/// Also after each of its restarts, and where its own page and that of the program before it are among them.
+/// Also after each of its restarts, and where its own page and that of the program before it are
+/// among them.
 #[test]
 fn a_guest_starts_with_its_pages_not_cached_and_does_not_notice() -> Result<()> {
     let all = Pages {

@@ -1,4 +1,5 @@
-//! `cloisonctl stat` and `list` in a Linux guest: by the hypervisor's counters, by segments, and by the kernel's counters.
+//! `cloisonctl stat` and `list` in a Linux guest: by the hypervisor's counters, by segments, and by
+//! the kernel's counters.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::running::Running;
@@ -221,7 +222,8 @@ fn mistakes_are_told(linux: &mut Running) {
             done.output
         );
     }
-    // Each pass runs the command: eleven events by the counters that HEMs leave, and the cycles by theirs.
+    // Each pass runs the command: eleven events by the counters that HEMs leave, and the cycles by
+    // theirs.
     let counters = linux.output("calls", "cloisonctl list | head -n 1");
     let counters: u64 = counters
         .split(' ')
@@ -235,7 +237,8 @@ fn mistakes_are_told(linux: &mut Running) {
         (11_u64.div_ceil(counters - 1), Some(12))
     );
     // One program at a time counts on a vCPU by the hypervisor; on the other one another may.
-    let taken = "cloisonctl stat -o /tmp/a sleep 5 & sleep 1; cloisonctl stat true; cloisonctl stat --vcpu 1 true; wait";
+    let taken = "cloisonctl stat -o /tmp/a sleep 5 & sleep 1; cloisonctl stat true; cloisonctl \
+                 stat --vcpu 1 true; wait";
     let taken = linux.output("calls", &format!("({taken}) 2>&1"));
     assert!(
         taken.contains("another program counts on vCPU 0") && taken.contains("on vCPU 1 (by"),

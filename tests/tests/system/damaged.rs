@@ -1,8 +1,10 @@
-//! Images that are damaged, truncated or made for another machine: one clear line, and the machine turns off.
+//! Images that are damaged, truncated or made for another machine: one clear line, and the machine
+//! turns off.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::image::{Image, seal};
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_formats::ids::{Core, VmId};
 use cloison_formats::image::{self, END_MARKER, HEADER_LEN, Header, System};
 use cloison_tests::{BOTH, Clock, boot, config, image, load};
 use miette::Result;
@@ -63,7 +65,8 @@ impl Good {
     fn cut(&self, len: usize) -> Vec<u8> {
         self.image.bytes[..len].to_vec()
     }
-    /// Returns the image with a changed system and a valid CRC: an image that no host tool would write.
+    /// Returns the image with a changed system and a valid CRC: an image that no host tool would
+    /// write.
     fn with_system(&self, change: impl FnOnce(&mut System)) -> Vec<u8> {
         let mut system = self.image.system.clone();
         change(&mut system);
@@ -79,8 +82,8 @@ impl Good {
         bytes
     }
 
-    /// Boots an image that must be rejected. Returns the console after checking that the machine is off, no guest ran,
-    /// and the hypervisor's last line is `cloison: <expected>`.
+    /// Boots an image that must be rejected. Returns the console after checking that the machine is
+    /// off, no guest ran, and the hypervisor's last line is `cloison: <expected>`.
     #[track_caller]
     fn refused(&self, bytes: &[u8], expected: &str) -> String {
         let outcome = boot(bytes, self.board, Clock::Counted).expect("QEMU starts");
@@ -108,7 +111,8 @@ impl Good {
         console
     }
 
-    /// Like [`Good::refused`], for an image from which the system cannot be known: there is no other line.
+    /// Like [`Good::refused`], for an image from which the system cannot be known: there is no
+    /// other line.
     #[track_caller]
     fn unreadable(&self, bytes: &[u8], expected: &str) {
         let console = self.refused(bytes, expected);
@@ -147,7 +151,8 @@ fn another_version_is_refused_by_its_number() -> Result<()> {
         good.unreadable(
             &bytes,
             &format!(
-                "system image has version {other}, this hypervisor reads version {this}; rebuild it with `cloison image`"
+                "system image has version {other}, this hypervisor reads version {this}; rebuild \
+                 it with `cloison image`"
             ),
         );
     })
@@ -280,7 +285,8 @@ fn a_configuration_that_means_nothing_is_refused_though_its_crc_is_right() -> Re
         bytes[good.at(0)..good.at(HEADER_LEN)].copy_from_slice(&seal::header_bytes(&header));
         good.unreadable(
             &bytes,
-            "configuration does not decode although its CRC matches; the host tool and the hypervisor differ",
+            "configuration does not decode although its CRC matches; the host tool and the \
+             hypervisor differ",
         );
     })
 }
@@ -290,11 +296,11 @@ fn a_configuration_that_contradicts_itself_is_refused_though_its_crc_is_right() 
     type Change = fn(&mut System);
     let contradictions: [(Change, &str); 8] = [
         (
-            |system| system.vms[0].cores = vec![7],
+            |system| system.vms[0].cores = vec![Core(7)],
             "VM 0: core 7 does not exist or is used twice",
         ),
         (
-            |system| system.vms[0].cores = vec![1, 1],
+            |system| system.vms[0].cores = [1, 1].map(Core).to_vec(),
             "VM 0: core 1 does not exist or is used twice",
         ),
         (
@@ -302,7 +308,7 @@ fn a_configuration_that_contradicts_itself_is_refused_though_its_crc_is_right() 
             "pool 0: holds color 15 of the hypervisor",
         ),
         (
-            |system| system.ends_with = Some(3),
+            |system| system.ends_with = Some(VmId(3)),
             "system: ends with VM 3, which does not exist",
         ),
         (
@@ -311,11 +317,13 @@ fn a_configuration_that_contradicts_itself_is_refused_though_its_crc_is_right() 
         ),
         (
             |system| system.vms[0].image.len = 0x7000_0000,
-            "VM 0: the guest image at 0x0 of the payload is not on a page, or ends beyond the payload",
+            "VM 0: the guest image at 0x0 of the payload is not on a page, or ends beyond the \
+             payload",
         ),
         (
             |system| system.vms[0].image.load.0 -= PAGE_SIZE,
-            "VM 0: the guest image loaded at 0x3ffff000 is not on a page, or in no region that can hold it",
+            "VM 0: the guest image loaded at 0x3ffff000 is not on a page, or in no region that \
+             can hold it",
         ),
         (|system| system.vms.clear(), "system: has 0 VMs, not 1 to 8"),
     ];
@@ -337,8 +345,8 @@ fn another_cache_than_the_boards_is_refused_with_both() -> Result<()> {
         good.refused(
             &bytes,
             &format!(
-                "board {board} promises a last-level cache of {promised:?}, CCSIDR_EL1 says {found:?}; use the board \
-                 file of this machine"
+                "board {board} promises a last-level cache of {promised:?}, CCSIDR_EL1 says \
+                 {found:?}; use the board file of this machine"
             ),
         );
     })
@@ -370,7 +378,7 @@ fn a_core_that_the_machine_lacks_is_refused_with_its_number() -> Result<()> {
     on_both(|good| {
         let bytes = good.with_system(|system| {
             system.board.cores[3] = 0x105;
-            system.vms[0].cores = vec![3];
+            system.vms[0].cores = vec![Core(3)];
         });
         good.refused(&bytes, "core 3 does not start: PSCI CPU_ON says -2");
     })

@@ -5,17 +5,19 @@ use cloison::live;
 use cloison_config::Checked;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
-use cloison_formats::image::{Backing, Counted, Quota, Region, System, WhenSpent};
+use cloison_formats::ids::VcpuIndex;
+use cloison_formats::image::{Backing, Counted, Quota, Region, System, WhenSpent, WorkCost};
 use cloison_formats::telemetry::{LoggedPeriod, VmState};
 use cloison_formats::units::{EventId, Events, Nanos};
 use cloison_tests::{BOTH, Clock, Run, VIRT, ZCU102, config, image, load, machine, number, run};
 use miette::{Result, miette};
 
-/// Pages of the virtual CPU interface, which every VM has in addition to its regions.
-const GICV_PAGES: u64 = 2;
+/// The page of the virtual CPU interface that every VM has in addition to its regions.
+const GICV_PAGES: u64 = 1;
 /// Number of the event CPU_CYCLES.
 const CYCLES: EventId = EventId(0x11);
-/// Identification of the devices: QEMU's PL031, and the control register of a triple timer counter after reset.
+/// Identification of the devices: QEMU's PL031, and the control register of a triple timer counter
+/// after reset.
 const IDS: [(&str, &str); 2] = [(VIRT, "id=0x00141031"), (ZCU102, "id=0x00000021")];
 
 /// Loads the system with this board's device.
@@ -23,7 +25,8 @@ fn passthrough(board: &str) -> Result<Checked> {
     load(&config(&format!("passthrough/{board}")), board)
 }
 
-/// Boots with the board's clock in guest time, so that a second of the PL031 is a second for its VM.
+/// Boots with the board's clock in guest time, so that a second of the PL031 is a second for its
+/// VM.
 fn boot(checked: &Checked, board: &str, clock: Clock) -> Result<Run> {
     let image = image(checked)?;
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
@@ -39,7 +42,8 @@ fn boot(checked: &Checked, board: &str, clock: Clock) -> Result<Run> {
     })
 }
 
-/// Checks that every interrupt for which the device was armed arrived once, and only while it was due.
+/// Checks that every interrupt for which the device was armed arrived once, and only while it was
+/// due.
 #[track_caller]
 fn none_was_lost(run: &Run, board: &str) {
     let line = run.line("rtc", "rtc: interrupts=");
@@ -48,7 +52,7 @@ fn none_was_lost(run: &Run, board: &str) {
         .position(|&(of, _)| of == board)
         .expect("both boards are there")];
     assert!(line.contains(id), "{line}");
-    let wanted = run.system.vms[usize::from(run.vm("rtc"))].args[1];
+    let wanted = run.system.vms[run.vm("rtc").index()].args[1];
     assert_eq!(
         (number(line, "interrupts"), number(line, "expected")),
         (wanted, wanted),
@@ -64,7 +68,7 @@ fn none_was_lost(run: &Run, board: &str) {
 #[track_caller]
 fn nobody_else_reached_it(run: &Run) {
     let line = run.line("intruder", "rtc: intruder ");
-    let rounds = run.system.vms[usize::from(run.vm("intruder"))].args[1];
+    let rounds = run.system.vms[run.vm("intruder").index()].args[1];
     // Four addresses by six kinds of access, and two interrupts by nine registers.
     assert_eq!(number(line, "attempts"), rounds * (4 * 6 + 2 * 9), "{line}");
     assert_eq!(number(line, "refused"), number(line, "attempts"), "{line}");
@@ -92,7 +96,7 @@ fn a_device_interrupts_its_vm_alone(board: &str) -> Result<()> {
     none_was_lost(&run, board);
     nobody_else_reached_it(&run);
     let done = run.line("heart", "heartbeat: done");
-    let beats = run.system.vms[usize::from(run.vm("heart"))].args[2];
+    let beats = run.system.vms[run.vm("heart").index()].args[2];
     assert_eq!(
         (
             number(done, "beats"),
@@ -203,7 +207,7 @@ fn a_budget_of_cycles(board: &str, interrupts: u64, slack: u64) -> Result<()> {
     vm.args[1] = interrupts;
     let (budget, period, poll) = (Events(200_000), Nanos(1_000_000), Nanos(20_000));
     vm.quotas.push(Quota {
-        vcpu: 0,
+        vcpu: VcpuIndex(0),
         counted: Counted {
             event: CYCLES,
             weight: 1,
@@ -217,7 +221,7 @@ fn a_budget_of_cycles(board: &str, interrupts: u64, slack: u64) -> Result<()> {
         backstop: false,
         trace: true,
         exact: true,
-        page_cost: Events(0),
+        work_cost: WorkCost::default(),
         when_spent: WhenSpent::Throttle,
         reclaim: None,
     });
@@ -276,7 +280,7 @@ fn frames(system: &System, telemetry: &Telemetry, vm: &str, region: &str) -> Vec
     let runs = telemetry.passes[0]
         .stage2
         .iter()
-        .filter(|run| usize::from(run.vm) == id);
+        .filter(|run| run.vm.index() == id);
     let mut pages: Vec<(Ipa, PhysAddr)> = runs
         .flat_map(|run| {
             (0..)

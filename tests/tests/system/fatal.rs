@@ -1,10 +1,12 @@
-//! The output of a hypervisor that faults: its registers, core and position; then the machine turns off.
+//! The output of a hypervisor that faults: its registers, core and position; then the machine turns
+//! off.
 //!
-//! No guest can cause such a fault, so the tests do: they patch a few wrong instructions into the image at the start of
-//! a function. What these do, and how the hypervisor reacts, is real.
+//! No guest can cause such a fault. The tests cause it: they patch a few wrong instructions into
+//! the image at the start of a function. The fault and the hypervisor's reaction are real.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::qemu::Outcome;
+use cloison_formats::ids::Core;
 use cloison_tests::{BOTH, Clock, VIRT, boot, config, hypervisor, hypervisor_elf, image, load};
 use miette::Result;
 use object::{Object, ObjectSymbol};
@@ -64,24 +66,20 @@ fn hex(text: &str) -> Option<u64> {
 /// Boots a hypervisor with `instructions` at the start of `function`, and one VM on `core`.
 fn dump(board: &str, function: &str, instructions: &[u32], core: u8) -> Result<Dump> {
     let mut checked = load(&config("quota"), board)?;
-    checked.system.vms[0].cores = vec![core];
+    checked.system.vms[0].cores = vec![Core(core)];
     let mut bytes = image(&checked)?.bytes;
     let function = patch(&mut bytes, function, instructions)?;
     parse(boot(&bytes, board, Clock::Counted)?, function)
 }
 
-/// Replaces the first instructions of a function of the hypervisor in `image`. Returns the function's address.
+/// Replaces the first instructions of a function of the hypervisor in `image`. Returns the
+/// function's address.
 fn patch(image: &mut [u8], function: &str, instructions: &[u32]) -> Result<u64> {
     let elf = std::fs::read(hypervisor_elf()?).expect("the hypervisor was built");
     let file = object::File::parse(&*elf).expect("an ELF file");
-    // The compiler's mangled name has the length before the name, and more around both.
-    let mangled = format!("{}{function}", function.len());
-    let named = |name: &str| {
-        name == function
-            || name
-                .split("17h")
-                .next()
-                .is_some_and(|path| path.ends_with(&mangled))
+    let named = |symbol: &str| {
+        let path = format!("{:#}", rustc_demangle::demangle(symbol));
+        path.rsplit("::").next() == Some(function)
     };
     let mut symbols = file
         .symbols()
@@ -176,7 +174,7 @@ fn an_undefined_instruction_is_dumped_with_core_and_place() -> Result<()> {
 fn a_core_that_does_not_come_up_is_named() -> Result<()> {
     for board in BOTH {
         let mut checked = load(&config("quota"), board)?;
-        checked.system.vms[0].cores = vec![2];
+        checked.system.vms[0].cores = vec![Core(2)];
         let mut bytes = image(&checked)?.bytes;
         patch(&mut bytes, "secondary_main", &[STAY])?;
         let outcome = boot(&bytes, board, Clock::Real)?;
@@ -195,7 +193,7 @@ fn a_core_that_does_not_come_up_is_named() -> Result<()> {
 #[test]
 fn the_backtrace_names_the_caller() -> Result<()> {
     // The guest's first trap ends here, called by the vector.
-    let dump = dump(VIRT, "guest_sync", &[PUSH_FRAME, SET_FRAME, UDF], 3)?;
+    let dump = dump(VIRT, "synchronous", &[PUSH_FRAME, SET_FRAME, UDF], 3)?;
     assert_eq!(
         (dump.core, dump.class()),
         (3, UNDEFINED),
@@ -330,7 +328,8 @@ fn a_running_core_broadcasts_for_no_guest_and_executes_nothing_writable() -> Res
 
 #[test]
 fn a_boot_loaders_interrupts_are_forgotten() -> Result<()> {
-    // What EL2 reads: the distributor's address, then enabled, pending and active interrupts 64 to 95.
+    // What EL2 reads: the distributor's address, then enabled, pending and active interrupts 64 to
+    // 95.
     const GICD: u32 = 0xd2c0_0a00; // mov x0, #0x50_0000_0000
     const READ: [u32; 3] = [0xb941_0801, 0xb942_0802, 0xb943_0803]; // ldr w1, [x0, #0x108], and so on
     // The boot loader: the same registers, with the MMU off.

@@ -1,6 +1,8 @@
-//! The EL2 image's instructions, where a real core needs others than an emulator: nothing that runs here would notice.
+//! The EL2 image's instructions, where a real core needs others than an emulator: no boot here
+//! would notice a mistake.
 //!
-//! Sequences that a Cortex-A53 may execute wrongly (errata 835769 and 843419), and maintenance and barriers.
+//! Sequences that a Cortex-A53 may execute wrongly (errata 835769 and 843419), and maintenance and
+//! barriers.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_tests::hypervisor_elf;
@@ -22,15 +24,15 @@ fn branches(instruction: u32) -> bool {
     instruction & 0x1c00_0000 == 0x1400_0000
 }
 
-/// Returns whether it multiplies and adds (or subtracts) 64-bit numbers: MADD, SMADDL, UMADDL and their twins; XZR as
-/// the number to be added makes it a plain multiplication.
+/// Returns whether it multiplies and adds (or subtracts) 64-bit numbers: MADD, SMADDL, UMADDL and
+/// their twins; XZR as the number to be added makes it a plain multiplication.
 fn multiplies_and_adds(instruction: u32) -> bool {
     let is_accumulating = matches!(instruction >> 21 & 7, 0 | 1 | 5);
     instruction >> 24 == 0x9b && is_accumulating && instruction >> 10 & 0x1f != 31
 }
 
-/// Returns the addresses at which a sequence of either erratum starts. Knows no exceptions for what the instructions
-/// have in common: too strict rather than too lax.
+/// Returns the addresses at which a sequence of either erratum starts. Knows no exceptions for what
+/// the instructions have in common: too strict rather than too lax.
 fn sequences(code: &[u32], address: u64) -> Vec<(u64, &'static str)> {
     let mut found = vec![];
     for (at, window) in (address..)

@@ -1,11 +1,14 @@
-//! A guest that tries everything it must not do, and neighbors that must not notice.
+//! A guest that tries every forbidden access and call, and neighbors that must not notice.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::Checked;
-use cloison_engine::telemetry::End;
+use cloison_engine::image::system_image;
+use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::image::{OnFault, Quota};
 use cloison_formats::telemetry::{MigrationOutcome, VmState};
-use cloison_tests::{BOTH, Clock, Run, VIRT, ZCU102, config, load, number, run};
+use cloison_tests::{
+    BOTH, Clock, Run, VIRT, ZCU102, boot, config, hypervisor, image, load, number, run,
+};
 use miette::Result;
 use std::collections::HashSet;
 
@@ -30,7 +33,8 @@ const AFTER: u64 = 50;
 /// Maximum number of events beyond a budget with an overflow interrupt, if no other core runs.
 const INTERRUPT_SLACK: u64 = 8;
 
-/// Returns console line and number of each beat of a neighbor, after checking that all are correct and none is missing.
+/// Returns console line and number of each beat of a neighbor, after checking that all are correct
+/// and none is missing.
 #[track_caller]
 fn beats(run: &Run, heart: &str) -> Vec<(usize, u64)> {
     let mut found = vec![];
@@ -47,7 +51,8 @@ fn beats(run: &Run, heart: &str) -> Vec<(usize, u64)> {
     found
 }
 
-/// Checks that the neighbors' memory is intact, that they beat on time throughout, and that they continued for a while.
+/// Checks that the neighbors' memory is intact, that they beat on time throughout, and that they
+/// continued for a while.
 #[track_caller]
 fn hearts_are_unharmed(run: &Run) {
     // The console reports a VM's end; a VM that runs endlessly ends with the system.
@@ -65,7 +70,7 @@ fn hearts_are_unharmed(run: &Run) {
     for heart in HEARTS {
         let beats = beats(run, heart);
         let done = run.line(heart, "heartbeat: done");
-        let wanted = run.system.vms[usize::from(run.vm(heart))].args[2];
+        let wanted = run.system.vms[run.vm(heart).index()].args[2];
         assert_eq!(
             (
                 number(done, "beats"),
@@ -85,7 +90,8 @@ fn hearts_are_unharmed(run: &Run) {
     }
 }
 
-/// Checks that nothing leaked in any phase, and that each phase did something while the neighbors were beating.
+/// Checks that nothing leaked in any phase, and that each phase did something while the neighbors
+/// were beating.
 #[track_caller]
 fn nothing_leaked(run: &Run) {
     let leaks: Vec<&str> = run
@@ -128,7 +134,8 @@ fn killed_are(run: &Run, expected: &[&str]) {
     assert_eq!(killed, expected, "{run}");
 }
 
-/// Checks that the budget was enforced from the guest's first period to its last, and was spent repeatedly.
+/// Checks that the budget was enforced from the guest's first period to its last, and was spent
+/// repeatedly.
 #[track_caller]
 fn quota_stayed_in_force(run: &Run) {
     let vm = run.vm("hostile");
@@ -151,14 +158,14 @@ fn quota_stayed_in_force(run: &Run) {
             "{pair:?}"
         );
     }
-    let Quota { budget, poll, .. } = run.system.vms[usize::from(vm)].quotas[0];
+    let Quota { budget, poll, .. } = run.system.vms[vm.index()].quotas[0];
     for period in &periods {
         // The guest may lower its budget and restore it, but not raise it further.
         assert!(period.budget <= budget, "{period:?}");
         let spent = period.events >= period.budget;
         let held = period.spent_at.is_some() && period.throttled.0 > 0;
-        // A polled counter may reach the budget between a period's last poll and its end: at one instruction per
-        // nanosecond, by less than a poll interval.
+        // A polled counter may reach the budget between a period's last poll and its end: at one
+        // instruction per nanosecond, by less than a poll interval.
         let unseen = !total.by_interrupt && spent && period.events.0 - period.budget.0 < poll.0;
         assert!(held == spent || !held && unseen, "{period:?}");
     }
@@ -310,14 +317,23 @@ fn a_budget_is_kept_to_8_events_by_a_guest_that_attacks_it() -> Result<()> {
 #[test]
 fn a_region_that_holds_no_code_is_not_executed() -> Result<()> {
     for board in BOTH {
-        let mut checked = load(&config("hostile"), board)?;
-        let hostile = &mut checked.system.vms[0];
+        // The host refuses to build this image.
+        let built = image(&load(&config("hostile"), board)?)?;
+        let mut system = built.system.clone();
+        let hostile = &mut system.vms[0];
         hostile.on_fault = OnFault::Kill;
         hostile
             .regions
             .iter_mut()
             .for_each(|region| region.executable = false);
-        let run = run(&checked, board, Clock::Counted)?.whole();
+        let image = system_image(&hypervisor()?, system, built.payload())?;
+        let outcome = boot(&image.bytes, board, Clock::Counted)?;
+        let run = Run {
+            system: image.system,
+            telemetry: Telemetry::parse(&outcome.telemetry),
+            outcome,
+        }
+        .whole();
         run.position("instruction fetch of forbidden IPA 0x40000000");
         killed_are(&run, &["hostile"]);
         assert_eq!(run.said("hostile").count(), 0, "{run}");
@@ -328,7 +344,8 @@ fn a_region_that_holds_no_code_is_not_executed() -> Result<()> {
 /// Number of lives of the chaotic guest, from its configuration.
 const LIVES: u64 = 20;
 
-/// Checks that each life of the chaotic guest was started once, and that every page that moved came back.
+/// Checks that each life of the chaotic guest was started once, and that every page that moved came
+/// back.
 #[track_caller]
 fn every_life_is_whole(run: &Run) {
     let vm = run.vm("chaos");
@@ -359,7 +376,8 @@ fn every_life_is_whole(run: &Run) {
     assert!(away.is_empty(), "{away:?}");
 }
 
-/// Runs the chaotic guest, and checks that it ended by itself with all its pages, and that its neighbor did not notice.
+/// Runs the chaotic guest, and checks that it ended by itself with all its pages, and that its
+/// neighbor did not notice.
 fn chaos_stays_at_home(board: &str, seed: u64, clock: Clock) -> Result<Run> {
     let mut checked = load(&config("chaos"), board)?;
     checked.system.vms[0].args[0] = seed;
@@ -378,7 +396,8 @@ fn chaos_stays_at_home(board: &str, seed: u64, clock: Clock) -> Result<Run> {
         (LIVES, 0, 0),
         "{done}"
     );
-    // It did get around: in each life something moved, and vCPUs were turned on that had turned themselves off.
+    // It did get around: in each life something moved, and vCPUs were turned on that had turned
+    // themselves off.
     assert!(number(done, "moved") >= LIVES * 64, "{done}");
     assert!(
         number(done, "starts") >= LIVES * 4 && number(done, "steps") >= LIVES * 200,
@@ -407,7 +426,8 @@ fn chaos_stays_at_home(board: &str, seed: u64, clock: Clock) -> Result<Run> {
     }
     beats(&run, "heart");
     let beaten = run.line("heart", "heartbeat: done");
-    // A beat may be late: QEMU's cores run in turns, and one that spins for another uses its whole turn.
+    // A beat may be late: QEMU's cores run in turns, and one that spins for another uses its whole
+    // turn.
     assert_eq!(number(beaten, "corrupt"), 0, "{beaten}");
     if clock == Clock::Counted {
         let over = run.position("VM chaos is off");

@@ -15,11 +15,12 @@ fn checksum<K: Kernel>(size: Size, seed: u64) -> u64 {
     kernel.checksum(&memory)
 }
 
-/// Checks that each run of the VM named after its benchmark had the host's result and was logged as a segment.
+/// Checks that each run of the VM named after its benchmark had the host's result and was logged as
+/// a segment.
 #[track_caller]
 fn agrees<K: Kernel>(run: &Run, workload: u32, runs: u64) {
     let vm = run.vm(K::NAME);
-    let [size, _, seed, _] = run.system.vms[usize::from(vm)].args;
+    let [size, _, seed, _] = run.system.vms[vm.index()].args;
     let size = Size::from_number(size).expect("a size");
     let banner = run.line(K::NAME, &format!("{}: size=", K::NAME));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! PAPI's C library in programs of a Linux guest: those of bare-metal guests, as they are.
+//! PAPI's C library in programs of a Linux guest: the unchanged programs of bare-metal guests.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::running::Running;
@@ -35,7 +35,8 @@ fn compile(name: &str, library: &Path, directory: &Path) -> Result<PathBuf> {
         .arg(library)
         .arg("-o")
         .arg(&file);
-    // A program with libpapi.so has the shared libraries of Debian's packages, the others have none.
+    // A program with libpapi.so has the shared libraries of Debian's packages, the others have
+    // none.
     compiler.args(if name == BESIDE {
         ["-ldl", "-lm"]
     } else {
@@ -71,7 +72,8 @@ fn figure_2_of_the_paper_runs_in_linux_as_it_is() -> Result<()> {
             .and_then(|(_, number)| number.trim().parse().ok())
             .expect("a number")
     };
-    // Known are 102,000 and 6,000; each call executes some hundred instructions at EL0 while its counters count.
+    // Known are 102,000 and 6,000; each call executes some hundred instructions at EL0 while its
+    // counters count.
     assert!(
         (102_000..103_500).contains(&said("both")) && (6_000..6_500).contains(&said("last")),
         "{run}"
@@ -178,9 +180,10 @@ impl Beside {
     }
 }
 
-/// Debian's libpapi and its utilities run in a guest with a PMU, and `libepapi.a` beside them in the same process: both
-/// count the same code, and answer the same to calls in every order. And what `cloisonctl stat` computes of a program's
-/// counts is what follows from the model's own counts of the same segment.
+/// Debian's libpapi and its utilities run in a guest with a PMU, and `libepapi.a` beside them in
+/// the same process: both count the same code, and answer the same to calls in every order. And
+/// what `cloisonctl stat` computes of a program's counts is what follows from the model's own
+/// counts of the same segment.
 #[test]
 fn debians_libpapi_counts_the_same_and_metrics_are_those_of_the_model() -> Result<()> {
     let mut beside = Beside::start()?;
@@ -216,8 +219,8 @@ fn debians_libpapi_counts_the_same_and_metrics_are_those_of_the_model() -> Resul
             .expect("its line");
         ["libpapi", "libepapi"].map(|library| number(line, library))
     };
-    // 2,000,000 and 12,288 instructions, with 4,096 loads, after all has been executed once. Between start and stop are
-    // also calls of each library.
+    // 2,000,000 and 12,288 instructions, with 4,096 loads, after all has been executed once.
+    // Between start and stop are also calls of each library.
     for (event, known, beside) in [
         ("PAPI_TOT_INS", 2_012_288, 1_000),
         ("PAPI_LD_INS", 4_096, 100),
@@ -251,7 +254,8 @@ fn debians_libpapi_counts_the_same_and_metrics_are_those_of_the_model() -> Resul
         .zip(&ours)
         .filter(|(theirs, ours)| theirs != ours)
         .collect();
-    // It looks for a name's component first (PAPI_ENOCMP); ours has none, and says that there is no such event.
+    // It looks for a name's component first (PAPI_ENOCMP); ours has none, and says that there is no
+    // such event.
     let unknown = "add_named_event(set, \"NO_SUCH_EVENT\") -> ";
     assert_eq!(
         differ,
@@ -286,8 +290,8 @@ fn debians_libpapi_counts_the_same_and_metrics_are_those_of_the_model() -> Resul
     Ok(())
 }
 
-/// What counting costs a program that computes for two seconds, in cycles of the model: within the program, and all that is
-/// executed besides from its start to its end.
+/// What counting costs a program that computes for two seconds, in cycles of the model: within the
+/// program, and all that is executed besides from its start to its end.
 #[test]
 #[ignore = "takes ten minutes: run it on demand"]
 fn counting_costs_a_program_next_to_nothing() -> Result<()> {

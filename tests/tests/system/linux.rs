@@ -1,4 +1,5 @@
-//! Debian's kernels, unmodified: they boot, run side by side, panic alone, and do not notice that their pages move.
+//! Debian's kernels, unmodified: they boot, run side by side, panic alone, and do not notice that
+//! their pages move.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::running::{PATIENCE, Running};
@@ -6,7 +7,7 @@ use cloison::run::{self, RunArgs};
 use cloison_benchmarks::random::Random;
 use cloison_config::ImageSource;
 use cloison_config::guest_linux::{Release, Shown};
-use cloison_engine::linux::shell::Done;
+use cloison_engine::linux::shell::CommandResult;
 use cloison_engine::telemetry::End;
 use cloison_engine::{parts, setup};
 use cloison_formats::addr::PAGE_SIZE;
@@ -55,7 +56,8 @@ fn boots_to_a_shell(
         "{name}"
     );
     assert_eq!(linux.number("linux", "nproc"), 2);
-    // The kernel found PSCI and, by PSCI_FEATURES, the calling convention's version: without it, no workaround calls.
+    // The kernel found PSCI and, by PSCI_FEATURES, the calling convention's version: without it, no
+    // workaround calls.
     let convention = linux.output("linux", "dmesg | grep 'SMC Calling Convention'");
     assert!(convention.trim_end().ends_with("v1.1"), "{convention}");
     // Software written for QEMU and KVM looks for the second name.
@@ -103,7 +105,7 @@ fn boots_to_a_shell(
     // A command's status is passed on, and so is a failure to run it.
     assert_eq!(
         linux.ask("linux", "echo \"it's\"; (exit 7)")?,
-        Done {
+        CommandResult {
             output: "it's\n".into(),
             status: 7
         }
@@ -114,7 +116,8 @@ fn boots_to_a_shell(
     Ok(())
 }
 
-/// The shipped configurations with one Linux guest of two cores, and what their kernels call themselves.
+/// The shipped configurations with one Linux guest of two cores, and what their kernels call
+/// themselves.
 const CLOUD: (&str, &str) = ("linux-cloud", "cloud-arm64 #1 SMP");
 const RT: (&str, &str) = ("linux-rt", "SMP PREEMPT_RT");
 
@@ -223,8 +226,8 @@ fn two_kernels_and_a_bare_metal_vm_live_and_die_alone_on_zcu102() -> Result<()> 
 /// Number of pages that move while a Linux guest works.
 const PAGES: u32 = 2000;
 
-/// Moves random pages of all of a Linux guest's memory, kernel and programs alike, while it compresses, decompresses
-/// and checksums files.
+/// Moves random pages of all of a Linux guest's memory, kernel and programs alike, while it
+/// compresses, decompresses and checksums files.
 fn pages_move_unnoticed(board: &str, clock: Clock) -> Result<()> {
     let mut checked = load(&shipped("linux-cloud"), board)?;
     let system = &mut checked.system;
@@ -268,11 +271,14 @@ fn pages_move_unnoticed(board: &str, clock: Clock) -> Result<()> {
     });
     let mut linux = Running::start(&checked, board, clock)?;
     linux.open("linux")?;
-    // Programs, their data, the page cache and the kernel's own structures: all are read, written and compared.
-    let load = "dd if=/dev/urandom of=/tmp/a bs=64k count=256 2>/dev/null; want=$(sha256sum < /tmp/a); n=0
+    // Programs, their data, the page cache and the kernel's own structures: all are read, written
+    // and compared.
+    let load = "dd if=/dev/urandom of=/tmp/a bs=64k count=256 2>/dev/null; want=$(sha256sum < \
+                /tmp/a); n=0
         while [ $(cut -d . -f 1 /proc/uptime) -lt 12 ] || [ $n -lt 3 ]; do
             for vcpu in 1 2; do
-                { gzip -1 < /tmp/a | gunzip > /tmp/b$vcpu; [ \"$(sha256sum < /tmp/b$vcpu)\" = \"$want\" ] || echo CORRUPT; } &
+                { gzip -1 < /tmp/a | gunzip > /tmp/b$vcpu; [ \"$(sha256sum < /tmp/b$vcpu)\" = \
+                \"$want\" ] || echo CORRUPT; } &
             done
             wait; n=$((n + 1))
         done
@@ -290,7 +296,7 @@ fn pages_move_unnoticed(board: &str, clock: Clock) -> Result<()> {
     )?;
     assert_eq!(
         complaints,
-        Done {
+        CommandResult {
             output: String::new(),
             status: 1
         }
@@ -323,7 +329,8 @@ fn pages_move_unnoticed(board: &str, clock: Clock) -> Result<()> {
 }
 
 #[test]
-#[ignore = "on demand: takes a minute, and runs on this board in real time and on the other one under -icount"]
+#[ignore = "on demand: takes a minute, and runs on this board in real time and on the other one \
+            under -icount"]
 fn two_thousand_pages_of_a_working_linux_move_unnoticed_on_virt() -> Result<()> {
     pages_move_unnoticed(VIRT, Clock::Counted)
 }
@@ -352,7 +359,7 @@ fn private_memory_is_hidden_reserved_or_the_hypervisors() -> Result<()> {
             checked.system.vms.truncate(1);
             checked.images.truncate(1);
             let ImageSource::Linux(source) = &mut checked.images[0] else {
-                panic!("a Linux")
+                panic!("a Linux guest")
             };
             source.tree.shown[1] = shown.clone();
             let mut linux = Running::start(&checked, board, Clock::Counted)?;
@@ -442,7 +449,8 @@ fn no_boot_takes_much_more_than_without_the_hypervisor() -> Result<()> {
     )
 }
 
-/// With HW = 1 in the timer's list register, as on hardware: bare metal does not need the hypervisor for its ticks.
+/// With HW = 1 in the timer's list register, as on hardware: bare metal does not need the
+/// hypervisor for its ticks.
 #[test]
 fn the_timer_is_mediated_where_the_board_says_so_and_else_not() -> Result<()> {
     for mediated in [true, false] {
@@ -509,7 +517,8 @@ fn a_command_runs_in_a_vm_and_its_status_comes_back() -> Result<()> {
 #[test]
 fn debians_driver_drives_a_device_that_is_passed_through() -> Result<()> {
     let board = VIRT;
-    // QEMU's clock shows the host's time, and its alarm follows that: guest time must not run ahead.
+    // QEMU's clock shows the host's time, and its alarm follows that: guest time must not run
+    // ahead.
     let mut linux = Running::start(
         &load(&cloison_tests::config("passthrough/linux"), board)?,
         board,
@@ -520,8 +529,11 @@ fn debians_driver_drives_a_device_that_is_passed_through() -> Result<()> {
     assert!(linux.number("linux", "cat /sys/class/rtc/rtc0/since_epoch") > 1_700_000_000);
     let interrupts = "grep rtc-pl031 /proc/interrupts | { read irq count rest; echo $count; }";
     assert_eq!(linux.number("linux", interrupts), 0);
-    linux.output("linux", "echo +2 >/sys/class/rtc/rtc0/wakealarm; n=0; \
-        while [ \"$(grep rtc-pl031 /proc/interrupts | tr -s ' ' | cut -d ' ' -f 3)\" = 0 ] && [ $n -lt 60 ]; do sleep 1; n=$((n + 1)); done");
+    linux.output(
+        "linux",
+        "echo +2 >/sys/class/rtc/rtc0/wakealarm; n=0; while [ \"$(grep rtc-pl031 /proc/interrupts \
+         | tr -s ' ' | cut -d ' ' -f 3)\" = 0 ] && [ $n -lt 60 ]; do sleep 1; n=$((n + 1)); done",
+    );
     assert_eq!(linux.number("linux", interrupts), 1, "the alarm");
     linux.stop().map(drop)
 }

@@ -5,13 +5,14 @@ use cloison_config::Checked;
 use cloison_engine::telemetry::End;
 use cloison_formats::addr::{Ipa, PhysAddr};
 use cloison_formats::color::color_of;
+use cloison_formats::ids::Core;
 use cloison_formats::telemetry::{MigrationOutcome, MigrationRecord};
 use cloison_formats::units::Nanos;
 use cloison_tests::{BOTH, Clock, Run, VIRT, ZCU102, config, load, number, run};
 use miette::Result;
 use std::collections::HashMap;
 
-/// Number of pages in `migrate.toml`, and how often they move.
+/// Number of pages in `migrate.toml`.
 pub const PAGES: u64 = 64;
 const ROUNDS: u64 = 100;
 
@@ -40,7 +41,8 @@ fn colors_fit(run: &Run, away: bool, frame: PhysAddr) {
     );
 }
 
-/// Checks that every move starts where the page was and ends in the right pool, and that nobody gets a frame in use.
+/// Checks that every move starts where the page was and ends in the right pool, and that nobody
+/// gets a frame in use.
 #[track_caller]
 fn moves_follow_each_other(run: &Run) {
     let mut homes: HashMap<Ipa, PhysAddr> = HashMap::new();
@@ -87,8 +89,8 @@ fn moves_follow_each_other(run: &Run) {
     assert!(away.is_empty(), "still away: {away:?}");
 }
 
-/// Checks that the guest found no wrong byte and received each interrupt exactly once. Returns its line with the
-/// numbers.
+/// Checks that the guest found no wrong byte and received each interrupt exactly once. Returns its
+/// line with the numbers.
 #[track_caller]
 fn the_guest_noticed_nothing(run: &Run) -> &str {
     let line = run.line("migrate", "migrate-check: rounds=");
@@ -186,7 +188,7 @@ fn a_faster_timer_loses_no_tick_to_migration() -> Result<()> {
 #[test]
 fn pages_migrate_on_the_last_cores_as_on_the_first() -> Result<()> {
     let mut checked = load(&config("migrate"), VIRT)?;
-    checked.system.vms[0].cores = vec![3, 1];
+    checked.system.vms[0].cores = [3, 1].map(Core).to_vec();
     checked.system.vms[0].args = [PAGES, 10, 1000, 0];
     back_and_forth(&checked, VIRT, Clock::Counted, 10)
 }
@@ -233,8 +235,8 @@ fn a_full_pool_leaves_everything_as_it_was_on_zcu102() -> Result<()> {
     a_pool_that_runs_full(ZCU102)
 }
 
-/// The hypervisor moves the first pages of `interf`'s profile by itself; all are equally important, so it takes them in
-/// order.
+/// The hypervisor moves the first pages of `interf`'s profile by itself; all are equally important,
+/// so it takes them in order.
 fn a_vm_that_does_not_ask(board: &str, clock: Clock, top: u64, after: Nanos) -> Result<()> {
     let mut checked = load(&config("migrate-alone"), board)?;
     assert_eq!(checked.system.vms[0].services, 0);

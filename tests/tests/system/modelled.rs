@@ -9,8 +9,8 @@ use miette::{Result, miette};
 use serde_json::Value;
 use std::path::Path;
 
-/// Boots an image on `virt` with the memory hierarchy of the ZCU102, until the board turns itself off. The model writes
-/// what it counted to `stats`.
+/// Boots an image on `virt` with the memory hierarchy of the ZCU102, until the board turns itself
+/// off. The model writes its counts to `stats`.
 pub fn boot(image: &Image, stats: Option<&Path>) -> Result<Outcome> {
     boot_on("zcu102", image, stats)
 }
@@ -20,9 +20,10 @@ pub fn boot_on(model: &str, image: &Image, stats: Option<&Path>) -> Result<Outco
     boot_as(model, image, stats, "hint")
 }
 
-/// Boots an image with the model on from the first instruction, and returns the cycles of core 0 in its last region of interest, at
-/// all exception levels. The host's time has no influence: with the model on in the region alone, a period that ends outside ends by
-/// the host's clock, and one of 2 us may be shorter than a visit to EL2.
+/// Boots an image with the model on from the first instruction. Returns the cycles of core 0 in its
+/// last region of interest, at all exception levels. The host's time then has no influence. With
+/// the model on in the region alone, a period that ends outside ends by the host's clock, and one
+/// of 2 us may be shorter than a visit to EL2.
 pub fn cycles(image: &Image, seed: u64) -> Result<u64> {
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
     let stats = scratch.path().join("stats.json");
@@ -48,7 +49,9 @@ pub fn cycles(image: &Image, seed: u64) -> Result<u64> {
     Ok(last["cores"][0]["cycles"].as_u64().expect("its cycles"))
 }
 
-fn boot_as(model: &str, image: &Image, stats: Option<&Path>, roi: &str) -> Result<Outcome> {
+/// Boots an image as [`boot`] does, on a board model by its name, with the model on where `roi`
+/// says.
+pub fn boot_as(model: &str, image: &Image, stats: Option<&Path>, roi: &str) -> Result<Outcome> {
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
     let file = scratch.path().join("Image");
     image.write(&file)?;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::telemetry::End;
+use cloison_formats::ids::Intid;
 use cloison_tests::{Clock, VIRT, ZCU102, config, load, number, run};
 use miette::Result;
 
@@ -10,8 +11,8 @@ const VERSION: &str = "initialized=0x7030000";
 
 fn all_vcpus_count(board: &str) -> Result<()> {
     let mut checked = load(&config("epapi-check"), board)?;
-    let irq = checked.board.board.guest_pmu_irq().unwrap_or(0);
-    checked.system.vms[0].args = [4, 40, u64::from(irq), 0];
+    let irq = checked.board.board.guest_pmu_irq().unwrap_or_default();
+    checked.system.vms[0].args = [4, 40, u64::from(irq.0), 0];
     // Under -icount, QEMU's counters of instructions count those of all cores.
     let run = run(&checked, board, Clock::Modelled)?.whole();
     let line = run.line("papi", "epapi-check: vcpus=");
@@ -19,7 +20,7 @@ fn all_vcpus_count(board: &str) -> Result<()> {
         line.contains(VERSION) && number(line, "wrong") == 0,
         "{line}"
     );
-    if irq != 0 {
+    if irq != Intid(0) {
         let line = run.line("papi", "epapi-check: armed=");
         let handled = number(line, "handled");
         assert_eq!(

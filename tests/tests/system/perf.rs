@@ -1,5 +1,5 @@
-//! Debian's perf in a guest: its counts match the hypervisor's, a quota does not change them, and programs read
-//! counters themselves if Linux allows it.
+//! Debian's perf in a guest: its counts match the hypervisor's, a quota does not change them, and
+//! programs read counters themselves if Linux allows it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::running::Running;
@@ -17,8 +17,8 @@ use miette::{Result, miette};
 /// The measured command: several hundred million instructions that rarely enter the kernel.
 const WORK: &str = "gzip -c /bin/busybox >/dev/null";
 
-/// Returns perf's counts of a command, in the order of the events; `-x` prints one event per line, the count first. `perf` is
-/// `perf stat` with what comes before it, and options.
+/// Returns perf's counts of a command, in the order of the events; `-x` prints one event per line,
+/// the count first. `perf` is `perf stat` with what comes before it, and options.
 #[track_caller]
 fn stat<const N: usize>(
     linux: &mut Running,
@@ -50,11 +50,12 @@ fn apart(a: u64, b: u64) -> f64 {
     (a as f64 - b as f64).abs() / b as f64
 }
 
-/// Returns the instructions from the start of one long idle stretch to the end of the next, around the longest busy
-/// stretch, according to the hypervisor's log of every period.
+/// Returns the instructions from the start of one long idle stretch to the end of the next, around
+/// the longest busy stretch, according to the hypervisor's log of every period.
 #[track_caller]
 fn busiest(periods: &[LoggedPeriod]) -> u64 {
-    /// A period with fewer instructions is idle: the kernel's own ticks need fewer, work needs a hundred times more.
+    /// A period with fewer instructions is idle: the kernel's own ticks need fewer, work needs a
+    /// hundred times more.
     const IDLE: u64 = 100_000;
     /// Consecutive idle periods: 0.2 s of the half second that the guest sleeps at a time.
     const LONG: usize = 20;
@@ -91,8 +92,9 @@ fn perf_counts_what_the_hypervisor_counts(board: &str, release: Release) -> Resu
     let checked = with_release(load(&shipped("linux-perf"), board)?, release);
     let mut linux = Running::start(&checked, board, Clock::Counted)?;
     linux.open("linux")?;
-    // Everything that the core does from the middle of one sleep, when perf wakes up and starts, to the middle of
-    // another. The hypervisor's log has periods of 10 ms, and both wake-ups are visible in it.
+    // Everything that the core does from the middle of one sleep, when perf wakes up and starts, to
+    // the middle of another. The hypervisor's log has periods of 10 ms, and both wake-ups are
+    // visible in it.
     let window = "perf stat -a -D 500 --timeout 2000";
     let [instructions] = stat(
         &mut linux,
@@ -113,7 +115,8 @@ fn perf_counts_what_the_hypervisor_counts(board: &str, release: Release) -> Resu
         "{board}, {release}: perf {instructions}, hypervisor {hypervisor}, {:.6} apart",
         apart(instructions, hypervisor)
     );
-    // The rest is what perf does in the periods in which it starts and ends: about 400,000 instructions.
+    // The rest is what perf does in the periods in which it starts and ends: about 400,000
+    // instructions.
     assert!(
         hypervisor > 100_000_000 && apart(instructions, hypervisor) < 0.002,
         "{instructions}, {hypervisor}"
@@ -131,8 +134,9 @@ fn perf_counts_what_the_hypervisor_counts_on_zcu102() -> Result<()> {
     perf_counts_what_the_hypervisor_counts(ZCU102, Release::Bookworm)
 }
 
-/// Runs the same command with and without a budget of a fifth of the time: the guest's counts include only itself, and
-/// the hypervisor's counter enforces the budget while perf writes to the other counters.
+/// Runs the same command with and without a budget of a fifth of the time: the guest's counts
+/// include only itself, and the hypervisor's counter enforces the budget while perf writes to the
+/// other counters.
 #[test]
 fn a_quota_stops_the_guest_and_not_what_it_counts() -> Result<()> {
     /// Instructions per period of 10 ms; under -icount, 10 million are the whole period.
@@ -162,12 +166,14 @@ fn a_quota_stops_the_guest_and_not_what_it_counts() -> Result<()> {
             .map(|(_, record)| record.period.throttled.0)
             .sum();
         println!(
-            "{budget:?}: {instructions} instructions, {cycles} cycles, {duration} ns, most {most}, held {held} ns"
+            "{budget:?}: {instructions} instructions, {cycles} cycles, {duration} ns, most \
+             {most}, held {held} ns"
         );
         counts.push((instructions, cycles, duration, most, held));
     }
     let [free, held] = [counts[0], counts[1]];
-    // The command takes five times as long and does the same work; more timer ticks occur meanwhile.
+    // The command takes five times as long and does the same work; more timer ticks occur
+    // meanwhile.
     assert!(held.2 >= 4 * free.2, "{counts:?}");
     assert!(apart(held.0, free.0) < 0.01, "{counts:?}");
     // Cycles at EL2 are not the guest's: otherwise there would be five times as many.
@@ -195,7 +201,8 @@ fn perf_samples_by_the_overflow_interrupt_where_there_is_one() -> Result<()> {
             assert_eq!(by_cycles.status, 0, "{}", by_cycles.output);
             "cycles"
         } else {
-            // QEMU's ZCU102 wires no PMU interrupt: the kernel reports that, and samples by its timer.
+            // QEMU's ZCU102 wires no PMU interrupt: the kernel reports that, and samples by its
+            // timer.
             assert_ne!(by_cycles.status, 0);
             assert!(
                 by_cycles
@@ -243,8 +250,8 @@ fn perf_samples_by_the_overflow_interrupt_where_there_is_one() -> Result<()> {
     Ok(())
 }
 
-/// On the board model the event counters count cache events and raise interrupts, and the guest's PMU says so: perf samples L2
-/// refills by its own name for them.
+/// On the board model the event counters count cache events and raise interrupts, and the guest's
+/// PMU says so: perf samples L2 refills by its own name for them.
 #[test]
 fn on_the_board_model_perf_counts_and_samples_refills() -> Result<()> {
     let board = VIRT;
@@ -324,7 +331,7 @@ fn a_program_reads_its_counters_where_linux_lets_it() -> Result<()> {
     for board in BOTH {
         let mut checked = load(&shipped("linux-perf"), board)?;
         let ImageSource::Linux(source) = &mut checked.images[0] else {
-            panic!("a Linux")
+            panic!("a Linux guest")
         };
         source.packages.clear();
         source.programs.push(cargo::linux_tool("count-self")?);
@@ -348,7 +355,8 @@ fn a_program_reads_its_counters_where_linux_lets_it() -> Result<()> {
                 .expect("a line of each event");
             let [expected, own, kernel] =
                 ["expected", "mrs", "kernel"].map(|key| cloison_tests::number(line, key));
-            // The count includes the two reads, and the kernel's count includes the system calls around them.
+            // The count includes the two reads, and the kernel's count includes the system calls
+            // around them.
             assert!((expected..expected + 100).contains(&own), "{line}");
             assert!((own..own + 10_000).contains(&kernel), "{line}");
         }

@@ -1,22 +1,26 @@
-//! Boots of a Linux guest of four vCPUs while QEMU has a single, busy core of the host, with and without the hypervisor.
+//! Boots of a Linux guest of four vCPUs while QEMU has a single, busy core of the host, with and
+//! without the hypervisor.
 //!
-//! A lock that several vCPUs take at each tick makes all of them wait whenever the host interrupts its holder, and a
-//! boot then takes minutes. No test knows how fast a host is, so the same kernel boots in turn without the hypervisor,
-//! and the slowest boots are compared.
+//! A lock that several vCPUs take at each tick makes all of them wait whenever the host interrupts
+//! its holder, and a boot then takes minutes. No test knows how fast a host is, so the same kernel
+//! boots in turn without the hypervisor, and the slowest boots are compared.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::ImageSource;
 use cloison_engine::qemu::Machine;
+use cloison_formats::ids::Core;
 use cloison_lab::boot_cost;
 use cloison_tests::{Clock, LIMIT, VIRT, image, load, machine, shipped};
 use miette::{Result, miette};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-/// Maximum ratio of the slowest boot under the hypervisor to the slowest one without it, of twenty each.
+/// Maximum ratio of the slowest boot under the hypervisor to the slowest one without it, of twenty
+/// each.
 const MOST: f64 = 2.0;
-/// The same for a few boots each, where one that the host interrupts has no equal on the other side. The stalls that the
-/// test is for make a boot ten times as long; a busy host alone must not fail it.
+/// The same for a few boots each, where one that the host interrupts has no equal on the other
+/// side. The stalls that the test is for make a boot ten times as long; a busy host alone must not
+/// fail it.
 const MOST_OF_FEW: f64 = 6.0;
 /// What the guest runs instead of a shell: succeeds if all vCPUs are on.
 const EXEC: &str = "test $(nproc) = 4";
@@ -41,7 +45,8 @@ impl Drop for Busy {
     }
 }
 
-/// Restricts the calling thread, and what it starts from now on, to one of its cores. Returns the core's number.
+/// Restricts the calling thread, and what it starts from now on, to one of its cores. Returns the
+/// core's number.
 fn pin_this_thread() -> String {
     let status = std::fs::read_to_string("/proc/thread-self/status").expect("procfs");
     let cores = status
@@ -86,10 +91,11 @@ fn boot(machine: Machine) -> Result<Duration> {
     Ok(outcome.wall)
 }
 
-/// Boots `times` times bare and as often under the hypervisor, in turn, and compares the slowest boots.
+/// Boots `times` times bare and as often under the hypervisor, in turn, and compares the slowest
+/// boots.
 fn boots_in_turn(times: usize, most: f64) -> Result<()> {
     let mut checked = load(&shipped("linux-cloud"), VIRT)?;
-    checked.system.vms[0].cores = vec![0, 1, 2, 3];
+    checked.system.vms[0].cores = [0, 1, 2, 3].map(Core).to_vec();
     let ImageSource::Linux(linux) = &mut checked.images[0] else {
         panic!("a Linux guest")
     };

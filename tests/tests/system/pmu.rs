@@ -1,12 +1,35 @@
-//! A VM's own counters, as a PMU and by calls: they count, they interrupt, and they cannot reach a quota's counter.
+//! A VM's own counters, as a PMU and by calls: they count, they interrupt, and they cannot reach a
+//! quota's counter.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::telemetry::End;
+use cloison_formats::ids::{Intid, VmId};
 use cloison_formats::image::GuestPmu;
 use cloison_formats::telemetry::{ExitReason, HemRecord};
-use cloison_formats::units::EventId;
-use cloison_tests::{Clock, VIRT, ZCU102, config, load, number, run};
+use cloison_formats::units::{EventId, Events, Nanos};
+use cloison_tests::{Clock, Run, VIRT, ZCU102, config, load, number, run};
 use miette::Result;
+
+/// Checks what the guest saw of its PMU's interrupt, which is 0 on a board without one.
+fn checks_interrupts(run: &Run, irq: Intid) {
+    if irq == Intid(0) {
+        return;
+    }
+    let line = run.line("pmu", "pmu-check: early=");
+    assert_eq!(
+        (
+            number(line, "early"),
+            number(line, "software"),
+            number(line, "interrupts")
+        ),
+        (0, 1, 2),
+        "{line}"
+    );
+    assert!(
+        line.contains(" flags=0x1 ") && line.ends_with(" overflowed=0x80000000"),
+        "{line}"
+    );
+}
 
 fn a_guest_counts_for_itself(board: &str) -> Result<()> {
     let mut checked = load(&config("pmu"), board)?;
@@ -16,9 +39,9 @@ fn a_guest_counts_for_itself(board: &str) -> Result<()> {
     } else {
         1
     };
-    let irq = board_file.guest_pmu_irq().unwrap_or(0);
+    let irq = board_file.guest_pmu_irq().unwrap_or_default();
     let turns = 200_000;
-    checked.system.vms[0].args = [u64::from(irq), turns, 0, 0];
+    checked.system.vms[0].args = [u64::from(irq.0), turns, 0, 0];
     let run = run(&checked, board, Clock::Counted)?.whole();
     let line = run.line("pmu", "pmu-check: counters=");
     assert_eq!(
@@ -33,22 +56,7 @@ fn a_guest_counts_for_itself(board: &str) -> Result<()> {
     assert!(twice.abs_diff(2 * once) < 4000, "{line}");
     assert!(number(line, "cycles") >= once, "{line}");
     assert_eq!(number(line, "idle"), 0, "{line}");
-    if irq != 0 {
-        let line = run.line("pmu", "pmu-check: early=");
-        assert_eq!(
-            (
-                number(line, "early"),
-                number(line, "software"),
-                number(line, "interrupts")
-            ),
-            (0, 1, 2),
-            "{line}"
-        );
-        assert!(
-            line.contains(" flags=0x1 ") && line.ends_with(" overflowed=0x80000000"),
-            "{line}"
-        );
-    }
+    checks_interrupts(&run, irq);
     assert_eq!(
         number(run.line("pmu", "pmu-check: leaked="), "leaked"),
         0,
@@ -76,9 +84,9 @@ fn a_guest_counts_with_a_pmu_of_its_own_on_zcu102() -> Result<()> {
 
 fn a_guest_accesses_its_counters(board: &str) -> Result<()> {
     let mut checked = load(&config("pmu-direct"), board)?;
-    let irq = checked.board.board.guest_pmu_irq().unwrap_or(0);
+    let irq = checked.board.board.guest_pmu_irq().unwrap_or_default();
     let turns = 200_000;
-    checked.system.vms[0].args = [u64::from(irq), turns, 0, 0];
+    checked.system.vms[0].args = [u64::from(irq.0), turns, 0, 0];
     let run = run(&checked, board, Clock::Counted)?.whole();
     let line = run.line("pmu", "pmu-check: counters=");
     assert_eq!(
@@ -95,22 +103,7 @@ fn a_guest_accesses_its_counters(board: &str) -> Result<()> {
         number(line, "cycles") >= once && number(line, "idle") == 0,
         "{line}"
     );
-    if irq != 0 {
-        let line = run.line("pmu", "pmu-check: early=");
-        assert_eq!(
-            (
-                number(line, "early"),
-                number(line, "software"),
-                number(line, "interrupts")
-            ),
-            (0, 1, 2),
-            "{line}"
-        );
-        assert!(
-            line.contains(" flags=0x1 ") && line.ends_with(" overflowed=0x80000000"),
-            "{line}"
-        );
-    }
+    checks_interrupts(&run, irq);
     assert_eq!(
         number(run.line("pmu", "pmu-check: leaked="), "leaked"),
         0,
@@ -119,10 +112,10 @@ fn a_guest_accesses_its_counters(board: &str) -> Result<()> {
     assert_eq!(run.end_of("pmu"), End::Off);
     // No access was the hypervisor's business: what is left are reads of feature registers.
     let reason = ExitReason::SystemRegister as usize;
-    let direct = run.telemetry.exits(0).expect("counted")[reason];
+    let direct = run.telemetry.exits(VmId(0)).expect("counted")[reason];
     checked.system.vms[0].pmu = GuestPmu::Emulated;
     let other = cloison_tests::run(&checked, board, Clock::Counted)?.whole();
-    let emulated = other.telemetry.exits(0).expect("counted")[reason];
+    let emulated = other.telemetry.exits(VmId(0)).expect("counted")[reason];
     assert!(
         direct < 20 && emulated > direct + 100,
         "{direct} and {emulated}"
@@ -140,9 +133,9 @@ fn a_guest_accesses_its_counters_without_a_trap_on_zcu102() -> Result<()> {
     a_guest_accesses_its_counters(ZCU102)
 }
 
-/// On a board whose file says that it keeps the upper counters from a guest, a direct PMU and a quota may share a core. QEMU
-/// shows only the guest's counters, but lets the guest turn off the interrupts of all: the quota is overrun, so its boards'
-/// files must not say so.
+/// On a board whose file says that it keeps the upper counters from a guest, a direct PMU and a
+/// quota may share a core. QEMU shows only the guest's counters, but lets the guest turn off the
+/// interrupts of all: the quota is overrun, so its boards' files must not say so.
 #[test]
 fn a_direct_pmu_overruns_a_quota_on_a_board_that_does_not_keep_them_apart() -> Result<()> {
     let mut checked = load(&config("pmu"), VIRT)?;
@@ -167,6 +160,38 @@ fn a_direct_pmu_overruns_a_quota_on_a_board_that_does_not_keep_them_apart() -> R
     assert!(
         total.totals.spent_periods > 0 && total.totals.max_overshoot.0 > 8,
         "{total:?}"
+    );
+    Ok(())
+}
+
+/// Whatever starts and stops a vCPU, its direct PMU is reset and no budget of its core with it.
+#[test]
+fn a_restart_resets_a_direct_pmu_and_not_what_a_quota_counts() -> Result<()> {
+    const RESETS: u64 = 20;
+    let mut checked = load(&config("pmu"), VIRT)?;
+    checked.images = load(&config("restart"), VIRT)?.images[..1].to_vec();
+    checked.system.board.pmu_splits = true;
+    let vm = &mut checked.system.vms[0];
+    (vm.pmu, vm.args) = (GuestPmu::Direct, [RESETS, 0, 0, 0]);
+    // Far more than all lives together use.
+    let quota = &mut vm.quotas[0];
+    (quota.budget, quota.ceiling, quota.trace, quota.period) = (
+        Events(4_000_000_000),
+        Events(4_000_000_000),
+        false,
+        Nanos(10_000_000),
+    );
+    let run = run(&checked, VIRT, Clock::Counted)?.whole();
+    assert_eq!(number(run.line("pmu", "restart: done"), "resets"), RESETS);
+    let totals: Vec<_> = run
+        .telemetry
+        .quota_totals()
+        .map(|(_, total)| total.totals)
+        .collect();
+    assert!(totals.len() as u64 > RESETS, "{totals:?}");
+    assert!(
+        totals.iter().all(|totals| totals.events.0 < 100_000_000),
+        "{totals:?}"
     );
     Ok(())
 }

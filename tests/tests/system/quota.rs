@@ -7,7 +7,8 @@ use cloison_config::Checked;
 use cloison_config::events::EventNames;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::text::Style;
-use cloison_formats::image::Counted;
+use cloison_formats::ids::Core;
+use cloison_formats::image::{Counted, WorkCost};
 use cloison_formats::telemetry::{LoggedPeriod, QuotaTotal, Record, VmState};
 use cloison_formats::units::{EventId, Events, Nanos};
 use cloison_tests::{Clock, Run, VIRT, ZCU102, config, image, load, machine, number, run, shipped};
@@ -18,8 +19,8 @@ use std::time::Duration;
 const PERIODS: usize = 1000;
 /// Maximum number of events beyond the budget with an overflow interrupt.
 pub const INTERRUPT_SLACK: u64 = 8;
-/// Events that a core may count between a poll and the read of the counter: the entry into the hypervisor, in addition
-/// to the interval itself.
+/// Events that a core may count between a poll and the read of the counter: the entry into the
+/// hypervisor, in addition to the interval itself.
 pub const POLL_SLACK: u64 = 200;
 
 /// Returns the traced periods of the only quota and its total, after checking that they agree.
@@ -80,15 +81,16 @@ fn wanted(run: &Run) -> usize {
     }
 }
 
-/// Checks that every interrupt for which the guest's timer was armed arrived once, and not too early.
+/// Checks that every interrupt for which the guest's timer was armed arrived once, and not too
+/// early.
 #[track_caller]
 pub fn no_interrupt_was_lost(run: &Run) {
     let line = run.line("quota", "quota-check: armed=");
     assert!(number(line, "armed") as usize >= wanted(run), "{line}");
     assert_eq!(number(line, "armed"), number(line, "handled"), "{line}");
     assert_eq!(number(line, "spurious"), 0, "{line}");
-    // The core was held when the timer expired, and the interrupt arrived when the period was over, not one period
-    // later.
+    // The core was held when the timer expired, and the interrupt arrived when the period was over,
+    // not one period later.
     let hz = run.telemetry.boot.as_ref().expect("a boot frame").timer_hz;
     let period = run.system.vms[0].quotas[0].period.0 * hz / 1_000_000_000;
     let latest = number(line, "latest");
@@ -99,7 +101,7 @@ pub fn no_interrupt_was_lost(run: &Run) {
     assert_eq!(run.end_of("quota"), End::Off);
 }
 
-/// A guest that never rests, its one quota's periods and their total.
+/// Returns a run of a guest that never rests, its one quota's periods and their total.
 pub fn a_busy_guest(
     board: &str,
     change: impl Fn(&mut Checked),
@@ -156,12 +158,13 @@ fn a_budget_of_cycles_is_kept_as_one_of_instructions() -> Result<()> {
     Ok(())
 }
 
-/// Returns the totals of the quota of a busy guest on the modelled ZCU102, whose cores have an SPI each.
+/// Returns the totals of the quota of a busy guest on the modelled ZCU102, whose cores have an SPI
+/// each.
 fn on_the_model(change: impl Fn(&mut Checked)) -> Result<QuotaTotal> {
     let mut checked = load(&config("quota"), ZCU102)?;
     checked.system.vms[0].args[0] = 100;
     // Not the core whose number and interrupt are the defaults.
-    checked.system.vms[0].cores = vec![2];
+    checked.system.vms[0].cores = vec![Core(2)];
     change(&mut checked);
     let run = run(&checked, ZCU102, Clock::Modelled)?.whole();
     let (_, total) = periods(&run);
@@ -179,7 +182,8 @@ fn a_shared_overflow_interrupt_keeps_a_budget_that_polling_overruns() -> Result<
         by_interrupt.totals, polled.totals
     );
     assert!(by_interrupt.by_interrupt && !polled.by_interrupt);
-    // The model looks at counters every 300 cycles (docs/board-model.md) and runs an instruction per cycle at most.
+    // The model looks at counters every 300 cycles (docs/board-model.md) and runs an instruction
+    // per cycle at most.
     assert!(
         by_interrupt.totals.max_overshoot.0 <= 300 + INTERRUPT_SLACK,
         "{by_interrupt:?}"
@@ -205,8 +209,8 @@ fn budgets_are_polled_where_the_overflow_interrupt_does_not_arrive() -> Result<(
     Ok(())
 }
 
-/// A day has passed, and the timer's frequency has no exact ratio to nanoseconds. Only on `virt`: on QEMU's zcu102 a
-/// day of sleep takes minutes.
+/// A day has passed, and the timer's frequency has no exact ratio to nanoseconds. Only on `virt`:
+/// on QEMU's zcu102 a day of sleep takes minutes.
 #[test]
 fn polling_costs_as_much_after_a_day_at_every_frequency() -> Result<()> {
     let image = image(&load(&config("uptime"), VIRT)?)?;
@@ -266,7 +270,8 @@ fn polling_twice_as_often_halves_the_bound() -> Result<()> {
     Ok(())
 }
 
-/// The same work under the same quota, with and without tricks: no trick is faster by more than one period's budget.
+/// The same work under the same quota, with and without tricks: no trick is faster by more than one
+/// period's budget.
 fn no_trick_gains_budget(board: &str) -> Result<()> {
     const PERIOD_US: u64 = 100_000;
     const PAGES: u64 = 640;
@@ -277,7 +282,7 @@ fn no_trick_gains_budget(board: &str) -> Result<()> {
         // The interval is for the board that polls.
         vm.quotas[0].backstop = false;
         vm.args = [work.unwrap_or(vm.args[0]), what, 0, 0];
-        vm.cores = cores.to_vec();
+        vm.cores = cores.iter().copied().map(Core).collect();
         let run = run(&checked, board, Clock::Counted)?.whole();
         let line = run.line("spender", "spender: what=");
         Ok((number(line, "us"), number(line, "tries")))
@@ -302,7 +307,8 @@ fn no_trick_gains_budget(board: &str) -> Result<()> {
         .iter()
         .map(|region| u64::from(region.pages))
         .sum();
-    let least = (RESETS - 1) * (ram * vm.quotas[0].page_cost.0 / vm.quotas[0].budget.0) * PERIOD_US;
+    let least =
+        (RESETS - 1) * (ram * vm.quotas[0].work_cost.page.0 / vm.quotas[0].budget.0) * PERIOD_US;
     assert!(
         least > RESETS * PERIOD_US,
         "the cleaning takes several periods: {least} us"
@@ -331,8 +337,8 @@ fn no_trick_gains_budget(board: &str) -> Result<()> {
     Ok(())
 }
 
-/// Migrations of 64 pages, and restarts of a VM of 16 MiB, are done in batches: the end of a quota's period waits for no
-/// more than one of them.
+/// Migrations of 64 pages, and restarts of a VM of 16 MiB, are done in batches: the end of a
+/// quota's period waits for no more than one of them.
 #[test]
 fn work_for_a_guest_delays_no_deadline_for_long() -> Result<()> {
     for (cause, args, limit) in [
@@ -344,8 +350,8 @@ fn work_for_a_guest_delays_no_deadline_for_long() -> Result<()> {
         vm.args = args;
         let quota = &mut vm.quotas[0];
         // The shortest period, and a budget that lasts.
-        (quota.period, quota.budget, quota.page_cost) =
-            (Nanos(50_000), Events(1_000_000), Events(0));
+        (quota.period, quota.budget, quota.work_cost) =
+            (Nanos(50_000), Events(1_000_000), WorkCost::default());
         quota.ceiling = quota.budget;
         (quota.backstop, quota.trace) = (false, true);
         let run = run(&checked, VIRT, Clock::Counted)?.whole();
@@ -361,8 +367,8 @@ fn work_for_a_guest_delays_no_deadline_for_long() -> Result<()> {
             .map(|entry| entry.at)
             .max()
             .expect("some work");
-        // Not what comes after it, such as what the guest prints; and not the period in which a vCPU starts again: it may
-        // have ended while the vCPU was off.
+        // Not what comes after it, such as what the guest prints; and not the period in which a
+        // vCPU starts again: it may have ended while the vCPU was off.
         let mut starts = false;
         let late = entries
             .iter()
@@ -400,14 +406,15 @@ fn no_trick_gains_budget_on_zcu102() -> Result<()> {
     no_trick_gains_budget(ZCU102)
 }
 
-/// A guest that goes past the caches is not slowed by a quota on L2 refills, whatever its budget; a quota on bus accesses
-/// holds it as it holds a guest that uses the caches.
+/// A guest that goes past the caches is not slowed by a quota on L2 refills, whatever its budget; a
+/// quota on bus accesses holds it as it holds a guest that uses the caches.
 #[test]
 fn a_quota_on_refills_does_not_bound_a_guest_that_goes_past_the_caches_and_one_on_the_bus_does()
 -> Result<()> {
     const STORES: u64 = 65_536;
     const PERIOD_US: u64 = 1000;
-    /// As many lines per period as a budget allows: a store that misses fills a line and makes another be written back.
+    /// As many lines per period as a budget allows: a store that misses fills a line and makes
+    /// another be written back.
     const LINES: u64 = 500;
     let stream = |what: u64, quota: Option<(&str, u64)>| -> Result<(u64, Option<QuotaTotal>)> {
         let mut checked = load(&config("spender"), VIRT)?;
@@ -427,7 +434,7 @@ fn a_quota_on_refills_does_not_bound_a_guest_that_goes_past_the_caches_and_one_o
             };
             (own.budget, own.ceiling, own.period.0) =
                 (Events(budget), Events(budget), PERIOD_US * 1000);
-            own.page_cost = checked.board.page_cost(own.counted.event);
+            own.work_cost = checked.board.work_cost(own.counted.event);
         }
         vm.quotas = if quota.is_some() { quotas } else { vec![] };
         let image = image(&checked)?;
@@ -463,13 +470,14 @@ fn a_quota_on_refills_does_not_bound_a_guest_that_goes_past_the_caches_and_one_o
         hole < free + PERIOD_US,
         "{hole} us with a quota, {free} us without"
     );
-    // What it counts is what the hypervisor's work was charged: 64 pages became non-cacheable, which was paid before the
-    // first store, and cacheable again at the end.
+    // What it counts is what the hypervisor's work was charged: 64 pages became non-cacheable,
+    // which was paid before the first store, and cacheable again at the end.
     let charged = 2
         * 64
         * load(&config("spender"), VIRT)?
             .board
-            .page_cost(EventId(0x17))
+            .work_cost(EventId(0x17))
+            .page
             .0;
     assert!(
         charged <= STORES / 4 && total.is_some_and(|total| total.totals.events.0 < charged + LINES),
@@ -486,7 +494,8 @@ fn a_quota_on_refills_does_not_bound_a_guest_that_goes_past_the_caches_and_one_o
     Ok(())
 }
 
-/// The output of `cargo xtask top` for the demo, whose quotas are not configured to log their periods.
+/// The output of `cargo xtask top` for the demo, whose quotas are not configured to log their
+/// periods.
 #[test]
 fn budgets_are_shown_while_the_system_runs() -> Result<()> {
     let board = VIRT;
@@ -548,8 +557,8 @@ fn budgets_are_shown_while_the_system_runs() -> Result<()> {
         pages.len() >= 2 && row(last, "victim").contains(&"no quota".to_owned()),
         "{last}"
     );
-    // The neighbor that wants more than its budget gets all of it and is held for the rest; the last one cannot use up
-    // its budget.
+    // The neighbor that wants more than its budget gets all of it and is held for the rest; the
+    // last one cannot use up its budget.
     let busy = pages
         .iter()
         .map(|page| row(page, "interf-1"))

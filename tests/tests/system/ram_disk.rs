@@ -1,4 +1,5 @@
-//! The RAM disk of a Linux guest: a configured command instead of the shell, and a RAM disk that does not fit.
+//! The RAM disk of a Linux guest: a configured command instead of the shell, and a RAM disk that
+//! does not fit.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::ImageSource;
@@ -12,7 +13,7 @@ fn unattended(command: &str, mib: u64) -> Result<Run> {
     let mut checked = load(&shipped("linux-perf"), VIRT)?;
     checked.system.vms[0].regions[0].pages = (mib << 20).div_ceil(PAGE_SIZE) as u32;
     let ImageSource::Linux(source) = &mut checked.images[0] else {
-        panic!("a Linux")
+        panic!("a Linux guest")
     };
     source.exec = Some(command.to_owned());
     run(&checked, VIRT, Clock::Counted).map(Run::whole)

@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::Checked;
-use cloison_engine::linux::shell::{Done, Shells};
+use cloison_engine::linux::shell::{CommandResult, Shells};
 use cloison_engine::qemu::{Machine, Session};
 use cloison_engine::telemetry::Telemetry;
+use cloison_formats::ids::VmId;
 use cloison_tests::{Clock, Run, image, machine};
 use miette::{Result, miette};
 use std::path::Path;
@@ -51,12 +52,13 @@ impl Running {
     }
 
     #[track_caller]
-    pub fn vm(&self, name: &str) -> usize {
+    pub fn vm(&self, name: &str) -> VmId {
         self.checked
             .system
             .vms
             .iter()
             .position(|vm| vm.name == name)
+            .map(|vm| VmId(vm as u8))
             .expect("a VM of the configuration")
     }
 
@@ -65,7 +67,7 @@ impl Running {
         self.shells.open(&mut self.session, vm, PATIENCE)
     }
 
-    pub fn ask(&mut self, vm: &str, command: &str) -> Result<Done> {
+    pub fn ask(&mut self, vm: &str, command: &str) -> Result<CommandResult> {
         let vm = self.vm(vm);
         self.shells.run(&mut self.session, vm, command, PATIENCE)
     }
@@ -125,7 +127,7 @@ impl Running {
         })
     }
 
-    /// Stops the board, which would run on otherwise.
+    /// Stops the board, which would otherwise run on.
     pub fn stop(self) -> Result<Run> {
         let outcome = self.session.stop()?;
         let telemetry = Telemetry::parse(&outcome.telemetry);

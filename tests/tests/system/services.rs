@@ -1,11 +1,13 @@
-//! The services page: a root process of a Linux guest asks the hypervisor and gets what its VM is granted.
+//! The services page: a root process of a Linux guest makes calls, and gets only those that its VM
+//! is granted.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::running::Running;
 use cloison_config::ImageSource;
 use cloison_formats::color::Color;
+use cloison_formats::ids::{VcpuIndex, VmId};
 use cloison_formats::telemetry::MigrationOutcome;
-use cloison_tests::{Clock, VIRT, ZCU102, config, load, number, shipped, walk};
+use cloison_tests::{Clock, Run, VIRT, ZCU102, config, load, number, shipped, walk};
 use miette::Result;
 
 /// Returns the count of the line whose second word is `name`.
@@ -21,8 +23,10 @@ fn value(output: &str, name: &str) -> u64 {
 }
 
 fn counts_several_runs(linux: &mut Running) {
-    // Several runs in one file, apart from the command's output; a command that fails is not repeated.
-    let csv = "cloisonctl stat --vcpu 1 --workload 8 --run 2 -r 3 --csv -o /tmp/counts echo word; cat /tmp/counts";
+    // Several runs in one file, apart from the command's output; a command that fails is not
+    // repeated.
+    let csv = "cloisonctl stat --vcpu 1 --workload 8 --run 2 -r 3 --csv -o /tmp/counts echo word; \
+               cat /tmp/counts";
     let csv = linux.output("granted", csv);
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!(
@@ -185,6 +189,55 @@ fn asks_for_everything(board: &str) -> Result<()> {
     linux.open("granted")?;
     linux.open("plain")?;
 
+    reads_its_own_terms(&mut linux);
+    moves_pages(&mut linux);
+    lowers_its_quota(&mut linux)?;
+
+    // The command prints what the log records.
+    let hem = linux.output(
+        "granted",
+        "cloisonctl stat --vcpu 1 --workload 7 --sub-experiment 3 --run 5 -- sh -c 'exit 0'",
+    );
+    let (counted, cycles) = (value(&hem, "INST_RETIRED"), value(&hem, "cycles"));
+    counts_several_runs(&mut linux);
+    assert_eq!(
+        linux
+            .ask("granted", "cloisonctl stat -r 5 -- sh -c 'exit 9'")?
+            .status,
+        9
+    );
+    assert_ne!(
+        linux
+            .ask("granted", "cloisonctl stat -- /no/such/thing 2>&1")?
+            .status,
+        0
+    );
+
+    asks_for_nothing_more(&mut linux)?;
+    manages_the_other(&mut linux)?;
+    let run = linux.stop()?;
+    let hems: Vec<_> = run.telemetry.hem_runs().map(|run| *run.record).collect();
+    let record = hems
+        .iter()
+        .find(|record| record.workload == 7)
+        .unwrap_or_else(|| panic!("{run}"));
+    assert_eq!(
+        (record.vm, record.vcpu, record.sub_experiment, record.run),
+        (VmId(0), VcpuIndex(1), 3, 5)
+    );
+    assert_eq!(record.cycles.0, cycles);
+    assert_eq!(u64::from(record.counts[0]), counted);
+    assert!(
+        counted > 100_000,
+        "a shell started and ended: {counted} instructions"
+    );
+    assert_eq!(hems.len(), 9, "a segment ends also when its command fails");
+    logs_each_page_that_moved(&run);
+    Ok(())
+}
+
+/// What the VM is, its services and the colors of its memory.
+fn reads_its_own_terms(linux: &mut Running) {
     let info = linux.output("granted", "cloisonctl info");
     for line in [
         "interface    version 1",
@@ -202,7 +255,11 @@ fn asks_for_everything(board: &str) -> Result<()> {
         colors.contains("private pool           64  12-14, 0 in use"),
         "{colors}"
     );
+}
 
+/// Pages move by the profile and by their addresses, become non-cacheable and go back; what they
+/// hold stays.
+fn moves_pages(linux: &mut Running) {
     // The profile's four most important pages are the last four of eight; their contents stay.
     for page in 0..8 {
         linux.output(
@@ -220,7 +277,7 @@ fn asks_for_everything(board: &str) -> Result<()> {
             .output("granted", "cloisonctl migrate page 0x60000000 0x60001000")
             .starts_with("2 pages moved")
     );
-    for (page, (color, place)) in pages(&mut linux, "0x60000000").into_iter().enumerate() {
+    for (page, (color, place)) in pages(linux, "0x60000000").into_iter().enumerate() {
         let private = !(2..4).contains(&page);
         assert_eq!(
             (color >= 12, place.as_str()),
@@ -235,7 +292,7 @@ fn asks_for_everything(board: &str) -> Result<()> {
         );
     }
     linux.output("granted", "cloisonctl cacheability 0x60001000 2 uncached");
-    let places: Vec<String> = pages(&mut linux, "0x60000000")
+    let places: Vec<String> = pages(linux, "0x60000000")
         .into_iter()
         .map(|(_, place)| place)
         .collect();
@@ -259,11 +316,13 @@ fn asks_for_everything(board: &str) -> Result<()> {
             .starts_with("6 pages moved back")
     );
     assert!(
-        pages(&mut linux, "0x60000000")
+        pages(linux, "0x60000000")
             .iter()
             .all(|(_, place)| place == "its region")
     );
+}
 
+fn lowers_its_quota(linux: &mut Running) -> Result<()> {
     // The quota belongs to vCPU 1; it can be lowered, but not raised.
     let quotas = linux.output("granted", "cloisonctl quota");
     let rows: Vec<Vec<&str>> = quotas
@@ -297,50 +356,10 @@ fn asks_for_everything(board: &str) -> Result<()> {
         "{}",
         raised.output
     );
+    Ok(())
+}
 
-    // The command prints what the log records.
-    let hem = linux.output(
-        "granted",
-        "cloisonctl stat --vcpu 1 --workload 7 --sub-experiment 3 --run 5 -- sh -c 'exit 0'",
-    );
-    let (counted, cycles) = (value(&hem, "INST_RETIRED"), value(&hem, "cycles"));
-    counts_several_runs(&mut linux);
-    assert_eq!(
-        linux
-            .ask("granted", "cloisonctl stat -r 5 -- sh -c 'exit 9'")?
-            .status,
-        9
-    );
-    assert_ne!(
-        linux
-            .ask("granted", "cloisonctl stat -- /no/such/thing 2>&1")?
-            .status,
-        0
-    );
-
-    asks_for_nothing_more(&mut linux)?;
-    manages_the_other(&mut linux)?;
-    let run = linux.stop()?;
-    let hems: Vec<_> = run.telemetry.hem_runs().map(|run| *run.record).collect();
-    let record = hems
-        .iter()
-        .find(|record| record.workload == 7)
-        .unwrap_or_else(|| panic!("{run}"));
-    assert_eq!(
-        (record.vm, record.vcpu, record.sub_experiment, record.run),
-        (0, 1, 3, 5)
-    );
-    assert_eq!(record.cycles.0, cycles);
-    assert_eq!(u64::from(record.counts[0]), counted);
-    assert!(
-        counted > 100_000,
-        "a shell started and ended: {counted} instructions"
-    );
-    assert_eq!(
-        hems.len(),
-        9,
-        "a segment ends whatever becomes of its command"
-    );
+fn logs_each_page_that_moved(run: &Run) {
     let moved: Vec<_> = run
         .telemetry
         .migrations()
@@ -361,7 +380,6 @@ fn asks_for_everything(board: &str) -> Result<()> {
         cloison_formats::color::color_of(record.to, colors) >= Color(12)
     };
     assert_eq!(moved.iter().filter(private).count(), 6);
-    Ok(())
 }
 
 #[test]
@@ -381,7 +399,8 @@ fn programs_take_turns_at_the_page() -> Result<()> {
     let mut linux = Running::start(&load(&config("linux-services"), board)?, board, Clock::Real)?;
     linux.open("granted")?;
     let script = "for n in 0 1 2 3; do (for m in $(seq 25); do
-            cloisonctl colors --from 0x6000${n}000 --pages 1 | tail -n 1 | grep -q \"0x00006000${n}000 .* its region\" || echo WRONG
+            cloisonctl colors --from 0x6000${n}000 --pages 1 | tail -n 1 | grep -q \
+                  \"0x00006000${n}000 .* its region\" || echo WRONG
         done; echo done $n) & done; wait";
     let output = linux.output("granted", script);
     assert!(
@@ -427,7 +446,7 @@ fn a_vm_without_the_page_is_told_so() -> Result<()> {
     let board = VIRT;
     let mut checked = load(&shipped("linux-cloud"), board)?;
     let ImageSource::Linux(source) = &mut checked.images[0] else {
-        panic!("a Linux")
+        panic!("a Linux guest")
     };
     source.tools.push("bbprof");
     let mut linux = Running::start(&checked, board, Clock::Counted)?;
@@ -450,7 +469,8 @@ fn a_vm_without_the_page_is_told_so() -> Result<()> {
             done.output
         );
     }
-    // Without a services page its address is unmapped: a bus error for the program, and no harm to the VM.
+    // Without a services page its address is unmapped: a bus error for the program, and no harm to
+    // the VM.
     assert_ne!(linux.ask("linux", "devmem 0x09001000 64")?.status, 0);
     assert_eq!(linux.output("linux", "echo alive"), "alive\n");
     linux.stop().map(drop)

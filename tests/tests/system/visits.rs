@@ -1,21 +1,28 @@
-//! How long EL2 lets pending interrupts, deadlines and requests to stop wait, whatever a guest does.
+//! The time that pending interrupts, deadlines and requests to stop wait at EL2, for any behavior
+//! of a guest.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_lab::visits::{self, Latency, Longest};
+use cloison_lab::expected::{self, Part};
+use cloison_lab::visits::{self, Latency, LongestVisit};
 use miette::Result;
 
-/// What exceeds its aim today, and how much it may take at most: less than twice what it took when this was written,
-/// because what a core waits for depends on what all others do.
-const BOUNDS: [(&str, u64); 9] = [
+/// What exceeds its aim today, and how much it may take at most, whatever compiler made it: less
+/// than twice what it took when this was written, because what a core waits for depends on what all
+/// others do. docs/results/el2.md says why each does.
+const BOUNDS: [(&str, u64); 13] = [
     ("abort", 5_000),
     ("end", 5_500),
-    ("gicd", 7_000),
-    ("irq_deadline", 6_000),
-    ("irq_maintenance", 5_000),
-    ("irq_sgi", 8_000),
-    ("irq_timer", 4_000),
-    ("psci_cpu_off", 6_000),
-    ("uart", 5_500),
+    ("gicc", 4_500),
+    ("hypercall_migrate", 7_500),
+    ("gicd", 6_000),
+    ("irq_deadline", 5_000),
+    ("irq_maintenance", 4_500),
+    ("irq_overflow", 5_000),
+    ("irq_sgi", 7_000),
+    ("irq_timer", 3_000),
+    ("psci_cpu_off", 5_500),
+    ("uart", 4_000),
+    ("wait", 4_000),
 ];
 
 /// What the guests are there to cause, with a length that each of them has at least.
@@ -43,11 +50,20 @@ const CAUSED: [&str; 21] = [
     "uart",
 ];
 
-fn bound(one: &Longest) -> u64 {
+/// What a call may take that is charged: it may spend a budget, and its core then sends a record
+/// while it is held.
+const HELD: u64 = 4_000;
+
+fn bound(one: &LongestVisit) -> u64 {
+    let other = if one.cause.starts_with("hypercall_") {
+        one.aim().max(HELD)
+    } else {
+        one.aim()
+    };
     BOUNDS
         .iter()
         .find(|(cause, _)| *cause == one.cause)
-        .map_or(one.aim(), |(_, bound)| *bound)
+        .map_or(other, |(_, bound)| *bound)
 }
 
 #[test]
@@ -61,12 +77,12 @@ fn no_visit_to_el2_is_longer_than_its_bound() -> Result<()> {
             "nothing was measured for {cause}"
         );
     }
-    let beyond: Vec<&Longest> = longest
+    let beyond: Vec<&LongestVisit> = longest
         .iter()
         .filter(|one| one.stretch.instructions > bound(one))
         .collect();
     assert!(beyond.is_empty(), "{beyond:#?}");
-    Ok(())
+    expected::check(Part::Visits, &visits::counts(&longest))
 }
 
 #[test]
@@ -77,8 +93,8 @@ fn visits_to_el2_repeat_exactly() -> Result<()> {
     Ok(())
 }
 
-/// In instructions of all cores together. Only a migration of 64 pages may take a neighbor's own time; to move one page
-/// takes 2,000 of its instructions, and four cores execute.
+/// In instructions of all cores together. Only a migration of 64 pages may take a neighbor's own
+/// time; to move one page takes 2,000 of its instructions, and four cores execute.
 #[test]
 fn no_neighbor_delays_an_interrupt_for_long() -> Result<()> {
     let found = visits::latencies()?;
@@ -97,5 +113,5 @@ fn no_neighbor_delays_an_interrupt_for_long() -> Result<()> {
             "{figure}: {worst}, at most {limit}"
         );
     }
-    Ok(())
+    expected::check(Part::Latencies, &visits::latency_counts(&found))
 }

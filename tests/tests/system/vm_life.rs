@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::telemetry::{End, Telemetry};
+use cloison_formats::ids::{Core, VmId};
 use cloison_formats::telemetry::{MigrationOutcome, VmState};
 use cloison_formats::units::EventId;
 use cloison_tests::{
@@ -113,7 +114,8 @@ fn a_vm_turns_its_four_cores_on_and_off() -> Result<()> {
     Ok(())
 }
 
-/// Nothing of a former life is in registers or counters, and nothing is in memory if the configuration says so.
+/// Nothing of a former life is in registers or counters, and nothing is in memory if the
+/// configuration says so.
 #[test]
 fn a_restart_leaves_nothing_of_the_former_life() -> Result<()> {
     for board in BOTH {
@@ -132,8 +134,8 @@ fn a_restart_leaves_nothing_of_the_former_life() -> Result<()> {
     Ok(())
 }
 
-/// Cores in parallel: a VM that restarts from either vCPU neither hangs nor meets its former life, and one that is killed
-/// while its other vCPU restarts it stays dead.
+/// Cores in parallel: a VM that restarts from either vCPU neither hangs nor meets its former life,
+/// and one that is killed while its other vCPU restarts it stays dead.
 fn lives_end_and_begin_whole(board: &str) -> Result<()> {
     for life in [5, 25, 60] {
         let mut checked = load(&config("lives"), board)?;
@@ -194,8 +196,8 @@ fn two_vcpus_restart_their_vm_a_hundred_times_on_zcu102() -> Result<()> {
 /// QEMU's board with eight cores.
 const A72: &str = "virt-a72";
 
-/// Restarts two VMs of two vCPUs each on cores that really run in parallel, one of them killed in the end, beside a VM
-/// that checks its memory at every beat.
+/// Restarts two VMs of two vCPUs each on cores that really run in parallel, one of them killed in
+/// the end, beside a VM that checks its memory at every beat.
 fn live_beside_a_heart(lives: u64, beats: u64, limit: Duration) -> Result<()> {
     let mut checked = load(&config("eight-cores/lives"), A72)?;
     let vms = &mut checked.system.vms;
@@ -242,9 +244,9 @@ fn a_heart_beats_beside_ten_thousand_restarts() -> Result<()> {
     live_beside_a_heart(10_000, 60_000, Duration::from_secs(3600))
 }
 
-/// Two managers list, stop, start and restart VMs at random, and reset themselves ten times meanwhile; the VMs restart
-/// themselves and die all the time. What the managers see agrees with what they ordered, and the VM that neither may touch
-/// does not notice.
+/// Two managers list, stop, start and restart VMs at random, and reset themselves ten times
+/// meanwhile; the VMs restart themselves and die all the time. What the managers see agrees with
+/// what they ordered, and the VM that neither may touch does not notice.
 #[test]
 fn managed_vms_do_what_was_ordered_last_and_others_do_not_notice() -> Result<()> {
     orders(500, 9)
@@ -334,7 +336,8 @@ fn orders(calls: u64, resets: u64) -> Result<()> {
     Ok(())
 }
 
-/// A VM that is ordered about while the boot core still loads its neighbors obeys from its first life on.
+/// A VM that is ordered about while the boot core still loads its neighbors obeys from its first
+/// life on.
 #[test]
 fn orders_that_come_before_a_vms_first_life_are_carried_out() -> Result<()> {
     let run = run(&load(&config("eight-cores/early"), A72)?, A72, Clock::Real)?.whole();
@@ -360,7 +363,8 @@ fn orders_that_come_before_a_vms_first_life_are_carried_out() -> Result<()> {
     Ok(())
 }
 
-/// Interrupts that never stop coming delay neither a vCPU that turns itself off nor, where nobody turns off, the machine.
+/// Interrupts that never stop coming delay neither a vCPU that turns itself off nor, where nobody
+/// turns off, the machine.
 #[test]
 fn a_besieged_vcpu_turns_off_and_so_does_the_machine() -> Result<()> {
     const TURNS: u64 = 300;
@@ -373,7 +377,7 @@ fn a_besieged_vcpu_turns_off_and_so_does_the_machine() -> Result<()> {
     );
     // Without end, until the neighbor ends the system.
     checked.system.vms[0].args[0] = 0;
-    checked.system.ends_with = Some(1);
+    checked.system.ends_with = Some(VmId(1));
     let ended = run(&checked, VIRT, Clock::Real)?.whole();
     assert_eq!(
         ["siege", "heart"].map(|name| ended.end_of(name)),
@@ -382,9 +386,13 @@ fn a_besieged_vcpu_turns_off_and_so_does_the_machine() -> Result<()> {
     Ok(())
 }
 
-fn input_goes_where_it_is_sent(board: &str) -> Result<()> {
+/// Types to two VMs, the first of which has this core, and the second the next one.
+fn input_goes_where_it_is_sent(board: &str, first: u8) -> Result<()> {
     const SWITCH: &[u8] = b"\x14";
-    let checked = load(&config("echo"), board)?;
+    let mut checked = load(&config("echo"), board)?;
+    for (core, vm) in (first..).zip(&mut checked.system.vms) {
+        vm.cores = vec![Core(core)];
+    }
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let file = scratch.path().join("Image");
     image(&checked)?.write(&file)?;
@@ -457,7 +465,7 @@ fn input_goes_where_it_is_sent(board: &str) -> Result<()> {
     }
     let telemetry = Telemetry::parse(&outcome.telemetry);
     assert_eq!(
-        (telemetry.end_of(0), telemetry.end_of(1)),
+        (telemetry.end_of(VmId(0)), telemetry.end_of(VmId(1))),
         (End::Off, End::Off)
     );
     Ok(())
@@ -465,12 +473,18 @@ fn input_goes_where_it_is_sent(board: &str) -> Result<()> {
 
 #[test]
 fn input_goes_to_the_vm_that_was_chosen_on_virt() -> Result<()> {
-    input_goes_where_it_is_sent(VIRT)
+    input_goes_where_it_is_sent(VIRT, 0)
+}
+
+/// The boot core has no VM, and parks for good.
+#[test]
+fn input_reaches_vms_none_of_which_has_the_boot_core() -> Result<()> {
+    input_goes_where_it_is_sent(VIRT, 2)
 }
 
 #[test]
 fn input_goes_to_the_vm_that_was_chosen_on_zcu102() -> Result<()> {
-    input_goes_where_it_is_sent(ZCU102)
+    input_goes_where_it_is_sent(ZCU102, 0)
 }
 
 /// Returns the HEM records of a VM: one for each of its runs, with the configured events.
@@ -488,7 +502,7 @@ fn records_are_there(run: &Run, name: &str, workload: u32, runs: u32) {
         assert_eq!(record.record.workload, workload, "{name}");
         assert!(record.record.cycles.0 > 0, "{name}");
         let events: Vec<EventId> = record.counts().map(|(event, ..)| event).collect();
-        assert_eq!(events, run.system.vms[usize::from(vm)].hems, "{name}");
+        assert_eq!(events, run.system.vms[vm.index()].hems, "{name}");
         assert!(
             record
                 .counts()
@@ -539,7 +553,8 @@ fn a_known_number_of_instructions_is_counted_as_such() -> Result<()> {
         checked.system.vms[0].args = [integers, u64::from(runs), 0, 0];
         let run = run(&checked, board, Clock::Counted)?.whole();
         records_are_there(&run, "matrix-copy", 4, runs);
-        // docs/workloads.md: 21 per iteration and 11 around the loop, plus the few between the two calls.
+        // docs/workloads.md: 21 per iteration and 11 around the loop, plus the few between the two
+        // calls.
         let known = 21 * integers + 11;
         for record in run.telemetry.hem_runs() {
             let (_, count, _) = record

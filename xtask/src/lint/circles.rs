@@ -1,9 +1,10 @@
 //! Circles between the modules of a crate.
 //!
-//! A module is a file; `mod x { … }` belongs to the file around it. A module uses another if it imports something that
-//! the other defines, or names it in a path, also in the arguments of a macro. A re-export is followed to the file
-//! that defines the item. Not a use: `mod x;`, a re-export (`pub use`, `pub(crate) use`), an attribute, a
-//! visibility (`pub(in crate::x)`), and test code. Not seen: the method of a type that a module does not name.
+//! A module is a file; `mod x { … }` belongs to the file around it. A module uses another if it
+//! imports something that the other defines, or names it in a path, also in the arguments of a
+//! macro. A re-export is followed to the file that defines the item. Not a use: `mod x;`, a
+//! re-export (`pub use`, `pub(crate) use`), an attribute, a visibility (`pub(in crate::x)`), and
+//! test code. Not seen: the method of a type that a module does not name.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::finding::Finding;
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 use syn::{Item, UseTree, Visibility};
 
-/// Each circle, with the uses that form it.
+/// Returns each circle, with the uses that form it.
 pub fn find(sources: &Sources) -> Vec<Finding> {
     let mut findings = Vec::new();
     for krate in &sources.crates {

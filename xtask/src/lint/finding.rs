@@ -1,4 +1,4 @@
-//! The rules, and what they find.
+//! The rules, and their findings.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use clap::ValueEnum;
@@ -16,18 +16,15 @@ pub enum Rule {
     RegisterStrings,
     /// Shifts and masks of register values, outside `syndrome`
     RegisterShifts,
-    /// Functions over 100 lines
-    LongFunctions,
     /// Unsafe code outside the modules that the compiler allows it in
     UnsafePlaces,
-    /// Unsafe code that does not say why it is sound
-    UnsafeReasons,
+    /// Visits to EL2 that begin elsewhere than where a core enters EL2: what a handler does would
+    /// wait
+    Visits,
     /// Words that docs/style.md bans
     Words,
-    /// Files whose first lines do not say what they are for
+    /// Files whose first lines do not say what they are for, or under which license they are
     Headers,
-    /// Code that is marked as unfinished
-    Unfinished,
 }
 
 impl Rule {
@@ -55,7 +52,7 @@ pub struct Finding {
     pub file: PathBuf,
     /// From 1.
     pub line: usize,
-    /// What is wrong.
+    /// The mistake.
     pub what: String,
     /// What to do about it.
     pub fix: String,
@@ -95,7 +92,7 @@ impl fmt::Display for Finding {
 pub struct Outcome {
     /// The rule.
     pub rule: Rule,
-    /// What is held against [`Rule::limit`]: the number of findings, or a percentage.
+    /// The value that is compared with [`Rule::limit`]: the number of findings, or a percentage.
     pub count: f64,
     /// The places that count.
     pub findings: Vec<Finding>,
@@ -112,7 +109,7 @@ impl Outcome {
             exempt: Vec::new(),
         }
     }
-    /// Whether the count is within the rule's limit.
+    /// Returns whether the count is within the rule's limit.
     pub fn passes(&self) -> bool {
         self.count <= self.rule.limit()
     }

@@ -1,14 +1,16 @@
-//! System registers at EL2 are typed: no access by a name in a string, no shift or mask of a register's value.
+//! System registers at EL2 are typed: no access by a name in a string, no shift or mask of a
+//! register's value.
 //!
-//! A *string register* is a string in the arguments of a macro that is a register's name (`"hcr_el2"`) or holds an `mrs`
-//! or `msr` instruction. The module `sysreg` may have them, and so may `global_asm!` and `naked_asm!`: programs in
-//! assembly, not accesses.
+//! A *string register* is a string in the arguments of a macro that is a register's name
+//! (`"hcr_el2"`) or holds an `mrs` or `msr` instruction. The module `sysreg` may have them, and so
+//! may `global_asm!` and `naked_asm!`: programs in assembly, not accesses.
 //!
-//! A *register's value* is a variable or field named like a system register (see [`NAMES`]), `.get()` of a register
-//! (`SPSR_EL2.get()`), an access by string, or a variable that was bound to one of these in the same function; also in
-//! parentheses, cast, or borrowed. Its operand of `<<`, `>>` or `&` counts; so does a shift in what is written
-//! to a register (`HCR_EL2.set(1 << 3)`). Masks are fine where they are typed themselves, the `value` or `mask` of
-//! fields, and of the registers with a bit per PMU counter ([`BIT_PER_COUNTER`]). The module `syndrome` may have them:
+//! A *register's value* is a variable or field named like a system register (see [`NAMES`]),
+//! `.get()` of a register (`SPSR_EL2.get()`), an access by string, or a variable that was bound to
+//! one of these in the same function; also in parentheses, cast, or borrowed. Its operand of `<<`,
+//! `>>` or `&` counts; so does a shift in what is written to a register (`HCR_EL2.set(1 << 3)`).
+//! Masks are fine where they are typed themselves, the `value` or `mask` of fields, and of the
+//! registers with a bit per PMU counter ([`BIT_PER_COUNTER`]). The module `syndrome` may have them:
 //! there they are decoded. Not seen: a value that a function passes on under another name.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -36,7 +38,7 @@ const BIT_PER_COUNTER: [&str; 6] = [
     "PMOVSCLR_EL0",
 ];
 
-/// Accesses to system registers by strings.
+/// Returns the accesses to system registers by strings.
 pub fn strings(sources: &Sources) -> Vec<Finding> {
     let mut findings = Vec::new();
     for module in sources
@@ -116,7 +118,7 @@ fn has_instruction(text: &str) -> bool {
         .any(|word| ["mrs", "msr"].contains(&word.to_lowercase().as_str()))
 }
 
-/// Shifts and masks of registers' values.
+/// Returns the shifts and masks of registers' values.
 pub fn shifts(sources: &Sources) -> Vec<Finding> {
     let mut findings = Vec::new();
     for module in sources
@@ -197,7 +199,8 @@ fn is_typed(expression: &Expr) -> bool {
         .is_some_and(|segment| is_register(&segment.ident.to_string()))
 }
 
-/// Whether a mask is allowed on this expression: fields' own mask, or a register that is one bit per counter.
+/// Whether a mask is allowed on this expression: fields' own mask, or a register that is one bit
+/// per counter.
 fn is_mask_of_names(expression: &Expr) -> bool {
     match expression {
         Expr::Field(field) => {

@@ -1,7 +1,9 @@
-//! What the rules look at: the crates of a workspace, their modules as syntax trees, and all files that hold prose.
+//! The input of the rules: the crates of a workspace, their modules as syntax trees, and all files
+//! that hold prose.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cargo_metadata::{MetadataCommand, TargetKind};
+use cloison_lab::lines::EL2;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use proc_macro2::{TokenStream, TokenTree};
 use std::fs;
@@ -22,7 +24,15 @@ pub struct Crate {
     pub targets: Vec<Target>,
 }
 
-/// What cargo builds from one root file. The first module is the root.
+impl Crate {
+    /// Returns whether it is linked into EL2.
+    pub fn runs_at_el2(&self) -> bool {
+        EL2.iter()
+            .any(|directory| self.directory.starts_with(directory))
+    }
+}
+
+/// A target of cargo, built from one root file. The first module is the root.
 pub struct Target {
     /// A test, benchmark or example.
     pub is_test: bool,
@@ -94,7 +104,7 @@ impl Sources {
         Ok(Self { root, crates })
     }
 
-    /// Every module of every crate, tests included, each file once.
+    /// Returns every module of every crate, tests included, each file once.
     pub fn modules(&self) -> impl Iterator<Item = &Module> {
         let mut seen = std::collections::BTreeSet::new();
         let targets = self.crates.iter().flat_map(|krate| &krate.targets);
@@ -103,12 +113,9 @@ impl Sources {
             .filter(move |module| seen.insert(&module.file))
     }
 
-    /// The modules of what runs at EL2: the crates in `hypervisor/`, without tests and build scripts.
+    /// Returns the modules that run at EL2, without tests and build scripts.
     pub fn hypervisor(&self) -> impl Iterator<Item = &Module> {
-        let crates = self
-            .crates
-            .iter()
-            .filter(|krate| krate.directory.starts_with("hypervisor"));
+        let crates = self.crates.iter().filter(|krate| krate.runs_at_el2());
         let targets = crates
             .flat_map(|krate| &krate.targets)
             .filter(|target| !target.is_test && !target.is_script);
@@ -266,7 +273,7 @@ pub fn attributes(item: &syn::Item) -> &[syn::Attribute] {
     }
 }
 
-/// Whether the attributes include `#[cfg(test)]`, alone or inside `all(…)`, or `#[test]`.
+/// Returns whether the attributes include `#[cfg(test)]`, alone or inside `all(…)`, or `#[test]`.
 pub fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) if list.path.is_ident("cfg") => {
@@ -278,7 +285,7 @@ pub fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// Whether the attributes set the lint `unsafe_code` to one of `levels`.
+/// Returns whether the attributes set the lint `unsafe_code` to one of `levels`.
 pub fn has_lint_level(attributes: &[syn::Attribute], levels: &[&str]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         syn::Meta::List(list) => {
@@ -294,7 +301,7 @@ pub fn has_lint_level(attributes: &[syn::Attribute], levels: &[&str]) -> bool {
     })
 }
 
-/// The line on which `node` begins.
+/// Returns the line on which `node` begins.
 pub fn line(node: &impl Spanned) -> usize {
     node.span().start().line
 }
@@ -302,7 +309,8 @@ pub fn line(node: &impl Spanned) -> usize {
 /// What takes the place of code, so that no words on both sides of it seem to be beside each other.
 const BLANK: u8 = 1;
 
-/// The text with code blanked out: comments are left, and strings if `strings`. `tokens` are those of `text`.
+/// Returns the text with code blanked out: comments are left, and strings if `strings`. `tokens`
+/// are those of `text`.
 pub fn prose(text: &str, tokens: TokenStream, strings: bool) -> String {
     let mut bytes = text.as_bytes().to_vec();
     blank(tokens, &mut bytes, strings);
@@ -315,7 +323,8 @@ fn blank(tokens: TokenStream, bytes: &mut [u8], strings: bool) {
     while let Some(token) = tokens.next() {
         let range = token.span().byte_range();
         match token {
-            // A documentation comment arrives as `#[doc = "…"]` whose tokens have the comment's place.
+            // A documentation comment arrives as `#[doc = "…"]` whose tokens have the comment's
+            // place.
             TokenTree::Punct(punct)
                 if punct.as_char() == '#' && bytes.get(range.start) == Some(&b'/') =>
             {

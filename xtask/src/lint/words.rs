@@ -1,9 +1,11 @@
-//! Words that docs/style.md bans: in Markdown, TOML and YAML, and in the comments and strings of Rust.
+//! Words that docs/style.md bans: in Markdown, TOML and YAML, and in the comments and strings of
+//! Rust.
 //!
-//! The table below the heading `## Words` is the one definition. A row's first cell has phrases, separated by commas,
-//! that count as whole words; a phrase in backticks is a regular expression (`\|` for `|`, as in all tables). Case and
-//! line breaks do not matter. Text in backticks is code and is not checked. `lint: allow(the words)` in the same
-//! line exempts them; exemptions are counted and printed.
+//! The table below the heading `## Words` is the one definition. A row's first cell has phrases,
+//! separated by commas, that count as whole words; a phrase in backticks is a regular expression
+//! (`\|` for `|`, as in all tables). Case and line breaks do not matter. Text in backticks is code
+//! and is not checked. `lint: allow(the words)` in the same line exempts them; exemptions are
+//! counted and printed.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::finding::{Finding, Outcome};
@@ -26,7 +28,7 @@ struct Banned {
     instead: String,
 }
 
-/// Fills in the places with banned words, and those that are exempt.
+/// Adds the places with banned words, and the exempt ones, to `outcome`.
 pub fn find(sources: &Sources, outcome: &mut Outcome) -> Result<()> {
     let style = fs::read_to_string(sources.root.join(STYLE)).into_diagnostic();
     let style = style.wrap_err_with(|| miette!("cannot read {STYLE}"))?;
@@ -140,7 +142,8 @@ fn read_table(style: &str) -> Result<Vec<Banned>> {
                 _ => vec![part.to_owned()],
             };
             for pattern in patterns {
-                // Between two words there may be the end of a line, and the mark of the next line's comment.
+                // Between two words there may be the end of a line, and the mark of the next line's
+                // comment.
                 let pattern = pattern.replace(' ', r"[\s/!#]+");
                 let pattern = RegexBuilder::new(&pattern)
                     .case_insensitive(true)

@@ -1,4 +1,5 @@
-//! The vision benchmarks as Linux programs: the same code as in bare-metal guests, with a heap, on scenes, noise or a single color.
+//! The vision benchmarks as Linux programs: the same code as in bare-metal guests, with a heap, on
+//! scenes, noise or a single color.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
@@ -7,7 +8,7 @@ use cloison_benchmarks::{Disparity, Kernel, Matmul, Segmentation, Size};
 use std::hint::black_box;
 use std::process::ExitCode;
 
-/// What the program works on.
+/// The input of the program.
 enum Input {
     /// The scene of a seed.
     Scene(u64),

@@ -1,4 +1,5 @@
-//! C2IS as a Linux program: repeatedly calls a function that spans 65 text pages (BBProf, section 7.3).
+//! C2IS as a Linux program: repeatedly calls a function that spans 65 text pages (BBProf, section
+//! 7.3).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 

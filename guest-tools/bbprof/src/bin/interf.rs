@@ -1,5 +1,6 @@
-//! Interf as a Linux program: cache-allocating stores, one per line, over a buffer (BBProf, section 7.1), some pages of which it
-//! first moves to the VM's private pool. It never ends by itself; `cloisonctl migrate restore` returns its pages.
+//! Interf as a Linux program: cache-allocating stores, one per line, over a buffer (BBProf, section
+//! 7.1), some pages of which it first moves to the VM's private pool. It never ends by itself;
+//! `cloisonctl migrate restore` returns its pages.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 

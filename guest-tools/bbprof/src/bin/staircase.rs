@@ -1,5 +1,5 @@
-//! Staircase as a Linux program: five groups of pages, each read more often than the one before (BBProf, section 7.2), or all
-//! equally often. It reads every byte, as the paper's program does.
+//! Staircase as a Linux program: five groups of pages, each read more often than the one before
+//! (BBProf, section 7.2), or all equally often. It reads every byte, as the paper's program does.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
@@ -49,7 +49,8 @@ fn usage() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// The observation segment: in each phase, as many passes over the buffer; each phase leaves out more pages at its start.
+/// The observation segment: in each phase, as many passes over the buffer; each phase leaves out
+/// more pages at its start.
 #[inline(never)]
 fn access(buffer: &[Page], rounds: u32, skipped: usize) -> u64 {
     let mut sum = 0;

@@ -1,4 +1,4 @@
-//! `profile` and `group`: what the run time is with each page, or block of pages, treated apart.
+//! `profile` and `group`: measure the run time with each page, or block of pages, treated apart.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::command::{self, Common, Subject};
@@ -19,13 +19,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// The program and the function to profile.
-struct Chosen {
+struct ProfileTarget {
     setup: Setup,
     provenance: Provenance,
 }
 
 /// Finds the function, and the memory that the program needs.
-fn choose(common: &Common, subject: &Subject) -> Result<Chosen, Error> {
+fn choose(common: &Common, subject: &Subject) -> Result<ProfileTarget, Error> {
     let binary = Binary::open(Path::new(&subject.program[0]))?;
     let facts = binary.facts()?;
     let place = match (subject.at, &subject.symbol, &subject.library) {
@@ -57,7 +57,7 @@ fn choose(common: &Common, subject: &Subject) -> Result<Chosen, Error> {
         tool: concat!("bbprof ", env!("CARGO_PKG_VERSION")).to_owned(),
     };
     let launch = launch(common, &binary, arguments);
-    Ok(Chosen {
+    Ok(ProfileTarget {
         setup: Setup {
             launch,
             facts,
@@ -69,7 +69,7 @@ fn choose(common: &Common, subject: &Subject) -> Result<Chosen, Error> {
     })
 }
 
-/// What has been measured so far.
+/// The measurements so far.
 #[derive(Default)]
 struct Measured {
     none: Option<Samples>,
@@ -87,7 +87,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Measures with these pages apart: in mode c they alone are cacheable, in mode nc they alone are not.
+    /// Measures with these pages apart: in mode c they alone are cacheable, in mode nc they alone
+    /// are not.
     fn apart(&mut self, pages: &BTreeSet<PageName>) -> Result<Sample, Error> {
         let uncached = match self.mode {
             Mode::NonCacheable => pages.clone(),
@@ -188,7 +189,7 @@ fn start<'a>(
     common: &Common,
     subject: &Subject,
 ) -> Result<Run<'a>, Error> {
-    let Chosen {
+    let ProfileTarget {
         mut setup,
         mut provenance,
     } = choose(common, subject)?;
@@ -203,8 +204,9 @@ fn start<'a>(
     let sampler = Sampler::new(&mut machine.held, setup)?;
     if sampler.heap() < peak {
         eprintln!(
-            "note: the program's heap is not what glibc's allocator makes of its environment: it has an allocator that \
-             ignores it, or allocates nothing. Its layout is fixed in the segment all the same"
+            "note: the program's heap is not what glibc's allocator makes of its environment: it \
+             has an allocator that ignores it, or allocates nothing. Its layout is fixed in the \
+             segment all the same"
         );
     }
     let (pages, left_out) = (
@@ -226,7 +228,8 @@ fn report(run: &Run<'_>, common: &Common, start: std::time::Instant) {
         let (runs, calls, voided) = (run.runs, run.sampler.calls(), run.sampler.voided);
         let seconds = start.elapsed().as_secs_f64();
         eprintln!(
-            "bbprof: {runs} runs, {calls} calls that changed pages, {voided} samples void, {seconds:.1} s"
+            "bbprof: {runs} runs, {calls} calls that changed pages, {voided} samples void, \
+             {seconds:.1} s"
         );
     }
 }

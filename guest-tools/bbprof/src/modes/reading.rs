@@ -1,4 +1,4 @@
-//! `show`, `export` and `import`: no program runs.
+//! `show`, `export` and `import`: read or convert a profile, without running a program.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::command::{Export, Format, Import};

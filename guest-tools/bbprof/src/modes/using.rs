@@ -1,10 +1,10 @@
-//! `rank`, `migrate` and `run`: what a profile is for.
+//! `rank`, `migrate` and `run`: use a profile.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::command::{self, Common, Profiled};
 use crate::error::Error;
 use crate::files;
-use crate::held::Held;
+use crate::held::HeldLease;
 use crate::program::Binary;
 use crate::progress::Progress;
 use crate::sampler::{Sampler, Samples, Setup, Treatment};
@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 /// Starts runs of the program that a profile is of.
 fn start<'a>(
-    held: &'a mut Held,
+    held: &'a mut HeldLease,
     common: &Common,
     profile: &Profile,
     wanted: &Profiled,
@@ -108,7 +108,8 @@ fn ranked(profile: &Profile, sampler: &Sampler<'_>) -> Vec<PageName> {
     if present.len() < ranked.len() {
         let missing = ranked.len() - present.len();
         eprintln!(
-            "note: {missing} pages of the profile are not touched with this input, and are left out"
+            "note: {missing} pages of the profile are not touched with this input, and are left \
+             out"
         );
     }
     present
@@ -197,7 +198,8 @@ pub fn rank(wanted: &command::Rank) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns `count` of the pages, chosen by a seed: a shuffle by a multiplicative congruential generator (L'Ecuyer 1999, table 4).
+/// Returns `count` of the pages, chosen by a seed: a shuffle by a multiplicative congruential
+/// generator (L'Ecuyer 1999, table 4).
 fn shuffled(pages: &[PageName], count: usize, seed: u64) -> Vec<PageName> {
     let mut pages = pages.to_vec();
     let mut state = u128::from(seed) << 1 | 1;

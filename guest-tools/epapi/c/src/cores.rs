@@ -12,21 +12,21 @@ pub use machine::CORES;
 /// Event sets of one core have numbers from the core's times this.
 const NUMBERS: usize = 64;
 
-/// What counts: the PMU's registers, or else the hypervisor's calls.
+/// The way to count: the PMU's registers, or else the hypervisor's calls.
 #[cfg(all(target_arch = "aarch64", not(target_os = "linux")))]
 pub type Way = cloison_epapi::Available;
-/// What counts in a process: the kernel's counters, or else the hypervisor's calls.
+/// The way to count in a process: the kernel's counters, or else the hypervisor's calls.
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
 pub type Way = cloison_client::perf::Available;
-/// What counts on other machines: nothing but what a test says.
+/// The way to count on other machines: a simulated PMU that a test controls.
 #[cfg(not(target_arch = "aarch64"))]
 pub type Way = cloison_epapi::Simulated;
 
-/// A function of the program that is called when an event has reached its threshold: event set, address, events as bits, and
-/// what the program's interrupt handler was given.
+/// A function of the program that is called when an event has reached its threshold. Its arguments:
+/// event set, address, events as bits, and the context that the program's interrupt handler passed.
 pub type Handler = unsafe extern "C" fn(c_int, *mut c_void, c_longlong, *mut c_void);
 
-/// What a core has.
+/// A core's library and handlers.
 pub struct Core {
     /// Its library.
     pub library: Library<Way>,
@@ -42,16 +42,18 @@ pub fn is_initialized() -> bool {
     IS_INITIALIZED.load(Ordering::Acquire)
 }
 
-/// Says that the library is initialized, or no longer.
+/// Records whether the library is initialized.
 pub fn set_initialized(to: bool) {
     IS_INITIALIZED.store(to, Ordering::Release);
 }
 
-/// Calls `f` with what the calling core has, interrupts masked; in a process, with what the calling thread has.
+/// Calls `f` with the calling core's library, interrupts masked; in a process, with the calling
+/// thread's.
 ///
 /// # Errors
-/// [`Error::System`] on a core beyond the eighth, and [`Error::CountersLost`] from a handler that interrupted another call
-/// on this core or thread.
+///
+/// [`Error::System`] on a core beyond the eighth, and [`Error::CountersLost`] from a handler that
+/// interrupted another call on this core or thread.
 pub fn with<T>(f: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error> {
     machine::with(|core| {
         if is_initialized() && core.library.machine().is_err() {
@@ -62,7 +64,8 @@ pub fn with<T>(f: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error
     })
 }
 
-/// Returns whether the counters of this way are not stopped by the first instructions of the functions that count.
+/// Returns whether this way's counters need an explicit stop: the first instructions of the
+/// counting functions do not stop them.
 pub fn has_to_freeze(way: &Way) -> bool {
     #[cfg(all(target_arch = "aarch64", not(target_os = "linux")))]
     return way.is_called();
@@ -120,7 +123,7 @@ mod machine {
     use core::mem::MaybeUninit;
     use core::sync::atomic::{AtomicBool, Ordering};
 
-    /// The most cores: those whose `MPIDR_EL1.Aff0` is less.
+    /// Maximum number of cores: those whose `MPIDR_EL1.Aff0` is less.
     pub const CORES: usize = 8;
 
     struct Slot {
@@ -149,7 +152,8 @@ mod machine {
             None => Err(Error::System),
             Some(slot) if slot.is_taken.swap(true, Ordering::Acquire) => Err(Error::CountersLost),
             Some(slot) => {
-                // SAFETY: `is_taken` was false and is true now, so nobody else has a reference to what is in the cell.
+                // SAFETY: `is_taken` was false and is true now, so nobody else has a reference to
+                // what is in the cell.
                 let core = unsafe { &mut *slot.core.get() };
                 let is_new = !slot.is_made.swap(true, Ordering::Relaxed);
                 if is_new {
@@ -180,16 +184,17 @@ mod machine {
             handlers: [None; SETS],
         };
 
-        /// Makes a core in its place: on a stack there may be no room for it.
+        /// Initializes a core in place: a stack may have no room for one.
         pub fn make(core: &mut MaybeUninit<Core>) {
-            // SAFETY: both are valid for one `Core`, are apart, and a copy of its bytes is another one: nothing in it is owned.
+            // SAFETY: both are valid for one `Core`, are apart, and a copy of its bytes is another
+            // one: nothing in it is owned.
             unsafe {
                 core.as_mut_ptr()
                     .copy_from_nonoverlapping(&raw const NEW, 1)
             };
         }
 
-        /// The number of the calling core.
+        /// Returns the number of the calling core.
         pub fn number() -> usize {
             let mpidr: u64;
             // SAFETY: reading an identification has no effect on memory.
@@ -211,7 +216,8 @@ mod machine {
 
         /// Restores what `mask` has returned.
         pub fn restore(before: u64) {
-            // SAFETY: the interrupts that were unmasked before `mask` are unmasked again, after all that was done in between.
+            // SAFETY: the interrupts that were unmasked before `mask` are unmasked again, after all
+            // that was done in between.
             unsafe {
                 core::arch::asm!("msr daif, {}", in(reg) before, options(nostack, preserves_flags))
             };
@@ -243,7 +249,7 @@ mod machine {
     }
 }
 
-/// For tests on other machines: threads are cores.
+/// Simulated cores, for tests on other machines: each thread is a core.
 #[cfg(not(target_arch = "aarch64"))]
 pub mod simulation {
     use super::{Way, with};

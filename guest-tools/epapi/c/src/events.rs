@@ -1,4 +1,4 @@
-//! Names of events and errors, and what is known about an event.
+//! Names of events and errors, and information about an event.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![allow(non_snake_case)]
 
@@ -11,7 +11,7 @@ use core::ptr::null;
 /// The most native events of a preset.
 const TERMS: usize = 12;
 
-/// What is known about an event: `ePAPI_event_info_t`.
+/// Information about an event: `ePAPI_event_info_t`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct EventInfo {
@@ -19,9 +19,10 @@ pub struct EventInfo {
     pub event_code: c_int,
     /// 1: it is a sum or difference of several native events.
     pub derived: c_int,
-    /// How close its count is to what its name promises: 0 exact, 1 an upper bound, 2 something near.
+    /// How close its count is to what its name promises: 0 exact, 1 an upper bound, 2 something
+    /// near.
     pub closeness: c_int,
-    /// How many runs it takes to count it once; 0: no counter can.
+    /// The number of runs that count it once; 0: no counter can.
     pub runs: c_int,
     /// The number of native events that it is made of.
     pub count: c_int,
@@ -53,11 +54,11 @@ pub extern "C" fn ePAPI_query_event(event: c_int) -> c_int {
 /// The pointer is null or a text that ends with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ePAPI_query_named_event(event: *const c_char) -> c_int {
-    // SAFETY: the program's promise about the pointer.
     call(|library| {
-        library
-            .query_event(library.event_name_to_code(unsafe { name(event) }?)?)
-            .map(|()| 0)
+        // SAFETY: the program's promise about the pointer.
+        let name = unsafe { name(event) }?;
+        let code = library.event_name_to_code(name)?;
+        library.query_event(code).map(|()| 0)
     })
 }
 
@@ -95,9 +96,10 @@ pub unsafe extern "C" fn ePAPI_event_code_to_name(event: c_int, out: *mut c_char
     })
 }
 
-/// What is known about an event. PAPI's own function of this kind has another structure.
+/// Writes the information about an event. PAPI's own function of this kind has another structure.
 ///
 /// # Safety
+///
 /// The pointer is null or valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ePAPI_event_info(event: c_int, info: *mut EventInfo) -> c_int {
@@ -116,10 +118,11 @@ pub unsafe extern "C" fn ePAPI_event_info(event: c_int, info: *mut EventInfo) ->
             long_descr: [0; MAX_NAME],
         };
         for ((term, code), sign) in terms.iter().zip(&mut out.code).zip(&mut out.sign) {
-            *code = cloison_epapi::preset::PAPI_NATIVE_MASK | c_int::from(term.number);
+            *code = cloison_epapi::terms::native_code(term.event);
             *sign = if term.minus { -1 } else { 1 };
         }
-        // SAFETY: both texts have room for a name; the program promises what there is to the pointer.
+        // SAFETY: both texts have room for a name; the program promises what there is to the
+        // pointer.
         unsafe {
             store_name(out.symbol.as_mut_ptr(), found.name)?;
             store_name(out.long_descr.as_mut_ptr(), found.meaning)?;
@@ -129,9 +132,11 @@ pub unsafe extern "C" fn ePAPI_event_info(event: c_int, info: *mut EventInfo) ->
     })
 }
 
-/// The worst verdict (`ePAPI_TRUSTED` and others) on what an event is made of, on a machine such as `virt-model`.
+/// Returns the worst verdict (`ePAPI_TRUSTED` and others) on an event's native events, on a machine
+/// such as `virt-model`.
 ///
 /// # Safety
+///
 /// The pointer is null or a text that ends with a zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ePAPI_event_verdict(event: c_int, machine: *const c_char) -> c_int {

@@ -1,8 +1,9 @@
 //! PAPI for bare-metal guests in C: `libepapi.a` and `include/epapi.h`.
 //!
-//! Each core has its own [`Library`](cloison_epapi::Library), so that no call waits for another core. Functions that count
-//! stop the counters in their first two instructions and start them in their last ones, without an access to memory in
-//! between that would be counted (`shim`). docs/papi.md describes the interface.
+//! Each core has its own [`Library`](cloison_epapi::Library), so that no call waits for another
+//! core. Functions that count stop the counters in their first two instructions and start them in
+//! their last ones, without an access to memory in between that would be counted (`shim`).
+//! docs/papi.md describes the interface.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -36,7 +37,8 @@ mod shim;
 #[allow(unsafe_code)]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {
-        // SAFETY: a breakpoint is an exception, which the program's vectors report. 0xe9a says who raised it.
+        // SAFETY: a breakpoint is an exception, which the program's vectors report. 0xe9a says who
+        // raised it.
         unsafe { core::arch::asm!("brk #0xe9a", options(nomem, nostack)) };
     }
 }

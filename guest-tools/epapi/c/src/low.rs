@@ -34,7 +34,8 @@ unsafe extern "C" fn start(set: c_int) -> c_int {
 unsafe extern "C" fn stop(set: c_int, into: *mut c_longlong) -> c_int {
     stopped(|library| {
         let number = library.num_events(set)?;
-        // SAFETY: the program's promise about the pointer of `ePAPI_stop`: room for the set's events.
+        // SAFETY: the program's promise about the pointer of `ePAPI_stop`: room for the set's
+        // events.
         let values = unsafe { values(into, number as c_int) };
         library.stop_frozen(set, values).map(|()| 0)
     })
@@ -47,7 +48,8 @@ unsafe extern "C" fn stop(set: c_int, into: *mut c_longlong) -> c_int {
 unsafe extern "C" fn read(set: c_int, into: *mut c_longlong) -> c_int {
     stopped(|library| {
         let number = library.num_events(set)?;
-        // SAFETY: the program's promise about the pointer of `ePAPI_read`: room for the set's events.
+        // SAFETY: the program's promise about the pointer of `ePAPI_read`: room for the set's
+        // events.
         let values = unsafe { values(into, number as c_int) };
         library.read_frozen(set, values).map(|()| 0)
     })
@@ -60,7 +62,8 @@ unsafe extern "C" fn read(set: c_int, into: *mut c_longlong) -> c_int {
 unsafe extern "C" fn accum(set: c_int, into: *mut c_longlong) -> c_int {
     stopped(|library| {
         let number = library.num_events(set)?;
-        // SAFETY: the program's promise about the pointer of `ePAPI_accum`: room for the set's events.
+        // SAFETY: the program's promise about the pointer of `ePAPI_accum`: room for the set's
+        // events.
         let values = unsafe { values(into, number as c_int) };
         library.accum_frozen(set, values).map(|()| 0)
     })
@@ -74,7 +77,8 @@ unsafe extern "C" fn reset(set: c_int) -> c_int {
     stopped(|library| library.reset_frozen(set).map(|()| 0))
 }
 
-/// Calls `f` with the calling core's library. Returns what it returns, or PAPI's code.
+/// Calls `f` with the calling core's library. Returns the result of `f`, or PAPI's code for its
+/// error.
 pub(crate) fn call(f: impl FnOnce(&mut Library<Way>) -> Result<c_int, Error>) -> c_int {
     with(|core| f(&mut core.library)).unwrap_or_else(Error::code)
 }
@@ -83,7 +87,7 @@ fn done(result: Result<(), Error>) -> Result<c_int, Error> {
     result.map(|()| 0)
 }
 
-/// `PAPI_library_init`: finds out what can be counted. All cores may count then.
+/// `PAPI_library_init`: looks for counters. Afterwards all cores may count.
 #[unsafe(no_mangle)]
 pub extern "C" fn ePAPI_library_init(version: c_int) -> c_int {
     if version != PAPI_VER_CURRENT {
@@ -224,9 +228,10 @@ pub extern "C" fn ePAPI_num_events(set: c_int) -> c_int {
     call(|library| library.num_events(set).map(|number| number as c_int))
 }
 
-/// `PAPI_list_events`: a set's events; with a null pointer or room for none, their number.
+/// `PAPI_list_events`: a set's events. With a null pointer or room for none, their number.
 ///
 /// # Safety
+///
 /// The pointers are null or valid, `events` for as many as `number` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ePAPI_list_events(

@@ -44,10 +44,11 @@ pub extern "C" fn ePAPI_overflow(
     .unwrap_or_else(Error::code)
 }
 
-/// Handles the PMU's interrupt: the program's interrupt handler calls it, with what it wants its handlers of overflow to
-/// get. Returns how many events have reached their threshold.
+/// Handles the PMU's interrupt. The program's interrupt handler calls it; `context` is passed to
+/// the handlers of overflow. Returns how many events have reached their threshold.
 ///
 /// # Safety
+///
 /// The handlers that the program has registered may be called now.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ePAPI_interrupt(address: *mut c_void, context: *mut c_void) -> c_int {
@@ -63,7 +64,8 @@ pub unsafe extern "C" fn ePAPI_interrupt(address: *mut c_void, context: *mut c_v
         Ok(None) => 0,
         Ok(Some((overflow, handler))) => {
             if let Some(handler) = handler {
-                // SAFETY: the program has registered it, and says that it may be called now. The library is not in use.
+                // SAFETY: the program has registered it, and says that it may be called now. The
+                // library is not in use.
                 unsafe {
                     handler(
                         overflow.set,
@@ -78,7 +80,8 @@ pub unsafe extern "C" fn ePAPI_interrupt(address: *mut c_void, context: *mut c_v
     }
 }
 
-/// `PAPI_get_overflow_event_index`: the positions in a set of the events that an overflow vector has.
+/// `PAPI_get_overflow_event_index`: the positions in a set of the events that an overflow vector
+/// has.
 ///
 /// # Safety
 /// The pointers are null or valid, `array` for as many as `number` says.
@@ -136,7 +139,7 @@ pub extern "C" fn ePAPI_num_hwctrs() -> c_int {
     call(|library| library.num_hwctrs())
 }
 
-/// `PAPI_get_real_nsec`: nanoseconds by the clock that all cores have.
+/// `PAPI_get_real_nsec`: nanoseconds by the clock that all cores share.
 #[unsafe(no_mangle)]
 pub extern "C" fn ePAPI_get_real_nsec() -> c_longlong {
     with(|core| {
@@ -147,7 +150,7 @@ pub extern "C" fn ePAPI_get_real_nsec() -> c_longlong {
     .unwrap_or_else(|error| error.code().into())
 }
 
-/// `PAPI_get_real_usec`: microseconds by the clock that all cores have.
+/// `PAPI_get_real_usec`: microseconds by the clock that all cores share.
 #[unsafe(no_mangle)]
 pub extern "C" fn ePAPI_get_real_usec() -> c_longlong {
     match ePAPI_get_real_nsec() {
@@ -156,7 +159,8 @@ pub extern "C" fn ePAPI_get_real_usec() -> c_longlong {
     }
 }
 
-/// Sets where the calling core's results are written from now on (docs/papi.md); a null pointer: nowhere.
+/// Sets where the calling core's results are written from now on (docs/papi.md); a null pointer:
+/// nowhere.
 ///
 /// # Safety
 /// The pointer is null or valid for so many bytes as long as the program runs.
@@ -169,7 +173,8 @@ pub unsafe extern "C" fn ePAPI_set_results(words: *mut u64, bytes: usize) -> c_i
         let words: &'static [AtomicU64] = if words.is_null() {
             &[]
         } else {
-            // SAFETY: not null and aligned, and the program promises the rest. Others may read and write atomically.
+            // SAFETY: not null and aligned, and the program promises the rest. Others may read and
+            // write atomically.
             unsafe { core::slice::from_raw_parts(words.cast(), bytes / size_of::<u64>()) }
         };
         library.set_results(words);

@@ -8,9 +8,10 @@ use core::ffi::{CStr, c_char, c_int, c_longlong};
 /// Bytes of a name, with its zero: `PAPI_MAX_STR_LEN`.
 pub const MAX_NAME: usize = 128;
 
-/// Returns an array of values, of which no more are used than a set can have events.
+/// Returns an array of values, cut to the maximum number of events of a set.
 ///
 /// # Safety
+///
 /// The pointer is null or valid for `length` values, and nothing else uses them for `'a`.
 pub unsafe fn values<'a>(values: *mut c_longlong, length: c_int) -> Option<&'a mut [i64]> {
     let length = usize::try_from(length).unwrap_or(0).min(EVENTS);
@@ -18,7 +19,8 @@ pub unsafe fn values<'a>(values: *mut c_longlong, length: c_int) -> Option<&'a m
     (!values.is_null()).then(|| unsafe { core::slice::from_raw_parts_mut(values, length) })
 }
 
-/// Returns the codes of an array. They are read one by one, so that an absurd length is none until it is reached.
+/// Returns the codes of an array. They are read one by one, so that an absurd length is none until
+/// it is reached.
 ///
 /// # Errors
 /// [`Error::Invalid`] for a null pointer or no events.

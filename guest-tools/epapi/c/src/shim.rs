@@ -1,16 +1,18 @@
 //! The first and the last instructions of functions that count.
 //!
-//! What the library itself does is not counted: the counters are stopped as a whole in the first five instructions, and are
-//! started in the last three. Neither part accesses memory, which could be counted as an access to a cache, and all of it is
-//! in one line of the instruction cache. A program that reads registers itself has to stop and start counters too: the
-//! library's addition is to look whether there is a PMU.
+//! What the library itself does is not counted: the counters are stopped as a whole in the first
+//! five instructions, and are started in the last three. Neither part accesses memory, which could
+//! be counted as an access to a cache, and all of it is in one line of the instruction cache. A
+//! program that reads registers itself has to stop and start counters too: the library's addition
+//! is to look whether there is a PMU.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::cores::{Way, has_to_freeze, with};
 use cloison_epapi::{Error, Library};
 use core::ffi::c_int;
 
-/// Calls `f` with the calling core's library, while the counters are stopped. Returns what it returns, or PAPI's code.
+/// Calls `f` with the calling core's library, while the counters are stopped. Returns what it
+/// returns, or PAPI's code.
 pub fn stopped(f: impl FnOnce(&mut Library<Way>) -> Result<c_int, Error>) -> c_int {
     with(|core| {
         // What has no registers is stopped by a call.
@@ -24,11 +26,13 @@ pub fn stopped(f: impl FnOnce(&mut Library<Way>) -> Result<c_int, Error>) -> c_i
     .unwrap_or_else(Error::code)
 }
 
-/// Exports a function that counts, around one that does what it should while the counters are stopped.
+/// Exports a function that counts, around one that does what it should while the counters are
+/// stopped.
 #[cfg(all(target_arch = "aarch64", not(target_os = "linux")))]
 macro_rules! counting {
     ($($exported:ident = $inner:ident($($argument:ident: $kind:ty),*): $what:literal;)*) => {$(
-        // Without a PMU its registers are undefined: then `inner` calls the hypervisor. By the calling convention x16 is nobody's.
+        // Without a PMU its registers are undefined: then `inner` calls the hypervisor. By the
+        // calling convention x16 is nobody's.
         core::arch::global_asm!(
             concat!(".section .text.", stringify!($exported), ", \"ax\""),
             ".balign 64",
@@ -67,7 +71,8 @@ macro_rules! counting {
     )*};
 }
 
-/// Exports a function that counts, in a process: the kernel or the hypervisor stops the counters, by calls.
+/// Exports a function that counts, in a process: the kernel or the hypervisor stops the counters,
+/// by calls.
 #[cfg(all(target_arch = "aarch64", target_os = "linux"))]
 macro_rules! counting {
     ($($exported:ident = $inner:ident($($argument:ident: $kind:ty),*): $what:literal;)*) => {$(

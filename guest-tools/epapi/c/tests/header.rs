@@ -1,6 +1,7 @@
 //! The header agrees with the library: constants, functions, names without prefix.
 //!
-//! With `UPDATE_DOCS=1` in the environment, what is generated in the header is written instead of compared.
+//! With `UPDATE_DOCS=1` in the environment, what is generated in the header is written instead of
+//! compared.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,10 @@
-//! The functions as C calls them: null pointers, absurd numbers, several cores at once, handlers that call back.
+//! The functions as C calls them: null pointers, absurd numbers, several cores at once, handlers
+//! that call back.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg(not(target_arch = "aarch64"))]
 
 use cloison_epapi::preset::{PAPI_NATIVE_MASK, PAPI_NULL, PAPI_TOT_CYC, PAPI_TOT_INS};
-use cloison_epapi::{Error, PAPI_VER_CURRENT};
+use cloison_epapi::{Error, EventId, PAPI_VER_CURRENT};
 use core::ffi::{c_int, c_longlong, c_void};
 use core::ptr::{null, null_mut};
 use epapi::cores::{CORES, simulation};
@@ -23,7 +24,7 @@ fn on_core(number: usize, f: impl FnOnce() + Send) {
 }
 
 fn run(cycles: u64, instructions: u64) {
-    simulation::pmu(|pmu| pmu.run(cycles, &[(0x08, instructions)]))
+    simulation::pmu(|pmu| pmu.run(cycles, &[(EventId::INST_RETIRED, instructions)]))
         .expect("the core has a library");
 }
 
@@ -46,7 +47,8 @@ fn set() -> c_int {
 fn null_pointers_are_invalid_arguments() {
     on_core(0, || {
         let set = set();
-        // SAFETY: null pointers are what these functions have to refuse; the others are those of variables.
+        // SAFETY: null pointers are what these functions have to refuse; the others are those of
+        // variables.
         unsafe {
             assert_eq!(ePAPI_start_counters(null(), 1), INVALID);
             assert_eq!(ePAPI_start_counters([PAPI_TOT_INS].as_ptr(), 1), 0);

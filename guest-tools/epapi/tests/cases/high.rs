@@ -3,7 +3,7 @@
 
 use super::{Case, Code, Papi, cases, done, holds, new, running};
 use cloison_epapi::preset::*;
-use cloison_epapi::{Error, Library, Simulated};
+use cloison_epapi::{Error, EventId, Library, Simulated};
 
 const EVENTS: [i32; 2] = [PAPI_TOT_CYC, PAPI_TOT_INS];
 
@@ -14,7 +14,7 @@ fn started() -> Papi {
 }
 
 fn values(papi: &mut Papi) -> [i64; 2] {
-    papi.counters().run(100, &[(0x08, 70)]);
+    papi.counters().run(100, &[(EventId::INST_RETIRED, 70)]);
     let mut values = [0; 2];
     papi.read_counters(&mut values).expect("it runs");
     values
@@ -68,7 +68,7 @@ pub const HIGH: &[Case] = cases! {
     accum_counters "adds, and sets to zero" => 0; {
         let mut papi = started();
         let mut sums = values(&mut papi);
-        papi.counters().run(5, &[(0x08, 3)]);
+        papi.counters().run(5, &[(EventId::INST_RETIRED, 3)]);
         papi.accum_counters(&mut sums).expect("it runs");
         holds(sums == [105, 73] && values(&mut papi) == [100, 70])
     };
@@ -76,7 +76,7 @@ pub const HIGH: &[Case] = cases! {
     accum_counters "array too short" => Error::Invalid.code(); started().accum_counters(&mut [0]).code();
     stop_counters "stops and reads" => 0; {
         let mut papi = started();
-        papi.counters().run(100, &[(0x08, 70)]);
+        papi.counters().run(100, &[(EventId::INST_RETIRED, 70)]);
         let mut values = [0; 2];
         papi.stop_counters(Some(&mut values)).expect("it runs");
         holds(values == [100, 70] && papi.counters().enabled() == 0)
@@ -97,9 +97,9 @@ pub const HIGH: &[Case] = cases! {
     ipc "first call: zeros; second call: instructions per cycle" => 0; {
         let mut papi = new();
         let first = papi.ipc().expect("it starts");
-        papi.counters().run(100, &[(0x08, 50)]);
+        papi.counters().run(100, &[(EventId::INST_RETIRED, 50)]);
         let second = papi.ipc().expect("it runs");
-        papi.counters().run(100, &[(0x08, 25)]);
+        papi.counters().run(100, &[(EventId::INST_RETIRED, 25)]);
         let third = papi.ipc().expect("it runs");
         holds((first.events, first.per_cycle) == (0, 0.0)
             && (second.events, second.per_cycle) == (50, 0.5)
@@ -110,14 +110,14 @@ pub const HIGH: &[Case] = cases! {
     epc "event 0 is `PAPI_TOT_INS`" => 0; {
         let mut papi = new();
         papi.epc(0).expect("it starts");
-        papi.counters().run(100, &[(0x08, 50)]);
+        papi.counters().run(100, &[(EventId::INST_RETIRED, 50)]);
         let rate = papi.epc(0).expect("it runs");
         holds((rate.events, rate.cycles, rate.per_cycle) == (50, 100, 0.5))
     };
     epc "a derived event" => 0; {
         let mut papi = new();
         papi.epc(PAPI_L1_DCH).expect("it starts");
-        papi.counters().run(100, &[(0x04, 50), (0x03, 10)]);
+        papi.counters().run(100, &[(EventId(0x04), 50), (EventId(0x03), 10)]);
         let rate = papi.epc(PAPI_L1_DCH).expect("it runs");
         holds((rate.events, rate.per_cycle) == (40, 0.4))
     };

@@ -6,7 +6,7 @@ use cloison_epapi::library::SETS;
 use cloison_epapi::preset::*;
 use cloison_epapi::query;
 use cloison_epapi::set::state::*;
-use cloison_epapi::{Error, PAPI_VER_CURRENT};
+use cloison_epapi::{Error, EventId, PAPI_VER_CURRENT};
 
 /// A number that no event set has.
 const NO_SET: i32 = 99;
@@ -223,17 +223,17 @@ pub const LOW: &[Case] = cases! {
     read "running: counts go on" => 0; {
         let (mut papi, set) = running();
         let mut values = [0; 2];
-        papi.counters().run(10, &[(0x08, 4)]);
+        papi.counters().run(10, &[(EventId::INST_RETIRED, 4)]);
         papi.read(set, &mut values).expect("it runs");
-        papi.counters().run(10, &[(0x08, 4)]);
+        papi.counters().run(10, &[(EventId::INST_RETIRED, 4)]);
         papi.read(set, &mut values).expect("it runs");
         holds(values == [20, 8])
     };
     read "stopped: the counts when it was" => 0; {
         let (mut papi, set) = running();
-        papi.counters().run(10, &[(0x08, 4)]);
+        papi.counters().run(10, &[(EventId::INST_RETIRED, 4)]);
         papi.stop(set, None).expect("it runs");
-        papi.counters().run(10, &[(0x08, 4)]);
+        papi.counters().run(10, &[(EventId::INST_RETIRED, 4)]);
         let mut values = [0; 2];
         papi.read(set, &mut values).expect("it is there");
         holds(values == [10, 4])
@@ -243,7 +243,7 @@ pub const LOW: &[Case] = cases! {
     accum "adds, and sets to zero" => 0; {
         let (mut papi, set) = running();
         let mut sums = [-100, 1];
-        papi.counters().run(100, &[(0x08, 40)]);
+        papi.counters().run(100, &[(EventId::INST_RETIRED, 40)]);
         papi.accum(set, &mut sums).expect("it runs");
         papi.counters().run(1, &[]);
         let mut values = [0; 2];

@@ -1,4 +1,4 @@
-//! The cases: what is called when, and what it has to return.
+//! The cases: calls in order, and the results that they must have.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod high;
@@ -80,17 +80,18 @@ impl Code for Result<i32, Error> {
     }
 }
 
-/// PAPI's code if a call succeeded that returns more than a number.
+/// Returns 0 or PAPI's code for a call that returns more than a number.
 pub fn done<T>(result: Result<T, Error>) -> i32 {
     result.map_or_else(Error::code, |_| 0)
 }
 
-/// 0 if this holds, and else a code that no function returns.
+/// Returns 0 if this holds, and else a code that no function returns.
 pub fn holds(it: bool) -> i32 {
     if it { 0 } else { 1000 }
 }
 
-/// Defines a list of cases: function, situation, returned code, PAPI's behavior if it differs, and the calls.
+/// Defines a list of cases: function, situation, returned code, PAPI's behavior if it differs, and
+/// the calls.
 macro_rules! cases {
     ($($function:ident $when:literal => $returns:expr $(, $differs:literal)?; $run:expr;)*) => {
         &[$($crate::cases::Case {

@@ -1,4 +1,5 @@
-//! Arithmetic: loads operands from a level of the memory, computes, and stores results (the benchmarks of MUCH, table 2).
+//! Arithmetic: loads operands from a level of the memory, computes, and stores results (the
+//! benchmarks of MUCH, table 2).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
@@ -18,11 +19,11 @@ entry!(main);
 mod assembly {
     use cloison_guest::global_asm;
 
-    // routine(results, mask, steps, state, operands, from): in each step, an operand from a random place and a result of the
-    // next line, at first that at `from`, make a new result there. `mask` keeps offsets within half of the buffer; `state` is
-    // that of a xorshift generator (Marsaglia, 2003), which is returned.
-    // give_way(): on the board model, outside of regions of interest, a core that never waits is interrupted every 100 ms
-    // only. A core ignores it.
+    // routine(results, mask, steps, state, operands, from): in each step, an operand from a random
+    // place and a result of the next line, at first that at `from`, make a new result there.
+    // `mask` keeps offsets within half of the buffer; `state` is that of a xorshift generator
+    // (Marsaglia, 2003), which is returned. give_way(): on the board model, outside of regions
+    // of interest, a core that never waits is interrupted every 100 ms only. A core ignores it.
     global_asm!(
         r#"
     .macro  arithmetic name, operation, result, operand
@@ -67,7 +68,8 @@ give_way:
     arithmetic div_double, fdiv, d0, d1
     .arch_extension nofp
 
-    // CPACR_EL1.FPEN (Arm ARM D19.2.30): floating point at EL1 does not trap. The runtime uses none.
+    // CPACR_EL1.FPEN (Arm ARM D19.2.30): floating point at EL1 does not trap. The runtime uses
+    // none.
     .global enable_floating_point
 enable_floating_point:
     mrs     x0, cpacr_el1
@@ -110,7 +112,8 @@ unsafe extern "C" {
     safe fn give_way();
 }
 
-/// Types of operands by the hundreds of argument 0, operations by its tens: their letters, and the routines.
+/// Types of operands by the hundreds of argument 0, operations by its tens: their letters, and the
+/// routines.
 const ROUTINES: [(&str, [Routine; 3]); 4] = [
     ("I", [add_int, mul_int, div_int]),
     ("L", [add_long, mul_long, div_long]),
@@ -118,8 +121,8 @@ const ROUTINES: [(&str, [Routine; 3]); 4] = [
     ("D", [add_double, mul_double, div_double]),
 ];
 const OPERATIONS: [&str; 3] = ["ADD", "MUL", "DIV"];
-/// Levels of the memory by the ones of argument 0, and the bytes of the buffer: half of a Cortex-A53's L1 data cache, a
-/// quarter of its L2, and four times its L2.
+/// Levels of the memory by the ones of argument 0, and the bytes of the buffer: half of a
+/// Cortex-A53's L1 data cache, a quarter of its L2, and four times its L2.
 const LEVELS: [(&str, u64); 3] = [("DL1", 16 << 10), ("UL2", 256 << 10), ("MEM", 4 << 20)];
 
 /// Steps of a run where the arguments say nothing.
@@ -156,8 +159,8 @@ fn perform(benchmark: Benchmark, buffer: &[AtomicU64], line: u64, steps: u64, st
     let half = buffer.len() as u64 * 4;
     let start = buffer.as_ptr().expose_provenance() as u64;
     let routine = ROUTINES[benchmark.kind].1[benchmark.operation];
-    // SAFETY: both halves are `half` bytes of atomic words, a power of two; the mask keeps offsets below it and at words'
-    // starts; `steps` is not 0, and floating point is enabled.
+    // SAFETY: both halves are `half` bytes of atomic words, a power of two; the mask keeps offsets
+    // below it and at words' starts; `steps` is not 0, and floating point is enabled.
     unsafe {
         routine(
             start,

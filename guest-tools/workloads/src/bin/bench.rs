@@ -1,9 +1,10 @@
-//! Bench: measures what the hypervisor costs a guest, in ticks of the virtual counter.
+//! Bench: measures the hypervisor's costs for a guest, in ticks of the virtual counter.
 //!
-//! Meant for `-icount shift=0` with a counter of 1 GHz, where one tick is one instruction and every figure repeats. A
-//! figure is the number of ticks between two reads of CNTVCT_EL0 around one operation, less the same without the
-//! operation (for HVC: with a `nop`, because the HVC itself is an instruction of the guest). `NAME` is the minimum of
-//! all tries and `NAME_max` the maximum. Nothing is printed until all measurements are done.
+//! Meant for `-icount shift=0` with a counter of 1 GHz, where one tick is one instruction and every
+//! figure repeats. A figure is the number of ticks between two reads of CNTVCT_EL0 around one
+//! operation, less the same without the operation (for HVC: with a `nop`, because the HVC itself is
+//! an instruction of the guest). `NAME` is the minimum of all tries and `NAME_max` the maximum.
+//! Nothing is printed until all measurements are done.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
@@ -24,7 +25,8 @@ const TIMER_TRIES: u64 = 32;
 const MIGRATED: u64 = 16;
 /// The software-generated interrupt that this vCPU sends to itself.
 const SGI: u32 = 5;
-/// Number of reported gaps in the guest's time, their minimum length in ticks, and how long to look for them.
+/// Number of reported gaps in the guest's time, their minimum length in ticks, and how long to look
+/// for them.
 const GAPS: usize = 20;
 const GAP: u64 = 5_000;
 const GAP_SEARCH: u64 = 500_000_000;
@@ -34,10 +36,11 @@ const GAP_SEARCH: u64 = 500_000_000;
 mod assembly {
     use cloison_guest::global_asm;
 
-    // `bench_irq(gicc, store_to, store_value, cval)` returns the counter as read by the first instruction of the
-    // interrupt's vector; its second result is the counter immediately before the trigger. The trigger is a store to the
-    // distributor or, if `store_to` is zero, the timer at `cval`. Until then the guest spins in a loop of one instruction.
-    // x9: counter in the vector; x10: where to continue; x12: counter before the trigger.
+    // `bench_irq(gicc, store_to, store_value, cval)` returns the counter as read by the first
+    // instruction of the interrupt's vector; its second result is the counter immediately
+    // before the trigger. The trigger is a store to the distributor or, if `store_to` is zero,
+    // the timer at `cval`. Until then the guest spins in a loop of one instruction. x9: counter
+    // in the vector; x10: where to continue; x12: counter before the trigger.
     //
     // The vectors are only valid while `bench_irq` runs: all except the interrupt's spin.
     global_asm!(
@@ -199,8 +202,9 @@ fn distributor_read(offset: u64) -> Span {
 /// Takes one interrupt with the raw vectors. Interrupts are masked before and after.
 #[allow(unsafe_code)]
 fn interrupt(store_to: u64, store_value: u32, cval: u64) -> Moments {
-    // SAFETY: the raw vectors handle the one interrupt that `bench_irq` lets through, which ends with interrupts
-    // masked; the runtime's vectors are restored before anything else can happen. x9 to x12 are caller-saved.
+    // SAFETY: the raw vectors handle the one interrupt that `bench_irq` lets through, which ends
+    // with interrupts masked; the runtime's vectors are restored before anything else can
+    // happen. x9 to x12 are caller-saved.
     unsafe {
         let vectors = cpu::set_vectors((&raw const bench_vectors).addr() as u64);
         let moments = bench_irq(GICC.address(0), store_to, store_value, cval);
@@ -209,7 +213,8 @@ fn interrupt(store_to: u64, store_value: u32, cval: u64) -> Moments {
     }
 }
 
-/// Returns the times at which this guest did not run for long: the last moment before and the first after.
+/// Returns the times at which this guest did not run for long: the last moment before and the first
+/// after.
 fn gaps() -> ([(u64, u64); GAPS], usize) {
     let (mut gaps, mut found) = ([(0, 0); GAPS], 0);
     let end = timer::now() + GAP_SEARCH;
@@ -247,7 +252,8 @@ fn main() {
     gic::enable(irq::VTIMER);
     gic::enable(SGI);
     let to_handler = Span::of((0..TIMER_TRIES).map(|n| {
-        // A different distance each time, so that no figure depends on one alignment of the guest's loop.
+        // A different distance each time, so that no figure depends on one alignment of the guest's
+        // loop.
         let moments = interrupt(0, 0, timer::now() + 20_000 + n);
         moments.in_vector - moments.before
     }));

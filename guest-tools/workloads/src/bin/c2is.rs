@@ -18,8 +18,8 @@ mod assembly {
     use super::PAGES;
     use cloison_guest::global_asm;
 
-    // 65 pages of 1024 instructions each; the last instruction is the return. The linker script places the section 512 KiB
-    // into the RAM.
+    // 65 pages of 1024 instructions each; the last instruction is the return. The linker script
+    // places the section 512 KiB into the RAM.
     global_asm!(
         r#"
     .section .c2is, "ax"

@@ -1,5 +1,5 @@
-//! Cacheability check: two vCPUs continuously write and check pages while those pages become cacheable and
-//! non-cacheable.
+//! Cacheability check: two vCPUs continuously write and check pages while those pages become
+//! cacheable and non-cacheable.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
@@ -133,7 +133,8 @@ impl List {
     }
 }
 
-/// Makes calls with lists that must be rejected as a whole, or because of one entry, and change nothing.
+/// Makes calls with lists that must be rejected as a whole, or because of one entry, and change
+/// nothing.
 fn wrong_lists(list: &List, lease: u64) {
     let page = |number: u64| PROFILED + number * PAGE;
     let at = list.at();
@@ -302,7 +303,8 @@ fn lists(list: &List, pages: u64) {
     println!("cacheability-check: lists done");
 }
 
-/// Reads one word of each line twice, each time as a segment; before the second pass, the caches hold all they may.
+/// Reads one word of each line twice, each time as a segment; before the second pass, the caches
+/// hold all they may.
 fn measure(what: &str, sub_experiment: u32, words: &[AtomicU64]) {
     let read = || {
         words
@@ -386,11 +388,12 @@ fn main() {
     let [changes, busy, moved, errors] =
         [&CHANGES, &BUSY, &MOVED, &ERRORS].map(|counter| counter.load(SeqCst));
     println!(
-        "cacheability-check: rounds={rounds} errors={errors} changes={changes} busy={busy} moved={moved}"
+        "cacheability-check: rounds={rounds} errors={errors} changes={changes} busy={busy} \
+         moved={moved}"
     );
 
-    // After the restart, the program must find what it now stores past the caches, from frames other than the pages'
-    // own.
+    // After the restart, the program must find what it now stores past the caches, from frames
+    // other than the pages' own.
     let left = call::migrate(pages).and_then(|_| call::set_cacheability(PROFILED, pages, false));
     let left = left.and_then(|()| call::lease(0, lease::LONGEST_NANOS).map(drop));
     Stamps::new(buffer);

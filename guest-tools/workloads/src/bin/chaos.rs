@@ -1,7 +1,8 @@
-//! Chaos: three vCPUs that make random calls and accesses at random moments, over many lives of their VM.
+//! Chaos: three vCPUs that make random calls and accesses at random moments, over many lives of
+//! their VM.
 //!
-//! What they do is determined by the seed, the life and the vCPU; how their steps interleave, by the machine. One vCPU of
-//! each life, the anchor, never turns itself off, so that the VM ends only when it is told to.
+//! Seed, life and vCPU determine the steps; the machine determines how they interleave. One vCPU of
+//! each life, the anchor, never turns itself off, so that the VM ends only on an order.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
@@ -81,8 +82,8 @@ fn main() {
         let [steps, corrupt, moved, resets, starts] =
             [steps, corrupt, moved, resets, starts].map(|count| count.load(SeqCst));
         println!(
-            "chaos: done lives={lives} steps={steps} corrupt={corrupt} moved={moved} resets={resets} starts={starts} \
-             pool={}",
+            "chaos: done lives={lives} steps={steps} corrupt={corrupt} moved={moved} \
+             resets={resets} starts={starts} pool={}",
             pages_taken()
         );
         psci::system_off();
@@ -123,7 +124,7 @@ fn wrong(at: usize, word: &AtomicU64) -> u64 {
     u64::from(word.load(Relaxed) != at as u64)
 }
 
-/// What every vCPU does until it turns itself off or a life ends.
+/// The steps of every vCPU until it turns itself off or a life ends.
 fn steps_of_a_life() {
     let (Some(counts), Some(memory)) = (COUNTS.get(), MEMORY.get()) else {
         return;
@@ -186,7 +187,8 @@ fn step(random: &mut Random, counts: &Counts) {
 fn power(random: &mut Random) {
     let target = random.below(VCPUS as u64) as usize;
     match random.below(4) {
-        // An anchor that has not come up yet must not be turned on by another vCPU: it is on or about to be.
+        // An anchor that has not come up yet must not be turned on by another vCPU: it is on or
+        // about to be.
         0 | 1 => {
             let _ = smp::start(target, steps_of_a_life);
         }
@@ -206,7 +208,8 @@ fn power(random: &mut Random) {
     }
 }
 
-/// Sends software-generated interrupts, and takes what has arrived by polling: interrupts stay masked.
+/// Sends software-generated interrupts, and takes what has arrived by polling: interrupts stay
+/// masked.
 fn interrupt(random: &mut Random) {
     for _ in 0..random.below(4) {
         GICD.write(
@@ -301,8 +304,8 @@ fn other_calls(random: &mut Random) {
             cpu::current(),
             COUNTS.get().map_or(0, |counts| counts.lives.load(SeqCst))
         ),
-        // SAFETY: not a function that exists.
         _ => {
+            // SAFETY: not a function that exists.
             _ = unsafe {
                 call::hvc(
                     0xc600_0100 | random.bits() as u32 & 0xff,
@@ -316,7 +319,8 @@ fn other_calls(random: &mut Random) {
 /// Accesses what the VM does not have, and executes what traps.
 #[allow(unsafe_code)]
 fn foreign(random: &mut Random) {
-    /// `dc isw`, `dc csw`, `mrs pmcr_el0`, `mrs id_aa64pfr0_el1`, `msr actlr_el1`, and `yield`, which does not trap.
+    /// `dc isw`, `dc csw`, `mrs pmcr_el0`, `mrs id_aa64pfr0_el1`, `msr actlr_el1`, and `yield`,
+    /// which does not trap.
     const TRAPPED: [u32; 6] = [
         0xd508_7640,
         0xd508_7a40,

@@ -1,16 +1,17 @@
-//! Counters check: counts known work by calls, and looks for counters that it should not have, on several vCPUs at once.
+//! Counters check: counts known work by calls, and looks for counters that it should not have, on
+//! several vCPUs at once.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
 use cloison_benchmarks::random::Random;
+use cloison_guest::abi::event::EventId;
 use cloison_guest::abi::{CYCLE_COUNTER, Call, CallError};
 use cloison_guest::{arg, args, call, cpu, entry, println, smp};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 entry!(main);
 
-const INST_RETIRED: u64 = 0x08;
 const CPU_CYCLES: u64 = 0x11;
 /// The calls of the service but the one that writes to the log.
 const CALLS: [Call; 8] = [
@@ -24,7 +25,7 @@ const CALLS: [Call; 8] = [
     Call::CounterMasks,
 ];
 
-/// What was not as it should be, on all vCPUs.
+/// Number of failed checks, on all vCPUs.
 static WRONG: AtomicU64 = AtomicU64::new(0);
 /// Calls that were made, and of these refused, on all vCPUs.
 static MADE: AtomicU64 = AtomicU64::new(0);
@@ -66,7 +67,8 @@ fn expected(made: Call, x1: u64, x2: u64, counters: u64) -> Result<(), CallError
     }
 }
 
-/// Calls with arguments that fit, nearly fit, and do not fit at all, while a segment counts as if nothing happened.
+/// Calls with arguments that fit, nearly fit, and do not fit at all, while a segment counts as if
+/// nothing happened.
 fn attack() {
     let mut random = Random::new(0x636f_756e_7465_7273 + cpu::current() as u64);
     let counters = call::counters().map_or(0, |found| found.counters.into());
@@ -98,9 +100,8 @@ fn attack() {
     );
     // Nothing that was set above reached the segment's counter of instructions.
     let hem = call::hem_read(0);
-    let counted = hem.is_ok_and(|hem| {
-        u64::from(hem.event) == INST_RETIRED && hem.count > 1000 && !hem.overflowed
-    });
+    let counted = hem
+        .is_ok_and(|hem| hem.event == EventId::INST_RETIRED && hem.count > 1000 && !hem.overflowed);
     must_hold(counted, format_args!("{hem:?}"));
     DONE.fetch_add(1, Relaxed);
 }
@@ -110,7 +111,7 @@ fn count(turns: u64) -> Result<(), CallError> {
     let counters = call::counters()?.counters;
     let last = counters - 1;
     let both = 1 << CYCLE_COUNTER | 1 << last;
-    call::counter_event_set(last, INST_RETIRED)?;
+    call::counter_event_set(last, EventId::INST_RETIRED)?;
     call::counter_enable(both)?;
     let counted = |turns: u64| {
         call::counter_inhibit(both)?;
@@ -136,7 +137,8 @@ fn count(turns: u64) -> Result<(), CallError> {
     let masks = call::counter_masks(1 << last)?;
     let cleared = !call::counter_read(last)?.overflowed;
     println!(
-        "counters-check: counters={counters} once={once} twice={twice} cycles={cycles} idle={idle} flags={} enabled={:#x}",
+        "counters-check: counters={counters} once={once} twice={twice} cycles={cycles} \
+         idle={idle} flags={} enabled={:#x}",
         u64::from(wrapped && cleared && masks.overflowed >> last & 1 == 1),
         masks.enabled
     );

@@ -1,4 +1,5 @@
-//! Disparity: depth from two images, by windows over integral images (`cloison_benchmarks::disparity`).
+//! Disparity: depth from two images, by windows over integral images
+//! (`cloison_benchmarks::disparity`).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]

@@ -1,4 +1,5 @@
-//! ePAPI check: all vCPUs count with PAPI at once, and one is interrupted when an event reaches a threshold.
+//! ePAPI check: all vCPUs count with PAPI at once, and one is interrupted when an event reaches a
+//! threshold.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
@@ -17,7 +18,7 @@ entry!(main);
 const THRESHOLD: i32 = 20_000;
 
 static DONE: AtomicUsize = AtomicUsize::new(0);
-/// What each vCPU found wrong.
+/// Failed checks of each vCPU.
 static WRONG: [AtomicU64; MAX_VCPUS] = [const { AtomicU64::new(0) }; MAX_VCPUS];
 /// The event set of each vCPU.
 static SETS: [AtomicI64; MAX_VCPUS] = [const { AtomicI64::new(-1) }; MAX_VCPUS];
@@ -145,7 +146,8 @@ fn overflow() {
     let stopped = papi::stop(set, &mut values);
     let handled = HANDLED.load(SeqCst);
     println!(
-        "epapi-check: armed={armed} started={started} stopped={stopped} handled={handled} counted={}",
+        "epapi-check: armed={armed} started={started} stopped={stopped} handled={handled} \
+         counted={}",
         values[0]
     );
 }

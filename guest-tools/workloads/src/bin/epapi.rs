@@ -1,14 +1,14 @@
-//! ePAPI: what the library adds to what it counts, beside counters that are read without it (ePAPI paper, table 4).
+//! ePAPI: measures what the library adds to its counts, compared with counters that are read
+//! without it (ePAPI paper, table 4).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
 use assembly::{Kernel, Way, flush, sequence};
-use cloison_epapi::cpu::CPU_CYCLES;
 use cloison_epapi::preset::{self, PAPI_TOT_CYC, PAPI_TOT_INS};
 use cloison_epapi::query::Info;
-use cloison_epapi::{Library, Pmuv3};
+use cloison_epapi::{EventId, Library, Pmuv3};
 use cloison_guest::ram::{LINE, Ram};
 use cloison_guest::{entry, pmu, println, timer};
 use cloison_workloads::PROFILED;
@@ -16,23 +16,24 @@ use core::hint::black_box;
 
 entry!(main);
 
-/// Bytes of the buffer: half of the L1 data cache of a Cortex-A53, whose choice of what to replace then plays no part.
+/// Bytes of the buffer: half of the L1 data cache of a Cortex-A53, whose choice of what to replace
+/// then plays no part.
 const BUFFER: u64 = 16 << 10;
 /// Pages of which one word each is loaded.
 const PAGES: u64 = 16;
 /// Native events beside cycles that one run can count.
 const MOST: usize = 6;
-const INST_RETIRED: u16 = 0x08;
 
-/// The code that is measured, and the sequence around it. All is in assembly, so that the three ways to count differ in the
-/// functions that they call and in nothing else.
+/// The code that is measured, and the sequence around it. All is in assembly, so that the three
+/// ways to count differ in the functions that they call and in nothing else.
 #[allow(unsafe_code)]
 mod assembly {
     use cloison_guest::global_asm;
 
-    // sequence(start, kernel, stop, arguments): calls the three with two arguments each. What is between the end of the
-    // first and the beginning of the last does not access memory but for what the kernel does.
-    // bare_start(counters), bare_stop(counters): the least that a program can do.
+    // sequence(start, kernel, stop, arguments): calls the three with two arguments each. What is
+    // between the end of the first and the beginning of the last accesses memory only in
+    // the kernel. bare_start(counters), bare_stop(counters): the least that a program
+    // can do.
     global_asm!(
         r#"
     .section .text.epapi_bench, "ax"
@@ -161,11 +162,12 @@ epapi_end:
         fn epapi_end();
     }
 
-    /// Removes the kernels and what they work on from all caches.
+    /// Removes the benchmarks and their data from all caches.
     pub fn flush(work: [u64; 2], bytes: u64) {
         let code =
             [epapi_loads, epapi_end].map(|function: unsafe extern "C" fn()| function as usize);
-        // SAFETY: lines are written back before they are dropped, so that memory has the same contents.
+        // SAFETY: lines are written back before they are dropped, so that memory has the same
+        // contents.
         unsafe {
             epapi_flush(code[0], code[1]);
             epapi_flush(work[0] as usize, (work[0] + bytes) as usize);
@@ -233,7 +235,8 @@ epapi_end:
         }
     }
 
-    /// Starts counting, runs a kernel on `work`, and stops or reads. Returns what the last function returned.
+    /// Starts counting, runs a benchmark on `work`, and stops or reads. Returns the result of the
+    /// last function.
     pub fn sequence(
         way: Way,
         kernel: Kernel,
@@ -250,8 +253,9 @@ epapi_end:
             stop_with[0],
             stop_with[1],
         ];
-        // SAFETY: the functions keep the calling convention. Pointers among the arguments are those of arrays that the
-        // caller still has, and the kernels write to the guest's buffer only.
+        // SAFETY: the functions keep the calling convention. Pointers among the arguments are those
+        // of arrays that the caller still has, and the kernels write to the guest's buffer
+        // only.
         unsafe { epapi_sequence(start, kernel.function(), stop, &arguments) }
     }
 
@@ -296,10 +300,11 @@ fn kernel_of(name: &str) -> (Kernel, u64) {
     }
 }
 
-/// What one way counted: the event, cycles and instructions.
+/// The counts of one way: the event, cycles and instructions.
 type Counted = [i64; 3];
 
-/// Counts without the library: the native events of the preset on counters from 0 up, instructions on the next.
+/// Counts without the library: the native events of the preset on counters from 0 up, instructions
+/// on the next.
 fn bare(info: &Info, kernel: Kernel, work: [u64; 2]) -> Counted {
     // The first time brings the functions into the caches.
     bare_once(info, kernel, work);
@@ -310,10 +315,10 @@ fn bare_once(info: &Info, kernel: Kernel, work: [u64; 2]) -> Counted {
     let terms = info.terms.as_slice();
     let events = terms
         .iter()
-        .map(|term| term.number)
-        .filter(|number| *number != CPU_CYCLES);
+        .map(|term| term.event)
+        .filter(|event| *event != EventId::CPU_CYCLES);
     let mut counters = 0;
-    for (counter, event) in (0..).zip(events.chain([INST_RETIRED])) {
+    for (counter, event) in (0..).zip(events.chain([EventId::INST_RETIRED])) {
         pmu::configure(counter, event, 0);
         counters = counter;
     }
@@ -326,7 +331,7 @@ fn bare_once(info: &Info, kernel: Kernel, work: [u64; 2]) -> Counted {
     let mut next = 0;
     let mut event = 0;
     for term in terms {
-        let count = if term.number == CPU_CYCLES {
+        let count = if term.event == EventId::CPU_CYCLES {
             cycles
         } else {
             next += 1;
@@ -421,7 +426,7 @@ fn main() {
             .terms
             .as_slice()
             .iter()
-            .filter(|term| term.number != CPU_CYCLES)
+            .filter(|term| term.event != EventId::CPU_CYCLES)
             .count();
         let runs = if natives < MOST {
             info.runs
@@ -440,8 +445,8 @@ fn main() {
             ("accum", library(Way::Accum, known.code, kernel, work)),
         ] {
             println!(
-                "epapi: preset {} kernel={} way={way} event={event} cycles={cycles} instructions={instructions} \
-                 derived={} closeness={}",
+                "epapi: preset {} kernel={} way={way} event={event} cycles={cycles} \
+                 instructions={instructions} derived={} closeness={}",
                 known.name,
                 kernel.name(),
                 u8::from(info.terms.is_derived()),

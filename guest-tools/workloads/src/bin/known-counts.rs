@@ -1,4 +1,5 @@
-//! Known counts: benchmarks whose event counts follow from their instructions and from caches that are empty at first.
+//! Known counts: benchmarks whose event counts follow from their instructions and from caches that
+//! are empty at first.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
@@ -12,7 +13,8 @@ use core::sync::atomic::AtomicU64;
 
 entry!(main);
 
-// The sizes are those of `configs/validation/cortex-a53.toml`, which says what each benchmark counts.
+// The sizes are those of `configs/validation/cortex-a53.toml`, which says what each benchmark
+// counts.
 
 /// Bytes of the buffer: four times the L2 of a Cortex-A53.
 const BUFFER: u64 = 4 << 20;
@@ -29,7 +31,8 @@ const TURNS: u64 = 100_000;
 const VECTOR: u64 = 1 << 20;
 /// Microseconds for which the core is idle.
 const IDLE: u64 = 5_000;
-/// Microseconds for which the core is busy: twice, so that the difference has no part of what is around them.
+/// Microseconds for which the core is busy: twice, so that the difference has no part of what is
+/// around them.
 const BUSY: u64 = 4_000;
 const BUSY_LONGER: u64 = 10_000;
 /// Exceptions that are taken.
@@ -42,10 +45,11 @@ const UNMAPPED: u64 = 1 << 38;
 mod assembly {
     use cloison_guest::global_asm;
 
-    // load_lines(address, lines): 3 lines + 1. store_lines: the same. load_pages(address, pages): 4 pages + 1.
-    // chase(address, turns): 10 turns + 1. branches(turns): 7 turns + 3. long_function(): 65 536.
-    // load_across(address, lines): 4 lines + 1. prefetch_lines, zero_lines: the same. write_lines(address, lines): 6 lines + 1.
-    // add_vectors(address, pairs): 6 pairs + 5.
+    // load_lines(address, lines): 3 lines + 1. store_lines: the same. load_pages(address, pages): 4
+    // pages + 1. chase(address, turns): 10 turns + 1. branches(turns): 7 turns + 3.
+    // long_function(): 65 536. load_across(address, lines): 4 lines + 1. prefetch_lines,
+    // zero_lines: the same. write_lines(address, lines): 6 lines + 1. add_vectors(address,
+    // pairs): 6 pairs + 5.
     global_asm!(
         r#"
     .section .text.known_counts, "ax"
@@ -112,8 +116,9 @@ zero_lines:
     b.ne    zero_lines
     ret
 
-    // The vectors are 1 MiB apart, and some lines more, so that they are never in the same set of a cache at once. Half of
-    // each line is written: a core that writes whole lines may do so without reading them.
+    // The vectors are 1 MiB apart, and some lines more, so that they are never in the same set of a
+    // cache at once. Half of each line is written: a core that writes whole lines may do so without
+    // reading them.
     .balign 64
     .global add_vectors
 add_vectors:
@@ -241,8 +246,9 @@ const fn lines(bytes: u64) -> u64 {
 /// Calls a routine with the buffer's address.
 #[allow(unsafe_code)]
 fn on(buffer: &[AtomicU64], times: u64, routine: unsafe extern "C" fn(u64, u64)) {
-    // SAFETY: the routines access words of each line or page, of the vectors, or along a chain that `link` laid; all are in
-    // the buffer, whose words are atomic, and every `times` is at least 1.
+    // SAFETY: the routines access words of each line or page, of the vectors, or along a chain that
+    // `link` laid; all are in the buffer, whose words are atomic, and every `times` is at least
+    // 1.
     unsafe { routine(buffer.as_ptr().expose_provenance() as u64, times) }
 }
 
@@ -287,7 +293,8 @@ fn main() {
                 _ => 0,
             };
             chain::link(&buffer[..linked], run);
-            // An emulator that translates the loop now does not do so between the start of a segment and of the wait.
+            // An emulator that translates the loop now does not do so between the start of a
+            // segment and of the wait.
             busy(0);
             let measured = segment::measure(id::KNOWN_COUNTS, number as u32, run as u32, || {
                 benchmark(buffer)

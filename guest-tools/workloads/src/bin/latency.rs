@@ -1,4 +1,5 @@
-//! Latency: chases pointers through a buffer in random order; each load returns the address of the next one.
+//! Latency: chases pointers through a buffer in random order; each load returns the address of the
+//! next one.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
@@ -18,7 +19,8 @@ const UNROLL: u64 = 8;
 mod assembly {
     use cloison_guest::global_asm;
 
-    // `chase(address, turns)`: 8 dependent loads per iteration. Returns the address that the last one loaded.
+    // `chase(address, turns)`: 8 dependent loads per iteration. Returns the address that the last
+    // one loaded.
     global_asm!(
         r#"
     .section .text.chase, "ax"
@@ -54,8 +56,8 @@ fn main() {
     for run in 0..runs {
         let mut end = 0;
         let measured = segment::measure(id::LATENCY, 0, run as u32, || {
-            // SAFETY: the first word of each line holds the address of another line's, in one cycle over all of them;
-            // the words are atomic.
+            // SAFETY: the first word of each line holds the address of another line's, in one cycle
+            // over all of them; the words are atomic.
             end = unsafe { chase(start, accesses / UNROLL) };
         });
         let thousandths = measured.ticks * 1000 / accesses;

@@ -1,4 +1,5 @@
-//! Lives: a VM of two vCPUs that restarts from either one while the other turns itself off, is turned on, or is killed.
+//! Lives: a VM of two vCPUs that restarts from either one while the other turns itself off, is
+//! turned on, or is killed.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
@@ -83,7 +84,7 @@ fn main() {
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 static TURNS: AtomicU64 = AtomicU64::new(0);
 
-/// What vCPU 1 does in most lives.
+/// The task of vCPU 1 in most lives.
 fn other() {
     OTHER_IS_UP.store(true, SeqCst);
     while !GO.load(SeqCst) {

@@ -1,4 +1,5 @@
-//! Manager: stops, starts and restarts other VMs at random, resets itself meanwhile, and checks what becomes of them.
+//! Manager: stops, starts and restarts other VMs at random, resets itself meanwhile, and checks
+//! their states.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
@@ -18,7 +19,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"managing");
 /// Looks at a VM until it counts as stuck.
 const PATIENCE: u64 = 20_000_000;
 
-/// What survives this VM's resets.
+/// The state that survives this VM's resets.
 struct Survivor<'a> {
     calls: &'a AtomicU64,
     lives: &'a AtomicU64,
@@ -30,7 +31,8 @@ struct Survivor<'a> {
     wrong: &'a AtomicU64,
 }
 
-/// The VMs that this one knows: itself, one that nobody else manages, and one that another manager stops and starts too.
+/// The VMs that this one knows: itself, one that nobody else manages, and one that another manager
+/// stops and starts too.
 #[derive(Clone, Copy)]
 struct Known {
     me: u64,
@@ -95,7 +97,8 @@ fn main() {
     .map(|it| it.load(SeqCst));
     let [calls, lives, accepted, busy, denied, wrong] = counts;
     println!(
-        "manager: done calls={calls} lives={lives} accepted={accepted} busy={busy} denied={denied} wrong={wrong}"
+        "manager: done calls={calls} lives={lives} accepted={accepted} busy={busy} \
+         denied={denied} wrong={wrong}"
     );
 }
 
@@ -172,8 +175,8 @@ impl Survivor<'_> {
         }
     }
 
-    /// Waits until its own VM has changed, and checks that it is what was ordered last. It may have been killed,
-    /// before or after that.
+    /// Waits until its own VM has changed, and checks that it is what was ordered last. It may have
+    /// been killed, before or after that.
     fn check(&self, known: Known) {
         let read = || call::vm_read(known.own).map_or(Life::Changing, |info| info.life);
         let settled = (0..PATIENCE)

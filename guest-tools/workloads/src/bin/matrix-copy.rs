@@ -23,9 +23,10 @@ const FRAME_OFFSET: u64 = 0x18;
 mod assembly {
     use cloison_guest::global_asm;
 
-    // `matrix_copy(frame, last)`: the paper's instructions, one by one, with x9 as its frame pointer and w10 as the
-    // constant of its comparison. In the stack frame, to[] is at 0x18, from[] 2 MiB after it, and the index another 2 MiB
-    // later. One iteration has 21 instructions, of which 5 are loads and 2 are stores; a call has 21 n + 11.
+    // `matrix_copy(frame, last)`: the paper's instructions, one by one, with x9 as its frame
+    // pointer and w10 as the constant of its comparison. In the stack frame, to[] is at 0x18,
+    // from[] 2 MiB after it, and the index another 2 MiB later. One iteration has 21
+    // instructions, of which 5 are loads and 2 are stores; a call has 21 n + 11.
     global_asm!(
         r#"
     .section .text.matrix_copy, "ax"
@@ -91,8 +92,8 @@ fn main() {
         }
         let frame = memory.as_ptr().expose_provenance() as u64 - FRAME_OFFSET;
         let measured = segment::measure(id::MATRIX_COPY, 0, run as u32, || {
-            // SAFETY: the arrays and the index after them are in `memory`, whose words are atomic; `ints` is at least 1
-            // and at most the length of an array.
+            // SAFETY: the arrays and the index after them are in `memory`, whose words are atomic;
+            // `ints` is at least 1 and at most the length of an array.
             unsafe { matrix_copy(frame, (ints - 1) as u32) }
         });
         let verdict = if same(from, to, ints) { "ok" } else { "WRONG" };

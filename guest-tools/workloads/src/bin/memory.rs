@@ -1,4 +1,5 @@
-//! Memory: streams, chains of loads and random reads, each as published benchmarks do; or a survey of them.
+//! Memory: streams, chains of loads and random reads, each as published benchmarks do; or a survey
+//! of them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
@@ -17,7 +18,8 @@ const STRIDE: u64 = 128;
 const UNROLL: u64 = 8;
 /// The number of argument 0 that asks for a survey.
 const SURVEY: u64 = 5;
-/// Accesses of each measurement of a survey, at least: the calls around it take less than a thousandth of it.
+/// Accesses of each measurement of a survey, at least: the calls around it take less than a
+/// thousandth of it.
 const SURVEYED: u64 = 1 << 18;
 /// The smallest buffer of a survey: a page.
 const SMALLEST: u64 = 4 << 10;
@@ -27,12 +29,12 @@ const SMALLEST: u64 = 4 << 10;
 mod assembly {
     use cloison_guest::global_asm;
 
-    // `stream_read(start, end)`, `stream_write(start, end)`, `stream_copy(start, end, to)`: a line in each iteration, 16
-    // bytes in each access, as memcpy and memset of C libraries for this architecture.
-    // `write_words(start, end)`: 4 bytes of each 32, as lmbench's `bw_mem wr`.
+    // `stream_read(start, end)`, `stream_write(start, end)`, `stream_copy(start, end, to)`: a line
+    // in each iteration, 16 bytes in each access, as memcpy and memset of C libraries for this
+    // architecture. `write_words(start, end)`: 4 bytes of each 32, as lmbench's `bw_mem wr`.
     // `follow(address, turns)`: 8 dependent loads in each iteration.
-    // `read_at_random(start, mask, loads)`: each load's address depends on what the one before it loaded, which is 0; a
-    // xorshift generator (Marsaglia, 2003) makes the rest of it.
+    // `read_at_random(start, mask, loads)`: each load's address depends on what the one before it
+    // loaded, which is 0; a xorshift generator (Marsaglia, 2003) makes the rest of it.
     global_asm!(
         r#"
     .section .text.memory, "ax"
@@ -119,7 +121,7 @@ unsafe extern "C" {
     fn read_at_random(start: u64, mask: u64, loads: u64);
 }
 
-/// What is done to the buffer, by argument 0.
+/// The operation on the buffer, by argument 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     Read,
@@ -127,7 +129,8 @@ enum Operation {
     Copy,
     Stride,
     Random,
-    /// A chain of loads that reaches each line in random order; in surveys only, as `latency` does the same.
+    /// A chain of loads that reaches each line in random order; in surveys only, as `latency` does
+    /// the same.
     Chase,
     Words,
 }
@@ -198,8 +201,9 @@ fn main() {
     }
 }
 
-/// Measures chains in random order and of equal strides over buffers of a page up to `largest` bytes, each four times as
-/// large as the one before, and streams over the largest. Prints a line for each, for `cloison model points`.
+/// Measures chains in random order and of equal strides over buffers of a page up to `largest`
+/// bytes, each four times as large as the one before, and streams over the largest. Prints a line
+/// for each, for `cloison model points`.
 fn survey(largest: u64) {
     let largest = largest.next_power_of_two().max(SMALLEST);
     let mut ram = Ram::behind_image();
@@ -237,7 +241,8 @@ fn address(buffer: &[AtomicU64]) -> u64 {
     buffer.as_ptr().expose_provenance() as u64
 }
 
-/// Writes each word of the buffer: 0, or for a chain the address of the load before it, and at last that of the last one.
+/// Writes each word of the buffer: 0, or for a chain the address of the load before it, and at last
+/// that of the last one.
 fn prepare(operation: Operation, buffer: &[AtomicU64]) {
     for word in buffer {
         word.store(0, Relaxed);
@@ -257,8 +262,9 @@ fn prepare(operation: Operation, buffer: &[AtomicU64]) {
 #[allow(unsafe_code)]
 fn perform(operation: Operation, from: u64, to: u64, bytes: u64, passes: u64) {
     let end = from + bytes;
-    // SAFETY: `from` and `to` are buffers of `bytes` bytes of atomic words, a multiple of 1024, which nothing else borrows
-    // as anything else; random reads stay below a power of two of them; a chain's links are addresses in the buffer.
+    // SAFETY: `from` and `to` are buffers of `bytes` bytes of atomic words, a multiple of 1024,
+    // which nothing else borrows as anything else; random reads stay below a power of two of
+    // them; a chain's links are addresses in the buffer.
     unsafe {
         match operation {
             Operation::Stride | Operation::Chase => {

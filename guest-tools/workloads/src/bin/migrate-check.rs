@@ -1,4 +1,5 @@
-//! Migrate check: two vCPUs continuously write and check pages while those pages migrate back and forth.
+//! Migrate check: two vCPUs continuously write and check pages while those pages migrate back and
+//! forth.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
@@ -89,7 +90,8 @@ fn pass(half: &mut Stamps) {
     mine().errors.fetch_add(wrong, SeqCst);
 }
 
-/// Enables interrupts and the timer on the calling vCPU. Returns when the timer's first period began.
+/// Enables interrupts and the timer on the calling vCPU. Returns when the timer's first period
+/// began.
 fn begin() -> u64 {
     gic::init_cpu();
     for id in [irq::VTIMER, PING, PONG] {
@@ -212,7 +214,8 @@ fn main() {
         None => {}
     }
     println!(
-        "migrate-check: rounds={done} errors={errors} sgis sent={} received={} ticks expected={} seen={} moved={moved}",
+        "migrate-check: rounds={done} errors={errors} sgis sent={} received={} ticks expected={} \
+         seen={} moved={moved}",
         sum(|counts| &counts.sgis_sent),
         sum(|counts| &counts.sgis_received),
         sum(|counts| &counts.ticks_expected),

@@ -1,8 +1,10 @@
-//! PMU check: the VM's counters count known work, raise interrupts, and end where the hypervisor's begin.
+//! PMU check: the VM's counters count known work, raise interrupts, and end where the hypervisor's
+//! begin.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
+use cloison_guest::abi::event::EventId;
 use cloison_guest::gic::{self, Interrupt};
 use cloison_guest::{arg, args, cpu, entry, exceptions, pmu, println};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,7 +16,6 @@ static INTERRUPT: AtomicU64 = AtomicU64::new(0);
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 static OVERFLOWED: AtomicU64 = AtomicU64::new(0);
 
-const INST_RETIRED: u16 = 0x08;
 const ALL: u64 = u32::MAX as u64;
 
 fn handler(interrupt: Interrupt) {
@@ -39,7 +40,7 @@ fn main() {
 
     // Twice the work counts twice as much, and nothing counts while all counters are off.
     let counted = |turns: u64| {
-        pmu::configure(last, INST_RETIRED, 0);
+        pmu::configure(last, EventId::INST_RETIRED, 0);
         pmu::set_cycles(0);
         pmu::start(1 << last | pmu::CYCLES);
         pmu::enable(true);
@@ -58,7 +59,7 @@ fn main() {
     // Nothing exists beyond the last counter, whatever is written.
     let mut leaked = 0;
     for beyond in counters..31 {
-        pmu::configure(beyond, INST_RETIRED, 0x1234);
+        pmu::configure(beyond, EventId::INST_RETIRED, 0x1234);
         leaked += u64::from(pmu::count(beyond) != 0 || pmu::event(beyond) != 0);
     }
     pmu::start(ALL);
@@ -77,8 +78,8 @@ fn main() {
         gic::enable(irq);
         cpu::unmask_interrupts();
         pmu::enable(true);
-        // An overflow flag set by software, for a counter whose interrupt is disabled and for one whose interrupt is
-        // enabled.
+        // An overflow flag set by software, for a counter whose interrupt is disabled and for one
+        // whose interrupt is enabled.
         pmu::pretend_overflow(1);
         work(1000);
         let early = INTERRUPTS.load(Relaxed);
@@ -95,7 +96,8 @@ fn main() {
         work(turns);
         let (interrupts, overflowed) = (INTERRUPTS.load(Relaxed), OVERFLOWED.load(Relaxed));
         println!(
-            "pmu-check: early={early} software={} flags={:#x} interrupts={interrupts} overflowed={overflowed:#x}",
+            "pmu-check: early={early} software={} flags={:#x} interrupts={interrupts} \
+             overflowed={overflowed:#x}",
             by_software.0, by_software.1
         );
     }

@@ -1,4 +1,5 @@
-//! Quota check: a busy guest whose timer also expires while its core is throttled; no interrupt may be lost.
+//! Quota check: a busy guest whose timer also expires while its core is throttled; no interrupt may
+//! be lost.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]

@@ -1,4 +1,5 @@
-//! Regulator: sets the quota of another VM, and checks that it holds; what it may not set stays as it is.
+//! Regulator: sets the quota of another VM, and checks that it holds and that no forbidden setting
+//! changes.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
@@ -63,7 +64,8 @@ fn main() {
         let Ok(before) = call::budget_read(vm, 0) else {
             continue;
         };
-        // The running period had another budget, and so may the one that ended while the new one was set.
+        // The running period had another budget, and so may the one that ended while the new one
+        // was set.
         let later = |events: u32| events.wrapping_sub(before.periods) >= 3;
         let last = (0..PATIENCE)
             .filter_map(|_| call::budget_read(vm, 0).ok())

@@ -4,6 +4,7 @@
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
+use cloison_guest::abi::event::EventId;
 use cloison_guest::psci;
 use cloison_guest::ram::Ram;
 use cloison_guest::{asm, entry, pmu, println, timer};
@@ -12,7 +13,8 @@ use core::sync::atomic::Ordering::SeqCst;
 
 entry!(main);
 
-/// A life that begins later than this after the machine's start is the second one. No memory is needed to know.
+/// A life that begins later than this after the machine's start is the second one. No memory is
+/// needed to know.
 const FIRST_LIFE_MICROS: u64 = 50_000;
 const TRACE: u64 = u64::from_le_bytes(*b"remains!");
 /// Bytes of memory that the first life fills.
@@ -24,7 +26,8 @@ const NOT_AT_EL1: u64 = 1 << 31;
 #[allow(unsafe_code)]
 fn registers() -> u64 {
     let (first, last, control, status): (u64, u64, u64, u64);
-    // SAFETY: the target has no floating point, so that nobody else uses these registers; the bits set only choose a rounding mode and record an exception.
+    // SAFETY: the target has no floating point, so that nobody else uses these registers; the bits
+    // set only choose a rounding mode and record an exception.
     unsafe {
         asm!(
             ".arch_extension simd", "mov {0}, #0x300000", "msr cpacr_el1, {0}", "isb",
@@ -63,14 +66,15 @@ fn main() {
     let memory = Ram::behind_image().take_at(SURVIVOR, FILLED);
     let words = memory.iter().filter(|word| word.load(SeqCst) != 0).count();
     println!(
-        "remains: second={} registers={registers} counters={counters} filtered={filtered} words={words}",
+        "remains: second={} registers={registers} counters={counters} filtered={filtered} \
+         words={words}",
         u64::from(second)
     );
     if second {
         psci::system_off();
     }
     memory.iter().for_each(|word| word.store(TRACE, SeqCst));
-    pmu::configure(0, 0, TRACE as u32);
+    pmu::configure(0, EventId(0), TRACE as u32);
     pmu::set_cycles(TRACE);
     set_cycle_filter(NOT_AT_EL1);
     while timer::now() <= timer::micros(FIRST_LIFE_MICROS) {

@@ -1,4 +1,5 @@
-//! Rtc: drives a passed-through clock by its interrupts, or tries to reach one that it does not own.
+//! Rtc: drives a passed-through clock by its interrupts, or tries to reach one that it does not
+//! own.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
@@ -20,7 +21,8 @@ entry!(main);
 const DEVICE: u64 = 0x0a00_0000;
 /// IPA of the buffer in physically contiguous memory, in a VM that has it.
 const BUFFER: u64 = 0x5000_0000;
-/// Physical addresses of the two devices. A guest finds nothing there, whether it has the device or not.
+/// Physical addresses of the two devices. A guest finds nothing there, whether it has the device or
+/// not.
 const PHYSICAL: [u64; 2] = [0x0901_0000, 0xff11_0000];
 
 // SAFETY: neither of the two devices does DMA.
@@ -52,7 +54,8 @@ mod pl031 {
     pub const CELL_ID: u64 = 0xff0;
 }
 
-/// The Zynq UltraScale+'s triple timer counter (AMD UG1087, module TTC); offsets are those of its first counter.
+/// The Zynq UltraScale+'s triple timer counter (AMD UG1087, module TTC); offsets are those of its
+/// first counter.
 mod ttc {
     pub const CLOCK_CONTROL: u64 = 0x00;
     pub const COUNTER_CONTROL: u64 = 0x0c;
@@ -69,9 +72,10 @@ mod ttc {
     pub const INTERVAL_INTERRUPT: u32 = 1;
     /// COUNTER_CONTROL after reset: counter and waveform output disabled.
     pub const AFTER_RESET: u32 = 0x21;
-    /// The last count of an interval: about a millisecond, whether the input clock is 100 MHz (the board) or 133 MHz
-    /// (QEMU). With QEMU's 133 MHz it is exactly 960 us: under -icount, where time does not advance meanwhile, its
-    /// model (10.0) looks for the end of an interval over and over if it falls between two nanoseconds.
+    /// The last count of an interval: about a millisecond, whether the input clock is 100 MHz (the
+    /// board) or 133 MHz (QEMU). With QEMU's 133 MHz it is exactly 960 us: under -icount, where
+    /// time does not advance meanwhile, its model (10.0) looks for the end of an interval over
+    /// and over if it falls between two nanoseconds.
     pub const LAST_COUNT: u32 = 60 * 133 - 1;
 }
 
@@ -110,8 +114,8 @@ impl Kind {
                     id & 0xf_ffff == 0x4_1031 && bytes(pl031::CELL_ID) == 0xb105_f00d,
                 )
             }
-            // It has no identification register. Instead, check that all three counters are in their reset state and
-            // that a register keeps its value.
+            // It has no identification register. Instead, check that all three counters are in
+            // their reset state and that a register keeps its value.
             Self::Ttc => {
                 let controls =
                     [0, 4, 8].map(|counter| REGISTERS.read(ttc::COUNTER_CONTROL + counter));
@@ -194,8 +198,8 @@ fn wait(micros: u64, done: impl Fn() -> bool) -> bool {
     done()
 }
 
-/// Takes `rounds` interrupts of the device. Every second one is raised while it is disabled in the distributor, and
-/// must still be pending when it is enabled.
+/// Takes `rounds` interrupts of the device. Every second one is raised while it is disabled in the
+/// distributor, and must still be pending when it is enabled.
 fn drive(kind: Kind, rounds: u64, bytes: u64) {
     let mut random = Random::new(0x72_7463);
     let buffer = if bytes == 0 {
@@ -258,7 +262,8 @@ fn drive(kind: Kind, rounds: u64, bytes: u64) {
     // Wait to see whether there is one interrupt too many.
     wait(kind.due(), || false);
     println!(
-        "rtc: interrupts={} expected={rounds} id={id:#010x} early={early} spurious={} foreign={} corrupt={corrupt} hidden={hidden}",
+        "rtc: interrupts={} expected={rounds} id={id:#010x} early={early} spurious={} foreign={} \
+         corrupt={corrupt} hidden={hidden}",
         TAKEN.load(Relaxed),
         SPURIOUS.load(Relaxed),
         FOREIGN.load(Relaxed),

@@ -1,4 +1,5 @@
-//! Siege: two vCPUs send interrupts without end to a third one, which turns itself off and is turned on again.
+//! Siege: two vCPUs send interrupts without end to a third one, which turns itself off and is
+//! turned on again.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]

@@ -1,4 +1,5 @@
-//! Smp: turns all vCPUs on, passes software-generated interrupts around a ring, turns them off, and one on again.
+//! Smp: turns all vCPUs on, passes software-generated interrupts around a ring, turns them off, and
+//! one on again.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]

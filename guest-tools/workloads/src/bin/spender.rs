@@ -1,5 +1,5 @@
-//! Spender: works under a quota, and tries to gain budget by stopping and starting, by having EL2 do the work, and by
-//! going past the caches.
+//! Spender: works under a quota, and tries to gain budget: by stopping and starting, by work of EL2
+//! on its behalf, and by accesses past the caches.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
@@ -23,7 +23,7 @@ const CHUNK: u64 = 1000;
 /// Chunks after which the guest tries something, so that a budget lasts for about one of them.
 const TRY_AFTER: u64 = 20;
 
-/// What the guest tries, by its second argument.
+/// The guest's attempt, by its second argument.
 const RESET: u64 = 1;
 const OFF_AND_ON: u64 = 2;
 const RESET_BY_SIBLING: u64 = 3;
@@ -33,7 +33,8 @@ const COPY: u64 = 4;
 const MIGRATE: u64 = 5;
 /// Has the hypervisor load its image again, as often as its first argument says.
 const RELOAD: u64 = 6;
-/// Not a trick: stores to as many lines as its first argument says, in memory twice as large as the shared cache.
+/// Not a trick: stores to as many lines as its first argument says, in memory twice as large as the
+/// shared cache.
 const STREAM: u64 = 7;
 /// Stores as often to pages that it has made non-cacheable.
 const STREAM_UNCACHED: u64 = 8;
@@ -157,8 +158,8 @@ fn move_pages(memory: &[AtomicU64], pages: &[AtomicU64]) {
     report(memory);
 }
 
-/// Stores one word to each line of `buffer`, again and again. What came before counts neither as time nor for the board
-/// model.
+/// Stores one word to each line of `buffer`, again and again. What came before counts neither as
+/// time nor for the board model.
 fn stream(memory: &[AtomicU64], buffer: &[AtomicU64]) {
     let stores = arg(0, 65_536);
     model::begin_region();

@@ -27,7 +27,8 @@ fn main() {
         word.store(index as u64, Relaxed);
     }
     println!(
-        "staircase: pages={PAGES} at={PROFILED:#x} phases={PHASES} iterations={iterations} runs={runs}"
+        "staircase: pages={PAGES} at={PROFILED:#x} phases={PHASES} iterations={iterations} \
+         runs={runs}"
     );
     for run in 0..runs {
         let mut sum = 0;

@@ -1,4 +1,5 @@
-//! Uptime: does the same work at once and after a long sleep, to show that the hypervisor's clock does not drift.
+//! Uptime: does the same work at once and after a long sleep, to show that the hypervisor's clock
+//! does not drift.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
@@ -12,7 +13,7 @@ use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 entry!(main);
 
 static EXPIRED: AtomicU64 = AtomicU64::new(0);
-/// What the work took, in ticks.
+/// Duration of the work, in ticks.
 static TOOK: AtomicU64 = AtomicU64::new(0);
 
 fn handler(interrupt: Interrupt) {

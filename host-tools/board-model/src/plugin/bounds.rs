@@ -24,10 +24,11 @@ pub struct Regions {
     pub first: Option<Vec<Stand>>,
     /// State at the start of the open region.
     pub open: Option<Vec<Stand>>,
-    /// Number of those that were begun again before their end.
+    /// Number of regions that were begun again before their end.
     pub abandoned: u64,
-    /// Those that have ended, in order.
+    /// The ended regions, in order.
     pub ended: Vec<Region>,
-    /// From the first start to the last end. What cores do after that, until QEMU ends, depends on the host.
+    /// From the first start to the last end. What cores do after that, until QEMU ends, depends on
+    /// the host.
     pub whole: Option<Region>,
 }

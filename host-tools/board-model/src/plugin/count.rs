@@ -1,8 +1,10 @@
-//! Counts instructions only, without caches or clock. For runs under `-icount`, which use QEMU's own clock.
+//! Counts instructions only, without caches or clock. For runs under `-icount`, which use QEMU's
+//! own clock.
 //!
-//! Not by block: QEMU leaves one at an access to a device, and the rest starts again as another one. And not by the plugin
-//! API's inline additions: where cores share a thread, QEMU 10.0 computes their address in the constant that holds the
-//! core's number, which the guest's code uses too (`gen_cpu_index`, accel/tcg/plugin-gen.c).
+//! Not by block: QEMU leaves a block at an access to a device, and the rest starts again as another
+//! block. And not by the plugin API's inline additions: where cores share a thread, QEMU 10.0
+//! computes their address in the constant that holds the core's number, which the guest's code uses
+//! too (`gen_cpu_index`, accel/tcg/plugin-gen.c).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::ffi::{self, Api, ByteArray, PluginId, RegisterDescriptor, UserData};
@@ -54,7 +56,8 @@ extern "C" fn on_vcpu(_id: PluginId, index: c_uint) {
         return;
     }
     let api = api();
-    // SAFETY: on a vCPU's thread; the list and its descriptors are as declared, and names end with a zero.
+    // SAFETY: on a vCPU's thread; the list and its descriptors are as declared, and names end with
+    // a zero.
     unsafe {
         BYTES.store((api.byte_array)(), Relaxed);
         let list = (api.registers)();
@@ -81,8 +84,9 @@ fn level() -> usize {
 
 extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
     let api = api();
-    // SAFETY: the block is QEMU's and valid during this callback; indices are below the number of instructions. The
-    // callback's data is a number, not a pointer. QEMU has separate translations for each level.
+    // SAFETY: the block is QEMU's and valid during this callback; indices are below the number of
+    // instructions. The callback's data is a number, not a pointer. QEMU has separate
+    // translations for each level.
     unsafe {
         let (level, all) = (level(), (api.instructions)(block));
         let mut first = 0;
@@ -93,7 +97,8 @@ extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
                 word.as_mut_ptr().cast(),
                 word.len(),
             );
-            // What is counted before an instruction is executed for certain up to the next one at which a block can end.
+            // What is counted before an instruction is executed for certain up to the next one at
+            // which a block can end.
             if at + 1 == all || decode::may_leave_block(u32::from_le_bytes(word)) {
                 let data = std::ptr::without_provenance_mut((at + 1 - first) << 2 | level);
                 (api.on_instruction)(

@@ -1,4 +1,4 @@
-//! A core's event counters as the model keeps them, and the names of their registers.
+//! The model's copy of a core's event counters, and the names of their registers.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::decode::Special;
@@ -47,7 +47,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Returns the state of a core about which nothing is known yet.
+    /// Returns the state of a core before its first block.
     pub fn new() -> Self {
         Self {
             pmu: Pmu::default(),
@@ -62,8 +62,8 @@ impl Counters {
             seen: (Counts::default(), 0),
         }
     }
-    /// Forgets what was counted and what the registers contain, which may have been written while the model was off.
-    /// `now` is what the core has counted so far.
+    /// Forgets the counts and the registers' contents, which may have been written while the model
+    /// was off. `now` are the core's counts so far.
     pub fn forget(&mut self, now: Counts) {
         self.pmu = Pmu::starting_at(now);
         self.watched = NO_LEVEL;
@@ -118,6 +118,7 @@ pub mod at {
     pub const RETURNS: usize = ENABLED + 8;
     /// Cause of the last exception to EL1; that of EL2 follows.
     pub const CAUSES: usize = ENABLED + 10;
-    /// The cycle counter when it was last written or the PMU set up: QEMU does not advance it for others to read.
+    /// The cycle counter when it was last written or the PMU set up: QEMU does not advance it
+    /// otherwise.
     pub const CYCLES: usize = ENABLED + 12;
 }

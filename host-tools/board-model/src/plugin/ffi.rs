@@ -1,6 +1,7 @@
-//! The part of QEMU's plugin API (version 4) that is used; every function is looked up by name.
+//! The used part of QEMU's plugin API (version 4); every function is looked up by name.
 //!
-//! No package ships the API's header, and linking would make the tests of the safe modules depend on QEMU.
+//! No package ships the API's header, and linking would make the tests of the safe modules depend
+//! on QEMU.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use libc::{c_char, c_int, c_uint, c_void, size_t};
@@ -95,7 +96,8 @@ macro_rules! functions {
                 Ok(Self {
                     $($field: {
                         let found = $crate::plugin::ffi::symbol($name).ok_or($name.to_str().unwrap_or_default())?;
-                        // SAFETY: QEMU's function of this name has this signature (QEMU 10.0, plugin API 4).
+                        // SAFETY: QEMU's function of this name has this signature (QEMU 10.0,
+                        // plugin API 4).
                         unsafe { std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(found) }
                     },)*
                 })
@@ -151,10 +153,11 @@ functions! {
     }
 }
 
-/// Returns the value of a register of 4 or 8 bytes. Ends the run if QEMU does not give it: a register that reads as zero
-/// would turn the model into another one without a word.
+/// Returns the value of a register of 4 or 8 bytes. Ends the run if QEMU does not provide it: a
+/// register that reads as zero would silently change the model.
 ///
 /// # Safety
+///
 /// On a vCPU's thread; `handle` came from QEMU, and `bytes` from [`Api::byte_array`].
 pub unsafe fn read_register(api: &Api, handle: *mut c_void, bytes: *mut ByteArray) -> u64 {
     // SAFETY: as the caller promises; the array is emptied before it is filled.
@@ -166,13 +169,14 @@ pub unsafe fn read_register(api: &Api, handle: *mut c_void, bytes: *mut ByteArra
             8 => data.cast::<u64>().read_unaligned(),
             4 => u64::from(data.cast::<u32>().read_unaligned()),
             length => fail(&format!(
-                "this QEMU cannot read registers where the plugin needs them ({length} bytes): {KNOWN_QEMU}"
+                "this QEMU cannot read registers where the plugin needs them ({length} bytes): \
+                 {KNOWN_QEMU}"
             )),
         }
     }
 }
 
-/// The QEMU that the plugin was made for.
+/// The version of QEMU for which the plugin was made.
 pub const KNOWN_QEMU: &str = "the plugin knows QEMU 10.0 (Debian: qemu-system-arm 1:10.0)";
 
 /// Prints an error and ends QEMU.

@@ -1,4 +1,4 @@
-//! QEMU's handles of registers that are known by their names.
+//! QEMU's handles of registers, by the registers' names.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use libc::c_void;

@@ -1,23 +1,29 @@
-//! What the plugin API does not offer: QEMU's own functions and its accelerator's table, looked up by name.
+//! What the plugin API does not offer: QEMU's own functions and its accelerator's table, looked up
+//! by name.
 //!
-//! Debian builds QEMU with modules, so the program exports its symbols. Each is needed for a reason:
-//! - `current_cpu`: with one thread for all vCPUs, the index that QEMU passes to callbacks is that of the first one.
-//! - `cpu_exit`: makes a core that is ahead yield. Blocking it in a callback would stop all others too.
-//! - `cpu_get_phys_page_attrs_debug`: cache maintenance and DC ZVA cause no memory callback, and a block's address is
-//!   virtual.
-//! - `cpu_physical_memory_rw`: a walk of translation tables reads physical addresses; version 4 of the API reads virtual
-//!   ones only.
-//! - the class `tcg-accel-ops`: guest time. The API's time control only works without TCG, so the two functions of the
-//!   class are replaced. They follow `handle_interrupt`, which is how they are found.
-//! - `qemu_clock_get_ns`, `cpus_set_virtual_clock`: after that, show whether QEMU's clock is the model's. Where it is
-//!   not, the class has another layout, and the run ends.
-//! - `qemu_clock_*`, `async_run_on_cpu`: guest time advances from timer to timer; each timer runs when its time has
-//!   come, between two blocks and with QEMU's lock held.
+//! Debian builds QEMU with modules, so the program exports its symbols. Each is needed for a
+//! reason:
+//! - `current_cpu`: with one thread for all vCPUs, the index that QEMU passes to callbacks is that
+//!   of the first one.
+//! - `cpu_exit`: makes a core that is ahead yield. Blocking it in a callback would stop all others
+//!   too.
+//! - `cpu_get_phys_page_attrs_debug`: cache maintenance and DC ZVA cause no memory callback, and a
+//!   block's address is virtual.
+//! - `cpu_physical_memory_rw`: a walk of translation tables reads physical addresses; version 4 of
+//!   the API reads virtual ones only.
+//! - the class `tcg-accel-ops`: guest time. The API's time control only works without TCG, so the
+//!   two functions of the class are replaced. They follow `handle_interrupt`, which is how they are
+//!   found.
+//! - `qemu_clock_get_ns`, `cpus_set_virtual_clock`: after that, show whether QEMU's clock is the
+//!   model's. Where it is not, the class has another layout, and the run ends.
+//! - `qemu_clock_*`, `async_run_on_cpu`: guest time advances from timer to timer; each timer runs
+//!   when its time has come, between two blocks and with QEMU's lock held.
 //! - `bql_*`, `all_cpu_threads_idle`: when all cores wait, somebody must advance time.
-//! - `aarch64_cpu_gdb_write_register`: returns modelled counts to a guest that reads an event counter; the plugin API
-//!   only reads registers.
-//! - `qdev_get_gpio_out_connector`, `qemu_set_irq`: the interrupt line of a CPU's performance monitors; where QEMU leaves
-//!   it unwired and the board does not, `object_resolve_path_type` and `qdev_get_gpio_in` find the GIC's input.
+//! - `aarch64_cpu_gdb_write_register`: returns modelled counts to a guest that reads an event
+//!   counter; the plugin API only reads registers.
+//! - `qdev_get_gpio_out_connector`, `qemu_set_irq`: the interrupt line of a CPU's performance
+//!   monitors; where QEMU leaves it unwired and the board does not, `object_resolve_path_type` and
+//!   `qdev_get_gpio_in` find the GIC's input.
 //! - `rr_kick_vcpu_thread`: shows whether there is one thread for all vCPUs.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -31,7 +37,8 @@ pub type GetClock = extern "C" fn() -> i64;
 /// `set_virtual_clock`.
 pub type SetClock = extern "C" fn(i64);
 
-/// Tests whether guest time is read, and whether it is set, by the model's functions, given how QEMU does both.
+/// Tests whether QEMU reads guest time, and whether it sets it, by the model's functions. The
+/// arguments are QEMU's ways to do both.
 pub type ClockTest = fn(&dyn Fn() -> i64, &dyn Fn(i64)) -> (bool, bool);
 
 /// `QEMU_CLOCK_VIRTUAL`.
@@ -144,7 +151,8 @@ impl Internals {
 
     /// Reads physical memory, as the devices of the machine see it.
     pub fn read_memory(&self, physical: u64, bytes: &mut [u8]) {
-        // SAFETY: the function writes as many bytes as it is told; the last argument says that it reads the memory.
+        // SAFETY: the function writes as many bytes as it is told; the last argument says that it
+        // reads the memory.
         unsafe {
             (self.f.memory)(
                 physical,
@@ -158,8 +166,8 @@ impl Internals {
     /// Sets a general register.
     ///
     /// # Safety
-    /// `cpu` must be the CPU that runs on this thread, in a callback that may write registers; `number` must be below
-    /// 31.
+    /// `cpu` must be the CPU that runs on this thread, in a callback that may write registers;
+    /// `number` must be below 31.
     pub unsafe fn set_register(&self, cpu: *mut c_void, number: u8, value: u64) {
         let mut bytes = value.to_le_bytes();
         // SAFETY: as the caller promises; 8 bytes are read.
@@ -177,7 +185,8 @@ impl Internals {
 
     /// Runs `what` with QEMU's lock held.
     pub fn locked<T>(&self, what: impl FnOnce() -> T) -> T {
-        // SAFETY: called from a thread that does not have the lock; file and line are for its profiler.
+        // SAFETY: called from a thread that does not have the lock; file and line are for its
+        // profiler.
         unsafe { (self.f.lock)(c"board-model".as_ptr(), 0) };
         let result = what();
         // SAFETY: this thread took the lock above, and nothing between gives it back.
@@ -185,11 +194,12 @@ impl Internals {
         result
     }
 
-    /// Returns the interrupt line of a CPU's performance monitors: QEMU's own, else the GIC's input of `spi` (its GIC ID),
-    /// else null.
+    /// Returns the interrupt line of a CPU's performance monitors: QEMU's own, else the GIC's input
+    /// of `spi` (its GIC ID), else null.
     ///
     /// # Safety
-    /// `cpu` must be a CPU of this QEMU, whose machine is complete, and the thread must not hold QEMU's lock.
+    /// `cpu` must be a CPU of this QEMU, whose machine is complete, and the thread must not hold
+    /// QEMU's lock.
     pub unsafe fn pmu_line(&self, cpu: *mut c_void, spi: Option<u32>) -> *mut c_void {
         self.locked(|| {
             // SAFETY: a CPU is a device, as the caller promises.
@@ -203,7 +213,8 @@ impl Internals {
             if gic.is_null() {
                 return gic;
             }
-            // SAFETY: a GIC is a device; its first inputs are the SPIs, and the board file's check bounds their number.
+            // SAFETY: a GIC is a device; its first inputs are the SPIs, and the board file's check
+            // bounds their number.
             unsafe { (self.f.input)(gic, spi as c_int - 32) }
         })
     }
@@ -211,7 +222,8 @@ impl Internals {
     /// Sets an interrupt line.
     ///
     /// # Safety
-    /// `line` must be null, which QEMU ignores, or a line of this QEMU, and the thread must not hold QEMU's lock.
+    /// `line` must be null, which QEMU ignores, or a line of this QEMU, and the thread must not
+    /// hold QEMU's lock.
     pub unsafe fn set_interrupt(&self, line: *mut c_void, level: bool) {
         // SAFETY: as the caller promises.
         self.locked(|| unsafe { (self.f.set_interrupt)(line, c_int::from(level)) });
@@ -230,7 +242,7 @@ impl Internals {
         (deadline >= 0).then_some(deadline)
     }
 
-    /// Returns guest time as QEMU would have it without the model.
+    /// Returns the guest time that QEMU would have without the model.
     pub fn own_clock(&self) -> i64 {
         // SAFETY: reads under a sequence lock.
         unsafe { (self.f.own_clock)() }
@@ -242,7 +254,8 @@ impl Internals {
         unsafe { (self.f.idle)() }
     }
 
-    /// Replaces QEMU's clock functions. `is_hooked` then tests whether QEMU reads and sets its clock by them.
+    /// Replaces QEMU's clock functions. `is_hooked` then tests whether QEMU reads and sets its
+    /// clock by them.
     pub fn hook_clock(
         &self,
         get: GetClock,
@@ -257,15 +270,16 @@ impl Internals {
         }
         let has = |name| symbol(name).unwrap_or_default();
         let (handle, round_robin) = (has(c"tcg_handle_interrupt"), has(c"rr_kick_vcpu_thread"));
-        // SAFETY: the class is larger than what is read of it: QEMU 10.0's AccelOpsClass has 12 words of ObjectClass
-        // and about 20 functions. Reading stops at `handle_interrupt`.
+        // SAFETY: the class is larger than what is read of it: QEMU 10.0's AccelOpsClass has 12
+        // words of ObjectClass and about 20 functions. Reading stops at `handle_interrupt`.
         let word = |at: usize| unsafe { class.add(at).read() };
         let at = (0..CLASS_WORDS)
             .take_while(|&at| at < 32)
             .find(|&at| word(at) == handle);
         let at = at.ok_or_else(|| {
             format!(
-                "no handle_interrupt in the accelerator's class: start QEMU without -icount; {help}"
+                "no handle_interrupt in the accelerator's class: start QEMU without -icount; \
+                 {help}"
             )
         })?;
         if !(0..at).any(|at| word(at) == round_robin) {
@@ -278,13 +292,15 @@ impl Internals {
                 "QEMU's clock has another owner: start it without -icount; {help}"
             ));
         }
-        // SAFETY: the two words after `handle_interrupt` are get_virtual_clock and set_virtual_clock, both null without
-        // -icount, as checked above; QEMU reads them at each use. The first vCPU has not started to run.
+        // SAFETY: the two words after `handle_interrupt` are get_virtual_clock and
+        // set_virtual_clock, both null without -icount, as checked above; QEMU reads them
+        // at each use. The first vCPU has not started to run.
         unsafe {
             class.add(at + 2).write(set as *mut c_void);
             class.add(at + 1).write(get as *mut c_void);
         }
-        // SAFETY: the first function reads the clock, the second one only calls the accelerator's function.
+        // SAFETY: the first function reads the clock, the second one only calls the accelerator's
+        // function.
         let (read, set) = (
             || unsafe { (self.f.read_clock)(VIRTUAL) },
             |time| unsafe { (self.f.set_clock)(time) },
@@ -292,7 +308,8 @@ impl Internals {
         match is_hooked(&read, &set) {
             (true, true) => Ok(()),
             (read, set) => Err(format!(
-                "guest time is not the model's (QEMU reads the model's: {read}, sets it: {set}): {help}"
+                "guest time is not the model's (QEMU reads the model's: {read}, sets it: {set}): \
+                 {help}"
             )),
         }
     }

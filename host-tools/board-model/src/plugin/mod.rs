@@ -1,7 +1,8 @@
 //! The plugin: QEMU's callbacks, the model between them, and guest time.
 //!
-//! All vCPUs share one thread (`-accel tcg,thread=single`), and all callbacks run on it, so the model needs no lock.
-//! QEMU's main loop and a small thread of the plugin only read the clock, which consists of atomic words.
+//! All vCPUs share one thread (`-accel tcg,thread=single`), and all callbacks run on it, so the
+//! model needs no lock. QEMU's main loop and a small thread of the plugin only read the clock,
+//! which consists of atomic words.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 #![allow(unsafe_code)]
@@ -45,11 +46,12 @@ static PLUGIN: AtomicPtr<Plugin> = AtomicPtr::new(std::ptr::null_mut());
 /// Returns the plugin's state.
 ///
 /// # Safety
-/// To be called on the vCPUs' thread, in a callback, and not while another borrow is alive: no function that is called
-/// with the borrow alive calls back.
+/// To be called on the vCPUs' thread, in a callback, and not while another borrow is alive: no
+/// function that is called with the borrow alive calls back.
 #[inline]
 unsafe fn plugin() -> &'static mut Plugin {
-    // SAFETY: set at load, before the first callback, and never freed; exclusive, as the caller promises.
+    // SAFETY: set at load, before the first callback, and never freed; exclusive, as the caller
+    // promises.
     unsafe { &mut *PLUGIN.load(Relaxed) }
 }
 
@@ -100,7 +102,8 @@ extern "C" fn on_vcpu(_id: PluginId, index: c_uint) {
     if let Err(error) = internals.hook_clock(get_clock, set_clock, is_hooked) {
         ffi::fail(&error);
     }
-    // SAFETY: on a vCPU's thread; the list and its descriptors are as declared, and names end with a zero.
+    // SAFETY: on a vCPU's thread; the list and its descriptors are as declared, and names end with
+    // a zero.
     unsafe {
         plugin.bytes = (api.byte_array)();
         let list = (api.registers)();
@@ -146,7 +149,8 @@ extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
     let api = &qemu().api;
     // SAFETY: on the vCPUs' thread; nothing below calls back.
     let plugin = unsafe { plugin() };
-    // SAFETY: the block is QEMU's and valid during this callback; indices are below the number of instructions.
+    // SAFETY: the block is QEMU's and valid during this callback; indices are below the number of
+    // instructions.
     unsafe {
         let count = (api.instructions)(block);
         let address = |at| (api.address)((api.instruction)(block, at));
@@ -221,10 +225,12 @@ extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
 }
 
 extern "C" fn on_block(_vcpu: c_uint, block: UserData) {
-    // SAFETY: on the vCPUs' thread; nothing in it calls back except the clock, which reads atomic words only.
+    // SAFETY: on the vCPUs' thread; nothing in it calls back except the clock, which reads atomic
+    // words only.
     let plugin = unsafe { plugin() };
     if plugin.active {
-        // SAFETY: made when the block was translated, and only freed when all translations are gone.
+        // SAFETY: made when the block was translated, and only freed when all translations are
+        // gone.
         plugin.block(unsafe { &*block.cast::<Block>() });
     }
 }
@@ -237,7 +243,8 @@ extern "C" fn on_access(_vcpu: c_uint, info: u32, address: u64, instruction: Use
 extern "C" fn on_special(_vcpu: c_uint, word: UserData) {
     let word = word.addr() as u64;
     if let Some(special) = decode((word >> 32) as u32) {
-        // SAFETY: on the vCPUs' thread; nothing in it calls back except the clock, which reads atomic words only.
+        // SAFETY: on the vCPUs' thread; nothing in it calls back except the clock, which reads
+        // atomic words only.
         unsafe { plugin() }.special(special, word & 0xffff_ffff);
     }
 }
@@ -290,8 +297,8 @@ fn visits_wanted(arguments: &[&str]) -> Result<visits::Wanted, String> {
             }
             _ => {
                 return Err(format!(
-                    "unknown argument `{argument}`: with visits=FILE there are acknowledge=ADDRESS, turn=NUMBER, \
-                     overflow=ID+ID..., mark=ADDRESS:CAUSE"
+                    "unknown argument `{argument}`: with visits=FILE there are \
+                     acknowledge=ADDRESS, turn=NUMBER, overflow=ID+ID..., mark=ADDRESS:CAUSE"
                 ));
             }
         }
@@ -302,7 +309,8 @@ fn visits_wanted(arguments: &[&str]) -> Result<visits::Wanted, String> {
 fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> {
     let missing = |name| {
         format!(
-            "this QEMU has no `{name}`; Debian's qemu-system-arm 1:10.0 (trixie, bookworm-backports) has it"
+            "this QEMU has no `{name}`; Debian's qemu-system-arm 1:10.0 (trixie, \
+             bookworm-backports) has it"
         )
     };
     let api = Api::find().map_err(missing)?;
@@ -354,8 +362,9 @@ fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> 
             Some(("overflow", text)) => options.overflow_interrupts = overflows(text)?,
             _ => {
                 return Err(format!(
-                    "unknown argument `{argument}`: there are board=FILE, roi=hint|always, caches=warm|cold, seed=NUMBER, \
-                     stats=FILE, overflow=ID+ID...; or count=FILE alone; or visits=FILE"
+                    "unknown argument `{argument}`: there are board=FILE, roi=hint|always, \
+                     caches=warm|cold, seed=NUMBER, stats=FILE, overflow=ID+ID...; or count=FILE \
+                     alone; or visits=FILE"
                 ));
             }
         }

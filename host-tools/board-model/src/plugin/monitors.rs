@@ -1,4 +1,5 @@
-//! The guest's performance monitors: reads and writes of counters, overflow flags, and the interrupt.
+//! The guest's performance monitors: reads and writes of counters, overflow flags, and the
+//! interrupt.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::counters::{NO_LEVEL, Pending, at};
@@ -8,7 +9,8 @@ use crate::decode::{CYCLES, SELECTED, Special};
 use crate::pmu::{COUNTERS, Setup};
 
 impl Plugin {
-    /// Runs at the first block of another exception level, and after an access to the performance monitors.
+    /// Updates the counters at the first block of another exception level, and after an access to
+    /// the performance monitors.
     #[cold]
     #[inline(never)]
     pub fn look_after_counters(&mut self, core: usize, block: &Block) {
@@ -60,8 +62,8 @@ impl Plugin {
         self.set_interrupt(core);
     }
 
-    /// Returns whether an access to the performance monitors has executed, now that the core is at `block`: it may have
-    /// trapped, or an interrupt may have come right after it.
+    /// Returns whether an access to the performance monitors has executed, now that the core is at
+    /// `block`: it may have trapped, or an interrupt may have come right after it.
     fn has_executed(&self, pending: Pending, block: &Block) -> bool {
         let at = match block.vector {
             Some(vector) => self.monitor(at::RETURNS + vector.level()) & PAGE_MASK,
@@ -86,7 +88,7 @@ impl Plugin {
         counters.seen = now;
     }
 
-    /// Checks, in each turn, counters whose interrupt is enabled.
+    /// Checks in each turn the counters whose interrupt is enabled.
     pub fn check_overflow(&mut self, core: usize) {
         self.advance_counters(core);
         if self.counters[core].pmu.interrupts() != self.counters[core].raised {
@@ -105,7 +107,8 @@ impl Plugin {
             &qemu().internals,
             self.options.overflow_interrupts.get(core).copied(),
         );
-        // SAFETY: QEMU passed this CPU when it started it, and its machine is complete now that guest code runs.
+        // SAFETY: QEMU passed this CPU when it started it, and its machine is complete now that
+        // guest code runs.
         let line = *self.lines[core]
             .get_or_insert_with(|| unsafe { internals.pmu_line(self.cpus[core], spi) });
         // SAFETY: a line of this machine; no lock of QEMU's is held while guest code runs.
@@ -196,7 +199,8 @@ impl Plugin {
             ),
             _ => return,
         };
-        // SAFETY: the CPU that runs on this thread, in a block's callback, which may write registers.
+        // SAFETY: the CPU that runs on this thread, in a block's callback, which may write
+        // registers.
         unsafe {
             qemu()
                 .internals

@@ -5,7 +5,7 @@ use super::ffi::{Api, PluginId};
 use super::internals::Internals;
 use std::sync::OnceLock;
 
-/// How to call QEMU, and how it calls back.
+/// QEMU's functions, and the callbacks that it calls.
 pub struct Qemu {
     /// Functions of the plugin API.
     pub api: Api,
@@ -20,7 +20,7 @@ pub struct Qemu {
 /// Set when QEMU loads the plugin.
 pub static QEMU: OnceLock<Qemu> = OnceLock::new();
 
-/// Returns the QEMU that loaded the plugin. For callbacks, which come after that.
+/// Returns the QEMU that loaded the plugin. For callbacks: they run after QEMU has loaded it.
 pub fn qemu() -> &'static Qemu {
     match QEMU.get() {
         Some(qemu) => qemu,

@@ -1,10 +1,10 @@
-//! Regions of interest: when the model is on, and what it counts there.
+//! Regions of interest: when the model is on, and its counts in them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::bounds::Stand;
 use super::qemu::{qemu, retranslate};
 use super::state::{Current, NOTHING, Plugin};
-use super::time::{EPOCH, TIME, get_clock};
+use super::time::{EPOCH, TIME, begin_modelled, get_clock};
 use crate::clock::MAX_CORES;
 use crate::events::{Counts, Event};
 use crate::issue::Waits;
@@ -86,7 +86,8 @@ impl Plugin {
         }
         self.current = [Current::default(); MAX_CORES];
         self.waits = [Waits::default(); MAX_CORES];
-        // Start at a whole millisecond: the timer's last digits must not depend on how long the host took until here.
+        // Start at a whole millisecond: the timer's last digits must not depend on how long the
+        // host took until here.
         let now = if self.options.always {
             EPOCH
         } else {
@@ -98,7 +99,7 @@ impl Plugin {
         for core in 0..self.clocks.cores() {
             TIME.set(core, now);
         }
-        TIME.modelled.store(true, Relaxed);
+        begin_modelled();
         self.active = true;
         self.next_timer = 0;
         self.limit = 0;

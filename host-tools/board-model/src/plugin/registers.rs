@@ -1,10 +1,10 @@
-//! A core's translation buffers, and the registers that decide what is in them.
+//! A core's translation buffers, and the registers that determine their contents.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::tlb::Tlb;
 use crate::walk::Registers;
 
-/// The registers that decide, by QEMU's names.
+/// QEMU's names of these registers.
 pub const NAMES: [&[u8]; 10] = [
     b"SCTLR",
     b"TCR_EL1",
@@ -23,14 +23,14 @@ pub const NAMES: [&[u8]; 10] = [
 pub struct Translation {
     /// Its buffers.
     pub tlb: Tlb,
-    /// The registers, as they were read last.
+    /// The registers, as last read.
     pub registers: Registers,
     /// They must be read again.
     pub stale: bool,
 }
 
 impl Translation {
-    /// Returns a core's translation of which nothing is known yet.
+    /// Returns a core's translation before its registers are read.
     pub fn new(tlb: Tlb) -> Self {
         Self {
             tlb,

@@ -9,6 +9,7 @@ use super::qemu::qemu;
 use super::registers::{self, Translation};
 use super::time::{TIME, at_horizon, core_waits, run_timers};
 use crate::board::Board;
+use crate::cache::Direction;
 use crate::clock::{Clocks, MAX_CORES};
 use crate::decode::{Magic, Special};
 use crate::geometry::Line;
@@ -25,12 +26,12 @@ const ACCESS: u64 = 16;
 /// Timers set other than by a write to a timer register are noticed after this many ns.
 const TIMER_CHECK: i64 = 20_000;
 
-/// The bits of an address that are the offset in its page. QEMU shares a block between all virtual addresses at which
-/// its page is mapped, so only these are certain.
+/// The bits of an address that are the offset in its page. QEMU shares a block between all virtual
+/// addresses at which its page is mapped, so only these are certain.
 pub const PAGE_MASK: u64 = 0xfff;
 
-/// Most events that one cycle can add to a counter: the beats of a line that is filled and of one that is written back,
-/// for both halves of an access across the end of a line.
+/// Most events that one cycle can add to a counter: the beats of a line that is filled and of one
+/// that is written back, for both halves of an access across the end of a line.
 const EVENTS_PER_CYCLE: u64 = 16;
 /// Most events of the lines that a prefetcher asks for at a time.
 const EVENTS_OF_A_PREFETCH: u64 = 8 * MOST_LINES as u64;
@@ -45,7 +46,7 @@ pub enum Vector {
 }
 
 impl Vector {
-    /// Returns what the block at an address is, in a table of EL1 (false) or EL2 (true).
+    /// Returns the vector whose block is at an address, in a table of EL1 (false) or EL2 (true).
     pub const fn of(address: u64, table: u64, el2: bool) -> Option<Self> {
         let offset = address.wrapping_sub(table & !0x7ff);
         match offset & 0x7f {
@@ -63,8 +64,8 @@ impl Vector {
     }
 }
 
-/// Classes of synchronous exceptions (ESR_ELx.EC) that come before the first instruction of a block: illegal state,
-/// instruction aborts, PC alignment, breakpoints and single steps.
+/// Classes of synchronous exceptions (ESR_ELx.EC) that come before the first instruction of a
+/// block: illegal state, instruction aborts, PC alignment, breakpoints and single steps.
 const BEFORE_A_BLOCK: [u64; 8] = [0x0e, 0x20, 0x21, 0x22, 0x30, 0x31, 0x32, 0x33];
 
 /// Properties of a block, known when it is translated.
@@ -115,12 +116,13 @@ pub struct Latest {
     line: u64,
     written: bool,
     fetched: Line,
-    /// Address of the instruction of the last access, with bit 0 set if it was a store; [`NO_INSTRUCTION`] at the start
-    /// of a block.
+    /// Address of the instruction of the last access, with bit 0 set if it was a store;
+    /// [`NO_INSTRUCTION`] at the start of a block.
     instruction: usize,
     /// The last access's address, in units of 16 bytes.
     chunk: u64,
-    /// The line of the last store, by virtual address, and a bit for each of its bytes that was stored.
+    /// The line of the last store, by virtual address, and a bit for each of its bytes that was
+    /// stored.
     stored: u64,
     bytes: u64,
 }
@@ -136,10 +138,12 @@ pub const NOTHING: Latest = Latest {
     bytes: 0,
 };
 
-/// What is known of a load or store when its block is translated, in the word that QEMU passes with each access.
+/// The properties of a load or store that are known when its block is translated, in the word that
+/// QEMU passes with each access.
 ///
-/// Bit 0: it is a store. Bits 2 to 39: its address. Bits 40 to 47: the bytes that it stores. Bits 48 to 55, 56 to 63: the
-/// cycles of the block in which it is issued, and in which its value is used first, or 255.
+/// Bit 0: it is a store. Bits 2 to 39: its address. Bits 40 to 47: the bytes that it stores. Bits
+/// 48 to 55, 56 to 63: the cycles of the block in which it is issued, and in which its value is
+/// used first, or 255.
 #[derive(Clone, Copy, Debug)]
 pub struct Access(pub usize);
 
@@ -205,7 +209,7 @@ pub struct Plugin {
     pub cpsr: *mut c_void,
     /// The blocks that cores execute.
     pub current: [Current; MAX_CORES],
-    /// Number of blocks whose code has no physical address that can be found.
+    /// Number of blocks whose code has no known physical address.
     pub untranslated: u64,
     /// The modelled board.
     pub board: Board,
@@ -224,7 +228,7 @@ pub struct Plugin {
     /// Address of QEMU's variable for the running CPU.
     pub slot: *const *mut c_void,
     running: (*mut c_void, usize),
-    /// Cycle of the running core at which something must be done: its turn ends, or a counter must be checked.
+    /// Cycle of the running core at which its turn ends or a counter must be checked.
     pub limit: u64,
     /// Cycle up to which the running core may run.
     turn_ends: u64,
@@ -322,7 +326,7 @@ impl Plugin {
         self.running.1
     }
 
-    /// Returns the CPU that [`Plugin::core`] found last.
+    /// Returns the CPU of the last call of [`Plugin::core`].
     pub const fn running(&self) -> *mut c_void {
         self.running.0
     }
@@ -347,8 +351,8 @@ impl Plugin {
         TIME.set(core, time);
     }
 
-    /// Describes a block of `instructions` of the running core, which take `cycles`, from the address of the first to that
-    /// of the last.
+    /// Describes a block of `instructions` of the running core, which take `cycles`, from the
+    /// address of the first to that of the last.
     pub fn describe(&mut self, instructions: u64, cycles: u64, start: u64, end: u64) -> Block {
         // CPSR.M[3:2]; QEMU has separate translations for each level.
         let level = (self.read(self.cpsr) >> 2 & 3) as u8;
@@ -435,8 +439,8 @@ impl Plugin {
         }
     }
 
-    /// Fetches a block's lines from `start` on, each when the instructions before it have executed. Returns the cycles that
-    /// the core waits.
+    /// Fetches a block's lines from `start` on, each when the instructions before it have executed.
+    /// Returns the cycles that the core waits.
     fn fetch_in_time(&mut self, core: usize, block: &Block, start: u64, now: u64) -> u64 {
         let before = block.address & self.line_mask;
         let mut waits = 0;
@@ -520,7 +524,8 @@ impl Plugin {
             self.turn_ends = self.clocks.limit(core, self.cycles(self.next_timer));
             TIME.set(core, self.nanoseconds(self.clocks.cycles(core)));
         }
-        // Counters are checked the more often the nearer their overflow is, so that it is noticed at once.
+        // Counters are checked the more often the nearer their overflow is, so that it is noticed
+        // at once.
         let now = self.clocks.cycles(core);
         let look = if self.counters[core].armed {
             let burst = if self.board.prefetch.data.lines > 0 {
@@ -581,7 +586,8 @@ impl Plugin {
         let counts = self.caches.counts_mut(core);
         if latest.instruction == instruction {
             if latest.chunk == chunk {
-                // Part of the access before, which may cross the end of the line where that one did not.
+                // Part of the access before, which may cross the end of the line where that one did
+                // not.
                 if at_end {
                     self.cross(core, info, address, access);
                 }
@@ -675,8 +681,9 @@ impl Plugin {
             self.spend(core, translated);
         }
         let api = &qemu().api;
-        // SAFETY: in a memory callback; the answer is read at once. The second part of an access across the end of a
-        // page is looked up like the first: QEMU has just used both pages.
+        // SAFETY: in a memory callback; the answer is read at once. The second part of an access
+        // across the end of a page is looked up like the first: QEMU has just used both
+        // pages.
         let (device, physical) = unsafe {
             let found = (api.physical)(info, address);
             if found.is_null() {
@@ -692,7 +699,9 @@ impl Plugin {
                 self.latest[core].line = NO_LINE;
             }
             let now = self.issued(core, access);
-            let wait = self.caches.data_part(core, physical, write, now);
+            let wait = self
+                .caches
+                .data_part(core, physical, Direction::of(write), now);
             let disturbed = self.caches.disturbed();
             if disturbed != 0 {
                 self.disturb(disturbed);
@@ -708,8 +717,8 @@ impl Plugin {
         }
     }
 
-    /// Lets cores look again at what they accessed last, which another one has taken. These have the next turn, so that a
-    /// line that is shared goes back as soon as it is needed there.
+    /// Lets cores look again at what they accessed last, which another one has taken. These have
+    /// the next turn, so that a line that is shared goes back as soon as it is needed there.
     #[cold]
     fn disturb(&mut self, cores: u32) {
         for (number, latest) in self.latest.iter_mut().enumerate() {
@@ -720,7 +729,8 @@ impl Plugin {
         self.end_turn();
     }
 
-    /// Lets the core continue to the first use of a value that comes `wait` cycles later than from the L1.
+    /// Lets the core continue to the first use of a value that comes `wait` cycles later than from
+    /// the L1.
     fn wait_at_use(&mut self, core: usize, access: Access, now: u64, wait: u64) {
         let timing = &self.board.timing;
         let (used, arrival) = (
@@ -732,7 +742,8 @@ impl Plugin {
         }
     }
 
-    /// Handles an access to a device, for which QEMU leaves the block: the rest of it starts again as another one.
+    /// Handles an access to a device, for which QEMU leaves the block: the rest of it starts again
+    /// as another one.
     #[cold]
     fn access_device(&mut self, core: usize, access: Access) {
         self.latest[core].line = NO_LINE;

@@ -1,4 +1,5 @@
-//! Guest time: what QEMU's clock hooks read, and the thread that advances it when all cores wait and ends long turns.
+//! Guest time: the clock that QEMU's hooks read, and the thread that advances it when all cores
+//! wait and ends long turns.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::internals::Internals;
@@ -6,24 +7,26 @@ use super::qemu::{QEMU, qemu};
 use crate::clock::MAX_CORES;
 use libc::c_void;
 use std::cell::Cell;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
 
 /// Guest time at which the first region of interest starts, or the model if it is always on, in ns.
 pub const EPOCH: i64 = 1_000_000_000;
-/// How often the host checks whether all cores wait; without the model, about how long a turn lasts.
+/// How often the host checks whether all cores wait; without the model, about how long a turn
+/// lasts.
 const IDLE_CHECK: Duration = Duration::from_micros(200);
-/// How often the host checks it while cores take turns and none has begun to wait. A core that waits without a WFI, as one
-/// that is turned off, is noticed then.
+/// How often the host checks it while cores take turns and none has begun to wait. A core that
+/// waits without a WFI, as one that is turned off, is noticed then.
 const BUSY_CHECK: Duration = Duration::from_millis(10);
-/// How late QEMU's main loop may wake while the model defines guest time, in ns. It sleeps until the next timer as if guest
-/// time passed as fast as the host's, and would wake, take the lock and find nothing due a thousand times a second.
+/// How late QEMU's main loop may wake while the model defines guest time, in ns. It sleeps until
+/// the next timer as if guest time passed as fast as the host's, and would wake, take the lock and
+/// find nothing due a thousand times a second.
 const LATE: libc::c_ulong = 5_000_000;
 
-/// Maximum step of guest time, in ns: a timer that will never fire is set to the end of time, and QEMU would run every
-/// other timer up to there with its lock held.
+/// Maximum step of guest time, in ns: a timer that will never fire is set to the end of time, and
+/// QEMU would run every other timer up to there with its lock held.
 const STRIDE: i64 = 1_000_000_000;
 
 /// The state that clock hooks read, from any thread.
@@ -67,14 +70,17 @@ thread_local! {
     static WAKES_LATE: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
+/// Held while turns are ended without the model, and while the model is turned on.
+static ENDS_TURNS: Mutex<()> = Mutex::new(());
+
 /// The thread that advances time when all cores wait.
 static WATCH: OnceLock<Thread> = OnceLock::new();
 
 /// A time that no clock shows.
 const PROBE_TIME: i64 = 0x7e57_7e57_7e57;
 
-/// Tests whether QEMU reads and sets guest time by the model's functions. Returns whether it reads it so, and whether it
-/// sets it so.
+/// Tests whether QEMU reads and sets guest time by the model's functions. Returns two answers: for
+/// reading and for setting.
 pub fn is_hooked(read: &dyn Fn() -> i64, set: &dyn Fn(i64)) -> (bool, bool) {
     PROBE.set(Some((PROBE_TIME, 0)));
     let reads = read() == PROBE_TIME;
@@ -115,6 +121,27 @@ impl SharedClock {
     }
 }
 
+fn ends_turns() -> MutexGuard<'static, ()> {
+    ENDS_TURNS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Makes the model define guest time and the end of turns. No core is made to yield after this: the
+/// host must not decide which core runs first.
+pub fn begin_modelled() {
+    let _none_ends_turns = ends_turns();
+    TIME.modelled.store(true, Relaxed);
+}
+
+/// Ends the running turn if the model is off. Returns whether it is.
+fn end_turn_of_host(internals: &Internals) -> bool {
+    let _model_stays_off = ends_turns();
+    let off = !TIME.modelled.load(Relaxed);
+    if off {
+        TIME.end_turn(internals);
+    }
+    off
+}
+
 /// Declares this thread the vCPUs' thread, which reads the time of the running core.
 pub fn is_vcpu_thread() {
     READS_CORE.set(true);
@@ -125,17 +152,18 @@ pub fn is_main_thread() {
     WAKES_LATE.set(Some(false));
 }
 
-/// Lets the main loop wake late while the model defines guest time, in which a turn's end runs the timers. Files and sockets
-/// wake it at once, as ever.
+/// Lets the main loop wake late while the model defines guest time, in which a turn's end runs the
+/// timers. Files and sockets wake it at once, as ever.
 fn set_lateness(modelled: bool) {
     if WAKES_LATE.get().is_some_and(|late| late != modelled) {
-        // SAFETY: sets how late the kernel may wake this thread (prctl(2), PR_SET_TIMERSLACK; 0 is what it was).
+        // SAFETY: sets how late the kernel may wake this thread (prctl(2), PR_SET_TIMERSLACK; 0 is
+        // what it was).
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, if modelled { LATE } else { 0 }) };
         WAKES_LATE.set(Some(modelled));
     }
 }
 
-/// A core begins to wait for an interrupt: it may be the last one that did not.
+/// Records that a core begins to wait for an interrupt: it may be the last one that ran.
 pub fn core_waits() {
     TIME.waits.fetch_add(1, Relaxed);
     if let Some(watch) = WATCH.get() {
@@ -171,7 +199,7 @@ pub extern "C" fn set_clock(time: i64) {
     TIME.horizon.fetch_max(time, Relaxed);
 }
 
-/// Runs `what` with time as timers see it.
+/// Runs `what` with the time that timers see.
 pub fn at_horizon<T>(what: impl FnOnce() -> T) -> T {
     let before = READS_CORE.replace(false);
     let result = what();
@@ -192,18 +220,18 @@ fn changed(known: &mut u64, count: &AtomicU64) -> bool {
     std::mem::replace(known, count) != count
 }
 
-/// Advances guest time to the next timer whenever all cores wait; without the model, ends turns that take long. Never
-/// returns.
+/// Advances guest time to the next timer whenever all cores wait; without the model, ends turns
+/// that take long. Never returns.
 pub fn skip_idle_time() {
     let internals = &qemu().internals;
     _ = WATCH.set(std::thread::current());
     let (mut turns, mut waits) = (0, 0);
     loop {
-        if !TIME.modelled.load(Relaxed) {
+        // QEMU's own turns last 100 ms. A core that needs the others (each TLBI that is broadcast
+        // does) would wait that long for each of them, and a guest's kernel beside busy neighbors
+        // would stand still.
+        if end_turn_of_host(internals) {
             std::thread::sleep(IDLE_CHECK);
-            // QEMU's own turns last 100 ms. A core that needs the others (each TLBI that is broadcast does) would wait
-            // that long for each of them, and a guest's kernel beside busy neighbors would stand still.
-            TIME.end_turn(internals);
             continue;
         }
         let turned = changed(&mut turns, &TIME.turns);

@@ -1,4 +1,5 @@
-//! What a core's accesses cost in translation: the registers that decide it, and the guest's and hypervisor's real tables.
+//! The costs of a core's accesses in translation: the registers that control it, and the guest's
+//! and hypervisor's real tables.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::qemu::qemu;
@@ -60,7 +61,8 @@ impl Plugin {
         }
     }
 
-    /// Runs at the first block of another exception level, and after the registers may have been written.
+    /// Runs at the first block of another exception level, and after a possible write to the
+    /// registers.
     pub fn enter_translation(&mut self, core: usize, level: u8) {
         if self.translations[core].stale {
             self.translations[core].registers = self.read_translation();
@@ -129,7 +131,8 @@ impl Plugin {
         wait
     }
 
-    /// Handles a write to a register that says how addresses are translated: it is read in the next block.
+    /// Handles a write to a register that controls translation: its value is read in the next
+    /// block.
     pub fn translation_changes(&mut self, core: usize) {
         if self.translates {
             self.translations[core].stale = true;

@@ -1,7 +1,9 @@
-//! Follows visits to EL2, without caches or clock. For runs under `-icount`, which use QEMU's own clock.
+//! Follows visits to EL2, without caches or clock. For runs under `-icount`, which use QEMU's own
+//! clock.
 //!
-//! Cores take turns of a few instructions each, as if they ran in parallel: a core that waits for another then executes
-//! about as many instructions as that one, and not as many as fit between two timers.
+//! Cores take turns of a few instructions each, as if they ran in parallel. A core that waits for
+//! another then executes about as many instructions as that one, not as many as fit between two
+//! timers.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::ffi::{self, Api, ByteArray, MemoryValue, PluginId, RegisterDescriptor, UserData};
@@ -20,18 +22,19 @@ const ISB: u32 = 0xd503_3fdf;
 /// EL2 in CPSR.M\[3:2\].
 const EL2: u64 = 2;
 
-/// What the plugin was asked for.
+/// The plugin's arguments for following visits.
 #[derive(Debug, Default)]
 pub struct Wanted {
-    /// Where the longest stretches are written.
+    /// The file for the longest stretches.
     pub file: PathBuf,
     /// Physical address of GICC_IAR.
     pub acknowledge: u64,
     /// Instructions in a turn.
     pub turn: u64,
-    /// GIC IDs of the overflow interrupts where they are shared ones; none if each core has its private one.
+    /// GIC IDs of the overflow interrupts where they are shared ones; none if each core has its
+    /// private one.
     pub overflows: Vec<u32>,
-    /// Addresses of functions that name what a visit is for.
+    /// Addresses of functions that name the purpose of a visit.
     pub marks: Vec<(u64, String)>,
 }
 
@@ -90,7 +93,8 @@ pub fn install(id: PluginId, api: Api, cores: usize, mut wanted: Wanted) -> Resu
 /// # Safety
 /// To be called on the vCPUs' thread, in a callback, and not while another borrow is alive.
 unsafe fn state() -> &'static mut State {
-    // SAFETY: set at load, before the first callback, and never freed; exclusive, as the caller promises.
+    // SAFETY: set at load, before the first callback, and never freed; exclusive, as the caller
+    // promises.
     unsafe { &mut *STATE.load(Relaxed) }
 }
 
@@ -111,8 +115,8 @@ impl State {
 }
 
 extern "C" fn on_vcpu(_id: PluginId, index: c_uint) {
-    // SAFETY: on the vCPUs' thread, before the vCPU runs; the list and its descriptors are as declared, and names end
-    // with a zero.
+    // SAFETY: on the vCPUs' thread, before the vCPU runs; the list and its descriptors are as
+    // declared, and names end with a zero.
     unsafe {
         let state = state();
         state.cpus[index as usize % MAX_CORES] = state.internals.cpu(index);
@@ -144,8 +148,9 @@ extern "C" fn on_vcpu(_id: PluginId, index: c_uint) {
 }
 
 extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
-    // SAFETY: the block is QEMU's and valid during this callback; on the vCPUs' thread, and nothing below calls back.
-    // The callbacks' data are numbers, not pointers. QEMU has separate translations for each level.
+    // SAFETY: the block is QEMU's and valid during this callback; on the vCPUs' thread, and nothing
+    // below calls back. The callbacks' data are numbers, not pointers. QEMU has separate
+    // translations for each level.
     unsafe {
         let state = state();
         let api = state.api;

@@ -1,4 +1,5 @@
-//! `cloison new experiment`: a victim next to three neighbors, with its system, variants and checks.
+//! `cloison new experiment`: a victim next to three neighbors, with its system, variants and
+//! checks.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::project::Project;
@@ -7,11 +8,12 @@ use cloison_engine::installation;
 use miette::{Result, miette};
 use std::path::{Path, PathBuf};
 
-/// What a neighbor does, from its start on.
+/// A neighbor's work, from its start on.
 const ENDLESS: &str = "args = [\"420K\", 0]          # bytes of its buffer; 0: endless passes";
-/// What a neighbor of Linux does. Its kernel takes 1 s to its first program on the board model, and on cores that wait nothing has
-/// to be modelled.
-const LATER: &str = "args = [\"420K\", 0, 700]     # bytes of its buffer; 0: endless passes; ms to sleep while Linux boots";
+/// What a neighbor of Linux does. Its kernel takes 1 s to its first program on the board model, and
+/// on cores that wait nothing has to be modelled.
+const LATER: &str = "args = [\"420K\", 0, 700]     # bytes of its buffer; 0: endless passes; ms \
+                     to sleep while Linux boots";
 
 /// Segments that the victim runs, the first of which is the warm-up.
 const SEGMENTS: u32 = 4;
@@ -22,7 +24,8 @@ pub struct ExperimentArgs {
     /// The directory to create; its last part names the experiment
     #[arg(value_name = "NAME")]
     pub path: PathBuf,
-    /// The victim: a directory with your `guest.elf`, such as one made by `new guest` [default: a shipped workload]
+    /// The victim: a directory with your `guest.elf`, such as one made by `new guest` [default: a
+    /// shipped workload]
     #[arg(long, value_name = "DIR", conflicts_with = "linux")]
     pub guest: Option<PathBuf>,
     /// The victim: your program for AArch64, started in a Linux guest

@@ -59,7 +59,8 @@ pub fn guest(args: &GuestArgs) -> Result<()> {
     Ok(())
 }
 
-/// Writes a cargo project that depends on the checkout's runtime. Returns the command that builds and runs it.
+/// Writes a cargo project that depends on the checkout's runtime. Returns the command that builds
+/// and runs it.
 fn rust(project: &Project) -> Result<&'static str> {
     let root = checkout().ok_or_else(|| {
         miette!(
@@ -99,14 +100,16 @@ fn rust(project: &Project) -> Result<&'static str> {
         (".gitignore", "/target\n/guest.elf\n"),
     ];
     project.write_all(&files, &words)?;
-    // The checkout's choice of versions: those are on this machine, so that the first build needs no network.
+    // The checkout's choice of versions: those are on this machine, so that the first build needs
+    // no network.
     let lock =
         std::fs::read_to_string(PathBuf::from(&root).join("Cargo.lock")).into_diagnostic()?;
     project.write("Cargo.lock", &lock, &[])?;
     Ok("cargo run")
 }
 
-/// Writes a C project with its start code and a generated header. Returns the command that builds and runs it.
+/// Writes a C project with its start code and a generated header. Returns the command that builds
+/// and runs it.
 fn c(project: &Project, papi: bool) -> Result<&'static str> {
     setup::LINKER.ensure()?;
     setup::MAKE.ensure()?;

@@ -1,45 +1,59 @@
 //! The C header for guests, generated from the constants of `cloison-abi`.
 //!
-//! cbindgen would need the crate's source where `cloison` runs, and would give `psci::VERSION` and `page::VERSION` one
-//! name. The constants themselves are at hand.
+//! The build script lists all public constants of the crate. cbindgen would give `psci::VERSION`
+//! and `page::VERSION` one name.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_abi::pl011::{FR, Pl011};
-use cloison_abi::reply::{Change, Life};
-use cloison_abi::{
-    ABI_VERSION, Call, CallError, irq, map, model_hint, page, page_flags, psci, services,
-};
-use std::fmt::Write;
-use std::mem::offset_of;
+use cloison_abi::pl011::FR;
+use std::fmt::{self, Write};
 
 /// Functions that use the constants.
 const TEMPLATE: &str = include_str!("../../templates/c/cloison.h");
 
-/// Returns the header.
-pub fn header() -> String {
-    TEMPLATE.replace("@CONSTANTS@\n", &text())
+/// A constant of `cloison-abi`.
+#[derive(Clone, Copy, Debug)]
+struct Constant {
+    /// The module or enum that has it.
+    module: &'static str,
+    name: &'static str,
+    value: Value,
 }
 
-/// Returns the definitions of all constants, in groups with a remark.
-fn text() -> String {
-    let mut text = String::new();
-    for (remark, constants) in groups() {
-        let _ = writeln!(text, "/* {remark} */");
-        for (name, value) in constants {
-            // Writing to a `String` cannot fail.
-            let _ = match value {
-                Value::Number(number) => writeln!(text, "#define CLOISON_{name} {number:#x}ULL"),
-                Value::Function(number) => writeln!(text, "#define CLOISON_{name} {number:#x}U"),
-                Value::Signed(number) => writeln!(text, "#define CLOISON_{name} ({number})"),
-                Value::Plain(number) => writeln!(text, "#define CLOISON_{name} {number}"),
-            };
+impl Constant {
+    const fn number(
+        module: &'static str,
+        name: &'static str,
+        value: i128,
+        kind: &'static str,
+    ) -> Self {
+        let value = match kind.as_bytes() {
+            b"i64" => Value::Signed(value as i64),
+            b"u32" if value >= FIRST_FUNCTION => Value::Function(value as u32),
+            b"u32" => Value::Plain(value as u32),
+            _ => Value::Number(value as u64),
+        };
+        Self {
+            module,
+            name,
+            value,
         }
-        text.push('\n');
     }
-    text
+
+    const fn text(module: &'static str, name: &'static str, text: &'static str) -> Self {
+        Self {
+            module,
+            name,
+            value: Value::Text(text),
+        }
+    }
 }
 
-/// The C type of a constant.
+/// Function identifiers of fast calls have bit 31 (Arm DEN 0028, 2.5).
+const FIRST_FUNCTION: i128 = 1 << 31;
+
+include!(concat!(env!("OUT_DIR"), "/constants.rs"));
+
+/// The C form of a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
     /// 64 bits: an address, a set of bits.
@@ -50,186 +64,147 @@ pub enum Value {
     Signed(i64),
     /// A small number, which an instruction may contain.
     Plain(u32),
+    /// A name in a device tree.
+    Text(&'static str),
 }
 
-type Group = (&'static str, Vec<(String, Value)>);
-
-/// Returns all constants by group. Their names follow `CLOISON_`.
-pub fn groups() -> Vec<Group> {
-    let named = |prefix: &str, list: &[(&str, Value)]| -> Vec<(String, Value)> {
-        list.iter()
-            .map(|(name, value)| (format!("{prefix}{name}"), *value))
-            .collect()
-    };
-    use Value::{Function, Number, Plain, Signed};
-    let calls = (0xC600_0000..=0xC600_00FF).filter_map(Call::from_id);
-    let calls = calls.map(|call| {
-        (
-            format!("CALL_{}", constant(&format!("{call:?}"))),
-            Function(call as u32),
-        )
-    });
-    let errors = (-64..0).rev().filter_map(CallError::from_x0);
-    let errors = errors.map(|error| {
-        (
-            format!("ERROR_{}", constant(&format!("{error:?}"))),
-            Signed(error as i64),
-        )
-    });
-    vec![
-        (
-            "Version of the interface, as CLOISON_CALL_IDENTIFY returns it in x0.",
-            { named("", &[("ABI_VERSION", Number(ABI_VERSION))]) },
-        ),
-        (
-            "Addresses of the devices, and where RAM starts by convention.",
-            {
-                let places = [
-                    ("GICD", map::GICD),
-                    ("GICC", map::GICC),
-                    ("UART", map::UART),
-                    ("SERVICES", map::SERVICES),
-                    ("RAM", map::RAM),
-                ];
-                named("MAP_", &places.map(|(name, at)| (name, Number(at))))
-            },
-        ),
-        (
-            "Interrupts.",
-            named(
-                "IRQ_",
-                &[("VTIMER", Plain(irq::VTIMER)), ("UART", Plain(irq::UART))],
-            ),
-        ),
-        ("Registers of the UART, a PL011.", {
-            let (data, flags) = (offset_of!(Pl011, dr) as u64, offset_of!(Pl011, fr) as u64);
-            let [full, empty] =
-                [FR::TXFF::SET, FR::RXFE::SET].map(|flag| u64::from(u32::from(flag)));
-            let registers = [
-                ("DR", data),
-                ("FR", flags),
-                ("FR_TXFF", full),
-                ("FR_RXFE", empty),
-            ];
-            named(
-                "UART_",
-                &registers.map(|(name, value)| (name, Number(value))),
-            )
-        }),
-        (
-            "Cloison's calls: function identifiers for w0. docs/services.md has arguments and results.",
-            calls.collect(),
-        ),
-        (
-            "x0 after a call that failed; 0 is success.",
-            errors.collect(),
-        ),
-        ("Services that the configuration can grant.", {
-            let bits = [
-                ("HEM", services::HEM),
-                ("MIGRATE", services::MIGRATE),
-                ("QUOTA", services::QUOTA),
-                ("PROFILE", services::PROFILE),
-                ("MANAGE", services::MANAGE),
-            ];
-            named(
-                "SERVICE_",
-                &bits.map(|(name, bit)| (name, Number(u64::from(bit)))),
-            )
-        }),
-        ("Bits of CLOISON_CALL_PAGE_STATE.", {
-            let flags = [
-                ("PRIVATE", page_flags::PRIVATE),
-                ("UNCACHED", page_flags::UNCACHED),
-            ];
-            named("PAGE_", &flags.map(|(name, bit)| (name, Number(bit))))
-        }),
-        (
-            "What CLOISON_CALL_VM_ORDER can do (x2), and the lives in the low byte of what CLOISON_CALL_VM_READ returns.",
-            {
-                let changes = [Change::Stop, Change::Start, Change::Restart];
-                let changes = changes.map(|it| {
-                    (
-                        format!("CHANGE_{}", constant(&format!("{it:?}"))),
-                        Number(it as u64),
-                    )
-                });
-                let lives = [
-                    Life::Running,
-                    Life::Changing,
-                    Life::Off,
-                    Life::Stopped,
-                    Life::Killed,
-                ];
-                let lives = lives.map(|it| {
-                    (
-                        format!("LIFE_{}", constant(&format!("{it:?}"))),
-                        Number(it as u64),
-                    )
-                });
-                changes.into_iter().chain(lives).collect()
-            },
-        ),
-        ("Registers of the services page.", {
-            let [first, second, third] = page::ARGUMENTS;
-            let registers = [
-                ("MAGIC", page::MAGIC),
-                ("VERSION", page::VERSION),
-                ("SERVICES", page::SERVICES),
-                ("VM", page::VM),
-                ("VCPU", page::VCPU),
-                ("CALL", page::CALL),
-                ("ARGUMENT1", first),
-                ("ARGUMENT2", second),
-                ("ARGUMENT3", third),
-            ];
-            let mut named = named(
-                "SERVICES_PAGE_",
-                &registers.map(|(name, at)| (name, Number(u64::from(at)))),
-            );
-            named.push((
-                "SERVICES_PAGE_MAGIC_VALUE".into(),
-                Number(page::MAGIC_VALUE),
-            ));
-            named
-        }),
-        ("PSCI (Arm DEN 0022).", {
-            let calls = [
-                ("VERSION", psci::VERSION),
-                ("CPU_SUSPEND", psci::CPU_SUSPEND_64),
-                ("CPU_OFF", psci::CPU_OFF),
-                ("CPU_ON", psci::CPU_ON_64),
-                ("AFFINITY_INFO", psci::AFFINITY_INFO_64),
-                ("SYSTEM_OFF", psci::SYSTEM_OFF),
-                ("SYSTEM_RESET", psci::SYSTEM_RESET),
-                ("FEATURES", psci::FEATURES),
-            ];
-            named("PSCI_", &calls.map(|(name, id)| (name, Function(id))))
-        }),
-        (
-            "HINT instructions that the board model understands; everything else executes them as NOP.",
-            {
-                let hints = [
-                    ("BEGIN_WARM", model_hint::BEGIN_WARM),
-                    ("BEGIN_COLD", model_hint::BEGIN_COLD),
-                    ("END", model_hint::END),
-                ];
-                named("MODEL_", &hints.map(|(name, hint)| (name, Plain(hint))))
-            },
-        ),
-    ]
-}
-
-/// Returns `SegmentBegin` as `SEGMENT_BEGIN`.
-fn constant(name: &str) -> String {
-    let mut text = String::new();
-    for (at, letter) in name.chars().enumerate() {
-        if at > 0 && letter.is_ascii_uppercase() {
-            text.push('_');
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number:#x}ULL"),
+            Self::Function(number) => write!(f, "{number:#x}U"),
+            Self::Signed(number) => write!(f, "({number})"),
+            Self::Plain(number) => write!(f, "{number}"),
+            Self::Text(text) => write!(f, "{text:?}"),
         }
-        text.push(letter.to_ascii_uppercase());
     }
+}
+
+/// The constants of one module.
+struct Group {
+    /// Path in `cloison-abi`; empty for its root.
+    module: &'static str,
+    /// What their names begin with, after `CLOISON_`.
+    prefix: &'static str,
+    /// Their meaning.
+    remark: &'static str,
+}
+
+const fn group(module: &'static str, prefix: &'static str, remark: &'static str) -> Group {
+    Group {
+        module,
+        prefix,
+        remark,
+    }
+}
+
+/// In the order of the header.
+const GROUPS: [Group; 16] = [
+    group(
+        "",
+        "",
+        "Version of the interface, as CLOISON_CALL_IDENTIFY returns it in x0; the number of the \
+         cycle counter; SMCCC_VERSION.",
+    ),
+    group(
+        "map",
+        "MAP_",
+        "Addresses of the devices, and where RAM starts by convention.",
+    ),
+    group("irq", "IRQ_", "Interrupts."),
+    group("pl011::offset", "UART_", "Registers of the UART, a PL011."),
+    group(
+        "Call",
+        "CALL_",
+        "Cloison's calls: function identifiers for w0. docs/calls.md has arguments and results.",
+    ),
+    group(
+        "CallError",
+        "ERROR_",
+        "x0 after a call that failed; 0 is success.",
+    ),
+    group(
+        "services",
+        "SERVICE_",
+        "Services that the configuration can grant, as bits.",
+    ),
+    group("page_flags", "PAGE_", "Bits of CLOISON_CALL_PAGE_STATE."),
+    group(
+        "list",
+        "LIST_",
+        "Lists of pages: the most entries, the bit of a cached page, and the index if no entry is \
+         to blame.",
+    ),
+    group("lease", "LEASE_", "Bounds of CLOISON_CALL_LEASE."),
+    group(
+        "reply",
+        "",
+        "Bytes of a VM's name, which CLOISON_CALL_VM_READ returns.",
+    ),
+    group(
+        "reply::Change",
+        "CHANGE_",
+        "What CLOISON_CALL_VM_ORDER can do (x2).",
+    ),
+    group(
+        "reply::Life",
+        "LIFE_",
+        "The lives in the low byte of what CLOISON_CALL_VM_READ returns.",
+    ),
+    group(
+        "page",
+        "SERVICES_PAGE_",
+        "The services page: its registers, and what the first one reads as.",
+    ),
+    group("psci", "PSCI_", "PSCI (Arm DEN 0022)."),
+    group(
+        "model_hint",
+        "MODEL_",
+        "HINT instructions that the board model understands; everything else executes them as NOP.",
+    ),
+];
+
+/// Returns the header.
+pub fn header() -> String {
+    TEMPLATE.replace("@CONSTANTS@\n", &definitions())
+}
+
+fn definitions() -> String {
+    let mut text = String::new();
+    for group in &GROUPS {
+        let _ = writeln!(text, "/* {} */", group.remark);
+        for constant in CONSTANTS.iter().filter(|it| it.module == group.module) {
+            // Writing to a `String` cannot fail.
+            let _ = writeln!(
+                text,
+                "#define {} {}",
+                c_name(group, constant),
+                constant.value
+            );
+        }
+        text.push('\n');
+    }
+    let _ = writeln!(text, "/* Bits of CLOISON_UART_FR. */");
+    for (name, flag) in [("TXFF", FR::TXFF::SET), ("RXFE", FR::RXFE::SET)] {
+        let value = Value::Number(u64::from(u32::from(flag)));
+        let _ = writeln!(text, "#define CLOISON_UART_FR_{name} {value}");
+    }
+    text.push('\n');
     text
+}
+
+/// Returns a constant's name in C. Calls with arguments of 64 bits are the usual ones.
+fn c_name(group: &Group, constant: &Constant) -> String {
+    let name = constant.name.trim_end_matches("_64");
+    format!("CLOISON_{}{name}", group.prefix)
+}
+
+/// Returns the values of all constants that the header defines, by their names in C.
+pub fn constants() -> impl Iterator<Item = (String, Value)> {
+    GROUPS.iter().flat_map(|group| {
+        let of_group = CONSTANTS.iter().filter(|it| it.module == group.module);
+        of_group.map(|constant| (c_name(group, constant), constant.value))
+    })
 }
 
 #[cfg(test)]
@@ -237,30 +212,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_call_and_every_error_has_its_constant() {
+    fn every_public_constant_is_in_the_header() {
         let header = header();
+        for constant in CONSTANTS {
+            let group = GROUPS.iter().find(|group| group.module == constant.module);
+            let group = group.unwrap_or_else(|| panic!("no group for {constant:?}"));
+            let line = format!("#define {} {}", c_name(group, constant), constant.value);
+            let found = header.lines().filter(|found| *found == line).count();
+            assert_eq!(found, 1, "{line} in\n{header}");
+        }
         for line in [
             "#define CLOISON_CALL_IDENTIFY 0xc6000000U",
             "#define CLOISON_CALL_SET_CACHEABILITY 0xc600000aU",
             "#define CLOISON_ERROR_POOL_FULL (-4)",
             "#define CLOISON_MAP_UART 0x9000000ULL",
             "#define CLOISON_UART_FR 0x18ULL",
+            "#define CLOISON_SERVICE_REGULATE 32",
+            "#define CLOISON_CYCLE_COUNTER 31",
+            "#define CLOISON_LIST_LONGEST 0x200ULL",
         ] {
             assert!(
                 header.lines().any(|found| found == line),
                 "{line} is not in\n{header}"
             );
         }
-        let calls = header
-            .lines()
-            .filter(|line| line.starts_with("#define CLOISON_CALL_"))
-            .count();
-        assert_eq!(
-            calls,
-            (0..=u32::MAX >> 8)
-                .filter(|id| Call::from_id(0xC600_0000 + id).is_some())
-                .count()
-        );
         assert!(!header.contains('@'), "{header}");
     }
 }

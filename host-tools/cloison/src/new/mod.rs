@@ -1,4 +1,4 @@
-//! `cloison new`: starts a guest or an experiment of one's own.
+//! `cloison new`: creates a guest or an experiment from templates.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod experiment;

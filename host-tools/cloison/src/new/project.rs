@@ -30,8 +30,8 @@ impl Project {
         if !starts || name.len() > LONGEST_NAME || !name.chars().all(fits) {
             return Err(miette!(
                 help = format!(
-                    "VMs, programs and files get this name: a lowercase letter, then letters, digits and `-`, at most \
-                     {LONGEST_NAME} in all"
+                    "VMs, programs and files get this name: a lowercase letter, then letters, \
+                     digits and `-`, at most {LONGEST_NAME} in all"
                 ),
                 "`{name}` cannot be the name of a guest or an experiment"
             ));

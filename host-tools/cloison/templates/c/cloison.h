@@ -7,6 +7,28 @@
 #include <stdint.h>
 
 @CONSTANTS@
+/* Accesses to device registers: one plain load or store each. A compiler may turn a loop over volatile pointers into
+ * accesses with write-back, such as `ldr w0, [x1], #4`. When such an access traps, the processor does not say what it reads
+ * or writes (Arm ARM DDI 0487, ESR_EL2.ISV). */
+#define CLOISON_ACCESS(bits, suffix, form)                                             \
+    static inline uint##bits##_t cloison_read##bits(uintptr_t address)                  \
+    {                                                                                   \
+        uint##bits##_t value;                                                           \
+        __asm__ volatile("ldr" suffix " %" form "0, [%1]"                               \
+                         : "=r"(value) : "r"(address) : "memory");                      \
+        return value;                                                                   \
+    }                                                                                   \
+    static inline void cloison_write##bits(uintptr_t address, uint##bits##_t value)     \
+    {                                                                                   \
+        __asm__ volatile("str" suffix " %" form "0, [%1]"                               \
+                         : : "r"(value), "r"(address) : "memory");                      \
+    }
+CLOISON_ACCESS(8, "b", "w")
+CLOISON_ACCESS(16, "h", "w")
+CLOISON_ACCESS(32, "", "w")
+CLOISON_ACCESS(64, "", "x")
+#undef CLOISON_ACCESS
+
 /* What a call returns in x0 to x3. */
 struct cloison_reply {
     uint64_t x[4];
@@ -65,10 +87,9 @@ static inline void cloison_system_off(void)
 /* Prints one byte on the VM's console. */
 static inline void cloison_putc(char byte)
 {
-    volatile uint32_t *flags = (volatile uint32_t *)(CLOISON_MAP_UART + CLOISON_UART_FR);
-    while (*flags & CLOISON_UART_FR_TXFF)
+    while (cloison_read32(CLOISON_MAP_UART + CLOISON_UART_FR) & CLOISON_UART_FR_TXFF)
         ;
-    *(volatile uint32_t *)(CLOISON_MAP_UART + CLOISON_UART_DR) = (unsigned char)byte;
+    cloison_write32(CLOISON_MAP_UART + CLOISON_UART_DR, (unsigned char)byte);
 }
 
 static inline void cloison_puts(const char *text)

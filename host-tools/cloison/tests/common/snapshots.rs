@@ -1,9 +1,9 @@
-//! Where expected texts are, and how they are called.
+//! The places and names of expected texts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::path::PathBuf;
 
-/// Settings for snapshots in a directory, named by what is given to the macro alone.
+/// Returns settings for snapshots in a directory, named by the macro's argument alone.
 pub fn settings(directory: PathBuf) -> insta::Settings {
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path(directory);

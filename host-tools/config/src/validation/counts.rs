@@ -1,8 +1,8 @@
-//! What was measured: counts of events in benchmarks.
+//! Measured counts of events in benchmarks.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::manifest::Manifest;
-use crate::node::{Field, Table, suggest};
+use crate::document::{self, Field, Table, suggest};
 use crate::problem::Errors;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Returns no counts of a machine.
+    /// Returns a machine's file without counts.
     pub fn new(machine: &str, prefetcher: &str) -> Self {
         Self {
             machine: machine.to_owned(),
@@ -39,7 +39,7 @@ impl Counts {
     ///
     /// Returns all errors of the file with their positions.
     pub fn load(path: &Path, manifest: &Manifest) -> Result<Self, Errors> {
-        super::load(path, "a file of counts", |root| read(root, manifest))
+        document::load(path, "name a file of counts", |root| read(root, manifest))
     }
 
     /// Adds the count of one run.

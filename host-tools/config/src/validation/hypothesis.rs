@@ -1,13 +1,13 @@
-//! Hypotheses: what an event may count instead of what its documentation says.
+//! Hypotheses: the event that a counter may really count, if it is not the documented one.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::manifest::Manifest;
-use crate::node::{Table, suggest};
+use crate::document::{self, Table, suggest};
 use crate::problem::Errors;
 use cloison_metrics::Formula;
 use std::path::Path;
 
-/// What a hypothesis claims.
+/// The claim of a hypothesis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The event counts what it should; the expectation was derived wrongly.
@@ -34,14 +34,14 @@ impl Kind {
     }
 }
 
-/// What an event may count.
+/// A formula that an event may count.
 #[derive(Clone, Debug)]
 pub struct Hypothesis {
     /// The event's name.
     pub event: String,
-    /// What it counts, as arithmetic with the benchmarks' quantities and what other events counted of them.
+    /// Its count, as arithmetic with the benchmarks' quantities and the counts of other events.
     pub counts: Formula,
-    /// What it claims.
+    /// Its claim.
     pub kind: Kind,
     /// The mechanism, or why the expectation was wrong.
     pub because: String,
@@ -56,7 +56,7 @@ impl Hypothesis {
     ///
     /// Returns all errors of the file with their positions.
     pub fn load(path: &Path, manifest: &Manifest) -> Result<Vec<Self>, Errors> {
-        super::load(path, "a file of hypotheses", |root| {
+        document::load(path, "name a file of hypotheses", |root| {
             let tables = root.tables("hypothesis");
             if tables.is_empty() {
                 let error = root
@@ -126,7 +126,8 @@ fn read(table: &mut Table<'_>, manifest: &Manifest) -> Option<Hypothesis> {
         let error = table
             .error("source", table.span(), "a mechanism needs a source")
             .label("`source` belongs here");
-        let help = "cite who describes it: source = \"Cortex-A53 manual, 7.6\"; without one it is kind = \"factor\"";
+        let help = "cite who describes it: source = \"Cortex-A53 manual, 7.6\"; without one it is \
+                    kind = \"factor\"";
         table.push(error.help(help));
     }
     table.finish_ref();

@@ -1,4 +1,4 @@
-//! Verdicts: whether an event counts what it should, in every benchmark.
+//! Judges events: whether one counts what it should, in every benchmark.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::counts::Counts;
@@ -7,59 +7,9 @@ use super::manifest::{
     Benchmark, CPU_MHZ, EXECUTED, Expectation, IN_THE_CODE, Manifest, Tolerance, counted,
 };
 use super::sample::Sample;
+use cloison_events::Verdict;
 use cloison_metrics::Formula;
 use std::fmt;
-
-/// Whether an event can be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It counts what its documentation says.
-    Trusted,
-    /// It does too: the expectation had been derived wrongly.
-    ExpectationCorrected,
-    /// It counts something else, by a cited mechanism that explains every benchmark.
-    Corrected,
-    /// A factor explains every benchmark, without a mechanism.
-    Fitted,
-    /// Nothing explains every benchmark, or no benchmark needs the explanation.
-    Quarantined,
-    /// It never moves.
-    Dead,
-    /// The CPU has no such event.
-    NoEvent,
-    /// The machine is a model that does not count it.
-    NotModelled,
-}
-
-impl Verdict {
-    /// All verdicts with their names.
-    pub const ALL: [(&str, Self); 8] = [
-        ("trusted", Self::Trusted),
-        ("expectation corrected", Self::ExpectationCorrected),
-        ("corrected", Self::Corrected),
-        ("fitted", Self::Fitted),
-        ("quarantined", Self::Quarantined),
-        ("dead", Self::Dead),
-        ("no event", Self::NoEvent),
-        ("not modelled", Self::NotModelled),
-    ];
-
-    /// Returns whether a budget of such an event limits what it says.
-    pub fn bears_a_quota(self) -> bool {
-        matches!(self, Self::Trusted | Self::Corrected)
-    }
-}
-
-impl fmt::Display for Verdict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(
-            Self::ALL
-                .iter()
-                .find(|(_, verdict)| verdict == self)
-                .map_or("", |(name, _)| name),
-        )
-    }
-}
 
 /// The verdict on one event, and why.
 #[derive(Clone, Debug)]
@@ -68,28 +18,28 @@ pub struct Judgment {
     pub event: String,
     /// The verdict.
     pub verdict: Verdict,
-    /// What the event counts, if something explains every benchmark.
+    /// The event's count as a formula, if one explains every benchmark.
     pub counts: Option<String>,
     /// The reason, in a sentence.
     pub because: String,
-    /// What was expected of each benchmark, and what it counted.
+    /// The expectation and the counts of each benchmark.
     pub evidence: Vec<Evidence>,
-    /// The explanations that were tried after the documentation's, with what became of each.
-    pub tried: Vec<Tried>,
+    /// The explanations that were tried after the documentation's, with the result of each.
+    pub tried: Vec<Explanation>,
     /// Quantities of the explanation that no benchmark shows to be counted.
     pub unexercised: Vec<String>,
 }
 
-/// What one benchmark says about an event.
+/// The evidence of one benchmark about an event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evidence {
     /// The benchmark's name.
     pub benchmark: String,
-    /// What its documentation makes expect.
+    /// The expected count by its documentation.
     pub expected: f64,
-    /// What the accepted explanation makes expect; what the documentation does if there is none.
+    /// The count by the accepted explanation; by the documentation if there is none.
     pub explained: f64,
-    /// What was counted.
+    /// The counts.
     pub sample: Sample,
     /// Whether every run is close enough to `explained`.
     pub agrees: bool,
@@ -97,16 +47,16 @@ pub struct Evidence {
 
 /// An explanation that was tried.
 #[derive(Clone, Debug)]
-pub struct Tried {
-    /// What the event would count.
+pub struct Explanation {
+    /// The event's count, as a formula.
     pub counts: String,
-    /// What the explanation claims.
+    /// The claim of the explanation.
     pub kind: Kind,
-    /// What became of it.
+    /// Its result.
     pub outcome: Outcome,
 }
 
-/// What became of an explanation.
+/// The result of an explanation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// It explains every benchmark, and every part of it is needed.
@@ -120,7 +70,8 @@ pub enum Outcome {
         /// The count that is furthest from that.
         counted: f64,
     },
-    /// It explains every benchmark, but would also without this quantity: nothing shows that it is counted.
+    /// It explains every benchmark, but also without this quantity: no benchmark shows that it is
+    /// counted.
     Unproven(String),
 }
 
@@ -156,15 +107,15 @@ impl fmt::Display for Outcome {
 }
 
 /// A benchmark that counts an event.
-struct Measured<'a> {
+struct Measurement<'a> {
     benchmark: &'a Benchmark,
-    /// What the event counted of it.
+    /// The event's counts in it.
     sample: Sample,
-    /// What all events counted, and on which machine.
+    /// The counts of all events, and their machine.
     counts: &'a Counts,
 }
 
-impl Measured<'_> {
+impl Measurement<'_> {
     /// Returns a quantity of the benchmark, of the machine, or of what another event counted.
     fn quantity(&self, name: &str) -> Option<f64> {
         if name == CPU_MHZ {
@@ -188,9 +139,10 @@ impl Measured<'_> {
 }
 
 /// All benchmarks that count an event.
-type Samples<'a> = [Measured<'a>];
+type Samples<'a> = [Measurement<'a>];
 
-/// Judges every event of the manifest that was measured. `is_counted` returns whether the machine claims to count an event.
+/// Judges every event of the manifest that was measured. `is_counted` returns whether the machine
+/// claims to count an event.
 pub fn judge(
     manifest: &Manifest,
     hypotheses: &[Hypothesis],
@@ -214,7 +166,7 @@ pub fn judge(
             .filter(|benchmark| benchmark.derives(expectation));
         let samples = derivable.filter_map(|benchmark| {
             let sample = Sample::of(counts.of(&benchmark.name, event))?;
-            Some(Measured {
+            Some(Measurement {
                 benchmark,
                 sample,
                 counts,
@@ -320,7 +272,7 @@ fn replace_name(text: &str, name: &str, with: &str) -> String {
     result + rest
 }
 
-/// What is decided about an event: verdict, the formula that explains it, the reason.
+/// The decision about an event: verdict, the formula that explains it, the reason.
 type Decided = (Verdict, Option<Formula>, String);
 
 fn judge_event(
@@ -373,7 +325,7 @@ fn obvious(expectation: &Expectation, samples: &Samples<'_>, is_counted: bool) -
             Verdict::NoEvent,
             format!("no event counts it; {most} were expected of one"),
         ),
-        (false, Some(Measured { benchmark, .. })) => {
+        (false, Some(Measurement { benchmark, .. })) => {
             let because = format!(
                 "no event counts it by the documentation, but {} counted it",
                 benchmark.name
@@ -397,12 +349,13 @@ fn obvious(expectation: &Expectation, samples: &Samples<'_>, is_counted: bool) -
     Some((decided.0, None, decided.1))
 }
 
-/// Finds what explains every benchmark: the documentation, what is really executed, or a hypothesis.
+/// Finds what explains every benchmark: the documentation, what is really executed, or a
+/// hypothesis.
 fn explain(
     expectation: &Expectation,
     own: &[&Hypothesis],
     samples: &Samples<'_>,
-    tried: &mut Vec<Tried>,
+    tried: &mut Vec<Explanation>,
 ) -> Decided {
     let (documented, tolerance) = (&expectation.counts, expectation.tolerance);
     let Some(disagreement) = refuted(documented, tolerance, samples) else {
@@ -413,24 +366,25 @@ fn explain(
         );
     };
     if let Some(executed) = as_executed(documented) {
-        // It is the documentation's own formula: what no benchmark shows is as it is for a trusted event.
+        // It is the documentation's own formula: what no benchmark shows is as it is for a trusted
+        // event.
         let outcome = refuted(&executed, tolerance, samples).unwrap_or(Outcome::Explains);
         let explains = outcome == Outcome::Explains;
-        tried.push(Tried {
+        tried.push(Explanation {
             counts: executed.to_string(),
             kind: Kind::Expectation,
             outcome,
         });
         if explains {
-            let because =
-                "it counts what is executed; the expectation took all that is in the code"
-                    .to_owned();
+            let because = "it counts what is executed; the expectation took all that is in the \
+                           code"
+                .to_owned();
             return (Verdict::ExpectationCorrected, Some(executed), because);
         }
     }
     for hypothesis in own {
         let outcome = attempt(&hypothesis.counts, tolerance, samples);
-        tried.push(Tried {
+        tried.push(Explanation {
             counts: hypothesis.counts.to_string(),
             kind: hypothesis.kind,
             outcome,
@@ -442,7 +396,7 @@ fn explain(
         (Kind::Mechanism, Verdict::Corrected),
         (Kind::Factor, Verdict::Fitted),
     ] {
-        let explains = |(tried, hypothesis): &(&Tried, &&Hypothesis)| {
+        let explains = |(tried, hypothesis): &(&Explanation, &&Hypothesis)| {
             hypothesis.kind == kind && tried.outcome == Outcome::Explains
         };
         if let Some((_, accepted)) = tried_own.iter().zip(own).find(explains) {

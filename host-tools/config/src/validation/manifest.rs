@@ -1,12 +1,13 @@
-//! A manifest: benchmarks whose event counts can be derived, and what each event should count of them.
+//! A manifest: benchmarks whose event counts can be derived, and the derived count of each event.
 //!
-//! A benchmark states its instruction mix by blocks of code: how often each is executed and, where that differs, how often a
-//! reader of the listing would expect it. An instruction after the end of a program is *in the code*, but not *executed*.
-//! Each instruction `X` thus gives two quantities, `executed_X` and `code_X`; their sums are `executed` and `code`. The
-//! machine that is measured gives [`CPU_MHZ`], and what it counted of an event `X` is `counted_X`, for hypotheses.
+//! A benchmark states its instruction mix by blocks of code: how often each is executed and, where
+//! that differs, how often a reader of the listing would expect it. An instruction after the end of
+//! a program is *in the code*, but not *executed*. Each instruction `X` thus gives two quantities,
+//! `executed_X` and `code_X`; their sums are `executed` and `code`. The measured machine gives
+//! [`CPU_MHZ`]; its count of an event `X` is `counted_X`, for hypotheses.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::node::{Field, Table, suggest};
+use crate::document::{self, Field, Table, suggest};
 use crate::problem::Errors;
 use crate::sources::WORKLOADS;
 use cloison_metrics::Formula;
@@ -14,17 +15,17 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-/// The start of the names of quantities that follow from what a reader of the listing expects.
+/// The start of the names of quantities of the code, as a reader of the listing counts it.
 pub const IN_THE_CODE: &str = "code";
-/// The start of the names of quantities that follow from what is executed.
+/// The start of the names of quantities of the executed code.
 pub const EXECUTED: &str = "executed";
 
-/// The quantity that is the clock of the measured machine's cores, in MHz.
+/// The quantity for the clock of the measured machine's cores, in MHz.
 pub const CPU_MHZ: &str = "cpu_mhz";
-/// The start of the names of quantities that are the mean of what an event counted of the benchmark.
+/// The start of the names of quantities that are the mean count of an event in the benchmark.
 pub const COUNTED: &str = "counted";
 
-/// Returns the event whose counts a quantity is.
+/// Returns the event of a quantity that is a mean count.
 pub fn counted(quantity: &str) -> Option<&str> {
     quantity.strip_prefix(COUNTED)?.strip_prefix('_')
 }
@@ -32,15 +33,16 @@ pub fn counted(quantity: &str) -> Option<&str> {
 /// A validated manifest.
 #[derive(Clone, Debug)]
 pub struct Manifest {
-    /// What it describes, for reports.
+    /// Its description, for reports.
     pub title: String,
     /// The CPU whose events it is about.
     pub cpu: String,
     /// The benchmarks, in the order of the file.
     pub benchmarks: Vec<Benchmark>,
-    /// What each event should count, in the order of the file.
+    /// The expectation for each event, in the order of the file.
     pub events: Vec<Expectation>,
-    /// The quantities that every benchmark has, those of the machine, and those that events counted.
+    /// The quantities that every benchmark has, those of the machine, and those that events
+    /// counted.
     names: Vec<String>,
 }
 
@@ -49,9 +51,9 @@ pub struct Manifest {
 pub struct Benchmark {
     /// Its name.
     pub name: String,
-    /// Where it is described, such as a figure of a paper.
+    /// Its source, such as a figure of a paper.
     pub source: String,
-    /// What runs it, if Cloison ships that.
+    /// The guest that runs it, if Cloison ships one.
     pub guest: Option<Guest>,
     /// The events whose counts cannot be derived for it, or all for which they can.
     underivable: Vec<String>,
@@ -66,30 +68,31 @@ pub struct Guest {
     pub workload: String,
     /// Its arguments.
     pub args: [u64; 4],
-    /// Which of them is the number of runs.
+    /// The argument that is the number of runs.
     pub runs_argument: usize,
     /// The number of the benchmark's sub-experiment in the log.
     pub segment: u32,
 }
 
-/// What an event counts by its documentation.
+/// The expected count of an event, by its documentation.
 #[derive(Clone, Debug)]
 pub struct Expectation {
     /// The event's name.
     pub event: String,
-    /// What it counts, as arithmetic with the benchmarks' quantities.
+    /// The count, as arithmetic with the benchmarks' quantities.
     pub counts: Formula,
-    /// Whether the CPU has it: documentation may know a class of instructions, and no event for it.
+    /// Whether the CPU has it: documentation may know a class of instructions, and no event for
+    /// it.
     pub exists: bool,
     /// The benchmarks for which its counts can be derived, if those are few.
     only: Option<Vec<String>>,
-    /// How far a count may be from the expectation.
+    /// The maximum distance of a count from the expectation.
     pub tolerance: Tolerance,
     /// Why it should count this.
     pub because: String,
 }
 
-/// How far a count may be from an expectation: the greater of the two.
+/// The maximum distance of a count from an expectation: the greater of the two.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tolerance {
     /// A share of the expectation, in percent.
@@ -104,7 +107,7 @@ impl Tolerance {
         (counted - expected).abs() <= self.around(expected)
     }
 
-    /// Returns by how many events a count may differ.
+    /// Returns the tolerance around `expected`, in events.
     pub fn around(self, expected: f64) -> f64 {
         (self.percent / 100.0 * expected.abs()).max(self.events)
     }
@@ -144,7 +147,7 @@ impl Manifest {
     ///
     /// Returns all errors of the file with their positions.
     pub fn load(path: &Path) -> Result<Self, Errors> {
-        super::load(path, "a manifest of benchmarks", read)
+        document::load(path, "name a manifest of benchmarks", read)
     }
 
     /// Returns an event's expectation.
@@ -161,13 +164,14 @@ impl Manifest {
             .find(|benchmark| benchmark.name == name)
     }
 
-    /// Reads what an event counts, as arithmetic with quantities of every benchmark, of the machine, and of other events.
+    /// Reads an event's count as arithmetic with quantities of every benchmark, of the machine, and
+    /// of other events.
     pub(crate) fn formula(&self, field: &Field<'_>, event: &str) -> Option<Formula> {
         formula_of(field, &self.names, event)
     }
 }
 
-/// What a quantity of this kind of file is written as.
+/// The notation of a quantity of this kind of file.
 const FORMULA: &str = "arithmetic with quantities: \"2 * lines\"";
 
 fn formula(field: &Field<'_>) -> Option<Formula> {
@@ -197,8 +201,8 @@ fn known_formula(field: &Field<'_>, names: &[String]) -> Option<Formula> {
     Some(formula)
 }
 
-/// Reads a list of names, each of which must be known; `one` is what a name is of, with its article, which the file calls
-/// `written`.
+/// Reads a list of names, each of which must be known; `one` is what a name is of, with its
+/// article, which the file calls `written`.
 fn known_list(list: &Field<'_>, one: &str, written: &str, known: &[&str]) -> Option<Vec<String>> {
     let kind = one.split_once(' ').map_or(one, |(_, kind)| kind);
     let read = |field: &Field<'_>| {
@@ -455,7 +459,8 @@ fn resolve(written: &[&Written<'_>]) -> BTreeMap<String, f64> {
             break;
         }
     }
-    // What only waits for a wrong quantity is not wrong itself, unless they all wait for each other.
+    // What only waits for a wrong quantity is not wrong itself, unless they all wait for each
+    // other.
     let is_written = |name: &String| written.iter().any(|(other, ..)| other == name);
     let is_cause = |(_, formula, _): &&&Written<'_>| {
         !formula.names().iter().all(is_written)

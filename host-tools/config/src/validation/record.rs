@@ -1,9 +1,10 @@
-//! A file of verdicts: written by a validation, read in review and by whoever decides on a quota.
+//! A file of verdicts: written by a validation, read by reviewers and by the check of quotas.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::judge::{Evidence, Judgment, Tried, Verdict};
-use crate::node::{Field, Table};
+use super::judge::{Evidence, Explanation, Judgment};
+use crate::document::{self, Field, Table};
 use crate::problem::Errors;
+use cloison_events::Verdict;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write};
 use std::path::Path;
@@ -51,19 +52,21 @@ impl fmt::Display for Machine {
     }
 }
 
-/// The format of these files. Files of version 1 had no field `version`, and did not name the model.
+/// The format of these files. Files of version 1 had no field `version`, and did not name the
+/// model.
 const VERSION: u64 = 2;
 
-/// What is recorded of a validation.
+/// The record of a validation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
     /// The CPU whose events were validated.
     pub cpu: String,
     /// The board.
     pub board: String,
-    /// What executed the benchmarks.
+    /// The machine that executed the benchmarks.
     pub machine: Machine,
-    /// The board model, by the name of its file in `configs/models`; on other machines there is none.
+    /// The board model, by the name of its file in `configs/models`; on other machines there is
+    /// none.
     pub model: Option<String>,
     /// The state of the prefetchers.
     pub prefetcher: String,
@@ -84,25 +87,26 @@ pub struct Recorded {
     pub verdict: Verdict,
     /// The reason.
     pub because: String,
-    /// What each benchmark says about it.
+    /// The evidence of each benchmark.
     pub evidence: Vec<Observed>,
 }
 
-/// What one benchmark says about an event.
+/// The evidence of one benchmark about an event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
     /// The benchmark's name.
     pub benchmark: String,
-    /// What the event should count by its documentation.
+    /// The expected count by the event's documentation.
     pub expected: f64,
-    /// The mean of what it counted.
+    /// The mean of its counts.
     pub mean: f64,
     /// Whether every run is close enough to the verdict's explanation.
     pub agrees: bool,
 }
 
 impl Recorded {
-    /// Returns the benchmark that says the most against the event; if none does, the one with the greatest expectation.
+    /// Returns the benchmark that is the strongest evidence against the event; if none is, the one
+    /// with the greatest expectation.
     pub fn telling(&self) -> Option<&Observed> {
         let gap = |it: &&Observed| (!it.agrees, (it.mean - it.expected).abs(), it.expected);
         self.evidence.iter().max_by(|a, b| {
@@ -114,14 +118,14 @@ impl Recorded {
     }
 }
 
-/// What a file of verdicts must be about.
+/// The subject that a file of verdicts must have.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// The CPU.
     pub cpu: &'a str,
     /// The board's name.
     pub board: &'a str,
-    /// What executes its systems.
+    /// The machine that executes its systems.
     pub machine: Machine,
     /// The name of the board model's file, if it is one.
     pub model: Option<&'a str>,
@@ -132,13 +136,13 @@ fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-/// What heads a file of verdicts.
+/// The head of a file of verdicts.
 pub struct Head<'a> {
     /// The CPU whose events were validated.
     pub cpu: &'a str,
     /// The board.
     pub board: &'a str,
-    /// What executed the benchmarks.
+    /// The machine that executed the benchmarks.
     pub machine: Machine,
     /// The board model, by the name of its file.
     pub model: Option<&'a str>,
@@ -152,9 +156,9 @@ pub struct Head<'a> {
 
 /// Formats a validation as [`Record::load`] reads it, with all evidence.
 pub fn to_toml(head: &Head<'_>, judgments: &[Judgment]) -> String {
-    let mut text =
-        "# Written by `cloison events validate`, which also replaces it: run it again instead of editing this.\n"
-            .to_owned();
+    let mut text = "# Written by `cloison events validate`, which also replaces it: run it again \
+                    instead of editing this.\n"
+        .to_owned();
     text += &format!("version = {VERSION}\n");
     let lines = [
         ("cpu", Some(head.cpu)),
@@ -195,7 +199,7 @@ fn write_judgment(text: &mut String, judgment: &Judgment) -> fmt::Result {
     }
     if !judgment.tried.is_empty() {
         writeln!(text, "tried = [")?;
-        for Tried {
+        for Explanation {
             counts,
             kind,
             outcome,
@@ -225,8 +229,8 @@ fn write_judgment(text: &mut String, judgment: &Judgment) -> fmt::Result {
         };
         writeln!(
             text,
-            "    {{ benchmark = {}, expected = {expected}, {explained}mean = {:.1}, spread = {:.1}, runs = {}, outliers = \
-             {}, agrees = {agrees} }},",
+            "    {{ benchmark = {}, expected = {expected}, {explained}mean = {:.1}, spread = \
+             {:.1}, runs = {}, outliers = {}, agrees = {agrees} }},",
             quoted(benchmark),
             sample.mean,
             sample.spread,
@@ -244,16 +248,16 @@ impl Record {
     ///
     /// Returns all errors of the file with their positions.
     pub fn load(path: &Path) -> Result<Self, Errors> {
-        super::load(path, "a file of verdicts", read)
+        document::load(path, "name a file of verdicts", read)
     }
 
-    /// Reads a file of verdicts like [`Record::load`], which must be about this machine.
+    /// Reads a file of verdicts like [`Record::load`]. The file must be about this subject.
     ///
     /// # Errors
     ///
     /// Returns all errors of the file with their positions.
     pub fn load_of(path: &Path, subject: &Subject<'_>) -> Result<Self, Errors> {
-        super::load(path, "a file of verdicts", |root| {
+        document::load(path, "name a file of verdicts", |root| {
             let record = read(root)?;
             let named = [
                 ("cpu", record.cpu.as_str(), subject.cpu),
@@ -400,9 +404,10 @@ fn read(root: &Table<'_>) -> Option<Record> {
 fn read_verdict(table: &mut Table<'_>) -> Option<Recorded> {
     let event = text(table, "event")?;
     table.rename(&event);
+    let words: Vec<_> = Verdict::ALL.iter().map(|it| (it.words(), *it)).collect();
     let verdict = table
         .required("verdict", WRITTEN)
-        .and_then(|field| field.one_of("verdict", &Verdict::ALL));
+        .and_then(|field| field.one_of("verdict", &words));
     let because = text(table, "because");
     let evidence = table.required("evidence", "a verdict without evidence is none");
     let evidence = evidence.and_then(|field| {

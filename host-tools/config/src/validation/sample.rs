@@ -9,7 +9,7 @@ const FEWEST: usize = 4;
 /// The counts of all runs, summarized.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// How many runs there were; at least one.
+    /// Number of runs; at least one.
     pub runs: usize,
     /// Their mean.
     pub mean: f64,
@@ -19,8 +19,9 @@ pub struct Sample {
     pub least: f64,
     /// The greatest count.
     pub most: f64,
-    /// How many runs are further than 1.5 interquartile ranges from the nearer quartile (Tukey's fences). They are counted
-    /// and shown, not left out: a counter that is wrong in one run of many is wrong.
+    /// Number of runs that are further than 1.5 interquartile ranges from the nearer quartile
+    /// (Tukey's fences). They are counted and shown, not left out: a counter that is wrong in one
+    /// run of many is wrong.
     pub outliers: usize,
 }
 

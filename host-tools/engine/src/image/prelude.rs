@@ -1,18 +1,20 @@
 //! A program before a guest's first instruction, which makes some of the VM's pages non-cacheable.
 //!
-//! The guest and its memory stay as they are. The program is at the end of the region that holds the guest's image, below a
-//! device tree. It starts as the guest would, makes the calls of the service `profile`, which the VM gets for it, and
-//! jumps to the guest with all registers as they were but `x17`. A restart of the VM starts it again.
+//! The guest and its memory stay unchanged. The program is at the end of the region that holds the
+//! guest's image, below a device tree. It starts in the guest's place, makes the calls of the
+//! service `profile`, which the VM gets for it, and jumps to the guest with all registers except
+//! `x17` unchanged. A restart of the VM starts it again.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::{Flat, Image, ImageError, system_image};
 use cloison_abi::{Call, map, psci, services};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
+use cloison_formats::ids::VmId;
 use cloison_formats::image::{self, Backing, Module, Vm};
 use miette::{Diagnostic, Result};
 use thiserror::Error;
 
-/// What the console shows if the hypervisor refuses to make a page non-cacheable.
+/// The console's line if the hypervisor refuses to make a page non-cacheable.
 pub const REFUSED: &str = "prelude: the hypervisor refused to make a page non-cacheable";
 
 /// Consecutive pages.
@@ -29,7 +31,8 @@ pub struct Pages {
 pub enum Others {
     /// They run their images.
     Run,
-    /// They turn themselves off at their first instruction. They keep their memory, so that no frame of any VM changes.
+    /// They turn themselves off at their first instruction. They keep their memory, so that no
+    /// frame of any VM changes.
     Off,
 }
 
@@ -38,7 +41,8 @@ pub enum Others {
 pub enum PreludeError {
     /// The guest's image leaves no room.
     #[error(
-        "VM `{vm}`: after its image there is no room for the {length} bytes that make pages non-cacheable"
+        "VM `{vm}`: after its image there is no room for the {length} bytes that make pages \
+         non-cacheable"
     )]
     #[diagnostic(help(
         "they are in the last pages of the region that holds the image: make that larger"
@@ -55,8 +59,8 @@ pub enum PreludeError {
     Image(#[from] ImageError),
 }
 
-/// Returns the image in which VM `vm` starts with these pages non-cacheable, and ends the system when it ends. The hypervisor
-/// moves none of its pages by itself.
+/// Returns the image in which VM `vm` starts with these pages non-cacheable, and ends the system
+/// when it ends. The hypervisor moves none of its pages by itself.
 ///
 /// # Errors
 ///
@@ -64,7 +68,7 @@ pub enum PreludeError {
 pub fn before(
     image: &Image,
     hypervisor: &Flat,
-    vm: usize,
+    vm: VmId,
     uncached: &[Pages],
     others: Others,
 ) -> Result<Image, PreludeError> {
@@ -83,10 +87,10 @@ pub fn before(
             .vms
             .iter_mut()
             .enumerate()
-            .filter(|(index, _)| *index != vm)
+            .filter(|(index, _)| *index != vm.index())
             .for_each(|(_, vm)| turn_off(vm, offset, len));
     }
-    let guest = &mut system.vms[vm];
+    let guest = &mut system.vms[vm.index()];
     let program = program(guest.image.entry, uncached);
     let load = place(guest, program.len() as u64)?;
     guest.services |= services::PROFILE;
@@ -99,7 +103,7 @@ pub fn before(
     if let Some(profile) = &mut guest.profile {
         (profile.top, profile.after) = (0, None);
     }
-    system.ends_with = Some(vm as u8);
+    system.ends_with = Some(vm);
     Ok(system_image(hypervisor, system, &payload)?)
 }
 
@@ -120,7 +124,8 @@ fn turn_off(vm: &mut Vm, offset: u32, len: u32) {
     (vm.campaign, vm.profile) = (None, None);
 }
 
-/// Returns where the program is loaded: before the end of the region that holds the image, and before what else is loaded there.
+/// Returns where the program is loaded: before the end of the region that holds the image, and
+/// before what else is loaded there.
 fn place(vm: &Vm, length: u64) -> Result<Ipa, PreludeError> {
     let image_end = vm.image.load.0 + u64::from(vm.image.len);
     let region = vm
@@ -195,7 +200,7 @@ mod a64 {
 const ZERO: u32 = 31;
 const SET: u32 = Call::SetCacheability as u32;
 
-/// What another VM executes instead of its image.
+/// The code of another VM instead of its image.
 const OFF: [u32; 4] = [
     a64::movz(0, psci::SYSTEM_OFF, 0),
     a64::movk(0, psci::SYSTEM_OFF >> 16, 1),
@@ -203,8 +208,8 @@ const OFF: [u32; 4] = [
     a64::WAIT,
 ];
 
-/// Number of the first word after the code: the guest's entry, pairs of a first page and a number of pages, a pair of
-/// zeros, and the text.
+/// Number of the first word after the code: the guest's entry, pairs of a first page and a number
+/// of pages, a pair of zeros, and the text.
 const TABLE: u32 = 40;
 /// The code. The last words only fill it up, so that the table is aligned.
 const CODE: [u32; TABLE as usize] = [
@@ -224,7 +229,8 @@ const CODE: [u32; TABLE as usize] = [
     a64::movk(0, SET >> 16, 1),
     a64::HVC,
     a64::cbz(0, -7),
-    // 14: it was refused. Prints the text, which is after the entry of zeros, and turns the VM off.
+    // 14: it was refused. Prints the text, which is after the entry of zeros, and turns the VM
+    // off.
     a64::next_word(1, 23),
     a64::next_word(2, 23),
     a64::cbz(2, 2),
@@ -276,6 +282,7 @@ fn program(entry: Ipa, uncached: &[Pages]) -> Vec<u8> {
 mod tests {
     use super::super::tests::{hypervisor, system};
     use super::*;
+    use cloison_formats::ids::Core;
 
     fn image() -> Image {
         system_image(&hypervisor(), system(), b"8 bytes.").unwrap()
@@ -315,14 +322,14 @@ mod tests {
                 pages: 1,
             },
         ];
-        let made = before(&image(), &hypervisor(), 0, &pages, Others::Off).unwrap();
+        let made = before(&image(), &hypervisor(), VmId(0), &pages, Others::Off).unwrap();
         let vm = &made.system.vms[0];
         assert_eq!(
             (vm.image.entry, vm.image.load),
             (Ipa(0x4000_3000), Ipa(0x4000_0000))
         );
         assert_eq!(vm.services, services::PROFILE);
-        assert_eq!(made.system.ends_with, Some(0));
+        assert_eq!(made.system.ends_with, Some(VmId(0)));
         let module = vm.modules[0];
         assert_eq!(module.load, Ipa(0x4000_3000));
         let payload = &made.bytes[made.payload.clone()];
@@ -344,11 +351,11 @@ mod tests {
     fn other_vms_turn_themselves_off_and_keep_their_memory() {
         let mut system = system();
         let mut other = system.vms[0].clone();
-        (other.name, other.cores) = ("two".into(), vec![1]);
+        (other.name, other.cores) = ("two".into(), vec![Core(1)]);
         system.pools[0].kind = image::PoolKind::Sh;
         system.vms.push(other);
         let image = system_image(&hypervisor(), system, b"8 bytes.").unwrap();
-        let off = before(&image, &hypervisor(), 1, &[], Others::Off)
+        let off = before(&image, &hypervisor(), VmId(1), &[], Others::Off)
             .unwrap()
             .system;
         assert_eq!(off.vms[0].regions, image.system.vms[0].regions);
@@ -357,11 +364,14 @@ mod tests {
             (16, Ipa(0x4000_0000))
         );
         assert_eq!(off.vms[0].services, 0);
-        let run = before(&image, &hypervisor(), 1, &[], Others::Run)
+        let run = before(&image, &hypervisor(), VmId(1), &[], Others::Run)
             .unwrap()
             .system;
         assert_eq!(run.vms[0], image.system.vms[0]);
-        assert_eq!((off.ends_with, run.ends_with), (Some(1), Some(1)));
+        assert_eq!(
+            (off.ends_with, run.ends_with),
+            (Some(VmId(1)), Some(VmId(1)))
+        );
     }
 
     #[test]
@@ -369,7 +379,7 @@ mod tests {
         let mut system = system();
         system.vms[0].image.len = 3 * 4096 + 1;
         let image = system_image(&hypervisor(), system, &[0; 4 * 4096]).unwrap();
-        let error = before(&image, &hypervisor(), 0, &[], Others::Off).unwrap_err();
+        let error = before(&image, &hypervisor(), VmId(0), &[], Others::Off).unwrap_err();
         assert!(
             error
                 .to_string()
@@ -388,7 +398,7 @@ mod tests {
             load: Ipa(0x4000_2000),
         }];
         let image = system_image(&hypervisor(), system, b"8 bytes.").unwrap();
-        let made = before(&image, &hypervisor(), 0, &[], Others::Off).unwrap();
+        let made = before(&image, &hypervisor(), VmId(0), &[], Others::Off).unwrap();
         assert_eq!(made.system.vms[0].modules[1].load, Ipa(0x4000_1000));
     }
 }

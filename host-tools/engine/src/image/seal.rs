@@ -27,9 +27,9 @@ pub fn header_bytes(header: &Header) -> [u8; HEADER_LEN] {
 
 /// Builds a complete system image: header, configuration, payload and end marker.
 ///
-/// `payload` must already place each guest image on a page boundary, where
-/// [`Image::offset`](cloison_formats::image::Image::offset) says. Neither the payload nor the system is checked here:
-/// tests make images that no user could.
+/// `payload` must already have each guest image on a page boundary, at its
+/// [`Image::offset`](cloison_formats::image::Image::offset). Neither the payload nor the system is
+/// checked here: tests make images that no user could.
 ///
 /// # Errors
 ///

@@ -5,6 +5,7 @@ use cloison_abi::{irq, map, page};
 use cloison_config::guest_linux::{Described, Linux, Shown, with_word};
 use cloison_config::layout::DEVICE_TREE_ROOM;
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
+use cloison_formats::ids::Intid;
 use cloison_formats::image::{Backing, GuestPmu, Region, Vm};
 use miette::{Result, miette};
 use vm_fdt::{Error, FdtWriter};
@@ -18,8 +19,8 @@ const SPI: u32 = 0;
 const PPI: u32 = 1;
 const LEVEL_HIGH: u32 = 4;
 
-/// The architected timers' PPIs: secure, non-secure physical, virtual, hypervisor. The VM has only the virtual one; the
-/// binding requires all four.
+/// The architected timers' PPIs: secure, non-secure physical, virtual, hypervisor. The VM has only
+/// the virtual one; the binding requires all four.
 const TIMERS: [u32; 4] = [29, 30, irq::VTIMER, 26];
 /// Declared frequency of the emulated UART's clock, in Hz. It has no effect.
 const UART_CLOCK: u32 = 24_000_000;
@@ -83,7 +84,8 @@ fn write(described: &Described, vm: &Vm, initrd: Option<(Ipa, u64)>) -> Result<V
     fdt.finish()
 }
 
-/// Returns the command line with the VM's name as the host name, unless the configuration sets another.
+/// Returns the command line with the VM's name as the host name, unless the configuration sets
+/// another.
 pub fn command_line(linux: &Linux, vm: &str) -> String {
     let line = &linux.tree.cmdline;
     if line
@@ -163,9 +165,9 @@ fn cpus(fdt: &mut FdtWriter, described: &Described, count: usize) -> Result<(), 
 }
 
 /// Returns the specifier of a private interrupt of all vCPUs.
-fn ppi(irq: u32, vcpus: usize) -> [u32; 3] {
+fn ppi(irq: Intid, vcpus: usize) -> [u32; 3] {
     let cpu_mask = ((1u32 << vcpus) - 1) << 8;
-    [PPI, irq - 16, cpu_mask | LEVEL_HIGH]
+    [PPI, irq.0 - 16, cpu_mask | LEVEL_HIGH]
 }
 
 /// Adds the PMU. Without an interrupt the kernel can count but not sample.
@@ -202,7 +204,7 @@ fn passed_through(
         fdt.property_string_list("compatible", compatible.clone())?;
         fdt.property_array_u64("reg", &[region.ipa.0, u64::from(region.pages) * PAGE_SIZE])?;
         if let Some(irq) = interrupt {
-            fdt.property_array_u32("interrupts", &[SPI, irq - 32, LEVEL_HIGH])?;
+            fdt.property_array_u32("interrupts", &[SPI, irq.0 - 32, LEVEL_HIGH])?;
         }
         if compatible.iter().any(|name| name == "arm,primecell") {
             fdt.property_u32("clocks", CLOCK)?;
@@ -229,7 +231,10 @@ fn devices(fdt: &mut FdtWriter, vcpus: usize) -> Result<(), Error> {
 
     let timer = fdt.begin_node("timer")?;
     fdt.property_string("compatible", "arm,armv8-timer")?;
-    let interrupts: Vec<u32> = TIMERS.iter().flat_map(|&irq| ppi(irq, vcpus)).collect();
+    let interrupts: Vec<u32> = TIMERS
+        .iter()
+        .flat_map(|&irq| ppi(Intid(irq), vcpus))
+        .collect();
     fdt.property_array_u32("interrupts", &interrupts)?;
     fdt.property_null("always-on")?;
     fdt.end_node(timer)?;

@@ -1,6 +1,7 @@
 #!/bin/busybox sh
 # The first process of Cloison's Linux VMs: what a shell needs, then the configuration's command or a shell on the
 # console, again and again.
+# SPDX-License-Identifier: MIT OR Apache-2.0
 /bin/busybox --install -s /bin
 mount -t devtmpfs dev /dev
 mount -t proc proc /proc

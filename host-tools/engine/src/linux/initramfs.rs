@@ -1,5 +1,6 @@
-//! The initial RAM disk of Linux guests: Debian's static busybox, the `cloisonctl` command, a first process that starts
-//! a shell on the console, and the programs that a configuration names, from Debian packages and files.
+//! The initial RAM disk of Linux guests: Debian's static busybox, the `cloisonctl` command, a first
+//! process that starts a shell on the console, and the programs that a configuration names, from
+//! Debian packages and files.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::archive::{Node, pack};
@@ -15,7 +16,8 @@ const INIT: &str = include_str!("init.sh");
 const DIRECTORIES: [&str; 9] = [
     "bin", "dev", "etc", "proc", "root", "run", "sbin", "sys", "tmp",
 ];
-/// Major and minor number of `/dev/console`, which the kernel opens for the first process before there is a devtmpfs.
+/// Major and minor number of `/dev/console`, which the kernel opens for the first process before
+/// there is a devtmpfs.
 const CONSOLE: (u32, u32) = (5, 1);
 
 /// Path of the configuration's command, which the first process runs.

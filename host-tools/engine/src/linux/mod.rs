@@ -1,4 +1,5 @@
-//! Linux guests: Debian's unmodified kernels, an initial RAM disk, and a device tree made from the configuration.
+//! Linux guests: Debian's unmodified kernels, an initial RAM disk, and a device tree made from the
+//! configuration.
 //!
 //! | module | what it does |
 //! | --- | --- |
@@ -25,7 +26,7 @@ use miette::{Result, WrapErr, miette};
 
 /// The parts of a Linux guest, ready to be loaded: their bytes and addresses.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct GuestFiles {
     /// The kernel.
     pub kernel: Vec<u8>,
     /// The initial RAM disk.
@@ -36,8 +37,8 @@ pub struct Loaded {
     pub layout: Layout,
 }
 
-/// Gets a VM's kernel and RAM disk, downloading what is missing, and builds its device tree.
-pub fn load(linux: &Linux, vm: &Vm) -> Result<Loaded> {
+/// Gets a VM's kernel and RAM disk, downloads missing parts, and builds its device tree.
+pub fn load(linux: &Linux, vm: &Vm) -> Result<GuestFiles> {
     let path = match &linux.kernel {
         KernelSource::Debian(flavor) => {
             packages::kernel(linux.release, *flavor, packages::Cached::Use)?.path
@@ -59,7 +60,7 @@ pub fn load(linux: &Linux, vm: &Vm) -> Result<Loaded> {
         )
     })?;
     let device_tree = device_tree::of_linux(linux, vm, layout.initrd)?;
-    Ok(Loaded {
+    Ok(GuestFiles {
         kernel: bytes,
         initrd,
         device_tree,
@@ -67,8 +68,9 @@ pub fn load(linux: &Linux, vm: &Vm) -> Result<Loaded> {
     })
 }
 
-impl Loaded {
-    /// Makes `vm` start with these parts, which are at `offsets` (kernel, RAM disk, device tree) in the payload.
+impl GuestFiles {
+    /// Makes `vm` start with these parts, which are at `offsets` (kernel, RAM disk, device tree) in
+    /// the payload.
     pub fn install(&self, vm: &mut Vm, offsets: [u32; 3]) {
         let Layout {
             kernel,
@@ -92,8 +94,8 @@ impl Loaded {
                 load: device_tree.0,
             },
         ];
-        // The boot protocol (Documentation/arch/arm64/booting.rst) requires the device tree in x0, and x1 to x3 to be
-        // 0.
+        // The boot protocol (Documentation/arch/arm64/booting.rst) requires the device tree in x0,
+        // and x1 to x3 to be 0.
         vm.args = [device_tree.0.0, 0, 0, 0];
     }
 }

@@ -1,4 +1,5 @@
-//! Debian's kernels and static busybox: downloaded once as packages, kept in the cache with versions and checksums.
+//! Debian's kernels and static busybox: downloaded once as packages, kept in the cache with
+//! versions and checksums.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::files::sha256;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// A file of a package in the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct CachedFile {
     /// Name of the package.
     pub package: String,
     /// Version of the package.
@@ -26,12 +27,12 @@ pub struct Kept {
     pub path: PathBuf,
 }
 
-/// Whether what is in the cache is used.
+/// Whether the cache's files are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cached {
-    /// It is used; only what is missing is downloaded.
+    /// They are used; only missing files are downloaded.
     Use,
-    /// It is downloaded again, and used until the newer version has arrived.
+    /// They are downloaded again, and used until the newer version has arrived.
     Update,
 }
 
@@ -40,7 +41,7 @@ const FILE: &str = "file";
 const DESCRIPTION: &str = "package.json";
 
 /// Returns a kernel, downloading it if it is not in the cache.
-pub fn kernel(release: Release, flavor: Flavor, cached: Cached) -> Result<Kept> {
+pub fn kernel(release: Release, flavor: Flavor, cached: Cached) -> Result<CachedFile> {
     kept_or_fetched(release, flavor.name(), flavor.package(), cached, |root| {
         let entries = std::fs::read_dir(root.join("boot")).into_diagnostic()?;
         let kernel = |path: &PathBuf| {
@@ -54,12 +55,12 @@ pub fn kernel(release: Release, flavor: Flavor, cached: Cached) -> Result<Kept> 
 }
 
 /// Returns a kernel, if it is in the cache.
-pub fn kept_kernel(release: Release, flavor: Flavor) -> Option<Kept> {
+pub fn kept_kernel(release: Release, flavor: Flavor) -> Option<CachedFile> {
     find(&directory(release, flavor.name())).ok().flatten()
 }
 
 /// Returns the static busybox, downloading it if it is not in the cache.
-pub fn busybox(release: Release, cached: Cached) -> Result<Kept> {
+pub fn busybox(release: Release, cached: Cached) -> Result<CachedFile> {
     kept_or_fetched(release, "busybox", "busybox-static", cached, |root| {
         let places = ["bin/busybox", "usr/bin/busybox"].map(|place| root.join(place));
         places
@@ -70,7 +71,7 @@ pub fn busybox(release: Release, cached: Cached) -> Result<Kept> {
 }
 
 /// Returns a release's kernels and busybox by name, downloading missing ones.
-pub fn all(release: Release, cached: Cached) -> Result<Vec<(&'static str, Kept)>> {
+pub fn all(release: Release, cached: Cached) -> Result<Vec<(&'static str, CachedFile)>> {
     let mut all = Vec::new();
     for flavor in Flavor::ALL {
         all.push((flavor.name(), kernel(release, flavor, cached)?));
@@ -104,7 +105,8 @@ pub fn kept_lists(release: Release) -> Vec<Vec<String>> {
 /// The directory of the programs of packages, below that of the kernels.
 const PROGRAMS: &str = "programs";
 
-/// Returns the name in a release's cache of the programs of these packages. No package has `_` in its name.
+/// Returns the name in a release's cache of the programs of these packages. No package has `_` in
+/// its name.
 pub(super) fn programs_of(packages: &[String]) -> String {
     format!("{PROGRAMS}/{}", packages.join("_"))
 }
@@ -117,11 +119,11 @@ fn directory(release: Release, name: &str) -> PathBuf {
 }
 
 /// Returns what is kept in `directory`, or an error if it has changed since it was stored.
-fn find(directory: &Path) -> Result<Option<Kept>> {
+fn find(directory: &Path) -> Result<Option<CachedFile>> {
     let Ok(text) = std::fs::read_to_string(directory.join(DESCRIPTION)) else {
         return Ok(None);
     };
-    let kept: Kept = serde_json::from_str(&text).into_diagnostic()?;
+    let kept: CachedFile = serde_json::from_str(&text).into_diagnostic()?;
     let path = directory.join(FILE);
     let bytes = std::fs::read(&path).into_diagnostic()?;
     let found = sha256(&bytes);
@@ -136,7 +138,7 @@ fn find(directory: &Path) -> Result<Option<Kept>> {
             kept.sha256
         ));
     }
-    Ok(Some(Kept { path, ..kept }))
+    Ok(Some(CachedFile { path, ..kept }))
 }
 
 fn kept_or_fetched(
@@ -145,11 +147,11 @@ fn kept_or_fetched(
     package: &str,
     cached: Cached,
     pick: impl Fn(&Path) -> Result<PathBuf>,
-) -> Result<Kept> {
+) -> Result<CachedFile> {
     kept_or_made(release, name, cached, || {
         let unpacked = debian::arm64(release, package)?;
         let bytes = std::fs::read(pick(unpacked.root.path())?).into_diagnostic()?;
-        Ok(Made {
+        Ok(NewFile {
             package: unpacked.package,
             version: unpacked.version,
             bytes,
@@ -172,7 +174,7 @@ fn lock() -> Result<File> {
 }
 
 /// A file to put into the cache.
-pub(super) struct Made {
+pub(super) struct NewFile {
     /// Name of the package or packages.
     pub package: String,
     /// Version of the package or packages.
@@ -181,13 +183,14 @@ pub(super) struct Made {
     pub bytes: Vec<u8>,
 }
 
-/// Returns the file that the cache has under this name for a release, making it first if necessary or wanted.
+/// Returns the file that the cache has under this name for a release, making it first if necessary
+/// or wanted.
 pub(super) fn kept_or_made(
     release: Release,
     name: &str,
     cached: Cached,
-    make: impl FnOnce() -> Result<Made>,
-) -> Result<Kept> {
+    make: impl FnOnce() -> Result<NewFile>,
+) -> Result<CachedFile> {
     let directory = directory(release, name);
     if cached == Cached::Update {
         let _lock = lock()?;
@@ -196,8 +199,8 @@ pub(super) fn kept_or_made(
     if let Some(kept) = find(&directory)? {
         return Ok(kept);
     }
-    // apt's own lock would make a second, simultaneous download fail. With this lock it waits, and then finds what the
-    // first one downloaded.
+    // apt's own lock would make a second, simultaneous download fail. With this lock it waits, and
+    // then finds what the first one downloaded.
     let _lock = lock()?;
     if let Some(kept) = find(&directory)? {
         return Ok(kept);
@@ -206,7 +209,7 @@ pub(super) fn kept_or_made(
 }
 
 /// Makes a file, and only then puts it in the place of the one that is there, damaged or not.
-fn replaced(directory: &Path, make: impl FnOnce() -> Result<Made>) -> Result<Kept> {
+fn replaced(directory: &Path, make: impl FnOnce() -> Result<NewFile>) -> Result<CachedFile> {
     let made = make()?;
     let cannot = || miette!("cannot replace {}", directory.display());
     let parent = directory.parent().unwrap_or(Path::new("."));
@@ -233,13 +236,13 @@ fn replaced(directory: &Path, make: impl FnOnce() -> Result<Made>) -> Result<Kep
     })
 }
 
-fn stored(directory: &Path, made: Made) -> Result<Kept> {
-    let Made {
+fn stored(directory: &Path, made: NewFile) -> Result<CachedFile> {
+    let NewFile {
         package,
         version,
         bytes,
     } = made;
-    let kept = Kept {
+    let kept = CachedFile {
         package,
         version,
         sha256: sha256(&bytes),
@@ -252,7 +255,7 @@ fn stored(directory: &Path, made: Made) -> Result<Kept> {
 }
 
 /// Stores a file. The directory appears atomically, even if two commands download at the same time.
-fn keep(directory: &Path, bytes: &[u8], kept: &Kept) -> Result<()> {
+fn keep(directory: &Path, bytes: &[u8], kept: &CachedFile) -> Result<()> {
     let parent = directory.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).into_diagnostic()?;
     let fresh = tempfile::Builder::new()
@@ -283,7 +286,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let directory = scratch.path().join("kernel");
         assert_eq!(find(&directory).unwrap(), None);
-        let kept = Kept {
+        let kept = CachedFile {
             package: "p".into(),
             version: "1".into(),
             sha256: sha256(b"abc"),
@@ -311,7 +314,7 @@ mod tests {
     fn what_is_kept_stays_until_its_successor_has_arrived() {
         let scratch = tempfile::tempdir().unwrap();
         let directory = scratch.path().join("kernel");
-        let made = |version: &str| Made {
+        let made = |version: &str| NewFile {
             package: "p".into(),
             version: version.into(),
             bytes: version.into(),

@@ -1,14 +1,16 @@
-//! Programs of Debian packages for the RAM disk, with the shared libraries that they are linked with.
+//! Programs of Debian packages for the RAM disk, with the shared libraries that they are linked
+//! with.
 //!
-//! From the named packages, their programs are taken (files in `bin` and `sbin`, for AArch64 or for `/bin/sh`). From
-//! the packages that they depend on, only the libraries that some ELF file needs by name (`DT_NEEDED`), and the dynamic
-//! linker. Useless files are thus left out without an exclusion list: interpreters and their modules (perf is linked
-//! with libpython and libperl, but needs no script to count), documentation, locales, settings. Programs in a language
-//! without an interpreter in the RAM disk are left out.
+//! From the named packages, their programs are taken (files in `bin` and `sbin`, for AArch64 or for
+//! `/bin/sh`). From the packages that they depend on, only the libraries that some ELF file needs
+//! by name (`DT_NEEDED`), and the dynamic linker. Useless files are thus left out without an
+//! exclusion list: interpreters and their modules (perf is linked with libpython and libperl, but
+//! needs no script to count), documentation, locales, settings. Programs in a language without an
+//! interpreter in the RAM disk are left out.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::archive::{self, Node};
-use super::packages::{self, Cached, Kept, Made};
+use super::packages::{self, Cached, CachedFile, NewFile};
 use crate::setup::debian::{self, Archive, Unpacked};
 use cloison_config::guest_linux::Release;
 use flate2::Compression;
@@ -23,15 +25,17 @@ use std::path::{Component, Path, PathBuf};
 const PLACES: [&str; 4] = ["usr/bin", "usr/sbin", "bin", "sbin"];
 /// Destination of libraries: the dynamic linker searches it first.
 const LIBRARIES: &str = "lib/aarch64-linux-gnu";
-/// A library that the C library loads by itself to end threads: the package that needs it, and its name.
+/// A library that the C library loads by itself to end threads: the package that needs it, and its
+/// name.
 const UNNAMED: (&str, &str) = ("libc6", "libgcc_s.so.1");
 /// First line of scripts that the RAM disk can run.
 const SHELL: &[u8] = b"#!/bin/sh";
 /// Maximum number of symbolic links followed in a row.
 const MOST_LINKS: usize = 16;
 
-/// Returns the programs of these packages of a release and their libraries as a compressed archive, downloading them if necessary.
-pub fn archive(release: Release, names: &[String], cached: Cached) -> Result<Kept> {
+/// Returns the programs of these packages of a release and their libraries as a compressed archive,
+/// downloading them if necessary.
+pub fn archive(release: Release, names: &[String], cached: Cached) -> Result<CachedFile> {
     packages::kept_or_made(release, &packages::programs_of(names), cached, || {
         let missing = |error| debian::missing(release, &names.join(", "), &error);
         let archive = Archive::open(release).map_err(missing)?;
@@ -61,7 +65,7 @@ enum File {
     Link(String),
 }
 
-/// What an ELF file needs.
+/// The needs of an ELF file.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wants {
     /// Path of the dynamic linker.
@@ -87,8 +91,8 @@ impl Collected {
             .ok_or_else(|| miette!("{name} is not unpacked"))
     }
 
-    /// Adds a package's programs and what they need. If a package without programs only depends on a versioned one
-    /// (`linux-perf` in some releases), that one is used.
+    /// Adds a package's programs and what they need. If a package without programs only depends on
+    /// a versioned one (`linux-perf` in some releases), that one is used.
     fn add(&mut self, name: &str) -> Result<()> {
         if !self.archive.has(name)? {
             return Err(miette!(
@@ -111,7 +115,8 @@ impl Collected {
         }
         if programs.is_empty() {
             return Err(miette!(
-                help = "list packages that have programs for AArch64; their libraries are added automatically",
+                help = "list packages that have programs for AArch64; their libraries are added \
+                        automatically",
                 "Debian's package {name} has no program that can run in the RAM disk"
             ));
         }
@@ -172,8 +177,9 @@ impl Collected {
         Ok(())
     }
 
-    /// Finds a library in a package or in its dependencies. Debian names packages after their libraries (`libelf1` has
-    /// `libelf.so.1`), so packages with the most similar names are searched first.
+    /// Finds a library in a package or in its dependencies. Debian names packages after their
+    /// libraries (`libelf1` has `libelf.so.1`), so packages with the most similar names are
+    /// searched first.
     fn library(&mut self, package: &str, name: &str) -> Result<(String, Vec<u8>)> {
         let (unpacked, dependencies) = self.unpack(package)?;
         if let Some(bytes) = find(unpacked.root.path(), name)? {
@@ -192,7 +198,7 @@ impl Collected {
     }
 
     /// Builds the archive.
-    fn finish(self, names: &[String]) -> Result<Made> {
+    fn finish(self, names: &[String]) -> Result<NewFile> {
         let mut directories = BTreeSet::new();
         for path in self.files.keys() {
             directories.extend(
@@ -218,7 +224,7 @@ impl Collected {
             .values()
             .map(|(unpacked, _)| format!("{} {}", unpacked.package, unpacked.version))
             .collect();
-        Ok(Made {
+        Ok(NewFile {
             package: names.join(", "),
             version: version.join(", "),
             bytes,
@@ -284,7 +290,8 @@ fn find(root: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     Ok(None)
 }
 
-/// Returns the file to which a path in a package leads, through symbolic links that never leave the package.
+/// Returns the file to which a path in a package leads, through symbolic links that never leave the
+/// package.
 fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
     let mut path = path.to_path_buf();
     for _ in 0..MOST_LINKS {

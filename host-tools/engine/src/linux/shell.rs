@@ -3,13 +3,15 @@
 
 use crate::consoles::{Piece, Splitter, plain};
 use crate::qemu::{Received, Session};
+use cloison_formats::ids::VmId;
 use miette::{Diagnostic, Result};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// Makes the hypervisor send the input to the VM whose number follows.
 const SWITCH: u8 = 0x14;
-/// How much is typed at once, and how long the guest has to read it: a VM's UART keeps 1,024 bytes, and loses more.
+/// How much is typed at once, and how long the guest has to read it: a VM's UART keeps 1,024 bytes,
+/// and loses more.
 const AT_ONCE: usize = 256;
 const PAUSE: Duration = Duration::from_millis(20);
 /// Maximum length of a line that Linux' terminals take; what follows is dropped without a word.
@@ -23,7 +25,8 @@ pub enum ShellError {
     /// The command is too long to be typed.
     #[error("the command is {by} bytes too long for one line on a Linux terminal")]
     #[diagnostic(help(
-        "put it into a file and name that in the VM's `programs`: a script that starts with #!/bin/sh"
+        "put it into a file and name that in the VM's `programs`: a script that starts with \
+         #!/bin/sh"
     ))]
     TooLong {
         /// Bytes beyond the limit.
@@ -35,7 +38,7 @@ pub enum ShellError {
     Timeout {
         /// Name of the VM.
         vm: String,
-        /// What was awaited.
+        /// The awaited text.
         wanted: String,
         /// The timeout.
         after: Duration,
@@ -48,7 +51,7 @@ pub enum ShellError {
     Ended {
         /// Name of the VM.
         vm: String,
-        /// What was awaited.
+        /// The awaited text.
         wanted: String,
         /// The end of the VM's output.
         tail: String,
@@ -57,7 +60,7 @@ pub enum ShellError {
 
 /// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct CommandResult {
     /// Everything that it printed.
     pub output: String,
     /// Its exit status.
@@ -93,15 +96,16 @@ impl Shells {
     }
 
     /// Returns everything that a VM has printed so far.
-    pub fn said(&self, vm: usize) -> String {
-        String::from_utf8_lossy(&self.said[vm]).into_owned()
+    pub fn said(&self, vm: VmId) -> String {
+        String::from_utf8_lossy(&self.said[vm.index()]).into_owned()
     }
 
-    /// Waits until a VM prints `text`, after what has been consumed already. Returns the output in between.
+    /// Waits until a VM prints `text`, after what has been consumed already. Returns the output in
+    /// between.
     pub fn expect(
         &mut self,
         session: &mut Session,
-        vm: usize,
+        vm: VmId,
         wanted: &str,
         text: &str,
         timeout: Duration,
@@ -109,16 +113,16 @@ impl Shells {
         let until = Instant::now() + timeout;
         loop {
             self.take(session);
-            let rest = &self.said[vm][self.read[vm]..];
+            let rest = &self.said[vm.index()][self.read[vm.index()]..];
             if let Some(at) = rest
                 .windows(text.len())
                 .position(|window| window == text.as_bytes())
             {
                 let before = String::from_utf8_lossy(&rest[..at]).into_owned();
-                self.read[vm] += at + text.len();
+                self.read[vm.index()] += at + text.len();
                 return Ok(before);
             }
-            let (name, wanted) = (self.names[vm].clone(), wanted.to_owned());
+            let (name, wanted) = (self.names[vm.index()].clone(), wanted.to_owned());
             match session.receive(until) {
                 Received::More => {}
                 Received::Quiet => {
@@ -147,27 +151,27 @@ impl Shells {
         let (seen, said) = (&session.bytes()[self.seen..], &mut self.said);
         self.splitter.feed(seen, |piece| {
             if let Piece::Text(Some(vm), text) = piece {
-                said[vm].extend_from_slice(text);
+                said[vm.index()].extend_from_slice(text);
             }
         });
         self.seen = session.bytes().len();
     }
 
     /// Makes [`expect`](Self::expect) ignore everything that a VM has printed until now.
-    pub fn pass_over(&mut self, session: &Session, vm: usize) {
+    pub fn pass_over(&mut self, session: &Session, vm: VmId) {
         self.take(session);
-        self.read[vm] = self.said[vm].len();
+        self.read[vm.index()] = self.said[vm.index()].len();
     }
 
-    fn tail(&self, vm: usize) -> String {
+    fn tail(&self, vm: VmId) -> String {
         let said = plain(&self.said(vm));
         let lines: Vec<&str> = said.lines().collect();
         lines[lines.len().saturating_sub(12)..].join("\n")
     }
 
     /// Types text on a VM's console.
-    pub fn send(&self, session: &mut Session, vm: usize, text: &str) -> Result<()> {
-        let mut bytes = vec![SWITCH, b'1' + vm as u8];
+    pub fn send(&self, session: &mut Session, vm: VmId, text: &str) -> Result<()> {
+        let mut bytes = vec![SWITCH, b'1' + vm.0];
         bytes.extend_from_slice(text.as_bytes());
         for (number, piece) in bytes.chunks(AT_ONCE).enumerate() {
             if number > 0 {
@@ -179,7 +183,7 @@ impl Shells {
     }
 
     /// Waits until a VM's shell has started, and turns off its echo and prompt.
-    pub fn open(&mut self, session: &mut Session, vm: usize, timeout: Duration) -> Result<()> {
+    pub fn open(&mut self, session: &mut Session, vm: VmId, timeout: Duration) -> Result<()> {
         self.expect(session, vm, "boot", UP, timeout)?;
         self.expect(session, vm, "prompt", "# ", timeout)?;
         self.commands += 1;
@@ -200,7 +204,7 @@ impl Shells {
     }
 
     /// Types a command without waiting for its end.
-    pub fn start(&mut self, session: &mut Session, vm: usize, command: &str) -> Result<u32> {
+    pub fn start(&mut self, session: &mut Session, vm: VmId, command: &str) -> Result<u32> {
         self.commands += 1;
         let mark = self.commands;
         let quoted = command.replace('\'', "'\\''");
@@ -216,10 +220,10 @@ impl Shells {
     pub fn run(
         &mut self,
         session: &mut Session,
-        vm: usize,
+        vm: VmId,
         command: &str,
         timeout: Duration,
-    ) -> Result<Done> {
+    ) -> Result<CommandResult> {
         let mark = self.start(session, vm, command)?;
         self.finish(session, vm, mark, timeout)
     }
@@ -228,16 +232,16 @@ impl Shells {
     pub fn finish(
         &mut self,
         session: &mut Session,
-        vm: usize,
+        vm: VmId,
         mark: u32,
         timeout: Duration,
-    ) -> Result<Done> {
+    ) -> Result<CommandResult> {
         let wanted = "finish its command";
         let output = self.expect(session, vm, wanted, &format!("<<end {mark} "), timeout)?;
         let status = self.expect(session, vm, wanted, ">>", timeout)?;
         // The end of the line with the previous mark, which arrived with the line after it.
         let output = output.strip_prefix('\n').unwrap_or(&output).to_owned();
-        Ok(Done {
+        Ok(CommandResult {
             output,
             status: status.parse().unwrap_or(u8::MAX),
         })

@@ -3,13 +3,14 @@
 
 use super::summary::{Summary, kind, outcome};
 use crate::text::{Spread, grouped, share};
+use cloison_formats::ids::VmId;
 use cloison_formats::units::EventId;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
 /// Colors that are easy to tell apart, also for color-blind readers (after Okabe and Ito).
-const PALETTE: [&str; 7] = [
-    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a00",
+pub const PALETTE: [&str; 7] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8a8a00",
 ];
 
 pub(super) fn color_map(summary: &Summary<'_>) -> Markup {
@@ -166,7 +167,7 @@ pub(super) struct Strip {
 
 pub(super) fn hem_charts(summary: &Summary<'_>) -> Vec<Strip> {
     /// VM, workload, sub-experiment, and event; `None` for cycles.
-    type Key = (u8, u32, u32, Option<EventId>);
+    type Key = (VmId, u32, u32, Option<EventId>);
     let mut charts: BTreeMap<Key, Vec<(u32, u64)>> = BTreeMap::new();
     for run in summary.telemetry.hem_runs() {
         let record = run.record;
@@ -191,7 +192,8 @@ pub(super) fn hem_charts(summary: &Summary<'_>) -> Vec<Strip> {
     strips
 }
 
-/// Adds a chart, or only its name to one with the same points: twice they would look like two findings.
+/// Adds a chart, or only its name to one with the same points: twice they would look like two
+/// findings.
 fn add_strip(strips: &mut Vec<Strip>, of: String, what: String, points: Vec<(u32, u64)>) {
     match strips
         .iter_mut()

@@ -14,6 +14,7 @@ pub mod section;
 pub mod shell;
 pub mod summary;
 
+pub use drawing::PALETTE;
 pub use page::{Page, html};
 pub use section::Section;
 pub use shell::{all_figures, prose, provenance, standalone};

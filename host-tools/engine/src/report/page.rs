@@ -14,7 +14,7 @@ pub struct Page<'a> {
     pub title: &'a str,
     /// Line below the heading.
     pub subtitle: &'a str,
-    /// What a reader must know before believing a number.
+    /// Warnings that a reader must know before believing a number.
     pub caveats: &'a [&'a str],
     /// Text of the configuration, as its author wrote it.
     pub config: &'a str,

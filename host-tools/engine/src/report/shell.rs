@@ -4,7 +4,8 @@
 use crate::figures::Figures;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// Returns a self-contained page with this title and body. `more` is style in addition to that of all reports.
+/// Returns a self-contained page with this title and body. `more` is style in addition to that of
+/// all reports.
 pub fn standalone(title: &str, more: &str, body: &Markup) -> String {
     html! {
         (DOCTYPE)
@@ -24,7 +25,7 @@ pub fn standalone(title: &str, more: &str, body: &Markup) -> String {
     .into_string()
 }
 
-/// Returns text with what is in backticks as code.
+/// Returns text in which words between backticks are code.
 pub fn prose(text: &str) -> Markup {
     let pieces: Vec<&str> = text.split('`').collect();
     // A last backtick without its partner remains what it is.
@@ -70,16 +71,19 @@ pub fn provenance(figures: &Figures) -> Markup {
 
 const STYLE: &str = "
 :root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 62rem; \
+                     margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; margin-bottom: 0; }
 h2 { font-size: 1.15rem; margin: 2rem 0 .4rem; border-bottom: 1px solid #ddd; }
 table { border-collapse: collapse; font-size: .9rem; }
-th, td { text-align: left; padding: .2rem .7rem .2rem 0; border-bottom: 1px solid #eee; vertical-align: top; }
+th, td { text-align: left; padding: .2rem .7rem .2rem 0; border-bottom: 1px solid #eee; \
+                     vertical-align: top; }
 td.num, th.num { text-align: right; }
 td.num { font-variant-numeric: tabular-nums; }
 .scroll { overflow-x: auto; }
 .note { color: #666; font-size: .9rem; margin: .4rem 0; }
-.caveats { background: #fff7e0; border-left: 4px solid #e0b000; padding: .1rem 1rem; margin: 1rem 0; font-size: .95rem; }
+.caveats { background: #fff7e0; border-left: 4px solid #e0b000; padding: .1rem 1rem; margin: 1rem \
+                     0; font-size: .95rem; }
 pre { background: #f6f6f6; padding: .8rem; overflow-x: auto; font-size: .8rem; max-height: 40rem; }
 svg { display: block; margin: .6rem 0; max-width: 100%; height: auto; }
 svg text { font: 13px system-ui, sans-serif; fill: #333; }
@@ -95,7 +99,8 @@ figure.chart figcaption { color: #222; font-size: 1rem; font-weight: 600; }
 .plot > .narrow { display: none; }
 .legend { list-style: none; margin: 1rem 0 0; padding: 0; font-size: .9rem; max-width: 11rem; }
 .legend span { display: inline-block; width: .8rem; height: .8rem; margin-right: .4rem; }
-.bars { display: grid; grid-template-columns: max-content minmax(6rem, 1fr) max-content; gap: .15rem .7rem; font-size: .9rem; margin: .6rem 0 1rem; }
+.bars { display: grid; grid-template-columns: max-content minmax(6rem, 1fr) max-content; gap: \
+                     .15rem .7rem; font-size: .9rem; margin: .6rem 0 1rem; }
 .bars .bar { background: #f2f2f2; align-self: center; height: .9rem; }
 .bars .bar span { display: block; height: 100%; }
 .strip { margin: .8rem 0; font-size: .9rem; }

@@ -8,6 +8,7 @@ use crate::text::{Spread, duration, grouped, share};
 use cloison_config::events::EventNames;
 use cloison_config::sources::segment_name;
 use cloison_formats::color::{Color, color_of};
+use cloison_formats::ids::{Core, VmId};
 use cloison_formats::image::{PoolKind, System};
 use cloison_formats::telemetry::{ExitReason, MigrationOutcome, QuotaTotal, VmState};
 use cloison_formats::units::{EventId, Nanos};
@@ -63,7 +64,8 @@ impl Summary<'_> {
         }))
     }
 
-    /// Returns, per color, the pages in a pool at the end of the run that were not in it at the start.
+    /// Returns, per color, the pages in a pool at the end of the run that were not in it at the
+    /// start.
     pub(super) fn migrated_into(&self, pool: usize) -> Vec<(Color, u32)> {
         let Some(boot) = &self.telemetry.boot else {
             return vec![];
@@ -73,7 +75,7 @@ impl Summary<'_> {
             let target = self
                 .system
                 .vms
-                .get(usize::from(migration.vm))
+                .get(migration.vm.index())
                 .and_then(|vm| vm.target);
             if target.is_none_or(|target| usize::from(target) != pool) {
                 continue;
@@ -122,7 +124,7 @@ impl Summary<'_> {
             let quota = self
                 .system
                 .vms
-                .get(usize::from(total.vm))
+                .get(total.vm.index())
                 .and_then(|vm| vm.quotas.get(usize::from(total.quota)));
             let ran = self.telemetry.vm_runtime(total.vm).unwrap_or_default();
             section.row([
@@ -152,13 +154,14 @@ impl Summary<'_> {
             ]);
         }
         section.note(
-            "Spent: periods in which the budget was. Held: time in the hypervisor until the period ended; its share is of \
-             the time from its VM's start to its end. Overshoot: events counted beyond the budget before the core \
-             stopped. Given and reclaimed: events put into, and taken from, the pool of unused budgets.",
+            "Spent: periods in which the budget was. Held: time in the hypervisor until the \
+             period ended; its share is of the time from its VM's start to its end. Overshoot: \
+             events counted beyond the budget before the core stopped. Given and reclaimed: \
+             events put into, and taken from, the pool of unused budgets.",
         )
     }
 
-    /// Returns the table of how the quotas' periods went.
+    /// Returns the table of the quotas' periods: use, overshoot and throttling.
     pub fn quota_periods(&self) -> Section {
         let columns = [
             "core", "VM", "quota", "quiet", "< 1/8", "2/8", "3/8", "4/8", "5/8", "6/8", "7/8",
@@ -186,8 +189,9 @@ impl Summary<'_> {
             section.row(named.into_iter().chain(counts.map(grouped)));
         }
         section.note(
-            "Number of periods by the share of the budget that was used, and by the events beyond it. Quiet: nobody \
-             looked at the period's end, as less than half a budget had been used since somebody did.",
+            "Number of periods by the share of the budget that was used, and by the events beyond \
+             it. Quiet: nobody looked at the period's end, as less than half a budget had been \
+             used since somebody did.",
         )
     }
 
@@ -197,7 +201,7 @@ impl Summary<'_> {
             "Page migrations",
             &["VM", "outcome", "pages", "min", "median", "max", "total"],
         );
-        let mut groups: BTreeMap<(u8, &str), Vec<u64>> = BTreeMap::new();
+        let mut groups: BTreeMap<(VmId, &str), Vec<u64>> = BTreeMap::new();
         for (_, migration) in self.telemetry.migrations() {
             groups
                 .entry((migration.vm, outcome(migration.outcome)))
@@ -263,7 +267,7 @@ impl Summary<'_> {
             cycles: Vec<u64>,
             events: BTreeMap<EventId, (Vec<u64>, u64)>,
         }
-        let mut groups: BTreeMap<(u8, u32, u32), Group> = BTreeMap::new();
+        let mut groups: BTreeMap<(VmId, u32, u32), Group> = BTreeMap::new();
         for run in self.telemetry.hem_runs() {
             let record = run.record;
             let group = groups
@@ -318,8 +322,7 @@ impl Summary<'_> {
                 "end",
             ],
         );
-        for (id, vm) in self.telemetry.vms.iter().enumerate() {
-            let id = id as u8;
+        for (id, vm) in (0..).map(VmId).zip(&self.telemetry.vms) {
             let exits = self.telemetry.exits(id).map(|counts| {
                 let (traps, interrupts) = counts.split_at(ExitReason::Timer as usize);
                 (traps.iter().sum::<u64>(), interrupts.iter().sum::<u64>())
@@ -332,7 +335,7 @@ impl Summary<'_> {
                 vm.name.clone(),
                 vm.cores
                     .iter()
-                    .map(u8::to_string)
+                    .map(Core::to_string)
                     .collect::<Vec<_>>()
                     .join(", "),
                 vm.pages.to_string(),
@@ -354,7 +357,7 @@ impl Summary<'_> {
             .chain(ExitReason::ALL.map(exit_name))
             .collect();
         let mut section = Section::new("Entries into the hypervisor", &columns);
-        for (id, vm) in (0..).zip(&self.telemetry.vms) {
+        for (id, vm) in (0..).map(VmId).zip(&self.telemetry.vms) {
             if let Some(counts) = self.telemetry.exits(id) {
                 section.row(std::iter::once(vm.name.clone()).chain(counts.map(grouped)));
             }
@@ -423,7 +426,7 @@ impl Summary<'_> {
             .count();
         let ended = |wanted: End| {
             (0..telemetry.vms.len())
-                .filter(|&vm| telemetry.end_of(vm as u8) == wanted)
+                .filter(|&vm| telemetry.end_of(VmId(vm as u8)) == wanted)
                 .count() as u64
         };
         figures
@@ -468,7 +471,8 @@ pub(super) fn outcome(outcome: MigrationOutcome) -> &'static str {
     }
 }
 
-/// Formats pages per color, such as `0-2: 341, 3: 340`: neighboring colors with equal numbers are joined.
+/// Formats pages per color, such as `0-2: 341, 3: 340`: neighboring colors with equal numbers are
+/// joined.
 fn per_color(pages: &[(Color, u32)]) -> String {
     let mut groups: Vec<(u8, u8, u32)> = vec![];
     for &(color, pages) in pages {

@@ -1,10 +1,10 @@
 //! Debian and Ubuntu packages, without touching the machine's own apt configuration.
 //!
-//! A private apt root has its own list of sources, derived from the machine's, and its own indexes and cache, so that
-//! packages of another suite can be looked up and downloaded without privileges.
+//! A private apt root has its own list of sources, derived from the machine's, and its own indexes
+//! and cache, so that packages of another suite can be looked up and downloaded without privileges.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::process::{Done, run_limited};
+use super::process::{ProgramOutput, run_limited};
 use crate::installation;
 use cloison_config::guest_linux::Release;
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
@@ -203,7 +203,8 @@ pub fn derive(suite: &str) -> Option<Source> {
 
 /// The suites of a release that have its packages, by what follows the codename.
 const SUITES: [&str; 3] = ["", "-updates", "-security"];
-/// The keys of Debian's releases, past and next, where the package `debian-archive-keyring` has them.
+/// The keys of Debian's releases, past and next, where the package `debian-archive-keyring` has
+/// them.
 const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.gpg",
     "/usr/share/keyrings/debian-archive-keyring.pgp",
@@ -213,15 +214,15 @@ const KEYRINGS: [&str; 2] = [
 #[derive(Debug, Error, Diagnostic)]
 #[error("no apt source of this machine is a mirror of Debian")]
 #[diagnostic(help(
-    "add one to /etc/apt/sources.list.d, with the suite {release} and the component main; on Ubuntu, install \
-     debian-archive-keyring before"
+    "add one to /etc/apt/sources.list.d, with the suite {release} and the component main; on \
+     Ubuntu, install debian-archive-keyring before"
 ))]
 struct NoMirror {
     release: Release,
 }
 
-/// Returns the sources of a Debian release: those of this machine that are mirrors of Debian, with that release's
-/// suites instead.
+/// Returns the sources of a Debian release: those of this machine that are mirrors of Debian, with
+/// that release's suites instead.
 ///
 /// # Errors
 /// If none of this machine's sources is a mirror of Debian.
@@ -309,8 +310,8 @@ pub struct PrivateApt {
 }
 
 impl PrivateApt {
-    /// Creates a root with only these sources. `name` distinguishes roots. Waits while another thread or program uses
-    /// the same one, so never create two with one name at the same time.
+    /// Creates a root with only these sources. `name` distinguishes roots. Waits while another
+    /// thread or program uses the same one, so never create two with one name at the same time.
     pub fn new(name: &str, sources: &[Source]) -> Result<Self> {
         let directory = installation::cache_dir().join("apt").join(name);
         let write = || -> std::io::Result<File> {
@@ -362,7 +363,8 @@ impl PrivateApt {
             // apt's sandbox user cannot write into a home directory.
             ("APT::Sandbox::User", String::new()),
             ("Acquire::Languages", "none".to_owned()),
-            // By default apt waits longer and longer between four attempts, even without any network.
+            // By default apt waits longer and longer between four attempts, even without any
+            // network.
             ("Acquire::Retries", "1".to_owned()),
         ]
         .into_iter()
@@ -385,7 +387,7 @@ impl PrivateApt {
     }
 
     /// Downloads the package indexes.
-    pub fn update(&self, what: &str) -> Result<Done> {
+    pub fn update(&self, what: &str) -> Result<ProgramOutput> {
         run_limited(
             self.apt("apt-get", &["update", "-q"]),
             what,
@@ -411,8 +413,9 @@ impl PrivateApt {
         Ok(dependencies(&String::from_utf8_lossy(&output.stdout)))
     }
 
-    /// Downloads `package` (a name, or `name=version`) and unpacks it below `to`, without installing it.
-    pub fn unpack(&self, package: &str, to: &Path) -> Result<Done> {
+    /// Downloads `package` (a name, or `name=version`) and unpacks it below `to`, without
+    /// installing it.
+    pub fn unpack(&self, package: &str, to: &Path) -> Result<ProgramOutput> {
         let scratch = tempfile::tempdir().into_diagnostic()?;
         let mut download = self.apt("apt-get", &["download", "-q", package]);
         download.current_dir(scratch.path());
@@ -450,8 +453,8 @@ pub fn versions(madison: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the packages that `apt-cache depends` lists as dependencies: all alternatives, but no virtual packages
-/// (`<name>`).
+/// Returns the packages that `apt-cache depends` lists as dependencies: all alternatives, but no
+/// virtual packages (`<name>`).
 fn dependencies(depends: &str) -> Vec<String> {
     let name = |line: &str| {
         let line = line.trim().trim_start_matches('|');
@@ -474,7 +477,8 @@ mod tests {
     #[test]
     fn one_line_entries() {
         let source = parse_line(
-            "deb [arch=amd64,arm64 signed-by=/k.gpg lang=none] http://m/debian bookworm main contrib # x",
+            "deb [arch=amd64,arm64 signed-by=/k.gpg lang=none] http://m/debian bookworm main \
+             contrib # x",
         );
         let fields = vec![
             ("Architectures".into(), "amd64 arm64".into()),
@@ -500,8 +504,10 @@ mod tests {
 
     #[test]
     fn stanzas_keep_their_keys_and_disabled_ones_are_left_out() {
-        let text = "# c\nTypes: deb deb-src\nURIs: http://m/debian\nSuites: trixie trixie-updates\nComponents: main\n\
-                    Signed-By:\n -----BEGIN\n .\n key\n\nEnabled: no\nTypes: deb\nURIs: http://x\nSuites: y\n\n\
+        let text = "# c\nTypes: deb deb-src\nURIs: http://m/debian\nSuites: trixie trixie-updates\n\
+            Components: main\n\
+                    Signed-By:\n -----BEGIN\n .\n key\n\nEnabled: no\nTypes: deb\nURIs: http://x\n\
+                    Suites: y\n\n\
                     Types: deb-src\nURIs: http://x\nSuites: y\n";
         let sources = parse_deb822(text);
         assert_eq!(sources.len(), 1);
@@ -515,10 +521,13 @@ mod tests {
 
     #[test]
     fn another_release_comes_from_the_same_mirrors() {
-        let text = "Types: deb\nURIs: http://m/debian\nSuites: bookworm bookworm-updates bookworm-backports\n\
+        let text = "Types: deb\nURIs: http://m/debian\n\
+            Suites: bookworm bookworm-updates bookworm-backports\n\
                     Components: main contrib\nSigned-By: /bookworm.gpg\n\n\
-                    Types: deb\nURIs: http://m/debian-security\nSuites: bookworm-security\nComponents: main\n\n\
-                    Types: deb\nURIs: http://m/debian\nSuites: trixie trixie-updates\nComponents: main\n\n\
+                    Types: deb\nURIs: http://m/debian-security\nSuites: bookworm-security\n\
+                    Components: main\n\n\
+                    Types: deb\nURIs: http://m/debian\nSuites: trixie trixie-updates\n\
+                    Components: main\n\n\
                     Types: deb\nURIs: http://other\nSuites: bookworm-pgdg\nComponents: main\n\n\
                     Types: deb\nURIs: http://third\nSuites: nodistro\nComponents: main\n";
         let sources = parse_deb822(text);
@@ -561,7 +570,8 @@ mod tests {
 
     #[test]
     fn madison_versions() {
-        let text = " qemu-system-arm | 1:10.0.2+ds-2~bpo12+1 | http://m bookworm-backports/main amd64 Packages\n";
+        let text = " qemu-system-arm | 1:10.0.2+ds-2~bpo12+1 | http://m bookworm-backports/main \
+                    amd64 Packages\n";
         assert_eq!(versions(text), ["1:10.0.2+ds-2~bpo12+1"]);
         assert!(versions("").is_empty());
     }

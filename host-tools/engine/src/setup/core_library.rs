@@ -1,4 +1,5 @@
-//! Rust's libraries for AArch64, bare-metal and Linux: found, added by rustup, or built from source.
+//! Rust's libraries for AArch64, bare-metal and Linux: found, added by rustup, or built from
+//! source.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::apt;
@@ -108,8 +109,8 @@ impl Rustc {
             sysroot,
         })
     }
-    /// Returns the directory for libraries built for this compiler. Their format is specific to the compiler, so each
-    /// has its own.
+    /// Returns the directory for libraries built for this compiler. Their format is specific to the
+    /// compiler, so each has its own.
     fn private_sysroot(&self) -> PathBuf {
         let short = self.commit.get(..9).unwrap_or("unknown");
         installation::cache_dir().join(format!("sysroot-{}-{short}", self.release))
@@ -123,8 +124,8 @@ impl Rustc {
     }
 }
 
-/// Returns the directories of the compiler and of its library's sources, which may not be installed, and the names that
-/// stand for them in what it builds; see [`crate::cargo`].
+/// Returns the directories of the compiler and of its library's sources, which may not be
+/// installed, and the names that stand for them in what it builds; see [`crate::cargo`].
 ///
 /// # Errors
 ///
@@ -192,7 +193,8 @@ impl Library {
 
     fn missing(&self, rustc: &Rustc, why: String) -> Missing {
         let commands = format!(
-            "  rustup target add {}\nor one of these, after which `{} setup` builds the library:\n  \
+            "  rustup target add {}\n\
+             or one of these, after which `{} setup` builds the library:\n  \
              rustup component add rust-src\n  sudo apt-get install rust-src    (version {})",
             self.target,
             installation::program(),
@@ -257,7 +259,8 @@ impl Library {
         let write = || -> std::io::Result<()> {
             std::fs::create_dir(package.join("src"))?;
             // A panic ends the program, in a guest as at EL2.
-            let manifest = "[package]\nname = \"seed\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n\
+            let manifest = "[package]\nname = \"seed\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
+                [workspace]\n\
                             [profile.release]\npanic = \"abort\"\n";
             std::fs::write(package.join("Cargo.toml"), manifest)?;
             std::fs::write(package.join("src/lib.rs"), "#![no_std]\n")
@@ -269,11 +272,13 @@ impl Library {
             .args(["build", "--release"])
             .args(self.build);
         command.args(["--target", self.target, "--target-dir", "target"]);
-        // A stable compiler can build its own library with these variables, which are set for this command only.
+        // A stable compiler can build its own library with these variables, which are set for this
+        // command only.
         command
             .env("RUSTC_BOOTSTRAP", "1")
             .env("__CARGO_TESTS_ONLY_SRC_ROOT", source);
-        // The library's panics name its sources as those of the toolchain's own library do, wherever they were unpacked.
+        // The library's panics name its sources as those of the toolchain's own library do,
+        // wherever they were unpacked.
         let remap = format!(
             "--remap-path-prefix={}={}",
             source.display(),
@@ -359,12 +364,14 @@ pub fn core_library() -> Result<CoreLibrary> {
     CORE.find_or_get()
 }
 
-/// Makes sure that programs for Linux guests can be built. Returns the location of their standard library.
+/// Makes sure that programs for Linux guests can be built. Returns the location of their standard
+/// library.
 pub fn standard_library() -> Result<CoreLibrary> {
     STD.find_or_get()
 }
 
-/// Gets both libraries from `source`, even if they exist already. Returns the location of the core library.
+/// Gets both libraries from `source`, even if they exist already. Returns the location of the core
+/// library.
 pub fn core_library_from(source: Source) -> Result<CoreLibrary> {
     let rustc = Rustc::here()?;
     let get = |library: &Library| {
@@ -413,7 +420,8 @@ fn debian_sources(rustc: &Rustc, unpacked: &Path) -> Result<PathBuf> {
                 continue;
             };
             announce(&format!(
-                "downloading package {package} {version} (about 50 MB) and building the library from it"
+                "downloading package {package} {version} (about 50 MB) and building the library \
+                 from it"
             ));
             let done = apt.unpack(&format!("{package}={version}"), unpacked)?;
             if let (true, Some(library)) = (done.success, library_below(unpacked)) {

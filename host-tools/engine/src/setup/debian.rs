@@ -1,11 +1,12 @@
 //! Debian packages for AArch64, unpacked without being installed.
 //!
-//! apt itself downloads them, from the mirror that this machine's own sources name, and checks their signatures. The
-//! release is the caller's choice, not this machine's.
+//! apt itself downloads them, from the mirror that this machine's own sources name, and checks
+//! their signatures. The release is the caller's choice, not this machine's.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::apt;
 use super::process::{Missing, announce};
+use crate::files;
 use cloison_config::guest_linux::Release;
 use miette::{Diagnostic, Result, miette};
 use tempfile::TempDir;
@@ -22,8 +23,8 @@ pub struct Unpacked {
     pub version: String,
 }
 
-/// Downloads and unpacks the newest version of `package` in a release. If it is an empty package that depends on a versioned one
-/// (`linux-image-rt-arm64`), that one is used.
+/// Downloads and unpacks the newest version of `package` in a release. If it is an empty package
+/// that depends on a versioned one (`linux-image-rt-arm64`), that one is used.
 pub fn arm64(release: Release, package: &str) -> Result<Unpacked> {
     get(release, package).map_err(|error| missing(release, package, &error))
 }
@@ -74,9 +75,9 @@ struct Offline {
     reason: String,
 }
 
-/// What to do without a network.
-const OFFLINE: &str = "connect this machine, or copy the directory ~/.cache/cloison from one that has booted such a \
-                       guest";
+/// Advice without a network.
+const OFFLINE: &str = "connect this machine, or copy the directory ~/.cache/cloison from one that \
+                       has booted such a guest";
 
 impl Archive {
     /// Updates the package lists of a release.
@@ -138,10 +139,7 @@ impl Archive {
             "downloading Debian {}'s package {package} {version} for arm64",
             self.release
         ));
-        let root = tempfile::Builder::new()
-            .prefix("cloison-")
-            .tempdir()
-            .map_err(|error| miette!("{error}"))?;
+        let root = files::scratch()?;
         let done = self
             .apt
             .unpack(&format!("{package}={version}"), root.path())?;

@@ -21,7 +21,8 @@ pub fn qemu_help() -> String {
     )
 }
 
-/// The oldest QEMU whose `virt` machine has a second UART and whose PMU behaves as the board files say.
+/// The oldest QEMU whose `virt` machine has a second UART and whose PMU behaves as the board files
+/// say.
 pub const OLDEST: (u32, u32) = (10, 0);
 
 /// The emulator's packages, which must have equal versions.
@@ -78,8 +79,8 @@ fn missing(why: &str) -> miette::Report {
         }
         Some(distribution) if distribution.id == "ubuntu" => format!(
             "  sudo apt-get update && sudo apt-get install --no-install-recommends {packages}\n  \
-             (on a long-term release, before that: sudo apt-get install software-properties-common && \
-             sudo add-apt-repository {CLOUD_ARCHIVE})"
+             (on a long-term release, before that: sudo apt-get install \
+             software-properties-common && sudo add-apt-repository {CLOUD_ARCHIVE})"
         ),
         _ => format!(
             "  sudo apt-get update && sudo apt-get install --no-install-recommends {packages}"
@@ -154,7 +155,8 @@ fn install() -> Result<()> {
         arguments.extend(packages.iter().map(String::as_str));
         run("installing QEMU", "apt-get", options, &arguments)
     };
-    // What the machine's own sources offer. On a fresh container the lists are empty until an update.
+    // What the machine's own sources offer. On a fresh container the lists are empty until an
+    // update.
     let mut offered = newest_offered(&[])?;
     if offered.is_none() {
         announce("reading the package lists");
@@ -186,8 +188,8 @@ fn install() -> Result<()> {
             newest_offered(&[])?.ok_or_else(|| miette!("{CLOUD_ARCHIVE} has no newer QEMU"))?;
         return install_from(&[], &version);
     }
-    // The backports suite of the machine's own mirror, for this installation only: a private apt root that also has the
-    // machine's sources, because the dependencies come from there.
+    // The backports suite of the machine's own mirror, for this installation only: a private apt
+    // root that also has the machine's sources, because the dependencies come from there.
     let suite = format!("{}-backports", distribution.codename);
     let backports = apt::derive(&suite).ok_or_else(|| {
         miette!(
@@ -229,8 +231,8 @@ fn newest_offered(options: &[String]) -> Result<Option<String>> {
 /// Path of the firmware for `virt` in Debian's `u-boot-qemu`.
 const U_BOOT: &str = "usr/lib/u-boot/qemu_arm64/u-boot.bin";
 
-/// Returns the directory in the cache with a release's U-Boot. One that is installed is not used: its version would be
-/// that of this machine's release.
+/// Returns the directory in the cache with a release's U-Boot. One that is installed is not used:
+/// its version would be that of this machine's release.
 fn u_boot_root(release: Release) -> PathBuf {
     installation::cache_dir()
         .join("u-boot")
@@ -242,8 +244,8 @@ pub fn find_u_boot(release: Release) -> Option<PathBuf> {
     Some(u_boot_root(release).join(U_BOOT)).filter(|path| path.exists())
 }
 
-/// Returns the path of a release's U-Boot for QEMU's `virt`, downloading it into the cache without installing it if
-/// necessary.
+/// Returns the path of a release's U-Boot for QEMU's `virt`, downloading it into the cache without
+/// installing it if necessary.
 pub fn u_boot(release: Release) -> Result<PathBuf> {
     if let Some(found) = find_u_boot(release) {
         return Ok(found);

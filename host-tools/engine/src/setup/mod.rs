@@ -1,7 +1,8 @@
-//! Finds out what this machine lacks for building and running Cloison, and installs it.
+//! Finds the programs and libraries that this machine lacks for building and running Cloison, and
+//! installs them.
 //!
-//! Every command asks only for what it needs. If everything is present, there is no network access and no output; what
-//! is missing is reported first, with what will be done about it.
+//! Every command asks only for what it needs. If everything is present, there is no network access
+//! and no output. Missing parts are reported first, with the remedy that follows.
 //!
 //! | module | what it gets |
 //! | --- | --- |

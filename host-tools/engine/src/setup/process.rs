@@ -1,4 +1,4 @@
-//! Runs programs for `setup`, and reports what is missing if one of them fails.
+//! Runs programs for `setup`, and reports the missing part if one of them fails.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::progress::spinner;
@@ -19,25 +19,26 @@ pub struct Missing {
 }
 
 impl Missing {
-    /// Returns what the user can do about it.
+    /// Returns instructions for the user to install it.
     pub fn instructions(&self) -> String {
         format!("run this, then try again:\n{}", self.commands)
     }
 }
 
-/// Prints what is about to be done.
+/// Prints the next step before it is done.
 pub(crate) fn announce(text: &str) {
     eprintln!("set-up: {text}");
 }
 
 /// The result of a program within its time limit.
-pub(crate) struct Done {
+pub(crate) struct ProgramOutput {
     pub success: bool,
     pub text: String,
 }
 
-impl Done {
-    /// Returns what apt could not download and why, if that was so. `apt-get update` succeeds nevertheless.
+impl ProgramOutput {
+    /// Returns the files that apt could not download and the reason, if there are any. `apt-get
+    /// update` succeeds nevertheless.
     pub fn unreachable(&self) -> Option<String> {
         let failed = |line: &str| {
             let (_, rest) = line.split_once("Failed to fetch ")?;
@@ -63,7 +64,11 @@ impl Done {
 }
 
 /// Runs a program that may take long or hang on a network, with a spinner, for at most `limit`.
-pub(crate) fn run_limited(mut command: Command, what: &str, limit: Duration) -> Result<Done> {
+pub(crate) fn run_limited(
+    mut command: Command,
+    what: &str,
+    limit: Duration,
+) -> Result<ProgramOutput> {
     let name = command.get_program().to_string_lossy().into_owned();
     let (mut reader, writer) = std::io::pipe().into_diagnostic()?;
     let errors = writer.try_clone().into_diagnostic()?;
@@ -96,13 +101,13 @@ pub(crate) fn run_limited(mut command: Command, what: &str, limit: Duration) -> 
     spinner.finish_and_clear();
     let Some(status) = status else {
         // A grandchild may hold the pipe open, so its output is not awaited.
-        return Ok(Done {
+        return Ok(ProgramOutput {
             success: false,
             text: format!("error: no result within {} s", limit.as_secs()),
         });
     };
     let text = collector.join().unwrap_or_default();
-    Ok(Done {
+    Ok(ProgramOutput {
         success: status.success(),
         text,
     })
@@ -114,18 +119,20 @@ mod tests {
 
     #[test]
     fn a_missing_network_is_told_from_a_missing_package() {
-        let text = "Ign:1 http://mirror/debian bookworm InRelease\nErr:1 http://mirror/debian bookworm InRelease\n  \
-                    Temporary failure resolving 'mirror'\nReading package lists...\nW: Failed to fetch \
+        let text = "Ign:1 http://mirror/debian bookworm InRelease\n\
+            Err:1 http://mirror/debian bookworm InRelease\n  \
+                    Temporary failure resolving 'mirror'\nReading package lists...\n\
+                    W: Failed to fetch \
                     http://mirror/debian/dists/bookworm/InRelease  Temporary failure resolving 'mirror'\nW: Some index \
                     files failed to download. They have been ignored, or old ones used instead.\n";
-        let offline = Done {
+        let offline = ProgramOutput {
             success: true,
             text: text.to_owned(),
         };
         let reason =
             "http://mirror/debian/dists/bookworm/InRelease Temporary failure resolving 'mirror'";
         assert_eq!(offline.unreachable().as_deref(), Some(reason));
-        let online = Done {
+        let online = ProgramOutput {
             success: true,
             text: "Get:1 http://mirror/debian bookworm InRelease\n".to_owned(),
         };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// A program, and where it comes from.
+/// A program, and its source.
 #[derive(Debug)]
 pub struct Program {
     /// Its name on the PATH.
@@ -83,7 +83,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// Returns an error, with the commands that install it, if it is missing and cannot be installed.
+    /// Returns an error, with the commands that install it, if it is missing and cannot be
+    /// installed.
     pub fn ensure(&self) -> Result<PathBuf> {
         if let Some(found) = self.find() {
             return Ok(found);
@@ -141,7 +142,8 @@ impl Program {
     }
 }
 
-/// Returns whether this Python can make an environment with pip in it, which Debian has in another package.
+/// Returns whether this Python can make an environment with pip in it, which Debian has in another
+/// package.
 fn has_venv(python: &Path) -> bool {
     let found = Command::new(python)
         .args(["-c", "import ensurepip, venv"])

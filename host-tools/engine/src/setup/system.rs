@@ -13,11 +13,12 @@ use std::time::Duration;
 /// The program that builds a system, and the package that contains it.
 pub const PROGRAM: &str = "debootstrap";
 
-/// Builds a minimal system with these packages in `root`, unless it is there already. It appears whole or not at all.
+/// Builds a minimal system with these packages in `root`, unless it is there already. It appears
+/// whole or not at all.
 ///
 /// # Errors
-/// If this machine has no Debian mirror among its sources, debootstrap cannot be installed, or a package cannot be
-/// downloaded.
+/// If this machine has no Debian mirror among its sources, debootstrap cannot be installed, or a
+/// package cannot be downloaded.
 pub fn minimal(release: Release, packages: &[&str], root: &Path) -> Result<()> {
     if root.exists() {
         return Ok(());

@@ -75,8 +75,8 @@ fn decode_one(encoded: &[u8]) -> Result<Message, DecodeError> {
     }
 }
 
-/// Decodes COBS in place (Cheshire and Baker, 1999). `bytes` excludes the terminating zero byte. Returns the decoded
-/// length, or `None` if a code byte points past the end.
+/// Decodes COBS in place (Cheshire and Baker, 1999). `bytes` excludes the terminating zero byte.
+/// Returns the decoded length, or `None` if a code byte points past the end.
 fn cobs_decode(bytes: &mut [u8]) -> Option<usize> {
     let (mut read, mut write) = (0, 0);
     while read < bytes.len() {
@@ -99,6 +99,7 @@ fn cobs_decode(bytes: &mut [u8]) -> Option<usize> {
 mod tests {
     use super::*;
     use cloison_formats::addr::Ipa;
+    use cloison_formats::ids::{Core, VcpuIndex, VmId};
     use cloison_formats::telemetry::{
         Entry, HemRecord, MAX_MESSAGE, MAX_RUN, Record, Stage2Run, encode,
     };
@@ -107,11 +108,11 @@ mod tests {
 
     fn hem(run: u32) -> Message {
         Message::Entry(Entry {
-            core: 1,
+            core: Core(1),
             at: Nanos(12_345),
             record: Record::Hem(HemRecord {
-                vm: 0,
-                vcpu: 1,
+                vm: VmId(0),
+                vcpu: VcpuIndex(1),
                 workload: 7,
                 sub_experiment: 3,
                 run,
@@ -138,7 +139,7 @@ mod tests {
             Message::AuditEnd { pages: 0 },
             hem(0),
             Message::Stage2(Stage2Run {
-                vm: 7,
+                vm: VmId(7),
                 ipa: Ipa(0x7f_ffff_f000),
                 attributes: u64::MAX,
                 frames: vec![u32::MAX; MAX_RUN],

@@ -1,18 +1,20 @@
-//! Where the pages of a bare-metal guest are, by kind: from its ELF file and the regions of its VM.
+//! The pages of a bare-metal guest by kind, from its ELF file and the regions of its VM.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_config::executable::{ElfError, Executable};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::image::{Backing, Region};
 use cloison_profile::layout::Access;
 use cloison_profile::{Kind, Mapping, PageName};
-use object::elf::{PF_W, PF_X, PT_LOAD, SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE};
-use object::read::elf::{ElfFile64, ProgramHeader};
-use object::{Architecture, Endianness, Object, ObjectSection, ObjectSymbol, SectionFlags};
+use object::LittleEndian;
+use object::elf::{SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE};
+use object::read::elf::ElfFile64;
+use object::{Object, ObjectSection, ObjectSymbol, SectionFlags};
 use std::ops::Range;
 use thiserror::Error;
 
-/// Symbols that linker scripts give to the first and the last address of all stacks. Where only the last one is there, the
-/// stacks begin where the sections before it end.
+/// Symbols that linker scripts give to the first and the last address of all stacks. Where only the
+/// last one is there, the stacks begin where the sections before it end.
 const STACK_STARTS: [&str; 4] = [
     "__stacks",
     "__stack_bottom",
@@ -21,18 +23,19 @@ const STACK_STARTS: [&str; 4] = [
 ];
 const STACK_ENDS: [&str; 4] = ["__stacks_end", "__stack_top", "_stack_top", "__stack_end"];
 
-/// Why an ELF file says nothing of a guest.
+/// Why an ELF file does not describe a guest.
 #[derive(Debug, Error)]
 pub enum LayoutError {
-    /// It is damaged, or no ELF file.
+    /// It cannot be loaded.
     #[error(transparent)]
-    File(#[from] object::Error),
-    /// It is for another processor.
-    #[error("made for another processor")]
-    Machine,
+    File(#[from] ElfError),
+    /// Its sections or symbols are damaged.
+    #[error(transparent)]
+    Symbols(#[from] object::Error),
 }
 
-/// What an ELF file says of a guest's memory. All addresses are physical ones of the guest, thus IPAs.
+/// A guest's memory according to its ELF file. All addresses are physical ones of the guest, thus
+/// IPAs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     /// The parts that are loaded.
@@ -66,28 +69,9 @@ impl Program {
     ///
     /// What is wrong with the file.
     pub fn parse(data: &[u8]) -> Result<Self, LayoutError> {
-        let file = ElfFile64::<Endianness>::parse(data)?;
-        if file.architecture() != Architecture::Aarch64 {
-            return Err(LayoutError::Machine);
-        }
-        let endian = file.endian();
-        let segments: Vec<_> = file
-            .elf_program_headers()
-            .iter()
-            .filter(|it| it.p_type(endian) == PT_LOAD)
-            .collect();
-        let physical = |address: u64| {
-            let holds = |segment: &&&_| {
-                let segment: &object::elf::ProgramHeader64<Endianness> = segment;
-                address.wrapping_sub(segment.p_vaddr(endian)) < segment.p_memsz(endian)
-            };
-            let segment = segments.iter().find(holds);
-            segment.map_or(address, |segment| {
-                address
-                    .wrapping_sub(segment.p_vaddr(endian))
-                    .wrapping_add(segment.p_paddr(endian))
-            })
-        };
+        let executable = Executable::parse(data)?;
+        let file = ElfFile64::<LittleEndian>::parse(data)?;
+        let physical = |address: u64| executable.physical(address).unwrap_or(address);
         let place = |start: u64, size: u64| physical(start)..physical(start).saturating_add(size);
         let mut parts = Vec::new();
         for section in file.sections() {
@@ -108,14 +92,12 @@ impl Program {
             }
         }
         if parts.is_empty() {
-            for segment in &segments {
-                let (flags, start) = (segment.p_flags(endian), segment.p_paddr(endian));
-                let kind = kind(flags.intersects(PF_W), flags.intersects(PF_X));
-                let place = start..start.saturating_add(segment.p_memsz(endian));
+            for segment in &executable.segments {
+                let kind = kind(segment.writable, segment.executable);
                 parts.push(Part {
                     name: kind.meaning().to_owned(),
                     kind,
-                    place,
+                    place: segment.load..segment.end(),
                 });
             }
         }
@@ -193,8 +175,8 @@ fn shared(one: &Range<u64>, other: &Range<u64>) -> u64 {
         .saturating_sub(one.start.max(other.start))
 }
 
-/// Returns what the pages of a VM are for: consecutive pages of the same in each mapping. Pages that cannot move to a pool are
-/// in none. What the ELF file leaves of its region is heap; other regions are anonymous memory.
+/// Returns the mappings of a VM: consecutive pages of one kind each. Pages that cannot move to a
+/// pool are in none. The rest of the ELF file's region is heap; other regions are anonymous memory.
 pub fn of(program: &Program, regions: &[Region]) -> Vec<Mapping> {
     let mut mappings: Vec<Mapping> = Vec::new();
     for region in regions

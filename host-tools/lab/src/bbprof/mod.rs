@@ -1,11 +1,12 @@
-//! `cloison bbprof`: which pages of a bare-metal guest matter to the time of its segments.
+//! `cloison bbprof`: finds the pages of a bare-metal guest that matter to the time of its segments.
 //!
-//! The system boots once for each page, with that page alone cacheable (or all others) among those that are profiled. The
-//! guest is not changed: a program before its first instruction makes the pages non-cacheable.
+//! The system boots once for each page, with that page alone cacheable (or all others) among those
+//! that are profiled. The guest is not changed: a program before its first instruction makes the
+//! pages non-cacheable.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`layout`] | where the guest's pages are, by kind |
+//! | [`layout`] | the guest's pages, by kind |
 //! | [`runs`] | boots, and the times of their segments |
 //! | [`written`] | the profile as a file, and tables |
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -28,6 +29,7 @@ use cloison_engine::progress::bar;
 use cloison_engine::report::Section;
 use cloison_engine::{configuration, installation, parts, setup};
 use cloison_formats::addr::Ipa;
+use cloison_formats::ids::VmId;
 use cloison_formats::image::Region;
 use cloison_profile::groups::{self, Span};
 use cloison_profile::knee::{self, Search};
@@ -35,7 +37,7 @@ use cloison_profile::layout::Selection;
 use cloison_profile::{
     Baseline, Block, Kind, Mapping, Mode, PageName, Profile, Provenance, Times, VmaProfile,
 };
-use layout::{LayoutError, Program};
+use layout::Program;
 use miette::{Result, WrapErr, miette};
 use runs::{Point, Runs, Subject};
 use serde_json::json;
@@ -57,12 +59,13 @@ pub struct BbprofArgs {
     /// The VM, which runs a bare-metal guest
     #[arg(long, value_name = "NAME")]
     pub vm: String,
-    /// Which pages: t text, r rodata, b data, h heap (RAM that is free after the image), s stack, a first other region, A all others
+    /// Which pages: t text, r rodata, b data, h heap (RAM that is free after the image), s stack,
+    /// a first other region, A all others
     #[arg(short, long, value_name = "LETTERS", default_value = "hs")]
     pub flags: String,
     /// Only these pages of a region, such as ram:256-355
     #[arg(long, value_name = "REGION:FIRST-LAST", value_parser = wanted)]
-    pub pages: Option<Wanted>,
+    pub pages: Option<RegionPages>,
     /// How a page is treated apart: c, it alone is cacheable; nc, it alone is not
     #[arg(short, long, default_value = "c", value_parser = ["c", "nc"])]
     pub mode: String,
@@ -78,7 +81,8 @@ pub struct BbprofArgs {
     /// Then find the number of pages that is enough, by halving
     #[arg(long, conflicts_with = "rank")]
     pub coarse: bool,
-    /// How close to the time with all pages is enough, as a part of the difference between none and all
+    /// How close to the time with all pages is enough, as a part of the difference between none
+    /// and all
     #[arg(long, value_name = "PART", default_value_t = knee::TOLERANCE, value_parser = part)]
     pub tolerance: f64,
     /// Importance of the pages in the profile, at least, as a part of the greatest
@@ -102,7 +106,8 @@ pub struct BbprofArgs {
     /// Also write the profile here
     #[arg(short = 'o', long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
-    /// Directory for runs and tables [default: bbprof/NAME-VM in target/cloison, without a checkout in cloison-output]
+    /// Directory for runs and tables [default: bbprof/NAME-VM in target/cloison, without a
+    /// checkout in cloison-output]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Also write the figures here
@@ -112,17 +117,17 @@ pub struct BbprofArgs {
 
 /// Pages of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct RegionPages {
     region: String,
     pages: RangeInclusive<u64>,
 }
 
-fn wanted(text: &str) -> Result<Wanted, String> {
+fn wanted(text: &str) -> Result<RegionPages, String> {
     let parsed = || {
         let (region, pages) = text.split_once(':')?;
         let (first, last) = pages.split_once('-').unwrap_or((pages, pages));
         let pages = first.parse().ok()?..=last.parse().ok()?;
-        (!pages.is_empty()).then(|| Wanted {
+        (!pages.is_empty()).then(|| RegionPages {
             region: region.to_owned(),
             pages,
         })
@@ -148,20 +153,14 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
     keep_apart([config.as_path()], args.profile.as_deref())?;
     let (mut checked, vm) = load(args, &config)?;
     counting::prepare_for(&mut checked, Counting::Model.machine())?;
-    let vm_of = &checked.system.vms[vm];
+    let vm_of = &checked.system.vms[vm.index()];
     let selection = select(args, &vm_of.regions)?;
     let file = elf_of(&checked, vm)?;
     let bytes = files::read(&file, files::IMAGE)?;
-    let program = Program::parse(&bytes).map_err(|error| match error {
-        LayoutError::File(error) => {
-            miette!("{} cannot be read: {error}", installation::display(&file))
-        }
-        LayoutError::Machine => {
-            miette!("{} is no program for AArch64", installation::display(&file))
-        }
-    })?;
+    let program = Program::parse(&bytes)
+        .map_err(|error| miette!("{} cannot be read: {error}", installation::display(&file)))?;
     let mappings = layout::of(&program, &vm_of.regions);
-    let profiled = Profiled {
+    let profiled = GuestPages {
         program: &program,
         mappings: &mappings,
         regions: &vm_of.regions,
@@ -222,7 +221,8 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
     seconds::remember(&format!("bbprof {name}"), &boards.seconds());
     let plain = order.len() + 2;
     eprintln!(
-        "bbprof: {} in {:.1} s, {} of them kept from earlier; page by page, a profile takes {plain}",
+        "bbprof: {} in {:.1} s, {} of them kept from earlier; page by page, a profile takes \
+         {plain}",
         count(boots, "run"),
         started.elapsed().as_secs_f64(),
         runs.reused()
@@ -244,12 +244,12 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
     results.write(out)
 }
 
-/// What was measured, and of what.
+/// The measurements, and their subject.
 struct Results<'a> {
     args: &'a BbprofArgs,
     config: &'a Path,
     checked: &'a Checked,
-    profiled: &'a Profiled<'a>,
+    profiled: &'a GuestPages<'a>,
     model: &'a Model,
     /// SHA-256 of the guest's file.
     guest: String,
@@ -371,8 +371,9 @@ fn mean(times: Option<Times>) -> f64 {
     times.map_or(0.0, |times| times.mean)
 }
 
-/// Reads the configuration, and finds the VM. A profile of the VM that does not exist yet is left out.
-fn load(args: &BbprofArgs, config: &Path) -> Result<(Checked, usize)> {
+/// Reads the configuration, and finds the VM. A profile of the VM that does not exist yet is left
+/// out.
+fn load(args: &BbprofArgs, config: &Path) -> Result<(Checked, VmId)> {
     let board = args.board.as_deref();
     let checked =
         configuration::load(config, board).or_else(|errors: Errors| {
@@ -382,7 +383,7 @@ fn load(args: &BbprofArgs, config: &Path) -> Result<(Checked, usize)> {
             }
         })?;
     let vms = &checked.system.vms;
-    let Some(vm) = vms.iter().position(|vm| vm.name == args.vm) else {
+    let Some(vm) = checked.vm(&args.vm) else {
         let help = suggest(&args.vm, "VMs", vms.iter().map(|vm| vm.name.as_str()));
         return Err(miette!(
             help = help,
@@ -391,8 +392,9 @@ fn load(args: &BbprofArgs, config: &Path) -> Result<(Checked, usize)> {
             args.vm
         ));
     };
-    if matches!(checked.images[vm], ImageSource::Linux(_)) {
-        let help = "the pages of its programs are found in the guest, by the program bbprof: tools = [\"bbprof\"] (docs/bbprof.md)";
+    if matches!(checked.images[vm.index()], ImageSource::Linux(_)) {
+        let help = "the pages of its programs are found in the guest, by the program bbprof: \
+                    tools = [\"bbprof\"] (docs/bbprof.md)";
         return Err(miette!(
             help = help,
             "VM `{}` runs Linux, whose kernel moves pages as it likes",
@@ -402,8 +404,8 @@ fn load(args: &BbprofArgs, config: &Path) -> Result<(Checked, usize)> {
     Ok((checked, vm))
 }
 
-/// Returns the text of a configuration in which a VM's pages move to the pool of its profile only when asked to, if the file of
-/// its profile does not exist.
+/// Returns the text of a configuration in which a VM's pages move to the pool of its profile only
+/// when asked to, if the file of its profile does not exist.
 fn without_profile(config: &Path, vm: &str) -> Option<String> {
     let text = files::read_text(config, files::CONFIGURATION).ok()?;
     let mut system: Value = toml::from_str(&text).ok()?;
@@ -435,8 +437,8 @@ fn without_profile(config: &Path, vm: &str) -> Option<String> {
 }
 
 /// Returns the ELF file of a VM's guest.
-fn elf_of(checked: &Checked, vm: usize) -> Result<PathBuf> {
-    let file = match &checked.images[vm] {
+fn elf_of(checked: &Checked, vm: VmId) -> Result<PathBuf> {
+    let file = match &checked.images[vm.index()] {
         ImageSource::Workload(name) => parts::guest(name)?,
         ImageSource::File(file) | ImageSource::FileWithTree(file, _) => file.clone(),
         ImageSource::Linux(_) => return Err(miette!("a Linux kernel is not profiled")),
@@ -444,7 +446,10 @@ fn elf_of(checked: &Checked, vm: usize) -> Result<PathBuf> {
     if files::read(&file, files::IMAGE)?.starts_with(b"\x7fELF") {
         return Ok(file);
     }
-    let (vm, file) = (&checked.system.vms[vm].name, installation::display(&file));
+    let (vm, file) = (
+        &checked.system.vms[vm.index()].name,
+        installation::display(&file),
+    );
     let help = "name the ELF file from which it was made as the VM's image";
     Err(miette!(
         help = help,
@@ -495,13 +500,13 @@ fn select(args: &BbprofArgs, regions: &[Region]) -> Result<Selection> {
 }
 
 /// The guest's pages.
-struct Profiled<'a> {
+struct GuestPages<'a> {
     program: &'a Program,
     mappings: &'a [Mapping],
     regions: &'a [Region],
 }
 
-impl Profiled<'_> {
+impl GuestPages<'_> {
     /// Returns the pages that are to be profiled, in order.
     fn choose(&self, selection: &Selection, args: &BbprofArgs) -> Result<Vec<PageName>> {
         let names = |mapping: &&Mapping| {
@@ -535,10 +540,13 @@ impl Profiled<'_> {
             };
             let kinds: Vec<String> = Kind::ALL.into_iter().filter_map(of).collect();
             let help = match kinds.is_empty() {
-                true => {
-                    "only pages of regions with `pool = ...` can move, and none of the VM's regions has one".to_owned()
-                }
-                false => format!("its pages that can move are, by letter: {}", kinds.join(", ")),
+                true => "only pages of regions with `pool = ...` can move, and none of the VM's \
+                         regions has one"
+                    .to_owned(),
+                false => format!(
+                    "its pages that can move are, by letter: {}",
+                    kinds.join(", ")
+                ),
             };
             return Err(miette!(
                 help = help,
@@ -609,7 +617,7 @@ impl Profiled<'_> {
     }
 }
 
-/// What the time is with the k most important pages cacheable.
+/// The time with the k most important pages cacheable.
 struct Curve {
     points: Vec<(usize, Times)>,
     found: Option<usize>,
@@ -620,7 +628,7 @@ struct Profiler<'a> {
     args: &'a BbprofArgs,
     boards: &'a Boards,
     runs: &'a Runs<'a>,
-    profiled: &'a Profiled<'a>,
+    profiled: &'a GuestPages<'a>,
     /// The pages that are profiled.
     pages: Vec<PageName>,
     boots: usize,
@@ -757,7 +765,8 @@ impl Profiler<'_> {
         }
     }
 
-    /// Measures the time with the k most important pages cacheable and all others not, as far as that is asked for.
+    /// Measures the time with the k most important pages cacheable and all others not, as far as
+    /// that is asked for.
     fn rank(&mut self, order: &[PageName]) -> Result<Option<Curve>> {
         let set = |k: usize| (format!("top-{k}"), order[k..].to_vec());
         if self.args.rank {
@@ -813,7 +822,8 @@ fn shown(pages: &[Page], none: f64, all: f64) -> Section {
     }
     let left = pages.len().saturating_sub(SHOWN);
     table.note(format!(
-        "The segments take {none:.0} cycles with no profiled page cacheable, and {all:.0} with all. {left} pages more are in pages.csv."
+        "The segments take {none:.0} cycles with no profiled page cacheable, and {all:.0} with \
+         all. {left} pages more are in pages.csv."
     ))
 }
 
@@ -847,14 +857,14 @@ mod tests {
     fn pages_of_a_region_are_read() {
         assert_eq!(
             wanted("ram:3-9"),
-            Ok(Wanted {
+            Ok(RegionPages {
                 region: "ram".into(),
                 pages: 3..=9
             })
         );
         assert_eq!(
             wanted("ram:3"),
-            Ok(Wanted {
+            Ok(RegionPages {
                 region: "ram".into(),
                 pages: 3..=3
             })

@@ -1,12 +1,12 @@
-//! Boots a system once for each choice of pages that the caches may not hold, and keeps the times of its segments.
+//! Boots a system once for each choice of pages that the caches may not hold, and keeps the times
+//! of its segments.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::boards::Boards;
 use crate::boards::boot::{Boot, Output};
-use crate::experiment::overrides::{self, Value};
+use crate::experiment::overrides;
 use cloison_abi::services;
 use cloison_config::Checked;
-use cloison_engine::figures::qemu_version;
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::image::prelude::{self, Others, Pages};
 use cloison_engine::image::{self, Flat, Image};
@@ -16,6 +16,7 @@ use cloison_engine::parts;
 use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
+use cloison_formats::ids::VmId;
 use indicatif::ProgressBar;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
@@ -27,7 +28,8 @@ use std::time::Duration;
 
 /// Time limit: a boot that takes longer has hung, or its guest does not end.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Changes with the code that reads a run's times, so that older results are not taken for new ones.
+/// Changes with the code that reads a run's times, so that older results are not taken for new
+/// ones.
 const RESULT_VERSION: u32 = 1;
 
 /// A boot: its name, and the pages that the caches may not hold.
@@ -39,7 +41,7 @@ pub struct Point {
     pub uncached: BTreeSet<Ipa>,
 }
 
-/// What is measured.
+/// The subject of the measurement.
 #[derive(Debug)]
 pub struct Subject<'a> {
     /// The system.
@@ -47,7 +49,7 @@ pub struct Subject<'a> {
     /// The board: a shipped one's name, or the path of its file.
     pub board: &'a str,
     /// Index of the VM.
-    pub vm: usize,
+    pub vm: VmId,
     /// Whether the other VMs run.
     pub others: Others,
     /// Number of its first segments to leave out.
@@ -74,7 +76,7 @@ pub struct Runs<'a> {
 
 /// The times of a boot, as they are kept.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct KeptTimes {
     inputs: String,
     cycles: Vec<u64>,
 }
@@ -90,21 +92,13 @@ impl<'a> Runs<'a> {
         let model = model.kept_in(&store)?;
         let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
         let base = image::assemble(subject.checked, &hypervisor)?;
-        let mut text: Value = toml::from_str(&subject.checked.source).into_diagnostic()?;
-        overrides::anchor(
-            &mut text,
-            subject.checked.path.parent().unwrap_or(Path::new(".")),
-        );
+        let text = overrides::anchored(&subject.checked.source, &subject.checked.path)?;
         let text = toml::to_string_pretty(&text).into_diagnostic()?;
         let emulation = subject.checked.emulation()?;
-        let mut common = Sha256::new();
-        for file in [model.board(), model.plugin()] {
-            common.update(files::read(file, files::IMAGE)?);
-        }
+        let mut common = model.hash()?;
         let (warm_up, conditions) = (subject.warm_up, subject.conditions);
         common.update(format!(
-            "{RESULT_VERSION} {} {emulation:?} {warm_up} {conditions:?}",
-            qemu_version()
+            "{RESULT_VERSION} {emulation:?} {warm_up} {conditions:?}"
         ));
         let (out, reused) = (out.to_path_buf(), AtomicUsize::new(0));
         Ok(Self {
@@ -120,8 +114,8 @@ impl<'a> Runs<'a> {
         })
     }
 
-    /// Returns the cycles of each boot's segments, in the order of points. Boots with a kept result from the same inputs do not
-    /// happen again.
+    /// Returns the cycles of each boot's segments, in the order of points. Boots with a kept result
+    /// from the same inputs do not happen again.
     ///
     /// # Errors
     ///
@@ -150,7 +144,7 @@ impl<'a> Runs<'a> {
         })
     }
 
-    /// Returns how many boots did not happen because their results were kept.
+    /// Returns the number of boots whose kept results were used.
     pub fn reused(&self) -> usize {
         self.reused.load(Ordering::Relaxed)
     }
@@ -195,8 +189,8 @@ impl<'a> Runs<'a> {
         let kept = KeptRun::new(board, &image, &self.model, &self.store, conditions)?;
         kept.write(&directory)?;
         write_atomic(&directory.join("system.toml"), self.text.as_bytes())?;
-        if let Some(Kept { cycles, .. }) =
-            boards.reuse(|| files::kept(&file).filter(|it: &Kept| it.inputs == inputs))
+        if let Some(KeptTimes { cycles, .. }) =
+            boards.reuse(|| files::kept(&file).filter(|it: &KeptTimes| it.inputs == inputs))
         {
             self.reused.fetch_add(1, Ordering::Relaxed);
             return Ok(cycles);
@@ -208,7 +202,7 @@ impl<'a> Runs<'a> {
             cycles.wrap_err_with(|| miette!("the console's last lines:\n{}", output.tail()))?;
         files::keep(
             &file,
-            &Kept {
+            &KeptTimes {
                 inputs,
                 cycles: cycles.clone(),
             },
@@ -216,8 +210,8 @@ impl<'a> Runs<'a> {
         Ok(cycles)
     }
 
-    /// Returns the cycles of the VM's segments in the hypervisor's log or, of a VM without the service `hem`, of the model's
-    /// regions of interest.
+    /// Returns the cycles of the VM's segments in the hypervisor's log or, of a VM without the
+    /// service `hem`, of the model's regions of interest.
     fn segments(&self, output: &Output, statistics: &Path) -> Result<Vec<u64>> {
         let Subject {
             checked,
@@ -225,7 +219,7 @@ impl<'a> Runs<'a> {
             warm_up,
             ..
         } = self.subject;
-        let vm_of = &checked.system.vms[vm];
+        let vm_of = &checked.system.vms[vm.index()];
         if output.console.contains(prelude::REFUSED) {
             return Err(miette!(
                 "the hypervisor refused to make a page non-cacheable"
@@ -243,7 +237,7 @@ impl<'a> Runs<'a> {
         if let Some((offset, problem)) = telemetry.problems.first() {
             return Err(miette!("bad telemetry at byte {offset}: {problem}"));
         }
-        let (dropped, end) = (telemetry.dropped(), telemetry.end_of(vm as u8));
+        let (dropped, end) = (telemetry.dropped(), telemetry.end_of(vm));
         if dropped > 0 || end != End::Off {
             return Err(miette!("{dropped} records were dropped; the VM: {end}"));
         }
@@ -253,7 +247,7 @@ impl<'a> Runs<'a> {
                 let cores = vm_of
                     .cores
                     .iter()
-                    .filter_map(|core| region.cores.get(usize::from(*core)));
+                    .filter_map(|core| region.cores.get(core.index()));
                 cores.map(|core| core.cycles).max().unwrap_or_default()
             };
             model::statistics(statistics)?
@@ -262,19 +256,19 @@ impl<'a> Runs<'a> {
                 .map(of)
                 .collect()
         } else {
-            let own = telemetry
-                .hem_runs()
-                .filter(|run| usize::from(run.record.vm) == vm);
+            let own = telemetry.hem_runs().filter(|run| run.record.vm == vm);
             own.map(|run| run.record.cycles.0).collect()
         };
         if cycles.len() <= warm_up {
-            let help = "the time is that of the VM's segments: give it services = [\"hem\"] and let the guest call segment_begin and \
-                        segment_end, or let it mark a region of interest for the board model (docs/board-model.md)";
+            let help = "the time is that of the VM's segments: give it services = [\"hem\"] and \
+                        let the guest call segment_begin and segment_end, or let it mark a region \
+                        of interest for the board model (docs/board-model.md)";
             let logged = cycles.len();
             return Err(match vm_of.services & services::HEM {
                 0 => miette!(
                     help = help,
-                    "VM `{}` has marked {logged} regions of interest; more than {warm_up} are needed",
+                    "VM `{}` has marked {logged} regions of interest; more than {warm_up} are \
+                     needed",
                     vm_of.name
                 ),
                 _ => miette!(

@@ -1,10 +1,10 @@
-//! What a profile of a VM becomes: a file that its `profile` accepts, and tables.
+//! A profile in its two forms: a file that a VM's `profile` accepts, and tables.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::layout::Place;
 use std::collections::BTreeMap;
 
-/// A page with what is known of it.
+/// A page with its name, block and importance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
     /// Where it is.
@@ -13,7 +13,7 @@ pub struct Page {
     pub ipa: u64,
     /// Letter of its kind.
     pub kind: char,
-    /// The function, variable, section or region that it holds most of.
+    /// The function, variable, section or region with the most bytes of the page.
     pub what: String,
     /// Number of pages that were treated as one with it, itself included.
     pub block: u32,
@@ -21,8 +21,8 @@ pub struct Page {
     pub importance: f64,
 }
 
-/// Returns those of the pages, which are in order of importance, that matter: whose importance is at least this part of the
-/// greatest, and more than nothing.
+/// Returns the pages that matter, from pages in order of importance: those with at least this part
+/// of the greatest importance, and more than 0.
 pub fn that_matter(pages: &[Page], least: f64) -> &[Page] {
     let greatest = pages.first().map_or(0.0, |page| page.importance);
     let matters =
@@ -119,7 +119,8 @@ mod tests {
             page("extra", 1, 50.0),
             page("ram", 3, 10.0),
         ];
-        let expected = "# one\n# two\nversion = 1\ndescription = \"d \\\" e\"\nunit = \"cycles\"\n\n\
+        let expected = "# one\n# two\nversion = 1\ndescription = \"d \\\" e\"\n\
+            unit = \"cycles\"\n\n\
                         [[region]]\nname = \"extra\"\npages = [\n    [1, 50],\n]\n\n\
                         [[region]]\nname = \"ram\"\npages = [\n    [3, 10], [7, 1000],\n]\n";
         let text = profile("one\ntwo", "d \" e", &pages);

@@ -1,9 +1,9 @@
-//! One start of a board on the model: all its inputs, the key that they have together, and its output.
+//! One start of a board on the model: all its inputs, their common key, and its output.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::Emulation;
 use cloison_engine::figures::qemu_version;
-use cloison_engine::files::{sha256, write_atomic};
+use cloison_engine::files::{self, sha256, write_atomic};
 use cloison_engine::kept::{KeptImage, KeptRun};
 use cloison_engine::qemu::{Exit, Machine};
 use miette::{IntoDiagnostic, Result};
@@ -18,7 +18,7 @@ const VERSION: u32 = 1;
 /// The QEMU of this machine: asking for it takes as long as anything else that is done for a boot.
 static QEMU: LazyLock<String> = LazyLock::new(qemu_version);
 
-/// A start of a board with everything that decides its output.
+/// A start of a board, with all inputs that determine its output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Boot {
@@ -26,9 +26,9 @@ pub struct Boot {
     emulation: Emulation,
     /// Image, and what executes it.
     kept: Start,
-    /// The QEMU that it is for, as that reports its version.
+    /// The version of QEMU that it is for, as QEMU reports it.
     pub qemu: String,
-    /// After how many seconds it has hung.
+    /// Time in seconds after which it counts as hung.
     pub limit_s: u64,
 }
 
@@ -63,7 +63,7 @@ impl Start {
     }
 }
 
-/// What a board left when it ended.
+/// The output of a board that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
     /// How QEMU ended.
@@ -81,7 +81,8 @@ pub struct Output {
 }
 
 impl Boot {
-    /// Describes a boot on the model with the QEMU of this machine; one that takes longer than `limit` has hung.
+    /// Describes a boot on the model with the QEMU of this machine. A boot that takes longer than
+    /// `limit` counts as hung.
     pub fn new(emulation: &Emulation, kept: KeptRun, limit: Duration) -> Self {
         Self::of(emulation, Start::Modelled(kept), limit)
     }
@@ -110,7 +111,8 @@ impl Boot {
         }
     }
 
-    /// Returns the SHA-256 of all inputs, in hexadecimal. Where the inputs are kept is none of them.
+    /// Returns the SHA-256 of all inputs, in hexadecimal. The directory of the inputs is not one of
+    /// them.
     pub fn key(&self) -> String {
         let kept = self.kept.with_parts_in(Path::new(""));
         sha256(
@@ -145,12 +147,10 @@ impl Boot {
     ///
     /// # Errors
     ///
-    /// If a file is missing or damaged, QEMU cannot be started, or the scratch directory cannot be written to.
+    /// If a file is missing or damaged, QEMU cannot be started, or the scratch directory cannot be
+    /// written to.
     pub fn perform(&self) -> Result<Output> {
-        let scratch = tempfile::Builder::new()
-            .prefix("cloison-")
-            .tempdir()
-            .into_diagnostic()?;
+        let scratch = files::scratch()?;
         run(&self.machine(scratch.path())?, scratch.path())
     }
 

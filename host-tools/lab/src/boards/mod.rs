@@ -1,13 +1,15 @@
-//! Boards that are started many times: here, as many at once as there are cores, or elsewhere as jobs.
+//! Boards that are started many times: here, as many at once as there are cores, or elsewhere as
+//! jobs.
 //!
-//! Whatever runs boards many times asks [`Boards`] for the output of each [`Boot`] and evaluates it. It does not know
-//! whether the boot happens now, is only noted as a job, or has happened on another machine.
+//! Code that runs boards many times asks [`Boards`] for the output of each [`Boot`] and evaluates
+//! it. It does not know whether the boot happens now, is only noted as a job, or has happened on
+//! another machine.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`boot`] | one start of a board with all its inputs, and their key |
 //! | [`result`] | the file with a boot's output |
-//! | [`seconds`] | how long the boots of a command took, for the next one |
+//! | [`seconds`] | the durations of a command's boots, for the next one's estimate |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod boot;
@@ -46,28 +48,28 @@ enum Mode {
     Planned {
         root: PathBuf,
         parts: Store,
-        boots: Mutex<BTreeMap<String, Named>>,
+        boots: Mutex<BTreeMap<String, NamedBoot>>,
     },
     Elsewhere {
         root: PathBuf,
         results: PathBuf,
         known: BTreeMap<String, String>,
-        lacking: Mutex<Lacking>,
+        lacking: Mutex<Gaps>,
     },
 }
 
 /// A boot, and the directory of its run in the results.
 #[derive(Clone, Debug)]
-pub struct Named {
+pub struct NamedBoot {
     /// The directory, relative to that of the report.
     pub run: String,
     /// The boot.
     pub boot: Boot,
 }
 
-/// What kept results from being used.
+/// Results that could not be used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Lacking {
+pub struct Gaps {
     /// Runs without a result, and why.
     pub missing: BTreeMap<String, String>,
     /// Runs whose inputs are not those of any job.
@@ -84,8 +86,8 @@ impl Boards {
         }
     }
 
-    /// Returns boards that start nothing and note what would be started for a report in `root`. What the boots need is put
-    /// into the store in `parts`.
+    /// Returns boards that start nothing and note each boot for a report in `root`. The boots'
+    /// files are put into the store in `parts`.
     pub fn planned(root: &Path, parts: &Path) -> Self {
         Self {
             mode: Mode::Planned {
@@ -96,8 +98,9 @@ impl Boards {
         }
     }
 
-    /// Returns boards that were started elsewhere, for a report in `root`: their results are files of a directory.
-    /// `known` has the keys of the boots that were planned, and the names of their runs.
+    /// Returns boards that were started elsewhere, for a report in `root`: their results are files
+    /// of a directory. `known` has the keys of the boots that were planned, and the names of
+    /// their runs.
     pub fn elsewhere(root: &Path, results: &Path, known: BTreeMap<String, String>) -> Self {
         let (root, results) = (root.to_path_buf(), results.to_path_buf());
         Self {
@@ -114,7 +117,8 @@ impl Boards {
     ///
     /// # Errors
     ///
-    /// [`Absent`] if there is no output yet; otherwise what kept the board from being started.
+    /// [`Absent`] if there is no output yet; otherwise the reason why the board could not be
+    /// started.
     pub fn boot(&self, directory: &Path, boot: Boot) -> Result<Output> {
         match &self.mode {
             Mode::Here { seconds } => {
@@ -130,7 +134,9 @@ impl Boards {
                     .into_iter()
                     .try_for_each(|name| parts.add_from(&from, name))?;
                 // The same boot may belong to several runs.
-                lock(boots).entry(boot.key()).or_insert(Named { run, boot });
+                lock(boots)
+                    .entry(boot.key())
+                    .or_insert(NamedBoot { run, boot });
                 Err(Absent.into())
             }
             Mode::Elsewhere {
@@ -164,7 +170,8 @@ impl Boards {
         }
     }
 
-    /// Returns `None` for a piece of work whose boots have no output yet, so that what follows can plan its boots too.
+    /// Returns `None` for a piece of work whose boots have no output yet: the next pieces can then
+    /// plan their boots too.
     ///
     /// # Errors
     ///
@@ -176,9 +183,9 @@ impl Boards {
         }
     }
 
-    /// Does a piece of work for each item, as many at a time as this machine has cores, and shows how far it is. Returns
-    /// what became of them, in their order. The first error ends it, but for boots without output: then all others are
-    /// asked for too.
+    /// Does a piece of work for each item, as many at a time as this machine has cores, and shows
+    /// its progress. Returns the results in the items' order. The first error ends it, except that
+    /// of a boot without output: then all others are asked for too.
     ///
     /// # Errors
     ///
@@ -195,7 +202,7 @@ impl Boards {
         let next = AtomicUsize::new(0);
         let done: Mutex<Vec<Option<R>>> = Mutex::new(items.iter().map(|_| None).collect());
         let failed: Mutex<Option<Report>> = Mutex::new(None);
-        let told = Told::new(bar, matches!(self.mode, Mode::Here { .. }));
+        let told = ProgressLog::new(bar, matches!(self.mode, Mode::Here { .. }));
         let worker = || {
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
@@ -235,17 +242,17 @@ impl Boards {
     }
 
     /// Returns the boots that were noted, by key.
-    pub fn into_planned(self) -> BTreeMap<String, Named> {
+    pub fn into_planned(self) -> BTreeMap<String, NamedBoot> {
         let Mode::Planned { boots, .. } = self.mode else {
             return BTreeMap::new();
         };
         boots.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns what kept results from being used.
-    pub fn into_lacking(self) -> Lacking {
+    /// Returns the results that could not be used.
+    pub fn into_lacking(self) -> Gaps {
         let Mode::Elsewhere { lacking, .. } = self.mode else {
-            return Lacking::default();
+            return Gaps::default();
         };
         lacking.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
@@ -266,14 +273,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Says from time to time how far the work is where no terminal shows the bar.
-struct Told<'a> {
+struct ProgressLog<'a> {
     bar: &'a ProgressBar,
     started: Instant,
     from: u64,
     last: Option<Mutex<Instant>>,
 }
 
-impl<'a> Told<'a> {
+impl<'a> ProgressLog<'a> {
     /// How long it says nothing.
     const SILENCE: Duration = Duration::from_secs(30);
 

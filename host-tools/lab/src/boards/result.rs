@@ -1,7 +1,8 @@
 //! The file with a boot's output: complete and of the inputs in its name, or refused.
 //!
-//! It is compressed with gzip. Unpacked, the first line of text is a [`Head`] in JSON, the second the SHA-256 of the head
-//! and of what follows: console, telemetry and the model's statistics, with the lengths that the head gives.
+//! It is compressed with gzip. Unpacked, the first line of text is a [`Head`] in JSON, the second
+//! the SHA-256 of the head and of the rest: console, telemetry and the model's statistics, with the
+//! lengths that the head gives.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::boot::Output;
@@ -23,14 +24,14 @@ pub const EXTENSION: &str = "result";
 /// Version of the format.
 const VERSION: u32 = 1;
 
-/// What a file says of itself.
+/// The first line of a file: its key, run, machine and lengths.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Head {
     version: u32,
     /// Key of the boot.
     pub key: String,
-    /// What was to be reported, and which of its runs this is.
+    /// The report's subject, and the run in it.
     pub run: String,
     /// Name of the machine that started the board.
     pub machine: String,
@@ -49,7 +50,7 @@ pub enum ResultError {
     /// The file is not one that was written whole.
     #[error("its result is damaged: {why}")]
     Damaged {
-        /// What is wrong with it.
+        /// The mistake in it.
         why: String,
     },
     /// The file has the output of another boot.
@@ -67,11 +68,11 @@ pub fn path(directory: &Path, key: &str) -> PathBuf {
     directory.join(format!("{key}.{EXTENSION}"))
 }
 
-/// Writes a result with one rename at the end, when all of it is on the disk. `run` says what it is of.
+/// Writes a result with one rename at the end, when all of it is on the disk. `run` names the run.
 ///
 /// # Errors
 ///
-/// If it cannot be written; then there is no new file, and one that was there is as it was.
+/// If it cannot be written; then there is no new file, and an older one is unchanged.
 pub fn write(path: &Path, key: &str, run: &str, output: &Output) -> io::Result<()> {
     let statistics = output.statistics.as_deref().unwrap_or_default();
     let bodies = [output.console.as_bytes(), &output.telemetry, statistics];
@@ -105,11 +106,12 @@ pub fn write(path: &Path, key: &str, run: &str, output: &Output) -> io::Result<(
     Ok(())
 }
 
-/// Reads the output of the boot with this key. Only boards that turned themselves off have a result.
+/// Reads the output of the boot with this key. Only boards that turned themselves off have a
+/// result.
 ///
 /// # Errors
 ///
-/// If there is none, it is not as it was written, or it is of another boot.
+/// If there is none, it has changed since it was written, or it is of another boot.
 pub fn read(path: &Path, key: &str) -> Result<Output, ResultError> {
     let (head, mut body) = open(path)?;
     if head.key != key {
@@ -134,11 +136,11 @@ pub fn read(path: &Path, key: &str) -> Result<Output, ResultError> {
     })
 }
 
-/// Reads what a file says of itself, and checks all of it.
+/// Reads a file's head, and checks the whole file.
 ///
 /// # Errors
 ///
-/// If there is none, or it is not as it was written.
+/// If there is none, or it has changed since it was written.
 pub fn head(path: &Path) -> Result<Head, ResultError> {
     open(path).map(|(head, _)| head)
 }

@@ -1,4 +1,4 @@
-//! How long the boots of a command took on this machine, so that the next command can say how long it will take.
+//! The durations of a command's boots on this machine, for the next command's estimate.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::files::{self, write_json};
@@ -9,8 +9,8 @@ use std::path::Path;
 /// Name of the file, in the output directory.
 const FILE: &str = "seconds.json";
 
-/// Remembers the mean wall time of the boots for a report of this name. An estimate is not worth an error: what cannot be
-/// written is forgotten.
+/// Remembers the mean wall time of the boots for a report of this name. An estimate is not worth an
+/// error: if it cannot be written, it is lost.
 pub fn remember(what: &str, seconds: &[f64]) {
     remember_in(&installation::output_dir().join(FILE), what, seconds);
 }

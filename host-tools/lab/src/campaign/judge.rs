@@ -1,7 +1,7 @@
 //! Compares MUCH, HRM and the blind merge with the truth (MUCH, section 5.3, table 4).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::runs::{Counted, Run};
+use super::runs::{Run, WorkloadCounts};
 use super::spec::Campaign;
 use cloison_engine::report::Section;
 use cloison_much::data::is_stepped;
@@ -15,15 +15,15 @@ use nalgebra::DMatrix;
 
 /// The results of one workload.
 #[derive(Debug)]
-pub struct Judged {
+pub struct WorkloadResult {
     /// Name of the workload.
     pub workload: String,
     /// Name of the variant; empty where there is only one.
     pub variant: String,
-    /// Which of the campaign's seeds, from 1.
+    /// The number of the campaign's seed, from 1.
     pub repetition: u32,
-    /// How much each of the campaign's events varies over the runs of MUCH's plan: the difference between its largest and
-    /// smallest count, of the largest.
+    /// The variability of each of the campaign's events over the runs of MUCH's plan: the
+    /// difference between its largest and smallest count, as a part of the largest.
     pub variability: Vec<f64>,
     /// The merged vectors, by MUCH.
     pub vectors: Vectors,
@@ -59,7 +59,7 @@ pub struct Row {
 }
 
 /// Merges by each method, and compares the results with the truth.
-pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
+pub fn judge(campaign: &Campaign, counted: &WorkloadCounts) -> Result<WorkloadResult> {
     let varies = |event: &usize| {
         let mut values = counted
             .much
@@ -139,7 +139,7 @@ pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
         .collect();
     let [pearson_truth, _] = truth;
     let [pearson_merged, _] = merged_correlations;
-    Ok(Judged {
+    Ok(WorkloadResult {
         workload: counted.name.clone(),
         variant: counted.variant.clone(),
         repetition: counted.repetition,
@@ -154,10 +154,10 @@ pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
     })
 }
 
-/// The runs of several seeds of one workload as one set of measurements, by MUCH's plan or by HRM's. Events that are the same
-/// in every run are left out.
-pub fn pooled(seeds: &[&Counted], hrm: bool) -> Result<Measurements> {
-    let runs_of = |one: &Counted| {
+/// Returns the runs of several seeds of one workload as one set of measurements, by MUCH's plan or
+/// by HRM's. Events that are the same in every run are left out.
+pub fn pooled(seeds: &[&WorkloadCounts], hrm: bool) -> Result<Measurements> {
+    let runs_of = |one: &WorkloadCounts| {
         if hrm {
             one.hrm.clone()
         } else {
@@ -187,7 +187,7 @@ pub fn pooled(seeds: &[&Counted], hrm: bool) -> Result<Measurements> {
     measurements(first, &all, &varying, false)
 }
 
-fn variability(counted: &Counted) -> Vec<f64> {
+fn variability(counted: &WorkloadCounts) -> Vec<f64> {
     let of_event = |event: usize| {
         let (least, most) = counted
             .much
@@ -202,7 +202,7 @@ fn variability(counted: &Counted) -> Vec<f64> {
 }
 
 fn measurements(
-    counted: &Counted,
+    counted: &WorkloadCounts,
     runs: &[Run],
     wanted: &[usize],
     truth: bool,
@@ -236,7 +236,7 @@ fn measurements(
 }
 
 /// Returns the tables for terminal and report.
-pub fn tables(judged: &[Judged]) -> Vec<Section> {
+pub fn tables(judged: &[WorkloadResult]) -> Vec<Section> {
     let header = [
         "workload",
         "method",
@@ -270,9 +270,10 @@ pub fn tables(judged: &[Judged]) -> Vec<Section> {
     }
     let best = judged.iter().filter(|one| is_best(one)).count();
     section = section.note(format!(
-        "Truth: all events of every run of the method's own plan, which the model counts at once and no board can. Pairwise: the \
-         estimates from the runs that count both events, without vectors; repaired: the correlation matrix nearest to them. In {best} of {} workloads MUCH is closer \
-         to the truth than HRM and the blind merge, for both kinds of correlation.",
+        "Truth: all events of every run of the method's own plan, which the model counts at once \
+         and no board can. Pairwise: the estimates from the runs that count both events, without \
+         vectors; repaired: the correlation matrix nearest to them. In {best} of {} workloads \
+         MUCH is closer to the truth than HRM and the blind merge, for both kinds of correlation.",
         judged.len()
     ));
     let mut left_out = Section::new(
@@ -293,15 +294,16 @@ pub fn tables(judged: &[Judged]) -> Vec<Section> {
         return vec![section];
     }
     let left_out = left_out.note(
-        "Constant events have no correlations and are left out. Stepped events vary from one sub-experiment to another \
-         but hardly within one. They are in the vectors, but their correlations from run to run are unknown: MUCH \
-         takes them as zero.",
+        "Constant events have no correlations and are left out. Stepped events vary from one \
+         sub-experiment to another but hardly within one. They are in the vectors, but their \
+         correlations from run to run are unknown: MUCH takes them as zero.",
     );
     vec![section, left_out]
 }
 
-/// Returns whether MUCH is closer to the truth than HRM and the blind merge, for both kinds of correlation.
-pub fn is_best(one: &Judged) -> bool {
+/// Returns whether MUCH is closer to the truth than HRM and the blind merge, for both kinds of
+/// correlation.
+pub fn is_best(one: &WorkloadResult) -> bool {
     let of = |method: &str| one.rows.iter().find(|row| row.method == method);
     let Some(much) = of("much") else { return false };
     [of("hrm"), of("blind")]

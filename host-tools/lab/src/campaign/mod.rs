@@ -1,12 +1,13 @@
-//! `cloison campaign`: counts many events of several workloads, a few at a time, on the board model, merges them into
-//! complete vectors, and compares these with the truth that only a model can provide: all events of every run.
+//! `cloison campaign`: counts many events of several workloads, a few at a time, on the board
+//! model, and merges them into complete vectors. It compares these with the truth that only a model
+//! can provide: all events of every run.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`spec`] | a campaign's TOML file |
 //! | [`runs`] | one boot per workload and plan, and its counts |
 //! | [`judge`] | compares MUCH, HRM and the blind merge with the truth |
-//! | [`summary`] | means over seeds and variants, beside what was published |
+//! | [`summary`] | means over seeds and variants, beside the published ones |
 //! | [`page`] | the report |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -23,9 +24,9 @@ use cloison_engine::model::Model;
 use cloison_engine::report::Section;
 use cloison_engine::{installation, parts, setup};
 use cloison_much::data::FEWEST_RUNS;
-use judge::Judged;
+use judge::WorkloadResult;
 use miette::{Result, miette};
-use runs::Counted;
+use runs::WorkloadCounts;
 use spec::Campaign;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -36,7 +37,8 @@ pub struct CampaignArgs {
     /// Path of the campaign's file
     #[arg(value_name = "FILE.toml")]
     pub file: PathBuf,
-    /// Directory for counts, vectors and report [default: campaigns/NAME, or campaigns/NAME-N-runs with --runs, in target/cloison, without a checkout in cloison-output]
+    /// Directory for counts, vectors and report [default: campaigns/NAME, or campaigns/NAME-N-runs
+    /// with --runs, in target/cloison, without a checkout in cloison-output]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Also write the figures here
@@ -70,7 +72,8 @@ pub fn campaign_on(boards: &Boards, args: &CampaignArgs) -> Result<()> {
     let file = installation::find(&args.file);
     let mut campaign = spec::load(&file)?;
     campaign.runs = args.runs.unwrap_or(campaign.runs);
-    // Other runs than the file's are another campaign, and their results do not take the place of its.
+    // Other runs than the file's are another campaign, and their results do not take the place of
+    // its.
     choose(&mut campaign, args)?;
     let suffix = args
         .runs
@@ -97,7 +100,8 @@ pub fn campaign_on(boards: &Boards, args: &CampaignArgs) -> Result<()> {
     seconds::remember(&format!("campaign {}", campaign.name), &boards.seconds());
     if (campaign.runs as usize) < FEWEST_RUNS {
         eprintln!(
-            "warning: {} runs of each sub-experiment give rough correlations: use {FEWEST_RUNS} or more",
+            "warning: {} runs of each sub-experiment give rough correlations: use {FEWEST_RUNS} \
+             or more",
             campaign.runs
         );
     }
@@ -111,7 +115,8 @@ pub fn campaign_on(boards: &Boards, args: &CampaignArgs) -> Result<()> {
         installation::display(&out.join("report.html"))
     );
     println!(
-        "Data:    WORKLOAD/counts.csv, vectors.csv, vectors.parquet and truth.csv in the same directory, and figures.json"
+        "Data:    WORKLOAD/counts.csv, vectors.csv, vectors.parquet and truth.csv in the same \
+         directory, and figures.json"
     );
     Ok(())
 }
@@ -128,7 +133,8 @@ fn is_repeated(campaign: &Campaign) -> bool {
             .any(|variant| !variant.name.is_empty())
 }
 
-/// Leaves of a campaign what the options choose. Results are kept where those of the whole campaign are.
+/// Leaves of a campaign what the options choose. Results are kept where those of the whole campaign
+/// are.
 fn choose(campaign: &mut Campaign, args: &CampaignArgs) -> Result<()> {
     let unknown = |option: &str, chosen: &[String], names: Vec<&str>| {
         let unknown = chosen.iter().find(|name| !names.contains(&name.as_str()))?;
@@ -188,7 +194,7 @@ pub fn perform(
     parts::prepare()?;
     setup::qemu()?;
     let model = Model::load(&campaign.model)?;
-    let counted: Vec<Counted> = runs::run(boards, campaign, &model, out)?;
+    let counted: Vec<WorkloadCounts> = runs::run(boards, campaign, &model, out)?;
     eprintln!(
         "{}: {} workloads, {:.1} s",
         campaign.name,
@@ -209,7 +215,7 @@ pub fn perform(
         .count("events", campaign.events.len() as u64)
         .count("sub_experiments", campaign.plan.len() as u64)
         .count("runs_of_each", u64::from(campaign.runs));
-    let mut judged: Vec<Judged> = vec![];
+    let mut judged: Vec<WorkloadResult> = vec![];
     for workload in &counted {
         let one = judge::judge(campaign, workload)?;
         let directory = &workload.directory;

@@ -1,12 +1,12 @@
 //! The report of a campaign: one self-contained HTML file.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::judge::Judged;
+use super::judge::WorkloadResult;
 use super::spec::Campaign;
 use super::summary::{self, Group};
-use crate::experiment::plot::{Chart, Marks};
-use crate::much::charts::{self, Axes, Curve};
+use crate::much::charts;
 use crate::much::page::MORE;
+use crate::plot::{Chart, Line, Marks};
 use cloison_engine::figures::Figures;
 use cloison_engine::report::{self, Section};
 use cloison_engine::{files, installation};
@@ -31,7 +31,8 @@ pub fn html(
             bars.push(bars_of(groups, &variant.name, kind, name)?);
         }
     }
-    // With many workloads, those that are shown over the number of runs are shown in full, as in the paper's figure 5.
+    // With many workloads, those that are shown over the number of runs are shown in full, as in
+    // the paper's figure 5.
     let in_full = |group: &&Group<'_>| {
         campaign.over_runs.is_empty() || campaign.over_runs.iter().any(|it| it == group.workload)
     };
@@ -49,12 +50,12 @@ pub fn html(
         @for bars in &bars { (bars) }
         @for table in tables { (table.to_html()) }
         @for (title, outcomes) in over_runs {
-            (charts::over_runs(&format!("{title}: error of Pearson's correlations over runs (modelled)"), outcomes, 0))
+            (charts::over_runs(&format!("{title}: error of Pearson's correlations over runs (modelled)"), outcomes, 0)?)
         }
         @for group in groups.iter().filter(in_full) {
-            @if let Some(one) = group.seeds.first() { (workload(one)) }
+            @if let Some(one) = group.seeds.first() { (workload(one)?) }
         }
-        (plans(campaign.counters))
+        (plans(campaign.counters)?)
         h2 { "Provenance" }
         (report::provenance(figures))
         details { summary { "The campaign: " (installation::display(file)) } pre { (source) } }
@@ -98,11 +99,16 @@ fn bars_of(groups: &[Group<'_>], variant: &str, kind: usize, name: &str) -> Resu
 }
 
 /// A workload's correlations, and the errors of its pairs.
-fn workload(one: &Judged) -> Markup {
+fn workload(one: &WorkloadResult) -> Result<Markup> {
     let title = format!("{} {}", one.workload, one.variant)
         .trim_end()
         .to_owned();
-    html! {
+    let errors: Vec<_> = one
+        .rows
+        .iter()
+        .map(|row| (row.title, row.errors[0].as_slice()))
+        .collect();
+    Ok(html! {
         h2 { (title) }
         p.note { "Pearson's correlations, modelled." }
         (charts::heatmaps(&one.events, &[
@@ -112,37 +118,32 @@ fn workload(one: &Judged) -> Markup {
         ]))
         (charts::sorted_errors(
             &format!("{title}: errors of all pairs, Pearson's correlations (modelled)"),
-            &one.rows.iter().map(|row| (row.title, row.errors[0].as_slice())).collect::<Vec<_>>(),
-        ))
-    }
+            &errors,
+        )?)
+    })
 }
 
 /// The runs that plans take (the paper's figure 7).
-fn plans(counters: usize) -> Markup {
+fn plans(counters: usize) -> Result<Markup> {
     let runs = summary::runs_of_plans(counters);
-    let curve = |name, at: usize| Curve {
-        name,
-        points: runs
+    let line = |name: &str, at: usize| {
+        let points = runs
             .iter()
-            .map(|(events, runs)| (*events as f64, runs[at] as f64))
-            .collect(),
-        bands: vec![],
-        dots: vec![],
+            .map(|(events, runs)| (*events as f64, runs[at] as f64));
+        Line::new(name, points.collect())
     };
-    let curves = [
-        curve("MUCH", 0),
-        curve("MUCH by the paper's formula", 1),
-        curve("HRM", 2),
+    let lines = vec![
+        line("MUCH", 0),
+        line("MUCH by the paper's formula", 1),
+        line("HRM", 2),
     ];
-    let axes = Axes {
-        x: "events",
-        y: "runs in all",
-        logarithmic: false,
-        ticks: &[],
+    let chart = Chart {
+        title: format!("Runs of a campaign on {counters} counters, 100 of each sub-experiment"),
+        x: "events".to_owned(),
+        y: "runs in all".to_owned(),
+        log: false,
+        log_x: false,
+        marks: Marks::Lines(lines),
     };
-    charts::chart(
-        &format!("Runs of a campaign on {counters} counters, 100 of each sub-experiment"),
-        axes,
-        &curves,
-    )
+    chart.figure()
 }

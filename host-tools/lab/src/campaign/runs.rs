@@ -1,5 +1,5 @@
-//! One boot per workload and plan: the hypervisor restarts the victim for each run and counts the sub-experiment's
-//! events, while the model counts everything.
+//! One boot per workload and plan: the hypervisor restarts the victim for each run and counts the
+//! sub-experiment's events, while the model counts everything.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::spec::{Campaign, NEXT_SEEDS, Variant, Workload};
@@ -9,7 +9,6 @@ use crate::experiment::overrides;
 use crate::experiment::overrides::{Path as TomlPath, Value};
 use cloison_config::events::EventNames;
 use cloison_engine::counting::{self, Counting};
-use cloison_engine::figures::qemu_version;
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::kept::KeptRun;
 use cloison_engine::model::{self, Conditions, Model, Roi};
@@ -17,6 +16,7 @@ use cloison_engine::progress::bar;
 use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, image, parts};
+use cloison_formats::ids::VmId;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -26,14 +26,14 @@ use std::time::Duration;
 /// Time limit: a boot that takes longer has hung.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// The counts of one workload, run in one way, with one seed.
+/// The counts of one workload in one variant, with one seed.
 #[derive(Clone, Debug)]
-pub struct Counted {
+pub struct WorkloadCounts {
     /// Name of the workload.
     pub name: String,
     /// Name of the variant; empty where there is only one.
     pub variant: String,
-    /// Which of the campaign's seeds, from 1.
+    /// The number of the campaign's seed, from 1.
     pub repetition: u32,
     /// Where its files are.
     pub directory: PathBuf,
@@ -62,12 +62,12 @@ pub struct Run {
 
 /// The results that are kept of a boot.
 #[derive(Debug, Serialize, Deserialize)]
-struct Kept {
+struct KeptBoot {
     inputs: String,
     runs: Vec<Run>,
 }
 
-impl Counted {
+impl WorkloadCounts {
     /// Formats the counters' values as long CSV, as `cloison much merge` reads it.
     pub fn csv(&self) -> Result<Vec<u8>> {
         let mut writer = csv::Writer::from_writer(vec![]);
@@ -121,7 +121,7 @@ struct Job<'a> {
 /// The runs of a boot, and the SHA-256 of its system image.
 type Booted = (Vec<Run>, String);
 
-/// What all boots share.
+/// The common inputs of all boots.
 struct Setting<'a> {
     campaign: &'a Campaign,
     model: &'a Model,
@@ -179,8 +179,8 @@ impl Setting<'_> {
             .collect();
         let file = directory.join("runs.json");
         let before =
-            boards.reuse(|| files::kept(&file).filter(|kept: &Kept| kept.inputs == inputs));
-        if let Some(Kept { runs, .. }) = before {
+            boards.reuse(|| files::kept(&file).filter(|kept: &KeptBoot| kept.inputs == inputs));
+        if let Some(KeptBoot { runs, .. }) = before {
             return Ok((runs, image.sha256()));
         }
         let conditions = Conditions {
@@ -198,12 +198,7 @@ impl Setting<'_> {
         let output = boards.boot(&directory, Boot::new(checked.emulation()?, kept, LIMIT))?;
         output.write(&directory)?;
         let telemetry = Telemetry::parse(&output.telemetry);
-        let victim = checked
-            .system
-            .vms
-            .iter()
-            .position(|vm| vm.name == self.campaign.victim)
-            .unwrap_or_default() as u8;
+        let victim = checked.vm(&self.campaign.victim).unwrap_or_default();
         let names = EventNames::of(&checked.board.events);
         let stats = directory.join("model.json");
         let runs = self
@@ -217,7 +212,7 @@ impl Setting<'_> {
             })?;
         files::keep(
             &file,
-            &Kept {
+            &KeptBoot {
                 inputs,
                 runs: runs.clone(),
             },
@@ -228,7 +223,7 @@ impl Setting<'_> {
     fn counted(
         &self,
         telemetry: &Telemetry,
-        victim: u8,
+        victim: VmId,
         names: &EventNames,
         job: &Job<'_>,
         stats: &Path,
@@ -263,7 +258,7 @@ impl Setting<'_> {
         for (run, region) in used {
             let core = region
                 .cores
-                .get(usize::from(run.core))
+                .get(run.core.index())
                 .ok_or_else(|| miette!("a region without its core"))?;
             let mut counted = vec![];
             for (event, count, overflowed) in run.counts() {
@@ -293,23 +288,15 @@ pub fn run(
     campaign: &Campaign,
     model: &Model,
     out: &Path,
-) -> Result<Vec<Counted>> {
+) -> Result<Vec<WorkloadCounts>> {
     let text = files::read_text(&campaign.system, files::CONFIGURATION)?;
     let checked = configuration::load(&campaign.system, Some(&campaign.board))?;
     let emulation = checked.emulation()?;
     model::of(emulation)?;
-    let mut base: Value = toml::from_str(&text).into_diagnostic()?;
-    overrides::anchor(
-        &mut base,
-        campaign.system.parent().unwrap_or(Path::new(".")),
-    );
+    let base = overrides::anchored(&text, &campaign.system)?;
     let store = Store::of_results(out);
     let model = &model.kept_in(&store)?;
-    let mut common = Sha256::new();
-    for file in [model.board(), model.plugin()] {
-        common.update(files::read(file, files::IMAGE)?);
-    }
-    common.update(qemu_version());
+    let mut common = model.hash()?;
     common.update(format!("{emulation:?}"));
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
     let setting = Setting {
@@ -341,7 +328,7 @@ pub fn run(
         let (Some((much, image)), Some((hrm, other))) = (results.next(), results.next()) else {
             break;
         };
-        counted.push(Counted {
+        counted.push(WorkloadCounts {
             name: job.workload.name.clone(),
             variant: job.variant.name.clone(),
             repetition: job.repetition,

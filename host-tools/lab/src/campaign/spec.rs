@@ -3,17 +3,15 @@
 
 use crate::experiment::overrides::{Path as TomlPath, Value};
 use cloison_board_model::Event;
-use cloison_config::files;
-use cloison_config::problem::{Errors, Problem, SourceFile};
+use cloison_config::document::{self, Field, Table};
+use cloison_config::problem::{Errors, Problem};
+use cloison_config::suggest;
 use cloison_engine::configuration;
 use cloison_engine::model::Caches;
-use cloison_much::plan::{Catalogue, hrm_plan, plan};
-use serde::Deserialize;
-use std::collections::BTreeMap;
+use cloison_much::plan::{Catalogue, Plan, PlanError, hrm_plan, plan};
 use std::path::{Path, PathBuf};
-use toml::Spanned;
 
-/// How far the model's seeds of a repetition are from those of the one before.
+/// Distance between the model's seeds of one repetition and the next.
 pub const NEXT_SEEDS: u64 = 1000;
 
 /// A validated campaign with its plan.
@@ -35,7 +33,8 @@ pub struct Campaign {
     pub events: Vec<String>,
     /// Number of counters that a sub-experiment may use.
     pub counters: usize,
-    /// Sub-experiments in which every pair of events is counted together, as indices into `events`.
+    /// Sub-experiments in which every pair of events is counted together, as indices into
+    /// `events`.
     pub plan: Vec<Vec<usize>>,
     /// HRM's sub-experiments, each with the anchor, as indices into `events`.
     pub hrm_plan: Vec<Vec<usize>>,
@@ -43,14 +42,15 @@ pub struct Campaign {
     pub anchor: usize,
     /// Runs of each sub-experiment of `plan`.
     pub runs: u32,
-    /// Unused runs of each sub-experiment before those.
+    /// Unused first runs of each sub-experiment.
     pub warm_up: u32,
-    /// The model's seed for the first workload; each further one uses the next, and each repetition those [`NEXT_SEEDS`]
-    /// further.
+    /// The model's seed for the first workload; each further one uses the next, and each
+    /// repetition those [`NEXT_SEEDS`] further.
     pub seed: u64,
-    /// How often everything is repeated with other seeds; `None` where once is all, and results are not kept by seed.
+    /// Number of repetitions, each with other seeds; `None` for a single one, whose results are not
+    /// kept by seed.
     pub seeds: Option<u32>,
-    /// Ways in which each workload is run; a single one without a name where the file has none.
+    /// Variants of the workloads' runs; a single one without a name where the file has none.
     pub variants: Vec<Variant>,
     /// The workloads to count.
     pub workloads: Vec<Workload>,
@@ -58,7 +58,7 @@ pub struct Campaign {
     pub over_runs: Vec<String>,
 }
 
-/// A way in which workloads are run.
+/// A variant of the workloads' runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variant {
     /// Its name; empty where there is only one.
@@ -92,307 +92,296 @@ impl Campaign {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    title: String,
-    system: Spanned<PathBuf>,
-    board: Spanned<String>,
-    model: PathBuf,
-    victim: String,
-    events: Vec<Spanned<String>>,
-    counters: Spanned<usize>,
-    anchor: Spanned<String>,
-    runs: Spanned<u32>,
-    #[serde(default)]
-    warm_up: u32,
-    vary: Option<u8>,
-    #[serde(default)]
-    seed: u64,
-    #[serde(default)]
-    caches: Caches,
-    seeds: Option<std::num::NonZeroU32>,
-    #[serde(default)]
-    variant: BTreeMap<Spanned<String>, VariantFile>,
-    #[serde(default)]
-    over_runs: Vec<Spanned<String>>,
-    workload: Vec<WorkloadFile>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct VariantFile {
-    vary: Option<u8>,
-    #[serde(default)]
-    caches: Caches,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WorkloadFile {
-    name: String,
-    published: Option<[f64; 2]>,
-    #[serde(default)]
-    set: BTreeMap<Spanned<String>, Value>,
-    #[serde(default)]
-    remove: Vec<Spanned<String>>,
-}
+/// States of the caches, as files have them.
+pub const CACHES: [(&str, Caches); 2] = [("warm", Caches::Warm), ("cold", Caches::Cold)];
 
 /// Reads and validates a campaign.
+///
+/// # Errors
+///
+/// Returns all errors of the file with their positions.
 pub fn load(path: &Path) -> Result<Campaign, Errors> {
-    let text = files::read_text(path, files::CONFIGURATION).map_err(|error| {
-        let file = SourceFile::new(path, String::new());
-        let problem = Problem::error(
-            &file,
-            "file",
-            0..0,
-            format!("cannot read {}: {error}", file.name()),
-        )
-        .help("give a campaign, such as configs/campaigns/kernels.toml");
-        Errors::new(file.name(), vec![problem])
-    })?;
-    let file = SourceFile::new(path, text);
-    let name = file.name().to_owned();
-    check(path, &file).map_err(|problem| Errors::new(&name, vec![*problem]))
+    let help = "give a campaign, such as configs/campaigns/kernels.toml";
+    document::load(path, help, |root| read(root, path))
 }
 
-fn check(path: &Path, source: &SourceFile) -> Result<Campaign, Box<Problem>> {
-    let file: File = toml::from_str(source.text()).map_err(|error| {
-        let problem = Problem::error(
-            source,
-            "campaign",
-            error.span().unwrap_or(0..0),
-            error.message().trim_end(),
-        );
-        Box::new(
-            problem
-                .label("here")
-                .help("see docs/campaigns.md for the format of a campaign's file"),
-        )
-    })?;
-    let wrong = |field: &str, span, message: String, label: &str, help: String| {
-        Box::new(
-            Problem::error(source, field, span, message)
-                .label(label)
-                .help(help),
-        )
-    };
+fn read(root: &Table<'_>, path: &Path) -> Option<Campaign> {
     let base = path.parent().unwrap_or(Path::new("."));
-    let system = base.join(file.system.get_ref());
-    if !system.is_file() {
-        let message = format!("there is no system at {}", system.display());
-        return Err(wrong(
-            "system",
-            file.system.span(),
-            message,
-            "not a file",
-            "give a configuration".into(),
-        ));
-    }
-    let board = file.board.get_ref().clone();
-    let known = configuration::boards();
-    if !known.contains(&board) {
-        let message = format!("QEMU does not emulate board `{board}`");
-        return Err(wrong(
-            "board",
-            file.board.span(),
-            message,
-            "unknown",
-            format!("boards: {}", known.join(", ")),
-        ));
-    }
-    let known = || {
-        Event::ALL
-            .iter()
-            .map(|event| event.name())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let mut events: Vec<String> = vec![];
-    for event in &file.events {
-        let name = event.get_ref();
-        if !Event::ALL.iter().any(|known| known.name() == name) {
-            let message = format!("the model does not count `{name}`");
-            return Err(wrong(
-                "events",
-                event.span(),
-                message,
-                "unknown",
-                format!("events: {}", known()),
-            ));
-        }
-        if events.contains(name) {
-            let message = format!("{name} is listed twice");
-            return Err(wrong(
-                "events",
-                event.span(),
-                message,
-                "again",
-                "list every event once".into(),
-            ));
-        }
-        events.push(name.clone());
-    }
-    let anchor = events
-        .iter()
-        .position(|name| name == file.anchor.get_ref())
-        .ok_or_else(|| {
-            let message = format!(
-                "the anchor `{}` is none of the events",
-                file.anchor.get_ref()
-            );
-            wrong(
-                "anchor",
-                file.anchor.span(),
-                message,
-                "not counted",
-                events.join(", "),
-            )
-        })?;
-    if *file.runs.get_ref() < 2 {
-        let message = format!("{} runs", file.runs.get_ref());
-        return Err(wrong(
-            "runs",
-            file.runs.span(),
-            message,
-            "too few",
-            "a correlation needs two at least".into(),
-        ));
-    }
-    let counters = *file.counters.get_ref();
-    let unplanned = |error: cloison_much::plan::PlanError| {
-        wrong(
-            "counters",
-            file.counters.span(),
-            error.to_string(),
-            "no plan",
-            "2 to 6 counters, and more events".into(),
+    let title = root.required_value("title", "give the report a title", Field::text);
+    let help = "name the system that the workloads modify: system = \"FILE.toml\"";
+    let system = root.required_value("system", help, |field| read_system(field, base));
+    let help = "name the board: board = \"virt\"";
+    let board = root.required_value("board", help, read_board);
+    let help = "name the board's model: model = \"../models/zcu102.toml\"";
+    let model = root.required_value("model", help, Field::text);
+    let help = "name the VM that is measured";
+    let victim = root.required_value("victim", help, Field::text);
+    let counting = read_counting(root);
+    let most = u64::from(u32::MAX);
+    let help = "say how often each sub-experiment is run: runs = 50";
+    let runs = root.required_value("runs", help, |field| {
+        field.integer_in(2..=most, "2 runs or more: a correlation needs two")
+    });
+    let warm_up = root.value("warm_up", |field| {
+        field.integer_up_to(most, "a number of runs")
+    });
+    let seed = root.value("seed", |field| field.integer("the model's first seed"));
+    let seeds = root.value("seeds", |field| {
+        field.integer_in(
+            1..=most,
+            "how often everything is repeated with other seeds",
         )
-    };
-    let plan = plan(&mut Catalogue::default(), events.len(), counters).map_err(unplanned)?;
-    let hrm = hrm_plan(events.len(), counters, anchor).map_err(unplanned)?;
-    let parse = |text: &Spanned<String>| {
-        TomlPath::parse(text.get_ref()).map_err(|error| {
-            wrong(
-                "workload",
-                text.span(),
-                error,
-                "not a path",
-                "write vm.NAME.field".into(),
-            )
-        })
-    };
-    let mut workloads = vec![];
-    for (number, workload) in (0..).zip(&file.workload) {
-        let set = workload
-            .set
-            .iter()
-            .map(|(key, value)| Ok((parse(key)?, value.clone())));
-        workloads.push(Workload {
-            name: workload.name.clone(),
-            number,
-            published: workload.published,
-            set: set.collect::<Result<_, Box<Problem>>>()?,
-            remove: workload
-                .remove
-                .iter()
-                .map(parse)
-                .collect::<Result<_, _>>()?,
-        });
-    }
-    let variants = variants(&file, &wrong)?;
-    for name in &file.over_runs {
-        if !workloads
-            .iter()
-            .any(|workload| workload.name == *name.get_ref())
-        {
-            let names = workloads
-                .iter()
-                .map(|workload| workload.name.as_str())
-                .collect::<Vec<_>>()
-                .join(", ");
-            let message = format!("there is no workload `{}`", name.get_ref());
-            return Err(wrong("over_runs", name.span(), message, "unknown", names));
-        }
-    }
-    Ok(Campaign {
+    });
+    let variants = read_variants(root);
+    let workloads = read_workloads(root);
+    root.finish_ref();
+    let (counting, workloads) = (counting?, workloads?);
+    Some(Campaign {
         name: path
             .file_stem()
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned(),
-        title: file.title,
-        system,
-        board,
-        model: base.join(file.model),
-        victim: file.victim,
-        events,
-        counters,
-        plan: plan.sub_experiments,
-        hrm_plan: hrm.sub_experiments,
-        anchor,
-        runs: *file.runs.get_ref(),
-        warm_up: file.warm_up,
-        seed: file.seed,
-        seeds: file.seeds.map(std::num::NonZeroU32::get),
-        variants,
-        workloads,
-        over_runs: file
-            .over_runs
-            .into_iter()
-            .map(Spanned::into_inner)
-            .collect(),
+        title: title?.value.to_owned(),
+        system: system?.value,
+        board: board?.value.to_owned(),
+        model: base.join(model?.value),
+        victim: victim?.value.to_owned(),
+        events: counting.events,
+        counters: counting.counters,
+        plan: counting.plan,
+        hrm_plan: counting.hrm_plan,
+        anchor: counting.anchor,
+        runs: runs?.value as u32,
+        warm_up: warm_up.or(0)? as u32,
+        seed: seed.or(0)?,
+        seeds: seeds.optional()?.map(|seeds| seeds as u32),
+        variants: variants?,
+        workloads: workloads.all,
+        over_runs: workloads.over_runs,
     })
 }
 
-/// The file's variants, by name; without any, what it says of all runs.
-fn variants(file: &File, wrong: &Wrong<'_>) -> Result<Vec<Variant>, Box<Problem>> {
-    if file.variant.is_empty() {
-        return Ok(vec![Variant {
-            name: String::new(),
-            vary: file.vary,
-            caches: file.caches,
-        }]);
+fn read_system(field: &Field<'_>, base: &Path) -> Option<PathBuf> {
+    let system = base.join(field.string("the path of a configuration")?);
+    if !system.is_file() {
+        let error = field.error(format!("there is no system at {}", system.display()));
+        field.push(error.label("not a file").help("give a configuration"));
+        return None;
     }
-    let mut variants = vec![];
-    for (name, variant) in &file.variant {
-        let text = name.get_ref();
-        let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
-        if text.is_empty() || !text.chars().all(plain) {
-            let message = format!("`{text}` cannot be the name of a directory");
-            return Err(wrong(
-                "variant",
-                name.span(),
-                message,
-                "here",
-                "use letters, digits and `-`".into(),
-            ));
-        }
-        if file.vary.is_some() || file.caches != Caches::default() {
-            let message = "`vary` and `caches` are there for all runs and for variants".to_owned();
-            return Err(wrong(
-                "variant",
-                name.span(),
-                message,
-                "this one",
-                "leave them to the variants".into(),
-            ));
-        }
-        variants.push(Variant {
-            name: text.clone(),
-            vary: variant.vary,
-            caches: variant.caches,
-        });
-    }
-    Ok(variants)
+    Some(system)
 }
 
-/// Makes a problem of a field, its place, what is wrong, a label and advice.
-type Wrong<'a> = dyn Fn(&str, std::ops::Range<usize>, String, &str, String) -> Box<Problem> + 'a;
+fn read_board<'a>(field: &Field<'a>) -> Option<&'a str> {
+    let name = field.string("a board's name")?;
+    let known = configuration::boards();
+    if !known.iter().any(|board| board == name) {
+        let error = field.error(format!("QEMU does not emulate board `{name}`"));
+        let help = suggest(name, "boards", known.iter().map(String::as_str));
+        field.push(error.label("unknown").help(help));
+        return None;
+    }
+    Some(name)
+}
+
+/// The events, and their sub-experiments.
+struct Counting {
+    events: Vec<String>,
+    counters: usize,
+    anchor: usize,
+    plan: Vec<Vec<usize>>,
+    hrm_plan: Vec<Vec<usize>>,
+}
+
+fn read_counting(root: &Table<'_>) -> Option<Counting> {
+    let help = "name the events: events = [\"CPU_CYCLES\", \"L2D_CACHE_REFILL\"]";
+    let events = root.required_value("events", help, read_events);
+    let help = "say how many counters a sub-experiment may use: counters = 6";
+    let counters = root.required_value("counters", help, |field| {
+        field.integer_up_to(u64::from(u32::MAX), "the number of counters")
+    });
+    let help = "name the event in all of HRM's sub-experiments: anchor = \"CPU_CYCLES\"";
+    let anchor = root.required_value("anchor", help, Field::text);
+    let events = events?.value;
+    let anchor = anchor.and_then(|anchor| {
+        let found = events.iter().position(|name| name == anchor.value);
+        if found.is_none() {
+            let message = format!("the anchor `{}` is none of the events", anchor.value);
+            let help = suggest(anchor.value, "events", events.iter().map(String::as_str));
+            let error = anchor.field.error(message).label("not counted");
+            anchor.field.push(error.help(help));
+        }
+        found
+    });
+    let (field, counters) = counters.map(|counters| (counters.field, counters.value as usize))?;
+    let planned = |result: Result<Plan, PlanError>| {
+        let unplanned = |error: &PlanError| {
+            let error = field.error(error.to_string()).label("no plan");
+            field.push(error.help("give 2 to 6 counters, and more events"));
+        };
+        Some(result.inspect_err(unplanned).ok()?.sub_experiments)
+    };
+    let plan = planned(plan(&mut Catalogue::default(), events.len(), counters))?;
+    let anchor = anchor?;
+    Some(Counting {
+        counters,
+        anchor,
+        plan,
+        hrm_plan: planned(hrm_plan(events.len(), counters, anchor))?,
+        events,
+    })
+}
+
+fn read_events(field: &Field<'_>) -> Option<Vec<String>> {
+    let known = || Event::ALL.iter().map(|event| event.name());
+    let mut events: Vec<String> = vec![];
+    field.each(|element| {
+        let name = element.string("an event's name")?;
+        let (message, label, help) = if !known().any(|known| known == name) {
+            let message = format!("the model does not count `{name}`");
+            (message, "unknown", suggest(name, "events", known()))
+        } else if events.iter().any(|other| other == name) {
+            let message = format!("{name} is listed twice");
+            (message, "again", "list every event once".to_owned())
+        } else {
+            events.push(name.to_owned());
+            return Some(());
+        };
+        element.push(element.error(message).label(label).help(help));
+        None
+    })?;
+    Some(events)
+}
+
+/// A file's workloads.
+struct Workloads {
+    all: Vec<Workload>,
+    over_runs: Vec<String>,
+}
+
+fn read_workloads(root: &Table<'_>) -> Option<Workloads> {
+    let tables = root.tables("workload");
+    if tables.is_empty() {
+        let error = root.error("workload", 0..0, "the campaign has no workload");
+        root.push(error.label("in this file").help("add a [[workload]]"));
+    }
+    let mut names = vec![];
+    let all = document::all((0..).zip(tables).map(|(number, mut table)| {
+        let name = table.required_value("name", "name the workload", Field::text);
+        if let Some(name) = &name {
+            table.rename(name.value);
+            names.push((name.value, name.value.to_owned()));
+        }
+        let published = table.value("published", read_errors);
+        let set = table.value("set", read_set);
+        let remove = table.value("remove", read_removed);
+        table.finish();
+        Some(Workload {
+            name: name?.value.to_owned(),
+            number,
+            set: set.or(vec![])?,
+            remove: remove.or(vec![])?,
+            published: published.optional()?,
+        })
+    }));
+    let over_runs = root.value("over_runs", |field| {
+        field.each(|element| element.one_of("workload", &names))
+    });
+    Some(Workloads {
+        all: all?,
+        over_runs: over_runs.or(vec![])?,
+    })
+}
+
+/// Reads the mean square errors of MUCH and of HRM.
+fn read_errors(field: &Field<'_>) -> Option<[f64; 2]> {
+    let wanted = "the errors of MUCH and of HRM: [0.003, 0.135]";
+    let pair = field.each(|element| element.number(wanted))?.try_into();
+    if pair.is_err() {
+        let error = field.error("the published errors are not two numbers");
+        field.push(error.label("not two").help(format!("write {wanted}")));
+    }
+    pair.ok()
+}
+
+/// Reads paths in the system and their new values, by path.
+fn read_set(field: &Field<'_>) -> Option<Vec<(TomlPath, Value)>> {
+    let table = field.table()?;
+    let mut entries = table.entries();
+    entries.sort_by_key(|(key, ..)| *key);
+    document::all(entries.into_iter().map(|(key, span, value)| {
+        let path = TomlPath::parse(key);
+        if let Err(error) = &path {
+            table.push(no_path(table.error(key, span, error)));
+        }
+        path.ok().zip(value.any())
+    }))
+}
+
+/// Reads paths in the system.
+fn read_removed(field: &Field<'_>) -> Option<Vec<TomlPath>> {
+    field.each(|element| {
+        let path = TomlPath::parse(element.string("a path: \"vm.NAME\"")?);
+        path.inspect_err(|error| element.push(no_path(element.error(error))))
+            .ok()
+    })
+}
+
+fn no_path(problem: Problem) -> Problem {
+    problem.label("not a path").help("write vm.NAME.field")
+}
+
+/// Reads the file's variants, by name; without any, what it says of all runs.
+fn read_variants(root: &Table<'_>) -> Option<Vec<Variant>> {
+    let of_all = read_variant(root, "");
+    let tables = root.value("variant", Field::table).optional()?;
+    let mut entries = tables.map_or_else(Vec::new, |tables| tables.entries());
+    if entries.is_empty() {
+        return Some(vec![of_all?]);
+    }
+    entries.sort_by_key(|(name, ..)| *name);
+    if let Some(of_all) = of_all.filter(|it| it.vary.is_some() || it.caches != Caches::default()) {
+        let key = if of_all.vary.is_some() {
+            "vary"
+        } else {
+            "caches"
+        };
+        let message = "`vary` and `caches` are there for all runs and for variants";
+        if let Some(field) = root.optional(key) {
+            let error = field.error(message).label("for all runs");
+            field.push(error.help("leave them to the variants"));
+        }
+    }
+    document::all(entries.into_iter().map(|(name, span, field)| {
+        let table = field.table()?;
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+        if name.is_empty() || !name.chars().all(plain) {
+            let message = format!("`{name}` cannot be the name of a directory");
+            let error = Problem::error(table.file(), table.path(), span, message).label("here");
+            table.push(error.help("use letters, digits and `-`"));
+        }
+        let variant = read_variant(&table, name);
+        table.finish();
+        variant
+    }))
+}
+
+fn read_variant(table: &Table<'_>, name: &str) -> Option<Variant> {
+    let vary = table.value("vary", |field| {
+        field.integer_up_to(u8::MAX.into(), "the number of an argument")
+    });
+    let caches = table.value("caches", |field| field.one_of("cache state", &CACHES));
+    Some(Variant {
+        name: name.to_owned(),
+        vary: vary.optional()?.map(|vary| vary as u8),
+        caches: caches.or(Caches::default())?,
+    })
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cloison_config::problem::SourceFile;
     use cloison_engine::installation;
 
     fn shipped() -> PathBuf {
@@ -403,7 +392,9 @@ mod tests {
         let text = std::fs::read_to_string(shipped()).expect("the shipped campaign");
         assert!(text.contains(old), "{old}");
         let source = SourceFile::new(&shipped(), text.replacen(old, new, 1));
-        let problem = check(&shipped(), &source).expect_err("it is refused");
+        let errors = document::read(&source, |root| read(root, &shipped()));
+        let errors = errors.expect_err("it is refused");
+        let problem = &errors.problems()[0];
         (problem.field().to_owned(), problem.message().to_owned())
     }
 
@@ -420,11 +411,11 @@ mod tests {
         let field_and_message = |field: &str, message: &str| (field.to_owned(), message.to_owned());
         assert_eq!(
             refused("\"INST_RETIRED\"", "\"INST\""),
-            field_and_message("events", "the model does not count `INST`")
+            field_and_message("events[0]", "the model does not count `INST`")
         );
         assert_eq!(
             refused("\"LD_RETIRED\"", "\"CPU_CYCLES\""),
-            field_and_message("events", "CPU_CYCLES is listed twice")
+            field_and_message("events[2]", "CPU_CYCLES is listed twice")
         );
         assert_eq!(
             refused("anchor = \"CPU_CYCLES\"", "anchor = \"ST_RETIRED\""),
@@ -432,14 +423,13 @@ mod tests {
         );
         assert_eq!(
             refused("runs = 50", "runs = 1"),
-            field_and_message("runs", "1 runs")
+            field_and_message("runs", "1 is less than 2")
         );
         assert_eq!(refused("counters = 6", "counters = 1").0, "counters");
         assert_eq!(refused("board = \"virt\"", "board = \"pi\"").0, "board");
-        assert!(
-            refused("vary = 2", "varies = 2")
-                .1
-                .starts_with("unknown field `varies`")
+        assert_eq!(
+            refused("vary = 2", "varies = 2").1,
+            "unknown field `varies`"
         );
     }
 }

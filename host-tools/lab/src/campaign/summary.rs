@@ -1,9 +1,9 @@
-//! The results of a campaign with several seeds and variants: means over seeds, differences with the same seed, and all of it
-//! beside what was published.
+//! The results of a campaign with several seeds and variants: means over seeds, differences with
+//! the same seed, and the published results beside them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::judge::Judged;
-use super::runs::Counted;
+use super::judge::WorkloadResult;
+use super::runs::WorkloadCounts;
 use super::spec::Campaign;
 use cloison_engine::figures::Figures;
 use cloison_engine::report::Section;
@@ -18,13 +18,13 @@ pub struct Group<'a> {
     /// Name of the workload.
     pub workload: &'a str,
     /// One for each seed.
-    pub seeds: Vec<&'a Judged>,
+    pub seeds: Vec<&'a WorkloadResult>,
 }
 
 impl Group<'_> {
     /// The errors of a method, seed by seed: Pearson's (0) or Spearman's (1).
     fn errors(&self, method: &str, kind: usize) -> Vec<f64> {
-        let of_seed = |one: &&Judged| {
+        let of_seed = |one: &&WorkloadResult| {
             one.rows
                 .iter()
                 .find(|row| row.method == method)
@@ -58,7 +58,7 @@ fn range(values: &[f64]) -> (f64, f64) {
 }
 
 /// Puts the seeds of each workload together, variant by variant.
-pub fn groups(judged: &[Judged]) -> Vec<Group<'_>> {
+pub fn groups(judged: &[WorkloadResult]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = vec![];
     for one in judged {
         match groups
@@ -155,12 +155,13 @@ fn errors(groups: &[Group<'_>]) -> Section {
         }
     }
     section.note(
-        "Means over the seeds. More than MUCH: a method's error less MUCH's with the same seed, from the least to the most. Each \
-         method is judged by the truth of the runs that it merged.",
+        "Means over the seeds. More than MUCH: a method's error less MUCH's with the same seed, \
+         from the least to the most. Each method is judged by the truth of the runs that it \
+         merged.",
     )
 }
 
-/// What was published beside each variant's means.
+/// The published results, beside each variant's means.
 fn beside_published(campaign: &Campaign, groups: &[Group<'_>]) -> Option<Section> {
     let methods = [
         ("much", "MUCH"),
@@ -229,7 +230,10 @@ fn beside_published(campaign: &Campaign, groups: &[Group<'_>]) -> Option<Section
     }));
     cells.extend(all.iter().map(|errors| format!("{:.4}", mean(errors))));
     section.row(cells);
-    Some(section.note("Mean square errors of Pearson's correlations. What was published is of a board, with 2100 runs of each method."))
+    Some(section.note(
+        "Mean square errors of Pearson's correlations. What was published is of a board, with \
+         2100 runs of each method.",
+    ))
 }
 
 /// How much each event varies from run to run.
@@ -261,18 +265,20 @@ fn variability(campaign: &Campaign, groups: &[Group<'_>], variant: &str) -> Sect
         section.row(cells);
     }
     section.note(
-        "Percent: the difference between an event's largest and smallest count over the runs, of the largest; mean over seeds. –: the \
-         same in every run.",
+        "Percent: the difference between an event's largest and smallest count over the runs, of \
+         the largest; mean over seeds. –: the same in every run.",
     )
 }
 
-/// Errors over the number of runs, of bootstrap samples of all seeds' runs (the paper's figure 6).
+/// Returns the errors over the number of runs, of bootstrap samples of all seeds' runs (the paper's
+/// figure 6).
 ///
 /// # Errors
+///
 /// If the runs do not form measurements.
 pub fn over_runs(
     campaign: &Campaign,
-    counted: &[Counted],
+    counted: &[WorkloadCounts],
     samples: usize,
 ) -> Result<Vec<(String, Vec<Outcome>)>> {
     let mut charts = vec![];
@@ -316,8 +322,9 @@ pub fn over_runs(
     Ok(charts)
 }
 
-/// Runs of both plans for numbers of events on the campaign's counters, with 100 of each sub-experiment (the paper's figure
-/// 7): the events; MUCH's runs by the planner, and by the paper's formula; HRM's.
+/// Returns the runs of both plans for numbers of events on the campaign's counters, with 100 of
+/// each sub-experiment (the paper's figure 7): the events; MUCH's runs by the planner, and by the
+/// paper's formula; HRM's.
 pub fn runs_of_plans(counters: usize) -> Vec<(usize, [usize; 3])> {
     const RUNS: usize = 100;
     let mut catalogue = Catalogue::default();

@@ -1,4 +1,5 @@
-//! `cloison events validate`: counts events of benchmarks whose counts are known, and judges whether they can be trusted.
+//! `cloison events validate`: counts events of benchmarks whose counts are known, and judges
+//! whether they can be trusted.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -22,13 +23,14 @@ use miette::{IntoDiagnostic, Result, miette};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
-/// How often each benchmark is run, unless the user says otherwise.
+/// Default number of runs of each benchmark.
 pub const RUNS: u64 = 5;
 
 /// Options of `cloison events validate`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ValidateArgs {
-    /// The board whose events are validated [default: virt; with --counts, the machine that the file names]
+    /// The board whose events are validated [default: virt; with --counts, the machine that the
+    /// file names]
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
     /// On the board model: caches and memory are modelled, and their events count
@@ -43,16 +45,19 @@ pub struct ValidateArgs {
     /// Judge the counts in this file, of hardware for example, instead of counting in QEMU
     #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["model", "icount", "runs"])]
     pub counts: Option<PathBuf>,
-    /// The benchmarks and what each event should count of them [default: configs/validation/CPU.toml]
+    /// The benchmarks and what each event should count of them [default:
+    /// configs/validation/CPU.toml]
     #[arg(long, value_name = "FILE.toml")]
     pub manifest: Option<PathBuf>,
-    /// What events may count instead [default: configs/validation/CPU-hypotheses.toml, or none with --manifest]
+    /// What events may count instead [default: configs/validation/CPU-hypotheses.toml, or none
+    /// with --manifest]
     #[arg(long, value_name = "FILE.toml")]
     pub hypotheses: Option<PathBuf>,
     /// Judge by the documentation alone
     #[arg(long, conflicts_with = "hypotheses")]
     pub no_hypotheses: bool,
-    /// Write the verdicts here [default: verdicts/BOARD-MACHINE.toml in target/cloison, without a checkout in cloison-output]
+    /// Write the verdicts here [default: verdicts/BOARD-MACHINE.toml in target/cloison, without a
+    /// checkout in cloison-output]
     #[arg(long, value_name = "FILE.toml")]
     pub out: Option<PathBuf>,
     /// Also write the verdicts and figures here
@@ -60,7 +65,7 @@ pub struct ValidateArgs {
     pub json: Option<PathBuf>,
 }
 
-/// What is validated, and by what.
+/// The subject of a validation, and its method.
 struct Inputs {
     manifest: Manifest,
     hypotheses: Vec<Hypothesis>,
@@ -108,8 +113,8 @@ impl ValidateArgs {
         }
     }
 
-    /// Returns whether the machine claims to count an event. Only the model's claims are believed: what QEMU does not
-    /// count is dead on it, as it would be on a board.
+    /// Returns whether the machine claims to count an event. Only the model's claims are believed:
+    /// what QEMU does not count is dead on it, as it would be on a board.
     fn claims(&self, board: &BoardFile, event: &str) -> bool {
         !self.model
             || board
@@ -126,7 +131,7 @@ pub fn shipped(cpu: &str) -> PathBuf {
         .join(format!("{cpu}.toml"))
 }
 
-/// Returns the files that decide what is counted and how it is judged: manifest and hypotheses.
+/// Returns the files that determine the counts and their verdicts: manifest and hypotheses.
 ///
 /// # Errors
 ///
@@ -145,11 +150,13 @@ pub fn validate(args: &ValidateArgs) -> Result<()> {
     validate_on(&Boards::here(), Path::new(""), args)
 }
 
-/// Performs and reports a validation on these boards, whose runs are named after directories in `place`.
+/// Performs and reports a validation on these boards, whose runs are named after directories in
+/// `place`.
 ///
 /// # Errors
 ///
-/// Returns the errors of manifest, hypotheses and counts, or what kept a benchmark from being run.
+/// Returns the errors of manifest, hypotheses and counts, or the reason why a benchmark could not
+/// be run.
 pub fn validate_on(boards: &Boards, place: &Path, args: &ValidateArgs) -> Result<()> {
     let named = args.board.as_deref().unwrap_or(DEFAULT_BOARD);
     let board = configuration::board(named)?;
@@ -174,7 +181,8 @@ pub fn validate_on(boards: &Boards, place: &Path, args: &ValidateArgs) -> Result
     )?;
     if is_of_board && inputs.manifest.cpu != board.events.cpu {
         return Err(miette!(
-            help = "name a board with this CPU, or judge counts of another machine: --counts FILE.toml",
+            help = "name a board with this CPU, or judge counts of another machine: --counts \
+                    FILE.toml",
             "the manifest is of the {}, and board `{}` has a {}",
             inputs.manifest.cpu,
             named,
@@ -230,6 +238,16 @@ pub fn validate_on(boards: &Boards, place: &Path, args: &ValidateArgs) -> Result
         write_json(json, &with_verdicts(&figures, &judgments)?)?;
     }
     print!("{}", table(&inputs.manifest, &counts, &judgments).to_text());
+    print_doubts(&judgments);
+    println!(
+        "\nVerdicts with all evidence: {}",
+        installation::display(&out)
+    );
+    Ok(())
+}
+
+/// Prints why events are not trusted, and what they were tried as.
+fn print_doubts(judgments: &[Judgment]) {
     for judgment in judgments
         .iter()
         .filter(|judgment| judgment.verdict != Verdict::Trusted)
@@ -247,11 +265,6 @@ pub fn validate_on(boards: &Boards, place: &Path, args: &ValidateArgs) -> Result
             );
         }
     }
-    println!(
-        "\nVerdicts with all evidence: {}",
-        installation::display(&out)
-    );
-    Ok(())
 }
 
 /// Returns one row for each event.
@@ -305,12 +318,12 @@ fn figures(
         .parameter("modelled", args.model)
         .parameter("prefetcher", &counts.prefetcher)
         .parameter("hypotheses", inputs.hypotheses.len());
-    for (name, verdict) in Verdict::ALL {
+    for &verdict in Verdict::ALL {
         let number = judgments
             .iter()
             .filter(|judgment| judgment.verdict == verdict)
             .count();
-        figures.count(name.replace(' ', "_"), number as u64);
+        figures.count(verdict.words().replace(' ', "_"), number as u64);
     }
     figures
 }
@@ -354,7 +367,8 @@ fn with_verdicts(figures: &Figures, judgments: &[Judgment]) -> Result<Value> {
 mod tests {
     use super::*;
 
-    /// A manifest's benchmarks and the workload that runs them are written twice: their names and numbers agree.
+    /// A manifest's benchmarks and the workload that runs them are written twice: their names and
+    /// numbers agree.
     #[test]
     fn the_manifest_and_the_workload_number_benchmarks_alike() {
         let source = installation::root().join("guest-tools/workloads/src/bin/known-counts.rs");

@@ -1,4 +1,5 @@
-//! Boots the benchmarks of a manifest under the hypervisor, a few events at a time, and reads their counts.
+//! Boots the benchmarks of a manifest under the hypervisor, a few events at a time, and reads their
+//! counts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::boards::boot::Boot;
@@ -9,12 +10,14 @@ use cloison_config::files;
 use cloison_config::problem::count as count_of;
 use cloison_config::validation::record::Machine as Executor;
 use cloison_config::validation::{Counts, Guest, Manifest};
+use cloison_engine::files::scratch;
 use cloison_engine::kept::{KeptImage, KeptRun};
 use cloison_engine::model::{self, Caches, Conditions, Model, Roi};
 use cloison_engine::progress::bar;
 use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, image, parts, setup};
+use cloison_formats::ids::VmId;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::path::Path;
 use std::time::Duration;
@@ -23,8 +26,8 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(600);
 /// The model's seed: it decides what its pseudo-random replacement does.
 const SEED: u64 = 1;
-/// The clock of QEMU's cores in MHz, whatever the CPU: it counts CPU_CYCLES as nanoseconds (`ARM_CPU_FREQ` in QEMU's
-/// `target/arm`).
+/// The clock of QEMU's cores in MHz, whatever the CPU: it counts CPU_CYCLES as nanoseconds
+/// (`ARM_CPU_FREQ` in QEMU's `target/arm`).
 const QEMU_MHZ: u64 = 1000;
 /// The VM that runs the benchmarks.
 const VM: &str = "victim";
@@ -38,16 +41,16 @@ struct Setting<'a> {
     model: Option<Model>,
     hypervisor: image::Flat,
     runs: u64,
-    /// What the boots need, while they last.
+    /// The files of the boots, while they last.
     store: Store,
 }
 
-/// Counts each event of the manifest that the CPU of the board `named` has, in each benchmark that Cloison ships, `runs`
-/// times. Each boot has a directory in `place` in name only.
+/// Counts each event of the manifest that the CPU of the board `named` has, in each benchmark that
+/// Cloison ships, `runs` times. Each boot has a directory in `place` in name only.
 ///
 /// # Errors
 ///
-/// Returns what kept a benchmark from being run.
+/// Returns the reason why a benchmark could not be run.
 pub fn count(
     boards: &Boards,
     place: &Path,
@@ -82,10 +85,7 @@ pub fn count(
         Executor::Model => model.as_ref().map(|model| model.clock_mhz),
     };
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
-    let scratch = tempfile::Builder::new()
-        .prefix("cloison-")
-        .tempdir()
-        .into_diagnostic()?;
+    let scratch = scratch()?;
     let store = Store::at(scratch.path());
     let model = model.map(|model| model.kept_in(&store)).transpose()?;
     let setting = Setting {
@@ -154,7 +154,8 @@ pub fn count(
 /// A benchmark, an event, and its count in one run.
 type Counted = (String, String, u64);
 
-/// Returns the state of a model's prefetcher of data: a line that it brings is none that an access missed.
+/// Returns the state of a model's prefetcher of data: a line that it brings is none that an access
+/// missed.
 fn prefetcher(model: &Model) -> Result<String> {
     let text = files::read_text(model.board(), files::CONFIGURATION).into_diagnostic()?;
     let model: toml::Table = toml::from_str(&text).into_diagnostic()?;
@@ -261,11 +262,11 @@ pool = "shared"
         if let Some((offset, problem)) = telemetry.problems.first() {
             return Err(miette!("bad telemetry at byte {offset}: {problem}"));
         }
-        if telemetry.dropped() > 0 || telemetry.end_of(0) != End::Off {
+        if telemetry.dropped() > 0 || telemetry.end_of(VmId(0)) != End::Off {
             return Err(miette!(
                 "{} records were dropped; the guest: {}",
                 telemetry.dropped(),
-                telemetry.end_of(0)
+                telemetry.end_of(VmId(0))
             ));
         }
         let mut counts = vec![];
@@ -294,7 +295,8 @@ pool = "shared"
                 seen += 1;
             }
             if seen != self.runs {
-                let help = "`segment` in the manifest is the number of the benchmark's sub-experiment in the log";
+                let help = "`segment` in the manifest is the number of the benchmark's \
+                            sub-experiment in the log";
                 return Err(miette!(
                     help = help,
                     "{seen} of {} runs of {} were logged",

@@ -1,4 +1,5 @@
-//! Conditions on an experiment's results, such as `private.slowdown <= 1.1`: parsed, typed, evaluated.
+//! Conditions on an experiment's results, such as `private.slowdown <= 1.1`: parsed, typed,
+//! evaluated.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::findings::{Runs, shown};
@@ -23,12 +24,12 @@ pub struct Check {
     right: Operand,
 }
 
-/// What is wrong with a check: where in its text, what, and how to fix it.
+/// A mistake in a check: its position in the text, and the fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
     /// Position in the check's text.
     pub at: Range<usize>,
-    /// What is wrong.
+    /// The mistake.
     pub message: String,
     /// How to fix it.
     pub help: String,
@@ -53,7 +54,7 @@ struct Selector {
     at: Range<usize>,
 }
 
-/// What is compared.
+/// A quantity to compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Quantity {
     /// Median cycles of a segment.
@@ -68,6 +69,8 @@ pub enum Quantity {
     PagesMoved,
     /// Periods in which a core was held by its budget, over all cores.
     ThrottledPeriods,
+    /// Periods of all budgets, over all cores.
+    Periods,
     /// Maximum number of events beyond a budget in one period of one core.
     OvershootMax,
     /// Events of all quotas in a period, on average.
@@ -107,24 +110,53 @@ impl fmt::Display for Kind {
 }
 
 /// Latencies that cyclictest's results have.
-const LATENCIES: [&str; 5] = ["min_us", "median_us", "avg_us", "p999_us", "max_us"];
+const LATENCIES: [&str; 7] = [
+    "min_us",
+    "median_us",
+    "avg_us",
+    "p999_us",
+    "max_us",
+    "wakeups",
+    "beyond_histogram",
+];
 
 /// The groups of a profile.
 const GROUPS: [&str; profiled::GROUPS] = ["group_1", "group_2", "group_3", "group_4", "group_5"];
 
-const NAMED: [(&str, Quantity); 8] = [
+const NAMED: [(&str, Quantity); 9] = [
     ("cycles", Quantity::Cycles),
     ("slowdown", Quantity::Slowdown),
     ("spread", Quantity::Spread),
     ("segments", Quantity::Segments),
     ("pages_moved", Quantity::PagesMoved),
     ("throttled_periods", Quantity::ThrottledPeriods),
+    ("periods", Quantity::Periods),
     ("overshoot_max", Quantity::OvershootMax),
     ("events_per_period", Quantity::EventsPerPeriod),
 ];
 
 impl Quantity {
-    fn named(name: &str) -> Option<Self> {
+    /// Returns the names of all but events and printed numbers.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        let named = NAMED.iter().map(|(name, _)| *name);
+        named.chain(LATENCIES).chain(GROUPS)
+    }
+
+    /// Returns whether it is a whole number in any run.
+    pub fn is_whole(&self) -> bool {
+        !matches!(
+            self,
+            Self::Slowdown
+                | Self::Spread
+                | Self::EventsPerPeriod
+                | Self::Latency("avg_us")
+                | Self::Group(_)
+                | Self::Printed(_)
+        )
+    }
+
+    /// Returns the quantity of this name.
+    pub fn named(name: &str) -> Option<Self> {
         let event = |name: &str| {
             name.chars()
                 .all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
@@ -157,7 +189,10 @@ impl Quantity {
         match self {
             Self::Cycles => Kind::Cycles,
             Self::Slowdown | Self::Spread | Self::Group(_) => Kind::Ratio,
-            Self::Segments | Self::PagesMoved | Self::ThrottledPeriods => Kind::Number,
+            Self::Segments | Self::PagesMoved | Self::ThrottledPeriods | Self::Periods => {
+                Kind::Number
+            }
+            Self::Latency("wakeups" | "beyond_histogram") => Kind::Number,
             Self::OvershootMax | Self::EventsPerPeriod | Self::Event(_) => Kind::Events,
             Self::Latency(_) => Kind::Microseconds,
             Self::Printed(_) => Kind::Printed,
@@ -188,6 +223,7 @@ impl Quantity {
                 .iter()
                 .map(|quota| quota.throttled_periods)
                 .sum::<u64>() as f64,
+            Self::Periods => run.quotas.iter().map(|quota| quota.periods).sum::<u64>() as f64,
             Self::OvershootMax => run
                 .quotas
                 .iter()
@@ -205,6 +241,8 @@ impl Quantity {
                     "median_us" => found.permille(500) as f64,
                     "avg_us" => found.avg,
                     "p999_us" => found.permille(999) as f64,
+                    "wakeups" => found.cycles as f64,
+                    "beyond_histogram" => found.beyond() as f64,
                     _ => found.max as f64,
                 }
             }
@@ -271,7 +309,8 @@ impl Check {
     /// Parses a check; `span` is its position in the file.
     ///
     /// # Errors
-    /// Returns the first mistake: the syntax, the name of a quantity, or two sides that cannot be compared.
+    /// Returns the first mistake: the syntax, the name of a quantity, or two sides that cannot be
+    /// compared.
     pub fn parse(text: &str, span: Range<usize>) -> Result<Self, Mistake> {
         let mut parser = Parser { text, at: 0 };
         let left = parser.operand()?;
@@ -318,9 +357,10 @@ impl Check {
             })
     }
 
-    /// Checks that the variants, axes and labels that it names are those of these runs.
+    /// Checks that these runs have the variants, axes and labels that it names.
     ///
     /// # Errors
+    ///
     /// Returns the first name that no run has.
     pub fn resolve(&self, points: &[(&str, &Axes)]) -> Result<(), Mistake> {
         for selector in self.selectors() {
@@ -381,7 +421,7 @@ impl Check {
             })
     }
 
-    /// Returns the events that it names of a run.
+    /// Returns the events of a run that it names.
     pub fn events_in(&self, variant: &str, axes: &Axes) -> impl Iterator<Item = &str> {
         let fits = move |selector: &&Selector| {
             selector.variant == variant
@@ -398,14 +438,16 @@ impl Check {
             })
     }
 
-    /// Returns what has to be measured for what it names, if that is one kind of run's alone, and the position in the text.
+    /// Returns the measurements that it needs, where only one kind of run has them, each with its
+    /// position in the text.
     pub fn needs(&self) -> impl Iterator<Item = (Measure, Range<usize>)> {
         self.selectors()
             .filter_map(|selector| Some((selector.quantity.needs()?, selector.at.clone())))
     }
 
-    /// Returns whether it holds in all runs that its sides select. If both sides select runs, those are compared that
-    /// have the same labels on the axes that both have and for which not both sides name a label.
+    /// Returns whether it holds in all runs that its sides select. If both sides select runs, it
+    /// compares runs with the same labels on the axes that both have, except on axes for which both
+    /// sides name a label.
     pub fn judge(&self, runs: Runs<'_>, baseline: &str) -> Verdict {
         let select = |selector: &Selector| -> Vec<&Measured> {
             let fits = |run: &&Measured| {
@@ -498,7 +540,8 @@ pub fn table(checks: &[Check], verdicts: &[Verdict]) -> Option<Section> {
             side(|both| *both.1),
         ]);
     }
-    let note = "Of the runs that a check selects, the first that fails, or else the one closest to the limit.";
+    let note = "Of the runs that a check selects, the first that fails, or else the one closest \
+                to the limit.";
     (!checks.is_empty()).then(|| section.note(note))
 }
 
@@ -519,8 +562,8 @@ struct Parser<'a> {
 
 impl Parser<'_> {
     fn mistake(&self, at: Range<usize>, message: impl Into<String>) -> Mistake {
-        let help = "write QUANTITY <= NUMBER or QUANTITY <= NUMBER * QUANTITY with <=, <, >=, >, == or !=; a quantity \
-                    is VARIANT.NAME or VARIANT[AXIS=VALUE].NAME"
+        let help = "write QUANTITY <= NUMBER or QUANTITY <= NUMBER * QUANTITY with <=, <, >=, >, \
+                    == or !=; a quantity is VARIANT.NAME or VARIANT[AXIS=VALUE].NAME"
             .to_owned();
         Mistake {
             at,
@@ -616,14 +659,9 @@ impl Parser<'_> {
         }
         let (name, at) = self.piece(is_name);
         let Some(quantity) = Quantity::named(&name) else {
-            let known = NAMED
-                .iter()
-                .map(|(name, _)| *name)
-                .chain(LATENCIES)
-                .chain(GROUPS);
             let help = format!(
                 "{}; or the name of an event, such as L2D_CACHE_REFILL",
-                suggest(&name, "quantities", known)
+                suggest(&name, "quantities", Quantity::names())
             );
             return Err(Mistake {
                 at,

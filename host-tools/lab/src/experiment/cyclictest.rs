@@ -1,4 +1,4 @@
-//! The result of `cyclictest`: how often each wake-up latency was seen.
+//! The result of `cyclictest`: the number of wake-ups of each latency.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::printed;
@@ -31,8 +31,8 @@ impl Latencies {
     /// Finds cyclictest's JSON in a VM's output.
     ///
     /// # Errors
-    /// If the command has failed, if there is no such JSON or it has several threads, and if its histogram does not
-    /// contain all wake-ups.
+    /// If the command has failed, if there is no such JSON or it has several threads, and if its
+    /// histogram does not contain all wake-ups.
     pub fn read(said: &str) -> Result<Self> {
         let said = printed::before_success(said)?;
         let start = said
@@ -98,9 +98,11 @@ impl Latencies {
 mod tests {
     use super::*;
 
-    const SAID: &str = "up\n{\n  \"file_version\": 1,\n  \"thread\": {\n    \"0\": {\n      \"histogram\": {\n        \"20\": 900,\n        \
+    const SAID: &str = "up\n\
+        {\n  \"file_version\": 1,\n  \"thread\": {\n    \"0\": {\n      \"histogram\": {\n        \"20\": 900,\n        \
         \"21\": 98,\n        \"40\": 1\n      },\n      \"cycles\": 1000,\n      \"min\": 20,\n      \"max\": 1700,\n      \
-        \"avg\": 22.15,\n      \"cpu\": 0\n    }\n  }\n}\ncloison: the command ended with status 0\n";
+        \"avg\": 22.15,\n      \"cpu\": 0\n    }\n  }\n}\n\
+            cloison: the command ended with status 0\n";
 
     #[test]
     fn what_cyclictest_prints_is_read() {

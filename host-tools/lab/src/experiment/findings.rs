@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::measured::Measured;
-use super::plot::Chart;
+use crate::plot::Chart;
 use cloison_engine::report::Section;
 use cloison_engine::text::grouped;
 use serde_json::{Map, Value, json};
@@ -19,11 +19,12 @@ pub struct Findings {
     pub charts: Vec<Chart>,
     /// Tables.
     pub tables: Vec<Section>,
-    /// How the experiment's checks came out, if it has any.
+    /// The verdicts on the experiment's checks, if it has any.
     pub checks: Option<Section>,
-    /// What became of the checks with other values of the model: a paragraph about it, and its tables.
+    /// The verdicts on the checks with other values of the model: a paragraph about them, and their
+    /// tables.
     pub sensitivity: Option<(String, [Section; 2])>,
-    /// Paragraphs that say what was found, and where and why it differs from the paper.
+    /// Paragraphs of the results, with their differences from the paper and the reasons.
     pub account: Vec<String>,
 }
 
@@ -81,7 +82,7 @@ impl Cell {
     }
 }
 
-/// Formats a ratio or a rate for a reader: grouped digits, at least four of which count.
+/// Formats a ratio or a rate for a reader: grouped digits, at least four of them significant.
 pub fn shown(value: f64) -> String {
     let size = value.abs();
     if !value.is_finite() || size < 10.0 {
@@ -185,8 +186,9 @@ impl<'a> Runs<'a> {
         self.of(variant)
             .find(|run| axes.iter().all(|(axis, label)| run.label(axis) == *label))
     }
-    /// Returns the run to which a run's slowdown refers: that of the baseline variant with the same labels on the axes
-    /// that both have. An experiment with a single variant has its first run as the baseline of all.
+    /// Returns the run to which a run's slowdown refers: that of the baseline variant with the same
+    /// labels on the axes that both have. An experiment with a single variant has its first run
+    /// as the baseline of all.
     pub fn baseline_of(self, run: &Measured, baseline: &str) -> Option<&'a Measured> {
         if self.0.iter().all(|other| other.variant == run.variant) {
             return self.0.first();
@@ -232,9 +234,9 @@ pub fn falls(values: &[f64], tolerance: f64) -> bool {
         .all(|pair| pair[1] <= pair[0] * (1.0 + tolerance))
 }
 
-/// What else a reader of the shipped systems must know.
-pub const SHIPPED_GUESTS: &str = "The guests are Cloison's bare-metal programs, not Linux and SD-VBS. The hypervisor \
-     keeps one of the 16 colors for itself.";
+/// A note on the shipped systems that a reader must know.
+pub const SHIPPED_GUESTS: &str = "The guests are Cloison's bare-metal programs, not Linux and \
+                                  SD-VBS. No VM has the hypervisor's own colors.";
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,12 @@
-//! The analysis of any experiment: every run's median and spread, its slowdown against the baseline, its events, and what was printed.
+//! The analysis of any experiment: every run's median and spread, its slowdown against the
+//! baseline, its events, and its printed numbers.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::check::Quantity;
 use super::findings::{Cell, Findings, Runs, Series, shown};
 use super::measured::{Measured, figure_name, key};
 use super::numbers;
-use super::plot::{Chart, Line, Marks};
+use crate::plot::{Chart, Line, Marks};
 use cloison_engine::model::Roi;
 use cloison_engine::text::grouped;
 use std::collections::BTreeSet;
@@ -13,10 +14,12 @@ use std::collections::BTreeSet;
 /// The facts about the model that hold for any system.
 const MODEL: &str = "Modelled, not measured: what is modelled is in docs/board-model.md.";
 /// What holds if the model is on from the first instruction.
-const EXACT: &str = "Each case is one run, which repeats exactly: the spread is that of its segments, not of repeated runs.";
+const EXACT: &str = "Each case is one run, which repeats exactly: the spread is that of its \
+                     segments, not of repeated runs.";
 /// What holds if it is on in regions of interest alone.
-const HINT: &str = "The model is on in regions of interest alone (roi = \"hint\"), and in between the guests run in the host's time. So a run does \
-     not repeat exactly: repeat the experiment, with another --out, to see by how much figures differ.";
+const HINT: &str = "The model is on in regions of interest alone (roi = \"hint\"), and in between \
+                    the guests run in the host's time. So a run does not repeat exactly: repeat \
+                    the experiment, with another --out, to see by how much figures differ.";
 
 /// From this ratio of its ends on, an axis is logarithmic.
 const WIDE: f64 = 16.0;
@@ -27,8 +30,9 @@ pub fn find(runs: Runs<'_>, baseline: &str, roi: Roi) -> Findings {
     let series = table(runs, baseline, &mut found);
     if names(runs).next().is_none() {
         let note = format!(
-            "Median of the segments after the warm-up, with the shortest and the longest. Slowdown: relative to the run of \
-             `{baseline}` with the same values on the axes that both have. Events are medians, by the hypervisor's HEM log."
+            "Median of the segments after the warm-up, with the shortest and the longest. \
+             Slowdown: relative to the run of `{baseline}` with the same values on the axes that \
+             both have. Events are medians, by the hypervisor's HEM log."
         );
         found.tables.push(series.table("Every run", &note));
     }
@@ -217,8 +221,8 @@ fn name_without(run: &Measured, axis: &str) -> String {
     key(&run.variant, &others)
 }
 
-/// Returns a line over an axis for each name, and whether its numbers span so much that it is logarithmic. Runs without
-/// the axis are level lines.
+/// Returns a line over an axis for each name, and whether its numbers span so much that it is
+/// logarithmic. Runs without the axis are level lines.
 fn lines(runs: Runs<'_>, baseline: &str, axis: &str) -> (Marks, bool) {
     let numbers = || {
         runs.0
@@ -242,7 +246,7 @@ fn lines(runs: Runs<'_>, baseline: &str, axis: &str) -> (Marks, bool) {
         let name = name_without(run, axis);
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.extend(points),
-            None => lines.push(Line { name, points }),
+            None => lines.push(Line::new(name, points)),
         }
     }
     for line in &mut lines {
@@ -318,7 +322,8 @@ fn say(runs: Runs<'_>, baseline: &str, found: &mut Findings) {
             few.iter().map(times).collect::<Vec<_>>().join(", ")
         )),
         [slowest, .., fastest] => found.say(format!(
-            "Compared with `{baseline}`, {} as long, the most of {} runs, and {} as long, the least.",
+            "Compared with `{baseline}`, {} as long, the most of {} runs, and {} as long, the \
+             least.",
             times(slowest),
             others.len(),
             times(fastest)
@@ -330,8 +335,8 @@ fn say(runs: Runs<'_>, baseline: &str, found: &mut Findings) {
     let widest = spread.max_by(|one, other| one.1.total_cmp(&other.1));
     if let Some((run, part)) = widest {
         found.say(format!(
-            "Within one run, segments differ most in `{}`: the longest and the shortest by {:.1} % of the median of {} \
-             cycles.",
+            "Within one run, segments differ most in `{}`: the longest and the shortest by {:.1} \
+             % of the median of {} cycles.",
             run.key(),
             part * 100.0,
             grouped(run.cycles())

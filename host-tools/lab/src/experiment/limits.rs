@@ -1,4 +1,5 @@
-//! What a reader of any modelled result must know of the model, in the numbers of its board file.
+//! The facts about the model that a reader of any modelled result must know, in the numbers of its
+//! board file.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_board_model::Board;
@@ -29,14 +30,14 @@ pub fn limits(model: &Board) -> String {
     };
     let memory = match &model.banks {
         Some(banks) => format!(
-            "that is if the bank has another row open; memory has {} banks with a row each, one bus and refreshes, and \
-             collects {} writes, but serves all in order of time",
+            "that is if the bank has another row open; memory has {} banks with a row each, one \
+             bus and refreshes, and collects {} writes, but serves all in order of time",
             1 << banks.bank_bits,
             banks.writes
         ),
         None => format!(
-            "memory moves a line in {}, and until its bandwidth is used up nobody waits for anybody there: there are no \
-             banks, rows or queues",
+            "memory moves a line in {}, and until its bandwidth is used up nobody waits for \
+             anybody there: there are no banks, rows or queues",
             cycles(timing.dram_line)
         ),
     };
@@ -51,20 +52,27 @@ pub fn limits(model: &Board) -> String {
         ));
     }
     let shared = match shared.as_slice() {
-        [] => "Nothing but lines is shared in the L2, so in its own colors a core is never disturbed there".to_owned(),
-        some => format!("What cores share in the L2 besides lines: {}", some.join(", and ")),
+        [] => "Nothing but lines is shared in the L2, so in its own colors a core is never \
+               disturbed there"
+            .to_owned(),
+        some => format!(
+            "What cores share in the L2 besides lines: {}",
+            some.join(", and ")
+        ),
     };
     let loads = match timing.load_linefills {
         0 => "a load waits for its line".to_owned(),
         lines => format!(
-            "the first use of what a load reads waits for its line, of which {lines} may be on their way"
+            "the first use of what a load reads waits for its line, of which {lines} may be on \
+             their way"
         ),
     };
     format!(
-        "Modelled, not measured: cores execute {} per instruction, in order, at {} MHz; {loads}, {} to \
-         the L2 and {} more to memory; {memory}; stores wait when {} lines are being fetched. {shared}. There is {}. Of a full set the victim is: in the L1 data caches {}, in \
-         the L2 {}; the latter is an assumption. {data}. The board runs at another clock, 1.2 or 1.5 GHz: ratios of run \
-         times may apply to it, microseconds and MB/s do not.",
+        "Modelled, not measured: cores execute {} per instruction, in order, at {} MHz; {loads}, \
+         {} to the L2 and {} more to memory; {memory}; stores wait when {} lines are being \
+         fetched. {shared}. There is {}. Of a full set the victim is: in the L1 data caches {}, \
+         in the L2 {}; the latter is an assumption. {data}. A board runs at another \
+         clock: ratios of run times may apply to it, microseconds and MB/s do not.",
         cycles(timing.instruction),
         model.clock_mhz,
         cycles(timing.l2),
@@ -74,6 +82,19 @@ pub fn limits(model: &Board) -> String {
         policy(model.l1d.policy),
         policy(model.l2.policy),
     )
+}
+
+/// Returns the resources for which a line from memory waits.
+pub fn memory_wait(model: &Board) -> String {
+    match model.banks {
+        Some(_) => {
+            "its bank and for the bus of the memory, and sometimes for a batch of writes".to_owned()
+        }
+        None => format!(
+            "a memory that serves one line in {}, and for the write-back of another",
+            cycles(model.timing.dram_line)
+        ),
+    }
 }
 
 /// Returns which mechanisms the model does not have, or this board file does not use.
@@ -103,9 +124,9 @@ fn cycles(number: u64) -> String {
     format!("{number} {}", if number == 1 { "cycle" } else { "cycles" })
 }
 
-/// Returns how much longer a line of straight code takes from memory than from the L2: what the model's costs alone make
-/// of code whose lines other cores evict, without any waiting for other cores. The lines follow each other, so their row
-/// of the memory is open.
+/// Returns how much longer a line of straight code takes from memory than from the L2. This is the
+/// slowdown that the model's costs alone give code whose lines other cores evict, without any wait
+/// for other cores. The lines follow each other, so their row of the memory is open.
 pub fn stall_implied(model: &Board) -> f64 {
     let timing = &model.timing;
     let executed = model.l1i.geometry.line_bytes() / INSTRUCTION * timing.instruction;
@@ -144,11 +165,10 @@ mod tests {
                 .to_owned()
         };
         assert_eq!(mechanisms(&board), "There is no dual issue");
-        assert!(
-            text.contains(
-                "in the L2 besides lines: its lookups, one in 1 cycle, and its writes to memory, of which 16"
-            )
-        );
+        assert!(text.contains(
+            "in the L2 besides lines: its lookups, one in 1 cycle, and its writes to memory, of \
+             which 16"
+        ));
         board.l2_limits = L2Limits::NONE;
         assert!(limits(&board).contains("in its own colors a core is never disturbed there"));
         (
@@ -157,7 +177,8 @@ mod tests {
             board.timing.snoop,
             board.tlb,
         ) = (Prefetch::NONE, Streaming::NONE, 0, None);
-        let none = "There is no prefetcher, no write streaming, no coherence between the L1 data caches, no TLB";
+        let none = "There is no prefetcher, no write streaming, no coherence between the L1 data \
+                    caches, no TLB";
         assert_eq!(mechanisms(&board), none);
         board.banks = None;
         assert!((stall_implied(&board) - 153.0 / 29.0).abs() < 1e-9);

@@ -1,4 +1,5 @@
-//! The results of one run: what was measured of the victim, and what else happened.
+//! The results of one run: the measurement of the victim, and the counts of quotas, pages and the
+//! model.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::cyclictest::Latencies;
@@ -7,7 +8,7 @@ use cloison_engine::model::Region;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is measured of the victim.
+/// The measurement of the victim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Measure {
@@ -23,7 +24,7 @@ pub enum Measure {
 }
 
 /// The results of one run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Hash of all inputs.
     pub inputs: String,
@@ -39,13 +40,13 @@ pub struct Measured {
     pub quotas: Vec<QuotaOutcome>,
     /// Number of pages that moved to a PVT pool.
     pub pages_moved: u64,
-    /// cyclictest's results, if it is what is measured.
+    /// cyclictest's results, if it is the measurement.
     #[serde(default)]
     pub latencies: Option<Latencies>,
-    /// The text of bbprof's profile, if it is what is measured.
+    /// The text of bbprof's profile, if it is the measurement.
     #[serde(default)]
     pub profile: Option<String>,
-    /// The numbers that its command printed, if they are what is measured.
+    /// The numbers that its command printed, if they are the measurement.
     #[serde(default)]
     pub printed: Option<Printed>,
     /// SHA-256 of the system image, uncompressed.
@@ -102,7 +103,8 @@ impl Measured {
                 .map(|segment| segment.events.get(name).copied().unwrap_or(0)),
         )
     }
-    /// Returns an event's count in the last segment, when earlier contents of the caches have been displaced.
+    /// Returns an event's count in the last segment, in which earlier contents of the caches have
+    /// been displaced.
     pub fn settled(&self, name: &str) -> u64 {
         self.segments
             .last()
@@ -118,8 +120,8 @@ impl Measured {
     pub fn number(&self, axis: &str) -> Option<u64> {
         self.label(axis).parse().ok()
     }
-    /// Returns the bytes per second on the cores other than the victim's, from the model's count of an event and the
-    /// bytes per event.
+    /// Returns the bytes per second on the cores other than the victim's, from the model's count of
+    /// an event and the bytes per event.
     pub fn others_bytes_per_second(
         &self,
         victim: usize,
@@ -177,7 +179,8 @@ pub fn figure_name(name: &str) -> String {
 pub(super) mod tests {
     use super::*;
 
-    /// Returns a run of three segments around this number of cycles, a tenth apart, that counted 7 refills.
+    /// Returns a run of three segments around this number of cycles, a tenth apart, that counted 7
+    /// refills.
     pub(in crate::experiment) fn run(
         variant: &str,
         axes: &[(&str, &str)],
@@ -188,7 +191,6 @@ pub(super) mod tests {
             events: [("L2D_CACHE_REFILL".to_owned(), 7)].into(),
         };
         Measured {
-            inputs: String::new(),
             variant: variant.to_owned(),
             axes: axes
                 .iter()
@@ -197,13 +199,7 @@ pub(super) mod tests {
             segments: [cycles - cycles / 20, cycles, cycles + cycles / 20]
                 .map(segment)
                 .into(),
-            regions: vec![],
-            quotas: vec![],
-            pages_moved: 0,
-            latencies: None,
-            profile: None,
-            printed: None,
-            image: String::new(),
+            ..Measured::default()
         }
     }
 }

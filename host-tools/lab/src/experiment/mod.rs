@@ -3,50 +3,39 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`spec`] | an experiment's TOML file |
-//! | [`analysis`] | which evaluation a file names |
+//! | [`account`], [`expression`] | a file's report: figures, tables, plots and text, as expressions |
+//! | [`facts`], [`splits`] | the names in expressions: facts of systems and model, and parts of runs |
 //! | [`check`] | conditions on the results |
-//! | [`sensitivity`] | what the conditions owe to values of the model that nobody measured |
+//! | [`sensitivity`] | the conditions with other values of the model, where nobody measured them |
 //! | [`overrides`] | changes to a system: paths, and values with placeholders |
 //! | [`measured`] | the results of one run |
 //! | [`runner`] | performs the runs, each once, and keeps their results |
 //! | [`findings`] | figures, series and the account |
 //! | [`generic`], [`numbers`] | evaluation of any experiment, and of numbers that its programs print |
-//! | [`cases`], [`c2is`], [`wss`], [`colors`], [`migration`], [`quota`], [`matrix`], [`latency`], [`staircase`], [`rank`] | evaluation of each experiment |
 //! | [`printed`], [`cyclictest`], [`profiled`] | results that programs print: numbers, cyclictest's and bbprof's |
-//! | [`axis`], [`plot`] | plots as SVG |
 //! | [`page`] | the report, CSV and Parquet |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-pub mod analysis;
-pub mod axis;
-pub mod c2is;
-pub mod cases;
+pub mod account;
 pub mod check;
-pub mod colors;
 pub mod cyclictest;
+pub mod expression;
+pub mod facts;
 pub mod findings;
 pub mod generic;
-pub mod latency;
 pub mod limits;
-pub mod matrix;
 pub mod measured;
-pub mod migration;
 pub mod numbers;
 pub mod overrides;
 pub mod page;
-pub mod plot;
 pub mod printed;
 pub mod profiled;
-pub mod quota;
-pub mod rank;
 pub mod runner;
 pub mod sensitivity;
 pub mod spec;
-pub mod staircase;
-pub mod wss;
+pub mod splits;
 
 use crate::boards::{Absent, Boards, seconds};
-use analysis::Analysis;
 use check::Verdict;
 use cloison_board_model::Board;
 use cloison_config::Errors;
@@ -55,7 +44,6 @@ use cloison_engine::files::{self, Claim, keep_apart, write_atomic};
 use cloison_engine::model::{self, Model};
 use cloison_engine::{installation, parts, setup};
 use findings::{Findings, Runs, SHIPPED_GUESTS, shown};
-use limits::limits;
 use measured::Measured;
 use miette::{IntoDiagnostic, Result};
 use spec::Experiment;
@@ -68,7 +56,8 @@ pub struct ExperimentArgs {
     /// `list`, the name of a shipped experiment, or a file
     #[arg(value_name = "list | NAME | FILE.toml")]
     pub name: String,
-    /// Directory for runs and report [default: experiments/NAME in target/cloison, without a checkout in cloison-output]
+    /// Directory for runs and report [default: experiments/NAME in target/cloison, without a
+    /// checkout in cloison-output]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Also write the figures here
@@ -77,10 +66,12 @@ pub struct ExperimentArgs {
     /// Only the few runs that the experiment lists for a quick look
     #[arg(long)]
     pub quick: bool,
-    /// Another board model than the experiment's: a file as those in configs/models, to see what depends on it
+    /// Another board model than the experiment's: a file as those in configs/models, to see what
+    /// depends on it
     #[arg(long, value_name = "FILE.toml")]
     pub model: Option<PathBuf>,
-    /// Repeat it with each unmeasured value of the model at half and at double, and show which checks still hold
+    /// Repeat it with each unmeasured value of the model at half and at double, and show which
+    /// checks still hold
     #[arg(long)]
     pub sensitivity: bool,
 }
@@ -140,9 +131,9 @@ pub fn experiment_on(boards: &Boards, args: &ExperimentArgs) -> Result<()> {
     done.conclude(&experiment)
 }
 
-/// Returns what a file contributes to the name of an output directory: the name of one that is shipped in `directory`;
-/// that of another file with a part that depends on its path, because files in different directories may have the same
-/// name.
+/// Returns what a file contributes to the name of an output directory: the name of one that is
+/// shipped in `directory`; that of another file with a part that depends on its path, because files
+/// in different directories may have the same name.
 fn directory_name(path: &Path, directory: &Path) -> String {
     let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let path = whole(path);
@@ -160,8 +151,8 @@ fn directory_name(path: &Path, directory: &Path) -> String {
     )
 }
 
-impl Done {
-    /// Prints tables and account, and where the report is.
+impl ExperimentResult {
+    /// Prints tables and account, and the path of the report.
     pub fn print(&self, experiment: &Experiment, out: &Path) {
         println!("{} (modelled)\n", experiment.title);
         for table in &self.findings.tables {
@@ -179,7 +170,8 @@ impl Done {
         if self.reused > 0 {
             let (all, directory) = (self.runs.len(), out.join("runs"));
             println!(
-                "Runs:    {} of {all} are results of an earlier command, from the same inputs; remove {} to repeat them",
+                "Runs:    {} of {all} are results of an earlier command, from the same inputs; \
+                 remove {} to repeat them",
                 self.reused,
                 installation::display(&directory)
             );
@@ -247,25 +239,25 @@ impl Done {
 
 /// An experiment that was performed.
 #[derive(Debug)]
-pub struct Done {
+pub struct ExperimentResult {
     /// Figures with provenance.
     pub figures: Figures,
     /// The complete results.
     pub findings: Findings,
     /// The runs, in the order of points.
     pub runs: Vec<Measured>,
-    /// How many of them an earlier command performed.
+    /// Number of them that an earlier command performed.
     pub reused: usize,
-    /// How each check of the experiment came out.
+    /// The verdicts on the experiment's checks.
     pub verdicts: Vec<Verdict>,
 }
 
-/// With which values of the model an experiment is performed.
+/// The values of the model with which an experiment is performed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Those in its file; the report shows a kept result of the others.
     AsIs,
-    /// Also with each change of those that are not known.
+    /// Those, and each change of those that are not known.
     Changes,
 }
 
@@ -274,7 +266,12 @@ pub enum Scope {
 /// # Errors
 ///
 /// If a file is not valid, or a run fails.
-pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) -> Result<Done> {
+pub fn perform(
+    experiment: &Experiment,
+    path: &Path,
+    out: &Path,
+    quick: bool,
+) -> Result<ExperimentResult> {
     perform_on(&Boards::here(), experiment, path, out, quick, Scope::AsIs)
 }
 
@@ -282,7 +279,7 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
 ///
 /// # Errors
 ///
-/// As [`perform`]; also if the model's file does not say which of its values are known, or if a run is absent.
+/// As [`perform`]; also if the model's file does not mark its known values, or if a run is absent.
 pub fn perform_on(
     boards: &Boards,
     experiment: &Experiment,
@@ -290,7 +287,7 @@ pub fn perform_on(
     out: &Path,
     quick: bool,
     scope: Scope,
-) -> Result<Done> {
+) -> Result<ExperimentResult> {
     let started = Instant::now();
     let quickly = if quick { " --quick" } else { "" };
     let _claim = Claim::wait(
@@ -315,16 +312,7 @@ pub fn perform_on(
     );
     let described = model::check(&experiment.model)?;
     let mut findings = find(experiment, &runs, &described)?;
-    if !matches!(
-        experiment.analysis,
-        Analysis::Generic
-            | Analysis::Cyclictest
-            | Analysis::MatrixCopy
-            | Analysis::ProfileStaircase
-    ) {
-        findings.say(limits(&described));
-    }
-    if experiment.analysis != Analysis::Cyclictest && runs_shipped_guests(experiment) {
+    if runs_shipped_guests(experiment) {
         findings.say(SHIPPED_GUESTS);
     }
     let all = Runs(&runs);
@@ -344,48 +332,9 @@ pub fn perform_on(
         findings.sensitivity = Some((result.origin(experiment, path)?, result.tables()));
         findings.series.push(result.series());
     }
-    let mut figures = Figures::new(&match experiment.analysis {
-        Analysis::Demo => "demo".to_owned(),
-        _ => format!("experiment {}", experiment.name),
-    })
-    .board(&experiment.board_name())
-    .config(path)
-    .images(runs.iter().map(|run| run.image.clone()))
-    .parameter("modelled", true)
-    .parameter("model", installation::display(&experiment.model))
-    .parameter("model_crc32", sensitivity::crc32(&experiment.model)?)
-    .parameter("system", installation::display(&experiment.system))
-    .parameter("system_crc32", sensitivity::crc32(&experiment.system)?)
-    .parameter("seed", experiment.conditions.seed)
-    .parameter(
-        "caches",
-        format!("{:?}", experiment.conditions.caches).to_lowercase(),
-    )
-    .parameter(
-        "roi",
-        format!("{:?}", experiment.conditions.roi).to_lowercase(),
-    )
-    .parameter("warm_up_segments", experiment.warm_up)
-    .parameter(
-        "measure",
-        format!("{:?}", experiment.measure).to_lowercase(),
-    )
-    .parameter("analysis", experiment.analysis.name())
-    .parameter("baseline", experiment.baseline())
-    .parameter("quick", quick);
-    if !verdicts.is_empty() {
-        let number =
-            |of: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| of(verdict)).count() as u64;
-        figures
-            .count(
-                "checks_passed",
-                number(|verdict| matches!(verdict, Verdict::Holds(..))),
-            )
-            .count(
-                "checks_failed",
-                number(|verdict| matches!(verdict, Verdict::Fails(..) | Verdict::Missing(_))),
-            );
-    }
+    let images = runs.iter().map(|run| run.image.clone());
+    let mut figures = provenance(experiment, path, quick)?.images(images);
+    count_verdicts(&mut figures, &verdicts);
     if let Some(result) = &sensitivity {
         figures
             .count("sensitivity_changes", result.change.len() as u64)
@@ -393,6 +342,54 @@ pub fn perform_on(
             .count("sensitivity_surviving", result.surviving() as u64);
     }
     figures.count("runs", runs.len() as u64);
+    add_findings(&mut figures, &findings);
+    write_report(experiment, path, &findings, &figures, out)?;
+    Ok(ExperimentResult {
+        figures,
+        findings,
+        runs,
+        reused,
+        verdicts,
+    })
+}
+
+/// Returns figures that say of what they are, and as yet nothing else.
+fn provenance(experiment: &Experiment, path: &Path, quick: bool) -> Result<Figures> {
+    let small = |word: String| word.to_lowercase();
+    let conditions = &experiment.conditions;
+    Ok(Figures::new(&experiment.command)
+        .board(&experiment.board_name())
+        .config(path)
+        .parameter("modelled", true)
+        .parameter("model", installation::display(&experiment.model))
+        .parameter("model_crc32", sensitivity::crc32(&experiment.model)?)
+        .parameter("system", installation::display(&experiment.system))
+        .parameter("system_crc32", sensitivity::crc32(&experiment.system)?)
+        .parameter("seed", conditions.seed)
+        .parameter("caches", small(format!("{:?}", conditions.caches)))
+        .parameter("roi", small(format!("{:?}", conditions.roi)))
+        .parameter("warm_up_segments", experiment.warm_up)
+        .parameter("measure", small(format!("{:?}", experiment.measure)))
+        .parameter("baseline", experiment.baseline())
+        .parameter("quick", quick))
+}
+
+/// Adds how many checks passed and failed, if there are any.
+fn count_verdicts(figures: &mut Figures, verdicts: &[Verdict]) {
+    if verdicts.is_empty() {
+        return;
+    }
+    let number =
+        |of: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| of(verdict)).count() as u64;
+    let passed = number(|verdict| matches!(verdict, Verdict::Holds(..)));
+    let failed = number(|verdict| matches!(verdict, Verdict::Fails(..) | Verdict::Missing(_)));
+    figures
+        .count("checks_passed", passed)
+        .count("checks_failed", failed);
+}
+
+/// Adds an experiment's own figures and series.
+fn add_findings(figures: &mut Figures, findings: &Findings) {
     for (name, value) in &findings.figures {
         // Counts remain integers.
         if value.fract() == 0.0 && *value >= 0.0 && *value < 9e15 {
@@ -403,52 +400,49 @@ pub fn perform_on(
     }
     for series in &findings.series {
         figures.series(&series.name, series.json());
-        write_atomic(
-            &out.join(format!("series-{}.csv", series.name)),
-            &page::csv(series)?,
-        )?;
-        write_atomic(
-            &out.join(format!("series-{}.parquet", series.name)),
-            &page::parquet(series, &figures)?,
-        )?;
     }
-    figures.write(Some(&out.join("figures.json")))?;
-    let html = page::html(experiment, path, &findings, &figures)?;
-    write_atomic(&out.join("report.html"), html.as_bytes())?;
-    Ok(Done {
-        figures,
-        findings,
-        runs,
-        reused,
-        verdicts,
-    })
 }
 
-/// The core of the victim's only vCPU: the victims of the shipped systems use core 0.
-const VICTIM_CORE: usize = 0;
+/// Writes figures, series and the page to the output directory.
+fn write_report(
+    experiment: &Experiment,
+    path: &Path,
+    findings: &Findings,
+    figures: &Figures,
+    out: &Path,
+) -> Result<()> {
+    for series in &findings.series {
+        let name = |ending: &str| out.join(format!("series-{}.{ending}", series.name));
+        write_atomic(&name("csv"), &page::csv(series)?)?;
+        write_atomic(&name("parquet"), &page::parquet(series, figures)?)?;
+    }
+    figures.write(Some(&out.join("figures.json")))?;
+    let html = page::html(experiment, path, findings, figures)?;
+    write_atomic(&out.join("report.html"), html.as_bytes())
+}
 
+/// Evaluates the runs: as the file says, else any variants and axes alike.
 fn find(experiment: &Experiment, runs: &[Measured], model: &Board) -> Result<Findings> {
     let all = Runs(runs);
-    match experiment.analysis {
-        Analysis::Generic => Ok(generic::find(
+    if experiment.account.is_empty() {
+        return Ok(generic::find(
             all,
             experiment.baseline(),
             experiment.conditions.roi,
-        )),
-        Analysis::C2is => c2is::find(all, model),
-        Analysis::Cyclictest => latency::find(all),
-        Analysis::Demo => cases::find(all),
-        Analysis::InterferenceWss => wss::find(all, VICTIM_CORE, model.clock_mhz),
-        Analysis::InterfMigration => migration::find(all),
-        Analysis::MatrixCopy => matrix::find(all),
-        Analysis::ProfileStaircase => staircase::find(all),
-        Analysis::Quota => quota::find(all),
-        Analysis::RankApps => rank::find(all),
-        Analysis::StrictColors => colors::find(all, model),
+        ));
+    }
+    let systems = experiment.systems(&experiment.points)?;
+    let subject = experiment.subject(all, &systems, model);
+    let written = experiment.account.write(subject);
+    let problems = written.problems(&experiment.source);
+    match problems.is_empty() {
+        true => Ok(written.findings),
+        false => Err(Errors::new(experiment.source.name(), problems).into()),
     }
 }
 
-/// Returns whether all VMs of the system run workloads that come with Cloison, on one of its models.
+/// Returns whether all VMs of the system run workloads that come with Cloison, on one of its
+/// models.
 fn runs_shipped_guests(experiment: &Experiment) -> bool {
     let text = files::read_text(&experiment.system, files::CONFIGURATION).unwrap_or_default();
     let system: toml::Table = text.parse().unwrap_or_default();

@@ -1,16 +1,18 @@
-//! The numbers that programs printed: relative to the baseline's of the same name, and as curves where names end in a number.
+//! The numbers that programs printed: relative to the baseline's of the same name, and as curves
+//! where names end in a number.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::findings::{Cell, Findings, Runs, Series};
 use super::measured::Measured;
-use super::plot::{Chart, Line, Marks};
 use super::printed::{Printed, mean};
+use crate::plot::{Chart, Line, Marks};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many numbers whose names differ only in the number at their end are a curve.
 const CURVE: usize = 3;
 
-/// A program's curves: for each name without the number at its end, these numbers and the mean of what was printed.
+/// A program's curves: for each name without the number at its end, these numbers and the mean of
+/// what was printed.
 type Curves<'a> = BTreeMap<&'a str, Vec<(f64, f64)>>;
 
 /// Adds tables, series, figures and plots of the printed numbers, if there are any.
@@ -19,8 +21,8 @@ pub fn find(runs: Runs<'_>, baseline: &str, found: &mut Findings) {
         return;
     };
     let note = format!(
-        "Mean of the numbers of each name, with the least and the greatest. Relative: to the mean of that name in the run of \
-         `{baseline}` with the same values on the axes that both have."
+        "Mean of the numbers of each name, with the least and the greatest. Relative: to the mean \
+         of that name in the run of `{baseline}` with the same values on the axes that both have."
     );
     found.tables.push(series.table("Printed numbers", &note));
     found.series.push(series);
@@ -46,10 +48,7 @@ pub fn find(runs: Runs<'_>, baseline: &str, found: &mut Findings) {
     );
     for (run, printed) in printing(runs) {
         let curves = curves(printed);
-        let line = |(name, points): (&str, Vec<(f64, f64)>)| Line {
-            name: name.to_owned(),
-            points,
-        };
+        let line = |(name, points): (&str, Vec<(f64, f64)>)| Line::new(name, points);
         if !curves.is_empty() {
             found.charts.push(Chart {
                 title: format!(
@@ -171,7 +170,8 @@ pub fn all(runs: Runs<'_>) -> Option<Series> {
     })
 }
 
-/// Names of the runs, and for each name the means of all of them relative to the baseline's; not a number where there is none.
+/// Names of the runs, and for each name the means of all of them relative to the baseline's; not a
+/// number where there is none.
 type Beside = (Vec<String>, Vec<(String, Vec<f64>)>);
 
 /// Returns the means of runs that differ in the number on an axis, if there are any.
@@ -192,7 +192,7 @@ fn along(runs: Runs<'_>, baseline: &str, axis: &str) -> Option<Chart> {
     }
     let line = |(name, mut points): (String, Vec<(f64, f64)>)| {
         points.sort_by(|one, other| one.0.total_cmp(&other.0));
-        Line { name, points }
+        Line::new(name, points)
     };
     (!lines.is_empty()).then(|| Chart {
         title: format!("Means of what was printed, by {axis} (modelled)"),
@@ -204,8 +204,8 @@ fn along(runs: Runs<'_>, baseline: &str, axis: &str) -> Option<Chart> {
     })
 }
 
-/// Returns the means of the names that the baseline and another run have printed and that are no curves, if there are any. Runs
-/// on an axis of numbers are in another plot.
+/// Returns the means of the names that the baseline and another run have printed and that are no
+/// curves, if there are any. Runs on an axis of numbers are in another plot.
 fn beside(runs: Runs<'_>, baseline: &str) -> Option<Beside> {
     let in_curves = |printed| {
         curves(printed)

@@ -1,11 +1,12 @@
 //! Changes to a system's TOML: paths, values with placeholders, and their application.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use miette::IntoDiagnostic;
 pub use toml::Value;
 use toml::value::Table;
 
-/// The position of a value in a system: `vm.victim.profile.top`. In a list of tables a name selects the table with that
-/// name; `interf-*` selects all whose names start so.
+/// The position of a value in a system: `vm.victim.profile.top`. In a list of tables a name selects
+/// the table with that name; `interf-*` selects all whose names start so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path(Vec<String>);
 
@@ -60,6 +61,27 @@ fn descend<'a>(value: &'a mut Value, parts: &[String], found: &mut Vec<&'a mut V
     }
 }
 
+/// Returns the values at a path, in every table that its head selects; a number selects an element
+/// of a list.
+pub fn get<'a>(system: &'a Value, path: &str) -> impl Iterator<Item = &'a Value> {
+    let mut found = vec![system];
+    for part in path.split('.') {
+        let mut next = vec![];
+        for value in found {
+            match (value, part.parse::<usize>()) {
+                (Value::Table(table), _) => next.extend(table.get(part)),
+                (Value::Array(list), Ok(index)) => next.extend(list.get(index)),
+                (Value::Array(list), Err(_)) => {
+                    next.extend(list.iter().filter(|value| matches(part, name_of(value))));
+                }
+                _ => {}
+            }
+        }
+        found = next;
+    }
+    found.into_iter()
+}
+
 /// Sets the value at a path, in every table that its head selects.
 pub fn set(system: &mut Value, path: &Path, new: &Value) -> Result<(), String> {
     let Some((last, head)) = path.0.split_last() else {
@@ -105,8 +127,23 @@ pub fn remove(system: &mut Value, path: &Path) -> Result<(), String> {
     }
 }
 
-/// Makes the relative paths in a system absolute, because its text will move to another directory.
-pub fn anchor(system: &mut Value, base: &std::path::Path) {
+/// Returns a system whose text is that of a file, with absolute paths, because the text will move to
+/// another directory.
+///
+/// # Errors
+///
+/// If the text is not TOML.
+pub fn anchored(text: &str, file: &std::path::Path) -> miette::Result<Value> {
+    let mut system = toml::from_str(text).into_diagnostic()?;
+    anchor(
+        &mut system,
+        file.parent().unwrap_or(std::path::Path::new(".")),
+    );
+    Ok(system)
+}
+
+/// Makes the relative paths in a system absolute.
+fn anchor(system: &mut Value, base: &std::path::Path) {
     let base = std::path::absolute(base).unwrap_or_else(|_| base.to_path_buf());
     anchor_below("", system, &base);
     if let Some(Value::String(board)) = system
@@ -123,7 +160,7 @@ pub fn anchor(system: &mut Value, base: &std::path::Path) {
     }
 }
 
-/// Makes the relative paths in a value absolute that will be set at `path`.
+/// Makes the relative paths in a value absolute, for a value that will be set at `path`.
 pub fn anchor_at(path: &Path, value: &mut Value, base: &std::path::Path) {
     let mut parts = path.0.iter().rev();
     let last = parts.next().map_or("", String::as_str);
@@ -172,8 +209,8 @@ impl Scope {
         Self(table)
     }
 
-    /// Returns `value` with its placeholders filled in. A string that consists of a single placeholder becomes that
-    /// value.
+    /// Returns `value` with its placeholders filled in. A string that consists of a single
+    /// placeholder becomes that value.
     pub fn fill(&self, value: &Value) -> Result<Value, String> {
         Ok(match value {
             Value::String(text) => self.fill_text(text)?,
@@ -325,7 +362,8 @@ mod tests {
             [[vm]]
             name = 'linux'
             profile = { file = 'a.toml' }
-            image = { kernel = 'k/Image', initrd = '../rd', programs = ['tool', '/bin/true'], packages = ['perf'] }
+            image = { kernel = 'k/Image', initrd = '../rd', programs = ['tool', '/bin/true'], \
+                    packages = ['perf'] }
             [[vm]]
             name = 'own'
             image = { file = 'guest.elf' }

@@ -3,6 +3,7 @@
 
 use super::findings::{Cell, Findings, Series};
 use super::spec::Experiment;
+use crate::plot::Chart;
 use cloison_engine::figures::Figures;
 use cloison_engine::{files, installation, report};
 use maud::html;
@@ -26,7 +27,7 @@ pub fn html(
     let charts: Vec<_> = findings
         .charts
         .iter()
-        .map(super::plot::Chart::figure)
+        .map(Chart::figure)
         .collect::<Result<_>>()?;
     let source = files::read_text(path, files::CONFIGURATION)?;
     let system = files::read_text(&experiment.system, files::CONFIGURATION)?;

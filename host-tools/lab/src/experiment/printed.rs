@@ -1,4 +1,5 @@
-//! What a command in a Linux guest printed: whether it has succeeded, and numbers, each with a name.
+//! The output of a command in a Linux guest: whether it has succeeded, and numbers, each with a
+//! name.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use miette::{Result, miette};
@@ -11,12 +12,16 @@ const MARK: &str = "printed ";
 /// Maximum number of numbers, over all names.
 const MOST: usize = 100_000;
 
+/// Maximum length of a name.
+const LONGEST: usize = 40;
+
 /// The numbers by name, in the order in which they were printed.
 pub type Printed = BTreeMap<String, Vec<f64>>;
 
-/// Returns what the command printed, without what its VM says after its end.
+/// Returns the command's output, without the VM's output after its end.
 ///
 /// # Errors
+///
 /// If it has failed.
 pub fn before_success(said: &str) -> Result<&str> {
     let mut at = 0;
@@ -32,7 +37,9 @@ pub fn before_success(said: &str) -> Result<&str> {
 /// Returns the numbers that the command printed.
 ///
 /// # Errors
-/// If it has failed, has printed none, or has printed a line that starts like one and is none.
+///
+/// If it has failed, has printed none, or has printed a line that starts like a number's and is
+/// none.
 pub fn numbers(said: &str) -> Result<Printed> {
     let mut printed = Printed::new();
     let mut count = 0;
@@ -52,8 +59,10 @@ pub fn numbers(said: &str) -> Result<Printed> {
         };
         count += 1;
         if !is_name(name) || count > MOST {
-            let help =
-                "a name has small letters, digits and _, at most 40; there may be 100,000 numbers";
+            let help = format!(
+                "a name has small letters, digits and _, at most {LONGEST}; there may be {MOST} \
+                 numbers"
+            );
             return Err(miette!(help = help, "the command printed `{line}`"));
         }
         printed.entry(name.to_owned()).or_default().push(number);
@@ -71,7 +80,7 @@ pub fn numbers(said: &str) -> Result<Printed> {
 pub fn is_name(name: &str) -> bool {
     let is_letter =
         |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
-    (1..=40).contains(&name.len()) && name.chars().all(is_letter)
+    (1..=LONGEST).contains(&name.len()) && name.chars().all(is_letter)
 }
 
 /// Returns the mean of the numbers of a name.
@@ -87,7 +96,8 @@ mod tests {
     #[test]
     fn numbers_are_found_between_what_else_is_said() {
         let said = format!(
-            "up\r\nprinted top 3\r\nhello\nprinted rank_2 1.5\nprinted top 5\n{ENDED}\nprinted top 7\n"
+            "up\r\nprinted top 3\r\nhello\nprinted rank_2 1.5\nprinted top 5\n{ENDED}\n\
+             printed top 7\n"
         );
         let found = numbers(&said).unwrap();
         assert_eq!(

@@ -1,4 +1,5 @@
-//! The result of `bbprof`: the page profile that it prints in a Linux guest, and what it says of groups of pages.
+//! The result of `bbprof`: the page profile that it prints in a Linux guest, and the importance of
+//! groups of pages in it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::printed;
@@ -68,7 +69,8 @@ pub struct Staircase {
     pub others: Vec<f64>,
 }
 
-/// Finds the staircase's buffer: of all hundred pages that follow each other, those that matter most together.
+/// Finds the staircase's buffer: among all runs of a hundred consecutive pages, the one with the
+/// greatest sum of importances.
 pub fn staircase(profile: &Profile) -> Option<Staircase> {
     let follows = |one: &Block, next: &Block| one.offset + one.pages == next.offset;
     let importance = |block: &Block| profile.importance(&block.times);
@@ -101,7 +103,8 @@ pub(in crate::experiment) mod tests {
     use super::*;
     use cloison_profile::{Baseline, Mode, Provenance, Times, VmaProfile};
 
-    /// A profile of the staircase: two pages of something else, the buffer right after them, whose groups save `steps` cycles a page.
+    /// Returns a profile of the staircase: two other pages, and right after them the buffer, whose
+    /// groups save `steps` cycles a page.
     pub(in crate::experiment) fn profile(steps: [u64; GROUPS]) -> String {
         let block = |offset: u32, saved: u64| Block {
             offset,
@@ -156,7 +159,8 @@ pub(in crate::experiment) mod tests {
     fn the_profile_is_found_between_what_else_is_said() {
         let text = profile([1, 2, 3, 4, 5]);
         let said = format!(
-            "up\nbbprof: 103 pages to profile, 3 left out\n{text}cloison: the command ended with status 0\nPower down\n"
+            "up\nbbprof: 103 pages to profile, 3 left out\n\
+             {text}cloison: the command ended with status 0\nPower down\n"
         );
         assert_eq!(find(&said).unwrap(), text);
         let message = |said: &str| find(said).unwrap_err().to_string();

@@ -14,16 +14,17 @@ use cloison_abi::services;
 use cloison_config::events::EventNames;
 use cloison_config::{Checked, Errors, ImageSource, Problem, suggest};
 use cloison_engine::counting::{self, Counting};
-use cloison_engine::figures::qemu_version;
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::kept::KeptRun;
 use cloison_engine::model::{self, Model};
 use cloison_engine::progress::bar;
 use cloison_engine::qemu::Machine;
 use cloison_engine::store::Store;
-use cloison_engine::telemetry::{End, Telemetry};
+use cloison_engine::telemetry::{End, HemRun, Telemetry};
 use cloison_engine::{configuration, consoles, image, parts};
+use cloison_formats::ids::VmId;
 use cloison_formats::telemetry::MigrationOutcome;
+use cloison_formats::units::Nanos;
 use indicatif::ProgressBar;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use sha2::{Digest, Sha256};
@@ -34,7 +35,7 @@ use std::time::Duration;
 /// Time limit: a run that takes longer has hung.
 const LIMIT: Duration = Duration::from_secs(1200);
 
-/// What all runs of an experiment share.
+/// The common inputs of all runs of an experiment.
 struct Setting<'a> {
     experiment: &'a Experiment,
     model: &'a Model,
@@ -44,7 +45,8 @@ struct Setting<'a> {
     store: Store,
 }
 
-/// Returns the system of a point, as text and checked. The text is written to `system.toml` in `directory`.
+/// Returns the system of a point, as text and checked. The text is written to `system.toml` in
+/// `directory`.
 fn system_of(
     experiment: &Experiment,
     base: &Value,
@@ -82,9 +84,9 @@ fn system_of(
     Ok((text, checked))
 }
 
-/// Returns the systems of all points, and reports what would make a run fail or a check impossible, before the first
-/// board starts.
-fn preflight(experiment: &Experiment, base: &Value, out: &Path) -> Result<Vec<Planned>> {
+/// Returns the systems of all points, and reports what would make a run fail or a check impossible,
+/// before the first board starts.
+fn preflight(experiment: &Experiment, base: &Value, out: &Path) -> Result<Vec<RunPlan>> {
     let mut all = vec![];
     for point in &experiment.points {
         let directory = out.join("runs").join(point.key());
@@ -97,7 +99,7 @@ fn preflight(experiment: &Experiment, base: &Value, out: &Path) -> Result<Vec<Pl
         if !problems.is_empty() {
             return Err(Errors::new(experiment.source.name(), problems).into());
         }
-        all.push(Planned {
+        all.push(RunPlan {
             directory,
             text,
             checked,
@@ -112,7 +114,7 @@ fn check_victim(experiment: &Experiment, point: &Point, checked: &Checked) -> Op
     let victim =
         |message: String| experiment.problem("victim", experiment.victim_span.clone(), message);
     let vms = &checked.system.vms;
-    let Some(index) = vms.iter().position(|vm| vm.name == *name) else {
+    let Some(index) = checked.vm(name).map(VmId::index) else {
         let problem = victim(format!(
             "the system of run `{}` has no VM `{name}`",
             point.key()
@@ -194,7 +196,7 @@ fn check_events(experiment: &Experiment, point: &Point, checked: &Checked) -> Op
 }
 
 /// The system of a point.
-struct Planned {
+struct RunPlan {
     /// Where the run's files go.
     directory: PathBuf,
     text: String,
@@ -210,8 +212,8 @@ struct Prepared<'a> {
 }
 
 impl Setting<'_> {
-    fn prepare<'a>(&self, point: &Point, planned: &'a Planned) -> Result<Prepared<'a>> {
-        let Planned {
+    fn prepare<'a>(&self, point: &Point, planned: &'a RunPlan) -> Result<Prepared<'a>> {
+        let RunPlan {
             directory,
             text,
             checked,
@@ -266,14 +268,74 @@ impl Setting<'_> {
         Ok(kept)
     }
 
-    /// Returns the results that the victim's program has printed.
-    fn printed(
+    /// Returns what a run has measured.
+    fn measure(
         &self,
         point: &Point,
         prepared: &Prepared<'_>,
         outcome: &Output,
-        victim: u8,
-        quotas: Vec<QuotaOutcome>,
+    ) -> Result<Measured> {
+        let telemetry = complete_telemetry(outcome)?;
+        let victim = self.ended_victim(prepared, &telemetry)?;
+        let measured = Measured {
+            inputs: prepared.inputs.clone(),
+            variant: point.variant.clone(),
+            axes: point.axes.clone(),
+            quotas: quotas(&telemetry),
+            image: prepared.image.sha256(),
+            ..Measured::default()
+        };
+        if self.experiment.measure != Measure::Segments {
+            return self.printed(prepared, outcome, victim, measured);
+        }
+        let statistics = model::statistics(&prepared.directory.join("model.json"))?;
+        let logged: Vec<HemRun<'_>> = telemetry
+            .hem_runs()
+            .filter(|run| run.record.vm == victim)
+            .collect();
+        self.check_segments(&logged, statistics.regions.len())?;
+        let has_regions = statistics.regions.len() == logged.len();
+        let warm_up = self.experiment.warm_up;
+        let segments = &logged[warm_up..];
+        let names = EventNames::of(&prepared.checked.board.events);
+        let segment = |run: &HemRun<'_>| Segment {
+            cycles: run.record.cycles.0,
+            events: run
+                .counts()
+                .map(|(event, count, _)| (names.name(event), u64::from(count)))
+                .collect(),
+        };
+        self.check_moves(point, &telemetry, &segments[0])?;
+        Ok(Measured {
+            segments: segments.iter().map(segment).collect(),
+            regions: if has_regions {
+                statistics.regions[warm_up..].to_vec()
+            } else {
+                vec![]
+            },
+            pages_moved: point.pages,
+            ..measured
+        })
+    }
+
+    /// Returns the number of the victim, which must have turned itself off.
+    fn ended_victim(&self, prepared: &Prepared<'_>, telemetry: &Telemetry) -> Result<VmId> {
+        let name = &self.experiment.victim;
+        let found = prepared.checked.vm(name);
+        let victim = found.ok_or_else(|| miette!("the system has no VM `{name}`"))?;
+        match telemetry.end_of(victim) {
+            End::Off => Ok(victim),
+            end => Err(miette!("the victim did not end by itself: {end}")),
+        }
+    }
+
+    /// Adds the results that the victim's program has printed.
+    fn printed(
+        &self,
+        prepared: &Prepared<'_>,
+        outcome: &Output,
+        victim: VmId,
+        measured: Measured,
     ) -> Result<Measured> {
         let names = prepared
             .checked
@@ -281,164 +343,116 @@ impl Setting<'_> {
             .vms
             .iter()
             .map(|vm| vm.name.as_str());
-        let said = consoles::said_by(names, usize::from(victim), &outcome.console);
+        let said = consoles::said_by(names, victim, &outcome.console);
         let is = |measure| (self.experiment.measure == measure).then_some(said.as_str());
         Ok(Measured {
-            inputs: prepared.inputs.clone(),
-            variant: point.variant.clone(),
-            axes: point.axes.clone(),
-            segments: vec![],
-            regions: vec![],
-            quotas,
-            pages_moved: 0,
-            image: prepared.image.sha256(),
             latencies: is(Measure::Cyclictest).map(Latencies::read).transpose()?,
             profile: is(Measure::Profile).map(profiled::find).transpose()?,
             printed: is(Measure::Printed).map(printed::numbers).transpose()?,
+            ..measured
         })
     }
 
-    fn measure(
-        &self,
-        point: &Point,
-        prepared: &Prepared<'_>,
-        outcome: &Output,
-    ) -> Result<Measured> {
-        if !outcome.exit.is_clean() {
-            return Err(miette!(
-                "the board did not turn itself off: {}",
-                outcome.exit
-            ));
-        }
-        let telemetry = Telemetry::parse(&outcome.telemetry);
-        if let Some((offset, problem)) = telemetry.problems.first() {
-            return Err(miette!("bad telemetry at byte {offset}: {problem}"));
-        }
-        if telemetry.dropped() > 0 {
-            return Err(miette!(
-                "{} telemetry records were dropped",
-                telemetry.dropped()
-            ));
-        }
-        let name = &self.experiment.victim;
-        let victim = prepared
-            .checked
-            .system
-            .vms
-            .iter()
-            .position(|vm| vm.name == *name);
-        let victim = victim.ok_or_else(|| miette!("the system has no VM `{name}`"))? as u8;
-        if telemetry.end_of(victim) != End::Off {
-            return Err(miette!(
-                "the victim did not end by itself: {}",
-                telemetry.end_of(victim)
-            ));
-        }
-        let mut quotas: Vec<QuotaOutcome> = telemetry
-            .quota_totals()
-            .map(|(core, total)| QuotaOutcome {
-                core,
-                by_interrupt: total.by_interrupt,
-                periods: total.totals.periods,
-                throttled_periods: total.totals.spent_periods,
-                events: total.totals.events.0,
-                max_overshoot: total.totals.max_overshoot.0,
-                overshoot: total.totals.overshoot.0,
-            })
-            .collect();
-        quotas.sort_by_key(|quota| quota.core);
-        if self.experiment.measure != Measure::Segments {
-            return self.printed(point, prepared, outcome, victim, quotas);
-        }
-        let names = EventNames::of(&prepared.checked.board.events);
-        let runs: Vec<_> = telemetry
-            .hem_runs()
-            .filter(|run| run.record.vm == victim)
-            .collect();
-        let statistics = model::statistics(&prepared.directory.join("model.json"))?;
+    /// Refuses segments that are too few, that the model did not see although its counts of them
+    /// are needed, or whose counters overflowed.
+    fn check_segments(&self, logged: &[HemRun<'_>], seen: usize) -> Result<()> {
         let warm_up = self.experiment.warm_up;
-        let (logged, seen) = (runs.len(), statistics.regions.len());
-        if logged <= warm_up {
-            let help = "a guest logs a segment from segment_begin to segment_end, and a Linux guest by `cloisonctl stat --by hem \
-                        COMMAND`; lower `warm_up`, or run it more often";
+        if logged.len() <= warm_up {
+            let help = "a guest logs a segment from segment_begin to segment_end, and a Linux \
+                        guest by `cloisonctl stat --by hem COMMAND`; lower `warm_up`, or run it \
+                        more often";
             return Err(miette!(
                 help = help,
-                "{logged} segments were logged; more than {warm_up} are needed"
+                "{} segments were logged; more than {warm_up} are needed",
+                logged.len()
             ));
         }
-        // Every guest's segments are in the hypervisor's log. Only those that also mark them for the model have its counts
-        // of all cores, and can start with cold caches.
-        let has_regions = seen == logged;
-        if !has_regions
-            && (self.experiment.analysis.needs_regions()
-                || self.experiment.conditions.caches == model::Caches::Cold)
-        {
+        // Every guest's segments are in the hypervisor's log. Only those that also mark them for
+        // the model have its counts of all cores, and can start with cold caches.
+        let needs_regions = self.experiment.needs_regions
+            || self.experiment.conditions.caches == model::Caches::Cold;
+        if needs_regions && seen != logged.len() {
             return Err(miette!(
-                help = "mark the segments with HINT instructions (docs/board-model.md); without them leave out `analysis` \
-                        and `caches`",
-                "{logged} segments were logged, but {seen} regions of interest were seen by the model"
+                help = "mark the segments with HINT instructions (docs/board-model.md); without \
+                        them leave out `caches`, and what reads the model's counts",
+                "{} segments were logged, but {seen} regions of interest were seen by the model",
+                logged.len()
             ));
         }
-        if let Some(run) = runs
-            .iter()
-            .find(|run| run.counts().any(|(_, _, overflowed)| overflowed))
-        {
-            let help = "counters have 32 bits: measure shorter segments";
-            return Err(miette!(
-                help = help,
+        let overflows = |run: &&HemRun<'_>| run.counts().any(|(_, _, overflowed)| overflowed);
+        match logged.iter().find(overflows) {
+            Some(run) => Err(miette!(
+                help = "measure shorter segments: a counter starts again at zero beyond its bits",
                 "a counter overflowed in run {}",
                 run.record.run
-            ));
+            )),
+            None => Ok(()),
         }
-        let moves: Vec<_> = telemetry
+    }
+
+    /// Refuses a run in which not all pages of its point, and no others, had moved when the first
+    /// measured segment began.
+    fn check_moves(&self, point: &Point, telemetry: &Telemetry, first: &HemRun<'_>) -> Result<()> {
+        let moves: Vec<Nanos> = telemetry
             .migrations()
             .filter(|(_, record)| record.outcome == MigrationOutcome::Moved)
+            .map(|(event, _)| event.at)
             .collect();
         if moves.len() as u64 != point.pages {
-            let help = "write the number into the variant: pages = NUMBER";
             return Err(miette!(
-                help = help,
+                help = "write the number into the variant: pages = NUMBER",
                 "{} pages migrated where {} were to",
                 moves.len(),
                 point.pages
             ));
         }
-        let first = &runs[warm_up];
-        let begun = first
-            .at
-            .0
-            .saturating_sub(first.record.cycles.0 * 1000 / self.model.clock_mhz);
-        if let Some((event, _)) = moves.iter().find(|(event, _)| event.at.0 > begun) {
-            return Err(miette!(
-                "a page migrated {} ns after the first measured segment started: more warm-up is needed",
-                event.at.0 - begun
-            ));
+        let took = first.record.cycles.0 * 1000 / self.model.clock_mhz;
+        let begun = first.at.0.saturating_sub(took);
+        match moves.iter().find(|at| at.0 > begun) {
+            Some(late) => Err(miette!(
+                "a page migrated {} ns after the first measured segment started: more warm-up is \
+                 needed",
+                late.0 - begun
+            )),
+            None => Ok(()),
         }
-        let segments = runs[warm_up..].iter().map(|run| Segment {
-            cycles: run.record.cycles.0,
-            events: run
-                .counts()
-                .map(|(event, count, _)| (names.name(event), u64::from(count)))
-                .collect(),
-        });
-        Ok(Measured {
-            inputs: prepared.inputs.clone(),
-            variant: point.variant.clone(),
-            axes: point.axes.clone(),
-            segments: segments.collect(),
-            regions: if has_regions {
-                statistics.regions[warm_up..].to_vec()
-            } else {
-                vec![]
-            },
-            quotas,
-            pages_moved: moves.len() as u64,
-            latencies: None,
-            profile: None,
-            printed: None,
-            image: prepared.image.sha256(),
-        })
     }
+}
+
+/// Returns the telemetry of a board that turned itself off, if none is damaged or missing.
+fn complete_telemetry(outcome: &Output) -> Result<Telemetry> {
+    if !outcome.exit.is_clean() {
+        return Err(miette!(
+            "the board did not turn itself off: {}",
+            outcome.exit
+        ));
+    }
+    let telemetry = Telemetry::parse(&outcome.telemetry);
+    if let Some((offset, problem)) = telemetry.problems.first() {
+        return Err(miette!("bad telemetry at byte {offset}: {problem}"));
+    }
+    match telemetry.dropped() {
+        0 => Ok(telemetry),
+        dropped => Err(miette!("{dropped} telemetry records were dropped")),
+    }
+}
+
+/// Returns the results of all quotas, by core.
+fn quotas(telemetry: &Telemetry) -> Vec<QuotaOutcome> {
+    let mut quotas: Vec<QuotaOutcome> = telemetry
+        .quota_totals()
+        .map(|(core, total)| QuotaOutcome {
+            core: core.0,
+            by_interrupt: total.by_interrupt,
+            periods: total.totals.periods,
+            throttled_periods: total.totals.spent_periods,
+            events: total.totals.events.0,
+            max_overshoot: total.totals.max_overshoot.0,
+            overshoot: total.totals.overshoot.0,
+        })
+        .collect();
+    quotas.sort_by_key(|quota| quota.core);
+    quotas
 }
 
 /// Returns an existing result that was made from the same inputs and is as it was written.
@@ -447,11 +461,12 @@ fn kept(directory: &Path, inputs: &str) -> Option<Measured> {
     (measured.inputs == inputs).then_some(measured)
 }
 
-/// Changes with the code that starts a run and reads its results, so that older results are not taken for new ones.
+/// Changes with the code that starts a run and reads its results, so that older results are not
+/// taken for new ones.
 const RESULT_VERSION: u32 = 2;
 
-/// Returns what determines all runs' results, beside files: what is measured, of whom, and QEMU's command line without the
-/// image.
+/// Returns what determines all runs' results, beside files: what is measured, of whom, and QEMU's
+/// command line without the image.
 fn inputs(experiment: &Experiment, command_line: &str) -> String {
     format!(
         "{RESULT_VERSION} {:?} {} {:?} {} {:?} {} {command_line}",
@@ -460,7 +475,7 @@ fn inputs(experiment: &Experiment, command_line: &str) -> String {
         experiment.conditions.caches,
         experiment.warm_up,
         experiment.measure,
-        experiment.analysis.needs_regions()
+        experiment.needs_regions
     )
 }
 
@@ -472,8 +487,8 @@ fn without(line: String, files: [&Path; 2]) -> String {
     })
 }
 
-/// Performs the runs of all points without results on these boards. Returns one result per point, in their order, and how
-/// many existed.
+/// Performs the runs of all points without results on these boards. Returns one result per point,
+/// in their order, and the number of kept ones.
 ///
 /// # Errors
 ///
@@ -507,19 +522,11 @@ pub fn run_under(
     let checked = configuration::load(&experiment.system, Some(&experiment.board))?;
     let emulation = checked.emulation()?;
     model::of(emulation)?;
-    let mut base: Value = toml::from_str(&text).into_diagnostic()?;
-    overrides::anchor(
-        &mut base,
-        experiment.system.parent().unwrap_or(Path::new(".")),
-    );
+    let base = overrides::anchored(&text, &experiment.system)?;
     let planned = preflight(experiment, &base, out)?;
-    let mut common = Sha256::new();
     let store = Store::of_results(out);
     let model = &model.kept_in(&store)?;
-    for file in [model.board(), model.plugin()] {
-        common.update(files::read(file, files::IMAGE)?);
-    }
-    common.update(qemu_version());
+    let mut common = model.hash()?;
     let machine = model.attach(
         Machine::bare(emulation),
         experiment.conditions,

@@ -1,38 +1,45 @@
 //! An experiment's TOML file, read and validated.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::analysis::Analysis;
+use super::account::{Account, Subject};
 use super::check::Check;
-use super::measured::{Measure, key};
+use super::findings::Runs;
+use super::measured::{Measure, Measured, Segment, key};
 use super::overrides::{self, Path as TomlPath, Scope, Value};
-use cloison_config::files::{self, ReadError};
+use crate::campaign::spec::CACHES;
+use cloison_board_model::Board as Model;
+use cloison_config::document::{self, Field, Given, Presence, Table};
 use cloison_config::problem::{Errors, Problem, SourceFile, display_path};
 use cloison_config::shipped::DEFAULT_BOARD;
-use cloison_config::suggest;
+use cloison_config::{BoardFile, files, suggest};
 use cloison_engine::configuration;
 use cloison_engine::installation;
 use cloison_engine::model::{Caches, Conditions, Roi};
-use serde::Deserialize;
+use miette::IntoDiagnostic;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use toml::Spanned;
 
 /// A validated experiment.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     /// Name of the file without its extension.
     pub name: String,
+    /// The command that its figures name.
+    pub command: String,
     /// The file, for messages about it.
     pub source: SourceFile,
     /// Title of the report.
     pub title: String,
     /// The question that it answers.
     pub question: String,
-    /// Where a paper has it, and a description of its figure.
+    /// The place in a paper, and a description of its figure.
     pub paper: Option<(String, String)>,
-    /// How its runs are evaluated.
-    pub analysis: Analysis,
+    /// Its report; the generic analysis if the file has none.
+    pub account: Account,
+    /// Whether its report needs the model's counts of each segment. The victim must then mark its
+    /// segments as regions of interest.
+    pub needs_regions: bool,
     /// Name of the variant to which the slowdown refers, if the file names one.
     pub named_baseline: Option<String>,
     /// Conditions on the results.
@@ -47,7 +54,7 @@ pub struct Experiment {
     pub victim: String,
     /// Position of that name in the file.
     pub victim_span: Range<usize>,
-    /// What is measured of the victim.
+    /// The measurement of the victim.
     pub measure: Measure,
     /// Number of the victim's first segments to leave out.
     pub warm_up: usize,
@@ -55,7 +62,8 @@ pub struct Experiment {
     pub warm_up_span: Range<usize>,
     /// How the model runs.
     pub conditions: Conditions,
-    /// What `--quick` sets in the system of every run, before its variant changes it; nothing without.
+    /// Assignments of `--quick` in the system of every run, before those of its variant; none
+    /// without that option.
     pub quick: Vec<Assignment>,
     /// All runs.
     pub points: Vec<Point>,
@@ -87,7 +95,37 @@ impl Experiment {
         Problem::error(&self.source, field, span, message)
     }
 
-    /// Returns the system of a run, from that of the experiment's file. A path that it does not have is an error.
+    /// Returns the systems of these runs.
+    ///
+    /// # Errors
+    /// If the system cannot be read, or a run changes what it does not have.
+    pub fn systems(&self, points: &[Point]) -> miette::Result<Vec<Value>> {
+        let text = cloison_engine::files::read_text(&self.system, files::CONFIGURATION)?;
+        let base: Value = toml::from_str(&text).into_diagnostic()?;
+        points
+            .iter()
+            .map(|point| Ok(self.system_of(base.clone(), point)?))
+            .collect()
+    }
+
+    /// Returns the subject of an account of these runs, each with its system.
+    pub fn subject<'a>(
+        &'a self,
+        runs: Runs<'a>,
+        systems: &'a [Value],
+        model: &'a Model,
+    ) -> Subject<'a> {
+        Subject {
+            runs,
+            systems,
+            baseline: self.baseline(),
+            victim: &self.victim,
+            model,
+        }
+    }
+
+    /// Returns the system of a run, from that of the experiment's file. A path that it does not
+    /// have is an error.
     pub fn system_of(&self, mut system: Value, point: &Point) -> Result<Value, Errors> {
         let wrong = |field: &str, span: &Range<usize>, error: String| {
             let problem = self
@@ -123,7 +161,7 @@ pub struct Point {
     pub variant: String,
     /// Label of its value on each axis.
     pub axes: BTreeMap<String, String>,
-    /// What it sets in the system.
+    /// Its assignments in the system.
     pub set: Vec<Assignment>,
     /// Paths in the system to remove, and their positions in the file.
     pub remove: Vec<(TomlPath, Range<usize>)>,
@@ -138,86 +176,75 @@ impl Point {
     pub fn key(&self) -> String {
         key(&self.variant, &self.axes)
     }
+
+    /// Returns an example of its run: one segment, with what the victim of its system counts. The
+    /// victim of a system that is not known counts nothing.
+    pub fn example(&self, system: Option<&Value>, victim: &str) -> Measured {
+        let path = format!("vm.{victim}.hems");
+        let of_system = system.into_iter().flat_map(|it| overrides::get(it, &path));
+        let counted = of_system.filter_map(Value::as_array);
+        let names = counted.flatten().filter_map(Value::as_str);
+        Measured {
+            variant: self.variant.clone(),
+            axes: self.axes.clone(),
+            segments: vec![Segment {
+                cycles: 1,
+                events: names.map(|name| (name.to_owned(), 1)).collect(),
+            }],
+            pages_moved: self.pages,
+            ..Measured::default()
+        }
+    }
+
     /// Returns the number on an axis, if its label is one.
     pub fn number(&self, axis: &str) -> Option<u64> {
         self.axes.get(axis)?.parse().ok()
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    title: Option<String>,
-    #[serde(default)]
-    question: String,
-    paper: Option<PaperFile>,
-    analysis: Option<Spanned<String>>,
-    baseline: Option<Spanned<String>>,
-    #[serde(default)]
-    checks: Vec<Spanned<String>>,
-    system: Spanned<PathBuf>,
-    board: Option<Spanned<String>>,
-    model: Option<Spanned<PathBuf>>,
-    victim: Option<Spanned<String>>,
-    measure: Option<Spanned<Measure>>,
-    warm_up: Option<Spanned<usize>>,
-    #[serde(default)]
-    seed: u64,
-    #[serde(default)]
-    caches: Caches,
-    #[serde(default)]
-    roi: Roi,
-    #[serde(default)]
-    quick: QuickFile,
-    variant: Vec<VariantFile>,
-}
-
-impl File {
-    fn measure(&self) -> Measure {
-        self.measure
-            .as_ref()
-            .map_or_else(Measure::default, |measure| *measure.get_ref())
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PaperFile {
-    source: String,
-    shows: String,
-}
+/// The measurements, by their names in files.
+const MEASURES: [(&str, Measure); 4] = [
+    ("segments", Measure::Segments),
+    ("cyclictest", Measure::Cyclictest),
+    ("profile", Measure::Profile),
+    ("printed", Measure::Printed),
+];
+/// When the model is on, as files have it.
+const ROIS: [(&str, Roi); 2] = [("always", Roi::Always), ("hint", Roi::Hint)];
 
 /// What `--quick` changes in all runs.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct QuickFile {
-    #[serde(default)]
-    set: BTreeMap<Spanned<String>, Value>,
+#[derive(Default)]
+struct Quick {
+    set: Vec<Assignment>,
     /// When the model is on, if not as otherwise.
     roi: Option<Roi>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct VariantFile {
-    name: Spanned<String>,
-    #[serde(default)]
-    axis: Vec<AxisFile>,
-    #[serde(default)]
-    set: BTreeMap<Spanned<String>, Value>,
-    #[serde(default)]
-    remove: Vec<Spanned<String>>,
+/// A variant before its axes have values.
+struct Variant<'a> {
+    name: Given<'a, &'a str>,
+    /// Its name in tables and plots.
+    title: Option<&'a str>,
+    axes: Vec<Axis<'a>>,
+    set: Vec<Setting<'a>>,
+    /// Paths in the system to remove.
+    remove: Vec<(TomlPath, Range<usize>)>,
     /// Number of pages that must have migrated, or a placeholder.
-    #[serde(default)]
-    pages: Option<Spanned<Value>>,
+    pages: Option<Given<'a, Value>>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AxisFile {
-    name: Spanned<String>,
-    values: Spanned<Vec<Value>>,
+struct Axis<'a> {
+    name: &'a str,
+    values: Vec<Value>,
     quick: Option<Vec<Value>>,
+}
+
+/// A path in the system, and the value that it gets, with placeholders.
+struct Setting<'a> {
+    path: TomlPath,
+    value: Given<'a, Value>,
+    /// Position of the path.
+    span: Range<usize>,
 }
 
 /// Returns the directory of the shipped experiments.
@@ -242,212 +269,329 @@ pub fn names() -> std::io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Reads and validates an experiment; `quick` uses the few values that its axes list for it, and sets what the file says
-/// of a quick look.
+/// Reads and validates an experiment. `quick` uses the few values that its axes list for a quick
+/// look, and the file's assignments for it.
 pub fn load(path: &Path, quick: bool) -> Result<Experiment, Errors> {
-    let text = files::read_text(path, files::CONFIGURATION).map_err(|error| {
-        let file = SourceFile::new(path, String::new());
-        let known = names().unwrap_or_default();
-        let is_name = path.parent() == Some(&*directory());
-        let stem = path
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let message = match is_name && matches!(error, ReadError::Missing) {
-            true => format!("there is no experiment `{stem}`"),
-            false => format!("cannot read {}: {error}", file.name()),
-        };
-        let help = suggest(&stem, "experiments", known.iter().map(String::as_str));
-        let problem = Problem::error(&file, "file", 0..0, message).help(format!(
-            "{help}; an experiment of your own is named by its path, FILE.toml"
-        ));
-        Errors::new(file.name(), vec![problem])
-    })?;
-    let file = SourceFile::new(path, text);
-    let name = file.name().to_owned();
-    check(path, &file, quick).map_err(|problem| Errors::new(&name, vec![*problem]))
-}
-
-fn check(path: &Path, source: &SourceFile, quick: bool) -> Result<Experiment, Box<Problem>> {
-    let file: File = toml::from_str(source.text()).map_err(|error| {
-        let problem = Problem::error(
-            source,
-            "experiment",
-            error.span().unwrap_or(0..0),
-            error.message().trim_end(),
-        );
-        Box::new(
-            problem
-                .label("here")
-                .help("see docs/experiments.md for the format of an experiment's file"),
+    let known = names().unwrap_or_default();
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let help = suggest(&stem, "experiments", known.iter().map(String::as_str));
+    let help = format!("{help}; an experiment of your own is named by its path, FILE.toml");
+    let file = document::open(path, &help).map_err(|errors| {
+        if path.parent() != Some(&*directory()) || path.exists() {
+            return errors;
+        }
+        let message = format!("there is no experiment `{stem}`");
+        let problems = errors.problems().iter().cloned();
+        let problems = problems.map(|problem| problem.with_message(&*message));
+        Errors::new(
+            &display_path(path).display().to_string(),
+            problems.collect(),
         )
     })?;
+    document::read(&file, |root| read(root, path, quick))
+}
+
+fn read(root: &Table<'_>, path: &Path, quick: bool) -> Option<Experiment> {
     let base = path.parent().unwrap_or(Path::new("."));
     let base = std::path::absolute(base).unwrap_or_else(|_| base.to_path_buf());
-    let system = find(source, &base, "system", &file.system, "a configuration")?;
-    let board = board(source, &base, &system, file.board.as_ref())?;
-    let model = match &file.model {
-        Some(model) => find(source, &base, "model", model, "a board model")?,
-        None => model_of(
-            source,
-            &board,
-            file.board.as_ref().map_or(0..0, Spanned::span),
-        )?,
+    let title = root.value("title", Field::text);
+    let question = root.value("question", Field::text);
+    let paper = root.value("paper", read_paper);
+    let help = "name the system: system = \"FILE.toml\"";
+    let system = root.required_value("system", help, |field| {
+        find(field, &base, "a configuration")
+    });
+    let board = read_board(root, &base, system.as_ref());
+    let model = root.value("model", |field| find(field, &base, "a board model"));
+    let victim = root.value("victim", Field::text);
+    let measure = root.value("measure", |field| field.one_of("measurement", &MEASURES));
+    let warm_up = root.value("warm_up", |field| field.integer("a number of segments"));
+    let seed = root.value("seed", |field| field.integer("the model's seed"));
+    let caches = root.value("caches", |field| field.one_of("cache state", &CACHES));
+    let roi = root.value("roi", read_roi);
+    let shorter = root.value("quick", |field| read_quick(field, &base));
+    let variants = read_variants(root);
+    let all = variants.as_ref().and_then(|all| points(all, &base, false));
+    let account = Account::read(root);
+    let baseline = root.value("baseline", |field| read_baseline(field, all.as_deref()));
+    let checks = root.value("checks", |field| {
+        field.each(|text| read_check(text, all.as_deref(), &measure))
+    });
+    root.finish_ref();
+
+    let system = system?;
+    let board = board?;
+    let model = match model.optional()? {
+        Some(model) => Some(model),
+        None => model_of(root, &board),
     };
-    let (victim, victim_span) = match &file.victim {
-        Some(victim) => (victim.get_ref().clone(), victim.span()),
-        None => (
-            ends_with(source, &system, &file.system)?,
-            file.system.span(),
-        ),
+    let victim = match victim {
+        Presence::Given(victim) => Some((victim.value.to_owned(), victim.field.span())),
+        Presence::Absent => ends_with(root, &system).zip(Some(system.field.span())),
+        Presence::Wrong => None,
     };
-    let points = points(source, &base, &file.variant, quick)?;
-    let all = if quick {
-        self::points(source, &base, &file.variant, false)?
-    } else {
-        points.clone()
-    };
-    let roi = file.quick.roi.filter(|_| quick).unwrap_or(file.roi);
-    let shorter = assignments(
-        source,
-        &base,
-        "quick.set",
-        &file.quick.set,
-        &Scope::default(),
-    )?;
-    let analysis = analysis(source, &file, &all)?;
-    if let Some(baseline) = &file.baseline {
-        check_baseline(source, baseline, &all)?;
-    }
-    let checks = file
-        .checks
-        .iter()
-        .map(|text| read_check(source, text, &all, file.measure()));
-    let checks = checks.collect::<Result<_, _>>()?;
+    let shorter = shorter.or(Quick::default());
+    let points = variants.as_ref().and_then(|all| points(all, &base, quick));
     let name = path
         .file_stem()
         .unwrap_or_default()
         .to_string_lossy()
         .into_owned();
-    let measure = file.measure();
-    Ok(Experiment {
-        title: file.title.unwrap_or_else(|| name.clone()),
-        name,
-        source: source.clone(),
-        question: file.question,
-        paper: file.paper.map(|paper| (paper.source, paper.shows)),
-        analysis,
-        named_baseline: file.baseline.map(Spanned::into_inner),
-        checks,
-        system,
-        board,
-        model,
+    let (victim, victim_span) = victim?;
+    let shorter = shorter?;
+    let roi = roi.or(Roi::default())?;
+    let titles = variants
+        .iter()
+        .flatten()
+        .map(|variant| {
+            let name = variant.name.value;
+            (name.to_owned(), variant.title.unwrap_or(name).to_owned())
+        })
+        .collect();
+    let mut experiment = Experiment {
+        title: title.or(&name)?.to_owned(),
+        command: format!("experiment {name}"),
+        source: root.file().clone(),
+        question: question.or("")?.to_owned(),
+        paper: paper.optional()?,
+        account: Account { titles, ..account? },
+        needs_regions: false,
+        named_baseline: baseline.optional()?,
+        checks: checks.or(vec![])?,
+        system: system.value,
+        board: board.name,
+        model: model?,
         victim,
         victim_span,
-        measure,
-        warm_up_span: file.warm_up.as_ref().map_or(0..0, Spanned::span),
-        warm_up: file.warm_up.map_or(0, Spanned::into_inner),
+        measure: measure.or(Measure::default())?,
+        warm_up_span: warm_up.given().map_or(0..0, |given| given.field.span()),
+        warm_up: warm_up.or(0)? as usize,
         conditions: Conditions {
-            seed: file.seed,
-            caches: file.caches,
-            roi,
+            seed: seed.or(0)?,
+            caches: caches.or(Caches::default())?,
+            roi: shorter.roi.filter(|_| quick).unwrap_or(roi),
         },
-        quick: if quick { shorter } else { vec![] },
-        points,
+        quick: if quick { shorter.set } else { vec![] },
+        points: points?,
+        name,
+    };
+    match check_account(&mut experiment, &all?) {
+        Ok(()) => Some(experiment),
+        Err(problems) => {
+            problems.into_iter().for_each(|problem| root.push(problem));
+            None
+        }
+    }
+}
+
+/// Writes the account of runs of these points that have what their victims count, to find mistakes
+/// in it and whether it needs the model's counts.
+fn check_account(experiment: &mut Experiment, all: &[Point]) -> Result<(), Vec<Problem>> {
+    if experiment.account.is_empty() {
+        return Ok(());
+    }
+    let systems = experiment.systems(all).unwrap_or_default();
+    let points = all.iter().enumerate();
+    let examples = points.map(|(at, point)| point.example(systems.get(at), &experiment.victim));
+    experiment.account.examples = examples.collect();
+    // A system that is not valid is reported with its own mistakes, before the first boot.
+    if systems.is_empty() {
+        return Ok(());
+    }
+    let model = Model::zcu102();
+    let subject = experiment.subject(Runs(&experiment.account.examples), &systems, &model);
+    let written = experiment.account.write(subject);
+    experiment.needs_regions = written.reads_regions;
+    let problems = written.problems(&experiment.source);
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(problems),
+    }
+}
+
+fn read_paper(field: &Field<'_>) -> Option<(String, String)> {
+    let table = field.table()?;
+    let source = table.required_value("source", "name the paper", Field::text);
+    let shows = table.required_value("shows", "say what it shows", Field::text);
+    table.finish();
+    Some((source?.value.to_owned(), shows?.value.to_owned()))
+}
+
+fn read_roi(field: &Field<'_>) -> Option<Roi> {
+    field.one_of("region kind", &ROIS)
+}
+
+fn read_quick(field: &Field<'_>, base: &Path) -> Option<Quick> {
+    let table = field.table()?;
+    let set = table.value("set", |field| {
+        assignments(&read_set(field)?, base, &Scope::default())
+    });
+    let roi = table.value("roi", read_roi);
+    table.finish();
+    Some(Quick {
+        set: set.or(vec![])?,
+        roi: roi.optional()?,
     })
 }
 
+fn read_variants<'a>(root: &Table<'a>) -> Option<Vec<Variant<'a>>> {
+    let tables = root.tables("variant");
+    if tables.is_empty() {
+        let error = root.error("variant", 0..0, "the experiment has no variant");
+        root.push(error.label("in this file").help("add a [[variant]]"));
+    }
+    document::all(tables.into_iter().map(read_variant))
+}
+
+fn read_variant<'a>(mut table: Table<'a>) -> Option<Variant<'a>> {
+    let name = table.required_value("name", "name the variant", Field::text);
+    if let Some(name) = &name {
+        table.rename(name.value);
+    }
+    let title = table.value("title", Field::text);
+    let axes = document::all(table.tables("axis").into_iter().map(read_axis));
+    let set = table.value("set", read_set);
+    let remove = table.value("remove", |field| {
+        field.each(|path| {
+            let text = path.string("a path: \"vm.NAME\"")?;
+            let parsed = toml_path(&table, text, |error| path.error(error));
+            Some((parsed?, path.span()))
+        })
+    });
+    let pages = table.value("pages", Field::any);
+    let given = pages.given().cloned();
+    table.finish();
+    pages.optional()?;
+    Some(Variant {
+        name: name?,
+        title: title.optional()?,
+        axes: axes?,
+        set: set.or(vec![])?,
+        remove: remove.or(vec![])?,
+        pages: given,
+    })
+}
+
+fn read_axis<'a>(mut table: Table<'a>) -> Option<Axis<'a>> {
+    let name = table.required_value("name", "name the axis", Field::text);
+    if let Some(name) = &name {
+        table.rename(name.value);
+    }
+    let read_values = |field: &Field<'a>| {
+        let values = field.each(Field::any)?;
+        if values.is_empty() {
+            let error = field.error("the axis has no values").label("empty");
+            field.push(error.help("give at least one: values = [NUMBER, …]"));
+        }
+        Some(values)
+    };
+    let help = "give the axis values: values = [NUMBER, …]";
+    let values = table.required_value("values", help, read_values);
+    let quick = table.value("quick", read_values);
+    table.finish();
+    Some(Axis {
+        name: name?.value,
+        values: values?.value,
+        quick: quick.optional()?,
+    })
+}
+
+/// Reads paths in the system and the values that they get, by path.
+fn read_set<'a>(field: &Field<'a>) -> Option<Vec<Setting<'a>>> {
+    let table = field.table()?;
+    let mut entries = table.entries();
+    entries.sort_by_key(|(key, ..)| *key);
+    document::all(entries.into_iter().map(|(key, span, field)| {
+        let path = toml_path(&table, key, |error| table.error(key, span.clone(), error))?;
+        let value = field.any()?;
+        let value = Given { field, value };
+        Some(Setting { path, value, span })
+    }))
+}
+
 /// Returns all runs; each has another name.
-fn points(
-    source: &SourceFile,
-    base: &Path,
-    variants: &[VariantFile],
-    quick: bool,
-) -> Result<Vec<Point>, Box<Problem>> {
+fn points(variants: &[Variant<'_>], base: &Path, quick: bool) -> Option<Vec<Point>> {
     let mut points: Vec<Point> = vec![];
-    for variant in variants {
-        for point in expand(source, base, variant, quick)? {
+    let expanded = variants.iter().map(|variant| {
+        for point in expand(variant, base, quick)? {
             if points.iter().any(|other| other.key() == point.key()) {
-                let message = format!("run `{}` is declared twice", point.key());
-                let problem = Problem::error(source, "variant.name", variant.name.span(), message);
-                return Err(Box::new(
-                    problem
-                        .label("again")
-                        .help("give the variant another name, or its axes other values"),
-                ));
+                let field = &variant.name.field;
+                let error = field.error(format!("run `{}` is declared twice", point.key()));
+                let help = "give the variant another name, or its axes other values";
+                field.push(error.label("again").help(help));
+                return None;
             }
             points.push(point);
         }
-    }
-    Ok(points)
+        Some(())
+    });
+    document::all(expanded)?;
+    Some(points)
 }
 
-/// Returns the path of a file that the experiment names, without detours.
-fn find(
-    source: &SourceFile,
-    base: &Path,
-    field: &str,
-    named: &Spanned<PathBuf>,
-    what: &str,
-) -> Result<PathBuf, Box<Problem>> {
-    let path = base.join(named.get_ref());
-    match path.canonicalize() {
-        Ok(found) if found.is_file() => Ok(found),
-        _ => {
-            let message = format!("there is no {field} at {}", display_path(&path).display());
-            let problem = Problem::error(source, field, named.span(), message).label("not a file");
-            Err(Box::new(problem.help(format!(
-                "give {what}, relative to the experiment's file"
-            ))))
-        }
+/// Reads the path of a file that the experiment names, without detours.
+fn find(field: &Field<'_>, base: &Path, what: &str) -> Option<PathBuf> {
+    let path = base.join(field.string("the path of a file")?);
+    let found = path.canonicalize().ok().filter(|found| found.is_file());
+    if found.is_none() {
+        let path = display_path(&path);
+        let error = field.error(format!(
+            "there is no {} at {}",
+            field.name(),
+            path.display()
+        ));
+        let help = format!("give {what}, relative to the experiment's file");
+        field.push(error.label("not a file").help(help));
     }
+    found
 }
 
-/// Returns the board: the one that the experiment or else the system names; an own one, from `boards/` next to either,
-/// as a path.
-fn board(
-    source: &SourceFile,
-    base: &Path,
-    system: &Path,
-    named: Option<&Spanned<String>>,
-) -> Result<String, Box<Problem>> {
+/// The board on which an experiment runs.
+struct Board {
+    /// The name of a shipped one, or the path of a board file.
+    name: String,
+    /// Where the experiment names it.
+    span: Range<usize>,
+}
+
+/// Reads the board: the one that the experiment or else the system names; an own one, from
+/// `boards/` next to either, as a path.
+fn read_board(root: &Table<'_>, base: &Path, system: Option<&Given<'_, PathBuf>>) -> Option<Board> {
+    let system = system.map(|system| system.value.as_path());
     let dirs = [
         base.join("boards"),
-        system.parent().unwrap_or(base).join("boards"),
+        system.and_then(Path::parent).unwrap_or(base).join("boards"),
     ];
+    let named = root.value("board", |field| {
+        let name = field.string("a board's name")?;
+        let board = if name.ends_with(".toml") {
+            base.join(name).display().to_string()
+        } else {
+            place(&dirs, name)
+        };
+        let mut known = configuration::boards();
+        known.extend(dirs.iter().flat_map(|dir| files::available(dir)));
+        if board == name && !known.contains(&board) {
+            let error = field.error(format!("QEMU does not emulate board `{name}`"));
+            let help = suggest(name, "boards", known.iter().map(String::as_str));
+            field.push(error.label("unknown").help(help));
+            return None;
+        }
+        Some(board)
+    });
+    let span = named.given().map_or(0..0, |named| named.field.span());
     let of_system = || {
-        let text = files::read_text(system, files::CONFIGURATION).ok()?;
+        let text = files::read_text(system?, files::CONFIGURATION).ok()?;
         let table: toml::Table = text.parse().ok()?;
         table.get("board")?.as_str().map(str::to_owned)
     };
-    let Some(named) = named else {
-        return Ok(place(
+    let name = named.optional()?.unwrap_or_else(|| {
+        place(
             &dirs,
             &of_system().unwrap_or_else(|| DEFAULT_BOARD.to_owned()),
-        ));
-    };
-    let name = named.get_ref();
-    let board = if name.ends_with(".toml") {
-        base.join(name).display().to_string()
-    } else {
-        place(&dirs, name)
-    };
-    let mut known = configuration::boards();
-    known.extend(
-        dirs.iter()
-            .flat_map(|dir| cloison_config::files::available(dir)),
-    );
-    if board == *name && !known.contains(name) {
-        let message = format!("QEMU does not emulate board `{name}`");
-        let problem = Problem::error(source, "board", named.span(), message);
-        return Err(Box::new(problem.label("unknown").help(suggest(
-            name,
-            "boards",
-            known.iter().map(String::as_str),
-        ))));
-    }
-    Ok(board)
+        )
+    });
+    Some(Board { name, span })
 }
 
 /// Returns the path of a board's file in one of these directories, else the name itself.
@@ -460,117 +604,61 @@ fn place(dirs: &[PathBuf], name: &str) -> String {
 }
 
 /// Returns the model that the board's file names.
-fn model_of(source: &SourceFile, board: &str, span: Range<usize>) -> Result<PathBuf, Box<Problem>> {
-    let emulation = if board.ends_with(".toml") {
-        let file = cloison_config::BoardFile::load(Path::new(board), &configuration::directory());
-        let first =
-            |problems: Vec<Problem>| problems.into_iter().find(Problem::is_error).map(Box::new);
-        match file.map_err(first) {
+fn model_of(root: &Table<'_>, board: &Board) -> Option<PathBuf> {
+    let Board { name, span } = board;
+    let emulation = if name.ends_with(".toml") {
+        match BoardFile::load(Path::new(name), &configuration::directory()) {
             Ok(file) => file.emulation,
-            Err(Some(problem)) => return Err(problem),
-            Err(None) => None,
+            Err(problems) => {
+                problems.into_iter().for_each(|problem| root.push(problem));
+                return None;
+            }
         }
     } else {
-        configuration::emulation(board).ok()
+        configuration::emulation(name).ok()
     };
-    emulation
-        .and_then(|emulation| emulation.model)
-        .ok_or_else(|| {
-            let problem = Problem::error(
-                source,
-                "model",
-                span,
-                format!("board `{board}` names no model"),
-            );
-            Box::new(
-                problem
-                    .label("its board")
-                    .help("give one: model = \"FILE.toml\""),
-            )
-        })
+    let model = emulation.and_then(|emulation| emulation.model);
+    if model.is_none() {
+        let message = format!("board `{name}` names no model");
+        let error = root
+            .error("model", span.clone(), message)
+            .label("its board");
+        root.push(error.help("give one: model = \"FILE.toml\""));
+    }
+    model
 }
 
 /// Returns the VM with which the system ends: the victim unless the experiment names another.
-fn ends_with(
-    source: &SourceFile,
-    system: &Path,
-    named: &Spanned<PathBuf>,
-) -> Result<String, Box<Problem>> {
-    let text = files::read_text(system, files::CONFIGURATION).unwrap_or_default();
+fn ends_with(root: &Table<'_>, system: &Given<'_, PathBuf>) -> Option<String> {
+    let text = files::read_text(&system.value, files::CONFIGURATION).unwrap_or_default();
     let table: toml::Table = text.parse().unwrap_or_default();
-    table
-        .get("ends_with")
-        .and_then(toml::Value::as_str)
-        .map(str::to_owned)
-        .ok_or_else(|| {
-            let problem = Problem::error(
-                source,
-                "victim",
-                named.span(),
-                "the experiment does not say which VM is measured",
-            );
-            Box::new(
-                problem
-                    .label("this system has no `ends_with`")
-                    .help("write victim = \"NAME OF A VM\""),
-            )
-        })
+    let victim = table.get("ends_with").and_then(toml::Value::as_str);
+    if victim.is_none() {
+        let message = "the experiment does not say which VM is measured";
+        let error = root.error("victim", system.field.span(), message);
+        let error = error.label("this system has no `ends_with`");
+        root.push(error.help("write victim = \"NAME OF A VM\""));
+    }
+    victim.map(str::to_owned)
 }
 
-fn analysis(source: &SourceFile, file: &File, points: &[Point]) -> Result<Analysis, Box<Problem>> {
-    let Some(named) = &file.analysis else {
-        return Ok(Analysis::default());
-    };
-    let error = |message: String| Problem::error(source, "analysis", named.span(), message);
-    let name = named.get_ref();
-    let Some(analysis) = Analysis::named(name) else {
-        let known = Analysis::NAMES.map(|(name, _)| name);
-        let problem = error(format!("there is no analysis `{name}`")).label("unknown");
-        return Err(Box::new(problem.help(suggest(name, "analyses", known))));
-    };
-    let lacks = |variant: &&&str| !points.iter().any(|point| point.variant == **variant);
-    if let Some(variant) = analysis.variants().iter().find(lacks) {
-        let problem = error(format!(
-            "analysis `{name}` needs a variant `{variant}`, which this experiment does not have"
-        ));
-        return Err(Box::new(
-            problem.help("leave `analysis` out: the generic one takes any variants"),
-        ));
-    }
-    if !analysis.reads(file.measure()) {
-        let problem = error(format!(
-            "analysis `{name}` does not read what `measure` measures"
-        ));
-        let problem = match &file.measure {
-            Some(measure) => problem.also(measure.span(), "measured"),
-            None => problem,
-        };
-        return Err(Box::new(problem.help(
-            "leave `analysis` out: the generic one reads all measurements",
-        )));
-    }
-    Ok(analysis)
-}
-
-/// Reports a baseline that no variant is, or that several runs could be.
-fn check_baseline(
-    source: &SourceFile,
-    named: &Spanned<String>,
-    points: &[Point],
-) -> Result<(), Box<Problem>> {
-    let name = named.get_ref();
-    let error = |message: String| Problem::error(source, "baseline", named.span(), message);
+/// Reads the baseline, which is one run for each other one.
+fn read_baseline(field: &Field<'_>, points: Option<&[Point]>) -> Option<String> {
+    let name = field.string("a variant's name")?;
+    let points = points?;
     let of: Vec<&Point> = points
         .iter()
-        .filter(|point| point.variant == *name)
+        .filter(|point| point.variant == name)
         .collect();
     if of.is_empty() {
         let mut known: Vec<&str> = points.iter().map(|point| point.variant.as_str()).collect();
         known.dedup();
-        let problem = error(format!("there is no variant `{name}`")).label("unknown");
-        return Err(Box::new(problem.help(suggest(name, "variants", known))));
+        let error = field.error(format!("there is no variant `{name}`"));
+        let help = suggest(name, "variants", known);
+        field.push(error.label("unknown").help(help));
+        return None;
     }
-    for point in points.iter().filter(|point| point.variant != *name) {
+    for point in points.iter().filter(|point| point.variant != name) {
         let agrees = |base: &&&Point| {
             base.axes
                 .iter()
@@ -582,64 +670,60 @@ fn check_baseline(
                 "{number} runs of `{name}` could be the baseline of run `{}`",
                 point.key()
             );
-            let problem = error(message)
+            let error = field
+                .error(message)
                 .also(point.span.clone(), "for this variant")
                 .label("not one run");
-            return Err(Box::new(problem.help(
-                "give both variants the same axes, or name a variant without axes",
-            )));
+            let help = "give both variants the same axes, or name a variant without axes";
+            field.push(error.help(help));
+            return None;
         }
     }
-    Ok(())
+    Some(name.to_owned())
 }
 
+/// Reads a condition on the results, which must be of what is measured.
 fn read_check(
-    source: &SourceFile,
-    text: &Spanned<String>,
-    points: &[Point],
-    measure: Measure,
-) -> Result<Check, Box<Problem>> {
-    let span = text.span();
-    // Without escapes, a position in the string is one in the file.
-    let inside = source
-        .text()
-        .get(span.start + 1..span.end.saturating_sub(1))
-        == Some(text.get_ref().as_str());
-    let place = |at: &Range<usize>| match inside && !at.is_empty() {
-        true => span.start + 1 + at.start..span.start + 1 + at.end,
-        false => span.clone(),
+    field: &Field<'_>,
+    points: Option<&[Point]>,
+    measure: &Presence<'_, Measure>,
+) -> Option<Check> {
+    let text = field.string("a condition: \"A.cycles < B.cycles\"")?;
+    let wrong = |at: &Range<usize>, message: String, help: String| {
+        let place = match at.is_empty() {
+            true => field.span(),
+            false => field.part(at.clone()),
+        };
+        let error = field.error(message).at(place);
+        field.push(error.label("here").help(help));
     };
-    let problem = |at: &Range<usize>, message: String, help: String| {
-        Box::new(
-            Problem::error(source, "checks", place(at), message)
-                .label("here")
-                .help(help),
-        )
+    let resolved = |check: Check| {
+        let all = points.map(|all| {
+            let names = all
+                .iter()
+                .map(|point| (point.variant.as_str(), &point.axes));
+            names.collect::<Vec<_>>()
+        });
+        all.map_or(Ok(()), |all| check.resolve(&all))
+            .map(|()| check)
     };
-    let all: Vec<_> = points
-        .iter()
-        .map(|point| (point.variant.as_str(), &point.axes))
-        .collect();
-    let check = Check::parse(text.get_ref(), span.clone());
-    let check = check.and_then(|check| check.resolve(&all).map(|()| check));
-    let check = check.map_err(|mistake| problem(&mistake.at, mistake.message, mistake.help))?;
+    let check = Check::parse(text, field.span())
+        .and_then(resolved)
+        .map_err(|mistake| wrong(&mistake.at, mistake.message, mistake.help))
+        .ok()?;
+    let measure = measure.clone().or(Measure::default())?;
     if let Some((needed, at)) = check.needs().find(|(needed, _)| *needed != measure) {
         let (name, message) = match needed {
             Measure::Profile => ("profile", "only a profile has groups of pages"),
             Measure::Printed => ("printed", "only a command prints numbers"),
             _ => ("cyclictest", "only cyclictest measures latencies"),
         };
-        return Err(problem(
-            &at,
-            message.into(),
-            format!("write measure = \"{name}\", or compare cycles"),
-        ));
+        let help = format!("write measure = \"{name}\", or compare cycles");
+        wrong(&at, message.into(), help);
+        return None;
     }
-    if let Some((_, event, at)) = check
-        .events()
-        .next()
-        .filter(|_| measure != Measure::Segments)
-    {
+    let mut events = check.events().filter(|_| measure != Measure::Segments);
+    if let Some((_, event, at)) = events.next() {
         let (what, help) = match measure {
             Measure::Profile => ("a profile", "groups, such as steps.group_2"),
             Measure::Printed => (
@@ -648,133 +732,90 @@ fn read_check(
             ),
             _ => ("cyclictest", "latencies, such as alone.avg_us"),
         };
-        return Err(problem(
-            &at,
-            format!("{what} does not count event `{event}`"),
-            format!("compare {help}"),
-        ));
+        let message = format!("{what} does not count event `{event}`");
+        wrong(&at, message, format!("compare {help}"));
+        return None;
     }
-    Ok(check)
+    drop(events);
+    Some(check)
 }
 
-/// Expands a variant to its points: the product of its axes.
-fn expand(
-    source: &SourceFile,
-    base: &Path,
-    variant: &VariantFile,
-    quick: bool,
-) -> Result<Vec<Point>, Box<Problem>> {
+/// Expands a variant to its points: the product of its axes. What is wrong at one point is wrong at
+/// the others, so the first one stands for all.
+fn expand(variant: &Variant<'_>, base: &Path, quick: bool) -> Option<Vec<Point>> {
     let mut scopes = vec![(BTreeMap::new(), Scope::default())];
-    for axis in &variant.axis {
-        let name = axis.name.get_ref();
-        let values = if quick {
-            axis.quick.as_ref().unwrap_or(axis.values.get_ref())
-        } else {
-            axis.values.get_ref()
-        };
-        if values.is_empty() {
-            let message = format!("axis `{name}` has no values");
-            let problem =
-                Problem::error(source, "variant.axis.values", axis.values.span(), message)
-                    .label("empty");
-            return Err(Box::new(
-                problem.help("give at least one: values = [1, 2, 3]"),
-            ));
-        }
+    for axis in &variant.axes {
+        let shorter = axis.quick.as_ref().filter(|_| quick);
         let mut more = vec![];
         for (labels, scope) in &scopes {
-            for value in values {
+            for value in shorter.unwrap_or(&axis.values) {
                 let mut labels: BTreeMap<String, String> = labels.clone();
-                labels.insert(name.clone(), label(value));
-                more.push((labels, scope.with(name, value)));
+                labels.insert(axis.name.to_owned(), label(value));
+                more.push((labels, scope.with(axis.name, value)));
             }
         }
         scopes = more;
     }
-    let mut points = vec![];
-    for (axes, scope) in scopes {
-        let set = assignments(source, base, "variant.set", &variant.set, &scope)?;
-        let mut remove = vec![];
-        for key in &variant.remove {
-            remove.push((toml_path(source, "variant.remove", key)?, key.span()));
-        }
+    let points = scopes.into_iter().map(|(axes, scope)| {
+        let set = assignments(&variant.set, base, &scope);
         let pages = match &variant.pages {
-            None => 0,
-            Some(pages) => {
-                let value = fill(
-                    source,
-                    "variant.pages",
-                    pages.span(),
-                    &scope,
-                    pages.get_ref(),
-                )?;
-                value
-                    .as_integer()
-                    .and_then(|pages| u64::try_from(pages).ok())
-                    .ok_or_else(|| {
-                        let message = format!("{value} is no number of pages");
-                        Box::new(
-                            Problem::error(source, "variant.pages", pages.span(), message)
-                                .label("not a number"),
-                        )
-                    })?
-            }
+            None => Some(0),
+            Some(pages) => fill(pages, &scope).and_then(|value| {
+                let number = value.as_integer().and_then(|number| number.try_into().ok());
+                if number.is_none() {
+                    let error = pages.field.error(format!("{value} is no number of pages"));
+                    let help = "give a number, or an axis of numbers: pages = \"{axis}\"";
+                    pages.field.push(error.label("not a number").help(help));
+                }
+                number
+            }),
         };
-        let name = variant.name.get_ref().clone();
-        points.push(Point {
-            variant: name,
+        Some(Point {
+            variant: variant.name.value.to_owned(),
             axes,
-            set,
-            remove,
-            pages,
-            span: variant.name.span(),
-        });
-    }
-    Ok(points)
-}
-
-/// Returns what a table sets in the system, and where it does: paths in the system, values without placeholders.
-fn assignments(
-    source: &SourceFile,
-    base: &Path,
-    field: &str,
-    set: &BTreeMap<Spanned<String>, Value>,
-    scope: &Scope,
-) -> Result<Vec<Assignment>, Box<Problem>> {
-    let each = set.iter().map(|(key, value)| {
-        let path = toml_path(source, field, key)?;
-        let mut value = fill(source, field, key.span(), scope, value)?;
-        overrides::anchor_at(&path, &mut value, base);
-        Ok((path, value, key.span()))
+            set: set?,
+            remove: variant.remove.clone(),
+            pages: pages?,
+            span: variant.name.field.span(),
+        })
     });
-    each.collect()
+    points.collect()
 }
 
+/// Returns what a table sets in the system, and where it does: paths in the system, values without
+/// placeholders.
+fn assignments(set: &[Setting<'_>], base: &Path, scope: &Scope) -> Option<Vec<Assignment>> {
+    document::all(set.iter().map(|setting| {
+        let mut value = fill(&setting.value, scope)?;
+        overrides::anchor_at(&setting.path, &mut value, base);
+        Some((setting.path.clone(), value, setting.span.clone()))
+    }))
+}
+
+/// Parses a path; `problem` makes the error.
 fn toml_path(
-    source: &SourceFile,
-    field: &str,
-    text: &Spanned<String>,
-) -> Result<TomlPath, Box<Problem>> {
-    TomlPath::parse(text.get_ref()).map_err(|error| {
-        let problem = Problem::error(source, field, text.span(), error).label("not a path");
-        Box::new(problem.help(
-            "write vm.NAME.field, pool.NAME.field; vm.interf-* selects all whose names start so",
-        ))
+    table: &Table<'_>,
+    text: &str,
+    problem: impl FnOnce(String) -> Problem,
+) -> Option<TomlPath> {
+    let path = TomlPath::parse(text);
+    path.map_err(|error| {
+        let help = "write vm.NAME.field, pool.NAME.field; vm.interf-* selects all whose names \
+                    start so";
+        table.push(problem(error).label("not a path").help(help));
     })
+    .ok()
 }
 
 /// Replaces the placeholders in a value.
-fn fill(
-    source: &SourceFile,
-    field: &str,
-    span: Range<usize>,
-    scope: &Scope,
-    value: &Value,
-) -> Result<Value, Box<Problem>> {
-    scope.fill(value).map_err(|error| {
-        let problem = Problem::error(source, field, span, error).label("placeholder");
-        Box::new(problem.help("placeholders are {axis}, {axis.key}, {axis+1}, {axis-1}"))
-    })
+fn fill(given: &Given<'_, Value>, scope: &Scope) -> Option<Value> {
+    let filled = scope.fill(&given.value);
+    let wrong = |error: &String| {
+        let error = given.field.error(error).label("placeholder");
+        let help = "placeholders are {axis}, {axis.key}, {axis+1}, {axis-1}";
+        given.field.push(error.help(help));
+    };
+    filled.inspect_err(wrong).ok()
 }
 
 /// Returns the label of a value; a table has its own.
@@ -796,7 +837,9 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("the shipped experiment");
         assert!(text.contains(old), "{old}");
         let source = SourceFile::new(&path, text.replacen(old, new, 1));
-        let problem = check(&path, &source, false).expect_err("it is refused");
+        let errors = document::read(&source, |root| read(root, &path, false));
+        let errors = errors.expect_err("it is refused");
+        let problem = &errors.problems()[0];
         (
             problem.line_and_column().0,
             problem.field().to_owned(),
@@ -837,18 +880,21 @@ mod tests {
         let (_, field, message) = refused("values = [4,", "values = [4, 4,");
         assert_eq!(
             (field.as_str(), message.as_str()),
-            ("variant.name", "run `migrated-pages=4` is declared twice")
+            (
+                "variant[2].name",
+                "run `migrated-pages=4` is declared twice"
+            )
         );
         let (at, _, message) = refused("warm_up = 1", "warmup = 1");
         assert_eq!(at, line("warm_up"));
-        assert!(message.starts_with("unknown field `warmup`"), "{message}");
+        assert_eq!(message, "unknown field `warmup`");
         let (at, field, message) = refused("systems/pvt-sh.toml", "systems/none.toml");
         assert_eq!((at, field.as_str()), (line("system ="), "system"));
         assert!(message.starts_with("there is no system at"), "{message}");
         let (_, field, message) = refused("\"vm.victim.profile.top\"", "\"vm..top\"");
         assert_eq!(
             (field.as_str(), message.as_str()),
-            ("variant.set", "`vm..top` is no path")
+            ("variant[migrated].set.\"vm..top\"", "`vm..top` is no path")
         );
     }
 
@@ -875,8 +921,8 @@ mod tests {
             ("mine", "vic", "virt")
         );
         assert_eq!(
-            (mine.analysis, mine.warm_up, mine.baseline()),
-            (Analysis::Generic, 0, "solo")
+            (mine.account.is_empty(), mine.warm_up, mine.baseline()),
+            (true, 0, "solo")
         );
         assert!(
             mine.model.ends_with("configs/models/zcu102.toml"),
@@ -904,8 +950,10 @@ mod tests {
     #[test]
     fn a_quick_look_sets_what_its_table_says_unless_a_variant_does() {
         let directory = tempfile::tempdir().expect("a directory");
-        let text = "system = 'system.toml'\n[quick]\nroi = 'hint'\n[quick.set]\n'vm.vic.args' = [1]\n'vm.vic.cores' = [2]\n'vm.it.args' = [4]\n\
-                    [[variant]]\nname = 'solo'\nremove = ['vm.it']\nset = { 'vm.vic.args' = [3] }\n";
+        let text = "system = 'system.toml'\n[quick]\nroi = 'hint'\n[quick.set]\n\
+            'vm.vic.args' = [1]\n'vm.vic.cores' = [2]\n'vm.it.args' = [4]\n\
+                    [[variant]]\nname = 'solo'\nremove = ['vm.it']\n\
+                        set = { 'vm.vic.args' = [3] }\n";
         own(directory.path(), text).expect("right");
         let set = |quick: bool| {
             let read = load(&directory.path().join("mine.toml"), quick).expect("right");
@@ -946,10 +994,7 @@ mod tests {
                 "[quick.set]\n'vm.vic.args' = ['{pages}']",
                 "there is no axis for `{pages}`",
             ),
-            (
-                "[quick]\nsets = 1",
-                "unknown field `sets`, expected `set` or `roi`",
-            ),
+            ("[quick]\nsets = 1", "unknown field `sets`"),
         ] {
             let errors = own(
                 directory.path(),
@@ -976,30 +1021,17 @@ mod tests {
         )
         .expect("renamed");
         let c2is = load(&directory.path().join("c2is.toml"), false).expect("right");
-        assert_eq!(c2is.analysis, Analysis::Generic);
+        assert!(c2is.account.is_empty());
         for name in names().expect("a directory") {
-            let shipped = load(
-                &directory
-                    .path()
-                    .join("..")
-                    .join(self::directory())
-                    .join(format!("{name}.toml")),
-                true,
+            let path = self::directory().join(format!("{name}.toml"));
+            let shipped = load(&path, true).unwrap_or_else(|errors| panic!("{name}: {errors:?}"));
+            // It has declared all that it reports, or nothing.
+            let text = shipped.source.text();
+            assert_eq!(
+                shipped.account.is_empty(),
+                !text.contains("[[table]]"),
+                "{name}"
             );
-            let generic = [
-                "c2is-linux",
-                "interf-linux",
-                "price-of-color",
-                "profile-apps",
-                "rank-inputs",
-                "reclaim",
-            ];
-            let own = if generic.contains(&&*name) {
-                "generic"
-            } else {
-                &name
-            };
-            assert_eq!(shipped.expect("right").analysis.name(), own);
         }
     }
 
@@ -1012,17 +1044,6 @@ mod tests {
                 "baseline = 'alone'",
                 "'alone'",
                 "there is no variant `alone`",
-            ),
-            ("analysis = 'c2si'", "'c2si'", "there is no analysis `c2si`"),
-            (
-                "analysis = 'demo'",
-                "'demo'",
-                "analysis `demo` needs a variant `quota`, which this experiment does not have",
-            ),
-            (
-                "analysis = 'cyclictest'",
-                "'cyclictest'",
-                "analysis `cyclictest` needs a variant `alone`, which this experiment does not have",
             ),
             (
                 "checks = ['solo.cycles < 9', 'intref.slowdown <= 1.1']",

@@ -3,7 +3,7 @@
 
 use super::manifest::{self, Job, Manifest};
 use crate::boards::result::{self, EXTENSION, ResultError};
-use crate::boards::{Absent, Boards, Lacking};
+use crate::boards::{Absent, Boards, Gaps};
 use cloison_config::problem::count;
 use cloison_engine::files::{self, Claim, sha256};
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
@@ -31,7 +31,8 @@ pub enum CollectError {
         directory: PathBuf,
     },
     /// There are results of something else.
-    #[error("{} of other inputs among the results, which would be mixed:\n{names}", count(*foreign, "file"))]
+    #[error("{} of other inputs among the results, which would be mixed:\n\
+        {names}", count(*foreign, "file"))]
     #[diagnostic(help("remove them from {}", results.display()))]
     Foreign {
         /// How many.
@@ -43,11 +44,12 @@ pub enum CollectError {
     },
     /// The jobs were made from other files than there are now.
     #[error(
-        "the jobs were made from other inputs than these, so their results are not of these:\n{changed}"
+        "the jobs were made from other inputs than these, so their results are not of these:\n\
+         {changed}"
     )]
     #[diagnostic(help("restore the inputs, or make the jobs again in another directory"))]
     Changed {
-        /// What has changed, one a line.
+        /// The changes, one a line.
         changed: String,
     },
 }
@@ -62,7 +64,8 @@ fn some(lines: impl ExactSizeIterator<Item = String>) -> String {
     shown.join("\n")
 }
 
-/// Returns an error that names every file among the results that is of no job, or of another than its name says.
+/// Returns an error that names every file among the results that belongs to no job, or to another
+/// job than its name.
 ///
 /// # Errors
 ///
@@ -136,7 +139,7 @@ pub fn missing<'a>(directory: &Path, jobs: &'a [Job]) -> Vec<(&'a Job, ResultErr
 ///
 /// # Errors
 ///
-/// If a result is missing or of other inputs; otherwise as the command that the jobs were made of.
+/// If a result is missing or of other inputs; otherwise as the jobs' command.
 pub fn collect(directory: &Path, json: Option<PathBuf>) -> Result<()> {
     let (manifest, jobs) = manifest::read(directory)?;
     let _claim = Claim::wait(directory, &owner(&manifest.work.to_string()))?;
@@ -176,7 +179,7 @@ pub fn owner(what: &str) -> String {
     format!("the jobs of {what}")
 }
 
-fn explain(directory: &Path, manifest: &Manifest, jobs: &[Job], lacking: &Lacking) -> CollectError {
+fn explain(directory: &Path, manifest: &Manifest, jobs: &[Job], lacking: &Gaps) -> CollectError {
     if !lacking.changed.is_empty() {
         let is_as_before = |(path, before): &(&PathBuf, &String)| {
             files::read(path, files::IMAGE).is_ok_and(|bytes| sha256(&bytes) == **before)

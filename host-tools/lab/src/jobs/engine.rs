@@ -27,7 +27,7 @@ pub enum Engine {
     Kubernetes,
 }
 
-/// What the files of engines are filled with.
+/// The values for the placeholders in engines' files.
 #[derive(Clone, Copy, Debug)]
 pub struct Filling<'a> {
     /// The program that runs a job.
@@ -36,9 +36,9 @@ pub struct Filling<'a> {
     pub directory: &'a Path,
     /// How many jobs there are.
     pub jobs: usize,
-    /// How many jobs a task of the engine runs, one after the other.
+    /// Number of jobs that a task of the engine runs, one after the other.
     pub chunk: usize,
-    /// After how many seconds a boot has hung.
+    /// Time in seconds after which a boot counts as hung.
     pub limit_s: u64,
 }
 
@@ -56,18 +56,20 @@ impl Engine {
         }
     }
 
-    /// Returns the name of its file, and the text of that.
+    /// Returns the name of its file, and the file's text.
     pub fn file(self, filling: &Filling<'_>) -> (&'static str, String) {
         let (name, template) = self.template();
         (name, filling.fill(template))
     }
 
-    /// Returns whether one of its tasks can run several jobs: worth it where starting a task takes longer than a job.
+    /// Returns whether one of its tasks can run several jobs, which is useful where starting a task
+    /// takes longer than a job.
     pub const fn takes_chunks(self) -> bool {
         matches!(self, Self::Slurm | Self::Sge)
     }
 
-    /// Returns the command that hands its file to it, and where that comes from; none if only the file is written.
+    /// Returns the command that hands its file to it, and the source of that command; `None` if
+    /// only the file is written.
     pub const fn command(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::Slurm => Some(("sbatch", "Debian's packages slurm-wlm and munge")),
@@ -103,7 +105,8 @@ impl Filling<'_> {
             ("{{quoted_directory}}", quoted(&quoted(&directory))),
             ("{{python_program}}", json!(program).to_string()),
             ("{{python_directory}}", json!(directory).to_string()),
-            // Within double quotes, HTCondor reads single ones, doubled where they are meant, and doubled double ones.
+            // Within double quotes, HTCondor reads single ones, doubled where they are meant, and
+            // doubled double ones.
             (
                 "{{condor_directory}}",
                 format!("'{}'", directory.replace('\'', "''").replace('"', "\"\"")),
@@ -137,8 +140,8 @@ mod tests {
     use std::path::PathBuf;
     use std::process::{Command, Output};
 
-    /// A directory whose name no shell may take apart, with a program that writes down how it was called, and ends with
-    /// the code in `code`.
+    /// A directory whose name no shell may take apart, with a program that writes down how it was
+    /// called, and ends with the code in `code`.
     struct Lab {
         scratch: tempfile::TempDir,
         program: PathBuf,
@@ -151,7 +154,8 @@ mod tests {
                 .tempdir()
                 .expect("a directory");
             let program = scratch.path().join("a program");
-            let text = "#!/bin/sh\nhere=$(dirname \"$0\")\nprintf '%s|' \"$@\" >> \"$here/calls\"\necho >> \"$here/calls\"\nexit $(cat \"$here/code\")\n";
+            let text = "#!/bin/sh\nhere=$(dirname \"$0\")\nprintf '%s|' \"$@\" >> \"$here/calls\"\n\
+                echo >> \"$here/calls\"\nexit $(cat \"$here/code\")\n";
             fs::write(&program, text).expect("a program");
             fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("rights");
             fs::create_dir(scratch.path().join("submit")).expect("a directory");
@@ -272,7 +276,7 @@ mod tests {
             (output.status.code(), calls),
             (Some(0), calls_of(&["11", "12"]))
         );
-        // Whatever becomes of one job, the others run.
+        // The others run even if one job fails.
         let program = fs::read_to_string(&lab.program).expect("the program");
         let fails = |of: &str| {
             let text = program.replace("exit $(cat", &format!("case $4 in {of} esac\nexit $(cat"));

@@ -3,7 +3,7 @@
 
 use super::work::Work;
 use crate::boards::boot::Boot;
-use crate::boards::{Named, result};
+use crate::boards::{NamedBoot, result};
 use cloison_config::problem::count;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{self, Kind, sha256, write_atomic};
@@ -26,7 +26,7 @@ const LIST: Kind = Kind {
     most: 256 << 20,
 };
 
-/// What is wrong with a directory of jobs.
+/// A mistake in a directory of jobs.
 #[derive(Debug, Error, Diagnostic)]
 pub enum ManifestError {
     /// It has no manifest.
@@ -39,12 +39,13 @@ pub enum ManifestError {
     /// A file is not as it was written.
     #[error("{} is damaged: {why}", file.display())]
     #[diagnostic(help(
-        "copy it again from where the jobs were made, or make them again: results of the same inputs count"
+        "copy it again from where the jobs were made, or make them again: results of the same \
+         inputs count"
     ))]
     Damaged {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in it.
         why: String,
     },
     /// There is no job of this number.
@@ -69,12 +70,12 @@ pub enum ManifestError {
     },
 }
 
-/// What all jobs of a directory share.
+/// The common part of all jobs of a directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     version: u32,
-    /// What is reported when all jobs are done.
+    /// The report's subject when all jobs are done.
     pub work: Work,
     /// The directory in which relative paths of `work` begin.
     pub directory: PathBuf,
@@ -84,7 +85,7 @@ pub struct Manifest {
     jobs_sha256: String,
     /// SHA-256 of the files from which the jobs were made, by path.
     pub inputs: BTreeMap<PathBuf, String>,
-    /// When, where from and with which tools the jobs were made.
+    /// The jobs' origin: date, commit and tools.
     pub provenance: Map<String, Value>,
 }
 
@@ -98,9 +99,9 @@ pub struct Job {
     pub key: String,
     /// Directory of the run in the report's.
     pub run: String,
-    /// How long QEMU is expected to take, in seconds.
+    /// Expected run time of QEMU, in seconds.
     pub expected_seconds: f64,
-    /// What it starts.
+    /// The boot that it starts.
     pub boot: Boot,
 }
 
@@ -123,8 +124,8 @@ impl Job {
     }
 }
 
-/// Writes the files of a directory of jobs. Those that are there are replaced, unless results would be of other inputs.
-/// Returns the jobs.
+/// Writes the files of a directory of jobs, and replaces older ones unless there are results of
+/// other inputs. Returns the jobs.
 ///
 /// # Errors
 ///
@@ -132,15 +133,15 @@ impl Job {
 pub fn write(
     directory: &Path,
     work: Work,
-    boots: BTreeMap<String, Named>,
+    boots: BTreeMap<String, NamedBoot>,
     expected_seconds: f64,
 ) -> Result<Vec<Job>> {
-    let mut named: Vec<(String, Named)> = boots.into_iter().collect();
+    let mut named: Vec<(String, NamedBoot)> = boots.into_iter().collect();
     named.sort_by(|one, other| one.1.run.cmp(&other.1.run));
     let parts = Path::new("parts");
     let jobs: Vec<Job> = (1..)
         .zip(named)
-        .map(|(job, (key, Named { run, boot }))| Job {
+        .map(|(job, (key, NamedBoot { run, boot }))| Job {
             job,
             key,
             run,
@@ -225,7 +226,7 @@ fn list(directory: &Path) -> Result<String, ManifestError> {
 ///
 /// # Errors
 ///
-/// If one is missing or not as it was written; the first bad line is named.
+/// If one is missing or has changed since it was written; the first bad line is named.
 pub fn read(directory: &Path) -> Result<(Manifest, Vec<Job>), ManifestError> {
     let manifest = manifest(directory)?;
     let text = list(directory)?;
@@ -257,7 +258,7 @@ pub fn read(directory: &Path) -> Result<(Manifest, Vec<Job>), ManifestError> {
 ///
 /// # Errors
 ///
-/// If there is no such job, or its line is not as it was written.
+/// If there is no such job, or its line has changed since it was written.
 pub fn job(directory: &Path, number: usize) -> Result<(Manifest, Job), ManifestError> {
     let manifest = manifest(directory)?;
     if number == 0 || number > manifest.jobs {

@@ -1,8 +1,9 @@
-//! `cloison jobs`, `job run`, `collect` and `submit`: boards that other machines start, and the report of all together.
+//! `cloison jobs`, `job run`, `collect` and `submit`: boards that other machines start, and their
+//! common report.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`work`] | what jobs are made of: an experiment, a campaign, a validation of the model or of events |
+//! | [`work`] | the work that is split into jobs: an experiment, a campaign, a validation of the model or of events |
 //! | [`manifest`] | the files that describe the jobs |
 //! | [`run`] | one job |
 //! | [`collect`](mod@collect) | checks the results, and makes the report |
@@ -39,7 +40,8 @@ const GUESS_S: f64 = 20.0;
 /// Options of `cloison jobs`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct JobsArgs {
-    /// An experiment (its name or file), a campaign, a file of measurements to validate the model with, or benchmarks to validate events with
+    /// An experiment (its name or file), a campaign, a file of measurements to validate the model
+    /// with, or benchmarks to validate events with
     #[arg(value_name = "NAME | FILE.toml")]
     file: String,
     /// Directory for the jobs, their results and the report
@@ -67,7 +69,8 @@ struct JobRunArgs {
     /// The directory of the jobs
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Number of the job, from 1 [default: from the engine's variable, such as SLURM_ARRAY_TASK_ID]
+    /// Number of the job, from 1 [default: from the engine's variable, such as
+    /// SLURM_ARRAY_TASK_ID]
     #[arg(value_name = "NUMBER")]
     number: Option<usize>,
 }
@@ -95,7 +98,8 @@ pub struct SubmitArgs {
     /// Path of `cloison` on the machines that run the jobs [default: this program's]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// For slurm and sge: how many jobs each task runs, one after the other; useful where jobs take seconds
+    /// For slurm and sge: how many jobs each task runs, one after the other; useful where jobs
+    /// take seconds
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     chunk: u32,
     /// Only write the engine's file, into DIR/submit
@@ -154,7 +158,7 @@ pub fn jobs(args: &JobsArgs) -> Result<()> {
 ///
 /// # Errors
 ///
-/// What makes the job fail wherever it is run.
+/// The reason why the job fails on any machine.
 pub fn job(args: &JobArgs) -> Result<ExitCode> {
     let JobCommand::Run(args) = &args.command;
     let number = run::number(args.number, |name| std::env::var(name).ok())?;
@@ -176,7 +180,7 @@ pub fn job(args: &JobArgs) -> Result<ExitCode> {
 ///
 /// # Errors
 ///
-/// If results are of other inputs; otherwise as the command that the jobs were made of.
+/// If results are of other inputs; otherwise as the jobs' command.
 pub fn collect(args: &CollectArgs) -> Result<ExitCode> {
     let directory = std::path::absolute(&args.directory).into_diagnostic()?;
     match collect::collect(&directory, args.json.clone()) {

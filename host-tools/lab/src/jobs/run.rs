@@ -1,4 +1,5 @@
-//! `cloison job run`: performs one job in a scratch directory and puts its result in place with one rename.
+//! `cloison job run`: performs one job in a scratch directory and puts its result in place with one
+//! rename.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::manifest::{self, Job};
@@ -63,7 +64,7 @@ impl Failure {
     }
 }
 
-/// Returns the number of the job: the one given, or the index that the engine has put into its variable.
+/// Returns the number of the job: `given`, or the index in the engine's variable.
 ///
 /// # Errors
 ///
@@ -98,11 +99,11 @@ pub fn number(given: Option<usize>, variable: impl Fn(&str) -> Option<String>) -
         .ok_or_else(|| miette!(help = help, "which job is to be run?"))
 }
 
-/// Performs a job, unless it has a result. Returns what became of it, in a line.
+/// Performs a job, unless it has a result. Returns the outcome in one line.
 ///
 /// # Errors
 ///
-/// What kept it from having a result, and whether it is worth trying again.
+/// The reason why it has no result, and whether it is worth trying again.
 pub fn run(directory: &Path, number: usize) -> Result<String, Failure> {
     let (manifest, job) = manifest::job(directory, number).map_err(Failure::last)?;
     let file = result::path(&manifest::results(directory), &job.key);
@@ -239,14 +240,16 @@ fn judge(job: &Job, output: Output, scratch: &Path) -> Result<Output, Failure> {
     Ok(output)
 }
 
-/// Makes a scratch directory, which is locked while its job runs. Those of jobs that were killed are removed.
+/// Makes a scratch directory, which is locked while its job runs. Those of jobs that were killed
+/// are removed.
 fn scratch(parent: &Path) -> Result<(TempDir, File)> {
     sweep(parent);
     let make = || {
         let scratch = tempfile::Builder::new()
             .prefix(SCRATCH)
             .tempdir_in(parent)?;
-        // It has its name only when it is locked, so that no other job takes it for that of a dead one.
+        // It has its name only when it is locked, so that no other job takes it for that of a dead
+        // one.
         let new = scratch.path().join("lock.new");
         let lock = File::create(&new)?;
         lock.lock()?;

@@ -16,10 +16,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// How many tasks an array of Slurm has at most, unless its administrator says otherwise (MaxArraySize is 1001).
+/// How many tasks an array of Slurm has at most, unless its administrator says otherwise
+/// (MaxArraySize is 1001).
 const ARRAY: usize = 1000;
 
-/// How jobs are handed to an engine.
+/// The parameters of a submission to an engine.
 #[derive(Clone, Debug)]
 pub struct Submission<'a> {
     /// The directory of the jobs.
@@ -28,7 +29,7 @@ pub struct Submission<'a> {
     pub engine: Engine,
     /// The program that runs a job, on the machines of the engine.
     pub program: &'a Path,
-    /// How many jobs each task of the engine runs, one after the other.
+    /// Number of jobs that each task of the engine runs, one after the other.
     pub chunk: usize,
     /// Only write the engine's file.
     pub only_write: bool,
@@ -36,11 +37,13 @@ pub struct Submission<'a> {
     pub arguments: &'a [OsString],
 }
 
-/// Writes the engine's file, and hands it the jobs that have no result. Waits for them where the engine's command does.
+/// Writes the engine's file, and hands it the jobs that have no result. Waits for them where the
+/// engine's command does.
 ///
 /// # Errors
 ///
-/// If there are results of other inputs, a file cannot be written, or the engine's command is missing or fails.
+/// If there are results of other inputs, a file cannot be written, or the engine's command is
+/// missing or fails.
 pub fn submit(submission: &Submission<'_>) -> Result<()> {
     let Submission {
         directory,
@@ -127,7 +130,8 @@ pub fn submit(submission: &Submission<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Puts results that cannot be used aside, so that an engine that looks for files does not take them for done.
+/// Puts results that cannot be used aside, so that an engine that looks for files does not take
+/// them for done.
 fn set_aside<'a>(directory: &Path, keys: impl Iterator<Item = &'a str>) -> Result<()> {
     let refused = directory.join("refused");
     for key in keys {
@@ -146,7 +150,8 @@ fn set_aside<'a>(directory: &Path, keys: impl Iterator<Item = &'a str>) -> Resul
     Ok(())
 }
 
-/// Removes jobs from the log of GNU parallel, which would not run them again: their results are gone or damaged.
+/// Removes jobs from the log of GNU parallel, which would not run them again: their results are
+/// gone or damaged.
 fn forget(log: &Path, numbers: &[usize]) -> Result<()> {
     let Ok(text) = fs::read_to_string(log) else {
         return Ok(());
@@ -286,8 +291,8 @@ fn hand_over(
     }
     if failed > 0 {
         return Err(miette!(
-            help = "its messages are above, and logs of jobs in DIR/submit; what is missing is named by: cloison collect DIR; \
-                    a second submit runs only that",
+            help = "its messages are above, and logs of jobs in DIR/submit; what is missing is \
+                    named by: cloison collect DIR; a second submit runs only that",
             "`{command}` reports that jobs failed"
         ));
     }

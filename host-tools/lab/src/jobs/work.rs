@@ -1,4 +1,4 @@
-//! What jobs are made of: a command that runs boards many times, with its options.
+//! The work that is split into jobs: a command that runs boards many times, with its options.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::boards::Boards;
@@ -6,17 +6,19 @@ use crate::campaign::{self, CampaignArgs};
 use crate::events;
 use crate::experiment::{self, ExperimentArgs};
 use crate::model::{self, ValidateArgs};
+use cloison_config::document;
 use cloison_config::shipped::DEFAULT_BOARD;
 use cloison_config::validation::record::Machine;
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::counting::machines;
-use cloison_engine::{configuration, files, installation, parts};
-use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use cloison_engine::{configuration, installation, parts};
+use miette::{Result, miette};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// A command whose boots are jobs. Paths are as the user gave them, so that the report names them in the same way.
+/// A command whose boots are jobs. It keeps paths as the user typed them, so that the report names
+/// them in the same way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Work {
@@ -53,11 +55,12 @@ pub enum Work {
     },
     /// `events validate`.
     Events {
-        /// The benchmarks and what each event should count of them; none for those that Cloison has for the CPU.
+        /// The benchmarks and what each event should count of them; none for those that Cloison
+        /// has for the CPU.
         manifest: Option<PathBuf>,
         /// The board.
         board: Option<String>,
-        /// What executes the benchmarks.
+        /// The machine that executes the benchmarks.
         machine: Machine,
         /// How often each benchmark is run.
         runs: Option<u32>,
@@ -80,7 +83,8 @@ pub struct Options {
     /// Of an experiment: also with each unmeasured value of the model at half and at double
     #[arg(long)]
     pub sensitivity: bool,
-    /// Of a campaign: runs of each sub-experiment, instead of the file's number; of events: runs of each benchmark
+    /// Of a campaign: runs of each sub-experiment, instead of the file's number; of events: runs
+    /// of each benchmark
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub runs: Option<u32>,
     /// Of a campaign: only the first N seeds
@@ -127,7 +131,7 @@ impl Options {
     }
 }
 
-/// What a file is, by a table that only such files have.
+/// The kind of a file, by a table that only such files have.
 struct Kind {
     table: &'static str,
     what: &'static str,
@@ -183,20 +187,21 @@ impl fmt::Display for Work {
 }
 
 impl Work {
-    /// Finds out what a file is, and takes the options that belong to it.
+    /// Returns the work that a file describes, with the options that belong to it.
     ///
     /// # Errors
     ///
-    /// If it is none of what runs boards many times, or an option does not belong to it.
+    /// If the file describes no such work, or an option does not belong to it.
     pub fn of(name: &str, options: Options) -> Result<Self> {
         let path = experiment::file_of(name);
-        let text = files::read_text(&path, files::CONFIGURATION)?;
-        let table: toml::Table = toml::from_str(&text)
-            .into_diagnostic()
-            .wrap_err_with(|| miette!("{} is not valid", path.display()))?;
-        let help = "jobs are made of an experiment (it has [[variant]]), a campaign ([[workload]]), a file of \
-                    measurements ([[point]]), or benchmarks for events ([[benchmark]])";
-        let kind = KINDS.iter().find(|kind| table.contains_key(kind.table));
+        let help = "jobs are made of an experiment (it has [[variant]]), a campaign \
+                    ([[workload]]), a file of measurements ([[point]]), or benchmarks for events \
+                    ([[benchmark]])";
+        let source = document::open(&path, help)?;
+        let kind = document::read(&source, |root| {
+            let has = |kind: &&Kind| root.optional(kind.table).is_some();
+            Some(KINDS.iter().find(has))
+        })?;
         let kind = kind.ok_or_else(|| {
             miette!(
                 help = help,
@@ -257,7 +262,8 @@ impl Work {
                 } = options;
                 let machine = machine.unwrap_or(Machine::Stock);
                 if machine == Machine::Hardware {
-                    let help = "judge what a board has counted: cloison events validate --counts FILE.toml";
+                    let help = "judge what a board has counted: cloison events validate --counts \
+                                FILE.toml";
                     return Err(miette!(help = help, "--machine hardware: jobs start QEMU"));
                 }
                 let cpu = configuration::board(board.as_deref().unwrap_or(DEFAULT_BOARD))?
@@ -280,7 +286,8 @@ impl Work {
         })
     }
 
-    /// Performs the command on these boards, with its report in `place`; the figures are also written to `json`.
+    /// Performs the command on these boards, with its report in `place`; the figures are also
+    /// written to `json`.
     ///
     /// # Errors
     ///
@@ -376,7 +383,7 @@ impl Work {
         })
     }
 
-    /// Returns the files that decide what the jobs are, for messages that name the one that has changed.
+    /// Returns the files that determine the jobs, for messages about a changed one.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Parameters of a model's file, fitted to measurements.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::compare::Compared;
+use super::compare::Comparison;
 use super::fit;
 use super::points::Points;
 use super::runs;
@@ -9,13 +9,13 @@ use crate::boards::Boards;
 use crate::parameters::{self, Decimal, Parameter, Value as Setting, replaced};
 use cloison_config::problem::{Errors, Problem, SourceFile};
 use cloison_config::{files, suggest};
-use cloison_engine::files::write_atomic;
+use cloison_engine::files::{scratch, write_atomic};
 use cloison_engine::report::Section;
 use miette::{IntoDiagnostic, Result};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// A model's text and the parameters in it that are to be fitted.
+/// A model's text, and the parameters in it to fit.
 #[derive(Clone, Debug)]
 pub struct Start {
     text: String,
@@ -67,8 +67,8 @@ impl Start {
         })
     }
 
-    /// Returns the model's text with other values, everything else as it is. Values are in units of the last digit that
-    /// the file gives: for 16.9, 170 is 17.0.
+    /// Returns the model's text with other values, and no other change. Values are in units of the
+    /// last digit in the file: for 16.9, 170 is 17.0.
     pub fn with(&self, values: &[u64]) -> String {
         let changes = self.parameters.iter().zip(values);
         replaced(
@@ -103,10 +103,10 @@ fn numbers(source: &SourceFile) -> Result<Vec<Fitting>, Box<Problem>> {
 
 /// A model that was fitted.
 #[derive(Clone, Debug)]
-pub struct Fitted {
+pub struct FittedModel {
     /// Text of its file.
     pub text: String,
-    /// Names of the parameters, their values before, and after.
+    /// Names of the parameters, with their values before and after.
     pub parameters: Vec<(String, Decimal, Decimal)>,
     /// Root of the mean square of the points' errors, as logarithms, before.
     pub before: f64,
@@ -116,7 +116,7 @@ pub struct Fitted {
     pub tried: usize,
 }
 
-impl Fitted {
+impl FittedModel {
     /// Returns the parameters as a table.
     pub fn table(&self) -> Section {
         let mut section = Section::new(
@@ -128,7 +128,8 @@ impl Fitted {
         }
         let [before, after] = [self.before, self.after].map(|error| error * 100.0);
         section.note(format!(
-            "Error, as the root of the mean square: {before:.1} % before, {after:.1} % after; {} models tried",
+            "Error, as the root of the mean square: {before:.1} % before, {after:.1} % after; {} \
+             models tried",
             self.tried
         ))
     }
@@ -141,24 +142,21 @@ impl Fitted {
     }
 }
 
-/// Fits a model's parameters, so that the results of all points are as near to their values as they can be. Each may
-/// change by a factor of 4 at most.
+/// Fits a model's parameters to minimize the errors of all points' results. Each may change by a
+/// factor of 4 at most.
 ///
 /// # Errors
 ///
-/// If a run fails: not every combination of values needs to be a valid model.
-pub fn fit(points: &Points, start: &Start) -> Result<Fitted> {
-    let scratch = tempfile::Builder::new()
-        .prefix("cloison-")
-        .tempdir()
-        .into_diagnostic()?;
+/// If a run fails: not every combination of values is a valid model.
+pub fn fit(points: &Points, start: &Start) -> Result<FittedModel> {
+    let scratch = scratch()?;
     let file = scratch.path().join("model.toml");
     let out = scratch.path().join("runs");
     let errors = |values: &[u64]| -> Result<Vec<f64>> {
         write_atomic(&file, start.with(values).as_bytes())?;
         let results = runs::perform(&Boards::here(), points, &file, &out)?;
         let of = |point| {
-            Ok(Compared {
+            Ok(Comparison {
                 point,
                 ours: results.of(points, point)?,
             }
@@ -182,7 +180,7 @@ pub fn fit(points: &Points, start: &Start) -> Result<Fitted> {
         )
     };
     let parameters = named.map(found).collect();
-    Ok(Fitted {
+    Ok(FittedModel {
         text: start.with(&best.values),
         parameters,
         before: best.before,

@@ -11,15 +11,16 @@ pub const EXPLAIN: f64 = 0.5;
 
 /// A measurement with the model's result.
 #[derive(Clone, Debug)]
-pub struct Compared<'a> {
+pub struct Comparison<'a> {
     /// The measurement.
     pub point: &'a Point,
     /// The model's result, in the measurement's unit.
     pub ours: f64,
 }
 
-impl Compared<'_> {
-    /// Returns by how much the model is above the measurement, as a share of it; below zero if it is below.
+impl Comparison<'_> {
+    /// Returns the model's difference from the measurement, as a part of it; below zero if the
+    /// model is below.
     pub fn error(&self) -> f64 {
         self.ours / self.point.value - 1.0
     }
@@ -66,7 +67,7 @@ impl Compared<'_> {
     }
 }
 
-/// What all points together show.
+/// The summary of all points.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     /// Number of points.
@@ -85,8 +86,8 @@ pub struct Summary {
     pub mean_abs_error_predicted_timing: f64,
 }
 
-/// Returns what all points together show.
-pub fn summarize(compared: &[Compared<'_>]) -> Summary {
+/// Returns the summary of all points.
+pub fn summarize(compared: &[Comparison<'_>]) -> Summary {
     let predicted: Vec<_> = compared
         .iter()
         .filter(|one| one.point.usage == Usage::Predicted)
@@ -123,7 +124,7 @@ fn percent(share: f64) -> String {
 }
 
 /// Returns the table of all points.
-pub fn table(compared: &[Compared<'_>]) -> Section {
+pub fn table(compared: &[Comparison<'_>]) -> Section {
     let columns = [
         "point",
         "board",
@@ -158,8 +159,8 @@ pub fn table(compared: &[Compared<'_>]) -> Section {
     section
 }
 
-/// Returns the points' explanations, each once, after the names of the points that it is for.
-pub fn explanations(compared: &[Compared<'_>]) -> Vec<(String, String)> {
+/// Returns the points' explanations, each once, after the names of its points.
+pub fn explanations(compared: &[Comparison<'_>]) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = vec![];
     for one in compared.iter().filter(|one| !one.agrees()) {
         let Some(why) = &one.point.why else { continue };
@@ -175,8 +176,8 @@ impl Summary {
     /// Returns the summary as a sentence.
     pub fn text(&self) -> String {
         format!(
-            "{} of {} points are within their tolerance, of {} predicted points {}. These are off by {} on average, without \
-             counts of events by {}. {} {} off by more than {:.0} %.",
+            "{} of {} points are within their tolerance, of {} predicted points {}. These are off \
+             by {} on average, without counts of events by {}. {} {} off by more than {:.0} %.",
             self.agreeing,
             self.points,
             self.predicted,
@@ -199,7 +200,7 @@ impl Summary {
 /// # Errors
 ///
 /// If there is such a point, at its position in the file.
-pub fn conclude(points: &Points, compared: &[Compared<'_>]) -> Result<(), Errors> {
+pub fn conclude(points: &Points, compared: &[Comparison<'_>]) -> Result<(), Errors> {
     let unexplained = compared
         .iter()
         .filter(|one| one.is_far() && one.point.why.is_none());
@@ -265,7 +266,7 @@ mod tests {
         let all: Vec<_> = points
             .iter()
             .zip(ours)
-            .map(|(point, ours)| Compared { point, ours })
+            .map(|(point, ours)| Comparison { point, ours })
             .collect();
         let summary = summarize(&all);
         assert!(
@@ -288,7 +289,7 @@ mod tests {
             ..points[0].clone()
         };
         let both = [
-            Compared {
+            Comparison {
                 point: &counted,
                 ours: 10.0,
             },
@@ -323,13 +324,13 @@ mod tests {
             boards,
             points,
         };
-        let compare = |count: usize| -> Vec<Compared<'_>> {
+        let compare = |count: usize| -> Vec<Comparison<'_>> {
             points
                 .points
                 .iter()
                 .zip(&all)
                 .take(count)
-                .map(|(point, (_, ours))| Compared { point, ours: *ours })
+                .map(|(point, (_, ours))| Comparison { point, ours: *ours })
                 .collect()
         };
         assert!(conclude(&points, &compare(2)).is_ok());

@@ -1,4 +1,5 @@
-//! The search for the parameters with the least error: Gauss-Newton steps, a downhill simplex, then whole steps.
+//! The search for the parameters with the least error: Gauss-Newton steps, a downhill simplex, then
+//! whole steps.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use argmin::core::{CostFunction, Error, Executor, State};
@@ -8,7 +9,7 @@ use nalgebra::{DMatrix, DVector};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// A parameter may change by this factor at most, in both directions.
+/// Maximum factor by which a parameter may change, in both directions.
 pub const FACTOR: f64 = 4.0;
 /// The simplex' first steps: by a third.
 const FIRST_STEP: f64 = 1.33;
@@ -25,14 +26,14 @@ const CONVERGED: f64 = 1e-3;
 
 /// The parameters that were found.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Best {
+pub struct Solution {
     /// A value for each parameter.
     pub values: Vec<u64>,
     /// Their error: the root of the mean square.
     pub error: f64,
     /// The error of the values at the start.
     pub before: f64,
-    /// How many sets of values were tried.
+    /// Number of sets of values that were tried.
     pub tried: usize,
 }
 
@@ -96,7 +97,8 @@ impl<F: FnMut(&[u64]) -> Result<Vec<f64>>> Search<'_, F> {
             .collect()
     }
 
-    /// Returns how all errors change with the logarithm of each parameter, from trials of each alone.
+    /// Returns how all errors change with the logarithm of each parameter, from trials of each
+    /// alone.
     fn slopes(&self, values: &[u64]) -> Option<DMatrix<f64>> {
         let here = self.errors(values);
         let mut slopes = DMatrix::zeros(here.len(), values.len());
@@ -136,7 +138,8 @@ impl<F: FnMut(&[u64]) -> Result<Vec<f64>>> Search<'_, F> {
                 break;
             };
             let errors = DVector::from_vec(self.errors(&values));
-            // Of parameters that nothing depends on, the singular values are zero, and they stay as they are.
+            // Of parameters that nothing depends on, the singular values are zero, and they stay as
+            // they are.
             let Ok(step) = slopes.svd(true, true).solve(&errors, 1e-6) else {
                 break;
             };
@@ -179,7 +182,8 @@ impl<F: FnMut(&[u64]) -> Result<Vec<f64>>> Search<'_, F> {
             .map_or_else(|| values.to_vec(), |logarithms| self.values(logarithms)))
     }
 
-    /// Improves values by whole steps of one parameter at a time, of 1 to about a tenth, until none helps.
+    /// Improves values by whole steps of one parameter at a time, of 1 to about a tenth, until none
+    /// helps.
     fn polish(&self, mut values: Vec<u64>) -> Vec<u64> {
         loop {
             let before = self.try_out(&values);
@@ -220,13 +224,13 @@ impl<F: FnMut(&[u64]) -> Result<Vec<f64>>> CostFunction for &Search<'_, F> {
     }
 }
 
-/// Returns the values with the least error that a search from `start` finds. `error` returns the errors of all
-/// measurements with some values; their mean square is made least.
+/// Returns the values with the least error that a search from `start` finds. `error` returns the
+/// errors of all measurements with some values; the search minimizes their mean square.
 ///
 /// # Errors
 ///
 /// Returns the error of the first trial that failed.
-pub fn search(start: &[u64], error: impl FnMut(&[u64]) -> Result<Vec<f64>>) -> Result<Best> {
+pub fn search(start: &[u64], error: impl FnMut(&[u64]) -> Result<Vec<f64>>) -> Result<Solution> {
     let search = Search {
         start,
         error: RefCell::new(error),
@@ -245,7 +249,7 @@ pub fn search(start: &[u64], error: impl FnMut(&[u64]) -> Result<Vec<f64>>) -> R
     if let Some(report) = search.failed.take() {
         return Err(report);
     }
-    Ok(Best {
+    Ok(Solution {
         error,
         before,
         values,

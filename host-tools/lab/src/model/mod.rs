@@ -22,7 +22,7 @@ use cloison_engine::figures::Figures;
 use cloison_engine::files::{self, Claim, keep_apart, write_atomic};
 use cloison_engine::text::Style;
 use cloison_engine::{installation, parts, setup};
-use compare::Compared;
+use compare::Comparison;
 use miette::{Result, miette};
 use std::path::{Path, PathBuf};
 use survey::{Survey, SurveyError};
@@ -57,7 +57,8 @@ pub struct ValidateArgs {
     /// The file of measurements (docs/validation.md) [default: configs/models/zcu102-public.toml]
     #[arg(long, value_name = "FILE.toml")]
     pub points: Option<PathBuf>,
-    /// Directory for the runs [default: validation in target/cloison, without a checkout in cloison-output]
+    /// Directory for the runs [default: validation in target/cloison, without a checkout in
+    /// cloison-output]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Also write the figures here
@@ -160,7 +161,8 @@ fn points_of(args: &PointsArgs) -> Result<()> {
         let help = match error {
             SurveyError::NoClock => "give it: --clock-mhz 1200",
             _ => {
-                "boot configs/kit/kit.toml again and keep all that the console shows (docs/validation.md)"
+                "boot configs/kit/kit.toml again and keep all that the console shows \
+                 (docs/validation.md)"
             }
         };
         miette!(help = help, "{}: {error}", installation::display(&args.log))
@@ -209,14 +211,15 @@ pub fn validate_on(boards: &Boards, args: &ValidateArgs) -> Result<()> {
 #[derive(Debug)]
 pub struct Validated<'a> {
     /// The points with the model's results, in the file's order.
-    pub compared: Vec<Compared<'a>>,
+    pub compared: Vec<Comparison<'a>>,
     /// Figures with provenance.
     pub figures: Figures,
-    /// What the command prints.
+    /// The output of the command.
     pub text: String,
 }
 
-/// Runs the benchmarks of all points on a model and compares the results; runs and reports are kept in `out`.
+/// Runs the benchmarks of all points on a model and compares the results; runs and reports are kept
+/// in `out`.
 ///
 /// # Errors
 ///
@@ -234,7 +237,7 @@ pub fn perform<'a>(
     let results = runs::perform(boards, points, model, out)?;
     let mut compared = vec![];
     for point in &points.points {
-        compared.push(Compared {
+        compared.push(Comparison {
             point,
             ours: results.of(points, point)?,
         });
@@ -256,7 +259,7 @@ pub fn perform<'a>(
             "mean_abs_error_predicted_timing",
             summary.mean_abs_error_predicted_timing,
         )
-        .series("points", compared.iter().map(Compared::json).collect());
+        .series("points", compared.iter().map(Comparison::json).collect());
     let style = Style::of_output();
     let mut text = compare::table(&compared).to_text_in(style);
     for (names, why) in compare::explanations(&compared) {

@@ -3,15 +3,13 @@
 
 use crate::experiment::spec;
 use crate::parameters::{Decimal, Value as Setting};
-use cloison_config::files;
+use cloison_config::document::{self, Field, Given, Presence, Table};
 use cloison_config::problem::{Errors, Problem, SourceFile};
 use cloison_config::suggest;
-use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::path::Path;
-use toml::Spanned;
 
 /// The largest buffer of a benchmark: the VMs have room for two of this size.
 const MOST_KIB: u64 = 8192;
@@ -25,11 +23,11 @@ pub struct Points {
     pub source: SourceFile,
     /// The measurements, in the file's order.
     pub points: Vec<Point>,
-    /// What is known of boards other than the modelled one, by name.
+    /// The facts of boards other than the modelled one, by name.
     pub boards: BTreeMap<String, Facts>,
 }
 
-/// What is known of a board: values that the model has there instead of those in its file.
+/// The facts of a board: values that the model has there instead of those in its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
     /// The model's parameters and their values.
@@ -39,25 +37,35 @@ pub struct Facts {
 }
 
 /// The pages in which a benchmark's buffer is mapped.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pages {
     /// Of 4 KiB, in all colors but the hypervisor's.
     #[default]
-    #[serde(rename = "4K")]
     Small,
     /// Of 2 MiB, in contiguous memory: it has all colors.
-    #[serde(rename = "2M")]
     Huge,
 }
 
-/// A published measurement, and the benchmark on the model that it is compared with.
+impl Pages {
+    const WORDS: [(&'static str, Self); 2] = [("4K", Self::Small), ("2M", Self::Huge)];
+}
+
+/// Returns the word for a value.
+fn word<T: PartialEq>(words: &[(&'static str, T)], value: T) -> &'static str {
+    words
+        .iter()
+        .find(|(_, known)| *known == value)
+        .map_or("", |(word, _)| word)
+}
+
+/// A published measurement, and its benchmark on the model.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// Its name, of which there is only one.
+    /// Its unique name.
     pub name: String,
     /// The board that was measured.
     pub board: String,
-    /// What was measured, in `unit`.
+    /// The measured value, in `unit`.
     pub value: f64,
     /// The unit of `value`.
     pub unit: Unit,
@@ -65,13 +73,13 @@ pub struct Point {
     pub clock_mhz: Option<u64>,
     /// The largest difference that counts as agreement, as a share of `value`.
     pub tolerance: f64,
-    /// Whether the model was made with it.
+    /// The measurement's use for the model.
     pub usage: Usage,
     /// Title of the document.
     pub document: String,
-    /// Where in the document it is.
+    /// Its place in the document.
     pub place: String,
-    /// What the model does to compare with it.
+    /// Its benchmark on the model.
     pub benchmark: Benchmark,
     /// Whether the measured cores prefetched data, if they could.
     pub prefetcher: bool,
@@ -84,39 +92,35 @@ pub struct Point {
 }
 
 /// The unit of a measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Nanoseconds per access.
-    #[serde(rename = "ns")]
     Nanos,
     /// Millions of bytes per second.
-    #[serde(rename = "MB/s")]
     MegabytesPerSecond,
     /// A quotient of two times.
-    #[serde(rename = "ratio")]
     Ratio,
     /// A number of events.
-    #[serde(rename = "events")]
     Events,
     /// A number of pages.
-    #[serde(rename = "pages")]
     Pages,
     /// Units of 1024 bytes.
-    #[serde(rename = "KiB")]
     Kib,
 }
 
 impl Unit {
+    const WORDS: [(&'static str, Self); 6] = [
+        ("ns", Self::Nanos),
+        ("MB/s", Self::MegabytesPerSecond),
+        ("ratio", Self::Ratio),
+        ("events", Self::Events),
+        ("pages", Self::Pages),
+        ("KiB", Self::Kib),
+    ];
+
     /// Returns its name in files and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Nanos => "ns",
-            Self::MegabytesPerSecond => "MB/s",
-            Self::Ratio => "ratio",
-            Self::Events => "events",
-            Self::Pages => "pages",
-            Self::Kib => "KiB",
-        }
+    pub fn name(self) -> &'static str {
+        word(&Self::WORDS, self)
     }
 
     /// Returns whether it depends on how long a cycle is.
@@ -125,9 +129,8 @@ impl Unit {
     }
 }
 
-/// What a measurement is to the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+/// The use of a measurement for the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
     /// A value or a rule of the model was chosen with it: agreement proves nothing.
     Fitted,
@@ -136,18 +139,17 @@ pub enum Usage {
 }
 
 impl Usage {
+    const WORDS: [(&'static str, Self); 2] =
+        [("fitted", Self::Fitted), ("predicted", Self::Predicted)];
+
     /// Returns its name in files and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fitted => "fitted",
-            Self::Predicted => "predicted",
-        }
+    pub fn name(self) -> &'static str {
+        word(&Self::WORDS, self)
     }
 }
 
 /// A stream over a buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// Loads of 16 bytes.
     Read,
@@ -156,25 +158,25 @@ pub enum Operation {
     /// Loads and stores of 16 bytes; a byte copied counts once.
     Copy,
     /// Stores of 4 bytes, 32 bytes apart.
-    #[serde(rename = "write-words")]
     Words,
 }
 
 impl Operation {
+    const WORDS: [(&'static str, Self); 4] = [
+        ("read", Self::Read),
+        ("write", Self::Write),
+        ("copy", Self::Copy),
+        ("write-words", Self::Words),
+    ];
+
     /// Returns the name in files and tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Copy => "copy",
-            Self::Words => "write-words",
-        }
+    pub fn name(self) -> &'static str {
+        word(&Self::WORDS, self)
     }
 }
 
-/// What is run on the model.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+/// A benchmark on the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Benchmark {
     /// Time per load of a chain that reaches each line of a buffer in random order.
     Chase(Buffer),
@@ -189,18 +191,16 @@ pub enum Benchmark {
 }
 
 /// A buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// Its size in units of 1024 bytes.
     pub kib: u64,
 }
 
 /// A stream on one or more cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
-    /// What is done to the buffer.
+    /// The operation on the buffer.
     pub operation: Operation,
     /// Size of each core's buffer in units of 1024 bytes.
     pub kib: u64,
@@ -209,8 +209,7 @@ pub struct Stream {
 }
 
 /// A figure of a shipped experiment.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figure {
     /// Name of the experiment.
     pub name: String,
@@ -239,522 +238,473 @@ impl fmt::Display for Benchmark {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    #[serde(default)]
-    source: BTreeMap<Spanned<String>, SourceEntry>,
-    #[serde(default)]
-    board: BTreeMap<Spanned<String>, BoardEntry>,
-    #[serde(default)]
-    point: Vec<Entry>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct BoardEntry {
-    model: Spanned<BTreeMap<String, Spanned<toml::Value>>>,
-    source: Spanned<String>,
-}
-
-impl BoardEntry {
-    /// Returns the values that the model has for the board; those that it cannot have are left out.
-    fn settings(&self) -> Vec<(String, Setting)> {
-        let values = self.model.get_ref().iter();
-        values
-            .filter_map(|(name, value)| Some((name.clone(), setting(value.get_ref())?)))
-            .collect()
-    }
-}
-
-/// Returns a value of a model's file.
-fn setting(value: &toml::Value) -> Option<Setting> {
-    match value {
-        toml::Value::Integer(number) => Decimal::read(&number.to_string()).map(Setting::Number),
-        toml::Value::Float(number) => Decimal::read(&number.to_string()).map(Setting::Number),
-        toml::Value::Boolean(on) => Some(Setting::Switch(*on)),
-        toml::Value::String(text) => Some(Setting::Text(text.clone())),
-        _ => None,
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SourceEntry {
-    title: Spanned<String>,
-    /// Where to find it; only for readers of the file.
-    #[serde(rename = "address")]
-    _address: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    name: Spanned<String>,
-    board: Spanned<String>,
-    value: Spanned<f64>,
-    unit: Spanned<Unit>,
-    clock_mhz: Option<Spanned<u64>>,
-    tolerance: Spanned<f64>,
-    #[serde(rename = "use")]
-    usage: Spanned<Usage>,
-    source: Spanned<String>,
-    place: Spanned<String>,
-    benchmark: Spanned<Benchmark>,
-    prefetcher: Option<Spanned<bool>>,
-    pages: Option<Spanned<Pages>>,
-    why: Option<Spanned<String>>,
-}
-
 /// Reads and validates a file of measurements.
 ///
 /// # Errors
 ///
 /// Returns all errors of the file with their positions.
 pub fn load(path: &Path) -> Result<Points, Errors> {
-    let text = files::read_text(path, files::CONFIGURATION).map_err(|error| {
-        let file = SourceFile::new(path, String::new());
-        let problem = Problem::error(
-            &file,
-            "file",
-            0..0,
-            format!("cannot read {}: {error}", file.name()),
-        )
-        .help("name a file of measurements, such as configs/models/zcu102-public.toml");
-        Errors::new(file.name(), vec![problem])
-    })?;
-    let source = SourceFile::new(path, text);
-    let refused = |problems| Errors::new(source.name(), problems);
-    let file: File = toml::from_str(source.text()).map_err(|error| {
-        let problem = Problem::error(
-            &source,
-            "point",
-            error.span().unwrap_or(0..0),
-            error.message().trim_end(),
+    let help = "name a file of measurements, such as configs/models/zcu102-public.toml";
+    document::load(path, help, read)
+}
+
+fn read(root: &Table<'_>) -> Option<Points> {
+    let sources = root.value("source", |field| named(field, read_source));
+    let boards = root.value("board", |field| named(field, read_board));
+    let tables = root.tables("point");
+    if tables.is_empty() {
+        let error = root.error("point", 0..0, "the file has no measurement");
+        root.push(error.label("none").help("add a [[point]]"));
+    }
+    root.finish_ref();
+    let sources = sources.or(vec![])?;
+    let boards = boards.or(vec![])?;
+    let entries: Vec<Entry<'_>> = tables
+        .into_iter()
+        .map(|table| Entry::read(table, &sources))
+        .collect();
+    for source in &sources {
+        source.check_used(
+            &entries,
+            |entry| Some(entry.source.as_ref()?.value),
+            "source",
         );
-        refused(vec![problem.label("here").help(
-            "docs/validation.md has the fields of a measurement and their values",
-        )])
-    })?;
-    let problems = Checker {
-        source: &source,
-        file: &file,
-        problems: vec![],
     }
-    .check();
-    if !problems.is_empty() {
-        return Err(refused(problems));
+    for board in &boards {
+        board.check_used(&entries, |entry| Some(entry.board.as_ref()?.value), "board");
+        entries
+            .iter()
+            .for_each(|entry| entry.check_board(board.name));
     }
-    let titles: BTreeMap<&str, &str> = file
-        .source
-        .iter()
-        .map(|(name, entry)| (name.get_ref().as_str(), entry.title.get_ref().as_str()))
-        .collect();
-    let points = file
-        .point
-        .iter()
-        .map(|entry| point(entry, &titles))
-        .collect();
-    let facts = |(name, entry): (&Spanned<String>, &BoardEntry)| {
-        (
-            name.get_ref().clone(),
-            Facts {
-                set: entry.settings(),
-                span: name.span(),
-            },
-        )
-    };
-    let boards = file.board.iter().map(facts).collect();
-    Ok(Points {
-        points,
-        boards,
-        source,
+    for (index, entry) in entries.iter().enumerate() {
+        entry.check_earlier(&entries[..index]);
+    }
+    let boards = boards.into_iter().map(|board| {
+        let span = board.span;
+        let set = board.value?;
+        Some((board.name.to_owned(), Facts { set, span }))
+    });
+    Some(Points {
+        source: root.file().clone(),
+        boards: document::all(boards)?.into_iter().collect(),
+        points: document::all(entries.into_iter().map(|entry| entry.point))?,
     })
 }
 
-fn point(entry: &Entry, titles: &BTreeMap<&str, &str>) -> Point {
-    Point {
-        name: entry.name.get_ref().clone(),
-        board: entry.board.get_ref().clone(),
-        value: *entry.value.get_ref(),
-        unit: *entry.unit.get_ref(),
-        clock_mhz: entry.clock_mhz.as_ref().map(|clock| *clock.get_ref()),
-        tolerance: *entry.tolerance.get_ref(),
-        usage: *entry.usage.get_ref(),
-        document: titles
-            .get(entry.source.get_ref().as_str())
-            .map_or_else(String::new, |&title| title.to_owned()),
-        place: entry.place.get_ref().clone(),
-        benchmark: entry.benchmark.get_ref().clone(),
-        prefetcher: entry
-            .prefetcher
-            .as_ref()
-            .is_none_or(|prefetcher| *prefetcher.get_ref()),
-        pages: entry
-            .pages
-            .as_ref()
-            .map_or(Pages::Small, |pages| *pages.get_ref()),
-        why: entry.why.as_ref().map(|why| why.get_ref().clone()),
-        span: entry.name.span(),
+/// A table whose name the user chooses.
+struct NamedTable<'a, T> {
+    table: Table<'a>,
+    name: &'a str,
+    /// Position of the name.
+    span: Range<usize>,
+    /// Its value, if that is right.
+    value: Option<T>,
+}
+
+fn named<'a, T>(
+    field: &Field<'a>,
+    read: impl Fn(&Table<'a>) -> Option<T>,
+) -> Option<Vec<NamedTable<'a, T>>> {
+    let tables = field.table()?.entries().into_iter();
+    document::all(tables.map(|(name, span, field)| {
+        let table = field.table()?;
+        let value = read(&table);
+        table.finish_ref();
+        Some(NamedTable {
+            table,
+            name,
+            span,
+            value,
+        })
+    }))
+}
+
+impl<T> NamedTable<'_, T> {
+    fn check_used<'a>(
+        &self,
+        entries: &[Entry<'a>],
+        field: impl Fn(&Entry<'a>) -> Option<&'a str>,
+        what: &str,
+    ) {
+        let is_it = |entry| field(entry) == Some(self.name);
+        if !entries.iter().any(is_it) {
+            let of = if what == "source" { "from" } else { "of" };
+            let message = format!("no measurement is {of} {what} `{}`", self.name);
+            let (file, path) = (self.table.file(), self.table.path());
+            let error = Problem::error(file, path, self.span.clone(), message).label("unused");
+            let help = format!("name it in `{what}` of a point, or remove it");
+            self.table.push(error.help(help));
+        }
     }
 }
 
-/// Looks for what a file of the right form says wrong.
-struct Checker<'a> {
-    source: &'a SourceFile,
-    file: &'a File,
-    problems: Vec<Problem>,
+/// Reads a text that says something.
+fn written<'a>(field: &Field<'a>) -> Option<&'a str> {
+    let text = field.text()?;
+    if text.trim().is_empty() {
+        let error = field.error(format!("`{}` is empty", field.name()));
+        let help = "write it out, or remove the entry";
+        field.push(error.label("no text").help(help));
+        return None;
+    }
+    Some(text)
 }
 
-impl Checker<'_> {
-    fn check(mut self) -> Vec<Problem> {
-        let file = self.file;
-        if file.point.is_empty() {
-            self.add(
-                "point",
-                0..0,
-                "the file has no measurement",
-                "none",
-                "add a [[point]]",
-            );
-        }
-        for (name, entry) in &file.source {
-            self.text("source.title", &entry.title);
-            if !file
-                .point
-                .iter()
-                .any(|point| point.source.get_ref() == name.get_ref())
-            {
-                let message = format!("no measurement is from source `{}`", name.get_ref());
-                self.add(
-                    "source",
-                    name.span(),
-                    &message,
-                    "unused",
-                    "name it in `source` of a point, or remove it",
-                );
-            }
-        }
-        for (name, entry) in &file.board {
-            self.board(name, entry);
-        }
-        for (index, entry) in file.point.iter().enumerate() {
-            self.entry(entry);
-            self.earlier(entry, &file.point[..index]);
-        }
-        self.problems
-    }
+/// Reads the title of a document.
+fn read_source<'a>(table: &Table<'a>) -> Option<&'a str> {
+    // Where to find it is only for readers of the file.
+    table.value("address", Field::text);
+    let help = "give the document's title";
+    Some(table.required_value("title", help, written)?.value)
+}
 
-    fn add(&mut self, field: &str, span: Range<usize>, message: &str, label: &str, help: &str) {
-        self.problems.push(
-            Problem::error(self.source, field, span, message)
-                .label(label)
-                .help(help),
-        );
-    }
+/// Reads the values that the model has for a board.
+fn read_board(table: &Table<'_>) -> Option<Vec<(String, Setting)>> {
+    let help = "say where the values are from";
+    let source = table.required_value("source", help, written);
+    let help = "give the model's values: model = { \"memory.latency_ns\" = 150 }";
+    let model = table.required_value("model", help, |field| {
+        let mut entries = field.table()?.entries();
+        if entries.is_empty() {
+            let error = field.error("no values").label("empty");
+            field.push(error.help("give one, or remove the board"));
+        }
+        entries.sort_by_key(|(name, ..)| *name);
+        document::all(
+            entries
+                .into_iter()
+                .map(|(name, _, field)| Some((name.to_owned(), setting(&field)?))),
+        )
+    });
+    source?;
+    Some(model?.value)
+}
 
-    fn text(&mut self, field: &str, text: &Spanned<String>) {
-        if text.get_ref().trim().is_empty() {
-            self.add(
-                field,
-                text.span(),
-                &format!("`{field}` is empty"),
-                "no text",
-                "write it out, or remove the entry",
-            );
-        }
+/// Reads a value of a model's file.
+fn setting(field: &Field<'_>) -> Option<Setting> {
+    let value = field.any()?;
+    let read = match &value {
+        toml::Value::Integer(number) => Decimal::read(&number.to_string()).map(Setting::Number),
+        toml::Value::Float(number) => Decimal::read(&number.to_string()).map(Setting::Number),
+        toml::Value::Boolean(on) => Some(Setting::Switch(*on)),
+        toml::Value::String(text) => Some(Setting::Text(text.clone())),
+        _ => None,
+    };
+    if read.is_none() {
+        let error = field.error(format!("no parameter of a model can be {value}"));
+        let help = "give a number that is not negative, true or false, or a text";
+        field.push(error.label("no value of a model").help(help));
     }
+    read
+}
 
-    fn entry(&mut self, entry: &Entry) {
-        for (field, text) in [
-            ("point.name", &entry.name),
-            ("point.board", &entry.board),
-            ("point.place", &entry.place),
-        ] {
-            self.text(field, text);
-        }
-        if let Some(why) = &entry.why {
-            self.text("point.why", why);
-        }
-        let (value, tolerance) = (*entry.value.get_ref(), *entry.tolerance.get_ref());
-        if !(value.is_finite() && value > 0.0) {
-            let help = "errors are shares of the measured value, which must be a positive number";
-            self.add(
-                "point.value",
-                entry.value.span(),
-                &format!("the value is {value}"),
-                "not positive",
-                help,
-            );
-        }
-        if !(tolerance > 0.0 && tolerance <= 1.0) {
-            let message = format!("the tolerance is {tolerance}");
-            let help = "write the share of the value by which a result may differ, such as 0.2";
-            self.add(
-                "point.tolerance",
-                entry.tolerance.span(),
-                &message,
-                "not in 0 to 1",
-                help,
-            );
-        }
-        let names: Vec<&str> = self
-            .file
-            .source
-            .keys()
-            .map(|name| name.get_ref().as_str())
-            .collect();
-        let wanted = entry.source.get_ref();
-        if !names.contains(&wanted.as_str()) {
-            let help = suggest(wanted, "sources", names.iter().copied());
-            self.add(
-                "point.source",
-                entry.source.span(),
-                &format!("no source `{wanted}`"),
-                "unknown",
-                &help,
-            );
-        }
-        self.clock(entry);
-        self.benchmark(entry);
-    }
+/// A measurement, and the fields in which it refers to other parts of the file or could contradict
+/// them: those that are right.
+struct Entry<'a> {
+    table: Table<'a>,
+    point: Option<Point>,
+    name: Option<Given<'a, &'a str>>,
+    board: Option<Given<'a, &'a str>>,
+    source: Option<Given<'a, &'a str>>,
+    place: Option<Given<'a, &'a str>>,
+    usage: Option<Given<'a, Usage>>,
+    benchmark: Option<Benchmark>,
+}
 
-    fn board(&mut self, name: &Spanned<String>, entry: &BoardEntry) {
-        self.text("board.source", &entry.source);
-        let of_it = |point: &&Entry| point.board.get_ref() == name.get_ref();
-        if !self.file.point.iter().any(|point| of_it(&point)) {
-            let message = format!("no measurement is of board `{}`", name.get_ref());
-            self.add(
-                "board",
-                name.span(),
-                &message,
-                "unused",
-                "name it in `board` of a point, or remove it",
-            );
+impl<'a> Entry<'a> {
+    fn read(mut table: Table<'a>, sources: &[NamedTable<'a, &'a str>]) -> Self {
+        let name = table.required_value("name", "name the measurement", written);
+        if let Some(name) = &name {
+            table.rename(name.value);
         }
-        for point in self.file.point.iter().filter(of_it) {
-            if let Benchmark::Experiment(_) = point.benchmark.get_ref() {
-                let message = format!(
-                    "an experiment does not know the values of board `{}`",
-                    name.get_ref()
-                );
-                let help = "experiments run on the model as it is: compare with another benchmark, or remove the board";
-                self.add(
-                    "point.board",
-                    point.board.span(),
-                    &message,
-                    "of an experiment",
-                    help,
-                );
-            }
+        let board = table.required_value("board", "name the board that was measured", written);
+        let value = table.required_value("value", "say what was measured", read_value);
+        let help = "say in what it was measured: unit = \"ns\"";
+        let unit = table.required_value("unit", help, |field| field.one_of("unit", &Unit::WORDS));
+        let clock = read_clock(&table, &unit);
+        let help = "say by how much a result may differ: tolerance = 0.2";
+        let tolerance = table.required_value("tolerance", help, read_tolerance);
+        let help = "say what it is to the model: use = \"fitted\" or \"predicted\"";
+        let usage = table.required_value("use", help, |field| field.one_of("use", &Usage::WORDS));
+        let help = "name the document's table: source = \"NAME\" of [source.NAME]";
+        let source = table.required_value("source", help, Field::text);
+        let document = source.as_ref().and_then(|source| title(source, sources));
+        let help = "say where in the document it is";
+        let place = table.required_value("place", help, written);
+        let help = "say what the model does: benchmark.chase = { kib = 64 }";
+        let benchmark = table.required_value("benchmark", help, read_benchmark);
+        let benchmark = benchmark.map(|given| given.value);
+        let prefetcher = table.value("prefetcher", Field::boolean);
+        let pages = table.value("pages", |field| field.one_of("page size", &Pages::WORDS));
+        if let Some(benchmark) = &benchmark {
+            check_unit(&unit, benchmark);
+            check_options(benchmark, prefetcher.given(), pages.given());
         }
-        if entry.model.get_ref().is_empty() {
-            self.add(
-                "board.model",
-                entry.model.span(),
-                "no values",
-                "empty",
-                "give one, or remove the board",
-            );
-        }
-        for (parameter, value) in entry.model.get_ref() {
-            if setting(value.get_ref()).is_none() {
-                let message = format!("`{parameter}` cannot be {}", value.get_ref());
-                let help = "give a number that is not negative, true or false, or a text";
-                self.add(
-                    "board.model",
-                    value.span(),
-                    &message,
-                    "no value of a model",
-                    help,
-                );
-            }
-        }
-    }
-
-    fn clock(&mut self, entry: &Entry) {
-        let unit = *entry.unit.get_ref();
-        match &entry.clock_mhz {
-            None if unit.needs_clock() => {
-                let message = format!(
-                    "a measurement in {} needs the clock of its cores",
-                    unit.name()
-                );
-                let help = "the model counts cycles: say how long they were, clock_mhz = 1500";
-                self.add(
-                    "point.unit",
-                    entry.unit.span(),
-                    &message,
-                    "no `clock_mhz`",
-                    help,
-                );
-            }
-            Some(clock) if !unit.needs_clock() => {
-                let message = format!("`clock_mhz` means nothing for {}", unit.name());
-                self.add(
-                    "point.clock_mhz",
-                    clock.span(),
-                    &message,
-                    "no time",
-                    "remove it",
-                );
-            }
-            Some(clock) if !(100..=5000).contains(clock.get_ref()) => {
-                let message = format!("no core runs at {} MHz", clock.get_ref());
-                self.add(
-                    "point.clock_mhz",
-                    clock.span(),
-                    &message,
-                    "out of range",
-                    "give 100 to 5000 MHz",
-                );
-            }
-            _ => {}
-        }
-    }
-
-    fn benchmark(&mut self, entry: &Entry) {
-        let (benchmark, span) = (entry.benchmark.get_ref(), entry.benchmark.span());
-        let unit = *entry.unit.get_ref();
-        let fits = match benchmark {
-            Benchmark::Chase(_) | Benchmark::Stride(_) | Benchmark::RandomReads(_) => {
-                unit == Unit::Nanos
-            }
-            Benchmark::Stream(_) => unit == Unit::MegabytesPerSecond,
-            Benchmark::Experiment(_) => !unit.needs_clock(),
+        let why = table.value("why", written);
+        table.finish_ref();
+        let point = || {
+            let name = name.as_ref()?;
+            Some(Point {
+                name: name.value.to_owned(),
+                board: board.as_ref()?.value.to_owned(),
+                value: value?.value,
+                unit: unit?.value,
+                clock_mhz: clock?,
+                tolerance: tolerance?.value,
+                usage: usage.as_ref()?.value,
+                document: document?,
+                place: place.as_ref()?.value.to_owned(),
+                benchmark: benchmark.clone()?,
+                prefetcher: prefetcher.or(true)?,
+                pages: pages.or(Pages::Small)?,
+                why: why.optional()?.map(str::to_owned),
+                span: name.field.span(),
+            })
         };
-        if !fits {
-            let message = format!("`{benchmark}` is not measured in {}", unit.name());
-            let help = "chains and random reads are in ns, streams in MB/s, figures of experiments in other units";
-            self.add(
-                "point.unit",
-                entry.unit.span(),
-                &message,
-                "another unit",
-                help,
-            );
-        }
-        if let Some(prefetcher) = &entry.prefetcher
-            && !matches!(benchmark, Benchmark::Experiment(_))
-        {
-            let help = "remove it: only experiments run on a model whose prefetcher is turned off";
-            self.add(
-                "point.prefetcher",
-                prefetcher.span(),
-                "`prefetcher` is for experiments",
-                "no experiment",
-                help,
-            );
-        }
-        if let Some(pages) = &entry.pages {
-            let shared = matches!(benchmark, Benchmark::Stream(stream) if stream.cores > 1);
-            if shared || matches!(benchmark, Benchmark::Experiment(_)) {
-                let help = "remove it: benchmarks of several cores, and experiments, choose their pages themselves";
-                self.add(
-                    "point.pages",
-                    pages.span(),
-                    "`pages` is for benchmarks on one core",
-                    "here",
-                    help,
-                );
-            }
-        }
-        let kib = match benchmark {
-            Benchmark::Chase(buffer)
-            | Benchmark::Stride(buffer)
-            | Benchmark::RandomReads(buffer) => Some(buffer.kib),
-            Benchmark::Stream(stream) => Some(stream.kib),
-            Benchmark::Experiment(_) => None,
-        };
-        if let Some(kib) = kib.filter(|kib| !(1..=MOST_KIB).contains(kib)) {
-            let message = format!("a buffer of {kib} KiB");
-            self.add(
-                "point.benchmark",
-                span.clone(),
-                &message,
-                "out of range",
-                &format!("give 1 to {MOST_KIB} KiB"),
-            );
-        }
-        match benchmark {
-            Benchmark::RandomReads(buffer) if !buffer.kib.is_power_of_two() => {
-                let message = format!("random reads in {} KiB", buffer.kib);
-                self.add(
-                    "point.benchmark",
-                    span,
-                    &message,
-                    "no power of two",
-                    "give 64, 128, 256 and so on",
-                );
-            }
-            Benchmark::Stream(stream) if !(1..=CORES).contains(&stream.cores) => {
-                let message = format!("a stream on {} cores", stream.cores);
-                self.add(
-                    "point.benchmark",
-                    span,
-                    &message,
-                    "no such board",
-                    &format!("give 1 to {CORES} cores"),
-                );
-            }
-            Benchmark::Experiment(figure) => {
-                let known = spec::names().unwrap_or_default();
-                if !known.contains(&figure.name) {
-                    let help = suggest(
-                        &figure.name,
-                        "experiments",
-                        known.iter().map(String::as_str),
-                    );
-                    let message = format!("there is no experiment `{}`", figure.name);
-                    self.add(
-                        "point.benchmark",
-                        span,
-                        &message,
-                        "unknown experiment",
-                        &help,
-                    );
-                }
-            }
-            _ => {}
+        Self {
+            point: point(),
+            table,
+            name,
+            board,
+            source,
+            place,
+            usage,
+            benchmark,
         }
     }
 
-    /// Compares a measurement with those before it: each has its own name, and none is both fitted and predicted.
-    fn earlier(&mut self, entry: &Entry, before: &[Entry]) {
-        if before
-            .iter()
-            .any(|other| other.name.get_ref() == entry.name.get_ref())
-        {
-            let message = format!("`{}` is declared twice", entry.name.get_ref());
-            self.add(
-                "point.name",
-                entry.name.span(),
-                &message,
-                "again",
-                "give one of them another name",
-            );
+    /// Records that an experiment is compared with a board whose values it does not know.
+    fn check_board(&self, name: &str) {
+        let of_it = self.board.as_ref().filter(|board| board.value == name);
+        if let (Some(board), Some(Benchmark::Experiment(_))) = (of_it, &self.benchmark) {
+            let message = format!("an experiment does not know the values of board `{name}`");
+            let help = "experiments run on the model as it is: compare with another benchmark, or \
+                        remove the board";
+            let error = board.field.error(message).label("of an experiment");
+            self.table.push(error.help(help));
         }
-        let is_same = |other: &&Entry| {
-            other.source.get_ref() == entry.source.get_ref()
-                && other.place.get_ref() == entry.place.get_ref()
+    }
+
+    /// Compares a measurement with those before it: each has its own name, and none is both fitted
+    /// and predicted.
+    fn check_earlier(&self, before: &[Self]) {
+        let Some(name) = &self.name else { return };
+        let names = || before.iter().filter_map(|other| other.name.as_ref());
+        if names().any(|other| other.value == name.value) {
+            let error = name
+                .field
+                .error(format!("`{}` is declared twice", name.value))
+                .label("again");
+            self.table.push(error.help("give one of them another name"));
+        }
+        let place =
+            |entry: &Self| Some((entry.source.as_ref()?.value, entry.place.as_ref()?.value));
+        let (Some(usage), Some(own)) = (&self.usage, place(self)) else {
+            return;
         };
-        if let Some(other) = before
-            .iter()
-            .filter(is_same)
-            .find(|other| other.usage.get_ref() != entry.usage.get_ref())
-        {
+        let differs = |other: &&Self| {
+            let another = other.usage.as_ref().filter(|it| it.value != usage.value);
+            another.is_some() && place(other) == Some(own)
+        };
+        let other = before.iter().find(differs);
+        let other = other.and_then(|other| other.name.as_ref().zip(other.usage.as_ref()));
+        if let Some((other, otherwise)) = other {
             let message = format!(
                 "`{}` is the same measurement as `{}`",
-                entry.name.get_ref(),
-                other.name.get_ref()
+                name.value, other.value
             );
-            let problem = Problem::error(self.source, "point.use", entry.usage.span(), message)
-                .label("and here");
-            self.problems.push(
-                problem
-                    .also(other.usage.span(), "it is another one here")
-                    .help("a measurement that the model was fitted with predicts nothing: write \"fitted\" for both"),
-            );
+            let error = usage.field.error(message).label("and here");
+            let help = "a measurement that the model was fitted with predicts nothing: write \
+                        \"fitted\" for both";
+            let error = error.also(otherwise.field.span(), "it is another one here");
+            self.table.push(error.help(help));
         }
+    }
+}
+
+fn read_value(field: &Field<'_>) -> Option<f64> {
+    let value = field.number("a positive number")?;
+    if value > 0.0 {
+        return Some(value);
+    }
+    let error = field.error(format!("the value is {value}"));
+    let help = "errors are shares of the measured value, which must be a positive number";
+    field.push(error.label("not positive").help(help));
+    None
+}
+
+fn read_tolerance(field: &Field<'_>) -> Option<f64> {
+    let help = "the share of the value by which a result may differ, such as 0.2";
+    let tolerance = field.number(help)?;
+    if tolerance > 0.0 && tolerance <= 1.0 {
+        return Some(tolerance);
+    }
+    let error = field.error(format!("the tolerance is {tolerance}"));
+    field.push(error.label("not in 0 to 1").help(format!("write {help}")));
+    None
+}
+
+/// Returns the title of the document that a measurement names.
+fn title(source: &Given<'_, &str>, sources: &[NamedTable<'_, &str>]) -> Option<String> {
+    let Some(found) = sources.iter().find(|known| known.name == source.value) else {
+        let error = source.field.error(format!("no source `{}`", source.value));
+        let help = suggest(source.value, "sources", sources.iter().map(|it| it.name));
+        source.field.push(error.label("unknown").help(help));
+        return None;
+    };
+    found.value.map(str::to_owned)
+}
+
+/// Reads the clock of the measured cores, which units of time have and other units do not.
+fn read_clock(table: &Table<'_>, unit: &Option<Given<'_, Unit>>) -> Option<Option<u64>> {
+    let clock = table.value("clock_mhz", |field| {
+        field.integer_in(100..=5000, "100 to 5000 MHz")
+    });
+    let Some(unit) = unit else {
+        return clock.optional();
+    };
+    let name = unit.value.name();
+    match &clock {
+        Presence::Absent if unit.value.needs_clock() => {
+            let message = format!("a measurement in {name} needs the clock of its cores");
+            let help = "the model counts cycles: say how long they were, clock_mhz = 1500";
+            let error = unit.field.error(message).label("no `clock_mhz`");
+            table.push(error.help(help));
+        }
+        Presence::Given(clock) if !unit.value.needs_clock() => {
+            let message = format!("`clock_mhz` means nothing for {name}");
+            let error = clock.field.error(message).label("no time");
+            table.push(error.help("remove it"));
+        }
+        _ => {}
+    }
+    clock.optional()
+}
+
+fn read_benchmark(field: &Field<'_>) -> Option<Benchmark> {
+    let table = field.table()?;
+    let buffer = |field: &Field<'_>| {
+        let table = field.table()?;
+        let kib = read_kib(&table);
+        table.finish();
+        Some(Buffer { kib: kib? })
+    };
+    let random = |field: &Field<'_>| {
+        let buffer = buffer(field)?;
+        if !buffer.kib.is_power_of_two() {
+            let error = field.error(format!("random reads in {} KiB", buffer.kib));
+            let help = "give 64, 128, 256 and so on";
+            field.push(error.label("no power of two").help(help));
+        }
+        Some(buffer)
+    };
+    let read = [
+        table.value("chase", |field| buffer(field).map(Benchmark::Chase)),
+        table.value("stride", |field| buffer(field).map(Benchmark::Stride)),
+        table.value("random-reads", |field| {
+            random(field).map(Benchmark::RandomReads)
+        }),
+        table.value("stream", |field| read_stream(field).map(Benchmark::Stream)),
+        table.value("experiment", |field| {
+            read_figure(field).map(Benchmark::Experiment)
+        }),
+    ];
+    table.finish_ref();
+    let number = table.entries().len();
+    if number != 1 {
+        let error = field.error(format!("a measurement has one benchmark, not {number}"));
+        field.push(error.label("here").help("name one of the benchmarks"));
+    }
+    let mut given = read.into_iter().filter_map(Presence::optional).flatten();
+    given.next().filter(|_| number == 1)
+}
+
+fn read_kib(table: &Table<'_>) -> Option<u64> {
+    let wanted = format!("1 to {MOST_KIB} KiB");
+    let kib = table.required_value("kib", "give the buffer's size: kib = 64", |field| {
+        field.integer_in(1..=MOST_KIB, &wanted)
+    });
+    Some(kib?.value)
+}
+
+fn read_stream(field: &Field<'_>) -> Option<Stream> {
+    let table = field.table()?;
+    let help = "say what is done to the buffer: operation = \"read\"";
+    let operation = table.required_value("operation", help, |field| {
+        field.one_of("stream operation", &Operation::WORDS)
+    });
+    let kib = read_kib(&table);
+    let wanted = format!("1 to {CORES} cores");
+    let cores = table.required_value("cores", "say how many cores: cores = 1", |field| {
+        field.integer_in(1..=CORES, &wanted)
+    });
+    table.finish();
+    Some(Stream {
+        operation: operation?.value,
+        kib: kib?,
+        cores: cores?.value,
+    })
+}
+
+fn read_figure(field: &Field<'_>) -> Option<Figure> {
+    let table = field.table()?;
+    let name = table.required_value("name", "name a shipped experiment", |field| {
+        let name = field.text()?;
+        let known = spec::names().unwrap_or_default();
+        if !known.iter().any(|other| other == name) {
+            let error = field.error(format!("there is no experiment `{name}`"));
+            let help = suggest(name, "experiments", known.iter().map(String::as_str));
+            field.push(error.label("unknown experiment").help(help));
+        }
+        Some(name.to_owned())
+    });
+    let help = "name the figure, as in docs/figures.md";
+    let figure = table.required_value("figure", help, Field::text);
+    table.finish();
+    Some(Figure {
+        name: name?.value,
+        figure: figure?.value.to_owned(),
+    })
+}
+
+/// Records a unit in which a benchmark is not measured.
+fn check_unit(unit: &Option<Given<'_, Unit>>, benchmark: &Benchmark) {
+    let Some(unit) = unit else { return };
+    let fits = match benchmark {
+        Benchmark::Chase(_) | Benchmark::Stride(_) | Benchmark::RandomReads(_) => {
+            unit.value == Unit::Nanos
+        }
+        Benchmark::Stream(_) => unit.value == Unit::MegabytesPerSecond,
+        Benchmark::Experiment(_) => !unit.value.needs_clock(),
+    };
+    if !fits {
+        let message = format!("`{benchmark}` is not measured in {}", unit.value.name());
+        let help = "chains and random reads are in ns, streams in MB/s, figures of experiments in \
+                    other units";
+        let error = unit.field.error(message).label("another unit");
+        unit.field.push(error.help(help));
+    }
+}
+
+/// Records options that a benchmark does not have.
+fn check_options(
+    benchmark: &Benchmark,
+    prefetcher: Option<&Given<'_, bool>>,
+    pages: Option<&Given<'_, Pages>>,
+) {
+    let is_experiment = matches!(benchmark, Benchmark::Experiment(_));
+    if let Some(prefetcher) = prefetcher.filter(|_| !is_experiment) {
+        let error = prefetcher.field.error("`prefetcher` is for experiments");
+        let help = "remove it: only experiments run on a model whose prefetcher is turned off";
+        prefetcher
+            .field
+            .push(error.label("no experiment").help(help));
+    }
+    let is_shared = matches!(benchmark, Benchmark::Stream(stream) if stream.cores > 1);
+    if let Some(pages) = pages.filter(|_| is_shared || is_experiment) {
+        let error = pages.field.error("`pages` is for benchmarks on one core");
+        let help = "remove it: benchmarks of several cores, and experiments, choose their pages \
+                    themselves";
+        pages.field.push(error.label("here").help(help));
     }
 }

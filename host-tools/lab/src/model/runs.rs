@@ -1,9 +1,10 @@
-//! The benchmarks on the board model: which boots they need, and what a boot's cycles are in the unit of a measurement.
+//! The benchmarks on the board model: the boots that they need, and a boot's cycles in the unit of
+//! a measurement.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::points::{Benchmark, Operation, Pages, Point, Points};
 use crate::boards::{Absent, Boards};
-use crate::experiment::analysis::Analysis;
+use crate::experiment::account::Account;
 use crate::experiment::measured::{Measure, Measured};
 use crate::experiment::overrides::{Path as TomlPath, Value};
 use crate::experiment::{self, Scope, runner, spec};
@@ -14,10 +15,9 @@ use cloison_config::{Errors, Problem, suggest};
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::installation;
 use cloison_engine::model::{Conditions, Model};
-use miette::{IntoDiagnostic, Result, miette};
+use miette::{Result, miette};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use toml::de::DeTable;
 
 /// The system in which the benchmarks run.
 const SYSTEM: &str = "configs/experiments/systems/memory.toml";
@@ -27,7 +27,7 @@ const LINE: u64 = 64;
 const STRIDE: u64 = 128;
 /// Accesses of a measured run, at least: the hypercalls around it are less than a thousandth of it.
 const ACCESSES: u64 = 1 << 18;
-/// What is set aside for a VM in contiguous memory.
+/// The contiguous memory that is set aside for a VM.
 const CONTIGUOUS: &str = "32M";
 /// The buffer of random reads that is subtracted from the others: it fits in an L1 cache.
 const SMALL_KIB: u64 = 1;
@@ -81,7 +81,8 @@ impl Boot {
         }
     }
 
-    /// Returns the bytes of a buffer, which the workloads round up to whole iterations of their loops.
+    /// Returns the bytes of a buffer, which the workloads round up to whole iterations of their
+    /// loops.
     fn bytes(self) -> u64 {
         (self.kib() * 1024).next_multiple_of(STRIDE * 8)
     }
@@ -124,7 +125,8 @@ impl Boot {
         }
     }
 
-    /// Returns the workload and its arguments, of the victim or of the other cores; docs/workloads.md describes both.
+    /// Returns the workload and its arguments, of the victim or of the other cores;
+    /// docs/workloads.md describes both.
     fn workload(self, runs: u64) -> (&'static str, [u64; 4]) {
         let memory = |operation| ("memory", [operation, self.bytes(), self.passes(), runs]);
         match self {
@@ -205,7 +207,7 @@ impl Boot {
     }
 }
 
-/// What the model is for a boot.
+/// The model for a boot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Setup {
     /// Clock of its cores.
@@ -390,8 +392,8 @@ impl Results {
     }
 }
 
-/// Performs all boots and experiments of a file's points on these boards, each once; results that are in `out` are not
-/// made again.
+/// Performs all boots and experiments of a file's points on these boards, each once. Those with
+/// results in `out` are not repeated.
 ///
 /// # Errors
 ///
@@ -453,7 +455,7 @@ pub fn perform(boards: &Boards, points: &Points, model_file: &Path, out: &Path) 
         let mut place = named.name.clone();
         // A model without the table prefetches nothing.
         if !point.prefetcher
-            && let Some(text) = with_number(model_file, "prefetch", "data_lines", 0)?
+            && let Some(text) = without_prefetcher(model_file)?
         {
             place.push_str("-without-prefetcher");
             shipped.model = out.join("model-without-prefetcher.toml");
@@ -483,20 +485,16 @@ pub fn perform(boards: &Boards, points: &Points, model_file: &Path, out: &Path) 
     }
 }
 
-/// Returns the text of a model's file with another number in a field of a table, if it has that field.
-fn with_number(model: &Path, table: &str, field: &str, number: u64) -> Result<Option<String>> {
-    let mut text = files::read_text(model, files::CONFIGURATION)?;
-    let span = {
-        let root = DeTable::parse(&text).into_diagnostic()?;
-        let found = root
-            .get_ref()
-            .get(table)
-            .and_then(|table| table.get_ref().get(field));
-        found.map(toml::Spanned::span)
-    };
-    let Some(span) = span else { return Ok(None) };
-    text.replace_range(span, &number.to_string());
-    Ok(Some(text))
+/// Returns the text of a model's file without its prefetcher, if it has one.
+fn without_prefetcher(model: &Path) -> Result<Option<String>> {
+    let source = SourceFile::new(model, files::read_text(model, files::CONFIGURATION)?);
+    let all = parameters::all(&source).map_err(|problem| *problem)?;
+    let lines = all.iter().find(|one| one.name == "prefetch.data_lines");
+    let zero = Setting::Number(Decimal {
+        digits: 0,
+        decimals: 0,
+    });
+    Ok(lines.map(|lines| parameters::replaced(source.text(), [(lines, zero)])))
 }
 
 /// Returns the experiment whose runs are the benchmarks' boots.
@@ -504,11 +502,13 @@ fn benchmarks(points: &Points, model: &Path, runs: Vec<spec::Point>) -> spec::Ex
     let system: PathBuf = installation::root().join(SYSTEM);
     spec::Experiment {
         name: "validate".to_owned(),
+        command: "validate".to_owned(),
         source: points.source.clone(),
         title: "The model's benchmarks".to_owned(),
         question: String::new(),
         paper: None,
-        analysis: Analysis::Generic,
+        account: Account::default(),
+        needs_regions: false,
         named_baseline: None,
         checks: vec![],
         system,
@@ -634,14 +634,15 @@ mod tests {
     fn only_one_number_of_a_model_changes() {
         let shipped = installation::root().join("configs/models/zcu102.toml");
         let text = std::fs::read_to_string(&shipped).expect("the shipped model");
-        let with =
-            |table, field, number| with_number(&shipped, table, field, number).expect("it is TOML");
-        let changed = with("prefetch", "data_lines", 0).expect("it has a prefetcher");
+        let changed = without_prefetcher(&shipped).expect("it is TOML");
         assert_eq!(
-            changed,
+            changed.expect("it has a prefetcher"),
             text.replacen("data_lines = 5", "data_lines = 0", 1)
         );
-        assert_eq!(with("core", "wings", 2), None);
+        let directory = tempfile::tempdir().expect("a directory");
+        let none = directory.path().join("model.toml");
+        std::fs::write(&none, "[core]\nclock_mhz = 1000\n").expect("a file");
+        assert_eq!(without_prefetcher(&none).expect("it is TOML"), None);
     }
 
     #[test]

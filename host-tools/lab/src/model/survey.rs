@@ -1,4 +1,5 @@
-//! A board's console log with a survey of its memory, read, and written as a file of measurements.
+//! Reads a board's console log with a survey of its memory, and writes it as a file of
+//! measurements.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::points::Operation;
@@ -30,7 +31,7 @@ pub enum SurveyError {
     NoClock,
 }
 
-/// What a line measured.
+/// The measurement of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Chase,
@@ -74,7 +75,7 @@ impl Kind {
 
 /// A measurement of a survey.
 #[derive(Clone, Debug, PartialEq)]
-struct Taken {
+struct SurveyPoint {
     /// Number of its line in the log, starting at 1.
     line: usize,
     kind: Kind,
@@ -89,7 +90,7 @@ struct Taken {
 pub struct Survey {
     /// Ticks of the board's timer in a second.
     hz: f64,
-    taken: Vec<Taken>,
+    taken: Vec<SurveyPoint>,
 }
 
 /// Returns the values after `NAME=` in a line.
@@ -103,7 +104,7 @@ fn number(values: &BTreeMap<&str, &str>, name: &str) -> Option<u64> {
     values.get(name)?.parse().ok().filter(|number| *number > 0)
 }
 
-fn taken(line: usize, text: &str) -> Option<Taken> {
+fn taken(line: usize, text: &str) -> Option<SurveyPoint> {
     let (name, rest) = text.split_once(' ')?;
     let values = values(rest);
     let of = |name: &str| number(&values, name).map(|number| number as f64);
@@ -112,7 +113,7 @@ fn taken(line: usize, text: &str) -> Option<Taken> {
         _ => Some(of("cycles")?),
     };
     let (kind, kib) = (Kind::named(name)?, number(&values, "bytes")? / 1024);
-    Some(Taken {
+    Some(SurveyPoint {
         line,
         kind,
         kib,
@@ -154,12 +155,12 @@ impl Survey {
         complete.ok_or(SurveyError::Incomplete)
     }
 
-    /// Returns how many measurements it has.
+    /// Returns the number of its measurements.
     pub fn measurements(&self) -> usize {
         self.taken.len()
     }
 
-    /// Returns the clock of the cores in MHz: the cycles of all measurements in their time.
+    /// Returns the clock of the cores in MHz: the cycles of all measurements divided by their time.
     ///
     /// # Errors
     ///
@@ -187,8 +188,10 @@ impl Survey {
             let (name, benchmark) = one.kind.benchmark(one.kib);
             let _ = write!(
                 text,
-                "\n[[point]]\nname = \"{name}\"\nboard = {board}\nvalue = {value:.4}\nunit = \"{unit}\"\nclock_mhz = {clock_mhz}\n\
-                 tolerance = {tolerance}\nuse = \"fitted\"\nsource = \"survey\"\nplace = \"line {}\"\nbenchmark.{benchmark}\n",
+                "\n[[point]]\nname = \"{name}\"\nboard = {board}\nvalue = {value:.4}\n\
+                 unit = \"{unit}\"\nclock_mhz = {clock_mhz}\n\
+                 tolerance = {tolerance}\nuse = \"fitted\"\nsource = \"survey\"\n\
+                     place = \"line {}\"\nbenchmark.{benchmark}\n",
                 one.line
             );
         }
@@ -202,7 +205,8 @@ mod tests {
     use super::*;
 
     /// A log as a terminal program keeps it: with what U-Boot printed, and carriage returns.
-    const LOG: &str = "U-Boot 2024.01\r\n[core 0] Cloison on zcu102\r\n[survey] survey: begins largest=65536 hz=100000000\r\n\
+    const LOG: &str = "U-Boot 2024.01\r\n[core 0] Cloison on zcu102\r\n\
+        [survey] survey: begins largest=65536 hz=100000000\r\n\
         [survey] survey: Chase bytes=65536 accesses=1000 ticks=1500 cycles=18000\r\n\
         [survey] survey: Write bytes=65536 accesses=1000 ticks=1000 cycles=12000\r\n\
         [survey] survey: complete measurements=2\r\n";

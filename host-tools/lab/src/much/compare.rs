@@ -1,9 +1,10 @@
 //! `cloison much compare`: compares methods on samples of the runs.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::input::{self, Chosen};
+use super::input::{self, ProgramChoice};
 use super::{merge, page};
 use clap::ValueEnum;
+use cloison_engine::figures::Figures;
 use cloison_engine::files::{keep_apart, write_atomic};
 use cloison_engine::report::Section;
 use cloison_much::evaluate::{self, Comparison, FEWEST_SAMPLES, Method, Outcome, Resampling};
@@ -16,7 +17,8 @@ use std::path::{Path, PathBuf};
 pub struct CompareArgs {
     /// Measurements in which every pair is counted together
     input: PathBuf,
-    /// Measurements with the anchor in every sub-experiment, for HRM (default: the sub-experiments of IN that have it)
+    /// Measurements with the anchor in every sub-experiment, for HRM (default: the sub-experiments
+    /// of IN that have it)
     #[arg(long, value_name = "IN")]
     hrm: Option<PathBuf>,
     /// HRM's anchor (default: the event that most sub-experiments count)
@@ -35,7 +37,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
-    chosen: Chosen,
+    chosen: ProgramChoice,
     /// Write one row per sample here
     #[arg(long, value_name = "OUT")]
     csv: Option<PathBuf>,
@@ -116,6 +118,34 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
     bar.finish_and_clear();
     let outcomes = outcomes.map_err(|error| miette!("{}: {error}", args.input.display()))?;
     let section = section(args, &data.events[anchor].name, &outcomes);
+    let figures = figures(args, &data.events[anchor].name, &runs, &outcomes)?;
+    let csv = if args.csv.is_some() {
+        Some(table(&outcomes)?)
+    } else {
+        None
+    };
+    let page = args
+        .report
+        .is_some()
+        .then(|| page::compared(&data, &outcomes, &section, &figures))
+        .transpose()?;
+    if let (Some(path), Some(csv)) = (&args.csv, &csv) {
+        write_atomic(path, csv)?;
+    }
+    if let (Some(path), Some(page)) = (&args.report, &page) {
+        write_atomic(path, page.as_bytes())?;
+    }
+    print!("{}", section.to_text());
+    figures.write(args.json.as_deref())
+}
+
+/// Returns the errors of each method with each number of runs.
+fn figures(
+    args: &CompareArgs,
+    anchor: &str,
+    runs: &[usize],
+    outcomes: &[Outcome],
+) -> Result<Figures> {
     let inputs: Vec<(&str, &Path)> = std::iter::once(("input", args.input.as_path()))
         .chain(args.hrm.as_deref().map(|path| ("hrm", path)))
         .collect();
@@ -125,7 +155,7 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
         .collect::<Vec<_>>()
         .join(", ");
     let mut figures = input::figures_of("much compare", &inputs, &args.chosen)?
-        .parameter("anchor", &data.events[anchor].name)
+        .parameter("anchor", anchor)
         .parameter("runs", numbers)
         .parameter("samples", args.samples)
         .parameter(
@@ -136,7 +166,7 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
     figures
         .count("samples", args.samples as u64)
         .count("seed", args.seed);
-    for outcome in &outcomes {
+    for outcome in outcomes {
         // The pairwise estimates had another name once, which kept figures are still found by.
         let names = if outcome.method == Method::Pairwise {
             vec!["pairwise", "floor"]
@@ -151,34 +181,21 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
                 .value(name("spearman"), outcome.mean(1));
         }
     }
-    let csv = if args.csv.is_some() {
-        Some(table(&outcomes)?)
-    } else {
-        None
-    };
-    let page = args
-        .report
-        .is_some()
-        .then(|| page::compared(&data, &outcomes, &section, &figures));
-    if let (Some(path), Some(csv)) = (&args.csv, &csv) {
-        write_atomic(path, csv)?;
-    }
-    if let (Some(path), Some(page)) = (&args.report, &page) {
-        write_atomic(path, page.as_bytes())?;
-    }
-    print!("{}", section.to_text());
-    figures.write(args.json.as_deref())
+    Ok(figures)
 }
 
-/// The numbers of runs that are compared where none are asked for: the usual ones, as far as the measurements go.
+/// The numbers of runs that are compared where none are asked for: the usual ones, as far as the
+/// measurements go.
 fn usual_runs(most: usize) -> Result<Vec<usize>> {
     let usual = [50, 100, 200, 400];
     let (mut runs, others): (Vec<_>, Vec<_>) = usual.into_iter().partition(|&runs| runs <= most);
     if runs.is_empty() {
         if most < 2 {
             return Err(miette!(
-                help = "measure more runs, or take --resampling subset, whose reference is not independent",
-                "there are too few runs of each sub-experiment to merge some and compare with the others"
+                help = "measure more runs, or take --resampling subset, whose reference is not \
+                        independent",
+                "there are too few runs of each sub-experiment to merge some and compare with the \
+                 others"
             ));
         }
         runs.push(most);
@@ -190,7 +207,8 @@ fn usual_runs(most: usize) -> Result<Vec<usize>> {
             .collect::<Vec<_>>()
             .join(", ");
         eprintln!(
-            "warning: samples can have up to {most} runs of each sub-experiment; none of {others} is drawn"
+            "warning: samples can have up to {most} runs of each sub-experiment; none of {others} \
+             is drawn"
         );
     }
     Ok(runs)
@@ -256,18 +274,20 @@ fn section(args: &CompareArgs, anchor: &str, outcomes: &[Outcome]) -> Section {
             "drawn with replacement, against the pairs as all runs have them"
         }
         ResamplingArg::Subset => {
-            "drawn without replacement, against the pairs as all runs have them: the more of the runs are in a sample, the \
-             nearer the pairwise estimates are to themselves"
+            "drawn without replacement, against the pairs as all runs have them: the more of the \
+             runs are in a sample, the nearer the pairwise estimates are to themselves"
         }
         ResamplingArg::HeldOut => {
             "drawn without replacement, against the pairs as the other runs have them"
         }
     };
     section.note(format!(
-        "{} samples each, {how}; pairs of which both events vary. Pairwise: the estimates themselves, without vectors; repaired: \
-         the correlation matrix nearest to them, never farther from the truth. More than MUCH: a method's error less MUCH's in the \
-         same sample. HRM's anchor: {anchor}; without its own measurements, HRM uses only the sub-experiments that have it. \
-         KS: the largest Kolmogorov-Smirnov distance between an event's merged and original values.",
+        "{} samples each, {how}; pairs of which both events vary. Pairwise: the estimates \
+         themselves, without vectors; repaired: the correlation matrix nearest to them, never \
+         farther from the truth. More than MUCH: a method's error less MUCH's in the same sample. \
+         HRM's anchor: {anchor}; without its own measurements, HRM uses only the sub-experiments \
+         that have it. KS: the largest Kolmogorov-Smirnov distance between an event's merged and \
+         original values.",
         args.samples
     ))
 }

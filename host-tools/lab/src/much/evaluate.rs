@@ -1,8 +1,9 @@
 //! `cloison much evaluate`: compares merged vectors with measurements or with the truth.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::input::{self, Chosen};
+use super::input::{self, ProgramChoice};
 use super::page;
+use cloison_engine::figures::Figures;
 use cloison_engine::files::{Conflict, keep_apart, write_atomic};
 use cloison_engine::report::Section;
 use cloison_much::data::{Event, Measurements};
@@ -22,7 +23,8 @@ pub struct EvaluateArgs {
     /// Measurements in which every pair is counted together
     #[arg(long, value_name = "IN", required_unless_present = "truth")]
     reference: Option<PathBuf>,
-    /// Complete vectors to compare with instead: CSV or Parquet, one column per event, such as a campaign's truth.csv
+    /// Complete vectors to compare with instead: CSV or Parquet, one column per event, such as a
+    /// campaign's truth.csv
     #[arg(long, value_name = "FILE", conflicts_with = "reference")]
     truth: Option<PathBuf>,
     /// Bootstrap samples of the reference, for the 95 % bands (0: none)
@@ -32,7 +34,7 @@ pub struct EvaluateArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
-    chosen: Chosen,
+    chosen: ProgramChoice,
     /// Number of worst pairs to list
     #[arg(long, value_name = "N", default_value_t = 5)]
     worst: usize,
@@ -137,86 +139,16 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
         .count("events", data.events.len() as u64)
         .count("pairs", judged.len() as u64)
         .count("in_sample", in_sample.into());
-    let mut section = Section::new(
-        "Correlations of the vectors and as measured",
-        &["", "Pearson", "Spearman"],
-    );
-    let both = |f: &dyn Fn(&Accuracy) -> f64| [f(&accuracies[0]), f(&accuracies[1])];
-    let mut row = |what: &str, name: &str, values: [f64; 2]| {
-        figures
-            .value(format!("pearson_{name}"), values[0])
-            .value(format!("spearman_{name}"), values[1]);
-        section.row([
-            what.to_owned(),
-            format!("{:.6}", values[0]),
-            format!("{:.6}", values[1]),
-        ]);
-    };
-    row(
-        "mean square error",
-        "mse",
-        both(&|accuracy| accuracy.mean_square),
-    );
-    row(
-        "mean error",
-        "mean_error",
-        both(&|accuracy| accuracy.errors.iter().sum::<f64>() / accuracy.errors.len().max(1) as f64),
-    );
-    row(
-        "worst pair",
-        "worst",
-        both(&|accuracy| accuracy.errors.iter().copied().fold(0.0, f64::max)),
-    );
-    let mut about_bands = String::new();
-    if let Some(bands) = &bands {
-        let ends = if args.samples < FEWEST_SAMPLES {
-            ["least of few samples", "most"]
-        } else {
-            ["low end of 95 %", "high end of 95 %"]
-        };
-        row(
-            &format!("… its band: {}", ends[0]),
-            "mse_low",
-            bands.mean_square.map(|band| band.0),
-        );
-        row(
-            &format!("… {}", ends[1]),
-            "mse_high",
-            bands.mean_square.map(|band| band.1),
-        );
-        row(
-            "mean square error that chance alone makes",
-            "mse_chance",
-            bands.chance,
-        );
-        row(
-            "share of pairs within their 95 % band",
-            "within",
-            bands
-                .within
-                .map(|count| count as f64 / judged.len().max(1) as f64),
-        );
-        about_bands = format!(
-            " The bands are those of {} bootstrap samples of the reference, less what chance adds to each; chance alone: the error \
-             of a sample's own pairs.",
-            args.samples
-        );
+    let section = Comparison {
+        args,
+        data: &data,
+        pairs: judged.len(),
+        accuracies: &accuracies,
+        bands: bands.as_ref(),
+        in_sample,
+        distances: &distances,
     }
-    if in_sample {
-        about_bands += " In-sample: the vectors were made from these very runs, so this says how well they were fitted and not how near \
-                        they are to other runs. Merge some runs (--first-runs) and compare with the others (--skip-runs) for that.";
-    }
-    let farthest = (0..distances.len())
-        .max_by(|&a, &b| distances[a].total_cmp(&distances[b]))
-        .unwrap_or(0);
-    figures.value("marginal_distance", distances[farthest]);
-    let section = section.note(format!(
-        "{} pairs of which both events vary. The values of {} are the farthest from those measured: Kolmogorov-Smirnov distance \
-         {:.5}.{about_bands}",
-        judged.len(),
-        data.events[farthest].name,
-        distances[farthest]
-    ));
+    .section(&mut figures);
     let csv = if args.csv.is_some() {
         Some(table(&data, &merged, &measured, bands.as_ref())?)
     } else {
@@ -232,6 +164,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
             &figures,
         )
     });
+    let page = page.transpose()?;
     if let (Some(path), Some(csv)) = (&args.csv, &csv) {
         write_atomic(path, csv)?;
     }
@@ -244,6 +177,129 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
         worst(&data, &judged, &accuracies, args.worst).to_text()
     );
     figures.write(args.json.as_deref())
+}
+
+/// How near the vectors' correlations are to those measured.
+struct Comparison<'a> {
+    args: &'a EvaluateArgs,
+    data: &'a Measurements,
+    /// How many pairs of events are compared.
+    pairs: usize,
+    /// By Pearson's and by Spearman's coefficient.
+    accuracies: &'a [Accuracy; 2],
+    bands: Option<&'a Bands>,
+    /// The vectors were made from the data.
+    in_sample: bool,
+    /// How far each event's values are from those measured.
+    distances: &'a [f64],
+}
+
+impl Comparison<'_> {
+    /// Returns the table, and adds its numbers to the figures.
+    fn section(&self, figures: &mut Figures) -> Section {
+        let mut section = Section::new(
+            "Correlations of the vectors and as measured",
+            &["", "Pearson", "Spearman"],
+        );
+        for row in self.errors().into_iter().chain(self.chances()) {
+            let [pearson, spearman] = row.values;
+            figures
+                .value(format!("pearson_{}", row.name), pearson)
+                .value(format!("spearman_{}", row.name), spearman);
+            section.row([row.title, format!("{pearson:.6}"), format!("{spearman:.6}")]);
+        }
+        let farthest = (0..self.distances.len())
+            .max_by(|&a, &b| self.distances[a].total_cmp(&self.distances[b]))
+            .unwrap_or(0);
+        figures.value("marginal_distance", self.distances[farthest]);
+        section.note(format!(
+            "{} pairs of which both events vary. The values of {} are the farthest from those \
+             measured: Kolmogorov-Smirnov distance {:.5}.{}",
+            self.pairs,
+            self.data.events[farthest].name,
+            self.distances[farthest],
+            self.remarks()
+        ))
+    }
+
+    fn errors(&self) -> [ComparisonRow; 3] {
+        let both = |of: fn(&Accuracy) -> f64| [of(&self.accuracies[0]), of(&self.accuracies[1])];
+        [
+            ComparisonRow::new("mean square error", "mse", both(|it| it.mean_square)),
+            ComparisonRow::new(
+                "mean error",
+                "mean_error",
+                both(|it| it.errors.iter().sum::<f64>() / it.errors.len().max(1) as f64),
+            ),
+            ComparisonRow::new(
+                "worst pair",
+                "worst",
+                both(|it| it.errors.iter().copied().fold(0.0, f64::max)),
+            ),
+        ]
+    }
+
+    /// Rows from samples of the reference, if there are any.
+    fn chances(&self) -> Vec<ComparisonRow> {
+        let Some(bands) = self.bands else {
+            return vec![];
+        };
+        let [low, high] = if self.args.samples < FEWEST_SAMPLES {
+            ["… its band: least of few samples", "… most"]
+        } else {
+            ["… its band: low end of 95 %", "… high end of 95 %"]
+        };
+        let share = |count: usize| count as f64 / self.pairs.max(1) as f64;
+        vec![
+            ComparisonRow::new(low, "mse_low", bands.mean_square.map(|band| band.0)),
+            ComparisonRow::new(high, "mse_high", bands.mean_square.map(|band| band.1)),
+            ComparisonRow::new(
+                "mean square error that chance alone makes",
+                "mse_chance",
+                bands.chance,
+            ),
+            ComparisonRow::new(
+                "share of pairs within their 95 % band",
+                "within",
+                bands.within.map(share),
+            ),
+        ]
+    }
+
+    fn remarks(&self) -> String {
+        let mut remarks = String::new();
+        if self.bands.is_some() {
+            remarks += &format!(
+                " The bands are those of {} bootstrap samples of the reference, less what chance \
+                 adds to each; chance alone: the error of a sample's own pairs.",
+                self.args.samples
+            );
+        }
+        if self.in_sample {
+            remarks += " In-sample: the vectors were made from these very runs, so this says how \
+                        well they were fitted and not how near they are to other runs. Merge some \
+                        runs (--first-runs) and compare with the others (--skip-runs) for that.";
+        }
+        remarks
+    }
+}
+
+/// A row of the comparison.
+struct ComparisonRow {
+    title: String,
+    /// Of its figures, after `pearson_` and `spearman_`.
+    name: &'static str,
+    values: [f64; 2],
+}
+
+impl ComparisonRow {
+    fn new(title: &str, name: &'static str, values: [f64; 2]) -> Self {
+        Self {
+            title: title.to_owned(),
+            name,
+            values,
+        }
+    }
 }
 
 fn worst(

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Selects one program of a log.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Chosen {
+pub struct ProgramChoice {
     /// Only this VM's runs
     #[arg(long, value_name = "NAME")]
     pub vm: Option<String>,
@@ -26,7 +26,8 @@ pub struct Chosen {
     /// Only this workload's runs
     #[arg(long, value_name = "NUMBER")]
     pub workload: Option<u64>,
-    /// Leave out the first N runs of each sub-experiment, by their numbers: they warmed up, or were merged and are not to judge the merge
+    /// Leave out the first N runs of each sub-experiment, by their numbers: they warmed up, or
+    /// were merged and are not to judge the merge
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip_runs: usize,
     /// Use only the first N runs of each sub-experiment, after those left out
@@ -34,11 +35,16 @@ pub struct Chosen {
     pub first_runs: Option<usize>,
 }
 
-/// Returns figures with these files, each with its role and checksum, and the choice of runs as their provenance.
+/// Returns figures with these files, each with its role and checksum, and the choice of runs as
+/// their provenance.
 ///
 /// # Errors
 /// If a file cannot be read.
-pub fn figures_of(command: &str, inputs: &[(&str, &Path)], chosen: &Chosen) -> Result<Figures> {
+pub fn figures_of(
+    command: &str,
+    inputs: &[(&str, &Path)],
+    chosen: &ProgramChoice,
+) -> Result<Figures> {
     let mut figures = Figures::new(command);
     for (role, path) in inputs {
         figures = figures.parameter(role, installation::display(path));
@@ -81,7 +87,7 @@ fn checksum(path: &Path) -> std::io::Result<u32> {
     }
 }
 
-impl Chosen {
+impl ProgramChoice {
     fn selection(&self) -> Selection {
         Selection {
             vm: self.vm.clone(),
@@ -89,7 +95,7 @@ impl Chosen {
             workload: self.workload,
         }
     }
-    /// Whether runs are chosen at all.
+    /// Returns whether the user chose runs.
     pub fn some_runs(&self) -> bool {
         self.skip_runs > 0 || self.first_runs.is_some()
     }
@@ -125,8 +131,8 @@ pub fn working(message: String) -> ProgressBar {
     bar
 }
 
-/// Reads measurements and prints what should be known about them.
-pub fn measurements(path: &Path, chosen: &Chosen) -> Result<Measurements> {
+/// Reads measurements and prints warnings about them.
+pub fn measurements(path: &Path, chosen: &ProgramChoice) -> Result<Measurements> {
     let bar = working(format!("reading {}", path.display()));
     let loaded = load(path, &chosen.selection());
     bar.finish_and_clear();
@@ -176,7 +182,11 @@ pub fn of_log(
             value: None,
             code: None,
             cycles: Some(record.cycles.0 as f64),
-            program: (&vm, Some(record.vcpu.into()), Some(record.workload.into())),
+            program: (
+                &vm,
+                Some(record.vcpu.0.into()),
+                Some(record.workload.into()),
+            ),
         };
         // Keeps the cycles of a run that counted nothing else.
         taker.take(&row)?;
@@ -243,8 +253,8 @@ impl<'a> Seekable<'a> {
 /// The most bytes that are taken from a pipe, which are in memory at once.
 const MOST_FROM_PIPE: u64 = 1 << 30;
 
-/// Returns whether the file looks like captured telemetry: its messages end with zero bytes, which text does not
-/// contain.
+/// Returns whether the file looks like captured telemetry: its messages end with zero bytes, which
+/// text does not contain.
 fn is_log(path: &Path) -> std::io::Result<bool> {
     let mut start = vec![];
     std::fs::File::open(path)?
@@ -276,11 +286,12 @@ fn located(path: &Path, error: &ReadError) -> miette::Report {
         ReadError::File(_) => "is the name right?",
         ReadError::Broken(_) => "was it copied whole?",
         ReadError::Empty | ReadError::NotText => {
-            "a long CSV file with the columns sub_experiment, run, event and value is expected, plain or gzip, or Parquet, \
-             or a captured HEM log"
+            "a long CSV file with the columns sub_experiment, run, event and value is expected, \
+             plain or gzip, or Parquet, or a captured HEM log"
         }
         ReadError::Separator(_) => {
-            "separate them by commas, and write numbers with points (in R: write.csv, not write.csv2)"
+            "separate them by commas, and write numbers with points (in R: write.csv, not \
+             write.csv2)"
         }
         ReadError::NoColumn { .. } => {
             "one row per count: sub_experiment,run,event_code,event,value; event_code is optional"
@@ -306,6 +317,7 @@ fn located(path: &Path, error: &ReadError) -> miette::Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cloison_formats::ids::{Core, VcpuIndex};
     use cloison_formats::units::EventId;
     use hem::{Count, Row, Table};
 
@@ -314,9 +326,9 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("counts.csv");
         std::fs::write(&path, "123456789").expect("a file");
-        let chosen = Chosen {
+        let chosen = ProgramChoice {
             skip_runs: 2,
-            ..Chosen::default()
+            ..ProgramChoice::default()
         };
         let figures = figures_of("much merge", &[("input", &path)], &chosen).expect("figures");
         let parameters = figures.provenance()["parameters"].clone();
@@ -343,8 +355,8 @@ mod tests {
                     let overflowed = (sub_experiment, run, at) == (1, 2, 1);
                     rows.push(Row {
                         vm: "victim".to_owned(),
-                        vcpu: 0,
-                        core: 3,
+                        vcpu: VcpuIndex(0),
+                        core: Core(3),
                         at_ns: 5000,
                         workload: 1,
                         sub_experiment: sub_experiment as u32,

@@ -1,7 +1,7 @@
 //! `cloison much merge`: merges the counts of all sub-experiments into vectors.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::input::{self, Chosen};
+use super::input::{self, ProgramChoice};
 use super::page;
 use clap::ValueEnum;
 use cloison_engine::figures::Figures;
@@ -23,7 +23,8 @@ use std::path::{Path, PathBuf};
 pub struct MergeArgs {
     /// The measurements: long CSV (plain or gzip), Parquet or the HEM log
     input: PathBuf,
-    /// Write the vectors here: Parquet if the name ends in .parquet, otherwise CSV (default: CSV to standard output)
+    /// Write the vectors here: Parquet if the name ends in .parquet, otherwise CSV (default: CSV
+    /// to standard output)
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
     /// The method
@@ -45,7 +46,7 @@ pub struct MergeArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     draws: u64,
     #[command(flatten)]
-    chosen: Chosen,
+    chosen: ProgramChoice,
     /// Write a page with heatmaps and error curves here
     #[arg(long, value_name = "HTML")]
     report: Option<PathBuf>,
@@ -59,7 +60,8 @@ pub struct MergeArgs {
 pub enum MethodArg {
     /// Every pair's correlation, from all sub-experiments together
     Much,
-    /// MUCH exactly as published: pairwise estimates of normal scores, one plain draw; refused where their matrix is indefinite
+    /// MUCH exactly as published: pairwise estimates of normal scores, one plain draw; refused
+    /// where their matrix is indefinite
     Paper,
     /// The same with the nearest correlation matrix
     Plain,
@@ -177,7 +179,8 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
     let page = args
         .report
         .as_ref()
-        .map(|_| page::merged(&data, vectors, merged.as_ref().ok(), &section, &figures));
+        .map(|_| page::merged(&data, vectors, merged.as_ref().ok(), &section, &figures))
+        .transpose()?;
     let pairs = match (pairs_file, &merged) {
         (Some(path), Ok(merged)) => Some((path, pairs(&data, merged)?)),
         _ => None,
@@ -212,7 +215,8 @@ fn output(path: Option<&Path>, vectors: &Vectors) -> Result<()> {
     stream_atomic(path, |file| write::write_csv(vectors, file))
 }
 
-/// Every pair: how many runs its correlations rest on, whatever the number of vectors, and what they were and became.
+/// Every pair: how many runs its correlations rest on, whatever the number of vectors, and what
+/// they were and became.
 fn pairs(data: &Measurements, merged: &Merged) -> Result<Vec<u8>> {
     let (of, runs) = (&merged.correlations, runs_of_pairs(data));
     let made = merged.vectors.correlations();
@@ -249,7 +253,8 @@ fn pairs(data: &Measurements, merged: &Merged) -> Result<Vec<u8>> {
     writer.into_inner().into_diagnostic()
 }
 
-/// Which events have larger counts than any vector, for with fewer vectors than counts the extremes are the first to go.
+/// Which events have larger counts than any vector, for with fewer vectors than counts the extremes
+/// are the first to go.
 fn lost_extremes(data: &Measurements, vectors: &Vectors) -> Option<String> {
     let is_lost = |event: &usize| {
         // Observations ascend, so the largest is the last one.
@@ -275,7 +280,10 @@ fn lost_extremes(data: &Measurements, vectors: &Vectors) -> Option<String> {
         String::new()
     };
     (!lost.is_empty()).then(|| {
-        format!("The largest counts of {named}{more} are in no vector: do not take maxima from so few vectors.")
+        format!(
+            "The largest counts of {named}{more} are in no vector: do not take maxima from so few \
+             vectors."
+        )
     })
 }
 
@@ -294,7 +302,8 @@ fn remarks(merged: &Merged) -> String {
             text += &format!("{kind}'s estimates: {}. ", parts.join(", "));
             if !estimate.converged {
                 text += &format!(
-                    "The fit of the Gaussian model ended after {} steps without reaching its optimum. ",
+                    "The fit of the Gaussian model ended after {} steps without reaching its \
+                     optimum. ",
                     estimate.steps
                 );
             }
@@ -379,7 +388,8 @@ fn summary(
         note = remarks(merged);
         if of.model.distance > 0.0 {
             note += &format!(
-                "The Gaussian model's own matrix had the least eigenvalue {:.4}; its repair moved it by {:.4}. ",
+                "The Gaussian model's own matrix had the least eigenvalue {:.4}; its repair moved \
+                 it by {:.4}. ",
                 of.model.least_eigenvalue, of.model.distance
             );
         }
@@ -413,8 +423,8 @@ fn summary(
         );
     }
     note += &format!(
-        "{} vectors of {} events; the largest Kolmogorov-Smirnov distance between an event's values and the measured \
-         ones is {largest:.5}.",
+        "{} vectors of {} events; the largest Kolmogorov-Smirnov distance between an event's \
+         values and the measured ones is {largest:.5}.",
         vectors.len(),
         data.events.len()
     );

@@ -1,4 +1,5 @@
-//! `cloison much`: plans which events to count together, and merges their counts into vectors (MUCH, HRM).
+//! `cloison much`: plans which events to count together, and merges their counts into vectors
+//! (MUCH, HRM).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod charts;

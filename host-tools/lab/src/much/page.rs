@@ -10,10 +10,11 @@ use cloison_much::matrix;
 use cloison_much::merge::Merged;
 use cloison_much::table::Vectors;
 use maud::{Markup, html};
+use miette::Result;
 
 const KINDS: [&str; 2] = ["Pearson", "Spearman"];
 
-/// Style of these pages, in addition to that of all reports.
+/// The style of these pages, in addition to that of all reports.
 pub const MORE: &str = "
 figure { display: inline-block; margin: .4rem .8rem .4rem 0; vertical-align: top; }
 figcaption { color: #666; font-size: .85rem; }
@@ -21,13 +22,17 @@ svg { margin: 0; }
 ";
 
 /// Returns the page of a merge.
+///
+/// # Errors
+///
+/// If a plot cannot be drawn.
 pub fn merged(
     data: &Measurements,
     vectors: &Vectors,
     merged: Option<&Merged>,
     section: &Section,
     figures: &Figures,
-) -> String {
+) -> Result<String> {
     let measured = match merged {
         Some(merged) => [
             merged.correlations.pearson_measured.clone(),
@@ -35,11 +40,15 @@ pub fn merged(
         ],
         None => reference(data),
     };
-    let body = maps(data, &vectors.correlations(), &measured);
-    page("Merged vectors", data, section, figures, &body)
+    let body = maps(data, &vectors.correlations(), &measured)?;
+    Ok(page("Merged vectors", data, section, figures, &body))
 }
 
 /// Returns the page of an evaluation.
+///
+/// # Errors
+///
+/// If a plot cannot be drawn.
 pub fn evaluated(
     data: &Measurements,
     merged: &Both,
@@ -47,50 +56,50 @@ pub fn evaluated(
     bands: Option<&Bands>,
     section: &Section,
     figures: &Figures,
-) -> String {
+) -> Result<String> {
     let pairs = matrix::pairs(data.events.len());
     let of = |matrix: &nalgebra::DMatrix<f64>| {
         pairs.iter().map(|&pair| matrix[pair]).collect::<Vec<_>>()
     };
     let body = html! {
-        (maps(data, merged, measured))
+        (maps(data, merged, measured)?)
         @if let Some(bands) = bands {
             h2 { "Every pair" }
             @for (at, kind) in KINDS.iter().enumerate() {
-                (charts::pairs_with_bands(&format!("{kind}'s correlations"), &of(&measured[at]), &bands.pairs[at], &of(&merged[at])))
+                (charts::pairs_with_bands(&format!("{kind}'s correlations"), &of(&measured[at]), &bands.pairs[at], &of(&merged[at]))?)
             }
         }
     };
-    page(
-        "Merged vectors and measurements",
-        data,
-        section,
-        figures,
-        &body,
-    )
+    let title = "Merged vectors and measurements";
+    Ok(page(title, data, section, figures, &body))
 }
 
 /// Returns the page of a comparison.
+///
+/// # Errors
+///
+/// If a plot cannot be drawn.
 pub fn compared(
     data: &Measurements,
     outcomes: &[Outcome],
     section: &Section,
     figures: &Figures,
-) -> String {
+) -> Result<String> {
     let body = html! {
         @for (which, kind) in KINDS.iter().enumerate() {
-            (charts::over_runs(&format!("Mean square error of {kind}'s correlations: every sample, mean and band"), outcomes, which))
+            (charts::over_runs(&format!("Mean square error of {kind}'s correlations: every sample, mean and band"), outcomes, which)?)
         }
     };
-    page("MUCH, HRM and a blind merge", data, section, figures, &body)
+    let title = "MUCH, HRM and a blind merge";
+    Ok(page(title, data, section, figures, &body))
 }
 
-fn maps(data: &Measurements, merged: &Both, measured: &Both) -> Markup {
+fn maps(data: &Measurements, merged: &Both, measured: &Both) -> Result<Markup> {
     let names: Vec<_> = data.events.iter().map(|event| event.name.clone()).collect();
     let pairs = judged_pairs(data);
     let accuracies = [0, 1].map(|at| accuracy(&merged[at], &measured[at], &pairs));
     let missing = data.missing_pairs().len();
-    html! {
+    Ok(html! {
         @if missing > 0 {
             p.note { (missing) " pairs were never counted together: their measured correlation is drawn as 0." }
         }
@@ -106,8 +115,8 @@ fn maps(data: &Measurements, merged: &Both, measured: &Both) -> Markup {
         (charts::sorted_errors(
             "Difference of merged and measured correlation, pairs in ascending order",
             &[("Pearson", &accuracies[0].errors), ("Spearman", &accuracies[1].errors)],
-        ))
-    }
+        )?)
+    })
 }
 
 fn page(

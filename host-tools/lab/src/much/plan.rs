@@ -1,7 +1,7 @@
 //! `cloison much plan`: plans sub-experiments.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_config::events::{CounterMask, Event};
+use cloison_config::events::Event;
 use cloison_engine::configuration;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{write_atomic, write_json};
@@ -10,7 +10,7 @@ use cloison_engine::report::Section;
 use cloison_much::data::FEWEST_RUNS;
 use cloison_much::plan::{self, Binding, Catalogue, Plan, verify};
 use indicatif::ProgressBar;
-use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -32,8 +32,8 @@ pub struct PlanArgs {
     /// Number of counters of the PMU
     #[arg(long, value_name = "N", default_value_t = 6)]
     pmcs: usize,
-    /// The CPU of these events, as in configs/events: checks their names, adds their numbers, and binds them to the counters
-    /// that can count them
+    /// The CPU of these events, as in configs/events: checks their names, adds their numbers, and
+    /// binds them to the counters that can count them
     #[arg(long, value_name = "CPU")]
     cpu: Option<String>,
     /// An event that only some counters can count: EVENT=0,2
@@ -52,7 +52,7 @@ pub struct PlanArgs {
 
 /// An event in the plan.
 #[derive(Clone, Debug, Serialize)]
-struct Named {
+struct PlannedEvent {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<u32>,
@@ -61,7 +61,7 @@ struct Named {
     counters: Binding,
 }
 
-impl Named {
+impl PlannedEvent {
     /// Returns an event of which no table is known.
     fn new(name: String, code: Option<u32>) -> Self {
         Self {
@@ -77,76 +77,105 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
     if args.table {
         return table(args);
     }
-    let events = events(args)?;
-    let named = |text: &str| {
+    let events = EventList(events(args)?);
+    let (plan, counters) = events.plan(args)?;
+    // The same check as in the tests: this command never prints a plan that misses a pair.
+    if args.anchor.is_none() {
+        verify(plan.events, plan.counters, &plan.sub_experiments)
+            .map_err(|fault| miette!("the planner is wrong: {fault}"))?;
+    }
+    let EventList(events) = events;
+    print(&plan, &events, counters.as_deref(), args.anchor.is_some());
+    if let Some(runs) = args.runs {
+        println!(
+            "{}",
+            advice(plan.events, plan.counters, runs).map_err(|error| miette!("{error}"))?
+        );
+    }
+    match &args.json {
+        Some(path) => write_json(path, &json(&plan, &events, counters)?),
+        None => Ok(()),
+    }
+}
+
+/// The counter of each event of each sub-experiment.
+type Counters = Vec<Vec<usize>>;
+
+/// The events to plan for.
+struct EventList(Vec<PlannedEvent>);
+
+impl EventList {
+    /// Returns the plan that the options ask for; and the counters of its events, if some events
+    /// are bound to some.
+    fn plan(&self, args: &PlanArgs) -> Result<(Plan, Option<Counters>)> {
+        let Self(events) = self;
+        let error = |error| self.explained(error, args.pmcs);
+        let bound = events.iter().find(|event| event.counters != Binding::MAX);
+        if let Some(anchor) = &args.anchor {
+            if let Some(event) = bound {
+                return Err(miette!(
+                    help = "plan without --anchor, or without --cpu",
+                    "HRM's plan cannot bind events to counters, and only some counters can count \
+                     {}",
+                    event.name
+                ));
+            }
+            let anchor = self.position(anchor)?;
+            let plan = plan::hrm_plan(events.len(), args.pmcs, anchor).map_err(error)?;
+            return Ok((plan, None));
+        }
+        if args.bind.is_empty() && bound.is_none() {
+            return Ok((cached(events.len(), args.pmcs).map_err(error)?, None));
+        }
+        let bindings = self.bindings(args)?;
+        let planned = plan::plan_bound(&mut Catalogue::default(), &bindings, args.pmcs);
+        let (plan, counters) = planned.map_err(error)?;
+        Ok((plan, Some(counters)))
+    }
+
+    /// Returns the position of an event by its name or its number.
+    fn position(&self, text: &str) -> Result<usize> {
         let number = number(text);
-        let found = events
-            .iter()
-            .position(|event| event.name == text || number.is_some() && event.code == number);
+        let is_meant =
+            |event: &PlannedEvent| event.name == text || number.is_some() && event.code == number;
+        let found = self.0.iter().position(is_meant);
         found.ok_or_else(|| {
             miette!(
                 help = "use one of --events",
                 "the plan has no event `{text}`"
             )
         })
-    };
-    let error = |error: plan::PlanError| {
-        let text = match error {
-            plan::PlanError::NeverTogether(a, b) => format!(
+    }
+
+    /// Returns an error of the planner with the events' names.
+    fn explained(&self, error: plan::PlanError, pmcs: usize) -> Report {
+        let Self(events) = self;
+        match error {
+            plan::PlanError::NeverTogether(a, b) => miette!(
                 "{} and {} can never be counted together: they are bound to too few counters",
-                events[a].name, events[b].name
+                events[a].name,
+                events[b].name
             ),
-            plan::PlanError::Nowhere(event) => {
-                format!(
-                    "{} is not bound to any counter from 0 to {}",
-                    events[event].name,
-                    args.pmcs.saturating_sub(1)
-                )
-            }
-            other => other.to_string(),
-        };
-        miette!("{text}")
-    };
-    let is_bound = events.iter().any(|event| event.counters != Binding::MAX);
-    let (plan, counters) = if let Some(anchor) = &args.anchor {
-        if let Some(event) = events.iter().find(|event| event.counters != Binding::MAX) {
-            return Err(miette!(
-                help = "plan without --anchor, or without --cpu",
-                "HRM's plan cannot bind events to counters, and only some counters can count {}",
-                event.name
-            ));
+            plan::PlanError::Nowhere(event) => miette!(
+                "{} is not bound to any counter from 0 to {}",
+                events[event].name,
+                pmcs.saturating_sub(1)
+            ),
+            other => miette!("{other}"),
         }
-        (
-            plan::hrm_plan(events.len(), args.pmcs, named(anchor)?).map_err(error)?,
-            None,
-        )
-    } else if args.bind.is_empty() && !is_bound {
-        (cached(events.len(), args.pmcs).map_err(error)?, None)
-    } else {
+    }
+
+    /// Returns the counters that can count each event, of those that the options leave it.
+    fn bindings(&self, args: &PlanArgs) -> Result<Vec<Binding>> {
+        let Self(events) = self;
         let mut bindings: Vec<Binding> = events.iter().map(|event| event.counters).collect();
         let mut named_before = vec![];
         for bind in &args.bind {
             let (event, counters) = bind.split_once('=').ok_or_else(|| {
                 miette!(help = "write EVENT=0,2", "--bind {bind}: there is no `=`")
             })?;
-            let mut mask = 0;
-            for counter in counters.split(',') {
-                let counter: u32 = counter
-                    .trim()
-                    .parse()
-                    .into_diagnostic()
-                    .wrap_err_with(|| miette!("--bind {bind}"))?;
-                mask |= 1_u32
-                    .checked_shl(counter)
-                    .filter(|_| (counter as usize) < args.pmcs)
-                    .ok_or_else(|| {
-                        miette!(
-                            "--bind {bind}: there is no counter {counter} of {}",
-                            args.pmcs
-                        )
-                    })?;
-            }
-            let event = named(event)?;
+            let mask = mask_of(bind, counters, args.pmcs)?;
+            let event = self.position(event)?;
             if named_before.contains(&event) {
                 return Err(miette!(
                     help = "name all its counters at once: EVENT=0,2",
@@ -167,25 +196,32 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
             named_before.push(event);
             bindings[event] &= mask;
         }
-        let (plan, counters) =
-            plan::plan_bound(&mut Catalogue::default(), &bindings, args.pmcs).map_err(error)?;
-        (plan, Some(counters))
-    };
-    // The same check as in the tests: this command never prints a plan that misses a pair.
-    if args.anchor.is_none() {
-        verify(plan.events, plan.counters, &plan.sub_experiments)
-            .map_err(|fault| miette!("the planner is wrong: {fault}"))?;
+        Ok(bindings)
     }
-    print(&plan, &events, counters.as_deref(), args.anchor.is_some());
-    if let Some(runs) = args.runs {
-        println!(
-            "{}",
-            advice(plan.events, plan.counters, runs).map_err(|error| miette!("{error}"))?
-        );
+}
+
+/// Returns the counters that an option names, a bit each.
+fn mask_of(bind: &str, counters: &str, pmcs: usize) -> Result<Binding> {
+    let mut mask = 0;
+    for counter in counters.split(',') {
+        let counter: u32 = counter
+            .trim()
+            .parse()
+            .into_diagnostic()
+            .wrap_err_with(|| miette!("--bind {bind}"))?;
+        let bit = Binding::checked_shl(1, counter).filter(|_| (counter as usize) < pmcs);
+        mask |=
+            bit.ok_or_else(|| miette!("--bind {bind}: there is no counter {counter} of {pmcs}"))?;
     }
-    let Some(path) = &args.json else {
-        return Ok(());
-    };
+    Ok(mask)
+}
+
+/// Returns the plan and its figures.
+fn json(
+    plan: &Plan,
+    events: &[PlannedEvent],
+    counters: Option<Counters>,
+) -> Result<serde_json::Value> {
     let mut figures = Figures::new("much plan");
     figures
         .count("size", plan.sub_experiments.len() as u64)
@@ -193,26 +229,22 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
         .count("optimal", plan.is_optimal().into())
         .count("events", plan.events as u64)
         .count("pmcs", plan.counters as u64);
-    let mut json = serde_json::to_value(&figures).into_diagnostic()?;
-    let lists: Vec<Vec<&Named>> = plan
+    let names: Vec<Vec<&str>> = plan
         .sub_experiments
         .iter()
-        .map(|block| block.iter().map(|&event| &events[event]).collect())
+        .map(|block| block.iter().map(|&event| &*events[event].name).collect())
         .collect();
-    let names: Vec<Vec<&str>> = lists
-        .iter()
-        .map(|list| list.iter().map(|event| event.name.as_str()).collect())
-        .collect();
+    let mut json = serde_json::to_value(&figures).into_diagnostic()?;
     json["sub_experiments"] = serde_json::to_value(names).into_diagnostic()?;
-    json["events"] = serde_json::to_value(&events).into_diagnostic()?;
+    json["events"] = serde_json::to_value(events).into_diagnostic()?;
     if let Some(counters) = counters {
         json["counters"] = serde_json::to_value(counters).into_diagnostic()?;
     }
-    write_json(path, &json)
+    Ok(json)
 }
 
-/// Which method fits a number of runs in all: MUCH where each of its sub-experiments gets as many as a correlation needs, or
-/// HRM where each of its does (the paper, sections 4.4 and 5.3).
+/// Which method fits a number of runs in all: MUCH where each of its sub-experiments gets as many
+/// as a correlation needs, or HRM where each of its does (the paper, sections 4.4 and 5.3).
 fn advice(events: usize, counters: usize, runs: usize) -> Result<String, plan::PlanError> {
     let much = cached(events, counters)?.sub_experiments.len();
     let hrm = plan::hrm_plan(events, counters, 0)?.sub_experiments.len();
@@ -226,7 +258,8 @@ fn advice(events: usize, counters: usize, runs: usize) -> Result<String, plan::P
         "take MUCH: it keeps the correlations of all pairs".to_owned()
     } else if enough(hrm) {
         format!(
-            "take HRM, which keeps the correlations with its anchor, or {} runs for MUCH: a sub-experiment needs {FEWEST_RUNS}",
+            "take HRM, which keeps the correlations with its anchor, or {} runs for MUCH: a \
+             sub-experiment needs {FEWEST_RUNS}",
             much * FEWEST_RUNS
         )
     } else {
@@ -246,30 +279,30 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-fn events(args: &PlanArgs) -> Result<Vec<Named>> {
+fn events(args: &PlanArgs) -> Result<Vec<PlannedEvent>> {
     if let Some(count) = args.count {
         return Ok((0..count)
-            .map(|number| Named::new(format!("E{number}"), None))
+            .map(|number| PlannedEvent::new(format!("E{number}"), None))
             .collect());
     }
     let known = args.cpu.as_deref().map(of_cpu).transpose()?;
-    let mut events: Vec<Named> = vec![];
+    let mut events: Vec<PlannedEvent> = vec![];
     for text in &args.events {
         let code = number(text);
         let event = match (&known, code) {
-            (None, code) => Named::new(text.clone(), code),
+            (None, code) => PlannedEvent::new(text.clone(), code),
             (Some(known), Some(code)) => known
                 .iter()
                 .find(|event| event.code == Some(code))
                 .cloned()
-                .unwrap_or_else(|| Named::new(text.clone(), Some(code))),
+                .unwrap_or_else(|| PlannedEvent::new(text.clone(), Some(code))),
             (Some(known), None) => known
                 .iter()
                 .find(|event| event.name == *text)
                 .cloned()
                 .ok_or_else(|| {
                     let by_distance =
-                        |event: &&Named| strsim::damerau_levenshtein(&event.name, text);
+                        |event: &&PlannedEvent| strsim::damerau_levenshtein(&event.name, text);
                     let near = known
                         .iter()
                         .min_by_key(by_distance)
@@ -289,26 +322,16 @@ fn events(args: &PlanArgs) -> Result<Vec<Named>> {
 }
 
 /// Returns the events of a CPU from its table in configs/events.
-fn of_cpu(cpu: &str) -> Result<Vec<Named>> {
+fn of_cpu(cpu: &str) -> Result<Vec<PlannedEvent>> {
     let table = configuration::event_table(cpu)?;
-    let named = |event: &Event| {
-        let counters = if event.counters == CounterMask::ANY {
-            Binding::MAX
-        } else {
-            event
-                .counters
-                .counters()
-                .fold(0, |all, counter| all | 1 << counter)
-        };
-        Named {
-            counters,
-            ..Named::new(event.name.clone(), Some(event.id.0.into()))
-        }
+    let named = |event: &Event| PlannedEvent {
+        counters: event.counters.bits(),
+        ..PlannedEvent::new(event.name.clone(), Some(event.id.0.into()))
     };
     Ok(table.events.iter().map(named).collect())
 }
 
-fn print(plan: &Plan, events: &[Named], counters: Option<&[Vec<usize>]>, hrm: bool) {
+fn print(plan: &Plan, events: &[PlannedEvent], counters: Option<&[Vec<usize>]>, hrm: bool) {
     let size = plan.sub_experiments.len();
     let kind = if hrm {
         "Sub-experiments with the anchor"

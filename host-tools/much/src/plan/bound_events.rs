@@ -19,8 +19,8 @@ struct Bindings<'a> {
 }
 
 impl Bindings<'_> {
-    /// Assigns a counter to every event of a block, or returns `None` if there are not enough. (A maximum matching by
-    /// augmenting paths; a block has only a few events.)
+    /// Assigns a counter to every event of a block, or returns `None` if there are not enough. (A
+    /// maximum matching by augmenting paths; a block has only a few events.)
     fn assign(&self, block: &[usize]) -> Option<Vec<usize>> {
         let mut holder = [usize::MAX; 32];
         for at in 0..block.len() {
@@ -67,7 +67,8 @@ impl Admits for Bindings<'_> {
     }
 }
 
-/// Returns a plan for events that are bound to counters, and for each sub-experiment the counters of its events.
+/// Returns a plan for events that are bound to counters, and for each sub-experiment the counters
+/// of its events.
 pub fn plan_bound(
     catalogue: &mut Catalogue,
     bindings: &[Binding],

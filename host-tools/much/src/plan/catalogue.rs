@@ -1,4 +1,4 @@
-//! Finds the best cover from what is known: constructions, combinations of smaller covers, and search.
+//! Finds the best known cover: constructions, combinations of smaller covers, and search.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::cyclic::{self, Shape};
@@ -11,10 +11,10 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;
 
-/// A cover, and how it was made.
+/// A cover, and its origin.
 #[derive(Clone, Debug)]
 pub struct Cover {
-    /// Blocks: sets of at most as many points as there are counters.
+    /// Blocks: sets of points, with at most one point for each counter.
     pub blocks: Blocks,
     /// Description of how it was made.
     pub origin: String,
@@ -38,7 +38,8 @@ const SEARCHED: usize = 72;
 const CYCLIC_STEPS: u64 = 40_000;
 
 impl Catalogue {
-    /// Creates a catalog that searches even if search results are shipped, `effort` times as long as usual.
+    /// Creates a catalog that searches even if search results are shipped, `effort` times as long
+    /// as usual.
     pub fn searching(effort: u64) -> Self {
         Self {
             effort,
@@ -109,7 +110,8 @@ impl Catalogue {
         rng: &mut ChaCha8Rng,
     ) {
         let effort = self.effort.max(1);
-        // A search finds small covers at once, and is hopeless where the constructions are far from the bound.
+        // A search finds small covers at once, and is hopeless where the constructions are far from
+        // the bound.
         if bound <= SEARCHED {
             for _ in 0..effort {
                 let start = search::greedy(points, size, rng, &Any);
@@ -224,7 +226,8 @@ impl Catalogue {
         }
     }
 
-    /// Tries the lines of affine and projective planes; lines longer than a block are covered separately.
+    /// Tries the lines of affine and projective planes; lines longer than a block are covered
+    /// separately.
     fn planes(&mut self, points: usize, size: usize, best: &mut Cover) {
         for order in (2..16).filter(|&q| prime_power(q).is_some()) {
             let count = order * order + order + 1;
@@ -263,8 +266,8 @@ impl Catalogue {
         }
     }
 
-    /// Tries a transversal design across groups, plus a cover of each group together with additional points that all
-    /// groups share.
+    /// Tries a transversal design across groups, plus a cover of each group together with
+    /// additional points that all groups share.
     fn transversal(&mut self, points: usize, size: usize, best: &mut Cover) {
         for order in size - 1..=points.div_ceil(2) {
             let Some(crossing) = self.crossing(order, size) else {
@@ -281,7 +284,8 @@ impl Catalogue {
                 } else {
                     vec![order, even]
                 } {
-                    // Point `group * order + at` of the design is left out if the group has fewer points.
+                    // Point `group * order + at` of the design is left out if the group has fewer
+                    // points.
                     let mut number = vec![None; size * order];
                     let mut groups = vec![vec![]; size];
                     let mut next = 0;
@@ -378,7 +382,8 @@ fn symmetric(points: usize, size: usize, best: &mut Cover, steps: u64, rng: &mut
                     let count = shape.points();
                     offer(best, points, size, truncated(&blocks, points), || {
                         format!(
-                            "symmetric search: {orbits} cycles of {}, {fixed} fixed, {count} points",
+                            "symmetric search: {orbits} cycles of {}, {fixed} fixed, {count} \
+                             points",
                             shape.length
                         )
                     });
@@ -454,8 +459,8 @@ fn tidy(points: usize, size: usize, blocks: &mut Blocks) {
         let fits = |other: &usize| (sets[at] | sets[*other]).count_ones() as usize <= size;
         match (at + 1..sets.len()).find(fits) {
             Some(other) => {
-                // A block that fitted into none before does not fit into a larger set either, so the search continues
-                // here.
+                // A block that fitted into none before does not fit into a larger set either, so
+                // the search continues here.
                 let joined = sets.remove(other) | sets.remove(at);
                 let place = sets.partition_point(|set| set.count_ones() < joined.count_ones());
                 sets.insert(place, joined);
@@ -469,8 +474,8 @@ fn tidy(points: usize, size: usize, blocks: &mut Blocks) {
         .collect();
 }
 
-/// Fills every block up to `size` points, starting with the points that are in the fewest blocks: counting more in the
-/// same run costs nothing and improves the estimates.
+/// Fills every block up to `size` points, starting with the points that are in the fewest blocks.
+/// More events in a run cost nothing and improve the estimates.
 pub fn fill(points: usize, size: usize, blocks: &mut Blocks) {
     let mut uses = vec![0_usize; points];
     for &point in blocks.iter().flatten() {

@@ -1,6 +1,7 @@
 //! Searches for covers with a cyclic symmetry: all blocks are rotations of a few base blocks.
 //!
-//! The symmetry leaves so few choices that it finds covers far too large for a search over single blocks.
+//! The symmetry leaves few choices, so it finds covers far too large for a search over single
+//! blocks.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::geometry::Blocks;
@@ -8,7 +9,8 @@ use super::schoenheim;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-/// The points: `orbits` cycles of `length` each, then `fixed` points that the symmetry does not move.
+/// The points: `orbits` cycles of `length` each, then `fixed` points that the symmetry does not
+/// move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Points per cycle.
@@ -50,8 +52,8 @@ impl Shape {
         }
         (class, usize::from(next))
     }
-    /// Returns base blocks that repeat early: for each cycle the points at equal distances, alone or with the first
-    /// fixed point.
+    /// Returns base blocks that repeat early: for each cycle the points at equal distances, alone
+    /// or with the first fixed point.
     fn short_blocks(self, size: usize) -> Vec<Blocks> {
         let mut choices = vec![vec![]];
         let spread = |count: usize, orbit: usize| {

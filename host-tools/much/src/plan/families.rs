@@ -1,5 +1,6 @@
-//! Designs from difference families: a few base blocks, moved by all elements of a small group, are all blocks. Every pair of points is
-//! in exactly one; or, where the number of points does not allow that, a few pairs are in more.
+//! Designs from difference families: a few base blocks, moved by all elements of a small group, are
+//! all blocks. Every pair of points is in exactly one; or, where the number of points does not
+//! allow that, a few pairs are in more.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::geometry::Blocks;
@@ -8,8 +9,8 @@ use std::ops::Range;
 
 /// A group that moves the points. They come one orbit after the other.
 enum Group {
-    /// Residues by these moduli: so many copies of the group itself, then cycles of these lengths, which only a cyclic group has. Cycles
-    /// of length 1 stay.
+    /// Residues by these moduli: `copies` of the group itself, then cycles of these lengths, which
+    /// only a cyclic group has. Points in cycles of length 1 do not move.
     Abelian {
         moduli: &'static [usize],
         copies: usize,
@@ -17,13 +18,13 @@ enum Group {
     },
     /// The even permutations of four things, on orbits of these lengths (see [`alternating`]).
     Alternating { orbits: &'static [usize] },
-    /// What these elements generate, by where each moves each point.
+    /// The group that these elements generate. An element lists the image of each point.
     Listed { to: &'static [&'static [usize]] },
 }
 
 /// A difference family.
 pub struct Family {
-    /// What moves its points.
+    /// The group that moves its points.
     group: Group,
     /// So many of the last points have no blocks among themselves: a smaller plan covers them.
     hole: usize,
@@ -31,8 +32,9 @@ pub struct Family {
     base: &'static [&'static [usize]],
 }
 
-/// Returns where two elements that generate the alternating group of four things, of orders 3 and 2, move the points of an orbit with so
-/// many: those of 12 are the group's elements, the others the cosets of its subgroup with 12 divided by as many elements.
+/// Returns where two elements that generate the alternating group of four things, of orders 3 and
+/// 2, move the points of an orbit with so many: those of 12 are the group's elements, the others
+/// the cosets of its subgroup with 12 divided by as many elements.
 fn alternating(orbit: usize) -> [&'static [usize]; 2] {
     match orbit {
         12 => [
@@ -46,7 +48,7 @@ fn alternating(orbit: usize) -> [&'static [usize]; 2] {
     }
 }
 
-/// Those that neither planes nor the cyclic search give.
+/// The families that neither planes nor the cyclic search give.
 pub const FAMILIES: [Family; 17] = [
     // (25,4,1) over Z5²: 00 01 10 22, 00 02 20 44.
     Family {
@@ -78,8 +80,9 @@ pub const FAMILIES: [Family; 17] = [
         hole: 0,
         base: &[&[5, 10, 17, 32, 1], &[35, 25, 42, 22, 1], &[0, 1, 2, 3, 4]],
     },
-    // (66,6,1): five copies of Z13 and one point more. Such a system is due to R. H. F. Denniston (Ars Combinatoria 9, 1980); this one was
-    // found by going through all that have a multiplier of order 3 which permutes three of the copies.
+    // (66,6,1): five copies of Z13 and one point more. Such a system is due to R. H. F. Denniston
+    // (Ars Combinatoria 9, 1980); this one was found by going through all that have a
+    // multiplier of order 3 which permutes three of the copies.
     Family {
         group: Group::Abelian {
             moduli: &[13],
@@ -101,8 +104,9 @@ pub const FAMILIES: [Family; 17] = [
             &[0, 13, 26, 39, 52, 65],
         ],
     },
-    // Covers by fours that have the sizes of W. H. Mills ("On the covering of pairs by quadruples", Journal of Combinatorial Theory A 13,
-    // 1972, and 15, 1973), each found by going through what its group allows. 24: a matching meets twice.
+    // Covers by fours that have the sizes of W. H. Mills ("On the covering of pairs by
+    // quadruples", Journal of Combinatorial Theory A 13, 1972, and 15, 1973), each found by
+    // going through what its group allows. 24: a matching meets twice.
     Family {
         group: Group::Alternating {
             orbits: &[12, 6, 6],
@@ -118,7 +122,8 @@ pub const FAMILIES: [Family; 17] = [
             &[0, 7, 16, 20],
         ],
     },
-    // 27: one point meets the next four twice, and a matching of the others meets twice. 31: the first two points meet four times.
+    // 27: one point meets the next four twice, and a matching of the others meets twice. 31: the
+    // first two points meet four times.
     Family {
         group: Group::Abelian {
             moduli: &[4],
@@ -173,7 +178,8 @@ pub const FAMILIES: [Family; 17] = [
             &[10, 12, 20, 30],
         ],
     },
-    // 33: the symmetries of a square; one point meets the next four twice, and a matching of the others meets twice.
+    // 33: the symmetries of a square; one point meets the next four twice, and a matching of the
+    // others meets twice.
     Family {
         group: Group::Listed {
             to: &[
@@ -276,7 +282,8 @@ pub const FAMILIES: [Family; 17] = [
             &[2, 12, 14, 31],
         ],
     },
-    // 39: the symmetries of a square; one point meets the next four twice, and a matching of the others meets twice.
+    // 39: the symmetries of a square; one point meets the next four twice, and a matching of the
+    // others meets twice.
     Family {
         group: Group::Listed {
             to: &[
@@ -491,7 +498,7 @@ impl Group {
 }
 
 impl Family {
-    /// How many points the design has.
+    /// Returns the number of points of the design.
     pub fn points(&self) -> usize {
         match &self.group {
             Group::Abelian {
@@ -503,7 +510,7 @@ impl Family {
             Group::Listed { to } => to[0].len(),
         }
     }
-    /// The last points, which no block has two of.
+    /// Returns the hole: the last points, of which no block contains two.
     pub fn hole(&self) -> Range<usize> {
         self.points() - self.hole..self.points()
     }
@@ -511,7 +518,7 @@ impl Family {
     pub fn size(&self) -> usize {
         self.base[0].len()
     }
-    /// All blocks, but for those of the hole.
+    /// Returns all blocks outside the hole.
     pub fn blocks(&self) -> Blocks {
         let generators = self.group.generators();
         let sorted = |block: &[usize]| {

@@ -23,7 +23,8 @@ impl Field {
     /// Creates GF(q), where `q` is a prime power of at most 64.
     pub fn new(q: usize) -> Option<Self> {
         let (p, degree) = prime_power(q).filter(|_| q <= 64)?;
-        // An element is a polynomial over GF(p); the digits of its number in base p are the coefficients.
+        // An element is a polynomial over GF(p); the digits of its number in base p are the
+        // coefficients.
         let digits = |mut x: usize| -> Vec<usize> {
             let mut digits = vec![];
             for _ in 0..degree {
@@ -44,7 +45,8 @@ impl Field {
                 sum[a * q + b] = number(&added) as u8;
             }
         }
-        // x^degree is replaced by `low`; the choice is valid if no product of two nonzero elements is 0.
+        // x^degree is replaced by `low`; the choice is valid if no product of two nonzero elements
+        // is 0.
         (0..q).find_map(|low| {
             let low = digits(low);
             let times_x = |a: usize| {

@@ -1,6 +1,7 @@
 //! Designs that are known to exist: planes, transversal designs, triple systems.
 //!
-//! Each is a list of blocks that covers every pair of points, or every pair across groups, exactly once.
+//! Each is a list of blocks that covers every pair of points, or every pair across groups, exactly
+//! once.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::field::Field;
@@ -12,7 +13,8 @@ pub type Blocks = Vec<Vec<usize>>;
 pub fn affine_plane(field: &Field) -> Blocks {
     let q = field.order();
     let mut lines = transversal_design(field, q);
-    // The transversal design provides the lines that cross all groups; the groups are the last parallel class.
+    // The transversal design provides the lines that cross all groups; the groups are the last
+    // parallel class.
     lines.extend((0..q).map(|group| (0..q).map(|b| group * q + b).collect()));
     lines
 }
@@ -26,8 +28,8 @@ pub fn projective_plane(field: &Field) -> Blocks {
     lines
 }
 
-/// Returns the transversal design TD(groups, q), groups ≤ q + 1, with points `group * q + b`. Each of the q² blocks
-/// meets each group once, and two points of different groups meet in one block.
+/// Returns the transversal design TD(groups, q), groups ≤ q + 1, with points `group * q + b`. Each
+/// of the q² blocks meets each group once, and two points of different groups meet in one block.
 pub fn transversal_design(field: &Field, groups: usize) -> Blocks {
     let q = field.order();
     assert!(groups <= q + 1, "there are at most q + 1 groups");
@@ -48,9 +50,10 @@ pub fn transversal_design(field: &Field, groups: usize) -> Blocks {
     blocks
 }
 
-/// Quasi-difference matrices of four rows (R. C. Bose, S. S. Shrikhande, E. T. Parker, "Further results on the construction of mutually
-/// orthogonal Latin squares", Canadian J. Math. 12, 1960): the modulus, then columns. Numbers from the modulus on are three points that
-/// addition leaves alone.
+/// Quasi-difference matrices of four rows (R. C. Bose, S. S. Shrikhande, E. T. Parker, "Further
+/// results on the construction of mutually orthogonal Latin squares", Canadian J. Math. 12, 1960):
+/// the modulus, then columns. Numbers from the modulus on are three points that addition leaves
+/// alone.
 const QUASI_DIFFERENCES: [(usize, &[[usize; 4]]); 2] = [
     (7, &[[0, 1, 9, 4], [0, 4, 2, 7], [0, 2, 8, 1]]),
     (
@@ -59,14 +62,16 @@ const QUASI_DIFFERENCES: [(usize, &[[usize; 4]]); 2] = [
     ),
 ];
 
-/// Returns the transversal design of four groups and an order that is no power of a prime, where one is kept: 10 and 14.
+/// Returns the transversal design of four groups and an order that is no power of a prime, where
+/// one is kept: 10 and 14.
 pub fn four_groups(order: usize) -> Option<Blocks> {
     let (modulus, columns) = QUASI_DIFFERENCES
         .into_iter()
         .find(|(modulus, _)| modulus + 3 == order)?;
     let all_zero: &[[usize; 4]] = &[[0; 4]];
     let mut blocks: Blocks = vec![];
-    // Every column, each of its rotations, and all that addition makes of them; the column of zeros has one rotation.
+    // Every column, each of its rotations, and all that addition makes of them; the column of zeros
+    // has one rotation.
     for (columns, rotations) in [(all_zero, 1), (columns, 4)] {
         for column in columns {
             for rotation in 0..rotations {
@@ -102,22 +107,24 @@ pub fn four_groups(order: usize) -> Option<Blocks> {
     Some(blocks)
 }
 
-/// Returns Bose's Steiner triple system on 6t + 3 points.
-pub fn bose_triples(t: usize) -> Blocks {
-    let n = 2 * t + 1;
-    let point = |x: usize, level: usize| level % 3 * n + x;
-    // The idempotent commutative quasigroup of the integers modulo an odd number: (x + y) / 2.
-    let half = |x: usize, y: usize| (x + y) * (n + 1) / 2 % n;
-    let mut blocks: Blocks = (0..n)
-        .map(|x| (0..3).map(|level| point(x, level)).collect())
-        .collect();
+/// Returns the number of a point: one of `n`, on one of three levels, the first of which follows the
+/// last.
+const fn point(n: usize, x: usize, level: usize) -> usize {
+    level % 3 * n + x
+}
+
+/// Returns the first `columns` points, each with those of the other levels; and all pairs of a level
+/// with their product on the next one, in a commutative quasigroup on `n` points.
+fn triples(n: usize, columns: usize, product: impl Fn(usize, usize) -> usize) -> Blocks {
+    let column = |x| (0..3).map(|level| point(n, x, level)).collect();
+    let mut blocks: Blocks = (0..columns).map(column).collect();
     for x in 0..n {
         for y in 0..x {
             blocks.extend((0..3).map(|level| {
                 vec![
-                    point(x, level),
-                    point(y, level),
-                    point(half(x, y), level + 1),
+                    point(n, x, level),
+                    point(n, y, level),
+                    point(n, product(x, y), level + 1),
                 ]
             }));
         }
@@ -125,37 +132,30 @@ pub fn bose_triples(t: usize) -> Blocks {
     blocks
 }
 
+/// Returns Bose's Steiner triple system on 6t + 3 points.
+pub fn bose_triples(t: usize) -> Blocks {
+    let n = 2 * t + 1;
+    // The idempotent commutative quasigroup of the integers modulo an odd number: (x + y) / 2.
+    triples(n, n, |x, y| (x + y) * (n + 1) / 2 % n)
+}
+
 /// Returns Skolem's Steiner triple system on 6t + 1 points.
 pub fn skolem_triples(t: usize) -> Blocks {
     let n = 2 * t;
-    let point = |x: usize, level: usize| level % 3 * n + x;
     let infinity = 3 * n;
     // The half-idempotent commutative quasigroup of the integers modulo an even number.
-    let combine = |x: usize, y: usize| {
+    let mut blocks = triples(n, t, |x, y| {
         let sum = (x + y) % n;
         if sum.is_multiple_of(2) {
             sum / 2
         } else {
             (sum + n - 1) / 2
         }
-    };
-    let mut blocks: Blocks = (0..t)
-        .map(|x| (0..3).map(|level| point(x, level)).collect())
-        .collect();
-    for x in 0..t {
-        blocks.extend((0..3).map(|level| vec![infinity, point(x + t, level), point(x, level + 1)]));
-    }
-    for x in 0..n {
-        for y in 0..x {
-            blocks.extend((0..3).map(|level| {
-                vec![
-                    point(x, level),
-                    point(y, level),
-                    point(combine(x, y), level + 1),
-                ]
-            }));
-        }
-    }
+    });
+    let others = (0..t).flat_map(|x| {
+        (0..3).map(move |level| vec![infinity, point(n, x + t, level), point(n, x, level + 1)])
+    });
+    blocks.splice(t..t, others);
     blocks
 }
 

@@ -1,9 +1,10 @@
-//! Plans which events to count together: sub-experiments in which every pair of events is counted together (MUCH,
-//! section 4.2 and step 1 of section 4.4), and HRM's plan with an anchor (section 4.1).
+//! Plans the events of each sub-experiment so that every pair of events is counted together in one
+//! (MUCH, section 4.2 and step 1 of section 4.4), and HRM's plan with an anchor (section 4.1).
 //!
-//! A plan in which every pair meets is a covering design C(v, k, 2). The fewest sub-experiments possible are known for all numbers of
-//! events on 2, 3 and 4 counters (M. K. Fort and G. A. Hedlund; W. H. Mills), and for few sizes on more. The planner takes the best
-//! of known constructions and searches, and says that a plan is optimal only where a proven lower bound is met.
+//! A plan in which every pair meets is a covering design C(v, k, 2). The fewest sub-experiments
+//! possible are known for all numbers of events on 2, 3 and 4 counters (M. K. Fort and G. A.
+//! Hedlund; W. H. Mills), and for few sizes on more. The planner takes the best of known
+//! constructions and searches, and calls a plan optimal only where it meets a proven lower bound.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod bound_events;
@@ -39,7 +40,7 @@ pub struct Plan {
     pub counters: usize,
     /// The sub-experiments, each with the numbers of its events, ascending.
     pub sub_experiments: Blocks,
-    /// No plan has fewer sub-experiments than this.
+    /// A lower bound: every plan has at least this many sub-experiments.
     pub lower_bound: usize,
     /// Description of how it was made.
     pub origin: String,
@@ -57,7 +58,8 @@ impl Plan {
 pub enum PlanError {
     /// There are fewer than two counters.
     #[error(
-        "a plan needs at least 2 counters, not {0}: in a sub-experiment events are counted together"
+        "a plan needs at least 2 counters, not {0}: in a sub-experiment events are counted \
+         together"
     )]
     TooFewCounters(usize),
     /// There are more counters than any machine has.
@@ -108,8 +110,8 @@ pub fn plan(catalogue: &mut Catalogue, events: usize, counters: usize) -> Result
     })
 }
 
-/// Returns HRM's plan: the anchor in every sub-experiment, every other event in one (section 4.1). It has
-/// ⌈(nh−1)/(np−1)⌉ sub-experiments, which is the minimum.
+/// Returns HRM's plan: the anchor in every sub-experiment, every other event in one (section 4.1).
+/// It has ⌈(nh−1)/(np−1)⌉ sub-experiments, which is the minimum.
 pub fn hrm_plan(events: usize, counters: usize, anchor: usize) -> Result<Plan, PlanError> {
     check(events, counters)?;
     if anchor >= events {

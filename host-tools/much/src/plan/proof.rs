@@ -1,11 +1,11 @@
-//! Checks plans independently of how they were made.
+//! Checks plans independently of their construction.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::geometry::Blocks;
 use std::collections::BTreeSet;
 
-/// Checks that every pair of points is in a block, and that no block is too large or contains a nonexistent point.
-/// Independent of the planner.
+/// Checks that every pair of points is in a block, and that no block is too large or contains a
+/// nonexistent point. Independent of the planner.
 pub fn verify(points: usize, size: usize, blocks: &Blocks) -> Result<(), String> {
     let mut met = BTreeSet::new();
     for (number, block) in blocks.iter().enumerate() {

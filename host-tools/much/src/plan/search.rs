@@ -1,14 +1,17 @@
-//! Searches for a cover with a given number of blocks: simulated annealing over exchanges of one point.
+//! Searches for a cover with a given number of blocks: simulated annealing over exchanges of one
+//! point.
 //!
-//! A state is a list of blocks of full size; its cost is the number of pairs that meet in no block. A step takes an
-//! uncovered pair and moves one of its points into a block that contains the other, in place of a third point.
+//! A state is a list of blocks of full size; its cost is the number of pairs that meet in no block.
+//! A step takes an uncovered pair and moves one of its points into a block that contains the other,
+//! in place of a third point.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::geometry::Blocks;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-/// Which blocks may be used: if some events are bound to certain counters, not all sets can be counted.
+/// The rule for allowed blocks: if some events are bound to certain counters, not all sets can be
+/// counted.
 pub trait Admits: Sync {
     /// Returns whether the events of a block can be counted together.
     fn admits(&self, block: &[usize]) -> bool;
@@ -24,7 +27,8 @@ impl Admits for Any {
     }
 }
 
-/// For each pair of points the number of blocks that contain both, and a list of the pairs that are in none.
+/// For each pair of points the number of blocks that contain both, and a list of the pairs that are
+/// in none.
 #[derive(Clone, Debug)]
 pub struct Coverage {
     points: usize,
@@ -97,8 +101,8 @@ impl Coverage {
     }
 }
 
-/// Searches for a cover, starting from `blocks`, all of which have as many points as there are counters. Gives up after
-/// `steps`.
+/// Searches for a cover, starting from `blocks`, all of which have as many points as there are
+/// counters. Gives up after `steps`.
 pub fn anneal(
     points: usize,
     mut blocks: Blocks,
@@ -129,7 +133,8 @@ pub fn anneal(
         let (a, b) = coverage.open[rng.random_range(0..coverage.open.len())];
         let (stays, comes) = if rng.random() { (a, b) } else { (b, a) };
         let (stays, comes) = (usize::from(stays), usize::from(comes));
-        // A block that contains the one point; none contains the other too, because the pair is not covered.
+        // A block that contains the one point; none contains the other too, because the pair is not
+        // covered.
         let mut tries = 0;
         let chosen = loop {
             let at = rng.random_range(0..blocks.len());
@@ -168,7 +173,7 @@ pub fn anneal(
     (coverage.open() == 0).then_some(blocks)
 }
 
-/// Removes one block after the other and repairs the rest, until that fails or `floor` is reached.
+/// Removes one block after another and repairs the rest, until that fails or `floor` is reached.
 pub fn shrink(
     points: usize,
     mut blocks: Blocks,
@@ -180,7 +185,8 @@ pub fn shrink(
     while blocks.len() > floor {
         let mut fewer = blocks.clone();
         let mut found = None;
-        // First from the current blocks, a good start if they are nearly sufficient; then from random ones.
+        // First from the current blocks, a good start if they are nearly sufficient; then from
+        // random ones.
         for attempt in 0..2 {
             if attempt == 0 {
                 fewer.swap_remove(rng.random_range(0..fewer.len()));
@@ -214,8 +220,8 @@ fn scatter(points: usize, blocks: &mut Blocks, rng: &mut ChaCha8Rng, rule: &impl
     }
 }
 
-/// Makes a cover greedily: block after block, each extended by the point that covers the most new pairs; ties are
-/// broken at random.
+/// Makes a cover greedily: block after block, each extended by the point that covers the most new
+/// pairs; ties are broken at random.
 pub fn greedy(points: usize, size: usize, rng: &mut ChaCha8Rng, rule: &impl Admits) -> Blocks {
     let mut coverage = Coverage::new(points);
     let mut blocks = vec![];

@@ -1,9 +1,11 @@
-//! Triples that cover every pair as often as is wanted, by hill climbing (D. R. Stinson, "Hill-climbing algorithms for the
-//! construction of combinatorial designs", Annals of Discrete Mathematics 26, 1985).
+//! Triples that cover every pair as often as required, by hill climbing (D. R. Stinson,
+//! "Hill-climbing algorithms for the construction of combinatorial designs", Annals of Discrete
+//! Mathematics 26, 1985).
 //!
-//! With blocks of three the fewest that cover all pairs are known for every number of points (M. K. Fort, G. A. Hedlund, "Minimal
-//! coverings of pairs by triples", Pacific J. Math. 8, 1958). Where no Steiner triple system exists, some pairs meet more often: with
-//! 6t + 5 points those of one block of five; with 6t points one more each of a perfect matching.
+//! The minimum number of triples that cover all pairs is known for every number of points (M. K.
+//! Fort, G. A. Hedlund, "Minimal coverings of pairs by triples", Pacific J. Math. 8, 1958). Where
+//! no Steiner triple system exists, some pairs meet more often: with 6t + 5 points those of one
+//! block of five; with 6t points one more each of a perfect matching.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::geometry::Blocks;
@@ -13,7 +15,8 @@ use rand_chacha::ChaCha8Rng;
 /// Steps of the climb: many times what it usually takes.
 const STEPS: usize = 2_000_000;
 
-/// The smallest cover of `points` points by triples where hill climbing finds it: 6t and 6t + 5 points.
+/// Returns the smallest cover of `points` points by triples for 6t and 6t + 5 points, if hill
+/// climbing finds it.
 pub fn cover(points: usize, rng: &mut ChaCha8Rng) -> Option<Blocks> {
     match points % 6 {
         5 => {
@@ -54,7 +57,8 @@ fn climb(
         if left == 0 {
             return Some(triples);
         }
-        // A point that misses two others: it forms a triple with them, and a triple that holds these two already gives way.
+        // A point that misses two others: it forms a triple with them, and a triple that holds
+        // these two already gives way.
         let a = rng.random_range(0..points);
         let open: Vec<usize> = (0..points).filter(|&other| missing[a][other] > 0).collect();
         if open.len() < 2 {

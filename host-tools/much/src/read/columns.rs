@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::data::{Builder, DataError, LARGEST_COUNT, Measurements, RowError, checked_count};
+use cloison_metrics::log::COLUMNS;
 use std::collections::BTreeSet;
 
-/// Selects one program of a log with several. `None` accepts any value, but all rows must then have the same.
+/// Selects one program of a log with several. `None` accepts any value, but all rows must then have
+/// the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Name of the VM.
@@ -46,7 +48,7 @@ pub enum ReadError {
     Csv {
         /// Line number, starting at 1.
         line: u64,
-        /// What is wrong.
+        /// The mistake.
         what: String,
     },
     /// A field is invalid.
@@ -58,7 +60,7 @@ pub enum ReadError {
         number: u64,
         /// Name of the column.
         column: &'static str,
-        /// What is wrong.
+        /// The mistake.
         what: String,
     },
     /// A row of merged vectors is invalid.
@@ -66,16 +68,16 @@ pub enum ReadError {
     Row {
         /// Row number, starting at 1.
         number: u64,
-        /// What is wrong.
+        /// The mistake.
         what: String,
     },
     /// Text in two bytes a letter.
     #[error("is UTF-16 text, not UTF-8")]
     Utf16,
-    /// Parquet that is none, or only half of it.
+    /// A Parquet file that is invalid or incomplete.
     #[error("is no complete Parquet file")]
     Parquet(#[source] ::parquet::errors::ParquetError),
-    /// A Parquet file whose end is there, but not all before it.
+    /// A Parquet file whose end is readable, but not all before it.
     #[error("is a Parquet file with damaged contents")]
     Contents(#[source] ::parquet::errors::ParquetError),
     /// The file as a whole is compressed, but not with gzip.
@@ -95,22 +97,6 @@ pub enum ReadError {
     Data(#[from] DataError),
 }
 
-/// Names of the columns of a HEM log, in its order. The hypervisor's tools write logs with these names.
-pub const COLUMNS: [&str; 13] = [
-    "vm",
-    "vcpu",
-    "core",
-    "at_ns",
-    "workload",
-    "sub_experiment",
-    "run",
-    "cycles",
-    "by_guest",
-    "event_code",
-    "event",
-    "value",
-    "overflowed",
-];
 /// Names of the columns that are read, in the order in which fields are passed on.
 pub const NAMES: [&str; 10] = {
     let [
@@ -146,8 +132,8 @@ pub const NEEDED: usize = 4;
 /// The event that a `cycles` column becomes.
 const CYCLES: &[u8] = b"cycles";
 
-/// Whether a count overflowed, as the column says it: as a number, or as the words that pandas and R write. Nothing, and R's NA, say
-/// that nothing is known of an overflow. `None` where it is none of these.
+/// Returns whether a count overflowed, by its column: a number, or a word that pandas or R writes.
+/// An empty field and R's NA mean that it is unknown. `None` for any other text.
 pub fn overflowed(text: &[u8]) -> Option<bool> {
     // As nearly all rows say it.
     if matches!(text, b"" | b"0") {
@@ -165,10 +151,11 @@ pub fn overflowed(text: &[u8]) -> Option<bool> {
     }
 }
 
-/// What is wrong with a field of the column `overflowed` that is none of these.
+/// The error for any other text in the column `overflowed`.
 pub const NO_FLAG: &str = "is neither a number nor true nor false";
 
-/// A count from a text of digits. Whole numbers are compared before they are rounded to a double.
+/// Parses a count from a text of digits. Whole numbers are compared before they are rounded to a
+/// double.
 pub fn number(text: &[u8]) -> Option<Result<f64, RowError>> {
     if let Some(whole) = whole(text) {
         let exact = whole <= LARGEST_COUNT as u64;
@@ -189,7 +176,7 @@ pub fn number(text: &[u8]) -> Option<Result<f64, RowError>> {
     text.parse().ok().map(checked_count)
 }
 
-/// A whole number from decimal digits.
+/// Parses a whole number from decimal digits.
 pub fn whole(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 19 {
         return None;
@@ -201,7 +188,7 @@ pub fn whole(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// One row, as both readers see it.
+/// One row, in the form that both readers produce.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     /// `line` or `row`.
@@ -224,7 +211,8 @@ pub struct Row<'a> {
     pub program: (&'a str, Option<u64>, Option<u64>),
 }
 
-/// Whether a program is this one. Most files name none, and a comparison of nothing with nothing takes its time too.
+/// Returns whether a program is this one. Most files name none, and even a comparison of empty
+/// names takes time.
 pub(super) fn is_program(
     one: &(String, Option<u64>, Option<u64>),
     (vm, vcpu, workload): (&str, Option<u64>, Option<u64>),
@@ -281,7 +269,8 @@ impl<'a> Taker<'a> {
             }
             self.last = Some(program);
         }
-        // If a second selected program appears, there is nothing to build; all are listed at the end.
+        // If a second selected program appears, there is nothing to build; all are listed at the
+        // end.
         if !self.wanted(row.program) || self.chosen.len() > 1 {
             return Ok(());
         }

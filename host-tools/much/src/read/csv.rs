@@ -1,7 +1,7 @@
 //! Reads measurements from long CSV, and merged vectors from wide CSV.
 //!
-//! A long file is read in parts of whole lines. All cores parse parts, which are then taken one after the other, in their
-//! order: a few parts are in memory at a time, however long the file is.
+//! A long file is read in parts of whole lines. All cores parse parts, which are then taken one
+//! after the other, in their order: a few parts are in memory at a time, however long the file is.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::columns::{
@@ -12,7 +12,7 @@ use crate::table::{Column, Vectors};
 use rayon::prelude::*;
 use std::io::Read;
 
-/// Bytes of a part, but for the rest of its last line.
+/// Bytes of a part, without the rest of its last line.
 const PART: usize = 1 << 18;
 /// Parts that are parsed at a time, for each thread.
 const PARTS: usize = 2;
@@ -50,7 +50,7 @@ fn unequal(line: u64, fields: usize, expected: usize) -> ReadError {
 /// Cuts a text into parts of whole records.
 struct Parts<R> {
     input: R,
-    /// What was read beyond the last part.
+    /// The bytes read beyond the last part.
     rest: Vec<u8>,
     ended: bool,
 }
@@ -111,7 +111,7 @@ fn end_of_records(text: &[u8]) -> Option<usize> {
 }
 
 /// A row of a part: its event and program are in the part's lists.
-struct Parsed {
+struct ParsedRow {
     line: u32,
     sub_experiment: u64,
     run: u64,
@@ -122,12 +122,12 @@ struct Parsed {
     cycles: Option<f64>,
 }
 
-/// What the columns of vm, vcpu and workload say.
+/// The values of the columns vm, vcpu and workload.
 type Program = (String, Option<u64>, Option<u64>);
 
 /// A part that was parsed, up to its first mistake.
 struct Batch {
-    rows: Vec<Parsed>,
+    rows: Vec<ParsedRow>,
     events: Vec<Vec<u8>>,
     /// For each event the one whose row came after its last one: most often it comes again.
     after: Vec<usize>,
@@ -136,7 +136,8 @@ struct Batch {
     mistake: Option<ReadError>,
 }
 
-/// The place of an item in a list, to which it is added if it is new. `guess`: where it is most often.
+/// The place of an item in a list, to which it is added if it is new. `guess`: where it is most
+/// often.
 fn place_of<T>(
     list: &mut Vec<T>,
     guess: usize,
@@ -152,8 +153,8 @@ fn place_of<T>(
     })
 }
 
-/// The line of a part in which a record is. Its position is that of the end of a line before it, if that is in two letters or
-/// if lines are empty.
+/// The line of a part in which a record is. Its position is that of the end of a line before it, if
+/// that is in two letters or if lines are empty.
 fn line_of(part: &[u8], record: &csv::ByteRecord) -> u64 {
     let Some(position) = record.position() else {
         return 0;
@@ -245,8 +246,9 @@ impl Layout {
         Ok(())
     }
 
-    /// Parses a part without quotes and carriage returns: its lines are records and its commas separate fields, so that there is
-    /// nothing to copy, and most of the time that reading takes is saved.
+    /// Parses a part without quotes and carriage returns: its lines are records and its commas
+    /// separate fields, so that there is nothing to copy, and most of the time that reading
+    /// takes is saved.
     fn plain(&self, part: &[u8], before: u64, batch: &mut Batch) -> Result<(), ReadError> {
         // The name that each column belongs to; the last field is that of all other columns.
         let mut name_of = vec![NAMES.len(); self.width];
@@ -282,7 +284,8 @@ impl Layout {
         Ok(())
     }
 
-    /// One row from its fields, in the order of [`NAMES`]; those of columns that are not there are empty.
+    /// One row from its fields, in the order of [`NAMES`]; those of columns that are not there are
+    /// empty.
     fn row(
         &self,
         fields: &[&[u8]],
@@ -290,7 +293,7 @@ impl Layout {
         line: u64,
         batch: &mut Batch,
         event_before: &mut usize,
-    ) -> Result<Parsed, ReadError> {
+    ) -> Result<ParsedRow, ReadError> {
         let field = |at: usize| fields[at];
         let fault = |at: usize, what: String| ReadError::Field {
             place: "line",
@@ -351,7 +354,7 @@ impl Layout {
         let program = place_of(&mut batch.programs, 0, same, || {
             (program.0.to_owned(), program.1, program.2)
         });
-        Ok(Parsed {
+        Ok(ParsedRow {
             line: line as u32,
             sub_experiment,
             run,
@@ -386,7 +389,8 @@ fn take(taker: &mut Taker<'_>, batch: Batch, before: u64) -> Result<(), ReadErro
 /// Reads measurements from long CSV.
 pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, ReadError> {
     let mut parts = Parts::new(input);
-    // The header alone, whose reader tells where the next record begins; a mark at the start of the text is none of it.
+    // The header alone, whose reader tells where the next record begins; a mark at the start of the
+    // text is none of it.
     let first = parts.next(PART)?.unwrap_or_default();
     let mut header = csv::ByteRecord::new();
     let mut of_header = reader(first.as_slice(), false);

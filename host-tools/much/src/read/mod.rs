@@ -1,15 +1,16 @@
 //! Readers of measurements: long CSV (plain or gzip) and Parquet.
 //!
-//! Columns are found by name. `sub_experiment`, `run`, `event` and `value` are needed; `event_code` gives the event's
-//! number; `overflowed` other than 0 or false makes the count missing; `cycles` is what every row of a run has beside its event,
-//! and becomes the event `cycles`; `vm`, `vcpu` and `workload` must be the same in all rows, or be chosen.
+//! Columns are found by name. `sub_experiment`, `run`, `event` and `value` are needed. `event_code`
+//! gives the event's number. `overflowed` other than 0 or false makes the count missing. `cycles`
+//! is the same in all rows of a run, and becomes the event `cycles`. `vm`, `vcpu` and `workload`
+//! must be the same in all rows, or be chosen.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod columns;
 mod csv;
 mod parquet;
 
-pub use columns::{COLUMNS, ReadError, Row, Selection, Taker};
+pub use columns::{ReadError, Row, Selection, Taker};
 
 use crate::data::Measurements;
 use std::fs::File;
@@ -23,7 +24,7 @@ enum Kind {
     Gzip,
     Binary,
     Utf16,
-    /// Compressed with something else than gzip.
+    /// Compressed by another program than gzip.
     Packed(&'static str),
     Text,
 }

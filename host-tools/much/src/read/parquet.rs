@@ -18,8 +18,9 @@ use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// A file that several threads read: each read says where. The library's own reader of files moves one position that all its
-/// copies share, so that columns which are decoded at the same time would get each other's bytes.
+/// A file that several threads read: each read says where. The library's own reader of files moves
+/// one position that all its copies share, so that columns which are decoded at the same time would
+/// get each other's bytes.
 struct Shared {
     file: Arc<File>,
     length: u64,
@@ -69,7 +70,8 @@ impl ChunkReader for Shared {
     }
 }
 
-/// The reader of a file and the file's schema; refuses compressions that are not supported before anything is read.
+/// The reader of a file and the file's schema; refuses compressions that are not supported before
+/// anything is read.
 fn open(file: File) -> Result<(SerializedFileReader<Shared>, Type), ReadError> {
     let length = file.metadata().map_err(ReadError::File)?.len();
     let reader = SerializedFileReader::new(Shared {
@@ -339,7 +341,8 @@ pub fn read_vectors(file: File) -> Result<Vectors, ReadError> {
     })
 }
 
-/// A number, not yet a count. A whole one that a double does not hold becomes infinite, so that it is refused.
+/// A number, not yet a count. A whole one that a double does not hold becomes infinite, so that it
+/// is refused.
 fn number(field: &Field) -> Option<f64> {
     let exact = |value: i128| {
         if value <= LARGEST_COUNT as i128 {
@@ -359,7 +362,8 @@ fn number(field: &Field) -> Option<f64> {
     }
 }
 
-/// A decimal: a big-endian number of two's complement, and how many of its digits are after the point.
+/// A decimal: a big-endian number of two's complement, and how many of its digits are after the
+/// point.
 fn of_decimal(decimal: &Decimal) -> Option<f64> {
     let bytes = decimal.data();
     if bytes.is_empty() || bytes.len() > 16 {

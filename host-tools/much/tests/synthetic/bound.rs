@@ -1,4 +1,5 @@
-//! How near to a population's correlations estimates can be that are right on average, by the bound of H. Cramér and C. R. Rao.
+//! The best accuracy of unbiased estimates of a population's correlations, by the bound of H.
+//! Cramér and C. R. Rao.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use nalgebra::{DMatrix, DVector};
@@ -7,9 +8,9 @@ use nalgebra::{DMatrix, DVector};
 pub struct Bound {
     /// Of the pairwise estimates, with many runs.
     pub pairwise: f64,
-    /// The least that estimates can have which know nothing else of the counts.
+    /// The minimum for estimates that know nothing else of the counts.
     pub least: f64,
-    /// The same, if they know how many common causes the counts have.
+    /// The minimum for estimates that know the number of the counts' common causes.
     pub with_causes: f64,
 }
 
@@ -74,7 +75,8 @@ fn directions(weights: &DMatrix<f64>) -> DMatrix<f64> {
     directions
 }
 
-/// The inverse of a symmetric matrix, without the directions in which it is 0: causes can be turned with no effect.
+/// The inverse of a symmetric matrix, without the directions in which it is 0: causes can be turned
+/// with no effect.
 fn inverse(matrix: DMatrix<f64>) -> DMatrix<f64> {
     let parts = matrix.symmetric_eigen();
     let most = parts.eigenvalues.max();
@@ -88,7 +90,7 @@ fn inverse(matrix: DMatrix<f64>) -> DMatrix<f64> {
     &parts.eigenvectors * DMatrix::from_diagonal(&inverted) * parts.eigenvectors.transpose()
 }
 
-/// The bound for events with these weights of common causes and a variance of 1.
+/// Returns the bound for events with these weights of common causes and a variance of 1.
 pub fn bound(weights: &DMatrix<f64>, blocks: &[Vec<usize>], runs: usize) -> Bound {
     let mut covariance = weights * weights.transpose();
     covariance.fill_diagonal(1.0);

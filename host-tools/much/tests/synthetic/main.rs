@@ -1,7 +1,9 @@
-//! Merges of synthetic counts whose population is known: how far each method's correlations are from it.
+//! Merges of synthetic counts with a known population: the distance of each method's correlations
+//! from it.
 //!
-//! `cargo test -p cloison-much --release -- --ignored synthetic --nocapture` prints the whole table, in some minutes. `MUCH_SETS`,
-//! `MUCH_RUNS` and `MUCH_CASES` (comma-separated) ask for a part of it. The column `then` is of an earlier merge (then.csv).
+//! `cargo test -p cloison-much --release -- --ignored synthetic --nocapture` prints the whole
+//! table, in some minutes. `MUCH_SETS`, `MUCH_RUNS` and `MUCH_CASES` (comma-separated) select a
+//! part of it. The column `then` is of an earlier merge (then.csv).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod bound;
@@ -18,7 +20,7 @@ use std::time::Instant;
 
 /// Pearson's and Spearman's correlations.
 type Both = [DMatrix<f64>; 2];
-/// What is compared, in the order of columns.
+/// The compared methods, in the order of columns.
 const METHODS: [&str; 5] = ["pairwise", "repaired", "plain", "target", "MUCH"];
 
 /// Mean square errors of one data set: method by method, Pearson's and Spearman's.
@@ -90,7 +92,8 @@ fn wanted<T: std::str::FromStr>(variable: &str, otherwise: Vec<T>) -> Vec<T> {
     }
 }
 
-/// What an earlier merge made of the same data sets: the errors of the pairwise estimates and of the merge.
+/// What an earlier merge made of the same data sets: the errors of the pairwise estimates and of
+/// the merge.
 fn then(case: Case, runs: usize, kind: &str) -> Option<[f64; 2]> {
     let start = format!("{},{runs},{kind},", case.name());
     let line = include_str!("then.csv")
@@ -100,13 +103,14 @@ fn then(case: Case, runs: usize, kind: &str) -> Option<[f64; 2]> {
     Some([pairwise.parse().ok()?, then.parse().ok()?])
 }
 
-/// What part of the error of then may be left of a Gaussian case: four fifths, and a little more where eight causes leave little to
-/// gain with as many runs.
+/// What part of the error of then may be left of a Gaussian case: four fifths, and a little more
+/// where eight causes leave little to gain with as many runs.
 fn most_of_then(case: Case, runs: usize) -> f64 {
     match case {
         Case::Gaussian(8) if runs == 300 => 0.85,
         Case::Gaussian(_) => 0.8,
-        // What runs have in common with their sub-experiment's time misleads every estimate, and the better ones more.
+        // What runs have in common with their sub-experiment's time misleads every estimate, and
+        // the better ones more.
         Case::Drift => 1.15,
         _ => 1.05,
     }
@@ -167,8 +171,9 @@ fn synthetic_counts_of_every_shape() {
     assert!(worse.is_empty(), "worse than it should be: {worse:#?}");
 }
 
-/// With 300 runs and 8 causes, not even an estimate that knows how many causes there are, and is right on average, could have four
-/// fifths of the earlier merge's error: of the pairwise estimates' error the least is 0.75 times as much, and the earlier merge had 0.90.
+/// With 300 runs and 8 causes, not even an estimate that knows how many causes there are, and is
+/// right on average, could have four fifths of the earlier merge's error: of the pairwise
+/// estimates' error the least is 0.75 times as much, and the earlier merge had 0.90.
 #[test]
 fn synthetic_counts_say_so_much_and_no_more() {
     println!(
@@ -212,8 +217,8 @@ fn synthetic_counts_say_so_much_and_no_more() {
     }
 }
 
-/// Counts drift with time. One after the other, sub-experiments differ by the drift; where they take turns, as those of
-/// campaigns do, each has all of it.
+/// Counts drift with time. One after the other, sub-experiments differ by the drift; where they
+/// take turns, as those of campaigns do, each has all of it.
 #[test]
 fn a_drift_does_less_harm_where_sub_experiments_take_turns() {
     for kind in 0..2 {
@@ -223,8 +228,9 @@ fn a_drift_does_less_harm_where_sub_experiments_take_turns() {
     }
 }
 
-/// A few of the cases, small enough for every day: by Pearson's and Spearman's correlations, MUCH is no worse than the best of the other
-/// methods, and much better where the counts are as a Gaussian model has them.
+/// A few of the cases, small enough for every day: by Pearson's and Spearman's correlations, MUCH
+/// is no worse than the best of the other methods, and much better where the counts are as a
+/// Gaussian model has them.
 #[test]
 fn a_few_synthetic_counts() {
     for (case, most) in [

@@ -87,7 +87,7 @@ impl Case {
     }
 }
 
-/// A population: how events follow from common causes.
+/// A population: events as functions of common causes.
 pub struct Population {
     case: Case,
     weights: Vec<Vec<f64>>,
@@ -124,7 +124,7 @@ impl Population {
         }
     }
 
-    /// How much of each cause is in each event, whose variance is 1.
+    /// Returns the share of each cause in each event, whose variance is 1.
     pub fn of_causes(&self) -> DMatrix<f64> {
         let scale = (self.weights[0].len() as f64).sqrt();
         let spread = |weights: &[f64]| {
@@ -140,7 +140,7 @@ impl Population {
         })
     }
 
-    /// The sub-experiments, as numbers of events.
+    /// Returns the sub-experiments, as numbers of events.
     pub fn blocks() -> Vec<Vec<usize>> {
         plan(&mut Catalogue::default(), EVENTS, COUNTERS)
             .expect("there is a plan")
@@ -245,7 +245,7 @@ impl Population {
             .collect()
     }
 
-    /// Measurements in sub-experiments in which every pair meets.
+    /// Returns measurements in sub-experiments in which every pair meets.
     pub fn measured(&self, runs: usize, rng: &mut ChaCha8Rng) -> Measurements {
         let plan = Self::blocks();
         let mut builder = Builder::default();
@@ -288,7 +288,7 @@ impl Population {
         data.reordered(&events).expect("all events are there")
     }
 
-    /// The population's correlations: Pearson's and Spearman's.
+    /// Returns the population's correlations: Pearson's and Spearman's.
     pub fn truth(&self, rng: &mut ChaCha8Rng) -> [DMatrix<f64>; 2] {
         let runs: Vec<Vec<f64>> = (0..TRUTH)
             .map(|run| self.run(run as f64 / TRUTH as f64, rng))

@@ -1,6 +1,8 @@
 //! Tests of the emulated distributor and the list registers on a fake of the hardware.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod reference;
+
 use super::*;
 use core::cell::{Cell, RefCell};
 use proptest::prelude::*;
@@ -11,7 +13,8 @@ const DISK: u32 = 41;
 const EMULATED_PPI: u32 = 23;
 /// Number of steps of a random guest.
 const STEPS: usize = if cfg!(miri) { 40 } else { 200 };
-/// Distance between the registers that a sweep reads. Miri, several hundred times slower, reads fewer.
+/// Distance between the registers that a sweep reads. Miri, several hundred times slower, reads
+/// fewer.
 const SWEEP: usize = if cfg!(miri) { 0x44 } else { 4 };
 
 /// What the module requested of the physical GIC.
@@ -35,10 +38,18 @@ struct Machine {
     locked: Cell<u32>,
 }
 
+/// A core's GICH registers, and what runs there.
 struct Core {
     banked: RefCell<Banked>,
     lr: [Cell<u32>; LIST_REGISTERS],
-    underflow: Cell<bool>,
+    /// GICH_HCR.NPIE and LRENPIE.
+    watched: Cell<(bool, bool)>,
+    /// GICH_HCR.EOICount.
+    ended: Cell<u32>,
+    /// GICH_APR.
+    active_priorities: Cell<u32>,
+    /// Bits of a five-bit priority that do not decide about preemption.
+    binary_point: Cell<u32>,
 }
 
 /// One core's view of its machine.
@@ -48,10 +59,12 @@ impl PhysicalGic for View<'_> {
     fn distributor(&self) -> &Distributor {
         &self.0.distributor
     }
+
     fn lock(&self) -> impl DerefMut<Target = Shared> {
         self.0.locked.set(self.0.locked.get() + 1);
         self.0.shared.borrow_mut()
     }
+
     fn pending(&self, group: usize) -> u32 {
         let of_group = |irq: &&u32| **irq as usize / 32 == group;
         self.0
@@ -61,31 +74,52 @@ impl PhysicalGic for View<'_> {
             .filter(of_group)
             .fold(0, |bits, irq| bits | 1 << (irq % 32))
     }
+
     fn done(&self) -> u32 {
         let invalid = |lr: &Cell<u32>| lr.get() & (LR_PENDING | LR_ACTIVE) == 0;
         (0..LIST_REGISTERS)
             .filter(|&n| invalid(&self.1.lr[n]))
             .fold(0, |mask, n| mask | 1 << n)
     }
+
     fn get(&self, index: usize) -> u32 {
         self.1.lr[index].get()
     }
+
     fn set(&self, index: usize, value: u32) {
         assert_eq!(value & 0x0070_0000, 0, "reserved bits");
         self.1.lr[index].set(value);
     }
-    fn underflow(&self, on: bool) {
-        self.1.underflow.set(on);
+
+    fn watch(&self, waiting: bool, aside: bool) {
+        self.1.watched.set((waiting, aside));
+        self.1.ended.set(0);
     }
+
+    fn ended(&self) -> u32 {
+        self.1.ended.get()
+    }
+
+    fn active_priorities(&self) -> u32 {
+        self.1.active_priorities.get()
+    }
+
+    fn binary_point(&self) -> u32 {
+        self.1.binary_point.get()
+    }
+
     fn deactivate(&self, irq: u32) {
         self.0.asked.borrow_mut().push(Asked::Deactivate(irq));
     }
+
     fn enable(&self, irq: u32, on: bool) {
         self.0.asked.borrow_mut().push(Asked::Enable(irq, on));
     }
+
     fn route(&self, irq: u32, vcpu: u8) {
         self.0.asked.borrow_mut().push(Asked::Route(irq, vcpu));
     }
+
     fn configure(&self, irq: u32, trigger: Trigger) {
         self.0
             .asked
@@ -106,17 +140,22 @@ impl Machine {
         machine.asked.borrow_mut().clear();
         machine
     }
+
     fn off(vcpus: u8) -> Self {
         Self::with(vcpus, false)
     }
+
     fn with(vcpus: u8, mediated_timer: bool) -> Self {
-        let mut shared = Shared::new(vcpus);
+        let mut shared = Shared::empty();
         shared.own(UART, false);
         shared.own(DISK, true);
         let core = |vcpu| Core {
             banked: RefCell::new(Banked::new(vcpu, 1 << EMULATED_PPI, 0, mediated_timer)),
             lr: Default::default(),
-            underflow: Cell::new(false),
+            watched: Cell::default(),
+            ended: Cell::default(),
+            active_priorities: Cell::default(),
+            binary_point: Cell::default(),
         };
         Self {
             distributor: Distributor::new(vcpus),
@@ -127,9 +166,11 @@ impl Machine {
             locked: Cell::default(),
         }
     }
+
     fn view(&self, vcpu: usize) -> View<'_> {
         View(self, &self.cores[vcpu])
     }
+
     /// Runs `fill` on these vCPUs, and on those that it returns, as EL2 does.
     fn kick(&self, vcpus: Vcpus) {
         let mut left = vcpus.0;
@@ -143,7 +184,8 @@ impl Machine {
                 .0;
         }
     }
-    fn access(&self, vcpu: usize, offset: u16, width: Width, value: u32) -> Result<(), Refused> {
+
+    fn access(&self, vcpu: usize, offset: u16, width: Width, value: u32) -> Option<()> {
         let kick =
             self.cores[vcpu]
                 .banked
@@ -151,20 +193,24 @@ impl Machine {
                 .write(&self.view(vcpu), offset, width, value)?;
         assert_eq!(kick.0 >> vcpu & 1, 0, "write looks after its own vCPU");
         self.kick(kick);
-        Ok(())
+        Some(())
     }
+
     fn write(&self, vcpu: usize, offset: u16, value: u32) {
         self.access(vcpu, offset, Width::Word, value).unwrap();
     }
-    fn read_as(&self, vcpu: usize, offset: u16, width: Width) -> Result<u32, Refused> {
+
+    fn read_as(&self, vcpu: usize, offset: u16, width: Width) -> Option<u32> {
         self.cores[vcpu]
             .banked
             .borrow()
             .read(&self.view(vcpu), offset, width)
     }
+
     fn read(&self, vcpu: usize, offset: u16) -> u32 {
         self.read_as(vcpu, offset, Width::Word).unwrap()
     }
+
     fn uart(&self, high: bool) {
         let kick = self
             .shared
@@ -172,6 +218,7 @@ impl Machine {
             .set_line(UART, high, &self.distributor);
         self.kick(kick);
     }
+
     fn timer(&self, vcpu: usize) -> bool {
         let view = self.view(vcpu);
         let injected = self.cores[vcpu].banked.borrow_mut().inject_timer(&view);
@@ -180,6 +227,7 @@ impl Machine {
         }
         injected
     }
+
     fn listed(&self, vcpu: usize) -> Vec<u32> {
         let valid = |lr: &u32| lr & (LR_PENDING | LR_ACTIVE) != 0;
         self.cores[vcpu]
@@ -189,6 +237,7 @@ impl Machine {
             .filter(valid)
             .collect()
     }
+
     /// Reads GICV_IAR as the guest: the ID and, for an SGI, the source.
     fn acknowledge(&self, vcpu: usize) -> Option<(u32, u32)> {
         let pending = |lr: &&Cell<u32>| lr.get() & LR_PENDING != 0;
@@ -202,25 +251,32 @@ impl Machine {
         let id = lr.get() & LR_ID;
         Some((id, if id < 16 { lr.get() >> 10 & 7 } else { 0 }))
     }
-    /// Writes GICV_EOIR as the guest; the maintenance interrupts that follow are handled.
+
+    /// Deactivates an interrupt as the guest, whose priorities are not modelled here; the
+    /// maintenance interrupts that follow are handled.
     fn end(&self, vcpu: usize, id: u32) {
         let active = |lr: &&Cell<u32>| lr.get() & LR_ACTIVE != 0 && lr.get() & LR_ID == id;
-        let Some(lr) = self.cores[vcpu].lr.iter().find(active) else {
-            return;
-        };
-        lr.set(lr.get() & !LR_ACTIVE);
+        match self.cores[vcpu].lr.iter().find(active) {
+            Some(lr) => lr.set(lr.get() & !LR_ACTIVE),
+            None => self.write(vcpu, 0x380 + id as u16 / 32 * 4, 1 << (id % 32)),
+        }
         self.maintain(vcpu);
     }
+
     fn maintain(&self, vcpu: usize) {
         let ended = |lr: &Cell<u32>| lr.get() & (LR_PENDING | LR_ACTIVE | LR_HW | LR_EOI) == LR_EOI;
         let core = &self.cores[vcpu];
-        let due =
-            || core.lr.iter().any(ended) || core.underflow.get() && self.listed(vcpu).len() < 2;
+        let due = || {
+            let (waiting, aside) = core.watched.get();
+            let pending = core.lr.iter().any(|lr| lr.get() & LR_PENDING != 0);
+            core.lr.iter().any(ended) || waiting && !pending || aside && core.ended.get() != 0
+        };
         if due() {
             self.kick(Vcpus(1 << vcpu));
             assert!(!due(), "the maintenance interrupt would come again at once");
         }
     }
+
     /// Acknowledges and ends until nothing is left.
     fn drain(&self, vcpu: usize) -> Vec<(u32, u32)> {
         let mut seen = Vec::new();
@@ -245,10 +301,10 @@ fn constants() {
     assert_eq!(machine.read(2, 0x800), 0x0404_0404);
     assert_eq!(machine.read(0, 0xc00), 0xaaaa_aaaa);
     assert_eq!(machine.read(0, 0x100), SGIS);
-    assert_eq!(machine.read_as(0, 0x1000, Width::Word), Err(Refused));
-    assert_eq!(machine.read_as(0, 0x102, Width::Word), Err(Refused));
-    assert_eq!(machine.read_as(0, 0x100, Width::Double), Err(Refused));
-    assert_eq!(machine.access(0, 0xf00, Width::Byte, 0), Err(Refused));
+    assert_eq!(machine.read_as(0, 0x1000, Width::Word), None);
+    assert_eq!(machine.read_as(0, 0x102, Width::Word), None);
+    assert_eq!(machine.read_as(0, 0x100, Width::Double), None);
+    assert_eq!(machine.access(0, 0xf00, Width::Byte, 0), None);
     // With eight vCPUs, the mask of all must not overflow.
     Machine::off(8).write(0, 0xf00, 1 << 24 | 3);
 }
@@ -441,7 +497,7 @@ fn a_retargeted_spi_moves() {
 fn an_enabled_spi_goes_where_the_guest_reads_that_it_goes() {
     let machine = Machine::off(2);
     machine.write(0, 0x104, 1 << (DISK - 32));
-    assert_eq!(machine.read_as(0, 0x829, Width::Byte), Ok(1));
+    assert_eq!(machine.read_as(0, 0x829, Width::Byte), Some(1));
     assert_eq!(
         *machine.asked.borrow(),
         [Asked::Route(DISK, 0), Asked::Enable(DISK, true)]
@@ -722,20 +778,27 @@ fn check(machine: &Machine) -> Result<(), TestCaseError> {
 proptest! {
     #[test]
     fn no_access_reaches_a_foreign_interrupt(
-        steps in prop::collection::vec((0u8..8, 0usize..3, offsets(), widths(), any::<u32>()), 0..60)
+        steps in prop::collection::vec(
+            (0u8..8, 0usize..3, offsets(), widths(), any::<u32>()),
+            0..60,
+        ),
     ) {
         let machine = Machine::new(3);
-        // Interrupts that are active in the physical GIC; they do not fire again before they are deactivated.
+        // Interrupts that are active in the physical GIC; they do not fire again before they are
+        // deactivated.
         let mut fired = [false; 3];
         for (kind, vcpu, offset, width, value) in steps {
             match kind {
                 0..4 => {
-                    let written = machine.access(vcpu, offset, width, value).is_ok();
-                    let read = machine.read_as(vcpu, offset, width).is_ok();
+                    let written = machine.access(vcpu, offset, width, value).is_some();
+                    let read = machine.read_as(vcpu, offset, width).is_some();
                     prop_assert!(written == read || !written && offset & !3 == 0xf00);
                 }
                 4 => _ = machine.acknowledge(vcpu),
-                5 => machine.listed(vcpu).into_iter().for_each(|lr| machine.end(vcpu, lr & LR_ID)),
+                5 => machine
+                    .listed(vcpu)
+                    .into_iter()
+                    .for_each(|lr| machine.end(vcpu, lr & LR_ID)),
                 6 => machine.uart(value & 1 == 1),
                 _ => {
                     let hardware = |lr: &u32| lr & LR_HW != 0 && lr & LR_ID == TIMER;
@@ -767,18 +830,26 @@ proptest! {
         if offset & !3 != 0xf00 {
             machines[0].write(1, offset, value);
             for lane in 0..4 {
-                machines[1].access(1, offset + lane, Width::Byte, value >> (lane * 8)).unwrap();
+                machines[1]
+                    .access(1, offset + lane, Width::Byte, value >> (lane * 8))
+                    .unwrap();
             }
             for lane in [0, 2] {
-                machines[2].access(1, offset + lane, Width::Half, value >> (lane * 8)).unwrap();
+                machines[2]
+                    .access(1, offset + lane, Width::Half, value >> (lane * 8))
+                    .unwrap();
             }
         }
         for offset in (0..0x1000).step_by(SWEEP) {
             let word = machines[0].read(1, offset);
             for machine in &machines {
-                let byte = |lane: u16| machine.read_as(1, offset + lane, Width::Byte).unwrap() << (lane * 8);
+                let byte = |lane: u16| {
+                    machine.read_as(1, offset + lane, Width::Byte).unwrap() << (lane * 8)
+                };
                 prop_assert_eq!(byte(0) | byte(1) | byte(2) | byte(3), word, "{:#x}", offset);
-                let half = |lane: u16| machine.read_as(1, offset + lane, Width::Half).unwrap() << (lane * 8);
+                let half = |lane: u16| {
+                    machine.read_as(1, offset + lane, Width::Half).unwrap() << (lane * 8)
+                };
                 prop_assert_eq!(half(0) | half(2), word, "{:#x}", offset);
             }
         }
@@ -786,10 +857,11 @@ proptest! {
 
     #[test]
     fn every_sgi_is_delivered_exactly_once(
-        steps in prop::collection::vec((0u8..4, 0usize..4, 0u32..16, any::<u8>()), 0..STEPS)
+        steps in prop::collection::vec((0u8..4, 0usize..4, 0u32..16, any::<u8>()), 0..STEPS),
     ) {
         let machine = Machine::new(4);
-        // The reference: what is pending for which vCPU from which source, and what is active in each guest.
+        // The reference: what is pending for which vCPU from which source, and what is active in
+        // each guest.
         let mut pending = std::collections::BTreeSet::new();
         let mut active: [Vec<u32>; 4] = Default::default();
         let mut timers = [0; 4];
@@ -801,14 +873,18 @@ proptest! {
                     pending.extend(targets.map(|target| (target, sgi, vcpu as u32)));
                 }
                 2 => {
-                    // The virtual CPU interface preempts only for more urgent interrupts; take whatever comes.
+                    // The virtual CPU interface preempts only for more urgent interrupts; take
+                    // whatever comes.
                     match machine.acknowledge(vcpu) {
                         Some((TIMER, _)) => {
                             timers[vcpu] -= 1;
                             machine.end(vcpu, TIMER);
                         }
                         Some((id, source)) => {
-                            prop_assert!(pending.remove(&(vcpu, id, source)), "not sent, or delivered twice");
+                            prop_assert!(
+                                pending.remove(&(vcpu, id, source)),
+                                "not sent, or delivered twice"
+                            );
                             active[vcpu].push(id);
                         }
                         None => {}
@@ -835,7 +911,10 @@ proptest! {
                 if id == TIMER {
                     timers[vcpu] -= 1;
                 } else {
-                    prop_assert!(pending.remove(&(vcpu, id, source)), "not sent, or delivered twice");
+                    prop_assert!(
+                        pending.remove(&(vcpu, id, source)),
+                        "not sent, or delivered twice"
+                    );
                 }
             }
         }
@@ -844,12 +923,18 @@ proptest! {
     }
 
     #[test]
-    fn delivered_in_order_of_priority(priorities: [u8; 20], sgis in 0u32..0x10000, others in 0u8..16) {
+    fn delivered_in_order_of_priority(
+        priorities: [u8; 20],
+        sgis in 0u32..0x10000,
+        others in 0u8..16,
+    ) {
         let machine = Machine::new(2);
         machine.write(0, 0x100, 1 << EMULATED_PPI);
         let ids: Vec<u32> = (0..16).chain([EMULATED_PPI, TIMER, UART, DISK]).collect();
         for (&id, &priority) in ids.iter().zip(&priorities) {
-            machine.access(0, 0x400 + id as u16, Width::Byte, u32::from(priority)).unwrap();
+            machine
+                .access(0, 0x400 + id as u16, Width::Byte, u32::from(priority))
+                .unwrap();
         }
         machine.write(0, 0x200, u32::from(others & 1) << EMULATED_PPI);
         if others & 2 != 0 {
@@ -866,11 +951,22 @@ proptest! {
         for sgi in (0..16).filter(|sgi| sgis >> sgi & 1 == 1) {
             machine.write(1, 0xf00, 1 << 16 | sgi);
         }
-        let wanted = |index: usize| if index < 16 { sgis >> index & 1 == 1 } else { others >> (index - 16) & 1 == 1 };
-        let mut expected: Vec<_> =
-            (0..20).filter(|&index| wanted(index)).map(|index| (priorities[index] & 0xf8, ids[index])).collect();
+        let wanted = |index: usize| {
+            if index < 16 {
+                sgis >> index & 1 == 1
+            } else {
+                others >> (index - 16) & 1 == 1
+            }
+        };
+        let mut expected: Vec<_> = (0..20)
+            .filter(|&index| wanted(index))
+            .map(|index| (priorities[index] & 0xf8, ids[index]))
+            .collect();
         expected.sort_unstable();
         let seen: Vec<_> = machine.drain(0).into_iter().map(|(id, _)| id).collect();
-        prop_assert_eq!(seen, expected.into_iter().map(|(_, id)| id).collect::<Vec<_>>());
+        prop_assert_eq!(
+            seen,
+            expected.into_iter().map(|(_, id)| id).collect::<Vec<_>>()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! A program to profile that does, inside or before its function, what its argument says: most of that cannot be profiled.
+//! A program to profile. Inside or before its function, it does what its argument names; most of
+//! that cannot be profiled.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Counts its own instructions and cycles, and reads the counters itself at EL0 by `mrs`, without the kernel. With an
-//! argument, it reads a counter even if the kernel does not allow it.
+//! Counts its own instructions and cycles, and reads the counters itself at EL0 by `mrs`, without
+//! the kernel. With an argument, it reads a counter even if the kernel does not allow it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 
@@ -15,7 +15,8 @@ use std::process::ExitCode;
 
 /// Iterations of the loop that is counted, of two instructions each.
 const TURNS: u64 = 1_000_000;
-/// In `config1` of the Armv8 PMU's events: the program itself reads the counter (`drivers/perf/arm_pmuv3.c`, `rdpmc`).
+/// In `config1` of the Armv8 PMU's events: the program itself reads the counter
+/// (`drivers/perf/arm_pmuv3.c`, `rdpmc`).
 const BY_MYSELF: u64 = 1 << 1;
 /// The index of the cycle counter: its number plus one.
 const CYCLES: u32 = 32;
@@ -48,8 +49,8 @@ fn main() -> ExitCode {
     done
 }
 
-/// Counts one event at EL0 over the loop, by `mrs` and by the kernel. Returns `None` if the kernel does not allow
-/// `mrs`.
+/// Counts one event at EL0 over the loop, by `mrs` and by the kernel. Returns `None` if the kernel
+/// does not allow `mrs`.
 fn count(event: u64) -> io::Result<Option<String>> {
     let mut counter = Counter::start(event)?;
     if !counter.is_readable() {
@@ -142,8 +143,8 @@ impl Counter {
     }
 }
 
-/// Reads a counter by `mrs`; returns `None` for a number that the Cortex-A53 does not have. If the kernel does not
-/// allow the access, it kills the program (SIGILL).
+/// Reads a counter by `mrs`; returns `None` for a number that the Cortex-A53 does not have. If the
+/// kernel does not allow the access, it kills the program (SIGILL).
 #[cfg(target_arch = "aarch64")]
 #[allow(unsafe_code)]
 fn read(index: u32) -> Option<u64> {
@@ -152,7 +153,8 @@ fn read(index: u32) -> Option<u64> {
             let value: u64;
             // SAFETY: it only reads a counter.
             unsafe {
-                std::arch::asm!(concat!("isb\nmrs {}, ", $register), out(reg) value, options(nomem, nostack));
+                std::arch::asm!(concat!("isb\n\
+                    mrs {}, ", $register), out(reg) value, options(nomem, nostack));
             }
             value
         }};

@@ -1,5 +1,5 @@
-//! A process that nobody profiles, next to one that is: it watches that what its pages hold, their frames, and what the hypervisor
-//! does to those stay as they are.
+//! A process that nobody profiles, next to a profiled one. It checks that the contents and frames
+//! of its pages, and the hypervisor's changes to them, stay the same.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 

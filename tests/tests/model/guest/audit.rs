@@ -1,8 +1,9 @@
 //! A guest without an operating system: small programs whose counts and times are known.
 //!
-//! The 64-bit word at 0x4300_0000 chooses the program; results are at 0x4300_0100. Everything runs at EL2 with the MMU
-//! off, where every address is its own physical one, except the parts of `levels` and of the programs from 15 on that run at
-//! EL1: the latter behind tables of stage 2, which map each address to itself.
+//! The 64-bit word at 0x4300_0000 chooses the program; results are at 0x4300_0100. Everything runs
+//! at EL2 with the MMU off, where every address is its own physical one, except the parts of
+//! `levels` and of the programs from 15 on that run at EL1: the latter behind tables of stage 2,
+//! which map each address to itself.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![no_std]
 #![no_main]
@@ -205,7 +206,8 @@ interrupted:
     str     x27, [x28, #16]
     b       off
 
-// Every tenth of a hundred instructions is a load that faults: unaligned, with the MMU off. The handler skips it.
+// Every tenth of a hundred instructions is a load that faults: unaligned, with the MMU off. The
+// handler skips it.
 faults:
     add     x25, x24, #1
     region_begin
@@ -234,7 +236,8 @@ devices:
     region_end
     b       off
 
-// Counter 1 is EL2's (HPMN = 1). It counts and interrupts by HPME alone, and PMCR_EL0.P at EL1 does not reset it.
+// Counter 1 is EL2's (HPMN = 1). It counts and interrupts by HPME alone, and PMCR_EL0.P at EL1 does
+// not reset it.
 levels:
     mov     x0, #0x81
     msr     mdcr_el2, x0
@@ -424,8 +427,8 @@ nested:
     region_end
     b       off
 
-// Times of code in the L1, of a pass over lines in the L2, and of one over lines in memory, in ticks of the timer; and
-// the first again in cycles, by the cycle counter and by counter 0.
+// Times of code in the L1, of a pass over lines in the L2, and of one over lines in memory, in
+// ticks of the timer; and the first again in cycles, by the cycle counter and by counter 0.
     .macro pass_over lines
     mov     x1, x24
     movz    x2, #\lines
@@ -472,9 +475,9 @@ clock:
     str     x11, [x28, #32]
     b       off
 
-// What cores overlap, a region each: a chain in the L1; loads that nobody uses; a stream of loads; loads that are
-// independent, too far apart for a stream; whole lines written; a word of each line written; code, from memory and from
-// the L2.
+// What cores overlap, a region each: a chain in the L1; loads that nobody uses; a stream of loads;
+// loads that are independent, too far apart for a stream; whole lines written; a word of each line
+// written; code, from memory and from the L2.
 mechanisms:
     str     x24, [x24]
     mov     x0, x24
@@ -579,8 +582,9 @@ adds_too:
     str     x0, [x26, x27]
     b       1b
 
-// Loads from pages at EL1, behind stage 2 by pages of 4 KiB or blocks of 2 MiB; program 17: behind stage 1 by pages of
-// 4 KiB as well. A region each: 8, 64 and 2048 pages, a load each, four times; then 64 pages after TLBI.
+// Loads from pages at EL1, behind stage 2 by pages of 4 KiB or blocks of 2 MiB; program 17: behind
+// stage 1 by pages of 4 KiB as well. A region each: 8, 64 and 2048 pages, a load each, four times;
+// then 64 pages after TLBI.
     .macro tour pages
     mov     x3, #4
 1:  movz    x9, #0x4400, lsl #16
@@ -628,7 +632,8 @@ pages:
     add     x4, x4, #0x1000
     subs    x2, x2, #1
     b.ne    3b
-    // Stage 1: the same addresses, by a level 1 of its own and a level 2 at x19 + 0x3000 with the tables of stage 2.
+    // Stage 1: the same addresses, by a level 1 of its own and a level 2 at x19 + 0x3000 with the
+    // tables of stage 2.
     add     x0, x19, #0x3000
     orr     x0, x0, #3
     add     x6, x19, #0x2000
@@ -698,7 +703,8 @@ pages:
     tour    64
     region_end
     b       off
-    // Program 18, for the benchmark: 2048 pages as often as the word after the program's number says.
+    // Program 18, for the benchmark: 2048 pages as often as the word after the program's number
+    // says.
 7:  ldr     x22, [x20, #8]
     region_begin
 8:  cbz     x22, 9f

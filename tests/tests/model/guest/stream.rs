@@ -1,11 +1,13 @@
-//! A guest without an operating system: streams over a buffer on one core, while rivals store on the others.
+//! A guest without an operating system: streams over a buffer on one core, while rivals store on
+//! the others.
 //!
-//! Parameters are at 0x4300_0000, 64 bits each: accesses per pass, passes, cores, bytes between two accesses, number of
-//! refills after which the overflow interrupt is expected (0 for none), and whether to run without a region of
-//! interest. Results are at 0x4300_0100: ticks of CNTVCT_EL0; event counter 0, which counts L1D_CACHE_REFILL from 1000;
-//! and with the interrupt: counter 1, which overflows after that many refills, when the interrupt was pending;
-//! PMOVSCLR_EL0 at that time; PMOVSCLR_EL0 and ISR_EL1 after the flag was cleared.
-//! Rivals stream over 420 KiB. Everything runs at EL2 with the MMU off, where every address is its own physical one.
+//! Parameters are at 0x4300_0000, 64 bits each: accesses per pass, passes, cores, bytes between two
+//! accesses, number of refills after which the overflow interrupt is expected (0 for none), and
+//! whether to run without a region of interest. Results are at 0x4300_0100: ticks of CNTVCT_EL0;
+//! event counter 0, which counts L1D_CACHE_REFILL from 1000; and with the interrupt: counter 1,
+//! which overflows after that many refills, when the interrupt was pending; PMOVSCLR_EL0 at that
+//! time; PMOVSCLR_EL0 and ISR_EL1 after the flag was cleared. Rivals stream over 420 KiB.
+//! Everything runs at EL2 with the MMU off, where every address is its own physical one.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![no_std]
 #![no_main]

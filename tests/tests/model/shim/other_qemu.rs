@@ -1,7 +1,8 @@
 //! A preloaded library that shows the plugin a QEMU whose internals differ from those it knows.
 //!
-//! The environment variable `OTHER_QEMU` chooses how: `layout`: the accelerator's class has one more function before
-//! the clock's, as QEMU 10.1 has; `registers`: registers cannot be read in callbacks.
+//! The environment variable `OTHER_QEMU` chooses how: `layout`: the accelerator's class has one
+//! more function before the clock's, as QEMU 10.1 has; `registers`: registers cannot be read in
+//! callbacks.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -24,11 +25,11 @@ fn real() -> Find {
 const WORDS: usize = 64;
 
 unsafe extern "C" fn class(name: *const c_char) -> *mut *mut c_void {
-    // SAFETY: QEMU's own functions, with their signatures; the class is longer than what is copied up to its end.
+    // SAFETY: QEMU's own functions, with their signatures; the class is longer than what is copied
+    // up to its end.
     unsafe {
         let find = real();
-        let own: Class =
-            std::mem::transmute(find(std::ptr::null_mut(), c"object_class_by_name".as_ptr()));
+        let own: Class = std::mem::transmute(find(std::ptr::null_mut(), c"object_class_by_name".as_ptr()));
         let found = own(name);
         if found.is_null() || CStr::from_ptr(name) != c"tcg-accel-ops" {
             return found;

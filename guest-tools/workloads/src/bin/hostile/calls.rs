@@ -1,4 +1,5 @@
-//! Hypercalls, firmware calls and PSCI calls that are malformed or concern what this VM does not own.
+//! Hypercalls, firmware calls and PSCI calls that are malformed, or that concern cores and memory
+//! of others.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::phase::{Own, Phase};
@@ -9,8 +10,8 @@ use cloison_guest::exceptions::Fault;
 use cloison_guest::global_asm;
 use cloison_guest::probe::{self, Op};
 
-// `hostile_hvc(registers)`, `hostile_smc(registers)`: load x0 to x17 from the array, make the call, and store them
-// back. Called by `probe::jump`, which preserves all registers for us.
+// `hostile_hvc(registers)`, `hostile_smc(registers)`: load x0 to x17 from the array, make the call,
+// and store them back. Called by `probe::jump`, which preserves all registers for us.
 global_asm!(
     r#"
     .macro  call name, insn
@@ -65,16 +66,16 @@ fn ends_us(function: u32) -> bool {
     )
 }
 
-/// Makes a call with `x0` to `x6` as given and noise in the other registers. Returns the registers afterwards, or the
-/// fault.
+/// Makes a call with `x0` to `x6` as given and noise in the other registers. Returns the registers
+/// afterwards, or the fault.
 fn invoke(conduit: Conduit, registers: &mut [u64; 18]) -> Result<(), Fault> {
     let code = match conduit {
         Conduit::Hvc => hostile_hvc as *const () as u64,
         Conduit::Smc => hostile_smc as *const () as u64,
     };
     let array = (&raw mut *registers).expose_provenance() as u64;
-    // SAFETY: the code writes the array and preserves the stack pointer. No call starts code in this VM: see
-    // `random_call` and `power`.
+    // SAFETY: the code writes the array and preserves the stack pointer. No call starts code in
+    // this VM: see `random_call` and `power`.
     unsafe { probe::jump(code, array, 0) }.map(|_| ())
 }
 
@@ -157,7 +158,8 @@ fn argument(random: &mut Random) -> u64 {
     }
 }
 
-/// Returns registers for a call to `function`, or `None` if it would end this program or start code.
+/// Returns registers for a call to `function`, or `None` if it would end this program or start
+/// code.
 fn random_call(own: Own, services: u32, random: &mut Random, function: u32) -> Option<[u64; 18]> {
     let mut x: [u64; 18] = core::array::from_fn(|_| argument(random));
     // Only w0 identifies the function.
@@ -201,7 +203,8 @@ pub fn hypercalls(own: Own, random: &mut Random, count: u64) -> u64 {
     phase.finish()
 }
 
-/// Makes random calls through the services page, and accesses of every kind to its registers and the gaps between them.
+/// Makes random calls through the services page, and accesses of every kind to its registers and
+/// the gaps between them.
 pub fn services_page(own: Own, random: &mut Random, count: u64) -> u64 {
     let mut phase = Phase::new("page");
     let services = services();
@@ -248,7 +251,8 @@ fn through_the_page(x: &mut [u64; 18]) -> Result<(), Fault> {
 
 /// Makes SMC calls, to this hypervisor and past it to the real firmware.
 pub fn firmware(own: Own, random: &mut Random, count: u64) -> u64 {
-    /// Owners defined by the calling convention: architecture, CPU, SiP, OEM, standard, hypervisors, Trusted OS.
+    /// Owners defined by the calling convention: architecture, CPU, SiP, OEM, standard,
+    /// hypervisors, Trusted OS.
     const OWNERS: [u32; 16] = [
         0x8000_0000,
         0x8100_0000,
@@ -287,8 +291,8 @@ pub fn firmware(own: Own, random: &mut Random, count: u64) -> u64 {
     phase.finish()
 }
 
-/// Makes a call with an immediate other than the zero that the calling convention requires, and with an unassigned
-/// function.
+/// Makes a call with an immediate other than the zero that the calling convention requires, and
+/// with an unassigned function.
 fn immediates(phase: &mut Phase, random: &mut Random, instruction: u32) {
     const NO_FUNCTION: u64 = 0xc600_ffff;
     for _ in 0..64 {

@@ -1,4 +1,5 @@
-//! The interrupt controller: registers of interrupts that this VM does not own, and waits that must end.
+//! The interrupt controller: registers of interrupts that this VM does not own, and waits that must
+//! end.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::phase::{Own, Phase};
@@ -27,7 +28,8 @@ const FIELDS: [(&str, u64, u64); 9] = [
     ("ICFGR", 0xc00, 2),
 ];
 
-/// Reads and writes every offset of the distributor at every width, then checks what happened to foreign interrupts.
+/// Reads and writes every offset of the distributor at every width, then checks the state of
+/// foreign interrupts.
 pub fn distributor(own: Own, random: &mut Random) -> u64 {
     let mut phase = Phase::new("gicd");
     every_offset(&mut phase, GICD, DISTRIBUTOR, random);
@@ -109,7 +111,8 @@ fn every_offset(phase: &mut Phase, device: Device, len: u64, random: &mut Random
             if !offset.is_multiple_of(4) && !matches!(op, LoadByte | StoreByte) && offset > 4 {
                 continue;
             }
-            // SAFETY: a device of this VM that nothing else uses at this time; its state is restored afterwards.
+            // SAFETY: a device of this VM that nothing else uses at this time; its state is
+            // restored afterwards.
             phase.may_fail(unsafe { probe::access(op, address, random.bits()) });
         }
     }
@@ -141,7 +144,8 @@ fn restore() {
     }
 }
 
-/// Executes WFI with the timer's interrupt masked, and WFE with only the event stream to end it: both must return.
+/// Executes WFI with the timer's interrupt masked, and WFE with only the event stream to end it:
+/// both must return.
 pub fn waits() -> u64 {
     let mut phase = Phase::new("wait");
     gic::init_distributor();
@@ -162,7 +166,8 @@ pub fn waits() -> u64 {
             format_args!("WFI slept {slept} ticks over a pending interrupt"),
         );
         timer::disarm();
-        // SAFETY: enables the event stream, so that the second WFE also ends on hardware, and disables it again.
+        // SAFETY: enables the event stream, so that the second WFE also ends on hardware, and
+        // disables it again.
         unsafe {
             asm!("msr cntkctl_el1, {}", "isb", "sevl", "wfe", "wfe", "msr cntkctl_el1, xzr", in(reg) 1u64 << 2 | 7 << 4)
         };

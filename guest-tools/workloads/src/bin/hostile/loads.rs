@@ -1,4 +1,5 @@
-//! Loads from emulated devices: every width and extension gives what the hardware's registers would give.
+//! Loads from emulated devices: every width and extension gives what the hardware's registers would
+//! give.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::phase::Phase;
@@ -6,7 +7,8 @@ use cloison_guest::abi::map;
 use cloison_guest::mmio::{GICD, UART};
 use cloison_guest::{global_asm, probe};
 
-/// A load instruction: its name, how many bytes it reads, whether it extends the sign, and the bits of its register.
+/// A load instruction: its name, how many bytes it reads, whether it extends the sign, and the bits
+/// of its register.
 struct Load {
     name: &'static str,
     bytes: u32,
@@ -23,7 +25,8 @@ const fn load(name: &'static str, bytes: u32, signed: bool, register: u32) -> Lo
     }
 }
 
-// Two instructions for each of `LOADS`, in its order. x1 is the address. What was in x0 before must not shine through.
+// Two instructions for each of `LOADS`, in its order. x1 is the address. What was in x0 before must
+// not shine through.
 global_asm!(
     r#"
     .section .text.loads, "ax"
@@ -52,7 +55,8 @@ const LOADS: [Load; 8] = [
 ];
 
 impl Load {
-    /// What the register holds after the load, by the bytes at its address (Arm ARM DDI 0487, C6.2: LDRB to LDRSW).
+    /// What the register holds after the load, by the bytes at its address (Arm ARM DDI 0487, C6.2:
+    /// LDRB to LDRSW).
     fn expected(&self, bytes: u32) -> u64 {
         let unused = 32 - 8 * self.bytes;
         match (self.signed, self.register) {
@@ -63,8 +67,8 @@ impl Load {
     }
 }
 
-/// Loads from every offset of every emulated device. The bytes are those of the device's words; of the services page,
-/// which is accessed by double words only, a load of less gets zeros.
+/// Loads from every offset of every emulated device. The bytes are those of the device's words; of
+/// the services page, which is accessed by double words only, a load of less gets zeros.
 pub fn every_load() -> u64 {
     let mut phase = Phase::new("loads");
     // Registers with the upper bit of every width set.
@@ -79,10 +83,11 @@ pub fn every_load() -> u64 {
     ] {
         let mut negative = [0u32; LOADS.len()];
         for at in (base..base + 0x1000).step_by(4) {
-            // SAFETY: a device of this VM that nothing else uses now; no load changes what a later one finds.
             let word = if base == map::SERVICES {
                 Ok(0)
             } else {
+                // SAFETY: a device of this VM that nothing else uses now; no load changes what a
+                // later one finds.
                 unsafe { probe::access(probe::Op::LoadWord, at, 0) }
             };
             for lane in 0..4u32 {

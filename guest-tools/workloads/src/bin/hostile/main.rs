@@ -1,7 +1,8 @@
 //! Hostile: tries everything that a guest must not be able to do, and counts what succeeds.
 //!
-//! Each attempt is *refused* (a fault or an error code), *ignored* (it had no effect that the guest could notice, and
-//! needs none), or *leaked*: it read, changed or reached something that the VM does not own.
+//! Each attempt is *refused* (a fault or an error code), *ignored* (it had no effect that the guest
+//! could notice, and needs none), or *leaked*: it read, changed or reached something that the VM
+//! does not own.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
@@ -63,8 +64,8 @@ fn main() {
         0 => psci::system_off(),
         1 => {
             println!("hostile: last act: jump to unmapped memory");
-            // SAFETY: nothing is mapped there. The fault is unexpected, so the runtime's panic ends the VM if the
-            // hypervisor does not.
+            // SAFETY: nothing is mapped there. The fault is unexpected, so the runtime's panic ends
+            // the VM if the hypervisor does not.
             unsafe { asm!("br {}", in(reg) own.ram_end + 0x10_0000, options(noreturn)) }
         }
         2 => {
@@ -89,14 +90,16 @@ fn garbage(random: &mut Random) -> ! {
     // SAFETY: reads a register without side effects.
     unsafe { asm!("mrs {}, vbar_el1", out(reg) vectors) };
     for word in 0..256 {
-        // SAFETY: the vectors' 2 KiB, which no exception uses before this loop ends, because no access in it faults.
+        // SAFETY: the vectors' 2 KiB, which no exception uses before this loop ends, because no
+        // access in it faults.
         unsafe {
             core::ptr::with_exposed_provenance_mut::<u64>((vectors + word * 8) as usize)
                 .write_volatile(random.bits())
         };
     }
-    // SAFETY: this program is over; what runs from here on is garbage by design and harms only this VM. The vectors are
-    // cleaned to the point of unification line by line, so that the garbage is what runs.
+    // SAFETY: this program is over; what runs from here on is garbage by design and harms only this
+    // VM. The vectors are cleaned to the point of unification line by line, so that the garbage
+    // is what runs.
     unsafe {
         asm!(
             "2: dc cvau, x9",

@@ -12,8 +12,8 @@ const PAGE: u64 = 4096;
 /// Encoding of `nop`.
 const NOP: u64 = 0xd503_201f;
 
-/// Returns the ranges to walk with their steps: fine where the boards have RAM, devices and the hypervisor, coarse
-/// elsewhere.
+/// Returns the ranges to walk with their steps: fine where the boards have RAM, devices and the
+/// hypervisor, coarse elsewhere.
 fn ranges(own: Own) -> [(u64, u64, u64); 11] {
     [
         (0, 1 << 28, 256 << 10),
@@ -49,7 +49,8 @@ pub fn sweep(own: Own, random: &mut Random) -> u64 {
         while base < end {
             let address = base + (random.below(PAGE) & !7);
             if !own.has(address) {
-                // SAFETY: not this VM's memory, so it cannot hold anything of this program; the access faults.
+                // SAFETY: not this VM's memory, so it cannot hold anything of this program; the
+                // access faults.
                 let (read, written) =
                     unsafe { (probe::read(address), probe::write(address, random.bits())) };
                 phase.must_fail(read, format_args!("read of {address:#x}"));
@@ -61,7 +62,8 @@ pub fn sweep(own: Own, random: &mut Random) -> u64 {
     phase.finish()
 }
 
-/// Tries every kind of access, aligned and not, instruction fetches, and accesses across the end of the VM's RAM.
+/// Tries every kind of access, aligned and not, instruction fetches, and accesses across the end of
+/// the VM's RAM.
 pub fn accesses(own: Own, random: &mut Random) -> u64 {
     let mut phase = Phase::new("unmapped");
     let mut pages = [
@@ -120,8 +122,8 @@ pub fn accesses(own: Own, random: &mut Random) -> u64 {
         (Op::StoreHalf, edge - 1),
         (Op::StorePair, edge - 8),
     ] {
-        // SAFETY: the last bytes of the VM's RAM, far above everything that this program uses, and the bytes after
-        // them.
+        // SAFETY: the last bytes of the VM's RAM, far above everything that this program uses, and
+        // the bytes after them.
         let result = unsafe { probe::access(op, address, random.bits()) };
         phase.must_fail(result, format_args!("{op:?} across the end of RAM"));
     }

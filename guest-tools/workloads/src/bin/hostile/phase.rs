@@ -1,4 +1,4 @@
-//! What the VM owns, and the counts of attempts to reach beyond it.
+//! The VM's property, and the counts of attempts to reach beyond it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_guest::abi::map;
@@ -9,7 +9,7 @@ use core::fmt;
 /// Maximum number of leaks printed individually per phase.
 const SHOWN: u64 = 8;
 
-/// What this VM owns, according to its configuration.
+/// The VM's property, according to its configuration.
 #[derive(Clone, Copy)]
 pub struct Own {
     /// End of its RAM.
@@ -98,7 +98,8 @@ impl Phase {
         } = self;
         let attempts = refused + ignored + leaked;
         println!(
-            "hostile: phase={name} attempts={attempts} refused={refused} leaked={leaked} ignored={ignored}"
+            "hostile: phase={name} attempts={attempts} refused={refused} leaked={leaked} \
+             ignored={ignored}"
         );
         leaked
     }

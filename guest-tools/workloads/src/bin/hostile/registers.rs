@@ -1,4 +1,5 @@
-//! System registers: the counters reserved for quotas, and everything that belongs to a higher exception level.
+//! System registers: the counters reserved for quotas, and everything that belongs to a higher
+//! exception level.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::phase::Phase;
@@ -18,7 +19,8 @@ const PMXEVTYPER: Name = (3, 3, 9, 13, 1);
 const PMXEVCNTR: Name = (3, 3, 9, 13, 2);
 const PMINTENCLR: Name = (3, 0, 9, 14, 2);
 
-/// The performance monitor's registers except the numbered ones, and MDCR_EL2 and MDCR_EL3, which control it.
+/// The performance monitor's registers except the numbered ones, and MDCR_EL2 and MDCR_EL3, which
+/// control it.
 const MONITOR: [Name; 19] = [
     PMCR,
     (3, 3, 9, 12, 1),
@@ -110,7 +112,8 @@ pub fn counters(random: &mut Random) -> u64 {
     phase.finish()
 }
 
-/// Returns whether a register belongs to a higher exception level, to the counters, or to the implementation.
+/// Returns whether a register belongs to a higher exception level, to the counters, or to the
+/// implementation.
 fn is_forbidden((op0, op1, crn, crm, op2): Name) -> bool {
     let higher = op1 >= 4;
     let monitor = op0 == 3
@@ -123,7 +126,8 @@ fn is_forbidden((op0, op1, crn, crm, op2): Name) -> bool {
     higher || monitor || implementation
 }
 
-/// Reads every register that can be encoded; writes all forbidden ones and some that a guest should not touch.
+/// Reads every register that can be encoded; writes all forbidden ones and some that a guest should
+/// not touch.
 pub fn wild(random: &mut Random) -> u64 {
     let mut phase = Phase::new("sysreg");
     let all =
@@ -178,8 +182,8 @@ fn others(phase: &mut Phase, random: &mut Random) {
     const BREAKPOINT: [Name; 3] = [(2, 0, 0, 0, 4), (2, 0, 0, 0, 5), (2, 0, 0, 2, 2)];
     const SET_WAY: [Name; 3] = [(1, 0, 7, 6, 2), (1, 0, 7, 10, 2), (1, 0, 7, 14, 2)];
     const CNTP_CTL: Name = (3, 3, 14, 2, 1);
-    // Read-only, or owned by the highest level: CNTFRQ_EL0, MPIDR_EL1, MIDR_EL1, ICC_SRE_EL1, ICC_PMR_EL1,
-    // ICC_SGI1R_EL1.
+    // Read-only, or owned by the highest level: CNTFRQ_EL0, MPIDR_EL1, MIDR_EL1, ICC_SRE_EL1,
+    // ICC_PMR_EL1, ICC_SGI1R_EL1.
     const NEVER: [Name; 6] = [
         (3, 3, 14, 0, 0),
         (3, 0, 0, 0, 5),
@@ -188,9 +192,10 @@ fn others(phase: &mut Phase, random: &mut Random) {
         (3, 0, 4, 6, 0),
         (3, 0, 12, 11, 5),
     ];
-    // SAFETY: this program uses none of these registers. The breakpoint matches no address of this program and is
-    // disabled again before anything else runs. Set/way maintenance loses no dirty line: the hypervisor either ignores
-    // it, or turns invalidation into cleaning and invalidation, as HCR_EL2.SWIO and VM require.
+    // SAFETY: this program uses none of these registers. The breakpoint matches no address of this
+    // program and is disabled again before anything else runs. Set/way maintenance loses no
+    // dirty line: the hypervisor either ignores it, or turns invalidation into cleaning and
+    // invalidation, as HCR_EL2.SWIO and VM require.
     unsafe {
         for name in DEBUG.into_iter().chain(AUXILIARY) {
             for value in [u64::MAX, random.bits(), 0] {
@@ -203,7 +208,8 @@ fn others(phase: &mut Phase, random: &mut Random) {
                 format_args!("write to {name:?}"),
             );
         }
-        // A breakpoint at EL2 where the hypervisor may be; debug exceptions enabled, then everything disabled.
+        // A breakpoint at EL2 where the hypervisor may be; debug exceptions enabled, then
+        // everything disabled.
         for values in [[0x4020_0000, 1 << 13 | 3 << 14 | 0x1e1, 0xa000], [0, 0, 0]] {
             for (name, value) in BREAKPOINT.into_iter().zip(values) {
                 phase.may_fail(write(name, value));

@@ -1,4 +1,4 @@
-//! The ring of messages under loom: a core writes while others, one at a time, take what they find.
+//! The ring of messages under loom: one core writes while others, one at a time, take bytes.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::messages::*;
@@ -24,7 +24,8 @@ fn ring() -> Messages<ROOM> {
 /// How a message is written.
 type Push = fn(&Messages<ROOM>, fmt::Arguments);
 
-/// A core writes three messages, of which two fit: the others take bytes of whole messages only, and in order.
+/// A core writes three messages, of which two fit: the others take bytes of whole messages only,
+/// and in order.
 fn messages_come_whole(push: Push) {
     let (ring, console) = (Arc::new(ring()), Arc::new(Mutex::new(Vec::new())));
     let take = |ring: &Messages<ROOM>, console: &Mutex<Vec<u8>>| {
@@ -42,7 +43,7 @@ fn messages_come_whole(push: Push) {
         .into_iter()
         .for_each(|other| other.join().expect("no assertions"));
     // What does not fit any more is counted, so the loss is reported in the end.
-    let lost = ring.lost.load(Ordering::Relaxed);
+    let lost = ring.lost.load(Relaxed);
     let mut console = console.lock().expect("no thread panics with it");
     console.extend(core::iter::from_fn(|| ring.pop()));
     let out = String::from_utf8(console.clone()).expect("ASCII");
@@ -63,15 +64,15 @@ fn loom_messages_come_whole() {
 
 /// Lets the bytes be seen before they are there.
 fn push_early(ring: &Messages<ROOM>, message: fmt::Arguments) {
-    let at = ring.written.load(Ordering::Relaxed);
+    let at = ring.written.load(Relaxed);
     let len = u32::try_from(std::format!("{message}").len()).expect("short");
-    let end = ring.taken.load(Ordering::Acquire).wrapping_add(ROOM as u32);
+    let end = ring.taken.load(Acquire).wrapping_add(ROOM as u32);
     if at.wrapping_add(len) > end {
         ring.push(message);
         return;
     }
-    ring.written.store(at.wrapping_add(len), Ordering::Release);
-    let _ = write!(Writer(ring, at, end), "{message}");
+    ring.written.store(at.wrapping_add(len), Release);
+    let _ = write!(Writer { ring, at, end }, "{message}");
 }
 
 #[test]
@@ -84,10 +85,14 @@ fn loom_finds_a_message_that_is_seen_before_it_is_written() {
 
 /// Overwrites bytes that nobody has taken.
 fn push_blindly(ring: &Messages<ROOM>, message: fmt::Arguments) {
-    let at = ring.written.load(Ordering::Relaxed);
-    let mut writer = Writer(ring, at, at.wrapping_add(ROOM as u32));
+    let at = ring.written.load(Relaxed);
+    let mut writer = Writer {
+        ring,
+        at,
+        end: at.wrapping_add(ROOM as u32),
+    };
     let _ = writer.write_fmt(message);
-    ring.written.store(writer.1, Ordering::Release);
+    ring.written.store(writer.at, Release);
 }
 
 #[test]

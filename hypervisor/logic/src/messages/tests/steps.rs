@@ -43,10 +43,11 @@ fn losses_are_reported_even_if_no_message_follows() {
 }
 
 proptest! {
-    /// Whatever is written and taken in whatever steps, messages come whole and in order, and each comes or is counted.
+    /// Whatever is written and taken in whatever steps, messages come whole and in order, and each
+    /// comes or is counted.
     #[test]
     fn nothing_is_torn_and_nothing_vanishes_uncounted(
-        steps in prop::collection::vec((0usize..2, 0usize..40, 0usize..200), 1..60)
+        steps in prop::collection::vec((0usize..2, 0usize..40, 0usize..200), 1..60),
     ) {
         let rings = [Messages::<128>::empty(), Messages::empty()];
         let mut output = Output::default();

@@ -1,4 +1,5 @@
-//! Requests and a held core under loom: cores that post, and one that waits for its interrupt and takes.
+//! Requests and a held core under loom: cores post requests, and one core waits for its interrupt
+//! and takes them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::clock::Instant;
@@ -42,7 +43,8 @@ fn core() -> Arc<Core> {
     })
 }
 
-/// Two cores write and then ask a third one to look: it looks after each has written, and sees what that wrote.
+/// Two cores write and then ask a third one to look: it looks after each has written, and sees what
+/// that wrote.
 fn every_request_arrives(post: fn(&Requests, u32), take: fn(&Core) -> u32) {
     let core = core();
     let others = [(0, POWER), (1, INTERRUPTS)].map(|(which, request)| {
@@ -112,15 +114,15 @@ fn loom_finds_a_request_that_overtakes_what_was_written() {
 /// How a core is held.
 type Hold = fn(&Cell<bool>, &Cell<bool>, &mut dyn FnMut()) -> bool;
 
-/// A core whose budget is spent is asked to look for interrupts, and then to stop, while its period ends or does not: it
-/// runs no guest before the period's end, and stops whether it is held or not.
+/// A core whose budget is spent is asked to look for interrupts, and then to stop, while its period
+/// ends or does not: it runs no guest before the period's end, and stops whether it is held or not.
 fn a_held_core_waits_and_stops(hold: Hold, period_ends: bool) {
     const PERIOD: u64 = 100;
     let core = core();
     let held = {
         let core = core.clone();
         thread::spawn(move || {
-            let now = || Instant::at(core.written[0].load(Relaxed));
+            let now = || Instant(core.written[0].load(Relaxed));
             let mut regulator = quota::regulator(quota::terms(10, PERIOD), 0, quota::pool());
             assert_eq!(regulator.check(Events(10), now()), Verdict::Throttle);
             let (throttled, leave) = (Cell::new(true), Cell::new(false));
@@ -129,12 +131,12 @@ fn a_held_core_waits_and_stops(hold: Hold, period_ends: bool) {
                 regulator.replenish(Events(10), now(), None);
                 throttled.set(regulator.is_throttled());
                 if core.requests.take() & POWER != 0 {
-                    leave.set(core.power.is_leaving(0));
+                    leave.set(core.power.state(0) == State::Leaving);
                 }
             };
             while !hold(&throttled, &leave, &mut serve) {
                 assert!(
-                    now() >= Instant::at(PERIOD),
+                    now() >= Instant(PERIOD),
                     "the guest runs before its period is over"
                 );
                 serve();

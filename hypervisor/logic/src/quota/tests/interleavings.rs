@@ -1,4 +1,5 @@
-//! All interleavings of what a few cores do with small budgets: count, look, end periods, restart, share.
+//! All interleavings of a few cores with small budgets: they count, look, end periods, restart and
+//! share.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::*;
@@ -44,7 +45,7 @@ impl Core {
         let mut quotas = assigned(&[spec], 0, true, false);
         let mut entry = quotas.entries.remove(0);
         let counters = Fake::default();
-        entry.begin(Instant::at(0), pool);
+        entry.begin(Instant(0), pool);
         entry.arm(Events(0), &counters);
         Self {
             entry,
@@ -65,10 +66,10 @@ impl Core {
     fn is_due(&self, now: u64) -> bool {
         self.regulator()
             .replenish_at()
-            .is_some_and(|at| at.count() <= now)
+            .is_some_and(|at| at.0 <= now)
     }
 
-    /// What decides about its future, but for the totals.
+    /// Its state without the totals, on which its future does not depend.
     fn key(&self) -> [u64; 15] {
         let regulator = self.regulator();
         let spent = regulator.spent_at.is_some();
@@ -78,7 +79,7 @@ impl Core {
         [
             flags,
             regulator.budget.0,
-            regulator.period_end.count(),
+            regulator.period_end.0,
             regulator.debt.0,
             regulator.restarted.map_or(9, u64::from),
             regulator.index.into(),
@@ -186,7 +187,7 @@ impl World {
     }
 
     fn take(&mut self, step: Step) {
-        let now = Instant::at(self.now);
+        let now = Instant(self.now);
         match step {
             Step::Tick => self.now += 1,
             Step::Event(number) => {
@@ -224,6 +225,7 @@ impl World {
                 let mut quotas = Quotas {
                     entries: vec![core.entry.clone()],
                     enforcement,
+                    is_running: true,
                 };
                 if quotas.restart(now) {
                     let counted = quotas.entries[0].counted(&core.counters);
@@ -274,7 +276,8 @@ impl World {
                 );
             }
         }
-        // By period: what cores may use, and what nobody has taken yet, is no more than they brought.
+        // By period: what cores may use, and what nobody has taken yet, is no more than they
+        // brought.
         for period in (0..PERIODS).filter(|_| self.cores[0].entry.spec.reclaim.is_some()) {
             let there = |core: &&Core| {
                 core.allowed[period] > 0 || core.regulator().index as usize >= period

@@ -1,0 +1,31 @@
+//! PMU events: numbers, counters that can count them, verdicts, and tables with their one reader.
+//!
+//! Guests use the first three without the standard library. The reader has the feature `tables`:
+//! configurations are checked with it, and `cloison-epapi` is built with it.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`counters`] | a set of counters, and the masks of event tables |
+//! | [`verdict`] | whether an event counts what it should |
+//! | `table`, `json` | the tables of a CPU, and the entries of one file |
+//! | `finding` | what is wrong in a file, with its place |
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#![cfg_attr(not(any(test, feature = "tables")), no_std)]
+#![forbid(unsafe_code)]
+
+pub mod counters;
+#[cfg(feature = "tables")]
+pub mod finding;
+#[cfg(feature = "tables")]
+mod json;
+#[cfg(feature = "tables")]
+pub mod table;
+pub mod verdict;
+
+pub use cloison_abi::event::EventId;
+pub use counters::CounterSet;
+#[cfg(feature = "tables")]
+pub use finding::Finding;
+#[cfg(feature = "tables")]
+pub use table::{Bounds, Event, EventTable, Source};
+pub use verdict::Verdict;

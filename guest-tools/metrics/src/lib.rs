@@ -1,9 +1,0 @@
-//! What is computed from counts, for the host's tools and for `cloisonctl`: arithmetic with names, and metrics.
-// SPDX-License-Identifier: MIT OR Apache-2.0
-#![forbid(unsafe_code)]
-
-pub mod formula;
-pub mod metric;
-
-pub use formula::Formula;
-pub use metric::{Metric, Wrong};

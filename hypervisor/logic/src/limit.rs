@@ -1,0 +1,166 @@
+//! Limits how many messages of the hypervisor a VM causes: a bucket of messages that time fills.
+//!
+//! Any core may log an event of a VM, so the bucket is one atomic word: the instant at which it
+//! will be full. A message moves that instant later by an interval. A message that would move it
+//! too far is left out.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::clock::{Instant, Ticks};
+use core::sync::atomic::Ordering::Relaxed;
+#[cfg(not(loom))]
+use core::sync::atomic::{AtomicU32, AtomicU64};
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, AtomicU64};
+
+/// The topic of a message, with the number of messages that may pass at once.
+#[derive(Clone, Copy, Debug)]
+pub enum Topic {
+    /// An act of a VM that runs.
+    Act = 8,
+    /// The end of a VM's life. Acts leave half of the bucket to these.
+    End = 16,
+}
+
+/// One VM's bucket.
+///
+/// Relaxed is enough: no other memory depends on the words. Property test:
+/// `messages_pass_at_the_rate`.
+#[derive(Debug, Default)]
+pub struct Limiter {
+    full_at: AtomicU64,
+    left_out: AtomicU32,
+}
+
+impl Limiter {
+    /// Asks for a message; each `interval` allows one more. Returns how many were left out before
+    /// it, or `None` if it is to be left out as well.
+    pub fn pass(&self, topic: Topic, now: Instant, interval: Ticks) -> Option<u32> {
+        let farthest = now + interval.times(topic as u64);
+        // Another try means that another core's message has passed: there are not more of them than
+        // the bucket holds.
+        let passed = self.full_at.fetch_update(Relaxed, Relaxed, |full_at| {
+            let full_at = now.max(Instant(full_at)) + interval;
+            (full_at <= farthest).then_some(full_at.0)
+        });
+        if passed.is_ok() {
+            return Some(self.left_out.swap(0, Relaxed));
+        }
+        self.left_out.fetch_add(1, Relaxed);
+        None
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEN_YEARS: u64 = 10 * 366 * 24 * 3600;
+
+    #[test]
+    fn an_end_is_told_where_acts_no_longer_are() {
+        let (limiter, now, second) = (Limiter::default(), Instant(99_990_005), Ticks(99_990_005));
+        let pass = |topic, now| limiter.pass(topic, now, second);
+        for _ in 0..Topic::Act as u64 {
+            assert_eq!(pass(Topic::Act, now), Some(0));
+        }
+        for _ in 0..10_000 {
+            assert_eq!(pass(Topic::Act, now), None);
+        }
+        assert_eq!(
+            [pass(Topic::End, now), pass(Topic::End, now)],
+            [Some(10_000), Some(0)]
+        );
+        assert_eq!(pass(Topic::Act, now + second.times(2)), None);
+        assert_eq!(pass(Topic::Act, now + second.times(3)), Some(1));
+    }
+
+    #[test]
+    fn cores_together_get_no_more_than_one() {
+        let limiter = Limiter::default();
+        let passed: u32 = std::thread::scope(|scope| {
+            let tries = || {
+                (0..100)
+                    .filter_map(|_| limiter.pass(Topic::Act, Instant(7), Ticks(1000)))
+                    .count() as u32
+            };
+            let cores: std::vec::Vec<_> = (0..4).map(|_| scope.spawn(tries)).collect();
+            cores
+                .into_iter()
+                .map(|core| core.join().expect("no panic"))
+                .sum()
+        });
+        assert_eq!(u64::from(passed), Topic::Act as u64);
+        assert_eq!(
+            limiter.pass(Topic::End, Instant(7), Ticks(1000)),
+            Some(400 - passed)
+        );
+    }
+
+    proptest! {
+        /// Whatever the clock and its reading: no more than the burst and one each interval pass,
+        /// none is left out that the bucket has room for, and each that was is counted once.
+        #[test]
+        fn messages_pass_at_the_rate(
+            hz in 1_000_000u64..4_000_000_000,
+            start in 0..TEN_YEARS,
+            steps in prop::collection::vec((0u64..3_000, any::<bool>()), 1..200),
+        ) {
+            let (limiter, interval) = (Limiter::default(), Ticks(hz));
+            let mut now = start.saturating_mul(hz);
+            let (first, mut passed, mut reported, mut refused) = (now, 0, 0, 0);
+            // In units of hz * 1000, so that nothing is rounded.
+            let mut tokens = Topic::End as u128 * u128::from(hz);
+            for (milliseconds, is_end) in steps {
+                let before = now;
+                now += milliseconds * (hz / 1000);
+                tokens =
+                    (tokens + u128::from(now - before)).min(Topic::End as u128 * u128::from(hz));
+                let topic = if is_end { Topic::End } else { Topic::Act };
+                let reserve = (Topic::End as u128 - topic as u128) * u128::from(hz);
+                let has_room = tokens >= reserve + u128::from(hz);
+                let result = limiter.pass(topic, Instant(now), interval);
+                prop_assert_eq!(result.is_some(), has_room);
+                match result {
+                    Some(left_out) => {
+                        passed += 1;
+                        reported += left_out;
+                        tokens -= u128::from(hz);
+                        prop_assert_eq!(reported, refused);
+                    }
+                    None => refused += 1,
+                }
+                prop_assert!(passed <= Topic::End as u64 + (now - first) / hz);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(loom)]
+mod models {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Two cores ask at once while there is room for one: one of them passes, and the other one is
+    /// counted.
+    #[test]
+    fn loom_one_of_two_passes() {
+        loom::model(|| {
+            let (now, interval) = (Instant(5), Ticks(10));
+            let limiter = Arc::new(Limiter::default());
+            for _ in 1..Topic::Act as u64 {
+                assert_eq!(limiter.pass(Topic::Act, now, interval), Some(0));
+            }
+            let other = Arc::clone(&limiter);
+            let theirs = thread::spawn(move || other.pass(Topic::Act, now, interval));
+            let ours = limiter.pass(Topic::Act, now, interval);
+            let theirs = theirs.join().expect("no panic");
+            let left = limiter.left_out.load(Relaxed);
+            assert_eq!(ours.into_iter().chain(theirs).count(), 1);
+            assert_eq!(left + ours.or(theirs).unwrap_or(0), 1);
+        });
+    }
+}

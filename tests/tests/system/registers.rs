@@ -1,0 +1,196 @@
+//! The system registers that a guest reaches: all encodings, on every CPU that QEMU has, compared
+//! with the list of open ones.
+//!
+//! The list is `tests/registers/open.txt`. A new register or CPU in a newer QEMU fails these tests
+//! until the list gives the reason why a guest may have it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison_engine::installation;
+use cloison_engine::qemu::Machine;
+use cloison_engine::telemetry::Telemetry;
+use cloison_tests::{LIMIT, Run, image, load, number};
+use miette::{Result, miette};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Command;
+
+/// QEMU's CPUs for AArch64, with size and ways of the last-level cache that their CCSIDR_EL1
+/// reports.
+const CPUS: [(&str, &str, u32); 8] = [
+    ("cortex-a35", "512K", 16),
+    ("cortex-a53", "1M", 16),
+    ("cortex-a55", "512K", 16),
+    ("cortex-a57", "2M", 16),
+    ("cortex-a72", "1M", 16),
+    ("cortex-a76", "512K", 8),
+    ("neoverse-n1", "1M", 8),
+    ("max", "2M", 16),
+];
+
+/// Those on which EL2 refuses to start, with what it finds. The first three have FEAT_CCIDX,
+/// another format of CCSIDR_EL1, which no board file can describe; the A64FX has cache lines of 256
+/// bytes.
+const REFUSED: [(&str, &str); 4] = [
+    (
+        "cortex-a710",
+        "CCSIDR_EL1 says CacheGeometry { size: 512, ways: 8, line: 64 }",
+    ),
+    (
+        "neoverse-n2",
+        "CCSIDR_EL1 says CacheGeometry { size: 512, ways: 8, line: 64 }",
+    ),
+    (
+        "neoverse-v1",
+        "CCSIDR_EL1 says CacheGeometry { size: 512, ways: 8, line: 64 }",
+    ),
+    (
+        "a64fx",
+        "CCSIDR_EL1 says CacheGeometry { size: 8388608, ways: 16, line: 256 }",
+    ),
+];
+
+/// Whether a CPU of QEMU's has no AArch64, by its name.
+fn is_aarch32(cpu: &str) -> bool {
+    let families = ["arm", "cortex-m", "cortex-r", "pxa", "sa1", "ti925t"];
+    families.iter().any(|family| cpu.starts_with(family))
+        || ["cortex-a7", "cortex-a8", "cortex-a9", "cortex-a15"].contains(&cpu)
+}
+
+/// Returns the registers that the list has for a CPU, with their rights. Each group of them has a
+/// reason.
+fn listed(cpu: &str) -> BTreeMap<String, String> {
+    let text = fs::read_to_string(installation::root().join("tests/registers/open.txt"))
+        .expect("the list");
+    let (mut found, mut applies, mut has_reason) = (BTreeMap::new(), false, false);
+    for line in text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with("//"))
+    {
+        if let Some(reason) = line.strip_prefix("# ") {
+            (has_reason, applies) = (reason.len() > 20, false);
+        } else if let Some(cpus) = line.strip_prefix("cpus: ") {
+            applies = cpus == "all" || cpus.split(", ").any(|name| name == cpu);
+        } else {
+            let mut words = line.split_whitespace();
+            let (name, rights) = (words.next().expect("a name"), words.next().expect("rights"));
+            assert!(has_reason, "no reason for {line}");
+            if applies {
+                assert!(
+                    found.insert(name.to_owned(), rights.to_owned()).is_none(),
+                    "{line} twice for {cpu}"
+                );
+            }
+        }
+    }
+    found
+}
+
+/// Boots the guest that tries all encodings on a `virt` with this CPU.
+fn boot(cpu: &str, size: &str, ways: u32) -> Result<Run> {
+    let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
+    let board = fs::read_to_string(installation::root().join("configs/boards/virt.toml"))
+        .expect("the board");
+    let board = board
+        .replace("name = \"virt\"", "name = \"cpu\"")
+        .replace("cores = [0, 1, 2, 3]", "cores = [0]")
+        .replace(
+            "size = \"1M\"\nways = 16",
+            &format!("size = \"{size}\"\nways = {ways}"),
+        )
+        .replace("counters = 6", "counters = 4")
+        .replace(
+            "gic-version=2\"\ncpu = \"cortex-a53\"",
+            &format!("gic-version=2\"\ncpu = \"{cpu}\""),
+        )
+        .replace("\nmodel = ", "\n# model = ");
+    let path = scratch.path().join("encodings.toml");
+    fs::create_dir(scratch.path().join("boards")).expect("a directory");
+    fs::write(scratch.path().join("boards/cpu.toml"), board).expect("written");
+    fs::copy(
+        installation::root().join("tests/registers/encodings.toml"),
+        &path,
+    )
+    .expect("copied");
+    let checked = load(&path, "cpu")?;
+    let mut image = image(&checked)?;
+    let file = scratch.path().join("Image");
+    fs::write(&file, std::mem::take(&mut image.bytes)).expect("written");
+    let emulation = checked.board.emulation.as_ref().expect("QEMU's");
+    assert_eq!(emulation.cpu, cpu);
+    let outcome = Machine::new(emulation, &file)
+        .icount(Some(0))
+        .limit(LIMIT)
+        .run()?;
+    Ok(Run {
+        system: image.system,
+        telemetry: Telemetry::parse(&outcome.telemetry),
+        outcome,
+    })
+}
+
+/// Returns the registers that a guest has found open, with their rights.
+fn open(run: &Run) -> BTreeMap<String, String> {
+    let lines = run
+        .said("encodings")
+        .filter_map(|(_, line)| line.strip_prefix("encodings: S"));
+    let pairs = lines.filter_map(|line| line.split_once(' '));
+    let found: BTreeMap<_, _> = pairs
+        .map(|(name, rights)| (format!("S{name}"), rights.to_owned()))
+        .collect();
+    assert_eq!(
+        found.len() as u64,
+        number(run.line("encodings", "encodings: done"), "open"),
+        "{run}"
+    );
+    found
+}
+
+#[test]
+fn a_guest_reaches_no_register_that_is_not_listed_on_any_cpu() -> Result<()> {
+    let lines = |set: BTreeMap<String, String>| -> BTreeSet<String> {
+        set.into_iter()
+            .map(|(name, rights)| format!("{name} {rights}"))
+            .collect()
+    };
+    for (cpu, size, ways) in CPUS {
+        let run = boot(cpu, size, ways)?.whole();
+        let (found, expected) = (lines(open(&run)), lines(listed(cpu)));
+        let (new, gone) = (&found - &expected, &expected - &found);
+        assert!(
+            new.is_empty() && gone.is_empty(),
+            "{cpu}: open and not listed: {new:?}; listed and not open: {gone:?}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn other_cpus_are_refused_with_a_reason() -> Result<()> {
+    for (cpu, why) in REFUSED {
+        let run = boot(cpu, "1M", 16)?;
+        assert!(run.outcome.console.contains(why), "{cpu}\n{run}");
+        assert_eq!(run.said("encodings").count(), 0, "{cpu}\n{run}");
+    }
+    Ok(())
+}
+
+#[test]
+fn every_cpu_of_qemu_with_aarch64_is_tried() {
+    let help = Command::new("qemu-system-aarch64")
+        .args(["-M", "virt", "-cpu", "help"])
+        .output()
+        .expect("QEMU runs");
+    let help = String::from_utf8(help.stdout).expect("text");
+    let names = help
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+    let offered: BTreeSet<&str> = names
+        .filter(|name| !is_aarch32(name) && *name != "host")
+        .collect();
+    let tried = CPUS
+        .iter()
+        .map(|(cpu, ..)| *cpu)
+        .chain(REFUSED.iter().map(|(cpu, _)| *cpu))
+        .collect();
+    assert_eq!(offered, tried);
+}
