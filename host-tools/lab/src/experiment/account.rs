@@ -807,9 +807,9 @@ impl Here<'_> {
             let all = printed.into_iter().flatten().map(|it| Value::Number(*it));
             return Ok(Value::List(all.collect()));
         }
-        if let Some(event) = of_event("settled_") {
+        if let Some(event) = of_event("fewest_") {
             self.counted(event)?;
-            return Ok(Value::Count(run.settled(event)));
+            return Ok(Value::Count(run.fewest(event)));
         }
         if let Some(event) = of_event("model_") {
             self.writer.reads_regions.set(true);

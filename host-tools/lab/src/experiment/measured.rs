@@ -103,13 +103,13 @@ impl Measured {
                 .map(|segment| segment.events.get(name).copied().unwrap_or(0)),
         )
     }
-    /// Returns an event's count in the last segment, in which earlier contents of the caches have
-    /// been displaced.
-    pub fn settled(&self, name: &str) -> u64 {
-        self.segments
-            .last()
-            .and_then(|segment| segment.events.get(name))
-            .copied()
+    /// Returns the smallest count of an event in any segment. Earlier contents of a cache cost some
+    /// segments a few more, by chance where the cache chooses its victims at random.
+    pub fn fewest(&self, name: &str) -> u64 {
+        let counts = self.segments.iter();
+        counts
+            .map(|segment| segment.events.get(name).copied().unwrap_or(0))
+            .min()
             .unwrap_or(0)
     }
     /// Returns the label on an axis.
