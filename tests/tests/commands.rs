@@ -172,6 +172,30 @@ fn a_time_that_is_up_is_no_success() {
 }
 
 #[test]
+fn a_killed_vm_and_a_command_that_is_too_slow_have_their_exit_codes() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let root = installation::root();
+    let text =
+        std::fs::read_to_string(root.join("tests/configs/hostile.toml")).expect("it is there");
+    let profiles = root.join("profiles").display().to_string();
+    let text = text.replace("../../profiles", &profiles);
+    let kill = "[[vm]]\nname = \"hostile\"\non_fault = \"kill\"";
+    let text = text.replacen("[[vm]]\nname = \"hostile\"", kill, 1);
+    let path = scratch.path().join("killed.toml");
+    std::fs::write(&path, text).expect("it can be written");
+    let done = cloison(&["run", &path.display().to_string(), "--icount"]);
+    assert_eq!(done.code, Some(3), "{}", done.err);
+    assert!(
+        done.err.contains("Error: the hypervisor killed hostile"),
+        "{}",
+        done.err
+    );
+    let linux = "configs/linux-cloud.toml";
+    let done = cloison(&["run", linux, "--timeout", "1", "--exec", "true"]);
+    assert_eq!(done.code, Some(124), "{}", done.err);
+}
+
+#[test]
 fn what_qemu_reports_is_shown() {
     let plugin = "/nonexistent/plugin.so";
     let done = cloison(&[
@@ -183,7 +207,7 @@ fn what_qemu_reports_is_shown() {
         "-plugin",
         plugin,
     ]);
-    assert_eq!(done.code, Some(1), "{}", done.err);
+    assert_eq!(done.code, Some(125), "{}", done.err);
     // The message may be wrapped.
     let words: String = done
         .err
@@ -502,6 +526,67 @@ fn progress_leaves_nothing_on_the_terminal() {
     for stale in ["/6 ", "building", "s left"] {
         assert!(!shown.contains(stale), "{stale}\n{shown}");
     }
+}
+
+/// As root, with an old QEMU first on the PATH and without any cache: what is missing is named, and
+/// nothing is written outside the working folder.
+#[test]
+fn only_commands_that_install_do() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let folder = |name: &str| {
+        let path = scratch.path().join(name);
+        std::fs::create_dir(&path).expect("a folder");
+        path
+    };
+    let (old, work, cache) = (folder("old"), folder("work"), folder("cache"));
+    let program = old.join("qemu-system-aarch64");
+    std::fs::write(
+        &program,
+        "#!/bin/sh\necho 'QEMU emulator version 7.2.0 (Debian)'\n",
+    )
+    .expect("a script");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&program, mode).expect("it can be executed");
+    let path = std::env::var("PATH").expect("a PATH");
+    let run = |path: &str, args: &[&str]| {
+        let output = Command::new(cloison_tests::program())
+            .args(args)
+            .current_dir(&work)
+            .env_remove("CLOISON_MAY_INSTALL")
+            .env("XDG_CACHE_HOME", &cache)
+            .env("PATH", path)
+            .stdin(Stdio::null())
+            .output()
+            .expect("it starts");
+        let words = [output.stdout, output.stderr].concat();
+        let words = String::from_utf8_lossy(&words);
+        let words = words.split_whitespace().filter(|word| *word != "│");
+        (output.status.code(), words.collect::<String>())
+    };
+    let config = |name: &str| {
+        let path = installation::root().join("configs").join(name);
+        path.display().to_string()
+    };
+    let hidden = format!("{}:{path}", old.display());
+    for args in [
+        &["run", &config("pvt-sh.toml")][..],
+        &["experiment", "quota", "--quick", "--out", "results"],
+        &["setup", "--check"],
+    ] {
+        let (code, said) = run(&hidden, args);
+        assert_eq!(code, Some(1), "{args:?}: {said}");
+        for part in ["hasversion7.2", "tooold", "hides"] {
+            assert!(said.contains(part), "{args:?}: {said}");
+        }
+    }
+    let (code, said) = run(&path, &["run", &config("linux-rt.toml"), "--exec", "true"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("isnotinthecache") && said.contains("linuxfetch--releasebookworm"),
+        "{said}"
+    );
+    let left: Vec<_> = std::fs::read_dir(&cache).expect("it is there").collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 /// `run … -- -gdb tcp::PORT -S`, as docs/guests.md has it: the debugger's stub answers before the

@@ -568,6 +568,7 @@ fn the_demo(board: &str) -> Result<()> {
         out,
         stock: false,
         no_open: true,
+        yes: false,
         timeout: 150,
     })?;
     let all: Value =

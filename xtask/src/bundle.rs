@@ -2,6 +2,9 @@
 //! one directory.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use clap::CommandFactory;
+use clap_complete::Shell;
+use cloison::cli::Cli;
 use cloison_config::guest_linux::TOOLS;
 use cloison_engine::bundle::Bundle;
 use cloison_engine::{cargo, figures, installation, text};
@@ -89,6 +92,7 @@ fn fill(directory: &Path) -> Result<()> {
     }
     copy(&cargo::epapi()?, &directory.join(Bundle::EPAPI))?;
     copy(&cargo::model_plugin()?, &directory.join(Bundle::MODEL))?;
+    write_help(&directory.join("share"))?;
     for file in shipped_files()? {
         copy(&installation::root().join(&file), &directory.join(&file))?;
     }
@@ -127,6 +131,22 @@ fn shipped_files() -> Result<Vec<PathBuf>> {
                 .to_path_buf()
         })
         .collect())
+}
+
+/// Writes what shells complete, and manual pages, from the command line's own description.
+fn write_help(directory: &Path) -> Result<()> {
+    let written = || -> std::io::Result<()> {
+        let (completions, pages) = (directory.join("completions"), directory.join("man/man1"));
+        std::fs::create_dir_all(&completions)?;
+        std::fs::create_dir_all(&pages)?;
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            clap_complete::generate_to(shell, &mut Cli::command(), "cloison", &completions)?;
+        }
+        clap_mangen::generate_to(Cli::command(), pages)
+    };
+    written()
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot write {}", directory.display()))
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

@@ -12,7 +12,7 @@ use crate::cli::Cli;
 use crate::format;
 use crate::pages::{self, DocsArgs, Page};
 use clap::{CommandFactory, Subcommand};
-use cloison::commands;
+use cloison::{commands, exit};
 use cloison_engine::installation;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +56,10 @@ pub fn commands_page() -> String {
         let rows: String = commands.into_iter().flat_map(command_rows).collect();
         format!("| command | what it does |\n| --- | --- |\n{rows}")
     };
+    let codes: String = exit::CODES
+        .iter()
+        .map(|(code, meaning)| format!("| {code} | {meaning} |\n"))
+        .collect();
     format!(
         "\
 # Commands
@@ -66,7 +70,16 @@ Commands that report figures write them to a file with `--json FILE` ([figures.m
 In a checkout, `cargo xtask COMMAND` runs each of these; elsewhere `cloison COMMAND` does.
 
 {}
-These are for developers, in a checkout alone: `cargo xtask COMMAND`.
+## Exit codes
+
+| code | meaning |
+| --- | --- |
+{codes}
+The command of `run --exec` can end with any of them: what Cloison itself says is then on standard error, after `Error:`.
+
+## For developers
+
+In a checkout alone: `cargo xtask COMMAND`.
 
 {}",
         table(of_users),

@@ -8,9 +8,8 @@
 
 use crate::test::TestArgs;
 use clap::ValueEnum;
-use cloison_config::guest_linux::Release;
 use cloison_engine::installation;
-use cloison_engine::setup::system;
+use cloison_engine::setup::system::{self, Suite};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -35,7 +34,7 @@ struct Mount {
 /// The commands, and their system.
 #[derive(Debug)]
 struct Plan {
-    release: Release,
+    release: Suite,
     root: PathBuf,
     mounts: Vec<Mount>,
     /// The commands, as a shell reads them.
@@ -47,7 +46,7 @@ struct Plan {
 ///
 /// # Errors
 /// If this user is not root, the system cannot be built, or the checkout cannot be cloned.
-pub fn test(release: Release, args: &TestArgs) -> Result<ExitCode> {
+pub fn test(release: Suite, args: &TestArgs) -> Result<ExitCode> {
     let shell = Shell::new().into_diagnostic()?;
     shell.change_dir(installation::root());
     if !args.dry_run && cmd!(shell, "id -u").quiet().read().into_diagnostic()? != "0" {
@@ -83,7 +82,7 @@ pub fn test(release: Release, args: &TestArgs) -> Result<ExitCode> {
 }
 
 impl Plan {
-    fn new(release: Release, args: &TestArgs, sysroot: &Path, cargo: &Path, cache: &Path) -> Self {
+    fn new(release: Suite, args: &TestArgs, sysroot: &Path, cargo: &Path, cache: &Path) -> Self {
         let mount = |from: PathBuf, to: &str, read_only| Mount {
             from,
             to: to.to_owned(),
@@ -344,7 +343,7 @@ mod tests {
                 .to_string()
         };
         assert!(
-            error(&["--in", "jessie"]).contains("write bookworm or trixie"),
+            error(&["--in", "jessie"]).contains("bookworm, trixie, sid"),
             "{}",
             error(&["--in", "jessie"])
         );

@@ -6,13 +6,14 @@
 
 use crate::tally::Tally;
 use cargo_metadata::Message;
+use cloison_engine::setup::consent;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A test program that cargo has built.
 #[derive(Clone, Debug)]
@@ -33,13 +34,20 @@ struct Group {
 }
 
 /// Builds test programs and runs those of the package in a directory, `jobs` groups at a time.
-/// `build` is a `cargo test --no-run`, which may select more packages.
+/// `build` is a `cargo test --no-run`, which may select more packages. The time of each group is
+/// added to `times`.
 ///
 /// # Errors
 ///
 /// Returns an error if the programs do not build or cannot list their tests. A test that fails is
 /// counted.
-pub fn run(mut build: Command, package: &Path, filter: Option<&str>, jobs: usize) -> Result<Tally> {
+pub fn run(
+    mut build: Command,
+    package: &Path,
+    filter: Option<&str>,
+    jobs: usize,
+    times: &mut Vec<(String, Duration)>,
+) -> Result<Tally> {
     let programs = programs(&mut build, package)?;
     let mut groups = Vec::new();
     for program in programs {
@@ -49,13 +57,19 @@ pub fn run(mut build: Command, package: &Path, filter: Option<&str>, jobs: usize
     groups.sort_by_key(|group| group.tests.len() > 1);
     groups.reverse();
     let (waiting, total) = (Mutex::new(groups), Mutex::new(Tally::default()));
+    let times = Mutex::new(times);
     std::thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
                 while let Some(group) =
                     { waiting.lock().unwrap_or_else(PoisonError::into_inner).pop() }
                 {
+                    let started = Instant::now();
                     let tally = run_group(&group);
+                    times
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push((group.name, started.elapsed()));
                     total
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner)
@@ -114,7 +128,8 @@ impl Program {
         command
             .current_dir(&self.package)
             .env("CARGO_MANIFEST_DIR", &self.package)
-            .env("INSTA_UPDATE", "no");
+            .env("INSTA_UPDATE", "no")
+            .env(consent::VARIABLE, "yes");
         command.stdin(Stdio::null());
         command
     }

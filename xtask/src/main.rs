@@ -11,7 +11,7 @@ use xtask::cli::{Cli, Command};
 use xtask::{build, bundle, docs, elsewhere, lint, results, size, test};
 
 fn main() -> ExitCode {
-    commands::leave_quietly_when_nobody_reads();
+    commands::prepare_terminal();
     installation::use_checkout();
     let matches = Cli::command()
         .after_help(commands::examples(installation::program()))

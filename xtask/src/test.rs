@@ -6,9 +6,14 @@ use crate::{groups, lint, rules};
 use clap::ValueEnum;
 use cloison_config::guest_linux::Release;
 use cloison_engine::figures::Figures;
-use cloison_engine::{cargo, installation, setup};
+use cloison_engine::linux::packages;
+use cloison_engine::setup::consent::{self, Consent};
+use cloison_engine::setup::system::Suite;
+use cloison_engine::setup::{self, debian};
+use cloison_engine::{cargo, installation};
 use cloison_lab::lines;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -23,16 +28,22 @@ pub struct TestArgs {
     /// Run only these steps
     #[arg(long, value_enum, value_name = "STEP", value_delimiter = ',')]
     pub only: Vec<Step>,
+    /// A first answer in a few minutes: the rules, the unit tests, and one boot of each board
+    #[arg(long, conflicts_with_all = ["filter", "only"])]
+    pub quick: bool,
     /// How many groups of system tests run at a time; each boots machines with four cores
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub jobs: usize,
     /// Run the demo and the tests in a minimal system of this Debian release instead (needs root;
     /// kept in target/in)
-    #[arg(long = "in", value_name = "RELEASE")]
-    pub release: Option<Release>,
+    #[arg(long = "in", value_enum, value_name = "RELEASE")]
+    pub release: Option<Suite>,
     /// With --in: only print what would be done
     #[arg(long, requires = "release")]
     pub dry_run: bool,
+    /// Install what is missing without a question
+    #[arg(long)]
+    pub yes: bool,
     /// Write the figures here too
     #[arg(long, value_name = "FILE", conflicts_with = "release")]
     pub json: Option<PathBuf>,
@@ -93,15 +104,30 @@ impl Step {
 /// The name that selects the step that runs only on demand.
 const ENGINES: &str = "engines";
 
+/// The steps of `--quick`, and the test that boots each board.
+const QUICK: [Step; 5] = [
+    Step::Format,
+    Step::Lint,
+    Step::Lines,
+    Step::Unit,
+    Step::System,
+];
+const QUICK_BOOT: &str = "boards::every_core_of_every_board_runs_a_guest";
+
+/// How many of the slowest groups of tests the summary lists.
+const SLOWEST: usize = 10;
+
 /// Property tests under Miri run this many cases each: it is several hundred times slower than the
 /// processor.
 const MIRI_CASES: &str = "4";
 
 /// Runs `cargo xtask test`. The last line on standard output is `N passed, N failed, N skipped`.
 pub fn test(args: &TestArgs) -> Result<ExitCode> {
+    consent::give(Consent::of(args.yes));
     let shell = Shell::new().into_diagnostic()?;
     shell.change_dir(installation::root());
     let chosen = |step: &Step| match (&args.filter, args.only.is_empty()) {
+        _ if args.quick => QUICK.contains(step),
         (_, false) => args.only.contains(step),
         (Some(filter), true) if filter == ENGINES => *step == Step::Engines,
         (Some(_), true) => matches!(step, Step::Unit | Step::System),
@@ -115,6 +141,10 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
         .collect();
     let runner = Runner {
         shell,
+        boots: filter
+            .clone()
+            .or_else(|| args.quick.then(|| QUICK_BOOT.to_owned())),
+        slowest: RefCell::default(),
         filter,
         jobs: args.jobs,
     };
@@ -168,6 +198,7 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
         ));
     }
     print_summary(&summary, started.elapsed());
+    print_slowest(runner.slowest.take());
     figures
         .count("passed", total.passed)
         .count("failed", total.failed)
@@ -216,6 +247,18 @@ fn print_summary(steps: &[StepResult], all: Duration) {
     row(["all", "", "", "", "", &seconds(all)]);
 }
 
+/// Prints the groups of tests that took longest.
+fn print_slowest(mut groups: Vec<(String, Duration)>) {
+    groups.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+    groups.truncate(SLOWEST);
+    if !groups.is_empty() {
+        println!("\nslowest groups of tests that boot boards");
+    }
+    for (name, time) in groups {
+        println!("{name:<70} {:>9}", seconds(time));
+    }
+}
+
 fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
@@ -240,6 +283,10 @@ const HOST: [&str; 9] = [
 struct Runner {
     shell: Shell,
     filter: Option<String>,
+    /// The filter of the tests that boot boards.
+    boots: Option<String>,
+    /// Groups of tests that boot boards, with their times.
+    slowest: RefCell<Vec<(String, Duration)>>,
     jobs: usize,
 }
 
@@ -335,14 +382,18 @@ impl Runner {
     /// Runs the tests that boot boards.
     fn system(&self) -> Result<Tally> {
         let shell = &self.shell;
-        setup::qemu()?;
+        prepare_boots()?;
         let boots = cmd!(shell, "cargo test --no-run {HOST...}");
         let mut tally = groups::run(
             boots.into(),
             &installation::root().join("tests"),
-            self.filter.as_deref(),
+            self.boots.as_deref(),
             self.jobs,
+            &mut self.slowest.borrow_mut(),
         )?;
+        if self.filter != self.boots {
+            return Ok(tally);
+        }
         let model = cmd!(shell, "cargo test --no-fail-fast {HOST...} --test model");
         tally.add(self.libtest(model.into(), &["--test-threads=1"])?);
         Ok(tally)
@@ -350,7 +401,7 @@ impl Runner {
 
     /// Installs engines and runs jobs through them, one engine at a time.
     fn engines(&self) -> Result<Tally> {
-        setup::qemu()?;
+        prepare_boots()?;
         let engines = cmd!(
             self.shell,
             "cargo test --no-fail-fast {HOST...} --test engines"
@@ -367,6 +418,7 @@ impl Runner {
         // A snapshot that differs fails; it does not leave a proposal beside itself in the
         // checkout.
         command.env("INSTA_UPDATE", "no").stdout(Stdio::piped());
+        command.env(consent::VARIABLE, "yes");
         let mut child = command
             .spawn()
             .into_diagnostic()
@@ -458,6 +510,22 @@ impl Runner {
         }
         command
     }
+}
+
+/// Gets what the tests that boot boards need. They have the user's consent for what they download
+/// themselves: the packages of Linux guests.
+fn prepare_boots() -> Result<()> {
+    setup::qemu()?;
+    setup::LINKER.ensure()?;
+    setup::MAKE.ensure()?;
+    setup::standard_library()?;
+    for release in Release::ALL {
+        setup::u_boot(release)?;
+        if !packages::is_kept(release) {
+            debian::obtain(release, "kernels and programs of guests")?;
+        }
+    }
+    Ok(())
 }
 
 fn lint_rules() -> Result<Tally> {

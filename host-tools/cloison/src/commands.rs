@@ -3,6 +3,7 @@
 
 use crate::check::{self, CheckArgs};
 use crate::events::{self, EventsArgs};
+use crate::exit;
 use crate::hem::{self, HemArgs};
 use crate::image::{self, ImageArgs};
 use crate::inspect::{self, InspectArgs};
@@ -12,6 +13,7 @@ use crate::run::{self, RunArgs};
 use crate::setup::{self, SetupArgs};
 use crate::top::{self, TopArgs};
 use cloison_engine::setup::Missing;
+use cloison_engine::text;
 use cloison_lab::bbprof::{self, BbprofArgs};
 use cloison_lab::bench::{self, BenchArgs};
 use cloison_lab::campaign::{self, CampaignArgs};
@@ -20,7 +22,7 @@ use cloison_lab::experiment::{self, ExperimentArgs};
 use cloison_lab::jobs::{self, CollectArgs, JobArgs, JobsArgs, SubmitArgs};
 use cloison_lab::model::{self, ModelArgs};
 use cloison_lab::much::{self, MuchArgs};
-use miette::{Report, Result, miette};
+use miette::{MietteHandlerOpts, Report, Result, miette};
 use std::process::ExitCode;
 
 /// A command, with its arguments.
@@ -152,11 +154,16 @@ pub fn examples(program: &str) -> String {
             .to_owned()
     };
     let lines: Vec<String> = examples.iter().map(line).collect();
+    let codes: Vec<String> = exit::CODES
+        .iter()
+        .map(|(code, meaning)| format!("  {code:<5}{meaning}").replace('`', "'"))
+        .collect();
     format!(
         "Examples:\n{}\n\n\
-         Commands first report and install what this machine lacks; `{program} setup --check` \
-         only names it.",
-        lines.join("\n")
+         Exit codes:\n{}\n\n\
+         `{program} setup` installs what this machine lacks; other commands only name it.",
+        lines.join("\n"),
+        codes.join("\n")
     )
 }
 
@@ -172,9 +179,12 @@ pub fn conclude(result: Result<ExitCode>) -> ExitCode {
     })
 }
 
-/// Makes the program end silently when its output is closed: `… inspect … | head` must not print a
-/// panic message.
-pub fn leave_quietly_when_nobody_reads() {
+/// Prepares the terminal: errors are as wide as it is, and the program ends silently when its output
+/// is closed (`… inspect … | head` must not print a panic message).
+pub fn prepare_terminal() {
+    // A terminal may not know its width.
+    let opts = || MietteHandlerOpts::new().width(text::columns()).build();
+    _ = miette::set_hook(Box::new(move |_| Box::new(opts())));
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let message = info.payload_as_str().unwrap_or_default();

@@ -18,9 +18,11 @@
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod cli;
 pub mod color_map;
 pub mod commands;
 pub mod events;
+pub mod exit;
 pub mod hem;
 pub mod image;
 pub mod inspect;

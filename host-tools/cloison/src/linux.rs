@@ -7,6 +7,7 @@ use cloison_engine::configuration;
 use cloison_engine::figures::Figures;
 use cloison_engine::linux::packages::{self, Cached, CachedFile};
 use cloison_engine::linux::programs;
+use cloison_engine::setup::consent::{self, Consent};
 use cloison_engine::text::{Style, grouped};
 use cloison_lab::boot_cost;
 use miette::Result;
@@ -52,6 +53,7 @@ pub fn linux(args: &LinuxArgs) -> Result<()> {
         } => (configs, *release, *update, json),
         LinuxCommand::BootCost(args) => return boot_cost::boot_cost(args),
     };
+    consent::give(Consent::Given);
     let mut releases = BTreeSet::from([release]);
     let mut lists: BTreeSet<(Release, Vec<String>)> = BTreeSet::new();
     for path in configs {

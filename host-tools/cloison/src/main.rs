@@ -2,31 +2,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
-use clap::{CommandFactory, FromArgMatches, Parser};
-use cloison::commands::{self, Command};
+use clap::{CommandFactory, FromArgMatches};
+use cloison::cli::Cli;
+use cloison::commands;
 use cloison_engine::installation;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Cloison: real-time partitions for multicore Arm that do not share cache colors
-#[derive(Parser)]
-#[command(name = "cloison", version, max_term_width = 110)]
-struct Cli {
-    /// The source of hypervisor, guests and configurations: a directory made by `cargo xtask
-    /// bundle` [default: CLOISON_BUNDLE, a bundle next to the program, or the checkout]
-    #[arg(
-        long = "bundle",
-        value_name = "DIR",
-        global = true,
-        display_order = 100
-    )]
-    _bundle: Option<PathBuf>,
-    #[command(subcommand)]
-    command: Command,
-}
-
 fn main() -> ExitCode {
-    commands::leave_quietly_when_nobody_reads();
+    commands::prepare_terminal();
     // Before the command line is parsed: which boards it may name depends on the installation.
     // A job has all that it needs in its directory, and does not wait until a bundle is checked.
     if !is_job()

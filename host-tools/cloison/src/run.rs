@@ -2,6 +2,7 @@
 //! a Linux guest.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::exit::{KILLED, NOT_RUN, TIME_IS_UP};
 use anstyle::{AnsiColor, Style};
 use cloison_config::events::EventNames;
 use cloison_config::{Checked, ImageSource};
@@ -15,7 +16,7 @@ use cloison_engine::model::{self, Conditions, Model};
 use cloison_engine::progress::spinner;
 use cloison_engine::qemu::{Exit, Machine};
 use cloison_engine::report::Summary;
-use cloison_engine::telemetry::Telemetry;
+use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, image, installation, parts, setup};
 use cloison_formats::ids::VmId;
 use cloison_formats::image::System;
@@ -36,9 +37,6 @@ const COLORS: [AnsiColor; 6] = [
     AnsiColor::Blue,
     AnsiColor::BrightRed,
 ];
-
-/// Exit code when the time of `--timeout` is up, as of the command `timeout`.
-const TIME_IS_UP: u8 = 124;
 
 /// `cloison run`.
 #[derive(Clone, Debug, clap::Args)]
@@ -67,7 +65,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", requires = "exec")]
     pub vm: Option<String>,
     /// Run this command in a Linux VM's shell, print its output, stop the board and exit with its
-    /// status
+    /// status; with 125 if it was not run
     #[arg(long, value_name = "COMMAND")]
     pub exec: Option<String>,
     /// Also print QEMU's command line
@@ -119,8 +117,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     )?;
     let log = run.directory.directory().join("telemetry.bin");
     write_atomic(&log, &telemetry)?;
+    let parsed = Telemetry::parse(&telemetry);
     let summary = Summary {
-        telemetry: &Telemetry::parse(&telemetry),
+        telemetry: &parsed,
         system: &run.system,
         names: &run.events,
     };
@@ -146,12 +145,26 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         eprintln!("the telemetry is {verdict} the kept run's");
     }
     match exit {
-        Exit::Code(0) => Ok(ExitCode::SUCCESS),
+        Exit::Code(0) => Ok(killed(&parsed, &names)),
         Exit::TimedOut => Ok(ExitCode::from(TIME_IS_UP)),
         other => Err(miette!(
             "QEMU ended, but the board did not turn itself off: {other}"
         )),
     }
+}
+
+/// Names the VMs that the hypervisor killed. Returns the exit code of the run.
+fn killed(telemetry: &Telemetry, names: &[String]) -> ExitCode {
+    let vms = (0..).map(VmId).zip(names);
+    let killed: Vec<&str> = vms
+        .filter(|(vm, _)| telemetry.end_of(*vm) == End::Killed)
+        .map(|(_, name)| name.as_str())
+        .collect();
+    if killed.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("Error: the hypervisor killed {}", killed.join(", "));
+    ExitCode::from(KILLED)
 }
 
 /// Builds the system of a configuration.
@@ -324,6 +337,7 @@ fn exec(
         shells.run(&mut session, vm, command, left())
     });
     spinner.finish_and_clear();
+    let is_late = left().is_zero();
     if let Some(directory) = &args.log {
         let names = || names.iter().map(String::as_str);
         let (mut logs, mut splitter) = (create_logs(directory, names())?, Splitter::new(names()));
@@ -335,9 +349,17 @@ fn exec(
         failed.into_diagnostic().wrap_err("cannot write the logs")?;
     }
     let outcome = session.stop()?;
-    let done = done.map_err(|error| explain(error, &outcome.errors, booted, limit))?;
-    print!("{}", done.output);
-    Ok(ExitCode::from(done.status))
+    match done {
+        Ok(done) => {
+            print!("{}", done.output);
+            Ok(ExitCode::from(done.status))
+        }
+        Err(error) => {
+            let error = explain(error, &outcome.errors, booted, limit);
+            eprintln!("Error: {error:?}");
+            Ok(ExitCode::from(if is_late { TIME_IS_UP } else { NOT_RUN }))
+        }
+    }
 }
 
 /// Adds to an error of `--exec` what QEMU itself printed, or reports how much of the time limit the

@@ -472,7 +472,10 @@ impl Screen {
         if !self.terminal {
             return writeln!(out, "{page}").into_diagnostic();
         }
-        let (columns, rows) = terminal::size().unwrap_or((120, 40));
+        let (columns, rows) = terminal::size()
+            .ok()
+            .filter(|(columns, rows)| *columns > 0 && *rows > 0)
+            .unwrap_or((80, 24));
         execute!(out, cursor::MoveTo(0, 0)).into_diagnostic()?;
         let help = "q quits".to_owned();
         for line in page

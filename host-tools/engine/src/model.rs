@@ -1,20 +1,70 @@
 //! Boards with the board model: builds the plugin, starts QEMU with it, reads its counts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::configuration::emulation;
 use crate::figures::qemu_version;
 use crate::files;
 use crate::installation;
 use crate::parts;
 use crate::qemu::Machine;
+use crate::setup::emulator::PROGRAM;
+use crate::setup::run_limited;
 use crate::store::Store;
 use cloison_board_model::Board as ModelBoard;
 pub use cloison_board_model::statistics::{CoreCounts, Instructions, Region, Statistics};
 use cloison_config::Emulation;
+use cloison_config::shipped::DEFAULT_BOARD;
 use cloison_formats::ids::Intid;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// A program that turns its machine off: `movz x0, #8`, `movk x0, #0x8400, lsl #16`, `smc #0`
+/// (PSCI's SYSTEM_OFF).
+const TURNS_OFF: [u32; 3] = [0xd280_0100, 0xf2b0_8000, 0xd400_0003];
+
+/// Runs a program of a few instructions on the default model, with this machine's QEMU.
+///
+/// # Errors
+///
+/// If the plugin cannot be built, does not work with this QEMU, or counts nothing.
+pub fn self_test() -> Result<()> {
+    let emulation = emulation(DEFAULT_BOARD)?;
+    let model = Model::load(of(&emulation)?)?;
+    let scratch = files::scratch()?;
+    let (kernel, stats) = (
+        scratch.path().join("program"),
+        scratch.path().join("stats.json"),
+    );
+    let code: Vec<u8> = TURNS_OFF.into_iter().flat_map(u32::to_le_bytes).collect();
+    std::fs::write(&kernel, code).into_diagnostic()?;
+    let mut qemu = Command::new(PROGRAM);
+    qemu.args(["-M", "virt,virtualization=on,gic-version=2"])
+        .args(["-cpu", "cortex-a53", "-m", "64M"])
+        .args(["-nodefaults", "-display", "none"])
+        .args(["-accel", "tcg,thread=single", "-kernel"])
+        .arg(&kernel)
+        .arg("-plugin")
+        .arg(format!(
+            "file={},board={},roi=always,stats={}",
+            value(&model.plugin),
+            value(&model.board),
+            value(&stats)
+        ));
+    let done = run_limited(qemu, "testing the board model", Duration::from_secs(60))?;
+    if !done.success {
+        return Err(miette!("{}", done.reason()));
+    }
+    let counted = statistics(&stats)?;
+    let core = counted.whole.cores.first();
+    if core.is_none_or(|core| core.counts.instructions < TURNS_OFF.len() as u64) {
+        return Err(miette!("it counts no instructions with this QEMU"));
+    }
+    Ok(())
+}
 
 /// State of the caches at the start of a region of interest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

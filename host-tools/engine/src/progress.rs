@@ -1,17 +1,57 @@
 //! Shows the progress of a command.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressStyle, WeakProgressBar};
 use miette::Result;
-use std::sync::LazyLock;
+use std::io::IsTerminal;
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// All that is shown at a time, each on its own line: two that drew on one line would leave parts
 /// of it behind.
 static SHOWN: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
+/// How long a command says nothing where no terminal shows its progress.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// What a line says from time to time where no terminal shows it. The first use starts a thread for
+/// these lines.
+static TOLD: LazyLock<Mutex<Vec<WeakProgressBar>>> = LazyLock::new(|| {
+    std::thread::spawn(|| {
+        loop {
+            std::thread::sleep(SILENCE);
+            let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+            told.retain(|bar| bar.upgrade().is_some_and(|bar| !bar.is_finished()));
+            for bar in told.iter().filter_map(WeakProgressBar::upgrade) {
+                eprintln!("{}", line(&bar));
+            }
+        }
+    });
+    Mutex::default()
+});
+
+/// Describes the state of a bar or a spinner.
+fn line(bar: &ProgressBar) -> String {
+    match bar.length() {
+        Some(all) => format!(
+            "{}: {} of {all} done, about {} left",
+            bar.prefix(),
+            bar.position(),
+            HumanDuration(bar.eta())
+        ),
+        None => format!("{}, for {}", bar.message(), HumanDuration(bar.elapsed())),
+    }
+}
+
+fn tell(bar: &ProgressBar) {
+    if !std::io::stderr().is_terminal() {
+        let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+        told.push(bar.downgrade());
+    }
+}
+
 /// Returns a bar for `length` pieces of work, which shows how long it has taken and the piece that
-/// was set as its message; prints nothing if there is no terminal.
+/// was set as its message; without a terminal, a line every half minute.
 pub fn bar(name: &str, length: usize) -> ProgressBar {
     let bar = SHOWN.add(ProgressBar::new(length as u64));
     if let Ok(style) =
@@ -21,10 +61,11 @@ pub fn bar(name: &str, length: usize) -> ProgressBar {
     }
     bar.set_prefix(name.to_owned());
     bar.enable_steady_tick(Duration::from_secs(1));
+    tell(&bar);
     bar
 }
 
-/// Returns a spinner for work of unknown length; prints nothing if there is no terminal.
+/// Returns a spinner for work of unknown length; without a terminal, a line every half minute.
 pub fn spinner(what: &str) -> ProgressBar {
     let spinner = SHOWN.add(ProgressBar::new_spinner());
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
@@ -32,6 +73,7 @@ pub fn spinner(what: &str) -> ProgressBar {
     }
     spinner.set_message(what.to_owned());
     spinner.enable_steady_tick(Duration::from_millis(120));
+    tell(&spinner);
     spinner
 }
 
@@ -52,4 +94,23 @@ pub fn stage_with<T>(name: &str, work: impl FnOnce(&ProgressBar) -> Result<T>) -
         started.elapsed().as_secs_f64()
     );
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_how_far_the_work_is() {
+        let bar = ProgressBar::hidden();
+        bar.set_length(12);
+        bar.set_prefix("c2is");
+        bar.inc(3);
+        let said = line(&bar);
+        assert!(said.starts_with("c2is: 3 of 12 done, about "), "{said}");
+        let spinner = ProgressBar::hidden();
+        spinner.unset_length();
+        spinner.set_message("building for AArch64");
+        assert_eq!(line(&spinner), "building for AArch64, for 0 seconds");
+    }
 }

@@ -15,6 +15,19 @@ pub struct Style {
     pub columns: Option<usize>,
 }
 
+/// Columns of a terminal that does not know its width, such as one of a container or of a program
+/// that pretends to be one.
+const COLUMNS: usize = 80;
+
+/// Returns the columns of the terminal.
+pub fn columns() -> usize {
+    let width = comfy_table::Table::new().width();
+    width
+        .map(usize::from)
+        .filter(|width| *width > 0)
+        .unwrap_or(COLUMNS)
+}
+
 impl Style {
     /// Returns the style of standard output.
     pub fn of_output() -> Self {
@@ -27,8 +40,7 @@ impl Style {
             .into_iter()
             .find(|value| !value.is_empty())
             .unwrap_or_default();
-        let columns =
-            is_terminal.then(|| comfy_table::Table::new().width().map_or(80, usize::from));
+        let columns = is_terminal.then(columns);
         Self {
             plain: !is_terminal
                 || env::var("TERM").is_ok_and(|term| term == "dumb")

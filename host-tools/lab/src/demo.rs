@@ -15,9 +15,11 @@ use cloison_engine::figures::Figures;
 use cloison_engine::files::{Claim, write_atomic};
 use cloison_engine::hem::Table;
 use cloison_engine::image;
+use cloison_engine::installation::Installation;
 use cloison_engine::progress::{stage, stage_with};
 use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::report::{self, Page, Summary};
+use cloison_engine::setup::consent::{self, Consent};
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, installation, parts, setup};
 use cloison_formats::ids::VmId;
@@ -51,6 +53,9 @@ pub struct DemoArgs {
     /// Do not open the report in a browser
     #[arg(long)]
     pub no_open: bool,
+    /// In a checkout: install what is missing without a question
+    #[arg(long)]
+    pub yes: bool,
     /// With --stock: stop the board after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 180)]
     pub timeout: u64,
@@ -72,6 +77,9 @@ const CAVEATS: [&str; 3] = [
 
 /// Runs `cloison demo`.
 pub fn demo(args: &DemoArgs) -> Result<()> {
+    if let Installation::Checkout(_) = installation::current() {
+        consent::give(Consent::of(args.yes));
+    }
     if args.stock {
         stock(args)
     } else {

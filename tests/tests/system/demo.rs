@@ -20,6 +20,7 @@ fn shown(board: &str, directory: &Path) -> Result<Map<String, Value>> {
         out,
         stock: true,
         no_open: true,
+        yes: false,
         timeout: 150,
     })?;
     let mut all: Value =

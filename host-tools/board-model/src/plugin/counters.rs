@@ -92,7 +92,7 @@ pub const NAMES: [&[u8]; 25] = [
     b"PMSELR_EL0",
     b"PMINTENSET_EL1",
     b"PMOVSSET_EL0",
-    b"VBAR",
+    b"VBAR_EL1",
     b"VBAR_EL2",
     b"ELR_EL1",
     b"ELR_EL2",

@@ -1,4 +1,5 @@
-//! The used part of QEMU's plugin API (version 4); every function is looked up by name.
+//! The used part of QEMU's plugin API that is the same from version 4 to 7; every function is
+//! looked up by name.
 //!
 //! No package ships the API's header, and linking would make the tests of the safe modules depend
 //! on QEMU.
@@ -11,19 +12,10 @@ use std::ffi::CStr;
 pub type PluginId = u64;
 /// Data that QEMU passes back to a callback.
 pub type UserData = *mut c_void;
-/// Called when a vCPU starts.
-pub type VcpuCallback = extern "C" fn(PluginId, c_uint);
-/// Called when a block is translated.
-pub type TranslateCallback = extern "C" fn(PluginId, *mut c_void);
 /// Called when a block or an instruction is executed.
 pub type ExecuteCallback = extern "C" fn(c_uint, UserData);
 /// Called at a load or store, with vCPU, kind and virtual address.
 pub type MemoryCallback = extern "C" fn(c_uint, u32, u64, UserData);
-/// Called when all of the plugin's callbacks have been removed.
-pub type ResetCallback = extern "C" fn(PluginId);
-/// Called when QEMU ends.
-pub type ExitCallback = extern "C" fn(PluginId, UserData);
-
 /// The callback reads no registers.
 pub const NO_REGISTERS: c_int = 0;
 /// The callback reads registers.
@@ -64,15 +56,13 @@ pub struct Array {
     pub len: c_uint,
 }
 
-/// `qemu_plugin_reg_descriptor`.
+/// The first members of `qemu_plugin_reg_descriptor`: later versions of the API add to it.
 #[repr(C)]
 pub struct RegisterDescriptor {
     /// Handle for `read_register`.
     pub handle: *mut c_void,
     /// Name of the register.
     pub name: *const c_char,
-    /// The GDB feature to which it belongs.
-    pub feature: *const c_char,
 }
 
 /// Looks up a function or variable of QEMU by name.
@@ -96,8 +86,8 @@ macro_rules! functions {
                 Ok(Self {
                     $($field: {
                         let found = $crate::plugin::ffi::symbol($name).ok_or($name.to_str().unwrap_or_default())?;
-                        // SAFETY: QEMU's function of this name has this signature (QEMU 10.0,
-                        // plugin API 4).
+                        // SAFETY: QEMU's function of this name has this signature (QEMU 10.0 to
+                        // 11.1).
                         unsafe { std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(found) }
                     },)*
                 })
@@ -110,12 +100,6 @@ pub(super) use functions;
 functions! {
     /// The plugin API.
     Api {
-        /// Registers a callback at each vCPU's start.
-        on_vcpu = c"qemu_plugin_register_vcpu_init_cb": fn(PluginId, VcpuCallback);
-        /// Registers a callback at each translation.
-        on_translate = c"qemu_plugin_register_vcpu_tb_trans_cb": fn(PluginId, TranslateCallback);
-        /// Registers a callback at the end.
-        on_exit = c"qemu_plugin_register_atexit_cb": fn(PluginId, ExitCallback, UserData);
         /// Registers a callback before a block.
         on_block = c"qemu_plugin_register_vcpu_tb_exec_cb": fn(*mut c_void, ExecuteCallback, c_int, UserData);
         /// Registers a callback before an instruction.
@@ -143,9 +127,9 @@ functions! {
         /// Returns the registers of the running vCPU.
         registers = c"qemu_plugin_get_registers": fn() -> *mut Array;
         /// Reads a register.
-        read_register = c"qemu_plugin_read_register": fn(*mut c_void, *mut ByteArray) -> c_int;
-        /// Removes all callbacks and translations, then calls back.
-        reset = c"qemu_plugin_reset": fn(PluginId, ResetCallback);
+        read_register = c"qemu_plugin_read_register": fn(*mut c_void, *mut ByteArray);
+        /// GLib: returns the size of an array's elements.
+        element_size = c"g_array_get_element_size": fn(*const Array) -> c_uint;
         /// GLib: creates a byte array.
         byte_array = c"g_byte_array_new": fn() -> *mut ByteArray;
         /// GLib: sets the size of a byte array.
@@ -153,31 +137,13 @@ functions! {
     }
 }
 
-/// Returns the value of a register of 4 or 8 bytes. Ends the run if QEMU does not provide it: a
-/// register that reads as zero would silently change the model.
-///
-/// # Safety
-///
-/// On a vCPU's thread; `handle` came from QEMU, and `bytes` from [`Api::byte_array`].
-pub unsafe fn read_register(api: &Api, handle: *mut c_void, bytes: *mut ByteArray) -> u64 {
-    // SAFETY: as the caller promises; the array is emptied before it is filled.
-    unsafe {
-        (api.set_size)(bytes, 0);
-        (api.read_register)(handle, bytes);
-        let data = (*bytes).data;
-        match (*bytes).len {
-            8 => data.cast::<u64>().read_unaligned(),
-            4 => u64::from(data.cast::<u32>().read_unaligned()),
-            length => fail(&format!(
-                "this QEMU cannot read registers where the plugin needs them ({length} bytes): \
-                 {KNOWN_QEMU}"
-            )),
-        }
-    }
-}
+/// The versions of QEMU for which the plugin was made.
+pub const KNOWN_QEMU: &str = "the plugin knows QEMU 10.0 to 11.1, as Debian builds them";
 
-/// The version of QEMU for which the plugin was made.
-pub const KNOWN_QEMU: &str = "the plugin knows QEMU 10.0 (Debian: qemu-system-arm 1:10.0)";
+/// Says that QEMU lacks a function.
+pub fn missing(name: &str) -> String {
+    format!("this QEMU has no `{name}`: {KNOWN_QEMU}")
+}
 
 /// Prints an error and ends QEMU.
 pub fn fail(error: &str) -> ! {

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::counters::{NO_LEVEL, Pending, at};
-use super::qemu::qemu;
+use super::qemu::{General, Register};
 use super::state::{Block, PAGE_MASK, Plugin};
 use crate::decode::{CYCLES, SELECTED, Special};
 use crate::pmu::{COUNTERS, Setup};
@@ -103,21 +103,18 @@ impl Plugin {
         // QEMU counts cycles and has the cycle counter's flag: both share the interrupt line.
         let own = self.monitor(at::OVERFLOWS) & self.monitor(at::INTERRUPTS) != 0;
         let level = wanted || own && self.monitor(at::CONTROL) & 1 != 0;
-        let (internals, spi) = (
-            &qemu().internals,
-            self.options.overflow_interrupts.get(core).copied(),
-        );
-        // SAFETY: QEMU passed this CPU when it started it, and its machine is complete now that
-        // guest code runs.
+        let Some(cpu) = self.cpus[core] else {
+            return;
+        };
+        let (internals, interrupts) = (self.internals, &self.options.overflow_interrupts);
         let line = *self.lines[core]
-            .get_or_insert_with(|| unsafe { internals.pmu_line(self.cpus[core], spi) });
-        // SAFETY: a line of this machine; no lock of QEMU's is held while guest code runs.
-        unsafe { internals.set_interrupt(line, level) };
+            .get_or_insert_with(|| internals.pmu_line(cpu, interrupts.get(core).copied()));
+        internals.set_interrupt(line, level);
     }
 
     /// Returns a register of the running core, by its place in [`super::counters::NAMES`].
     pub fn monitor(&self, place: usize) -> u64 {
-        self.read(self.monitors.of[place])
+        self.monitors.of[place].map_or(0, Register::read)
     }
 
     fn set_up_counters(&mut self, core: usize) {
@@ -199,12 +196,12 @@ impl Plugin {
             ),
             _ => return,
         };
-        // SAFETY: the CPU that runs on this thread, in a block's callback, which may write
-        // registers.
-        unsafe {
-            qemu()
-                .internals
-                .set_register(self.running(), register, value)
-        };
+        if let (Some(cpu), Some(of)) = (self.cpus[core], self.x[usize::from(register)]) {
+            let which = General {
+                number: register,
+                register: of,
+            };
+            self.machine.set_register(cpu, which, value);
+        }
     }
 }

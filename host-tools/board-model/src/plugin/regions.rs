@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::bounds::Stand;
-use super::qemu::{qemu, retranslate};
+use super::qemu::qemu;
 use super::state::{Current, NOTHING, Plugin};
 use super::time::{EPOCH, TIME, begin_modelled, get_clock};
 use crate::clock::MAX_CORES;
@@ -104,7 +104,7 @@ impl Plugin {
         self.next_timer = 0;
         self.limit = 0;
         if !self.options.always {
-            retranslate();
+            qemu().retranslate();
         }
     }
 
@@ -117,11 +117,11 @@ impl Plugin {
             return;
         }
         let time = get_clock();
-        TIME.base_own.store(qemu().internals.own_clock(), Relaxed);
+        TIME.base_own.store(self.internals.own_clock(), Relaxed);
         TIME.base.store(time, Relaxed);
         TIME.modelled.store(false, Relaxed);
         self.active = false;
-        retranslate();
+        qemu().retranslate();
     }
 
     /// Ends the open region. Returns whether there was one.

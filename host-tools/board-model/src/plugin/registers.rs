@@ -6,7 +6,7 @@ use crate::walk::Registers;
 
 /// QEMU's names of these registers.
 pub const NAMES: [&[u8]; 10] = [
-    b"SCTLR",
+    b"SCTLR_EL1",
     b"TCR_EL1",
     b"TTBR0_EL1",
     b"TTBR1_EL1",

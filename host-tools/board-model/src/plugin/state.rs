@@ -2,10 +2,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::bounds::Regions;
+use super::count::level;
 use super::counters::{self, Counters, at};
-use super::ffi::{ByteArray, read_register};
+use super::cpu::{Cpu, Running};
 use super::handles::Handles;
-use super::qemu::qemu;
+use super::internals::{Internals, Line as InterruptLine};
+use super::listener::{MemoryAccess, Place};
+use super::machine::Machine;
+use super::qemu::Register;
 use super::registers::{self, Translation};
 use super::time::{TIME, at_horizon, core_waits, run_timers};
 use crate::board::Board;
@@ -17,7 +21,6 @@ use crate::hierarchy::Hierarchy;
 use crate::issue::Waits;
 use crate::prefetch::MOST_LINES;
 use crate::tlb::Tlb;
-use libc::c_void;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -193,8 +196,11 @@ const fn bytes_of_line(offset: u64, bytes: u32) -> u64 {
 }
 
 /// The plugin's state.
-#[derive(Debug)]
 pub struct Plugin {
+    /// QEMU's functions outside the plugin API.
+    pub internals: &'static Internals,
+    /// Source of memory, and of registers' new values.
+    pub machine: Box<dyn Machine>,
     /// Event counters, by core.
     pub counters: Vec<Counters>,
     /// Handles of their registers.
@@ -206,7 +212,7 @@ pub struct Plugin {
     /// Handles of its registers.
     pub translation_handles: Handles<{ registers::NAMES.len() }>,
     /// Handle of CPSR.
-    pub cpsr: *mut c_void,
+    pub cpsr: Option<Register>,
     /// The blocks that cores execute.
     pub current: [Current; MAX_CORES],
     /// Number of blocks whose code has no known physical address.
@@ -222,12 +228,12 @@ pub struct Plugin {
     /// Loads that cores have not waited for yet.
     pub waits: [Waits; MAX_CORES],
     /// QEMU's CPUs.
-    pub cpus: [*mut c_void; MAX_CORES],
+    pub cpus: [Option<Cpu>; MAX_CORES],
     /// Lines of their overflow interrupts, once used.
-    pub lines: [Option<*mut c_void>; MAX_CORES],
-    /// Address of QEMU's variable for the running CPU.
-    pub slot: *const *mut c_void,
-    running: (*mut c_void, usize),
+    pub lines: [Option<InterruptLine>; MAX_CORES],
+    /// QEMU's variable for the running CPU, once a vCPU has started.
+    pub slot: Option<Running>,
+    running: (Option<Cpu>, usize),
     /// Cycle of the running core at which its turn ends or a counter must be checked.
     pub limit: u64,
     /// Cycle up to which the running core may run.
@@ -247,11 +253,7 @@ pub struct Plugin {
     /// When to check the timers again, in ns.
     pub next_timer: i64,
     /// Handles of the general registers.
-    pub x: [*mut c_void; 31],
-    /// Buffer for values of registers.
-    pub bytes: *mut ByteArray,
-    /// Blocks referenced by translations.
-    pub blocks: Vec<*mut Block>,
+    pub x: [Option<Register>; 31],
 }
 
 /// The plugin's arguments, except the board.
@@ -271,10 +273,18 @@ pub struct Options {
 
 impl Plugin {
     /// Creates the state for a board with this many cores, with the model off.
-    pub fn new(board: Board, cores: usize, options: Options) -> Self {
+    pub fn new(
+        internals: &'static Internals,
+        machine: Box<dyn Machine>,
+        board: Board,
+        cores: usize,
+        options: Options,
+    ) -> Self {
         let caches = Hierarchy::new(&board, cores);
         let line_shift = caches.line_shift();
         Self {
+            internals,
+            machine,
             counters: vec![Counters::new(); cores],
             monitors: Handles::new(&counters::NAMES),
             translations: board.tlb.map_or(vec![], |shape| {
@@ -282,7 +292,7 @@ impl Plugin {
             }),
             translates: board.tlb.is_some(),
             translation_handles: Handles::new(&registers::NAMES),
-            cpsr: std::ptr::null_mut(),
+            cpsr: None,
             current: [Current::default(); MAX_CORES],
             untranslated: 0,
             clocks: Clocks::new(board.quantum),
@@ -290,10 +300,10 @@ impl Plugin {
             waits: [Waits::default(); MAX_CORES],
             overlaps: board.overlaps(),
             streams: board.streaming.l1 > 0,
-            cpus: [std::ptr::null_mut(); MAX_CORES],
+            cpus: [None; MAX_CORES],
             lines: [None; MAX_CORES],
-            slot: std::ptr::null(),
-            running: (std::ptr::null_mut(), 0),
+            slot: None,
+            running: (None, 0),
             limit: 0,
             turn_ends: 0,
             line_shift,
@@ -302,9 +312,7 @@ impl Plugin {
             options,
             regions: Regions::default(),
             next_timer: 0,
-            x: [std::ptr::null_mut(); 31],
-            bytes: std::ptr::null_mut(),
-            blocks: Vec::new(),
+            x: [None; 31],
             caches,
             board,
         }
@@ -313,8 +321,7 @@ impl Plugin {
     /// Returns the number of the running core.
     #[inline]
     pub fn core(&mut self) -> usize {
-        // SAFETY: the slot is this thread's variable, which QEMU sets before it runs a vCPU.
-        let cpu = unsafe { self.slot.read() };
+        let cpu = self.slot.and_then(Running::cpu);
         if cpu != self.running.0 {
             let index = self
                 .cpus
@@ -324,11 +331,6 @@ impl Plugin {
             self.running = (cpu, index);
         }
         self.running.1
-    }
-
-    /// Returns the CPU of the last call of [`Plugin::core`].
-    pub const fn running(&self) -> *mut c_void {
-        self.running.0
     }
 
     const fn nanoseconds(&self, cycles: u64) -> i64 {
@@ -354,8 +356,8 @@ impl Plugin {
     /// Describes a block of `instructions` of the running core, which take `cycles`, from the
     /// address of the first to that of the last.
     pub fn describe(&mut self, instructions: u64, cycles: u64, start: u64, end: u64) -> Block {
-        // CPSR.M[3:2]; QEMU has separate translations for each level.
-        let level = (self.read(self.cpsr) >> 2 & 3) as u8;
+        // QEMU has separate translations for each level.
+        let level = level(self.cpsr.map_or(0, Register::read));
         let (first, last) = match self.physical(start) {
             Some(first) => (first, self.physical(end).unwrap_or(first)),
             None => {
@@ -517,7 +519,7 @@ impl Plugin {
             let horizon = TIME.horizon.load(Relaxed);
             self.clocks.takes_turn(core, self.cycles(horizon));
             if self.next_timer == 0 {
-                let next = at_horizon(|| qemu().internals.next_timer())
+                let next = at_horizon(|| self.internals.next_timer())
                     .map_or(i64::MAX, |wait| horizon + wait);
                 self.next_timer = next.min(horizon + TIMER_CHECK);
             }
@@ -545,8 +547,9 @@ impl Plugin {
         let slowest = self.nanoseconds(self.clocks.slowest().unwrap_or(0));
         self.let_time_pass(core, slowest);
         self.clocks.gives_way();
-        // SAFETY: QEMU passed this CPU when it started it.
-        unsafe { qemu().internals.exit(self.cpus[core]) };
+        if let Some(cpu) = self.cpus[core] {
+            self.internals.exit(cpu);
+        }
     }
 
     /// Lets timers up to `time` fire, which the slowest core has reached.
@@ -559,15 +562,12 @@ impl Plugin {
             TIME.horizon.store(time, Relaxed);
             return;
         }
-        let next = at_horizon(|| qemu().internals.next_timer()).map(|wait| horizon + wait);
+        let next = at_horizon(|| self.internals.next_timer()).map(|wait| horizon + wait);
         if next.is_some_and(|next| next <= time) {
             self.next_timer = 0;
-            // SAFETY: QEMU passed this CPU when it started it.
-            unsafe {
-                qemu()
-                    .internals
-                    .work(self.cpus[core], run_timers, time as u64)
-            };
+            if let Some(cpu) = self.cpus[core] {
+                self.internals.work(cpu, run_timers, time as u64);
+            }
         } else {
             TIME.horizon.store(time, Relaxed);
             self.next_timer = next.unwrap_or(i64::MAX).min(time + TIMER_CHECK);
@@ -576,7 +576,8 @@ impl Plugin {
 
     /// Handles a load or store of the running core, or QEMU's part of one.
     #[inline]
-    pub fn access(&mut self, info: u32, address: u64, access: Access) {
+    pub fn access(&mut self, info: &MemoryAccess<'_>, access: Access) {
+        let address = info.address;
         let core = self.core();
         let instruction = access.0;
         let write = access.is_store();
@@ -641,7 +642,7 @@ impl Plugin {
 
     /// Handles an access that is not to the line of the last one, or may cross its end.
     #[inline(never)]
-    fn look_up(&mut self, core: usize, info: u32, address: u64, access: Access) {
+    fn look_up(&mut self, core: usize, info: &MemoryAccess<'_>, address: u64, access: Access) {
         if !self.waits[core].is_empty() {
             self.wait_for_loads(core, access.issued());
         }
@@ -657,10 +658,9 @@ impl Plugin {
     }
 
     /// Handles the second line of an access that crosses the end of one.
-    fn cross(&mut self, core: usize, info: u32, address: u64, access: Access) {
+    fn cross(&mut self, core: usize, info: &MemoryAccess<'_>, address: u64, access: Access) {
         let line = address >> self.line_shift;
-        // SAFETY: a pure function of the word that QEMU passed.
-        let bytes = 1u64 << unsafe { (qemu().api.size_shift)(info) };
+        let bytes = info.bytes();
         if (address + bytes - 1) >> self.line_shift != line {
             self.caches.counts_mut(core).crossings += 1;
             self.latest[core].line = NO_LINE;
@@ -674,27 +674,16 @@ impl Plugin {
     }
 
     #[inline]
-    fn part(&mut self, core: usize, info: u32, address: u64, access: Access) {
+    fn part(&mut self, core: usize, info: &MemoryAccess<'_>, address: u64, access: Access) {
         let write = access.is_store();
         let translated = self.translate_data(core, address);
         if translated != 0 {
             self.spend(core, translated);
         }
-        let api = &qemu().api;
-        // SAFETY: in a memory callback; the answer is read at once. The second part of an access
-        // across the end of a page is looked up like the first: QEMU has just used both
-        // pages.
-        let (device, physical) = unsafe {
-            let found = (api.physical)(info, address);
-            if found.is_null() {
-                return;
-            }
-            ((api.is_device)(found), (api.physical_address)(found))
+        let Some(place) = info.place(address) else {
+            return;
         };
-        let wait = if device {
-            self.access_device(core, access);
-            self.board.timing.device
-        } else {
+        let wait = if let Place::Memory(physical) = place {
             if !self.caches.is_cacheable(physical) {
                 self.latest[core].line = NO_LINE;
             }
@@ -711,6 +700,9 @@ impl Plugin {
                 return;
             }
             wait
+        } else {
+            self.access_device(core, access);
+            self.board.timing.device
         };
         if wait != 0 {
             self.spend(core, wait);
@@ -759,25 +751,14 @@ impl Plugin {
 
     /// Returns the value of a general register; register 31 is zero.
     pub fn register(&self, number: u8) -> u64 {
-        self.x
-            .get(number as usize)
-            .map_or(0, |handle| self.read(*handle))
-    }
-
-    /// Returns the value of a register by its handle; zero if QEMU lacks it.
-    pub fn read(&self, handle: *mut c_void) -> u64 {
-        if handle.is_null() {
-            return 0;
-        }
-        // SAFETY: the handle came from QEMU; the array is ours.
-        unsafe { read_register(&qemu().api, handle, self.bytes) }
+        let register = self.x.get(usize::from(number)).copied().flatten();
+        register.map_or(0, Register::read)
     }
 
     /// Translates a virtual address of the running core to a physical one.
     pub fn physical(&mut self, address: u64) -> Option<u64> {
         self.core();
-        // SAFETY: the CPU that runs on this thread.
-        unsafe { qemu().internals.translate(self.running.0, address) }
+        self.machine.translate(self.running.0?, address)
     }
 
     /// Handles an instruction at `address` that does more than its loads and stores.
@@ -800,6 +781,8 @@ impl Plugin {
                 self.end_turn();
             }
             Special::Idle => {
+                // Since QEMU 11.1, a core that waits for an event sets a timer.
+                self.next_timer = 0;
                 self.clocks.idle(core);
                 TIME.set(core, self.nanoseconds(self.clocks.cycles(core)));
             }

@@ -2,12 +2,12 @@
 //! wait and ends long turns.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::internals::Internals;
-use super::qemu::{QEMU, qemu};
+use super::cpu::{Cpu, SharedCpu};
+use super::internals::{Internals, internals};
 use crate::clock::MAX_CORES;
 use libc::c_void;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
@@ -20,10 +20,9 @@ const IDLE_CHECK: Duration = Duration::from_micros(200);
 /// How often the host checks it while cores take turns and none has begun to wait. A core that
 /// waits without a WFI, as one that is turned off, is noticed then.
 const BUSY_CHECK: Duration = Duration::from_millis(10);
-/// How late QEMU's main loop may wake while the model defines guest time, in ns. It sleeps until
-/// the next timer as if guest time passed as fast as the host's, and would wake, take the lock and
-/// find nothing due a thousand times a second.
-const LATE: libc::c_ulong = 5_000_000;
+/// What QEMU's main loop reads while the model defines guest time: no timer is due. Timers run at the
+/// end of turns; the host must not decide that one of them runs earlier.
+const NOTHING_IS_DUE: i64 = -1;
 
 /// Maximum step of guest time, in ns: a timer that will never fire is set to the end of time, and
 /// QEMU would run every other timer up to there with its lock held.
@@ -36,7 +35,7 @@ pub struct SharedClock {
     /// Time up to which timers have run, in ns.
     pub horizon: AtomicI64,
     /// QEMU's CPUs and their times in ns.
-    cores: [(AtomicPtr<c_void>, AtomicI64); MAX_CORES],
+    cores: [(SharedCpu, AtomicI64); MAX_CORES],
     /// Without the model: guest time at the moment when the model was turned off, in ns.
     pub base: AtomicI64,
     /// QEMU's own time at that moment, in ns.
@@ -53,7 +52,7 @@ pub struct SharedClock {
 pub static TIME: SharedClock = SharedClock {
     modelled: AtomicBool::new(false),
     horizon: AtomicI64::new(EPOCH),
-    cores: [const { (AtomicPtr::new(std::ptr::null_mut()), AtomicI64::new(0)) }; MAX_CORES],
+    cores: [const { (SharedCpu::unknown(), AtomicI64::new(0)) }; MAX_CORES],
     base: AtomicI64::new(EPOCH),
     base_own: AtomicI64::new(0),
     turns: AtomicU64::new(0),
@@ -66,8 +65,8 @@ thread_local! {
     static READS_CORE: Cell<bool> = const { Cell::new(false) };
     /// While this thread tests the clock: what it must read, and what was set.
     static PROBE: Cell<Option<(i64, i64)>> = const { Cell::new(None) };
-    /// On QEMU's main loop's thread: whether it may wake late.
-    static WAKES_LATE: Cell<Option<bool>> = const { Cell::new(None) };
+    /// True on the thread of QEMU's main loop.
+    static IS_MAIN: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Held while turns are ended without the model, and while the model is turned on.
@@ -91,8 +90,8 @@ pub fn is_hooked(read: &dyn Fn() -> i64, set: &dyn Fn(i64)) -> (bool, bool) {
 
 impl SharedClock {
     /// Registers a CPU of QEMU.
-    pub fn learn(&self, core: usize, cpu: *mut c_void) {
-        self.cores[core].0.store(cpu, Relaxed);
+    pub fn learn(&self, core: usize, cpu: Cpu) {
+        self.cores[core].0.learn(cpu);
     }
     /// Records that a core has reached this time.
     #[inline]
@@ -101,22 +100,13 @@ impl SharedClock {
     }
     /// Ends the turn of whichever CPU runs.
     fn end_turn(&self, internals: &Internals) {
-        for cpu in self
-            .cores
-            .iter()
-            .map(|(cpu, _)| cpu.load(Relaxed))
-            .filter(|cpu| !cpu.is_null())
-        {
-            // SAFETY: only `learn` stores CPUs there, and QEMU keeps them until it ends.
-            unsafe { internals.exit(cpu) };
+        for (cpu, _) in &self.cores {
+            internals.end_turn(cpu);
         }
     }
     /// Returns the time of a CPU. For one that waited and has not continued yet, it is out of date.
-    fn of(&self, cpu: *mut c_void) -> i64 {
-        let core = self
-            .cores
-            .iter()
-            .find(|(known, _)| known.load(Relaxed) == cpu);
+    fn of(&self, cpu: Cpu) -> i64 {
+        let core = self.cores.iter().find(|(known, _)| known.is(cpu));
         core.map_or(0, |(_, time)| time.load(Relaxed))
     }
 }
@@ -149,18 +139,7 @@ pub fn is_vcpu_thread() {
 
 /// Declares this thread the one of QEMU's main loop.
 pub fn is_main_thread() {
-    WAKES_LATE.set(Some(false));
-}
-
-/// Lets the main loop wake late while the model defines guest time, in which a turn's end runs the
-/// timers. Files and sockets wake it at once, as ever.
-fn set_lateness(modelled: bool) {
-    if WAKES_LATE.get().is_some_and(|late| late != modelled) {
-        // SAFETY: sets how late the kernel may wake this thread (prctl(2), PR_SET_TIMERSLACK; 0 is
-        // what it was).
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, if modelled { LATE } else { 0 }) };
-        WAKES_LATE.set(Some(modelled));
-    }
+    IS_MAIN.set(true);
 }
 
 /// Records that a core begins to wait for an interrupt: it may be the last one that ran.
@@ -176,15 +155,16 @@ pub extern "C" fn get_clock() -> i64 {
     if let Some((time, _)) = PROBE.get() {
         return time;
     }
-    let modelled = TIME.modelled.load(Relaxed);
-    set_lateness(modelled);
-    if !modelled {
-        let own = QEMU.get().map_or(0, |qemu| qemu.internals.own_clock());
+    if !TIME.modelled.load(Relaxed) {
+        let own = internals().map_or(0, Internals::own_clock);
         return TIME.base.load(Relaxed) + own - TIME.base_own.load(Relaxed);
+    }
+    if IS_MAIN.get() {
+        return NOTHING_IS_DUE;
     }
     let horizon = TIME.horizon.load(Relaxed);
     if READS_CORE.get() {
-        horizon.max(TIME.of(Internals::current_cpu()))
+        horizon.max(Internals::current_cpu().map_or(0, |cpu| TIME.of(cpu)))
     } else {
         horizon
     }
@@ -209,8 +189,8 @@ pub fn at_horizon<T>(what: impl FnOnce() -> T) -> T {
 
 /// Runs the timers up to `time`, on a CPU's thread.
 pub extern "C" fn run_timers(_cpu: *mut c_void, time: u64) {
-    if let Some(qemu) = QEMU.get() {
-        at_horizon(|| qemu.internals.advance(time as i64));
+    if let Some(internals) = internals() {
+        at_horizon(|| internals.advance(time as i64));
     }
 }
 
@@ -222,8 +202,7 @@ fn changed(known: &mut u64, count: &AtomicU64) -> bool {
 
 /// Advances guest time to the next timer whenever all cores wait; without the model, ends turns
 /// that take long. Never returns.
-pub fn skip_idle_time() {
-    let internals = &qemu().internals;
+pub fn skip_idle_time(internals: &Internals) {
     _ = WATCH.set(std::thread::current());
     let (mut turns, mut waits) = (0, 0);
     loop {
@@ -248,7 +227,8 @@ pub fn skip_idle_time() {
             if internals.all_idle()
                 && let Some(wait) = internals.next_timer()
             {
-                let time = TIME.horizon.load(Relaxed) + wait.min(STRIDE);
+                // QEMU runs timers up to a time that is ahead.
+                let time = TIME.horizon.load(Relaxed) + wait.clamp(1, STRIDE);
                 internals.advance(time);
                 TIME.waited.store(true, Relaxed);
             }

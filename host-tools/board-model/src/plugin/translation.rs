@@ -2,7 +2,9 @@
 //! and hypervisor's real tables.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::qemu::qemu;
+use super::cpu::Cpu;
+use super::machine::Machine;
+use super::qemu::Register;
 use super::state::{Block, Plugin};
 use crate::hierarchy::Hierarchy;
 use crate::tlb::{Found, Invalidation, Side};
@@ -10,6 +12,8 @@ use crate::walk::{Memory, Registers};
 
 /// The memory as a walk reads it: each descriptor at its time.
 struct Walk<'a> {
+    machine: &'a dyn Machine,
+    cpu: Cpu,
     caches: &'a mut Hierarchy,
     core: usize,
     now: u64,
@@ -23,12 +27,12 @@ impl Memory for Walk<'_> {
             .caches
             .walk_read(self.core, physical, cacheable, self.now + self.wait);
         let mut bytes = [0; 8];
-        qemu().internals.read_memory(physical, &mut bytes);
+        self.machine.read_memory(self.cpu, physical, &mut bytes);
         u64::from_le_bytes(bytes)
     }
     fn table(&mut self, physical: u64) -> [u64; 512] {
         let mut bytes = [0; 4096];
-        qemu().internals.read_memory(physical, &mut bytes);
+        self.machine.read_memory(self.cpu, physical, &mut bytes);
         let (words, _) = bytes.as_chunks::<8>();
         std::array::from_fn(|at| u64::from_le_bytes(words[at]))
     }
@@ -47,7 +51,10 @@ impl Plugin {
             sctlr_el2,
             tcr_el2,
             ttbr_el2,
-        ] = self.translation_handles.of.map(|handle| self.read(handle));
+        ] = self
+            .translation_handles
+            .of
+            .map(|handle| handle.map_or(0, Register::read));
         Registers {
             sctlr,
             tcr,
@@ -76,13 +83,19 @@ impl Plugin {
     #[cold]
     #[inline(never)]
     fn walk(&mut self, core: usize, side: Side, address: u64, now: u64) -> u64 {
+        let Some(cpu) = self.cpus[core] else {
+            return 0;
+        };
         let Self {
+            machine,
             caches,
             translations,
             board,
             ..
         } = self;
         let mut walk = Walk {
+            machine: &**machine,
+            cpu,
             caches,
             core,
             now,

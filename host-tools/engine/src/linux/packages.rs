@@ -199,6 +199,10 @@ pub(super) fn kept_or_made(
     if let Some(kept) = find(&directory)? {
         return Ok(kept);
     }
+    let shown = name.strip_prefix(PROGRAMS).map_or(name.to_owned(), |list| {
+        format!("packages {}", list.trim_matches('/').replace('_', ", "))
+    });
+    debian::obtain(release, &shown)?;
     // apt's own lock would make a second, simultaneous download fail. With this lock it waits, and
     // then finds what the first one downloaded.
     let _lock = lock()?;

@@ -57,8 +57,9 @@ impl Section {
                 (_, true) => ASCII_BORDERS_ONLY,
                 (_, false) => UTF8_BORDERS_ONLY,
             });
-            if style.columns.is_some() {
+            if let Some(columns) = style.columns {
                 table.set_content_arrangement(ContentArrangement::Dynamic);
+                table.set_width(u16::try_from(columns).unwrap_or(u16::MAX));
             }
             let shown = |cells: &[String]| -> Vec<String> {
                 cells.iter().map(|cell| style.show(cell)).collect()

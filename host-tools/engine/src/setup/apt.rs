@@ -218,24 +218,31 @@ const KEYRINGS: [&str; 2] = [
      Ubuntu, install debian-archive-keyring before"
 ))]
 struct NoMirror {
-    release: Release,
+    release: String,
 }
+
+/// The names of Debian's development releases, which no release's list has.
+const UNRELEASED: [&str; 3] = ["sid", "unstable", "testing"];
 
 /// Returns the sources of a Debian release: those of this machine that are mirrors of Debian, with
 /// that release's suites instead.
 ///
 /// # Errors
 /// If none of this machine's sources is a mirror of Debian.
-pub fn debian(release: Release) -> Result<Vec<Source>> {
+pub fn debian(release: &str) -> Result<Vec<Source>> {
     let own = distribution().filter(|distribution| distribution.id == "debian");
     let mut codenames: Vec<&str> = Release::ALL.iter().map(|release| release.name()).collect();
+    codenames.extend(UNRELEASED);
     codenames.extend(
         own.iter()
             .map(|distribution| distribution.codename.as_str()),
     );
-    let found = of_release(&sources(), &codenames, release.name(), keyring());
+    let found = of_release(&sources(), &codenames, release, keyring());
     if found.is_empty() {
-        Err(NoMirror { release }.into())
+        Err(NoMirror {
+            release: release.to_owned(),
+        }
+        .into())
     } else {
         Ok(found)
     }

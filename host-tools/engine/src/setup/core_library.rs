@@ -2,8 +2,8 @@
 //! source.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::apt;
 use super::process::{Missing, announce, run_limited};
+use super::{apt, consent};
 use crate::installation;
 use clap::ValueEnum;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
@@ -176,10 +176,9 @@ impl Library {
         if let Some(found) = self.find(&rustc) {
             return Ok(found);
         }
-        announce(&format!(
-            "the {} of {} is missing for Rust {}",
-            self.name, self.target, rustc.release
-        ));
+        let what = format!("the {} of {}", self.name, self.target);
+        let why = format!("it is missing for Rust {}", rustc.release);
+        consent::obtain(&what, &why, "setup")?;
         let mut reasons = Vec::new();
         for source in [Source::Rustup, Source::Local, Source::Debian] {
             match self.get(&rustc, source) {

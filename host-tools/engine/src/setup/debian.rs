@@ -4,8 +4,8 @@
 //! their signatures. The release is the caller's choice, not this machine's.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::apt;
 use super::process::{Missing, announce};
+use super::{apt, consent};
 use crate::files;
 use cloison_config::guest_linux::Release;
 use miette::{Diagnostic, Result, miette};
@@ -42,6 +42,17 @@ pub fn missing(release: Release, package: &str, error: &miette::Report) -> miett
         commands,
     }
     .into()
+}
+
+/// Returns whether Debian packages for these guests may be downloaded into the cache.
+///
+/// # Errors
+///
+/// The command that downloads them, if this one may not.
+pub fn obtain(release: Release, package: &str) -> Result<()> {
+    let what = format!("Debian {release}'s {package} for arm64");
+    let command = format!("linux fetch --release {release} [CONFIG]");
+    Ok(consent::obtain(&what, "it is not in the cache", &command)?)
 }
 
 fn get(release: Release, package: &str) -> Result<Unpacked> {
@@ -85,7 +96,7 @@ impl Archive {
     /// # Errors
     /// If no source of this machine names a mirror of Debian, or apt cannot reach it.
     pub fn open(release: Release) -> Result<Self> {
-        let sources = apt::debian(release)?;
+        let sources = apt::debian(release.name())?;
         let apt = apt::PrivateApt::foreign(&format!("arm64-{release}"), &sources, "arm64")?;
         let done = apt.update(&format!(
             "reading the package lists of Debian {release} for arm64"

@@ -1,14 +1,16 @@
 //! QEMU and U-Boot: found, or installed from the distribution's packages.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::apt;
 use super::process::{Missing, announce, run_limited};
+use super::{apt, consent};
 use crate::installation;
 use cloison_config::guest_linux::Release;
-use miette::{IntoDiagnostic, Result, miette};
+use miette::{Diagnostic, IntoDiagnostic, Result, miette};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use thiserror::Error;
 
 /// The emulator.
 pub const PROGRAM: &str = "qemu-system-aarch64";
@@ -23,7 +25,25 @@ pub fn qemu_help() -> String {
 
 /// The oldest QEMU whose `virt` machine has a second UART and whose PMU behaves as the board files
 /// say.
-pub const OLDEST: (u32, u32) = (10, 0);
+pub const OLDEST: Version = Version {
+    major: 10,
+    minor: 0,
+};
+
+/// A version of QEMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// The first number.
+    pub major: u32,
+    /// The second number.
+    pub minor: u32,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
 
 /// The emulator's packages, which must have equal versions.
 const PACKAGES: [&str; 3] = ["qemu-system-arm", "qemu-system-common", "qemu-system-data"];
@@ -31,33 +51,77 @@ const PACKAGES: [&str; 3] = ["qemu-system-arm", "qemu-system-common", "qemu-syst
 /// Ubuntu's archive of newer versions for its long-term releases, with a sufficiently new QEMU.
 const CLOUD_ARCHIVE: &str = "cloud-archive:flamingo";
 
+/// Returns what is needed.
+fn wanted() -> String {
+    format!("{PROGRAM} {OLDEST} or newer")
+}
+
+/// A QEMU that is too old is first on the PATH, before one that is new enough.
+#[derive(Debug, Error, Diagnostic)]
+#[error(
+    "{} has version {old}, which is too old, and hides {} with version {new}",
+    first.display(), second.display()
+)]
+#[diagnostic(help("remove the first one, or put the directory of the second one first in PATH"))]
+pub struct Hidden {
+    first: PathBuf,
+    old: Version,
+    second: PathBuf,
+    new: Version,
+}
+
+/// Returns the QEMU that is hidden by an older one, if there is one.
+pub fn hidden() -> Option<Hidden> {
+    let path = std::env::var_os("PATH")?;
+    let mut all = std::env::split_paths(&path)
+        .map(|directory| directory.join(PROGRAM))
+        .filter_map(|program| Some((version_of(&program)?, program)));
+    let (old, first) = all.next()?;
+    let (new, second) = all.find(|(version, _)| *version >= OLDEST)?;
+    (old < OLDEST).then_some(Hidden {
+        first,
+        old,
+        second,
+        new,
+    })
+}
+
 /// Returns the version of the installed QEMU.
-pub fn version() -> Option<(u32, u32)> {
-    let output = Command::new(PROGRAM).arg("--version").output().ok()?;
+pub fn version() -> Option<Version> {
+    version_of(Path::new(PROGRAM))
+}
+
+fn version_of(program: &Path) -> Option<Version> {
+    let output = Command::new(program).arg("--version").output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
     parse_version(text.lines().next()?.split("version ").nth(1)?)
 }
 
 /// Parses `10.0.2 (Debian …)` or `1:10.0.2+ds-2`.
-fn parse_version(text: &str) -> Option<(u32, u32)> {
+fn parse_version(text: &str) -> Option<Version> {
     let upstream = text.split_once(':').map_or(text, |(_, upstream)| upstream);
     let mut numbers = upstream
         .split(|c: char| !c.is_ascii_digit())
         .map(str::parse);
-    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+    Some(Version {
+        major: numbers.next()?.ok()?,
+        minor: numbers.next()?.ok()?,
+    })
 }
 
 /// Makes sure that a sufficiently new QEMU is installed.
 pub fn qemu() -> Result<()> {
     let why = match version() {
         Some(version) if version >= OLDEST => return Ok(()),
-        Some((major, minor)) => format!("version {major}.{minor} is installed and too old"),
+        Some(version) => {
+            if let Some(hidden) = hidden() {
+                return Err(hidden.into());
+            }
+            format!("version {version} is installed and too old")
+        }
         None => "it is not installed".to_owned(),
     };
-    announce(&format!(
-        "{PROGRAM} {}.{} or newer is needed: {why}",
-        OLDEST.0, OLDEST.1
-    ));
+    consent::obtain(&wanted(), &why, "setup")?;
     let result = install();
     match result {
         Ok(()) if version().is_some_and(|version| version >= OLDEST) => Ok(()),
@@ -87,7 +151,7 @@ fn missing(why: &str) -> miette::Report {
         ),
     };
     Missing {
-        what: format!("{PROGRAM} {}.{} or newer", OLDEST.0, OLDEST.1),
+        what: wanted(),
         why: why.to_owned(),
         commands,
     }
@@ -250,11 +314,14 @@ pub fn u_boot(release: Release) -> Result<PathBuf> {
     if let Some(found) = find_u_boot(release) {
         return Ok(found);
     }
+    let what = format!("Debian {release}'s U-Boot for QEMU");
+    consent::obtain(&what, "it is not in the cache", "setup")?;
     announce(&format!(
         "unpacking the package u-boot-qemu of Debian {release} into the cache"
     ));
     let fetch = || -> Result<()> {
-        let private = apt::PrivateApt::new(&format!("own-{release}"), &apt::debian(release)?)?;
+        let sources = apt::debian(release.name())?;
+        let private = apt::PrivateApt::new(&format!("own-{release}"), &sources)?;
         if find_u_boot(release).is_some() {
             // Another process downloaded it while this one waited.
             return Ok(());
@@ -283,7 +350,7 @@ pub fn u_boot(release: Release) -> Result<PathBuf> {
             "  apt-cache policy\nshows apt's sources; a mirror of Debian must be among them"
                 .to_owned();
         Missing {
-            what: format!("Debian {release}'s U-Boot for QEMU"),
+            what,
             why,
             commands,
         }
@@ -297,11 +364,11 @@ mod tests {
 
     #[test]
     fn versions_of_programs_and_packages() {
+        assert_eq!(parse_version("10.0.2 (Debian 1:10.0.2+ds-2)"), Some(OLDEST));
         assert_eq!(
-            parse_version("10.0.2 (Debian 1:10.0.2+ds-2)"),
-            Some((10, 0))
+            parse_version("1:7.2+dfsg-7"),
+            Some(Version { major: 7, minor: 2 })
         );
-        assert_eq!(parse_version("1:7.2+dfsg-7"), Some((7, 2)));
         assert_eq!(parse_version("unknown"), None);
     }
 }

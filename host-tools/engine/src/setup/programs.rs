@@ -1,6 +1,7 @@
 //! Programs of the host that only some tasks need, from Debian's packages.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::consent;
 use super::emulator::{as_root, root_prefix};
 use super::process::{Missing, announce, run_limited};
 use miette::{Result, miette};
@@ -38,34 +39,30 @@ impl Program {
 /// The compiler for AArch64 Linux. Bare-metal guests in Rust do not need it.
 pub const LINKER: Program = Program::new(
     "aarch64-linux-gnu-gcc",
-    "which Linux guest tools are linked with",
+    "links programs for Linux guests",
     &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
 );
 /// Builds guests in C.
-pub const MAKE: Program = Program::new("make", "which builds guests in C", &["make"]);
+pub const MAKE: Program = Program::new("make", "builds guests in C", &["make"]);
 
 /// Runs jobs on the cores of this machine, or on machines that ssh reaches.
-pub const PARALLEL: Program = Program::new(
-    "parallel",
-    "which runs jobs on several machines",
-    &["parallel"],
-);
+pub const PARALLEL: Program =
+    Program::new("parallel", "runs jobs on several machines", &["parallel"]);
 /// Runs jobs on a cluster.
 pub const SLURM: Program = Program::new(
     "slurmctld",
-    "which runs jobs on a cluster",
+    "runs jobs on a cluster",
     &["slurm-wlm", "munge"],
 );
 
 /// Runs a program with another clock.
-pub const FAKETIME: Program =
-    Program::new("faketime", "which gives jobs another clock", &["faketime"]);
+pub const FAKETIME: Program = Program::new("faketime", "gives jobs another clock", &["faketime"]);
 /// Runs engines from Python's package index, in their own environment.
 pub const PYTHON: Program = Program {
     is_complete: has_venv,
     ..Program::new(
         "python3",
-        "which runs engines in Python",
+        "runs engines in Python",
         &["python3", "python3-venv"],
     )
 };
@@ -89,12 +86,10 @@ impl Program {
         if let Some(found) = self.find() {
             return Ok(found);
         }
-        announce(&format!(
-            "{}, {}, is missing; installing {}",
-            self.name,
-            self.purpose,
-            self.packages.join(", ")
-        ));
+        let packages = self.packages.join(", ");
+        let why = format!("it {}, and is not installed", self.purpose);
+        consent::obtain(self.name, &why, "setup")?;
+        announce(&format!("installing {packages}"));
         let failed = self.install().err().map(|error| error.to_string());
         let why =
             failed.unwrap_or_else(|| "what was installed is not found on the PATH".to_owned());

@@ -4,8 +4,9 @@
 use super::apt;
 use super::emulator::{as_root, root_prefix};
 use super::process::{Missing, announce, run_limited};
-use cloison_config::guest_linux::Release;
+use clap::ValueEnum;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use std::fmt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -13,17 +14,45 @@ use std::time::Duration;
 /// The program that builds a system, and the package that contains it.
 pub const PROGRAM: &str = "debootstrap";
 
+/// A Debian release that Cloison's own commands are tested in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Suite {
+    /// Debian 12, with QEMU from its backports.
+    Bookworm,
+    /// Debian 13.
+    Trixie,
+    /// The next one while it is made, with the newest QEMU.
+    Sid,
+}
+
+impl Suite {
+    /// Returns its name in a mirror.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bookworm => "bookworm",
+            Self::Trixie => "trixie",
+            Self::Sid => "sid",
+        }
+    }
+}
+
+impl fmt::Display for Suite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// Builds a minimal system with these packages in `root`, unless it is there already. It appears
 /// whole or not at all.
 ///
 /// # Errors
 /// If this machine has no Debian mirror among its sources, debootstrap cannot be installed, or a
 /// package cannot be downloaded.
-pub fn minimal(release: Release, packages: &[&str], root: &Path) -> Result<()> {
+pub fn minimal(release: Suite, packages: &[&str], root: &Path) -> Result<()> {
     if root.exists() {
         return Ok(());
     }
-    let sources = apt::debian(release)?;
+    let sources = apt::debian(release.name())?;
     let mirror = sources
         .iter()
         .find(|source| source.serves(release.name()))

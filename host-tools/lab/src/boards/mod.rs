@@ -17,16 +17,13 @@ pub mod result;
 pub mod seconds;
 
 use boot::{Boot, Output};
-use cloison_config::problem::count;
 use cloison_engine::store::Store;
-use indicatif::{HumanDuration, ProgressBar};
+use indicatif::ProgressBar;
 use miette::{Diagnostic, Report, Result};
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// A boot has no output yet: it is only planned, or its result is missing.
@@ -202,7 +199,8 @@ impl Boards {
         let next = AtomicUsize::new(0);
         let done: Mutex<Vec<Option<R>>> = Mutex::new(items.iter().map(|_| None).collect());
         let failed: Mutex<Option<Report>> = Mutex::new(None);
-        let told = ProgressLog::new(bar, matches!(self.mode, Mode::Here { .. }));
+        // What an earlier command has done says nothing about the rest.
+        bar.reset_eta();
         let worker = || {
             loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
@@ -217,7 +215,6 @@ impl Boards {
                     }
                 }
                 bar.inc(1);
-                told.tell();
             }
         };
         std::thread::scope(|scope| {
@@ -270,47 +267,6 @@ fn name(root: &Path, directory: &Path) -> String {
 /// A worker that panicked cannot have left these inconsistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Says from time to time how far the work is where no terminal shows the bar.
-struct ProgressLog<'a> {
-    bar: &'a ProgressBar,
-    started: Instant,
-    from: u64,
-    last: Option<Mutex<Instant>>,
-}
-
-impl<'a> ProgressLog<'a> {
-    /// How long it says nothing.
-    const SILENCE: Duration = Duration::from_secs(30);
-
-    fn new(bar: &'a ProgressBar, is_wanted: bool) -> Self {
-        let started = Instant::now();
-        let last = (is_wanted && !std::io::stderr().is_terminal()).then(|| Mutex::new(started));
-        Self {
-            bar,
-            started,
-            from: bar.position(),
-            last,
-        }
-    }
-
-    fn tell(&self) {
-        let Some(last) = &self.last else { return };
-        let mut last = lock(last);
-        let (done, all) = (self.bar.position(), self.bar.length().unwrap_or_default());
-        if last.elapsed() < Self::SILENCE || done >= all {
-            return;
-        }
-        *last = Instant::now();
-        let each = self.started.elapsed().as_secs_f64() / (done - self.from).max(1) as f64;
-        let left = HumanDuration(Duration::from_secs_f64(each * (all - done) as f64));
-        eprintln!(
-            "{}: {done} of {}, about {left} left",
-            self.bar.prefix(),
-            count(all as usize, "run")
-        );
-    }
 }
 
 #[cfg(test)]
