@@ -185,7 +185,14 @@ several crates have a reason, this is the first. Versions are in `Cargo.lock`.
 
 | dependency | used by | why |
 | --- | --- | --- |
-{rows}"
+{rows}
+## Not used
+
+| crate | why not |
+| --- | --- |
+| `qemu-plugin` 10.1.0 | a build binds one version of QEMU's plugin API, 5 at most, and the board \
+model takes the version of the QEMU that loads it, up to 7; the license is GPL-2.0-only |
+"
     ))
 }
 

@@ -520,7 +520,8 @@ fn prepare_boots() -> Result<()> {
     setup::MAKE.ensure()?;
     setup::standard_library()?;
     for release in Release::ALL {
-        setup::u_boot(release)?;
+        // The test that needs it fails without it, and says why.
+        _ = setup::u_boot(release);
         if !packages::is_kept(release) {
             debian::obtain(release, "kernels and programs of guests")?;
         }

@@ -51,8 +51,12 @@ pub fn setup(args: &SetupArgs) -> Result<()> {
     say(PROGRAM, &version);
     if is_checkout {
         for release in Release::ALL {
-            let firmware = u_boot(release)?;
-            say(&u_boot_of(release), &firmware.display().to_string());
+            // A machine whose sources have no mirror of Debian cannot get it.
+            let found = u_boot(release).map_or_else(
+                |error| format!("{FOR_BOOTI}: {error}"),
+                |path| path.display().to_string(),
+            );
+            say(&u_boot_of(release), &found);
         }
         for program in [LINKER, MAKE] {
             say(program.name, &program.ensure()?.display().to_string());
@@ -64,6 +68,7 @@ pub fn setup(args: &SetupArgs) -> Result<()> {
 
 const CORE_LIBRARY: &str = "aarch64 core library";
 const LINUX_LIBRARY: &str = "aarch64 Linux library";
+const FOR_BOOTI: &str = "missing (only the `booti` tests need it)";
 const FOR_LINUX: &str = "missing (only Linux guests need it)";
 
 fn u_boot_of(release: Release) -> String {
@@ -96,8 +101,7 @@ fn check() -> Result<()> {
     if is_checkout {
         for release in Release::ALL {
             let firmware = emulator::find_u_boot(release).map(|path| path.display().to_string());
-            let absent = "missing (only the `booti` tests need it)";
-            report(&u_boot_of(release), firmware, absent);
+            report(&u_boot_of(release), firmware, FOR_BOOTI);
         }
         for (program, absent) in [
             (LINKER, FOR_LINUX),

@@ -44,14 +44,21 @@ pub fn give(consent: Consent) {
 ///
 /// What is missing, if this command may not install it, or the user does not want it.
 pub(super) fn obtain(what: &str, why: &str, command: &str) -> Result<(), Missing> {
+    let inherited = std::env::var_os(VARIABLE).map(|_| Consent::Given);
+    obtain_with(inherited.or(CONSENT.get().copied()), what, why, command)
+}
+
+fn obtain_with(
+    consent: Option<Consent>,
+    what: &str,
+    why: &str,
+    command: &str,
+) -> Result<(), Missing> {
     let refused = |why: String| Missing {
         what: what.to_owned(),
         why,
         commands: format!("  {} {command}", installation::program()),
     };
-    let consent = std::env::var_os(VARIABLE)
-        .map(|_| Consent::Given)
-        .or_else(|| CONSENT.get().copied());
     let Some(consent) = consent else {
         return Err(refused(why.to_owned()));
     };
@@ -90,8 +97,7 @@ mod tests {
 
     #[test]
     fn without_consent_the_command_that_installs_is_named() {
-        // No other test of this crate gives consent.
-        let missing = obtain("a tool", "it is not installed", "setup").unwrap_err();
+        let missing = obtain_with(None, "a tool", "it is not installed", "setup").unwrap_err();
         assert!(missing.to_string().contains("a tool is missing"));
         assert!(missing.instructions().contains("setup"));
     }
