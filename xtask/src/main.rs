@@ -4,6 +4,7 @@
 
 use clap::{CommandFactory, FromArgMatches};
 use cloison::commands;
+use cloison::exit::Failure;
 use cloison_engine::installation;
 use miette::Result;
 use std::process::ExitCode;
@@ -20,7 +21,7 @@ fn main() -> ExitCode {
     commands::conclude(run(cli.command))
 }
 
-fn run(command: Command) -> Result<ExitCode> {
+fn run(command: Command) -> Result<ExitCode, Failure> {
     let done = match command {
         Command::User(command) => return commands::run(*command),
         Command::Build(args) => build::build(&args),
@@ -28,13 +29,14 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Docs(args) => docs::docs(&args),
         Command::Results(args) => results::results(&args),
         Command::Size(args) => size::size(&args),
-        Command::Lint(args) => return lint::lint(&args),
+        Command::Lint(args) => return Ok(lint::lint(&args)?),
         Command::Test(args) => {
-            return match args.release {
+            return Ok(match args.release {
                 Some(release) => elsewhere::test(release, &args),
                 None => test::test(&args),
-            };
+            }?);
         }
     };
-    done.map(|()| ExitCode::SUCCESS)
+    done?;
+    Ok(ExitCode::SUCCESS)
 }

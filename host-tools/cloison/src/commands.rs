@@ -3,7 +3,7 @@
 
 use crate::check::{self, CheckArgs};
 use crate::events::{self, EventsArgs};
-use crate::exit;
+use crate::exit::{self, Failure};
 use crate::hem::{self, HemArgs};
 use crate::image::{self, ImageArgs};
 use crate::inspect::{self, InspectArgs};
@@ -22,7 +22,7 @@ use cloison_lab::experiment::{self, ExperimentArgs};
 use cloison_lab::jobs::{self, CollectArgs, JobArgs, JobsArgs, SubmitArgs};
 use cloison_lab::model::{self, ModelArgs};
 use cloison_lab::much::{self, MuchArgs};
-use miette::{MietteHandlerOpts, Report, Result, miette};
+use miette::{MietteHandlerOpts, Result, miette};
 use std::process::ExitCode;
 
 /// A command, with its arguments.
@@ -81,7 +81,7 @@ pub enum Command {
 /// # Errors
 ///
 /// Returns the error that stopped the command.
-pub fn run(command: Command) -> Result<ExitCode> {
+pub fn run(command: Command) -> Result<ExitCode, Failure> {
     // Most commands need scratch directories; without this each would fail in words that do not
     // name the variable.
     let scratch = std::env::temp_dir();
@@ -90,7 +90,8 @@ pub fn run(command: Command) -> Result<ExitCode> {
             help = "set TMPDIR to a directory that you can write to, or unset it",
             "TMPDIR names {}, which is not a directory",
             scratch.display()
-        ));
+        )
+        .into());
     }
     let done = match command {
         Command::Demo(args) => demo::demo(&args),
@@ -108,14 +109,15 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Much(args) => much::much(&args),
         Command::Campaign(args) => campaign::campaign(&args),
         Command::Jobs(args) => jobs::jobs(&args),
-        Command::Job(args) => return jobs::job(&args),
+        Command::Job(args) => return Ok(jobs::job(&args)?),
         Command::Submit(args) => jobs::submit(&args),
-        Command::Collect(args) => return jobs::collect(&args),
+        Command::Collect(args) => return Ok(jobs::collect(&args)?),
         Command::Image(args) => image::image(&args),
         Command::Linux(args) => linux::linux(&args),
         Command::Setup(args) => setup::setup(&args),
     };
-    done.map(|()| ExitCode::SUCCESS)
+    done?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Returns the examples at the end of `--help`, for a program called `program`.
@@ -168,14 +170,14 @@ pub fn examples(program: &str) -> String {
 }
 
 /// Ends a program with the exit code of its result, or prints its error.
-pub fn conclude(result: Result<ExitCode>) -> ExitCode {
-    result.unwrap_or_else(|report: Report| {
-        match report.downcast_ref::<Missing>() {
+pub fn conclude(result: Result<ExitCode, Failure>) -> ExitCode {
+    result.unwrap_or_else(|Failure { code, error }| {
+        match error.downcast_ref::<Missing>() {
             // Commands for copying must not be wrapped.
             Some(missing) => eprintln!("Error: {missing}\n\n{}", missing.instructions()),
-            None => eprintln!("Error: {report:?}"),
+            None => eprintln!("Error: {error:?}"),
         }
-        ExitCode::FAILURE
+        ExitCode::from(code)
     })
 }
 

@@ -2,6 +2,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_lab::jobs::TRY_AGAIN;
+use miette::Report;
+
+/// An error that ends the program, and the exit code that says of which kind it is.
+#[derive(Debug)]
+pub struct Failure {
+    /// One of [`CODES`].
+    pub code: u8,
+    /// What is printed.
+    pub error: Report,
+}
+
+impl From<Report> for Failure {
+    fn from(error: Report) -> Self {
+        Self {
+            code: FAILED,
+            error,
+        }
+    }
+}
+
+/// Of every command: an error.
+const FAILED: u8 = 1;
 
 /// Of `run`: the hypervisor killed a VM for a violation.
 pub const KILLED: u8 = 3;
@@ -17,7 +39,7 @@ pub const CODES: [(u8, &str); 7] = [
         "done; of `run`: the board turned itself off, or the command of `--exec` succeeded",
     ),
     (
-        1,
+        FAILED,
         "an error, which is printed; a check of an experiment that does not hold",
     ),
     (2, "the command line is wrong"),

@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     if !is_job()
         && let Err(error) = installation::choose(named_bundle().as_deref())
     {
-        return commands::conclude(Err(error));
+        return commands::conclude(Err(error.into()));
     }
     let matches = Cli::command()
         .after_help(commands::examples(installation::program()))

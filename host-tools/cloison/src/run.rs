@@ -2,7 +2,7 @@
 //! a Linux guest.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::exit::{KILLED, NOT_RUN, TIME_IS_UP};
+use crate::exit::{Failure, KILLED, NOT_RUN, TIME_IS_UP};
 use anstyle::{AnsiColor, Style};
 use cloison_config::events::EventNames;
 use cloison_config::{Checked, ImageSource};
@@ -91,8 +91,8 @@ struct Prepared {
     before: Option<Vec<u8>>,
 }
 
-/// Runs `cloison run`.
-pub fn run(args: &RunArgs) -> Result<ExitCode> {
+/// Runs `cloison run`. Returns the exit code: of `--exec`, the command's status.
+pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let run = if args.config.is_dir() {
         repeat(args)?
     } else {
@@ -145,26 +145,26 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         eprintln!("the telemetry is {verdict} the kept run's");
     }
     match exit {
-        Exit::Code(0) => Ok(killed(&parsed, &names)),
+        Exit::Code(0) => none_killed(&parsed, &names),
         Exit::TimedOut => Ok(ExitCode::from(TIME_IS_UP)),
-        other => Err(miette!(
-            "QEMU ended, but the board did not turn itself off: {other}"
-        )),
+        other => Err(miette!("QEMU ended, but the board did not turn itself off: {other}").into()),
     }
 }
 
-/// Names the VMs that the hypervisor killed. Returns the exit code of the run.
-fn killed(telemetry: &Telemetry, names: &[String]) -> ExitCode {
+/// Fails with the names of the VMs that the hypervisor killed, if there are any.
+fn none_killed(telemetry: &Telemetry, names: &[String]) -> Result<ExitCode, Failure> {
     let vms = (0..).map(VmId).zip(names);
     let killed: Vec<&str> = vms
         .filter(|(vm, _)| telemetry.end_of(*vm) == End::Killed)
         .map(|(_, name)| name.as_str())
         .collect();
     if killed.is_empty() {
-        return ExitCode::SUCCESS;
+        return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("Error: the hypervisor killed {}", killed.join(", "));
-    ExitCode::from(KILLED)
+    Err(Failure {
+        code: KILLED,
+        error: miette!("the hypervisor killed {}", killed.join(", ")),
+    })
 }
 
 /// Builds the system of a configuration.
@@ -322,7 +322,7 @@ fn exec(
     names: &[String],
     vm: VmId,
     command: &str,
-) -> Result<ExitCode> {
+) -> Result<ExitCode, Failure> {
     let limit = args.timeout.map_or(PATIENCE, Duration::from_secs);
     let until = Instant::now() + limit;
     let left = || until.saturating_duration_since(Instant::now());
@@ -354,11 +354,10 @@ fn exec(
             print!("{}", done.output);
             Ok(ExitCode::from(done.status))
         }
-        Err(error) => {
-            let error = explain(error, &outcome.errors, booted, limit);
-            eprintln!("Error: {error:?}");
-            Ok(ExitCode::from(if is_late { TIME_IS_UP } else { NOT_RUN }))
-        }
+        Err(error) => Err(Failure {
+            code: if is_late { TIME_IS_UP } else { NOT_RUN },
+            error: explain(error, &outcome.errors, booted, limit),
+        }),
     }
 }
 
