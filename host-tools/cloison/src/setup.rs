@@ -7,11 +7,13 @@ use cloison_engine::installation::{self, Installation};
 use cloison_engine::model;
 use cloison_engine::setup::consent::{self, Consent};
 use cloison_engine::setup::emulator::{self, PROGRAM};
+use cloison_engine::setup::programs::Program;
 use cloison_engine::setup::{
     CoreLibrary, CoreLibrarySource, LINKER, MAKE, core_library, core_library_from, qemu,
     standard_library, u_boot,
 };
 use miette::{Result, miette};
+use std::path::PathBuf;
 
 /// `cloison setup`.
 #[derive(Clone, Debug, clap::Args)]
@@ -38,91 +40,115 @@ pub fn setup(args: &SetupArgs) -> Result<()> {
         return check();
     }
     consent::give(Consent::of(args.yes));
-    let is_checkout = matches!(installation::current(), Installation::Checkout(_));
-    if is_checkout {
-        let core = match args.core_library {
-            None => core_library()?,
-            Some(source) => core_library_from(source)?,
-        };
-        say(CORE_LIBRARY, &describe(core));
-    }
-    qemu()?;
-    let version = emulator::version().map_or(String::new(), |version| version.to_string());
-    say(PROGRAM, &version);
-    if is_checkout {
-        for release in Release::ALL {
-            // A machine whose sources have no mirror of Debian cannot get it.
-            let found = u_boot(release).map_or_else(
-                |error| format!("{FOR_BOOTI}: {error}"),
-                |path| path.display().to_string(),
-            );
-            say(&u_boot_of(release), &found);
-        }
-        for program in [LINKER, MAKE] {
-            say(program.name, &program.ensure()?.display().to_string());
-        }
-        say(LINUX_LIBRARY, &describe(standard_library()?));
+    for part in Part::all() {
+        say(&part.name(), &part.install(args.core_library)?);
     }
     Ok(())
 }
 
-const CORE_LIBRARY: &str = "aarch64 core library";
-const LINUX_LIBRARY: &str = "aarch64 Linux library";
-const FOR_BOOTI: &str = "missing (only the `booti` tests need it)";
-const FOR_LINUX: &str = "missing (only Linux guests need it)";
+/// A part of the set-up.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// Rust's core library for EL2 and bare-metal guests.
+    Core,
+    /// QEMU.
+    Emulator,
+    /// The boot loader that starts Linux's image format.
+    UBoot(Release),
+    /// Another program.
+    Program(&'static Program),
+    /// Rust's libraries for programs of Linux guests.
+    Linux,
+}
 
-fn u_boot_of(release: Release) -> String {
-    format!("U-Boot of {release}")
+impl Part {
+    /// Returns what this installation needs: without a checkout nothing is built.
+    fn all() -> Vec<Self> {
+        match installation::current() {
+            Installation::Checkout(_) => [Self::Core, Self::Emulator]
+                .into_iter()
+                .chain(Release::ALL.map(Self::UBoot))
+                .chain([&LINKER, &MAKE].map(Self::Program))
+                .chain([Self::Linux])
+                .collect(),
+            Installation::Bundle(_) | Installation::Nothing => vec![Self::Emulator],
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Core => "aarch64 core library".to_owned(),
+            Self::Emulator => PROGRAM.to_owned(),
+            Self::UBoot(release) => format!("U-Boot of {release}"),
+            Self::Program(tool) => tool.name.to_owned(),
+            Self::Linux => "aarch64 Linux library".to_owned(),
+        }
+    }
+
+    /// Returns the part if it is there and new enough.
+    fn find(self) -> Result<Option<String>> {
+        Ok(match self {
+            Self::Core => core_library::find()?.map(describe),
+            Self::Emulator => emulator::version()
+                .filter(|version| *version >= emulator::OLDEST)
+                .map(|version| version.to_string()),
+            Self::UBoot(release) => emulator::find_u_boot(release).map(display),
+            Self::Program(tool) => tool.find().map(display),
+            Self::Linux => core_library::find_std()?.map(describe),
+        })
+    }
+
+    /// Says that the part is missing, and who needs it.
+    fn absence(self) -> String {
+        let purpose = match self {
+            Self::Core => "is linked into the hypervisor and bare-metal guests",
+            Self::Emulator => {
+                return emulator::version().map_or("missing".to_owned(), |version| {
+                    format!("{version} is too old, {} is needed", emulator::OLDEST)
+                });
+            }
+            Self::UBoot(_) => "boots the tests of `booti`",
+            Self::Program(tool) => tool.purpose,
+            Self::Linux => "is linked into programs for Linux guests",
+        };
+        format!("missing: it {purpose}")
+    }
+
+    /// Installs the part if it is missing, and returns what [`Self::find`] does then. A machine
+    /// whose sources have no mirror of Debian cannot have U-Boot, and does without.
+    fn install(self, core: Option<CoreLibrarySource>) -> Result<String> {
+        match (self, core) {
+            (Self::Core, Some(source)) => return core_library_from(source).map(describe),
+            (Self::Core, None) => return core_library().map(describe),
+            (Self::Emulator, _) => drop(qemu()?),
+            (Self::UBoot(release), _) => {
+                return Ok(u_boot(release)
+                    .map_or_else(|error| format!("{}: {error}", self.absence()), display));
+            }
+            (Self::Program(tool), _) => return tool.ensure().map(display),
+            (Self::Linux, _) => return standard_library().map(describe),
+        }
+        Ok(self.find()?.unwrap_or_else(|| self.absence()))
+    }
 }
 
 /// Reports what is missing.
 fn check() -> Result<()> {
     let mut lacking = 0;
-    let mut report = |what: &str, found: Option<String>, absent: &str| {
-        lacking += usize::from(found.is_none());
-        say(what, found.as_deref().unwrap_or(absent));
+    let mut report = |what: &str, found: Result<String, String>| {
+        lacking += usize::from(found.is_err());
+        say(what, &found.unwrap_or_else(|absence| absence));
     };
-    let missing = "missing";
-    let is_checkout = matches!(installation::current(), Installation::Checkout(_));
-    if is_checkout {
-        let core = cloison_engine::setup::core_library::find()?;
-        report(CORE_LIBRARY, core.map(describe), missing);
-    }
-    let found = emulator::version();
-    let is_new = found.is_some_and(|version| version >= emulator::OLDEST);
-    let old = found.map_or(missing.to_owned(), |version| {
-        format!("{version} is too old, {} is needed", emulator::OLDEST)
-    });
-    let version = found.filter(|_| is_new).map(|version| version.to_string());
-    report(PROGRAM, version, &old);
-    if let Some(hidden) = emulator::hidden() {
-        say("", &hidden.to_string());
-    }
-    if is_checkout {
-        for release in Release::ALL {
-            let firmware = emulator::find_u_boot(release).map(|path| path.display().to_string());
-            report(&u_boot_of(release), firmware, FOR_BOOTI);
+    for part in Part::all() {
+        report(&part.name(), part.find()?.ok_or_else(|| part.absence()));
+        if let (Part::Emulator, Some(hidden)) = (part, emulator::hidden()) {
+            say("", &hidden.to_string());
         }
-        for (program, absent) in [
-            (LINKER, FOR_LINUX),
-            (MAKE, "missing (only guests in C need it)"),
-        ] {
-            let found = program.find().map(|path| path.display().to_string());
-            report(program.name, found, absent);
-        }
-        let library = cloison_engine::setup::core_library::find_std()?;
-        report(LINUX_LIBRARY, library.map(describe), FOR_LINUX);
     }
-    if is_new {
+    if Part::Emulator.find()?.is_some() {
         let tested = model::self_test();
-        let works = tested
-            .as_ref()
-            .ok()
-            .map(|()| "works with this QEMU".to_owned());
-        let error = tested
-            .err()
-            .map_or(String::new(), |error| error.to_string());
-        report("board model", works, &error);
+        let works = tested.map(|()| "works with this QEMU".to_owned());
+        report("board model", works.map_err(|error| error.to_string()));
     }
     if lacking == 0 {
         return Ok(());
@@ -140,8 +166,12 @@ fn check() -> Result<()> {
 fn describe(library: CoreLibrary) -> String {
     match library {
         CoreLibrary::Toolchain => "in the Rust toolchain".to_owned(),
-        CoreLibrary::Private(sysroot) => sysroot.display().to_string(),
+        CoreLibrary::Private(sysroot) => display(sysroot),
     }
+}
+
+fn display(path: PathBuf) -> String {
+    path.display().to_string()
 }
 
 fn say(what: &str, state: &str) {

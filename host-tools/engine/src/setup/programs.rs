@@ -14,7 +14,8 @@ use std::time::Duration;
 pub struct Program {
     /// Its name on the PATH.
     pub name: &'static str,
-    purpose: &'static str,
+    /// What it does, as the rest of a sentence whose subject it is.
+    pub purpose: &'static str,
     packages: &'static [&'static str],
     /// Whether what is on the PATH has all that is used of it.
     is_complete: fn(&Path) -> bool,
