@@ -271,10 +271,31 @@ fn write_body(profile: &Profile, out: &mut String) -> std::fmt::Result {
     )?;
     writeln!(
         out,
-        "mode = \"{mode}\"\nunit = {}\nevents = {}\n\n[provenance]",
+        "mode = \"{mode}\"\nunit = {}\nevents = {}\n",
         quoted(unit),
         quoted_list(events)
     )?;
+    write_provenance(provenance, out)?;
+    write_baseline(baseline, out)?;
+    vmas.iter().try_for_each(|vma| write_vma(vma, out))?;
+    for Excluded {
+        vma,
+        name,
+        pages,
+        reason,
+    } in excluded
+    {
+        let (name, reason) = (quoted(name), quoted(reason));
+        writeln!(
+            out,
+            "\n[[excluded]]\nvma = {vma}\nname = {name}\npages = {pages}\nreason = {reason}"
+        )?;
+    }
+    Ok(())
+}
+
+fn write_provenance(provenance: &Provenance, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "[provenance]")?;
     for (key, value) in [
         ("program", &provenance.program),
         ("sha256", &provenance.sha256),
@@ -286,7 +307,10 @@ fn write_body(profile: &Profile, out: &mut String) -> std::fmt::Result {
         writeln!(out, "{key} = {}", quoted(value))?;
     }
     writeln!(out, "arguments = {}", quoted_list(&provenance.arguments))?;
-    writeln!(out, "allocator = {}", quoted_list(&provenance.allocator))?;
+    writeln!(out, "allocator = {}", quoted_list(&provenance.allocator))
+}
+
+fn write_baseline(baseline: &Baseline, out: &mut String) -> std::fmt::Result {
     writeln!(out, "\n[baseline]")?;
     for (key, times) in [
         ("none", baseline.none),
@@ -307,76 +331,66 @@ fn write_body(profile: &Profile, out: &mut String) -> std::fmt::Result {
             )?;
         }
     }
-    for vma in vmas {
-        writeln!(out, "\n[[vma]]\nindex = {}", vma.index)?;
-        if let Some(kind) = vma.kind {
-            writeln!(out, "kind = \"{kind}\"")?;
-        }
-        writeln!(out, "name = {}\npages = {}", quoted(&vma.name), vma.pages)?;
-        for (key, single) in [("page", true), ("block", false)] {
-            let mut blocks = vma
-                .blocks
-                .iter()
-                .filter(|block| (block.pages == 1) == single)
-                .peekable();
-            if blocks.peek().is_none() {
-                continue;
-            }
-            writeln!(out, "{key} = [")?;
-            for Block {
-                offset,
-                pages,
-                times:
-                    Times {
-                        min,
-                        mean,
-                        max,
-                        samples,
-                    },
-                ..
-            } in blocks
-            {
-                let pages = if single {
-                    String::new()
-                } else {
-                    format!("{pages}, ")
-                };
-                writeln!(
-                    out,
-                    "    [{offset}, {pages}{min}, {}, {max}, {samples}],",
-                    float(*mean)
-                )?;
-            }
-            writeln!(out, "]")?;
-        }
-        let mut counted = vma
-            .blocks
-            .iter()
-            .filter(|block| !block.counts.is_empty())
-            .peekable();
-        if counted.peek().is_some() {
-            writeln!(out, "counts = [")?;
-            for block in counted {
-                let counts: Vec<String> = block.counts.iter().map(|&count| float(count)).collect();
-                writeln!(out, "    [{}, [{}]],", block.offset, counts.join(", "))?;
-            }
-            writeln!(out, "]")?;
-        }
-    }
-    for Excluded {
-        vma,
-        name,
-        pages,
-        reason,
-    } in excluded
-    {
-        let (name, reason) = (quoted(name), quoted(reason));
-        writeln!(
-            out,
-            "\n[[excluded]]\nvma = {vma}\nname = {name}\npages = {pages}\nreason = {reason}"
-        )?;
-    }
     Ok(())
+}
+
+fn write_vma(vma: &VmaProfile, out: &mut String) -> std::fmt::Result {
+    writeln!(out, "\n[[vma]]\nindex = {}", vma.index)?;
+    if let Some(kind) = vma.kind {
+        writeln!(out, "kind = \"{kind}\"")?;
+    }
+    writeln!(out, "name = {}\npages = {}", quoted(&vma.name), vma.pages)?;
+    let (single, several): (Vec<&Block>, Vec<&Block>) =
+        vma.blocks.iter().partition(|block| block.pages == 1);
+    let offset = |block: &Block| block.offset.to_string();
+    let offset_and_pages = |block: &Block| format!("{}, {}", block.offset, block.pages);
+    write_rows(
+        "page",
+        single.into_iter().map(|block| (offset(block), block)),
+        out,
+    )?;
+    write_rows(
+        "block",
+        several
+            .into_iter()
+            .map(|block| (offset_and_pages(block), block)),
+        out,
+    )?;
+    let counted = vma.blocks.iter().filter(|block| !block.counts.is_empty());
+    let rows = counted.map(|block| {
+        let counts: Vec<String> = block.counts.iter().map(|&count| float(count)).collect();
+        format!("{}, [{}]", block.offset, counts.join(", "))
+    });
+    write_list("counts", rows, out)
+}
+
+/// Writes the times of blocks after what names each.
+fn write_rows<'a>(
+    key: &str,
+    blocks: impl Iterator<Item = (String, &'a Block)>,
+    out: &mut String,
+) -> std::fmt::Result {
+    let rows = blocks.map(|(name, block)| {
+        let Times {
+            min,
+            mean,
+            max,
+            samples,
+        } = block.times;
+        format!("{name}, {min}, {}, {max}, {samples}", float(mean))
+    });
+    write_list(key, rows, out)
+}
+
+/// Writes a list of lists, or nothing if it is empty.
+fn write_list(key: &str, rows: impl Iterator<Item = String>, out: &mut String) -> std::fmt::Result {
+    let mut rows = rows.peekable();
+    if rows.peek().is_none() {
+        return Ok(());
+    }
+    writeln!(out, "{key} = [")?;
+    rows.try_for_each(|row| writeln!(out, "    [{row}],"))?;
+    writeln!(out, "]")
 }
 
 #[cfg(test)]

@@ -248,6 +248,26 @@ impl Text<'_> {
         };
         Err(self.error(at, problem))
     }
+    /// Returns a number of the file, which must be in a range.
+    fn number(
+        &self,
+        field: &'static str,
+        at: &Spanned<u64>,
+        from: u64,
+        to: u64,
+    ) -> Result<u64, BoardError> {
+        self.range(field, at, *at.get_ref(), from, to)
+    }
+    /// Returns a number that must be in a range from the value that it has if it is left out.
+    fn number_or(
+        &self,
+        field: &'static str,
+        at: Option<&Spanned<u64>>,
+        off: u64,
+        to: u64,
+    ) -> Result<u64, BoardError> {
+        at.map_or(Ok(off), |at| self.number(field, at, off, to))
+    }
     /// Returns a time in nanoseconds, which must be in a range, in cycles. A time that is not 0
     /// takes a cycle at least.
     fn cycles(
@@ -309,6 +329,57 @@ struct File {
     _sensitivity: Option<serde::de::IgnoredAny>,
 }
 
+impl File {
+    fn timing(&self, text: &Text<'_>, clock_mhz: u64) -> Result<Timing, BoardError> {
+        let range = |field, value: &_, from, to| text.number(field, value, from, to);
+        let cycles = |field, value, from, to| text.cycles(field, value, from, to, clock_mhz);
+        let optional =
+            |field, value: &Option<_>, off, to| text.number_or(field, value.as_ref(), off, to);
+        let (core, latency, memory) = (&self.core, &self.latency, &self.memory);
+        Ok(Timing {
+            instruction: range(
+                "core.cycles_per_instruction",
+                &core.cycles_per_instruction,
+                1,
+                100,
+            )?,
+            l2: range("latency.l2", &latency.l2, 1, 10_000)?,
+            snoop: optional("latency.snoop", &latency.snoop, 0, 10_000)?,
+            dram: cycles("memory.latency_ns", &memory.latency_ns, 1.0, 10_000.0)?,
+            dram_line: cycles("memory.line_ns", &memory.line_ns, 0.1, 100.0)?,
+            device: cycles("latency.device_ns", &latency.device_ns, 1.0, 10_000.0)?,
+            store_linefills: range("core.store_linefills", &core.store_linefills, 1, 64)? as usize,
+            load_to_use: optional("core.load_to_use", &core.load_to_use, 1, 100)?,
+            load_linefills: optional(
+                "core.load_linefills",
+                &core.load_linefills,
+                0,
+                MOST_LOADS as u64,
+            )? as usize,
+        })
+    }
+
+    /// Checks that the caches' lines have one size, and that write streaming is modelled for it.
+    fn check_lines(&self, text: &Text<'_>, board: &Board) -> Result<(), BoardError> {
+        let [l1i, l1d, l2] =
+            [&board.l1i, &board.l1d, &board.l2].map(|level| level.geometry.line_bytes());
+        if l1i != l2 || l1d != l2 {
+            let odd = if l1i == l1d {
+                &self.l2.line
+            } else {
+                &self.l1i.line
+            };
+            return Err(text.error(odd, BoardProblem::Lines(l1i, l1d, l2)));
+        }
+        match &self.streaming {
+            Some(streaming) if l1d > 64 => {
+                Err(text.error(&streaming.l1_lines, BoardProblem::Streaming(l1d)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CoreFile {
@@ -334,9 +405,7 @@ struct PrefetchFile {
 
 impl PrefetchFile {
     fn check(&self, text: &Text<'_>) -> Result<Prefetch, BoardError> {
-        let range = |field, value: &Spanned<u64>, from, to| {
-            text.range(field, value, *value.get_ref(), from, to)
-        };
+        let range = |field, value: &_, from, to| text.number(field, value, from, to);
         Ok(Prefetch {
             data: DataPrefetch {
                 lines: range(
@@ -366,6 +435,15 @@ struct StreamingFile {
     l2_lines: Spanned<u64>,
 }
 
+impl StreamingFile {
+    fn check(&self, text: &Text<'_>) -> Result<Streaming, BoardError> {
+        Ok(Streaming {
+            l1: text.number("streaming.l1_lines", &self.l1_lines, 0, 100_000)?,
+            l2: text.number("streaming.l2_lines", &self.l2_lines, 0, 100_000)?,
+        })
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TlbFile {
@@ -383,9 +461,7 @@ struct TlbFile {
 
 impl TlbFile {
     fn check(&self, text: &Text<'_>) -> Result<Option<TlbShape>, BoardError> {
-        let range = |field, value: &Spanned<u64>, from, to| {
-            text.range(field, value, *value.get_ref(), from, to)
-        };
+        let range = |field, value: &_, from, to| text.number(field, value, from, to);
         let shape = |field, entries: &Spanned<u64>, ways_field, ways: &Spanned<u64>| {
             let (number, ways) = (
                 range(field, entries, 1, 16_384)?,
@@ -466,6 +542,39 @@ struct MemoryFile {
     refresh_ns: Spanned<f64>,
 }
 
+impl MemoryFile {
+    /// Checks the banks, and returns them if they are modelled.
+    fn banks(&self, text: &Text<'_>, clock_mhz: u64) -> Result<Option<BankTiming>, BoardError> {
+        let are_modelled = *self.queues.get_ref() == Queues::Banks;
+        let Some(banks) = &self.banks else {
+            return match are_modelled {
+                true => Err(text.error(&self.queues, BoardProblem::NoBanks)),
+                false => Ok(None),
+            };
+        };
+        let timing = banks.check(text, clock_mhz)?;
+        let latency = *self.latency_ns.get_ref();
+        if banks.precharge_ns.get_ref() + banks.activate_ns.get_ref() > latency {
+            return Err(text.error(&self.latency_ns, BoardProblem::Latency(latency)));
+        }
+        Ok(are_modelled.then_some(timing))
+    }
+
+    fn refresh(&self, text: &Text<'_>, clock_mhz: u64) -> Result<Refresh, BoardError> {
+        let cycles = |field, value, from, to| text.cycles(field, value, from, to, clock_mhz);
+        Ok(Refresh {
+            interval: cycles(
+                "memory.refresh_interval_ns",
+                &self.refresh_interval_ns,
+                1000.0,
+                10_000_000.0,
+            )?,
+            cycles: cycles("memory.refresh_ns", &self.refresh_ns, 0.0, 999.0)?,
+            phase: 0,
+        })
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct BanksFile {
@@ -484,13 +593,7 @@ impl BanksFile {
     fn check(&self, text: &Text<'_>, clock_mhz: u64) -> Result<BankTiming, BoardError> {
         let ticks =
             |field, value: &Spanned<f64>, least| text.ticks(field, value, least, 1000.0, clock_mhz);
-        let row_bit = text.range(
-            "memory.banks.row_bit",
-            &self.row_bit,
-            *self.row_bit.get_ref(),
-            7,
-            39,
-        )?;
+        let row_bit = text.number("memory.banks.row_bit", &self.row_bit, 7, 39)?;
         let given = self.address_bits.get_ref();
         let mut sorted = given.clone();
         sorted.sort_unstable();
@@ -503,13 +606,7 @@ impl BanksFile {
         }
         let mut bits = [0; BANK_BITS];
         bits[..given.len()].copy_from_slice(given);
-        let batch = text.range(
-            "memory.banks.write_batch",
-            &self.write_batch,
-            *self.write_batch.get_ref(),
-            1,
-            64,
-        )?;
+        let batch = text.number("memory.banks.write_batch", &self.write_batch, 1, 64)?;
         Ok(BankTiming {
             bits,
             bank_bits: given.len(),
@@ -546,6 +643,27 @@ struct L2File {
     line_cycles: Option<Spanned<u64>>,
     #[serde(default)]
     outstanding_writes: Option<Spanned<u64>>,
+}
+
+impl L2File {
+    fn level(&self) -> LevelFile {
+        LevelFile {
+            size: self.size.clone(),
+            ways: self.ways.clone(),
+            line: self.line.clone(),
+            replacement: self.replacement,
+            seed: self.seed,
+        }
+    }
+
+    fn limits(&self, text: &Text<'_>) -> Result<L2Limits, BoardError> {
+        let optional = |field, value: &Option<_>, to| text.number_or(field, value.as_ref(), 0, to);
+        Ok(L2Limits {
+            lookup: optional("l2.lookup_cycles", &self.lookup_cycles, 100)?,
+            line: optional("l2.line_cycles", &self.line_cycles, 100)?,
+            writes: optional("l2.outstanding_writes", &self.outstanding_writes, 1000)?,
+        })
+    }
 }
 
 impl LevelFile {
@@ -642,130 +760,33 @@ impl Board {
     /// Validates the text of a board file.
     pub fn parse(text: &str) -> Result<Self, BoardError> {
         let file: File = toml::from_str(text)?;
-        let L2File {
-            size,
-            ways,
-            line,
-            replacement,
-            seed,
-            data,
-            lookup_cycles,
-            line_cycles,
-            outstanding_writes,
-        } = file.l2;
-        let second = LevelFile {
-            size,
-            ways,
-            line,
-            replacement,
-            seed,
-        };
         let text = Text(text);
-        let range = |field, value: &Spanned<u64>, from, to| {
-            text.range(field, value, *value.get_ref(), from, to)
-        };
-        let clock_mhz = range("core.clock_mhz", &file.core.clock_mhz, 100, 10_000)?;
-        let cycles =
-            |field, value: &Spanned<f64>, from, to| text.cycles(field, value, from, to, clock_mhz);
-        let memory = &file.memory;
-        let interval = cycles(
-            "memory.refresh_interval_ns",
-            &memory.refresh_interval_ns,
-            1000.0,
-            10_000_000.0,
-        )?;
-        let banks = memory
-            .banks
-            .as_ref()
-            .map(|banks| banks.check(&text, clock_mhz))
-            .transpose()?;
-        if *memory.queues.get_ref() == Queues::Banks && banks.is_none() {
-            return Err(text.error(&memory.queues, BoardProblem::NoBanks));
-        }
-        let optional = |field, value: &Option<Spanned<u64>>, off: u64, to| match value {
-            Some(value) => range(field, value, off, to),
-            None => Ok(off),
-        };
-        let streaming = match &file.streaming {
-            Some(streaming) => Streaming {
-                l1: range("streaming.l1_lines", &streaming.l1_lines, 0, 100_000)?,
-                l2: range("streaming.l2_lines", &streaming.l2_lines, 0, 100_000)?,
-            },
-            None => Streaming::NONE,
-        };
+        let clock_mhz = text.number("core.clock_mhz", &file.core.clock_mhz, 100, 10_000)?;
+        // Values out of their ranges first, then those that contradict each other.
+        let timing = file.timing(&text, clock_mhz)?;
         let board = Self {
             clock_mhz,
-            banks: banks.filter(|_| *memory.queues.get_ref() == Queues::Banks),
-            quantum: range("core.quantum", &file.core.quantum, 10, 100_000)?,
-            l2_data: data,
-            l2_limits: L2Limits {
-                lookup: optional("l2.lookup_cycles", &lookup_cycles, 0, 100)?,
-                line: optional("l2.line_cycles", &line_cycles, 0, 100)?,
-                writes: optional("l2.outstanding_writes", &outstanding_writes, 0, 1000)?,
-            },
+            banks: file.memory.banks(&text, clock_mhz)?,
+            quantum: text.number("core.quantum", &file.core.quantum, 10, 100_000)?,
+            l2_data: file.l2.data,
+            l2_limits: file.l2.limits(&text)?,
             l1i: file.l1i.check(&text, "l1i")?,
             l1d: file.l1d.check(&text, "l1d")?,
-            l2: second.check(&text, "l2")?,
-            timing: Timing {
-                instruction: range(
-                    "core.cycles_per_instruction",
-                    &file.core.cycles_per_instruction,
-                    1,
-                    100,
-                )?,
-                l2: range("latency.l2", &file.latency.l2, 1, 10_000)?,
-                snoop: optional("latency.snoop", &file.latency.snoop, 0, 10_000)?,
-                dram: cycles("memory.latency_ns", &memory.latency_ns, 1.0, 10_000.0)?,
-                dram_line: cycles("memory.line_ns", &memory.line_ns, 0.1, 100.0)?,
-                device: cycles("latency.device_ns", &file.latency.device_ns, 1.0, 10_000.0)?,
-                store_linefills: range("core.store_linefills", &file.core.store_linefills, 1, 64)?
-                    as usize,
-                load_to_use: optional("core.load_to_use", &file.core.load_to_use, 1, 100)?,
-                load_linefills: optional(
-                    "core.load_linefills",
-                    &file.core.load_linefills,
-                    0,
-                    MOST_LOADS as u64,
-                )? as usize,
-            },
+            l2: file.l2.level().check(&text, "l2")?,
+            timing,
             prefetch: file
                 .prefetch
                 .as_ref()
                 .map_or(Ok(Prefetch::NONE), |prefetch| prefetch.check(&text))?,
-            streaming,
-            tlb: match &file.tlb {
-                Some(tlb) => tlb.check(&text)?,
-                None => None,
-            },
-            refresh: Refresh {
-                interval,
-                cycles: cycles("memory.refresh_ns", &memory.refresh_ns, 0.0, 999.0)?,
-                phase: 0,
-            },
-            name: file.name,
+            streaming: file
+                .streaming
+                .as_ref()
+                .map_or(Ok(Streaming::NONE), |streaming| streaming.check(&text))?,
+            tlb: file.tlb.as_ref().map_or(Ok(None), |tlb| tlb.check(&text))?,
+            refresh: file.memory.refresh(&text, clock_mhz)?,
+            name: file.name.clone(),
         };
-        let latency = *memory.latency_ns.get_ref();
-        let row = |banks: &BanksFile| banks.precharge_ns.get_ref() + banks.activate_ns.get_ref();
-        if memory
-            .banks
-            .as_ref()
-            .is_some_and(|banks| row(banks) > latency)
-        {
-            return Err(text.error(&memory.latency_ns, BoardProblem::Latency(latency)));
-        }
-        let line = |level: &Level| level.geometry.line_bytes();
-        let (l1i, l1d, l2) = (line(&board.l1i), line(&board.l1d), line(&board.l2));
-        if l1i != l2 || l1d != l2 {
-            let odd = if l1i == l1d {
-                &second.line
-            } else {
-                &file.l1i.line
-            };
-            return Err(text.error(odd, BoardProblem::Lines(l1i, l1d, l2)));
-        }
-        if let Some(streaming) = file.streaming.filter(|_| l1d > 64) {
-            return Err(text.error(&streaming.l1_lines, BoardProblem::Streaming(l1d)));
-        }
+        file.check_lines(&text, &board)?;
         Ok(board)
     }
 

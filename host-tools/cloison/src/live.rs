@@ -159,6 +159,29 @@ pub struct Audit {
     pub contradictions: Vec<String>,
 }
 
+impl Audit {
+    /// Adds a wrong page, and counts it with those of its kind.
+    fn add(&mut self, vm: &str, ipa: Ipa, frame: Option<PhysAddr>, fault: Fault) {
+        *match fault {
+            Fault::Color { .. }
+            | Fault::NotRam
+            | Fault::Device { .. }
+            | Fault::Scattered { .. }
+            | Fault::Hypervisor => &mut self.outside,
+            Fault::Shared { .. } => &mut self.shared,
+            Fault::Unexpected | Fault::Twice => &mut self.unexpected,
+            Fault::Attribute { .. } => &mut self.attributes_wrong,
+            Fault::Missing => &mut self.missing,
+        } += 1;
+        self.offenders.push(Offender {
+            vm: vm.to_owned(),
+            ipa,
+            frame,
+            fault,
+        });
+    }
+}
+
 /// Compares the tables that the hypervisor read back with the configuration.
 pub fn judge(system: &System, telemetry: &Telemetry) -> Audit {
     let mut audit = Audit::default();
@@ -217,121 +240,160 @@ fn judge_pass(
     audit: &mut Audit,
 ) {
     judge_own_pages(system, pass, own, audit);
-    let mut seen: HashSet<(VmId, u64)> = HashSet::new();
-    let mut owners: HashMap<u64, (VmId, Ipa)> = HashMap::new();
-    let mut starts: HashMap<(VmId, usize), PhysAddr> = HashMap::new();
+    let mut review = Review {
+        system,
+        colors,
+        own,
+        away,
+        seen: HashSet::new(),
+        owners: HashMap::new(),
+        starts: HashMap::new(),
+        audit,
+    };
     for run in &pass.stage2 {
         let Some(vm) = system.vms.get(run.vm.index()) else {
-            audit.contradictions.push(format!(
+            review.audit.contradictions.push(format!(
                 "the board sent tables of VM {}, which is not configured",
                 run.vm
             ));
             continue;
         };
         for (index, &frame) in run.frames.iter().enumerate() {
-            let ipa = run.ipa.page(index as u64);
-            let pa = PhysAddr(0).page(u64::from(frame));
-            let offender = |fault| Offender {
-                vm: vm.name.clone(),
-                ipa,
-                frame: Some(pa),
-                fault,
+            let page = Page {
+                id: run.vm,
+                vm,
+                ipa: run.ipa.page(index as u64),
+                frame,
+                attributes: run.attributes,
             };
-            if !seen.insert((run.vm, ipa.page_number())) {
-                audit.unexpected += 1;
-                audit.offenders.push(offender(Fault::Twice));
-                continue;
-            }
-            if own.contains(&frame) {
-                audit.outside += 1;
-                audit.offenders.push(offender(Fault::Hypervisor));
-                continue;
-            }
-            match expected(system, vm, ipa) {
-                None => {
-                    audit.unexpected += 1;
-                    audit.offenders.push(offender(Fault::Unexpected));
-                    continue;
+            review.judge(&page);
+        }
+    }
+    review.judge_missing();
+}
+
+/// A page that a VM's tables map.
+struct Page<'a> {
+    id: VmId,
+    vm: &'a Vm,
+    ipa: Ipa,
+    frame: u32,
+    attributes: u64,
+}
+
+impl Page<'_> {
+    const fn key(&self) -> (VmId, u64) {
+        (self.id, self.ipa.page_number())
+    }
+
+    fn address(&self) -> PhysAddr {
+        PhysAddr(0).page(u64::from(self.frame))
+    }
+}
+
+/// A pass over all VMs' tables that is being checked.
+struct Review<'a> {
+    system: &'a System,
+    colors: u32,
+    /// The hypervisor's own frames.
+    own: &'a HashSet<u32>,
+    away: &'a HashSet<(VmId, u64)>,
+    /// The pages so far.
+    seen: HashSet<(VmId, u64)>,
+    /// The pages that map a frame, by its address.
+    owners: HashMap<u64, (VmId, Ipa)>,
+    /// The starts of contiguous regions, by their VM and position.
+    starts: HashMap<(VmId, usize), PhysAddr>,
+    audit: &'a mut Audit,
+}
+
+impl Review<'_> {
+    fn judge(&mut self, page: &Page<'_>) {
+        if !self.seen.insert(page.key()) {
+            return self.offend(page, Fault::Twice);
+        }
+        if self.own.contains(&page.frame) {
+            return self.offend(page, Fault::Hypervisor);
+        }
+        match expected(self.system, page.vm, page.ipa) {
+            None => self.offend(page, Fault::Unexpected),
+            // Every VM has the virtual CPU interface: the hardware shows each core its own.
+            Some(Expected::Gicv(expected)) => {
+                if page.address() != expected {
+                    self.offend(page, Fault::Device { expected });
                 }
-                // Every VM has the virtual CPU interface: the hardware shows each core its own.
-                Some(Expected::Gicv(expected)) => {
-                    if pa != expected {
-                        audit.outside += 1;
-                        audit.offenders.push(offender(Fault::Device { expected }));
-                    }
-                    if let Some(fault) = wrong_attribute(Content::Device, run.attributes) {
-                        audit.attributes_wrong += 1;
-                        audit.offenders.push(offender(fault));
-                    }
-                    continue;
-                }
-                Some(Expected::Region(position, region)) => {
-                    let start = match region.backing {
-                        Backing::Contiguous => {
-                            let offset = ipa.0 - region.ipa.0;
-                            *starts
-                                .entry((run.vm, position))
-                                .or_insert(PhysAddr(pa.0.saturating_sub(offset)))
-                        }
-                        _ => pa,
-                    };
-                    let content = match region.backing {
-                        Backing::Device(_) => Content::Device,
-                        _ if region.executable => Content::Code,
-                        _ => Content::Data,
-                    };
-                    if let Some(fault) = wrong_attribute(content, run.attributes) {
-                        audit.attributes_wrong += 1;
-                        audit.offenders.push(offender(fault));
-                    }
-                    let moved = vm
-                        .target
-                        .filter(|_| away.contains(&(run.vm, ipa.page_number())));
-                    let region = &match moved {
-                        Some(target) => Region {
-                            backing: Backing::Pool(target),
-                            ..region.clone()
-                        },
-                        None => region.clone(),
-                    };
-                    if let Some(fault) = wrong_frame(system, colors, region, ipa, pa, start) {
-                        audit.outside += 1;
-                        audit.offenders.push(offender(fault));
-                    }
-                }
+                self.judge_attributes(page, Content::Device);
             }
-            if let Some(&(other, at)) = owners.get(&pa.0) {
-                audit.shared += 1;
-                let vm = system
-                    .vms
-                    .get(other.index())
-                    .map_or_else(String::new, |vm| vm.name.clone());
-                audit
-                    .offenders
-                    .push(offender(Fault::Shared { vm, ipa: at }));
-            } else {
-                owners.insert(pa.0, (run.vm, ipa));
+            Some(Expected::Region(position, region)) => {
+                self.judge_attributes(page, Content::of(region));
+                self.judge_frame(page, position, region);
+                self.judge_owner(page);
             }
         }
     }
-    for (id, vm) in (0..).map(VmId).zip(&system.vms) {
-        let regions = vm
-            .regions
-            .iter()
-            .map(|region| (region.ipa, u64::from(region.pages)));
-        for (start, pages) in regions.chain([(Ipa(map::GICC), 1)]) {
-            for ipa in (0..pages).map(|page| start.page(page)) {
-                if !seen.contains(&(id, ipa.page_number())) {
-                    audit.missing += 1;
-                    audit.offenders.push(Offender {
-                        vm: vm.name.clone(),
-                        ipa,
-                        frame: None,
-                        fault: Fault::Missing,
-                    });
+
+    fn judge_attributes(&mut self, page: &Page<'_>, content: Content) {
+        if let Some(fault) = wrong_attribute(content, page.attributes) {
+            self.offend(page, fault);
+        }
+    }
+
+    /// Checks the frame of a region's page, or of the PVT pool if the page is away.
+    fn judge_frame(&mut self, page: &Page<'_>, position: usize, region: &Region) {
+        let pa = page.address();
+        let start = match region.backing {
+            Backing::Contiguous => {
+                let offset = page.ipa.0 - region.ipa.0;
+                *self
+                    .starts
+                    .entry((page.id, position))
+                    .or_insert(PhysAddr(pa.0.saturating_sub(offset)))
+            }
+            _ => pa,
+        };
+        let mut region = region.clone();
+        if let Some(target) = page.vm.target
+            && self.away.contains(&page.key())
+        {
+            region.backing = Backing::Pool(target);
+        }
+        if let Some(fault) = wrong_frame(self.system, self.colors, &region, page.ipa, pa, start) {
+            self.offend(page, fault);
+        }
+    }
+
+    /// Checks that no other page has the frame.
+    fn judge_owner(&mut self, page: &Page<'_>) {
+        let pa = page.address();
+        let Some(&(other, ipa)) = self.owners.get(&pa.0) else {
+            self.owners.insert(pa.0, (page.id, page.ipa));
+            return;
+        };
+        let vm = self.system.vms.get(other.index());
+        let vm = vm.map_or_else(String::new, |vm| vm.name.clone());
+        self.offend(page, Fault::Shared { vm, ipa });
+    }
+
+    /// Finds the configured pages that no table has.
+    fn judge_missing(&mut self) {
+        for (id, vm) in (0..).map(VmId).zip(&self.system.vms) {
+            let regions = vm
+                .regions
+                .iter()
+                .map(|region| (region.ipa, u64::from(region.pages)));
+            for (start, pages) in regions.chain([(Ipa(map::GICC), 1)]) {
+                for ipa in (0..pages).map(|page| start.page(page)) {
+                    if !self.seen.contains(&(id, ipa.page_number())) {
+                        self.audit.add(&vm.name, ipa, None, Fault::Missing);
+                    }
                 }
             }
         }
+    }
+
+    fn offend(&mut self, page: &Page<'_>, fault: Fault) {
+        self.audit
+            .add(&page.vm.name, page.ipa, Some(page.address()), fault);
     }
 }
 
@@ -344,6 +406,16 @@ enum Content {
     Data,
     /// Memory that the guest may execute.
     Code,
+}
+
+impl Content {
+    fn of(region: &Region) -> Self {
+        match region.backing {
+            Backing::Device(_) => Self::Device,
+            _ if region.executable => Self::Code,
+            _ => Self::Data,
+        }
+    }
 }
 
 /// Returns the first field of a stage-2 descriptor (Arm ARM DDI 0487, D8.3) that is not what it

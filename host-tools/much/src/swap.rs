@@ -7,7 +7,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::draw::stream;
-use crate::table::Vectors;
+use crate::table::{Column, Scale, Vectors};
 use nalgebra::{DMatrix, DMatrixView};
 use rand::Rng;
 use rayon::prelude::*;
@@ -62,6 +62,8 @@ pub struct Exchanges {
 
 /// The scores of one kind, vector by vector, and how far their correlations are from the target.
 struct Scores {
+    /// 0 for Pearson's, 1 for Spearman's.
+    which: usize,
     values: Vec<f32>,
     target: DMatrix<f64>,
 }
@@ -83,48 +85,36 @@ pub fn swap(
         };
     }
     let width = events.next_multiple_of(LANES);
-    let wanted = [(pearson, weights.pearson), (spearman, weights.spearman)];
-    let mut kinds: Vec<Scores> = vec![];
-    for (target, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
-        kinds.push(Scores {
+    let mut kinds: Vec<Scores> = [(pearson, weights.pearson), (spearman, weights.spearman)]
+        .into_iter()
+        .enumerate()
+        .filter(|(_, (_, wanted))| *wanted)
+        .map(|(which, (target, _))| Scores {
+            which,
             values: vec![0.0_f32; count * width],
             target: target.clone(),
-        });
-    }
+        })
+        .collect();
+    let mut chosen = take(vectors, &mut kinds, width);
+    let made = exchange_until_the_end(&mut kinds, &mut chosen, width, events, seed);
+    drop(kinds);
+    give(vectors, &chosen);
+    made
+}
+
+/// Takes what is chosen out of the columns, vector by vector, and writes their scores.
+fn take(vectors: &mut Vectors, kinds: &mut [Scores], width: usize) -> Vec<u32> {
+    let (events, count) = (vectors.columns.len(), vectors.len());
     let mut chosen = vec![0_u32; count * events];
     // A few events at a time: their tables fit in a core's cache, and what of a vector is written
     // is in one line.
     for first in (0..events).step_by(LANES) {
         let columns = &mut vectors.columns[first..(first + LANES).min(events)];
-        let scales: Vec<_> = columns.par_iter().map(|column| column.scales()).collect();
-        for ((which, _), kind) in wanted
-            .iter()
-            .enumerate()
-            .filter(|(_, (_, wanted))| *wanted)
-            .zip(&mut kinds)
-        {
-            kind.values
-                .par_chunks_mut(width * SHARD)
-                .enumerate()
-                .for_each(|(shard, values)| {
-                    for (row, values) in values.chunks_mut(width).enumerate() {
-                        for (at, column) in columns.iter().enumerate() {
-                            let observation = column.chosen()[shard * SHARD + row] as usize;
-                            values[first + at] =
-                                scales[at][which].score(column, observation) as f32;
-                        }
-                    }
-                });
-            // A pair in which one event does not vary has correlation 0, whatever is exchanged.
-            for event in (0..columns.len()).filter(|&at| !scales[at][which].varies()) {
-                kind.target.row_mut(first + event).fill(0.0);
-                kind.target.column_mut(first + event).fill(0.0);
-            }
+        let scales: Vec<[Scale; 2]> = columns.par_iter().map(Column::scales).collect();
+        for kind in &mut *kinds {
+            kind.write(columns, &scales, first, width);
         }
-        let taken: Vec<Vec<u32>> = columns
-            .iter_mut()
-            .map(crate::table::Column::take_chosen)
-            .collect();
+        let taken: Vec<Vec<u32>> = columns.iter_mut().map(Column::take_chosen).collect();
         chosen
             .par_chunks_mut(SHARD * events)
             .enumerate()
@@ -136,9 +126,43 @@ pub fn swap(
                 }
             });
     }
-    let most = (WORK / (count * events * events) as u64).max(FEWEST_ROUNDS);
+    chosen
+}
+
+impl Scores {
+    /// Writes the scores of some columns, of which the first is event `first`.
+    fn write(&mut self, columns: &[Column], scales: &[[Scale; 2]], first: usize, width: usize) {
+        let scale = |at: usize| &scales[at][self.which];
+        self.values
+            .par_chunks_mut(width * SHARD)
+            .enumerate()
+            .for_each(|(shard, values)| {
+                for (row, values) in values.chunks_mut(width).enumerate() {
+                    for (at, column) in columns.iter().enumerate() {
+                        let observation = column.chosen()[shard * SHARD + row] as usize;
+                        values[first + at] = scale(at).score(column, observation) as f32;
+                    }
+                }
+            });
+        // A pair in which one event does not vary has correlation 0, whatever is exchanged.
+        for event in (0..columns.len()).filter(|&at| !scales[at][self.which].varies()) {
+            self.target.row_mut(first + event).fill(0.0);
+            self.target.column_mut(first + event).fill(0.0);
+        }
+    }
+}
+
+/// Exchanges in rounds until the targets are met, nothing is gained, or it has been enough work.
+fn exchange_until_the_end(
+    kinds: &mut [Scores],
+    chosen: &mut [u32],
+    width: usize,
+    events: usize,
+    seed: u64,
+) -> Exchanges {
+    let most = (WORK / (chosen.len() * events) as u64).max(FEWEST_ROUNDS);
     let mut history: Vec<f64> = vec![];
-    let mut round = 0;
+    let mut rounds = 0;
     let end = loop {
         let errors: Vec<DMatrix<f64>> = kinds.iter().map(|kind| error(kind, width)).collect();
         let square = errors.iter().map(|error| error.norm_squared()).sum::<f64>();
@@ -154,15 +178,21 @@ pub fn swap(
         if mean > before * GAIN {
             break End::Settled;
         }
-        if round == most {
+        if rounds == most {
             break End::Work;
         }
-        exchange_all(&mut kinds, &errors, &mut chosen, width, events, |shard| {
-            stream(seed, round << 32 | 1 << 24 | shard)
+        exchange_all(kinds, &errors, chosen, width, events, |shard| {
+            stream(seed, rounds << 32 | 1 << 24 | shard)
         });
-        round += 1;
+        rounds += 1;
     };
-    drop(kinds);
+    Exchanges { rounds, end }
+}
+
+/// Gives the columns what is chosen after the exchanges.
+fn give(vectors: &mut Vectors, chosen: &[u32]) {
+    let events = vectors.columns.len();
+    let count = chosen.len() / events;
     // Some events at a time, whose numbers are in one line of the cache.
     let firsts: Vec<usize> = (0..events).step_by(2 * LANES).collect();
     let some = |&first: &usize| {
@@ -177,9 +207,8 @@ pub fn swap(
     };
     let columns: Vec<Vec<u32>> = firsts.par_iter().flat_map_iter(some).collect();
     for (column, chosen) in vectors.columns.iter_mut().zip(columns) {
-        *column = crate::table::Column::new(std::sync::Arc::clone(column.observed()), chosen);
+        *column = Column::new(std::sync::Arc::clone(column.observed()), chosen);
     }
-    Exchanges { rounds: round, end }
 }
 
 /// Returns the correlations minus the target, 0 on the diagonal.

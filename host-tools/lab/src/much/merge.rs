@@ -10,7 +10,7 @@ use cloison_engine::installation;
 use cloison_engine::report::Section;
 use cloison_much::data::{DataError, Measurements};
 use cloison_much::estimate::runs_of_pairs;
-use cloison_much::evaluate::{accuracy, judged_pairs, marginal_distances, reference};
+use cloison_much::evaluate::{Both, accuracy, judged_pairs, marginal_distances, reference};
 use cloison_much::merge::{self, Indefinite, Merged, Options, Target};
 use cloison_much::swap::End;
 use cloison_much::table::Vectors;
@@ -320,6 +320,90 @@ fn remarks(merged: &Merged) -> String {
     text
 }
 
+/// The correlations of the vectors beside others, for the report and as figures.
+struct Comparison<'a> {
+    section: Section,
+    figures: &'a mut Figures,
+}
+
+impl Comparison<'_> {
+    /// Adds a value of Pearson's and of Spearman's correlations.
+    fn row(&mut self, what: &str, name: &str, values: [f64; 2]) {
+        for (kind, value) in ["pearson", "spearman"].iter().zip(values) {
+            self.figures.value(format!("{kind}_{name}"), value);
+        }
+        let [pearson, spearman] = values.map(|value| format!("{value:.6}"));
+        self.section.row([what.to_owned(), pearson, spearman]);
+    }
+
+    /// Adds what merging aimed at, and how far the vectors are from it. Returns the remarks.
+    fn with_target(
+        &mut self,
+        merged: &Merged,
+        correlations: &Both,
+        judged: &[(usize, usize)],
+    ) -> String {
+        let of = &merged.correlations;
+        let targets = [&of.pearson_target, &of.spearman_target];
+        let measured = [&of.pearson_measured, &of.spearman_measured];
+        let both = |f: &dyn Fn(usize) -> f64| [f(0), f(1)];
+        self.row(
+            "mean square error from the target",
+            "mse_target",
+            both(&|at| accuracy(&correlations[at], targets[at], judged).mean_square),
+        );
+        self.row(
+            "… from the pairs as measured",
+            "mse_measured",
+            both(&|at| accuracy(&correlations[at], measured[at], judged).mean_square),
+        );
+        self.row(
+            "the target from the pairs as measured",
+            "mse_between",
+            both(&|at| accuracy(targets[at], measured[at], judged).mean_square),
+        );
+        if let Some(repairs) = of.repairs {
+            self.row(
+                "least eigenvalue of the estimates",
+                "least_eigenvalue",
+                repairs.map(|repair| repair.least_eigenvalue),
+            );
+            self.row(
+                "their distance from the nearest correlations",
+                "repair_distance",
+                repairs.map(|repair| repair.distance),
+            );
+        }
+        let mut note = remarks(merged);
+        if of.model.distance > 0.0 {
+            note += &format!(
+                "The Gaussian model's own matrix had the least eigenvalue {:.4}; its repair moved \
+                 it by {:.4}. ",
+                of.model.least_eigenvalue, of.model.distance
+            );
+        }
+        note
+    }
+}
+
+/// Says how many runs each correlation rests on.
+fn effective_runs(data: &Measurements, judged: &[(usize, usize)], figures: &mut Figures) -> String {
+    let runs = runs_of_pairs(data);
+    let effective = judged.iter().map(|&pair| runs[pair] as u64);
+    let (Some(fewest), Some(most)) = (effective.clone().min(), effective.max()) else {
+        return String::new();
+    };
+    figures
+        .count("effective_runs_least", fewest)
+        .count("effective_runs_most", most);
+    let runs = if fewest == most {
+        fewest.to_string()
+    } else {
+        format!("{fewest} to {most}")
+    };
+    format!("Each correlation rests on {runs} runs, not on as many as there are vectors. ")
+}
+
 fn summary(
     args: &MergeArgs,
     data: &Measurements,
@@ -338,90 +422,30 @@ fn summary(
         .count("runs", data.runs() as u64)
         .count("vectors", vectors.len() as u64)
         .count("seed", args.seed);
-    let mut section = Section::new("Merged", &["", "Pearson", "Spearman"]);
     let correlations = vectors.correlations();
     let judged = judged_pairs(data);
-    let mut row = |what: &str, name: &str, values: [f64; 2]| {
-        for (kind, value) in ["pearson", "spearman"].iter().zip(values) {
-            figures.value(format!("{kind}_{name}"), value);
-        }
-        section.row([
-            what.to_owned(),
-            format!("{:.6}", values[0]),
-            format!("{:.6}", values[1]),
-        ]);
+    let mut comparison = Comparison {
+        section: Section::new("Merged", &["", "Pearson", "Spearman"]),
+        figures: &mut figures,
     };
-    let missing = data.missing_pairs().len();
     let mut note = String::new();
     if let Some(merged) = merged {
-        let of = &merged.correlations;
-        let targets = [&of.pearson_target, &of.spearman_target];
-        let measured = [&of.pearson_measured, &of.spearman_measured];
-        let both = |f: &dyn Fn(usize) -> f64| [f(0), f(1)];
-        row(
-            "mean square error from the target",
-            "mse_target",
-            both(&|at| accuracy(&correlations[at], targets[at], &judged).mean_square),
-        );
-        row(
-            "… from the pairs as measured",
-            "mse_measured",
-            both(&|at| accuracy(&correlations[at], measured[at], &judged).mean_square),
-        );
-        row(
-            "the target from the pairs as measured",
-            "mse_between",
-            both(&|at| accuracy(targets[at], measured[at], &judged).mean_square),
-        );
-        if let Some(repairs) = of.repairs {
-            row(
-                "least eigenvalue of the estimates",
-                "least_eigenvalue",
-                repairs.map(|repair| repair.least_eigenvalue),
-            );
-            row(
-                "their distance from the nearest correlations",
-                "repair_distance",
-                repairs.map(|repair| repair.distance),
-            );
-        }
-        note = remarks(merged);
-        if of.model.distance > 0.0 {
-            note += &format!(
-                "The Gaussian model's own matrix had the least eigenvalue {:.4}; its repair moved \
-                 it by {:.4}. ",
-                of.model.least_eigenvalue, of.model.distance
-            );
-        }
-    } else if missing == 0 {
+        note = comparison.with_target(merged, &correlations, &judged);
+    } else if data.missing_pairs().is_empty() {
         let measured = reference(data);
         let errors =
             [0, 1].map(|at| accuracy(&correlations[at], &measured[at], &judged).mean_square);
-        row(
+        comparison.row(
             "mean square error from the pairs as measured",
             "mse_measured",
             errors,
         );
     }
+    let section = comparison.section;
     let distances = marginal_distances(vectors, data);
     let largest = distances.iter().copied().fold(0.0, f64::max);
     figures.value("marginal_distance", largest);
-    let runs = runs_of_pairs(data);
-    let mut effective: Vec<u64> = judged.iter().map(|&pair| runs[pair] as u64).collect();
-    effective.sort_unstable();
-    if let (Some(fewest), Some(most)) = (effective.first(), effective.last()) {
-        figures
-            .count("effective_runs_least", *fewest)
-            .count("effective_runs_most", *most);
-        let runs = if fewest == most {
-            fewest.to_string()
-        } else {
-            format!("{fewest} to {most}")
-        };
-        note += &format!(
-            "Each correlation rests on {runs} runs, not on as many as there are vectors. "
-        );
-    }
+    note += &effective_runs(data, &judged, &mut figures);
     note += &format!(
         "{} vectors of {} events; the largest Kolmogorov-Smirnov distance between an event's \
          values and the measured ones is {largest:.5}.",
