@@ -210,14 +210,19 @@ pub fn tool(name: &str) -> Result<PathBuf> {
     once(name, || linux_program(PROFILER, name, symbols))
 }
 
-/// Builds one of the tests' programs for Linux guests and returns its ELF file.
+/// Builds one of the tests' programs for Linux guests, once per process, and returns its ELF file.
 pub fn linux_tool(name: &str) -> Result<PathBuf> {
-    linux_program(LINUX_TOOLS, name, Symbols::Stripped)
+    once(&format!("{LINUX_TOOLS} {name}"), || {
+        linux_program(LINUX_TOOLS, name, Symbols::Stripped)
+    })
 }
 
-/// Builds one of the tests' programs for Linux guests with its symbols, and returns its ELF file.
+/// Builds one of the tests' programs for Linux guests with its symbols, once per process, and
+/// returns its ELF file.
 pub fn linux_tool_with_symbols(name: &str) -> Result<PathBuf> {
-    linux_program(LINUX_TOOLS, name, Symbols::Kept)
+    once(&format!("{LINUX_TOOLS} {name} with symbols"), || {
+        linux_program(LINUX_TOOLS, name, Symbols::Kept)
+    })
 }
 
 /// Builds a program for Linux guests, statically linked so that it runs in any RAM disk.

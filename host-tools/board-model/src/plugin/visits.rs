@@ -15,6 +15,7 @@ use crate::cache::Direction;
 use crate::clock::MAX_CORES;
 use crate::statistics;
 use crate::visits::{Entry, Follower};
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 const ERET: u32 = 0xd69f_03e0;
@@ -78,8 +79,10 @@ struct State {
     cpus: [Option<Cpu>; MAX_CORES],
     running: Option<Running>,
     registers: Option<Named>,
-    /// The instructions that were translated, by the data of their callbacks.
+    /// The instructions at EL2, by the data of their callbacks.
     instructions: Vec<Instruction>,
+    /// The data of an address: QEMU translates an instruction many times.
+    known: HashMap<u64, usize>,
     /// The core whose turn it is, and the instructions of it.
     turn: (usize, u64),
 }
@@ -102,6 +105,7 @@ pub fn install(qemu: &Qemu, cores: usize, mut wanted: Wanted) -> Result<(), Stri
         running: None,
         registers: None,
         instructions: Vec::new(),
+        known: HashMap::new(),
         turn: (0, 0),
     };
     listen(qemu, state)
@@ -179,8 +183,10 @@ impl Listener for State {
                 Role::Entry => Registers::Read,
                 _ => Registers::Unused,
             };
-            let data = self.instructions.len();
-            self.instructions.push(Instruction { address, role });
+            let data = *self.known.entry(address).or_insert_with(|| {
+                self.instructions.push(Instruction { address, role });
+                self.instructions.len() - 1
+            });
             block.on_instruction(at, registers, data);
             block.on_memory(at, Direction::Read, data);
         }
