@@ -528,8 +528,61 @@ fn progress_leaves_nothing_on_the_terminal() {
     }
 }
 
-/// As root, with an old QEMU first on the PATH and without any cache: what is missing is named, and
-/// nothing is written outside the working folder.
+/// Some terminals, as of containers, say that they have no columns: tables and errors take 80.
+#[test]
+fn a_terminal_of_no_size_has_80_columns() {
+    let (_scratch, config) = copy("narrow");
+    let text = std::fs::read_to_string(&config).expect("it was copied");
+    let wrong =
+        format!("{text}\n[[vm]]\nname = \"a name that is much too long for the name of a VM\"\n");
+    std::fs::write(&config, wrong).expect("it can be written");
+    let program = cloison_tests::program().display();
+    for command in ["events show BUS_ACCESS", &format!("check {config}")] {
+        let typed = format!("stty rows 0 cols 0; {program} {command}; true");
+        let output = Command::new("script")
+            .args(["-qec", &typed, "/dev/null"])
+            .current_dir(installation::root())
+            .env("TERM", "xterm")
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null())
+            .output()
+            .expect("script is part of every Debian");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let widest = said
+            .lines()
+            .map(|line| line.trim_end().chars().count())
+            .max();
+        assert!(
+            widest.is_some_and(|widest| (60..=80).contains(&widest)),
+            "{command}: {widest:?}\n{said}"
+        );
+    }
+}
+
+/// Returns a command without network, if this user may have one; tests run as root in CI.
+fn without_network(program: &Path) -> Command {
+    let isolated = |options: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(options);
+        command
+    };
+    let ways: [&[&str]; 2] = [&["--net"], &["--net", "--map-root-user"]];
+    let works = |options: &&[&str]| {
+        let tried = isolated(options).arg("true").output();
+        tried.is_ok_and(|output| output.status.success())
+    };
+    match ways.into_iter().find(works) {
+        Some(options) => {
+            let mut command = isolated(options);
+            command.arg(program);
+            command
+        }
+        None => Command::new(program),
+    }
+}
+
+/// As root, without network, with an old QEMU first on the PATH and without any cache: what is
+/// missing is named, and nothing is written outside the working folder.
 #[test]
 fn only_commands_that_install_do() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -538,7 +591,12 @@ fn only_commands_that_install_do() {
         std::fs::create_dir(&path).expect("a folder");
         path
     };
-    let (old, work, cache) = (folder("old"), folder("work"), folder("cache"));
+    let (old, work, cache, home) = (
+        folder("old"),
+        folder("work"),
+        folder("cache"),
+        folder("home"),
+    );
     let program = old.join("qemu-system-aarch64");
     std::fs::write(
         &program,
@@ -549,11 +607,14 @@ fn only_commands_that_install_do() {
     std::fs::set_permissions(&program, mode).expect("it can be executed");
     let path = std::env::var("PATH").expect("a PATH");
     let run = |path: &str, args: &[&str]| {
-        let output = Command::new(cloison_tests::program())
+        let output = without_network(cloison_tests::program())
             .args(args)
             .current_dir(&work)
             .env_remove("CLOISON_MAY_INSTALL")
             .env("XDG_CACHE_HOME", &cache)
+            .env("HOME", &home)
+            // Where cargo and Rust are, if they are found by the home directory alone.
+            .envs(rust_homes())
             .env("PATH", path)
             .stdin(Stdio::null())
             .output()
@@ -585,8 +646,21 @@ fn only_commands_that_install_do() {
         said.contains("isnotinthecache") && said.contains("linuxfetch--releasebookworm"),
         "{said}"
     );
-    let left: Vec<_> = std::fs::read_dir(&cache).expect("it is there").collect();
-    assert!(left.is_empty(), "{left:?}");
+    for folder in [cache, home] {
+        let left: Vec<_> = std::fs::read_dir(&folder).expect("it is there").collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+/// Returns the variables with the directories of cargo and rustup.
+fn rust_homes() -> impl Iterator<Item = (&'static str, PathBuf)> {
+    [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")]
+        .into_iter()
+        .filter_map(|(variable, folder)| {
+            let set = std::env::var_os(variable).map(PathBuf::from);
+            let found = set.or_else(|| Some(std::env::home_dir()?.join(folder)))?;
+            Some((variable, found))
+        })
 }
 
 /// `run … -- -gdb tcp::PORT -S`, as docs/guests.md has it: the debugger's stub answers before the

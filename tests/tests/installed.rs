@@ -137,6 +137,20 @@ fn an_installed_program_needs_nothing_but_a_bundle() {
     let listed = machine.done(&["experiment", "list"]);
     assert!(listed.contains("interference-wss"), "{listed}");
 
+    let completions = fs::read_to_string(machine.path("bundle/share/completions/cloison.bash"));
+    assert!(completions.expect("the completions").contains("--exec"));
+    succeed(
+        Command::new("bash")
+            .arg("-n")
+            .arg(machine.path("bundle/share/completions/cloison.bash")),
+    );
+    let manual = fs::read_to_string(machine.path("bundle/share/man/man1/cloison-run.1"));
+    let manual = manual.expect("the manual page");
+    assert!(
+        manual.contains(".TH") && manual.contains("\\-\\-exec"),
+        "{manual}"
+    );
+
     let guest = machine.path("bundle/guests/echo");
     let before = damage(&guest);
     machine.refused("is damaged: guests/echo");
