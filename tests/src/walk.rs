@@ -90,9 +90,9 @@ pub fn steps(block: &str) -> Vec<Step> {
 /// Panics with the command and its output if it fails or prints something else.
 pub fn execute(steps: &[Step], folder: &Path) {
     // In the checkout, `cargo xtask` is an alias; it is the same program from here, built with the
-    // same flags.
+    // same flags and, by the workspace's manifest, with the same features.
     let root = installation::root();
-    let manifest = root.join("xtask/Cargo.toml");
+    let manifest = root.join("Cargo.toml");
     let manifest = manifest.to_str().expect("a plain path");
     let alias = [
         "run",

@@ -379,15 +379,21 @@ fn python(packages: &[&str]) -> String {
     )
 }
 
-#[test]
-fn parallel_quickly() {
-    PARALLEL.ensure().expect("GNU parallel");
-    quickly_through(&Engine::new("parallel"));
-}
+/// In less time, for every test run. The runs without jobs are made once, because a module's tests
+/// share a process.
+mod quickly {
+    use super::{Engine, PARALLEL, hyperqueue_here, quickly_through};
 
-#[test]
-fn hyperqueue_quickly() {
-    quickly_through(&hyperqueue_here());
+    #[test]
+    fn parallel() {
+        PARALLEL.ensure().expect("GNU parallel");
+        quickly_through(&Engine::new("parallel"));
+    }
+
+    #[test]
+    fn hyperqueue() {
+        quickly_through(&hyperqueue_here());
+    }
 }
 
 #[test]

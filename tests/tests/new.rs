@@ -382,11 +382,14 @@ fn good(args: &[&str]) -> String {
     text
 }
 
-/// Creates an experiment, checks its system, and performs its quick runs. Returns what that prints.
-fn experiment(scratch: &Path, victim: &[&str]) -> String {
+/// With a victim of one's own, the pages of the documentation do it (`walks`).
+#[test]
+fn a_new_experiment_is_ready_without_a_victim_of_ones_own() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let scratch = scratch.path();
     let path = scratch.join("trial");
     let path = path.to_str().expect("a plain path");
-    let made = good(&[&["new", "experiment", path], victim].concat());
+    let made = good(&["new", "experiment", path]);
     assert!(made.contains("trial/experiment.toml"), "{made}");
     let checked = good(&["check", &format!("{path}/system.toml")]);
     assert!(!checked.contains("warning"), "{checked}");
@@ -404,60 +407,6 @@ fn experiment(scratch: &Path, victim: &[&str]) -> String {
     for variant in ["solo", "interf", "colors", "budget"] {
         assert!(report.contains(variant), "no {variant} in\n{report}");
     }
-    report
-}
-
-/// From nothing to a report of what neighbors do to a program of one's own, as in docs/guests.md.
-#[test]
-fn a_new_experiment_measures_a_guest_of_ones_own() {
-    let scratch = tempfile::tempdir().expect("a scratch directory");
-    let guest = scratch.path().join("mine");
-    let path = guest.to_str().expect("a plain path");
-    good(&["new", "guest", path, "--c"]);
-    let made = Command::new("make")
-        .arg("guest.elf")
-        .current_dir(&guest)
-        .output()
-        .expect("make starts");
-    assert!(
-        made.status.success(),
-        "{}",
-        String::from_utf8_lossy(&made.stderr)
-    );
-    experiment(scratch.path(), &["--guest", path]);
-}
-
-#[test]
-fn a_new_experiment_measures_a_program_in_linux() {
-    let scratch = tempfile::tempdir().expect("a scratch directory");
-    let source = "static volatile int a[65536];\n\
-        int main(void) { for (int n = 0; n < 4; n++) for (int i = 0; i < 65536; \
-                  i++) a[i] += n; return 0; }\n";
-    let (file, program) = (
-        scratch.path().join("my-tool.c"),
-        scratch.path().join("my-tool"),
-    );
-    std::fs::write(&file, source).expect("it can be written");
-    let mut compiler = Command::new(LINKER.ensure().expect("Linux guests need it too"));
-    let compiled = compiler
-        .args(["-static", "-O2", "-o"])
-        .arg(&program)
-        .arg(&file)
-        .status()
-        .expect("it starts");
-    assert!(compiled.success());
-    experiment(
-        scratch.path(),
-        &["--linux", program.to_str().expect("a plain path")],
-    );
-    let missing = cloison(&["new", "experiment", "never", "--linux", "/no/such/program"]);
-    assert!(!missing.status.success() && !Path::new("never").exists());
-}
-
-#[test]
-fn a_new_experiment_is_ready_without_a_victim_of_ones_own() {
-    let scratch = tempfile::tempdir().expect("a scratch directory");
-    experiment(scratch.path(), &[]);
 }
 
 #[test]
@@ -479,6 +428,8 @@ fn names_that_cannot_be_are_refused() {
         0,
         "nothing was written"
     );
+    let missing = cloison(&["new", "experiment", "never", "--linux", "/no/such/program"]);
+    assert!(!missing.status.success() && !Path::new("never").exists());
     let neither = cloison(&["new", "guest", "some"]);
     assert!(!neither.status.success() && !Path::new("some").exists());
 }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_tests::walk::{Step, blocks, execute, page, section, steps};
+use std::process::Command;
 
 /// Executes the `console` blocks of a text in an empty folder.
 fn walk(text: &str) -> tempfile::TempDir {
@@ -44,10 +45,27 @@ fn own_programs_are_measured_as_their_page_says() {
         assert!(typed <= 10, "{typed} lines are typed\n{block}");
     }
     let folder = walk(section);
-    for results in ["trial/results", "in-linux/results"] {
+    for project in ["trial", "in-linux"] {
+        let project = folder.path().join(project);
+        let report = std::fs::read_to_string(project.join("results/report.html"));
+        let report = report.expect("the report");
+        for variant in ["solo", "interf", "colors", "budget"] {
+            assert!(
+                report.contains(variant),
+                "no {variant} in {}",
+                project.display()
+            );
+        }
+        let checked = Command::new(cloison_tests::program())
+            .arg("check")
+            .arg(project.join("system.toml"))
+            .output()
+            .expect("it starts");
+        let said = [checked.stdout, checked.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
         assert!(
-            folder.path().join(results).join("report.html").is_file(),
-            "{results}"
+            checked.status.success() && !said.contains("warning"),
+            "{said}"
         );
     }
 }

@@ -384,19 +384,13 @@ impl Runner {
         let shell = &self.shell;
         prepare_boots()?;
         let boots = cmd!(shell, "cargo test --no-run {HOST...}");
-        let mut tally = groups::run(
+        groups::run(
             boots.into(),
             &installation::root().join("tests"),
             self.boots.as_deref(),
             self.jobs,
             &mut self.slowest.borrow_mut(),
-        )?;
-        if self.filter != self.boots {
-            return Ok(tally);
-        }
-        let model = cmd!(shell, "cargo test --no-fail-fast {HOST...} --test model");
-        tally.add(self.libtest(model.into(), &["--test-threads=1"])?);
-        Ok(tally)
+        )
     }
 
     /// Installs engines and runs jobs through them, one engine at a time.

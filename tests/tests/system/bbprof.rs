@@ -249,7 +249,10 @@ fn what_cannot_be_profiled_is_refused_and_leaves_nothing() -> Result<()> {
     // Two at once: the other runs until it is killed.
     linux.output(
         "linux",
-        &format!("(bbprof profile -f h {SEGMENT} forever >/tmp/first 2>&1 &) ; sleep 3"),
+        &format!(
+            "(bbprof profile -f h {SEGMENT} forever >/tmp/first 2>&1 &) ; until pidof black-box \
+             >/dev/null; do usleep 100000; done"
+        ),
     );
     let second = linux.ask("linux", &format!("bbprof profile -f h {SEGMENT} 2>&1"))?;
     assert!(

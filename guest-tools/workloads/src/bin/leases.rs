@@ -44,10 +44,13 @@ fn lease() {
     }
 }
 
+/// Instructions between two looks at the time: QEMU ends a block at each.
+const SPINS: usize = 200;
+
 fn wait(micros: u64) {
     let end = timer::now() + timer::micros(micros);
     while timer::now() < end {
-        core::hint::spin_loop();
+        (0..SPINS).for_each(|_| core::hint::spin_loop());
     }
 }
 
