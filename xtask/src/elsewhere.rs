@@ -22,6 +22,9 @@ const PACKAGES: [&str; 3] = ["gcc", "libc6-dev", "ca-certificates"];
 /// Directories inside the system.
 const CHECKOUT: &str = "/cloison";
 const RUST: &str = "/opt/rust";
+/// The certificates that this machine trusts. Behind a proxy that opens connections, no others
+/// help.
+const CERTIFICATES: &str = "/etc/ssl/certs";
 
 /// A directory of this machine that the system sees.
 #[derive(Debug, PartialEq, Eq)]
@@ -88,12 +91,15 @@ impl Plan {
             to: to.to_owned(),
             read_only,
         };
-        let mounts = vec![
+        let mut mounts = vec![
             mount(sysroot.to_path_buf(), RUST, true),
             mount(cargo.join("registry"), "/root/.cargo/registry", false),
             mount(cache.join("linux"), "/root/.cache/cloison/linux", false),
             mount(cache.join("u-boot"), "/root/.cache/cloison/u-boot", false),
         ];
+        if Path::new(CERTIFICATES).exists() {
+            mounts.push(mount(PathBuf::from(CERTIFICATES), CERTIFICATES, true));
+        }
         let mut tests = format!("cargo xtask test --jobs {}", args.jobs);
         if !args.only.is_empty() {
             let names = args
@@ -155,7 +161,8 @@ impl Plan {
     /// it.
     fn script(&self) -> String {
         let root = quoted(&self.root);
-        let mut lines = vec!["set -eu".to_owned()];
+        // A mount of its own: the tests enter further namespaces, which must begin at one.
+        let mut lines = vec!["set -eu".to_owned(), format!("mount --bind {root} {root}")];
         for directory in ["proc", "dev"] {
             lines.push(format!("mkdir -p {root}/{directory}"));
         }
