@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use xshell::{Cmd, Shell, cmd};
 
 /// The package of the EL2 image, and its binary.
@@ -149,13 +149,19 @@ fn with_links_followed(directories: &[(PathBuf, PathBuf)]) -> Vec<(PathBuf, Path
 /// Returns the file of a part that this process has built already, or builds it. A study boots
 /// hundreds of systems, and even a build that has nothing to do takes a good part of a second.
 fn once(part: &str, build: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {
-    static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(built) = built.get(part) {
+    type Built = Arc<Mutex<Option<PathBuf>>>;
+    static BUILT: Mutex<BTreeMap<String, Built>> = Mutex::new(BTreeMap::new());
+    let built = {
+        let mut all = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(part.to_owned()).or_default())
+    };
+    // Another part may be built meanwhile.
+    let mut built = built.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(built) = &*built {
         return Ok(built.clone());
     }
     let file = build()?;
-    built.insert(part.to_owned(), file.clone());
+    *built = Some(file.clone());
     Ok(file)
 }
 

@@ -93,6 +93,24 @@ pub fn model_plugin() -> Result<PathBuf> {
     part(Bundle::MODEL, cargo::model_plugin)
 }
 
+/// Builds what runs on the board model need, the model beside the rest: the hypervisor's and the
+/// model's builds both end with work for one core.
+///
+/// # Errors
+///
+/// If a part does not build, or is not in the bundle.
+pub fn build_for_model() -> Result<()> {
+    std::thread::scope(|scope| {
+        let model = scope.spawn(model_plugin);
+        hypervisor(&[])?;
+        guests()?;
+        match model.join() {
+            Ok(built) => built.map(drop),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
 /// Returns the guest with this name among those built.
 pub fn pick(built: &[(String, PathBuf)], name: &str) -> Result<PathBuf> {
     let known = || {

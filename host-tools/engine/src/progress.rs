@@ -33,6 +33,12 @@ static TOLD: LazyLock<Mutex<Vec<WeakProgressBar>>> = LazyLock::new(|| {
 /// Describes the state of a bar or a spinner.
 fn line(bar: &ProgressBar) -> String {
     match bar.length() {
+        // Nothing tells yet how long it takes.
+        Some(all) if bar.position() == 0 => format!(
+            "{}: 0 of {all} done, after {}",
+            bar.prefix(),
+            HumanDuration(bar.elapsed())
+        ),
         Some(all) => format!(
             "{}: {} of {all} done, about {} left",
             bar.prefix(),
@@ -105,6 +111,7 @@ mod tests {
         let bar = ProgressBar::hidden();
         bar.set_length(12);
         bar.set_prefix("c2is");
+        assert_eq!(line(&bar), "c2is: 0 of 12 done, after 0 seconds");
         bar.inc(3);
         let said = line(&bar);
         assert!(said.starts_with("c2is: 3 of 12 done, about "), "{said}");

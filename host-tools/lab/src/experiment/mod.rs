@@ -296,6 +296,7 @@ pub fn perform_on(
     )?;
     parts::prepare()?;
     setup::qemu()?;
+    parts::build_for_model()?;
     let model = Model::load(&experiment.model)?;
     let done = boards.defer(runner::run(boards, experiment, &model, out))?;
     let Some((runs, reused)) = done else {
