@@ -161,7 +161,7 @@ impl Plan {
     /// it.
     fn script(&self) -> String {
         let root = quoted(&self.root);
-        // A mount of its own: the tests enter further namespaces, which must begin at one.
+        // Mounted onto itself: the tests enter further namespaces, which must begin at one.
         let mut lines = vec!["set -eu".to_owned(), format!("mount --bind {root} {root}")];
         for directory in ["proc", "dev"] {
             lines.push(format!("mkdir -p {root}/{directory}"));
