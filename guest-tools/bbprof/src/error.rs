@@ -220,7 +220,9 @@ impl Error {
                  allocate",
             ),
             Self::Unsteady(_) => help(
-                "the program must do the same in each run: same input, no time, no random numbers",
+                "the program must do the same in each run: same input, no time, no random \
+                 numbers; if its [heap] alone differs, use --fixed: glibc 2.43 ends the heap at a \
+                 multiple of 2 MiB, wherever it begins",
             ),
             Self::Nothing(_) => help(
                 "select other kinds with -f: t text, h heap, s stack, b data, r rodata, a \
