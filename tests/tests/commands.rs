@@ -186,7 +186,7 @@ fn a_killed_vm_and_a_command_that_is_too_slow_have_their_exit_codes() {
     let done = cloison(&["run", &path.display().to_string(), "--icount"]);
     assert_eq!(done.code, Some(3), "{}", done.err);
     assert!(
-        done.err.contains("the hypervisor killed hostile"),
+        done.err.contains("Error: ") && done.err.contains("the hypervisor killed hostile"),
         "{}",
         done.err
     );

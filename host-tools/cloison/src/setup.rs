@@ -117,18 +117,18 @@ impl Part {
     /// Installs the part if it is missing, and returns what [`Self::find`] does then. A machine
     /// whose sources have no mirror of Debian cannot have U-Boot, and does without.
     fn install(self, core: Option<CoreLibrarySource>) -> Result<String> {
-        match (self, core) {
-            (Self::Core, Some(source)) => return core_library_from(source).map(describe),
-            (Self::Core, None) => return core_library().map(describe),
-            (Self::Emulator, _) => drop(qemu()?),
-            (Self::UBoot(release), _) => {
-                return Ok(u_boot(release)
-                    .map_or_else(|error| format!("{}: {error}", self.absence()), display));
+        Ok(match self {
+            Self::Core => describe(core.map_or_else(core_library, core_library_from)?),
+            Self::Emulator => {
+                qemu()?;
+                self.find()?.unwrap_or_default()
             }
-            (Self::Program(tool), _) => return tool.ensure().map(display),
-            (Self::Linux, _) => return standard_library().map(describe),
-        }
-        Ok(self.find()?.unwrap_or_else(|| self.absence()))
+            Self::UBoot(release) => {
+                u_boot(release).map_or_else(|error| format!("{}: {error}", self.absence()), display)
+            }
+            Self::Program(tool) => display(tool.ensure()?),
+            Self::Linux => describe(standard_library()?),
+        })
     }
 }
 

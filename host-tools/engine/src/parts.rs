@@ -93,8 +93,8 @@ pub fn model_plugin() -> Result<PathBuf> {
     part(Bundle::MODEL, cargo::model_plugin)
 }
 
-/// Builds what runs on the board model need, the model beside the rest: the hypervisor's and the
-/// model's builds both end with work for one core.
+/// Builds what every run on the board model needs, the hypervisor and the model, side by side: both
+/// builds end with work for one core.
 ///
 /// # Errors
 ///
@@ -103,7 +103,6 @@ pub fn build_for_model() -> Result<()> {
     std::thread::scope(|scope| {
         let model = scope.spawn(model_plugin);
         hypervisor(&[])?;
-        guests()?;
         match model.join() {
             Ok(built) => built.map(drop),
             Err(panic) => std::panic::resume_unwind(panic),

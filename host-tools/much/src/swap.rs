@@ -132,7 +132,8 @@ fn take(vectors: &mut Vectors, kinds: &mut [Scores], width: usize) -> Vec<u32> {
 impl Scores {
     /// Writes the scores of some columns, of which the first is event `first`.
     fn write(&mut self, columns: &[Column], scales: &[[Scale; 2]], first: usize, width: usize) {
-        let scale = |at: usize| &scales[at][self.which];
+        let which = self.which;
+        let scale = |at: usize| &scales[at][which];
         self.values
             .par_chunks_mut(width * SHARD)
             .enumerate()
@@ -145,7 +146,7 @@ impl Scores {
                 }
             });
         // A pair in which one event does not vary has correlation 0, whatever is exchanged.
-        for event in (0..columns.len()).filter(|&at| !scales[at][self.which].varies()) {
+        for event in (0..columns.len()).filter(|&at| !scale(at).varies()) {
             self.target.row_mut(first + event).fill(0.0);
             self.target.column_mut(first + event).fill(0.0);
         }

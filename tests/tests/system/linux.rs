@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::running::{PATIENCE, Running};
-use cloison::exit::{NOT_RUN, TIME_IS_UP};
+use cloison::exit::{Failure, NOT_RUN, TIME_IS_UP};
 use cloison::run::{self, RunArgs};
 use cloison_benchmarks::random::Random;
 use cloison_config::ImageSource;
@@ -479,10 +479,8 @@ fn a_command_runs_in_a_vm_and_its_status_comes_back() -> Result<()> {
         verbose: false,
         extra: vec![],
     };
-    let of = |vm: Option<&str>, command: &str, timeout: u64| {
-        run::run(&args(vm, command, timeout)).map_err(|failure| (failure.code, failure.error))
-    };
-    let code = of(Some("linux"), "echo one; echo two; exit 3", 100).map_err(|(_, error)| error)?;
+    let run = |vm: Option<&str>, command: &str, timeout: u64| run::run(&args(vm, command, timeout));
+    let code = run(Some("linux"), "echo one; echo two; exit 3", 100).expect("it runs");
     assert_eq!(code, ExitCode::from(3));
     let log = |name: &str| {
         std::fs::read_to_string(directory.path().join("logs").join(name)).expect("a log")
@@ -494,23 +492,24 @@ fn a_command_runs_in_a_vm_and_its_status_comes_back() -> Result<()> {
     );
     assert!(log("hypervisor.log").contains("Cloison") && !log("hypervisor.log").contains("one\n"));
     // Invalid requests, and a command that does not end.
-    let (code, error) = of(Some("linus"), "true", 100).expect_err("no VM is called so");
+    let Failure { code, error } = run(Some("linus"), "true", 100).expect_err("no VM is called so");
     assert_eq!(code, 1);
     assert!(
         error.to_string().contains("no Linux VM is called `linus`"),
         "{error}"
     );
     // What a terminal would cut is refused; what it just takes is run as a whole.
-    let (code, error) = of(None, &"x".repeat(4_096), 100).expect_err("it is too long");
+    let Failure { code, error } = run(None, &"x".repeat(4_096), 100).expect_err("it is too long");
     assert_eq!(code, NOT_RUN);
     assert!(
         error.to_string().contains("too long for one line"),
         "{error}"
     );
     let longest = format!("test $(echo {} | wc -c) = 3001", "x".repeat(3_000));
-    let code = of(None, &longest, 100).map_err(|(_, error)| error)?;
+    let code = run(None, &longest, 100).expect("it runs");
     assert_eq!(code, ExitCode::SUCCESS);
-    let (code, error) = of(None, "read never < /dev/console", 20).expect_err("it never ends");
+    let Failure { code, error } =
+        run(None, "read never < /dev/console", 20).expect_err("it never ends");
     assert_eq!(code, TIME_IS_UP);
     // On a busy machine the boot may not have reached the command.
     assert!(

@@ -44,7 +44,7 @@ fn lease() {
     }
 }
 
-/// Instructions between two looks at the time: QEMU ends a block at each.
+/// Turns of a loop between two looks at the time: QEMU ends a block at each look.
 const SPINS: usize = 200;
 
 fn wait(micros: u64) {
