@@ -11,6 +11,7 @@
 
 use crate::calendar::Calendar;
 use crate::refresh::Refresh;
+use std::ops::Range;
 
 /// Parts of a cycle in which the memory's times are kept: a burst does not take a whole number of
 /// cycles.
@@ -129,6 +130,9 @@ pub struct Banks {
     pending: Vec<u64>,
     /// When the last of the lines written before is on the bus.
     written: u64,
+    /// While as many writes wait as the memory collects, and those before are being written, it
+    /// takes none.
+    full: Range<u64>,
 }
 
 impl Banks {
@@ -152,6 +156,7 @@ impl Banks {
             activations: Calendar::new(timing.activation, WORDS),
             pending: Vec::with_capacity(timing.writes),
             written: 0,
+            full: 0..0,
         }
     }
 
@@ -162,6 +167,7 @@ impl Banks {
         self.activations.clear();
         self.pending.clear();
         self.written = 0;
+        self.full = 0..0;
         self.interval = 0;
     }
 
@@ -172,20 +178,24 @@ impl Banks {
         self.transfer(time, address) - time
     }
 
-    /// Writes the line at an address. Lines are collected, and written when there are enough. If
-    /// they are written now, returns the time until the batch before has been written; else 0.
+    /// Writes the line at an address. Lines are collected, and written when there are enough.
+    /// Returns the time until the memory takes the line: if there are enough while the batch before
+    /// is being written, that must end first.
     pub fn write(&mut self, time: u64, address: u64) -> u64 {
         self.pending.push(address);
         if self.pending.len() >= self.timing.writes {
-            self.drain(time)
+            self.full = time..self.written;
+            self.drain(time);
+        }
+        if self.full.contains(&time) {
+            self.full.end - time
         } else {
             0
         }
     }
 
     #[cold]
-    fn drain(&mut self, time: u64) -> u64 {
-        let wait = self.written.saturating_sub(time);
+    fn drain(&mut self, time: u64) {
         for _ in 0..self.timing.turnaround.div_ceil(self.bus.slot()) {
             self.use_bus(time);
         }
@@ -196,7 +206,6 @@ impl Banks {
                 .max(self.transfer(time, address) + self.timing.burst);
         }
         self.pending = pending;
-        wait
     }
 
     /// Moves a line. Returns when its transfer begins.

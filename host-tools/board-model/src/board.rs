@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::banks::{BANK_BITS, BankTiming, TICKS};
-use crate::cache::{Cache, Policy};
-use crate::cluster::L2Limits;
+use crate::cache::{Age, Ages, Cache, Policy};
+use crate::cluster::{L2Limits, MOST_WRITES};
 use crate::geometry::{Geometry, GeometryError};
 use crate::issue::MOST_LOADS;
 use crate::prefetch::{DataPrefetch, MOST_LINES, MOST_STREAMS};
@@ -24,12 +24,14 @@ pub struct Level {
     pub policy: Policy,
     /// Seed of the pseudo-random policy.
     pub seed: u64,
+    /// How old lines are that come.
+    pub ages: Ages,
 }
 
 impl Level {
     /// Returns an empty cache of this kind.
     pub fn cache(&self) -> Cache {
-        Cache::new(self.geometry, self.policy, self.seed)
+        Cache::new(self.geometry, self.policy, self.seed).with_ages(self.ages)
     }
 }
 
@@ -175,6 +177,14 @@ pub enum BoardProblem {
         cache: &'static str,
         /// The text found.
         size: String,
+    },
+    /// A tree of bits needs a power of two of ways.
+    #[error("[{cache}]: replacement \"tree-plru\" needs a power of two of ways, not {ways}")]
+    Tree {
+        /// Table of the cache.
+        cache: &'static str,
+        /// Its ways.
+        ways: u64,
     },
     /// The caches have lines of different sizes.
     #[error("the lines of l1i, l1d and l2 are {0}, {1} and {2} bytes: they must be equal")]
@@ -636,6 +646,10 @@ struct L2File {
     replacement: Policy,
     #[serde(default)]
     seed: u64,
+    #[serde(default)]
+    allocated: Option<Age>,
+    #[serde(default)]
+    given_back: Option<Age>,
     data: L2Data,
     #[serde(default)]
     lookup_cycles: Option<Spanned<u64>>,
@@ -643,17 +657,24 @@ struct L2File {
     line_cycles: Option<Spanned<u64>>,
     #[serde(default)]
     outstanding_writes: Option<Spanned<u64>>,
+    #[serde(default)]
+    writes_wait_for_memory: bool,
 }
 
 impl L2File {
-    fn level(&self) -> LevelFile {
-        LevelFile {
+    fn level(&self, text: &Text<'_>) -> Result<Level, BoardError> {
+        let file = LevelFile {
             size: self.size.clone(),
             ways: self.ways.clone(),
             line: self.line.clone(),
             replacement: self.replacement,
             seed: self.seed,
-        }
+        };
+        let mut level = file.check(text, "l2")?;
+        let ages = &mut level.ages;
+        ages.allocated = self.allocated.unwrap_or(ages.allocated);
+        ages.given_back = self.given_back.unwrap_or(ages.given_back);
+        Ok(level)
     }
 
     fn limits(&self, text: &Text<'_>) -> Result<L2Limits, BoardError> {
@@ -661,7 +682,12 @@ impl L2File {
         Ok(L2Limits {
             lookup: optional("l2.lookup_cycles", &self.lookup_cycles, 100)?,
             line: optional("l2.line_cycles", &self.line_cycles, 100)?,
-            writes: optional("l2.outstanding_writes", &self.outstanding_writes, 1000)?,
+            writes: optional(
+                "l2.outstanding_writes",
+                &self.outstanding_writes,
+                MOST_WRITES as u64,
+            )? as usize,
+            writes_wait: self.writes_wait_for_memory,
         })
     }
 }
@@ -708,10 +734,15 @@ impl LevelFile {
                     BoardProblem::Geometry { cache, error },
                 )
             })?;
+        let ways = *self.ways.get_ref();
+        if self.replacement == Policy::TreePlru && !ways.is_power_of_two() {
+            return Err(text.error(&self.ways, BoardProblem::Tree { cache, ways }));
+        }
         Ok(Level {
             geometry,
             policy: self.replacement,
             seed: self.seed,
+            ages: Ages::USUAL,
         })
     }
 }
@@ -772,7 +803,7 @@ impl Board {
             l2_limits: file.l2.limits(&text)?,
             l1i: file.l1i.check(&text, "l1i")?,
             l1d: file.l1d.check(&text, "l1d")?,
-            l2: file.l2.level().check(&text, "l2")?,
+            l2: file.l2.level(&text)?,
             timing,
             prefetch: file
                 .prefetch
@@ -788,6 +819,14 @@ impl Board {
         };
         file.check_lines(&text, &board)?;
         Ok(board)
+    }
+
+    /// Returns the shipped model at 1 GHz, whose cycles are nanoseconds.
+    #[cfg(test)]
+    pub(crate) fn in_nanoseconds() -> Self {
+        let shipped = include_str!("../../../configs/models/zcu102.toml");
+        Self::parse(&shipped.replacen("clock_mhz = 1500", "clock_mhz = 1000", 1))
+            .expect("the shipped board file is sound")
     }
 
     /// Returns the shipped model of the ZCU102.
@@ -864,7 +903,7 @@ mod tests {
                 "[l2]: 128 ways: at most 64 are supported",
             ),
             (
-                "clock_mhz = 1000",
+                "clock_mhz = 1500",
                 "clock_mhz = 12",
                 at("clock_mhz"),
                 "core.clock_mhz = 12: must be from 100 to 10000",
@@ -951,15 +990,28 @@ mod tests {
                 "the lines of l1i, l1d and l2 are 32, 64 and 64 bytes: they must be equal",
             ),
         ]);
-        let policy = refused("replacement = \"pseudo-random\"", "replacement = \"fifo\"");
+    }
+
+    #[test]
+    fn unknown_words_are_named_with_those_that_there_are() {
+        let policy = refused("replacement = \"lru\"", "replacement = \"fifo\"");
         assert!(
             policy.contains(
                 "unknown variant `fifo`, expected one of `lru`, `pseudo-random`, `round-robin`, \
-                 `not-recently-used`"
+                 `not-recently-used`, `random-not-recently-used`, `tree-plru`"
             ),
             "{policy}"
         );
         assert!(policy.contains("line"), "{policy}");
+        let tree = SHIPPED
+            .replacen("size = \"1M\"\nways = 16", "size = \"768K\"\nways = 12", 1)
+            .replacen("replacement = \"lru\"", "replacement = \"tree-plru\"", 1);
+        let tree = Board::parse(&tree).expect_err("12 ways have no tree");
+        assert!(
+            tree.to_string()
+                .ends_with("[l2]: replacement \"tree-plru\" needs a power of two of ways, not 12"),
+            "{tree}"
+        );
         let data = refused("data = \"on-eviction\"", "data = \"always\"");
         assert!(
             data.contains("unknown variant `always`, expected `on-eviction` or `on-miss`"),
@@ -1054,7 +1106,12 @@ mod tests {
             .get_mut("l2")
             .and_then(toml::Value::as_table_mut)
             .expect("it is there");
-        for field in ["lookup_cycles", "line_cycles", "outstanding_writes"] {
+        for field in [
+            "lookup_cycles",
+            "line_cycles",
+            "outstanding_writes",
+            "writes_wait_for_memory",
+        ] {
             l2.remove(field).expect("it is there");
         }
         assert_eq!(
@@ -1068,7 +1125,7 @@ mod tests {
     fn times_are_converted_by_the_clock_and_cycles_are_not() {
         let at = |mhz| {
             let clock = format!("clock_mhz = {mhz}");
-            Board::parse(&SHIPPED.replacen("clock_mhz = 1000", &clock, 1)).expect("it is valid")
+            Board::parse(&SHIPPED.replacen("clock_mhz = 1500", &clock, 1)).expect("it is valid")
         };
         let (slow, fast) = (at(1000), at(2000));
         assert_eq!(

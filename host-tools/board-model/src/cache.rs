@@ -19,6 +19,39 @@ pub enum Policy {
     RoundRobin,
     /// The first way that was not used since all others were.
     NotRecentlyUsed,
+    /// A random one of the ways that were not used since all others were.
+    RandomNotRecentlyUsed,
+    /// The way to which a binary tree of bits leads, each of which points away from the half that
+    /// was used last. The ways are a power of two.
+    TreePlru,
+}
+
+/// What counts as a use of a line, for policies that keep an order of use: a lookup that hits
+/// always does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Age {
+    /// It does: the line becomes the youngest.
+    Youngest,
+    /// It does not: the line keeps the age that it has, or that of the line whose place it takes.
+    Kept,
+}
+
+/// How old lines are that come into a cache, or come again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ages {
+    /// A line that is allocated.
+    pub allocated: Age,
+    /// A line that the level above gives back, and that is here.
+    pub given_back: Age,
+}
+
+impl Ages {
+    /// What comes is the youngest, and what comes back is as old as it was.
+    pub const USUAL: Self = Self {
+        allocated: Age::Youngest,
+        given_back: Age::Kept,
+    };
 }
 
 /// A line that was evicted.
@@ -43,6 +76,15 @@ pub enum Outcome {
 /// choose the set, plus one, so zero is an empty way.
 const DIRTY: u32 = 1;
 
+/// Returns the next number of an xorshift64 generator: the same ones in every run.
+#[inline]
+const fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state >> 32
+}
+
 /// Returns the way of a set that holds a line.
 #[inline]
 fn way_of(set: &[u32], wanted: u32) -> Option<usize> {
@@ -59,8 +101,11 @@ pub struct Cache {
     /// first, with empty ways last.
     entries: Vec<u32>,
     /// For each set the state of its generator, or the way of its last victim, or a bit for each
-    /// way that was used.
+    /// way that was used or for each node of its tree.
     random: Vec<u64>,
+    /// For each set the state of its generator, if `random` has the ways that were used.
+    generators: Vec<u64>,
+    ages: Ages,
 }
 
 /// Whether an access reads or writes.
@@ -86,19 +131,31 @@ impl Cache {
         let entries = vec![0; geometry.sets() as usize * geometry.ways()];
         // Spreads small seeds; a generator's state must not be zero.
         let spread = |number: u64| number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let generator = |set| spread(spread(seed) ^ set) | 1;
         let start = |set| match policy {
             // The first victim is way 0, which was filled first.
             Policy::RoundRobin => geometry.ways() as u64 - 1,
-            Policy::NotRecentlyUsed => 0,
-            _ => spread(spread(seed) ^ set) | 1,
+            Policy::NotRecentlyUsed | Policy::RandomNotRecentlyUsed | Policy::TreePlru => 0,
+            Policy::Lru | Policy::PseudoRandom => generator(set),
         };
         let random = (0..geometry.sets()).map(start).collect();
+        let generators = match policy {
+            Policy::RandomNotRecentlyUsed => (0..geometry.sets()).map(generator).collect(),
+            _ => Vec::new(),
+        };
         Self {
             geometry,
             policy,
             entries,
             random,
+            generators,
+            ages: Ages::USUAL,
         }
+    }
+    /// Changes how old lines are that come.
+    pub const fn with_ages(mut self, ages: Ages) -> Self {
+        self.ages = ages;
+        self
     }
     /// Returns the geometry.
     pub const fn geometry(&self) -> &Geometry {
@@ -136,31 +193,25 @@ impl Cache {
     #[inline]
     pub fn access(&mut self, line: Line, direction: Direction) -> Outcome {
         let dirty = direction == Direction::Write;
-        let policy = self.policy;
         let (set, wanted) = self.set(line);
         if let Some(way) = way_of(set, wanted) {
             set[way] |= u32::from(dirty);
-            match policy {
-                Policy::Lru if way != 0 => {
-                    let found = set[way];
-                    set.copy_within(..way, 1);
-                    set[0] = found;
-                }
-                Policy::NotRecentlyUsed => self.mark(line, way),
-                _ => {}
-            }
+            self.touch(line, way);
             return Outcome::Hit;
         }
         Outcome::Miss(self.fill(line, dirty))
     }
 
-    /// Accepts a line that the level above evicts. If it is here, this does not count as a use: its
-    /// age stays the same.
+    /// Accepts a line that the level above evicts.
     #[inline]
     pub fn accept(&mut self, line: Line, dirty: bool) -> Outcome {
+        let given_back = self.ages.given_back;
         let (set, wanted) = self.set(line);
         if let Some(way) = way_of(set, wanted) {
             set[way] |= u32::from(dirty);
+            if given_back == Age::Youngest {
+                self.touch(line, way);
+            }
             return Outcome::Hit;
         }
         Outcome::Miss(self.fill(line, dirty))
@@ -169,17 +220,28 @@ impl Cache {
     /// Looks a line up for the level above, and allocates nothing. Returns whether it is here.
     #[inline]
     pub fn look_up(&mut self, line: Line) -> bool {
-        let policy = self.policy;
         let (set, wanted) = self.set(line);
         let Some(way) = way_of(set, wanted) else {
             return false;
         };
-        match policy {
-            Policy::Lru => set[..=way].rotate_right(1),
-            Policy::NotRecentlyUsed => self.mark(line, way),
-            _ => {}
-        }
+        self.touch(line, way);
         true
+    }
+
+    /// Records that a way of a line's set was used.
+    #[inline]
+    fn touch(&mut self, line: Line, way: usize) {
+        match self.policy {
+            Policy::Lru if way != 0 => {
+                let (set, _) = self.set(line);
+                let found = set[way];
+                set.copy_within(..way, 1);
+                set[0] = found;
+            }
+            Policy::NotRecentlyUsed | Policy::RandomNotRecentlyUsed => self.mark(line, way),
+            Policy::TreePlru => self.point_away(line, way),
+            Policy::Lru | Policy::PseudoRandom | Policy::RoundRobin => {}
+        }
     }
 
     /// Records that a way was used. When all were, only this one was recently.
@@ -191,12 +253,34 @@ impl Cache {
         }
     }
 
+    /// Lets each node of a set's tree above a way point to its other half. The root is node 1, and
+    /// node n has the nodes 2n and 2n + 1 below it.
+    fn point_away(&mut self, line: Line, way: usize) {
+        let nodes = &mut self.random[self.geometry.set_of(line)];
+        let mut node = self.geometry.ways() + way;
+        while node > 1 {
+            let parent = node / 2;
+            let to_the_second = u64::from(node.is_multiple_of(2)) << parent;
+            *nodes = *nodes & !(1 << parent) | to_the_second;
+            node = parent;
+        }
+    }
+
+    /// Returns the way to which a set's tree leads.
+    const fn leaf(nodes: u64, ways: usize) -> usize {
+        let mut node = 1;
+        while node < ways {
+            node = 2 * node + (nodes >> node & 1) as usize;
+        }
+        node - ways
+    }
+
     /// Allocates a line that is not there. Returns the one that it evicts.
     pub fn fill(&mut self, line: Line, dirty: bool) -> Option<Evicted> {
-        let policy = self.policy;
+        let (policy, age) = (self.policy, self.ages.allocated);
         let (set, clean) = self.set(line);
         let new = clean | u32::from(dirty);
-        if policy == Policy::Lru {
+        if policy == Policy::Lru && age == Age::Youngest {
             let last = set.len() - 1;
             let old = set[last];
             set.copy_within(..last, 1);
@@ -208,19 +292,34 @@ impl Cache {
             && let Some(free) = set.iter().position(|entry| *entry == 0)
         {
             set[free] = new;
-            if self.policy == Policy::NotRecentlyUsed {
-                self.mark(line, free);
+            if age == Age::Youngest {
+                self.touch(line, free);
             }
             return None;
         }
-        let ways = self.geometry.ways();
-        let state = &mut self.random[self.geometry.set_of(line)];
-        let way = match policy {
-            Policy::NotRecentlyUsed => {
-                // With one way only, its bit is always set.
-                let way = state.trailing_ones() as usize % ways;
-                self.mark(line, way);
-                way
+        let way = self.victim(line);
+        let old = std::mem::replace(&mut self.set(line).0[way], new);
+        if age == Age::Youngest {
+            self.touch(line, way);
+        }
+        self.evicted(line, old)
+    }
+
+    /// Returns the way of a line's set, which is full, that is evicted next.
+    fn victim(&mut self, line: Line) -> usize {
+        let (ways, set) = (self.geometry.ways(), self.geometry.set_of(line));
+        let state = &mut self.random[set];
+        match self.policy {
+            // Lines are in the order of their last use.
+            Policy::Lru => ways - 1,
+            Policy::TreePlru => Self::leaf(*state, ways),
+            // With one way only, its bit is always set.
+            Policy::NotRecentlyUsed => state.trailing_ones() as usize % ways,
+            Policy::RandomNotRecentlyUsed => {
+                let unused = ways as u64 - u64::from(state.count_ones());
+                let nth = random(&mut self.generators[set]) % unused.max(1);
+                let mut unused = (0..ways).filter(|way| *state >> way & 1 == 0);
+                unused.nth(nth as usize).unwrap_or(0)
             }
             Policy::RoundRobin => {
                 *state = if *state + 1 >= ways as u64 {
@@ -230,22 +329,10 @@ impl Cache {
                 };
                 *state as usize
             }
-            _ => {
-                // xorshift64: the same victims in every run.
-                *state ^= *state << 13;
-                *state ^= *state >> 7;
-                *state ^= *state << 17;
-                let random = (*state >> 32) as usize;
-                // Most caches have a power of two of ways: no division.
-                if ways.is_power_of_two() {
-                    random & (ways - 1)
-                } else {
-                    random % ways
-                }
-            }
-        };
-        let old = std::mem::replace(&mut self.set(line).0[way], new);
-        self.evicted(line, old)
+            // Most caches have a power of two of ways: no division.
+            Policy::PseudoRandom if ways.is_power_of_two() => random(state) as usize & (ways - 1),
+            Policy::PseudoRandom => random(state) as usize % ways,
+        }
     }
 
     /// Returns whether the cache holds a line, and if so, whether it is dirty.
@@ -273,7 +360,10 @@ impl Cache {
         let old = set[way];
         set.copy_within(way + 1.., way);
         set[set.len() - 1] = 0;
-        if self.policy == Policy::NotRecentlyUsed {
+        if matches!(
+            self.policy,
+            Policy::NotRecentlyUsed | Policy::RandomNotRecentlyUsed
+        ) {
             let used = &mut self.random[self.geometry.set_of(line)];
             let below = (1 << way) - 1;
             *used = *used & below | *used >> 1 & !below;
@@ -284,7 +374,10 @@ impl Cache {
     /// Removes all lines, dirty or not.
     pub fn clear(&mut self) {
         self.entries.fill(0);
-        if self.policy == Policy::NotRecentlyUsed {
+        if matches!(
+            self.policy,
+            Policy::NotRecentlyUsed | Policy::RandomNotRecentlyUsed | Policy::TreePlru
+        ) {
             self.random.fill(0);
         }
     }
@@ -420,6 +513,87 @@ mod tests {
     }
 
     #[test]
+    fn a_tree_spares_what_was_used_last_and_evicts_from_the_other_half() {
+        let mut cache = small(Policy::TreePlru);
+        for line in [0, 4, 8, 12] {
+            cache.access(Line(line), Direction::Read);
+        }
+        let evicted = |outcome| match outcome {
+            Outcome::Miss(Some(Evicted { line, .. })) => line.0,
+            other => panic!("{other:?}"),
+        };
+        // 12 was used last, so the root points to the half of 0 and 4, of which 4 was used last.
+        assert_eq!(evicted(cache.access(Line(16), Direction::Read)), 0);
+        // Now the other half, of which 12 was used last.
+        assert_eq!(evicted(cache.access(Line(20), Direction::Read)), 8);
+        assert_eq!(cache.access(Line(4), Direction::Read), Outcome::Hit);
+        assert_eq!(
+            evicted(cache.access(Line(24), Direction::Read)),
+            12,
+            "the least recently used one would be 12 too"
+        );
+        assert_eq!(
+            evicted(cache.access(Line(28), Direction::Read)),
+            16,
+            "and here, before 20"
+        );
+    }
+
+    #[test]
+    fn a_line_whose_age_is_kept_is_the_next_victim() {
+        for policy in [Policy::Lru, Policy::TreePlru] {
+            let mut cache = small(policy).with_ages(Ages {
+                allocated: Age::Kept,
+                given_back: Age::Kept,
+            });
+            for line in [0, 4, 8, 12] {
+                cache.access(Line(line), Direction::Read);
+                cache.access(Line(line), Direction::Read);
+            }
+            for line in [16, 20, 24] {
+                cache.access(Line(line), Direction::Read);
+            }
+            assert!(
+                [4, 8, 12, 24]
+                    .map(Line)
+                    .iter()
+                    .all(|line| cache.contains(*line)),
+                "{policy:?}: 16, 20 and 24 took each other's place"
+            );
+        }
+        let mut cache = small(Policy::Lru).with_ages(Ages {
+            given_back: Age::Youngest,
+            ..Ages::USUAL
+        });
+        for line in [0, 4, 8, 12] {
+            cache.access(Line(line), Direction::Read);
+        }
+        cache.accept(Line(0), true);
+        cache.access(Line(16), Direction::Read);
+        assert!(cache.contains(Line(0)) && !cache.contains(Line(4)));
+    }
+
+    #[test]
+    fn a_random_one_of_those_not_used_is_none_that_was() {
+        let mut cache = small(Policy::RandomNotRecentlyUsed);
+        for line in [0, 4, 8, 12] {
+            cache.access(Line(line), Direction::Read);
+        }
+        let mut victims = std::collections::BTreeSet::new();
+        for line in 4..200_u64 {
+            let before: Vec<u64> = (0..line)
+                .filter(|old| cache.contains(Line(old * 4)))
+                .collect();
+            cache.access(Line(before[1] * 4), Direction::Read);
+            cache.access(Line(line * 4), Direction::Read);
+            assert!(cache.contains(Line(before[1] * 4)), "it was used just now");
+            let victim = before.iter().position(|old| !cache.contains(Line(old * 4)));
+            victims.insert(victim.expect("a line is evicted"));
+        }
+        assert!(victims.len() > 1, "{victims:?}");
+    }
+
+    #[test]
     fn the_same_seed_gives_the_same_victims() {
         let run = |seed| {
             let mut cache = Cache::new(
@@ -477,8 +651,8 @@ mod tests {
 
         /// No policy holds a line twice, loses one silently, or exceeds its ways.
         #[test]
-        fn lines_are_kept_or_named(policy in 0usize..4, lines in prop::collection::vec(0u64..64, 1..400)) {
-            let mut cache = small([Policy::Lru, Policy::PseudoRandom, Policy::RoundRobin, Policy::NotRecentlyUsed][policy]);
+        fn lines_are_kept_or_named(policy in 0usize..6, lines in prop::collection::vec(0u64..64, 1..400)) {
+            let mut cache = small([Policy::Lru, Policy::PseudoRandom, Policy::RoundRobin, Policy::NotRecentlyUsed, Policy::RandomNotRecentlyUsed, Policy::TreePlru][policy]);
             let mut there = std::collections::BTreeSet::new();
             for line in lines {
                 match cache.access(Line(line), Direction::Read) {

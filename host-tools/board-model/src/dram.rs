@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn an_idle_memory_with_banks_costs_its_latency_if_another_row_is_open() {
-        let timing = crate::Board::zcu102()
+        let timing = crate::Board::in_nanoseconds()
             .banks
             .expect("the shipped model has banks");
         let often = Refresh {
@@ -153,7 +153,7 @@ mod tests {
     /// Returns the mean latency in cycles of lines read from random places at random times, at
     /// several percent of the bus's bandwidth.
     fn loaded(banks: bool) -> [u64; 5] {
-        let mut board = crate::Board::zcu102();
+        let mut board = crate::Board::in_nanoseconds();
         let timing = board.banks.expect("the shipped model has banks");
         if !banks {
             board.banks = None;

@@ -97,6 +97,10 @@ impl Geometry {
             Ok(self)
         }
     }
+    /// Returns the bytes that the cache holds.
+    pub const fn bytes(&self) -> u64 {
+        self.sets() * self.ways() as u64 * self.line_bytes()
+    }
     /// Returns the number of sets.
     pub const fn sets(&self) -> u64 {
         self.sets

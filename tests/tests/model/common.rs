@@ -78,7 +78,7 @@ pub fn board(directory: &Path, replacement: &str) -> PathBuf {
         .expect("board file");
     let path = directory.join("board.toml");
     let replacement = format!("replacement = \"{replacement}\"");
-    let changed = shipped.replace("replacement = \"pseudo-random\"", &replacement);
+    let changed = shipped.replace("replacement = \"lru\"", &replacement);
     let changed = changed.replace("replacement = \"round-robin\"", &replacement);
     let simple = |text: String, (on, off): &(&str, &str)| {
         assert!(text.contains(on), "the shipped board has {on}");

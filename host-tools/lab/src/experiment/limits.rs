@@ -18,6 +18,8 @@ fn policy(policy: Policy) -> &'static str {
         Policy::PseudoRandom => "a pseudo-random one",
         Policy::RoundRobin => "each in turn",
         Policy::NotRecentlyUsed => "the first that was not used since all others were",
+        Policy::RandomNotRecentlyUsed => "a random one that was not used since all others were",
+        Policy::TreePlru => "the one to which a tree of bits leads",
     }
 }
 
@@ -41,14 +43,25 @@ pub fn limits(model: &Board) -> String {
             cycles(timing.dram_line)
         ),
     };
-    let L2Limits { lookup, writes, .. } = model.l2_limits;
+    let L2Limits {
+        lookup,
+        writes,
+        writes_wait,
+        ..
+    } = model.l2_limits;
     let mut shared = vec![];
     if lookup > 0 {
         shared.push(format!("its lookups, one in {}", cycles(lookup)));
     }
     if writes > 0 {
+        let busy = if writes_wait {
+            ", each at least until the memory takes it"
+        } else {
+            ""
+        };
         shared.push(format!(
-            "its writes to memory, of which {writes} may be outstanding"
+            "its writes to memory, of which {writes} may be outstanding{busy}; while as many are, \
+             it serves no core"
         ));
     }
     let shared = match shared.as_slice() {
@@ -71,8 +84,8 @@ pub fn limits(model: &Board) -> String {
         "Modelled, not measured: cores execute {} per instruction, in order, at {} MHz; {loads}, \
          {} to the L2 and {} more to memory; {memory}; stores wait when {} lines are being \
          fetched. {shared}. There is {}. Of a full set the victim is: in the L1 data caches {}, \
-         in the L2 {}; the latter is an assumption. {data}. A board runs at another \
-         clock: ratios of run times may apply to it, microseconds and MB/s do not.",
+         in the L2 {}; the latter is inferred. {data}. A board may run at another \
+         clock.",
         cycles(timing.instruction),
         model.clock_mhz,
         cycles(timing.l2),
