@@ -185,10 +185,11 @@ fn a_victim_that_fits_its_colors_misses_as_if_it_were_alone() -> Result<()> {
         "{figures:?}"
     );
     let each = figure(&figures, "latency_medium_cycles_per_extra_refill");
-    assert!((124.0..124.0 * 2.0).contains(&each), "{each}");
-    // Its lookups of the L2 wait for those of the other cores.
+    let memory = 124.0 * 1.5;
+    assert!((memory..memory * 2.0).contains(&each), "{each}");
+    // Its lookups of the L2 wait for those of the other cores, and for their writes to memory.
     let best = figure(&figures, "latency_medium_best_colored_slowdown");
-    assert!((1.005..1.05).contains(&best), "{best}");
+    assert!((1.005..1.10).contains(&best), "{best}");
     Ok(())
 }
 
@@ -756,6 +757,7 @@ fn the_model_is_as_far_from_measurements_each_time_and_what_is_far_is_explained(
         "h618-chain-4k",
         "h618-chain-64k",
         "am62p-bcopy-on-2",
+        "rtas19-partitioned",
     ];
     points
         .points
@@ -769,19 +771,17 @@ fn the_model_is_as_far_from_measurements_each_time_and_what_is_far_is_explained(
     let first = model::perform(&Boards::here(), &points, &file, &model, one.path())?;
     let second = model::perform(&Boards::here(), &points, &file, &model, other.path())?;
     assert_eq!(first.text, second.text, "two runs from scratch");
-    let json = |done: &model::Validated<'_>| {
-        done.compared
-            .iter()
-            .map(compare::Comparison::json)
-            .collect::<Vec<_>>()
+    let results = |done: &model::Validated<'_>| {
+        let results = done.compared.iter().map(|one| one.ours);
+        results.collect::<Vec<_>>()
     };
-    assert_eq!(json(&first), json(&second));
+    assert_eq!(results(&first), results(&second));
     assert_eq!(
         (
             first.figures.get("points"),
             first.figures.get("points_predicted")
         ),
-        (Some(4.0), Some(4.0))
+        (Some(5.0), Some(5.0))
     );
 
     // Half of the reads of 64 KiB miss an L1 cache of 32 KiB: the latency of the L2 is that of the
@@ -800,6 +800,10 @@ fn the_model_is_as_far_from_measurements_each_time_and_what_is_far_is_explained(
         "{}",
         first.text
     );
+
+    // Stores of other cores reach a victim in its own colors too, by the L2's writes to memory.
+    assert!(of("rtas19-partitioned").ours > 1.0, "{}", first.text);
+    assert!(first.text.contains("| contention "), "{}", first.text);
 
     // A point that is far off is an error as soon as its explanation is gone.
     compare::conclude(&points, &first.compared)?;

@@ -133,6 +133,8 @@ enum Operation {
     /// the same.
     Chase,
     Words,
+    /// A chain of loads that reaches each line in the order of reversed numbers.
+    Reversed,
 }
 
 impl Operation {
@@ -144,6 +146,7 @@ impl Operation {
             3 => Self::Stride,
             4 => Self::Random,
             6 => Self::Words,
+            7 => Self::Reversed,
             _ => return None,
         })
     }
@@ -164,12 +167,12 @@ fn main() {
         return;
     }
     let Some(operation) = Operation::from_number(args()[0]) else {
-        println!("memory: operations are 0 to 6, not {}", args()[0]);
+        println!("memory: operations are 0 to 7, not {}", args()[0]);
         return;
     };
     let least = STRIDE * UNROLL;
     let bytes = match operation {
-        Operation::Random => arg(1, 8 << 20).next_power_of_two().max(least),
+        Operation::Random | Operation::Reversed => arg(1, 8 << 20).next_power_of_two().max(least),
         _ => arg(1, 8 << 20).next_multiple_of(least),
     };
     let passes = arg(2, 1);
@@ -249,6 +252,8 @@ fn prepare(operation: Operation, buffer: &[AtomicU64]) {
     }
     if operation == Operation::Chase {
         chain::link(buffer, 0);
+    } else if operation == Operation::Reversed {
+        chain::link_reversed(buffer);
     } else if operation == Operation::Stride {
         let words = (STRIDE / 8) as usize;
         let last = address(buffer) + (buffer.len() as u64 * 8) - STRIDE;
@@ -267,7 +272,7 @@ fn perform(operation: Operation, from: u64, to: u64, bytes: u64, passes: u64) {
     // them; a chain's links are addresses in the buffer.
     unsafe {
         match operation {
-            Operation::Stride | Operation::Chase => {
+            Operation::Stride | Operation::Chase | Operation::Reversed => {
                 follow(from, passes * operation.accesses(bytes) / UNROLL);
             }
             Operation::Random => {

@@ -1,10 +1,12 @@
 //! The model's results beside the published ones: errors, verdicts, their mean, the table.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::points::{Point, Points, Unit, Usage};
+use super::points::{Benchmark, Point, Points, Unit, Usage};
+use cloison_board_model::Board;
 use cloison_config::problem::{Errors, Problem};
 use cloison_engine::report::Section;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// From this error on, as a share of the measurement, a point must be explained.
 pub const EXPLAIN: f64 = 0.5;
@@ -16,6 +18,67 @@ pub struct Comparison<'a> {
     pub point: &'a Point,
     /// The model's result, in the measurement's unit.
     pub ours: f64,
+}
+
+/// Measurements that one part of the model decides: their errors are not independent, so each
+/// family has its own mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// What several cores do to each other.
+    Contention,
+    /// Reads of random lines in the L2.
+    L2Random,
+    /// Chains of loads in the L2, in random order.
+    L2Chains,
+    /// Chains of loads of equal strides in the L2.
+    L2Strides,
+    /// Random reads and chains beyond the L2.
+    Memory,
+    /// Streams of one core.
+    Streams,
+    /// Random reads and chains in the L1.
+    L1,
+    /// Counts of events.
+    Counts,
+}
+
+impl Family {
+    /// Returns a measurement's family, by its buffer and the model's caches.
+    pub fn of(point: &Point, model: &Board) -> Self {
+        let in_a_cache = |kib: u64, in_the_l2| {
+            if kib * 1024 <= model.l1d.geometry.bytes() {
+                Self::L1
+            } else if kib * 1024 <= model.l2.geometry.bytes() {
+                in_the_l2
+            } else {
+                Self::Memory
+            }
+        };
+        match &point.benchmark {
+            Benchmark::Chase(chase) => in_a_cache(chase.kib, Self::L2Chains),
+            Benchmark::Stride(buffer) => in_a_cache(buffer.kib, Self::L2Strides),
+            Benchmark::RandomReads(buffer) => in_a_cache(buffer.kib, Self::L2Random),
+            Benchmark::Stream(stream) if stream.cores > 1 => Self::Contention,
+            Benchmark::Corun(_) => Self::Contention,
+            Benchmark::Stream(_) => Self::Streams,
+            Benchmark::Experiment(_) if matches!(point.unit, Unit::Events) => Self::Counts,
+            Benchmark::Experiment(_) => Self::Contention,
+        }
+    }
+
+    /// Returns its name in files and tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Contention => "contention",
+            Self::L2Random => "random reads in the L2",
+            Self::L2Chains => "chains in the L2",
+            Self::L2Strides => "strides in the L2",
+            Self::Memory => "memory",
+            Self::Streams => "streams of one core",
+            Self::L1 => "L1",
+            Self::Counts => "counts",
+        }
+    }
 }
 
 impl Comparison<'_> {
@@ -45,7 +108,7 @@ impl Comparison<'_> {
     }
 
     /// Returns the row of a series.
-    pub fn json(&self) -> Value {
+    pub fn json(&self, family: Family) -> Value {
         let Point {
             name,
             board,
@@ -60,7 +123,7 @@ impl Comparison<'_> {
             ..
         } = self.point;
         json!({
-            "point": name, "board": board, "use": usage.name(), "benchmark": benchmark.to_string(),
+            "point": name, "board": board, "use": usage.name(), "family": family.name(), "benchmark": benchmark.to_string(),
             "measured": value, "modelled": self.ours, "unit": unit.name(), "error": self.error(),
             "tolerance": tolerance, "agrees": self.agrees(), "document": document, "place": place, "why": why,
         })
@@ -107,6 +170,80 @@ pub fn summarize(compared: &[Comparison<'_>]) -> Summary {
         mean_abs_error_predicted: mean(&all),
         mean_abs_error_predicted_timing: mean(&timing),
     }
+}
+
+/// The predicted points of a family.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FamilySummary {
+    /// The family.
+    pub family: Family,
+    /// Number of predicted points.
+    pub points: usize,
+    /// Number of them within their tolerance.
+    pub agreeing: usize,
+    /// Mean of their errors without signs.
+    pub mean_abs_error: f64,
+}
+
+impl FamilySummary {
+    /// Returns the row of a series.
+    pub fn json(&self) -> Value {
+        json!({
+            "family": self.family.name(), "points": self.points, "within": self.agreeing,
+            "mean_abs_error": self.mean_abs_error,
+        })
+    }
+}
+
+/// Returns the families of the predicted points, each once.
+pub fn families(compared: &[Comparison<'_>], model: &Board) -> Vec<FamilySummary> {
+    let mut members: BTreeMap<Family, Vec<&Comparison<'_>>> = BTreeMap::new();
+    for one in compared {
+        if one.point.usage == Usage::Predicted {
+            members
+                .entry(Family::of(one.point, model))
+                .or_default()
+                .push(one);
+        }
+    }
+    members
+        .into_iter()
+        .map(|(family, members)| FamilySummary {
+            family,
+            points: members.len(),
+            agreeing: members.iter().filter(|one| one.agrees()).count(),
+            mean_abs_error: members.iter().map(|one| one.error().abs()).sum::<f64>()
+                / members.len() as f64,
+        })
+        .collect()
+}
+
+/// Returns the mean of the families' mean errors: a family of many points counts once.
+pub fn mean_of_families(families: &[FamilySummary]) -> f64 {
+    families.iter().map(|one| one.mean_abs_error).sum::<f64>() / families.len().max(1) as f64
+}
+
+/// Returns the table of the families.
+pub fn family_table(families: &[FamilySummary]) -> Section {
+    let mut section = Section::new(
+        "Predicted points by what decides them in the model",
+        &["family", "points", "within", "mean error"],
+    );
+    for one in families {
+        section.row([
+            one.family.name().to_owned(),
+            one.points.to_string(),
+            one.agreeing.to_string(),
+            percent(one.mean_abs_error),
+        ]);
+    }
+    section.row([
+        "mean of the families".to_owned(),
+        String::new(),
+        String::new(),
+        percent(mean_of_families(families)),
+    ]);
+    section
 }
 
 /// Returns a value with as many digits as say something.
@@ -231,7 +368,7 @@ pub fn conclude(points: &Points, compared: &[Comparison<'_>]) -> Result<(), Erro
 
 #[cfg(test)]
 mod tests {
-    use super::super::points::{Benchmark, Buffer, Pages};
+    use super::super::points::{Benchmark, Chase, Order, Pages};
     use super::*;
     use cloison_config::problem::SourceFile;
     use std::path::Path;
@@ -247,7 +384,10 @@ mod tests {
             usage,
             document: "document".to_owned(),
             place: "table".to_owned(),
-            benchmark: Benchmark::Chase(Buffer { kib: 64 }),
+            benchmark: Benchmark::Chase(Chase {
+                kib: 64,
+                order: Order::Random,
+            }),
             prefetcher: true,
             pages: Pages::Small,
             why: why.map(str::to_owned),

@@ -18,12 +18,13 @@ pub mod runs;
 pub mod survey;
 
 use crate::boards::{Boards, seconds};
+use cloison_board_model::Board;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{self, Claim, keep_apart, write_atomic};
 use cloison_engine::text::Style;
 use cloison_engine::{installation, parts, setup};
-use compare::Comparison;
-use miette::{Result, miette};
+use compare::{Comparison, Family, FamilySummary};
+use miette::{IntoDiagnostic, Result, miette};
 use std::path::{Path, PathBuf};
 use survey::{Survey, SurveyError};
 
@@ -235,6 +236,7 @@ pub fn perform<'a>(
     parts::prepare()?;
     setup::qemu()?;
     let results = runs::perform(boards, points, model, out)?;
+    let board = Board::load(model).into_diagnostic()?;
     let mut compared = vec![];
     for point in &points.points {
         compared.push(Comparison {
@@ -243,6 +245,9 @@ pub fn perform<'a>(
         });
     }
     let summary = compare::summarize(&compared);
+    let families = compare::families(&compared, &board);
+    let rows = |one: &Comparison<'_>| one.json(Family::of(one.point, &board));
+    let points = compared.iter().map(rows).collect();
     let mut figures = Figures::new("model validate")
         .config(path)
         .images(results.images())
@@ -259,7 +264,15 @@ pub fn perform<'a>(
             "mean_abs_error_predicted_timing",
             summary.mean_abs_error_predicted_timing,
         )
-        .series("points", compared.iter().map(Comparison::json).collect());
+        .value(
+            "mean_abs_error_families",
+            compare::mean_of_families(&families),
+        )
+        .series("points", points)
+        .series(
+            "families",
+            families.iter().map(FamilySummary::json).collect(),
+        );
     let style = Style::of_output();
     let mut text = compare::table(&compared).to_text_in(style);
     for (names, why) in compare::explanations(&compared) {
@@ -269,6 +282,10 @@ pub fn perform<'a>(
             style.wrap(&why, "  ")
         ));
     }
+    text.push_str(&format!(
+        "\n{}",
+        compare::family_table(&families).to_text_in(style)
+    ));
     text.push_str(&format!("\n{}\n", style.wrap(&summary.text(), "")));
     Ok(Validated {
         compared,

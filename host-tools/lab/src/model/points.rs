@@ -178,16 +178,42 @@ impl Operation {
 /// A benchmark on the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Benchmark {
-    /// Time per load of a chain that reaches each line of a buffer in random order.
-    Chase(Buffer),
+    /// Time per load of a chain that reaches each line of a buffer in an order.
+    Chase(Chase),
     /// Time per load of a chain of loads 128 bytes apart, from the end of a buffer to its start.
     Stride(Buffer),
     /// Time per random read in a buffer, less that in a buffer of 1 KiB.
     RandomReads(Buffer),
     /// Bytes per second of a stream on some cores, each with its own buffer, of all cores together.
     Stream(Stream),
+    /// How many times as long a core's stream takes while other cores do another one.
+    Corun(Corun),
     /// A figure of a shipped experiment.
     Experiment(Figure),
+}
+
+/// The order in which a chain of loads reaches the lines of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Order {
+    /// A random one.
+    Random,
+    /// That of the lines' numbers with their bits reversed, as in ramlat: each load is of another
+    /// page than the one before, and of the same sets of the L1.
+    Reversed,
+}
+
+impl Order {
+    const WORDS: [(&'static str, Self); 2] =
+        [("random", Self::Random), ("bit-reversed", Self::Reversed)];
+}
+
+/// A chain of loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chase {
+    /// The buffer's size in units of 1024 bytes.
+    pub kib: u64,
+    /// The order of its lines.
+    pub order: Order,
 }
 
 /// A buffer.
@@ -208,6 +234,34 @@ pub struct Stream {
     pub cores: u64,
 }
 
+/// A stream over a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pass {
+    /// The operation on the buffer.
+    pub operation: Operation,
+    /// The buffer's size in units of 1024 bytes.
+    pub kib: u64,
+}
+
+impl fmt::Display for Pass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} KiB", self.operation.name(), self.kib)
+    }
+}
+
+/// A stream on a core, beside other cores' streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corun {
+    /// What the measured core does.
+    pub measured: Pass,
+    /// What each of the others does, with a buffer each.
+    pub others: Pass,
+    /// Number of cores, the measured one included.
+    pub cores: u64,
+    /// Whether the measured core has a part of the L2 for itself: a quarter.
+    pub partition: bool,
+}
+
 /// A figure of a shipped experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figure {
@@ -220,7 +274,10 @@ pub struct Figure {
 impl fmt::Display for Benchmark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Chase(buffer) => write!(f, "chase {} KiB", buffer.kib),
+            Self::Chase(chase) => match chase.order {
+                Order::Random => write!(f, "chase {} KiB", chase.kib),
+                Order::Reversed => write!(f, "chase {} KiB, bit-reversed", chase.kib),
+            },
             Self::Stride(buffer) => write!(f, "stride {} KiB", buffer.kib),
             Self::RandomReads(buffer) => write!(f, "random reads {} KiB", buffer.kib),
             Self::Stream(stream) => {
@@ -232,6 +289,15 @@ impl fmt::Display for Benchmark {
                     stream.kib,
                     stream.cores
                 )
+            }
+            Self::Corun(corun) => {
+                let own = if corun.partition {
+                    ", in its own colors"
+                } else {
+                    ""
+                };
+                let (measured, others) = (corun.measured, corun.others);
+                write!(f, "{measured}{own}, beside {} x {others}", corun.cores - 1)
             }
             Self::Experiment(figure) => write!(f, "{}: {}", figure.name, figure.figure),
         }
@@ -421,7 +487,9 @@ impl<'a> Entry<'a> {
         let value = table.required_value("value", "say what was measured", read_value);
         let help = "say in what it was measured: unit = \"ns\"";
         let unit = table.required_value("unit", help, |field| field.one_of("unit", &Unit::WORDS));
-        let clock = read_clock(&table, &unit);
+        let clock = table.value("clock_mhz", |field| {
+            field.integer_in(100..=5000, "100 to 5000 MHz")
+        });
         let help = "say by how much a result may differ: tolerance = 0.2";
         let tolerance = table.required_value("tolerance", help, read_tolerance);
         let help = "say what it is to the model: use = \"fitted\" or \"predicted\"";
@@ -436,6 +504,8 @@ impl<'a> Entry<'a> {
         let benchmark = benchmark.map(|given| given.value);
         let prefetcher = table.value("prefetcher", Field::boolean);
         let pages = table.value("pages", |field| field.one_of("page size", &Pages::WORDS));
+        check_clock(&table, &clock, &unit, &benchmark);
+        let clock = clock.optional();
         if let Some(benchmark) = &benchmark {
             check_unit(&unit, benchmark);
             check_options(benchmark, prefetcher.given(), pages.given());
@@ -555,30 +625,31 @@ fn title(source: &Given<'_, &str>, sources: &[NamedTable<'_, &str>]) -> Option<S
     found.value.map(str::to_owned)
 }
 
-/// Reads the clock of the measured cores, which units of time have and other units do not.
-fn read_clock(table: &Table<'_>, unit: &Option<Given<'_, Unit>>) -> Option<Option<u64>> {
-    let clock = table.value("clock_mhz", |field| {
-        field.integer_in(100..=5000, "100 to 5000 MHz")
-    });
-    let Some(unit) = unit else {
-        return clock.optional();
-    };
+/// Records a clock that is missing, or that means nothing: units of time have one, and what is
+/// measured at the board's own clock.
+fn check_clock(
+    table: &Table<'_>,
+    clock: &Presence<'_, u64>,
+    unit: &Option<Given<'_, Unit>>,
+    benchmark: &Option<Benchmark>,
+) {
+    let Some(unit) = unit else { return };
     let name = unit.value.name();
-    match &clock {
-        Presence::Absent if unit.value.needs_clock() => {
+    let needed = unit.value.needs_clock() || matches!(benchmark, Some(Benchmark::Corun(_)));
+    match clock {
+        Presence::Absent if needed => {
             let message = format!("a measurement in {name} needs the clock of its cores");
             let help = "the model counts cycles: say how long they were, clock_mhz = 1500";
             let error = unit.field.error(message).label("no `clock_mhz`");
             table.push(error.help(help));
         }
-        Presence::Given(clock) if !unit.value.needs_clock() => {
+        Presence::Given(clock) if !needed => {
             let message = format!("`clock_mhz` means nothing for {name}");
             let error = clock.field.error(message).label("no time");
             table.push(error.help("remove it"));
         }
         _ => {}
     }
-    clock.optional()
 }
 
 fn read_benchmark(field: &Field<'_>) -> Option<Benchmark> {
@@ -599,12 +670,13 @@ fn read_benchmark(field: &Field<'_>) -> Option<Benchmark> {
         Some(buffer)
     };
     let read = [
-        table.value("chase", |field| buffer(field).map(Benchmark::Chase)),
+        table.value("chase", |field| read_chase(field).map(Benchmark::Chase)),
         table.value("stride", |field| buffer(field).map(Benchmark::Stride)),
         table.value("random-reads", |field| {
             random(field).map(Benchmark::RandomReads)
         }),
         table.value("stream", |field| read_stream(field).map(Benchmark::Stream)),
+        table.value("corun", |field| read_corun(field).map(Benchmark::Corun)),
         table.value("experiment", |field| {
             read_figure(field).map(Benchmark::Experiment)
         }),
@@ -619,6 +691,22 @@ fn read_benchmark(field: &Field<'_>) -> Option<Benchmark> {
     given.next().filter(|_| number == 1)
 }
 
+fn read_chase(field: &Field<'_>) -> Option<Chase> {
+    let table = field.table()?;
+    let kib = read_kib(&table);
+    let order = table.value("order", |field| field.one_of("order", &Order::WORDS));
+    table.finish_ref();
+    let order = order.or(Order::Random)?;
+    let kib = kib?;
+    if order == Order::Reversed && !kib.is_power_of_two() {
+        let error = field.error(format!("reversed numbers of the lines of {kib} KiB"));
+        let help = "give 64, 128, 256 and so on";
+        field.push(error.label("no power of two").help(help));
+        return None;
+    }
+    Some(Chase { kib, order })
+}
+
 fn read_kib(table: &Table<'_>) -> Option<u64> {
     let wanted = format!("1 to {MOST_KIB} KiB");
     let kib = table.required_value("kib", "give the buffer's size: kib = 64", |field| {
@@ -627,22 +715,57 @@ fn read_kib(table: &Table<'_>) -> Option<u64> {
     Some(kib?.value)
 }
 
-fn read_stream(field: &Field<'_>) -> Option<Stream> {
-    let table = field.table()?;
+fn read_pass(table: &Table<'_>) -> Option<Pass> {
     let help = "say what is done to the buffer: operation = \"read\"";
     let operation = table.required_value("operation", help, |field| {
         field.one_of("stream operation", &Operation::WORDS)
     });
-    let kib = read_kib(&table);
-    let wanted = format!("1 to {CORES} cores");
-    let cores = table.required_value("cores", "say how many cores: cores = 1", |field| {
-        field.integer_in(1..=CORES, &wanted)
-    });
-    table.finish();
-    Some(Stream {
+    let kib = read_kib(table);
+    Some(Pass {
         operation: operation?.value,
         kib: kib?,
-        cores: cores?.value,
+    })
+}
+
+fn read_cores(table: &Table<'_>, least: u64) -> Option<u64> {
+    let wanted = format!("{least} to {CORES} cores");
+    let help = format!("say how many cores: cores = {least}");
+    let cores = table.required_value("cores", &help, |field| {
+        field.integer_in(least..=CORES, &wanted)
+    });
+    Some(cores?.value)
+}
+
+fn read_stream(field: &Field<'_>) -> Option<Stream> {
+    let table = field.table()?;
+    let (pass, cores) = (read_pass(&table), read_cores(&table, 1));
+    table.finish();
+    let Pass { operation, kib } = pass?;
+    Some(Stream {
+        operation,
+        kib,
+        cores: cores?,
+    })
+}
+
+fn read_corun(field: &Field<'_>) -> Option<Corun> {
+    let table = field.table()?;
+    let measured = read_pass(&table);
+    let help = "say what the other cores do: others = { operation = \"write\", kib = 8192 }";
+    let others = table.required_value("others", help, |field| {
+        let table = field.table()?;
+        let pass = read_pass(&table);
+        table.finish();
+        pass
+    });
+    let cores = read_cores(&table, 2);
+    let partition = table.value("partition", Field::boolean);
+    table.finish_ref();
+    Some(Corun {
+        measured: measured?,
+        others: others?.value,
+        cores: cores?,
+        partition: partition.or(false)?,
     })
 }
 
@@ -675,12 +798,13 @@ fn check_unit(unit: &Option<Given<'_, Unit>>, benchmark: &Benchmark) {
             unit.value == Unit::Nanos
         }
         Benchmark::Stream(_) => unit.value == Unit::MegabytesPerSecond,
+        Benchmark::Corun(_) => unit.value == Unit::Ratio,
         Benchmark::Experiment(_) => !unit.value.needs_clock(),
     };
     if !fits {
         let message = format!("`{benchmark}` is not measured in {}", unit.value.name());
-        let help = "chains and random reads are in ns, streams in MB/s, figures of experiments in \
-                    other units";
+        let help = "chains and random reads are in ns, streams in MB/s, a stream beside others is a \
+                    ratio, and figures of experiments are in other units";
         let error = unit.field.error(message).label("another unit");
         unit.field.push(error.help(help));
     }
@@ -700,7 +824,11 @@ fn check_options(
             .field
             .push(error.label("no experiment").help(help));
     }
-    let is_shared = matches!(benchmark, Benchmark::Stream(stream) if stream.cores > 1);
+    let is_shared = match benchmark {
+        Benchmark::Stream(stream) => stream.cores > 1,
+        Benchmark::Corun(_) => true,
+        _ => false,
+    };
     if let Some(pages) = pages.filter(|_| is_shared || is_experiment) {
         let error = pages.field.error("`pages` is for benchmarks on one core");
         let help = "remove it: benchmarks of several cores, and experiments, choose their pages \

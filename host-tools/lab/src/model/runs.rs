@@ -2,7 +2,7 @@
 //! a measurement.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::points::{Benchmark, Operation, Pages, Point, Points};
+use super::points::{Benchmark, Corun, Operation, Order, Pages, Pass, Point, Points};
 use crate::boards::{Absent, Boards};
 use crate::experiment::account::Account;
 use crate::experiment::measured::{Measure, Measured};
@@ -37,6 +37,7 @@ const SMALL_KIB: u64 = 1;
 enum Boot {
     Chase {
         kib: u64,
+        order: Order,
     },
     Stride {
         kib: u64,
@@ -49,13 +50,39 @@ enum Boot {
         kib: u64,
         cores: u64,
     },
+    /// A stream, beside others or alone.
+    Corun {
+        measured: Pass,
+        others: Option<Others>,
+        partition: bool,
+    },
+}
+
+/// What the cores do that are not measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Others {
+    pass: Pass,
+    cores: u64,
+}
+
+/// Returns the number that the workload `memory` has for a stream.
+const fn stream_number(operation: Operation) -> u64 {
+    match operation {
+        Operation::Read => 0,
+        Operation::Write => 1,
+        Operation::Copy => 2,
+        Operation::Words => 6,
+    }
 }
 
 impl Boot {
     /// Returns the boots that a benchmark needs; none if it is an experiment's figure.
     fn of(benchmark: &Benchmark) -> Vec<Self> {
         match benchmark {
-            Benchmark::Chase(buffer) => vec![Self::Chase { kib: buffer.kib }],
+            Benchmark::Chase(chase) => vec![Self::Chase {
+                kib: chase.kib,
+                order: chase.order,
+            }],
             Benchmark::Stride(buffer) => vec![Self::Stride { kib: buffer.kib }],
             Benchmark::RandomReads(buffer) => vec![
                 Self::Random { kib: buffer.kib },
@@ -68,16 +95,44 @@ impl Boot {
                     cores: stream.cores,
                 }]
             }
+            Benchmark::Corun(corun) => Self::of_corun(corun).to_vec(),
             Benchmark::Experiment(_) => vec![],
         }
     }
 
+    /// Returns the boots of a stream alone, and beside others.
+    const fn of_corun(corun: &Corun) -> [Self; 2] {
+        let &Corun {
+            measured,
+            others,
+            cores,
+            partition,
+        } = corun;
+        let others = Others {
+            pass: others,
+            cores: cores - 1,
+        };
+        [
+            Self::Corun {
+                measured,
+                others: None,
+                partition,
+            },
+            Self::Corun {
+                measured,
+                others: Some(others),
+                partition,
+            },
+        ]
+    }
+
     const fn kib(self) -> u64 {
         match self {
-            Self::Chase { kib }
+            Self::Chase { kib, .. }
             | Self::Stride { kib }
             | Self::Random { kib }
             | Self::Stream { kib, .. } => kib,
+            Self::Corun { measured, .. } => measured.kib,
         }
     }
 
@@ -105,16 +160,26 @@ impl Boot {
     }
 
     const fn cores(self) -> u64 {
-        if let Self::Stream { cores, .. } = self {
-            cores
-        } else {
-            1
+        match self {
+            Self::Stream { cores, .. } => cores,
+            Self::Corun {
+                others: Some(others),
+                ..
+            } => 1 + others.cores,
+            _ => 1,
         }
     }
 
     fn name(self) -> String {
         match self {
-            Self::Chase { kib } => format!("chase-{kib}"),
+            Self::Chase {
+                kib,
+                order: Order::Random,
+            } => format!("chase-{kib}"),
+            Self::Chase {
+                kib,
+                order: Order::Reversed,
+            } => format!("chase-reversed-{kib}"),
             Self::Stride { kib } => format!("stride-{kib}"),
             Self::Random { kib } => format!("random-{kib}"),
             Self::Stream {
@@ -122,31 +187,48 @@ impl Boot {
                 kib,
                 cores,
             } => format!("{}-{kib}-on-{cores}", operation.name()),
+            Self::Corun {
+                measured,
+                others,
+                partition,
+            } => {
+                let place = if partition { "-in-own-colors" } else { "" };
+                let beside = others.map_or_else(
+                    || "-alone".to_owned(),
+                    |Others { pass, cores }| {
+                        let name = pass.operation.name();
+                        format!("-beside-{cores}-{name}-{}", pass.kib)
+                    },
+                );
+                let Pass { operation, kib } = measured;
+                format!("{}-{kib}{place}{beside}", operation.name())
+            }
         }
     }
 
     /// Returns the workload and its arguments, of the victim or of the other cores;
     /// docs/workloads.md describes both.
-    fn workload(self, runs: u64) -> (&'static str, [u64; 4]) {
+    fn workload(self, core: u64) -> (&'static str, [u64; 4]) {
+        let runs = if core == 0 { 2 } else { 0 };
         let memory = |operation| ("memory", [operation, self.bytes(), self.passes(), runs]);
         match self {
-            Self::Chase { .. } => ("latency", [self.bytes(), self.passes(), 1, runs]),
-            Self::Stream {
-                operation: Operation::Read,
+            Self::Chase {
+                order: Order::Reversed,
                 ..
-            } => memory(0),
-            Self::Stream {
-                operation: Operation::Write,
+            } => memory(7),
+            Self::Chase {
+                order: Order::Random,
                 ..
-            } => memory(1),
-            Self::Stream {
-                operation: Operation::Copy,
+            } => ("latency", [self.bytes(), self.passes(), 1, runs]),
+            Self::Stream { operation, .. } => memory(stream_number(operation)),
+            Self::Corun {
+                others: Some(others),
                 ..
-            } => memory(2),
-            Self::Stream {
-                operation: Operation::Words,
-                ..
-            } => memory(6),
+            } if core > 0 => {
+                let Pass { operation, kib } = others.pass;
+                ("memory", [stream_number(operation), kib * 1024, 1, runs])
+            }
+            Self::Corun { measured, .. } => memory(stream_number(measured.operation)),
             Self::Stride { .. } => memory(3),
             Self::Random { .. } => memory(4),
         }
@@ -171,6 +253,26 @@ impl Boot {
             ));
             remove.push((region("pool")?, point.span.clone()));
         }
+        if matches!(
+            self,
+            Self::Corun {
+                partition: true,
+                ..
+            }
+        ) {
+            set.push((
+                parse("vm.victim.region.ram.pool".to_owned())?,
+                Value::from("own"),
+                point.span.clone(),
+            ));
+        } else {
+            remove.push((parse("pool.own".to_owned())?, point.span.clone()));
+            set.push((
+                parse("pool.shared.colors".to_owned())?,
+                Value::from("0-14"),
+                point.span.clone(),
+            ));
+        }
         for core in 0..4 {
             let vm = if core == 0 {
                 "victim".to_owned()
@@ -181,7 +283,7 @@ impl Boot {
                 remove.push((parse(format!("vm.{vm}"))?, point.span.clone()));
                 continue;
             }
-            let (workload, args) = self.workload(if core == 0 { 2 } else { 0 });
+            let (workload, args) = self.workload(core);
             let image = toml::Table::from_iter([("workload".to_owned(), Value::from(workload))]);
             let args = args.map(|arg| Value::from(i64::try_from(arg).unwrap_or(i64::MAX)));
             set.push((
@@ -340,7 +442,10 @@ impl Results {
         let per_access = |boot: Boot| cycles(boot) / boot.accesses() as f64;
         let nanos = |cycles: f64| cycles * 1000.0 / clock;
         Ok(match &point.benchmark {
-            Benchmark::Chase(buffer) => nanos(per_access(Boot::Chase { kib: buffer.kib })),
+            Benchmark::Chase(chase) => nanos(per_access(Boot::Chase {
+                kib: chase.kib,
+                order: chase.order,
+            })),
             Benchmark::Stride(buffer) => nanos(per_access(Boot::Stride { kib: buffer.kib })),
             Benchmark::RandomReads(buffer) => nanos(
                 per_access(Boot::Random { kib: buffer.kib })
@@ -355,6 +460,10 @@ impl Results {
                 // All cores do the same, so each is as fast as the one that is measured.
                 let bytes = (boot.accesses() * LINE * boot.cores()) as f64;
                 bytes / cycles(boot) * clock
+            }
+            Benchmark::Corun(corun) => {
+                let [alone, beside] = Boot::of_corun(corun).map(cycles);
+                beside / alone
             }
             Benchmark::Experiment(named) => {
                 let figures = self.figures.get(&(named.name.clone(), point.prefetcher));
@@ -528,7 +637,7 @@ fn benchmarks(points: &Points, model: &Path, runs: Vec<spec::Point>) -> spec::Ex
 
 #[cfg(test)]
 mod tests {
-    use super::super::points::{Buffer, Facts, Stream, Unit, Usage};
+    use super::super::points::{Buffer, Chase, Facts, Stream, Unit, Usage};
     use super::*;
     use cloison_config::problem::SourceFile;
 
@@ -573,8 +682,16 @@ mod tests {
 
     #[test]
     fn cycles_become_the_unit_of_the_measurement() {
-        let chase = Boot::Chase { kib: 64 };
-        let nanos = point(Benchmark::Chase(Buffer { kib: 64 }), Unit::Nanos, 1500);
+        let order = Order::Random;
+        let chase = Boot::Chase { kib: 64, order };
+        let nanos = point(
+            Benchmark::Chase(Chase {
+                kib: 64,
+                order: Order::Random,
+            }),
+            Unit::Nanos,
+            1500,
+        );
         assert_eq!(
             result(&nanos, &[(chase, chase.accesses() * 15)]),
             10.0,
@@ -627,7 +744,14 @@ mod tests {
         let names: BTreeSet<String> = all.iter().map(|boot| boot.name()).collect();
         assert_eq!(names.len(), 3);
         assert_eq!(Boot::Stride { kib: 62 }.accesses_of_a_pass(), 496);
-        assert!(Boot::Chase { kib: 4 }.accesses() >= ACCESSES);
+        assert!(
+            Boot::Chase {
+                kib: 4,
+                order: Order::Random
+            }
+            .accesses()
+                >= ACCESSES
+        );
     }
 
     #[test]
@@ -672,7 +796,14 @@ mod tests {
         let at = |board: &str, pages| Point {
             board: board.to_owned(),
             pages,
-            ..point(Benchmark::Chase(Buffer { kib: 64 }), Unit::Nanos, 1500)
+            ..point(
+                Benchmark::Chase(Chase {
+                    kib: 64,
+                    order: Order::Random,
+                }),
+                Unit::Nanos,
+                1500,
+            )
         };
         let model = |point: &Point| {
             Setup::of(&points, point)
