@@ -1127,7 +1127,7 @@ fn the_kits_log_from_a_board_becomes_measurements_to_which_a_model_is_fitted() -
         &board,
         start
             .with(&hidden)
-            .replace("clock_mhz = 1000", "clock_mhz = 1200"),
+            .replace("clock_mhz = 1500", "clock_mhz = 1200"),
     )
     .expect("a model");
     let checked = cloison_tests::load(&installation::root().join("configs/kit/kit.toml"), ZCU102)?;

@@ -160,15 +160,15 @@ mod tests {
         let text = limits(&board);
         assert!(text.contains("memory has 16 banks"), "{text}");
         assert!(
-            text.contains("13 cycles to the L2 and 124 more to memory"),
+            text.contains("13 cycles to the L2 and 186 more to memory"),
             "{text}"
         );
         assert!(
             text.contains("takes data when an L1 evicts it")
-                && text.contains("L2 a pseudo-random one"),
+                && text.contains("L2 the least recently used one"),
             "{text}"
         );
-        assert!((stall_implied(&board) - (153.0 - 31.9) / 29.0).abs() < 1e-3);
+        assert!((stall_implied(&board) - (215.0 - 31.9 * 1.5) / 29.0).abs() < 1e-2);
         let mechanisms = |board: &Board| {
             let text = limits(board);
             text[text.find("There is").expect("said")..]
@@ -194,14 +194,14 @@ mod tests {
                     caches, no TLB";
         assert_eq!(mechanisms(&board), none);
         board.banks = None;
-        assert!((stall_implied(&board) - 153.0 / 29.0).abs() < 1e-9);
+        assert!((stall_implied(&board) - 215.0 / 29.0).abs() < 1e-9);
         board.timing.dram = 300;
-        board.l2.policy = Policy::Lru;
+        board.l2.policy = Policy::PseudoRandom;
         board.l2_data = L2Data::OnMiss;
         let text = limits(&board);
-        assert!(text.contains("memory moves a line in 5 cycles"), "{text}");
+        assert!(text.contains("memory moves a line in 8 cycles"), "{text}");
         assert!(
-            text.contains("300 more") && text.contains("L2 the least recently used one"),
+            text.contains("300 more") && text.contains("L2 a pseudo-random one"),
             "{text}"
         );
         assert!(

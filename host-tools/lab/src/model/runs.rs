@@ -802,7 +802,7 @@ mod tests {
                     order: Order::Random,
                 }),
                 Unit::Nanos,
-                1500,
+                1400,
             )
         };
         let model = |point: &Point| {
@@ -810,7 +810,7 @@ mod tests {
                 .expect("a clock")
                 .model(&shipped, &points)
         };
-        let clock = text.replacen("clock_mhz = 1000", "clock_mhz = 1500", 1);
+        let clock = text.replacen("clock_mhz = 1500", "clock_mhz = 1400", 1);
         assert_eq!(
             model(&at("fast", Pages::Small)).expect("a model"),
             clock,
@@ -831,6 +831,6 @@ mod tests {
                 .expect("a clock")
                 .name()
         });
-        assert_eq!(names, ["at-1500", "at-1500-slow", "at-1500-slow-2m"]);
+        assert_eq!(names, ["at-1400", "at-1400-slow", "at-1400-slow-2m"]);
     }
 }
