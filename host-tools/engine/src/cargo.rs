@@ -53,6 +53,14 @@ const UNKNOWN_FEATURE: &str = "feature specified for `-Ctarget-feature`: `fix-co
 /// The package and the binary of the command for Linux guests.
 pub const CLIENT: (&str, &str) = ("cloison-client", "cloisonctl");
 
+/// Returns cargo's home directory, with its registry: `CARGO_HOME`, or `.cargo` in the user's own.
+pub fn home() -> Option<PathBuf> {
+    env::var_os("CARGO_HOME")
+        .filter(|home| !home.is_empty())
+        .map(PathBuf::from)
+        .or_else(|| Some(env::home_dir()?.join(".cargo")))
+}
+
 /// Returns a `cargo` command that builds for the boards, with the right core library, flags and
 /// target.
 pub fn cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
@@ -105,12 +113,7 @@ fn path_flags(library: &CoreLibrary) -> Result<Vec<String>> {
 /// source would make another image, with another layout and in other cache sets, on another
 /// machine.
 fn source_directories() -> Vec<(PathBuf, PathBuf)> {
-    let cargo_home = env::var_os("CARGO_HOME")
-        .filter(|home| !home.is_empty())
-        .map(PathBuf::from);
-    let cargo_home = cargo_home
-        .or_else(|| Some(env::home_dir()?.join(".cargo")))
-        .unwrap_or_default();
+    let cargo_home = home().unwrap_or_default();
     // A registry's directory is named after the place from which it came, so it must not be part of
     // the new name.
     let registries = std::fs::read_dir(cargo_home.join("registry/src"))
