@@ -186,6 +186,10 @@ impl Plan {
             }
         }
         lines.push(format!("cp -L /etc/resolv.conf {root}/etc/resolv.conf"));
+        // An installed Debian knows its own name, at which HyperQueue's server is reached.
+        lines.push(format!(
+            "printf '127.0.0.1 localhost\\n127.0.1.1 %s\\n' \"$(uname -n)\" > {root}/etc/hosts"
+        ));
         let path = format!("{RUST}/bin:/usr/sbin:/usr/bin:/sbin:/bin");
         let inside = format!("cd {CHECKOUT} && {}", self.commands.join(" && "));
         lines.push(format!(
