@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod jobs;
+pub mod namespace;
 pub mod walk;
 
 use cloison_config::guest_linux::Release;

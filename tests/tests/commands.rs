@@ -4,7 +4,8 @@
 
 use cloison_engine::counting::Counting;
 use cloison_engine::telemetry::Telemetry;
-use cloison_engine::{configuration, installation};
+use cloison_engine::{cargo, configuration, installation};
+use cloison_tests::namespace;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -561,19 +562,10 @@ fn a_terminal_of_no_size_has_80_columns() {
 
 /// Returns a command without network, if this user may have one; tests run as root in CI.
 fn without_network(program: &Path) -> Command {
-    let isolated = |options: &[&str]| {
-        let mut command = Command::new("unshare");
-        command.args(options);
-        command
-    };
-    let ways: [&[&str]; 2] = [&["--net"], &["--net", "--map-root-user"]];
-    let works = |options: &&[&str]| {
-        let tried = isolated(options).arg("true").output();
-        tried.is_ok_and(|output| output.status.success())
-    };
-    match ways.into_iter().find(works) {
-        Some(options) => {
-            let mut command = isolated(options);
+    let ways = ["unshare --net", "unshare --net --map-root-user"];
+    match namespace::first_allowed(&ways) {
+        Some(way) => {
+            let mut command = namespace::command(way);
             command.arg(program);
             command
         }
@@ -654,13 +646,11 @@ fn only_commands_that_install_do() {
 
 /// Returns the variables with the directories of cargo and rustup.
 fn rust_homes() -> impl Iterator<Item = (&'static str, PathBuf)> {
-    [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")]
+    let rustup = std::env::var_os("RUSTUP_HOME").map(PathBuf::from);
+    let rustup = rustup.or_else(|| Some(std::env::home_dir()?.join(".rustup")));
+    [("CARGO_HOME", cargo::home()), ("RUSTUP_HOME", rustup)]
         .into_iter()
-        .filter_map(|(variable, folder)| {
-            let set = std::env::var_os(variable).map(PathBuf::from);
-            let found = set.or_else(|| Some(std::env::home_dir()?.join(folder)))?;
-            Some((variable, found))
-        })
+        .filter_map(|(variable, home)| Some((variable, home?)))
 }
 
 /// `run … -- -gdb tcp::PORT -S`, as docs/guests.md has it: the debugger's stub answers before the

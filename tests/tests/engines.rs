@@ -10,6 +10,7 @@ use cloison_engine::installation;
 use cloison_engine::setup::programs::{PARALLEL, PYTHON, SLURM};
 use cloison_lab::boards::result;
 use cloison_tests::jobs::{CommandResult, Lab, Report, identical};
+use cloison_tests::namespace;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -115,22 +116,12 @@ impl<'a> Engine<'a> {
 /// Returns a command that gives another its own disk, which may be small; as root where ordinary
 /// users may not.
 fn own_mounts() -> &'static str {
-    let works = |command: &str| {
-        let words: Vec<&str> = command.split(' ').collect();
-        Command::new(words[0])
-            .args(&words[1..])
-            .arg("true")
-            .status()
-            .is_ok_and(|status| status.success())
-    };
-    let ways = [
+    namespace::first_allowed(&[
         "unshare --user --map-root-user --mount",
         "unshare --mount",
         "sudo -n -E unshare --mount",
-    ];
-    ways.into_iter()
-        .find(|way| works(way))
-        .expect("a way to mount a small disk")
+    ])
+    .expect("a way to mount a small disk")
 }
 
 /// Writes a program that runs jobs as `cloison` does, but kills a fifth of them at some moment, and

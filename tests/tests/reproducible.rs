@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::setup::core_library::TARGET;
-use cloison_engine::{files, image, installation};
+use cloison_engine::{cargo, files, image, installation};
 use ignore::WalkBuilder;
 use std::collections::BTreeMap;
 use std::fs;
@@ -86,10 +86,7 @@ fn the_image_does_not_depend_on_where_it_is_built() {
     let path = |name: &str| elsewhere.path().join(name);
     copy_checkout(&path("another checkout"));
     // Another home of cargo, with the sources that this one has downloaded.
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home
-        .or_else(|| Some(std::env::home_dir()?.join(".cargo")))
-        .expect("a home of cargo");
+    let home = cargo::home().expect("a home of cargo");
     fs::create_dir(path("home of cargo")).expect("a directory");
     for part in ["registry", "config.toml"]
         .iter()

@@ -8,8 +8,8 @@
 
 use crate::test::TestArgs;
 use clap::ValueEnum;
-use cloison_engine::installation;
 use cloison_engine::setup::system::{self, Suite};
+use cloison_engine::{cargo, installation};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -66,8 +66,12 @@ pub fn test(release: Suite, args: &TestArgs) -> Result<ExitCode> {
         .read()
         .into_diagnostic()
         .wrap_err("cannot run rustc")?;
-    let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/root"), PathBuf::from);
-    let cargo = std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);
+    let cargo = cargo::home().ok_or_else(|| {
+        miette!(
+            help = "set CARGO_HOME to the directory that has cargo's registry",
+            "this user has no home directory, so cargo's is not known"
+        )
+    })?;
     let plan = Plan::new(
         release,
         args,
@@ -182,6 +186,10 @@ impl Plan {
             }
         }
         lines.push(format!("cp -L /etc/resolv.conf {root}/etc/resolv.conf"));
+        // An installed Debian knows its own name, at which HyperQueue's server is reached.
+        lines.push(format!(
+            "printf '127.0.0.1 localhost\\n127.0.1.1 %s\\n' \"$(uname -n)\" > {root}/etc/hosts"
+        ));
         let path = format!("{RUST}/bin:/usr/sbin:/usr/bin:/sbin:/bin");
         let inside = format!("cd {CHECKOUT} && {}", self.commands.join(" && "));
         lines.push(format!(

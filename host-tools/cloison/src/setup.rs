@@ -85,28 +85,32 @@ impl Part {
         }
     }
 
-    /// Returns the part if it is there and new enough.
-    fn find(self) -> Result<Option<String>> {
-        Ok(match self {
+    /// Returns the part if it is there and new enough, or what lacks and who needs it.
+    fn find(self) -> Result<Result<String, String>> {
+        let found = match self {
             Self::Core => core_library::find()?.map(describe),
-            Self::Emulator => emulator::version()
-                .filter(|version| *version >= emulator::OLDEST)
-                .map(|version| version.to_string()),
+            Self::Emulator => {
+                return Ok(match emulator::version() {
+                    Some(version) if version >= emulator::OLDEST => Ok(version.to_string()),
+                    Some(version) => Err(format!(
+                        "{version} is too old, {} is needed",
+                        emulator::OLDEST
+                    )),
+                    None => Err(self.absence()),
+                });
+            }
             Self::UBoot(release) => emulator::find_u_boot(release).map(display),
             Self::Program(tool) => tool.find().map(display),
             Self::Linux => core_library::find_std()?.map(describe),
-        })
+        };
+        Ok(found.ok_or_else(|| self.absence()))
     }
 
     /// Says that the part is missing, and who needs it.
     fn absence(self) -> String {
         let purpose = match self {
             Self::Core => "is linked into the hypervisor and bare-metal guests",
-            Self::Emulator => {
-                return emulator::version().map_or("missing".to_owned(), |version| {
-                    format!("{version} is too old, {} is needed", emulator::OLDEST)
-                });
-            }
+            Self::Emulator => "boots every board here",
             Self::UBoot(_) => "boots the tests of `booti`",
             Self::Program(tool) => tool.purpose,
             Self::Linux => "is linked into programs for Linux guests",
@@ -139,13 +143,19 @@ fn check() -> Result<()> {
         lacking += usize::from(found.is_err());
         say(what, &found.unwrap_or_else(|absence| absence));
     };
+    let mut emulates = false;
     for part in Part::all() {
-        report(&part.name(), part.find()?.ok_or_else(|| part.absence()));
-        if let (Part::Emulator, Some(hidden)) = (part, emulator::hidden()) {
-            say("", &hidden.to_string());
+        let found = part.find()?;
+        let is_lacking = found.is_err();
+        report(&part.name(), found);
+        if let Part::Emulator = part {
+            emulates = !is_lacking;
+            if is_lacking && let Some(hidden) = emulator::hidden() {
+                say("", &hidden.to_string());
+            }
         }
     }
-    if Part::Emulator.find()?.is_some() {
+    if emulates {
         let tested = model::self_test();
         let works = tested.map(|()| "works with this QEMU".to_owned());
         report("board model", works.map_err(|error| error.to_string()));

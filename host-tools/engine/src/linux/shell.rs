@@ -111,17 +111,21 @@ impl Shells {
         timeout: Duration,
     ) -> Result<String> {
         let until = Instant::now() + timeout;
+        let from = self.read[vm.index()];
+        // Where the text may still begin: a boot prints a thousand lines, in as many pieces.
+        let mut next = from;
         loop {
             self.take(session);
-            let rest = &self.said[vm.index()][self.read[vm.index()]..];
-            if let Some(at) = rest
+            let said = &self.said[vm.index()];
+            let found = said[next..]
                 .windows(text.len())
-                .position(|window| window == text.as_bytes())
-            {
-                let before = String::from_utf8_lossy(&rest[..at]).into_owned();
-                self.read[vm.index()] += at + text.len();
+                .position(|window| window == text.as_bytes());
+            if let Some(at) = found.map(|at| next + at) {
+                let before = String::from_utf8_lossy(&said[from..at]).into_owned();
+                self.read[vm.index()] = at + text.len();
                 return Ok(before);
             }
+            next = next.max((said.len() + 1).saturating_sub(text.len()));
             let (name, wanted) = (self.names[vm.index()].clone(), wanted.to_owned());
             match session.receive(until) {
                 Received::More => {}
