@@ -469,7 +469,7 @@ fn the_header_says_what_the_hypervisor_says() {
         );
     };
     for id in 0xC600_0000..0xC600_1000 {
-        if let Some(call) = Call::from_id(id) {
+        if let Ok(call) = Call::try_from(id) {
             equal(
                 &format!("CALL_{}", screaming(&format!("{call:?}"))),
                 id.into(),
@@ -477,7 +477,7 @@ fn the_header_says_what_the_hypervisor_says() {
         }
     }
     for code in -100..0 {
-        if let Some(error) = CallError::from_x0(code) {
+        if let Ok(error) = CallError::try_from(code) {
             equal(
                 &format!("ERROR_{}", screaming(&format!("{error:?}"))),
                 code.into(),

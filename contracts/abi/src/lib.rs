@@ -15,6 +15,7 @@ pub mod pl011;
 pub mod reply;
 
 use num_enum::TryFromPrimitive;
+use strum::{Display, IntoStaticStr};
 
 /// Version of this interface. It rises when a call changes its meaning, but not when a call is
 /// added.
@@ -133,10 +134,12 @@ pub mod psci {
 /// ```
 /// use cloison_abi::Call;
 ///
-/// assert_eq!(Call::from_id(0xC600_0009), Some(Call::Time));
-/// assert_eq!(Call::from_id(0x8400_0000), None); // PSCI's
+/// assert_eq!(Call::try_from(0xC600_0009), Ok(Call::Time));
+/// assert!(Call::try_from(0x8400_0000).is_err()); // PSCI's
+/// assert_eq!(<&str>::from(Call::SegmentBegin), "segment_begin");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, TryFromPrimitive)]
+#[strum(serialize_all = "snake_case")]
 #[repr(u32)]
 pub enum Call {
     /// `() -> (ABI_VERSION, SERVICES granted, VM id, vCPU id)`. Always allowed.
@@ -288,10 +291,12 @@ impl Call {
         match self {
             Self::Identify | Self::Time | Self::Region | Self::PageState => 0,
             Self::SegmentBegin | Self::SegmentEnd | Self::HemRead => services::HEM,
-            Self::Migrate | Self::Restore | Self::MigratePage | Self::PrivatePool => {
-                services::MIGRATE
-            }
-            Self::MovePages | Self::ReturnPages => services::MIGRATE,
+            Self::Migrate
+            | Self::Restore
+            | Self::MigratePage
+            | Self::PrivatePool
+            | Self::MovePages
+            | Self::ReturnPages => services::MIGRATE,
             Self::SetCacheability | Self::CachePages => services::PROFILE,
             Self::Lease => services::MIGRATE | services::PROFILE,
             Self::QuotaRead | Self::QuotaSet | Self::QuotaTerms => services::QUOTA,
@@ -302,8 +307,8 @@ impl Call {
             | Self::CounterEvent
             | Self::CounterEventSet
             | Self::CounterRead
-            | Self::CounterSet => services::COUNTERS,
-            Self::CounterEnable
+            | Self::CounterSet
+            | Self::CounterEnable
             | Self::CounterInhibit
             | Self::CounterMasks
             | Self::CounterRecord => services::COUNTERS,
@@ -314,11 +319,6 @@ impl Call {
     pub const fn is_granted(self, granted: u32) -> bool {
         self.services() == 0 || self.services() & granted != 0
     }
-
-    /// Returns the call with this function identifier, if Cloison has one.
-    pub fn from_id(id: u32) -> Option<Self> {
-        Self::try_from(id).ok()
-    }
 }
 
 /// The value of `x0` after a call that failed.
@@ -326,10 +326,11 @@ impl Call {
 /// ```
 /// use cloison_abi::CallError;
 ///
-/// assert_eq!(CallError::from_x0(-4), Some(CallError::PoolFull));
-/// assert_eq!(CallError::from_x0(0), None);
+/// assert_eq!(CallError::try_from(-4), Ok(CallError::PoolFull));
+/// assert!(CallError::try_from(0).is_err());
+/// assert_eq!(CallError::PoolFull.to_string(), "PoolFull");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive)]
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, TryFromPrimitive)]
 #[repr(i64)]
 pub enum CallError {
     /// No such function (SMCCC's own code).
@@ -355,13 +356,6 @@ pub enum CallError {
     Expired = -9,
     /// Another program has the VM's lease, or has moved this page with it.
     Taken = -10,
-}
-
-impl CallError {
-    /// Returns the error encoded in `x0`, if there is one.
-    pub fn from_x0(x0: i64) -> Option<Self> {
-        Self::try_from(x0).ok()
-    }
 }
 
 /// Flags of a page, as returned by [`Call::PageState`].

@@ -48,10 +48,10 @@ fn identify(guest: Guest) -> Identity {
 #[inline(never)]
 fn vendor(visit: Visit, function: u32, arguments: [u64; 3]) -> [u64; 4] {
     let [x1, x2, x3] = arguments;
-    match Call::from_id(function) {
-        None => [UNKNOWN, x1, x2, x3],
-        Some(Call::Identify) => identify(*visit).into(),
-        Some(call) => {
+    match Call::try_from(function) {
+        Err(_) => [UNKNOWN, x1, x2, x3],
+        Ok(Call::Identify) => identify(*visit).into(),
+        Ok(call) => {
             let work = Work::new(visit);
             let result = match call {
                 _ if !call.is_granted(visit.vm.spec.services) => Err((CallError::Denied, x1)),
@@ -166,7 +166,7 @@ fn serve(
         }
         Call::VmOrder => {
             let other = numbered(x1)?;
-            let change = Change::from_number(x2).ok_or(CallError::Invalid)?;
+            let change = Change::try_from(x2).map_err(|_| CallError::Invalid)?;
             permit(vm.spec.manages, other)?;
             quota::charge(guest, other.order(change)?);
             Ok([0; 3])

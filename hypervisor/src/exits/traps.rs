@@ -163,7 +163,7 @@ fn data_abort(visit: Visit, registers: &mut GuestRegisters, abort: DataAbort) {
         visit,
         attempt,
         &visit.vm.has_refused,
-        format_args!("device register {ipa}, refused for its {refusal:?}"),
+        format_args!("device register {ipa}, refused for its {refusal}"),
     );
 }
 

@@ -62,7 +62,7 @@ pub fn receive(guest: Guest) {
                 };
                 logger::say(
                     &guest,
-                    format_args!("[console] {change:?} {}: {outcome}", vm.spec.name),
+                    format_args!("[console] {change} {}: {outcome}", vm.spec.name),
                 );
             }
             Action::Help => {

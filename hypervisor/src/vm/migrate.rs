@@ -231,7 +231,7 @@ impl Work {
                 let Memory { frames, pools, .. } = &mut *memory;
                 let freed = target(self.vm).map(|pool| pools[pool].free(page.frame, frames));
                 if let Ok(Err(error)) = freed {
-                    log::error!("VM {}: frame not taken back: {error:?}", self.vm.spec.name);
+                    log::error!("VM {}: frame not taken back: {error}", self.vm.spec.name);
                 }
             }
             moved += batch;
@@ -567,7 +567,7 @@ impl Work {
                 Level::Info,
                 format_args!(": {moved} pages moved to its PVT pool"),
             ),
-            Err(error) => about(Level::Warn, format_args!(": pages not moved: {error:?}")),
+            Err(error) => about(Level::Warn, format_args!(": pages not moved: {error}")),
         }
     }
 }
