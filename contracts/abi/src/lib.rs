@@ -153,8 +153,8 @@ pub mod psci {
 /// ```
 /// use cloison_abi::Call;
 ///
-/// assert_eq!(Call::try_from(0xC600_0009), Ok(Call::Time));
-/// assert!(Call::try_from(0x8400_0000).is_err()); // PSCI's
+/// assert_eq!(Call::from_id(0xC600_0009), Some(Call::Time));
+/// assert_eq!(Call::from_id(0x8400_0000), None); // PSCI's
 /// assert_eq!(<&str>::from(Call::SegmentBegin), "segment_begin");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, TryFromPrimitive)]
@@ -337,6 +337,11 @@ impl Call {
     /// Returns whether these services grant the call.
     pub const fn is_granted(self, granted: u32) -> bool {
         self.services() == 0 || self.services() & granted != 0
+    }
+
+    /// Returns the call with this function identifier, if Cloison has one.
+    pub fn from_id(id: u32) -> Option<Self> {
+        Self::try_from(id).ok()
     }
 }
 

@@ -54,7 +54,7 @@ fn exception(entry: Entry) -> [&'static str; 2] {
 }
 
 fn function(number: u32) -> [&'static str; 2] {
-    if let Ok(call) = Call::try_from(number) {
+    if let Some(call) = Call::from_id(number) {
         return ["hypercall_", call.into()];
     }
     let name = match number {

@@ -750,7 +750,7 @@ mod tests {
             let (physical, mut pmu) = new();
             let _ = pmu.counters;
             for (function, wild, near, x2, is_wild) in calls {
-                let call = Call::try_from(0xC600_0000 + function).expect("a call");
+                let call = Call::from_id(0xC600_0000 + function).expect("a call");
                 let _ = pmu.serve(&physical, call, [if is_wild { wild } else { near }, x2, 0]);
             }
             prop_assert_eq!(physical.overflows.get() >> 5, 1);

@@ -52,10 +52,10 @@ fn identify(guest: Guest) -> Identity {
 #[inline(never)]
 fn vendor(visit: Visit, function: u32, arguments: [u64; 3]) -> [u64; 4] {
     let [x1, x2, x3] = arguments;
-    match Call::try_from(function) {
-        Err(_) => [UNKNOWN, x1, x2, x3],
-        Ok(Call::Identify) => identify(*visit).into(),
-        Ok(call) => {
+    match Call::from_id(function) {
+        None => [UNKNOWN, x1, x2, x3],
+        Some(Call::Identify) => identify(*visit).into(),
+        Some(call) => {
             // Work on pages pauses between batches: this core may be held there, or told to stop.
             let work = Work::new(visit);
             let result = match call {

@@ -242,7 +242,7 @@ impl Work {
                 let Memory { frames, pools, .. } = &mut *memory;
                 let freed = target(self.vm).map(|pool| pools[pool].free(page.frame, frames));
                 if let Ok(Err(error)) = freed {
-                    log::error!("VM {}: frame not taken back: {error}", self.vm.spec.name);
+                    log::error!("VM {}: frame not taken back: {error:?}", self.vm.spec.name);
                 }
             }
             moved += batch;

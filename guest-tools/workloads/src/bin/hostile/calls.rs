@@ -90,11 +90,11 @@ fn is_granted(own: Own, services: u32, x: &[u64; 18]) -> bool {
     const VENDOR_UID: u32 = 0x8600_ff01;
     const VENDOR_REVISION: u32 = 0x8600_ff03;
     let function = x[0] as u32;
-    match Call::try_from(function) {
+    match Call::from_id(function) {
         // No VM is named.
-        Ok(Call::VmOrder | Call::BudgetRead | Call::BudgetSet) => false,
-        Ok(call) => call.is_granted(services),
-        Err(_) => match function {
+        Some(Call::VmOrder | Call::BudgetRead | Call::BudgetSet) => false,
+        Some(call) => call.is_granted(services),
+        None => match function {
             psci::VERSION | psci::FEATURES | psci::MIGRATE_INFO_TYPE => true,
             SMCCC_VERSION | SMCCC_FEATURES | VENDOR_UID | VENDOR_REVISION => true,
             // Affinity levels above 0 identify a cluster, which is the VM's own.
@@ -108,8 +108,8 @@ fn is_granted(own: Own, services: u32, x: &[u64; 18]) -> bool {
 /// Returns whether `x1` tells which entry of a list was refused.
 fn has_list(function: u64) -> bool {
     matches!(
-        Call::try_from(function as u32),
-        Ok(Call::MovePages | Call::ReturnPages | Call::CachePages)
+        Call::from_id(function as u32),
+        Some(Call::MovePages | Call::ReturnPages | Call::CachePages)
     )
 }
 
