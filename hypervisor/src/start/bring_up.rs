@@ -112,8 +112,8 @@ fn check_machine(system: &System) {
     }
 }
 
-/// Moves the hypervisor to frames of its own colors, builds the VMs, starts the other cores, and
-/// then the VMs. The order matters: the frames are chosen before the first VM gets any, and no core
+/// Moves the hypervisor to frames of its colors, builds the VMs, starts the other cores, and then
+/// the VMs. The order matters: the frames are chosen before the first VM gets any, and no core
 /// starts before the tables are final.
 fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     let board = &system.board;

@@ -182,7 +182,7 @@ impl Work {
     fn place(&self, away: &mut Vec<Away>, ipa: Ipa, mark: u8) -> Result<(), CallError> {
         let home = self.vm.stage2.mapping(ipa).ok_or(CallError::Invalid)?;
         if home.mark != 0 {
-            // A page that is away without a lease stays, whoever asks. One that is away with the
+            // A page that is away without a lease stays, for any call. One that is away with the
             // lease would move back at its end, so a call without the lease is refused.
             return if [mark, UNLEASED].contains(&home.mark) {
                 Ok(())
