@@ -477,7 +477,7 @@ fn the_header_says_what_the_hypervisor_says() {
         }
     }
     for code in -100..0 {
-        if let Some(error) = CallError::from_x0(code) {
+        if let Ok(error) = CallError::try_from(code) {
             equal(
                 &format!("ERROR_{}", screaming(&format!("{error:?}"))),
                 code.into(),

@@ -2,6 +2,7 @@
 //!
 //! | page | made from |
 //! | --- | --- |
+//! | `docs/board-files.md` | the comments on the readers of board files in `host-tools/config/src` |
 //! | `docs/calls.md` | the calls in `contracts/abi/src/lib.rs` |
 //! | `docs/commands.md` | clap's list of commands |
 //! | `docs/dependencies.md` | the comments in the crates' `Cargo.toml` files |
@@ -38,6 +39,7 @@ pub fn pages() -> Result<Vec<Page>> {
         page("dependencies.md", dependencies()?),
         page("telemetry-format.md", format::telemetry()?),
         page("calls.md", format::calls()?),
+        page("board-files.md", format::board_files()?),
     ])
 }
 
@@ -192,6 +194,9 @@ several crates have a reason, this is the first. Versions are in `Cargo.lock`.
 | --- | --- |
 | `qemu-plugin` 10.1.0 | a build binds one version of QEMU's plugin API, 5 at most, and the board \
 model takes the version of the QEMU that loads it, up to 7; the license is GPL-2.0-only |
+| `smccc` | its PSCI is the caller's side, of which EL2 needs two calls, to start a core and to turn \
+the machine off; the side that answers guests needs the numbers alone, and the guests' C header is \
+made from those in `contracts/abi` |
 "
     ))
 }

@@ -15,6 +15,7 @@ pub mod pl011;
 pub mod reply;
 
 use num_enum::TryFromPrimitive;
+use strum::{Display, IntoStaticStr};
 
 /// Version of this interface. It rises when a call changes its meaning, but not when a call is
 /// added.
@@ -89,18 +90,29 @@ pub const SMCCC_VERSION: u32 = 0x8000_0000;
 
 /// PSCI function identifiers (Arm DEN 0022), by HVC or SMC.
 pub mod psci {
-    #![allow(missing_docs)]
+    /// Returns the version of PSCI.
     pub const VERSION: u32 = 0x8400_0000;
+    /// Suspends the calling vCPU until an interrupt: with 32-bit arguments.
     pub const CPU_SUSPEND_32: u32 = 0x8400_0001;
+    /// [`CPU_SUSPEND_32`] with 64-bit arguments.
     pub const CPU_SUSPEND_64: u32 = 0xC400_0001;
+    /// Turns the calling vCPU off. Does not return.
     pub const CPU_OFF: u32 = 0x8400_0002;
+    /// Turns a vCPU on: its affinity, its entry point, and its first x0.
     pub const CPU_ON_32: u32 = 0x8400_0003;
+    /// [`CPU_ON_32`] with 64-bit arguments.
     pub const CPU_ON_64: u32 = 0xC400_0003;
+    /// Returns whether a vCPU is on (0), off (1) or about to start (2).
     pub const AFFINITY_INFO_32: u32 = 0x8400_0004;
+    /// [`AFFINITY_INFO_32`] with 64-bit arguments.
     pub const AFFINITY_INFO_64: u32 = 0xC400_0004;
+    /// Returns whether a Trusted OS has to be migrated: 2, there is none.
     pub const MIGRATE_INFO_TYPE: u32 = 0x8400_0006;
+    /// Ends the VM, from any of its vCPUs.
     pub const SYSTEM_OFF: u32 = 0x8400_0008;
+    /// Restarts the VM.
     pub const SYSTEM_RESET: u32 = 0x8400_0009;
+    /// Returns whether there is a function, by its identifier.
     pub const FEATURES: u32 = 0x8400_000A;
     /// The functions that a guest can call.
     pub const ALL: [u32; 12] = [
@@ -118,13 +130,21 @@ pub mod psci {
         FEATURES,
     ];
 
+    /// The call has done what it says.
     pub const SUCCESS: i64 = 0;
+    /// There is no such function.
     pub const NOT_SUPPORTED: i64 = -1;
+    /// There is no such vCPU or affinity level.
     pub const INVALID_PARAMETERS: i64 = -2;
+    /// The caller may not do this.
     pub const DENIED: i64 = -3;
+    /// The vCPU is on.
     pub const ALREADY_ON: i64 = -4;
+    /// The vCPU is about to start.
     pub const ON_PENDING: i64 = -5;
+    /// The call came too late or too early: the VM is about to end.
     pub const INTERNAL_FAILURE: i64 = -6;
+    /// The entry point is not in RAM, or not aligned.
     pub const INVALID_ADDRESS: i64 = -9;
 }
 
@@ -135,8 +155,10 @@ pub mod psci {
 ///
 /// assert_eq!(Call::from_id(0xC600_0009), Some(Call::Time));
 /// assert_eq!(Call::from_id(0x8400_0000), None); // PSCI's
+/// assert_eq!(<&str>::from(Call::SegmentBegin), "segment_begin");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, TryFromPrimitive)]
+#[strum(serialize_all = "snake_case")]
 #[repr(u32)]
 pub enum Call {
     /// `() -> (ABI_VERSION, SERVICES granted, VM id, vCPU id)`. Always allowed.
@@ -288,10 +310,12 @@ impl Call {
         match self {
             Self::Identify | Self::Time | Self::Region | Self::PageState => 0,
             Self::SegmentBegin | Self::SegmentEnd | Self::HemRead => services::HEM,
-            Self::Migrate | Self::Restore | Self::MigratePage | Self::PrivatePool => {
-                services::MIGRATE
-            }
-            Self::MovePages | Self::ReturnPages => services::MIGRATE,
+            Self::Migrate
+            | Self::Restore
+            | Self::MigratePage
+            | Self::PrivatePool
+            | Self::MovePages
+            | Self::ReturnPages => services::MIGRATE,
             Self::SetCacheability | Self::CachePages => services::PROFILE,
             Self::Lease => services::MIGRATE | services::PROFILE,
             Self::QuotaRead | Self::QuotaSet | Self::QuotaTerms => services::QUOTA,
@@ -302,8 +326,8 @@ impl Call {
             | Self::CounterEvent
             | Self::CounterEventSet
             | Self::CounterRead
-            | Self::CounterSet => services::COUNTERS,
-            Self::CounterEnable
+            | Self::CounterSet
+            | Self::CounterEnable
             | Self::CounterInhibit
             | Self::CounterMasks
             | Self::CounterRecord => services::COUNTERS,
@@ -326,10 +350,11 @@ impl Call {
 /// ```
 /// use cloison_abi::CallError;
 ///
-/// assert_eq!(CallError::from_x0(-4), Some(CallError::PoolFull));
-/// assert_eq!(CallError::from_x0(0), None);
+/// assert_eq!(CallError::try_from(-4), Ok(CallError::PoolFull));
+/// assert!(CallError::try_from(0).is_err());
+/// assert_eq!(CallError::PoolFull.to_string(), "PoolFull");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive)]
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, TryFromPrimitive)]
 #[repr(i64)]
 pub enum CallError {
     /// No such function (SMCCC's own code).
@@ -355,13 +380,6 @@ pub enum CallError {
     Expired = -9,
     /// Another program has the VM's lease, or has moved this page with it.
     Taken = -10,
-}
-
-impl CallError {
-    /// Returns the error encoded in `x0`, if there is one.
-    pub fn from_x0(x0: i64) -> Option<Self> {
-        Self::try_from(x0).ok()
-    }
 }
 
 /// Flags of a page, as returned by [`Call::PageState`].

@@ -296,7 +296,7 @@ impl From<[u64; 3]> for PageState {
 }
 
 /// How a VM's life can be changed from outside ([`Call::VmOrder`](crate::Call::VmOrder)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive)]
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, TryFromPrimitive)]
 #[repr(u64)]
 pub enum Change {
     /// End it.
@@ -305,13 +305,6 @@ pub enum Change {
     Start = 1,
     /// Start it again, whether it runs or has ended.
     Restart = 2,
-}
-
-impl Change {
-    /// Returns the change with this number.
-    pub fn from_number(number: u64) -> Option<Self> {
-        Self::try_from(number).ok()
-    }
 }
 
 /// Whether a VM runs, as others see it.

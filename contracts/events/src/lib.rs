@@ -1,11 +1,12 @@
 //! PMU events: numbers, counters that can count them, verdicts, and tables with their one reader.
 //!
-//! Guests use the first three without the standard library. The reader has the feature `tables`:
+//! Guests use the first four without the standard library. The reader has the feature `tables`:
 //! configurations are checked with it, and `cloison-epapi` is built with it.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`counters`] | a set of counters, and the masks of event tables |
+//! | [`counters`] | counters, sets of them, and the masks of event tables |
+//! | [`assign`] | which counter counts which event |
 //! | [`verdict`] | whether an event counts what it should |
 //! | `table`, `json` | the tables of a CPU, and the entries of one file |
 //! | `finding` | what is wrong in a file, with its place |
@@ -13,6 +14,7 @@
 #![cfg_attr(not(any(test, feature = "tables")), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod assign;
 pub mod counters;
 #[cfg(feature = "tables")]
 pub mod finding;
@@ -23,7 +25,7 @@ pub mod table;
 pub mod verdict;
 
 pub use cloison_abi::event::EventId;
-pub use counters::CounterSet;
+pub use counters::{CounterIndex, CounterSet};
 #[cfg(feature = "tables")]
 pub use finding::Finding;
 #[cfg(feature = "tables")]

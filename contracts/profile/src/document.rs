@@ -407,7 +407,11 @@ mod tests {
         }
 
         #[test]
-        fn no_change_of_a_byte_goes_unnoticed(profile in profiles(), at in any::<prop::sample::Index>(), other in 0_u8..128) {
+        fn no_change_of_a_byte_goes_unnoticed(
+            profile in profiles(),
+            at in any::<prop::sample::Index>(),
+            other in 0_u8..128,
+        ) {
             let text = write(&profile);
             let mut bytes = text.clone().into_bytes();
             let at = at.index(bytes.len());
@@ -415,7 +419,11 @@ mod tests {
             bytes[at] = other;
             if let Ok(changed) = String::from_utf8(bytes) {
                 // Spaces around the version and the checksum say nothing.
-                prop_assert!(read(&changed).map_or(true, |read| read == profile), "{}", changed);
+                prop_assert!(
+                    read(&changed).map_or(true, |read| read == profile),
+                    "{}",
+                    changed
+                );
                 if at > text.find("checksum").unwrap_or(0) + 90 {
                     prop_assert!(read(&changed).is_err());
                 }

@@ -156,14 +156,29 @@ mod tests {
             let expected = rows(&profile);
             let text = csv(&profile).unwrap();
             let mut reader = csv::Reader::from_reader(text.as_bytes());
-            let offsets: Vec<(String, String)> =
-                reader.records().map(|row| { let row = row.unwrap(); (row[0].to_owned(), row[3].to_owned()) }).collect();
-            let wanted: Vec<(String, String)> =
-                expected.iter().map(|row| (row.vma.to_string(), row.offset.to_string())).collect();
+            let offsets: Vec<(String, String)> = reader
+                .records()
+                .map(|row| {
+                    let row = row.unwrap();
+                    (row[0].to_owned(), row[3].to_owned())
+                })
+                .collect();
+            let wanted: Vec<(String, String)> = expected
+                .iter()
+                .map(|row| (row.vma.to_string(), row.offset.to_string()))
+                .collect();
             prop_assert_eq!(offsets, wanted);
             let json = json(&profile);
-            let means: Vec<f64> = json["pages"].as_array().unwrap().iter().map(|row| row["mean"].as_f64().unwrap()).collect();
-            prop_assert_eq!(means, expected.iter().map(|row| row.mean).collect::<Vec<_>>());
+            let means: Vec<f64> = json["pages"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|row| row["mean"].as_f64().unwrap())
+                .collect();
+            prop_assert_eq!(
+                means,
+                expected.iter().map(|row| row.mean).collect::<Vec<_>>()
+            );
         }
     }
 }

@@ -122,21 +122,46 @@ mod tests {
         fn blocks_have_every_page_once(
             offsets in proptest::collection::btree_set((0..3_u32, 0..60_u32), 0..100), size in 0..10_u32
         ) {
-            let pages: Vec<PageName> = offsets.into_iter().map(|(vma, offset)| page(vma, offset)).collect();
+            let pages: Vec<PageName> = offsets
+                .into_iter()
+                .map(|(vma, offset)| page(vma, offset))
+                .collect();
             let blocks = blocks(&pages, size);
             let again: Vec<PageName> = blocks.iter().flat_map(|span| span.names()).collect();
             prop_assert_eq!(again, pages);
-            prop_assert!(blocks.iter().all(|span| (1..=size.max(1)).contains(&span.pages)));
+            prop_assert!(
+                blocks
+                    .iter()
+                    .all(|span| (1..=size.max(1)).contains(&span.pages))
+            );
         }
 
         #[test]
-        fn what_is_not_refined_matters_less(importances in proptest::collection::vec(-10.0..100.0_f64, 0..40), covered in 0.0..1.0_f64) {
-            let blocks: Vec<(Span, f64)> =
-                (0..).zip(&importances).map(|(at, &it)| (Span { first: page(0, 4 * at), pages: 4 }, it)).collect();
+        fn what_is_not_refined_matters_less(
+            importances in proptest::collection::vec(-10.0..100.0_f64, 0..40),
+            covered in 0.0..1.0_f64,
+        ) {
+            let blocks: Vec<(Span, f64)> = (0..)
+                .zip(&importances)
+                .map(|(at, &it)| {
+                    (
+                        Span {
+                            first: page(0, 4 * at),
+                            pages: 4,
+                        },
+                        it,
+                    )
+                })
+                .collect();
             let refined = refined(&blocks, covered);
             let positive = |importance: &f64| importance.max(0.0);
             let total: f64 = importances.iter().map(positive).sum();
-            let got: f64 = importances.iter().zip(&refined).filter(|(_, refined)| **refined).map(|(it, _)| positive(it)).sum();
+            let got: f64 = importances
+                .iter()
+                .zip(&refined)
+                .filter(|(_, refined)| **refined)
+                .map(|(it, _)| positive(it))
+                .sum();
             prop_assert!(got >= covered * total - 1e-9);
         }
     }

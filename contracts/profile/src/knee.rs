@@ -126,7 +126,12 @@ mod tests {
             }
             prop_assert_eq!(search.found(), of(&curve, tolerance));
             let most = 3 + curve.len().ilog2() as usize;
-            prop_assert!(search.times().len() <= most, "{} runs for {} points", search.times().len(), curve.len());
+            prop_assert!(
+                search.times().len() <= most,
+                "{} runs for {} points",
+                search.times().len(),
+                curve.len()
+            );
         }
     }
 }

@@ -410,7 +410,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), at in any::<prop::sample::Index>(), byte: u8) {
+        fn no_bytes_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            at in any::<prop::sample::Index>(),
+            byte: u8,
+        ) {
             let _ = read(&bytes, Mode::Cacheable);
             let mut changed = file();
             let at = at.index(changed.len());

@@ -71,7 +71,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn summaries_agree_with_their_samples(samples in proptest::collection::vec(0..1_u64 << 50, 1..40)) {
+        fn summaries_agree_with_their_samples(
+            samples in proptest::collection::vec(0..1_u64 << 50, 1..40),
+        ) {
             let times = Times::of(samples.iter().copied()).unwrap();
             prop_assert_eq!(times.min, *samples.iter().min().unwrap());
             prop_assert_eq!(times.max, *samples.iter().max().unwrap());

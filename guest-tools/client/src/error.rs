@@ -1,7 +1,7 @@
 //! Errors of calls to the hypervisor, with advice.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_abi::{ABI_VERSION, Call, CallError, page};
+use cloison_abi::{ABI_VERSION, Call, CallError, page, services};
 use std::io;
 use thiserror::Error;
 
@@ -165,31 +165,27 @@ impl Error {
     }
 }
 
-/// Returns the service that a call needs, as configurations name it.
+/// The services that a configuration can grant, and its names for them.
+pub const SERVICE_NAMES: [(u32, &str); 7] = [
+    (services::HEM, "hem"),
+    (services::MIGRATE, "migrate"),
+    (services::QUOTA, "quota"),
+    (services::PROFILE, "profile"),
+    (services::MANAGE, "manage"),
+    (services::REGULATE, "regulate"),
+    (services::COUNTERS, "counters"),
+];
+
+/// Returns the service that a call needs, as configurations name it. Of a call that two services
+/// grant, it is the one for which programs make the call.
 fn service(call: Call) -> Option<&'static str> {
-    match call {
-        Call::SegmentBegin | Call::SegmentEnd | Call::HemRead => Some("hem"),
-        Call::Migrate
-        | Call::Restore
-        | Call::MigratePage
-        | Call::PrivatePool
-        | Call::MovePages
-        | Call::ReturnPages => Some("migrate"),
-        Call::QuotaRead | Call::QuotaSet | Call::QuotaTerms => Some("quota"),
-        Call::VmRead | Call::VmOrder => Some("manage"),
-        Call::BudgetRead | Call::BudgetSet => Some("regulate"),
-        Call::Counters
-        | Call::CounterEvent
-        | Call::CounterEventSet
-        | Call::CounterRead
-        | Call::CounterSet
-        | Call::CounterEnable
-        | Call::CounterInhibit
-        | Call::CounterMasks
-        | Call::CounterRecord => Some("counters"),
-        Call::SetCacheability | Call::CachePages | Call::Lease => Some("profile"),
-        Call::Identify | Call::Time | Call::Region | Call::PageState => None,
-    }
+    let granting = call.services();
+    let purpose = [services::PROFILE, services::MANAGE]
+        .into_iter()
+        .find(|bit| granting & bit != 0);
+    let service = purpose.unwrap_or(granting);
+    let (_, name) = SERVICE_NAMES.iter().find(|(bit, _)| *bit == service)?;
+    Some(name)
 }
 
 fn refusal(call: Call, error: CallError) -> String {
@@ -246,6 +242,27 @@ fn refusal(call: Call, error: CallError) -> String {
         }
         (CallError::Invalid, _) => {
             "an address or number is out of range or not in the VM's RAM".to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_call_names_the_service_to_ask_for() {
+        for (call, name) in [
+            (Call::Time, None),
+            (Call::SegmentEnd, Some("hem")),
+            (Call::MovePages, Some("migrate")),
+            (Call::Lease, Some("profile")),
+            (Call::VmRead, Some("manage")),
+            (Call::VmOrder, Some("manage")),
+            (Call::BudgetSet, Some("regulate")),
+            (Call::CounterMasks, Some("counters")),
+        ] {
+            assert_eq!(service(call), name, "{call:?}");
         }
     }
 }

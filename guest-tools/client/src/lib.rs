@@ -36,7 +36,7 @@ pub use cloison_abi::reply::{
     Budget, Change, Colors, Counters, Hem, Identity, Life, PageState, PrivatePool, Quota,
     QuotaTerms, Region, VmInfo,
 };
-pub use error::Error;
+pub use error::{Error, SERVICE_NAMES};
 pub use lists::Lease;
 pub use registers::{MappedPage, Registers};
 
@@ -90,10 +90,10 @@ impl<R: Registers> Services<R> {
         let status = self.registers.read(page::CALL);
         let results = page::ARGUMENTS.map(|offset| self.registers.read(offset));
         self.registers.end_turn();
-        match (status, CallError::from_x0(status as i64)) {
+        match (status, CallError::try_from(status as i64)) {
             (0, _) => Ok((Ok(()), results)),
-            (_, Some(error)) => Ok((Err(error), results)),
-            (other, None) => Err(Error::Unknown(other)),
+            (_, Ok(error)) => Ok((Err(error), results)),
+            (other, Err(_)) => Err(Error::Unknown(other)),
         }
     }
 

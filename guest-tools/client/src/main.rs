@@ -10,7 +10,9 @@ mod stat;
 mod ways;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use cloison_client::{Change, Error, Life, Region, Services, VmInfo, counting, events, pin, vcpus};
+use cloison_client::{
+    Change, Error, Life, Region, SERVICE_NAMES, Services, VmInfo, counting, events, pin, vcpus,
+};
 use cloison_epapi::cpu::Cpu;
 use failure::Failure;
 use list::List;
@@ -225,18 +227,8 @@ fn line(name: &str, value: impl Display) {
 }
 
 fn info(services: &mut Services) -> Result<(), Failure> {
-    use cloison_abi::services::{COUNTERS, HEM, MANAGE, MIGRATE, PROFILE, QUOTA, REGULATE};
     let identity = services.identify();
-    let names = [
-        (HEM, "hem"),
-        (MIGRATE, "migrate"),
-        (QUOTA, "quota"),
-        (PROFILE, "profile"),
-        (MANAGE, "manage"),
-        (REGULATE, "regulate"),
-        (COUNTERS, "counters"),
-    ];
-    let granted: Vec<&str> = names
+    let granted: Vec<&str> = SERVICE_NAMES
         .iter()
         .filter(|(bit, _)| identity.services & bit != 0)
         .map(|(_, name)| *name)

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::counting::{Domain, PageCalls, midr};
-use cloison_epapi::EventId;
-use cloison_epapi::backend::{CYCLE_COUNTER, Counters, Machine};
+use cloison_epapi::backend::{Counters, Machine, Overflow};
 use cloison_epapi::cpu::Cpu;
 use cloison_epapi::error::Error;
+use cloison_epapi::{CounterIndex, CounterSet, EventId};
 use perf_event_open_sys::bindings::{
     PERF_FLAG_FD_CLOEXEC, PERF_IOC_FLAG_GROUP, PERF_TYPE_RAW, perf_event_attr,
 };
@@ -30,8 +30,8 @@ pub enum Target {
 pub struct PerfEvents {
     domain: Domain,
     target: Target,
-    leader: Option<u32>,
-    open: [Option<Counter>; CYCLE_COUNTER as usize + 1],
+    leader: Option<CounterIndex>,
+    open: [Option<Counter>; CounterIndex::MOST],
 }
 
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl PerfEvents {
     fn fitting(&self, event: EventId) -> io::Result<u32> {
         let leader = self.open(event, None)?;
         let mut members = Vec::new();
-        while members.len() < CYCLE_COUNTER as usize - 1 {
+        while members.len() < CounterIndex::MOST - 2 {
             match self.open(event, Some(&leader)) {
                 Ok(member) => members.push(member),
                 Err(_) => break,
@@ -109,16 +109,16 @@ impl PerfEvents {
         Ok(1 + members.len() as u32)
     }
 
-    fn counter(&mut self, counter: u32) -> Result<&mut Counter, Error> {
+    fn counter(&mut self, counter: CounterIndex) -> Result<&mut Counter, Error> {
         self.open
-            .get_mut(counter as usize)
+            .get_mut(counter.index())
             .and_then(Option::as_mut)
             .ok_or(Error::NoEvent)
     }
 
     fn group(&self) -> Option<&File> {
         self.leader
-            .and_then(|leader| self.open[leader as usize].as_ref())
+            .and_then(|leader| self.open[leader.index()].as_ref())
             .map(|counter| &counter.file)
     }
 }
@@ -142,21 +142,26 @@ impl Counters for PerfEvents {
             })?;
         Ok(Machine {
             cpu,
-            counters: ((1 << counters) - 1) | 1 << CYCLE_COUNTER,
+            counters: CounterSet::lowest(counters) | CounterSet::CYCLES,
             frequency: 1_000_000_000,
         })
     }
 
-    fn allows(&self, counter: u32, event: EventId) -> bool {
-        (counter == CYCLE_COUNTER) == (event == EventId::CPU_CYCLES)
+    fn allows(&self, counter: CounterIndex, event: EventId) -> bool {
+        (counter == CounterIndex::CYCLES) == (event == EventId::CPU_CYCLES)
     }
 
-    fn width(&self, _: u32) -> u32 {
+    fn width(&self, _: CounterIndex) -> u32 {
         64
     }
 
-    fn configure(&mut self, counter: u32, event: EventId, interrupts: bool) -> Result<(), Error> {
-        if interrupts {
+    fn configure(
+        &mut self,
+        counter: CounterIndex,
+        event: EventId,
+        overflow: Overflow,
+    ) -> Result<(), Error> {
+        if overflow == Overflow::Interrupts {
             return Err(Error::NotSupported);
         }
         let file = self
@@ -166,13 +171,13 @@ impl Counters for PerfEvents {
                 io::ErrorKind::InvalidInput => Error::Conflict,
                 _ => Error::System,
             })?;
-        *self.open.get_mut(counter as usize).ok_or(Error::Conflict)? =
+        *self.open.get_mut(counter.index()).ok_or(Error::Conflict)? =
             Some(Counter { file, base: 0 });
         self.leader.get_or_insert(counter);
         Ok(())
     }
 
-    fn read(&mut self, counter: u32) -> Result<u64, Error> {
+    fn read(&mut self, counter: CounterIndex) -> Result<u64, Error> {
         let Counter { file, base } = self.counter(counter)?;
         let mut bytes = [0; 8];
         // Nothing is read of a group that the kernel had no counters for: others have them.
@@ -181,35 +186,33 @@ impl Counters for PerfEvents {
         Ok(base.wrapping_add(u64::from_ne_bytes(bytes)))
     }
 
-    fn overflowed(&mut self) -> u32 {
-        0
+    fn overflowed(&mut self) -> CounterSet {
+        CounterSet::EMPTY
     }
 
-    fn write(&mut self, counter: u32, value: u64) -> Result<(), Error> {
+    fn write(&mut self, counter: CounterIndex, value: u64) -> Result<(), Error> {
         let current = self.read(counter)?;
         let counter = self.counter(counter)?;
         counter.base = counter.base.wrapping_add(value).wrapping_sub(current);
         Ok(())
     }
 
-    fn clear(&mut self, _: u32) {}
+    fn clear(&mut self, _: CounterSet) {}
 
     fn ticks(&mut self) -> u64 {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
     }
 
-    fn enable(&mut self, _: u32) -> Result<(), Error> {
+    fn enable(&mut self, _: CounterSet) -> Result<(), Error> {
         // All events that are open count with their group.
         Ok(())
     }
 
-    fn disable(&mut self, counters: u32) -> Result<(), Error> {
-        for (number, slot) in (0..).zip(&mut self.open) {
-            if counters >> number & 1 != 0 {
-                *slot = None;
-                self.leader.take_if(|leader| *leader == number);
-            }
+    fn disable(&mut self, counters: CounterSet) -> Result<(), Error> {
+        for counter in counters.counters() {
+            self.open[counter.index()] = None;
+            self.leader.take_if(|leader| *leader == counter);
         }
         Ok(())
     }

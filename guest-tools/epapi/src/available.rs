@@ -2,13 +2,13 @@
 //! segments.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::backend::{Counters, Machine};
+use crate::backend::{Counters, Machine, Overflow};
 use crate::error::Error;
 use crate::hems::Hems;
 use crate::hypervisor::{Hvc, Hypervisor};
 use crate::pmuv3::Pmuv3;
 use crate::service::Service;
-use cloison_events::EventId;
+use cloison_events::{CounterIndex, CounterSet, EventId};
 
 /// The first available way to count.
 #[derive(Clone, Copy, Debug)]
@@ -74,31 +74,36 @@ impl<P: Counters + Default, H: Hypervisor + Default> Counters for Available<P, H
         Err(Error::NoCounters)
     }
 
-    fn allows(&self, counter: u32, event: EventId) -> bool {
+    fn allows(&self, counter: CounterIndex, event: EventId) -> bool {
         each!(self, way => way.allows(counter, event))
     }
 
-    fn width(&self, counter: u32) -> u32 {
+    fn width(&self, counter: CounterIndex) -> u32 {
         each!(self, way => way.width(counter))
     }
 
-    fn configure(&mut self, counter: u32, event: EventId, interrupts: bool) -> Result<(), Error> {
-        each!(self, way => way.configure(counter, event, interrupts))
+    fn configure(
+        &mut self,
+        counter: CounterIndex,
+        event: EventId,
+        overflow: Overflow,
+    ) -> Result<(), Error> {
+        each!(self, way => way.configure(counter, event, overflow))
     }
 
-    fn read(&mut self, counter: u32) -> Result<u64, Error> {
+    fn read(&mut self, counter: CounterIndex) -> Result<u64, Error> {
         each!(self, way => way.read(counter))
     }
 
-    fn overflowed(&mut self) -> u32 {
+    fn overflowed(&mut self) -> CounterSet {
         each!(self, way => way.overflowed())
     }
 
-    fn write(&mut self, counter: u32, value: u64) -> Result<(), Error> {
+    fn write(&mut self, counter: CounterIndex, value: u64) -> Result<(), Error> {
         each!(self, way => way.write(counter, value))
     }
 
-    fn clear(&mut self, counters: u32) {
+    fn clear(&mut self, counters: CounterSet) {
         each!(self, way => way.clear(counters));
     }
 
@@ -106,11 +111,11 @@ impl<P: Counters + Default, H: Hypervisor + Default> Counters for Available<P, H
         each!(self, way => way.ticks())
     }
 
-    fn enable(&mut self, counters: u32) -> Result<(), Error> {
+    fn enable(&mut self, counters: CounterSet) -> Result<(), Error> {
         each!(self, way => way.enable(counters))
     }
 
-    fn disable(&mut self, counters: u32) -> Result<(), Error> {
+    fn disable(&mut self, counters: CounterSet) -> Result<(), Error> {
         each!(self, way => way.disable(counters))
     }
 

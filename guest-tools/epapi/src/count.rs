@@ -1,10 +1,10 @@
 //! Counting with an event set: operations on its counters while they are frozen.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::backend::{Counters, Machine};
+use crate::backend::{Counters, Machine, Overflow};
 use crate::error::Error;
 use crate::set::{EventSet, Need, state};
-use cloison_events::EventId;
+use cloison_events::{CounterSet, EventId};
 
 /// The value from which a counter has so many events to go until it overflows.
 fn initial(width: u32, threshold: u64) -> u64 {
@@ -19,12 +19,16 @@ fn initial(width: u32, threshold: u64) -> u64 {
 ///
 /// A counter of 32 bits that has overflowed has passed its end once: further rounds between two
 /// reads are lost.
-fn add_up(need: &mut Need, overflowed: u32, counters: &mut impl Counters) -> Result<(), Error> {
-    let counter = u32::from(need.counter);
+fn add_up(
+    need: &mut Need,
+    overflowed: CounterSet,
+    counters: &mut impl Counters,
+) -> Result<(), Error> {
+    let counter = need.counter;
     let width = counters.width(counter);
     let value = counters.read(counter)?;
     let mut counted = value.wrapping_sub(need.last) & u64::MAX >> (64 - width);
-    if overflowed >> counter & 1 != 0 && width < 64 && value >= need.last {
+    if overflowed.contains(counter) && width < 64 && value >= need.last {
         counted += 1 << width;
     }
     need.total = need.total.wrapping_add(counted);
@@ -44,7 +48,7 @@ pub(crate) fn update(set: &mut EventSet, counters: &mut impl Counters) -> Result
     for need in set.counted() {
         add_up(need, overflowed, counters)?;
     }
-    if overflowed != 0 {
+    if !overflowed.is_empty() {
         counters.clear(overflowed);
     }
     Ok(())
@@ -53,9 +57,13 @@ pub(crate) fn update(set: &mut EventSet, counters: &mut impl Counters) -> Result
 /// Sets the counters up for the group whose turn it is.
 fn load(set: &mut EventSet, counters: &mut impl Counters) -> Result<(), Error> {
     for need in set.counted() {
-        let counter = u32::from(need.counter);
+        let counter = need.counter;
         need.last = initial(counters.width(counter), need.threshold);
-        counters.configure(counter, need.event, need.threshold != 0)?;
+        let overflow = match need.threshold {
+            0 => Overflow::Flags,
+            _ => Overflow::Interrupts,
+        };
+        counters.configure(counter, need.event, overflow)?;
         counters.write(counter, need.last)?;
     }
     Ok(())
@@ -83,7 +91,7 @@ fn zero(set: &mut EventSet) {
 /// hold is the new zero.
 pub(crate) fn reset(set: &mut EventSet, counters: &mut impl Counters) -> Result<(), Error> {
     for need in set.counted().filter(|need| need.threshold != 0) {
-        let counter = u32::from(need.counter);
+        let counter = need.counter;
         need.last = initial(counters.width(counter), need.threshold);
         counters.write(counter, need.last)?;
     }
@@ -115,10 +123,10 @@ pub(crate) fn overflows(
     let mut reached: u64 = 0;
     let (mut events, mut count) = ([EventId(0); crate::set::NATIVES], 0);
     let flags = counters.overflowed() & set.counters();
-    for need in set.counted().filter(|need| flags >> need.counter & 1 != 0) {
+    for need in set.counted().filter(|need| flags.contains(need.counter)) {
         add_up(need, flags, counters)?;
         if need.threshold != 0 {
-            let counter = u32::from(need.counter);
+            let counter = need.counter;
             need.last = initial(counters.width(counter), need.threshold);
             counters.write(counter, need.last)?;
             (events[count], count) = (need.event, count + 1);

@@ -5,12 +5,12 @@
 //! a record in the log. The library's own work between a start and a stop is counted too.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::backend::{Counters, Machine};
+use crate::backend::{Counters, Machine, Overflow};
 use crate::cpu::Cpu;
 use crate::error::Error;
 use crate::hypervisor::{Hvc, Hypervisor};
 use cloison_abi::{Call, reply};
-use cloison_events::EventId;
+use cloison_events::{CounterIndex, CounterSet, EventId};
 
 /// The most events of a VM that are looked for.
 const MOST: usize = 31;
@@ -58,7 +58,7 @@ impl<H: Hypervisor> Counters for Hems<H> {
     fn probe(&mut self) -> Result<Machine, Error> {
         let cpu = Cpu::by_midr(self.hypervisor.midr()?).ok_or(Error::NoCounters)?;
         // Events can be asked for in a segment.
-        self.enable(0)?;
+        self.enable(CounterSet::EMPTY)?;
         self.number = 0;
         let mut found = Ok(());
         for (index, slot) in (0..).zip(&mut self.events) {
@@ -69,7 +69,7 @@ impl<H: Hypervisor> Counters for Hems<H> {
             }
             self.number += 1;
         }
-        self.disable(0)?;
+        self.disable(CounterSet::EMPTY)?;
         found?;
         if self.number == 0 {
             return Err(Error::NoCounters);
@@ -77,21 +77,27 @@ impl<H: Hypervisor> Counters for Hems<H> {
         // Call::Time is in nanoseconds.
         Ok(Machine {
             cpu,
-            counters: (1_u32 << self.number) - 1,
+            counters: CounterSet::lowest(self.number),
             frequency: 1_000_000_000,
         })
     }
 
-    fn allows(&self, counter: u32, event: EventId) -> bool {
-        counter < self.number && self.events.get(counter as usize) == Some(&event)
+    fn allows(&self, counter: CounterIndex, event: EventId) -> bool {
+        CounterSet::lowest(self.number).contains(counter)
+            && self.events.get(counter.index()) == Some(&event)
     }
 
-    fn width(&self, _: u32) -> u32 {
+    fn width(&self, _: CounterIndex) -> u32 {
         32
     }
 
-    fn configure(&mut self, counter: u32, event: EventId, interrupts: bool) -> Result<(), Error> {
-        if interrupts {
+    fn configure(
+        &mut self,
+        counter: CounterIndex,
+        event: EventId,
+        overflow: Overflow,
+    ) -> Result<(), Error> {
+        if overflow == Overflow::Interrupts {
             return Err(Error::NotSupported);
         }
         if self.allows(counter, event) {
@@ -101,7 +107,7 @@ impl<H: Hypervisor> Counters for Hems<H> {
         }
     }
 
-    fn read(&mut self, counter: u32) -> Result<u64, Error> {
+    fn read(&mut self, counter: CounterIndex) -> Result<u64, Error> {
         // The flag stays set to the end of the segment and says nothing of what was counted since
         // the last read.
         self.hypervisor
@@ -109,11 +115,11 @@ impl<H: Hypervisor> Counters for Hems<H> {
             .map(|[value, ..]| value)
     }
 
-    fn overflowed(&mut self) -> u32 {
-        0
+    fn overflowed(&mut self) -> CounterSet {
+        CounterSet::EMPTY
     }
 
-    fn write(&mut self, _: u32, value: u64) -> Result<(), Error> {
+    fn write(&mut self, _: CounterIndex, value: u64) -> Result<(), Error> {
         // A segment starts at zero, which is all that is asked for.
         if value == 0 {
             Ok(())
@@ -122,7 +128,7 @@ impl<H: Hypervisor> Counters for Hems<H> {
         }
     }
 
-    fn clear(&mut self, _: u32) {}
+    fn clear(&mut self, _: CounterSet) {}
 
     fn ticks(&mut self) -> u64 {
         self.hypervisor
@@ -130,7 +136,7 @@ impl<H: Hypervisor> Counters for Hems<H> {
             .map_or(0, |[nanoseconds, ..]| nanoseconds)
     }
 
-    fn enable(&mut self, _: u32) -> Result<(), Error> {
+    fn enable(&mut self, _: CounterSet) -> Result<(), Error> {
         if !self.is_open {
             self.hypervisor
                 .call(Call::SegmentBegin, [WORKLOAD, 0, self.run.into()])?;
@@ -140,7 +146,7 @@ impl<H: Hypervisor> Counters for Hems<H> {
         Ok(())
     }
 
-    fn disable(&mut self, _: u32) -> Result<(), Error> {
+    fn disable(&mut self, _: CounterSet) -> Result<(), Error> {
         if self.is_open {
             self.hypervisor.call(Call::SegmentEnd, [0; 3])?;
             self.is_open = false;

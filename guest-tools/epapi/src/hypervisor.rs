@@ -46,7 +46,7 @@ impl Hypervisor for Hvc {
         }
         match x0 as i64 {
             0.. => Ok([x1, x2, x3]),
-            status => Err(CallError::from_x0(status).map_or(Error::NotSupported, Error::from)),
+            status => Err(CallError::try_from(status).map_or(Error::NotSupported, Error::from)),
         }
     }
 

@@ -33,7 +33,6 @@
 //! | [`backend`] | what a way to count has to offer; [`pmuv3`], [`service`], [`hems`] and [`simulated`] are such ways |
 //! | [`available`] | the first of them that there is |
 //! | [`hypervisor`] | its calls |
-//! | [`assign`] | which counter counts what |
 //! | [`set`], `count` | event sets, and counting with them: overflow, multiplexing |
 //! | [`library`]; [`high`], `mode` | the low-level and the high-level functions |
 //! | [`query`] | what is known about an event |
@@ -42,7 +41,6 @@
 #![no_std]
 #![deny(unsafe_code)]
 
-pub mod assign;
 pub mod available;
 pub mod backend;
 mod count;
@@ -67,7 +65,7 @@ pub mod terms;
 
 pub use available::Available;
 pub use backend::{Counters, Machine};
-pub use cloison_events::{CounterSet, EventId};
+pub use cloison_events::{CounterIndex, CounterSet, EventId};
 pub use error::Error;
 pub use hems::Hems;
 pub use hypervisor::Hypervisor;

@@ -2,10 +2,10 @@
 //! without a hypervisor.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::backend::{CYCLE_COUNTER, Counters, Machine};
+use crate::backend::{Counters, Machine, Overflow};
 use crate::cpu::Cpu;
 use crate::error::Error;
-use cloison_events::EventId;
+use cloison_events::{CounterIndex, CounterSet, EventId};
 
 /// PMCR_EL0 while no counter counts. LC: the cycle counter overflows at 64 bits.
 pub const STOPPED: u64 = 1 << 6;
@@ -92,8 +92,8 @@ impl Counters for Pmuv3 {
             return Err(Error::NoCounters);
         }
         let cpu = Cpu::by_midr(read!("midr_el1") as u32).ok_or(Error::NoCounters)?;
-        let number = read!("pmcr_el0") >> 11 & 31;
-        let counters = ((1_u32 << number) - 1) | 1 << CYCLE_COUNTER;
+        let number = (read!("pmcr_el0") >> 11 & 31) as u32;
+        let counters = CounterSet::lowest(number) | CounterSet::CYCLES;
         Ok(Machine {
             cpu,
             counters,
@@ -101,63 +101,73 @@ impl Counters for Pmuv3 {
         })
     }
 
-    fn width(&self, counter: u32) -> u32 {
-        if counter == CYCLE_COUNTER { 64 } else { 32 }
+    fn width(&self, counter: CounterIndex) -> u32 {
+        if counter == CounterIndex::CYCLES {
+            64
+        } else {
+            32
+        }
     }
 
-    fn configure(&mut self, counter: u32, event: EventId, interrupts: bool) -> Result<(), Error> {
+    fn configure(
+        &mut self,
+        counter: CounterIndex,
+        event: EventId,
+        overflow: Overflow,
+    ) -> Result<(), Error> {
         // No filter: what EL1 and EL0 do is counted, and what EL2 does is not.
-        if counter == CYCLE_COUNTER {
+        if counter == CounterIndex::CYCLES {
             write!(["pmccfiltr_el0"], 0);
         } else {
-            each!(write_counter, counter, "pmevtyper", event.0.into());
+            each!(write_counter, counter.index(), "pmevtyper", event.0.into());
         }
-        let bit = 1 << counter;
-        if interrupts {
+        let one = CounterSet::from(counter);
+        let bit = one.bits().into();
+        if overflow == Overflow::Interrupts {
             write!(["pmintenset_el1"], bit);
         } else {
             write!(["pmintenclr_el1"], bit);
         }
-        self.clear(bit as u32);
+        self.clear(one);
         Ok(())
     }
 
-    fn read(&mut self, counter: u32) -> Result<u64, Error> {
-        Ok(if counter == CYCLE_COUNTER {
+    fn read(&mut self, counter: CounterIndex) -> Result<u64, Error> {
+        Ok(if counter == CounterIndex::CYCLES {
             read!("pmccntr_el0")
         } else {
-            each!(read_counter, counter)
+            each!(read_counter, counter.index())
         })
     }
 
-    fn overflowed(&mut self) -> u32 {
-        read!("pmovsclr_el0") as u32
+    fn overflowed(&mut self) -> CounterSet {
+        CounterSet::from_bits(read!("pmovsclr_el0") as u32)
     }
 
-    fn write(&mut self, counter: u32, value: u64) -> Result<(), Error> {
-        if counter == CYCLE_COUNTER {
+    fn write(&mut self, counter: CounterIndex, value: u64) -> Result<(), Error> {
+        if counter == CounterIndex::CYCLES {
             write!(["pmccntr_el0"], value);
         } else {
-            each!(write_counter, counter, "pmevcntr", value);
+            each!(write_counter, counter.index(), "pmevcntr", value);
         }
         Ok(())
     }
 
-    fn clear(&mut self, counters: u32) {
-        write!(["pmovsclr_el0"], counters.into());
+    fn clear(&mut self, counters: CounterSet) {
+        write!(["pmovsclr_el0"], counters.bits().into());
     }
 
     fn ticks(&mut self) -> u64 {
         read!("cntvct_el0")
     }
 
-    fn enable(&mut self, counters: u32) -> Result<(), Error> {
-        write!(["pmcntenset_el0"], counters.into());
+    fn enable(&mut self, counters: CounterSet) -> Result<(), Error> {
+        write!(["pmcntenset_el0"], counters.bits().into());
         Ok(())
     }
 
-    fn disable(&mut self, counters: u32) -> Result<(), Error> {
-        write!(["pmcntenclr_el0"], counters.into());
+    fn disable(&mut self, counters: CounterSet) -> Result<(), Error> {
+        write!(["pmcntenclr_el0"], counters.bits().into());
         Ok(())
     }
 

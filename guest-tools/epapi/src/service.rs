@@ -4,21 +4,21 @@
 //! Counters are like the PMU's, but each access is a call, and none interrupts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::backend::{CYCLE_COUNTER, Counters, Machine};
+use crate::backend::{Counters, Machine, Overflow};
 use crate::cpu::Cpu;
 use crate::error::Error;
 use crate::hypervisor::{Hvc, Hypervisor};
 use cloison_abi::Call;
 use cloison_abi::reply::{self, CounterMasks};
-use cloison_events::EventId;
+use cloison_events::{CounterIndex, CounterSet, EventId};
 
 /// The counters of the calling vCPU, by calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Service<H = Hvc> {
     hypervisor: H,
-    /// Those that there are, and those that are enabled, as bits.
-    all: u32,
-    enabled: u32,
+    /// Those that there are, and those that are enabled.
+    all: CounterSet,
+    enabled: CounterSet,
 }
 
 impl Service {
@@ -33,8 +33,8 @@ impl<H> Service<H> {
     pub const fn over(hypervisor: H) -> Self {
         Self {
             hypervisor,
-            all: 0,
-            enabled: 0,
+            all: CounterSet::EMPTY,
+            enabled: CounterSet::EMPTY,
         }
     }
 }
@@ -52,9 +52,9 @@ impl<H: Hypervisor> Service<H> {
             .map(drop)
     }
 
-    fn set_enabled(&mut self, counters: u32) -> Result<(), Error> {
+    fn set_enabled(&mut self, counters: CounterSet) -> Result<(), Error> {
         self.hypervisor
-            .call(Call::CounterEnable, [counters.into(), 0, 0])?;
+            .call(Call::CounterEnable, [counters.bits().into(), 0, 0])?;
         self.enabled = counters;
         Ok(())
     }
@@ -64,8 +64,8 @@ impl<H: Hypervisor> Counters for Service<H> {
     fn probe(&mut self) -> Result<Machine, Error> {
         let reply::Counters { counters, .. } = self.hypervisor.call(Call::Counters, [0; 3])?.into();
         let cpu = Cpu::by_midr(self.hypervisor.midr()?).ok_or(Error::NoCounters)?;
-        self.all = ((1_u32 << counters.min(CYCLE_COUNTER)) - 1) | 1 << CYCLE_COUNTER;
-        self.set_enabled(0)?;
+        self.all = CounterSet::lowest(counters) | CounterSet::CYCLES;
+        self.set_enabled(CounterSet::EMPTY)?;
         // Call::Time is in nanoseconds.
         Ok(Machine {
             cpu,
@@ -74,12 +74,21 @@ impl<H: Hypervisor> Counters for Service<H> {
         })
     }
 
-    fn width(&self, counter: u32) -> u32 {
-        if counter == CYCLE_COUNTER { 64 } else { 32 }
+    fn width(&self, counter: CounterIndex) -> u32 {
+        if counter == CounterIndex::CYCLES {
+            64
+        } else {
+            32
+        }
     }
 
-    fn configure(&mut self, counter: u32, event: EventId, interrupts: bool) -> Result<(), Error> {
-        if interrupts {
+    fn configure(
+        &mut self,
+        counter: CounterIndex,
+        event: EventId,
+        overflow: Overflow,
+    ) -> Result<(), Error> {
+        if overflow == Overflow::Interrupts {
             return Err(Error::NotSupported);
         }
         self.hypervisor
@@ -94,29 +103,31 @@ impl<H: Hypervisor> Counters for Service<H> {
             .map(drop)
     }
 
-    fn read(&mut self, counter: u32) -> Result<u64, Error> {
+    fn read(&mut self, counter: CounterIndex) -> Result<u64, Error> {
         self.hypervisor
             .call(Call::CounterRead, [counter.into(), 0, 0])
             .map(|[value, ..]| value)
     }
 
-    fn overflowed(&mut self) -> u32 {
+    fn overflowed(&mut self) -> CounterSet {
         self.hypervisor
             .call(Call::CounterMasks, [0; 3])
-            .map_or(0, |reply| CounterMasks::from(reply).overflowed)
+            .map_or(CounterSet::EMPTY, |reply| {
+                CounterSet::from_bits(CounterMasks::from(reply).overflowed)
+            })
     }
 
-    fn write(&mut self, counter: u32, value: u64) -> Result<(), Error> {
+    fn write(&mut self, counter: CounterIndex, value: u64) -> Result<(), Error> {
         // The overflow flag is cleared with it.
         self.hypervisor
             .call(Call::CounterSet, [counter.into(), value, 0])
             .map(drop)
     }
 
-    fn clear(&mut self, counters: u32) {
+    fn clear(&mut self, counters: CounterSet) {
         let _ = self
             .hypervisor
-            .call(Call::CounterMasks, [counters.into(), 0, 0]);
+            .call(Call::CounterMasks, [counters.bits().into(), 0, 0]);
     }
 
     fn ticks(&mut self) -> u64 {
@@ -125,18 +136,18 @@ impl<H: Hypervisor> Counters for Service<H> {
             .map_or(0, |[nanoseconds, ..]| nanoseconds)
     }
 
-    fn enable(&mut self, counters: u32) -> Result<(), Error> {
+    fn enable(&mut self, counters: CounterSet) -> Result<(), Error> {
         self.set_enabled(self.enabled | counters)
     }
 
-    fn disable(&mut self, counters: u32) -> Result<(), Error> {
-        self.set_enabled(self.enabled & !counters)
+    fn disable(&mut self, counters: CounterSet) -> Result<(), Error> {
+        self.set_enabled(self.enabled - counters)
     }
 
     fn freeze(&mut self) {
         let _ = self
             .hypervisor
-            .call(Call::CounterInhibit, [self.all.into(), 0, 0]);
+            .call(Call::CounterInhibit, [self.all.bits().into(), 0, 0]);
     }
 
     fn thaw(&mut self) {

@@ -1,11 +1,11 @@
 //! An event set: its events, the native events that they need, and the counter of each.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::assign::{COUNTERS, assign};
 use crate::backend::{Counters, Machine};
 use crate::error::Error;
 use crate::terms::{self, Terms};
-use cloison_events::{CounterSet, EventId};
+use cloison_events::assign::assign;
+use cloison_events::{CounterIndex, CounterSet, EventId};
 
 /// Maximum number of events in a set.
 pub const EVENTS: usize = 16;
@@ -30,7 +30,7 @@ pub(crate) struct Need {
     pub event: EventId,
     /// How many events of the set need it.
     pub owners: u8,
-    pub counter: u8,
+    pub counter: CounterIndex,
     /// Its turn, if the set is multiplexed.
     pub group: u8,
     /// Events counted since the set was started or reset.
@@ -49,7 +49,7 @@ impl Need {
         Self {
             event,
             owners: 0,
-            counter: 0,
+            counter: CounterIndex::CYCLES,
             group: 0,
             total: 0,
             last: 0,
@@ -144,7 +144,7 @@ impl EventSet {
             if alone.bind(code, &terms).is_ok() && alone.place(machine, counters).is_err() {
                 // Not even without the other events: if each of its parts could be counted alone,
                 // it takes several runs.
-                let allowed = |event| allowed(machine, counters, event) != 0;
+                let allowed = |event| !allowed(machine, counters, event).is_empty();
                 let some = terms.as_slice().iter().all(|term| allowed(term.event));
                 return Err(if some {
                     Error::MultiplePasses
@@ -218,17 +218,17 @@ impl EventSet {
 
     /// Gives each native event a counter; in a multiplexed set, a turn too.
     pub fn place(&mut self, machine: &Machine, counters: &impl Counters) -> Result<(), Error> {
-        let mut masks = [0; NATIVES];
-        let mut places = [0; COUNTERS];
+        let mut able = [CounterSet::EMPTY; NATIVES];
+        let mut places = [CounterIndex::CYCLES; NATIVES];
         let (mut first, mut group) = (0, 0);
         for at in 0..self.needed {
-            masks[at] = allowed(machine, counters, self.needs[at].event);
-            if !assign(&masks[first..=at], &mut places) {
+            able[at] = allowed(machine, counters, self.needs[at].event);
+            if !assign(&able[first..=at], &mut places) {
                 if !self.is(state::PAPI_MULTIPLEXING) || first == at {
                     return Err(Error::Conflict);
                 }
                 (first, group) = (at, group + 1);
-                if !assign(&masks[first..=at], &mut places) {
+                if !assign(&able[first..=at], &mut places) {
                     return Err(Error::Conflict);
                 }
             }
@@ -248,11 +248,11 @@ impl EventSet {
             .filter(move |need| need.group == turn)
     }
 
-    /// Returns the counters of the native events that are counted now, as bits.
-    pub fn counters(&self) -> u32 {
+    /// Returns the counters of the native events that are counted now.
+    pub fn counters(&self) -> CounterSet {
         let turn = self.turn;
         let counted = self.needs().iter().filter(|need| need.group == turn);
-        counted.fold(0, |mask, need| mask | 1 << need.counter)
+        counted.map(|need| need.counter).collect()
     }
 
     /// Returns the count of a native event. In a multiplexed set it is scaled from the time in
@@ -284,16 +284,16 @@ impl EventSet {
     }
 }
 
-/// Returns the counters that can count an event, as bits.
-fn allowed(machine: &Machine, counters: &impl Counters, event: EventId) -> u32 {
+/// Returns the counters that can count an event.
+fn allowed(machine: &Machine, counters: &impl Counters, event: EventId) -> CounterSet {
     let able = machine
         .cpu
         .native(event)
         .map_or(CounterSet::EMPTY, |native| native.counters);
-    let able = machine.counters & able.bits();
-    (0..u32::BITS)
-        .filter(|&counter| able >> counter & 1 != 0 && counters.allows(counter, event))
-        .fold(0, |set, counter| set | 1 << counter)
+    let able = machine.counters & able;
+    able.counters()
+        .filter(|&counter| counters.allows(counter, event))
+        .collect()
 }
 
 #[cfg(test)]
@@ -307,7 +307,7 @@ mod tests {
             set.is(state::PAPI_STOPPED)
                 && !set.is_bound
                 && set.events().is_empty()
-                && set.counters() == 0
+                && set.counters().is_empty()
         );
     }
 }

@@ -1,10 +1,10 @@
 //! A simulated PMU: programs and tests decide what it counts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::backend::{CYCLE_COUNTER, Counters, Machine};
+use crate::backend::{Counters, Machine, Overflow};
 use crate::cpu::{CPUS, Cpu};
 use crate::error::Error;
-use cloison_events::EventId;
+use cloison_events::{CounterIndex, CounterSet, EventId};
 
 /// Event counters of 32 bits and a cycle counter of 64, which [`run`](Self::run) increments.
 #[derive(Clone, Debug)]
@@ -13,10 +13,10 @@ pub struct Simulated {
     number: u32,
     events: [EventId; 32],
     values: [u64; 32],
-    enabled: u32,
+    enabled: CounterSet,
     is_frozen: bool,
-    flags: u32,
-    interrupts: u32,
+    flags: CounterSet,
+    interrupts: CounterSet,
     ticks: u64,
 }
 
@@ -25,13 +25,13 @@ impl Simulated {
     pub fn new(cpu: &str, counters: u32) -> Self {
         Self {
             cpu: CPUS.iter().find(|known| known.name == cpu),
-            number: counters.min(CYCLE_COUNTER),
+            number: counters.min(31),
             events: [EventId(0); 32],
             values: [0; 32],
-            enabled: 0,
+            enabled: CounterSet::EMPTY,
             is_frozen: false,
-            flags: 0,
-            interrupts: 0,
+            flags: CounterSet::EMPTY,
+            interrupts: CounterSet::EMPTY,
             ticks: 0,
         }
     }
@@ -47,10 +47,10 @@ impl Simulated {
     /// Lets so many cycles pass, in which these events occur. A tick is a cycle.
     pub fn run(&mut self, cycles: u64, events: &[(EventId, u64)]) {
         self.ticks += cycles;
-        for counter in 0..32 {
-            if self.is_frozen || self.enabled >> counter & 1 == 0 {
-                continue;
-            }
+        if self.is_frozen {
+            return;
+        }
+        for counter in self.enabled.counters() {
             let of = |id: EventId| {
                 events
                     .iter()
@@ -58,13 +58,13 @@ impl Simulated {
                     .map(|(_, count)| count)
                     .sum()
             };
-            let is_cycles = counter == CYCLE_COUNTER;
+            let is_cycles = counter == CounterIndex::CYCLES;
             let counted: u64 = if is_cycles {
                 cycles
             } else {
-                of(self.events[counter as usize])
+                of(self.events[counter.index()])
             };
-            let value = &mut self.values[counter as usize];
+            let value = &mut self.values[counter.index()];
             let (sum, carried) = value.overflowing_add(counted);
             *value = if is_cycles {
                 sum
@@ -76,31 +76,33 @@ impl Simulated {
             } else {
                 carried || sum > u64::from(u32::MAX)
             };
-            self.flags |= u32::from(overflowed) << counter;
+            if overflowed {
+                self.flags = self.flags | counter.into();
+            }
         }
     }
 
     /// Returns whether an interrupt is pending.
     pub fn interrupts(&self) -> bool {
-        self.flags & self.interrupts != 0
+        !(self.flags & self.interrupts).is_empty()
     }
 
-    /// Returns the counters that count, as bits.
-    pub fn enabled(&self) -> u32 {
+    /// Returns the counters that count.
+    pub fn enabled(&self) -> CounterSet {
         self.enabled
     }
 
     /// Starts a counter that nobody else uses, as another program would.
-    pub fn start_another(&mut self, counter: u32, event: EventId) {
-        self.events[counter as usize & 31] = event;
-        self.enabled |= 1 << (counter & 31);
+    pub fn start_another(&mut self, counter: CounterIndex, event: EventId) {
+        self.events[counter.index()] = event;
+        self.enabled = self.enabled | counter.into();
     }
 }
 
 impl Counters for Simulated {
     fn probe(&mut self) -> Result<Machine, Error> {
         let cpu = self.cpu.ok_or(Error::NoCounters)?;
-        let counters = (1 << CYCLE_COUNTER) | ((1_u32 << self.number) - 1);
+        let counters = CounterSet::lowest(self.number) | CounterSet::CYCLES;
         Ok(Machine {
             cpu,
             counters,
@@ -108,54 +110,63 @@ impl Counters for Simulated {
         })
     }
 
-    fn width(&self, counter: u32) -> u32 {
-        if counter == CYCLE_COUNTER { 64 } else { 32 }
+    fn width(&self, counter: CounterIndex) -> u32 {
+        if counter == CounterIndex::CYCLES {
+            64
+        } else {
+            32
+        }
     }
 
-    fn configure(&mut self, counter: u32, event: EventId, interrupts: bool) -> Result<(), Error> {
-        let bit = 1 << counter;
-        self.events[counter as usize] = if counter == CYCLE_COUNTER {
+    fn configure(
+        &mut self,
+        counter: CounterIndex,
+        event: EventId,
+        overflow: Overflow,
+    ) -> Result<(), Error> {
+        let one = CounterSet::from(counter);
+        self.events[counter.index()] = if counter == CounterIndex::CYCLES {
             EventId::CPU_CYCLES
         } else {
             event
         };
-        self.interrupts = if interrupts {
-            self.interrupts | bit
+        self.interrupts = if overflow == Overflow::Interrupts {
+            self.interrupts | one
         } else {
-            self.interrupts & !bit
+            self.interrupts - one
         };
-        self.flags &= !bit;
+        self.flags = self.flags - one;
         Ok(())
     }
 
-    fn read(&mut self, counter: u32) -> Result<u64, Error> {
-        Ok(self.values[counter as usize])
+    fn read(&mut self, counter: CounterIndex) -> Result<u64, Error> {
+        Ok(self.values[counter.index()])
     }
 
-    fn overflowed(&mut self) -> u32 {
+    fn overflowed(&mut self) -> CounterSet {
         self.flags
     }
 
-    fn write(&mut self, counter: u32, value: u64) -> Result<(), Error> {
-        self.values[counter as usize] = value;
+    fn write(&mut self, counter: CounterIndex, value: u64) -> Result<(), Error> {
+        self.values[counter.index()] = value;
         Ok(())
     }
 
-    fn clear(&mut self, counters: u32) {
-        self.flags &= !counters;
+    fn clear(&mut self, counters: CounterSet) {
+        self.flags = self.flags - counters;
     }
 
     fn ticks(&mut self) -> u64 {
         self.ticks
     }
 
-    fn enable(&mut self, counters: u32) -> Result<(), Error> {
-        self.enabled |= counters;
+    fn enable(&mut self, counters: CounterSet) -> Result<(), Error> {
+        self.enabled = self.enabled | counters;
         Ok(())
     }
 
-    fn disable(&mut self, counters: u32) -> Result<(), Error> {
-        self.enabled &= !counters;
+    fn disable(&mut self, counters: CounterSet) -> Result<(), Error> {
+        self.enabled = self.enabled - counters;
         Ok(())
     }
 

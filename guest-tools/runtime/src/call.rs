@@ -40,7 +40,7 @@ fn call<T: From<[u64; 3]>>(call: Call, args: [u64; 3]) -> Result<T, CallError> {
     match x0 as i64 {
         0 => Ok([x1, x2, x3].into()),
         // An unknown code is still a failure.
-        error => Err(CallError::from_x0(error).unwrap_or(CallError::NotSupported)),
+        error => Err(CallError::try_from(error).unwrap_or(CallError::NotSupported)),
     }
 }
 
@@ -49,9 +49,9 @@ pub fn identify() -> Result<Identity, CallError> {
     // The only call whose x0 is not a status: it is the version.
     // SAFETY: IDENTIFY only reads constants.
     let registers = unsafe { hvc(Call::Identify as u32, [0; 6]) };
-    match CallError::from_x0(registers[0] as i64) {
-        Some(error) => Err(error),
-        None => Ok(registers.into()),
+    match CallError::try_from(registers[0] as i64) {
+        Ok(error) => Err(error),
+        Err(_) => Ok(registers.into()),
     }
 }
 
@@ -99,7 +99,7 @@ pub fn listed(made: Call, list: u64, count: u64, lease: u64) -> Result<u64, (Cal
     match x0 as i64 {
         0 => Ok(x1),
         error => Err((
-            CallError::from_x0(error).unwrap_or(CallError::NotSupported),
+            CallError::try_from(error).unwrap_or(CallError::NotSupported),
             x1,
         )),
     }

@@ -34,11 +34,11 @@ pub struct Entry {
     pub x0: u64,
 }
 
-/// Returns what a guest's synchronous exception is about.
-fn exception(entry: Entry) -> &'static str {
-    match entry.esr >> 26 & 0x3f {
+/// Returns what a guest's synchronous exception is about, as two parts of a name.
+fn exception(entry: Entry) -> [&'static str; 2] {
+    let name = match entry.esr >> 26 & 0x3f {
         0x01 => "wait",
-        0x16 | 0x17 => function(entry.x0 as u32),
+        0x16 | 0x17 => return function(entry.x0 as u32),
         0x18 => "sysreg",
         0x20 => "abort",
         0x24 => match (entry.hpfar & 0xf_ffff_ffff_fff0) << 8 {
@@ -49,51 +49,22 @@ fn exception(entry: Entry) -> &'static str {
             _ => "abort",
         },
         _ => "other",
-    }
+    };
+    [name, ""]
 }
 
-fn function(number: u32) -> &'static str {
-    match Call::from_id(number) {
-        Some(Call::Identify) => "hypercall_identify",
-        Some(Call::SegmentBegin) => "hypercall_segment_begin",
-        Some(Call::SegmentEnd) => "hypercall_segment_end",
-        Some(Call::Migrate) => "hypercall_migrate",
-        Some(Call::Restore) => "hypercall_restore",
-        Some(Call::MigratePage) => "hypercall_migrate_page",
-        Some(Call::QuotaRead) => "hypercall_quota_read",
-        Some(Call::QuotaSet) => "hypercall_quota_set",
-        Some(Call::HemRead) => "hypercall_hem_read",
-        Some(Call::Time) => "hypercall_time",
-        Some(Call::SetCacheability) => "hypercall_set_cacheability",
-        Some(Call::Region) => "hypercall_region",
-        Some(Call::PrivatePool) => "hypercall_private_pool",
-        Some(Call::PageState) => "hypercall_page_state",
-        Some(Call::QuotaTerms) => "hypercall_quota_terms",
-        Some(Call::VmRead) => "hypercall_vm_read",
-        Some(Call::VmOrder) => "hypercall_vm_order",
-        Some(Call::BudgetRead) => "hypercall_budget_read",
-        Some(Call::BudgetSet) => "hypercall_budget_set",
-        Some(Call::Counters) => "hypercall_counters",
-        Some(Call::CounterEvent) => "hypercall_counter_event",
-        Some(Call::CounterEventSet) => "hypercall_counter_event_set",
-        Some(Call::CounterRead) => "hypercall_counter_read",
-        Some(Call::CounterSet) => "hypercall_counter_set",
-        Some(Call::CounterEnable) => "hypercall_counter_enable",
-        Some(Call::CounterInhibit) => "hypercall_counter_inhibit",
-        Some(Call::CounterMasks) => "hypercall_counter_masks",
-        Some(Call::CounterRecord) => "hypercall_counter_record",
-        Some(Call::MovePages) => "hypercall_move_pages",
-        Some(Call::ReturnPages) => "hypercall_return_pages",
-        Some(Call::CachePages) => "hypercall_cache_pages",
-        Some(Call::Lease) => "hypercall_lease",
-        None => match number {
-            psci::SYSTEM_OFF => "end",
-            psci::SYSTEM_RESET => "restart",
-            psci::CPU_OFF => "psci_cpu_off",
-            0x8400_0000..=0x8400_001f | 0xc400_0000..=0xc400_001f => "psci",
-            _ => "hypercall_unknown",
-        },
+fn function(number: u32) -> [&'static str; 2] {
+    if let Some(call) = Call::from_id(number) {
+        return ["hypercall_", call.into()];
     }
+    let name = match number {
+        psci::SYSTEM_OFF => "end",
+        psci::SYSTEM_RESET => "restart",
+        psci::CPU_OFF => "psci_cpu_off",
+        0x8400_0000..=0x8400_001f | 0xc400_0000..=0xc400_001f => "psci",
+        _ => "hypercall_unknown",
+    };
+    [name, ""]
 }
 
 /// Returns what an interrupt is about. `overflows` are the interrupts of the performance monitors.
@@ -167,14 +138,14 @@ impl Follower {
         core.in_guest = false;
         core.is_interrupt = false;
         core.cause.clear();
-        core.cause.push_str(match entry.vector & 0x780 {
+        core.cause.extend(match entry.vector & 0x780 {
             0x400 => exception(entry),
             0x480 | 0x500 => {
                 core.is_interrupt = true;
-                "irq"
+                ["irq", ""]
             }
-            0x580 => "serror",
-            _ => "aarch32",
+            0x580 => ["serror", ""],
+            _ => ["aarch32", ""],
         });
         let Entry {
             vector, elr, x0, ..

@@ -756,11 +756,13 @@ pub fn boot_and_judge(image: &Image, board: &Emulation) -> Result<Audit> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cloison_config::board::BoardFile;
+    use cloison_engine::installation;
     use cloison_formats::addr::PhysRange;
-    use cloison_formats::color::{CacheGeometry, ColorSet};
-    use cloison_formats::ids::{Core, Intid};
+    use cloison_formats::color::ColorSet;
+    use cloison_formats::ids::Core;
     use cloison_formats::image::{
-        Gic, GuestPmu, Image as GuestImage, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind,
+        Board, GuestPmu, Image as GuestImage, LogLevel, OnFault, Pool, PoolKind,
     };
     use cloison_formats::telemetry::{BootInfo, Stage1Run, Stage2Run, VERSION};
 
@@ -822,36 +824,14 @@ mod tests {
             limit: None,
         };
         let at = PhysAddr;
+        let configs = installation::root().join("configs");
+        let file = BoardFile::load(&configs.join("boards/virt.toml"), &configs);
         System {
             name: "two".into(),
-            board: cloison_formats::image::Board {
-                name: "virt".into(),
+            board: Board {
                 cores: vec![0, 1],
-                console: Uart {
-                    kind: UartKind::Pl011,
-                    base: at(0x0900_0000),
-                    irq: Intid(33),
-                },
-                spin_table: None,
-                power_off: None,
                 telemetry: None,
-                gic: Gic {
-                    gicd: at(0x0800_0000),
-                    gicc: at(0x0801_0000),
-                    gicc_dir: at(0x0801_1000),
-                    gich: at(0x0803_0000),
-                    gicv: at(0x0804_0000),
-                    gicv_dir: at(0x0804_1000),
-                    mediated_timer: false,
-                },
                 pmu_irqs: vec![],
-                pmu_shadow: false,
-                pmu_splits: false,
-                llc: CacheGeometry {
-                    size: 1 << 20,
-                    ways: 16,
-                    line: 64,
-                },
                 ram: vec![PhysRange {
                     start: at(RAM),
                     len: 1 << 28,
@@ -860,6 +840,7 @@ mod tests {
                     start: at(RAM),
                     len: 1 << 20,
                 }],
+                ..file.expect("a shipped board").board
             },
             log_level: LogLevel::Info,
             hypervisor_colors: ColorSet(1),

@@ -1,4 +1,43 @@
 //! Board files: `configs/boards/<name>.toml`, which describe the differences between machines.
+//!
+//! `cargo xtask docs` makes a page of the list that follows.
+//!
+//! # Fields
+//!
+//! A field without a default is required.
+//!
+//! - `name`: the file's name
+//! - `description`: one line of text. Default: none
+//! - `cpu`: a name that selects the event table: the folder `configs/events/arm64/<cpu>`
+//! - `cores`: 1 to 8 integers, the MPIDR affinity of each core, in the order of core numbers
+//! - `spin_table`: addresses where cores poll for their entry address: one 64-bit word per core, in
+//!   `[[reserved]]` memory; the boot core's is not used. Default: PSCI starts cores
+//! - `[power_off]`: registers that turn the machine off: `page`, and `writes`, a list of
+//!   `[offset, value]` of each 32-bit write, in order. Default: PSCI turns the machine off
+//! - `page_costs`: a list of `[event, page]` or `[event, page, step]`: what a budget of this event
+//!   is charged for the hypervisor's work for a guest, for a page and for a step. See
+//!   [who pays](architecture.md#who-pays). A step that is left out costs 0. Default: 2048 and 16,
+//!   for each event that is not listed
+//! - `[cache]`: `size`, `ways` and `line` of the last-level cache, which is compared with
+//!   CCSIDR_EL1 at boot
+//! - `[[ram]]`: `start` and `size` of RAM that Cloison may manage; at least one
+//! - `[[reserved]]`: `start` and `size` of a part of RAM that Cloison must not touch, and `why`.
+//!   Default: none
+//! - `[console]`: the console UART: `kind`, `base`, `irq`. The kind is `"pl011"`, `"cadence"` or
+//!   `"mini-uart"` (the Raspberry Pi's; `base` is the page of its auxiliary peripherals)
+//! - `[telemetry]`: the second UART, which carries the telemetry, as `[console]`. Default: none
+//! - `[gic]`: addresses of the GICv2: `gicd`, `gicc`, `gicc_dir`, `gich`, `gicv`, `gicv_dir`. Those
+//!   with `_dir` are the second pages
+//!   - `mediated_timer`: the hypervisor deactivates the virtual timer's interrupt, for a GIC
+//!     (QEMU's) that does not sample the line again on a guest's EOI. Default: false
+//! - `[pmu]`: `counters`, the number of event counters of each core. Each core tries its overflow
+//!   interrupt at boot. Where it does not arrive, or the board has none, quotas are polled
+//!   - `irq` or `irqs`: the overflow interrupt: a private one (PPI) that all cores have, or a list
+//!     of shared ones (SPIs), one per core. Default: none
+//!   - `shadow`: that interrupt needs a second counter. Default: false
+//!   - `splits`: MDCR_EL2.HPMN keeps a guest from the counters above it, which no shipped board has
+//!     been shown to do (QEMU does not). Default: false
+//! - `[qemu]`: what QEMU is started with, as below. Default: QEMU does not emulate the board
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::document::{Context, Field, Table, suggest};
@@ -487,9 +526,7 @@ fn read_gic(field: &Field<'_>) -> Option<Gic> {
     };
     let (gicd, gicc, gicc_dir) = (address("gicd"), address("gicc"), address("gicc_dir"));
     let (gich, gicv, gicv_dir) = (address("gich"), address("gicv"), address("gicv_dir"));
-    let mediated_timer = table
-        .optional("mediated_timer")
-        .map_or(Some(false), |field| field.boolean());
+    let mediated_timer = table.flag("mediated_timer");
     table.finish();
     Some(Gic {
         gicd: gicd?,
@@ -498,7 +535,7 @@ fn read_gic(field: &Field<'_>) -> Option<Gic> {
         gich: gich?,
         gicv: gicv?,
         gicv_dir: gicv_dir?,
-        mediated_timer: mediated_timer?,
+        mediated_timer,
     })
 }
 
@@ -547,14 +584,7 @@ fn read_pmu(field: &Field<'_>, cores: usize) -> Option<Pmu> {
         }
         read_shared_irqs(&field, cores)
     });
-    let shadow = table
-        .optional("shadow")
-        .and_then(|field| field.boolean())
-        .unwrap_or(false);
-    let splits = table
-        .optional("splits")
-        .and_then(|field| field.boolean())
-        .unwrap_or(false);
+    let (shadow, splits) = (table.flag("shadow"), table.flag("splits"));
     table.finish();
     Some(Pmu {
         irqs: private.or(shared).unwrap_or_default(),
@@ -602,4 +632,35 @@ fn read_shared_irqs(field: &Field<'_>, cores: usize) -> Option<Vec<Intid>> {
         );
     }
     Some(irqs)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn each_field_that_is_read_is_in_the_list() {
+        for source in [include_str!("board.rs"), include_str!("emulation.rs")] {
+            let (list, code) = source.split_once("// SPDX").expect("a license");
+            let code = code.split("#[cfg(test)]").next().unwrap_or_default();
+            let mut read = 0;
+            for call in [".required(", ".optional(", ".tables(", ".flag(", "address("] {
+                for after in code.split(call).skip(1) {
+                    let after = after.trim_start().trim_start_matches('"');
+                    let (name, _) = after.split_once('"').expect("a name");
+                    if name
+                        .bytes()
+                        .all(|byte| byte == b'_' || byte.is_ascii_lowercase())
+                    {
+                        let forms = [
+                            format!("`{name}`"),
+                            format!("`[{name}]`"),
+                            format!("`[[{name}]]`"),
+                        ];
+                        assert!(forms.iter().any(|form| list.contains(form)), "{name}");
+                        read += 1;
+                    }
+                }
+            }
+            assert!(read > 6, "{read} fields");
+        }
+    }
 }

@@ -310,6 +310,12 @@ impl<'a> Table<'a> {
         })
     }
 
+    /// Returns an optional truth value: false where it is absent, or wrong, which it records.
+    pub fn flag(&self, key: &'static str) -> bool {
+        let field = self.optional(key);
+        field.and_then(|field| field.boolean()).unwrap_or(false)
+    }
+
     /// Returns a required field, or records its absence.
     pub fn required(&self, key: &'static str, help: &str) -> Option<Field<'a>> {
         let field = self.optional(key);

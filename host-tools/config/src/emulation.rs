@@ -1,4 +1,20 @@
 //! How QEMU emulates a board: the table `[qemu]` of a board file.
+//!
+//! # Fields of `[qemu]`
+//!
+//! - `machine`: QEMU's machine with its properties (`-M`); it must start an image with the arm64
+//!   header at EL2
+//! - `cpu`: QEMU's CPU model (`-cpu`)
+//! - `counts`: a list of the events that QEMU counts always
+//! - `counts_with_icount`: a list of the events that QEMU counts only with `-icount shift=N`.
+//!   Default: none
+//! - `memory`: the size of the machine's memory (`-m`), at least as much as all `[[ram]]` together
+//! - `options`: further arguments, one text each. Default: none
+//! - `serial`: a list of what each serial port carries, in QEMU's order: `"console"`, `"telemetry"`
+//!   or `"unused"`. Default: `["console", "telemetry"]`, or `["console"]`
+//! - `model`: the model of the memory hierarchy that fits this machine:
+//!   `configs/models/<model>.toml`. Experiments, `run --model`, `top --model` and `demo` without
+//!   `--stock` need it. Default: none
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::document::{Field, Table, suggest};

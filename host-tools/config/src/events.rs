@@ -11,7 +11,7 @@ use cloison_formats::image::{Counted, Quota};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-pub use cloison_events::{Bounds, CounterSet, Event, EventTable};
+pub use cloison_events::{Bounds, CounterIndex, CounterSet, Event, EventTable};
 
 /// Returns the folders of event tables below `directory`, such as `configs/events/arm64`, by name.
 pub fn folders(directory: &Path) -> Vec<String> {
@@ -161,10 +161,10 @@ fn near<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
 /// Records an event that the counter which the hypervisor gives to this place in a list cannot
 /// count.
 fn check_counter(element: &Field<'_>, events: &EventTable, event: EventId, place: usize) {
-    let Some(event) = events
-        .by_id(event)
-        .filter(|event| !event.counters.contains(place as u32))
-    else {
+    let Some(event) = events.by_id(event).filter(|event| {
+        let counter = CounterIndex::new(place as u32);
+        !counter.is_some_and(|counter| event.counters.contains(counter))
+    }) else {
         return;
     };
     let message = format!("counter {place} cannot count {}", event.name);
@@ -284,10 +284,11 @@ pub(crate) mod tests {
     fn cva6_counts_and_computes_what_the_paper_says() {
         let (map, _) = CpuMap::load(&shipped("riscv").join("mapfile.csv"));
         let cva6 = table("riscv", map.folder(CpuId::riscv(3, 0)).expect("in the map"));
-        let counters: Vec<u32> = cva6
+        let counters: Vec<u64> = cva6
             .events
             .iter()
             .flat_map(|event| event.counters.counters())
+            .map(u64::from)
             .collect();
         assert_eq!(
             counters,

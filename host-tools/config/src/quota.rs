@@ -4,7 +4,7 @@
 
 use crate::board::BoardFile;
 use crate::document::{self, Field, Given, Presence, Table};
-use crate::events::{self, Bounds, Event, EventTable};
+use crate::events::{self, Bounds, CounterSet, Event, EventTable};
 use crate::problem::{Problem, count};
 use crate::quantity::{Amount, show_duration};
 use crate::trust::Budgeted;
@@ -629,7 +629,7 @@ fn check_masks(
             .map(move |counted| (spec, counted.event))
     });
     let counted = counted.flat_map(|pair| std::iter::repeat_n(pair, each));
-    for (counter, (spec, event)) in (0..available).rev().zip(counted) {
+    for (counter, (spec, event)) in CounterSet::lowest(available).counters().rev().zip(counted) {
         let Some(event) = events
             .by_id(event)
             .filter(|event| !event.counters.contains(counter))

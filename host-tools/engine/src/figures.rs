@@ -7,7 +7,7 @@ use crate::installation::{self, Installation};
 use crate::setup::emulator::PROGRAM;
 use miette::Result;
 use serde::Serialize;
-use serde_json::{Number, Value};
+use serde_json::{Number, Value, json};
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsStr;
@@ -85,11 +85,13 @@ impl Figures {
         };
         self
     }
-    /// Records a parameter that the figures depend on.
-    pub fn parameter(mut self, name: &str, value: impl ToString) -> Self {
-        self.provenance
-            .parameters
-            .insert(name.to_owned(), value.to_string());
+    /// Records a parameter that the figures depend on. An enum is recorded by its serialized name.
+    pub fn parameter(mut self, name: &str, value: impl Serialize) -> Self {
+        let value = match json!(value) {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        self.provenance.parameters.insert(name.to_owned(), value);
         self
     }
     /// Adds a table of values, one object per row.

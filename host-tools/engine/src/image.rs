@@ -455,11 +455,13 @@ pub fn system_image(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::installation;
+    use cloison_config::board::BoardFile;
     use cloison_formats::addr::{PhysAddr, PhysRange};
-    use cloison_formats::color::{CacheGeometry, ColorSet};
+    use cloison_formats::color::ColorSet;
     use cloison_formats::ids::{Core, Intid, VcpuIndex, VmId};
     use cloison_formats::image::{
-        Board, Gic, GuestPmu, Header, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind, Vm,
+        Board, Gic, GuestPmu, Header, LogLevel, OnFault, Pool, PoolKind, UartKind, Vm,
     };
     use cloison_formats::units::{EventId, Events, Nanos};
 
@@ -606,42 +608,12 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn system() -> System {
-        let uart = Uart {
-            kind: UartKind::Pl011,
-            base: PhysAddr(0x900_0000),
-            irq: Intid(33),
-        };
-        let page = |number: u64| PhysAddr(0x800_0000 + (number << 12));
-        let gic = Gic {
-            gicd: page(0),
-            gicc: page(16),
-            gicc_dir: page(17),
-            gich: page(48),
-            gicv: page(64),
-            gicv_dir: page(65),
-            mediated_timer: false,
-        };
+        let configs = installation::root().join("configs");
+        let file = BoardFile::load(&configs.join("boards/virt.toml"), &configs);
         let board = Board {
-            name: "virt".into(),
-            cores: vec![0, 1, 2, 3],
-            console: uart,
-            spin_table: None,
-            power_off: None,
             telemetry: None,
-            gic,
             pmu_irqs: vec![],
-            pmu_shadow: false,
-            pmu_splits: false,
-            llc: CacheGeometry {
-                size: 1 << 20,
-                ways: 16,
-                line: 64,
-            },
-            ram: vec![PhysRange {
-                start: PhysAddr(0x4000_0000),
-                len: 1 << 30,
-            }],
-            reserved: vec![],
+            ..file.expect("a shipped board").board
         };
         let ram = Ipa(0x4000_0000);
         let region = image::Region {
@@ -754,7 +726,7 @@ pub(crate) mod tests {
                 gich: page(3),
                 gicv: page(5),
                 gicv_dir: page(6),
-                mediated_timer: false,
+                ..system.board.gic
             };
         }
         let taken = |at: &str| {

@@ -69,6 +69,7 @@ impl Features {
     }
 }
 
+/// Returns the position of a register in the list: they are numbered by CRm and op2.
 const fn index(crm: u8, op2: u8) -> usize {
     (crm as usize & 7) << 3 | op2 as usize & 7
 }
@@ -78,7 +79,9 @@ const fn index(crm: u8, op2: u8) -> usize {
 /// firmware must set. `read` reads CPUACTLR_EL1 and CPUECTLR_EL1 of these cores; an emulator has
 /// neither and shows both as 0.
 pub fn is_coherent(implementer: u64, part: u64, read: impl FnOnce() -> [u64; 2]) -> bool {
+    /// CPUECTLR_EL1.SMPEN: the core takes part in coherency.
     const SMPEN: u64 = 1 << 6;
+    /// MIDR_EL1.Implementer of Arm Limited.
     const ARM: u64 = 0x41;
     // The part numbers of the Cortex-A53, A57 and A72, in this order.
     if implementer != ARM || ![0xd03, 0xd07, 0xd08].contains(&part) {

@@ -8,20 +8,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::syndrome::{Access, Width};
+use thiserror::Error;
 
 /// Why a guest's access to an emulated device is not carried out. The guest takes an external
-/// abort, and messages have the reason by this name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// abort, and messages have the reason by its name here, as docs/guests.md lists them.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum Refusal {
     /// It is of SIMD or floating-point registers.
+    #[error("SimdRegisters")]
     SimdRegisters,
     /// It is exclusive, atomic, cache maintenance, has the stack pointer as its base, or another
     /// form that is not decoded.
+    #[error("UnknownForm")]
     UnknownForm,
     /// It is not the instruction that the hardware has reported: another vCPU has changed it.
+    #[error("ChangedInstruction")]
     ChangedInstruction,
     /// The device has no register of this width there, or the access is not aligned, or not all of
     /// it is in the page.
+    #[error("WidthOrAlignment")]
     WidthOrAlignment,
 }
 

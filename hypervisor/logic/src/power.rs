@@ -79,6 +79,7 @@ pub enum Order {
 struct Word(u32);
 
 impl Word {
+    /// Bits of a vCPU's state.
     const BITS: u32 = 3;
     /// A vCPU ends or restarts the VM. The states of eight vCPUs (`MAX_VCPUS`) take bits 0 to 23.
     const ENDING: u32 = 1 << 24;
@@ -92,14 +93,17 @@ impl Word {
     const STOP: u32 = 1 << 29;
     /// Ordered to live again.
     const RESTART: u32 = 1 << 30;
+    /// An order that has not been carried out: to stop, or to start again.
     const ORDERED: u32 = Self::STOP | Self::RESTART;
     /// The machine turns itself off: there is no life after this one.
     const FINAL: u32 = 1 << 31;
 
+    /// Returns whether some of these bits are set.
     const fn has(self, bits: u32) -> bool {
         self.0 & bits != 0
     }
 
+    /// Returns the state of a vCPU.
     const fn state(self, vcpu: usize) -> State {
         match self.0 >> (vcpu as u32 * Self::BITS) & 7 {
             0 => State::Off,
@@ -110,19 +114,23 @@ impl Word {
         }
     }
 
+    /// Returns the word with these bits set.
     const fn and(self, bits: u32) -> Self {
         Self(self.0 | bits)
     }
 
+    /// Returns the word with these bits clear.
     const fn without(self, bits: u32) -> Self {
         Self(self.0 & !bits)
     }
 
+    /// Returns the word with another state of a vCPU.
     const fn with(self, vcpu: usize, state: State) -> Self {
         let shift = vcpu as u32 * Self::BITS;
         self.without(7 << shift).and((state as u32) << shift)
     }
 
+    /// Returns why the VM ends, if it does.
     const fn doom(self) -> Option<Doom> {
         match self.0 >> Self::DOOM & 3 {
             0 => None,

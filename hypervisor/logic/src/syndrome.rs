@@ -224,12 +224,19 @@ pub enum Trap {
 
 // Exception classes (ESR_ELx.EC).
 const WFX: u8 = 0x01;
+/// ESR_ELx.EC: HVC in AArch64.
 const HVC64: u8 = 0x16;
+/// SMC in AArch64 (HCR_EL2.TSC).
 const SMC64: u8 = 0x17;
+/// MSR, MRS or a system instruction in AArch64.
 const MSR_MRS: u8 = 0x18;
+/// An instruction abort from a lower exception level.
 const INSTRUCTION_ABORT_LOWER: u8 = 0x20;
+/// The same, from the level that takes it: EL1, where it is injected.
 const INSTRUCTION_ABORT_SAME: u8 = 0x21;
+/// A data abort from a lower exception level.
 const DATA_ABORT_LOWER: u8 = 0x24;
+/// The same, from the level that takes it.
 const DATA_ABORT_SAME: u8 = 0x25;
 
 /// The bits of the syndrome that tell an MRS of a feature register from other accesses, and their

@@ -56,6 +56,7 @@ pub const MAX_IRQ: u32 = 256;
 /// The EL1 virtual timer's PPI.
 pub const TIMER: u32 = 27;
 
+/// Registers of one bit for each interrupt.
 const GROUPS: usize = (MAX_IRQ / 32) as usize;
 // IDs 0 to 15 are SGIs, 16 to 31 PPIs, and 32 to 1019 SPIs (Arm IHI 0048B, 2.2.1).
 const SGIS: u32 = 0xffff;
@@ -70,8 +71,10 @@ const LR_PHYSICAL_SHIFT: u32 = 10;
 const LR_EOI: u32 = 1 << 19;
 const LR_PRIORITY_SHIFT: u32 = 20;
 const LR_LEVEL_SHIFT: u32 = 23;
+/// States. An interrupt that is active and pending is taken again after its end.
 const LR_PENDING: u32 = 1 << 28;
 const LR_ACTIVE: u32 = 2 << 28;
+/// The interrupt is a physical one.
 const LR_HW: u32 = 1 << 31;
 /// In our copy only (reserved in the register): the pending state came from a write to ISPENDR, not
 /// from a line.
@@ -305,6 +308,7 @@ impl Distributor {
         }
     }
 
+    /// Returns a bit for each vCPU of the VM.
     const fn all(&self) -> u8 {
         u8::MAX >> (8 - self.vcpus)
     }
@@ -467,6 +471,7 @@ impl Shared {
         }
     }
 
+    /// Returns the group of registers that has an interrupt.
     fn group(&mut self, irq: u32) -> &mut Group {
         &mut self.groups[(irq >> 5) as usize % GROUPS]
     }

@@ -55,7 +55,9 @@ pub trait PhysicalPmu: Counters {
 pub const CYCLES: u32 = 1 << CYCLE_COUNTER;
 /// PMCR: enable; reset of the event counters; reset of the cycle counter.
 const E: u32 = 1;
+/// PMCR_EL0.P: resets the event counters.
 const P: u32 = 1 << 1;
+/// PMCR_EL0.C: resets the cycle counter.
 const C: u32 = 1 << 2;
 /// PMCR: the bits that are kept as written (DP, X, E), and the one that reads as one without
 /// AArch32 (LC).

@@ -22,8 +22,11 @@ pub const RX_FIFO: usize = 1024;
 
 /// FR: clear to send, data set ready and carrier detect, as reported by a null modem.
 const FR_MODEM: u32 = 0b111;
+/// FR: the receive FIFO is empty.
 const FR_RXFE: u32 = 1 << 4;
+/// FR: the receive FIFO is full.
 const FR_RXFF: u32 = 1 << 6;
+/// FR: the transmit FIFO is empty.
 const FR_TXFE: u32 = 1 << 7;
 /// RIS, IMSC, MIS, ICR: receive, transmit, receive timeout, overrun; and all bits that exist.
 const INT_RX: u32 = 1 << 4;
@@ -147,6 +150,7 @@ impl Pl011 {
         Ok(())
     }
 
+    /// Takes a byte from the receive FIFO: DR as read by the guest, 0 if there is none.
     fn pop_rx(&mut self) -> u32 {
         let Some(byte) = self.fifo.pop_front() else {
             return 0;

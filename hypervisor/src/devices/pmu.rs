@@ -100,6 +100,8 @@ impl PhysicalPmu for Pmu {
 struct Selected(u64);
 
 impl Selected {
+    /// Selects a counter for PMXEVTYPER_EL0 and PMXEVCNTR_EL0, and keeps the guest's selection. The
+    /// ISB makes the selection take effect first.
     fn new(counter: u32) -> Self {
         let before = PMSELR_EL0.get();
         PMSELR_EL0.set(counter.into());
@@ -110,6 +112,7 @@ impl Selected {
 
 impl Drop for Selected {
     fn drop(&mut self) {
+        // The guest's selection is part of its state, although EL2 uses the register too.
         PMSELR_EL0.set(self.0);
     }
 }

@@ -16,6 +16,8 @@ use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 global_asm!(
     r#"
+    // An exception frame of 256 bytes on EL2's stack: x0 to x30 at 8 bytes each, as
+    // `GuestRegisters` lays them out. SP stays aligned to 16 bytes, which SCTLR_EL2.SA checks.
     // Stores or loads the registers that a call may change, and those that it keeps.
     .macro LOW op
     \op     x0, x1, [sp]
@@ -37,6 +39,8 @@ global_asm!(
     \pair   x28, x29, [sp, #224]
     \single x30, [sp, #240]
     .endm
+    // ERET alone does not keep every CPU from executing what follows it speculatively. The two
+    // barriers do; they are never reached otherwise.
     // No core speculates past the return with EL2's registers.
     .macro RETURN
     eret
@@ -48,6 +52,7 @@ global_asm!(
     add     sp, sp, #256
     RETURN
     .endm
+    // All registers: the handler may read and change each of them.
     .macro SAVE
     sub     sp, sp, #256
     LOW     stp
@@ -55,6 +60,9 @@ global_asm!(
     .endm
     .macro FATAL kind
     .balign 128
+    // One of the vectors that take exceptions from EL2 itself. EL1's registers serve as scratch
+    // space: the machine turns off, so no guest misses them. SP_EL1 keeps the old SP for the
+    // report.
     // The stack may be the problem: continue on the emergency stack, once there is one.
     msr     tpidr_el1, x1
     mrs     x1, tpidr_el2
@@ -62,6 +70,7 @@ global_asm!(
     msr     elr_el1, x0
     mov     x0, sp
     msr     sp_el1, x0
+    // TPIDR_EL2 points to `Cpu`, whose first field is the emergency stack.
     ldr     x1, [x1]
     mov     sp, x1
     mrs     x0, elr_el1
@@ -72,6 +81,8 @@ global_asm!(
     bl      {fatal_exception}
     b       .
     .endm
+    // An exception from a guest. The handler gets the frame as its argument. ELR_EL2 and SPSR_EL2
+    // stay in their registers: interrupts are masked at EL2, so that no exception overwrites them.
     .macro GUEST handler
     .balign 128
     SAVE
@@ -80,6 +91,9 @@ global_asm!(
     b       restore
     .endm
 
+    // VBAR_EL2 has 11 zero bits, and each of the 16 vectors has 128 bytes: four from EL2 with
+    // SP_EL0, which it never uses, four from EL2, four from an AArch64 guest, and four from an
+    // AArch32 one. In each group: synchronous, IRQ, FIQ, SError.
     .section .text.vectors, "ax"
     .balign 2048
     .global vectors
@@ -89,6 +103,7 @@ vectors:
     .endr
     GUEST {guest_sync}
     .balign 128
+    // IRQ, the most frequent exit, stores half as many registers as SAVE.
     // The handler is a Rust function that does not use the callee-saved registers.
     sub     sp, sp, #256
     LOW     stp
@@ -119,6 +134,9 @@ restore:
     guest_aarch32 = sym guest_aarch32,
 );
 
+/// Handles an interrupt that arrives while a guest runs. The virtual timer's is the most frequent,
+/// and takes the shortest way: its priority is dropped, and the guest's EOI deactivates it through
+/// its list register.
 extern "C" fn guest_irq() {
     let visit = Visit::begin();
     let acknowledged = gic::acknowledge();
@@ -135,6 +153,8 @@ extern "C" fn guest_irq() {
     other_interrupt(visit, acknowledged);
 }
 
+/// Handles an interrupt that may spend a budget, or stop this vCPU. It is not inlined: its
+/// registers would have to be saved for the timer's interrupt too.
 #[cold]
 #[inline(never)]
 fn other_interrupt(visit: Visit, acknowledged: u32) {
@@ -162,6 +182,8 @@ static FATAL: [AtomicU8; MAX_CORES] = [const { AtomicU8::new(0) }; MAX_CORES];
 extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
     // EL2 takes an SError only where `take_pending_serror` lets it: before the first guest.
     const KINDS: [&str; 4] = ["synchronous", "IRQ", "FIQ", "pending SError"];
+    // The report itself may fault, for example in the console's registers. Then the machine is
+    // turned off without one; if that faults too, the core stops here.
     match FATAL[cpu::current_index() % MAX_CORES].fetch_add(1, Relaxed) {
         0 => {}
         1 => power::off(),
@@ -197,6 +219,8 @@ fn backtrace(mut frame: u64) {
     let image = early::image();
     console::print_fatal(format_args!("backtrace:"));
     for _ in 0..16 {
+        // A frame record of AAPCS64: the caller's x29, and the return address. x29 is not trusted:
+        // the exception may be due to a stack that was overwritten.
         let on_stack = layout::stack(cpu::current_index()).contains(&frame);
         let in_image = (image.data..image.end).contains(&frame);
         if !frame.is_multiple_of(16) || !(on_stack || in_image) {
@@ -207,6 +231,8 @@ fn backtrace(mut frame: u64) {
         // because the loop checks each link.
         let [next, address] = unsafe { (frame as *const [u64; 2]).read() };
         console::print_fatal(format_args!(" {address:#x}"));
+        // Stacks grow down, so the caller's frame is above. A chain that does not ascend would not
+        // end.
         if next <= frame {
             break;
         }

@@ -22,8 +22,11 @@ const UNKNOWN: u64 = -1i64 as u64;
 
 /// Handles an HVC or SMC.
 pub fn dispatch(visit: Visit, registers: &mut GuestRegisters) {
+    // SMC Calling Convention (Arm DEN 0028): the function is in w0, whatever the upper half of x0
+    // holds. Results are in x0 to x3, and x4 to x17 keep their values.
     let [x0, x1, x2, x3, ..] = registers.x;
     let function = x0 as u32;
+    // The shortest way: this call needs no service, and is not charged to a budget.
     if function == Call::Identify as u32 {
         registers.x[..4].copy_from_slice(&<[u64; 4]>::from(identify(*visit)));
         return;
@@ -35,6 +38,7 @@ pub fn dispatch(visit: Visit, registers: &mut GuestRegisters) {
     registers.x[..4].copy_from_slice(&vendor(visit, function, [x1, x2, x3]));
 }
 
+/// Returns what a guest is told of itself. All of it is constant while the machine runs.
 fn identify(guest: Guest) -> Identity {
     Identity {
         version: ABI_VERSION,
@@ -52,8 +56,10 @@ fn vendor(visit: Visit, function: u32, arguments: [u64; 3]) -> [u64; 4] {
         None => [UNKNOWN, x1, x2, x3],
         Some(Call::Identify) => identify(*visit).into(),
         Some(call) => {
+            // Work on pages pauses between batches: this core may be held there, or told to stop.
             let work = Work::new(visit);
             let result = match call {
+                // The only check of the grant: no call reaches its handler without it.
                 _ if !call.is_granted(visit.vm.spec.services) => Err((CallError::Denied, x1)),
                 Call::MovePages | Call::ReturnPages | Call::CachePages => {
                     let moved = work.listed(call, arguments);
@@ -62,6 +68,7 @@ fn vendor(visit: Visit, function: u32, arguments: [u64; 3]) -> [u64; 4] {
                 }
                 _ => serve(*visit, &work, call, arguments).map_err(|error| (error, x1)),
             };
+            // The caller pays for the call, besides what its handler has charged for pages.
             let effort = match call {
                 Call::SegmentEnd | Call::CounterRecord => Effort::RECORD,
                 _ => Effort::CALL,
@@ -70,6 +77,8 @@ fn vendor(visit: Visit, function: u32, arguments: [u64; 3]) -> [u64; 4] {
             // The call may have spent a budget.
             life::hold(visit);
             match result {
+                // An error leaves x1 as it was, except for lists, where x1 is the index of the
+                // wrong entry.
                 Ok([x1, x2, x3]) => [0, x1, x2, x3],
                 Err((error, x1)) => [error as i64 as u64, x1, x2, x3],
             }
@@ -100,6 +109,7 @@ pub fn page_write(visit: Visit, offset: u16, value: u64) {
 /// Returns the numbers by which a guest identifies a segment.
 fn names(arguments: [u64; 3]) -> Result<Names, CallError> {
     let [workload, sub_experiment, run] = arguments.map(u32::try_from);
+    // Numbers of 32 bits in registers of 64: what does not fit is refused, not truncated.
     let invalid = |_| CallError::Invalid;
     Ok(Names {
         workload: workload.map_err(invalid)?,
@@ -121,6 +131,8 @@ fn permit(granted: u8, vm: &Vm) -> Result<(), CallError> {
     }
 }
 
+/// Executes a call that is granted, except those with lists of pages. Returns `x1` to `x3`. Each
+/// handler checks its arguments: they are a guest's.
 fn serve(
     guest: Guest,
     work: &Work,
@@ -131,6 +143,7 @@ fn serve(
     let [x1, x2, x3] = arguments;
     let nothing = |()| [0; 3];
     let moved = |pages: u64| Moved { pages }.into();
+    // The VM whose budgets the caller may set, by its configuration.
     let regulated = || {
         let other = numbered(x1)?;
         permit(vm.spec.regulates, other)?;
@@ -161,13 +174,16 @@ fn serve(
         Call::QuotaTerms => quota::terms(cpu, x1).map(Into::into),
         Call::VmRead => {
             let other = numbered(x1)?;
+            // The service reads any VM; the flag tells which ones the caller may order.
             let managed = permit(vm.spec.manages, other).is_ok();
             Ok(VmInfo::new(&other.spec.name, other.power.life(), managed).into())
         }
         Call::VmOrder => {
             let other = numbered(x1)?;
-            let change = Change::from_number(x2).ok_or(CallError::Invalid)?;
+            let change = Change::try_from(x2).map_err(|_| CallError::Invalid)?;
             permit(vm.spec.manages, other)?;
+            // The other VM's first core carries the order out. The caller pays for it where that
+            // core has no budget that can hold it.
             quota::charge(guest, other.order(change)?);
             Ok([0; 3])
         }

@@ -21,9 +21,12 @@ pub fn call(visit: Visit, function: u32, arguments: [u64; 3]) -> Option<i64> {
     rare(visit, function, arguments)
 }
 
+/// Handles all functions but the version. It is not inlined, so that Cloison's own calls pay for
+/// one comparison. No call of a guest reaches the firmware.
 #[inline(never)]
 fn rare(visit: Visit, function: u32, [x1, x2, x3]: [u64; 3]) -> Option<i64> {
     let vm = visit.vm;
+    // Bit 30 of a function tells the two forms apart (Arm DEN 0028, 2.5).
     // The 32-bit forms take 32-bit arguments.
     let wide = function >> 30 & 1 == 1;
     let narrow = |value: u64| if wide { value } else { value & 0xffff_ffff };
@@ -35,9 +38,12 @@ fn rare(visit: Visit, function: u32, [x1, x2, x3]: [u64; 3]) -> Option<i64> {
         psci::CPU_SUSPEND_32 | psci::CPU_SUSPEND_64 => psci::SUCCESS,
         psci::CPU_ON_32 | psci::CPU_ON_64 => match target(vm, narrow(x1)) {
             None => psci::INVALID_PARAMETERS,
+            // The entry is in RAM, and aligned as A64 requires. The context is the guest's own.
             Some(_) if !vm.has_ram(Ipa(narrow(x2))) || x2 & 3 != 0 => psci::INVALID_ADDRESS,
             Some(vcpu) => match vm.power_on(vcpu, Ipa(narrow(x2)), narrow(x3)) {
                 Ok(()) => psci::SUCCESS,
+                // Two vCPUs may turn on the same one at once: one of them claims it, and the other
+                // is told how far that is.
                 Err(State::Claimed | State::Pending) => psci::ON_PENDING,
                 Err(State::On | State::Leaving) => psci::ALREADY_ON,
                 // The VM is about to end or to restart, and the caller to stop.
@@ -45,6 +51,7 @@ fn rare(visit: Visit, function: u32, [x1, x2, x3]: [u64; 3]) -> Option<i64> {
             },
         },
         psci::AFFINITY_INFO_32 | psci::AFFINITY_INFO_64 => match target(vm, narrow(x1)) {
+            // Affinity level 0 alone: a VM has no clusters that could be on or off.
             Some(vcpu) if narrow(x2) == 0 => match vm.power.state(vcpu) {
                 State::On | State::Leaving => 0,
                 State::Off => 1,

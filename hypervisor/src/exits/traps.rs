@@ -44,6 +44,8 @@ pub extern "C" fn synchronous(registers: &mut GuestRegisters) {
     }
 }
 
+/// Handles the traps that are rare, or that take long anyway. It is not inlined: the registers that
+/// it needs would have to be saved at each trap.
 #[inline(never)]
 fn dispatch_cold(visit: Visit, registers: &mut GuestRegisters, esr: u64) {
     match Trap::decode(esr) {
@@ -61,6 +63,8 @@ fn dispatch_cold(visit: Visit, registers: &mut GuestRegisters, esr: u64) {
             visit.count_exit(ExitReason::Memory);
             refused_by_stage2(visit, fault, Attempt::Fetch);
         }
+        // WFI (HCR_EL2.TWI), which traps only while the core has something to send: the guest's
+        // idle time is the time to send it.
         // It is executed again, and then waits.
         Trap::Wait => {
             visit.count_exit(ExitReason::Wait);
@@ -75,6 +79,7 @@ fn dispatch_cold(visit: Visit, registers: &mut GuestRegisters, esr: u64) {
     }
 }
 
+/// Returns the IPA of a stage-2 abort: its page is in HPFAR_EL2, and its offset in FAR_EL2.
 fn fault_ipa() -> Ipa {
     syndrome::fault_ipa(HPFAR_EL2.get(), FAR_EL2.get())
 }
@@ -82,6 +87,7 @@ fn fault_ipa() -> Ipa {
 /// Handles an access to the emulated distributor. Returns whether the distributor allows it.
 fn distributor(guest: Guest, registers: &mut GuestRegisters, abort: DataAbort) -> bool {
     let ipa = fault_ipa();
+    // A syndrome without an access (ISV = 0) is for `data_abort`, which reads the instruction.
     let Some(access) = abort.access() else {
         return false;
     };
@@ -120,6 +126,7 @@ fn load(registers: &mut GuestRegisters, access: Access, value: u64) {
     );
 }
 
+/// Writes a general register of the guest, as a load or MRS that has trapped does.
 fn set_register(registers: &mut GuestRegisters, register: u8, value: u64) {
     // 31 is the zero register.
     if let Some(slot) = registers.x.get_mut(usize::from(register)) {
@@ -127,10 +134,14 @@ fn set_register(registers: &mut GuestRegisters, register: u8, value: u64) {
     }
 }
 
+/// Returns a general register of the guest, as a store or MSR that has trapped reads it: 31 is the
+/// zero register, never SP.
 fn register_value(registers: &GuestRegisters, register: u8) -> u64 {
     registers.x.get(usize::from(register)).copied().unwrap_or(0)
 }
 
+/// Handles a data abort at stage 2 that the distributor has not served: an access to another
+/// emulated device, or to a page that the VM does not have, or not now.
 #[inline(never)]
 fn data_abort(visit: Visit, registers: &mut GuestRegisters, abort: DataAbort) {
     let ipa = fault_ipa();
@@ -140,16 +151,21 @@ fn data_abort(visit: Visit, registers: &mut GuestRegisters, abort: DataAbort) {
     } else {
         Attempt::Read
     };
+    // A device that this VM does not have is forbidden memory like any other.
     let is_device = match ipa.page_base().0 {
         map::UART | map::GICD | map::DEACTIVATE => true,
         map::SERVICES => visit.vm.spec.services_page,
         _ => false,
     };
+    // A walk of the guest's own tables that reaches a device is no access of an instruction: there
+    // is no register to load or store.
     if !is_device || abort.is_walk() {
         visit.count_exit(ExitReason::Memory);
         return refused_by_stage2(visit, abort.fault(), attempt);
     }
     visit.count_exit(ExitReason::Device);
+    // The syndrome describes loads and stores of one general register without write-back. For the
+    // others, EL2 reads the instruction.
     let done = if let Some(access) = abort.access() {
         emulate(visit, registers, ipa, access, is_write).map(|()| skip_instruction())
     } else if let Some(word) = fetch(*visit) {
@@ -163,7 +179,7 @@ fn data_abort(visit: Visit, registers: &mut GuestRegisters, abort: DataAbort) {
         visit,
         attempt,
         &visit.vm.has_refused,
-        format_args!("device register {ipa}, refused for its {refusal:?}"),
+        format_args!("device register {ipa}, refused for its {refusal}"),
     );
 }
 
@@ -179,6 +195,7 @@ fn emulate(
     let width = access.width();
     let stored = register_value(registers, access.register());
     let is_whole = width == Width::Double;
+    // Registers of the distributor and the UART have 32 bits, those of the services page 64.
     let loaded = match (ipa.page_base().0, is_write) {
         // What the distributor allows has been done already.
         (map::GICD, _) => return Err(Refusal::WidthOrAlignment),
@@ -231,6 +248,8 @@ fn emulate(
 /// The handlers are entered as by a trap: with a second caller, none of them would be part of
 /// [`synchronous`], and each trap would pay for that.
 fn undescribed(registers: &mut GuestRegisters, is_write: bool, word: u32) -> Result<(), Refusal> {
+    // `word` is what the guest's memory holds now; the trap was caused by what it held then.
+    // `matches` compares the two by what the hardware has recorded: the address and the direction.
     let transfer = Transfer::decode(word)?;
     let pc = ELR_EL2.get();
     let mut at = FAR_EL2.get();
@@ -244,10 +263,14 @@ fn undescribed(registers: &mut GuestRegisters, is_write: bool, word: u32) -> Res
         if at / PAGE_SIZE != page {
             return Err(Refusal::WidthOrAlignment);
         }
+        // As the hardware would have set them, had it trapped this register's access alone.
+        // HPFAR_EL2 is right already: the page is the same.
         ESR_EL2.set(DataAbort::syndrome(access, is_write));
         FAR_EL2.set(at);
         ELR_EL2.set(pc);
         synchronous(registers);
+        // The instruction is not skipped where the guest has taken an abort. An instruction that
+        // aborts does not write its base register back.
         if ELR_EL2.get() != pc.wrapping_add(4) {
             return Ok(());
         }
@@ -265,6 +288,8 @@ fn undescribed(registers: &mut GuestRegisters, is_write: bool, word: u32) -> Res
 /// now.
 fn fetch(guest: Guest) -> Option<u32> {
     let pc = ELR_EL2.get();
+    // Another vCPU may change the tables or the page meanwhile. The word is then another one, but
+    // always from the VM's own RAM, because stage 2 is looked up here.
     let page = guest.vm.stage2.mapping(translate(pc)?)?;
     Some(guest.windows.word(page.frame, pc))
 }
@@ -280,6 +305,8 @@ fn refused_by_stage2(visit: Visit, fault: Fault, attempt: Attempt) {
             // accesses.
             Page::Mapped(_) if fault == Fault::Translation => return life::hold(visit),
             Page::Mapped(_) | Page::Absent => break,
+            // Another core moves the page. Until it is there, this one serves interrupts: what its
+            // budgets and other cores want of it does not wait for the move.
             Page::Moving => interrupts::serve_pending(*visit),
         }
     }
@@ -295,6 +322,7 @@ fn refused_by_stage2(visit: Visit, fault: Fault, attempt: Attempt) {
 /// its VM.
 fn deny(visit: Visit, attempt: Attempt, is_reported: &AtomicBool, what: fmt::Arguments) {
     let vm = visit.vm;
+    // Before EL1's registers are overwritten: they tell of the exception before this one.
     watch(*visit, Some(attempt));
     let far = FAR_EL2.get();
     let verb = match attempt {
@@ -306,6 +334,7 @@ fn deny(visit: Visit, attempt: Attempt, is_reported: &AtomicBool, what: fmt::Arg
     if vm.spec.on_fault == OnFault::Kill {
         life::kill(visit, what);
     }
+    // Once for each kind: a guest could fill the console with these messages otherwise.
     if !is_reported.swap(true, Relaxed) {
         logger::about(
             vm,
@@ -314,6 +343,7 @@ fn deny(visit: Visit, attempt: Attempt, is_reported: &AtomicBool, what: fmt::Arg
             format_args!(" takes an abort at {:#x}: {what}", ELR_EL2.get()),
         );
     }
+    // The guest's handler finds the address where the architecture puts it.
     FAR_EL1.set(far);
     inject(Syndrome::external_abort(attempt, vector()));
 }
@@ -340,6 +370,8 @@ fn watch(guest: Guest, attempt: Option<Attempt>) {
     let pc = ELR_EL1.get();
     let esr = ESR_EL1.get();
     let far = FAR_EL1.get();
+    // A guest whose VBAR_EL1 points to nothing faults at its vector, and again at the vector of
+    // that fault. No handler of its can report it.
     // ESR_EL1 is 0 before the first exception.
     let has_no_vectors =
         attempt == Some(Attempt::Fetch) && at.wrapping_sub(vbar) < syndrome::VECTORS && esr != 0;
@@ -360,6 +392,7 @@ fn watch(guest: Guest, attempt: Option<Attempt>) {
     }
 }
 
+/// Returns the vector at which the interrupted mode takes a synchronous exception to EL1.
 fn vector() -> Vector {
     Vector::from_mode(SPSR_EL2.read(SPSR_EL2::M))
 }
@@ -369,10 +402,13 @@ fn inject(syndrome: Syndrome) {
     ESR_EL1.set(syndrome.0);
     ELR_EL1.set(ELR_EL2.get());
     SPSR_EL1.set(SPSR_EL2.get());
+    // EL2 returns to the vector instead of the instruction that trapped.
     enter_el1(VBAR_EL1.get().wrapping_add(vector() as u64));
 }
 
+/// Enables of EL0 at the PMU, by its encoding: op0, op1, CRn, CRm and op2.
 const PMUSERENR_EL0: Encoding = Encoding::new(3, 3, 9, 14, 0);
+/// Auxiliary controls, whose meaning is up to the implementation.
 const ACTLR_EL1: Encoding = Encoding::new(3, 0, 1, 0, 1);
 
 /// Handles a read of a feature register. Here it needs no frame.
@@ -383,6 +419,8 @@ fn feature(guest: Guest, registers: &mut GuestRegisters, read: FeatureRead) {
     skip_instruction();
 }
 
+/// Handles a trapped MRS, MSR or system instruction, other than reads of feature registers. What is
+/// neither emulated nor harmless to ignore is undefined for the guest.
 fn system_register(guest: Guest, registers: &mut GuestRegisters, access: SystemAccess) {
     let SystemAccess {
         encoding,

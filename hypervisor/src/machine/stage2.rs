@@ -18,10 +18,13 @@ use core::sync::atomic::{
     Ordering::{Acquire, Relaxed, Release},
 };
 
+/// A page that the guest may read and write. The access flag is set: EL2 does not handle access
+/// faults.
 const PAGE: Attr = Attr::VALID
     .union(Attr::TABLE_OR_PAGE)
     .union(Attr::S2AP_ACCESS_RW)
     .union(Attr::ACCESS_FLAG);
+/// RAM is shared by all cores of the VM, whose caches are coherent within the inner domain.
 const RAM: Attr = PAGE.union(Attr::SH_INNER);
 const NORMAL: u64 = RAM
     .union(Attr::MEMATTR_NORMAL_INNER_WB)
@@ -53,6 +56,7 @@ pub const VTCR: u64 = (64 - IPA_BITS as u64)
     | VTCR_EL2::PS::PA_40B_1TB.value
     | VTCR_EL2::RES1::SET.value;
 
+/// A table of descriptors. They are atomic because the MMU and other cores read them at any time.
 type Table = [AtomicU64; 512];
 
 /// Whether the caches may hold a page of RAM, as a descriptor's attributes. The stricter of this
@@ -127,6 +131,7 @@ impl Page {
                 cacheability,
                 mark,
             }),
+            // `unmap` clears the valid bit and leaves the rest.
             None if descriptor != 0 && descriptor & VALID == 0 => Self::Moving,
             None => Self::Absent,
         }
@@ -157,6 +162,8 @@ impl Unmapped {
         }
         let mark = u64::from(mapping.mark) << MARK_SHIFT;
         let page = mapping.frame.0 | mapping.cacheability as u64;
+        // Make: the frame's contents are written before the descriptor is, and the barrier lets all
+        // walks find it before the page counts as mapped.
         self.leaf.store(page | mark | kept, Release);
         sysreg::dsb_ish();
     }
@@ -195,6 +202,8 @@ impl TableSource {
     }
 }
 
+/// Returns the index of an IPA in a table of this level: nine bits each, from bit 30 at level 1
+/// down to bit 12 at level 3.
 fn index(ipa: Ipa, level: u32) -> usize {
     (ipa.0 >> (39 - 9 * level)) as usize & 0x1ff
 }
@@ -216,6 +225,7 @@ impl Stage2 {
         self.vmid << 48 | self.root_pa.0
     }
 
+    /// Returns the table to which a descriptor points.
     fn table_at(&self, descriptor: u64) -> &'static Table {
         let va = mmu::arena_address(self.frames, PhysAddr(descriptor & ADDRESS));
         // SAFETY: a valid table descriptor of these tables was written by `child` and points to a
@@ -223,6 +233,8 @@ impl Stage2 {
         unsafe { &*(va as *const Table) }
     }
 
+    /// Returns the table below an entry, which is created if there is none. Before the VM runs, so
+    /// no walk sees it half built.
     fn child(
         &self,
         table: &'static Table,
@@ -266,7 +278,9 @@ impl Stage2 {
         Ok(())
     }
 
+    /// Returns the last-level descriptor of a page. Tables are never freed, so it stays valid.
     fn leaf(&self, ipa: Ipa) -> Option<&'static AtomicU64> {
+        // An IPA from a guest's register may have any value.
         if ipa.0 >> IPA_BITS != 0 {
             return None;
         }
@@ -293,6 +307,7 @@ impl Stage2 {
     pub fn unmap(&self, ipa: Ipa) -> Option<Unmapped> {
         let leaf = self.leaf(ipa)?;
         let before = Page::of(leaf.load(Acquire)).mapping()?;
+        // The rest stays in the descriptor: `page` then knows that it is being moved.
         leaf.fetch_and(!VALID, Relaxed);
         Some(Unmapped { leaf, before })
     }
@@ -301,6 +316,7 @@ impl Stage2 {
     /// rest of its descriptor.
     pub fn walk(&self, visit: &mut Visitor) {
         mmu::walk(self.frames, self.root_pa, &mut |ipa, frame, attributes| {
+            // The mark is software's; the audit compares what the MMU sees.
             visit(ipa, frame, attributes & !MARK)
         });
     }

@@ -18,6 +18,8 @@ pub fn run(cpu: &'static Cpu, frames: &OwnFrames, ttbr: PhysAddr) {
     pass(frames, ttbr);
     for vm in partition::all() {
         if let Some(profile) = &vm.spec.profile {
+            // All pages of the profile, not only those that the configuration moves: the audit sees
+            // each in its other frame.
             let moved = Work::at_boot(cpu, vm).top(profile.pages.len() as u64);
             log::debug!("VM {}: moved for the audit: {moved:?}", vm.spec.name);
         }
@@ -75,6 +77,7 @@ fn send_runs(
     message: impl Fn(u64, u64, Vec<u32>) -> Message,
 ) -> u64 {
     let mut pages = 0;
+    // The run that has not been sent yet: its first address, its attributes, and its frames.
     let mut run = None;
     let send = |(start, attributes, frames)| telemetry::send(&message(start, attributes, frames));
     walk(&mut |address, frame, attributes| {
@@ -92,6 +95,8 @@ fn send_runs(
     pages
 }
 
+/// Returns the part of EL2's address space that has an address. What is in no part of the layout is
+/// the trampoline's identity page.
 fn part(va: u64) -> Part {
     match va {
         layout::IMAGE..layout::ARENA => Part::Image,

@@ -26,6 +26,8 @@ use core::sync::atomic::{
 
 /// The windows of all cores; set before the secondary ones start.
 static WINDOWS: AtomicU64 = AtomicU64::new(0);
+/// How many cores are initialized. Cores start one after the other, so that each waits for one
+/// increment.
 static CORES_UP: AtomicU32 = AtomicU32::new(0);
 
 /// Prints why the system cannot run, and turns the machine off.
@@ -41,11 +43,14 @@ pub fn boot_core(loaded: &early::Loaded) -> ! {
     power::init_early(parameters.psci);
     console::init_early(&parameters);
     check_coherency();
+    // The clock is needed by each wait that follows.
     timer::init().unwrap_or_else(|hz| {
         refuse(format_args!(
             "the system counter runs at {hz} Hz by CNTFRQ_EL0; Cloison needs 1 MHz to 4 GHz"
         ))
     });
+    // The image is an allegation too: a boot loader may have cut it, or left another one's end. Its
+    // checksums are verified before anything in it is used.
     let bytes = loaded.behind;
     let header =
         Header::parse(bytes, sysreg::crc32).unwrap_or_else(|error| refuse(format_args!("{error}")));
@@ -75,6 +80,8 @@ fn check_coherency() {
 /// Checks the hardware against the image's assumptions.
 fn check_machine(system: &System) {
     use CLIDR_EL1::{Ctype1, Ctype2, Ctype3, Ctype4, Ctype5, Ctype6, Ctype7};
+    // The last level of cache is the last one that CLIDR_EL1 reports as data or unified. CCSIDR_EL1
+    // shows the cache that CSSELR_EL1 selects, after an ISB.
     let kinds =
         [Ctype1, Ctype2, Ctype3, Ctype4, Ctype5, Ctype6, Ctype7].map(|kind| CLIDR_EL1.read(kind));
     CSSELR_EL1.write(CSSELR_EL1::Level.val(CacheGeometry::last_level(kinds)));
@@ -84,6 +91,7 @@ fn check_machine(system: &System) {
         CCSIDR_EL1.read(CCSIDR_EL1::AssociativityWithoutCCIDX),
         CCSIDR_EL1.read(CCSIDR_EL1::NumSetsWithoutCCIDX),
     );
+    // Colors follow from the geometry: with another cache, VMs would share sets.
     if found != system.board.llc {
         refuse(format_args!(
             "board {} promises a last-level cache of {:?}, CCSIDR_EL1 says {found:?}; use the \
@@ -98,11 +106,15 @@ fn check_machine(system: &System) {
             "a core's quotas and HEM events need {needed} event counters, its PMU has {counters}"
         ));
     }
+    // The windows clear guests' pages in steps of this size.
     if !DCZID_EL0.matches_all(DCZID::ALL::Bytes64) {
         refuse(format_args!("DC ZVA does not clear 64 bytes on this CPU"));
     }
 }
 
+/// Moves the hypervisor to frames of its colors, builds the VMs, starts the other cores, and then
+/// the VMs. The order matters: the frames are chosen before the first VM gets any, and no core
+/// starts before the tables are final.
 fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     let board = &system.board;
     let colors = board.llc.colors().unwrap_or(1);
@@ -117,6 +129,8 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
         len: header_at.0 + header.total_len() - loaded.base.0,
     };
     let mut frames = own_frames(system, colors, loaded);
+    // Frames of the hypervisor's colors for all tables that stage 2 will need: none is allocated
+    // later.
     let tables = system.vms.iter().map(build::mapped_ranges);
     let stage2_frames = tables.map(tables_needed).sum();
     let built = build_tables(system, &mut frames, payload, stage2_frames);
@@ -151,7 +165,9 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     build::create(system, memory, tables).unwrap_or_else(|error| refuse(format_args!("{error}")));
     describe(system, colors, frames);
     gic::init_distributor();
+    // A former user of the machine may have left translations with the same VMIDs.
     sysreg::tlbi_guests();
+    // Read by each core when it starts; that it is started orders the two.
     WINDOWS.store(built.windows, Relaxed);
     core_up(own_number(system));
     start_secondaries(system, built.trampoline);
@@ -163,6 +179,8 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
         power::off();
     }
     console_input::init(console);
+    // From now on, messages wait for their turn at the console: a core that prints does not hold up
+    // its guest.
     logger::QUEUES.store(true, Relaxed);
     for vm in partition::all() {
         life::start(cpu, vm);
@@ -173,6 +191,7 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
 /// Adds all RAM to the early map.
 fn map_ram(board: &Board) {
     for range in &board.ram {
+        // The early map has blocks of 1 GiB.
         let mut gigabyte = range.start.0;
         while gigabyte < range.end().0 {
             // SAFETY: a gigabyte of the board's RAM; the other cores have not been started.
@@ -184,6 +203,7 @@ fn map_ram(board: &Board) {
 
 /// Returns the frames of the hypervisor's colors that follow what was loaded.
 fn own_frames(system: &System, colors: u32, loaded: PhysRange) -> OwnFrames {
+    // The copy stays in the bank of RAM into which the image was loaded: that is RAM for certain.
     let holds = |bank: &&PhysRange| bank.contains(loaded.start) && loaded.end() <= bank.end();
     let Some(&bank) = system.board.ram.iter().find(holds) else {
         refuse(format_args!(
@@ -222,6 +242,7 @@ fn build_tables(
         image: &early::image(),
     };
     let built = mmu::build(frames, &plan);
+    // Only now is it known how many frames were needed.
     let overlaps = |taken: &&PhysRange| taken.overlaps(&frames.span());
     if let Some(taken) = board.reserved.iter().find(overlaps) {
         refuse(format_args!(
@@ -240,6 +261,7 @@ fn guest_memory(system: &System, colors: u32, loaded: PhysRange, own: PhysRange)
     let mut contiguous = Buddy::<32>::new();
     if system.contiguous > 0 {
         let taken = [&reserved[..], &[own]].concat();
+        // Contiguous memory has all colors. It is set aside before the pools count their frames.
         let Some(range) = set_aside(&system.board.ram, &taken, system.contiguous) else {
             refuse(format_args!(
                 "no {} contiguous bytes of RAM",
@@ -261,6 +283,7 @@ fn guest_memory(system: &System, colors: u32, loaded: PhysRange, own: PhysRange)
 
 /// Sends a description of what was built as telemetry.
 fn describe(system: &System, colors: u32, frames: &OwnFrames) {
+    // The list of the hypervisor's frames is long, and only an audit compares it.
     let audited = if system.audit { frames.taken() } else { 0 };
     telemetry::send(&Message::Boot(BootInfo {
         version: VERSION,
@@ -326,6 +349,8 @@ fn core_up(index: usize) {
     let owner = partition::owner(index);
     let irq = board.pmu_irqs.get(index).map(|irq| irq.0);
     gic::init_core(index as u8, irq);
+    // First with all counters below HPMN, so that the overflow interrupt can be tried on one of
+    // them.
     pmu::init_core(pmu::counters(), false);
     let by_interrupt = irq.is_some_and(|irq| pmu::raises_interrupt(|| gic::is_pending(irq)));
     let enforcement = Enforcement {
@@ -340,11 +365,16 @@ fn core_up(index: usize) {
              polled"
         );
     }
+    // All that confines a guest is set before SErrors are taken, and before any guest is entered.
     guest_registers::init_core();
+    // An SError that firmware has left pending is fatal here; later a guest would be blamed for it.
     sysreg::take_pending_serror();
+    // The division of the counters follows from the owner's quotas, which `cpu::init` has read.
     let direct = owner.is_some_and(|(vm, _)| vm.spec.pmu == GuestPmu::Direct);
     pmu::init_core(cpu::this().vpmu.borrow().counters, direct);
     CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::CLEAR);
+    // Pairs with the load in `start_secondaries`: what this core has initialized is visible to the
+    // one that waits. SEV ends its WFE.
     CORES_UP.fetch_add(1, Release);
     sysreg::dsb_ish();
     aarch64_cpu::asm::sev();

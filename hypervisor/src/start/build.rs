@@ -23,6 +23,7 @@ use spin::mutex::TicketMutex;
 
 /// Returns the page ranges that stage 2 maps for a VM, to compute the number of its tables.
 pub fn mapped_ranges(vm: &image::Vm) -> impl Iterator<Item = (u64, u64)> + Clone {
+    // The guest's CPU interface needs tables too.
     let gicv = core::iter::once((Ipa(map::GICC).page_number(), 1));
     vm.regions
         .iter()
@@ -40,6 +41,7 @@ pub fn create(
     mut tables: TableSource,
 ) -> Result<(), String> {
     let mut vms = Vec::with_capacity(system.vms.len());
+    // In the order of the configuration: the same image gets the same frames at each boot.
     for (id, spec) in system.vms.iter().enumerate() {
         let stage2 = Stage2::new(&mut tables, id as u8);
         for region in &spec.regions {
@@ -56,6 +58,7 @@ pub fn create(
                 Kind::Data
             };
             let (kind, first) = match region.backing {
+                // Single frames of the pool's colors.
                 Backing::Pool(pool) => {
                     let Memory { frames, pools, .. } = &mut memory;
                     let pool = &mut pools[usize::from(pool)];
@@ -66,6 +69,7 @@ pub fn create(
                     continue;
                 }
                 Backing::Contiguous => {
+                    // The buddy allocator aligns what it returns to the next power of two.
                     let number = memory.contiguous.alloc(pages as usize);
                     let number = number
                         .ok_or_else(|| failed(format!("no {pages} contiguous pages left")))?;

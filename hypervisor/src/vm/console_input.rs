@@ -16,11 +16,14 @@ use spin::mutex::TicketMutex;
 const HELP: &str = "[console] Ctrl-T, then: n the next VM, s x r start, stop or restart it, ? \
                     this help, Ctrl-T a Ctrl-T";
 
+/// The UART, and who gets its input. One core takes the interrupt, but the lock is also what makes
+/// this state shared safely.
 static CONSOLE_INPUT: TicketMutex<Option<(Uart, InputSwitch)>> = TicketMutex::new(None);
 
 /// Enables console input, which goes to the first VM until switched.
 pub fn init(uart: Uart) {
     *CONSOLE_INPUT.lock() = Some((uart, InputSwitch::new(all().len() as u8)));
+    // One core serves the console: the first one of the first VM.
     let irq = system().board.console.irq.0;
     gic::route(irq, all()[0].spec.cores[0].0);
     gic::enable(irq, true);
@@ -49,6 +52,7 @@ pub fn receive(guest: Guest) {
             }
             Action::Order(number, change) => {
                 let vm = &all()[usize::from(number)];
+                // The console is granted its orders by the configuration, as VMs are.
                 let is_granted = system().console_manages >> number & 1 == 1;
                 let result = if is_granted {
                     vm.order(change)
@@ -62,7 +66,7 @@ pub fn receive(guest: Guest) {
                 };
                 logger::say(
                     &guest,
-                    format_args!("[console] {change:?} {}: {outcome}", vm.spec.name),
+                    format_args!("[console] {change} {}: {outcome}", vm.spec.name),
                 );
             }
             Action::Help => {

@@ -22,9 +22,12 @@ fn events(vm: &Vm) -> (&[EventId], Option<(u32, u32)>) {
 /// Starts a segment with the VM's HEMs and the cycle counter at zero.
 pub fn begin(guest: Guest, names: Names) -> Result<(), CallError> {
     let mut segment = guest.segment.borrow_mut();
+    // One segment at a time for each vCPU: the counters are not saved.
     if segment.open.is_some() {
         return Err(CallError::Sequence);
     }
+    // Quotas have the upper counters, a guest's own counters the lowest, and segments what is
+    // between.
     let free = pmu::counters().saturating_sub(guest.quotas.borrow().reserved());
     let (events, campaign) = events(guest.vm);
     let shares = guest.vm.spec.has_counters();
@@ -37,10 +40,13 @@ pub fn begin(guest: Guest, names: Names) -> Result<(), CallError> {
     for (hem, &event) in (0..open.hems).zip(events) {
         pmu::configure(open.counter(hem), event);
     }
+    // A guest that counts by itself has the cycle counter; the segment then counts cycles in an
+    // event counter.
     match open.cycles() {
         Some(counter) => pmu::configure(counter, EventId::CPU_CYCLES),
         None => Pmu.set_cycles(0),
     }
+    // Flags of an earlier use would count as overflows in this segment.
     pmu::take_overflows(open.mask());
     Pmu.enable(open.mask(), 0);
     segment.open = Some(open);
@@ -72,6 +78,7 @@ pub fn end(guest: Guest) -> Result<reply::SegmentEnd, CallError> {
 /// Returns one HEM's count in the running segment, or else in the last one.
 pub fn read(guest: Guest, index: u64) -> Result<reply::Hem, CallError> {
     let segment = guest.segment.borrow();
+    // Between segments the last record is returned, which is complete and does not change.
     let Some(open) = &segment.open else {
         let last = segment.last.as_ref().ok_or(CallError::Sequence)?;
         if index >= last.len.into() {
@@ -97,6 +104,7 @@ pub fn read(guest: Guest, index: u64) -> Result<reply::Hem, CallError> {
 /// Logs what the guest has counted itself.
 pub fn record_of_guest(guest: Guest, names: Names) {
     let counting = guest.vpmu.borrow().counting();
+    // The flags are the guest's: they are read, not cleared.
     let flags = Pmu.overflows();
     let overflowed = (0..).zip(&counting).fold(0, |bits, (hem, (counter, _))| {
         bits | (flags >> counter & 1) << hem

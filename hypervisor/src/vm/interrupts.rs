@@ -38,9 +38,12 @@ pub fn serve(guest: Guest, acknowledged: u32) {
     if id == gic::SPURIOUS {
         return;
     }
+    // With EOImode = 1, ending an interrupt drops its priority, and deactivating it is a step
+    // apart: what a guest deactivates stays active until then.
     gic::drop_priority(acknowledged);
     match id {
         gic::HYPERVISOR_TIMER => return on_timer(guest),
+        // A PMU that is the guest's alone: the interrupt goes to the guest, as a device's.
         _ if guest.pmu_irq == Some(id) && guest.vm.has_pmu_irq() => {
             return virq::raise_private(guest, id);
         }
@@ -60,6 +63,7 @@ pub fn serve(guest: Guest, acknowledged: u32) {
 }
 
 fn serve_requests(guest: Guest) {
+    // All requests since the last time: one interrupt may stand for several.
     let requests = mailbox::take(guest.index);
     if requests & Request::Interrupts as u32 != 0 {
         virq::fill(guest);
@@ -76,6 +80,7 @@ fn serve_requests(guest: Guest) {
 /// pending, and holds the core while a budget is spent. Returns whether to continue, which a vCPU
 /// that has to stop does not, nor a core that `is_wanted` for something more urgent.
 pub fn pause(visit: Visit, effort: Effort, is_wanted: impl Fn() -> bool) -> bool {
+    // Charged before the wait, which then includes this batch.
     quota::charge(*visit, effort);
     loop {
         serve_pending(*visit);
@@ -114,6 +119,8 @@ fn on_timer(guest: Guest) {
     if timer::take_passed(&deadlines.output, now) {
         telemetry::drain(&guest);
     }
+    // Before it is deactivated: the timer's line is low by then, unless the next deadline has
+    // passed too.
     deadlines.program();
     gic::deactivate(gic::HYPERVISOR_TIMER);
 }

@@ -28,6 +28,7 @@ use core::sync::atomic::{
 };
 use log::Level;
 
+/// Set by the first core that turns the machine off: two VMs may end at once.
 static TURNING_OFF: AtomicBool = AtomicBool::new(false);
 
 /// Copies the VM's initial contents from the system image into its memory.
@@ -45,6 +46,7 @@ fn load_image(work: Work) {
             done += PAGE_SIZE;
         }
     }
+    // The image was written as data, which instruction caches do not observe by themselves.
     sysreg::invalidate_instruction_caches();
 }
 
@@ -79,6 +81,7 @@ pub fn start(cpu: &'static Cpu, vm: &'static Vm) {
         clean_memory(work);
     }
     load_image(work);
+    // Publishes what was loaded: the core that enters the vCPU reads its state first.
     vm.power.publish(0);
     mailbox::ask(vm.spec.cores[0], Request::Power);
 }
@@ -101,6 +104,7 @@ extern "C" fn parked() -> ! {
     loop {
         settle(visit);
         let power = &visit.vm.power;
+        // Only vCPU 0's core takes orders: two cores never work on one VM's life.
         if visit.vcpu == 0
             && let Some(order) = power.take_order()
         {
@@ -114,6 +118,8 @@ extern "C" fn parked() -> ! {
             continue;
         }
         visit.deadlines.program();
+        // An interrupt that is pending ends WFI even if it is masked, so none that arrives after
+        // `settle` is slept through.
         aarch64_cpu::asm::wfi();
     }
 }
@@ -161,6 +167,8 @@ fn settle(visit: Visit) {
     visit.leave.set(false);
 }
 
+/// Starts a vCPU at its entry, with EL1 as after a reset and nothing of an earlier life: registers,
+/// interrupts, counters and timers.
 fn enter_vcpu(visit: Visit, start: Start) -> ! {
     let vm = visit.vm;
     let slot = &vm.vcpus[visit.vcpu];
@@ -210,10 +218,12 @@ pub fn hold(visit: Visit) {
     }
 }
 
+/// Logs a change of a VM's state.
 fn record_state(visit: Visit, vm: &Vm, state: VmState) {
     telemetry::record(&visit, Record::VmState { vm: vm.id, state });
 }
 
+/// Logs how often the running vCPU's life has entered EL2, by cause.
 fn record_exits(visit: Visit) {
     let vm = visit.vm.id;
     let counts = visit.exits.get();
@@ -227,6 +237,7 @@ fn wind_up(visit: Visit) {
     hem::reset(&visit);
     vpmu::reset(*visit);
     virq::stop(*visit);
+    // The virtual timer would otherwise interrupt a core whose vCPU is off.
     CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
     visit.deadlines.clear();
     visit.due.set(Due {
@@ -360,6 +371,8 @@ fn await_restart(visit: Visit) {
     }
 }
 
+/// Begins the next life of the running vCPU's VM on this core. Where another vCPU is already ending
+/// the VM, this one leaves instead.
 fn begin_again(visit: Visit) -> ! {
     let vm = visit.vm;
     if !vm.power.end(None) {
@@ -382,6 +395,7 @@ fn renew(visit: Visit, end: fn(Visit)) -> ! {
     work.reset(true);
     clean_memory(work);
     load_image(work);
+    // Combined translations of the former life's own tables are of no use to the next one.
     sysreg::tlbi_vm();
     print_end(visit);
     end(visit);
@@ -412,6 +426,8 @@ fn record_stacks(visit: Visit) {
     let cores =
         (0..system().board.cores.len()).map(|core| (Some(Core(core as u8)), Stack::of_core(core)));
     for (core, stack) in core::iter::once((None, early::boot_stack())).chain(cores) {
+        // Stacks were cleared at boot and grow down: the lowest word that is not zero is the
+        // deepest use.
         let first = (0..stack.pages).find_map(|page| {
             interrupts::serve_pending(*visit);
             stack.first_used(page)
@@ -431,6 +447,7 @@ fn record_stacks(visit: Visit) {
 
 /// Stops all VMs and turns the machine off.
 fn turn_off(visit: Visit) -> ! {
+    // The other core waits for this vCPU to leave.
     if TURNING_OFF.swap(true, AcqRel) {
         leave(visit)
     }

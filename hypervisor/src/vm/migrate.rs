@@ -123,6 +123,7 @@ impl Work {
         if pages.is_empty() {
             return;
         }
+        // Restored and rolled back pages go home.
         let goes = outcome == MigrationOutcome::Moved;
         let to = |page: &Away| if goes { page.frame } else { page.home };
         let began = timer::now();
@@ -131,6 +132,8 @@ impl Work {
             *unmapped = vm.stage2.unmap(page.ipa);
         }
         let changes = || pages.iter().zip(unmapped.iter().flatten());
+        // Break: after this no core has the old translation, and no store to the old frame is in
+        // flight (the broadcast ends with a DSB).
         sysreg::tlbi_ipas(pages.iter().map(|page| page.ipa));
         for (page, unmapped) in changes() {
             // SAFETY: the page has just been unmapped, and the other frame is a free one of the
@@ -141,10 +144,13 @@ impl Work {
         sysreg::invalidate_instruction_caches();
         for (page, unmapped) in changes() {
             let before = unmapped.before;
+            // The board model is told of frames: the new one is no longer cached, and the old one
+            // may be.
             if before.cacheability == Cacheability::NonCacheable {
                 sysreg::tell_cacheable(to(page), false);
                 sysreg::tell_cacheable(before.frame, true);
             }
+            // The mark in the descriptor makes a second move of the same page a look-up.
             let mark = if goes { page.mark } else { 0 };
             unmapped.remap(Mapping {
                 frame: to(page),
@@ -152,6 +158,7 @@ impl Work {
                 ..before
             });
         }
+        // The pages of a batch share its broadcasts: each is reported with an equal part.
         let took = Nanos(cpu.clock.nanos(timer::now().since(began)).0 / pages.len() as u64);
         for (page, unmapped) in changes() {
             self.log(page.ipa, unmapped.before.frame, to(page), took, outcome);
@@ -175,15 +182,19 @@ impl Work {
     fn place(&self, away: &mut Vec<Away>, ipa: Ipa, mark: u8) -> Result<(), CallError> {
         let home = self.vm.stage2.mapping(ipa).ok_or(CallError::Invalid)?;
         if home.mark != 0 {
+            // A page that is away without a lease stays, for any call. One that is away with the
+            // lease would move back at its end, so a call without the lease is refused.
             return if [mark, UNLEASED].contains(&home.mark) {
                 Ok(())
             } else {
                 Err(CallError::Taken)
             };
         }
+        // The list was given its capacity at boot: EL2 allocates nothing while guests run.
         if away.len() == away.capacity() {
             return Err(CallError::PoolFull);
         }
+        // The pools are shared with other VMs; the lock is held for one frame.
         let mut memory = partition::memory().lock();
         let Memory { frames, pools, .. } = &mut *memory;
         let pool = &mut pools[target(self.vm)?];
@@ -281,6 +292,7 @@ impl Work {
                 // A vCPU that has to stop leaves the rest to the core that stops it.
                 return Err(CallError::Busy.into());
             }
+            // All or none: what this call has moved comes back, the last page first.
             let Some((ipa, error)) = wrong else { continue };
             let moved = self.come_back(away, before, MigrationOutcome::RolledBack, |_| true);
             if error == CallError::PoolFull {
@@ -347,6 +359,8 @@ impl Work {
         let Some(page) = self.vm.stage2.mapping(Ipa(at)).filter(|_| is_whole) else {
             return Err(CallError::List.into());
         };
+        // Copied once, before anything is checked: the guest may change the list meanwhile, and
+        // each entry is used several times.
         self.cpu.windows.read(page.frame, within, count, entries);
         self.pause(Effort::LINE.times(count.div_ceil(ENTRIES_PER_LINE)));
         let mut above = None;
@@ -357,6 +371,7 @@ impl Work {
             } else {
                 ipa.is_page_aligned() && self.vm.has_ram(ipa)
             };
+            // Ascending, so that no page occurs twice, and the list can be searched.
             if !is_page || above.is_some_and(|above| ipa <= above) {
                 let error = CallError::Invalid;
                 return Err(ListError { error, entry });
@@ -406,6 +421,7 @@ impl Work {
         if nanos > lease::LONGEST_NANOS || number | nanos == 0 {
             return Err(CallError::Invalid);
         }
+        // A lease that has run out does not keep a new one from being taken.
         if number == 0 && !self.end_due() {
             return Err(CallError::Busy);
         }
@@ -457,6 +473,7 @@ impl Work {
             let pages = 0..region.pages.into();
             pages.map(|page| (region.ipa.page(page), Cacheability::WriteBack))
         });
+        // Ends with the last page that is not cacheable: most VMs have none.
         self.change(uncached, all.take_while(|_| uncached.get() > 0));
     }
 
@@ -481,6 +498,7 @@ impl Work {
         if !at.is_page_aligned() || pages == 0 || !self.vm.is_all_ram(at, pages) {
             return Err(CallError::Invalid);
         }
+        // The lock, not only the count: no other call moves or changes these pages.
         let one_at_a_time = self.pages()?;
         if self.vm.lease.lock().until.is_some() {
             return Err(CallError::Taken);
@@ -520,6 +538,7 @@ impl Work {
             for &(_, cacheability, unmapped) in &changes {
                 let before = unmapped.before;
                 let is_cached = cacheability == Cacheability::WriteBack;
+                // EL2's window is cacheable in either case: no line of the frame may be left.
                 self.cpu.windows.flush(before.frame);
                 sysreg::tell_cacheable(before.frame, is_cached);
                 unmapped.remap(Mapping {
@@ -567,7 +586,7 @@ impl Work {
                 Level::Info,
                 format_args!(": {moved} pages moved to its PVT pool"),
             ),
-            Err(error) => about(Level::Warn, format_args!(": pages not moved: {error:?}")),
+            Err(error) => about(Level::Warn, format_args!(": pages not moved: {error}")),
         }
     }
 }
@@ -627,6 +646,7 @@ pub fn arm(guest: Guest) {
         return;
     };
     if let Some(after) = profile.after {
+        // Counted from the VM's start.
         let at = timer::now() + guest.clock.ticks(after);
         guest.deadlines.migration.set(Some(at));
         guest.deadlines.program();

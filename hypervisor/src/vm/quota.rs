@@ -33,6 +33,7 @@ fn act(guest: Guest, spec: &Quota, verdict: Verdict) {
         return;
     }
     match spec.when_spent {
+        // `throttled` holds the core; the log is written when the period ends.
         WhenSpent::Throttle | WhenSpent::Log => {}
         WhenSpent::Interrupt => virq::set_private_line(guest, irq::BUDGET, true),
         // Fails only where the VM is ending already.
@@ -45,6 +46,7 @@ fn act(guest: Guest, spec: &Quota, verdict: Verdict) {
 /// what follows; it belongs to the core, as budgets do.
 pub fn charge(guest: Guest, effort: Effort) {
     let owed = guest.owed.get().and(effort);
+    // Charging reads counters and sets a deadline, which would cost more than a short call.
     if owed.is_small() {
         guest.owed.set(owed);
         return;
@@ -80,6 +82,8 @@ pub fn start(guest: Guest) {
     quotas.is_running = true;
     let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
+        // The first start on this core. A budget belongs to the core: a restart of the VM does not
+        // refill it.
         if entry.regulator.is_none() {
             let reclaim = entry.spec.reclaim;
             let pool = reclaim.map_or(0, |reclaim| reclaim.pool);
@@ -91,6 +95,7 @@ pub fn start(guest: Guest) {
                 }
             }
             entry.arm(Events(0), &Pmu);
+            // A flag of an earlier use would count as an overflow.
             Pmu.change_overflows(0, entry.mask);
         }
         // Each stop ends this too.
@@ -101,6 +106,7 @@ pub fn start(guest: Guest) {
         }
         Pmu.enable(entry.mask, 0);
     }
+    // `on_deadline` borrows them again.
     drop(quotas);
     on_deadline(guest, now);
     guest.deadlines.program();
@@ -137,6 +143,7 @@ pub fn on_overflow(guest: Guest) {
     let now = timer::now();
     let mut quotas = guest.quotas.borrow_mut();
     for entry in &mut quotas.entries {
+        // Several quotas share the interrupt: the flags tell whose counters have overflowed.
         if pmu::take_overflows(entry.mask) != 0 {
             let verdict = entry.look(&Pmu, true, now);
             act(guest, &entry.spec, verdict);
@@ -158,6 +165,8 @@ pub fn on_deadline(guest: Guest, now: Instant) {
     let mut quotas = guest.quotas.borrow_mut();
     for entry in &mut quotas.entries {
         let shared = &vm.budgets[usize::from(entry.index)];
+        // `turn` ends the period if it is over, and begins the next one with the budget that
+        // another VM may have set.
         let verdict = match entry.turn(&Pmu, now, shared.set()) {
             Some((report, verdict)) => {
                 Pmu.change_overflows(0, entry.mask);
@@ -165,6 +174,8 @@ pub fn on_deadline(guest: Guest, now: Instant) {
                 let is_spent = report.spent_at.is_some();
                 let when_spent = entry.spec.when_spent;
                 if is_spent && when_spent == WhenSpent::Interrupt {
+                    // The line is high from the moment that the budget is spent to the end of the
+                    // period.
                     virq::set_private_line(guest, irq::BUDGET, false);
                 }
                 if entry.spec.trace || is_spent && when_spent == WhenSpent::Log {

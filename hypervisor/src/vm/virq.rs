@@ -89,6 +89,7 @@ fn kick(guest: Guest, vm: &Vm, vcpus: Vcpus) -> bool {
     let mut own = false;
     for vcpu in ones(vcpus.0) {
         match vm.spec.cores.get(vcpu as usize) {
+            // No interrupt to itself: the caller fills its list registers.
             Some(&core) if core.index() == guest.index => own = true,
             Some(&core) => mailbox::ask(core, Request::Interrupts),
             None => {}
@@ -114,6 +115,7 @@ pub fn fill(guest: Guest) {
 #[inline(always)]
 pub fn timer(guest: Guest) {
     let gic = Physical(guest.vm);
+    // Without the lock of the shared interrupts: the timer is private to the vCPU.
     let listed = guest.virq.borrow_mut().inject_timer(&gic);
     if !listed {
         fill(guest);

@@ -12,6 +12,7 @@ use cloison_logic::vpmu::{PhysicalPmu, Register};
 /// Handles a guest's access to its PMU.
 pub fn access(guest: Guest, register: Register, write: Option<u64>) -> u64 {
     let value = guest.vpmu.borrow_mut().access(&Pmu, register, write);
+    // A write can set or clear an overflow flag or its enable, and with it the interrupt line.
     if write.is_some() {
         set_line(guest);
     }
@@ -31,6 +32,7 @@ pub fn on_overflow(guest: Guest) {
     }
 }
 
+/// Gives the line of the guest's overflow interrupt the level that its flags have.
 fn set_line(guest: Guest) {
     let high = guest.vpmu.borrow().line(&Pmu);
     if let Some(irq) = guest.vm.pmu_irq {

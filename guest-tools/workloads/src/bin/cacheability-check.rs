@@ -99,7 +99,7 @@ fn refusals() {
                 [ipa, pages, cacheable, 0, 0, 0],
             )
         };
-        if CallError::from_x0(x0 as i64) != Some(CallError::Invalid) {
+        if CallError::try_from(x0 as i64) != Ok(CallError::Invalid) {
             ERRORS.fetch_add(1, SeqCst);
             println!("cacheability-check: {ipa:#x}, {pages}, {cacheable} gave {x0:#x}");
         }

@@ -8,6 +8,7 @@
 use cloison_guest::ram::{LINE, Ram};
 use cloison_guest::{arg, args, entry, println, segment, timer};
 use cloison_workloads::{PROFILED, chain, id};
+use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 entry!(main);
@@ -161,6 +162,21 @@ impl Operation {
     }
 }
 
+/// Formats the name by which `cloison model points` finds a survey's lines.
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "Read",
+            Self::Write => "Write",
+            Self::Copy => "Copy",
+            Self::Stride => "Stride",
+            Self::Random => "Random",
+            Self::Chase => "Chase",
+            Self::Words => "Words",
+        })
+    }
+}
+
 fn main() {
     if args()[0] == SURVEY {
         survey(arg(1, 8 << 20));
@@ -187,7 +203,7 @@ fn main() {
     let [from, to] = [Some(buffer), other].map(|buffer| buffer.map_or(0, address));
     let accesses = operation.accesses(bytes) * passes;
     println!(
-        "memory: {operation:?} buffer={bytes} B passes={passes} accesses={accesses} runs={runs}"
+        "memory: {operation} buffer={bytes} B passes={passes} accesses={accesses} runs={runs}"
     );
     prepare(operation, buffer);
     let mut run = 0;
@@ -224,7 +240,7 @@ fn survey(largest: u64) {
         let measured = segment::measure(id::MEMORY, 0, number, run);
         number += 1;
         let accesses = operation.accesses(bytes) * passes;
-        println!("survey: {operation:?} bytes={bytes} accesses={accesses} {measured}");
+        println!("survey: {operation} bytes={bytes} accesses={accesses} {measured}");
     };
     for operation in [Operation::Chase, Operation::Stride] {
         let mut bytes = SMALLEST;

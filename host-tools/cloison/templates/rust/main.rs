@@ -14,7 +14,7 @@ const WORKLOAD: u32 = 100;
 fn main() {
     match call::identify() {
         Ok(own) => println!("hello from @NAME@: VM {}, vCPU {}, interface {}", own.vm, own.vcpu, own.version),
-        Err(error) => println!("@NAME@: not on Cloison: {error:?}"),
+        Err(error) => println!("@NAME@: not on Cloison: {error}"),
     }
     let buffer = Ram::behind_image().take(512 * 1024);
     for run in 0..arg(0, 3) {

@@ -356,7 +356,6 @@ pub fn perform_on(
 
 /// Returns figures that say of what they are, and as yet nothing else.
 fn provenance(experiment: &Experiment, path: &Path, quick: bool) -> Result<Figures> {
-    let small = |word: String| word.to_lowercase();
     let conditions = &experiment.conditions;
     Ok(Figures::new(&experiment.command)
         .board(&experiment.board_name())
@@ -367,10 +366,10 @@ fn provenance(experiment: &Experiment, path: &Path, quick: bool) -> Result<Figur
         .parameter("system", installation::display(&experiment.system))
         .parameter("system_crc32", sensitivity::crc32(&experiment.system)?)
         .parameter("seed", conditions.seed)
-        .parameter("caches", small(format!("{:?}", conditions.caches)))
-        .parameter("roi", small(format!("{:?}", conditions.roi)))
+        .parameter("caches", conditions.caches)
+        .parameter("roi", conditions.roi)
         .parameter("warm_up_segments", experiment.warm_up)
-        .parameter("measure", small(format!("{:?}", experiment.measure)))
+        .parameter("measure", experiment.measure)
         .parameter("baseline", experiment.baseline())
         .parameter("quick", quick))
 }

@@ -10,6 +10,7 @@ use cloison_engine::report::Section;
 use cloison_much::evaluate::{self, Comparison, FEWEST_SAMPLES, Method, Outcome, Resampling};
 use indicatif::ProgressBar;
 use miette::{IntoDiagnostic, Result, miette};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// Options of `cloison much compare`.
@@ -50,7 +51,8 @@ pub struct CompareArgs {
 }
 
 /// How runs are drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum ResamplingArg {
     /// With replacement, against all runs
     Bootstrap,
@@ -158,10 +160,7 @@ fn figures(
         .parameter("anchor", anchor)
         .parameter("runs", numbers)
         .parameter("samples", args.samples)
-        .parameter(
-            "resampling",
-            format!("{:?}", args.resampling).to_lowercase(),
-        )
+        .parameter("resampling", args.resampling)
         .parameter("seed", args.seed);
     figures
         .count("samples", args.samples as u64)

@@ -16,6 +16,7 @@ use cloison_much::swap::End;
 use cloison_much::table::Vectors;
 use cloison_much::write;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// Options of `cloison much merge`.
@@ -56,7 +57,8 @@ pub struct MergeArgs {
 }
 
 /// How to merge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum MethodArg {
     /// Every pair's correlation, from all sub-experiments together
     Much,
@@ -72,7 +74,8 @@ pub enum MethodArg {
 }
 
 /// The correlations to approach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
 pub enum TargetArg {
     /// Pearson's and Spearman's
     Both,
@@ -411,8 +414,8 @@ fn summary(
     merged: Option<&Merged>,
 ) -> Result<(Section, Figures)> {
     let mut figures = input::figures_of("much merge", &[("input", &args.input)], &args.chosen)?
-        .parameter("method", format!("{:?}", args.method).to_lowercase())
-        .parameter("target", format!("{:?}", args.target).to_lowercase())
+        .parameter("method", args.method)
+        .parameter("target", args.target)
         .parameter("anchor", args.anchor.as_deref().unwrap_or("by default"))
         .parameter("draws", args.draws)
         .parameter("seed", args.seed);

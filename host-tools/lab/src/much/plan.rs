@@ -1,14 +1,14 @@
 //! `cloison much plan`: plans sub-experiments.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_config::events::Event;
+use cloison_config::events::{CounterIndex, CounterSet, Event};
 use cloison_engine::configuration;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{write_atomic, write_json};
 use cloison_engine::installation;
 use cloison_engine::report::Section;
 use cloison_much::data::FEWEST_RUNS;
-use cloison_much::plan::{self, Binding, Catalogue, Plan, verify};
+use cloison_much::plan::{self, Catalogue, Plan, verify};
 use indicatif::ProgressBar;
 use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
@@ -56,9 +56,9 @@ struct PlannedEvent {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<u32>,
-    /// The counters that can count it, a bit each.
+    /// The counters that can count it.
     #[serde(skip)]
-    counters: Binding,
+    counters: CounterSet,
 }
 
 impl PlannedEvent {
@@ -67,7 +67,7 @@ impl PlannedEvent {
         Self {
             name,
             code,
-            counters: Binding::MAX,
+            counters: CounterSet::ALL,
         }
     }
 }
@@ -99,7 +99,7 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
 }
 
 /// The counter of each event of each sub-experiment.
-type Counters = Vec<Vec<usize>>;
+type Counters = Vec<Vec<CounterIndex>>;
 
 /// The events to plan for.
 struct EventList(Vec<PlannedEvent>);
@@ -110,7 +110,9 @@ impl EventList {
     fn plan(&self, args: &PlanArgs) -> Result<(Plan, Option<Counters>)> {
         let Self(events) = self;
         let error = |error| self.explained(error, args.pmcs);
-        let bound = events.iter().find(|event| event.counters != Binding::MAX);
+        let bound = events
+            .iter()
+            .find(|event| event.counters != CounterSet::ALL);
         if let Some(anchor) = &args.anchor {
             if let Some(event) = bound {
                 return Err(miette!(
@@ -166,15 +168,15 @@ impl EventList {
     }
 
     /// Returns the counters that can count each event, of those that the options leave it.
-    fn bindings(&self, args: &PlanArgs) -> Result<Vec<Binding>> {
+    fn bindings(&self, args: &PlanArgs) -> Result<Vec<CounterSet>> {
         let Self(events) = self;
-        let mut bindings: Vec<Binding> = events.iter().map(|event| event.counters).collect();
+        let mut bindings: Vec<CounterSet> = events.iter().map(|event| event.counters).collect();
         let mut named_before = vec![];
         for bind in &args.bind {
             let (event, counters) = bind.split_once('=').ok_or_else(|| {
                 miette!(help = "write EVENT=0,2", "--bind {bind}: there is no `=`")
             })?;
-            let mask = mask_of(bind, counters, args.pmcs)?;
+            let named = named_counters(bind, counters, args.pmcs)?;
             let event = self.position(event)?;
             if named_before.contains(&event) {
                 return Err(miette!(
@@ -183,7 +185,8 @@ impl EventList {
                     events[event].name
                 ));
             }
-            if bindings[event] & mask == 0 {
+            bindings[event] = bindings[event] & named;
+            if bindings[event].is_empty() {
                 let help = format!(
                     "`cloison events show {}` lists its counters",
                     events[event].name
@@ -194,26 +197,25 @@ impl EventList {
                 ));
             }
             named_before.push(event);
-            bindings[event] &= mask;
         }
         Ok(bindings)
     }
 }
 
-/// Returns the counters that an option names, a bit each.
-fn mask_of(bind: &str, counters: &str, pmcs: usize) -> Result<Binding> {
-    let mut mask = 0;
-    for counter in counters.split(',') {
-        let counter: u32 = counter
+/// Returns the counters that an option names.
+fn named_counters(bind: &str, counters: &str, pmcs: usize) -> Result<CounterSet> {
+    let all = CounterSet::lowest(pmcs as u32);
+    let counter = |text: &str| {
+        let number: u32 = text
             .trim()
             .parse()
             .into_diagnostic()
             .wrap_err_with(|| miette!("--bind {bind}"))?;
-        let bit = Binding::checked_shl(1, counter).filter(|_| (counter as usize) < pmcs);
-        mask |=
-            bit.ok_or_else(|| miette!("--bind {bind}: there is no counter {counter} of {pmcs}"))?;
-    }
-    Ok(mask)
+        CounterIndex::new(number)
+            .filter(|&counter| all.contains(counter))
+            .ok_or_else(|| miette!("--bind {bind}: there is no counter {number} of {pmcs}"))
+    };
+    counters.split(',').map(counter).collect()
 }
 
 /// Returns the plan and its figures.
@@ -238,7 +240,9 @@ fn json(
     json["sub_experiments"] = serde_json::to_value(names).into_diagnostic()?;
     json["events"] = serde_json::to_value(events).into_diagnostic()?;
     if let Some(counters) = counters {
-        json["counters"] = serde_json::to_value(counters).into_diagnostic()?;
+        let numbers = |block: Vec<CounterIndex>| block.into_iter().map(u64::from).collect();
+        let numbers: Vec<Vec<u64>> = counters.into_iter().map(numbers).collect();
+        json["counters"] = serde_json::to_value(numbers).into_diagnostic()?;
     }
     Ok(json)
 }
@@ -325,13 +329,13 @@ fn events(args: &PlanArgs) -> Result<Vec<PlannedEvent>> {
 fn of_cpu(cpu: &str) -> Result<Vec<PlannedEvent>> {
     let table = configuration::event_table(cpu)?;
     let named = |event: &Event| PlannedEvent {
-        counters: event.counters.bits(),
+        counters: event.counters,
         ..PlannedEvent::new(event.name.clone(), Some(event.id.0.into()))
     };
     Ok(table.events.iter().map(named).collect())
 }
 
-fn print(plan: &Plan, events: &[PlannedEvent], counters: Option<&[Vec<usize>]>, hrm: bool) {
+fn print(plan: &Plan, events: &[PlannedEvent], counters: Option<&[Vec<CounterIndex>]>, hrm: bool) {
     let size = plan.sub_experiments.len();
     let kind = if hrm {
         "Sub-experiments with the anchor"

@@ -5,63 +5,29 @@ use super::catalogue::{Catalogue, fill};
 use super::geometry::Blocks;
 use super::search::{self, Admits, Coverage};
 use super::{Plan, PlanError, check, lower_bound, plan};
+use cloison_events::assign::assign;
+use cloison_events::{CounterIndex, CounterSet};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// The counters that can count an event: bit n for counter n.
-pub type Binding = u32;
-
 /// Which counters can count which event.
 #[derive(Clone, Debug)]
-struct Bindings<'a> {
-    of: &'a [Binding],
-    all: Binding,
+struct Bindings {
+    /// The counters of the plan that can count each event.
+    of: Vec<CounterSet>,
+    all: CounterSet,
 }
 
-impl Bindings<'_> {
-    /// Assigns a counter to every event of a block, or returns `None` if there are not enough. (A
-    /// maximum matching by augmenting paths; a block has only a few events.)
-    fn assign(&self, block: &[usize]) -> Option<Vec<usize>> {
-        let mut holder = [usize::MAX; 32];
-        for at in 0..block.len() {
-            if !self.seat(block, at, &mut holder, &mut 0) {
-                return None;
-            }
-        }
-        let mut counters = vec![0; block.len()];
-        for (counter, &at) in holder
-            .iter()
-            .enumerate()
-            .filter(|(_, at)| **at != usize::MAX)
-        {
-            counters[at] = counter;
-        }
-        Some(counters)
-    }
-    fn seat(
-        &self,
-        block: &[usize],
-        at: usize,
-        holder: &mut [usize; 32],
-        tried: &mut Binding,
-    ) -> bool {
-        for counter in 0..32 {
-            let bit = 1 << counter;
-            if self.of[block[at]] & self.all & bit == 0 || *tried & bit != 0 {
-                continue;
-            }
-            *tried |= bit;
-            let before = holder[counter];
-            if before == usize::MAX || self.seat(block, before, holder, tried) {
-                holder[counter] = at;
-                return true;
-            }
-        }
-        false
+impl Bindings {
+    /// Assigns a counter to every event of a block, or returns `None` if there are not enough.
+    fn assign(&self, block: &[usize]) -> Option<Vec<CounterIndex>> {
+        let able: Vec<CounterSet> = block.iter().map(|&event| self.of[event]).collect();
+        let mut counters = vec![CounterIndex::CYCLES; block.len()];
+        assign(&able, &mut counters).then_some(counters)
     }
 }
 
-impl Admits for Bindings<'_> {
+impl Admits for Bindings {
     fn admits(&self, block: &[usize]) -> bool {
         self.assign(block).is_some()
     }
@@ -71,16 +37,17 @@ impl Admits for Bindings<'_> {
 /// of its events.
 pub fn plan_bound(
     catalogue: &mut Catalogue,
-    bindings: &[Binding],
+    bindings: &[CounterSet],
     counters: usize,
-) -> Result<(Plan, Vec<Vec<usize>>), PlanError> {
+) -> Result<(Plan, Vec<Vec<CounterIndex>>), PlanError> {
     let events = bindings.len();
     check(events, counters)?;
+    let all = CounterSet::lowest(counters as u32);
     let rule = Bindings {
-        of: bindings,
-        all: (1 << counters) - 1,
+        of: bindings.iter().map(|&binding| binding & all).collect(),
+        all,
     };
-    if let Some(event) = (0..events).find(|&event| bindings[event] & rule.all == 0) {
+    if let Some(event) = rule.of.iter().position(|able| able.is_empty()) {
         return Err(PlanError::Nowhere(event));
     }
     for b in 0..events {
@@ -121,7 +88,7 @@ pub fn plan_bound(
 }
 
 /// Sorts the blocks, and fills those with free counters as far as the bindings allow.
-fn filled(points: usize, size: usize, mut blocks: Blocks, rule: &Bindings<'_>) -> Blocks {
+fn filled(points: usize, size: usize, mut blocks: Blocks, rule: &Bindings) -> Blocks {
     let mut coverage = Coverage::new(points);
     for block in &blocks {
         coverage.add_block(block);
@@ -137,11 +104,7 @@ fn filled(points: usize, size: usize, mut blocks: Blocks, rule: &Bindings<'_>) -
         }
         block.sort_unstable();
     }
-    if rule
-        .of
-        .iter()
-        .all(|&binding| binding & rule.all == rule.all)
-    {
+    if rule.of.iter().all(|&able| able == rule.all) {
         fill(points, size, &mut blocks);
     }
     blocks
@@ -155,10 +118,10 @@ mod tests {
     #[test]
     fn bound_events_get_one_of_their_counters() {
         // 12 events on 4 counters: two only on counter 0 or 1, one only on 3.
-        let mut bindings = vec![0b1111; 12];
-        bindings[2] = 0b0011;
-        bindings[5] = 0b0011;
-        bindings[7] = 0b1000;
+        let mut bindings = vec![CounterSet::lowest(4); 12];
+        bindings[2] = CounterSet::lowest(2);
+        bindings[5] = CounterSet::lowest(2);
+        bindings[7] = CounterSet::from_bits(0b1000);
         let (plan, counters) = plan_bound(&mut Catalogue::default(), &bindings, 4).unwrap();
         assert_eq!(verify(12, 4, &plan.sub_experiments), Ok(()));
         for (block, counters) in plan.sub_experiments.iter().zip(&counters) {
@@ -168,7 +131,7 @@ mod tests {
             assert_eq!(distinct.len(), block.len());
             for (&event, &counter) in block.iter().zip(counters) {
                 assert!(
-                    bindings[event] >> counter & 1 == 1,
+                    bindings[event].contains(counter),
                     "event {event} on counter {counter}"
                 );
             }
@@ -177,10 +140,10 @@ mod tests {
 
     #[test]
     fn three_on_two_counters_never_meet_in_one_block() {
-        let mut bindings = vec![0b11_1111; 9];
-        bindings[0] = 0b11;
-        bindings[1] = 0b11;
-        bindings[2] = 0b11;
+        let mut bindings = vec![CounterSet::lowest(6); 9];
+        bindings[0] = CounterSet::lowest(2);
+        bindings[1] = CounterSet::lowest(2);
+        bindings[2] = CounterSet::lowest(2);
         let (plan, _) = plan_bound(&mut Catalogue::default(), &bindings, 6).unwrap();
         assert_eq!(verify(9, 6, &plan.sub_experiments), Ok(()));
         assert!(
@@ -192,10 +155,20 @@ mod tests {
 
     #[test]
     fn two_events_on_one_counter_are_an_error() {
-        let error = plan_bound(&mut Catalogue::default(), &[1, 3, 3, 1], 2).unwrap_err();
+        let error = plan_bound(
+            &mut Catalogue::default(),
+            &[1, 3, 3, 1].map(CounterSet::from_bits),
+            2,
+        )
+        .unwrap_err();
         assert_eq!(error, PlanError::NeverTogether(0, 3));
         assert_eq!(
-            plan_bound(&mut Catalogue::default(), &[4, 3], 2).unwrap_err(),
+            plan_bound(
+                &mut Catalogue::default(),
+                &[4, 3].map(CounterSet::from_bits),
+                2
+            )
+            .unwrap_err(),
             PlanError::Nowhere(0)
         );
     }

@@ -19,7 +19,7 @@ mod proof;
 mod search;
 mod triples;
 
-pub use bound_events::{Binding, plan_bound};
+pub use bound_events::plan_bound;
 pub use bounds::{lower_bound, schoenheim};
 pub use catalogue::{Catalogue, Cover};
 pub use geometry::Blocks;
