@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::lock::Lock;
 use cloison_abi::{Call, CallError, list};
 use cloison_client::{Lease, Services};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The shortest and the longest time for which the lease is held without being renewed.
@@ -20,8 +21,12 @@ pub struct HeldLease {
     lease: Lease,
     /// For how long it is renewed.
     length: Duration,
+    /// The frames that are kept from the caches.
+    uncached: BTreeSet<u64>,
     /// Calls that changed pages, so far.
     pub calls: u64,
+    /// Pages that these calls have changed, each time.
+    pub changed: u64,
     lock: Lock,
 }
 
@@ -35,7 +40,9 @@ impl HeldLease {
             services,
             lease,
             length: SHORTEST,
+            uncached: BTreeSet::new(),
             calls: 0,
+            changed: 0,
             lock,
         };
         held.lock.write(lease.number())?;
@@ -58,12 +65,14 @@ impl HeldLease {
         self.length
     }
 
-    /// Has a lease for what comes next. Nothing is changed yet, so that it is no loss if the last
-    /// one has run out, as it does while a program takes long to reach its function.
+    /// Has a lease for what comes next. Between runs it is no loss if the last one has run out, as
+    /// it does while a program takes long to reach its function.
     fn hold(&mut self) -> Result<(), Error> {
         match self.services.renew_lease(self.lease, self.length) {
             Err(error) if is(&error, CallError::Expired) => {
                 self.lease = self.services.take_lease(self.length)?;
+                // The hypervisor has made all pages as they were.
+                self.uncached.clear();
                 self.lock.write(self.lease.number())
             }
             renewed => renewed.map_err(Error::from),
@@ -82,23 +91,23 @@ impl HeldLease {
         })
     }
 
-    /// Calls a function while these frames are kept from the caches.
-    pub fn uncached<T>(
-        &mut self,
-        frames: &[u64],
-        what: impl FnOnce(&mut Services) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    /// Keeps these frames, and no others, from the caches. Changes only those that differ from what
+    /// was kept before.
+    pub fn keep_uncached(&mut self, frames: &BTreeSet<u64>) -> Result<(), Error> {
         self.hold()?;
-        let with =
-            |cached| -> Vec<(u64, bool)> { frames.iter().map(|&frame| (frame, cached)).collect() };
-        let done = self
-            .services
-            .cache_pages(&with(false), self.lease)
-            .map_err(Error::from);
-        let done = done.and_then(|_| what(&mut self.services));
-        let undone = self.services.cache_pages(&with(true), self.lease);
-        self.count(frames);
-        self.after(done, undone.map(drop))
+        let changes = changes(&self.uncached, frames);
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.count(changes.len());
+        let changed = self.services.cache_pages(&changes, self.lease);
+        if changed.is_err() {
+            // Some lists may have been carried out.
+            self.uncached.extend(frames);
+        }
+        changed?;
+        self.uncached.clone_from(frames);
+        Ok(())
     }
 
     /// Calls a function while these frames are in the private pool, if all fit.
@@ -122,13 +131,16 @@ impl HeldLease {
         }
         let done = what(self);
         let undone = self.services.return_pages(frames, Some(self.lease));
-        self.count(frames);
+        // There and back.
+        self.count(frames.len());
+        self.count(frames.len());
         self.after(done, undone.map(drop))
     }
 
-    /// Counts the calls that changed pages, there and back.
-    fn count(&mut self, frames: &[u64]) {
-        self.calls += 2 * (frames.len() as u64).div_ceil(list::LONGEST);
+    /// Counts the calls that change this many pages.
+    fn count(&mut self, pages: usize) {
+        self.calls += (pages as u64).div_ceil(list::LONGEST);
+        self.changed += pages as u64;
     }
 
     /// What went wrong first is what counts. If the lease ran out, pages came back in the middle.
@@ -152,6 +164,14 @@ impl Drop for HeldLease {
         let _ = self.services.end_lease(self.lease);
         let _ = self.lock.clear();
     }
+}
+
+/// Returns the changes from one set of non-cacheable frames to another: each frame, and whether it
+/// becomes cacheable.
+fn changes(now: &BTreeSet<u64>, wanted: &BTreeSet<u64>) -> Vec<(u64, bool)> {
+    let cached = now.difference(wanted).map(|&frame| (frame, true));
+    let uncached = wanted.difference(now).map(|&frame| (frame, false));
+    cached.chain(uncached).collect()
 }
 
 /// Returns whether the hypervisor gave this answer.
@@ -180,4 +200,18 @@ fn end_stale(lock: &mut Lock, services: &mut Services) -> Result<bool, Error> {
 /// Ends the lease of a profiler that was killed, before it runs out. Returns whether there was one.
 pub fn restore() -> Result<bool, Error> {
     end_stale(&mut Lock::take()?, &mut Services::open()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_changes() {
+        let set = |frames: &[u64]| frames.iter().copied().collect::<BTreeSet<_>>();
+        let from_page_to_page = changes(&set(&[0x1000, 0x3000]), &set(&[0x1000, 0x2000]));
+        assert_eq!(from_page_to_page, [(0x3000, true), (0x2000, false)]);
+        assert_eq!(changes(&set(&[0x1000]), &set(&[0x1000])), []);
+        assert_eq!(changes(&set(&[0x1000]), &set(&[])), [(0x1000, true)]);
+    }
 }
