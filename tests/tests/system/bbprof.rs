@@ -5,8 +5,8 @@
 use crate::running::Running;
 use cloison_abi::list;
 use cloison_config::ImageSource;
-use cloison_engine::cargo;
-use cloison_tests::{Clock, VIRT, config, load};
+use cloison_engine::{cargo, installation, parts};
+use cloison_tests::{Clock, VIRT, config, load, machine};
 use miette::Result;
 use object::{Object, ObjectSymbol};
 use std::path::Path;
@@ -609,6 +609,106 @@ fn groups_cost_a_call_for_each_block() -> Result<()> {
             "{done}"
         );
         assert_eq!(before(cost, " changes of a page"), 4 * pages, "{done}");
+    }
+    is_as_before(&mut linux, "after profiles");
+    linux.stop()?;
+    Ok(())
+}
+
+/// The programs whose rankings must not depend on where address randomization puts them: a name, and
+/// the arguments of a profile. bzip2's function makes system calls, so that each of its runs has a
+/// new process.
+const RANKED: [(&str, &str); 3] = [
+    (
+        "staircase",
+        "-f hs -s bbprof_staircase::access bbprof-staircase 1 steps 20",
+    ),
+    (
+        "bzip2",
+        "-f hs --library libbz2 -s BZ2_bzWriteClose64 bzip2 -k -f /tmp/in",
+    ),
+    (
+        "segmentation",
+        "-f s -s bbprof_benchmark::segment bbprof-benchmark segmentation 1 1",
+    ),
+];
+/// Profiles of each of them.
+const PROFILES: usize = 10;
+/// Importances that differ by less than this part of the most important page's are equal.
+const NOISE: f64 = 0.1;
+
+/// A page as a profile names it, and its importance.
+type Importances = Vec<(String, f64)>;
+
+/// Returns the pairs of pages that two profiles put in different orders, although both find them to
+/// differ by more than the noise.
+fn exchanged(one: &Importances, other: &Importances) -> Vec<(String, String)> {
+    let most = |profile: &Importances| profile.iter().map(|(_, it)| *it).fold(0.0, f64::max);
+    let least = [NOISE * most(one), NOISE * most(other)];
+    let mut pairs = Vec::new();
+    for (first, (name, here)) in one.iter().enumerate() {
+        for (second, (rival, here_rival)) in one.iter().enumerate().skip(first + 1) {
+            let differences = [here - here_rival, other[first].1 - other[second].1];
+            let clear = differences
+                .iter()
+                .zip(least)
+                .all(|(difference, least)| difference.abs() > least);
+            if clear && differences[0].signum() != differences[1].signum() {
+                pairs.push((name.clone(), rival.clone()));
+            }
+        }
+    }
+    pairs
+}
+
+/// What docs/results/bbprof.md says of profiles under address randomization.
+#[test]
+#[ignore = "on demand: thirty profiles on the board model take a quarter of an hour"]
+fn rankings_do_not_depend_on_where_programs_are() -> Result<()> {
+    let mut checked = load(&config("linux-bbprof"), VIRT)?;
+    let ImageSource::Linux(source) = &mut checked.images[0] else {
+        panic!("a Linux guest")
+    };
+    source.packages.push("bzip2".to_owned());
+    source.tools.push("bbprof-benchmark".to_owned());
+    let board = installation::root().join("configs/models/zcu102.toml");
+    let plugin = parts::model_plugin()?;
+    let plugin = format!("{},board={},roi=hint", plugin.display(), board.display());
+    let mut linux = Running::start_on(&checked, |file| {
+        let machine = machine(VIRT, file, Clock::Real)?;
+        Ok(machine.args(["-accel", "tcg,thread=single", "-plugin", &plugin]))
+    })?;
+    linux.open("linux")?;
+    linux.output("linux", "dd if=/bin/busybox of=/tmp/in bs=4k count=2 2>&1");
+    for (name, arguments) in RANKED {
+        let mut profiles: Vec<(String, Importances)> = Vec::new();
+        for _ in 0..PROFILES {
+            let profile = format!("bbprof profile -q -m nc -o /tmp/r.toml {arguments} 2>&1");
+            linux.output("linux", &profile);
+            let depth = linux.output("linux", "grep '^stack = ' /tmp/r.toml");
+            let exported = linux.output("linux", "bbprof export /tmp/r.toml");
+            let (mappings, offsets) = (column(&exported, "vma"), column(&exported, "offset"));
+            let pages = mappings.iter().zip(&offsets);
+            let names = pages.map(|(mapping, offset)| format!("{mapping}:{offset}"));
+            let pages = names.zip(column(&exported, "importance")).collect();
+            profiles.push((depth, pages));
+        }
+        let (depth, first) = &profiles[0];
+        for (other_depth, other) in &profiles {
+            assert_eq!((depth, first.len()), (other_depth, other.len()), "{name}");
+            assert!(first.iter().zip(other).all(|(a, b)| a.0 == b.0), "{name}");
+        }
+        println!("{name}: {} pages, {}", first.len(), depth.trim());
+        for (index, (page, _)) in first.iter().enumerate() {
+            let of_page = profiles.iter().map(|(_, pages)| pages[index].1);
+            let all: Vec<String> = of_page.map(|it| format!("{it:.0}")).collect();
+            println!("  {page}: {}", all.join(" "));
+        }
+        for (number, (_, one)) in profiles.iter().enumerate() {
+            for (_, other) in &profiles[number + 1..] {
+                assert_eq!(exchanged(one, other), [], "{name}");
+            }
+        }
     }
     is_as_before(&mut linux, "after profiles");
     linux.stop()?;
