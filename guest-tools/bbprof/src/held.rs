@@ -15,6 +15,23 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// How many times longer than with all its caches a function may take without them.
 const SLOWER: u32 = 100;
 
+/// The calls that change pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Number of calls, each with a list of pages.
+    pub calls: u64,
+    /// Number of pages in all lists.
+    pub changes: u64,
+}
+
+impl Cost {
+    /// Counts the calls that change this many pages.
+    fn count(&mut self, pages: usize) {
+        self.calls += (pages as u64).div_ceil(list::LONGEST);
+        self.changes += pages as u64;
+    }
+}
+
 /// The lease of the VM's pages, and the calls that are made under it.
 pub struct HeldLease {
     services: Services,
@@ -23,10 +40,8 @@ pub struct HeldLease {
     length: Duration,
     /// The frames that are kept from the caches.
     uncached: BTreeSet<u64>,
-    /// Calls that changed pages, so far.
-    pub calls: u64,
-    /// Pages that these calls have changed, each time.
-    pub changed: u64,
+    /// What the changes of pages have cost so far.
+    pub cost: Cost,
     lock: Lock,
 }
 
@@ -41,8 +56,7 @@ impl HeldLease {
             lease,
             length: SHORTEST,
             uncached: BTreeSet::new(),
-            calls: 0,
-            changed: 0,
+            cost: Cost::default(),
             lock,
         };
         held.lock.write(lease.number())?;
@@ -99,7 +113,7 @@ impl HeldLease {
         if changes.is_empty() {
             return Ok(());
         }
-        self.count(changes.len());
+        self.cost.count(changes.len());
         let changed = self.services.cache_pages(&changes, self.lease);
         if changed.is_err() {
             // Some lists may have been carried out.
@@ -132,15 +146,9 @@ impl HeldLease {
         let done = what(self);
         let undone = self.services.return_pages(frames, Some(self.lease));
         // There and back.
-        self.count(frames.len());
-        self.count(frames.len());
+        self.cost.count(frames.len());
+        self.cost.count(frames.len());
         self.after(done, undone.map(drop))
-    }
-
-    /// Counts the calls that change this many pages.
-    fn count(&mut self, pages: usize) {
-        self.calls += (pages as u64).div_ceil(list::LONGEST);
-        self.changed += pages as u64;
     }
 
     /// What went wrong first is what counts. If the lease ran out, pages came back in the middle.
@@ -213,5 +221,35 @@ mod tests {
         assert_eq!(from_page_to_page, [(0x3000, true), (0x2000, false)]);
         assert_eq!(changes(&set(&[0x1000]), &set(&[0x1000])), []);
         assert_eq!(changes(&set(&[0x1000]), &set(&[])), [(0x1000, true)]);
+    }
+
+    /// A profile in mode `c`: none uncached, all, all but each page in turn, none.
+    #[test]
+    fn the_changes_of_a_profile_grow_with_its_pages_and_not_with_their_square() {
+        for pages in [100, 4000] {
+            let all: BTreeSet<u64> = (0..pages).map(|page| page << 12).collect();
+            let (mut now, mut wanted, mut cost) = (all.clone(), all.clone(), Cost::default());
+            cost.count(all.len());
+            for page in &all {
+                wanted.remove(page);
+                let changes = changes(&now, &wanted);
+                cost.count(changes.len());
+                for (frame, cached) in changes {
+                    assert!(if cached {
+                        now.remove(&frame)
+                    } else {
+                        now.insert(frame)
+                    });
+                }
+                wanted.insert(*page);
+            }
+            cost.count(changes(&now, &BTreeSet::new()).len());
+            let lists = |pages: u64| pages.div_ceil(list::LONGEST);
+            let expected = Cost {
+                calls: lists(pages) + pages + lists(pages - 1),
+                changes: 4 * pages - 2,
+            };
+            assert_eq!(cost, expected);
+        }
     }
 }

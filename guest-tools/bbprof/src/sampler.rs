@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::error::{Error, Phase};
-use crate::held::HeldLease;
+use crate::held::{Cost, HeldLease};
 use crate::memory::{self, Frame, Memory};
 use crate::program::Facts;
 use crate::signals;
@@ -351,14 +351,9 @@ impl<'a> Sampler<'a> {
         self.layout.depth
     }
 
-    /// Returns the number of calls to the hypervisor that changed pages, so far.
-    pub fn calls(&self) -> u64 {
-        self.held.calls
-    }
-
-    /// Returns the number of pages that these calls have changed.
-    pub fn changed(&self) -> u64 {
-        self.held.changed
+    /// Returns what the changes of pages have cost so far.
+    pub fn cost(&self) -> Cost {
+        self.held.cost
     }
 
     /// Returns which processes the runs have.

@@ -6,6 +6,9 @@ use crate::memory::Memory;
 use cloison_profile::Mapping;
 use cloison_profile::layout::{Kind, PAGE};
 
+/// Bytes that are compared at a time.
+const CHUNK: usize = 64 * PAGE as usize;
+
 /// The contents of the memory that a process can change and that is its own.
 pub struct Snapshot {
     pieces: Vec<Piece>,
@@ -80,16 +83,18 @@ impl Snapshot {
             return Ok(Restored::NewPages(present.abs_diff(self.pages())));
         }
         let mut changed = 0;
+        // A buffer of the whole memory would be faulted in again and again.
+        let mut now = vec![0; CHUNK];
         for Piece { start, contents } in &self.pieces {
-            let mut now = vec![0; contents.len()];
-            memory.read(*start, &mut now)?;
-            let pages = contents
-                .chunks(PAGE as usize)
-                .zip(now.chunks(PAGE as usize));
-            for (index, (old, now)) in (0..).zip(pages) {
-                if old != now {
-                    memory.write(start + index * PAGE, old)?;
-                    changed += 1;
+            for (address, old) in (*start..).step_by(CHUNK).zip(contents.chunks(CHUNK)) {
+                let now = &mut now[..old.len()];
+                memory.read(address, now)?;
+                let pages = old.chunks(PAGE as usize).zip(now.chunks(PAGE as usize));
+                for (index, (old, now)) in (0..).zip(pages) {
+                    if old != now {
+                        memory.write(address + index * PAGE, old)?;
+                        changed += 1;
+                    }
                 }
             }
         }

@@ -670,7 +670,7 @@ fn rankings_do_not_depend_on_where_programs_are() -> Result<()> {
         panic!("a Linux guest")
     };
     source.packages.push("bzip2".to_owned());
-    source.tools.push("bbprof-benchmark".to_owned());
+    source.tools.push("bbprof-benchmark");
     let board = installation::root().join("configs/models/zcu102.toml");
     let plugin = parts::model_plugin()?;
     let plugin = format!("{},board={},roi=hint", plugin.display(), board.display());

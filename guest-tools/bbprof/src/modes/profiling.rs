@@ -4,6 +4,7 @@
 use crate::command::{self, Common, Subject};
 use crate::error::Error;
 use crate::files;
+use crate::held::Cost;
 use crate::program::Binary;
 use crate::progress::Progress;
 use crate::sampler::{Processes, Sample, Sampler, Samples, Setup, Treatment, peak};
@@ -244,11 +245,11 @@ fn report(run: &Run<'_>, common: &Common, start: std::time::Instant) {
         }
         // One more found the memory that the program needs.
         let (runs, processes) = (run.runs, sampler.started + 1);
-        let (calls, changed, voided) = (sampler.calls(), sampler.changed(), sampler.voided);
+        let (Cost { calls, changes }, voided) = (sampler.cost(), sampler.voided);
         let seconds = start.elapsed().as_secs_f64();
         eprintln!(
             "bbprof: {runs} runs, {processes} processes, {calls} calls that changed pages, \
-             {changed} changes of a page, {voided} samples void, {seconds:.1} s"
+             {changes} changes of a page, {voided} samples void, {seconds:.1} s"
         );
     }
 }
