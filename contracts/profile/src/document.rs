@@ -307,7 +307,15 @@ fn write_provenance(provenance: &Provenance, out: &mut String) -> std::fmt::Resu
         writeln!(out, "{key} = {}", quoted(value))?;
     }
     writeln!(out, "arguments = {}", quoted_list(&provenance.arguments))?;
-    writeln!(out, "allocator = {}", quoted_list(&provenance.allocator))
+    writeln!(out, "allocator = {}", quoted_list(&provenance.allocator))?;
+    let environment = quoted_list(&provenance.environment);
+    writeln!(out, "environment = {environment}")?;
+    for (key, value) in [("end", provenance.end), ("stack", provenance.stack)] {
+        if let Some(value) = value {
+            writeln!(out, "{key} = {value}")?;
+        }
+    }
+    Ok(())
 }
 
 fn write_baseline(baseline: &Baseline, out: &mut String) -> std::fmt::Result {

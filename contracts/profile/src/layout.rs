@@ -233,6 +233,34 @@ pub fn difference(earlier: &[Mapping], later: &[Mapping]) -> Option<String> {
     }
 }
 
+/// Cuts the heap and the stack of a layout to the sizes that another run of the program needs, where
+/// they are larger: an allocator may end the heap at an address that differs from run to run, and
+/// the kernel makes the stack larger than what is used of it. Pages outside what is needed do not
+/// matter.
+pub fn cut(layout: &mut [Mapping], needed: &[Mapping]) {
+    for mapping in layout {
+        let same = needed
+            .iter()
+            .find(|other| (other.index, other.kind) == (mapping.index, mapping.kind));
+        if let Some(other) = same {
+            resize(mapping, mapping.pages.min(other.pages));
+        }
+    }
+}
+
+/// Cuts a heap or a stack to this many pages. A heap keeps its first pages, a stack its last ones.
+/// Other mappings stay as they are.
+pub fn resize(mapping: &mut Mapping, pages: u32) {
+    match mapping.kind {
+        Kind::Heap => mapping.pages = pages,
+        Kind::Stack => {
+            mapping.start = mapping.end() - u64::from(pages) * PAGE;
+            mapping.pages = pages;
+        }
+        _ => {}
+    }
+}
+
 /// Returns the first change between two layouts of one process; `None` if there is none.
 pub fn change(before: &[Mapping], after: &[Mapping]) -> Option<String> {
     if let Some(moved) = before
@@ -306,6 +334,21 @@ mod tests {
     }
 
     #[test]
+    fn a_heap_is_cut_at_its_end_and_a_stack_at_its_start() {
+        let mut found = layout();
+        let (heap, stack) = (found[1].start, found[4].end());
+        let mut needed = layout();
+        resize(&mut needed[0], 1);
+        resize(&mut needed[1], 4);
+        resize(&mut needed[4], 2);
+        cut(&mut found, &needed);
+        let of = |mapping: &Mapping| (mapping.start, mapping.pages);
+        assert_eq!(of(&found[0]), (0x40_0000, 3), "code has one size");
+        assert_eq!(of(&found[1]), (heap, 4));
+        assert_eq!(of(&found[4]), (stack - 2 * PAGE, 2));
+    }
+
+    #[test]
     fn letters_are_distinct() {
         let mut letters: Vec<char> = Kind::ALL.map(Kind::letter).to_vec();
         letters.sort_unstable();
@@ -329,6 +372,18 @@ mod tests {
         assert_eq!(
             difference(&first, &other).as_deref(),
             Some("mapping 1, [heap], had 30 pages, and has 31")
+        );
+        cut(&mut other, &first);
+        assert_eq!(
+            difference(&first, &other),
+            None,
+            "no page of the first run is missing"
+        );
+        other[1].pages = 29;
+        cut(&mut other, &first);
+        assert_eq!(
+            difference(&first, &other).as_deref(),
+            Some("mapping 1, [heap], had 30 pages, and has 29")
         );
         let mut more = layout();
         more.push(mapping(5, Kind::Anonymous, "", 0x1ff_0000, 1));

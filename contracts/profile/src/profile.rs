@@ -52,10 +52,19 @@ pub struct Provenance {
     pub sha256: String,
     /// The function that is the observation segment, or its address.
     pub symbol: String,
+    /// Address in the function's file that ends the segment, if not the function's return does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<u64>,
     /// The program's arguments.
     pub arguments: Vec<String>,
     /// The settings of its allocator, as `NAME=value`.
     pub allocator: Vec<String>,
+    /// Its other environment, as `NAME=value`.
+    pub environment: Vec<String>,
+    /// Bytes from the stack pointer at the function's first instruction to the stack's end. Pages of
+    /// a process's stack are counted from that end; a profile without this names them otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stack: Option<u64>,
     /// The kernel's release.
     pub kernel: String,
     /// The machine, as its device tree calls it.
@@ -331,6 +340,9 @@ pub(crate) mod tests {
                         provenance: Provenance {
                             program,
                             symbol,
+                            environment: arguments.iter().rev().cloned().collect(),
+                            stack: all.map(|times: Times| times.min),
+                            end: none.map(|times: Times| times.min),
                             arguments,
                             ..Provenance::default()
                         },

@@ -8,10 +8,15 @@
 //! | 4, 4, 4 | number of profiled mappings, number of samples, padding of the heap in KiB |
 //! | 4, 4 each | position of the mapping, number of its pages that follow |
 //! | 32 each | position of the page (4, and 4 of padding), minimum (8), maximum (8), mean (8, floating point) |
+//!
+//! Its first versions wrote no padding of the heap, and pages in the order of importance. That is how
+//! `profiler/output_prof` of its repository is, at commit b3e6109: 40 pages of two mappings, which is
+//! read as a whole.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::profile::{Baseline, Block, Mode, Profile, Provenance, VmaProfile};
 use crate::times::Times;
+use std::collections::BTreeSet;
 use thiserror::Error;
 
 /// More mappings than any process of the paper has; the profiler's own limit is 1024.
@@ -57,8 +62,8 @@ pub enum Fault {
     /// A mapping has times, but was not among those listed first.
     #[error("mapping {0} has times, but is not in the layout")]
     Unknown(u32),
-    /// A page is outside its mapping or not in order.
-    #[error("page {0} is out of order or outside its mapping of {1} pages")]
+    /// A page is listed twice, or outside its mapping.
+    #[error("page {0} is listed twice, or outside its mapping of {1} pages")]
     Page(i64, u32),
     /// Times contradict themselves.
     #[error("{0}")]
@@ -115,6 +120,13 @@ struct Listed {
     pages: u32,
 }
 
+/// Whether a file has the padding of the heap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Padding {
+    Present,
+    Absent,
+}
+
 /// Reads a file of BBProf's profiler. The file does not contain its mode, so the caller must name
 /// it.
 ///
@@ -122,6 +134,12 @@ struct Listed {
 ///
 /// The first fault, with its offset.
 pub fn read(bytes: &[u8], mode: Mode) -> Result<Profile, RawError> {
+    // Lengths are all that tells versions apart, and only one fits.
+    read_as(bytes, mode, Padding::Present)
+        .or_else(|error| read_as(bytes, mode, Padding::Absent).map_err(|_| error))
+}
+
+fn read_as(bytes: &[u8], mode: Mode, padding: Padding) -> Result<Profile, RawError> {
     let mut reader = Reader { bytes, offset: 0 };
     let mappings = reader.number("the number of mappings", MOST_MAPPINGS)?;
     let mut layout: Vec<Listed> = Vec::new();
@@ -141,7 +159,10 @@ pub fn read(bytes: &[u8], mode: Mode) -> Result<Profile, RawError> {
     }
     let profiled = reader.number("the number of profiled mappings", mappings)?;
     let samples = reader.number("the number of samples", u32::MAX)?;
-    let pad = reader.word("the padding of the heap")?;
+    let pad = match padding {
+        Padding::Present => Some(reader.word("the padding of the heap")?),
+        Padding::Absent => None,
+    };
     let mut vmas: Vec<VmaProfile> = Vec::new();
     for _ in 0..profiled {
         let offset = reader.offset;
@@ -174,10 +195,11 @@ pub fn read(bytes: &[u8], mode: Mode) -> Result<Profile, RawError> {
             fault,
         });
     }
-    let allocator = vec![
-        format!("MALLOC_TOP_PAD_={}", u64::from(pad) * 1024),
-        "MALLOC_MMAP_MAX_=0".to_owned(),
-    ];
+    let pad = pad.map(|kib| format!("MALLOC_TOP_PAD_={}", u64::from(kib) * 1024));
+    let allocator = pad
+        .into_iter()
+        .chain(["MALLOC_MMAP_MAX_=0".to_owned()])
+        .collect();
     let provenance = Provenance {
         tool: "BBProf".into(),
         allocator,
@@ -210,6 +232,7 @@ fn pages_of(reader: &mut Reader<'_>, pages: u32, samples: u32) -> Result<Vec<Blo
         });
     }
     let mut blocks: Vec<Block> = Vec::new();
+    let mut seen = BTreeSet::new();
     for _ in 0..count {
         let offset = reader.offset;
         let page = i32::from_le_bytes(reader.take("a page")?);
@@ -219,9 +242,8 @@ fn pages_of(reader: &mut Reader<'_>, pages: u32, samples: u32) -> Result<Vec<Blo
             u64::from_le_bytes(reader.take("a page")?),
         ];
         let mean = f64::from_le_bytes(reader.take("a page")?);
-        let after = blocks.last().map_or(0, |last| last.offset + 1);
         let page = match u32::try_from(page) {
-            Ok(page) if page >= after && page < pages => page,
+            Ok(page) if page < pages && !seen.contains(&page) => page,
             _ => {
                 return Err(RawError {
                     offset,
@@ -241,6 +263,7 @@ fn pages_of(reader: &mut Reader<'_>, pages: u32, samples: u32) -> Result<Vec<Blo
                 fault: Fault::Times(fault),
             });
         }
+        seen.insert(page);
         blocks.push(Block {
             offset: page,
             pages: 1,
@@ -248,6 +271,7 @@ fn pages_of(reader: &mut Reader<'_>, pages: u32, samples: u32) -> Result<Vec<Blo
             counts: vec![],
         });
     }
+    blocks.sort_by_key(|block| block.offset);
     Ok(blocks)
 }
 
@@ -325,6 +349,21 @@ mod tests {
     const PAGE: usize = FIRST + 8;
 
     #[test]
+    fn a_file_of_the_first_versions_is_imported() {
+        let new = file();
+        let (head, pages) = (&new[..HEADER + 8], &new[HEADER + 12..]);
+        let [first, second] = [&pages[8..40], &pages[40..72]];
+        // Without the padding, and the second page first.
+        let old = [head, &pages[..8], second, first, &pages[72..]].concat();
+        let imported = read(&old, Mode::Cacheable).unwrap();
+        let expected = read(&new, Mode::Cacheable).unwrap();
+        assert_eq!(imported.vmas, expected.vmas);
+        assert_eq!(imported.provenance.allocator, ["MALLOC_MMAP_MAX_=0"]);
+        let more = [old.as_slice(), &[0; 4]].concat();
+        assert!(read(&more, Mode::Cacheable).is_err());
+    }
+
+    #[test]
     fn twelve_corrupt_files_are_refused_with_the_offset() {
         let file = file();
         let with = |offset: usize, bytes: &[u8]| {
@@ -377,7 +416,7 @@ mod tests {
             (
                 word(PAGE, 196),
                 PAGE,
-                "page 196 is out of order or outside its mapping of 196 pages",
+                "page 196 is listed twice, or outside its mapping of 196 pages",
             ),
         ];
         for (bytes, offset, message) in cases {

@@ -65,6 +65,11 @@ pub struct Common {
     /// Run the program without randomized addresses
     #[arg(long)]
     pub fixed: bool,
+    /// Start a new process for each run. Otherwise one process repeats the function, and is restored
+    /// after each run, if the function makes no system calls: a run then changes the pages whose
+    /// treatment differs from the run before, and not all
+    #[arg(long)]
+    pub new_processes: bool,
     /// Leave the scheduling class as it is, instead of SCHED_FIFO
     #[arg(short = 'N', long)]
     pub no_real_time: bool,
@@ -83,6 +88,11 @@ pub struct Subject {
     /// Address of the function in the program's file (0x...)
     #[arg(long, value_name = "ADDRESS", value_parser = number)]
     pub at: Option<u64>,
+    /// End the segment before the instruction at this address of the function's file (0x...), the
+    /// first time that it is reached, instead of where the function returns. With --at, that is a
+    /// part of a function
+    #[arg(long, value_name = "ADDRESS", value_parser = number)]
+    pub to: Option<u64>,
     /// The function is in a shared library whose file's name contains this
     #[arg(long, value_name = "NAME", requires = "symbol")]
     pub library: Option<String>,
@@ -93,6 +103,10 @@ pub struct Subject {
     /// How a page is treated apart
     #[arg(short, long, default_value = "c")]
     pub mode: Mode,
+    /// A variable of the program's environment, which otherwise has PATH and the settings of its
+    /// allocator only. The profile keeps it; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub env: Vec<String>,
     /// Where to write the profile; without it, to the standard output
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -271,6 +285,14 @@ fn number(text: &str) -> Result<u64, String> {
     parsed.map_err(|error| error.to_string())
 }
 
+/// Reads a variable of an environment.
+fn variable(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((name, _)) if !name.is_empty() => Ok(text.to_owned()),
+        _ => Err("write NAME=VALUE".to_owned()),
+    }
+}
+
 /// Reads a number from 0 to 1.
 fn part(text: &str) -> Result<f64, String> {
     match text.parse() {
@@ -303,6 +325,8 @@ mod tests {
             "profile -s f",
             "profile -s f --at 1 ./tool",
             "group -s f --covered 2 ./tool",
+            "profile -s f --env LANG ./tool",
+            "profile -s f --env =C ./tool",
         ] {
             assert!(
                 Cli::try_parse_from(["bbprof"].into_iter().chain(wrong.split(' '))).is_err(),

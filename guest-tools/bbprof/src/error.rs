@@ -85,6 +85,9 @@ pub enum Error {
     /// An address is not in the program's code.
     #[error("{0:#x} is not in the program's code")]
     Address(u64),
+    /// The segment has no instructions.
+    #[error("the segment ends where it begins, at {0:#x}")]
+    Empty(u64),
     /// The program cannot be started.
     #[error("cannot start {}: {reason}", path.display())]
     Start {
@@ -93,6 +96,9 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// What is at the stack pointer is not what Linux puts there.
+    #[error("the program's stack is not as Linux leaves it for a program that starts")]
+    Vectors,
     /// The program ended.
     #[error("the program ended with status {status} {phase}")]
     Exited {
@@ -123,10 +129,7 @@ pub enum Error {
     #[error("the program executed another one {0}")]
     Executes(Phase),
     /// The segment does not end where it should.
-    #[error(
-        "the function returned with another stack pointer than it was called with; the sample is \
-         of no use"
-    )]
+    #[error("the segment ended with another stack pointer than it must; the sample is of no use")]
     Stack,
     /// The segment's layout is not fixed.
     #[error("the memory of the program changes in the segment: {0}")]
@@ -221,8 +224,7 @@ impl Error {
             ),
             Self::Unsteady(_) => help(
                 "the program must do the same in each run: same input, no time, no random \
-                 numbers; if its [heap] alone differs, use --fixed: glibc 2.43 ends the heap at a \
-                 multiple of 2 MiB, wherever it begins",
+                 numbers",
             ),
             Self::Nothing(_) => help(
                 "select other kinds with -f: t text, h heap, s stack, b data, r rodata, a \

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::lock::Lock;
 use cloison_abi::{Call, CallError, list};
 use cloison_client::{Lease, Services};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The shortest and the longest time for which the lease is held without being renewed.
@@ -14,14 +15,33 @@ const LONGEST: Duration = Duration::from_secs(3600);
 /// How many times longer than with all its caches a function may take without them.
 const SLOWER: u32 = 100;
 
+/// The calls that change pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Number of calls, each with a list of pages.
+    pub calls: u64,
+    /// Number of pages in all lists.
+    pub changes: u64,
+}
+
+impl Cost {
+    /// Counts the calls that change this many pages.
+    fn count(&mut self, pages: usize) {
+        self.calls += (pages as u64).div_ceil(list::LONGEST);
+        self.changes += pages as u64;
+    }
+}
+
 /// The lease of the VM's pages, and the calls that are made under it.
 pub struct HeldLease {
     services: Services,
     lease: Lease,
     /// For how long it is renewed.
     length: Duration,
-    /// Calls that changed pages, so far.
-    pub calls: u64,
+    /// The frames that are kept from the caches.
+    uncached: BTreeSet<u64>,
+    /// What the changes of pages have cost so far.
+    pub cost: Cost,
     lock: Lock,
 }
 
@@ -35,7 +55,8 @@ impl HeldLease {
             services,
             lease,
             length: SHORTEST,
-            calls: 0,
+            uncached: BTreeSet::new(),
+            cost: Cost::default(),
             lock,
         };
         held.lock.write(lease.number())?;
@@ -58,12 +79,14 @@ impl HeldLease {
         self.length
     }
 
-    /// Has a lease for what comes next. Nothing is changed yet, so that it is no loss if the last
-    /// one has run out, as it does while a program takes long to reach its function.
+    /// Has a lease for what comes next. Between runs it is no loss if the last one has run out, as
+    /// it does while a program takes long to reach its function.
     fn hold(&mut self) -> Result<(), Error> {
         match self.services.renew_lease(self.lease, self.length) {
             Err(error) if is(&error, CallError::Expired) => {
                 self.lease = self.services.take_lease(self.length)?;
+                // The hypervisor has made all pages as they were.
+                self.uncached.clear();
                 self.lock.write(self.lease.number())
             }
             renewed => renewed.map_err(Error::from),
@@ -82,23 +105,23 @@ impl HeldLease {
         })
     }
 
-    /// Calls a function while these frames are kept from the caches.
-    pub fn uncached<T>(
-        &mut self,
-        frames: &[u64],
-        what: impl FnOnce(&mut Services) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    /// Keeps these frames, and no others, from the caches. Changes only those that differ from what
+    /// was kept before.
+    pub fn keep_uncached(&mut self, frames: &BTreeSet<u64>) -> Result<(), Error> {
         self.hold()?;
-        let with =
-            |cached| -> Vec<(u64, bool)> { frames.iter().map(|&frame| (frame, cached)).collect() };
-        let done = self
-            .services
-            .cache_pages(&with(false), self.lease)
-            .map_err(Error::from);
-        let done = done.and_then(|_| what(&mut self.services));
-        let undone = self.services.cache_pages(&with(true), self.lease);
-        self.count(frames);
-        self.after(done, undone.map(drop))
+        let changes = changes(&self.uncached, frames);
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.cost.count(changes.len());
+        let changed = self.services.cache_pages(&changes, self.lease);
+        if changed.is_err() {
+            // Some lists may have been carried out.
+            self.uncached.extend(frames);
+        }
+        changed?;
+        self.uncached.clone_from(frames);
+        Ok(())
     }
 
     /// Calls a function while these frames are in the private pool, if all fit.
@@ -122,13 +145,10 @@ impl HeldLease {
         }
         let done = what(self);
         let undone = self.services.return_pages(frames, Some(self.lease));
-        self.count(frames);
+        // There and back.
+        self.cost.count(frames.len());
+        self.cost.count(frames.len());
         self.after(done, undone.map(drop))
-    }
-
-    /// Counts the calls that changed pages, there and back.
-    fn count(&mut self, frames: &[u64]) {
-        self.calls += 2 * (frames.len() as u64).div_ceil(list::LONGEST);
     }
 
     /// What went wrong first is what counts. If the lease ran out, pages came back in the middle.
@@ -152,6 +172,14 @@ impl Drop for HeldLease {
         let _ = self.services.end_lease(self.lease);
         let _ = self.lock.clear();
     }
+}
+
+/// Returns the changes from one set of non-cacheable frames to another: each frame, and whether it
+/// becomes cacheable.
+fn changes(now: &BTreeSet<u64>, wanted: &BTreeSet<u64>) -> Vec<(u64, bool)> {
+    let cached = now.difference(wanted).map(|&frame| (frame, true));
+    let uncached = wanted.difference(now).map(|&frame| (frame, false));
+    cached.chain(uncached).collect()
 }
 
 /// Returns whether the hypervisor gave this answer.
@@ -180,4 +208,48 @@ fn end_stale(lock: &mut Lock, services: &mut Services) -> Result<bool, Error> {
 /// Ends the lease of a profiler that was killed, before it runs out. Returns whether there was one.
 pub fn restore() -> Result<bool, Error> {
     end_stale(&mut Lock::take()?, &mut Services::open()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_differs_changes() {
+        let set = |frames: &[u64]| frames.iter().copied().collect::<BTreeSet<_>>();
+        let from_page_to_page = changes(&set(&[0x1000, 0x3000]), &set(&[0x1000, 0x2000]));
+        assert_eq!(from_page_to_page, [(0x3000, true), (0x2000, false)]);
+        assert_eq!(changes(&set(&[0x1000]), &set(&[0x1000])), []);
+        assert_eq!(changes(&set(&[0x1000]), &set(&[])), [(0x1000, true)]);
+    }
+
+    /// A profile in mode `c`: none uncached, all, all but each page in turn, none.
+    #[test]
+    fn the_changes_of_a_profile_grow_with_its_pages_and_not_with_their_square() {
+        for pages in [100, 4000] {
+            let all: BTreeSet<u64> = (0..pages).map(|page| page << 12).collect();
+            let (mut now, mut wanted, mut cost) = (all.clone(), all.clone(), Cost::default());
+            cost.count(all.len());
+            for page in &all {
+                wanted.remove(page);
+                let changes = changes(&now, &wanted);
+                cost.count(changes.len());
+                for (frame, cached) in changes {
+                    assert!(if cached {
+                        now.remove(&frame)
+                    } else {
+                        now.insert(frame)
+                    });
+                }
+                wanted.insert(*page);
+            }
+            cost.count(changes(&now, &BTreeSet::new()).len());
+            let lists = |pages: u64| pages.div_ceil(list::LONGEST);
+            let expected = Cost {
+                calls: lists(pages) + pages + lists(pages - 1),
+                changes: 4 * pages - 2,
+            };
+            assert_eq!(cost, expected);
+        }
+    }
 }

@@ -17,6 +17,8 @@ mod registers;
 mod sampler;
 mod session;
 mod signals;
+mod snapshot;
+mod stack;
 mod target;
 
 use clap::Parser;

@@ -1,18 +1,20 @@
-//! The memory of a process: its mappings by kind, its page frames, and the copies that make frames
-//! its own.
+//! The memory of a process: its mappings by kind, its contents, its page frames, and the copies that
+//! make frames its own.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::error::Error;
 use cloison_profile::layout::{Access, Kind, Mapping, PAGE, PageName};
 use nix::unistd::Pid;
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryPageFlags, PageInfo, Process};
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// A process, as `/proc` shows it.
 pub struct Memory {
     process: Process,
-    pid: Pid,
+    contents: File,
 }
 
 /// The frame of a page.
@@ -27,10 +29,39 @@ pub struct Frame {
 }
 
 impl Memory {
-    /// Opens the memory of a process.
+    /// Opens the memory of a process that this one traces, or of this one.
     pub fn open(pid: Pid) -> Result<Self, Error> {
         let process = Process::new(pid.as_raw()).map_err(Error::system("look at the program"))?;
-        Ok(Self { process, pid })
+        let contents = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{pid}/mem"))
+            .map_err(Error::system("open the program's memory"))?;
+        Ok(Self { process, contents })
+    }
+
+    /// Reads memory from an address on.
+    pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), Error> {
+        self.contents
+            .read_exact_at(bytes, address)
+            .map_err(Error::system("read the program's memory"))
+    }
+
+    /// Writes memory from an address on, also where the process itself may only read.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.contents
+            .write_all_at(bytes, address)
+            .map_err(Error::system("write the program's memory"))
+    }
+
+    /// Writes to pages what they have, from an address on, so that each has a frame.
+    pub fn touch(&self, start: u64, pages: u32) -> Result<(), Error> {
+        for page in 0..u64::from(pages) {
+            let mut byte = [0];
+            self.read(start + page * PAGE, &mut byte)?;
+            self.write(start + page * PAGE, &byte)?;
+        }
+        Ok(())
     }
 
     /// Returns the number of its threads.
@@ -79,64 +110,98 @@ impl Memory {
         Ok(named)
     }
 
-    /// Returns the frames of these pages. Pages without a frame are left out.
-    pub fn frames(
-        &self,
-        layout: &[Mapping],
-        pages: impl IntoIterator<Item = PageName>,
-    ) -> Result<Vec<Frame>, Error> {
-        let mut map = self
-            .process
+    /// Returns what the kernel knows of these consecutive pages, by number of the first.
+    fn pages(&self, first: u64, pages: u64) -> Result<Vec<PageInfo>, Error> {
+        let range = first as usize..(first + pages) as usize;
+        self.process
             .pagemap()
-            .map_err(Error::system("read the program's frames"))?;
-        let mut frames = Vec::new();
-        for page in pages {
-            let Some(mapping) = layout.iter().find(|mapping| mapping.index == page.vma) else {
-                continue;
-            };
-            let index = mapping.address(page.offset) / PAGE;
-            let info = map
-                .get_info(index as usize)
-                .map_err(Error::system("read the program's frames"))?;
-            if let PageInfo::MemoryPage(flags) = info
-                && flags.contains(MemoryPageFlags::PRESENT)
-            {
-                let own = flags.contains(MemoryPageFlags::MMAP_EXCLUSIVE)
-                    && !flags.contains(MemoryPageFlags::FILE);
-                frames.push(Frame {
-                    page,
-                    ipa: flags.get_page_frame_number().0 * PAGE,
-                    own,
-                });
+            .and_then(|mut map| map.get_range_info(range))
+            .map_err(Error::system("read the program's frames"))
+    }
+
+    /// Returns the addresses of the pages of a mapping that have contents: in a frame, or written to
+    /// a swap area.
+    pub fn present(&self, mapping: &Mapping) -> Result<Vec<u64>, Error> {
+        let pages = self.pages(mapping.start / PAGE, mapping.pages.into())?;
+        let is_present = |(_, info): &(u64, PageInfo)| match info {
+            PageInfo::MemoryPage(flags) => flags.contains(MemoryPageFlags::PRESENT),
+            PageInfo::SwapPage(_) => true,
+        };
+        Ok((0..)
+            .zip(pages)
+            .filter(is_present)
+            .map(|(offset, _)| mapping.start + offset * PAGE)
+            .collect())
+    }
+
+    /// Returns the frames of these pages. Pages without a frame are left out.
+    pub fn frames(&self, layout: &[Mapping], pages: &[PageName]) -> Result<Vec<Frame>, Error> {
+        // One read for each mapping: reading page by page would take most of a run's time.
+        let mut known = BTreeMap::new();
+        for mapping in layout {
+            if pages.iter().any(|page| page.vma == mapping.index) {
+                let first = mapping.start / PAGE;
+                let infos = self.pages(first, mapping.pages.into())?;
+                known.insert(mapping.index, (mapping, first, infos));
             }
         }
-        Ok(frames)
+        let frame = |page: &PageName| {
+            let (mapping, first, infos) = known.get(&page.vma)?;
+            let at = (address(mapping, page.offset) / PAGE).checked_sub(*first)?;
+            match infos.get(at as usize)? {
+                PageInfo::MemoryPage(flags) if flags.contains(MemoryPageFlags::PRESENT) => {
+                    Some(Frame {
+                        page: *page,
+                        ipa: flags.get_page_frame_number().0 * PAGE,
+                        own: flags.contains(MemoryPageFlags::MMAP_EXCLUSIVE)
+                            && !flags.contains(MemoryPageFlags::FILE),
+                    })
+                }
+                _ => None,
+            }
+        };
+        Ok(pages.iter().filter_map(frame).collect())
     }
 
     /// Gives pages frames that are the process's own: writes to each page its own contents. The
     /// kernel then copies what was shared, also of mappings that the process itself may only read.
     /// Pages of mappings that reach files are only faulted in.
-    pub fn own(&self, layout: &[Mapping], pages: &[PageName]) -> Result<(), Error> {
-        let path = format!("/proc/{}/mem", self.pid);
-        let memory = std::fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path);
-        let memory = memory.map_err(Error::system("open the program's memory"))?;
+    pub fn own(&self, layout: &[Mapping], pages: &[PageName]) {
         for page in pages {
             let Some(mapping) = layout.iter().find(|mapping| mapping.index == page.vma) else {
                 continue;
             };
-            let (address, mut byte) = (mapping.address(page.offset), [0]);
-            if memory.read_at(&mut byte, address).is_ok()
+            let (address, mut byte) = (address(mapping, page.offset), [0]);
+            if self.contents.read_at(&mut byte, address).is_ok()
                 && !mapping.access.shared
                 && mapping.kind != Kind::Kernel
             {
                 // Where the kernel refuses, the frame stays shared, and is found to be so.
-                let _ = memory.write_at(&byte, address);
+                let _ = self.contents.write_at(&byte, address);
             }
         }
-        Ok(())
+    }
+}
+
+/// Returns the address of a page. Pages of the stack are counted from its end, where it begins to be
+/// used: how far it reaches down depends on the run. Those of other mappings are counted from their
+/// start.
+pub fn address(mapping: &Mapping, offset: u32) -> u64 {
+    match mapping.kind {
+        Kind::Stack => mapping.end() - (u64::from(offset) + 1) * PAGE,
+        _ => mapping.address(offset),
+    }
+}
+
+/// Returns the page of a mapping at an address, the reverse of [`address`].
+pub fn page(mapping: &Mapping, address: u64) -> PageName {
+    let offset = match mapping.kind {
+        Kind::Stack => (mapping.end() - address).div_ceil(PAGE) - 1,
+        _ => (address - mapping.start) / PAGE,
+    };
+    PageName {
+        vma: mapping.index,
+        offset: offset as u32,
     }
 }
 
@@ -247,6 +312,25 @@ mod tests {
         assert_eq!((layout[4].pages, layout[4].start), (195, 0x1f0e_d000));
         assert_eq!(layout[3].name, "/usr/bin/tool [bss]");
         assert!(layout[10].access.shared && !layout[9].access.shared);
+    }
+
+    #[test]
+    fn pages_of_a_stack_are_counted_from_its_end() {
+        let maps = MemoryMaps::from_read(MAPS.as_bytes()).unwrap();
+        let mut layout = layout(&maps.0, Path::new("/usr/bin/tool"));
+        assert_eq!(address(&layout[4], 2), 0x1f0e_f000);
+        assert_eq!(address(&layout[13], 0), 0x7f_e57c_7000);
+        // It grows.
+        layout[13].start -= 3 * PAGE;
+        layout[13].pages += 3;
+        assert_eq!(address(&layout[13], 35), layout[13].start);
+        assert_eq!(address(&layout[13], 0), 0x7f_e57c_7000);
+        for mapping in [&layout[4], &layout[13]] {
+            for offset in 0..mapping.pages {
+                let name = page(mapping, address(mapping, offset));
+                assert_eq!((name.vma, name.offset), (mapping.index, offset));
+            }
+        }
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub struct Registers {
     pub pstate: u64,
 }
 
+/// The register that has the number of a system call.
+const CALL: usize = 8;
+
 /// The link register, which has a function's return address when it is called.
 const LINK: usize = 30;
 
@@ -24,6 +27,11 @@ impl Registers {
     /// Returns the return address of a function that has just been called.
     pub fn link(&self) -> u64 {
         self.x[LINK]
+    }
+
+    /// Returns the number of the system call that the process is making.
+    pub fn call(&self) -> u64 {
+        self.x[CALL]
     }
 
     /// Reads the registers of a stopped process.
@@ -63,6 +71,44 @@ impl Registers {
 
     /// As `read`.
     #[cfg(not(target_arch = "aarch64"))]
+    pub fn write(self, _: Pid) -> Result<(), Errno> {
+        Err(Errno::ENOSYS)
+    }
+}
+
+/// The registers of floating point and vectors, of a stopped process.
+#[cfg(target_arch = "aarch64")]
+#[derive(Clone, Copy)]
+pub struct VectorRegisters(libc::user_fpsimd_struct);
+
+#[cfg(target_arch = "aarch64")]
+impl VectorRegisters {
+    /// Reads the registers.
+    pub fn read(pid: Pid) -> Result<Self, Errno> {
+        use nix::sys::ptrace::{getregset, regset::NT_PRFPREG};
+        getregset::<NT_PRFPREG>(pid).map(Self)
+    }
+
+    /// Writes the registers.
+    pub fn write(self, pid: Pid) -> Result<(), Errno> {
+        use nix::sys::ptrace::{regset::NT_PRFPREG, setregset};
+        setregset::<NT_PRFPREG>(pid, self.0)
+    }
+}
+
+/// Only AArch64 has these registers.
+#[cfg(not(target_arch = "aarch64"))]
+#[derive(Clone, Copy)]
+pub struct VectorRegisters;
+
+#[cfg(not(target_arch = "aarch64"))]
+impl VectorRegisters {
+    /// As `Registers::read`.
+    pub fn read(_: Pid) -> Result<Self, Errno> {
+        Err(Errno::ENOSYS)
+    }
+
+    /// As `Registers::read`.
     pub fn write(self, _: Pid) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }

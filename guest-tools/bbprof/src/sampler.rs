@@ -1,13 +1,14 @@
-//! Runs of the target, each with some of its pages treated apart: the layout that they share, and
-//! one sample of each.
+//! Runs of the target, each with some of its pages treated apart: the layout that they share, their
+//! processes, and one sample of each.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::error::{Error, Phase};
-use crate::held::HeldLease;
-use crate::memory::{Frame, Memory};
+use crate::held::{Cost, HeldLease};
+use crate::memory::{self, Frame, Memory};
 use crate::program::Facts;
 use crate::signals;
-use crate::target::{self, Breakpoint, Launch, Place, Target};
+use crate::snapshot::{Restored, Snapshot};
+use crate::target::{self, Bounds, Breakpoint, Context, Kernel, Launch, Segment, Target, Watch};
 use cloison_client::{Services, events, region};
 use cloison_profile::layout::{self, Kind, Mapping, PAGE, PageName, Selection};
 use cloison_profile::{Excluded, Times};
@@ -20,25 +21,46 @@ const ATTEMPTS: u32 = 3;
 /// Sleep before each run.
 const BREATH: Duration = Duration::from_millis(5);
 
+/// Which processes the runs of a round have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Processes {
+    /// One that is restored after each run, so that its pages keep their frames. The cost of a run
+    /// is that of the pages whose treatment differs from the run before.
+    One,
+    /// A new one for each run, for this reason.
+    New(String),
+}
+
 /// The profiled program, and the way to run it.
 pub struct Setup {
     /// How to start the program.
     pub launch: Launch,
     /// The facts of its file.
     pub facts: Facts,
-    /// Where the function is.
-    pub place: Place,
+    /// Where the segment begins and ends.
+    pub bounds: Bounds,
     /// Which mappings.
     pub selection: Selection,
     /// Switch the board model on in the segment.
     pub model: bool,
+    /// The processes that the user allows.
+    pub processes: Processes,
 }
 
 /// The layout that all runs must have.
 struct Layout {
+    /// Heap and stack have only the pages up to the last one that is touched.
     mappings: Vec<Mapping>,
-    /// Pages by which the stack grows in the segment.
-    grows: u32,
+    /// Pages of the heap.
+    heap: u64,
+    /// Bytes from the stack pointer at the function to the stack's end.
+    depth: u64,
+    /// By how much the stack pointer differs at the end of the segment.
+    pushed: u64,
+    /// The pages that have been touched when the function returns: of the selected mappings, and of
+    /// all that the program can change.
+    touched: Vec<PageName>,
+    changeable: Vec<PageName>,
 }
 
 /// The measurement of one run.
@@ -99,6 +121,8 @@ pub struct Sampler<'a> {
     held: &'a mut HeldLease,
     setup: Setup,
     layout: Layout,
+    /// The process for the next run.
+    ready: Option<ReadyTarget>,
     /// The pages that can be profiled.
     pub pages: Vec<PageName>,
     /// The others of the selected mappings.
@@ -107,10 +131,12 @@ pub struct Sampler<'a> {
     pub events: Vec<String>,
     /// Number of samples so far that were discarded because frames had changed.
     pub voided: u64,
+    /// Number of processes so far.
+    pub started: u64,
     run: u32,
 }
 
-/// The target at its function, with its pages in place.
+/// The target at its function, with its pages in place. Both breakpoints are set.
 struct ReadyTarget {
     target: Target,
     entry: Breakpoint,
@@ -119,15 +145,35 @@ struct ReadyTarget {
     memory: Memory,
     mappings: Vec<Mapping>,
     frames: Vec<Frame>,
+    /// Its state, if it is to run more than once.
+    start: Option<(Context, Snapshot)>,
+}
+
+impl ReadyTarget {
+    /// Prepares it for the next run.
+    fn rewind(&self) -> Result<Restored, Error> {
+        match &self.start {
+            None => Ok(Restored::NewPages(0)),
+            Some((context, snapshot)) => {
+                self.target.return_to(context)?;
+                snapshot.restore(&self.memory, &self.mappings)
+            }
+        }
+    }
+}
+
+/// The result of an attempt to take a sample.
+enum Attempt {
+    Sample(Sample),
+    /// The sample is of no use, for this reason.
+    Void(String),
 }
 
 /// Starts the program and stops it at its function.
-fn stopped(setup: &Setup) -> Result<(Target, Breakpoint, Memory), Error> {
+fn stopped(setup: &Setup) -> Result<(Target, Segment, Memory), Error> {
     signals::check()?;
-    // Real-time processes that never sleep would keep the kernel's own threads from this vCPU.
-    std::thread::sleep(BREATH);
     let mut target = target::start(&setup.launch)?;
-    let entry = target.run_to_function(&setup.facts, &setup.place)?;
+    let segment = target.run_to_segment(&setup.facts, &setup.bounds)?;
     let memory = Memory::open(target.pid())?;
     if memory.threads()? != 1 {
         return Err(Error::Several {
@@ -135,63 +181,89 @@ fn stopped(setup: &Setup) -> Result<(Target, Breakpoint, Memory), Error> {
             phase: Phase::Before,
         });
     }
-    Ok((target, entry, memory))
+    Ok((target, segment, memory))
 }
 
 /// Runs the program through its function. Returns its maximum of memory, in bytes.
 pub fn peak(setup: &Setup) -> Result<u64, Error> {
-    let (mut target, entry, memory) = stopped(setup)?;
-    let exit = target.set(target.registers()?.link())?;
-    target.clear(entry)?;
+    let (mut target, segment, memory) = stopped(setup)?;
+    let exit = target.set(segment.end)?;
+    target.clear(segment.entry)?;
     target.run_to(exit, Phase::Inside)?;
     memory.peak()
 }
 
-/// Returns the pages of a layout's heap.
-fn heap(mappings: &[Mapping]) -> u64 {
-    mappings
-        .iter()
-        .filter(|mapping| mapping.kind == Kind::Heap)
-        .map(|mapping| u64::from(mapping.pages))
-        .sum()
+/// Returns the first mapping of a kind.
+fn first(mappings: &[Mapping], kind: Kind) -> Option<&Mapping> {
+    mappings.iter().find(|mapping| mapping.kind == kind)
+}
+
+/// Returns the bytes from a stack pointer to the end of the stack.
+fn depth(mappings: &[Mapping], pointer: u64) -> u64 {
+    first(mappings, Kind::Stack).map_or(0, |stack| stack.end().saturating_sub(pointer))
+}
+
+/// Returns the pages of mappings that have contents.
+fn present(memory: &Memory, mappings: &[&Mapping]) -> Result<Vec<PageName>, Error> {
+    let mut pages = Vec::new();
+    for mapping in mappings {
+        let addresses = memory.present(mapping)?;
+        pages.extend(addresses.iter().map(|&at| memory::page(mapping, at)));
+    }
+    pages.sort_unstable();
+    Ok(pages)
 }
 
 impl Layout {
-    /// Runs the program once, finds its layout, and the pages of the selected mappings that it has
-    /// touched when the function returns.
-    fn detect(setup: &Setup) -> Result<(Self, Vec<PageName>), Error> {
-        let (mut target, entry, memory) = stopped(setup)?;
+    /// Runs the program once, finds its layout, and the pages that it has touched when the function
+    /// returns. Also returns the reason why one process cannot run the function more than once, if
+    /// there is one.
+    fn detect(setup: &Setup) -> Result<(Self, Option<String>), Error> {
+        let (mut target, segment, memory) = stopped(setup)?;
         let before = memory.layout()?;
-        let exit = target.set(target.registers()?.link())?;
-        target.clear(entry)?;
-        target.run_to(exit, Phase::Inside)?;
+        let pointer = target.registers()?.sp;
+        let exit = target.set(segment.end)?;
+        target.clear(segment.entry)?;
+        let kernel = target.run_watched(exit, Phase::Inside, Watch::Kernel)?;
+        let pushed = pointer.wrapping_sub(target.registers()?.sp);
+        if setup.bounds.end.is_none() && pushed != 0 {
+            return Err(Error::Stack);
+        }
         let after = memory.layout()?;
-        let grows = stack_growth(&before, &after);
         let mut expected = before;
-        grow_stack(&mut expected, grows);
+        let grown = stack_growth(&expected, &after);
+        grow_stack(&mut expected, grown);
         if let Some(change) = layout::change(&expected, &after) {
             return Err(Error::Layout(change));
         }
-        // Where in a page the stack begins is random, so that another run may need a page more.
-        let (mut after, spare) = (after, u32::from(grows > 0));
-        grow_stack(&mut after, spare);
-        let of = |mapping: &&Mapping| {
-            (0..mapping.pages)
-                .map(|offset| PageName {
-                    vma: mapping.index,
-                    offset,
-                })
-                .collect()
-        };
-        let selected: Vec<Vec<PageName>> = setup.selection.of(&after).iter().map(of).collect();
-        let frames = memory.frames(&after, selected.into_iter().flatten())?;
-        let touched = frames.iter().map(|frame| frame.page).collect();
+        let touched = present(&memory, &setup.selection.of(&after))?;
+        let is_changeable = |mapping: &&Mapping| Snapshot::keeps(mapping);
+        let changeable = present(
+            &memory,
+            &after.iter().filter(is_changeable).collect::<Vec<_>>(),
+        )?;
+        let heap = first(&after, Kind::Heap).map_or(0, |heap| heap.pages.into());
+        let mut mappings = after;
+        for mapping in &mut mappings {
+            let pages = changeable.iter().filter(|page| page.vma == mapping.index);
+            let last = pages.map(|page| page.offset + 1).max();
+            layout::resize(mapping, last.unwrap_or(0));
+        }
+        let reason = kernel.map(|kernel| kernel.to_string());
+        let shared = mappings
+            .iter()
+            .find(|mapping| mapping.access.write && mapping.access.shared)
+            .map(|mapping| format!("it can change a mapping that others see ({})", mapping.name));
         Ok((
             Self {
-                mappings: after,
-                grows: grows + spare,
+                depth: depth(&mappings, pointer),
+                pushed,
+                mappings,
+                heap,
+                touched,
+                changeable,
             },
-            touched,
+            reason.or(shared),
         ))
     }
 }
@@ -224,22 +296,28 @@ fn grow_stack(layout: &mut [Mapping], pages: u32) {
 
 impl<'a> Sampler<'a> {
     /// Finds the layout, and the pages that can be profiled.
-    pub fn new(held: &'a mut HeldLease, setup: Setup) -> Result<Self, Error> {
+    pub fn new(held: &'a mut HeldLease, mut setup: Setup) -> Result<Self, Error> {
         let begin = Instant::now();
-        let (layout, touched) = Layout::detect(&setup)?;
+        let (layout, reason) = Layout::detect(&setup)?;
         held.last_for(begin.elapsed());
+        if let (Processes::One, Some(reason)) = (&setup.processes, reason) {
+            setup.processes = Processes::New(reason);
+        }
         let mut sampler = Self {
             held,
+            pages: layout.touched.clone(),
             setup,
             layout,
-            pages: touched,
+            ready: None,
             excluded: Vec::new(),
             events: Vec::new(),
             voided: 0,
+            started: 1,
             run: 0,
         };
-        let ready = sampler.ready()?;
+        let ready = sampler.start()?;
         sampler.exclude(&ready.frames);
+        drop(ready);
         if sampler.pages.is_empty() {
             let mut reasons: Vec<&str> = sampler
                 .excluded
@@ -265,12 +343,29 @@ impl<'a> Sampler<'a> {
     /// Returns the size of the heap in bytes, which shows whether the allocator follows its
     /// environment.
     pub fn heap(&self) -> u64 {
-        heap(&self.layout.mappings) * PAGE
+        self.layout.heap * PAGE
     }
 
-    /// Returns the number of calls to the hypervisor that changed pages, so far.
-    pub fn calls(&self) -> u64 {
-        self.held.calls
+    /// Returns the bytes from the stack pointer at the function to the stack's end.
+    pub fn depth(&self) -> u64 {
+        self.layout.depth
+    }
+
+    /// Returns what the changes of pages have cost so far.
+    pub fn cost(&self) -> Cost {
+        self.held.cost
+    }
+
+    /// Returns which processes the runs have.
+    pub fn processes(&self) -> &Processes {
+        &self.setup.processes
+    }
+
+    /// Ends a round: all pages are cacheable, and the next run has a new process.
+    pub fn end_round(&mut self) -> Result<(), Error> {
+        self.held.keep_uncached(&BTreeSet::new())?;
+        self.ready = None;
+        Ok(())
     }
 
     /// Returns the mappings that all runs have.
@@ -325,110 +420,191 @@ impl<'a> Sampler<'a> {
 
     /// Starts the program and stops it at its function, with its pages faulted in, its own, and
     /// locked.
-    fn ready(&self) -> Result<ReadyTarget, Error> {
-        let (mut target, entry, memory) = stopped(&self.setup)?;
-        let registers = target.registers()?;
-        if self.layout.grows > 0 {
-            let layout = memory.layout()?;
-            let stack = layout.iter().find(|mapping| mapping.kind == Kind::Stack);
-            let low = stack.map_or(0, |stack| {
-                stack
-                    .start
-                    .saturating_sub(u64::from(self.layout.grows) * PAGE)
-            });
-            target.touch(entry, low)?;
+    fn start(&mut self) -> Result<ReadyTarget, Error> {
+        let (mut target, Segment { entry, end }, memory) = stopped(&self.setup)?;
+        self.started += 1;
+        let pointer = target.registers()?.sp;
+        let mut mappings = memory.layout()?;
+        let needed = first(&self.layout.mappings, Kind::Stack);
+        if let (Some(needed), Some(stack)) = (needed, first(&mappings, Kind::Stack)) {
+            if needed.pages > stack.pages {
+                let low = stack.end() - u64::from(needed.pages) * PAGE;
+                target.touch(entry, low)?;
+                mappings = memory.layout()?;
+            }
+            self.check_depth(depth(&mappings, pointer))?;
         }
-        let mappings = memory.layout()?;
-        if let Some(difference) = layout::difference(&self.layout.mappings, &mappings) {
+        let mut found = mappings.clone();
+        layout::cut(&mut found, &self.layout.mappings);
+        if let Some(difference) = layout::difference(&self.layout.mappings, &found) {
             return Err(Error::Unsteady(difference));
         }
         target.lock_pages(entry)?;
-        let exit = target.set(registers.link())?;
-        memory.own(&mappings, &self.pages)?;
-        let frames = memory.frames(&mappings, self.pages.iter().copied())?;
+        let exit = target.set(end)?;
+        memory.own(&mappings, &self.pages);
+        if self.setup.processes == Processes::One {
+            // Otherwise the segment would be the first to touch some, which no snapshot has.
+            memory.own(&mappings, &self.layout.changeable);
+        }
+        let frames = memory.frames(&mappings, &self.pages)?;
+        let start = match self.setup.processes {
+            Processes::New(_) => None,
+            Processes::One => Some((target.context()?, Snapshot::take(&memory, &mappings)?)),
+        };
         Ok(ReadyTarget {
             target,
             entry,
             exit,
-            stack: registers.sp,
+            stack: pointer,
             memory,
             mappings,
             frames,
+            start,
         })
+    }
+
+    /// Compares the place of the function's frame in the stack with that of the first run.
+    fn check_depth(&self, depth: u64) -> Result<(), Error> {
+        let selected = self.setup.selection.of(&self.layout.mappings);
+        let is_selected = selected.iter().any(|mapping| mapping.kind == Kind::Stack);
+        if is_selected && depth != self.layout.depth {
+            let before = self.layout.depth;
+            return Err(Error::Unsteady(format!(
+                "its stack had {before} bytes when it called the function, and has {depth}"
+            )));
+        }
+        Ok(())
     }
 
     /// Takes one sample.
     pub fn sample(&mut self, treatment: Treatment<'_>) -> Result<Sample, Error> {
         let mut why = String::new();
         for _ in 0..ATTEMPTS {
-            let ready = self.ready()?;
-            match self.measure(ready, treatment)? {
-                Ok(sample) => return Ok(sample),
-                Err(moved) => why = moved,
+            match self.attempt(treatment) {
+                Ok(Attempt::Sample(sample)) => return Ok(sample),
+                Ok(Attempt::Void(reason)) => why = reason,
+                // Whoever was interrupted finds a killed program.
+                Err(error) => return Err(signals::check().err().unwrap_or(error)),
             }
             self.voided += 1;
         }
         Err(Error::Moved(ATTEMPTS, why))
     }
 
-    /// Runs the segment. The inner error says which frame has changed, so that the sample is void.
+    /// Tries to take a sample, of the process at hand or of a new one.
+    fn attempt(&mut self, treatment: Treatment<'_>) -> Result<Attempt, Error> {
+        signals::check()?;
+        // Real-time processes that never sleep would keep the kernel's own threads from this vCPU.
+        std::thread::sleep(BREATH);
+        let mut ready = match self.ready.take() {
+            Some(ready) => ready,
+            None => self.start()?,
+        };
+        let measured = self.measure(&mut ready, treatment);
+        let again = match (&measured, treatment) {
+            // Its pages have had other frames.
+            (_, Treatment::Private(_)) => false,
+            (Ok(Ok((_, None))), _) if ready.start.is_some() => match ready.rewind()? {
+                Restored::Whole { .. } => true,
+                Restored::NewPages(pages) => {
+                    let reason = format!("it touches {pages} pages that it did not touch before");
+                    self.setup.processes = Processes::New(reason);
+                    false
+                }
+            },
+            _ => false,
+        };
+        if again {
+            self.ready = Some(ready);
+        } else {
+            // Before the kernel gives its frames to another process.
+            let undone = self.held.keep_uncached(&BTreeSet::new());
+            drop(ready);
+            if measured.is_ok() {
+                undone?;
+            }
+        }
+        match measured? {
+            Err(moved) => Ok(Attempt::Void(moved)),
+            Ok((sample, None)) => Ok(Attempt::Sample(sample)),
+            Ok((_, Some(kernel))) => {
+                self.setup.processes = Processes::New(kernel.to_string());
+                Ok(Attempt::Void(kernel.to_string()))
+            }
+        }
+    }
+
+    /// Runs the segment. Returns the sample, and what the process had from the kernel if that is
+    /// watched. The inner error says which frame has changed, so that the sample is void.
     fn measure(
         &mut self,
-        ready: ReadyTarget,
+        ready: &mut ReadyTarget,
         treatment: Treatment<'_>,
-    ) -> Result<Result<Sample, String>, Error> {
+    ) -> Result<Result<(Sample, Option<Kernel>), String>, Error> {
         let ReadyTarget {
-            mut target,
+            target,
             entry,
             exit,
             stack,
             memory,
             mappings,
             frames,
+            start,
         } = ready;
         if frames.len() != self.pages.len() || frames.iter().any(|frame| !frame.own) {
             return Ok(Err("a page shares its frame again".to_owned()));
         }
-        let is_empty = matches!(treatment, Treatment::Empty);
-        if is_empty {
-            // The exit may be the same instruction's page, but it is never the same instruction.
-            target.clear(exit)?;
-        } else {
-            target.clear(entry)?;
-        }
-        let stop = if is_empty { entry } else { exit };
-        let run = self.run;
-        self.run += 1;
-        let model = self.setup.model;
-        let frame = |page: &PageName| {
-            frames
-                .iter()
-                .find(|frame| frame.page == *page)
-                .map(|frame| frame.ipa)
+        // In an empty segment the process stops where it is.
+        let (stop, other) = match treatment {
+            Treatment::Empty => (*entry, *exit),
+            _ => (*exit, *entry),
         };
-        let mut segment =
-            |services: &mut Services| segment(services, &mut target, stop, run, model);
-        let sample = match treatment {
-            Treatment::Empty => segment(self.held.services())?,
+        target.clear(other)?;
+        let settings = Settings {
+            run: self.run,
+            model: self.setup.model,
+            watch: start.as_ref().map_or(Watch::Nothing, |_| Watch::Kernel),
+        };
+        self.run += 1;
+        let measured = match treatment {
+            Treatment::Empty => {
+                self.held.keep_uncached(&BTreeSet::new())?;
+                segment(self.held.services(), target, stop, settings)?
+            }
             Treatment::Uncached(pages) => {
                 let kept = frames
                     .iter()
                     .filter(|frame| pages.contains(&frame.page))
                     .map(|frame| frame.ipa);
-                self.held.uncached(&kept.collect::<Vec<_>>(), segment)?
+                self.held.keep_uncached(&kept.collect())?;
+                let measured = segment(self.held.services(), target, stop, settings);
+                let measured = measured?;
+                // Otherwise they came back to the caches in the middle.
+                self.held.renew()?;
+                measured
             }
             Treatment::Private(pages) => {
+                let frame = |page: &PageName| {
+                    let mut of_page = frames.iter().filter(|frame| frame.page == *page);
+                    of_page.next().map(|frame| frame.ipa)
+                };
                 let moved: Vec<u64> = pages.iter().filter_map(frame).collect();
-                self.held.moved(&moved, |held| segment(held.services()))?
+                self.held.keep_uncached(&BTreeSet::new())?;
+                self.held.moved(&moved, |held| {
+                    segment(held.services(), target, stop, settings)
+                })?
             }
         };
-        if target.registers()?.sp != stack {
+        target.set(other.address)?;
+        let pushed = stack.wrapping_sub(target.registers()?.sp);
+        let is_empty = matches!(treatment, Treatment::Empty);
+        if pushed != if is_empty { 0 } else { self.layout.pushed } {
             return Err(Error::Stack);
         }
-        if let Some(change) = layout::change(&mappings, &memory.layout()?) {
+        if let Some(change) = layout::change(mappings, &memory.layout()?) {
             return Err(Error::Layout(change));
         }
-        let after = memory.frames(&mappings, self.pages.iter().copied())?;
+        let after = memory.frames(mappings, &self.pages)?;
         let moved = frames
             .iter()
             .zip(&after)
@@ -439,7 +615,7 @@ impl<'a> Sampler<'a> {
                 before.page, before.ipa, after.ipa
             )),
             None if after.len() != frames.len() => Err("a page has lost its frame".to_owned()),
-            None => Ok(sample),
+            None => Ok(measured),
         })
     }
 
@@ -447,7 +623,8 @@ impl<'a> Sampler<'a> {
     /// status, and the number of pages moved.
     pub fn run(&mut self, pages: &[PageName]) -> Result<(i32, usize), Error> {
         self.setup.launch.quiet = false;
-        let ready = self.ready()?;
+        self.end_round()?;
+        let ready = self.start()?;
         let wanted = |frame: &&Frame| frame.own && pages.contains(&frame.page);
         let frames: Vec<u64> = ready
             .frames
@@ -474,6 +651,24 @@ impl<'a> Sampler<'a> {
     }
 }
 
+impl Drop for Sampler<'_> {
+    fn drop(&mut self) {
+        // Before the kernel gives the frames of its process to another. If the call fails, the end
+        // of the lease does the same.
+        let _ = self.held.keep_uncached(&BTreeSet::new());
+    }
+}
+
+/// The settings of a segment.
+#[derive(Clone, Copy, Debug)]
+struct Settings {
+    /// Its number.
+    run: u32,
+    /// Switch the board model on.
+    model: bool,
+    watch: Watch,
+}
+
 /// Runs the target to the breakpoint in an observation segment of the hypervisor. What is inside
 /// beside the function: two calls to the hypervisor, and the kernel's way from the profiler to the
 /// program and back.
@@ -481,10 +676,10 @@ fn segment(
     services: &mut Services,
     target: &mut Target,
     stop: Breakpoint,
-    run: u32,
-    model: bool,
-) -> Result<Sample, Error> {
+    settings: Settings,
+) -> Result<(Sample, Option<Kernel>), Error> {
     use cloison_abi::{Call, CallError};
+    let Settings { run, model, watch } = settings;
     if model {
         region::begin(region::Caches::Cold);
     }
@@ -499,17 +694,17 @@ fn segment(
         other => other,
     };
     let reached = begun.map_err(Error::from).and_then(|()| {
-        let reached = target.run_to(stop, Phase::Inside);
+        let reached = target.run_watched(stop, Phase::Inside, watch);
         // Ended in any case; otherwise the next segment could not start.
         let cycles = services.segment_end()?;
-        reached.map(|_| cycles)
+        reached.map(|kernel| (cycles, kernel))
     });
     if model {
         region::end();
     }
-    let cycles = reached?;
+    let (cycles, kernel) = reached?;
     let counts = services.hems()?.iter().map(|hem| hem.count).collect();
-    Ok(Sample { cycles, counts })
+    Ok((Sample { cycles, counts }, kernel))
 }
 
 #[cfg(test)]

@@ -5,8 +5,11 @@ use crate::command::Common;
 use crate::error::Error;
 use crate::held::HeldLease;
 use crate::program::Binary;
+use crate::sampler::Processes;
 use crate::target::Launch;
 use crate::{machine, signals};
+use cloison_profile::Provenance;
+use std::ffi::OsString;
 use std::path::Path;
 
 /// The machine while a mode runs. This process is the only profiler and is pinned to a vCPU. It is
@@ -50,26 +53,62 @@ impl Drop for Machine {
     }
 }
 
-/// Returns how to start a program under the options.
-pub fn launch(common: &Common, binary: &Binary, arguments: &[std::ffi::OsString]) -> Launch {
+/// The environment of programs beside what the user adds and the settings of the allocator. It is
+/// not that of the user's shell, which differs from login to login.
+pub const ENVIRONMENT: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Returns all variables of the program that a profile is of.
+pub fn variables(provenance: &Provenance) -> Vec<(String, String)> {
+    let pair = |setting: &String| {
+        setting
+            .split_once('=')
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    };
+    let Provenance {
+        environment,
+        allocator,
+        ..
+    } = provenance;
+    environment
+        .iter()
+        .chain(allocator)
+        .filter_map(pair)
+        .collect()
+}
+
+/// Returns the processes that the options allow.
+pub fn processes(common: &Common) -> Processes {
+    if common.new_processes {
+        Processes::New("--new-processes".to_owned())
+    } else {
+        Processes::One
+    }
+}
+
+/// Returns how to start the program that a profile is of under the options.
+pub fn launch(
+    common: &Common,
+    binary: &Binary,
+    arguments: &[OsString],
+    provenance: &Provenance,
+) -> Launch {
     Launch {
         program: binary.path().to_owned(),
         arguments: arguments.to_vec(),
-        environment: Vec::new(),
+        environment: variables(provenance),
         fixed: common.fixed,
         real_time: !common.no_real_time,
         quiet: !common.output,
     }
 }
 
-/// Returns the environment by which glibc's allocator takes all memory from a heap that is large
-/// enough from the start, and gives nothing back (BBProf, section 5.1).
-pub fn environment(peak: u64) -> Vec<(String, String)> {
-    let variable = |name: &str, value: String| (name.to_owned(), value);
+/// Returns the settings by which glibc's allocator takes all memory from a heap that is large enough
+/// from the start, and gives nothing back (BBProf, section 5.1).
+pub fn allocator(peak: u64) -> Vec<String> {
     vec![
-        variable("MALLOC_TOP_PAD_", peak.to_string()),
-        variable("MALLOC_MMAP_MAX_", "0".to_owned()),
-        variable("MALLOC_TRIM_THRESHOLD_", i64::MAX.to_string()),
+        format!("MALLOC_TOP_PAD_={peak}"),
+        "MALLOC_MMAP_MAX_=0".to_owned(),
+        format!("MALLOC_TRIM_THRESHOLD_={}", i64::MAX),
     ]
 }
 

@@ -6,8 +6,8 @@ use crate::error::{Error, Phase};
 use crate::machine;
 use crate::memory::Memory;
 use crate::program::{Binary, Facts};
-use crate::registers::Registers;
-use crate::signals;
+use crate::registers::{Registers, VectorRegisters};
+use crate::{signals, stack};
 use nix::errno::Errno;
 use nix::sys::personality::{self, Persona};
 use nix::sys::prctl;
@@ -43,7 +43,7 @@ pub struct Launch {
     pub program: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Variables for its allocator.
+    /// All its environment: another one could move what is in its heap and its stack.
     pub environment: Vec<(String, String)>,
     /// Without randomized addresses.
     pub fixed: bool,
@@ -70,6 +70,8 @@ pub fn become_target(launch: &Launch) -> Error {
         if launch.real_time {
             machine::become_real_time(machine::Role::Target)?;
         }
+        // Pages are treated one by one, and a huge page would have frames for untouched ones.
+        prctl::set_thp_disable(true)?;
         ptrace::traceme()
     };
     if let Err(errno) = prepare() {
@@ -91,6 +93,24 @@ pub enum Place {
     Library(String, String),
 }
 
+/// Where the observation segment begins and ends.
+#[derive(Clone, Debug)]
+pub struct Bounds {
+    /// It begins at the first instruction of this function.
+    pub place: Place,
+    /// It ends before this instruction of the function's file, or where the function returns to.
+    pub end: Option<u64>,
+}
+
+/// The observation segment in a stopped process.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment {
+    /// The breakpoint at which the process is.
+    pub entry: Breakpoint,
+    /// The address that ends the segment.
+    pub end: u64,
+}
+
 /// A stopped process.
 pub struct Target {
     pid: Pid,
@@ -99,7 +119,7 @@ pub struct Target {
     ended: bool,
 }
 
-/// Starts the program, and stops it before its first instruction.
+/// Starts the program, and stops it before its first instruction, with its stack in place.
 pub fn start(launch: &Launch) -> Result<Target, Error> {
     let failed = |reason: String| Error::Start {
         path: launch.program.clone(),
@@ -115,6 +135,7 @@ pub fn start(launch: &Launch) -> Result<Target, Error> {
         .arg(&launch.program)
         .args(&launch.arguments);
     command
+        .env_clear()
         .envs(launch.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null());
     if launch.quiet {
@@ -142,9 +163,39 @@ pub fn start(launch: &Launch) -> Result<Target, Error> {
         | Options::PTRACE_O_TRACECLONE
         | Options::PTRACE_O_TRACEFORK
         | Options::PTRACE_O_TRACEVFORK
-        | Options::PTRACE_O_TRACEEXEC;
+        | Options::PTRACE_O_TRACEEXEC
+        | Options::PTRACE_O_TRACESYSGOOD;
     ptrace::setoptions(pid, options).map_err(Error::system("trace the program"))?;
+    let mut registers = target.registers()?;
+    registers.sp = stack::settle(&Memory::open(pid)?, registers.sp)?;
+    target.set_registers(registers)?;
     Ok(target)
+}
+
+/// What a process asked the kernel for, or got from it, on its way to a breakpoint: a process that
+/// did has a state outside its own memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// The number of its first system call.
+    Call(u64),
+    /// A signal.
+    Signal(Signal),
+}
+
+impl std::fmt::Display for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Call(number) => write!(f, "it makes system calls, first number {number}"),
+            Self::Signal(signal) => write!(f, "it gets {signal}"),
+        }
+    }
+}
+
+/// The state of a process at its function, beside its memory.
+#[derive(Clone, Copy)]
+pub struct Context {
+    registers: Registers,
+    vectors: VectorRegisters,
 }
 
 /// A breakpoint, and the instruction that it replaced.
@@ -153,6 +204,16 @@ pub struct Breakpoint {
     /// Its address.
     pub address: u64,
     instruction: u32,
+}
+
+/// What is watched while a process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    /// Nothing.
+    Nothing,
+    /// Its dealings with the kernel: system calls and signals. While there are none, this costs no
+    /// time.
+    Kernel,
 }
 
 impl Target {
@@ -224,25 +285,62 @@ impl Target {
             .map(drop)
     }
 
-    /// Continues until the breakpoint, passing on all signals. Returns the number of signals.
-    pub fn run_to(&mut self, breakpoint: Breakpoint, phase: Phase) -> Result<u32, Error> {
+    /// Continues until the breakpoint, passing on all signals.
+    pub fn run_to(&mut self, breakpoint: Breakpoint, phase: Phase) -> Result<(), Error> {
+        self.run_watched(breakpoint, phase, Watch::Nothing)
+            .map(drop)
+    }
+
+    /// Continues until the breakpoint, passing on all signals. Returns the first dealing of the
+    /// process with the kernel, of those that are watched. The process is stopped for that one; the
+    /// time until the breakpoint is then of no use.
+    pub fn run_watched(
+        &mut self,
+        breakpoint: Breakpoint,
+        phase: Phase,
+        watch: Watch,
+    ) -> Result<Option<Kernel>, Error> {
         let mut signal = None;
-        let mut signals = 0;
+        let mut found = None;
         loop {
-            ptrace::cont(self.pid, signal.take()).map_err(Error::system("continue the program"))?;
+            let continued = if watch == Watch::Kernel && found.is_none() {
+                ptrace::syscall(self.pid, signal.take())
+            } else {
+                ptrace::cont(self.pid, signal.take())
+            };
+            continued.map_err(Error::system("continue the program"))?;
             match self.wait()? {
                 WaitStatus::Stopped(_, Signal::SIGTRAP)
                     if self.registers()?.pc == breakpoint.address =>
                 {
-                    return Ok(signals);
+                    return Ok(found);
                 }
                 WaitStatus::Stopped(_, other) => {
-                    signals += 1;
+                    found = found.or(Some(Kernel::Signal(other)));
                     signal = Some(other);
+                }
+                WaitStatus::PtraceSyscall(_) => {
+                    found = Some(Kernel::Call(self.registers()?.call()));
                 }
                 status => return Err(self.end(status, phase)),
             }
         }
+    }
+
+    /// Returns the state of the process, to which it can go back.
+    pub fn context(&self) -> Result<Context, Error> {
+        let vectors = VectorRegisters::read(self.pid);
+        Ok(Context {
+            registers: self.registers()?,
+            vectors: vectors.map_err(Error::system("read the program's registers"))?,
+        })
+    }
+
+    /// Makes the process continue from an earlier state.
+    pub fn return_to(&self, context: &Context) -> Result<(), Error> {
+        let vectors = context.vectors.write(self.pid);
+        vectors.map_err(Error::system("write the program's registers"))?;
+        self.set_registers(context.registers)
     }
 
     /// Returns what the end of the process, or an event, means.
@@ -275,9 +373,9 @@ impl Target {
         }
     }
 
-    /// Runs to the function that `place` names, and stops at its first instruction. The breakpoint
-    /// is left there.
-    pub fn run_to_function(&mut self, facts: &Facts, place: &Place) -> Result<Breakpoint, Error> {
+    /// Runs to the start of the segment, and stops at its first instruction. The breakpoint is left
+    /// there.
+    pub fn run_to_segment(&mut self, facts: &Facts, bounds: &Bounds) -> Result<Segment, Error> {
         let memory = Memory::open(self.pid)?;
         let layout = memory.layout()?;
         // The program is what is mapped first of its file; the stop is before the dynamic linker
@@ -287,8 +385,8 @@ impl Target {
             .file(&program.to_string_lossy())?
             .map(|(start, _)| start);
         let moved = start.unwrap_or(facts.base).wrapping_sub(facts.base);
-        let address = match place {
-            Place::Program(address) => address.wrapping_add(moved),
+        let (address, moved) = match &bounds.place {
+            Place::Program(address) => (*address, moved),
             Place::Library(name, symbol) => {
                 let at = self.set(facts.entry.wrapping_add(moved))?;
                 self.run_to(at, Phase::Before)?;
@@ -297,24 +395,35 @@ impl Target {
                     .file(name)?
                     .ok_or_else(|| Error::Library(name.clone()))?;
                 let library = Binary::open(&path)?;
-                library
-                    .function(symbol)?
-                    .wrapping_add(start)
-                    .wrapping_sub(library.facts()?.base)
+                let moved = start.wrapping_sub(library.facts()?.base);
+                (library.function(symbol)?, moved)
             }
         };
-        let layout = if matches!(place, Place::Library(..)) {
+        let layout = if matches!(bounds.place, Place::Library(..)) {
             memory.layout()?
         } else {
             layout
         };
-        let is_code = |mapping: &&cloison_profile::Mapping| {
-            mapping.access.execute && (mapping.start..mapping.end()).contains(&address)
+        let in_code = |address: u64| {
+            let is_code = |mapping: &cloison_profile::Mapping| {
+                mapping.access.execute && (mapping.start..mapping.end()).contains(&address)
+            };
+            let found = layout.iter().any(is_code);
+            found.then_some(address).ok_or(Error::Address(address))
         };
-        layout.iter().find(is_code).ok_or(Error::Address(address))?;
-        let entry = self.set(address)?;
+        let end = bounds.end.map(|end| in_code(end.wrapping_add(moved)));
+        let end = end.transpose()?;
+        let address = address.wrapping_add(moved);
+        if end == Some(address) {
+            return Err(Error::Empty(address));
+        }
+        let entry = self.set(in_code(address)?)?;
         self.run_to(entry, Phase::Before)?;
-        Ok(entry)
+        let end = match end {
+            Some(end) => end,
+            None => self.registers()?.link(),
+        };
+        Ok(Segment { entry, end })
     }
 
     /// Executes one instruction of ours at the entry breakpoint, with `x0` and `x8` as given, and

@@ -4,11 +4,12 @@
 use crate::command::{self, Common, Subject};
 use crate::error::Error;
 use crate::files;
+use crate::held::Cost;
 use crate::program::Binary;
 use crate::progress::Progress;
-use crate::sampler::{Sample, Sampler, Samples, Setup, Treatment, peak};
-use crate::session::{Machine, environment, launch, line_of};
-use crate::target::Place;
+use crate::sampler::{Processes, Sample, Sampler, Samples, Setup, Treatment, peak};
+use crate::session::{ENVIRONMENT, Machine, allocator, launch, line_of, processes, variables};
+use crate::target::{Bounds, Place};
 use cloison_profile::groups::{self, Span};
 use cloison_profile::layout::Selection;
 use cloison_profile::{
@@ -52,18 +53,27 @@ fn choose(common: &Common, subject: &Subject) -> Result<ProfileTarget, Error> {
             .map(|argument| argument.to_string_lossy().into_owned())
             .collect(),
         allocator: Vec::new(),
+        environment: std::iter::once(ENVIRONMENT.to_owned())
+            .chain(subject.env.iter().cloned())
+            .collect(),
+        stack: None,
+        end: subject.to,
         kernel: line_of("/proc/sys/kernel/osrelease"),
         board: if board.is_empty() { compatible } else { board },
         tool: concat!("bbprof ", env!("CARGO_PKG_VERSION")).to_owned(),
     };
-    let launch = launch(common, &binary, arguments);
+    let launch = launch(common, &binary, arguments, &provenance);
     Ok(ProfileTarget {
         setup: Setup {
             launch,
             facts,
-            place,
+            bounds: Bounds {
+                place,
+                end: subject.to,
+            },
             selection,
             model: !common.keep_model,
+            processes: processes(common),
         },
         provenance,
     })
@@ -108,19 +118,27 @@ impl Run<'_> {
         self.sampler.sample(treatment)
     }
 
-    /// Takes one sample of everything that is compared with.
+    /// Takes one sample of everything that is compared with. The last one is that
+    /// from which the treatment of the first page differs least.
     fn baseline(&mut self, measured: &mut Measured) -> Result<(), Error> {
-        let all: BTreeSet<PageName> = self.sampler.pages.iter().copied().collect();
-        let sample = self.sample(Treatment::Uncached(&all))?;
-        Samples::add(&mut measured.none, sample);
-        let sample = self.sample(Treatment::Uncached(&BTreeSet::new()))?;
-        Samples::add(&mut measured.all, sample);
         let sample = self.sample(Treatment::Empty)?;
         Samples::add(&mut measured.tracing, sample);
+        let (all, none) = (
+            self.sampler.pages.iter().copied().collect(),
+            BTreeSet::new(),
+        );
+        let treatments = match self.mode {
+            Mode::Cacheable => [(&mut measured.all, &none), (&mut measured.none, &all)],
+            Mode::NonCacheable => [(&mut measured.none, &all), (&mut measured.all, &none)],
+        };
+        for (samples, uncached) in treatments {
+            let sample = self.sample(Treatment::Uncached(uncached))?;
+            Samples::add(samples, sample);
+        }
         Ok(())
     }
 
-    /// Takes one sample of each block.
+    /// Takes one sample of each block, which ends a round.
     fn blocks(
         &mut self,
         blocks: &mut [(Span, Option<Samples>)],
@@ -131,7 +149,7 @@ impl Run<'_> {
             Samples::add(samples, sample);
             progress.step();
         }
-        Ok(())
+        self.sampler.end_round()
     }
 
     /// Returns the profile of what has been measured.
@@ -194,14 +212,10 @@ fn start<'a>(
         mut provenance,
     } = choose(common, subject)?;
     let peak = peak(&setup)?;
-    setup.launch.environment = environment(peak);
-    provenance.allocator = setup
-        .launch
-        .environment
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
+    provenance.allocator = allocator(peak);
+    setup.launch.environment = variables(&provenance);
     let sampler = Sampler::new(&mut machine.held, setup)?;
+    provenance.stack = Some(sampler.depth());
     if sampler.heap() < peak {
         eprintln!(
             "note: the program's heap is not what glibc's allocator makes of its environment: it \
@@ -225,11 +239,17 @@ fn start<'a>(
 /// Says what the profile has cost.
 fn report(run: &Run<'_>, common: &Common, start: std::time::Instant) {
     if !common.quiet {
-        let (runs, calls, voided) = (run.runs, run.sampler.calls(), run.sampler.voided);
+        let sampler = &run.sampler;
+        if let Processes::New(reason) = sampler.processes() {
+            eprintln!("note: each run had a new process: {reason}");
+        }
+        // One more found the memory that the program needs.
+        let (runs, processes) = (run.runs, sampler.started + 1);
+        let (Cost { calls, changes }, voided) = (sampler.cost(), sampler.voided);
         let seconds = start.elapsed().as_secs_f64();
         eprintln!(
-            "bbprof: {runs} runs, {calls} calls that changed pages, {voided} samples void, \
-             {seconds:.1} s"
+            "bbprof: {runs} runs, {processes} processes, {calls} calls that changed pages, \
+             {changes} changes of a page, {voided} samples void, {seconds:.1} s"
         );
     }
 }

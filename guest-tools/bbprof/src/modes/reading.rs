@@ -34,6 +34,12 @@ fn describe(profile: &Profile, out: &mut String) -> std::fmt::Result {
     for (key, value) in [
         ("program", command.join(" ")),
         ("function", provenance.symbol.clone()),
+        (
+            "ends before",
+            provenance
+                .end
+                .map_or_else(String::new, |end| format!("{end:#x}")),
+        ),
         ("allocator", provenance.allocator.join(" ")),
         ("kernel", provenance.kernel.clone()),
         ("board", provenance.board.clone()),

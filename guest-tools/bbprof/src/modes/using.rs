@@ -7,13 +7,13 @@ use crate::files;
 use crate::held::HeldLease;
 use crate::program::Binary;
 use crate::progress::Progress;
-use crate::sampler::{Sampler, Samples, Setup, Treatment};
-use crate::session::{Machine, launch};
-use crate::target::Place;
+use crate::sampler::{Sample, Sampler, Samples, Setup, Treatment};
+use crate::session::{Machine, launch, processes};
+use crate::target::{Bounds, Place};
 use cloison_profile::knee::{self, Search};
 use cloison_profile::layout::Selection;
-use cloison_profile::{PageName, Profile};
-use std::collections::BTreeSet;
+use cloison_profile::{Kind, PageName, Profile, VmaProfile};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -54,13 +54,16 @@ fn start<'a>(
         Some(arguments) => arguments.clone(),
         None => provenance.arguments.iter().map(OsString::from).collect(),
     };
-    let mut launch = launch(common, &binary, &arguments);
-    let pair = |setting: &String| {
-        setting
-            .split_once('=')
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    };
-    launch.environment = provenance.allocator.iter().filter_map(pair).collect();
+    let is_stack = |vma: &VmaProfile| vma.kind == Some(Kind::Stack);
+    let has_stack = profile.vmas.iter().any(is_stack);
+    if has_stack && provenance.stack.is_none() {
+        return Err(Error::Other(
+            "it counts the pages of the stack from its lowest address, as older versions did; \
+             make it again"
+                .to_owned(),
+        ));
+    }
+    let launch = launch(common, &binary, &arguments, provenance);
     let mut letters: String = profile
         .vmas
         .iter()
@@ -76,11 +79,23 @@ fn start<'a>(
         Setup {
             launch,
             facts: binary.facts()?,
-            place,
+            bounds: Bounds {
+                place,
+                end: provenance.end,
+            },
             selection,
             model: !common.keep_model,
+            processes: processes(common),
         },
     )?;
+    if let (true, Some(before), depth) = (has_stack, provenance.stack, sampler.depth())
+        && before != depth
+    {
+        eprintln!(
+            "note: the program's stack has {depth} bytes when it calls the function, and had \
+             {before} when it was profiled: its data may be in other pages of the stack"
+        );
+    }
     for vma in &profile.vmas {
         let now = sampler
             .mappings()
@@ -115,20 +130,56 @@ fn ranked(profile: &Profile, sampler: &Sampler<'_>) -> Vec<PageName> {
     present
 }
 
-/// One point of the curve.
-fn point(
+/// Takes a sample of one point of the curve.
+fn point(sampler: &mut Sampler<'_>, ranked: &[PageName], k: usize) -> Result<Sample, Error> {
+    let uncached: BTreeSet<PageName> = ranked[k..].iter().copied().collect();
+    sampler.sample(Treatment::Uncached(&uncached))
+}
+
+/// A curve: for each k, its samples so far.
+type Curve = BTreeMap<usize, Option<Samples>>;
+
+/// Takes a sample of each k, as often as wanted, each time of another process.
+fn rounds(
     sampler: &mut Sampler<'_>,
     ranked: &[PageName],
-    k: usize,
-    samples: u32,
-) -> Result<Samples, Error> {
-    let uncached: BTreeSet<PageName> = ranked[k..].iter().copied().collect();
-    let mut taken = None;
-    for _ in 0..samples {
-        let sample = sampler.sample(Treatment::Uncached(&uncached))?;
-        Samples::add(&mut taken, sample);
+    steps: &[usize],
+    common: &Common,
+) -> Result<Curve, Error> {
+    let mut curve = Curve::new();
+    let mut progress = Progress::new(common.samples as usize * steps.len(), common.quiet);
+    for _ in 0..common.samples {
+        for &k in steps {
+            let sample = point(sampler, ranked, k)?;
+            Samples::add(curve.entry(k).or_default(), sample);
+            progress.step();
+        }
+        sampler.end_round()?;
     }
-    taken.ok_or_else(|| Error::Other("no samples".to_owned()))
+    Ok(curve)
+}
+
+/// Takes the samples that a search for k* asks for. Returns that, too.
+fn search(
+    sampler: &mut Sampler<'_>,
+    ranked: &[PageName],
+    tolerance: f64,
+    common: &Common,
+) -> Result<(Curve, Option<usize>), Error> {
+    let mut search = Search::new(ranked.len(), tolerance);
+    let mut curve = Curve::new();
+    while let Some(k) = search.next() {
+        let samples = curve.entry(k).or_default();
+        for _ in 0..common.samples {
+            Samples::add(samples, point(sampler, ranked, k)?);
+            // One process for all points, unless each has samples of several.
+            if common.samples > 1 {
+                sampler.end_round()?;
+            }
+        }
+        search.add(k, samples.as_ref().map_or(0.0, |it| it.times.mean));
+    }
+    Ok((curve, search.found()))
 }
 
 /// Returns each k of a curve over this number of pages.
@@ -150,29 +201,19 @@ pub fn rank(wanted: &command::Rank) -> Result<ExitCode, Error> {
     let mut machine = Machine::prepare(common)?;
     let mut sampler = start(&mut machine.held, common, &profile, profiled)?;
     let ranked = ranked(&profile, &sampler);
-    let mut curve: Vec<(usize, Samples)> = Vec::new();
-    let found = if *coarse {
-        let mut search = Search::new(ranked.len(), *tolerance);
-        while let Some(k) = search.next() {
-            let samples = point(&mut sampler, &ranked, k, common.samples)?;
-            search.add(k, samples.times.mean);
-            curve.push((k, samples));
-        }
-        curve.sort_by_key(|(k, _)| *k);
-        search.found()
+    let (curve, found) = if *coarse {
+        search(&mut sampler, &ranked, *tolerance, common)?
     } else {
         let steps = steps(ranked.len(), *every);
-        let mut progress = Progress::new(steps.len(), common.quiet);
-        for k in steps {
-            curve.push((k, point(&mut sampler, &ranked, k, common.samples)?));
-            progress.step();
-        }
-        let means: Vec<f64> = curve
-            .iter()
-            .map(|(_, samples)| samples.times.mean)
-            .collect();
-        knee::of(&means, *tolerance).map(|at| curve[at].0)
+        let curve = rounds(&mut sampler, &ranked, &steps, common)?;
+        let means = curve.values().flatten().map(|samples| samples.times.mean);
+        let at = knee::of(&means.collect::<Vec<_>>(), *tolerance);
+        (curve, at.map(|at| steps[at]))
     };
+    let curve: Vec<(usize, Samples)> = curve
+        .into_iter()
+        .filter_map(|(k, samples)| Some((k, samples?)))
+        .collect();
     // The paper's normalization (figure 8): the time with the most important page alone.
     let one = curve
         .iter()

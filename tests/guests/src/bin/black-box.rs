@@ -5,8 +5,14 @@
 
 use std::hint::black_box;
 use std::process::{Command, ExitCode, abort, exit};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
+
+/// How often the segment has run, in the program's own memory.
+static RUNS: AtomicUsize = AtomicUsize::new(0);
+/// Steps of a segment for each time that it has run.
+const STEPS: usize = 300_000;
 
 /// Bytes that a segment reads: a few pages.
 const BYTES: usize = 6 * 4096;
@@ -45,6 +51,14 @@ fn segment(bytes: &[u8], what: &str) -> usize {
             drop(black_box(vec![1_u8; if is_first { 1 } else { 64 << 20 }]));
         }
         "deep" => return deep(100),
+        // A second run in one process would take twice as long.
+        "again" => {
+            let runs = 1 + RUNS.fetch_add(1, Relaxed);
+            for step in 0..runs * STEPS {
+                black_box(step);
+            }
+        }
+        "say" => println!("black-box: in the segment"),
         "forever" => loop {
             black_box(bytes);
         },
