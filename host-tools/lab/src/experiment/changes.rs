@@ -136,7 +136,7 @@ struct Setting {
     to: Value,
 }
 
-/// Joins what is said of each value of a change.
+/// Between the values of a change of two.
 pub const AND: &str = " and ";
 
 impl Change {

@@ -347,12 +347,12 @@ impl Check {
         })
     }
 
-    /// Reads a check of runs with these names and labels, by which `measure` is measured; nothing
-    /// if it has a mistake, which is recorded.
+    /// Reads a check of runs with these names and labels, by which `measure` is measured, as far as
+    /// both are known; nothing if it has a mistake, which is recorded.
     pub fn read(
         field: &Field<'_>,
         points: Option<&[(&str, &Axes)]>,
-        measure: Measure,
+        measure: Option<Measure>,
     ) -> Option<Self> {
         let text = field.string("a condition: \"A.cycles < B.cycles\"")?;
         let wrong = |mistake: Mistake| {
@@ -366,7 +366,7 @@ impl Check {
         let check = Self::parse(text, field.span());
         let resolved = check.and_then(|check| {
             points.map_or(Ok(()), |points| check.resolve(points))?;
-            check.measured_by(measure)?;
+            measure.map_or(Ok(()), |measure| check.measured_by(measure))?;
             Ok(check)
         });
         resolved.map_err(wrong).ok()

@@ -32,7 +32,7 @@ impl Guard {
     pub fn read(
         field: &Field<'_>,
         points: Option<&[(&str, &Axes)]>,
-        measure: Measure,
+        measure: Option<Measure>,
     ) -> Option<Self> {
         if field.is_string() {
             let check = Check::read(field, points, measure)?;

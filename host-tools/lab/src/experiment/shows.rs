@@ -131,7 +131,7 @@ impl Statement {
     pub fn read(
         table: Table<'_>,
         points: Option<&[(&str, &Axes)]>,
-        measure: Measure,
+        measure: Option<Measure>,
     ) -> Option<Self> {
         let says = table.required_value("says", "say what the paper reports", Field::text);
         let help = "name the figure, table or section";

@@ -322,10 +322,10 @@ fn read(root: &Table<'_>, path: &Path, quick: bool) -> Option<Experiment> {
     let names = all.as_deref().map(names_of);
     let measured = measure.clone().or(Measure::default());
     let guards = root.value("guards", |field| {
-        field.each(|guard| Guard::read(guard, names.as_deref(), measured?))
+        field.each(|guard| Guard::read(guard, names.as_deref(), measured))
     });
     let shows = root.tables("shows").into_iter();
-    let shows = shows.map(|table| Statement::read(table, names.as_deref(), measured?));
+    let shows = shows.map(|table| Statement::read(table, names.as_deref(), measured));
     let shows = document::all(shows);
     root.finish_ref();
 
@@ -432,7 +432,9 @@ fn names_of(points: &[Point]) -> Vec<(&str, &Axes)> {
 
 /// Refuses what a file called `checks`: it did not tell the paper's results from the file's own.
 fn refuse_checks(root: &Table<'_>) {
-    if let Some(field) = root.optional("checks") {
+    // Asked for only if it is there: it is none of the fields that a file may have.
+    let is_there = root.entries().iter().any(|(name, ..)| *name == "checks");
+    if let Some(field) = is_there.then(|| root.optional("checks")).flatten() {
         let error = field.error("an experiment has guards and [[shows]], and no checks");
         let help = "write guards = [\"CONDITION\", …] for what was found here, and [[shows]] for what \
                     a paper reports (docs/experiments.md)";
