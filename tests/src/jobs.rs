@@ -73,7 +73,7 @@ impl Lab {
         let system = installation::root().join("configs/experiments/systems/memory.toml");
         let text = format!(
             "title = 'Many cheap boots'\nsystem = '{}'\nwarm_up = 1\n\
-             checks = ['alone.cycles >= 1']\n[[variant]]\nname = 'alone'\n\
+             guards = ['alone.cycles >= 1']\n[[variant]]\nname = 'alone'\n\
              remove = ['vm.other-1', 'vm.other-2', 'vm.other-3']\n\
              set = {{ 'vm.victim.image.workload' = 'latency', 'vm.victim.args' = ['{{bytes}}', 1, 1, 2] }}\n\
              [[variant.axis]]\nname = 'bytes'\nvalues = {sizes:?}\n",

@@ -10,7 +10,7 @@ use cloison_lab::campaign;
 use cloison_lab::demo::{DemoArgs, demo};
 use cloison_lab::experiment::sensitivity;
 use cloison_lab::experiment::{
-    ExperimentResult, Scope, file_of, perform, perform_on, runner, spec,
+    ExperimentResult, Scope, Strictness, file_of, perform, perform_on, runner, spec,
 };
 use cloison_lab::model::survey::Survey;
 use cloison_lab::model::{self, calibrate, compare, points, runs};
@@ -229,8 +229,8 @@ fn unused_budgets_are_shared_and_the_victim_is_as_before() -> Result<()> {
     let figures = figures("reclaim")?;
     assert_eq!(
         (
-            figure(&figures, "checks_passed"),
-            figure(&figures, "checks_failed")
+            figure(&figures, "guards_held"),
+            figure(&figures, "guards_failed")
         ),
         (7.0, 0.0),
         "{figures:?}"
@@ -382,6 +382,21 @@ fn own(directory: &Path, experiment: &str, victim: &str) -> std::path::PathBuf {
     path
 }
 
+/// What a paper could say of them: one statement that the results differ from, one that they agree
+/// with, and one about runs that there are not.
+const SHOWS: &str = "
+    [[shows]]
+    says = 'Nothing is slowed down.'
+    source = 'table 1'
+    value = 'interf.slowdown'
+    paper = 1
+    tolerance = '5 %'
+    [[shows]]
+    says = 'Neighbors cost time.'
+    source = 'figure 2'
+    check = 'interf.cycles > solo.cycles'
+";
+
 /// Two variants, the second of which has a neighbor.
 const OWN: &str = "
     [[variant]]
@@ -392,11 +407,11 @@ const OWN: &str = "
 ";
 
 #[test]
-fn an_own_experiment_has_a_report_of_its_runs_and_its_checks_decide() -> Result<()> {
+fn an_own_experiment_has_a_report_of_its_runs_and_its_guards_decide() -> Result<()> {
     let (directory, out) = (scratch(), scratch());
     let text = format!(
         "system = 'system.toml'\nwarm_up = 1\n\
-         checks = ['interf.slowdown >= 1.1', 'interf.slowdown <= 1.1']\n{OWN}"
+         guards = ['interf.slowdown >= 1.1', 'interf.slowdown <= 1.1']\n{OWN}{SHOWS}"
     );
     let path = own(
         directory.path(),
@@ -416,17 +431,32 @@ fn an_own_experiment_has_a_report_of_its_runs_and_its_checks_decide() -> Result<
     assert_eq!(done.figures.get("interf_segments"), Some(3.0));
     assert_eq!(
         (
-            done.figures.get("checks_passed"),
-            done.figures.get("checks_failed")
+            done.figures.get("guards_held"),
+            done.figures.get("guards_failed")
         ),
         (Some(1.0), Some(1.0))
     );
     let errors = done
-        .conclude(&experiment)
-        .expect_err("the second check fails")
+        .conclude(&experiment, Strictness::Guards)
+        .expect_err("the second guard fails")
         .to_string();
     assert!(errors.contains("1 error"), "{errors}");
+    // A difference from the paper is a result, and an error only for who asks.
+    assert_eq!(
+        (
+            done.figures.get("shows_agreeing"),
+            done.figures.get("shows_differing")
+        ),
+        (Some(1.0), Some(1.0))
+    );
+    let errors = done
+        .conclude(&experiment, Strictness::Paper)
+        .expect_err("the result differs from the paper's")
+        .to_string();
+    assert!(errors.contains("2 errors"), "{errors}");
     for file in [
+        "series-shows.csv",
+        "series-differences_from_paper.csv",
         "series-runs.csv",
         "series-segments.parquet",
         "figures.json",
@@ -444,7 +474,7 @@ fn an_own_experiment_has_a_report_of_its_runs_and_its_checks_decide() -> Result<
         .next()
         .expect("what it says of itself");
     assert!(
-        !own.contains("paper") && !own.contains("C2IS"),
+        !own.contains("BBProf") && !own.contains("C2IS"),
         "the prose of a shipped experiment: {own}"
     );
     Ok(())
@@ -500,7 +530,7 @@ fn mistakes_are_found_before_the_first_boot() {
             "the victim runs 4 times in run `solo`, and all are warm-up",
         ),
         (
-            "checks = ['solo.BUS_ACCESS > 0']",
+            "guards = ['solo.BUS_ACCESS > 0']",
             "",
             "VM `vic` does not count `BUS_ACCESS` in run `solo`",
         ),
@@ -845,7 +875,7 @@ fn another_core_is_another_file_and_private_pages_help_it_too() -> Result<()> {
         "{:?}",
         done.findings.account
     );
-    assert_eq!(figure("checks_failed"), 0.0);
+    assert_eq!(figure("guards_failed"), 0.0);
     let account = done.findings.account.join("\n");
     assert!(
         account.contains("at 1500 MHz") && account.contains("takes data when an L1 asks for it"),
@@ -896,7 +926,7 @@ fn conclusions_are_examined_with_other_values_of_the_model() -> Result<()> {
     assert_eq!(
         (
             figure(&done, "sensitivity_changes"),
-            figure(&done, "sensitivity_conclusions")
+            figure(&done, "sensitivity_guards")
         ),
         (2.0, 1.0)
     );
@@ -910,17 +940,15 @@ fn conclusions_are_examined_with_other_values_of_the_model() -> Result<()> {
             && slowdown(&result.conclusion[0].left) < double,
         "{result:?}"
     );
-    assert!(
-        half >= 2.0 && result.change[0].holds == [true],
-        "{result:?}"
-    );
+    assert!(half >= 2.0 && result.change[0].holds[0], "{result:?}");
     let page = std::fs::read_to_string(out.join("report.html")).expect("the report");
     assert!(
         page.contains("Which conclusions survive") && page.contains(&result.date),
         "it is in the report"
     );
     let series = std::fs::read_to_string(out.join("series-sensitivity.csv")).expect("the series");
-    assert_eq!(series.lines().count(), 3, "{series}");
+    // The guard and the paper's slowdown, after two changes.
+    assert_eq!(series.lines().count(), 5, "{series}");
 
     // Runs are kept, so that a command that was cut off continues; a change of the model is told
     // from one of its comments.

@@ -103,7 +103,7 @@ fn every_bad_experiment_has_its_message() {
 
 fn changes(path: &Path) -> Result<usize, Errors> {
     let source = document::open(path, "name a model")?;
-    Ok(experiment::sensitivity::changes(&source)?.len())
+    Ok(experiment::changes::changes(&source)?.len())
 }
 
 #[test]

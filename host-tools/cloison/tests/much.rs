@@ -183,6 +183,29 @@ fn events_have_numbers_and_may_be_bound_or_anchored() {
         "{}",
         bound.out
     );
+    // A counter of the TC297 that is multiplexed counts one of its four events at a time, so that
+    // some of the ePAPI paper's presets take two runs.
+    let misses = "DCACHE_MISS_CLEAN DCACHE_MISS_DIRTY DCACHE_HIT CCNT";
+    let bound = good(
+        &directory,
+        &format!("plan --events {misses} --cpu tc297 --pmcs 5"),
+    );
+    for counter in [
+        "CCNT on 0",
+        "DCACHE_HIT on 2",
+        "DCACHE_MISS_CLEAN on 3",
+        "DCACHE_MISS_DIRTY on 4",
+    ] {
+        assert!(bound.out.contains(counter), "{}", bound.out);
+    }
+    let refused = said(
+        &directory,
+        "plan --events PCACHE_HIT DCACHE_HIT --cpu tc297 --pmcs 5",
+    );
+    assert!(
+        refused.contains("PCACHE_HIT and DCACHE_HIT can never be counted together"),
+        "{refused}"
+    );
     let anchored = good(
         &directory,
         &format!("plan {events} --cpu cortex-a53 --pmcs 3 --anchor CPU_CYCLES"),
@@ -546,6 +569,7 @@ fn bad_input_is_named_and_nothing_is_written() {
         "plan --events riscv_cycles riscv_instret --cpu cva6 --anchor riscv_cycles",
         "plan --count 500",
         "plan --count 9 --pmcs 1",
+        "plan --count 9 --pmcs 1 --plan paper",
     ] {
         report += &said(&directory, args);
     }

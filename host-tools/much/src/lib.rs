@@ -24,6 +24,7 @@
 //! | [`table`] | merged vectors |
 //! | [`merge`] | MUCH, HRM and the blind merge from end to end |
 //! | [`evaluate`] | accuracy of the merged correlations |
+//! | [`regroup`] | runs of which all events are known, as if others had been counted together |
 //! | [`read`] | measurements from CSV and Parquet |
 //! | `warnings` | warnings about measurements that can be merged nevertheless |
 //! | [`write`](mod@write) | merged vectors as CSV and Parquet |
@@ -41,6 +42,7 @@ pub mod matrix;
 pub mod merge;
 pub mod plan;
 pub mod read;
+pub mod regroup;
 pub mod scores;
 mod store;
 pub mod swap;

@@ -3,6 +3,7 @@
 
 use super::runs::{Run, WorkloadCounts};
 use super::spec::Campaign;
+use super::splits::{self, SplitErrors};
 use cloison_engine::report::Section;
 use cloison_much::data::is_stepped;
 use cloison_much::data::{Builder, Measurements};
@@ -39,6 +40,8 @@ pub struct WorkloadResult {
     pub matrices: [DMatrix<f64>; 2],
     /// Events that vary between sub-experiments, but hardly within one.
     pub stepped: Vec<String>,
+    /// HRM's errors over the splits of the events.
+    pub splits: SplitErrors,
 }
 
 /// Mean square errors of one method's correlations.
@@ -137,6 +140,13 @@ pub fn judge(campaign: &Campaign, counted: &WorkloadCounts) -> Result<WorkloadRe
         .filter(stepped)
         .map(|event| data.events[event].name.clone())
         .collect();
+    let splits = splits::judge(&splits::Basis {
+        campaign,
+        counted,
+        data: &data,
+        truth: &truth_of_hrm,
+        pairs: &pairs,
+    })?;
     let [pearson_truth, _] = truth;
     let [pearson_merged, _] = merged_correlations;
     Ok(WorkloadResult {
@@ -151,6 +161,7 @@ pub fn judge(campaign: &Campaign, counted: &WorkloadCounts) -> Result<WorkloadRe
         rows,
         matrices: [pearson_truth, pearson_merged],
         stepped,
+        splits,
     })
 }
 

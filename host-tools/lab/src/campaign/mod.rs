@@ -7,6 +7,7 @@
 //! | [`spec`] | a campaign's TOML file |
 //! | [`runs`] | one boot per workload and plan, and its counts |
 //! | [`judge`] | compares MUCH, HRM and the blind merge with the truth |
+//! | [`splits`] | HRM's errors over the splits of the events |
 //! | [`summary`] | means over seeds and variants, beside the published ones |
 //! | [`page`] | the report |
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -15,6 +16,7 @@ pub mod judge;
 pub mod page;
 pub mod runs;
 pub mod spec;
+pub mod splits;
 pub mod summary;
 
 use crate::boards::{Boards, seconds};
@@ -252,6 +254,8 @@ pub fn perform(
         summary::add_figures(&groups, &mut figures);
         tables.splice(..1, summary::tables(campaign, &groups));
     }
+    summary::add_split_figures(&groups, &mut figures);
+    tables.push(summary::over_splits(campaign, &groups));
     let over_runs = summary::over_runs(campaign, &counted, SAMPLES)?;
     figures.write(Some(&out.join("figures.json")))?;
     let page = page::html(campaign, file, &groups, &over_runs, &tables, &figures)?;

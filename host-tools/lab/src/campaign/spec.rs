@@ -8,7 +8,7 @@ use cloison_config::problem::{Errors, Problem};
 use cloison_config::suggest;
 use cloison_engine::configuration;
 use cloison_engine::model::Caches;
-use cloison_much::plan::{Catalogue, Plan, PlanError, hrm_plan, plan};
+use cloison_much::plan::{Catalogue, Plan, PlanError, hrm_plan, paper_plan, plan};
 use std::path::{Path, PathBuf};
 
 /// Distance between the model's seeds of one repetition and the next.
@@ -38,6 +38,8 @@ pub struct Campaign {
     pub plan: Vec<Vec<usize>>,
     /// HRM's sub-experiments, each with the anchor, as indices into `events`.
     pub hrm_plan: Vec<Vec<usize>>,
+    /// Other splits of the events over HRM's sub-experiments, to be judged by the same runs.
+    pub hrm_splits: Vec<HrmSplit>,
     /// HRM's anchor, as an index into `events`.
     pub anchor: usize,
     /// Runs of each sub-experiment of `plan`.
@@ -57,6 +59,28 @@ pub struct Campaign {
     /// Names of the workloads whose errors are shown over the number of runs.
     pub over_runs: Vec<String>,
 }
+
+/// A split of the events over HRM's sub-experiments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HrmSplit {
+    /// Its name.
+    pub name: String,
+    /// The events of each sub-experiment besides the anchor, as indices into `events`.
+    pub sub_experiments: Vec<Vec<usize>>,
+}
+
+/// How MUCH's sub-experiments are planned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Planner {
+    /// With the fewest that the planner finds.
+    #[default]
+    Fewest,
+    /// By the greedy process of the paper.
+    Paper,
+}
+
+/// The planners, as files have them.
+const PLANNERS: [(&str, Planner); 2] = [("fewest", Planner::Fewest), ("paper", Planner::Paper)];
 
 /// A variant of the workloads' runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,6 +175,7 @@ fn read(root: &Table<'_>, path: &Path) -> Option<Campaign> {
         counters: counting.counters,
         plan: counting.plan,
         hrm_plan: counting.hrm_plan,
+        hrm_splits: counting.hrm_splits,
         anchor: counting.anchor,
         runs: runs?.value as u32,
         warm_up: warm_up.or(0)? as u32,
@@ -191,6 +216,7 @@ struct Counting {
     anchor: usize,
     plan: Vec<Vec<usize>>,
     hrm_plan: Vec<Vec<usize>>,
+    hrm_splits: Vec<HrmSplit>,
 }
 
 fn read_counting(root: &Table<'_>) -> Option<Counting> {
@@ -202,6 +228,15 @@ fn read_counting(root: &Table<'_>) -> Option<Counting> {
     });
     let help = "name the event in all of HRM's sub-experiments: anchor = \"CPU_CYCLES\"";
     let anchor = root.required_value("anchor", help, Field::text);
+    let planner = root.value("plan", |field| field.one_of("planner", &PLANNERS));
+    let splits = root.value("hrm", |field| {
+        let entries = field.table()?.entries().into_iter();
+        document::all(entries.map(|(name, _, field)| {
+            let blocks =
+                field.each(|block| block.each(|event| Some((event.text()?, event.span()))))?;
+            Some((name, field, blocks))
+        }))
+    });
     let events = events?.value;
     let anchor = anchor.and_then(|anchor| {
         let found = events.iter().position(|name| name == anchor.value);
@@ -221,15 +256,83 @@ fn read_counting(root: &Table<'_>) -> Option<Counting> {
         };
         Some(result.inspect_err(unplanned).ok()?.sub_experiments)
     };
-    let plan = planned(plan(&mut Catalogue::default(), events.len(), counters))?;
+    let plan = planned(match planner.or(Planner::default())? {
+        Planner::Fewest => plan(&mut Catalogue::default(), events.len(), counters),
+        Planner::Paper => paper_plan(events.len(), counters),
+    })?;
     let anchor = anchor?;
+    let hrm_plan = planned(hrm_plan(events.len(), counters, anchor))?;
+    let splits = splits.or(vec![])?.into_iter().map(|(name, field, blocks)| {
+        let sub_experiments = read_split(&field, &blocks, &events, anchor)?;
+        let (parts, most) = (hrm_plan.len(), counters - 1);
+        let is_large = |block: &Vec<usize>| block.len() > most;
+        if sub_experiments.len() > parts || sub_experiments.iter().any(is_large) {
+            let message =
+                format!("HRM has {parts} sub-experiments of {most} events and the anchor");
+            let error = field.error(message).label("more");
+            field.push(error.help("give as many lists of events, none longer"));
+            return None;
+        }
+        Some(HrmSplit {
+            name: name.to_owned(),
+            sub_experiments,
+        })
+    });
     Some(Counting {
         counters,
         anchor,
         plan,
-        hrm_plan: planned(hrm_plan(events.len(), counters, anchor))?,
+        hrm_splits: document::all(splits)?,
+        hrm_plan,
         events,
     })
+}
+
+/// Reads a split: each event but the anchor, once.
+fn read_split(
+    field: &Field<'_>,
+    blocks: &[Vec<(&str, std::ops::Range<usize>)>],
+    events: &[String],
+    anchor: usize,
+) -> Option<Vec<Vec<usize>>> {
+    let mut seen = vec![];
+    let mut split = vec![];
+    for block in blocks {
+        let mut part = vec![];
+        for (name, span) in block {
+            let found = events.iter().position(|event| event == name);
+            let wrong = match found {
+                None => Some(format!("`{name}` is none of the events")),
+                Some(event) if event == anchor => {
+                    Some(format!("{name} is the anchor, which is counted in each"))
+                }
+                Some(event) if seen.contains(&event) => Some(format!("{name} is listed twice")),
+                Some(event) => {
+                    seen.push(event);
+                    part.push(event);
+                    None
+                }
+            };
+            if let Some(message) = wrong {
+                let error = field.error(message).at(span.clone()).label("here");
+                let known = events.iter().map(String::as_str);
+                field.push(error.help(suggest(name, "events", known)));
+                return None;
+            }
+        }
+        split.push(part);
+    }
+    let missing = (0..events.len()).find(|event| *event != anchor && !seen.contains(event));
+    if let Some(event) = missing {
+        let error = field.error(format!("no sub-experiment counts {}", events[event]));
+        field.push(
+            error
+                .label("not all events")
+                .help("list every event but the anchor once"),
+        );
+        return None;
+    }
+    Some(split)
 }
 
 fn read_events(field: &Field<'_>) -> Option<Vec<String>> {
@@ -430,6 +533,10 @@ mod tests {
         assert_eq!(
             refused("vary = 2", "varies = 2").1,
             "unknown field `varies`"
+        );
+        assert_eq!(
+            refused("counters = 6", "counters = 6\nplan = \"best\"").0,
+            "plan"
         );
     }
 }

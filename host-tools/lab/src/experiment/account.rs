@@ -11,7 +11,7 @@ use super::{overrides, splits};
 use crate::plot::{Chart, Line, Marks};
 use cloison_board_model::Board;
 use cloison_config::document::{self, Field, Table as Entry};
-use cloison_config::problem::Problem;
+use cloison_config::problem::{Problem, SourceFile};
 use std::cell::{Cell as Slot, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use std::rc::Rc;
 use toml::Spanned;
 
 /// A text of the file: an expression, or a text with placeholders.
-type Text = Spanned<String>;
+pub type Text = Spanned<String>;
 
 /// The report of a file.
 #[derive(Clone, Debug, Default)]
@@ -323,15 +323,35 @@ pub struct AccountResult {
 
 impl AccountResult {
     /// Returns the mistakes as problems of a file.
-    pub fn problems(&self, source: &cloison_config::problem::SourceFile) -> Vec<Problem> {
-        let problem = |flaw: &Flaw| {
-            let span = place(source.text(), &flaw.text, &flaw.mistake.at);
-            Problem::error(source, flaw.field, span, &flaw.mistake.message)
-                .label("here")
-                .help(flaw.mistake.help.clone())
-        };
-        self.flaws.iter().map(problem).collect()
+    pub fn problems(&self, source: &SourceFile) -> Vec<Problem> {
+        problems(&self.flaws, source)
     }
+}
+
+/// The values of expressions that belong to no part of an account.
+pub struct Numbers {
+    /// The values, in the expressions' order; nothing where a run was left out.
+    pub values: Vec<Option<f64>>,
+    /// Whether they need the model's counts of each segment.
+    pub reads_regions: bool,
+    flaws: Vec<Flaw>,
+}
+
+impl Numbers {
+    /// Returns the mistakes as problems of a file.
+    pub fn problems(&self, source: &SourceFile) -> Vec<Problem> {
+        problems(&self.flaws, source)
+    }
+}
+
+fn problems(flaws: &[Flaw], source: &SourceFile) -> Vec<Problem> {
+    let problem = |flaw: &Flaw| {
+        let span = place(source.text(), &flaw.text, &flaw.mistake.at);
+        Problem::error(source, flaw.field, span, &flaw.mistake.message)
+            .label("here")
+            .help(flaw.mistake.help.clone())
+    };
+    flaws.iter().map(problem).collect()
 }
 
 /// Returns the position in the file of a position in one of its strings.
@@ -370,16 +390,36 @@ impl Account {
         self.tables.is_empty() && self.paragraphs.is_empty() && self.figures.is_empty()
     }
 
-    /// Writes the account of these runs.
-    pub fn write(&self, subject: Subject<'_>) -> AccountResult {
-        let writer = Writer {
+    fn writer<'a>(&'a self, subject: Subject<'a>) -> Writer<'a> {
+        Writer {
             account: self,
             subject,
             tables: RefCell::default(),
             flaws: RefCell::default(),
             depth: Slot::new(0),
             reads_regions: Slot::new(false),
-        };
+        }
+    }
+
+    /// Evaluates expressions with the account's names; `field` is where the file has them.
+    pub fn numbers<'t>(
+        &self,
+        field: &'static str,
+        texts: impl Iterator<Item = &'t Text>,
+        subject: Subject<'_>,
+    ) -> Numbers {
+        let writer = self.writer(subject);
+        let number = |text: &Text| writer.value(field, text, None).number();
+        Numbers {
+            values: texts.map(number).collect(),
+            reads_regions: writer.reads_regions.get(),
+            flaws: writer.flaws.into_inner(),
+        }
+    }
+
+    /// Writes the account of these runs.
+    pub fn write(&self, subject: Subject<'_>) -> AccountResult {
+        let writer = self.writer(subject);
         let mut findings = Findings::default();
         for (name, text) in &self.figures {
             if let Some(number) = writer.value("figures", text, None).number() {

@@ -2,12 +2,11 @@
 //! evaluated.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::findings::{Runs, shown};
+use super::findings::Runs;
 use super::measured::{Measure, Measured, QuotaOutcome};
 use super::{printed, profiled};
+use cloison_config::document::Field;
 use cloison_config::suggest;
-use cloison_engine::report::Section;
-use cloison_engine::text::grouped;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -303,7 +302,7 @@ pub enum Verdict {
 }
 
 /// The labels of one run on its axes.
-type Axes = BTreeMap<String, String>;
+pub type Axes = BTreeMap<String, String>;
 
 impl Check {
     /// Parses a check; `span` is its position in the file.
@@ -345,6 +344,66 @@ impl Check {
             left,
             relation,
             right,
+        })
+    }
+
+    /// Reads a check of runs with these names and labels, by which `measure` is measured, as far as
+    /// both are known; nothing if it has a mistake, which is recorded.
+    pub fn read(
+        field: &Field<'_>,
+        points: Option<&[(&str, &Axes)]>,
+        measure: Option<Measure>,
+    ) -> Option<Self> {
+        let text = field.string("a condition: \"A.cycles < B.cycles\"")?;
+        let wrong = |mistake: Mistake| {
+            let place = match mistake.at.is_empty() {
+                true => field.span(),
+                false => field.part(mistake.at),
+            };
+            let error = field.error(mistake.message).at(place);
+            field.push(error.label("here").help(mistake.help));
+        };
+        let check = Self::parse(text, field.span());
+        let resolved = check.and_then(|check| {
+            points.map_or(Ok(()), |points| check.resolve(points))?;
+            measure.map_or(Ok(()), |measure| check.measured_by(measure))?;
+            Ok(check)
+        });
+        resolved.map_err(wrong).ok()
+    }
+
+    /// Refuses a quantity that such a measurement does not have.
+    fn measured_by(&self, measure: Measure) -> Result<(), Mistake> {
+        if let Some((needed, at)) = self.needs().find(|(needed, _)| *needed != measure) {
+            let (name, message) = match needed {
+                Measure::Profile => ("profile", "only a profile has groups of pages"),
+                Measure::Printed => ("printed", "only a command prints numbers"),
+                _ => ("cyclictest", "only cyclictest measures latencies"),
+            };
+            return Err(Mistake {
+                at,
+                message: message.into(),
+                help: format!("write measure = \"{name}\", or compare cycles"),
+            });
+        }
+        if measure == Measure::Segments {
+            return Ok(());
+        }
+        let Some((_, event, at)) = self.events().next() else {
+            return Ok(());
+        };
+        let (what, help) = match measure {
+            Measure::Profile => ("a profile", "groups, such as steps.group_2"),
+            Measure::Printed => (
+                "a printed number",
+                "printed numbers, such as solo.printed_time",
+            ),
+            _ => ("cyclictest", "latencies, such as alone.avg_us"),
+        };
+        Err(Mistake {
+            at,
+            message: format!("{what} does not count event `{event}`"),
+            help: format!("compare {help}"),
         })
     }
 
@@ -513,44 +572,6 @@ impl Check {
             Some((run, left, right)) => Verdict::Holds(run.key(), *left, *right),
             None => Verdict::NotRun,
         }
-    }
-}
-
-/// Returns the verdicts as a table, if there are any checks.
-pub fn table(checks: &[Check], verdicts: &[Verdict]) -> Option<Section> {
-    let mut section = Section::new(
-        "Checks",
-        &["check", "result", "run", "left side", "right side"],
-    );
-    for (check, verdict) in checks.iter().zip(verdicts) {
-        let (result, run, sides) = match verdict {
-            Verdict::Holds(run, left, right) => ("holds", run.clone(), Some((left, right))),
-            Verdict::Fails(run, left, right) => ("FAILS", run.clone(), Some((left, right))),
-            Verdict::Missing(run) => ("FAILS: not measured", run.clone(), None),
-            Verdict::NotRun => ("not run", String::new(), None),
-        };
-        let side = |pick: fn((&f64, &f64)) -> f64| {
-            sides.map_or_else(String::new, |both| number(pick(both)))
-        };
-        section.row([
-            check.text.clone(),
-            result.to_owned(),
-            run,
-            side(|both| *both.0),
-            side(|both| *both.1),
-        ]);
-    }
-    let note = "Of the runs that a check selects, the first that fails, or else the one closest \
-                to the limit.";
-    (!checks.is_empty()).then(|| section.note(note))
-}
-
-/// Formats a side of a comparison: a whole number as such.
-fn number(value: f64) -> String {
-    if value.fract() == 0.0 && (0.0..1e15).contains(&value) {
-        grouped(value as u64)
-    } else {
-        shown(value)
     }
 }
 

@@ -370,9 +370,30 @@ fn numbers(operator: Operator, one: &Value, other: &Value) -> Value {
 }
 
 /// The functions over values.
-const FUNCTIONS: [&str; 20] = [
-    "count", "sum", "min", "max", "first", "last", "abs", "whole", "or", "if", "filter", "falls",
-    "knee", "halfway", "at_max", "before", "colors", "bytes", "others", "list",
+const FUNCTIONS: [&str; 23] = [
+    "count",
+    "sum",
+    "min",
+    "max",
+    "first",
+    "last",
+    "abs",
+    "whole",
+    "or",
+    "if",
+    "filter",
+    "falls",
+    "knee",
+    "halfway",
+    "at_max",
+    "before",
+    "near_min",
+    "near_max",
+    "stays_below",
+    "colors",
+    "bytes",
+    "others",
+    "list",
 ];
 
 /// Returns the value of a function; nothing if there is none of this name.
@@ -442,6 +463,12 @@ fn call(name: &str, arguments: &[Value]) -> Option<Value> {
         }
         "falls" => flag(falls(&column(0), argument(1).number().unwrap_or(0.0))),
         "knee" => place(knee(&column(1), argument(2).number().unwrap_or(0.0)), 0),
+        "near_min" => place(near_min(&column(1), argument(2).number().unwrap_or(0.0)), 0),
+        "near_max" => place(near_max(&column(1), argument(2).number().unwrap_or(0.0)), 0),
+        "stays_below" => {
+            let limit = argument(2).number().unwrap_or(f64::NEG_INFINITY);
+            place(stays_below(&column(1), limit), 0)
+        }
         "halfway" => place(halfway(&column(1)), 0),
         "at_max" => {
             let (values, most) = (column(1), column(1).into_iter().fold(f64::MIN, f64::max));
@@ -460,10 +487,28 @@ fn call(name: &str, arguments: &[Value]) -> Option<Value> {
 /// Returns where values begin to stay within a tolerance of the least one.
 fn knee(values: &[f64], tolerance: f64) -> Option<usize> {
     let best = values.iter().copied().reduce(f64::min)?;
-    let near = |value: &&f64| **value <= best * (1.0 + tolerance);
-    values
-        .len()
-        .checked_sub(values.iter().rev().take_while(near).count())
+    stays_below(values, best * (1.0 + tolerance))
+}
+
+/// Returns where values begin to stay at or below a limit.
+fn stays_below(values: &[f64], limit: f64) -> Option<usize> {
+    let last_values = values.iter().rev().take_while(|value| **value <= limit);
+    values.len().checked_sub(last_values.count())
+}
+
+/// Returns the first of the values that is within a tolerance of the least one. On a plateau, that
+/// is where the plateau begins, which no small difference between its points moves.
+fn near_min(values: &[f64], tolerance: f64) -> Option<usize> {
+    let least = values.iter().copied().reduce(f64::min)?;
+    let limit = least * (1.0 + tolerance);
+    values.iter().position(|value| *value <= limit)
+}
+
+/// Returns the first of the values that is within a tolerance of the greatest one.
+fn near_max(values: &[f64], tolerance: f64) -> Option<usize> {
+    let greatest = values.iter().copied().reduce(f64::max)?;
+    let limit = greatest * (1.0 - tolerance);
+    values.iter().position(|value| *value >= limit)
 }
 
 /// Returns where values have fallen by half of the way from the first to the last.
@@ -731,6 +776,11 @@ mod tests {
             ("max(pages) + min(cycles) + count(pages)", Value::Count(169)),
             ("at_max(pages, cycles)", Value::Count(0)),
             ("knee(pages, cycles, 5 %)", Value::Count(64)),
+            // 32 pages are within 5 % of the best too, but 48 are not.
+            ("near_min(pages, cycles, 5 %)", Value::Count(32)),
+            ("near_max(pages, cycles, 20 %)", Value::Count(0)),
+            ("stays_below(pages, cycles, 400)", Value::Count(32)),
+            ("stays_below(pages, cycles, 50)", Value::Missing),
             ("halfway(pages, cycles)", Value::Count(32)),
             ("before(pages, 48)", Value::Count(32)),
             ("falls(cycles, 1 %)", Value::Count(0)),

@@ -19,13 +19,27 @@ pub struct Findings {
     pub charts: Vec<Chart>,
     /// Tables.
     pub tables: Vec<Section>,
-    /// The verdicts on the experiment's checks, if it has any.
-    pub checks: Option<Section>,
-    /// The verdicts on the checks with other values of the model: a paragraph about them, and their
-    /// tables.
-    pub sensitivity: Option<(String, [Section; 2])>,
+    /// What the paper shows beside what was found, if the experiment has statements of one.
+    pub shows: Option<Section>,
+    /// The statements from which the results differ, if there are any.
+    pub differences: Option<Section>,
+    /// The verdicts on the experiment's guards, if it has any.
+    pub guards: Option<Section>,
+    /// The guards whose limit was moved, if there are any.
+    pub moved: Option<Section>,
+    /// The verdicts on the conclusions with other values of the model, if they are kept.
+    pub sensitivity: Option<Stability>,
     /// Paragraphs of the results, with their differences from the paper and the reasons.
     pub account: Vec<String>,
+}
+
+/// Which conclusions hold with other values of the model.
+#[derive(Debug)]
+pub struct Stability {
+    /// A paragraph: of when, of which form and of which inputs the result is.
+    pub text: String,
+    /// Its tables; none if it is of the experiment's other form.
+    pub tables: Vec<Section>,
 }
 
 /// Rows of named values.
@@ -151,6 +165,13 @@ impl Findings {
     /// Adds a figure.
     pub fn figure(&mut self, name: impl Into<String>, value: f64) {
         self.figures.insert(name.into(), value);
+    }
+    /// Returns the sections about conclusions, in the order of a report: the paper's statements,
+    /// the differences from them, the guards, and their earlier limits.
+    pub fn conclusions(&self) -> impl Iterator<Item = &Section> {
+        [&self.shows, &self.differences, &self.guards, &self.moved]
+            .into_iter()
+            .flatten()
     }
     /// Adds a paragraph to the account.
     pub fn say(&mut self, text: impl Into<String>) {

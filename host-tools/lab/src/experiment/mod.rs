@@ -6,7 +6,10 @@
 //! | [`account`], [`expression`] | a file's report: figures, tables, plots and text, as expressions |
 //! | [`facts`], [`splits`] | the names in expressions: facts of systems and model, and parts of runs |
 //! | [`check`] | conditions on the results |
-//! | [`sensitivity`] | the conditions with other values of the model, where nobody measured them |
+//! | [`shows`] | what a paper reports, compared with the results |
+//! | [`guard`] | conditions on our own results, to notice change |
+//! | [`conclusions`] | the verdicts on both |
+//! | [`changes`], [`sensitivity`] | other values of the model, where nobody measured them, and the conclusions with each |
 //! | [`overrides`] | changes to a system: paths, and values with placeholders |
 //! | [`measured`] | the results of one run |
 //! | [`runner`] | performs the runs, each once, and keeps their results |
@@ -17,12 +20,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod account;
+pub mod changes;
 pub mod check;
+pub mod conclusions;
 pub mod cyclictest;
 pub mod expression;
 pub mod facts;
 pub mod findings;
 pub mod generic;
+pub mod guard;
 pub mod limits;
 pub mod measured;
 pub mod numbers;
@@ -32,6 +38,7 @@ pub mod printed;
 pub mod profiled;
 pub mod runner;
 pub mod sensitivity;
+pub mod shows;
 pub mod spec;
 pub mod splits;
 
@@ -43,9 +50,11 @@ use cloison_engine::figures::Figures;
 use cloison_engine::files::{self, Claim, keep_apart, write_atomic};
 use cloison_engine::model::{self, Model};
 use cloison_engine::{installation, parts, setup};
+use conclusions::Conclusions;
 use findings::{Findings, Runs, SHIPPED_GUESTS, shown};
 use measured::Measured;
 use miette::{IntoDiagnostic, Result};
+use shows::{Comparison, Form};
 use spec::Experiment;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -71,9 +80,12 @@ pub struct ExperimentArgs {
     #[arg(long, value_name = "FILE.toml")]
     pub model: Option<PathBuf>,
     /// Repeat it with each unmeasured value of the model at half and at double, and show which
-    /// checks still hold
+    /// guards and statements of the paper still hold
     #[arg(long)]
     pub sensitivity: bool,
+    /// Also fail if a result differs from what the paper shows
+    #[arg(long)]
+    pub strict: bool,
 }
 
 /// Runs `cloison experiment`.
@@ -89,7 +101,8 @@ pub fn experiment(args: &ExperimentArgs) -> Result<()> {
 ///
 /// # Errors
 ///
-/// As [`perform`]; also if a check does not hold.
+/// As [`perform`]; also if a guard does not hold, or with `strict` if a result differs from the
+/// paper.
 pub fn experiment_on(boards: &Boards, args: &ExperimentArgs) -> Result<()> {
     let path = file_of(&args.name);
     let mut experiment = spec::load(&path, args.quick)?;
@@ -126,9 +139,23 @@ pub fn experiment_on(boards: &Boards, args: &ExperimentArgs) -> Result<()> {
     done.figures.write(args.json.as_deref())?;
     done.print(&experiment, &out);
     if args.sensitivity {
-        done.print_sensitivity(&path, &out);
+        done.print_sensitivity(&path, Form::of(args.quick), &out);
     }
-    done.conclude(&experiment)
+    let strictness = if args.strict {
+        Strictness::Paper
+    } else {
+        Strictness::Guards
+    };
+    done.conclude(&experiment, strictness)
+}
+
+/// Which conclusions let a command fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strictness {
+    /// Guards that do not hold.
+    Guards,
+    /// These, and differences from the paper.
+    Paper,
 }
 
 /// Returns what a file contributes to the name of an output directory: the name of one that is
@@ -161,11 +188,11 @@ impl ExperimentResult {
         for paragraph in &self.findings.account {
             println!("{paragraph}\n");
         }
-        if let Some(checks) = &self.findings.checks {
-            println!("{}", checks.to_text());
+        for section in self.findings.conclusions() {
+            println!("{}", section.to_text());
         }
-        if let Some((origin, _)) = &self.findings.sensitivity {
-            println!("Sensitivity: {origin}\n");
+        if let Some(stability) = &self.findings.sensitivity {
+            println!("Sensitivity: {}\n", stability.text);
         }
         if self.reused > 0 {
             let (all, directory) = (self.runs.len(), out.join("runs"));
@@ -186,34 +213,36 @@ impl ExperimentResult {
     }
 
     /// Prints what became of the checks with other values of the model.
-    fn print_sensitivity(&self, path: &Path, out: &Path) {
-        let Some((_, tables)) = &self.findings.sensitivity else {
+    fn print_sensitivity(&self, path: &Path, form: Form, out: &Path) {
+        let Some(stability) = &self.findings.sensitivity else {
             return;
         };
-        for table in tables {
+        for table in &stability.tables {
             println!("\n{}", table.to_text());
         }
-        let kept = installation::display(&sensitivity::kept_at(path));
+        let kept = installation::display(&sensitivity::kept_at(path, form));
         println!(
             "Result:  {}",
             installation::display(&out.join(sensitivity::FILE))
         );
-        println!("         copy it to {kept}, and each report of this experiment shows it");
+        println!("         copy it to {kept}, and each report of this form shows it");
     }
 
-    /// Returns an error that shows each check that failed, at its position in the file.
+    /// Returns an error that shows each guard that failed, at its position in the file; and, if it
+    /// is strict, each difference from the paper.
     ///
     /// # Errors
-    /// If a check does not hold, or its quantity was not measured.
-    pub fn conclude(&self, experiment: &Experiment) -> Result<()> {
+    /// If a guard does not hold, or its quantity was not measured; or if a result differs.
+    pub fn conclude(&self, experiment: &Experiment, strictness: Strictness) -> Result<()> {
         let failed = self
             .verdicts
             .iter()
-            .zip(&experiment.checks)
-            .filter_map(|(verdict, check)| {
+            .zip(&experiment.guards)
+            .filter_map(|(verdict, guard)| {
+                let check = &guard.check;
                 let (message, label) = match verdict {
                     Verdict::Fails(run, left, right) => (
-                        format!("the check `{}` fails in run `{run}`", check.text),
+                        format!("the guard `{}` fails in run `{run}`", check.text),
                         format!("{} against {}", shown(*left), shown(*right)),
                     ),
                     Verdict::Missing(run) => (
@@ -224,11 +253,28 @@ impl ExperimentResult {
                 };
                 Some(
                     experiment
-                        .problem("checks", check.span.clone(), message)
+                        .problem("guards", check.span.clone(), message)
                         .label(label),
                 )
             });
-        let failed: Vec<_> = failed.collect();
+        let differing = self
+            .compared
+            .iter()
+            .zip(&experiment.shows)
+            .filter(|_| strictness == Strictness::Paper)
+            .filter_map(|(comparison, statement)| {
+                let Comparison::Differs(outcome) = comparison else {
+                    return None;
+                };
+                let message = format!(
+                    "the result differs from the paper's {}: {}",
+                    statement.source,
+                    statement.claim()
+                );
+                let problem = experiment.problem("shows", statement.span.clone(), message);
+                Some(problem.label(outcome.here.clone()))
+            });
+        let failed: Vec<_> = failed.chain(differing).collect();
         if failed.is_empty() {
             Ok(())
         } else {
@@ -248,8 +294,10 @@ pub struct ExperimentResult {
     pub runs: Vec<Measured>,
     /// Number of them that an earlier command performed.
     pub reused: usize,
-    /// The verdicts on the experiment's checks.
+    /// The verdicts on the experiment's guards.
     pub verdicts: Vec<Verdict>,
+    /// What the paper shows, compared with the results.
+    pub compared: Vec<Comparison>,
 }
 
 /// The values of the model with which an experiment is performed.
@@ -312,34 +360,36 @@ pub fn perform_on(
         started.elapsed().as_secs_f64()
     );
     let described = model::check(&experiment.model)?;
+    let form = Form::of(quick);
     let mut findings = find(experiment, &runs, &described)?;
     if runs_shipped_guests(experiment) {
         findings.say(SHIPPED_GUESTS);
     }
-    let all = Runs(&runs);
-    let verdicts = experiment
-        .checks
-        .iter()
-        .map(|check| check.judge(all, experiment.baseline()))
-        .collect::<Vec<_>>();
-    findings.checks = check::table(&experiment.checks, &verdicts);
+    let conclusions = Conclusions::draw(experiment, &runs, &described, form)?;
+    conclusions.add_to(experiment, &mut findings);
     let sensitivity = match scope {
         Scope::Changes => Some(sensitivity::examine(
-            boards, experiment, path, &verdicts, quick, out,
+            boards,
+            experiment,
+            path,
+            &conclusions,
+            form,
+            out,
         )?),
-        Scope::AsIs => sensitivity::kept(path)?,
+        Scope::AsIs => sensitivity::kept(path, form)?,
     };
-    if let Some(result) = &sensitivity {
-        findings.sensitivity = Some((result.origin(experiment, path)?, result.tables()));
-        findings.series.push(result.series());
-    }
+    findings.sensitivity = match &sensitivity {
+        Some(result) => Some(result.stability(experiment, path, &conclusions)?),
+        None => sensitivity::of_other_form(path, form)?,
+    };
     let images = runs.iter().map(|run| run.image.clone());
     let mut figures = provenance(experiment, path, quick)?.images(images);
-    count_verdicts(&mut figures, &verdicts);
+    conclusions.count(&mut figures);
     if let Some(result) = &sensitivity {
+        findings.series.push(result.series());
         figures
             .count("sensitivity_changes", result.change.len() as u64)
-            .count("sensitivity_conclusions", result.conclusion.len() as u64)
+            .count("sensitivity_guards", result.guards() as u64)
             .count("sensitivity_surviving", result.surviving() as u64);
     }
     figures.count("runs", runs.len() as u64);
@@ -350,7 +400,8 @@ pub fn perform_on(
         findings,
         runs,
         reused,
-        verdicts,
+        verdicts: conclusions.verdicts,
+        compared: conclusions.compared,
     })
 }
 
@@ -372,20 +423,6 @@ fn provenance(experiment: &Experiment, path: &Path, quick: bool) -> Result<Figur
         .parameter("measure", experiment.measure)
         .parameter("baseline", experiment.baseline())
         .parameter("quick", quick))
-}
-
-/// Adds how many checks passed and failed, if there are any.
-fn count_verdicts(figures: &mut Figures, verdicts: &[Verdict]) {
-    if verdicts.is_empty() {
-        return;
-    }
-    let number =
-        |of: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| of(verdict)).count() as u64;
-    let passed = number(|verdict| matches!(verdict, Verdict::Holds(..)));
-    let failed = number(|verdict| matches!(verdict, Verdict::Fails(..) | Verdict::Missing(_)));
-    figures
-        .count("checks_passed", passed)
-        .count("checks_failed", failed);
 }
 
 /// Adds an experiment's own figures and series.

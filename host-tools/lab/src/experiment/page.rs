@@ -40,7 +40,7 @@ pub fn html(
             p.note { (source) }
             p { (report::prose(shows)) }
         }
-        @if let Some(checks) = &findings.checks { (checks.to_html()) }
+        @for section in findings.conclusions() { (section.to_html()) }
         @if !charts.is_empty() {
             h2 { "Modelled here" }
             @for chart in &charts { (chart) }
@@ -48,9 +48,9 @@ pub fn html(
         h2 { "What was found" }
         @for paragraph in &findings.account { p { (report::prose(paragraph)) } }
         @for table in &findings.tables { (table.to_html()) }
-        @if let Some((origin, tables)) = &findings.sensitivity {
-            @for table in tables { (table.to_html()) }
-            p { (report::prose(origin)) }
+        @if let Some(stability) = &findings.sensitivity {
+            @for table in &stability.tables { (table.to_html()) }
+            p { (report::prose(&stability.text)) }
         }
         (report::all_figures(figures))
         h2 { "Provenance" }

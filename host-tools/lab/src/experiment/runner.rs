@@ -7,6 +7,7 @@ use super::measured::{Measure, Measured, QuotaOutcome, Segment};
 use super::overrides::{self, Value};
 use super::printed;
 use super::profiled;
+use super::shows::Statement;
 use super::spec::{Experiment, Point};
 use crate::boards::Boards;
 use crate::boards::boot::{Boot, Output};
@@ -184,7 +185,7 @@ fn check_events(experiment: &Experiment, point: &Point, checked: &Checked) -> Op
             point.key()
         );
         let problem = experiment
-            .problem("checks", check.span.clone(), message)
+            .problem("guards", check.span.clone(), message)
             .label("not counted");
         Some(problem.help(suggest(
             event,
@@ -192,7 +193,9 @@ fn check_events(experiment: &Experiment, point: &Point, checked: &Checked) -> Op
             counted.iter().map(String::as_str),
         )))
     };
-    experiment.checks.iter().find_map(uncounted)
+    let guards = experiment.guards.iter().map(|guard| &guard.check);
+    let relations = experiment.shows.iter().filter_map(Statement::relation);
+    guards.chain(relations).find_map(uncounted)
 }
 
 /// The system of a point.

@@ -2,16 +2,18 @@
 //! a board.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::check::{Check, Verdict};
-use super::findings::{Cell, Runs, Series, columns, shown};
+use super::changes::{self, AND, Change};
+use super::check::Verdict;
+use super::conclusions::Conclusions;
+use super::findings::{Cell, Series, Stability, columns, shown};
 use super::measured::Measured;
 use super::runner;
+use super::shows::{Comparison, Form};
 use super::spec::Experiment;
 use crate::boards::{Absent, Boards};
-use crate::parameters::{self, Decimal, Parameter, SENSITIVITY, Value, replaced};
-use cloison_config::document::{self, Field, Table};
+use crate::parameters::SENSITIVITY;
+use cloison_board_model::Board;
 use cloison_config::problem::{Errors, Problem, SourceFile};
-use cloison_config::suggest;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::installation;
@@ -20,137 +22,10 @@ use cloison_engine::progress::bar;
 use cloison_engine::report::Section;
 use miette::{IntoDiagnostic, Result, miette};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Name of the file with a result, in an experiment's output directory.
 pub const FILE: &str = "sensitivity.toml";
-
-/// What a model's file says of its values: the table `[sensitivity]`.
-struct About {
-    /// Parameters that are facts of the board, or were measured on one, or have no influence.
-    known: Vec<String>,
-    /// Numbers that turn a mechanism off if they are 0, which is tried too.
-    off: Vec<String>,
-    /// What parameters that are texts may be.
-    choices: BTreeMap<String, Vec<String>>,
-}
-
-impl About {
-    /// Reads the table of a model with these values.
-    fn read(root: &Table<'_>, all: &[Parameter]) -> Option<Self> {
-        let Some(field) = root.optional(SENSITIVITY) else {
-            let message = "the model does not say which of its values are known";
-            let help = "add a table [sensitivity] with known = [\"TABLE.NAME\", …], as in \
-                        configs/models/zcu102.toml";
-            root.push(root.error(SENSITIVITY, 0..0, message).help(help));
-            return None;
-        };
-        let table = field.table()?;
-        let name = |field: &Field<'_>| {
-            let name = field.string("the name of a value: \"TABLE.NAME\"")?;
-            named(root, all, name, field.span())
-        };
-        let help = "name the values: known = [\"TABLE.NAME\", …]";
-        let known = table.required_value("known", help, |field| field.each(name));
-        let off = table.value("off", |field| field.each(name));
-        let choices = table.value("choices", |field| {
-            let table = field.table()?;
-            let entries = table.entries().into_iter().map(|(name, span, field)| {
-                let choices = field.each(|choice| Some(choice.text()?.to_owned()));
-                Some((named(root, all, name, span)?, choices?))
-            });
-            Some(document::all(entries)?.into_iter().collect())
-        });
-        table.finish();
-        Some(Self {
-            known: known?.value,
-            off: off.or(vec![])?,
-            choices: choices.or(BTreeMap::new())?,
-        })
-    }
-
-    /// Returns the other values of a parameter to try; nothing if its choices are not known, which
-    /// is recorded.
-    fn others(&self, root: &Table<'_>, parameter: &Parameter) -> Option<Vec<Value>> {
-        let name = &parameter.name;
-        match &parameter.value {
-            Value::Number(number) => {
-                let zero = self.off.contains(name).then_some(Decimal {
-                    digits: 0,
-                    decimals: 0,
-                });
-                let others = zero.into_iter().chain([number.half(), number.double()]);
-                Some(others.map(Value::Number).collect())
-            }
-            Value::Switch(on) => Some(vec![Value::Switch(!on)]),
-            Value::Text(_) => {
-                let choices = self.choices.get(name);
-                if choices.is_none() {
-                    let message = format!("nothing says what `{name}` may be");
-                    let help = "name it in `known`, or give its values in [sensitivity.choices]";
-                    let error = root.error(SENSITIVITY, parameter.span(), message);
-                    root.push(error.label("a text").help(help));
-                }
-                Some(choices?.iter().cloned().map(Value::Text).collect())
-            }
-        }
-    }
-}
-
-/// Returns a name if a parameter has it, else records that none has.
-fn named(root: &Table<'_>, all: &[Parameter], name: &str, span: Range<usize>) -> Option<String> {
-    let known = || all.iter().map(|one| one.name.as_str());
-    if known().any(|other| other == name) {
-        return Some(name.to_owned());
-    }
-    let message = format!("the model has no value `{name}`");
-    let problem = root.error(SENSITIVITY, span, message).label("unknown");
-    root.push(problem.help(suggest(name, "values in it", known())));
-    None
-}
-
-/// A change of one value of a model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    parameter: Parameter,
-    to: Value,
-}
-
-impl Change {
-    /// Returns a name for its directory.
-    fn directory(&self) -> String {
-        format!("{}={}", self.parameter.name, self.to)
-    }
-}
-
-/// Returns every change to try: half and double each number that is not known, the other state of
-/// each switch, and each other choice of a text.
-///
-/// # Errors
-///
-/// If the file does not mark its known values, marks a value that it does not have, or has a text
-/// without choices.
-pub fn changes(source: &SourceFile) -> Result<Vec<Change>, Errors> {
-    document::read(source, |root| {
-        let all = parameters::all(source)
-            .map_err(|problem| root.push(*problem))
-            .ok()?;
-        let about = About::read(root, &all)?;
-        let unknown = all.iter().filter(|one| !about.known.contains(&one.name));
-        let changes = unknown.map(|parameter| {
-            let others = about.others(root, parameter)?.into_iter();
-            let others = others.filter(|other| *other != parameter.value);
-            let change = |to| Change {
-                parameter: parameter.clone(),
-                to,
-            };
-            Some(others.map(change).collect::<Vec<_>>())
-        });
-        Some(document::all(changes)?.concat())
-    })
-}
 
 /// The verdicts on an experiment's conclusions with each change. It is written to a file, which may
 /// be kept beside the experiment.
@@ -171,7 +46,7 @@ pub struct Sensitivity {
     pub model: String,
     /// CRC-32 of the model's values; its comments do not count.
     pub model_values_crc32: String,
-    /// CRC-32 of the runs and conclusions in the experiment's file.
+    /// CRC-32 of the runs in the experiment's file.
     pub experiment_crc32: String,
     /// CRC-32 of its system.
     pub system_crc32: String,
@@ -181,11 +56,25 @@ pub struct Sensitivity {
     pub change: Vec<Changed>,
 }
 
+/// What kind of conclusion one is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConclusionKind {
+    /// A guard of our own results.
+    #[default]
+    Guard,
+    /// A statement of the paper.
+    Shows,
+}
+
 /// A conclusion on the unchanged model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conclusion {
-    /// The check, as in the experiment's file.
+    /// Whether it is a guard, or a statement of the paper.
+    #[serde(default)]
+    pub kind: ConclusionKind,
+    /// The condition, as in the experiment's file.
     pub check: String,
     /// Whether it holds.
     pub holds: bool,
@@ -213,14 +102,50 @@ pub struct Changed {
     pub refused: Option<String>,
 }
 
-/// Returns whether a check that could be judged holds, and its left side.
-fn outcome(verdict: &Verdict) -> Option<(bool, String)> {
-    match verdict {
-        Verdict::Holds(_, left, _) => Some((true, shown(*left))),
-        Verdict::Fails(_, left, _) => Some((false, shown(*left))),
-        Verdict::Missing(_) => Some((false, String::new())),
-        Verdict::NotRun => None,
-    }
+/// A change that turns a verdict around.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The other values: `NAME = VALUE`, of a pair both.
+    pub values: String,
+    /// The left side with them.
+    pub left: String,
+}
+
+/// Whether a conclusion holds, and its left side, or the value that is compared with the paper's.
+#[derive(Clone, Debug, Default)]
+struct Outcome {
+    holds: bool,
+    left: String,
+}
+
+/// Returns the outcome of a guard, if it could be judged.
+fn of_guard(verdict: &Verdict) -> Option<Outcome> {
+    let (holds, left) = match verdict {
+        Verdict::Holds(_, left, _) => (true, shown(*left)),
+        Verdict::Fails(_, left, _) => (false, shown(*left)),
+        Verdict::Missing(_) => (false, String::new()),
+        Verdict::NotRun => return None,
+    };
+    Some(Outcome { holds, left })
+}
+
+/// Returns the outcome of a statement, if it could be compared.
+fn of_statement(comparison: &Comparison) -> Option<Outcome> {
+    let (holds, found) = match comparison {
+        Comparison::Agrees(found) => (true, found),
+        Comparison::Differs(found) => (false, found),
+        Comparison::NotRun => return None,
+    };
+    let left = found.here.clone();
+    Some(Outcome { holds, left })
+}
+
+/// Returns the outcomes of all guards and statements, in their order.
+fn outcomes(conclusions: &Conclusions) -> Vec<Option<Outcome>> {
+    let guards = conclusions.verdicts.iter().map(of_guard);
+    guards
+        .chain(conclusions.compared.iter().map(of_statement))
+        .collect()
 }
 
 /// Returns the CRC-32 of a file, in hexadecimal.
@@ -235,12 +160,12 @@ pub fn crc32(path: &Path) -> Result<String> {
     ))
 }
 
-/// What an experiment's file says of its report, and not of its runs and their conclusions.
-const REPORT: [&str; 7] = [
-    "title", "question", "paper", "values", "figures", "table", "account",
+/// What an experiment's file says of its report and conclusions, and not of its runs.
+const REPORT: [&str; 9] = [
+    "title", "question", "paper", "values", "figures", "table", "account", "guards", "shows",
 ];
 
-/// Returns the CRC-32 of what an experiment's file says of its runs and conclusions.
+/// Returns the CRC-32 of what an experiment's file says of its runs.
 fn runs_crc32(path: &Path) -> Result<String> {
     let text = files::read_text(path, files::CONFIGURATION)?;
     let mut file: toml::Table = text.parse().into_diagnostic()?;
@@ -279,12 +204,23 @@ impl Inputs {
     }
 }
 
-/// A change, why the model is not valid with it, and the runs on the model with it.
+/// A change, and what it did to the model.
 #[derive(Debug)]
 pub struct Repeated {
     change: Change,
-    refused: Option<String>,
-    runs: Vec<Measured>,
+    effect: Effect,
+}
+
+/// What a change does.
+#[derive(Debug)]
+enum Effect {
+    /// The model is not valid with it, for this reason.
+    Refused(String),
+    /// The model with it, and the runs on it.
+    Runs {
+        model: Box<Board>,
+        runs: Vec<Measured>,
+    },
 }
 
 /// Performs the runs of an experiment again with each change of its model. Runs that are in `out`
@@ -295,7 +231,7 @@ pub struct Repeated {
 /// If the model's file does not mark its known values, or a run fails or is absent.
 pub fn repeat(boards: &Boards, experiment: &Experiment, out: &Path) -> Result<Vec<Repeated>> {
     let text = files::read_text(&experiment.model, files::CONFIGURATION)?;
-    let changes = changes(&SourceFile::new(&experiment.model, text.clone()))?;
+    let changes = changes::changes(&SourceFile::new(&experiment.model, text.clone()))?;
     let each = experiment.points.len();
     let bar = bar(
         &format!("{}, sensitivity", experiment.name),
@@ -306,31 +242,26 @@ pub fn repeat(boards: &Boards, experiment: &Experiment, out: &Path) -> Result<Ve
     for change in changes {
         let directory = out.join(SENSITIVITY).join(change.directory());
         let file = directory.join("model.toml");
-        write_atomic(
-            &file,
-            replaced(&text, [(&change.parameter, change.to.clone())]).as_bytes(),
-        )?;
-        let refused = model::check(&file)
-            .err()
-            .map(|error| error.to_string().replace(&installation::display(&file), ""));
-        let runs = match refused {
-            None => {
+        write_atomic(&file, change.applied(&text).as_bytes())?;
+        let effect = match model::check(&file) {
+            Ok(described) => {
                 let model = Model::load(&file)?;
-                boards.defer(runner::run_under(
+                let done = boards.defer(runner::run_under(
                     boards, &bar, experiment, &model, &directory,
-                ))?
+                ))?;
+                done.map(|(runs, _)| Effect::Runs {
+                    model: Box::new(described),
+                    runs,
+                })
             }
-            Some(_) => {
+            Err(error) => {
                 bar.inc(each as u64);
-                Some((vec![], 0))
+                let reason = error.to_string().replace(&installation::display(&file), "");
+                Some(Effect::Refused(reason))
             }
         };
         // If a run is absent, those of the other changes are asked for too.
-        repeated.extend(runs.map(|(runs, _)| Repeated {
-            change,
-            refused,
-            runs,
-        }));
+        repeated.extend(effect.map(|effect| Repeated { change, effect }));
     }
     bar.finish_and_clear();
     if repeated.len() == all {
@@ -345,97 +276,76 @@ pub fn repeat(boards: &Boards, experiment: &Experiment, out: &Path) -> Result<Ve
 ///
 /// # Errors
 ///
-/// As [`repeat`]; also if the experiment has no checks.
+/// As [`repeat`]; also if the experiment has no guards and no statements of a paper.
 pub fn examine(
     boards: &Boards,
     experiment: &Experiment,
     path: &Path,
-    verdicts: &[Verdict],
-    quick: bool,
+    unchanged: &Conclusions,
+    form: Form,
     out: &Path,
 ) -> Result<Sensitivity> {
-    let judged: Vec<(&Check, Conclusion)> = experiment
-        .checks
-        .iter()
-        .zip(verdicts)
-        .filter_map(|(check, verdict)| {
-            let (holds, left) = outcome(verdict)?;
-            Some((
+    let guards = experiment.guards.iter();
+    let guards = guards.map(|guard| (ConclusionKind::Guard, guard.check.text.clone()));
+    let shows = experiment.shows.iter();
+    let shows = shows.map(|statement| (ConclusionKind::Shows, statement.claim()));
+    // What could not be judged is left out.
+    let judged: Vec<(usize, Conclusion)> = guards
+        .chain(shows)
+        .zip(outcomes(unchanged))
+        .enumerate()
+        .filter_map(|(at, ((kind, check), outcome))| {
+            let Outcome { holds, left } = outcome?;
+            let conclusion = Conclusion {
+                kind,
                 check,
-                Conclusion {
-                    check: check.text.clone(),
-                    holds,
-                    left,
-                },
-            ))
+                holds,
+                left,
+            };
+            Some((at, conclusion))
         })
         .collect();
     if judged.is_empty() {
         return Err(miette!(
-            help = "say what you conclude, such as checks = [\"private.slowdown <= LIMIT\"] \
+            help = "say what you conclude, such as guards = [\"private.slowdown <= LIMIT\"] \
                     (docs/experiments.md)",
             "the experiment names no conclusions that its runs could decide"
         ));
     }
     let mut runs = experiment.points.len();
     let mut changed = vec![];
-    for Repeated {
-        change,
-        refused,
-        runs: measured,
-    } in repeat(boards, experiment, out)?
-    {
+    for Repeated { change, effect } in repeat(boards, experiment, out)? {
         let mut row = Changed {
-            parameter: change.parameter.name.clone(),
-            from: change.parameter.value.to_string(),
-            to: change.to.to_string(),
+            parameter: change.parameter(),
+            from: change.from(),
+            to: change.to(),
             holds: vec![],
             left: vec![],
-            refused,
+            refused: None,
         };
-        if row.refused.is_none() {
-            for (check, _) in &judged {
-                let (holds, left) = outcome(&check.judge(Runs(&measured), experiment.baseline()))
-                    .unwrap_or_default();
-                row.holds.push(holds);
-                row.left.push(left);
+        match effect {
+            Effect::Refused(reason) => row.refused = Some(reason),
+            Effect::Runs {
+                model,
+                runs: measured,
+            } => {
+                let conclusions = Conclusions::draw(experiment, &measured, &model, form)?;
+                let outcomes = outcomes(&conclusions);
+                for (at, _) in &judged {
+                    let Outcome { holds, left } = outcomes[*at].clone().unwrap_or_default();
+                    row.holds.push(holds);
+                    row.left.push(left);
+                }
+                runs += measured.len();
             }
-            runs += measured.len();
         }
         changed.push(row);
     }
-    let Inputs {
-        model,
-        model_values_crc32,
-        experiment_crc32,
-        system_crc32,
-    } = Inputs::of(experiment, path)?;
     let conclusion = judged
         .into_iter()
         .map(|(_, conclusion)| conclusion)
         .collect();
-    let provenance = Figures::new(SENSITIVITY).provenance();
-    let made = |name: &str| {
-        provenance
-            .get(name)
-            .and_then(|value| value.as_str())
-            .map(str::to_owned)
-    };
-    let result = Sensitivity {
-        experiment: experiment.name.clone(),
-        date: made("date")
-            .and_then(|date| date.split('T').next().map(str::to_owned))
-            .unwrap_or_default(),
-        commit: made("commit"),
-        quick,
-        runs,
-        model,
-        model_values_crc32,
-        experiment_crc32,
-        system_crc32,
-        conclusion,
-        change: changed,
-    };
+    let result = Sensitivity::new(experiment, path, form, runs, conclusion, changed)?;
     let head = "# Which conclusions survive which change of the model: written by `experiment \
                 --sensitivity`.\n";
     write_atomic(
@@ -445,24 +355,60 @@ pub fn examine(
     Ok(result)
 }
 
-/// Returns the path of an experiment's kept result: in `sensitivity/` beside its file.
-pub fn kept_at(path: &Path) -> PathBuf {
+/// Returns the path of the kept result of an experiment's form: in `sensitivity/` beside its file.
+pub fn kept_at(path: &Path, form: Form) -> PathBuf {
     let directory = path.parent().unwrap_or(Path::new(".")).join(SENSITIVITY);
-    directory.join(path.file_name().unwrap_or_default())
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    directory.join(match form {
+        Form::Full => format!("{stem}.toml"),
+        Form::Quick => format!("{stem}-quick.toml"),
+    })
 }
 
-/// Returns the kept result of an experiment, if there is one.
+/// Returns the kept result of an experiment's form, if there is one.
 ///
 /// # Errors
 ///
-/// If the file has another format.
-pub fn kept(path: &Path) -> Result<Option<Sensitivity>> {
-    let file = kept_at(path);
-    if file.is_file() {
-        read(&file).map(Some)
-    } else {
-        Ok(None)
+/// If the file has another format, or is a result of the other form.
+pub fn kept(path: &Path, form: Form) -> Result<Option<Sensitivity>> {
+    let file = kept_at(path, form);
+    if !file.is_file() {
+        return Ok(None);
     }
+    let result = read(&file)?;
+    if Form::of(result.quick) != form {
+        return Err(miette!(
+            help =
+                "a result of --quick is kept as NAME-quick.toml, and one of all runs as NAME.toml",
+            "{} is a result of the experiment's other form",
+            installation::display(&file)
+        ));
+    }
+    Ok(Some(result))
+}
+
+/// Returns what to say where no result is kept of an experiment's form but of the other one.
+///
+/// # Errors
+///
+/// As [`kept`].
+pub fn of_other_form(path: &Path, form: Form) -> Result<Option<Stability>> {
+    let (other, name) = match form {
+        Form::Full => (Form::Quick, "of --quick"),
+        Form::Quick => (Form::Full, "of all runs"),
+    };
+    let text = kept(path, other)?.map(|result| {
+        format!(
+            "No result of --sensitivity is kept of these runs. The one {name} ({}, made on {}) is \
+             about other runs, and is not shown here.",
+            installation::display(&kept_at(path, other)),
+            result.date
+        )
+    });
+    Ok(text.map(|text| Stability {
+        text,
+        tables: vec![],
+    }))
 }
 
 /// Reads a result that `--sensitivity` has written.
@@ -485,31 +431,106 @@ pub fn read(file: &Path) -> Result<Sensitivity> {
 }
 
 impl Sensitivity {
-    /// Returns which changes break the conclusion at this position, as text.
-    fn breaks(&self, conclusion: usize) -> Vec<String> {
-        let broken = |change: &&Changed| change.holds.get(conclusion) == Some(&false);
-        self.change
-            .iter()
-            .filter(broken)
+    fn new(
+        experiment: &Experiment,
+        path: &Path,
+        form: Form,
+        runs: usize,
+        conclusion: Vec<Conclusion>,
+        change: Vec<Changed>,
+    ) -> Result<Self> {
+        let Inputs {
+            model,
+            model_values_crc32,
+            experiment_crc32,
+            system_crc32,
+        } = Inputs::of(experiment, path)?;
+        let provenance = Figures::new(SENSITIVITY).provenance();
+        let made = |name: &str| {
+            provenance
+                .get(name)
+                .and_then(|value| value.as_str())
+                .map(str::to_owned)
+        };
+        Ok(Self {
+            experiment: experiment.name.clone(),
+            date: made("date")
+                .and_then(|date| date.split('T').next().map(str::to_owned))
+                .unwrap_or_default(),
+            commit: made("commit"),
+            quick: form == Form::Quick,
+            runs,
+            model,
+            model_values_crc32,
+            experiment_crc32,
+            system_crc32,
+            conclusion,
+            change,
+        })
+    }
+
+    /// Returns the changes with which the model is valid.
+    pub fn tried(&self) -> impl Iterator<Item = &Changed> {
+        self.change.iter().filter(|change| change.refused.is_none())
+    }
+
+    /// Returns the changes that turn the verdict on the conclusion at this position around.
+    pub fn turns(&self, conclusion: usize) -> Vec<Turn> {
+        let unchanged = self.conclusion[conclusion].holds;
+        let turned = |change: &&Changed| change.holds.get(conclusion) == Some(&!unchanged);
+        let changes = self.change.iter().filter(turned);
+        changes
             .map(|change| {
-                format!(
-                    "{} = {} ({})",
-                    change.parameter, change.to, change.left[conclusion]
-                )
+                let names = change.parameter.split(AND).zip(change.to.split(AND));
+                let values: Vec<String> = names
+                    .map(|(parameter, to)| format!("{parameter} = {to}"))
+                    .collect();
+                Turn {
+                    values: values.join(", "),
+                    left: change.left[conclusion].clone(),
+                }
             })
             .collect()
     }
 
-    /// Returns the number of conclusions that hold on the unchanged model and with every change.
+    /// Returns the number of guards among its conclusions.
+    pub fn guards(&self) -> usize {
+        let guards = self.conclusion.iter();
+        guards
+            .filter(|conclusion| conclusion.kind == ConclusionKind::Guard)
+            .count()
+    }
+
+    /// Returns the number of guards that hold on the unchanged model and with every change.
     pub fn surviving(&self) -> usize {
         let survives = |(at, conclusion): &(usize, &Conclusion)| {
-            conclusion.holds && self.breaks(*at).is_empty()
+            conclusion.kind == ConclusionKind::Guard
+                && conclusion.holds
+                && self.turns(*at).is_empty()
         };
         self.conclusion.iter().enumerate().filter(survives).count()
     }
 
-    /// Returns two tables: the conclusions, each with the changes that it does not survive; and the
-    /// changes, each with the verdicts on the conclusions.
+    /// Returns a short name of each conclusion.
+    fn names(&self) -> Vec<String> {
+        let (mut guards, mut statements) = (0, 0);
+        let conclusions = self.conclusion.iter();
+        conclusions
+            .map(|conclusion| match conclusion.kind {
+                ConclusionKind::Guard => {
+                    guards += 1;
+                    format!("G{guards}")
+                }
+                ConclusionKind::Shows => {
+                    statements += 1;
+                    format!("P{statements}")
+                }
+            })
+            .collect()
+    }
+
+    /// Returns two tables: the conclusions, each with the changes that turn its verdict around; and
+    /// the changes, each with the verdicts on the conclusions.
     pub fn tables(&self) -> [Section; 2] {
         let mut first = Section::new(
             "Which conclusions survive other values of the model",
@@ -517,29 +538,30 @@ impl Sensitivity {
                 "conclusion",
                 "check",
                 "as shipped",
-                "survives",
-                "does not survive",
+                "the same with",
+                "not with",
             ],
         );
-        let tried = self
-            .change
-            .iter()
-            .filter(|change| change.refused.is_none())
-            .count();
+        let (names, tried) = (self.names(), self.tried().count());
         for (at, conclusion) in self.conclusion.iter().enumerate() {
-            let breaks = self.breaks(at);
+            let turns = self.turns(at);
             let holds = if conclusion.holds { "holds" } else { "FAILS" };
+            let with: Vec<String> = turns
+                .iter()
+                .map(|turn| format!("{} ({})", turn.values, turn.left))
+                .collect();
             first.row([
-                format!("C{}", at + 1),
+                names[at].clone(),
                 conclusion.check.clone(),
                 format!("{holds}: {}", conclusion.left),
-                format!("{} of {tried} changes", tried - breaks.len()),
-                breaks.join("; "),
+                format!("{} of {tried} changes", tried - turns.len()),
+                with.join("; "),
             ]);
         }
-        let names: Vec<String> = (1..=self.conclusion.len())
-            .map(|number| format!("C{number}"))
-            .collect();
+        let note = "G are guards: what was found here before. P are statements of the paper, which \
+                    fail where the result differs from it. Not with: the changes that turn the \
+                    verdict around, each with the left side.";
+        let first = first.note(note);
         let header: Vec<&str> = ["parameter", "from", "to"]
             .into_iter()
             .chain(names.iter().map(String::as_str))
@@ -559,8 +581,9 @@ impl Sensitivity {
             second.row(head.into_iter().chain((0..names.len()).map(of)));
         }
         let note = "Each value of the model that is no fact of the board and was not measured on \
-                    one, at half and at double; switches the other way; each other policy. After \
-                    the verdict the left side of the check, in the run that decides.";
+                    one, at half and at double; switches the other way; each other policy; and \
+                    pairs of them together. After the verdict the left side of the check, in the \
+                    run that decides.";
         [first, second.note(note)]
     }
 
@@ -600,6 +623,55 @@ impl Sensitivity {
         }
     }
 
+    /// Returns whether the experiment still has all of its conclusions.
+    fn is_about(&self, experiment: &Experiment) -> bool {
+        self.conclusion.iter().all(|conclusion| {
+            let check = &conclusion.check;
+            match conclusion.kind {
+                ConclusionKind::Guard => {
+                    let mut guards = experiment.guards.iter();
+                    guards.any(|guard| guard.check.text == *check)
+                }
+                ConclusionKind::Shows => {
+                    let mut shows = experiment.shows.iter();
+                    shows.any(|statement| statement.claim() == *check)
+                }
+            }
+        })
+    }
+
+    /// Returns what a report of the same form says of it, beside the guards that fail in that
+    /// report.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::origin`].
+    pub fn stability(
+        &self,
+        experiment: &Experiment,
+        path: &Path,
+        conclusions: &Conclusions,
+    ) -> Result<Stability> {
+        let mut text = self.origin(experiment, path)?;
+        let judged = experiment.guards.iter().zip(&conclusions.verdicts);
+        let failing: Vec<String> = judged
+            .filter(|(_, verdict)| matches!(verdict, Verdict::Fails(..) | Verdict::Missing(_)))
+            .map(|(guard, _)| format!("`{}`", guard.check.text))
+            .collect();
+        if !failing.is_empty() {
+            text += &format!(
+                " In this report {} of {} guards fail: {}.",
+                failing.len(),
+                experiment.guards.len(),
+                failing.join(", ")
+            );
+        }
+        Ok(Stability {
+            text,
+            tables: self.tables().into(),
+        })
+    }
+
     /// Returns the result's date and inputs, and the inputs that have changed since.
     ///
     /// # Errors
@@ -613,9 +685,10 @@ impl Sensitivity {
                 self.model_values_crc32 == now.model_values_crc32,
             ),
             (
-                "the experiment's runs or checks",
+                "the experiment's runs",
                 self.experiment_crc32 == now.experiment_crc32,
             ),
+            ("its guards or statements", self.is_about(experiment)),
             ("its system", self.system_crc32 == now.system_crc32),
         ]
         .into_iter()
@@ -632,10 +705,10 @@ impl Sensitivity {
             (false, false) => format!("It is not about {}, on which this was run.", now.model),
         };
         Ok(format!(
-            "{} of {} conclusions survive all {} changes. Made on {}{quick}{commit}, of {}, in {} \
+            "{} of {} guards survive all {} changes. Made on {}{quick}{commit}, of {}, in {} \
              runs. {since}",
             self.surviving(),
-            self.conclusion.len(),
+            self.guards(),
             self.change.len(),
             self.date,
             self.model,
@@ -649,138 +722,39 @@ mod tests {
     use super::super::spec;
     use super::*;
 
-    const MODEL: &str = "name = \"a\"\n[core]\nclock_mhz = 1000\nlines = 3\nahead = true\n[l2]\n\
-        size = \"1M\"\n\
-                         policy = \"lru\"\n";
-
-    fn source(about: &str) -> SourceFile {
-        SourceFile::new(Path::new("model.toml"), format!("{MODEL}{about}"))
-    }
-
-    fn named(about: &str) -> Vec<String> {
-        changes(&source(about))
-            .expect("changes")
-            .iter()
-            .map(Change::directory)
-            .collect()
-    }
-
-    #[test]
-    fn what_is_not_known_is_changed() {
-        let about = "[sensitivity]\nknown = ['core.clock_mhz', 'l2.size']\noff = ['core.lines']\n\
-            [sensitivity.choices]\n\
-                     'l2.policy' = ['lru', 'fifo', 'random']\n";
-        let all = [
-            "core.lines=0",
-            "core.lines=2",
-            "core.lines=6",
-            "core.ahead=false",
-            "l2.policy=fifo",
-            "l2.policy=random",
-        ];
-        assert_eq!(named(about), all);
-    }
-
-    #[test]
-    fn mistakes_in_what_is_known_are_named() {
-        let messages = |about: &str| -> Vec<String> {
-            let errors = changes(&source(about)).expect_err("a mistake");
-            let problems = errors.problems().iter();
-            problems
-                .map(|problem| problem.message().to_owned())
-                .collect()
-        };
-        assert_eq!(
-            messages(""),
-            ["the model does not say which of its values are known"]
-        );
-        assert_eq!(
-            messages("[sensitivity]\nknown = ['l2.size', 'l2.polcy']\noff = ['core.line']\n"),
-            [
-                "the model has no value `l2.polcy`",
-                "the model has no value `core.line`"
-            ]
-        );
-        assert_eq!(
-            messages("[sensitivity]\nknown = []\n"),
-            [
-                "nothing says what `l2.size` may be",
-                "nothing says what `l2.policy` may be"
-            ]
-        );
-    }
-
-    #[test]
-    fn what_shipped_models_do_not_know_can_be_changed() {
-        let models = shipped();
-        assert!(models.len() >= 2, "{models:?}");
-        for (path, text) in models {
-            let changes =
-                changes(&SourceFile::new(&path, text.clone())).expect("it says what is known");
-            assert!(
-                changes
-                    .iter()
-                    .any(|change| change.parameter.name == "l2.replacement"),
-                "{}",
-                path.display()
-            );
-            for change in changes {
-                let changed = replaced(&text, [(&change.parameter, change.to.clone())]);
-                let board = cloison_board_model::Board::parse(&changed);
-                board.unwrap_or_else(|error| {
-                    panic!("{}: {}: {error}", path.display(), change.directory())
-                });
-            }
-        }
-    }
-
-    /// Returns the shipped models that say what is known, with their texts.
-    fn shipped() -> Vec<(PathBuf, String)> {
-        let directory = installation::root().join("configs/models");
-        let all = std::fs::read_dir(directory)
-            .expect("models")
-            .map(|entry| entry.expect("a file").path());
-        let texts = all.map(|path| {
-            (
-                path.clone(),
-                std::fs::read_to_string(path).expect("a model"),
-            )
-        });
-        texts
-            .filter(|(_, text)| text.contains("[sensitivity]"))
-            .collect()
-    }
-
     #[test]
     fn kept_results_are_of_shipped_experiments() {
         for name in spec::names().expect("experiments") {
             let path = spec::directory().join(format!("{name}.toml"));
             let experiment = spec::load(&path, false).expect("an experiment");
-            let Some(kept) = kept(&path).expect("it can be read") else {
-                continue;
-            };
-            assert_eq!(kept.experiment, name);
-            let origin = kept.origin(&experiment, &path).expect("its inputs");
-            assert!(
-                origin.contains(&kept.date) && kept.conclusion.len() > 1,
-                "{origin}"
-            );
-            let complete = |change: &Changed| {
-                change.holds.len() == kept.conclusion.len() || change.refused.is_some()
-            };
-            assert!(kept.change.iter().all(complete), "{name}");
+            for form in [Form::Full, Form::Quick] {
+                let Some(kept) = kept(&path, form).expect("it can be read") else {
+                    continue;
+                };
+                assert_eq!(kept.experiment, name);
+                let origin = kept.origin(&experiment, &path).expect("its inputs");
+                assert!(
+                    origin.contains(&kept.date) && kept.conclusion.len() > 1,
+                    "{origin}"
+                );
+                let complete = |change: &Changed| {
+                    change.holds.len() == kept.conclusion.len() || change.refused.is_some()
+                };
+                assert!(kept.change.iter().all(complete), "{name}");
+            }
         }
     }
 
     fn result() -> Sensitivity {
-        let conclusion = |check: &str| Conclusion {
+        let conclusion = |kind, check: &str, holds| Conclusion {
+            kind,
             check: check.into(),
-            holds: true,
+            holds,
             left: "2".into(),
         };
         let changed = |to: &str, holds: &[bool]| Changed {
-            parameter: "l2.policy".into(),
-            from: "lru".into(),
+            parameter: "l2.policy and l2.lines".into(),
+            from: "lru and 4".into(),
             to: to.into(),
             holds: holds.into(),
             left: holds.iter().map(|_| "1.3".to_owned()).collect(),
@@ -797,13 +771,14 @@ mod tests {
             experiment_crc32: "0".into(),
             system_crc32: "0".into(),
             conclusion: vec![
-                conclusion("interf.slowdown > 1.2"),
-                conclusion("private.slowdown < 1.1"),
+                conclusion(ConclusionKind::Guard, "interf.slowdown > 1.2", true),
+                conclusion(ConclusionKind::Guard, "private.slowdown < 1.1", true),
+                conclusion(ConclusionKind::Shows, "slowdown = 2 within 5 %", false),
             ],
             change: vec![
-                changed("fifo", &[true, true]),
-                changed("random", &[true, false]),
-                changed("none", &[]),
+                changed("fifo and 4", &[true, true, true]),
+                changed("random and 8", &[true, false, false]),
+                changed("none and 0", &[]),
             ],
         }
     }
@@ -811,21 +786,32 @@ mod tests {
     #[test]
     fn the_tables_say_what_survives_what() {
         let result = result();
-        assert_eq!(result.surviving(), 1);
+        assert_eq!((result.surviving(), result.guards()), (1, 2));
         let [first, second] = result.tables();
         assert_eq!(first.rows[0][3..], ["2 of 2 changes", ""]);
         assert_eq!(
             first.rows[1][3..],
-            ["1 of 2 changes", "l2.policy = random (1.3)"]
+            ["1 of 2 changes", "l2.policy = random, l2.lines = 8 (1.3)"]
+        );
+        // A statement from which the model differs may agree after a change.
+        assert_eq!(
+            first.rows[2],
+            [
+                "P1",
+                "slowdown = 2 within 5 %",
+                "FAILS: 2",
+                "1 of 2 changes",
+                "l2.policy = fifo, l2.lines = 4 (1.3)"
+            ]
         );
         assert_eq!(
-            second.rows[1],
-            ["l2.policy", "lru", "random", "holds: 1.3", "FAILS: 1.3"]
+            second.rows[1][2..],
+            ["random and 8", "holds: 1.3", "FAILS: 1.3", "FAILS: 1.3"]
         );
-        assert_eq!(second.rows[2][3..], ["no such model", "no such model"]);
+        assert_eq!(second.rows[2][3..], ["no such model"; 3]);
         assert_eq!(
             result.series().rows.len(),
-            4,
+            6,
             "a model that is not valid has no results"
         );
     }

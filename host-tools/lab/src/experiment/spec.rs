@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::account::{Account, Subject};
-use super::check::Check;
+use super::check::Axes;
 use super::findings::Runs;
+use super::guard::Guard;
 use super::measured::{Measure, Measured, Segment, key};
 use super::overrides::{self, Path as TomlPath, Scope, Value};
+use super::shows::{self, Statement};
 use crate::campaign::spec::CACHES;
 use cloison_board_model::Board as Model;
 use cloison_config::document::{self, Field, Given, Presence, Table};
@@ -42,8 +44,10 @@ pub struct Experiment {
     pub needs_regions: bool,
     /// Name of the variant to which the slowdown refers, if the file names one.
     pub named_baseline: Option<String>,
-    /// Conditions on the results.
-    pub checks: Vec<Check>,
+    /// Conditions on our own results: if one does not hold, something has changed.
+    pub guards: Vec<Guard>,
+    /// What the paper reports, to compare the results with.
+    pub shows: Vec<Statement>,
     /// Path of the system that the variants modify.
     pub system: PathBuf,
     /// The board on which it runs: the name of a shipped one, or the path of a board file.
@@ -314,9 +318,15 @@ fn read(root: &Table<'_>, path: &Path, quick: bool) -> Option<Experiment> {
     let all = variants.as_ref().and_then(|all| points(all, &base, false));
     let account = Account::read(root);
     let baseline = root.value("baseline", |field| read_baseline(field, all.as_deref()));
-    let checks = root.value("checks", |field| {
-        field.each(|text| read_check(text, all.as_deref(), &measure))
+    refuse_checks(root);
+    let names = all.as_deref().map(names_of);
+    let measured = measure.clone().or(Measure::default());
+    let guards = root.value("guards", |field| {
+        field.each(|guard| Guard::read(guard, names.as_deref(), measured))
     });
+    let shows = root.tables("shows").into_iter();
+    let shows = shows.map(|table| Statement::read(table, names.as_deref(), measured));
+    let shows = document::all(shows);
     root.finish_ref();
 
     let system = system?;
@@ -357,7 +367,8 @@ fn read(root: &Table<'_>, path: &Path, quick: bool) -> Option<Experiment> {
         account: Account { titles, ..account? },
         needs_regions: false,
         named_baseline: baseline.optional()?,
-        checks: checks.or(vec![])?,
+        guards: guards.or(vec![])?,
+        shows: shows?,
         system: system.value,
         board: board.name,
         model: model?,
@@ -387,7 +398,7 @@ fn read(root: &Table<'_>, path: &Path, quick: bool) -> Option<Experiment> {
 /// Writes the account of runs of these points that have what their victims count, to find mistakes
 /// in it and whether it needs the model's counts.
 fn check_account(experiment: &mut Experiment, all: &[Point]) -> Result<(), Vec<Problem>> {
-    if experiment.account.is_empty() {
+    if experiment.account.is_empty() && experiment.shows.is_empty() {
         return Ok(());
     }
     let systems = experiment.systems(all).unwrap_or_default();
@@ -401,11 +412,33 @@ fn check_account(experiment: &mut Experiment, all: &[Point]) -> Result<(), Vec<P
     let model = Model::zcu102();
     let subject = experiment.subject(Runs(&experiment.account.examples), &systems, &model);
     let written = experiment.account.write(subject);
-    experiment.needs_regions = written.reads_regions;
-    let problems = written.problems(&experiment.source);
+    let compared = shows::numbers(&experiment.shows, &experiment.account, subject);
+    experiment.needs_regions = written.reads_regions || compared.reads_regions;
+    let mut problems = written.problems(&experiment.source);
+    problems.extend(compared.problems(&experiment.source));
     match problems.is_empty() {
         true => Ok(()),
         false => Err(problems),
+    }
+}
+
+/// Returns the name and the labels of each run.
+fn names_of(points: &[Point]) -> Vec<(&str, &Axes)> {
+    let names = points.iter();
+    names
+        .map(|point| (point.variant.as_str(), &point.axes))
+        .collect()
+}
+
+/// Refuses what a file called `checks`: it did not tell the paper's results from the file's own.
+fn refuse_checks(root: &Table<'_>) {
+    // Asked for only if it is there: it is none of the fields that a file may have.
+    let is_there = root.entries().iter().any(|(name, ..)| *name == "checks");
+    if let Some(field) = is_there.then(|| root.optional("checks")).flatten() {
+        let error = field.error("an experiment has guards and [[shows]], and no checks");
+        let help = "write guards = [\"CONDITION\", …] for what was found here, and [[shows]] for what \
+                    a paper reports (docs/experiments.md)";
+        field.push(error.label("an earlier name").help(help));
     }
 }
 
@@ -680,64 +713,6 @@ fn read_baseline(field: &Field<'_>, points: Option<&[Point]>) -> Option<String> 
         }
     }
     Some(name.to_owned())
-}
-
-/// Reads a condition on the results, which must be of what is measured.
-fn read_check(
-    field: &Field<'_>,
-    points: Option<&[Point]>,
-    measure: &Presence<'_, Measure>,
-) -> Option<Check> {
-    let text = field.string("a condition: \"A.cycles < B.cycles\"")?;
-    let wrong = |at: &Range<usize>, message: String, help: String| {
-        let place = match at.is_empty() {
-            true => field.span(),
-            false => field.part(at.clone()),
-        };
-        let error = field.error(message).at(place);
-        field.push(error.label("here").help(help));
-    };
-    let resolved = |check: Check| {
-        let all = points.map(|all| {
-            let names = all
-                .iter()
-                .map(|point| (point.variant.as_str(), &point.axes));
-            names.collect::<Vec<_>>()
-        });
-        all.map_or(Ok(()), |all| check.resolve(&all))
-            .map(|()| check)
-    };
-    let check = Check::parse(text, field.span())
-        .and_then(resolved)
-        .map_err(|mistake| wrong(&mistake.at, mistake.message, mistake.help))
-        .ok()?;
-    let measure = measure.clone().or(Measure::default())?;
-    if let Some((needed, at)) = check.needs().find(|(needed, _)| *needed != measure) {
-        let (name, message) = match needed {
-            Measure::Profile => ("profile", "only a profile has groups of pages"),
-            Measure::Printed => ("printed", "only a command prints numbers"),
-            _ => ("cyclictest", "only cyclictest measures latencies"),
-        };
-        let help = format!("write measure = \"{name}\", or compare cycles");
-        wrong(&at, message.into(), help);
-        return None;
-    }
-    let mut events = check.events().filter(|_| measure != Measure::Segments);
-    if let Some((_, event, at)) = events.next() {
-        let (what, help) = match measure {
-            Measure::Profile => ("a profile", "groups, such as steps.group_2"),
-            Measure::Printed => (
-                "a printed number",
-                "printed numbers, such as solo.printed_time",
-            ),
-            _ => ("cyclictest", "latencies, such as alone.avg_us"),
-        };
-        let message = format!("{what} does not count event `{event}`");
-        wrong(&at, message, format!("compare {help}"));
-        return None;
-    }
-    drop(events);
-    Some(check)
 }
 
 /// Expands a variant to its points: the product of its axes. What is wrong at one point is wrong at
@@ -1046,27 +1021,27 @@ mod tests {
                 "there is no variant `alone`",
             ),
             (
-                "checks = ['solo.cycles < 9', 'intref.slowdown <= 1.1']",
+                "guards = ['solo.cycles < 9', 'intref.slowdown <= 1.1']",
                 "intref.slowdown",
                 "there is no variant `intref`",
             ),
             (
-                "checks = ['solo.cylces < 9']",
+                "guards = ['solo.cylces < 9']",
                 "cylces",
                 "there is no quantity `cylces`",
             ),
             (
-                "checks = ['solo.max_us < 9']",
+                "guards = ['solo.max_us < 9']",
                 "solo.max_us",
                 "only cyclictest measures latencies",
             ),
             (
-                "checks = ['solo.printed_top < 9']",
+                "guards = ['solo.printed_top < 9']",
                 "solo.printed_top",
                 "only a command prints numbers",
             ),
             (
-                "checks = ['solo.group_2 < 9']",
+                "guards = ['solo.group_2 < 9']",
                 "solo.group_2",
                 "only a profile has groups of pages",
             ),
@@ -1108,8 +1083,8 @@ mod tests {
             );
             configuration::load(&all.system, Some(&all.board)).expect("its system is right");
             cloison_engine::model::check(&all.model).expect("its model is right");
-            assert!(!all.checks.is_empty(), "{name} names no conclusion");
-            assert!(quick.checks == all.checks, "{name}");
+            assert!(!all.guards.is_empty(), "{name} names no conclusion");
+            assert!(quick.guards == all.guards, "{name}");
         }
     }
 }

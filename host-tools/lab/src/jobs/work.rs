@@ -309,6 +309,7 @@ impl Work {
                     quick,
                     model,
                     sensitivity,
+                    strict: false,
                 },
             ),
             Self::Campaign {

@@ -39,6 +39,9 @@ pub struct PlanArgs {
     /// An event that only some counters can count: EVENT=0,2
     #[arg(long, value_name = "EVENT=COUNTERS")]
     bind: Vec<String>,
+    /// How to plan
+    #[arg(long, value_enum, default_value_t = Planner::Fewest, conflicts_with_all = ["table", "anchor", "bind", "runs"])]
+    plan: Planner,
     /// Plan for HRM: this event in every sub-experiment, every other in one
     #[arg(long, value_name = "EVENT", conflicts_with = "bind")]
     anchor: Option<String>,
@@ -48,6 +51,15 @@ pub struct PlanArgs {
     /// Write the plan and its figures here
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+/// How to plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Planner {
+    /// With the fewest sub-experiments that the planner finds
+    Fewest,
+    /// By the greedy process of MUCH's paper
+    Paper,
 }
 
 /// An event in the plan.
@@ -125,6 +137,20 @@ impl EventList {
             let anchor = self.position(anchor)?;
             let plan = plan::hrm_plan(events.len(), args.pmcs, anchor).map_err(error)?;
             return Ok((plan, None));
+        }
+        if args.plan == Planner::Paper {
+            if let Some(event) = bound {
+                return Err(miette!(
+                    help = "plan without --plan paper, or without --cpu",
+                    "the paper's process does not bind events to counters, and only some counters \
+                     can count {}",
+                    event.name
+                ));
+            }
+            return Ok((
+                plan::paper_plan(events.len(), args.pmcs).map_err(error)?,
+                None,
+            ));
         }
         if args.bind.is_empty() && bound.is_none() {
             return Ok((cached(events.len(), args.pmcs).map_err(error)?, None));

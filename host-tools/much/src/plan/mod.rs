@@ -15,8 +15,10 @@ mod families;
 mod field;
 mod geometry;
 mod known;
+mod paper;
 mod proof;
 mod search;
+mod splits;
 mod triples;
 
 pub use bound_events::plan_bound;
@@ -24,7 +26,9 @@ pub use bounds::{lower_bound, schoenheim};
 pub use catalogue::{Catalogue, Cover};
 pub use geometry::Blocks;
 pub use known::line as known_line;
+pub use paper::paper_plan;
 pub use proof::verify;
+pub use splits::Splits;
 
 /// Maximum number of counters of a plan.
 pub const MOST_COUNTERS: usize = 31;
