@@ -20,6 +20,10 @@ pub const HYPERVISOR: (&str, &str) = ("cloison-el2", "cloison-el2");
 pub const WORKLOADS: &str = "cloison-workloads";
 /// The package of the C library for guests, and the library's file.
 const EPAPI: (&str, &str) = ("cloison-epapi-c", "libepapi.a");
+/// Its directory below the target directory.
+const EPAPI_DIRECTORY: &str = "epapi";
+/// The directory of programs that keep their symbols, below the target directory.
+const SYMBOLS_KEPT: &str = "with-symbols";
 /// The package and the binary of the profiler for Linux guests. The package's other binaries are
 /// programs to profile.
 pub const PROFILER: &str = "bbprof";
@@ -35,6 +39,8 @@ pub const FAULT_INJECTION: &str = "fault-injection";
 const RUSTFLAGS: &str = "CARGO_ENCODED_RUSTFLAGS";
 const RUSTDOCFLAGS: &str = "CARGO_ENCODED_RUSTDOCFLAGS";
 const SEPARATOR: &str = "\x1f";
+/// The environment variable with the directory of what cargo compiles on the way.
+const BUILD_DIRECTORY: &str = "CARGO_BUILD_BUILD_DIR";
 
 /// What keeps the compiler from emitting the sequences of erratum 835769, and the linker from
 /// leaving those of 843419: the ZCU102's cores may execute them wrongly. Only a build needs them.
@@ -82,6 +88,16 @@ pub fn cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
         .env("CARGO_INCREMENTAL", "0")
         .env(RUSTFLAGS, flags.join(SEPARATOR))
         .env(RUSTDOCFLAGS, rustdoc))
+}
+
+/// Puts what a build makes into a directory below the target directory, so that it does not replace
+/// what an ordinary build makes by the same name. Both share the crates that are the same.
+fn apart<'a>(command: Cmd<'a>, directory: &str) -> Cmd<'a> {
+    let target = installation::target_dir();
+    command
+        .env(BUILD_DIRECTORY, &target)
+        .arg("--target-dir")
+        .arg(target.join(directory))
 }
 
 /// Returns the flag that selects a library for the target, if that is not the compiler's own.
@@ -187,13 +203,8 @@ fn build_hypervisor(features: &[&str]) -> Result<PathBuf> {
     // The exception paths go through several crates: all of them are one program to the optimizer.
     command = command.args(["--config", "profile.release.lto=\"fat\""]);
     if !features.is_empty() {
-        // A separate directory, so that this build and the ordinary one do not rebuild each other's
-        // crates.
-        let own = installation::target_dir().join(format!("with-{}", features.join("-")));
-        command = command
-            .args(["--features", &features.join(",")])
-            .arg("--target-dir")
-            .arg(own);
+        command = apart(command, &format!("with-{}", features.join("-")))
+            .args(["--features", &features.join(",")]);
     }
     executables(command)?
         .into_iter()
@@ -240,10 +251,7 @@ fn linux_program(package: &str, binary: &str, symbols: Symbols) -> Result<PathBu
     let mut command = linux_cargo_with(&shell, "build", symbols)?;
     command = command.args(["--release", "--package", package, "--bin", binary]);
     if symbols == Symbols::Kept {
-        // A separate directory, so that builds with and without symbols do not replace each other.
-        command = command
-            .arg("--target-dir")
-            .arg(installation::target_dir().join("with-symbols"));
+        command = apart(command, SYMBOLS_KEPT);
     }
     let found = executables(command)?
         .into_iter()
@@ -300,9 +308,8 @@ pub fn epapi_for_linux() -> Result<PathBuf> {
 /// Builds `libepapi.a` with a `cargo rustc` for this target, and returns its file.
 fn epapi_of(command: Cmd<'_>, triple: &str) -> Result<PathBuf> {
     let (package, file) = EPAPI;
-    // A separate directory: the library is built with another feature than for guests in Rust.
-    let target = installation::target_dir().join("epapi");
-    let command = command.args([
+    // The library is built with another feature than for guests in Rust.
+    let command = apart(command, EPAPI_DIRECTORY).args([
         "--package",
         package,
         "--release",
@@ -310,7 +317,8 @@ fn epapi_of(command: Cmd<'_>, triple: &str) -> Result<PathBuf> {
         "--crate-type",
         "staticlib",
     ]);
-    executables(command.arg("--target-dir").arg(&target))?;
+    executables(command)?;
+    let target = installation::target_dir().join(EPAPI_DIRECTORY);
     Ok(target.join(triple).join("release").join(file))
 }
 
