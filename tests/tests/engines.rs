@@ -61,9 +61,9 @@ impl Study {
 static EXPERIMENT: LazyLock<Study> = LazyLock::new(|| Study::new("experiment", Lab::new(200), 200));
 static CAMPAIGN: LazyLock<Study> =
     LazyLock::new(|| Study::new("campaign", Lab::campaign(100), 200));
-/// For every test run.
+/// For every test run: on two cores, six rounds of jobs.
 static SMALL_EXPERIMENT: LazyLock<Study> =
-    LazyLock::new(|| Study::new("small experiment", Lab::new(40), 40));
+    LazyLock::new(|| Study::new("small experiment", Lab::new(12), 12));
 static SMALL_CAMPAIGN: LazyLock<Study> =
     LazyLock::new(|| Study::new("small campaign", Lab::campaign(10), 20));
 
