@@ -483,7 +483,7 @@ impl<'a> Sampler<'a> {
             match self.attempt(treatment) {
                 Ok(Attempt::Sample(sample)) => return Ok(sample),
                 Ok(Attempt::Void(reason)) => why = reason,
-                // Whoever was interrupted finds a killed program.
+                // An interrupt kills the program, which is found so.
                 Err(error) => return Err(signals::check().err().unwrap_or(error)),
             }
             self.voided += 1;
