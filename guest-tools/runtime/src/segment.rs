@@ -18,7 +18,7 @@ impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.cycles {
             Ok(cycles) => write!(f, "ticks={} cycles={cycles}", self.ticks),
-            Err(error) => write!(f, "ticks={} cycles=none ({error})", self.ticks),
+            Err(error) => write!(f, "ticks={} cycles=none ({error:?})", self.ticks),
         }
     }
 }
