@@ -7,13 +7,19 @@
 //! | --- | --- |
 //! | [`counters`] | a set of counters, and the masks of event tables |
 //! | [`verdict`] | whether an event counts what it should |
-//! | `table`, `json` | the tables of a CPU, and the entries of one file |
+//! | `table` | the tables of a CPU |
+//! | `json`, `arm` | the entries of one file: perf's pmu-events, and Arm's own form |
+//! | `entry` | an entry, whatever the file's form |
 //! | `finding` | what is wrong in a file, with its place |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(not(any(test, feature = "tables")), no_std)]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "tables")]
+mod arm;
 pub mod counters;
+#[cfg(feature = "tables")]
+mod entry;
 #[cfg(feature = "tables")]
 pub mod finding;
 #[cfg(feature = "tables")]
