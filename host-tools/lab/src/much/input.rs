@@ -512,7 +512,10 @@ mod tests {
         let read = |name: &str, bytes: Vec<u8>| {
             let path = directory.path().join(name);
             std::fs::write(&path, bytes).unwrap();
-            load(&path, &Selection::default()).unwrap_or_else(|error| panic!("{name}: {error:?}"))
+            load(&path, &ProgramChoice::default())
+                .unwrap_or_else(|error| panic!("{name}: {error:?}"))
+                .found
+                .measurements
         };
         let parquet = read("hem.parquet", table.to_parquet().unwrap());
         assert_eq!(parquet, read("hem.csv", table.to_csv().unwrap()));
