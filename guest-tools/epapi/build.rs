@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_events::finding::Severity;
-use cloison_events::table::{STANDARD, files_of};
+use cloison_events::table::{files_of, standard_files_of};
 use cloison_events::{EventTable, Source, Verdict};
 use std::error::Error;
 use std::fmt::Write;
@@ -42,24 +42,21 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Reads a CPU's event table; anything that is wrong in it stops the build.
 fn read(directory: &Path, cpu: &str) -> Result<EventTable, Box<dyn Error>> {
     let open = |path: PathBuf| fs::read_to_string(&path).map(|text| (path, text));
-    let standard = open(directory.join(STANDARD))?;
-    let paths = files_of(&directory.join(cpu)).into_iter();
-    let files = paths.map(open).collect::<Result<Vec<_>, _>>()?;
+    let read_all = |paths: Vec<PathBuf>| paths.into_iter().map(open).collect::<Result<Vec<_>, _>>();
+    let folder = directory.join(cpu);
+    let standard = read_all(standard_files_of(&folder))?;
+    let files = read_all(files_of(&folder))?;
+    let standard: Vec<_> = standard.iter().map(source).collect();
     let sources: Vec<_> = files.iter().map(source).collect();
     let mut errors = String::new();
-    let table = EventTable::read(
-        cpu,
-        Some(source(&standard)),
-        &sources,
-        &mut |(path, text), finding| {
-            let place = format!("{}:{}", path.display(), finding.line(text));
-            let shown = format!("{place}: {}: {}", finding.field, finding.message);
-            match finding.severity {
-                Severity::Error => errors = format!("{errors}\n{shown}; {}", finding.help),
-                Severity::Warning => println!("cargo::warning={shown}; {}", finding.help),
-            }
-        },
-    );
+    let table = EventTable::read(cpu, &standard, &sources, &mut |(path, text), finding| {
+        let place = format!("{}:{}", path.display(), finding.line(text));
+        let shown = format!("{place}: {}: {}", finding.field, finding.message);
+        match finding.severity {
+            Severity::Error => errors = format!("{errors}\n{shown}; {}", finding.help),
+            Severity::Warning => println!("cargo::warning={shown}; {}", finding.help),
+        }
+    });
     if errors.is_empty() {
         Ok(table)
     } else {

@@ -1,11 +1,14 @@
-//! Reads one file of an event table, in the JSON of perf's pmu-events.
+//! Reads one file of an event table, in the JSON of perf's pmu-events or in Arm's own.
 //!
 //! Keys are spelled as upstream (`EventName`), or with blanks as in the RISC-V paper (`Event Name`,
-//! section 3.3).
+//! section 3.3). An entry that is not understood is left out, with a warning that names it: other
+//! entries of tables that grow elsewhere remain usable.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::EventId;
+use crate::arm;
 use crate::counters::{CounterMask, hex_digits};
+use crate::entry::{Entry, Text, span};
 use crate::finding::Finding;
 use jsonc_parser::ast::{Object, ObjectProp, StringLit, Value};
 use jsonc_parser::common::{Range as JsonRange, Ranged};
@@ -41,8 +44,7 @@ const READ: [&str; 12] = [
     "MetricGroup",
     "ScaleUnit",
 ];
-const IGNORED: [&str; 6] = [
-    "Unit",
+const IGNORED: [&str; 5] = [
     "Errata",
     "Deprecated",
     "MetricThreshold",
@@ -50,35 +52,8 @@ const IGNORED: [&str; 6] = [
     "Compat",
 ];
 
-/// The deepest nesting of a file: an array of objects of texts.
-const DEEPEST: usize = 3;
-
-/// A text with its place.
-#[derive(Clone, Debug)]
-pub(crate) struct Text {
-    pub text: String,
-    pub span: Range<usize>,
-}
-
-/// An entry of a file, unchanged.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Entry {
-    /// `[3]`.
-    pub path: String,
-    pub span: Range<usize>,
-    pub name: Option<Text>,
-    pub id: Option<EventId>,
-    /// The event of the architecture that it is.
-    pub standard: Option<Text>,
-    pub brief: Option<Text>,
-    pub public: Option<Text>,
-    pub mask: Option<CounterMask>,
-    pub bounds: Option<Text>,
-    pub bytes: Option<Text>,
-    pub metric: Option<Text>,
-    pub expression: Option<Text>,
-    pub scale: Option<Text>,
-}
+/// The deepest nesting of a file: in Arm's own, an object of an array of objects of arrays.
+const DEEPEST: usize = 8;
 
 /// Returns the entries of a file; `report` gets what is wrong.
 pub(crate) fn read(text: &str, report: &mut dyn FnMut(Finding)) -> Vec<Entry> {
@@ -104,6 +79,11 @@ pub(crate) fn read(text: &str, report: &mut dyn FnMut(Finding)) -> Vec<Entry> {
             return Vec::new();
         }
     };
+    if let Some(Value::Object(whole)) = &value
+        && let Some(entries) = arm::read(whole, report)
+    {
+        return entries;
+    }
     let Some(Value::Array(entries)) = value else {
         let end = text.len().min(1);
         syntax(
@@ -114,14 +94,12 @@ pub(crate) fn read(text: &str, report: &mut dyn FnMut(Finding)) -> Vec<Entry> {
         return Vec::new();
     };
     let entry = |(number, value): (usize, &Value<'_>)| match value {
-        Value::Object(object) => Some(
-            Reader {
-                report: &mut *report,
-                object,
-                path: format!("[{number}]"),
-            }
-            .read(),
-        ),
+        Value::Object(object) => Reader {
+            report: &mut *report,
+            object,
+            path: format!("[{number}]"),
+        }
+        .read(),
         other => {
             let error = Finding::error(format!("[{number}]"), span(other.range()), "not an object");
             report(
@@ -160,10 +138,6 @@ fn too_deep(text: &str) -> Option<usize> {
     None
 }
 
-fn span(range: JsonRange) -> Range<usize> {
-    range.start..range.end
-}
-
 /// Removes the blanks of the RISC-V paper's spelling.
 fn plain(key: &str) -> String {
     key.replace(' ', "")
@@ -176,12 +150,24 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn read(mut self) -> Entry {
+    /// Returns the entry, or nothing if it is of no event of a core.
+    fn read(mut self) -> Option<Entry> {
         let name = self.text("EventName");
         let metric = self.text("MetricName");
         let standard = self.text("ArchStdEvent");
         if let Some(named) = name.as_ref().or(metric.as_ref()).or(standard.as_ref()) {
             self.path = format!("[{}]", named.text);
+        }
+        if let Some(unit) = self.property("Unit") {
+            let at = span(unit.range());
+            let of_other = self.error("Unit", at, "left out: an event of a device, not of a core");
+            (self.report)(
+                of_other
+                    .warning()
+                    .label("its PMU")
+                    .help("remove the entry to be rid of this warning"),
+            );
+            return None;
         }
         self.check_keys();
         let entry = Entry {
@@ -199,15 +185,15 @@ impl<'a> Reader<'a> {
             metric,
             standard,
         };
-        self.check_completeness(&entry);
-        entry
+        self.is_complete(&entry).then_some(entry)
     }
 
     fn error(&self, key: &str, span: Range<usize>, message: impl Into<String>) -> Finding {
         Finding::error(format!("{}.{key}", self.path), span, message)
     }
 
-    /// Reports a value that cannot be used.
+    /// Reports a value that cannot be used. Only what Cloison itself adds to a table must be right:
+    /// a limit that is dropped is not the table that was meant.
     fn refuse(
         &mut self,
         key: &str,
@@ -237,10 +223,11 @@ impl<'a> Reader<'a> {
                 let unknown = self.error(
                     &key,
                     at.clone(),
-                    format!("unknown field `{}`", property.name.as_str()),
+                    format!("unknown field `{}`: not read", property.name.as_str()),
                 );
                 (self.report)(
                     unknown
+                        .warning()
                         .label("unknown")
                         .unknown(&key, READ)
                         .help(format!("fields: {}", READ.join(", "))),
@@ -250,62 +237,52 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An event has a code and a description, or is one of the architecture; a metric has an
-    /// expression.
-    fn check_completeness(&mut self, entry: &Entry) {
-        let has_code = self.property("EventCode").is_some();
-        let mut lacks = |what: &str, help: &str| {
-            let error = Finding::error(self.path.as_str(), entry.span.clone(), what);
-            (self.report)(error.label("this entry").help(help));
-        };
-        match entry {
+    /// Returns whether an event has a code, or is one of the architecture, and a metric has an
+    /// expression or is one of the architecture. Reports what is missing.
+    fn is_complete(&mut self, entry: &Entry) -> bool {
+        let (what, help) = match entry {
             Entry {
                 metric: Some(_),
                 name: Some(_),
                 ..
-            } => {
-                lacks(
-                    "the entry is both an event and a metric",
-                    "give each an entry",
-                );
-            }
+            } => (
+                "the entry is both an event and a metric",
+                "give each an entry",
+            ),
             Entry {
-                metric: Some(_),
-                expression: None,
-                ..
-            } => {
-                lacks(
-                    "the metric has no expression",
-                    "add \"MetricExpr\": \"INST_RETIRED / CPU_CYCLES\"",
-                );
-            }
-            Entry {
-                metric: Some(_), ..
+                standard: Some(_), ..
             }
             | Entry {
-                standard: Some(_), ..
-            } => {}
-            Entry { name: None, .. } => {
-                lacks(
-                    "the entry has no name",
-                    "add \"EventName\", \"ArchStdEvent\" or \"MetricName\"",
-                );
-            }
-            Entry { id: None, .. } if !has_code => {
-                lacks("the event has no number", "add \"EventCode\": \"0x08\"");
-            }
-            Entry {
-                brief: None,
-                public: None,
+                metric: Some(_),
+                expression: Some(_),
                 ..
-            } => {
-                lacks(
-                    "the event has no description",
-                    "say in one line what it counts: \"BriefDescription\": \"…\"",
-                );
+            } => return true,
+            Entry {
+                metric: Some(_), ..
+            } => (
+                "the metric has no expression",
+                "add \"MetricExpr\": \"INST_RETIRED / CPU_CYCLES\"",
+            ),
+            Entry { name: None, .. } => (
+                "the entry has no name",
+                "add \"EventName\", \"ArchStdEvent\" or \"MetricName\"",
+            ),
+            Entry { id: None, .. } => {
+                // A number that is none was reported with its place.
+                if self.property("EventCode").is_some() {
+                    return false;
+                }
+                ("the event has no number", "add \"EventCode\": \"0x08\"")
             }
-            _ => {}
-        }
+            _ => return true,
+        };
+        let left_out = Finding::error(
+            self.path.as_str(),
+            entry.span.clone(),
+            format!("left out: {what}"),
+        );
+        (self.report)(left_out.warning().label("this entry").help(help));
+        false
     }
 
     fn property(&self, key: &str) -> Option<&'a ObjectProp<'a>> {
@@ -333,8 +310,10 @@ impl<'a> Reader<'a> {
 
     fn text(&mut self, key: &str) -> Option<Text> {
         let literal = self.literal(key)?;
+        // A description may have line breaks.
+        let words: Vec<&str> = literal.value.split_whitespace().collect();
         let found = Text {
-            text: literal.value.trim().to_owned(),
+            text: words.join(" "),
             span: span(literal.range),
         };
         if found.text.is_empty() || found.text.chars().any(char::is_control) {
@@ -356,12 +335,13 @@ impl<'a> Reader<'a> {
         if let Some(Ok(number)) = number {
             return Some(EventId(number));
         }
-        self.refuse(
-            "EventCode",
-            literal.range,
-            format!("`{}` is not an event's number", literal.value),
-            "a number of 16 bits",
-            "write it in hexadecimal: \"0x08\"",
+        let message = format!("left out: `{}` is not an event's number", literal.value);
+        let left_out = self.error("EventCode", span(literal.range), message);
+        (self.report)(
+            left_out
+                .warning()
+                .label("a number of 16 bits")
+                .help("write it in hexadecimal: \"0x08\""),
         );
         None
     }
@@ -449,7 +429,7 @@ mod tests {
             ("[{]", "1:3 syntax: not JSON"),
             ("[// no\n]", "1:2 syntax: not JSON"),
             ("[3]", "1:2 [0]: not an object"),
-            ("[{}]", "1:2 [0]: the entry has no name"),
+            ("[{}]", "1:2 [0]: left out: the entry has no name"),
             (
                 r#"[{"EventName": 3}]"#,
                 "1:16 [0].EventName: `EventName` is not a text",
@@ -460,23 +440,19 @@ mod tests {
             ),
             (
                 r#"[{"EventName": "A"}]"#,
-                "1:2 [A]: the event has no number",
-            ),
-            (
-                r#"[{"EventName": "A", "EventCode": "0x8"}]"#,
-                "1:2 [A]: the event has no description",
+                "1:2 [A]: left out: the event has no number",
             ),
             (
                 r#"[{"EventName": "A", "EventCode": "8"}]"#,
-                "1:34 [A].EventCode: `8` is not an event's number",
+                "1:34 [A].EventCode: left out: `8` is not an event's number",
             ),
             (
                 r#"[{"EventName": "A", "EventCode": "0x+8"}]"#,
-                "1:34 [A].EventCode: `0x+8` is not",
+                "1:34 [A].EventCode: left out: `0x+8` is not",
             ),
             (
                 r#"[{"EventName": "A", "EventCode": "0x10000"}]"#,
-                "1:34 [A].EventCode: `0x10000` is not",
+                "1:34 [A].EventCode: left out: `0x10000` is not",
             ),
             (
                 r#"[{"EventNam": "A"}]"#,
@@ -500,11 +476,11 @@ mod tests {
             ),
             (
                 r#"[{"MetricName": "A"}]"#,
-                "1:2 [A]: the metric has no expression",
+                "1:2 [A]: left out: the metric has no expression",
             ),
             (
                 r#"[{"MetricName": "A", "EventName": "B", "MetricExpr": "B"}]"#,
-                "1:2 [B]: the entry is both",
+                "1:2 [B]: left out: the entry is both",
             ),
         ] {
             let (_, problems) = entries(text);
@@ -522,9 +498,39 @@ mod tests {
         let (_, problems) = entries(&"[".repeat(1 << 20));
         assert_eq!(
             problems,
-            ["1:4 syntax: nested too deeply: an event table is an array of objects"]
+            ["1:9 syntax: nested too deeply: an event table is an array of objects"]
         );
         let (found, problems) = entries(r#"[{"ArchStdEvent": "[[[[{{{{\"[[[["}]"#);
         assert_eq!((found.len(), problems.len()), (1, 0));
+    }
+
+    #[test]
+    fn events_of_arms_form_have_a_number() {
+        let (found, problems) = entries(
+            r#"{"_type": "Events", "cpu": "Example", "refs": [{"ref": "TRM", "public": true}],
+                "events": [{"code": 23, "refs": [0, 1], "name": "L2D_CACHE_REFILL", "description": "Refill\n of L2"},
+                           {"code": 4, "description": "no name"}, {"name": "NO_CODE"}, 3,
+                           {"code": 65536, "name": "LARGE"}]}"#,
+        );
+        assert_eq!(
+            problems,
+            [
+                "3:28 events[1]: left out: the event has no name",
+                "3:67 [NO_CODE]: left out: the event has no number",
+                "3:88 events[3]: left out: not an object",
+                "4:28 [LARGE]: left out: the event has no number",
+            ]
+        );
+        assert_eq!((found.len(), found[0].id), (1, Some(EventId(23))));
+        let brief = found[0].brief.as_ref().map(|brief| brief.text.as_str());
+        assert_eq!(brief, Some("Refill of L2"));
+    }
+
+    #[test]
+    fn other_objects_are_no_table() {
+        for text in ["{}", r#"{"events": 3}"#, r#"{"other": []}"#] {
+            let (found, problems) = entries(text);
+            assert!(found.is_empty() && problems[0].starts_with("1:1 syntax: an event table"));
+        }
     }
 }

@@ -8,14 +8,20 @@
 //! | [`counters`] | counters, sets of them, and the masks of event tables |
 //! | [`assign`] | which counter counts which event |
 //! | [`verdict`] | whether an event counts what it should |
-//! | `table`, `json` | the tables of a CPU, and the entries of one file |
+//! | `table` | the tables of a CPU |
+//! | `json`, `arm` | the entries of one file: perf's pmu-events, and Arm's own form |
+//! | `entry` | an entry, whatever the file's form |
 //! | `finding` | what is wrong in a file, with its place |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(not(any(test, feature = "tables")), no_std)]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "tables")]
+mod arm;
 pub mod assign;
 pub mod counters;
+#[cfg(feature = "tables")]
+mod entry;
 #[cfg(feature = "tables")]
 pub mod finding;
 #[cfg(feature = "tables")]

@@ -2,15 +2,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::counters::CounterMask;
+use crate::entry::{Entry, Text};
 use crate::finding::Finding;
-use crate::json::{self, Entry, Text};
+use crate::json;
 use crate::{CounterSet, EventId};
 use cloison_metrics::Metric;
 use std::path::{Path, PathBuf};
 use strum::{EnumString, IntoStaticStr, VariantNames};
-
-/// The events of the architecture, which the tables beside it name by `ArchStdEvent`.
-pub const STANDARD: &str = "common-and-microarch.json";
 
 /// What a budget of an event limits, whatever the guest does: the only place that says so is the
 /// event's table.
@@ -101,6 +99,16 @@ pub fn files_of(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// Returns the files of the architecture's events, which the table in a folder names by
+/// `ArchStdEvent`: those beside the folder, or beside its vendor's folder (`arm/cortex-a53`).
+pub fn standard_files_of(folder: &Path) -> Vec<PathBuf> {
+    let above = folder.ancestors().skip(1).take(2);
+    above
+        .map(files_of)
+        .find(|files| !files.is_empty())
+        .unwrap_or_default()
+}
+
 impl EventTable {
     /// Returns the event with this number.
     pub fn by_id(&self, id: EventId) -> Option<&Event> {
@@ -120,17 +128,21 @@ impl EventTable {
             .filter(|event| event.bounds == Some(Bounds::Traffic))
     }
 
-    /// Reads a CPU's table: the events of the architecture, if there are any, and its own files.
-    /// `report` gets what is wrong; after an error, the table lacks something.
+    /// Reads a CPU's table: the files of the architecture's events, if there are any, and its own
+    /// files. `report` gets what is wrong. An entry with a warning may be left out; after an error,
+    /// the table is not what was meant.
     pub fn read<F>(
         cpu: &str,
-        standard: Option<Source<'_, F>>,
+        standard: &[Source<'_, F>],
         sources: &[Source<'_, F>],
         report: &mut dyn FnMut(&F, Finding),
     ) -> Self {
-        let standard = standard.map_or_else(Vec::new, |Source { file, text, .. }| {
-            json::read(text, &mut |finding| report(file, finding))
-        });
+        let standard: Vec<Entry> = standard
+            .iter()
+            .flat_map(|Source { file, text, .. }| {
+                json::read(text, &mut |finding| report(file, finding))
+            })
+            .collect();
         let mut table = Self {
             cpu: cpu.to_owned(),
             ..Self::default()
@@ -139,8 +151,8 @@ impl EventTable {
         for Source { file, topic, text } in sources {
             let entries = json::read(text, &mut |finding| report(file, finding));
             for entry in entries {
-                if entry.metric.is_some() {
-                    metrics.push((file, entry));
+                if let Some(metric) = metric_of(&entry, &standard) {
+                    metrics.push((file, metric));
                 } else if let Some(event) = table.event(&entry, &standard, topic, &mut |finding| {
                     report(file, finding)
                 }) {
@@ -178,12 +190,13 @@ impl EventTable {
                     .filter_map(|other| other.name.as_ref().map(|name| name.text.as_str()));
                 found.or_else(|| {
                     let field = format!("{}.ArchStdEvent", entry.path);
-                    let message = format!("there is no event `{text}`");
+                    let message = format!("left out: there is no event `{text}`");
                     report(
                         Finding::error(field, span.clone(), message)
+                            .warning()
                             .label("unknown event")
                             .unknown(text, known)
-                            .help(format!("{STANDARD} lists those of the architecture")),
+                            .help("the .json files beside the CPUs' folders have the events of the architecture"),
                     );
                     None
                 })?
@@ -193,14 +206,17 @@ impl EventTable {
         let id = entry.id.or(of.id)?;
         let brief = entry.brief.as_ref().or(of.brief.as_ref());
         let public = entry.public.as_ref().or(of.public.as_ref());
-        let mut error = |message: String| {
-            let error = Finding::error(entry.path.as_str(), entry.span.clone(), message);
-            report(error.label("this entry").help("give every event one entry"));
+        let already = match (self.by_id(id), self.by_name(&name.text)) {
+            (Some(other), _) => Some(format!("{id} is {} already", other.name)),
+            (_, Some(other)) => Some(format!("{} has the number {} already", name.text, other.id)),
+            _ => None,
         };
-        if let Some(other) = self.by_id(id) {
-            error(format!("{id} is {} already", other.name));
-        } else if let Some(other) = self.by_name(&name.text) {
-            error(format!("{} has the number {} already", name.text, other.id));
+        if let Some(already) = already {
+            let message = format!("left out: {already}");
+            let again = Finding::error(entry.path.as_str(), entry.span.clone(), message);
+            let help = "give every event one entry";
+            report(again.warning().label("this entry").help(help));
+            return None;
         }
         let bounds = entry.bounds.as_ref().and_then(|Text { text, span }| {
             let known = text.parse().ok();
@@ -232,7 +248,8 @@ impl EventTable {
         Some(Event {
             id,
             name: name.text.clone(),
-            meaning: brief.or(public)?.text.clone(),
+            // Some tables say no more than the name.
+            meaning: brief.or(public).unwrap_or(name).text.clone(),
             detail: public.map(|text| text.text.clone()),
             topic: topic.to_owned(),
             counters: entry
@@ -246,12 +263,13 @@ impl EventTable {
 
     fn metric(&self, entry: &Entry) -> Result<Metric, Box<Finding>> {
         let error = |key: &str, text: &Text, message: String| {
-            Finding::error(format!("{}.{key}", entry.path), text.span.clone(), message)
+            let message = format!("left out: {message}");
+            Finding::error(format!("{}.{key}", entry.path), text.span.clone(), message).warning()
         };
         let (Some(name), Some(expression)) = (&entry.metric, &entry.expression) else {
-            return Err(
-                Finding::error(entry.path.as_str(), entry.span.clone(), "not a metric").into(),
-            );
+            let message = "left out: not a metric";
+            let finding = Finding::error(entry.path.as_str(), entry.span.clone(), message);
+            return Err(finding.warning().into());
         };
         if self.metrics.iter().any(|other| other.name == name.text) {
             return Err(error(
@@ -303,4 +321,30 @@ impl EventTable {
             }
         }
     }
+}
+
+/// Returns an entry that is a metric, or that names one of the architecture by `ArchStdEvent`, with
+/// that one's fields where it has none.
+fn metric_of(entry: &Entry, standard: &[Entry]) -> Option<Entry> {
+    if entry.metric.is_some() {
+        return Some(entry.clone());
+    }
+    let Text { text, span } = entry.standard.as_ref()?;
+    let is_named = |other: &&Entry| other.metric.as_ref().is_some_and(|name| name.text == *text);
+    let of = standard.iter().find(is_named)?;
+    // Places are those of the entry: the architecture's are in another file.
+    let placed = |text: &Option<Text>| {
+        text.as_ref().map(|text| Text {
+            text: text.text.clone(),
+            span: span.clone(),
+        })
+    };
+    Some(Entry {
+        metric: placed(&of.metric),
+        expression: entry.expression.clone().or(placed(&of.expression)),
+        scale: entry.scale.clone().or(placed(&of.scale)),
+        brief: entry.brief.clone().or(placed(&of.brief)),
+        public: entry.public.clone().or(placed(&of.public)),
+        ..entry.clone()
+    })
 }

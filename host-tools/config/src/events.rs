@@ -5,16 +5,33 @@ use crate::document::{Field, MOST_KEPT, closest};
 use crate::files;
 use crate::problem::{self, Problem, SourceFile};
 use cloison_events::finding::{Finding, Severity};
-use cloison_events::table::{STANDARD, files_of};
+use cloison_events::table::{files_of, standard_files_of};
 use cloison_events::{EventId, Source};
 use cloison_formats::image::{Counted, Quota};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use cloison_events::{Bounds, CounterIndex, CounterSet, Event, EventTable};
 
 /// Returns the folders of event tables below `directory`, such as `configs/events/arm64`, by name.
+/// Those in a vendor's folder, as upstream has them, have its name too: `arm/cortex-a53`.
 pub fn folders(directory: &Path) -> Vec<String> {
+    let mut names = vec![];
+    for name in subfolders(directory) {
+        let folder = directory.join(&name);
+        let of_vendor = subfolders(&folder);
+        if of_vendor.is_empty() || !files_of(&folder).is_empty() {
+            names.push(name);
+        } else {
+            let is_table = |cpu: &String| !files_of(&folder.join(cpu)).is_empty();
+            let tables = of_vendor.into_iter().filter(is_table);
+            names.extend(tables.map(|cpu| format!("{name}/{cpu}")));
+        }
+    }
+    names
+}
+
+fn subfolders(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.path().is_dir());
     let mut names: Vec<String> = folders
@@ -28,29 +45,24 @@ pub fn folders(directory: &Path) -> Vec<String> {
 /// if there are errors.
 pub fn load(folder: &Path) -> (Option<EventTable>, Vec<Problem>) {
     let mut problems = Vec::new();
-    let standard = folder
-        .parent()
-        .map(|parent| parent.join(STANDARD))
-        .filter(|path| path.is_file());
-    let standard = standard.and_then(|path| TableFile::open(&path, &mut problems));
-    let files: Vec<TableFile> = files_of(folder)
-        .iter()
-        .filter_map(|path| TableFile::open(path, &mut problems))
-        .collect();
+    let mut open = |paths: Vec<PathBuf>| -> Vec<TableFile> {
+        paths
+            .iter()
+            .filter_map(|path| TableFile::open(path, &mut problems))
+            .collect()
+    };
+    let standard = open(standard_files_of(folder));
+    let files = open(files_of(folder));
+    let standard: Vec<_> = standard.iter().map(TableFile::source).collect();
     let sources: Vec<_> = files.iter().map(TableFile::source).collect();
     let cpu = folder
         .file_name()
         .and_then(|name| name.to_str())
         .unwrap_or_default();
-    let table = EventTable::read(
-        cpu,
-        standard.as_ref().map(TableFile::source),
-        &sources,
-        &mut |file, finding| {
-            problem::push_limited(&mut problems, to_problem(file, finding), MOST_KEPT);
-        },
-    );
-    if table.events.is_empty() && problems.is_empty() {
+    let table = EventTable::read(cpu, &standard, &sources, &mut |file, finding| {
+        problem::push_limited(&mut problems, to_problem(file, finding), MOST_KEPT);
+    });
+    if table.events.is_empty() && !problems.iter().any(Problem::is_error) {
         let file = SourceFile::new(folder, String::new());
         problems.push(
             Problem::error(
@@ -236,7 +248,6 @@ pub(crate) mod tests {
     use crate::document::Context;
     use crate::event_map::{CpuId, CpuMap};
     use cloison_metrics::Metric;
-    use std::path::PathBuf;
 
     fn shipped(architecture: &str) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -367,7 +378,8 @@ pub(crate) mod tests {
         let folder = directory.path().join("cpu");
         std::fs::create_dir(&folder).expect("a folder");
         let standard = r#"[{"EventName": "INST_RETIRED", "EventCode": "0x08", "BriefDescription": "Instructions"}]"#;
-        std::fs::write(directory.path().join(STANDARD), standard).expect("written");
+        std::fs::write(directory.path().join("common-and-microarch.json"), standard)
+            .expect("written");
         for (name, text) in files {
             std::fs::write(folder.join(name), text).expect("written");
         }
@@ -399,19 +411,19 @@ pub(crate) mod tests {
             (vec![], "cpu file: "),
             (
                 vec![event("A", "0x1"), event("B", "0x1")],
-                "a.json [B]: 0x01 is A already",
+                "a.json [B]: left out: 0x01 is A already",
             ),
             (
                 vec![event("A", "0x1"), event("A", "0x2")],
-                "a.json [A]: A has the number 0x01 already",
+                "a.json [A]: left out: A has the number 0x01 already",
             ),
             (
                 vec![event("A", "0x8"), standard()],
-                "a.json [INST_RETIRED]: 0x08 is A already",
+                "a.json [INST_RETIRED]: left out: 0x08 is A already",
             ),
             (
-                vec![r#"{"ArchStdEvent": "INST"}"#.into()],
-                "a.json [INST].ArchStdEvent: there is no event `INST`",
+                vec![standard(), r#"{"ArchStdEvent": "INST"}"#.into()],
+                "a.json [INST].ArchStdEvent: left out: there is no event `INST`",
             ),
             (
                 vec![bound],
@@ -419,11 +431,11 @@ pub(crate) mod tests {
             ),
             (
                 vec![standard(), metric("m", "INST / 2")],
-                "a.json [m].MetricExpr: the cpu has no event `INST`",
+                "a.json [m].MetricExpr: left out: the cpu has no event `INST`",
             ),
             (
                 vec![standard(), metric("m", "2 *")],
-                "a.json [m].MetricExpr: `2 *` cannot be computed",
+                "a.json [m].MetricExpr: left out: `2 *` cannot be computed",
             ),
             (
                 vec![
@@ -431,7 +443,7 @@ pub(crate) mod tests {
                     metric("m", "INST_RETIRED"),
                     metric("m", "INST_RETIRED"),
                 ],
-                "a.json [m].MetricName: there are two metrics",
+                "a.json [m].MetricName: left out: there are two metrics",
             ),
         ] {
             let problems = problems_of(&[("a.json", &format!("[{}]", entries.join(",")))]);
@@ -443,12 +455,109 @@ pub(crate) mod tests {
         let one = format!("[{}]", standard());
         assert_eq!(
             problems_of(&[("a.json", &one), ("b.json", &one)]),
-            ["b.json [INST_RETIRED]: 0x08 is INST_RETIRED already"]
+            ["b.json [INST_RETIRED]: left out: 0x08 is INST_RETIRED already"]
         );
         assert_eq!(
             problems_of(&[("a.json", &one), ("notes.txt", "?")]),
             [""; 0]
         );
         assert!(problems_of(&[("a.json", "no")])[0].starts_with("a.json syntax: not JSON"));
+    }
+
+    /// Every table of Linux's `tools/perf/pmu-events/arch/arm64`, or every file of Arm's, each in
+    /// a folder: `UPSTREAM_EVENTS=DIR`.
+    #[test]
+    #[ignore = "on demand: needs the tables of another project, in the folder UPSTREAM_EVENTS"]
+    fn every_table_of_a_folder_is_read() {
+        let root = PathBuf::from(std::env::var("UPSTREAM_EVENTS").expect("a folder"));
+        let mut refused = vec![];
+        for cpu in folders(&root) {
+            let (table, problems) = load(&root.join(&cpu));
+            let Some(table) = table else {
+                refused.push(cpu);
+                continue;
+            };
+            println!(
+                "{cpu}: {} events, {} metrics, {} warnings",
+                table.events.len(),
+                table.metrics.len(),
+                problems.len()
+            );
+            assert!(table.events.len() > 10, "{cpu}");
+        }
+        assert_eq!(refused, [""; 0]);
+    }
+
+    /// Tables as upstream has them: a vendor's folder, several files of the architecture, and what
+    /// Cloison does not read.
+    #[test]
+    fn tables_of_upstreams_form_are_read_and_what_is_left_out_is_named() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let root = directory.path();
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            std::fs::write(path, text).expect("written");
+        };
+        write(
+            "common.json",
+            r#"[{"EventName": "CYCLES", "EventCode": "0x11", "BriefDescription": "Cycles"}]"#,
+        );
+        write(
+            "recommended.json",
+            r#"[{"EventName": "READS", "EventCode": "0x60", "PublicDescription": "Reads,\n of all"},
+                {"MetricName": "rate", "MetricExpr": "READS / CYCLES", "ScaleUnit": "100%"},
+                {"MetricName": "slots", "MetricExpr": "READS / (#slots * CYCLES)"}]"#,
+        );
+        write("vendor/notes.txt", "no table");
+        write("vendor/mesh/sys/mesh.json", "[]");
+        write(
+            "vendor/cpu/bus.json",
+            r#"[{"ArchStdEvent": "CYCLES"}, {"ArchStdEvent": "READS"}, {"ArchStdEvent": "rate"},
+                {"ArchStdEvent": "slots"}, {"EventName": "OLD", "ConfigCode": "0x3"},
+                {"EventName": "DDR", "EventCode": "0x11", "Unit": "ddrc"},
+                {"EventName": "AGAIN", "EventCode": "0x11"}, {"EventName": "PLAIN", "EventCode": "0x12"},
+                {"MetricName": "time", "MetricExpr": "READS / duration_time"},
+                {"MetricName": "user", "MetricExpr": "READS@u@ / CYCLES"}]"#,
+        );
+        assert_eq!(folders(root), ["vendor/cpu"]);
+        let (table, problems) = load(&root.join("vendor/cpu"));
+        let table = table.expect("a table");
+        assert_eq!(table.cpu, "cpu");
+        let events: Vec<_> = table
+            .events
+            .iter()
+            .map(|it| (it.name.as_str(), it.meaning.as_str()))
+            .collect();
+        assert_eq!(
+            events,
+            [
+                ("CYCLES", "Cycles"),
+                ("PLAIN", "PLAIN"),
+                ("READS", "Reads, of all")
+            ]
+        );
+        assert_eq!(
+            table
+                .metrics
+                .iter()
+                .map(|it| it.name.as_str())
+                .collect::<Vec<_>>(),
+            ["rate"]
+        );
+        let named: Vec<&str> = problems.iter().map(Problem::field).collect();
+        assert_eq!(
+            named,
+            [
+                "[OLD].ConfigCode",
+                "[OLD]",
+                "[DDR].Unit",
+                "[AGAIN]",
+                "[slots].MetricExpr",
+                "[time].MetricExpr",
+                "[user].MetricExpr",
+            ]
+        );
+        assert!(!problems.iter().any(Problem::is_error));
     }
 }

@@ -9,6 +9,7 @@ use cloison_config::checked::NotEmulated;
 use cloison_config::event_map::{CpuId, CpuMap};
 use cloison_config::events::{self, EventNames, EventTable};
 use cloison_config::guest_linux::{Flavor, Release};
+use cloison_config::problem::first;
 use cloison_config::suggest;
 use cloison_config::{BoardFile, Checked, Emulation, Errors, Shipped};
 use miette::miette;
@@ -100,7 +101,13 @@ pub fn event_table(cpu: &str) -> miette::Result<EventTable> {
         ));
     };
     let (table, problems) = events::load(folder);
-    Ok(table.ok_or_else(|| Errors::new(&folder.display().to_string(), problems))?)
+    let Some(table) = table else {
+        return Err(Errors::new(&folder.display().to_string(), problems).into());
+    };
+    for warning in first(problems) {
+        eprintln!("{:?}", miette::Report::new(warning));
+    }
+    Ok(table)
 }
 
 /// Returns the name of the CPU that `cpu` identifies by its registers, if the maps have it.

@@ -25,7 +25,8 @@
 //! | [`merge`] | MUCH, HRM and the blind merge from end to end |
 //! | [`evaluate`] | accuracy of the merged correlations |
 //! | [`regroup`] | runs of which all events are known, as if others had been counted together |
-//! | [`read`] | measurements from CSV and Parquet |
+//! | [`quality`] | counts that no run can have, and runs of other programs |
+//! | [`read`] | measurements from CSV, Parquet, and what perf and PAPI write |
 //! | `warnings` | warnings about measurements that can be merged nevertheless |
 //! | [`write`](mod@write) | merged vectors as CSV and Parquet |
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -41,6 +42,7 @@ pub mod evaluate;
 pub mod matrix;
 pub mod merge;
 pub mod plan;
+pub mod quality;
 pub mod read;
 pub mod regroup;
 pub mod scores;

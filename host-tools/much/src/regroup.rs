@@ -39,6 +39,7 @@ pub fn regrouped(runs: &Measurements, anchor: usize, parts: &[Vec<usize>]) -> Me
             events,
             columns,
             places: sub.places.clone(),
+            numbers: sub.numbers.clone(),
         }
     };
     Measurements {
