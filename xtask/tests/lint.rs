@@ -329,6 +329,24 @@ fn shifts_of_registers_are_found() {
 }
 
 #[test]
+fn a_text_made_of_debug_output_is_found() {
+    // All on one line, so that no crate is too large a share.
+    let code = |statement: &str| {
+        let many = statement.repeat(18);
+        format!("{PLAIN}\n/// One.\npub fn one(it: u8) {{ {many} }}\n")
+    };
+    let debug = code("let _ = format!(\"{it:?}\");");
+    broken(Rule::DebugTexts, &[("a/src/lib.rs", &debug)]);
+    for fine in [
+        "let _ = format!(\"{it}\");",
+        "if it > 9 { panic!(\"{it:?}\"); }",
+    ] {
+        let found = outcomes(&[("a/src/lib.rs", &code(fine))]);
+        assert!(found.iter().all(Outcome::passes), "{fine}");
+    }
+}
+
+#[test]
 fn unsafe_code_outside_its_modules_is_found() {
     let code = "\n/// One.\n\
         pub fn one() -> u8 {\n    // SAFETY: the address is that of a static.\n    unsafe { ONE.read() }\n}\n";

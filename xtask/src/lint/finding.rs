@@ -25,6 +25,8 @@ pub enum Rule {
     Words,
     /// Files whose first lines do not say what they are for, or under which license they are
     Headers,
+    /// Texts made of Debug output, which changes with a variant's name
+    DebugTexts,
 }
 
 impl Rule {
@@ -33,6 +35,8 @@ impl Rule {
         match self {
             Self::Share => 25.0,
             Self::RegisterStrings => 10.0,
+            // Of types of others, of texts in quotes, and of what decides whether a result is kept.
+            Self::DebugTexts => 17.0,
             _ => 0.0,
         }
     }

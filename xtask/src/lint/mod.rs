@@ -6,7 +6,7 @@
 //! | `registers` | system registers are typed: no names in strings, no shifts outside the syndrome module |
 //! | `unsafety` | unsafe code is in the modules that the compiler allows it in |
 //! | `visits` | what may wait at EL2 begins where a core enters EL2 |
-//! | `shape` | the size of crates, first lines |
+//! | `shape` | the size of crates, first lines, texts made of Debug output |
 //! | `words` | the banned words of docs/style.md |
 //! | `finding` | the rules by name, and what they find |
 //! | `source` | the crates, modules and files that the rules look at |
@@ -70,6 +70,7 @@ fn check_one(rule: Rule, sources: &Sources) -> Result<Outcome> {
         Rule::Visits => outcome.findings = visits::find(sources),
         Rule::Words => words::find(sources, &mut outcome)?,
         Rule::Headers => outcome.findings = shape::headers(sources),
+        Rule::DebugTexts => outcome.findings = shape::debug_texts(sources),
     }
     if rule != Rule::Share {
         outcome.count = outcome.findings.len() as f64;

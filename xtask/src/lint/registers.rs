@@ -86,7 +86,8 @@ impl<'ast> Visit<'ast> for Strings<'_> {
     }
 }
 
-fn literals(tokens: TokenStream) -> Vec<(String, usize)> {
+/// Returns the strings among tokens, each with its line.
+pub(super) fn literals(tokens: TokenStream) -> Vec<(String, usize)> {
     let mut found = Vec::new();
     for token in tokens {
         match token {

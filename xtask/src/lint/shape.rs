@@ -1,10 +1,13 @@
-//! The shape of the code: the size of crates, and the first lines of files.
+//! The shape of the code: the size of crates, the first lines of files, and texts made of Debug
+//! output.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::finding::{Finding, Outcome};
-use super::source::{Module, Sources};
+use super::registers::literals;
+use super::source::{Crate, Module, Sources, is_for_tests};
 use cloison_lab::lines;
 use miette::Result;
+use syn::visit::{self, Visit};
 
 /// Computes the largest crate's share of all lines of code: `src` of each crate, without comments
 /// and tests.
@@ -72,4 +75,53 @@ fn has_license(module: &Module) -> bool {
         .lines()
         .take_while(|line| line.starts_with("//"));
     comments.any(|line| line.starts_with(SPDX))
+}
+
+/// Returns the places where `format!` makes a text of Debug output, outside tests: who reads the
+/// text would see a variant's new name, and the compiler would not.
+pub fn debug_texts(sources: &Sources) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let is_product = |krate: &&Crate| !krate.directory.starts_with("tests");
+    let crates = sources.crates.iter().filter(is_product);
+    let targets = crates.flat_map(|krate| &krate.targets);
+    for target in targets.filter(|target| !target.is_test && !target.is_script) {
+        for module in target.modules.iter().filter(|module| !module.is_test) {
+            let mut visitor = DebugTexts {
+                module,
+                findings: &mut findings,
+            };
+            visitor.visit_file(&module.syntax);
+        }
+    }
+    findings
+}
+
+struct DebugTexts<'a> {
+    module: &'a Module,
+    findings: &'a mut Vec<Finding>,
+}
+
+impl<'ast> Visit<'ast> for DebugTexts<'_> {
+    fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
+        if !is_for_tests(&module.attrs) {
+            visit::visit_item_mod(self, module);
+        }
+    }
+
+    fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
+        if !is_for_tests(&function.attrs) {
+            visit::visit_item_fn(self, function);
+        }
+    }
+
+    fn visit_macro(&mut self, mac: &'ast syn::Macro) {
+        if mac.path.is_ident("format") {
+            let texts = literals(mac.tokens.clone()).into_iter();
+            let debug = texts.filter(|(text, _)| text.contains(":?}"));
+            self.findings.extend(debug.map(|(_, line)| {
+                let fix = "name the variants: strum, serde, or a `match`";
+                Finding::new(&self.module.file, line, "a text made of Debug output", fix)
+            }));
+        }
+    }
 }
