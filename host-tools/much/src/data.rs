@@ -36,9 +36,16 @@ pub struct SubExperiment {
     /// For each run its place, by number, among all runs of the sub-experiment, including those
     /// that were left out. Empty if no run was left out.
     pub places: Vec<u32>,
+    /// The numbers of the runs at all places.
+    pub(crate) numbers: Arc<Numbers>,
 }
 
 impl SubExperiment {
+    /// Returns the number of a run in the input.
+    pub(crate) fn run_number(&self, run: usize) -> u64 {
+        let place = self.place(run);
+        self.numbers.get(place).unwrap_or(place as u64)
+    }
     /// The place of a run among all runs of the sub-experiment, from 0.
     fn place(&self, run: usize) -> usize {
         self.places.get(run).map_or(run, |&place| place as usize)
@@ -319,6 +326,7 @@ impl Measurements {
                 events: sub.events.clone(),
                 columns: sub.columns.iter().map(column).collect(),
                 places: chosen.iter().map(|&run| sub.place(run) as u32).collect(),
+                numbers: Arc::clone(&sub.numbers),
             }
         };
         let sub_experiments = self.sub_experiments.iter().map(choose_from).collect();
@@ -371,6 +379,7 @@ impl Measurements {
                 events,
                 columns,
                 places: sub.places.clone(),
+                numbers: Arc::clone(&sub.numbers),
             }
         };
         let sub_experiments = self.sub_experiments.iter().map(reorder).collect();
@@ -460,8 +469,8 @@ const IN_MEMORY: usize = 1 << 24;
 const NO_COUNT: f64 = -1.0;
 
 /// Numbers of runs, nearly always each one more than the one before.
-#[derive(Debug, Default)]
-struct Numbers {
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Numbers {
     first: u64,
     /// How many from the first one on follow each other.
     count: usize,
@@ -767,11 +776,19 @@ impl Builder {
                     places = vec![];
                 }
             }
+            let mut numbers = std::mem::take(&mut partial.order);
+            if !sorted {
+                let mut all: Vec<u64> = (0..rows).filter_map(|row| numbers.get(row)).collect();
+                all.sort_unstable();
+                numbers = Numbers::default();
+                all.into_iter().for_each(|number| numbers.push(number));
+            }
             measurements.sub_experiments.push(SubExperiment {
                 number: partial.number,
                 events,
                 columns,
                 places,
+                numbers: Arc::new(numbers),
             });
         }
         measurements.sub_experiments.sort_by_key(|sub| sub.number);

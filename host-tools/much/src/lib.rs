@@ -24,7 +24,8 @@
 //! | [`table`] | merged vectors |
 //! | [`merge`] | MUCH, HRM and the blind merge from end to end |
 //! | [`evaluate`] | accuracy of the merged correlations |
-//! | [`read`] | measurements from CSV and Parquet |
+//! | [`quality`] | counts that no run can have, and runs of other programs |
+//! | [`read`] | measurements from CSV, Parquet, and what perf and PAPI write |
 //! | `warnings` | warnings about measurements that can be merged nevertheless |
 //! | [`write`](mod@write) | merged vectors as CSV and Parquet |
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -40,6 +41,7 @@ pub mod evaluate;
 pub mod matrix;
 pub mod merge;
 pub mod plan;
+pub mod quality;
 pub mod read;
 pub mod scores;
 mod store;

@@ -170,6 +170,7 @@ impl Vectors {
             events: (0..self.columns.len()).collect(),
             columns,
             places: vec![],
+            numbers: Default::default(),
         };
         Measurements {
             events: self.events.clone(),

@@ -1,6 +1,7 @@
 //! Writes merged vectors as wide CSV and Parquet: one row per vector, one named column per event.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::data::Measurements;
 use crate::table::Vectors;
 use parquet::basic::{Compression, Repetition, Type as Physical};
 use parquet::data_type::{DoubleType, Int64Type};
@@ -55,6 +56,35 @@ pub fn write_csv(vectors: &Vectors, out: &mut dyn Write) -> io::Result<()> {
         parts.iter().try_for_each(|part| out.write_all(part))?;
     }
     Ok(())
+}
+
+/// Writes measurements as long CSV: a row for each count, as [`crate::read`] reads it.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_long_csv(data: &Measurements, out: &mut dyn Write) -> io::Result<()> {
+    let mut writer = csv::Writer::from_writer(out);
+    writer.write_record(["sub_experiment", "run", "event_code", "event", "value"])?;
+    for sub in &data.sub_experiments {
+        for run in 0..sub.runs() {
+            for (&event, column) in sub.events.iter().zip(&sub.columns) {
+                let event = &data.events[event];
+                let mut value = vec![];
+                write_number(column.get(run), &mut value);
+                writer.write_record([
+                    sub.number.to_string().as_bytes(),
+                    sub.run_number(run).to_string().as_bytes(),
+                    event
+                        .code
+                        .map_or_else(String::new, |code| code.to_string())
+                        .as_bytes(),
+                    event.name.as_bytes(),
+                    &value,
+                ])?;
+            }
+        }
+    }
+    writer.flush()
 }
 
 /// Adds a number as text: whole ones up to 2⁵³, as nearly all are, digit by digit.

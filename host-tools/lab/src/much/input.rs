@@ -1,17 +1,22 @@
-//! Reads measurements from CSV, Parquet or the HEM log, and prints warnings about them.
+//! Reads measurements from files of any form or the HEM log, and prints warnings about them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::implausible::{Implausible, Inspected};
+use super::sidecar::{ScaledArg, Sidecar};
 use cloison_config::events::EventNames;
 use cloison_engine::figures::Figures;
 use cloison_engine::telemetry::Telemetry;
 use cloison_engine::{configuration, files, hem, installation};
 use cloison_much::data::Measurements;
-use cloison_much::read::{self, ReadError, Row, Selection, Taker};
+use cloison_much::quality;
+use cloison_much::read::{
+    self, Form, Found, ReadError, Request, Row, Rows, Scaled, Selection, Taker,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::error::Error;
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Selects one program of a log.
@@ -33,6 +38,15 @@ pub struct ProgramChoice {
     /// Use only the first N runs of each sub-experiment, after those left out
     #[arg(long, value_name = "N")]
     pub first_runs: Option<usize>,
+    /// What to do with counts that were scaled because events shared a counter (multiplexing)
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub scaled: Option<ScaledArg>,
+    /// Leave out these columns, events or PAPI regions
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub ignore: Vec<String>,
+    /// What to do with runs that have counts which no run can have
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
+    pub implausible: Implausible,
 }
 
 /// Returns figures with these files, each with its role and checksum, and the choice of runs as
@@ -95,6 +109,20 @@ impl ProgramChoice {
             workload: self.workload,
         }
     }
+    /// What is asked for, with what the file beside the input says.
+    fn request(&self, beside: Sidecar) -> Request {
+        let scaled = match self.scaled.or(beside.scaled) {
+            None | Some(ScaledArg::Refuse) => Scaled::Refuse,
+            Some(ScaledArg::LeaveOut) => Scaled::LeaveOut,
+            Some(ScaledArg::Keep) => Scaled::Keep,
+        };
+        Request {
+            selection: self.selection(),
+            scaled,
+            ignore: self.ignore.iter().cloned().chain(beside.ignore).collect(),
+            names: beside.names,
+        }
+    }
     /// Returns whether the user chose runs.
     pub fn some_runs(&self) -> bool {
         self.skip_runs > 0 || self.first_runs.is_some()
@@ -131,23 +159,49 @@ pub fn working(message: String) -> ProgressBar {
     bar
 }
 
-/// Reads measurements and prints warnings about them.
+/// Reads measurements, leaves implausible runs out, and prints warnings.
 pub fn measurements(path: &Path, chosen: &ProgramChoice) -> Result<Measurements> {
-    let bar = working(format!("reading {}", path.display()));
-    let loaded = load(path, &chosen.selection());
-    bar.finish_and_clear();
-    let data = chosen.runs(loaded?)?;
-    for warning in data.warnings() {
-        eprintln!("warning: {}: {warning}", path.display());
-    }
-    Ok(data)
+    Ok(inspected(path, chosen)?.data)
 }
 
-fn load(path: &Path, selection: &Selection) -> Result<Measurements> {
+/// Does the same, and returns what was found implausible too.
+pub fn inspected(path: &Path, chosen: &ProgramChoice) -> Result<Inspected> {
+    let bar = working(format!("reading {}", path.display()));
+    let found = load(path, chosen);
+    bar.finish_and_clear();
+    let Loaded { found, request } = found?;
+    let data = chosen.runs(found.measurements)?;
+    let suspects = quality::inspect(&data);
+    let rows = if suspects.is_empty() {
+        Rows::new()
+    } else {
+        rows(path, &request, &suspects)
+    };
+    let inspected = Inspected::new(data, suspects, rows, chosen.implausible, path)?;
+    for warning in inspected.data.warnings() {
+        eprintln!("warning: {}: {warning}", path.display());
+    }
+    Ok(inspected)
+}
+
+/// Measurements as they were read.
+struct Loaded {
+    found: Found,
+    request: Request,
+}
+
+fn load(path: &Path, chosen: &ProgramChoice) -> Result<Loaded> {
     let located = |error: ReadError| located(path, &error);
+    let request = chosen.request(Sidecar::beside(path)?);
+    if path.is_dir() {
+        let files = files_in(path)?;
+        let found = read::read_together(&files, &request, &Rows::new()).map_err(located)?;
+        return Ok(told(path, Loaded { found, request }));
+    }
     let seekable = Seekable::of(path)?;
     if !is_log(seekable.path()).map_err(|error| located(ReadError::File(error)))? {
-        return read::read(seekable.path(), selection).map_err(located);
+        let found = read::read_as(seekable.path(), &request, &Rows::new()).map_err(located)?;
+        return Ok(told(path, Loaded { found, request }));
     }
     let telemetry = hem::read(seekable.path(), false)?;
     let names = telemetry
@@ -156,7 +210,61 @@ fn load(path: &Path, selection: &Selection) -> Result<Measurements> {
         .map_or_else(EventNames::default, |boot| {
             configuration::event_names(&boot.board)
         });
-    of_log(&telemetry, &names, selection).map_err(located)
+    let found = Found {
+        measurements: of_log(&telemetry, &names, &request.selection).map_err(located)?,
+        form: Form::LongCsv,
+        notes: vec![],
+        rows: Rows::new(),
+    };
+    Ok(Loaded { found, request })
+}
+
+/// Says what a file is, unless it is a long table, and what is to be known of it.
+fn told(path: &Path, loaded: Loaded) -> Loaded {
+    let form = loaded.found.form;
+    if !matches!(form, Form::LongCsv | Form::LongParquet) {
+        eprintln!("note: {}: {form}", path.display());
+    }
+    for note in &loaded.found.notes {
+        eprintln!("warning: {}: {note}", path.display());
+    }
+    loaded
+}
+
+/// The files in a folder, by name, without the one that says more of them.
+fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder)
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot read {}", folder.display()))?;
+    let mut files: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.is_file() && path.extension().is_none_or(|it| it != "toml"))
+        .collect();
+    files.sort();
+    if files.is_empty() {
+        return Err(miette!(
+            help = "name a folder with the files of perf or PAPI, one or more runs in each",
+            "{} has no files",
+            folder.display()
+        ));
+    }
+    Ok(files)
+}
+
+/// Returns where the implausible runs are in the input. It is read again: most inputs have none.
+fn rows(path: &Path, request: &Request, suspects: &[quality::Suspect]) -> Rows {
+    let key = |suspect: &quality::Suspect| Some((suspect.sub_experiment, suspect.run?));
+    let wanted: Rows = suspects
+        .iter()
+        .filter_map(key)
+        .map(|key| (key, None))
+        .collect();
+    // What came from a pipe is gone.
+    if !path.is_file() || is_log(path).unwrap_or(true) {
+        return Rows::new();
+    }
+    read::read_as(path, request, &wanted).map_or_else(|_| Rows::new(), |found| found.rows)
 }
 
 /// Takes the HEM records of a run as measurements. The cycles of each record are an event too.
@@ -182,6 +290,7 @@ pub fn of_log(
             value: None,
             code: None,
             cycles: Some(record.cycles.0 as f64),
+            percent: None,
             program: (
                 &vm,
                 Some(record.vcpu.0.into()),
@@ -260,7 +369,7 @@ fn is_log(path: &Path) -> std::io::Result<bool> {
     std::fs::File::open(path)?
         .take(4096)
         .read_to_end(&mut start)?;
-    let known = start.starts_with(&[0x1f, 0x8b]) || start.starts_with(b"PAR1");
+    let known = read::is_known(&start);
     // Text in two bytes a letter has zeros too.
     let wide = start.starts_with(&[0xff, 0xfe]) || start.starts_with(&[0xfe, 0xff]);
     Ok(!known && !wide && start.contains(&0))
@@ -279,6 +388,12 @@ fn located(path: &Path, error: &ReadError) -> miette::Report {
         ReadError::Field { .. }
         | ReadError::Csv { .. }
         | ReadError::Row { .. }
+        | ReadError::WideField { .. }
+        | ReadError::Json { .. }
+        | ReadError::Scaled { .. }
+        | ReadError::NotUtf8(_)
+        | ReadError::Together { .. }
+        | ReadError::OneOf { .. }
         | ReadError::Data(_) => ": ",
         _ => " ",
     };
@@ -286,21 +401,37 @@ fn located(path: &Path, error: &ReadError) -> miette::Report {
         ReadError::File(_) => "is the name right?",
         ReadError::Broken(_) => "was it copied whole?",
         ReadError::Empty | ReadError::NotText => {
-            "a long CSV file with the columns sub_experiment, run, event and value is expected, \
-             plain or gzip, or Parquet, or a captured HEM log"
+            "CSV or Parquet is expected, long (sub_experiment, run, event, value) or wide (a column \
+             per event), or what perf stat or PAPI wrote, plain or compressed by gzip, xz or zstd; \
+             or a captured HEM log"
         }
         ReadError::Separator(_) => {
             "separate them by commas, and write numbers with points (in R: write.csv, not \
              write.csv2)"
         }
         ReadError::NoColumn { .. } => {
-            "one row per count: sub_experiment,run,event_code,event,value; event_code is optional"
+            "one row per count: sub_experiment,run,event_code,event,value; event_code is optional; \
+             or a row per run and a column per event"
         }
-        ReadError::Csv { .. } | ReadError::Field { .. } | ReadError::Row { .. } => {
-            "fix the line, or leave out the whole run"
+        ReadError::WideField { .. } => {
+            "a column with anything else than counts is left out by --ignore COLUMN"
         }
+        ReadError::Csv { .. }
+        | ReadError::Field { .. }
+        | ReadError::Row { .. }
+        | ReadError::Json { .. } => "fix the line, or leave out the whole run",
+        ReadError::NotUtf8(_) => "save it as UTF-8",
+        ReadError::TwiceColumn(_) => "remove one of them, or rename it",
+        ReadError::Scaled { .. } => {
+            "count fewer events at a time (`much plan`), or say what to do: --scaled leave-out or \
+             keep"
+        }
+        ReadError::PerfText => "write it by `perf stat -x, -o FILE --append`, or with -j",
+        ReadError::OtherJson => "perf's objects have `counter-value`, PAPI's `threads`",
+        ReadError::Together { .. } => "give it alone",
+        ReadError::OneOf { .. } => "fix the file, or remove it from the folder",
         ReadError::Utf16 => "save it as UTF-8",
-        ReadError::Packed(_) => "unpack it, or compress it with gzip",
+        ReadError::Packed(_) => "unpack it, or write CSV or Parquet; gzip, xz and zstd are read",
         ReadError::Contents(_) => "write it again, or as CSV",
         ReadError::Compression(_) => "write it again with zstd, snappy or gzip",
         ReadError::Parquet(_) => {
@@ -381,7 +512,10 @@ mod tests {
         let read = |name: &str, bytes: Vec<u8>| {
             let path = directory.path().join(name);
             std::fs::write(&path, bytes).unwrap();
-            load(&path, &Selection::default()).unwrap_or_else(|error| panic!("{name}: {error:?}"))
+            load(&path, &ProgramChoice::default())
+                .unwrap_or_else(|error| panic!("{name}: {error:?}"))
+                .found
+                .measurements
         };
         let parquet = read("hem.parquet", table.to_parquet().unwrap());
         assert_eq!(parquet, read("hem.csv", table.to_csv().unwrap()));

@@ -1,6 +1,7 @@
 //! `cloison much merge`: merges the counts of all sub-experiments into vectors.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::implausible::Inspected;
 use super::input::{self, ProgramChoice};
 use super::page;
 use clap::ValueEnum;
@@ -21,7 +22,8 @@ use std::path::{Path, PathBuf};
 /// Options of `cloison much merge`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MergeArgs {
-    /// The measurements: long CSV (plain or gzip), Parquet or the HEM log
+    /// The measurements: CSV or Parquet (long or wide), what perf stat (-x, -j) or PAPI wrote, the
+    /// HEM log, compressed or not; or a folder of such files
     input: PathBuf,
     /// Write the vectors here: Parquet if the name ends in .parquet, otherwise CSV (default: CSV
     /// to standard output)
@@ -126,12 +128,20 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
     // There is nothing beside a device or a pipe.
     let named = args.output.as_ref().filter(|path| is_regular(path));
     let pairs_file = named.map(|path| path.with_extension("pairs.csv"));
-    let outputs = [&args.output, &pairs_file, &args.report, &args.json];
+    let quality_file = named.map(|path| path.with_extension("quality.csv"));
+    let outputs = [
+        &args.output,
+        &pairs_file,
+        &quality_file,
+        &args.report,
+        &args.json,
+    ];
     keep_apart(
         [args.input.as_path()],
         outputs.into_iter().flatten().map(PathBuf::as_path),
     )?;
-    let data = input::measurements(&args.input, &args.chosen)?;
+    let inspected = input::inspected(&args.input, &args.chosen)?;
+    let data = &inspected.data;
     let options = Options {
         seed: args.seed,
         vectors: args.vectors,
@@ -160,34 +170,37 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
         data.events.len()
     ));
     let merged: Result<Merged, Vectors> = match args.method {
-        MethodArg::Much => Ok(merge::much(&data, &options).map_err(place)?),
-        MethodArg::Paper => Ok(merge::paper(&data, &options, Indefinite::Refuse).map_err(place)?),
-        MethodArg::Plain => Ok(merge::paper(&data, &options, Indefinite::Repair).map_err(place)?),
+        MethodArg::Much => Ok(merge::much(data, &options).map_err(place)?),
+        MethodArg::Paper => Ok(merge::paper(data, &options, Indefinite::Refuse).map_err(place)?),
+        MethodArg::Plain => Ok(merge::paper(data, &options, Indefinite::Repair).map_err(place)?),
         MethodArg::Hrm => {
-            let anchor = anchor(&data, args.anchor.as_deref())?;
-            Err(merge::hrm(&data, anchor, args.vectors).map_err(place)?)
+            let anchor = anchor(data, args.anchor.as_deref())?;
+            Err(merge::hrm(data, anchor, args.vectors).map_err(place)?)
         }
-        MethodArg::Blind => Err(merge::blind(&data).map_err(place)?),
+        MethodArg::Blind => Err(merge::blind(data).map_err(place)?),
     };
     let vectors = match &merged {
         Ok(merged) => &merged.vectors,
         Err(vectors) => vectors,
     };
-    let (section, figures) = summary(args, &data, vectors, merged.as_ref().ok())?;
+    let (section, figures) = summary(args, &inspected, vectors, merged.as_ref().ok())?;
     bar.finish_and_clear();
     // Everything is computed before the first file is written.
     let page = args
         .report
         .as_ref()
-        .map(|_| page::merged(&data, vectors, merged.as_ref().ok(), &section, &figures))
+        .map(|_| page::merged(data, vectors, merged.as_ref().ok(), &section, &figures))
         .transpose()?;
     let pairs = match (pairs_file, &merged) {
-        (Some(path), Ok(merged)) => Some((path, pairs(&data, merged)?)),
+        (Some(path), Ok(merged)) => Some((path, pairs(data, merged)?)),
         _ => None,
     };
     output(args.output.as_deref(), vectors)?;
     if let Some((path, pairs)) = &pairs {
         write_atomic(path, pairs)?;
+    }
+    if let Some(path) = &quality_file {
+        write_atomic(path, &inspected.csv()?)?;
     }
     if let (Some(path), Some(page)) = (&args.report, &page) {
         write_atomic(path, page.as_bytes())?;
@@ -406,10 +419,11 @@ fn effective_runs(data: &Measurements, judged: &[(usize, usize)], figures: &mut 
 
 fn summary(
     args: &MergeArgs,
-    data: &Measurements,
+    inspected: &Inspected,
     vectors: &Vectors,
     merged: Option<&Merged>,
 ) -> Result<(Section, Figures)> {
+    let data = &inspected.data;
     let mut figures = input::figures_of("much merge", &[("input", &args.input)], &args.chosen)?
         .parameter("method", format!("{:?}", args.method).to_lowercase())
         .parameter("target", format!("{:?}", args.target).to_lowercase())
@@ -420,6 +434,8 @@ fn summary(
         .count("events", data.events.len() as u64)
         .count("sub_experiments", data.sub_experiments.len() as u64)
         .count("runs", data.runs() as u64)
+        .count("implausible", inspected.suspects.len() as u64)
+        .count("runs_excluded", inspected.excluded() as u64)
         .count("vectors", vectors.len() as u64)
         .count("seed", args.seed);
     let correlations = vectors.correlations();

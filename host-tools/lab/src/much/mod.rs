@@ -5,10 +5,14 @@
 pub mod charts;
 mod compare;
 mod evaluate;
+mod implausible;
+mod import;
 pub mod input;
 mod merge;
 pub mod page;
 mod plan;
+mod runner;
+mod sidecar;
 
 use cloison_engine::installation;
 use miette::Result;
@@ -18,6 +22,8 @@ fn examples() -> String {
     format!(
         "Examples:
   {program} much plan --count 16 --pmcs 6        which events to count in which sub-experiment
+  {program} much plan --events page-faults,context-switches,task-clock --pmcs 2 --for perf -o count.sh
+  {program} much import counts.csv -o runs.csv   what perf stat or PAPI wrote, as long CSV
   {program} much merge runs.csv -o vectors.csv   counts of all sub-experiments as complete vectors
   {program} much evaluate vectors.csv --reference runs.csv
   {program} much compare runs.csv --hrm anchored.csv --report comparison.html"
@@ -36,6 +42,8 @@ pub struct MuchArgs {
 enum MuchCommand {
     /// Plan sub-experiments in which every pair of events is counted together
     Plan(plan::PlanArgs),
+    /// Write what perf, PAPI or others counted as long CSV, without implausible runs
+    Import(import::ImportArgs),
     /// Merge the counts of all sub-experiments into vectors that keep every correlation
     Merge(merge::MergeArgs),
     /// Compare the correlations of merged vectors with the measured ones
@@ -48,6 +56,7 @@ enum MuchCommand {
 pub fn much(args: &MuchArgs) -> Result<()> {
     match &args.command {
         MuchCommand::Plan(args) => plan::plan(args),
+        MuchCommand::Import(args) => import::import(args),
         MuchCommand::Merge(args) => merge::merge(args),
         MuchCommand::Evaluate(args) => evaluate::evaluate(args),
         MuchCommand::Compare(args) => compare::compare(args),

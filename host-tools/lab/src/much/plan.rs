@@ -1,6 +1,7 @@
 //! `cloison much plan`: plans sub-experiments.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::runner::{self, RunEvent, RunnerArgs};
 use cloison_config::events::Event;
 use cloison_engine::configuration;
 use cloison_engine::figures::Figures;
@@ -48,6 +49,8 @@ pub struct PlanArgs {
     /// Write the plan and its figures here
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    #[command(flatten)]
+    runner: RunnerArgs,
 }
 
 /// An event in the plan.
@@ -85,6 +88,19 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
             .map_err(|fault| miette!("the planner is wrong: {fault}"))?;
     }
     let EventList(events) = events;
+    let run_event = |event: &PlannedEvent| RunEvent {
+        name: event.name.clone(),
+        code: event.code,
+    };
+    let to_run: Vec<RunEvent> = events.iter().map(run_event).collect();
+    let is_written = runner::write(&args.runner, &plan.sub_experiments, &to_run)?;
+    // What is written to standard output is to be read by a program.
+    if is_written && args.runner.output.is_none() {
+        return match &args.json {
+            Some(path) => write_json(path, &json(&plan, &events, counters)?),
+            None => Ok(()),
+        };
+    }
     print(&plan, &events, counters.as_deref(), args.anchor.is_some());
     if let Some(runs) = args.runs {
         println!(

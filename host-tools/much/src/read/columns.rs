@@ -1,21 +1,10 @@
-//! Code shared by both readers: the columns, the selection of rows, and the position of errors.
+//! Code shared by all readers: the columns, the selection of rows, and the position of errors.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::found::{Note, Request, Rows, Scaled, Selection};
 use crate::data::{Builder, DataError, LARGEST_COUNT, Measurements, RowError, checked_count};
 use cloison_metrics::log::COLUMNS;
 use std::collections::BTreeSet;
-
-/// Selects one program of a log with several. `None` accepts any value, but all rows must then have
-/// the same.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selection {
-    /// Name of the VM.
-    pub vm: Option<String>,
-    /// Number of the vCPU.
-    pub vcpu: Option<u64>,
-    /// Number of the workload.
-    pub workload: Option<u64>,
-}
 
 /// Errors when reading a file as measurements.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +19,7 @@ pub enum ReadError {
     #[error("is empty")]
     Empty,
     /// The file is binary and has no known format.
-    #[error("is neither CSV nor gzip nor Parquet")]
+    #[error("is neither text nor Parquet, nor compressed by gzip, xz or zstd")]
     NotText,
     /// Something else than a comma separates the columns.
     #[error("separates its columns by {0:?}")]
@@ -63,6 +52,70 @@ pub enum ReadError {
         /// The mistake.
         what: String,
     },
+    /// A field of a wide table is invalid.
+    #[error("{place} {number}, column `{column}`: {what}")]
+    WideField {
+        /// `line` or `row`.
+        place: &'static str,
+        /// Number of the line or row, starting at 1.
+        number: u64,
+        /// Name of the column.
+        column: String,
+        /// The mistake.
+        what: String,
+    },
+    /// A field of a JSON file is invalid.
+    #[error("field `{field}`: {what}")]
+    Json {
+        /// The field, as a path.
+        field: String,
+        /// The mistake.
+        what: String,
+    },
+    /// Two columns have one name.
+    #[error("has two columns `{0}`")]
+    TwiceColumn(String),
+    /// A count was scaled, and scaled counts are refused.
+    #[error(
+        "{place} {number}: {event} was counted for {percent} % of the time: the count is an \
+         estimate (multiplexing)"
+    )]
+    Scaled {
+        /// `line` or `row`.
+        place: &'static str,
+        /// Number of the line or row, starting at 1.
+        number: u64,
+        /// The event.
+        event: String,
+        /// The share of the time.
+        percent: f64,
+    },
+    /// What perf prints for people.
+    #[error("is perf's output for people")]
+    PerfText,
+    /// JSON of an unknown form.
+    #[error("is JSON, and neither perf's nor PAPI's")]
+    OtherJson,
+    /// Text that is not UTF-8.
+    #[error("line {0}: is not UTF-8 text")]
+    NotUtf8(u64),
+    /// Only files whose runs are not numbered can be read together.
+    #[error("{file} is {form}: it cannot be read together with others")]
+    Together {
+        /// The file.
+        file: String,
+        /// What it is.
+        form: super::found::Form,
+    },
+    /// One of several files cannot be read.
+    #[error("{file}")]
+    OneOf {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        #[source]
+        error: Box<ReadError>,
+    },
     /// A row of merged vectors is invalid.
     #[error("row {number}: {what}")]
     Row {
@@ -80,7 +133,7 @@ pub enum ReadError {
     /// A Parquet file whose end is readable, but not all before it.
     #[error("is a Parquet file with damaged contents")]
     Contents(#[source] ::parquet::errors::ParquetError),
-    /// The file as a whole is compressed, but not with gzip.
+    /// The file as a whole is compressed in a way that is not read.
     #[error("is compressed with {0}")]
     Packed(&'static str),
     /// A compression that is not supported.
@@ -98,7 +151,7 @@ pub enum ReadError {
 }
 
 /// Names of the columns that are read, in the order in which fields are passed on.
-pub const NAMES: [&str; 10] = {
+pub const NAMES: [&str; 11] = {
     let [
         vm,
         vcpu,
@@ -125,10 +178,13 @@ pub const NAMES: [&str; 10] = {
         vm,
         vcpu,
         workload,
+        "pcnt-running",
     ]
 };
 /// Number of columns, from the start of [`NAMES`], that are required.
 pub const NEEDED: usize = 4;
+/// Least share of a run's time, in percent, that an unscaled count has: perf rounds to two digits.
+pub(super) const WHOLE: f64 = 99.995;
 /// The event that a `cycles` column becomes.
 const CYCLES: &[u8] = b"cycles";
 
@@ -207,8 +263,38 @@ pub struct Row<'a> {
     pub code: Option<u32>,
     /// Cycles of the run.
     pub cycles: Option<f64>,
+    /// Share of the run's time in which the event was counted, in percent: `None` if the input does
+    /// not say it.
+    pub percent: Option<f64>,
     /// The program that was measured: VM, vCPU, workload.
     pub program: (&'a str, Option<u64>, Option<u64>),
+}
+
+/// Returns whether a column is the number of a row, as pandas and R write it.
+pub(super) fn is_index(name: &str) -> bool {
+    name.is_empty() || name.starts_with("Unnamed: 0") || name.starts_with("__index_level_")
+}
+
+/// Returns the columns of a long table that nothing is known of.
+///
+/// # Errors
+///
+/// Returns an error if two columns have one name.
+pub(super) fn unknown(columns: &[String], request: &Request) -> Result<Option<Note>, ReadError> {
+    let mut unknown = vec![];
+    for (at, column) in columns.iter().enumerate() {
+        if is_index(column) {
+            continue;
+        }
+        if columns[..at].contains(column) {
+            return Err(ReadError::TwiceColumn(column.clone()));
+        }
+        let is_known = NAMES.contains(&column.as_str()) || COLUMNS.contains(&column.as_str());
+        if !is_known && !request.ignores(column) {
+            unknown.push(column.clone());
+        }
+    }
+    Ok((!unknown.is_empty()).then_some(Note::Columns(unknown)))
 }
 
 /// Returns whether a program is this one. Most files name none, and even a comparison of empty
@@ -220,10 +306,25 @@ pub(super) fn is_program(
     one.0.len() == vm.len() && (vm.is_empty() || one.0 == vm) && (one.1, one.2) == (vcpu, workload)
 }
 
+/// What one reader returns.
+pub struct Measured {
+    pub(super) measurements: Measurements,
+    pub(super) notes: Vec<Note>,
+    pub(super) rows: Rows,
+}
+
 /// Collects rows and builds measurements.
 pub struct Taker<'a> {
     builder: Builder,
     selection: &'a Selection,
+    /// What else was asked for.
+    request: Option<&'a Request>,
+    /// Counts that were scaled, and the first one's place.
+    scaled: (usize, String),
+    /// Notes of the reader.
+    pub(super) notes: Vec<Note>,
+    /// Runs whose rows are wanted.
+    rows_of: Rows,
     programs: BTreeSet<(String, Option<u64>, Option<u64>)>,
     chosen: BTreeSet<(String, Option<u64>, Option<u64>)>,
     last: Option<(String, Option<u64>, Option<u64>)>,
@@ -238,11 +339,24 @@ impl<'a> Taker<'a> {
         Self {
             builder: Builder::default(),
             selection,
+            request: None,
+            scaled: (0, String::new()),
+            notes: vec![],
+            rows_of: Rows::new(),
             programs: BTreeSet::new(),
             chosen: BTreeSet::new(),
             last: None,
             cycles_of: None,
             rows: 0,
+        }
+    }
+
+    /// Creates a collector for a request, which finds the rows of some runs too.
+    pub(super) fn of(request: &'a Request, rows_of: &Rows) -> Self {
+        Self {
+            request: Some(request),
+            rows_of: rows_of.clone(),
+            ..Self::new(&request.selection)
         }
     }
 
@@ -303,14 +417,34 @@ impl<'a> Taker<'a> {
                 Err(field("event", "is empty".to_owned()))
             };
         }
-        let value = match row.value {
+        let mut value = match row.value {
             Some(value) => {
                 checked_count(value).map_err(|error| field("value", error.to_string()))?
             }
             None => f64::NAN,
         };
+        let mut name = row.event;
+        if let Some(request) = self.request {
+            if row.percent.is_some_and(|percent| percent < WHOLE) && !value.is_nan() {
+                value = self.scaled(row, request, value)?;
+            }
+            if !request.ignore.is_empty() || !request.names.is_empty() {
+                let text = std::str::from_utf8(name).unwrap_or_default();
+                if request.ignores(text) {
+                    return Ok(());
+                }
+                if let Some(other) = request.names.get(text) {
+                    name = other.as_bytes();
+                }
+            }
+        }
+        if !self.rows_of.is_empty()
+            && let Some(place) = self.rows_of.get_mut(&(row.sub_experiment, row.run))
+        {
+            place.get_or_insert_with(|| format!("{} {}", row.place, row.number));
+        }
         self.builder
-            .add(row.sub_experiment, row.run, row.code, row.event, value)
+            .add(row.sub_experiment, row.run, row.code, name, value)
             .map_err(|error| {
                 let column = match error {
                     RowError::Twice { .. } => "run",
@@ -319,6 +453,51 @@ impl<'a> Taker<'a> {
                 };
                 field(column, error.to_string())
             })
+    }
+
+    /// Returns the count to use for one that was scaled.
+    fn scaled(&mut self, row: &Row<'_>, request: &Request, value: f64) -> Result<f64, ReadError> {
+        let value = match request.scaled {
+            Scaled::Refuse => {
+                return Err(ReadError::Scaled {
+                    place: row.place,
+                    number: row.number,
+                    event: String::from_utf8_lossy(row.event).into_owned(),
+                    percent: row.percent.unwrap_or_default(),
+                });
+            }
+            Scaled::LeaveOut => f64::NAN,
+            Scaled::Keep => value,
+        };
+        if self.scaled.0 == 0 {
+            self.scaled.1 = format!("{} {}", row.place, row.number);
+        }
+        self.scaled.0 += 1;
+        Ok(value)
+    }
+
+    /// Returns the measurements of the selected program, with the notes and the rows that were
+    /// found.
+    pub(super) fn finish_with_notes(mut self) -> Result<Measured, ReadError> {
+        let (notes, rows) = self.notes();
+        let measurements = self.finish()?;
+        Ok(Measured {
+            measurements,
+            notes,
+            rows,
+        })
+    }
+
+    fn notes(&mut self) -> (Vec<Note>, Rows) {
+        let mut notes = std::mem::take(&mut self.notes);
+        let (counts, place) = std::mem::take(&mut self.scaled);
+        if counts > 0 {
+            notes.push(match self.request.map(|request| request.scaled) {
+                Some(Scaled::Keep) => Note::Scaled { counts, place },
+                _ => Note::ScaledLeftOut { counts, place },
+            });
+        }
+        (notes, std::mem::take(&mut self.rows_of))
     }
 
     /// Returns the measurements of the selected program.

@@ -5,9 +5,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::columns::{
-    NAMES, NEEDED, NO_FLAG, ReadError, Row, Selection, Taker, is_program, number, overflowed, whole,
+    Measured, NAMES, NEEDED, NO_FLAG, ReadError, Row, Taker, is_program, number, overflowed,
+    unknown, whole,
 };
-use crate::data::{Event, Measurements};
+use super::found::Request;
+use super::runs::Runs;
+use super::wide;
+use crate::data::Event;
 use crate::table::{Column, Vectors};
 use rayon::prelude::*;
 use std::io::Read;
@@ -120,6 +124,7 @@ struct ParsedRow {
     value: Option<f64>,
     code: Option<u32>,
     cycles: Option<f64>,
+    percent: Option<f64>,
 }
 
 /// The values of the columns vm, vcpu and workload.
@@ -333,6 +338,16 @@ impl Layout {
             None => None,
         };
         let value = count(3)?.filter(|_| !overflowed);
+        let percent = match field(10) {
+            b"" | b"NA" => None,
+            text => {
+                let percent = std::str::from_utf8(text)
+                    .ok()
+                    .and_then(|text| text.parse().ok());
+                let percent = percent.filter(|percent: &f64| percent.is_finite());
+                Some(percent.ok_or_else(|| shown(10, "is not a share in percent"))?)
+            }
+        };
         let program = (
             std::str::from_utf8(field(7)).unwrap_or_default(),
             optional(8)?,
@@ -363,6 +378,7 @@ impl Layout {
             value,
             code,
             cycles,
+            percent,
         })
     }
 }
@@ -380,14 +396,60 @@ fn take(taker: &mut Taker<'_>, batch: Batch, before: u64) -> Result<(), ReadErro
             value: row.value,
             code: row.code,
             cycles: row.cycles,
+            percent: row.percent,
             program: (vm, *vcpu, *workload),
         })?;
     }
     batch.mistake.map_or(Ok(()), Err)
 }
 
+/// Returns the names in a header.
+pub fn names(header: &csv::ByteRecord) -> Vec<String> {
+    let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    header.iter().map(name).collect()
+}
+
+/// Returns the header of a text.
+pub fn header(text: &[u8]) -> Vec<String> {
+    let mut header = csv::ByteRecord::new();
+    match reader(text, false).read_byte_record(&mut header) {
+        Ok(_) => names(&header),
+        Err(_) => vec![],
+    }
+}
+
+/// Reads runs from wide CSV.
+pub fn read_wide(
+    input: impl Read,
+    request: &Request,
+    runs: &mut Runs<'_>,
+) -> Result<(), ReadError> {
+    let mut reader = reader(input, true);
+    let header = reader.byte_headers().map_err(|error| fault(error, 0))?;
+    let layout = wide::Layout::of(&names(header), request)?;
+    let mut record = csv::ByteRecord::new();
+    while reader
+        .read_byte_record(&mut record)
+        .map_err(|error| fault(error, 0))?
+    {
+        let line = record.position().map_or(0, csv::Position::line);
+        let texts = record
+            .iter()
+            .map(std::str::from_utf8)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|_| ReadError::NotUtf8(line))?;
+        let fields = texts.iter().map(|text| wide::Field::Text(text.trim()));
+        layout.take("line", line, fields, runs)?;
+    }
+    Ok(())
+}
+
 /// Reads measurements from long CSV.
-pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, ReadError> {
+pub fn read(
+    input: impl Read,
+    request: &Request,
+    mut taker: Taker<'_>,
+) -> Result<Measured, ReadError> {
     let mut parts = Parts::new(input);
     // The header alone, whose reader tells where the next record begins; a mark at the start of the
     // text is none of it.
@@ -398,11 +460,11 @@ pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, Rea
         .read_byte_record(&mut header)
         .map_err(|error| fault(error, 0))?;
     let layout = Layout::of(&header)?;
+    taker.notes.extend(unknown(&names(&header), request)?);
     let position = of_header.position().clone();
     let mut before = position.line() - 1;
     let mut next = vec![first[position.byte() as usize..].to_vec()];
     drop(first);
-    let mut taker = Taker::new(selection);
     let at_a_time = PARTS * rayon::current_num_threads();
     // The parts before are taken while the next ones are parsed.
     let mut parsed: Vec<(u64, Batch)> = vec![];
@@ -434,7 +496,7 @@ pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, Rea
         let last = batches.is_empty();
         parsed = starts.into_iter().zip(batches).collect();
         if last {
-            return taker.finish();
+            return taker.finish_with_notes();
         }
         next.clear();
         while next.len() < at_a_time

@@ -1,8 +1,11 @@
-//! Reads measurements from long Parquet, and merged vectors from wide Parquet.
+//! Reads measurements from long and wide Parquet, and merged vectors.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::columns::{self, NAMES, NEEDED, NO_FLAG, ReadError, Row, Selection, Taker};
-use crate::data::{Event, LARGEST_COUNT, Measurements, checked_count};
+use super::columns::{self, Measured, NAMES, NEEDED, NO_FLAG, ReadError, Row, Taker};
+use super::found::Request;
+use super::runs::Runs;
+use super::wide;
+use crate::data::{Event, LARGEST_COUNT, checked_count};
 use crate::table::{Column, Vectors};
 use bytes::Bytes;
 use parquet::basic::Compression;
@@ -160,8 +163,42 @@ fn decode<T: DataType>(
     levels[..records].iter().map(field).collect()
 }
 
+/// Returns the names of a file's columns.
+pub fn names(file: File) -> Result<Vec<String>, ReadError> {
+    let (_, schema) = open(file)?;
+    let fields = schema.get_fields().iter();
+    Ok(fields.map(|field| field.name().to_owned()).collect())
+}
+
+/// Reads runs from a table with a column for each event.
+pub fn read_wide(file: File, request: &Request, runs: &mut Runs<'_>) -> Result<(), ReadError> {
+    let layout = wide::Layout::of(&names(file.try_clone().map_err(ReadError::File)?)?, request)?;
+    let (reader, _) = open(file)?;
+    for (at, row) in (1_u64..).zip(reader.get_row_iter(None).map_err(ReadError::Contents)?) {
+        let row = row.map_err(ReadError::Contents)?;
+        let texts: Vec<Option<String>> = row
+            .get_column_iter()
+            .map(|(_, field)| match field {
+                Field::Null => None,
+                Field::Str(text) => Some(text.clone()),
+                other if number(other).is_none() => Some(other.to_string()),
+                _ => None,
+            })
+            .collect();
+        let fields = row.get_column_iter().zip(&texts).map(|((_, field), text)| {
+            match (number(field), text) {
+                (Some(number), _) => wide::Field::Number(number),
+                (None, Some(text)) => wide::Field::Text(text),
+                (None, None) => wide::Field::Missing,
+            }
+        });
+        layout.take("row", at, fields, runs)?;
+    }
+    Ok(())
+}
+
 /// Reads measurements, row group by row group, some rows of all columns at a time.
-pub fn read(file: File, selection: &Selection) -> Result<Measurements, ReadError> {
+pub fn read(file: File, request: &Request, mut taker: Taker<'_>) -> Result<Measured, ReadError> {
     let (reader, schema) = open(file)?;
     let found: Vec<_> = schema
         .get_fields()
@@ -196,7 +233,7 @@ pub fn read(file: File, selection: &Selection) -> Result<Measurements, ReadError
             what: format!("{} is no plain column", NAMES[at]),
         });
     }
-    let mut taker = Taker::new(selection);
+    taker.notes.extend(columns::unknown(&found, request)?);
     let mut before = 0;
     for group in 0..reader.num_row_groups() {
         let group = reader.get_row_group(group).map_err(ReadError::Contents)?;
@@ -242,7 +279,7 @@ pub fn read(file: File, selection: &Selection) -> Result<Measurements, ReadError
             left -= rows;
         }
     }
-    taker.finish()
+    taker.finish_with_notes()
 }
 
 /// Hands a row over; its fields are in the order of [`NAMES`].
@@ -298,6 +335,7 @@ fn take(
         value: count(3)?.filter(|_| !overflowed),
         code,
         cycles: count(6)?,
+        percent: count(10)?,
         program: (
             std::str::from_utf8(text(7)?).unwrap_or_default(),
             optional(8)?,
