@@ -455,7 +455,7 @@ impl<'a> Taker<'a> {
             })
     }
 
-    /// Returns what becomes of a count that was scaled.
+    /// Returns the count to use for one that was scaled.
     fn scaled(&mut self, row: &Row<'_>, request: &Request, value: f64) -> Result<f64, ReadError> {
         let value = match request.scaled {
             Scaled::Refuse => {

@@ -67,7 +67,7 @@ impl<'a> Runs<'a> {
         }
     }
 
-    /// Returns what becomes of a count whose counter counted for `percent` of the time.
+    /// Returns the count to use for one whose counter counted for `percent` of the time.
     pub fn of_share(
         &mut self,
         number: u64,
