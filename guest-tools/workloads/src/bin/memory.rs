@@ -173,6 +173,7 @@ impl fmt::Display for Operation {
             Self::Random => "Random",
             Self::Chase => "Chase",
             Self::Words => "Words",
+            Self::Reversed => "Reversed",
         })
     }
 }

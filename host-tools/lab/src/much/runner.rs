@@ -179,7 +179,10 @@ fn papi(blocks: &[Vec<&RunEvent>], events: &[RunEvent], repeats: usize) -> Strin
 fn campaign(blocks: &[Vec<&RunEvent>], repeats: usize) -> String {
     let mut text = "[vm.campaign]\nsub_experiments = [\n".to_owned();
     for block in blocks {
-        let names: Vec<String> = block.iter().map(|it| format!("{:?}", it.name)).collect();
+        let names: Vec<String> = block
+            .iter()
+            .map(|it| format!("\"{}\"", it.name.escape_debug()))
+            .collect();
         let _ = writeln!(text, "    [{}],", names.join(", "));
     }
     let _ = writeln!(text, "]\nruns = {repeats}");

@@ -112,7 +112,7 @@ pub fn read<'a>(text: &str, request: &'a Request, runs: &mut Runs<'a>) -> Result
             };
             let count = super::columns::number(text.as_bytes());
             let count = count
-                .ok_or_else(|| format!("{text:?} is not a count"))
+                .ok_or_else(|| format!("\"{}\" is not a count", text.escape_debug()))
                 .and_then(|count| count.map_err(|error| error.to_string()))
                 .map_err(|what| fault(&format!("regions.{name}.{event}"), &what))?;
             run.counts.push((event.clone(), Counted::Count(count)));

@@ -197,7 +197,7 @@ fn counted(count: &str, unit: &str) -> Result<Counted, String> {
         (NOT_SUPPORTED, _) => return Ok(Counted::NotSupported),
         _ => {}
     }
-    let no_number = || format!("{count:?} is not a number");
+    let no_number = || format!("\"{}\" is not a number", count.escape_debug());
     let checked = match unit {
         "" | "ns" => super::columns::number(count.as_bytes()).ok_or_else(no_number)?,
         "msec" => {

@@ -112,7 +112,8 @@ fn count(field: &Field<'_>) -> Result<Option<f64>, String> {
         Field::Text("-" | "N/A" | "n/a" | "<not counted>" | "<not supported>") => return Ok(None),
         Field::Text(text) => match whole(text.as_bytes()) {
             Some(_) => number(text.as_bytes()).unwrap_or(Ok(f64::NAN)),
-            None => number(text.as_bytes()).ok_or_else(|| format!("{text:?} is not a count"))?,
+            None => number(text.as_bytes())
+                .ok_or_else(|| format!("\"{}\" is not a count", text.escape_debug()))?,
         },
     };
     checked.map(Some).map_err(|error| error.to_string())
