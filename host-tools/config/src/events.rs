@@ -31,7 +31,8 @@ pub fn folders(directory: &Path) -> Vec<String> {
     names
 }
 
-fn subfolders(directory: &Path) -> Vec<String> {
+/// Returns the names of the folders in one.
+pub fn subfolders(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let folders = entries.filter(|entry| entry.path().is_dir());
     let mut names: Vec<String> = folders

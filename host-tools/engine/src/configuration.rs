@@ -152,7 +152,10 @@ pub fn event_tables() -> Vec<PathBuf> {
             .into_iter()
             .map(move |cpu| folder.join(cpu))
     };
-    events::folders(&events).into_iter().flat_map(of).collect()
+    events::subfolders(&events)
+        .into_iter()
+        .flat_map(of)
+        .collect()
 }
 
 /// Returns the names of the shipped boards, sorted.

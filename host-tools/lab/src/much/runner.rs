@@ -181,7 +181,7 @@ fn campaign(blocks: &[Vec<&RunEvent>], repeats: usize) -> String {
     for block in blocks {
         let names: Vec<String> = block
             .iter()
-            .map(|it| format!("\"{}\"", it.name.escape_debug()))
+            .map(|it| toml::Value::from(it.name.as_str()).to_string())
             .collect();
         let _ = writeln!(text, "    [{}],", names.join(", "));
     }
