@@ -529,7 +529,7 @@ fn fifty_profilers_end_anywhere_and_leave_nothing() -> Result<()> {
 /// What docs/results/bbprof.md says of a profile's cost: calls and changed pages grow with the number
 /// of pages, and not with its square.
 #[test]
-#[ignore = "on demand: prints a table, and takes half an hour"]
+#[ignore = "on demand: prints a table, and takes many minutes"]
 fn a_profile_of_m_pages_changes_four_times_m_pages() -> Result<()> {
     let mut linux = start()?;
     for (rounds, wanted) in [(1, 100), (0, 500), (0, 1000), (0, 2000), (0, 4000)] {
@@ -664,7 +664,7 @@ fn exchanged(one: &Importances, other: &Importances) -> Vec<(String, String)> {
 
 /// What docs/results/bbprof.md says of profiles under address randomization.
 #[test]
-#[ignore = "on demand: thirty profiles on the board model take four minutes"]
+#[ignore = "on demand: thirty profiles on the board model take five minutes"]
 fn rankings_do_not_depend_on_where_programs_are() -> Result<()> {
     let mut checked = load(&shipped("experiments/systems/linux-profiles"), VIRT)?;
     let ImageSource::Linux(source) = &mut checked.images[0] else {
