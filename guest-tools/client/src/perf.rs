@@ -147,10 +147,6 @@ impl Counters for PerfEvents {
         })
     }
 
-    fn allows(&self, counter: CounterIndex, event: EventId) -> bool {
-        (counter == CounterIndex::CYCLES) == (event == EventId::CPU_CYCLES)
-    }
-
     fn width(&self, _: CounterIndex) -> u32 {
         64
     }

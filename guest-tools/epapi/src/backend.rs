@@ -45,8 +45,14 @@ pub trait Counters {
         (counter == CounterIndex::CYCLES) == (event == EventId::CPU_CYCLES)
     }
 
-    /// Returns the bits of a counter: 32, or 64.
-    fn width(&self, counter: CounterIndex) -> u32;
+    /// Returns the bits of a counter: 32, or 64 as the cycle counter has.
+    fn width(&self, counter: CounterIndex) -> u32 {
+        if counter == CounterIndex::CYCLES {
+            64
+        } else {
+            32
+        }
+    }
 
     /// Sets what a counter counts, and what its overflow does. Its flag is cleared.
     fn configure(

@@ -101,14 +101,6 @@ impl Counters for Pmuv3 {
         })
     }
 
-    fn width(&self, counter: CounterIndex) -> u32 {
-        if counter == CounterIndex::CYCLES {
-            64
-        } else {
-            32
-        }
-    }
-
     fn configure(
         &mut self,
         counter: CounterIndex,

@@ -74,14 +74,6 @@ impl<H: Hypervisor> Counters for Service<H> {
         })
     }
 
-    fn width(&self, counter: CounterIndex) -> u32 {
-        if counter == CounterIndex::CYCLES {
-            64
-        } else {
-            32
-        }
-    }
-
     fn configure(
         &mut self,
         counter: CounterIndex,

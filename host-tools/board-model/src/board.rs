@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 use toml::Spanned;
 
+/// The shipped model of the ZCU102.
+const SHIPPED: &str = include_str!("../../../configs/models/zcu102.toml");
+
 /// One cache of the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
@@ -824,8 +827,7 @@ impl Board {
     /// Returns the shipped model at 1 GHz, whose cycles are nanoseconds.
     #[cfg(test)]
     pub(crate) fn in_nanoseconds() -> Self {
-        let shipped = include_str!("../../../configs/models/zcu102.toml");
-        Self::parse(&shipped.replacen("clock_mhz = 1500", "clock_mhz = 1000", 1))
+        Self::parse(&SHIPPED.replacen("clock_mhz = 1500", "clock_mhz = 1000", 1))
             .expect("the shipped board file is sound")
     }
 
@@ -834,16 +836,13 @@ impl Board {
     /// # Panics
     /// Never: a test parses the same text.
     pub fn zcu102() -> Self {
-        Self::parse(include_str!("../../../configs/models/zcu102.toml"))
-            .expect("the shipped board file is sound")
+        Self::parse(SHIPPED).expect("the shipped board file is sound")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SHIPPED: &str = include_str!("../../../configs/models/zcu102.toml");
 
     #[track_caller]
     fn refused(old: &str, new: &str) -> String {

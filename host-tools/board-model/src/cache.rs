@@ -26,6 +26,13 @@ pub enum Policy {
     TreePlru,
 }
 
+impl Policy {
+    /// Returns whether the state of a set is a bit for each of its ways that was used.
+    const fn marks_ways(self) -> bool {
+        matches!(self, Self::NotRecentlyUsed | Self::RandomNotRecentlyUsed)
+    }
+}
+
 /// What counts as a use of a line, for policies that keep an order of use: a lookup that hits
 /// always does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -360,10 +367,7 @@ impl Cache {
         let old = set[way];
         set.copy_within(way + 1.., way);
         set[set.len() - 1] = 0;
-        if matches!(
-            self.policy,
-            Policy::NotRecentlyUsed | Policy::RandomNotRecentlyUsed
-        ) {
+        if self.policy.marks_ways() {
             let used = &mut self.random[self.geometry.set_of(line)];
             let below = (1 << way) - 1;
             *used = *used & below | *used >> 1 & !below;
@@ -374,10 +378,7 @@ impl Cache {
     /// Removes all lines, dirty or not.
     pub fn clear(&mut self) {
         self.entries.fill(0);
-        if matches!(
-            self.policy,
-            Policy::NotRecentlyUsed | Policy::RandomNotRecentlyUsed | Policy::TreePlru
-        ) {
+        if self.policy.marks_ways() || self.policy == Policy::TreePlru {
             self.random.fill(0);
         }
     }
@@ -396,6 +397,15 @@ impl Cache {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    const POLICIES: [Policy; 6] = [
+        Policy::Lru,
+        Policy::PseudoRandom,
+        Policy::RoundRobin,
+        Policy::NotRecentlyUsed,
+        Policy::RandomNotRecentlyUsed,
+        Policy::TreePlru,
+    ];
 
     fn small(policy: Policy) -> Cache {
         Cache::new(Geometry::new(1024, 4, 64).unwrap(), policy, 7)
@@ -651,8 +661,11 @@ mod tests {
 
         /// No policy holds a line twice, loses one silently, or exceeds its ways.
         #[test]
-        fn lines_are_kept_or_named(policy in 0usize..6, lines in prop::collection::vec(0u64..64, 1..400)) {
-            let mut cache = small([Policy::Lru, Policy::PseudoRandom, Policy::RoundRobin, Policy::NotRecentlyUsed, Policy::RandomNotRecentlyUsed, Policy::TreePlru][policy]);
+        fn lines_are_kept_or_named(
+            policy in prop::sample::select(&POLICIES[..]),
+            lines in prop::collection::vec(0u64..64, 1..400),
+        ) {
+            let mut cache = small(policy);
             let mut there = std::collections::BTreeSet::new();
             for line in lines {
                 match cache.access(Line(line), Direction::Read) {

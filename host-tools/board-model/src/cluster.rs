@@ -73,18 +73,18 @@ impl Outstanding {
         if now >= self.last_end {
             return 0;
         }
-        let is_outstanding = |write: &&Write| write.begin <= now && now < write.end;
-        let count = self.recent.iter().filter(is_outstanding).count();
+        let mut ends = [0; REMEMBERED];
+        let mut count = 0;
+        for write in &self.recent {
+            if write.begin <= now && now < write.end {
+                ends[count] = write.end;
+                count += 1;
+            }
+        }
         if count < self.limit {
             return 0;
         }
-        let mut ends: Vec<u64> = self
-            .recent
-            .iter()
-            .filter(is_outstanding)
-            .map(|write| write.end)
-            .collect();
-        let (_, room, _) = ends.select_nth_unstable(count - self.limit);
+        let (_, room, _) = ends[..count].select_nth_unstable(count - self.limit);
         *room - now
     }
 
@@ -171,21 +171,18 @@ impl Cluster {
         if wait > 0 {
             self.lookups.fill(time..time + wait);
         }
-        let taken = memory(now + wait);
-        let begin = time + wait;
-        if self.limits.writes_wait {
-            writes.add(Write {
-                begin,
-                end: begin + taken + self.write,
-            });
-            wait
+        let (begin, taken) = (time + wait, memory(now + wait));
+        // Either the buffer holds the line until memory takes it, or who writes waits.
+        let (held, stalled) = if self.limits.writes_wait {
+            (taken, 0)
         } else {
-            writes.add(Write {
-                begin,
-                end: begin + self.write,
-            });
-            wait.max(taken)
-        }
+            (0, taken)
+        };
+        writes.add(Write {
+            begin,
+            end: begin + held + self.write,
+        });
+        wait.max(stalled)
     }
 }
 

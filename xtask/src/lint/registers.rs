@@ -45,44 +45,48 @@ pub fn strings(sources: &Sources) -> Vec<Finding> {
         .hypervisor()
         .filter(|module| !module.path.iter().any(|name| name == "sysreg"))
     {
-        let mut visitor = Strings {
-            module,
-            findings: &mut findings,
-        };
-        visitor.visit_file(&module.syntax);
+        each_macro(module, |mac| {
+            let name = mac.path.segments.last();
+            let name = name.map_or(String::new(), |segment| segment.ident.to_string());
+            if ["global_asm", "naked_asm"].contains(&name.as_str()) {
+                return;
+            }
+            for (text, line) in literals(mac.tokens.clone()) {
+                if is_register(&text) || has_instruction(&text) {
+                    let what = format!("the register {text:?} in a string");
+                    let fix = "use a typed register (`aarch64-cpu`), or add a function to `sysreg`";
+                    findings.push(Finding::new(&module.file, line, what, fix));
+                }
+            }
+        });
     }
     findings
 }
 
-struct Strings<'a> {
-    module: &'a Module,
-    findings: &'a mut Vec<Finding>,
+/// Calls `each` with every macro of a module outside its tests.
+pub(super) fn each_macro(module: &Module, each: impl FnMut(&syn::Macro)) {
+    Macros { each }.visit_file(&module.syntax);
 }
 
-impl<'ast> Visit<'ast> for Strings<'_> {
+struct Macros<F> {
+    each: F,
+}
+
+impl<'ast, F: FnMut(&syn::Macro)> Visit<'ast> for Macros<F> {
     fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
         if !is_for_tests(&module.attrs) {
             visit::visit_item_mod(self, module);
         }
     }
 
+    fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
+        if !is_for_tests(&function.attrs) {
+            visit::visit_item_fn(self, function);
+        }
+    }
+
     fn visit_macro(&mut self, mac: &'ast syn::Macro) {
-        let name = mac
-            .path
-            .segments
-            .last()
-            .map_or(String::new(), |segment| segment.ident.to_string());
-        if ["global_asm", "naked_asm"].contains(&name.as_str()) {
-            return;
-        }
-        for (text, line) in literals(mac.tokens.clone()) {
-            if is_register(&text) || has_instruction(&text) {
-                let what = format!("the register {text:?} in a string");
-                let fix = "use a typed register (`aarch64-cpu`), or add a function to `sysreg`";
-                self.findings
-                    .push(Finding::new(&self.module.file, line, what, fix));
-            }
-        }
+        (self.each)(mac);
     }
 }
 

@@ -3,11 +3,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::finding::{Finding, Outcome};
-use super::registers::literals;
-use super::source::{Crate, Module, Sources, is_for_tests};
+use super::registers::{each_macro, literals};
+use super::source::{Crate, Module, Sources};
 use cloison_lab::lines;
 use miette::Result;
-use syn::visit::{self, Visit};
 
 /// Computes the largest crate's share of all lines of code: `src` of each crate, without comments
 /// and tests.
@@ -86,42 +85,18 @@ pub fn debug_texts(sources: &Sources) -> Vec<Finding> {
     let targets = crates.flat_map(|krate| &krate.targets);
     for target in targets.filter(|target| !target.is_test && !target.is_script) {
         for module in target.modules.iter().filter(|module| !module.is_test) {
-            let mut visitor = DebugTexts {
-                module,
-                findings: &mut findings,
-            };
-            visitor.visit_file(&module.syntax);
+            each_macro(module, |mac| {
+                if !mac.path.is_ident("format") {
+                    return;
+                }
+                let texts = literals(mac.tokens.clone()).into_iter();
+                let debug = texts.filter(|(text, _)| text.contains(":?}"));
+                findings.extend(debug.map(|(_, line)| {
+                    let fix = "name the variants: strum, serde, or a `match`";
+                    Finding::new(&module.file, line, "a text made of Debug output", fix)
+                }));
+            });
         }
     }
     findings
-}
-
-struct DebugTexts<'a> {
-    module: &'a Module,
-    findings: &'a mut Vec<Finding>,
-}
-
-impl<'ast> Visit<'ast> for DebugTexts<'_> {
-    fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
-        if !is_for_tests(&module.attrs) {
-            visit::visit_item_mod(self, module);
-        }
-    }
-
-    fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
-        if !is_for_tests(&function.attrs) {
-            visit::visit_item_fn(self, function);
-        }
-    }
-
-    fn visit_macro(&mut self, mac: &'ast syn::Macro) {
-        if mac.path.is_ident("format") {
-            let texts = literals(mac.tokens.clone()).into_iter();
-            let debug = texts.filter(|(text, _)| text.contains(":?}"));
-            self.findings.extend(debug.map(|(_, line)| {
-                let fix = "name the variants: strum, serde, or a `match`";
-                Finding::new(&self.module.file, line, "a text made of Debug output", fix)
-            }));
-        }
-    }
 }

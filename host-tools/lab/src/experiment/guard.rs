@@ -44,11 +44,20 @@ impl Guard {
             table.required_value("check", help, |field| Check::read(field, points, measure));
         let was = table.value("was", Field::text);
         let because = table.value("because", Field::text);
-        if let (Presence::Given(was), Presence::Absent) = (&was, &because) {
-            let error = was.field.error("a limit was moved without a reason");
-            let help = "say why it was moved: because = \"…\"";
-            was.field.push(error.label("the limit before").help(help));
-            return None;
+        match (&was, &because) {
+            (Presence::Given(was), Presence::Absent) => {
+                let error = was.field.error("a limit was moved without a reason");
+                let help = "say why it was moved: because = \"…\"";
+                was.field.push(error.label("the limit before").help(help));
+                return None;
+            }
+            (Presence::Absent, Presence::Given(because)) => {
+                let error = because.field.error("a reason without the limit before");
+                let help = "say what the limit was: was = \"…\"";
+                because.field.push(error.label("the reason").help(help));
+                return None;
+            }
+            _ => {}
         }
         table.finish();
         let moved = was.optional()?.zip(because.optional()?);
@@ -139,6 +148,11 @@ mod tests {
         assert_eq!(
             read(&format!("guards = [{{ {guard} }}]")).expect_err("no reason"),
             "a limit was moved without a reason"
+        );
+        assert_eq!(
+            read("guards = [{ check = 'solo.cycles < 9', because = 'why' }]")
+                .expect_err("no limit before"),
+            "a reason without the limit before"
         );
         assert_eq!(
             read("checks = ['solo.cycles < 9']").expect_err("an earlier name"),

@@ -148,7 +148,7 @@ impl Usage {
     }
 }
 
-/// A stream over a buffer.
+/// What a stream does to a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
     /// Loads of 16 bytes.
@@ -208,7 +208,7 @@ impl Order {
 }
 
 /// A chain of loads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Chase {
     /// The buffer's size in units of 1024 bytes.
     pub kib: u64,
@@ -221,17 +221,6 @@ pub struct Chase {
 pub struct Buffer {
     /// Its size in units of 1024 bytes.
     pub kib: u64,
-}
-
-/// A stream on one or more cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stream {
-    /// The operation on the buffer.
-    pub operation: Operation,
-    /// Size of each core's buffer in units of 1024 bytes.
-    pub kib: u64,
-    /// Number of cores.
-    pub cores: u64,
 }
 
 /// A stream over a buffer.
@@ -247,6 +236,15 @@ impl fmt::Display for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} KiB", self.operation.name(), self.kib)
     }
+}
+
+/// A stream on one or more cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stream {
+    /// What each of them does, with a buffer each.
+    pub pass: Pass,
+    /// Number of cores.
+    pub cores: u64,
 }
 
 /// A stream on a core, beside other cores' streams.
@@ -282,13 +280,7 @@ impl fmt::Display for Benchmark {
             Self::RandomReads(buffer) => write!(f, "random reads {} KiB", buffer.kib),
             Self::Stream(stream) => {
                 let cores = if stream.cores == 1 { "core" } else { "cores" };
-                write!(
-                    f,
-                    "{} {} KiB, {} {cores}",
-                    stream.operation.name(),
-                    stream.kib,
-                    stream.cores
-                )
+                write!(f, "{}, {} {cores}", stream.pass, stream.cores)
             }
             Self::Corun(corun) => {
                 let own = if corun.partition {
@@ -740,10 +732,8 @@ fn read_stream(field: &Field<'_>) -> Option<Stream> {
     let table = field.table()?;
     let (pass, cores) = (read_pass(&table), read_cores(&table, 1));
     table.finish();
-    let Pass { operation, kib } = pass?;
     Some(Stream {
-        operation,
-        kib,
+        pass: pass?,
         cores: cores?,
     })
 }

@@ -2,7 +2,9 @@
 //! a measurement.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::points::{Benchmark, Corun, Operation, Order, Pages, Pass, Point, Points};
+use super::points::{
+    Benchmark, Chase, Corun, Operation, Order, Pages, Pass, Point, Points, Stream,
+};
 use crate::boards::{Absent, Boards};
 use crate::experiment::account::Account;
 use crate::experiment::measured::{Measure, Measured};
@@ -35,21 +37,14 @@ const SMALL_KIB: u64 = 1;
 /// A boot of the board: a workload with a buffer on some cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Boot {
-    Chase {
-        kib: u64,
-        order: Order,
-    },
+    Chase(Chase),
     Stride {
         kib: u64,
     },
     Random {
         kib: u64,
     },
-    Stream {
-        operation: Operation,
-        kib: u64,
-        cores: u64,
-    },
+    Stream(Stream),
     /// A stream, beside others or alone.
     Corun {
         measured: Pass,
@@ -79,22 +74,13 @@ impl Boot {
     /// Returns the boots that a benchmark needs; none if it is an experiment's figure.
     fn of(benchmark: &Benchmark) -> Vec<Self> {
         match benchmark {
-            Benchmark::Chase(chase) => vec![Self::Chase {
-                kib: chase.kib,
-                order: chase.order,
-            }],
+            Benchmark::Chase(chase) => vec![Self::Chase(*chase)],
             Benchmark::Stride(buffer) => vec![Self::Stride { kib: buffer.kib }],
             Benchmark::RandomReads(buffer) => vec![
                 Self::Random { kib: buffer.kib },
                 Self::Random { kib: SMALL_KIB },
             ],
-            Benchmark::Stream(stream) => {
-                vec![Self::Stream {
-                    operation: stream.operation,
-                    kib: stream.kib,
-                    cores: stream.cores,
-                }]
-            }
+            Benchmark::Stream(stream) => vec![Self::Stream(*stream)],
             Benchmark::Corun(corun) => Self::of_corun(corun).to_vec(),
             Benchmark::Experiment(_) => vec![],
         }
@@ -128,10 +114,9 @@ impl Boot {
 
     const fn kib(self) -> u64 {
         match self {
-            Self::Chase { kib, .. }
-            | Self::Stride { kib }
-            | Self::Random { kib }
-            | Self::Stream { kib, .. } => kib,
+            Self::Chase(chase) => chase.kib,
+            Self::Stride { kib } | Self::Random { kib } => kib,
+            Self::Stream(stream) => stream.pass.kib,
             Self::Corun { measured, .. } => measured.kib,
         }
     }
@@ -161,7 +146,7 @@ impl Boot {
 
     const fn cores(self) -> u64 {
         match self {
-            Self::Stream { cores, .. } => cores,
+            Self::Stream(stream) => stream.cores,
             Self::Corun {
                 others: Some(others),
                 ..
@@ -172,21 +157,15 @@ impl Boot {
 
     fn name(self) -> String {
         match self {
-            Self::Chase {
-                kib,
-                order: Order::Random,
-            } => format!("chase-{kib}"),
-            Self::Chase {
-                kib,
-                order: Order::Reversed,
-            } => format!("chase-reversed-{kib}"),
+            Self::Chase(Chase { kib, order }) => match order {
+                Order::Random => format!("chase-{kib}"),
+                Order::Reversed => format!("chase-reversed-{kib}"),
+            },
             Self::Stride { kib } => format!("stride-{kib}"),
             Self::Random { kib } => format!("random-{kib}"),
-            Self::Stream {
-                operation,
-                kib,
-                cores,
-            } => format!("{}-{kib}-on-{cores}", operation.name()),
+            Self::Stream(Stream { pass, cores }) => {
+                format!("{}-{}-on-{cores}", pass.operation.name(), pass.kib)
+            }
             Self::Corun {
                 measured,
                 others,
@@ -212,15 +191,11 @@ impl Boot {
         let runs = if core == 0 { 2 } else { 0 };
         let memory = |operation| ("memory", [operation, self.bytes(), self.passes(), runs]);
         match self {
-            Self::Chase {
-                order: Order::Reversed,
-                ..
-            } => memory(7),
-            Self::Chase {
-                order: Order::Random,
-                ..
-            } => ("latency", [self.bytes(), self.passes(), 1, runs]),
-            Self::Stream { operation, .. } => memory(stream_number(operation)),
+            Self::Chase(chase) => match chase.order {
+                Order::Random => ("latency", [self.bytes(), self.passes(), 1, runs]),
+                Order::Reversed => memory(7),
+            },
+            Self::Stream(stream) => memory(stream_number(stream.pass.operation)),
             Self::Corun {
                 others: Some(others),
                 ..
@@ -442,21 +417,14 @@ impl Results {
         let per_access = |boot: Boot| cycles(boot) / boot.accesses() as f64;
         let nanos = |cycles: f64| cycles * 1000.0 / clock;
         Ok(match &point.benchmark {
-            Benchmark::Chase(chase) => nanos(per_access(Boot::Chase {
-                kib: chase.kib,
-                order: chase.order,
-            })),
+            Benchmark::Chase(chase) => nanos(per_access(Boot::Chase(*chase))),
             Benchmark::Stride(buffer) => nanos(per_access(Boot::Stride { kib: buffer.kib })),
             Benchmark::RandomReads(buffer) => nanos(
                 per_access(Boot::Random { kib: buffer.kib })
                     - per_access(Boot::Random { kib: SMALL_KIB }),
             ),
             Benchmark::Stream(stream) => {
-                let boot = Boot::Stream {
-                    operation: stream.operation,
-                    kib: stream.kib,
-                    cores: stream.cores,
-                };
+                let boot = Boot::Stream(*stream);
                 // All cores do the same, so each is as fast as the one that is measured.
                 let bytes = (boot.accesses() * LINE * boot.cores()) as f64;
                 bytes / cycles(boot) * clock
@@ -638,7 +606,7 @@ fn benchmarks(points: &Points, model: &Path, runs: Vec<spec::Point>) -> spec::Ex
 
 #[cfg(test)]
 mod tests {
-    use super::super::points::{Buffer, Chase, Facts, Stream, Unit, Usage};
+    use super::super::points::{Buffer, Facts, Unit, Usage};
     use super::*;
     use cloison_config::problem::SourceFile;
 
@@ -683,16 +651,12 @@ mod tests {
 
     #[test]
     fn cycles_become_the_unit_of_the_measurement() {
-        let order = Order::Random;
-        let chase = Boot::Chase { kib: 64, order };
-        let nanos = point(
-            Benchmark::Chase(Chase {
-                kib: 64,
-                order: Order::Random,
-            }),
-            Unit::Nanos,
-            1500,
-        );
+        let chase = Chase {
+            kib: 64,
+            order: Order::Random,
+        };
+        let nanos = point(Benchmark::Chase(chase), Unit::Nanos, 1500);
+        let chase = Boot::Chase(chase);
         assert_eq!(
             result(&nanos, &[(chase, chase.accesses() * 15)]),
             10.0,
@@ -716,15 +680,13 @@ mod tests {
         );
 
         let stream = Stream {
-            operation: Operation::Copy,
-            kib: 8192,
+            pass: Pass {
+                operation: Operation::Copy,
+                kib: 8192,
+            },
             cores: 4,
         };
-        let boot = Boot::Stream {
-            operation: Operation::Copy,
-            kib: 8192,
-            cores: 4,
-        };
+        let boot = Boot::Stream(stream);
         let rate = point(Benchmark::Stream(stream), Unit::MegabytesPerSecond, 1000);
         assert_eq!(
             result(&rate, &[(boot, boot.accesses() * 128)]),
@@ -746,10 +708,10 @@ mod tests {
         assert_eq!(names.len(), 3);
         assert_eq!(Boot::Stride { kib: 62 }.accesses_of_a_pass(), 496);
         assert!(
-            Boot::Chase {
+            Boot::Chase(Chase {
                 kib: 4,
                 order: Order::Random
-            }
+            })
             .accesses()
                 >= ACCESSES
         );

@@ -101,6 +101,11 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
+/// Quotes a text, or a key, for TOML.
+fn of_toml(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
 /// The start of a script: its options, and the file that maps names.
 fn head(what: &str, default: &str, repeats: usize, names: &[(String, &str)]) -> String {
     let mut text = format!(
@@ -118,7 +123,7 @@ fn head(what: &str, default: &str, repeats: usize, names: &[(String, &str)]) -> 
     if !names.is_empty() {
         text.push_str("cat > \"$OUT.much.toml\" <<'END'\n[names]\n");
         for (from, to) in names {
-            let _ = writeln!(text, "{from:?} = {to:?}");
+            let _ = writeln!(text, "{} = {}", of_toml(from), of_toml(to));
         }
         text.push_str("END\n");
     }
@@ -179,10 +184,7 @@ fn papi(blocks: &[Vec<&RunEvent>], events: &[RunEvent], repeats: usize) -> Strin
 fn campaign(blocks: &[Vec<&RunEvent>], repeats: usize) -> String {
     let mut text = "[vm.campaign]\nsub_experiments = [\n".to_owned();
     for block in blocks {
-        let names: Vec<String> = block
-            .iter()
-            .map(|it| toml::Value::from(it.name.as_str()).to_string())
-            .collect();
+        let names: Vec<String> = block.iter().map(|it| of_toml(&it.name)).collect();
         let _ = writeln!(text, "    [{}],", names.join(", "));
     }
     let _ = writeln!(text, "]\nruns = {repeats}");

@@ -4,7 +4,7 @@
 //! and each set of events that rows count is a sub-experiment.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::columns::{ReadError, is_index, number, whole};
+use super::columns::{ReadError, is_index, number};
 use super::found::Request;
 use super::runs::{Counted, Run, Runs};
 
@@ -110,11 +110,8 @@ fn count(field: &Field<'_>) -> Result<Option<f64>, String> {
         Field::Number(value) => crate::data::checked_count(*value),
         Field::Text("" | "NA" | "NaN" | "nan" | "<NA>" | "null" | "None") => return Ok(None),
         Field::Text("-" | "N/A" | "n/a" | "<not counted>" | "<not supported>") => return Ok(None),
-        Field::Text(text) => match whole(text.as_bytes()) {
-            Some(_) => number(text.as_bytes()).unwrap_or(Ok(f64::NAN)),
-            None => number(text.as_bytes())
-                .ok_or_else(|| format!("\"{}\" is not a count", text.escape_debug()))?,
-        },
+        Field::Text(text) => number(text.as_bytes())
+            .ok_or_else(|| format!("\"{}\" is not a count", text.escape_debug()))?,
     };
     checked.map(Some).map_err(|error| error.to_string())
 }
