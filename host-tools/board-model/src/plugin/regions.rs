@@ -63,7 +63,12 @@ impl Plugin {
             self.latest = [NOTHING; MAX_CORES];
         }
         if !self.active {
-            self.switch_on();
+            // QEMU's main loop runs timers with the lock held, up to the time that it read before.
+            // A timer that is due then sets itself to a later time, or, if the model's time has
+            // replaced QEMU's meanwhile, to the same one again and again.
+            let internals = self.internals;
+            internals.locked(|| self.switch_on());
+            qemu().retranslate();
         }
         let stand = self.stand();
         if !self.options.always {
@@ -74,7 +79,7 @@ impl Plugin {
         }
     }
 
-    /// Turns the model on.
+    /// Turns the model on. The thread has QEMU's lock.
     pub fn switch_on(&mut self) {
         // Anything may have changed unseen.
         self.latest = [NOTHING; MAX_CORES];
@@ -103,9 +108,6 @@ impl Plugin {
         self.active = true;
         self.next_timer = 0;
         self.limit = 0;
-        if !self.options.always {
-            qemu().retranslate();
-        }
     }
 
     /// Ends the region and turns the model off, unless it is always on.
@@ -116,10 +118,12 @@ impl Plugin {
         if self.options.always {
             return;
         }
-        let time = get_clock();
-        TIME.base_own.store(self.internals.own_clock(), Relaxed);
-        TIME.base.store(time, Relaxed);
-        TIME.modelled.store(false, Relaxed);
+        self.internals.locked(|| {
+            let time = get_clock();
+            TIME.base_own.store(self.internals.own_clock(), Relaxed);
+            TIME.base.store(time, Relaxed);
+            TIME.modelled.store(false, Relaxed);
+        });
         self.active = false;
         qemu().retranslate();
     }
