@@ -208,8 +208,8 @@ impl Work {
         Ok(())
     }
 
-    /// Moves the pages `of` something back home, the last one first, but none of the first `count`.
-    /// Returns how many.
+    /// Moves the pages `of` something back home, from the last one on, but none of the first
+    /// `count`. Returns how many.
     fn come_back(
         &self,
         away: &mut Vec<Away>,
@@ -233,11 +233,10 @@ impl Work {
                     break;
                 }
             }
-            let pages = &mut away[first..];
-            pages.reverse();
+            let pages = &away[first..];
             self.exchange(pages, why);
             let batch = pages.len() as u64;
-            for page in away.drain(first..) {
+            for page in away.drain(first..).rev() {
                 let mut memory = partition::memory().lock();
                 let Memory { frames, pools, .. } = &mut *memory;
                 let freed = target(self.vm).map(|pool| pools[pool].free(page.frame, frames));
