@@ -776,7 +776,7 @@ fn whole_text(text: &Text, refusal: Refusal) -> Mistake {
 /// Returns a value as a cell of a series; empty if it is missing.
 fn cell(value: Option<&Value>) -> Cell {
     match value {
-        None | Some(Value::Missing) => Cell::Text(String::new()),
+        None | Some(Value::Missing) => Cell::Missing,
         Some(Value::Text(text)) => Cell::Text(text.clone()),
         Some(Value::Count(count)) => Cell::Count(*count),
         Some(Value::Number(number)) => Cell::Value(*number),

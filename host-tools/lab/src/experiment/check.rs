@@ -293,7 +293,7 @@ impl Relation {
 pub enum Verdict {
     /// It holds in every matching run: the run that is closest to the limit, with both sides.
     Holds(String, f64, f64),
-    /// It does not hold in some run: the first, with both sides.
+    /// It does not hold in some run: the one that is farthest beyond the limit, with both sides.
     Fails(String, f64, f64),
     /// No matching run has been performed: `--quick` left them out.
     NotRun,
@@ -558,13 +558,14 @@ impl Check {
             }
             (Operand::Number(_), Operand::Number(_)) => {}
         }
+        let closeness = |pair: &&(&Measured, f64, f64)| (pair.1 - pair.2).abs();
         if let Some((run, left, right)) = pairs
             .iter()
-            .find(|(_, left, right)| !self.relation.holds(*left, *right))
+            .filter(|(_, left, right)| !self.relation.holds(*left, *right))
+            .max_by(|one, other| closeness(one).total_cmp(&closeness(other)))
         {
             return Verdict::Fails(run.key(), *left, *right);
         }
-        let closeness = |pair: &&(&Measured, f64, f64)| (pair.1 - pair.2).abs();
         match pairs
             .iter()
             .min_by(|one, other| closeness(one).total_cmp(&closeness(other)))
@@ -803,6 +804,15 @@ mod tests {
         assert_eq!(
             judge("sweep.slowdown < 3"),
             Verdict::Fails("sweep-pages=4".into(), 3.0, 3.0)
+        );
+        assert_eq!(
+            judge("sweep.slowdown < 1.05"),
+            Verdict::Fails("sweep-pages=4".into(), 3.0, 1.05),
+            "the worst of those that fail"
+        );
+        assert_eq!(
+            judge("sweep.slowdown > 4"),
+            Verdict::Fails("sweep-pages=8".into(), 1.1, 4.0)
         );
         assert_eq!(
             judge("sweep[pages=8].slowdown <= 1.1"),

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::measured::Measured;
-use crate::plot::Chart;
+use crate::plot::{Chart, Heatmap};
 use cloison_engine::report::Section;
 use cloison_engine::text::grouped;
 use serde_json::{Map, Value, json};
@@ -15,6 +15,8 @@ pub struct Findings {
     pub figures: BTreeMap<String, f64>,
     /// The series, by name: rows of named values.
     pub series: Vec<Series>,
+    /// Heatmaps.
+    pub heatmaps: Vec<Heatmap>,
     /// Plots.
     pub charts: Vec<Chart>,
     /// Tables.
@@ -56,6 +58,8 @@ pub struct Series {
 /// A value of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
+    /// No value.
+    Missing,
     /// A name.
     Text(String),
     /// A count.
@@ -73,6 +77,7 @@ impl Cell {
     /// Converts it to JSON.
     pub fn json(&self) -> Value {
         match self {
+            Self::Missing => Value::Null,
             Self::Text(text) => json!(text),
             Self::Count(count) => json!(count),
             Self::Value(value) => json!(value),
@@ -81,17 +86,19 @@ impl Cell {
     /// Formats it for a reader, with grouped digits and no more decimals than its size needs.
     pub fn shown(&self) -> String {
         match self {
+            Self::Missing => String::new(),
             Self::Text(text) => text.clone(),
             Self::Count(count) => grouped(*count),
             Self::Value(value) => shown(*value),
         }
     }
-    /// Formats it for a CSV file.
+    /// Formats it for a CSV file: a number as it is in JSON and Parquet.
     pub fn text(&self) -> String {
         match self {
+            Self::Missing => String::new(),
             Self::Text(text) => text.clone(),
             Self::Count(count) => count.to_string(),
-            Self::Value(value) => format!("{value:.4}"),
+            Self::Value(value) => value.to_string(),
         }
     }
 }

@@ -6,7 +6,8 @@ use super::check::Quantity;
 use super::findings::{Cell, Findings, Runs, Series, shown};
 use super::measured::{Measured, figure_name, key};
 use super::numbers;
-use crate::plot::{Chart, Line, Marks};
+use super::spec::AxisTitles;
+use crate::plot::{Chart, Heatmap, Line, Marks};
 use cloison_engine::model::Roi;
 use cloison_engine::text::grouped;
 use std::collections::BTreeSet;
@@ -25,7 +26,7 @@ const HINT: &str = "The model is on in regions of interest alone (roi = \"hint\"
 const WIDE: f64 = 16.0;
 
 /// Evaluates the runs; slowdowns refer to the variant `baseline`.
-pub fn find(runs: Runs<'_>, baseline: &str, roi: Roi) -> Findings {
+pub fn find(runs: Runs<'_>, baseline: &str, titles: &AxisTitles, roi: Roi) -> Findings {
     let mut found = Findings::default();
     let series = table(runs, baseline, &mut found);
     if names(runs).next().is_none() {
@@ -37,7 +38,7 @@ pub fn find(runs: Runs<'_>, baseline: &str, roi: Roi) -> Findings {
         found.tables.push(series.table("Every run", &note));
     }
     found.series.push(series);
-    numbers::find(runs, baseline, &mut found);
+    numbers::find(runs, baseline, titles, &mut found);
     if let Some(segments) = segments(runs) {
         found.series.push(segments);
     }
@@ -46,10 +47,11 @@ pub fn find(runs: Runs<'_>, baseline: &str, roi: Roi) -> Findings {
         .into_iter()
         .filter(|_| names(runs).next().is_none())
     {
-        let chart = by_axis(runs, baseline, axis);
+        let chart = by_axis(runs, baseline, axis, titles.of(axis));
         found.charts.push(chart);
     }
     found.charts.extend(bars(runs, baseline));
+    found.heatmaps = heatmaps(runs, baseline, titles);
     say(runs, baseline, &mut found);
     let repeats = match roi {
         Roi::Always => EXACT,
@@ -71,7 +73,7 @@ fn events(runs: Runs<'_>) -> BTreeSet<&str> {
 /// Returns a cell with the value of a quantity, empty if the run does not have it.
 fn cell(value: Option<f64>, is_count: bool) -> Cell {
     match value {
-        None => Cell::Text(String::new()),
+        None => Cell::Missing,
         Some(value) if is_count => Cell::Count(value as u64),
         Some(value) => Cell::Value(value),
     }
@@ -192,7 +194,7 @@ fn segments(runs: Runs<'_>) -> Option<Series> {
 }
 
 /// Returns the slowdown against an axis: lines if its values are numbers, otherwise groups of bars.
-fn by_axis(runs: Runs<'_>, baseline: &str, axis: &str) -> Chart {
+fn by_axis(runs: Runs<'_>, baseline: &str, axis: &str, title: &str) -> Chart {
     let is_numeric = on_axis(runs, axis).all(|run| run.number(axis).is_some());
     let (marks, log_x) = if is_numeric {
         lines(runs, baseline, axis)
@@ -200,8 +202,8 @@ fn by_axis(runs: Runs<'_>, baseline: &str, axis: &str) -> Chart {
         (groups(runs, baseline, axis), false)
     };
     Chart {
-        title: format!("Slowdown by {axis} (modelled)"),
-        x: axis.to_owned(),
+        title: format!("Slowdown by {title} (modelled)"),
+        x: title.to_owned(),
         y: format!("relative to {baseline}"),
         log: false,
         log_x,
@@ -283,6 +285,31 @@ fn groups(runs: Runs<'_>, baseline: &str, axis: &str) -> Marks {
     Marks::Bars(names, groups)
 }
 
+/// Returns the slowdown of each variant with two axes as a map of them.
+fn heatmaps(runs: Runs<'_>, baseline: &str, titles: &AxisTitles) -> Vec<Heatmap> {
+    let mut maps: Vec<(&str, Heatmap)> = vec![];
+    for run in runs.0 {
+        let axes: Vec<&String> = run.axes.keys().collect();
+        let ([x, y], Some(slowdown)) = (axes.as_slice(), runs.slowdown(run, baseline)) else {
+            continue;
+        };
+        let known = maps.iter().position(|(variant, _)| *variant == run.variant);
+        let at = known.unwrap_or_else(|| {
+            let title = format!(
+                "Slowdown of {}, relative to {baseline} (modelled)",
+                run.variant
+            );
+            maps.push((
+                &run.variant,
+                Heatmap::new(title, titles.of(x), titles.of(y)),
+            ));
+            maps.len() - 1
+        });
+        maps[at].1.set(run.label(x), run.label(y), slowdown);
+    }
+    maps.into_iter().map(|(_, map)| map).collect()
+}
+
 /// Returns the slowdown of every run as bars, if no axis shows them.
 fn bars(runs: Runs<'_>, baseline: &str) -> Option<Chart> {
     if runs.0.len() < 2 || !runs.axes().is_empty() || names(runs).next().is_some() {
@@ -358,7 +385,7 @@ mod tests {
             run("budget", &[("events", "200")], 110),
             run("budget", &[("events", "4000")], 520),
         ];
-        let found = find(Runs(&runs), "solo", Roi::Always);
+        let found = find(Runs(&runs), "solo", &AxisTitles::default(), Roi::Always);
         assert_eq!(found.figures["budget_events_4000_slowdown"], 5.2);
         assert_eq!(found.figures["solo_l2d_cache_refill"], 7.0);
         let table = &found.series[0];
@@ -406,13 +433,20 @@ mod tests {
             run("busy", &[("input", "b"), ("kib", "64")], 600),
         ];
         assert_eq!(Runs(&runs).slowdown(&runs[2], "alone"), Some(3.0));
-        let found = find(Runs(&runs), "alone", Roi::Hint);
+        let found = find(Runs(&runs), "alone", &AxisTitles::default(), Roi::Hint);
         let kinds: Vec<_> = found
             .charts
             .iter()
             .map(|chart| matches!(chart.marks, Marks::Lines(_)))
             .collect();
         assert_eq!(kinds, [false, true], "names are bars, numbers are lines");
+        let [map] = found.heatmaps.as_slice() else {
+            panic!("{:?}", found.heatmaps)
+        };
+        assert_eq!(
+            (map.x.as_str(), map.y.as_str(), map.rows.as_slice()),
+            ("input", "kib", &[("64".to_owned(), vec![Some(3.0)])][..])
+        );
         // A single variant has its first run as the baseline.
         let sweep = [
             run("sweep", &[("n", "1")], 100),

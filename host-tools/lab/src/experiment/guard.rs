@@ -96,7 +96,7 @@ pub fn table(guards: &[Guard], verdicts: &[Verdict]) -> Option<Section> {
         ]);
     }
     let note = "What was found here before, to notice change; no result of a paper. Of the runs \
-                that a guard selects, the first that fails, or else the one closest to the limit.";
+                that a guard selects, the one that fails by most, or else the one closest to the limit.";
     (!guards.is_empty()).then(|| section.note(note))
 }
 

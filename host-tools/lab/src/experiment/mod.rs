@@ -465,6 +465,7 @@ fn find(experiment: &Experiment, runs: &[Measured], model: &Board) -> Result<Fin
         return Ok(generic::find(
             all,
             experiment.baseline(),
+            &experiment.axis_titles,
             experiment.conditions.roi,
         ));
     }

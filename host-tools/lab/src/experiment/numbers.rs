@@ -5,6 +5,7 @@
 use super::findings::{Cell, Findings, Runs, Series};
 use super::measured::Measured;
 use super::printed::{Printed, mean};
+use super::spec::AxisTitles;
 use crate::plot::{Chart, Line, Marks};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,7 @@ const CURVE: usize = 3;
 type Curves<'a> = BTreeMap<&'a str, Vec<(f64, f64)>>;
 
 /// Adds tables, series, figures and plots of the printed numbers, if there are any.
-pub fn find(runs: Runs<'_>, baseline: &str, found: &mut Findings) {
+pub fn find(runs: Runs<'_>, baseline: &str, titles: &AxisTitles, found: &mut Findings) {
     let Some(series) = means(runs, baseline, found) else {
         return;
     };
@@ -44,7 +45,7 @@ pub fn find(runs: Runs<'_>, baseline: &str, found: &mut Findings) {
     found.charts.extend(
         runs.axes()
             .into_iter()
-            .filter_map(|axis| along(runs, baseline, axis)),
+            .filter_map(|axis| along(runs, baseline, axis, titles.of(axis))),
     );
     for (run, printed) in printing(runs) {
         let curves = curves(printed);
@@ -128,7 +129,7 @@ fn means(runs: Runs<'_>, baseline: &str, found: &mut Findings) -> Option<Series>
                 extreme(f64::max),
                 relative,
             ] {
-                row.push(value.map_or_else(|| Cell::Text(String::new()), Cell::Value));
+                row.push(value.map_or(Cell::Missing, Cell::Value));
             }
             rows.push(row);
         }
@@ -175,7 +176,7 @@ pub fn all(runs: Runs<'_>) -> Option<Series> {
 type Beside = (Vec<String>, Vec<(String, Vec<f64>)>);
 
 /// Returns the means of runs that differ in the number on an axis, if there are any.
-fn along(runs: Runs<'_>, baseline: &str, axis: &str) -> Option<Chart> {
+fn along(runs: Runs<'_>, baseline: &str, axis: &str, title: &str) -> Option<Chart> {
     let mut lines: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for (run, printed) in printing(runs) {
         let Some(number) = run.number(axis) else {
@@ -195,8 +196,8 @@ fn along(runs: Runs<'_>, baseline: &str, axis: &str) -> Option<Chart> {
         Line::new(name, points)
     };
     (!lines.is_empty()).then(|| Chart {
-        title: format!("Means of what was printed, by {axis} (modelled)"),
-        x: axis.to_owned(),
+        title: format!("Means of what was printed, by {title} (modelled)"),
+        x: title.to_owned(),
         y: format!("relative to {baseline}"),
         log: false,
         log_x: false,
@@ -255,7 +256,7 @@ fn beside(runs: Runs<'_>, baseline: &str) -> Option<Beside> {
 fn compared((runs, groups): &Beside) -> Series {
     let cell = |value: &f64| {
         if value.is_nan() {
-            Cell::Text(String::new())
+            Cell::Missing
         } else {
             Cell::Value(*value)
         }
@@ -306,7 +307,7 @@ mod tests {
             ),
         ];
         let mut found = Findings::default();
-        find(Runs(&runs), "solo", &mut found);
+        find(Runs(&runs), "solo", &AxisTitles::default(), &mut found);
         assert_eq!(
             found.figures,
             [("interf_printed_a_relative".to_owned(), 2.5)].into()
@@ -327,11 +328,7 @@ mod tests {
             mean,
             "with the extremes, and what is compared"
         );
-        assert_eq!(
-            table.rows[3][6],
-            Cell::Text(String::new()),
-            "the baseline has no c"
-        );
+        assert_eq!(table.rows[3][6], Cell::Missing, "the baseline has no c");
         let [bars, lines] = found.charts.as_slice() else {
             panic!("{} charts", found.charts.len())
         };
@@ -368,7 +365,7 @@ mod tests {
             on("3", 8.0),
         ];
         let mut found = Findings::default();
-        find(Runs(&runs), "solo", &mut found);
+        find(Runs(&runs), "solo", &AxisTitles::default(), &mut found);
         assert_eq!(found.figures["sweep_moved_20_printed_a_relative"], 3.0);
         let charts: Vec<_> = found.charts.iter().map(|chart| &chart.marks).collect();
         let [Marks::Lines(lines)] = charts.as_slice() else {
@@ -387,11 +384,16 @@ mod tests {
             printing("two", &[("a_1", &[3.0])]),
         ];
         let mut found = Findings::default();
-        find(Runs(&runs), "one", &mut found);
+        find(Runs(&runs), "one", &AxisTitles::default(), &mut found);
         assert_eq!(found.charts.len(), 1);
         assert_eq!(found.figures["two_printed_a_1_relative"], 3.0);
         let mut nothing = Findings::default();
-        find(Runs(&[run("solo", &[], 100)]), "solo", &mut nothing);
+        find(
+            Runs(&[run("solo", &[], 100)]),
+            "solo",
+            &AxisTitles::default(),
+            &mut nothing,
+        );
         assert!(
             nothing.series.is_empty() && nothing.tables.is_empty(),
             "segments alone"

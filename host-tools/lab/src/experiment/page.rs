@@ -17,6 +17,9 @@ use parquet::schema::types::Type;
 use std::path::Path;
 use std::sync::Arc;
 
+/// Style in addition to that of all reports.
+const STYLE: &str = ".answer { font-size: 1.15em; }";
+
 /// Returns the report.
 pub fn html(
     experiment: &Experiment,
@@ -32,21 +35,28 @@ pub fn html(
     let source = files::read_text(path, files::CONFIGURATION)?;
     let system = files::read_text(&experiment.system, files::CONFIGURATION)?;
     let model = files::read_text(&experiment.model, files::CONFIGURATION)?;
+    // A reader of ten seconds sees the answer and a plot.
+    let (answer, details) = match findings.account.split_first() {
+        Some((answer, details)) => (Some(answer), details),
+        None => (None, [].as_slice()),
+    };
     let body = html! {
-        @if !experiment.question.is_empty() { p { (report::prose(&experiment.question)) } }
-        div.caveats { p { "Everything on this page is modelled: QEMU with the board model, not a board." } }
+        @if let Some(answer) = answer { p.answer { (report::prose(answer)) } }
+        p.note { "Modelled, not measured on a board: QEMU with the board model." }
+        @for map in &findings.heatmaps { (map.figure()) }
+        @for chart in &charts { (chart) }
+        @if !experiment.question.is_empty() {
+            h2 { "The question" }
+            p { (report::prose(&experiment.question)) }
+        }
         @if let Some((source, shows)) = &experiment.paper {
             h2 { "The paper" }
             p.note { (source) }
             p { (report::prose(shows)) }
         }
         @for section in findings.conclusions() { (section.to_html()) }
-        @if !charts.is_empty() {
-            h2 { "Modelled here" }
-            @for chart in &charts { (chart) }
-        }
-        h2 { "What was found" }
-        @for paragraph in &findings.account { p { (report::prose(paragraph)) } }
+        h2 { "Details" }
+        @for paragraph in details { p { (report::prose(paragraph)) } }
         @for table in &findings.tables { (table.to_html()) }
         @if let Some(stability) = &findings.sensitivity {
             @for table in &stability.tables { (table.to_html()) }
@@ -59,7 +69,7 @@ pub fn html(
         details { summary { "Its system: " (installation::display(&experiment.system)) } pre { (system) } }
         details { summary { "The model: " (installation::display(&experiment.model)) } pre { (model) } }
     };
-    Ok(report::standalone(&experiment.title, "", &body))
+    Ok(report::standalone(&experiment.title, STYLE, &body))
 }
 
 /// Formats a series as CSV.
@@ -126,7 +136,7 @@ fn write_parquet(series: &Series, figures: &Figures) -> parquet::errors::Result<
         let number = |cell: &Cell| match cell {
             Cell::Value(value) => Some(*value),
             Cell::Count(count) => Some(*count as f64),
-            Cell::Text(_) => None,
+            Cell::Missing | Cell::Text(_) => None,
         };
         match kind(at) {
             Physical::DOUBLE => {
@@ -143,7 +153,9 @@ fn write_parquet(series: &Series, figures: &Figures) -> parquet::errors::Result<
                 cloison_engine::hem::column::<Int64Type>(&mut group, column(at).map(count))?;
             }
             _ => {
-                let text = |cell: &Cell| Some(ByteArray::from(cell.text().into_bytes()));
+                let text = |cell: &Cell| {
+                    (*cell != Cell::Missing).then(|| ByteArray::from(cell.text().into_bytes()))
+                };
                 cloison_engine::hem::column::<ByteArrayType>(&mut group, column(at).map(text))?;
             }
         }

@@ -44,6 +44,8 @@ pub struct Experiment {
     pub needs_regions: bool,
     /// Name of the variant to which the slowdown refers, if the file names one.
     pub named_baseline: Option<String>,
+    /// The titles of the axes, for those that have one, in plots.
+    pub axis_titles: AxisTitles,
     /// Conditions on our own results: if one does not hold, something has changed.
     pub guards: Vec<Guard>,
     /// What the paper reports, to compare the results with.
@@ -71,6 +73,17 @@ pub struct Experiment {
     pub quick: Vec<Assignment>,
     /// All runs.
     pub points: Vec<Point>,
+}
+
+/// What plots call axes, by name.
+#[derive(Clone, Debug, Default)]
+pub struct AxisTitles(BTreeMap<String, String>);
+
+impl AxisTitles {
+    /// Returns the title of an axis, with the unit of its values; its name if it has none.
+    pub fn of<'a>(&'a self, axis: &'a str) -> &'a str {
+        self.0.get(axis).map_or(axis, String::as_str)
+    }
 }
 
 impl Experiment {
@@ -239,6 +252,8 @@ struct Variant<'a> {
 
 struct Axis<'a> {
     name: &'a str,
+    /// What plots call it, with the unit of its values.
+    title: Option<&'a str>,
     values: Vec<Value>,
     quick: Option<Vec<Value>>,
 }
@@ -358,6 +373,10 @@ fn read(root: &Table<'_>, path: &Path, quick: bool) -> Option<Experiment> {
             (name.to_owned(), variant.title.unwrap_or(name).to_owned())
         })
         .collect();
+    let axes = variants.iter().flatten().flat_map(|variant| &variant.axes);
+    let axis_titles = axes
+        .filter_map(|axis| Some((axis.name.to_owned(), axis.title?.to_owned())))
+        .collect();
     let mut experiment = Experiment {
         title: title.or(&name)?.to_owned(),
         command: format!("experiment {name}"),
@@ -367,6 +386,7 @@ fn read(root: &Table<'_>, path: &Path, quick: bool) -> Option<Experiment> {
         account: Account { titles, ..account? },
         needs_regions: false,
         named_baseline: baseline.optional()?,
+        axis_titles: AxisTitles(axis_titles),
         guards: guards.or(vec![])?,
         shows: shows?,
         system: system.value,
@@ -521,9 +541,11 @@ fn read_axis<'a>(mut table: Table<'a>) -> Option<Axis<'a>> {
     let help = "give the axis values: values = [NUMBER, …]";
     let values = table.required_value("values", help, read_values);
     let quick = table.value("quick", read_values);
+    let title = table.value("title", Field::text);
     table.finish();
     Some(Axis {
         name: name?.value,
+        title: title.optional()?,
         values: values?.value,
         quick: quick.optional()?,
     })

@@ -587,6 +587,7 @@ fn benchmarks(points: &Points, model: &Path, runs: Vec<spec::Point>) -> spec::Ex
         account: Account::default(),
         needs_regions: false,
         named_baseline: None,
+        axis_titles: spec::AxisTitles::default(),
         guards: vec![],
         shows: vec![],
         system,

@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod axis;
+mod heatmap;
 
 use axis::Axis;
 use cloison_engine::report::PALETTE;
+pub use heatmap::Heatmap;
 use maud::{Markup, PreEscaped, html};
 use miette::{Result, miette};
 use plotters::coord::Shift;
