@@ -45,6 +45,7 @@ use crate::emulation::{Emulated, Emulation, Hardware};
 use crate::events::{self, EventTable, read_events};
 use crate::files;
 use crate::firmware::{page_address, read_power_off, read_spin_table};
+use crate::kind::FileKind;
 use crate::problem::{Problem, SourceFile};
 use cloison_formats::addr::{PAGE_SIZE, PhysRange};
 use cloison_formats::color::{CacheGeometry, GeometryError};
@@ -134,6 +135,9 @@ impl BoardFile {
     fn read(context: &Context, path: &Path, configs: &Path) -> Option<(Self, PathBuf)> {
         let document = context.parse()?;
         let root = context.root(&document);
+        if !FileKind::Board.fits(&root) {
+            return None;
+        }
         let stem = path
             .file_stem()
             .and_then(|stem| stem.to_str())

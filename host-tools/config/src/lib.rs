@@ -6,6 +6,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`document`] | reads TOML files: every key and value with its position, all errors of a file at once |
+//! | `kind` | what a TOML file is: a system, an experiment, a profile and others |
 //! | [`quantity`] | sizes, times, ranges and budgets as users write them |
 //! | [`board`], `firmware`, [`emulation`] | the files below `configs/boards` |
 //! | [`events`], [`event_map`] | the files below `configs/events` |
@@ -38,6 +39,7 @@ pub mod files;
 mod firmware;
 pub mod guest_linux;
 pub mod kernel;
+mod kind;
 pub mod layout;
 mod manage;
 pub mod memory;
@@ -60,6 +62,7 @@ pub use board::BoardFile;
 pub use checked::Checked;
 pub use document::suggest;
 pub use emulation::Emulation;
+pub use kind::FileKind;
 pub use problem::{Errors, Problem};
 pub use scene::LONGEST_NAME;
 pub use shipped::Shipped;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::document::{Context, Field, Table, suggest};
+use crate::kind::FileKind;
 use crate::problem::{Problem, count};
 use cloison_formats::addr::Ipa;
 use cloison_formats::image::{Backing, Region};
@@ -38,6 +39,9 @@ fn rank(mut pages: Vec<ProfiledPage>, regions: &[Region]) -> Vec<Ipa> {
 pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<Ipa>> {
     let document = context.parse()?;
     let root = context.root(&document);
+    if !FileKind::Profile.fits(&root) {
+        return None;
+    }
     check_version(&root, context.file.text())?;
     for key in ["description", "unit"] {
         root.optional(key)

@@ -5,6 +5,7 @@ use crate::board::BoardFile;
 use crate::checked::Checked;
 use crate::document::{Context, Field, Table, suggest};
 use crate::files::available;
+use crate::kind::FileKind;
 use crate::manage;
 use crate::memory::{self, Account, Demand};
 use crate::problem::{Problem, SourceFile, count, first};
@@ -99,6 +100,9 @@ fn read(
     let base = path.parent().unwrap_or(Path::new("."));
     let document = context.parse()?;
     let mut root = context.root(&document);
+    if !FileKind::System.fits(&root) {
+        return None;
+    }
     let system_name = name(&mut root, "system");
     let board = read_board(&root, base, board, shipped, others);
     let log_level = root.value("log", |field| field.one_of("log level", &LOG_LEVELS));

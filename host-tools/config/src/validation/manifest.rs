@@ -8,6 +8,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::document::{self, Field, Table, suggest};
+use crate::kind::FileKind;
 use crate::problem::Errors;
 use crate::sources::WORKLOADS;
 use cloison_metrics::Formula;
@@ -147,7 +148,9 @@ impl Manifest {
     ///
     /// Returns all errors of the file with their positions.
     pub fn load(path: &Path) -> Result<Self, Errors> {
-        document::load(path, "name a manifest of benchmarks", read)
+        document::load(path, "name a manifest of benchmarks", |root| {
+            FileKind::Benchmarks.fits(root).then(|| read(root))?
+        })
     }
 
     /// Returns an event's expectation.

@@ -5,7 +5,7 @@ use crate::experiment::overrides::{Path as TomlPath, Value};
 use cloison_board_model::Event;
 use cloison_config::document::{self, Field, Table};
 use cloison_config::problem::{Errors, Problem};
-use cloison_config::suggest;
+use cloison_config::{FileKind, suggest};
 use cloison_engine::configuration;
 use cloison_engine::model::Caches;
 use cloison_much::plan::{Catalogue, Plan, PlanError, hrm_plan, paper_plan, plan};
@@ -126,7 +126,9 @@ pub const CACHES: [(&str, Caches); 2] = [("warm", Caches::Warm), ("cold", Caches
 /// Returns all errors of the file with their positions.
 pub fn load(path: &Path) -> Result<Campaign, Errors> {
     let help = "give a campaign, such as configs/campaigns/kernels.toml";
-    document::load(path, help, |root| read(root, path))
+    document::load(path, help, |root| {
+        FileKind::Campaign.fits(root).then(|| read(root, path))?
+    })
 }
 
 fn read(root: &Table<'_>, path: &Path) -> Option<Campaign> {

@@ -13,7 +13,7 @@ use cloison_board_model::Board as Model;
 use cloison_config::document::{self, Field, Given, Presence, Table};
 use cloison_config::problem::{Errors, Problem, SourceFile, display_path};
 use cloison_config::shipped::DEFAULT_BOARD;
-use cloison_config::{BoardFile, files, suggest};
+use cloison_config::{BoardFile, FileKind, files, suggest};
 use cloison_engine::configuration;
 use cloison_engine::installation;
 use cloison_engine::model::{Caches, Conditions, Roi};
@@ -307,7 +307,11 @@ pub fn load(path: &Path, quick: bool) -> Result<Experiment, Errors> {
             problems.collect(),
         )
     })?;
-    document::read(&file, |root| read(root, path, quick))
+    document::read(&file, |root| {
+        FileKind::Experiment
+            .fits(root)
+            .then(|| read(root, path, quick))?
+    })
 }
 
 fn read(root: &Table<'_>, path: &Path, quick: bool) -> Option<Experiment> {

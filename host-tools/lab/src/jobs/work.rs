@@ -6,6 +6,7 @@ use crate::campaign::{self, CampaignArgs};
 use crate::events;
 use crate::experiment::{self, ExperimentArgs};
 use crate::model::{self, ValidateArgs};
+use cloison_config::FileKind;
 use cloison_config::document;
 use cloison_config::shipped::DEFAULT_BOARD;
 use cloison_config::validation::record::Machine;
@@ -131,33 +132,27 @@ impl Options {
     }
 }
 
-/// The kind of a file, by a table that only such files have.
+/// A kind of file that runs boards many times, and the options that belong to it.
 struct Kind {
-    table: &'static str,
-    what: &'static str,
+    kind: FileKind,
     options: &'static [&'static str],
 }
 
-/// A campaign may have variants too, so it comes before experiments.
 const KINDS: [Kind; 4] = [
     Kind {
-        table: "workload",
-        what: "a campaign",
+        kind: FileKind::Campaign,
         options: &["--runs", "--seeds", "--variant", "--workload"],
     },
     Kind {
-        table: "variant",
-        what: "an experiment",
+        kind: FileKind::Experiment,
         options: &["--quick", "--model", "--sensitivity"],
     },
     Kind {
-        table: "point",
-        what: "a file of measurements",
+        kind: FileKind::Measurements,
         options: &["--model"],
     },
     Kind {
-        table: "benchmark",
-        what: "a file of benchmarks for events",
+        kind: FileKind::Benchmarks,
         options: &[
             "--board",
             "--machine",
@@ -199,8 +194,8 @@ impl Work {
                     ([[benchmark]])";
         let source = document::open(&path, help)?;
         let kind = document::read(&source, |root| {
-            let has = |kind: &&Kind| root.optional(kind.table).is_some();
-            Some(KINDS.iter().find(has))
+            let of = FileKind::of(root);
+            Some(KINDS.iter().find(|known| Some(known.kind) == of))
         })?;
         let kind = kind.ok_or_else(|| {
             miette!(
@@ -217,7 +212,7 @@ impl Work {
             return Err(miette!(
                 help = help,
                 "{option} does not belong to {}, which {} is",
-                kind.what,
+                kind.kind.name(),
                 path.display()
             ));
         }
@@ -231,24 +226,24 @@ impl Work {
             workload,
             ..
         } = options;
-        Ok(match kind.table {
-            "workload" if runs == Some(1) => {
+        Ok(match kind.kind {
+            FileKind::Campaign if runs == Some(1) => {
                 return Err(miette!("--runs 1: a campaign needs at least 2"));
             }
-            "workload" => Self::Campaign {
+            FileKind::Campaign => Self::Campaign {
                 file: path,
                 runs,
                 seeds,
                 variant,
                 workload,
             },
-            "variant" => Self::Experiment {
+            FileKind::Experiment => Self::Experiment {
                 name: name.to_owned(),
                 quick,
                 model,
                 sensitivity,
             },
-            "point" => Self::Validate {
+            FileKind::Measurements => Self::Validate {
                 points: path,
                 model,
             },

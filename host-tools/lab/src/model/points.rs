@@ -5,7 +5,7 @@ use crate::experiment::spec;
 use crate::parameters::{Decimal, Value as Setting};
 use cloison_config::document::{self, Field, Given, Presence, Table};
 use cloison_config::problem::{Errors, Problem, SourceFile};
-use cloison_config::suggest;
+use cloison_config::{FileKind, suggest};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
@@ -303,7 +303,9 @@ impl fmt::Display for Benchmark {
 /// Returns all errors of the file with their positions.
 pub fn load(path: &Path) -> Result<Points, Errors> {
     let help = "name a file of measurements, such as configs/models/zcu102-public.toml";
-    document::load(path, help, read)
+    document::load(path, help, |root| {
+        FileKind::Measurements.fits(root).then(|| read(root))?
+    })
 }
 
 fn read(root: &Table<'_>) -> Option<Points> {
