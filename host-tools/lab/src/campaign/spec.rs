@@ -1,12 +1,13 @@
 //! A campaign's TOML file, read and validated, and the plan that follows from it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::experiment::machine::{ends_with, find, model_of, read_board};
 use crate::experiment::overrides::{Path as TomlPath, Value};
 use cloison_board_model::Event;
-use cloison_config::document::{self, Field, Table};
+use cloison_board_model::pmu::COUNTERS;
+use cloison_config::document::{self, Field, Given, Presence, Table};
 use cloison_config::problem::{Errors, Problem};
 use cloison_config::{FileKind, suggest};
-use cloison_engine::configuration;
 use cloison_engine::model::Caches;
 use cloison_much::plan::{Catalogue, Plan, PlanError, hrm_plan, paper_plan, plan};
 use std::path::{Path, PathBuf};
@@ -133,15 +134,15 @@ pub fn load(path: &Path) -> Result<Campaign, Errors> {
 
 fn read(root: &Table<'_>, path: &Path) -> Option<Campaign> {
     let base = path.parent().unwrap_or(Path::new("."));
-    let title = root.required_value("title", "give the report a title", Field::text);
+    let base = std::path::absolute(base).unwrap_or_else(|_| base.to_path_buf());
+    let title = root.value("title", Field::text);
     let help = "name the system that the workloads modify: system = \"FILE.toml\"";
-    let system = root.required_value("system", help, |field| read_system(field, base));
-    let help = "name the board: board = \"virt\"";
-    let board = root.required_value("board", help, read_board);
-    let help = "name the board's model: model = \"../models/zcu102.toml\"";
-    let model = root.required_value("model", help, Field::text);
-    let help = "name the VM that is measured";
-    let victim = root.required_value("victim", help, Field::text);
+    let system = root.required_value("system", help, |field| {
+        find(field, &base, "a configuration")
+    });
+    let board = read_board(root, &base, system.as_ref());
+    let model = root.value("model", |field| find(field, &base, "a board model"));
+    let victim = root.value("victim", Field::text);
     let counting = read_counting(root);
     let most = u64::from(u32::MAX);
     let help = "say how often each sub-experiment is run: runs = 50";
@@ -161,18 +162,28 @@ fn read(root: &Table<'_>, path: &Path) -> Option<Campaign> {
     let variants = read_variants(root);
     let workloads = read_workloads(root);
     root.finish_ref();
+    let (system, board) = (system?, board?);
+    let model = match model.optional()? {
+        Some(model) => Some(model),
+        None => model_of(root, &board),
+    };
+    let victim = match victim.optional()? {
+        Some(victim) => Some(victim.to_owned()),
+        None => ends_with(root, &system),
+    };
     let (counting, workloads) = (counting?, workloads?);
+    let name = path
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     Some(Campaign {
-        name: path
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned(),
-        title: title?.value.to_owned(),
-        system: system?.value,
-        board: board?.value.to_owned(),
-        model: base.join(model?.value),
-        victim: victim?.value.to_owned(),
+        title: title.or(&name)?.to_owned(),
+        name,
+        system: system.value,
+        board: board.name,
+        model: model?,
+        victim: victim?,
         events: counting.events,
         counters: counting.counters,
         plan: counting.plan,
@@ -189,28 +200,6 @@ fn read(root: &Table<'_>, path: &Path) -> Option<Campaign> {
     })
 }
 
-fn read_system(field: &Field<'_>, base: &Path) -> Option<PathBuf> {
-    let system = base.join(field.string("the path of a configuration")?);
-    if !system.is_file() {
-        let error = field.error(format!("there is no system at {}", system.display()));
-        field.push(error.label("not a file").help("give a configuration"));
-        return None;
-    }
-    Some(system)
-}
-
-fn read_board<'a>(field: &Field<'a>) -> Option<&'a str> {
-    let name = field.string("a board's name")?;
-    let known = configuration::boards();
-    if !known.iter().any(|board| board == name) {
-        let error = field.error(format!("QEMU does not emulate board `{name}`"));
-        let help = suggest(name, "boards", known.iter().map(String::as_str));
-        field.push(error.label("unknown").help(help));
-        return None;
-    }
-    Some(name)
-}
-
 /// The events, and their sub-experiments.
 struct Counting {
     events: Vec<String>,
@@ -224,12 +213,10 @@ struct Counting {
 fn read_counting(root: &Table<'_>) -> Option<Counting> {
     let help = "name the events: events = [\"CPU_CYCLES\", \"L2D_CACHE_REFILL\"]";
     let events = root.required_value("events", help, read_events);
-    let help = "say how many counters a sub-experiment may use: counters = 6";
-    let counters = root.required_value("counters", help, |field| {
+    let counters = root.value("counters", |field| {
         field.integer_up_to(u64::from(u32::MAX), "the number of counters")
     });
-    let help = "name the event in all of HRM's sub-experiments: anchor = \"CPU_CYCLES\"";
-    let anchor = root.required_value("anchor", help, Field::text);
+    let anchor = root.value("anchor", Field::text);
     let planner = root.value("plan", |field| field.one_of("planner", &PLANNERS));
     let splits = root.value("hrm", |field| {
         let entries = field.table()?.entries().into_iter();
@@ -239,18 +226,26 @@ fn read_counting(root: &Table<'_>) -> Option<Counting> {
             Some((name, field, blocks))
         }))
     });
-    let events = events?.value;
-    let anchor = anchor.and_then(|anchor| {
-        let found = events.iter().position(|name| name == anchor.value);
+    let Given {
+        field,
+        value: events,
+    } = events?;
+    let position = |wanted: &str| events.iter().position(|name| name == wanted);
+    let anchor = anchor.and_then(|field, anchor| {
+        let found = position(anchor);
         if found.is_none() {
-            let message = format!("the anchor `{}` is none of the events", anchor.value);
-            let help = suggest(anchor.value, "events", events.iter().map(String::as_str));
-            let error = anchor.field.error(message).label("not counted");
-            anchor.field.push(error.help(help));
+            let message = format!("the anchor `{anchor}` is none of the events");
+            let help = suggest(anchor, "events", events.iter().map(String::as_str));
+            let error = field.error(message).label("not counted");
+            field.push(error.help(help));
         }
         found
     });
-    let (field, counters) = counters.map(|counters| (counters.field, counters.value as usize))?;
+    let (field, counters) = match counters {
+        Presence::Given(Given { field, value }) => (field, value as usize),
+        Presence::Absent => (field, COUNTERS),
+        Presence::Wrong => return None,
+    };
     let planned = |result: Result<Plan, PlanError>| {
         let unplanned = |error: &PlanError| {
             let error = field.error(error.to_string()).label("no plan");
@@ -262,7 +257,7 @@ fn read_counting(root: &Table<'_>) -> Option<Counting> {
         Planner::Fewest => plan(&mut Catalogue::default(), events.len(), counters),
         Planner::Paper => paper_plan(events.len(), counters),
     })?;
-    let anchor = anchor?;
+    let anchor = anchor.or(position("CPU_CYCLES").unwrap_or(0))?;
     let hrm_plan = planned(hrm_plan(events.len(), counters, anchor))?;
     let splits = splits.or(vec![])?.into_iter().map(|(name, field, blocks)| {
         let sub_experiments = read_split(&field, &blocks, &events, anchor)?;
@@ -509,6 +504,27 @@ mod tests {
         assert_eq!((campaign.plan.len(), campaign.hrm_plan.len()), (6, 3));
         assert_eq!(campaign.hrm_runs() as usize * 3, campaign.runs as usize * 6);
         assert!(campaign.workloads.len() >= 6);
+    }
+
+    #[test]
+    fn most_fields_have_defaults() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("mine.toml");
+        let system = "name = 'mine'\nends_with = 'own'\nboard = 'zcu102'\n";
+        std::fs::write(folder.path().join("system.toml"), system).expect("its system");
+        let text = "system = 'system.toml'\nevents = ['L1D_CACHE', 'CPU_CYCLES']\nruns = 3\n\
+                    [[workload]]\nname = 'own'\n";
+        std::fs::write(&path, text).expect("its file");
+        let campaign = load(&path).expect("it is right");
+        assert_eq!(
+            (campaign.title.as_str(), campaign.victim.as_str()),
+            ("mine", "own")
+        );
+        assert_eq!(
+            (campaign.board.as_str(), campaign.counters, campaign.anchor),
+            ("zcu102", 6, 1)
+        );
+        assert!(campaign.model.ends_with("configs/models/zcu102.toml"));
     }
 
     #[test]

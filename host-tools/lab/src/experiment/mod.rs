@@ -3,6 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`spec`] | an experiment's TOML file |
+//! | [`machine`] | what it shares with a campaign's: system, board, model and victim, with their defaults |
 //! | [`account`], [`expression`] | a file's report: figures, tables, plots and text, as expressions |
 //! | [`facts`], [`splits`] | the names in expressions: facts of systems and model, and parts of runs |
 //! | [`check`] | conditions on the results |
@@ -30,6 +31,7 @@ pub mod findings;
 pub mod generic;
 pub mod guard;
 pub mod limits;
+pub mod machine;
 pub mod measured;
 pub mod numbers;
 pub mod overrides;
