@@ -409,6 +409,26 @@ fn a_new_experiment_is_ready_without_a_victim_of_ones_own() {
     }
 }
 
+/// Both can then be committed, or copied to another machine.
+#[test]
+fn a_new_experiment_names_a_guest_beside_it_by_a_relative_path() {
+    let [here, elsewhere] = [(); 2].map(|()| tempfile::tempdir().expect("a scratch directory"));
+    let written = |guest: &Path, name: &str| {
+        let path = here.path().join(name).display().to_string();
+        let guest = guest.display().to_string();
+        good(&["new", "experiment", &path, "--guest", &guest]);
+        std::fs::read_to_string(here.path().join(name).join("system.toml")).expect("its system")
+    };
+    let beside = here.path().join("filter");
+    std::fs::create_dir(&beside).expect("a directory");
+    let system = written(&beside, "trial");
+    assert!(system.contains("\"../filter/guest.elf\""), "{system}");
+    let system = written(elsewhere.path(), "other");
+    let whole = elsewhere.path().canonicalize().expect("it is there");
+    let whole = format!("\"{}/guest.elf\"", whole.display());
+    assert!(system.contains(&whole), "{whole}: {system}");
+}
+
 #[test]
 fn names_that_cannot_be_are_refused() {
     let scratch = tempfile::tempdir().expect("a scratch directory");

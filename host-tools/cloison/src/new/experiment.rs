@@ -37,8 +37,8 @@ pub struct ExperimentArgs {
 pub fn experiment(args: &ExperimentArgs) -> Result<()> {
     let project = Project::new(&args.path)?;
     let (image, size) = match (&args.guest, &args.linux) {
-        (Some(directory), _) => (own_guest(directory)?, "16M"),
-        (None, Some(program)) => (linux(program)?, "128M"),
+        (Some(directory), _) => (own_guest(directory, &project)?, "16M"),
+        (None, Some(program)) => (linux(program, &project)?, "128M"),
         (None, None) => (
             format!("image = {{ workload = \"disparity\" }}\nargs = [1, {SEGMENTS}]"),
             "16M",
@@ -92,17 +92,17 @@ fn existing(path: &Path, what: &str, help: &str) -> Result<PathBuf> {
 }
 
 /// Returns the image of a guest that need not be built yet.
-fn own_guest(directory: &Path) -> Result<String> {
+fn own_guest(directory: &Path, project: &Project) -> Result<String> {
     let help = "create one with `new guest`, or name the directory of your guest.elf";
     let found = existing(directory, "guest in", help)?;
     Ok(format!(
         "image = {{ file = {} }}\nargs = [{SEGMENTS}]",
-        quoted(&found.join("guest.elf"))?
+        quoted(&project.path_to(&found.join("guest.elf")))?
     ))
 }
 
 /// Returns the image of a Linux guest that runs a program, each time in an observation segment.
-fn linux(program: &Path) -> Result<String> {
+fn linux(program: &Path, project: &Project) -> Result<String> {
     let help = "build it for AArch64: `aarch64-linux-gnu-gcc -static -O2 -o my-tool my-tool.c`";
     let found = existing(program, "program", help)?;
     let name = found
@@ -119,7 +119,7 @@ fn linux(program: &Path) -> Result<String> {
     let exec = format!("cloisonctl stat --by hem --repeat {SEGMENTS} {name}");
     Ok(format!(
         "image = {{ linux = \"cloud\", programs = [{}], exec = \"{exec}\" }}\nservices_page = true",
-        quoted(&found)?
+        quoted(&project.path_to(&found))?
     ))
 }
 

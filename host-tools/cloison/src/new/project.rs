@@ -49,6 +49,20 @@ impl Project {
         })
     }
 
+    /// Returns how its files name the file `found`: relative to them if that is beside the
+    /// project or below, so that both can be copied together.
+    pub fn path_to(&self, found: &Path) -> PathBuf {
+        let parent = match self.directory.parent() {
+            Some(parent) if parent != Path::new("") => parent,
+            _ => Path::new("."),
+        };
+        let beside = parent
+            .canonicalize()
+            .ok()
+            .and_then(|parent| Some(Path::new("..").join(found.strip_prefix(parent).ok()?)));
+        beside.unwrap_or_else(|| found.to_owned())
+    }
+
     /// Writes a file, in which `@WORD@` is replaced by the value of `WORD`.
     pub fn write(&self, file: &str, template: &str, words: &[(&str, &str)]) -> Result<()> {
         let common = [("NAME", self.name.as_str())];

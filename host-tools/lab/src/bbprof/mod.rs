@@ -575,7 +575,16 @@ impl GuestPages<'_> {
                 chosen.to_string(),
             ]);
         }
-        table
+        let is_chosen = |mapping: &&Mapping| pages.iter().any(|page| page.vma == mapping.index);
+        let data = self.mappings.iter().filter(|it| it.kind == Kind::Data);
+        if data.clone().next().is_none() || data.clone().any(|mapping| is_chosen(&mapping)) {
+            return table;
+        }
+        let all: u32 = data.map(|mapping| mapping.pages).sum();
+        table.note(format!(
+            "{all} pages of the guest's variables are not profiled: --flags {} profiles these.",
+            Kind::Data
+        ))
     }
 
     fn address(&self, page: PageName) -> Result<Ipa> {

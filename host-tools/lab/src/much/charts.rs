@@ -20,7 +20,10 @@ fn color(value: f64) -> String {
 }
 
 /// Maximum number of events for which a heatmap shows names.
-const NAMED: usize = 32;
+const NAMED: usize = 64;
+/// Width and height in pixels of the cells of a heatmap that shows names, at least, so that the
+/// names can be read; and of another one.
+const LEAST: [usize; 2] = [9, 4];
 
 /// Draws matrices of the same events side by side, each with its title and the value of the full
 /// color. The first one shows the events' names.
@@ -42,7 +45,8 @@ fn heatmap(
     labeled: bool,
 ) -> Markup {
     let size = matrix.nrows();
-    let cell = (220 / size.max(1)).clamp(4, 26);
+    let least = LEAST[usize::from(size > NAMED)];
+    let cell = (220 / size.max(1)).clamp(least, 26);
     let longest = names.iter().map(String::len).max().unwrap_or(0);
     let left = if labeled { longest * 7 + 12 } else { 0 };
     let wide = size * cell;
@@ -207,5 +211,14 @@ mod tests {
             "a row of the first, and a column of each: {html}"
         );
         assert_eq!(html.matches("rotate(-90").count(), 4);
+    }
+
+    #[test]
+    fn forty_events_have_names_too() {
+        let names: Vec<String> = (0..40).map(|event| format!("E{event}")).collect();
+        let matrix = DMatrix::identity(40, 40);
+        let html = heatmaps(&names, &[("one", &matrix, 1.0)]).into_string();
+        assert_eq!(html.matches(">E11<").count(), 2, "a row and a column");
+        assert!(html.contains("<title>E11 and E39: 0.000</title>"));
     }
 }

@@ -13,6 +13,8 @@ use maud::{Markup, html};
 use miette::Result;
 
 const KINDS: [&str; 2] = ["Pearson", "Spearman"];
+/// Number of pairs in the table of the strongest correlations.
+const SHOWN: usize = 15;
 
 /// The style of these pages, in addition to that of all reports.
 pub const MORE: &str = "
@@ -100,6 +102,7 @@ fn maps(data: &Measurements, merged: &Both, measured: &Both) -> Result<Markup> {
     let accuracies = [0, 1].map(|at| accuracy(&merged[at], &measured[at], &pairs));
     let missing = data.missing_pairs().len();
     Ok(html! {
+        @if !pairs.is_empty() { (strongest(&names, &pairs, merged, measured).to_html()) }
         @if missing > 0 {
             p.note { (missing) " pairs were never counted together: their measured correlation is drawn as 0." }
         }
@@ -117,6 +120,41 @@ fn maps(data: &Measurements, merged: &Both, measured: &Both) -> Result<Markup> {
             &[("Pearson", &accuracies[0].errors), ("Spearman", &accuracies[1].errors)],
         )?)
     })
+}
+
+/// Returns the pairs of events with the strongest merged correlations, of these pairs.
+fn strongest(
+    names: &[String],
+    pairs: &[(usize, usize)],
+    merged: &Both,
+    measured: &Both,
+) -> Section {
+    let strength = |pair: &(usize, usize)| merged[0][*pair].abs().max(merged[1][*pair].abs());
+    let mut pairs = pairs.to_vec();
+    pairs.sort_by(|one, other| strength(other).total_cmp(&strength(one)));
+    let header = [
+        "event",
+        "and event",
+        "Pearson, merged",
+        "measured",
+        "Spearman, merged",
+        "measured",
+    ];
+    let mut section = Section::new("The strongest correlations", &header);
+    for pair in pairs.into_iter().take(SHOWN) {
+        let value = |matrices: &Both, at: usize| format!("{:.3}", matrices[at][pair]);
+        section.row([
+            names[pair.0].clone(),
+            names[pair.1].clone(),
+            value(merged, 0),
+            value(measured, 0),
+            value(merged, 1),
+            value(measured, 1),
+        ]);
+    }
+    section.note(format!(
+        "At most {SHOWN}, by the larger of both merged ones, of the pairs of which both events vary."
+    ))
 }
 
 fn page(
