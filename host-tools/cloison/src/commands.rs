@@ -151,9 +151,11 @@ pub fn examples(program: &str) -> String {
     ];
     let width = program.len() + 34;
     let line = |(command, what): &(&str, &str)| {
-        format!("  {:<width$}{what}", format!("{program} {command}"))
-            .trim_end()
-            .to_owned()
+        let command = format!("{program} {command}");
+        if command.len() < width || what.is_empty() {
+            return format!("  {command:<width$}{what}").trim_end().to_owned();
+        }
+        format!("  {command}\n  {:<width$}{what}", "")
     };
     let lines: Vec<String> = examples.iter().map(line).collect();
     let codes: Vec<String> = exit::CODES

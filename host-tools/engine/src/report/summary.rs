@@ -303,7 +303,7 @@ impl Summary<'_> {
             }
         }
         section.note(
-            "One record per run of an observation segment; the CSV and Parquet files contain all.",
+            "One record per run of an observation segment; `hem decode telemetry.bin` lists all.",
         )
     }
 
