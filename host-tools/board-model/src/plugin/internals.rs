@@ -62,6 +62,8 @@ functions! {
         deadline = c"qemu_clock_deadline_ns_all": fn(c_int, c_int) -> i64;
         /// Returns guest time as QEMU would have it.
         own_clock = c"cpu_get_clock": fn() -> i64;
+        /// Has the main loop compute again how long it may sleep.
+        wake_main = c"qemu_notify_event": fn();
         /// Returns whether all CPUs wait.
         idle = c"all_cpu_threads_idle": fn() -> bool;
         /// Returns what a device's output is wired to.
@@ -220,6 +222,12 @@ impl Internals {
         // SAFETY: reads lists under their own locks.
         let deadline = unsafe { (self.f.deadline)(VIRTUAL, !0) };
         (deadline >= 0).then_some(deadline)
+    }
+
+    /// Has the main loop compute again for how long no timer is due.
+    pub fn wake_main_loop(&self) {
+        // SAFETY: only wakes the main loop, from any thread.
+        unsafe { (self.f.wake_main)() }
     }
 
     /// Returns the guest time that QEMU would have without the model.

@@ -124,6 +124,8 @@ impl Plugin {
             TIME.base.store(time, Relaxed);
             TIME.modelled.store(false, Relaxed);
         });
+        // It may sleep until a time that it took from the model's clock, by which no timer is due.
+        self.internals.wake_main_loop();
         self.active = false;
         qemu().retranslate();
     }
