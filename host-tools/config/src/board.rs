@@ -135,9 +135,7 @@ impl BoardFile {
     fn read(context: &Context, path: &Path, configs: &Path) -> Option<(Self, PathBuf)> {
         let document = context.parse()?;
         let root = context.root(&document);
-        if !FileKind::Board.fits(&root) {
-            return None;
-        }
+        FileKind::Board.fits(&root)?;
         let stem = path
             .file_stem()
             .and_then(|stem| stem.to_str())

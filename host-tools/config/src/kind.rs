@@ -95,17 +95,17 @@ impl FileKind {
         Self::told_by(root).map(|(kind, ..)| kind)
     }
 
-    /// Returns whether a document may be of this kind. If it is of another one, records that as an
+    /// Checks that a document may be of this kind. If it is of another one, that is recorded as an
     /// error, and its fields need not be read.
-    pub fn fits(self, root: &Table<'_>) -> bool {
+    pub fn fits(self, root: &Table<'_>) -> Option<()> {
         let Some((kind, key, span)) = Self::told_by(root).filter(|(kind, ..)| *kind != self) else {
-            return true;
+            return Some(());
         };
         let message = format!("this is {}, not {}", kind.name(), self.name());
         let label = format!("{} has this", kind.name());
         let error = root.error(key, span, message).label(label);
         root.push(error.help(kind.use_it()));
-        false
+        None
     }
 }
 
@@ -118,7 +118,7 @@ mod tests {
 
     fn read(kind: FileKind, text: &str) -> Result<(), Vec<String>> {
         let file = SourceFile::new(Path::new("file.toml"), text.to_owned());
-        document::read(&file, |root| kind.fits(root).then_some(())).map_err(|errors| {
+        document::read(&file, |root| kind.fits(root)).map_err(|errors| {
             let problems = errors.problems().iter();
             problems
                 .map(|problem| problem.message().to_owned())

@@ -39,9 +39,7 @@ fn rank(mut pages: Vec<ProfiledPage>, regions: &[Region]) -> Vec<Ipa> {
 pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<Ipa>> {
     let document = context.parse()?;
     let root = context.root(&document);
-    if !FileKind::Profile.fits(&root) {
-        return None;
-    }
+    FileKind::Profile.fits(&root)?;
     check_version(&root, context.file.text())?;
     for key in ["description", "unit"] {
         root.optional(key)

@@ -100,9 +100,7 @@ fn read(
     let base = path.parent().unwrap_or(Path::new("."));
     let document = context.parse()?;
     let mut root = context.root(&document);
-    if !FileKind::System.fits(&root) {
-        return None;
-    }
+    FileKind::System.fits(&root)?;
     let system_name = name(&mut root, "system");
     let board = read_board(&root, base, board, shipped, others);
     let log_level = root.value("log", |field| field.one_of("log level", &LOG_LEVELS));

@@ -63,7 +63,7 @@ pub fn strings(sources: &Sources) -> Vec<Finding> {
     findings
 }
 
-/// Calls `each` with every macro of a module outside its tests.
+/// Calls `each` with every macro of a module outside its modules of tests.
 pub(super) fn each_macro(module: &Module, each: impl FnMut(&syn::Macro)) {
     Macros { each }.visit_file(&module.syntax);
 }
@@ -76,12 +76,6 @@ impl<'ast, F: FnMut(&syn::Macro)> Visit<'ast> for Macros<F> {
     fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
         if !is_for_tests(&module.attrs) {
             visit::visit_item_mod(self, module);
-        }
-    }
-
-    fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
-        if !is_for_tests(&function.attrs) {
-            visit::visit_item_fn(self, function);
         }
     }
 

@@ -148,9 +148,7 @@ impl Manifest {
     ///
     /// Returns all errors of the file with their positions.
     pub fn load(path: &Path) -> Result<Self, Errors> {
-        document::load(path, "name a manifest of benchmarks", |root| {
-            FileKind::Benchmarks.fits(root).then(|| read(root))?
-        })
+        document::load(path, "name a manifest of benchmarks", read)
     }
 
     /// Returns an event's expectation.
@@ -264,6 +262,7 @@ fn text(table: &Table<'_>, key: &'static str, help: &str) -> Option<String> {
 }
 
 fn read(root: &Table<'_>) -> Option<Manifest> {
+    FileKind::Benchmarks.fits(root)?;
     let title = text(
         root,
         "title",

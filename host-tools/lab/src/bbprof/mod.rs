@@ -575,12 +575,12 @@ impl GuestPages<'_> {
                 chosen.to_string(),
             ]);
         }
-        let is_chosen = |mapping: &&Mapping| pages.iter().any(|page| page.vma == mapping.index);
         let data = self.mappings.iter().filter(|it| it.kind == Kind::Data);
-        if data.clone().next().is_none() || data.clone().any(|mapping| is_chosen(&mapping)) {
+        let all: u32 = data.clone().map(|mapping| mapping.pages).sum();
+        let is_chosen = |mapping: &Mapping| pages.iter().any(|page| page.vma == mapping.index);
+        if all == 0 || data.clone().any(is_chosen) {
             return table;
         }
-        let all: u32 = data.map(|mapping| mapping.pages).sum();
         table.note(format!(
             "{all} pages of the guest's variables are not profiled: --flags {} profiles these.",
             Kind::Data

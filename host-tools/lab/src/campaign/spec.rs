@@ -1,7 +1,7 @@
 //! A campaign's TOML file, read and validated, and the plan that follows from it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::experiment::machine::{ends_with, find, model_of, read_board};
+use crate::experiment::machine::{self, directory_of, stem_of};
 use crate::experiment::overrides::{Path as TomlPath, Value};
 use cloison_board_model::Event;
 use cloison_board_model::pmu::COUNTERS;
@@ -127,22 +127,14 @@ pub const CACHES: [(&str, Caches); 2] = [("warm", Caches::Warm), ("cold", Caches
 /// Returns all errors of the file with their positions.
 pub fn load(path: &Path) -> Result<Campaign, Errors> {
     let help = "give a campaign, such as configs/campaigns/kernels.toml";
-    document::load(path, help, |root| {
-        FileKind::Campaign.fits(root).then(|| read(root, path))?
-    })
+    document::load(path, help, |root| read(root, path))
 }
 
 fn read(root: &Table<'_>, path: &Path) -> Option<Campaign> {
-    let base = path.parent().unwrap_or(Path::new("."));
-    let base = std::path::absolute(base).unwrap_or_else(|_| base.to_path_buf());
+    FileKind::Campaign.fits(root)?;
     let title = root.value("title", Field::text);
     let help = "name the system that the workloads modify: system = \"FILE.toml\"";
-    let system = root.required_value("system", help, |field| {
-        find(field, &base, "a configuration")
-    });
-    let board = read_board(root, &base, system.as_ref());
-    let model = root.value("model", |field| find(field, &base, "a board model"));
-    let victim = root.value("victim", Field::text);
+    let machine = machine::read(root, &directory_of(path), help);
     let counting = read_counting(root);
     let most = u64::from(u32::MAX);
     let help = "say how often each sub-experiment is run: runs = 50";
@@ -162,28 +154,15 @@ fn read(root: &Table<'_>, path: &Path) -> Option<Campaign> {
     let variants = read_variants(root);
     let workloads = read_workloads(root);
     root.finish_ref();
-    let (system, board) = (system?, board?);
-    let model = match model.optional()? {
-        Some(model) => Some(model),
-        None => model_of(root, &board),
-    };
-    let victim = match victim.optional()? {
-        Some(victim) => Some(victim.to_owned()),
-        None => ends_with(root, &system),
-    };
-    let (counting, workloads) = (counting?, workloads?);
-    let name = path
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let (machine, counting, workloads) = (machine?, counting?, workloads?);
+    let name = stem_of(path);
     Some(Campaign {
         title: title.or(&name)?.to_owned(),
         name,
-        system: system.value,
-        board: board.name,
-        model: model?,
-        victim: victim?,
+        system: machine.system,
+        board: machine.board,
+        model: machine.model,
+        victim: machine.victim,
         events: counting.events,
         counters: counting.counters,
         plan: counting.plan,

@@ -2,7 +2,7 @@
 //! measured, each with its default.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_config::document::{Field, Given, Table};
+use cloison_config::document::{Field, Given, Presence, Table};
 use cloison_config::problem::display_path;
 use cloison_config::shipped::DEFAULT_BOARD;
 use cloison_config::{BoardFile, files, suggest};
@@ -10,8 +10,62 @@ use cloison_engine::configuration;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+/// What a file runs on, and what it measures.
+pub struct Machine {
+    /// Path of the system.
+    pub system: PathBuf,
+    /// The board: the name of a shipped one, or the path of a board file.
+    pub board: String,
+    /// Path of the model's board file.
+    pub model: PathBuf,
+    /// Name of the VM that is measured.
+    pub victim: String,
+    /// Where the file names the victim, or else the system.
+    pub victim_span: Range<usize>,
+}
+
+/// Reads all of these from a file in the directory `base`; `help` says how to name the system.
+pub fn read(root: &Table<'_>, base: &Path, help: &str) -> Option<Machine> {
+    let system = root.required_value("system", help, |field| find(field, base, "a configuration"));
+    let board = read_board(root, base, system.as_ref());
+    let model = root.value("model", |field| find(field, base, "a board model"));
+    let victim = root.value("victim", Field::text);
+    let (system, board) = (system?, board?);
+    let model = match model.optional()? {
+        Some(model) => Some(model),
+        None => model_of(root, &board),
+    };
+    let victim = match victim {
+        Presence::Given(victim) => Some((victim.value.to_owned(), victim.field.span())),
+        Presence::Absent => ends_with(root, &system).zip(Some(system.field.span())),
+        Presence::Wrong => None,
+    };
+    let (victim, victim_span) = victim?;
+    Some(Machine {
+        system: system.value,
+        board: board.name,
+        model: model?,
+        victim,
+        victim_span,
+    })
+}
+
+/// Returns the directory of a file, which need not be written yet, without a way from here.
+pub fn directory_of(file: &Path) -> PathBuf {
+    let directory = file.parent().unwrap_or(Path::new("."));
+    std::path::absolute(directory).unwrap_or_else(|_| directory.to_path_buf())
+}
+
+/// Returns the name of a file without its extension.
+pub fn stem_of(file: &Path) -> String {
+    file.file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
 /// Reads the path of a file that a file names, without detours.
-pub fn find(field: &Field<'_>, base: &Path, what: &str) -> Option<PathBuf> {
+fn find(field: &Field<'_>, base: &Path, what: &str) -> Option<PathBuf> {
     let path = base.join(field.string("the path of a file")?);
     let found = path.canonicalize().ok().filter(|found| found.is_file());
     if found.is_none() {
@@ -28,20 +82,16 @@ pub fn find(field: &Field<'_>, base: &Path, what: &str) -> Option<PathBuf> {
 }
 
 /// The board on which a file's systems run.
-pub struct Board {
+struct Board {
     /// The name of a shipped one, or the path of a board file.
-    pub name: String,
+    name: String,
     /// Where the file names it.
-    pub span: Range<usize>,
+    span: Range<usize>,
 }
 
 /// Reads the board: the one that the file or else the system names; an own one, from
 /// `boards/` next to either, as a path.
-pub fn read_board(
-    root: &Table<'_>,
-    base: &Path,
-    system: Option<&Given<'_, PathBuf>>,
-) -> Option<Board> {
+fn read_board(root: &Table<'_>, base: &Path, system: Option<&Given<'_, PathBuf>>) -> Option<Board> {
     let system = system.map(|system| system.value.as_path());
     let dirs = [
         base.join("boards"),
@@ -89,7 +139,7 @@ fn place(dirs: &[PathBuf], name: &str) -> String {
 }
 
 /// Returns the model that the board's file names.
-pub fn model_of(root: &Table<'_>, board: &Board) -> Option<PathBuf> {
+fn model_of(root: &Table<'_>, board: &Board) -> Option<PathBuf> {
     let Board { name, span } = board;
     let emulation = if name.ends_with(".toml") {
         match BoardFile::load(Path::new(name), &configuration::directory()) {
@@ -114,7 +164,7 @@ pub fn model_of(root: &Table<'_>, board: &Board) -> Option<PathBuf> {
 }
 
 /// Returns the VM with which the system ends: the victim unless the file names another.
-pub fn ends_with(root: &Table<'_>, system: &Given<'_, PathBuf>) -> Option<String> {
+fn ends_with(root: &Table<'_>, system: &Given<'_, PathBuf>) -> Option<String> {
     let text = files::read_text(&system.value, files::CONFIGURATION).unwrap_or_default();
     let table: toml::Table = text.parse().unwrap_or_default();
     let victim = table.get("ends_with").and_then(toml::Value::as_str);

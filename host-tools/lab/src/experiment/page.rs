@@ -36,10 +36,8 @@ pub fn html(
     let system = files::read_text(&experiment.system, files::CONFIGURATION)?;
     let model = files::read_text(&experiment.model, files::CONFIGURATION)?;
     // A reader of ten seconds sees the answer and a plot.
-    let (answer, details) = match findings.account.split_first() {
-        Some((answer, details)) => (Some(answer), details),
-        None => (None, [].as_slice()),
-    };
+    let answer = findings.account.first();
+    let details = findings.account.iter().skip(1);
     let body = html! {
         @if let Some(answer) = answer { p.answer { (report::prose(answer)) } }
         p.note { "Modelled, not measured on a board: QEMU with the board model." }

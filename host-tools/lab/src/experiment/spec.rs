@@ -5,13 +5,13 @@ use super::account::{Account, Subject};
 use super::check::Axes;
 use super::findings::Runs;
 use super::guard::Guard;
-use super::machine::{ends_with, find, model_of, read_board};
+use super::machine::{self, directory_of, stem_of};
 use super::measured::{Measure, Measured, Segment, key};
 use super::overrides::{self, Path as TomlPath, Scope, Value};
 use super::shows::{self, Statement};
 use crate::campaign::spec::CACHES;
 use cloison_board_model::Board as Model;
-use cloison_config::document::{self, Field, Given, Presence, Table};
+use cloison_config::document::{self, Field, Given, Table};
 use cloison_config::problem::{Errors, Problem, SourceFile, display_path};
 use cloison_config::{FileKind, files, suggest};
 use cloison_engine::installation;
@@ -306,26 +306,16 @@ pub fn load(path: &Path, quick: bool) -> Result<Experiment, Errors> {
             problems.collect(),
         )
     })?;
-    document::read(&file, |root| {
-        FileKind::Experiment
-            .fits(root)
-            .then(|| read(root, path, quick))?
-    })
+    document::read(&file, |root| read(root, path, quick))
 }
 
 fn read(root: &Table<'_>, path: &Path, quick: bool) -> Option<Experiment> {
-    let base = path.parent().unwrap_or(Path::new("."));
-    let base = std::path::absolute(base).unwrap_or_else(|_| base.to_path_buf());
+    FileKind::Experiment.fits(root)?;
+    let base = directory_of(path);
     let title = root.value("title", Field::text);
     let question = root.value("question", Field::text);
     let paper = root.value("paper", read_paper);
-    let help = "name the system: system = \"FILE.toml\"";
-    let system = root.required_value("system", help, |field| {
-        find(field, &base, "a configuration")
-    });
-    let board = read_board(root, &base, system.as_ref());
-    let model = root.value("model", |field| find(field, &base, "a board model"));
-    let victim = root.value("victim", Field::text);
+    let machine = machine::read(root, &base, "name the system: system = \"FILE.toml\"");
     let measure = root.value("measure", |field| field.one_of("measurement", &MEASURES));
     let warm_up = root.value("warm_up", |field| field.integer("a number of segments"));
     let seed = root.value("seed", |field| field.integer("the model's seed"));
@@ -347,25 +337,10 @@ fn read(root: &Table<'_>, path: &Path, quick: bool) -> Option<Experiment> {
     let shows = document::all(shows);
     root.finish_ref();
 
-    let system = system?;
-    let board = board?;
-    let model = match model.optional()? {
-        Some(model) => Some(model),
-        None => model_of(root, &board),
-    };
-    let victim = match victim {
-        Presence::Given(victim) => Some((victim.value.to_owned(), victim.field.span())),
-        Presence::Absent => ends_with(root, &system).zip(Some(system.field.span())),
-        Presence::Wrong => None,
-    };
     let shorter = shorter.or(Quick::default());
     let points = variants.as_ref().and_then(|all| points(all, &base, quick));
-    let name = path
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
-    let (victim, victim_span) = victim?;
+    let name = stem_of(path);
+    let machine = machine?;
     let shorter = shorter?;
     let roi = roi.or(Roi::default())?;
     let titles = variants
@@ -392,11 +367,11 @@ fn read(root: &Table<'_>, path: &Path, quick: bool) -> Option<Experiment> {
         axis_titles: AxisTitles(axis_titles),
         guards: guards.or(vec![])?,
         shows: shows?,
-        system: system.value,
-        board: board.name,
-        model: model?,
-        victim,
-        victim_span,
+        system: machine.system,
+        board: machine.board,
+        model: machine.model,
+        victim: machine.victim,
+        victim_span: machine.victim_span,
         measure: measure.or(Measure::default())?,
         warm_up_span: warm_up.given().map_or(0..0, |given| given.field.span()),
         warm_up: warm_up.or(0)? as usize,

@@ -132,36 +132,22 @@ impl Options {
     }
 }
 
-/// A kind of file that runs boards many times, and the options that belong to it.
-struct Kind {
-    kind: FileKind,
-    options: &'static [&'static str],
-}
-
-const KINDS: [Kind; 4] = [
-    Kind {
-        kind: FileKind::Campaign,
-        options: &["--runs", "--seeds", "--variant", "--workload"],
-    },
-    Kind {
-        kind: FileKind::Experiment,
-        options: &["--quick", "--model", "--sensitivity"],
-    },
-    Kind {
-        kind: FileKind::Measurements,
-        options: &["--model"],
-    },
-    Kind {
-        kind: FileKind::Benchmarks,
-        options: &[
+/// Returns the options that belong to a kind of file; none if it does not run boards many times.
+const fn options_of(kind: FileKind) -> Option<&'static [&'static str]> {
+    match kind {
+        FileKind::Campaign => Some(&["--runs", "--seeds", "--variant", "--workload"]),
+        FileKind::Experiment => Some(&["--quick", "--model", "--sensitivity"]),
+        FileKind::Measurements => Some(&["--model"]),
+        FileKind::Benchmarks => Some(&[
             "--board",
             "--machine",
             "--runs",
             "--hypotheses",
             "--no-hypotheses",
-        ],
-    },
-];
+        ]),
+        _ => None,
+    }
+}
 
 impl fmt::Display for Work {
     /// Formats the command without its options.
@@ -194,25 +180,22 @@ impl Work {
                     ([[benchmark]])";
         let source = document::open(&path, help)?;
         let kind = document::read(&source, |root| {
-            let of = FileKind::of(root);
-            Some(KINDS.iter().find(|known| Some(known.kind) == of))
+            let kind = FileKind::of(root);
+            Some(kind.and_then(|kind| Some((kind, options_of(kind)?))))
         })?;
-        let kind = kind.ok_or_else(|| {
+        let (kind, known) = kind.ok_or_else(|| {
             miette!(
                 help = help,
                 "{} is none of what runs boards many times",
                 path.display()
             )
         })?;
-        if let Some(option) = options
-            .given()
-            .find(|option| !kind.options.contains(option))
-        {
-            let help = format!("it takes {}", kind.options.join(", "));
+        if let Some(option) = options.given().find(|option| !known.contains(option)) {
+            let help = format!("it takes {}", known.join(", "));
             return Err(miette!(
                 help = help,
                 "{option} does not belong to {}, which {} is",
-                kind.kind.name(),
+                kind.name(),
                 path.display()
             ));
         }
@@ -226,7 +209,7 @@ impl Work {
             workload,
             ..
         } = options;
-        Ok(match kind.kind {
+        Ok(match kind {
             FileKind::Campaign if runs == Some(1) => {
                 return Err(miette!("--runs 1: a campaign needs at least 2"));
             }

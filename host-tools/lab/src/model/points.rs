@@ -303,12 +303,11 @@ impl fmt::Display for Benchmark {
 /// Returns all errors of the file with their positions.
 pub fn load(path: &Path) -> Result<Points, Errors> {
     let help = "name a file of measurements, such as configs/models/zcu102-public.toml";
-    document::load(path, help, |root| {
-        FileKind::Measurements.fits(root).then(|| read(root))?
-    })
+    document::load(path, help, read)
 }
 
 fn read(root: &Table<'_>) -> Option<Points> {
+    FileKind::Measurements.fits(root)?;
     let sources = root.value("source", |field| named(field, read_source));
     let boards = root.value("board", |field| named(field, read_board));
     let tables = root.tables("point");
