@@ -8,7 +8,7 @@ use super::facts;
 use super::findings::{Cell, Findings, Runs, Series};
 use super::measured::{Measured, figure_name};
 use super::{overrides, splits};
-use crate::plot::{Chart, Line, Marks};
+use crate::plot::{Chart, Heatmap, Line, Marks};
 use cloison_board_model::Board;
 use cloison_config::document::{self, Field, Table as Entry};
 use cloison_config::problem::{Problem, SourceFile};
@@ -95,6 +95,8 @@ struct Column {
 struct ChartFile {
     title: Text,
     x: Option<Text>,
+    /// With it, the plot is a heatmap of its one mark over `x` and this.
+    y: Option<Text>,
     x_label: String,
     y_label: String,
     log: bool,
@@ -222,6 +224,7 @@ impl ChartFile {
     fn read(table: Entry<'_>) -> Option<Self> {
         let title = table.required_value("title", "name the plot", text);
         let x = table.value("x", text);
+        let y = table.value("y", text);
         let x_label = table.value("x_label", Field::text);
         let y_label = table.value("y_label", Field::text);
         let log = table.value("log", Field::boolean);
@@ -229,10 +232,10 @@ impl ChartFile {
         let marks = all_of(&table, "marks", Mark::read);
         let each = table.value("each", text);
         let by = table.value("by", text);
-        table.finish();
-        Some(Self {
+        let read = Self {
             title: title?.value,
             x: x.optional()?,
+            y: y.optional()?,
             x_label: x_label.or("")?.to_owned(),
             y_label: y_label.or("")?.to_owned(),
             log: log.or(false)?,
@@ -240,7 +243,26 @@ impl ChartFile {
             marks: marks?,
             each: each.optional()?,
             by: by.optional()?,
-        })
+        };
+        if let Some(y) = &read.y
+            && !read.is_map()
+        {
+            let error = table.error(
+                "y",
+                y.span(),
+                "a heatmap has an `x` and one mark, and nothing else",
+            );
+            table.push(
+                error.help("leave `y` out for lines, or `by`, `log` and `log_x` for a heatmap"),
+            );
+        }
+        table.finish();
+        Some(read)
+    }
+
+    /// Whether nothing is set that a heatmap does not have.
+    const fn is_map(&self) -> bool {
+        self.x.is_some() && self.marks.len() == 1 && self.by.is_none() && !self.log && !self.log_x
     }
 }
 
@@ -634,14 +656,44 @@ impl Writer<'_> {
 
     /// Adds a plot of the rows, or one for each value by which they are told apart.
     fn add_charts(&self, chart: &ChartFile, rows: &[Row], found: &mut Findings) {
-        let Some(each) = &chart.each else {
-            let all: Vec<&Row> = rows.iter().collect();
-            found.charts.push(self.chart(chart, &all));
-            return;
+        let all: Vec<&Row> = rows.iter().collect();
+        let plots = match &chart.each {
+            None => vec![all],
+            Some(each) => {
+                let groups = self.grouped("table.chart.each", each, &all);
+                groups.into_iter().map(|(_, rows)| rows).collect()
+            }
         };
-        for (_, rows) in self.grouped("table.chart.each", each, &rows.iter().collect::<Vec<_>>()) {
-            found.charts.push(self.chart(chart, &rows));
+        for rows in plots {
+            match &chart.y {
+                None => found.charts.push(self.chart(chart, &rows)),
+                Some(y) => found.heatmaps.push(self.heatmap(chart, y, &rows)),
+            }
         }
+    }
+
+    /// Returns a map of the one mark of a plot.
+    fn heatmap(&self, chart: &ChartFile, y: &Text, rows: &[&Row]) -> Heatmap {
+        let title = self.chart_title(chart, rows);
+        let mut map = Heatmap::new(title, &chart.x_label, &chart.y_label);
+        for row in rows {
+            let label =
+                |field, text: &Text| cell(Some(&self.value(field, text, Some(row)))).shown();
+            let x = chart.x.as_ref().map(|x| label("table.chart.x", x));
+            let value = chart.marks.first().and_then(|mark| {
+                self.value("table.chart.marks", &mark.value, Some(row))
+                    .number()
+            });
+            if let (Some(x), Some(value)) = (x, value) {
+                map.set(&x, &label("table.chart.y", y), value);
+            }
+        }
+        map
+    }
+
+    fn chart_title(&self, chart: &ChartFile, rows: &[&Row]) -> String {
+        let title = self.text("table.chart.title", &chart.title, rows.first().copied());
+        title.unwrap_or_default()
     }
 
     /// Returns the rows by the values of an expression, in their order.
@@ -704,9 +756,7 @@ impl Writer<'_> {
             }
         };
         Chart {
-            title: self
-                .text("table.chart.title", &chart.title, rows.first().copied())
-                .unwrap_or_default(),
+            title: self.chart_title(chart, rows),
             x: chart.x_label.clone(),
             y: chart.y_label.clone(),
             log: chart.log,

@@ -100,13 +100,16 @@ fn said(path: &Path) -> Vec<String> {
     let findings = written(&experiment).unwrap_or_else(|problems| panic!("{path:?}: {problems:?}"));
     let charts = findings.charts.iter();
     let charts = charts.flat_map(|chart| [chart.title.clone(), chart.x.clone(), chart.y.clone()]);
+    let maps = findings.heatmaps.iter();
+    let maps = maps.flat_map(|map| [map.title.clone(), map.x.clone(), map.y.clone()]);
     // Without the cells, which are numbers of the runs.
     let tables = findings.tables.iter().map(|table| {
         let text = table.to_text();
         let lines = text.lines().filter(|line| !line.starts_with(['|', '+']));
         lines.collect::<Vec<_>>().join("\n")
     });
-    tables.chain(charts).chain(findings.account).collect()
+    let plots = charts.chain(maps);
+    tables.chain(plots).chain(findings.account).collect()
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -460,6 +463,37 @@ fn a_name_without_a_meaning_is_found_when_the_file_is_read() {
     // All mistakes are reported at once.
     let two = mistakes("{quota.slowdown:.2}", "{quota.slow} {what}");
     assert_eq!(two.len(), 1, "of one text the first: {two:?}");
+}
+
+#[test]
+fn a_plot_over_two_expressions_is_a_heatmap() {
+    let path = spec::directory().join("strict-colors.toml");
+    let experiment = spec::load(&path, false).expect("an experiment");
+    let findings = written(&experiment).unwrap_or_else(|problems| panic!("{problems:?}"));
+    let [map] = findings.heatmaps.as_slice() else {
+        panic!("{} heatmaps", findings.heatmaps.len())
+    };
+    let colors = experiment.points.iter().filter_map(|point| {
+        let own = point.variant == "colored-interf";
+        own.then(|| point.axes["colors"].clone())
+    });
+    let colors: std::collections::BTreeSet<String> = colors.collect();
+    assert_eq!(map.columns.len(), colors.len(), "{:?}", map.columns);
+    assert!(map.rows.len() > 1);
+    for (row, values) in &map.rows {
+        let known = values.iter().flatten().count();
+        assert_eq!(known, colors.len(), "{row}");
+    }
+    // The demo's bars have no axis.
+    let found = mistakes("marks = [", "y = \"slowdown\"\nmarks = [");
+    let message = "a heatmap has an `x` and one mark, and nothing else";
+    let [(field, _, said)] = found.as_slice() else {
+        panic!("{found:?}")
+    };
+    assert_eq!(
+        (field.as_str(), said.as_str()),
+        ("table[cases].chart[0].y", message)
+    );
 }
 
 /// Returns the account of a file with one table, whose column is this expression.
