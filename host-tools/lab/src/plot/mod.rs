@@ -12,6 +12,7 @@ use miette::{Result, miette};
 use plotters::coord::Shift;
 use plotters::coord::cartesian::Cartesian2d;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 /// A plot.
 #[derive(Clone, Debug)]
@@ -257,11 +258,7 @@ impl Chart {
         groups: &[(String, Vec<f64>)],
         size: Size,
     ) -> Drawn {
-        let style = TextStyle::from(("sans-serif", LETTERS).into_font());
-        let style = style.pos(plotters::style::text_anchor::Pos::new(
-            plotters::style::text_anchor::HPos::Center,
-            plotters::style::text_anchor::VPos::Top,
-        ));
+        let style = anchored(VPos::Top);
         for (lines, (x, y)) in self.group_labels(groups, size).iter().zip(places) {
             for (row, line) in lines.iter().enumerate() {
                 area.draw(&Text::new(
@@ -273,6 +270,12 @@ impl Chart {
         }
         Ok(())
     }
+}
+
+/// Returns the style of a text that is centered at a point, below it (its top is there) or above.
+fn anchored(end: VPos) -> TextStyle<'static> {
+    let style = TextStyle::from(("sans-serif", LETTERS).into_font());
+    style.pos(Pos::new(HPos::Center, end))
 }
 
 /// Draws lines with their bands, their single measurements, and circles at points that are few.
@@ -302,7 +305,8 @@ fn draw_lines(chart: &mut Area<'_, '_>, lines: &[Line]) -> Drawn {
     Ok(())
 }
 
-/// Draws groups of this many bars, from the bottom of the plot.
+/// Draws groups of this many bars, from the bottom of the plot, and above each its value if there
+/// is room.
 fn draw_bars(
     chart: &mut Area<'_, '_>,
     bars: usize,
@@ -310,20 +314,37 @@ fn draw_bars(
     bottom: f64,
 ) -> Drawn {
     let width = 0.8 / bars.max(1) as f64;
+    let above = anchored(VPos::Bottom);
     for (bar, color) in (0..bars).zip(colors()) {
-        let left = |group: usize| group as f64 - 0.4 + bar as f64 * width;
-        let groups = groups.iter().enumerate();
-        let bars = groups.filter_map(|(group, (_, values))| {
-            let value = values.get(bar)?.max(bottom);
-            let (from, to) = (left(group), left(group) + width * 0.92);
-            Some(Rectangle::new(
-                [(from, bottom), (to, value)],
-                color.filled(),
-            ))
-        });
-        chart.draw_series(bars)?;
+        for (group, (_, values)) in groups.iter().enumerate() {
+            let Some(&value) = values.get(bar) else {
+                continue;
+            };
+            let from = group as f64 - 0.4 + bar as f64 * width;
+            let to = from + width * 0.92;
+            let top = value.max(bottom);
+            let rectangle = Rectangle::new([(from, bottom), (to, top)], color.filled());
+            chart.draw_series([rectangle])?;
+            let pixel = |x: f64| chart.backend_coord(&(x, bottom)).0;
+            let label = bar_label(value);
+            if label.len() as i32 * LETTER <= pixel(to) - pixel(from) {
+                let text = Text::new(label, (0, -4), above.clone());
+                let element = EmptyElement::at((f64::midpoint(from, to), top)) + text;
+                chart.draw_series([element])?;
+            }
+        }
     }
     Ok(())
+}
+
+/// Returns what is written above a bar.
+fn bar_label(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        ..0.01 => format!("{value:.1e}"),
+        ..100.0 => format!("{value:.2}"),
+        _ => format!("{value:.0}"),
+    }
 }
 
 /// Breaks a label at spaces and after hyphens, and cuts what is still too long.
@@ -388,6 +409,13 @@ mod tests {
             vec![("a".into(), vec![1.0, 2.0])],
         ));
         assert!(html.contains("solo") && html.contains("interf"), "{html}");
+        assert!(
+            html.contains("1.00") && html.contains("2.00"),
+            "values: {html}"
+        );
+        let many = (0..80).map(|at| (at.to_string(), vec![1.25])).collect();
+        let html = figure(Marks::Bars(vec![String::new()], many));
+        assert!(!html.contains("1.25"), "no room for values: {html}");
     }
 
     #[test]
