@@ -6,6 +6,7 @@
 //! | [`bundle`] | collects the files that `cloison` needs without a checkout |
 //! | [`cli`] | the command line |
 //! | [`format`](mod@format) | the pages of formats |
+//! | [`full`] | every experiment with all its runs, whose results the docs show |
 //! | [`groups`] | runs tests of several programs side by side |
 //! | [`lint`] | the house rules that clippy and the compiler do not check |
 //! | [`docs`] | makes the pages that come from the sources |
@@ -25,6 +26,7 @@ pub mod cli;
 pub mod docs;
 pub mod elsewhere;
 pub mod format;
+pub mod full;
 pub mod groups;
 pub mod lint;
 pub mod pages;

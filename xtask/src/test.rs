@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::tally::Tally;
-use crate::{groups, lint, rules};
+use crate::{full, groups, lint, rules};
 use clap::ValueEnum;
 use cloison_config::guest_linux::Release;
 use cloison_engine::figures::Figures;
@@ -31,6 +31,10 @@ pub struct TestArgs {
     /// A first answer in a few minutes: the rules, the unit tests, and one boot of each board
     #[arg(long, conflicts_with_all = ["filter", "only"])]
     pub quick: bool,
+    /// Instead of the tests, run every experiment in its full form, or those whose name contains
+    /// the filter, and keep the results for the docs; the same command continues
+    #[arg(long, conflicts_with_all = ["only", "quick", "release"])]
+    pub full: bool,
     /// How many groups of system tests run at a time; each boots machines with four cores
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub jobs: usize,
@@ -79,6 +83,8 @@ pub enum Step {
     /// All of jobs through Slurm, GNU parallel, Snakemake and HyperQueue: only on demand, also as
     /// `test engines`
     Engines,
+    /// Every experiment with all its runs: only on demand, also as `test --full`
+    Full,
 }
 
 impl Step {
@@ -97,6 +103,7 @@ impl Step {
             Self::Build => "build hypervisor and guests",
             Self::System => "system tests on QEMU",
             Self::Engines => "jobs through engines",
+            Self::Full => "experiments in full",
         }
     }
 }
@@ -128,10 +135,11 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
     shell.change_dir(installation::root());
     let chosen = |step: &Step| match (&args.filter, args.only.is_empty()) {
         _ if args.quick => QUICK.contains(step),
+        _ if args.full => *step == Step::Full,
         (_, false) => args.only.contains(step),
         (Some(filter), true) if filter == ENGINES => *step == Step::Engines,
         (Some(_), true) => matches!(step, Step::Unit | Step::System),
-        (None, true) => *step != Step::Engines,
+        (None, true) => !matches!(step, Step::Engines | Step::Full),
     };
     let filter = args.filter.clone().filter(|filter| filter != ENGINES);
     let steps: Vec<Step> = Step::value_variants()
@@ -193,8 +201,8 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
     }
     if let (Some(filter), true) = (&args.filter, total.passed + total.failed == 0) {
         return Err(miette!(
-            help = "the filter is a part of a test's name",
-            "no test has `{filter}` in its name"
+            help = "the filter is a part of the name of a test, or with --full of an experiment",
+            "nothing has `{filter}` in its name"
         ));
     }
     print_summary(&summary, started.elapsed());
@@ -314,6 +322,7 @@ impl Runner {
             Step::Build => build(),
             Step::Engines => self.engines(),
             Step::System => self.system(),
+            Step::Full => full::run(self.filter.as_deref()),
         }
     }
 
