@@ -466,3 +466,42 @@ fn the_table_of_this_project_can_be_read() {
         check(&installation::root(), &[Rule::Words, Rule::Headers]).expect("the checkout");
     assert_eq!(outcomes.len(), 2);
 }
+
+#[test]
+fn promises_name_tests_that_run() {
+    let low = format!(
+        "{LOW}\n#[cfg(test)]\nmod checks {{\n    #[test]\n    fn runs() {{}}\n    #[test]\n    \
+         #[ignore = \"long\"]\n    fn waits() {{}}\n    fn helps() {{}}\n    \
+         proptest! {{ #[test] fn holds(x in 0..3u8) {{ drop(x); }} }}\n}}\n"
+    );
+    let promises = "\
+# Specification
+
+| | promise | checked by |
+| --- | --- | --- |
+| A1 | It runs 1 time | `checks::runs`, `low::holds` |
+| A2 | It waits | `checks::waits` |
+| A3 | It helps | `checks::helps` |
+| A4 | It is elsewhere | `high::runs` |
+| A5 | Nobody looks | `cargo test` |
+| A6 | Later | pending: no board |
+";
+    let changes = [
+        ("hypervisor/src/low.rs", low.as_str()),
+        ("SPECIFICATION.md", promises),
+    ];
+    let findings = broken(Rule::Promises, &changes);
+    let lines: Vec<usize> = findings.iter().map(|finding| finding.line).collect();
+    assert_eq!(lines, [6, 7, 8, 9], "{findings:?}");
+    for (finding, what) in findings
+        .iter()
+        .zip(["asked for", "no such", "no such", "nothing"])
+    {
+        assert!(finding.what.contains(what), "{finding}");
+    }
+    let outcomes = outcomes(&changes);
+    let outcome = outcomes
+        .iter()
+        .find(|outcome| outcome.rule == Rule::Promises);
+    assert_eq!(outcome.expect("the rule").exempt.len(), 1);
+}

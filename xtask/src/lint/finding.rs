@@ -21,6 +21,8 @@ pub enum Rule {
     /// Visits to EL2 that begin elsewhere than where a core enters EL2: what a handler does would
     /// wait
     Visits,
+    /// Promises of SPECIFICATION.md whose checks are not there, or do not run
+    Promises,
     /// Words that docs/style.md bans
     Words,
     /// Files whose first lines do not say what they are for, or under which license they are

@@ -6,6 +6,7 @@
 //! | `registers` | system registers are typed: no names in strings, no shifts outside the syndrome module |
 //! | `unsafety` | unsafe code is in the modules that the compiler allows it in |
 //! | `visits` | what may wait at EL2 begins where a core enters EL2 |
+//! | `promises` | SPECIFICATION.md names checks that are there and run |
 //! | `shape` | the size of crates, first lines, texts made of Debug output |
 //! | `words` | the banned words of docs/style.md |
 //! | `finding` | the rules by name, and what they find |
@@ -14,6 +15,7 @@
 
 mod circles;
 mod finding;
+mod promises;
 mod registers;
 mod shape;
 mod source;
@@ -68,6 +70,7 @@ fn check_one(rule: Rule, sources: &Sources) -> Result<Outcome> {
         Rule::RegisterShifts => outcome.findings = registers::shifts(sources),
         Rule::UnsafePlaces => outcome.findings = unsafety::places(sources)?,
         Rule::Visits => outcome.findings = visits::find(sources),
+        Rule::Promises => promises::find(sources, &mut outcome)?,
         Rule::Words => words::find(sources, &mut outcome)?,
         Rule::Headers => outcome.findings = shape::headers(sources),
         Rule::DebugTexts => outcome.findings = shape::debug_texts(sources),
