@@ -3,16 +3,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::running::Running;
-use cloison_config::ImageSource;
 use cloison_config::guest_linux::Release;
 use cloison_config::validation::record;
+use cloison_config::{Checked, ImageSource};
 use cloison_engine::counting;
 use cloison_engine::model::{self, Conditions, Model, Roi};
 use cloison_engine::{cargo, configuration};
 use cloison_formats::telemetry::LoggedPeriod;
 use cloison_formats::units::{Events, Nanos};
-use cloison_tests::{BOTH, Clock, VIRT, ZCU102, load, machine, shipped, with_release};
+use cloison_tests::{BOTH, Clock, VIRT, ZCU102, load, machine, program, shipped, with_release};
 use miette::{Result, miette};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
 
 /// The measured command: several hundred million instructions that rarely enter the kernel.
 const WORK: &str = "gzip -c /bin/busybox >/dev/null";
@@ -363,5 +366,194 @@ fn a_program_reads_its_counters_where_linux_lets_it() -> Result<()> {
         linux.type_in("linux", "poweroff -f\n")?;
         linux.finish()?.whole();
     }
+    Ok(())
+}
+
+/// The system of a plan that perf carries out: one guest counts with a PMU, the other one by
+/// Cloison's counters.
+fn planned(scratch: &Path, script: &Path) -> Result<Checked> {
+    let vm = |name: &str, core: u32, pool: &str, more: &str, image: &str| {
+        format!(
+            "[[vm]]\nname = '{name}'\ncores = [{core}]\n{more}\n[vm.image]\nlinux = 'cloud'\n\
+             tools = ['bbprof-benchmark']\n{image}\n[[vm.region]]\nname = 'ram'\n\
+             ipa = 0x4000_0000\nsize = '256M'\npool = '{pool}'\n"
+        )
+    };
+    let pools = [("one", "0-6"), ("two", "7-13")]
+        .map(|(name, colors)| {
+            format!("[[pool]]\nname = '{name}'\nkind = 'PVT'\ncolors = '{colors}'\n")
+        })
+        .concat();
+    let script = script.display();
+    let pmu = format!("packages = ['linux-perf']\nprograms = ['{script}']");
+    let text = format!(
+        "name = 'plan'\n[hypervisor]\ncolors = '15'\n{pools}{}{}",
+        vm("pmu", 0, "one", "pmu = 'emulated'", &pmu),
+        vm(
+            "calls",
+            1,
+            "two",
+            "services = ['counters']\nservices_page = true",
+            ""
+        ),
+    );
+    let path = scratch.join("plan.toml");
+    std::fs::write(&path, text).map_err(|error| miette!("{error}"))?;
+    load(&path, VIRT)
+}
+
+/// Runs the program `cloison`, which must succeed.
+#[track_caller]
+fn cloison(folder: &Path, arguments: &[&str]) {
+    let done = Command::new(program())
+        .args(arguments)
+        .current_dir(folder)
+        .output();
+    let done = done.expect("cloison starts");
+    let said = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "{arguments:?}: {said}");
+}
+
+/// Returns the mean count of each event of a long table.
+fn means(table: &str) -> BTreeMap<String, f64> {
+    let mut lines = table
+        .lines()
+        .map(|line| line.split(',').collect::<Vec<_>>());
+    let head = lines.next().expect("a head");
+    let column = |name: &str| head.iter().position(|it| *it == name).expect("a column");
+    let (event, value) = (column("event"), column("value"));
+    let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    for line in lines {
+        let sum = sums.entry(line[event].to_owned()).or_default();
+        *sum = (
+            sum.0 + line[value].parse::<f64>().expect("a count"),
+            sum.1 + 1.0,
+        );
+    }
+    let mean = |(name, (sum, count))| (name, sum / count);
+    sums.into_iter().map(mean).collect()
+}
+
+/// Has perf carry out the plan in the guest, and returns the means of what was read from its files.
+fn counted_by_perf(
+    linux: &mut Running,
+    folder: &Path,
+    work: &str,
+    turns: usize,
+) -> BTreeMap<String, f64> {
+    linux.output("pmu", "rm -rf /tmp/plan && mkdir /tmp/plan && cd /tmp/plan");
+    // Each in a command within its time limit.
+    for turn in 0..turns {
+        let count = format!(
+            "RUNS=1 OUT=c{turn} cloisonctl roi sh /usr/bin/count-events.sh {work} >/dev/null 2>&1"
+        );
+        linux.output("pmu", &count);
+    }
+    let files = [
+        ("counts.csv", "cat $(ls | grep -v toml)"),
+        ("counts.csv.much.toml", "cat c0.much.toml"),
+    ];
+    for (name, command) in files {
+        let text = linux.output("pmu", command);
+        std::fs::write(folder.join(name), text).expect("written");
+    }
+    for (command, to) in [("import", "long.csv"), ("merge", "merged.csv")] {
+        cloison(folder, &["much", command, "counts.csv", "-o", to]);
+    }
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect("a table");
+    let (means, merged) = (means(&read("long.csv")), read("merged.csv"));
+    let head: BTreeSet<&str> = merged
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split(',')
+        .collect();
+    assert!(
+        means.keys().all(|event| head.contains(event.as_str())),
+        "{head:?}"
+    );
+    means
+}
+
+/// Returns the relative difference of two numbers, based on the second.
+fn apart_of(a: f64, b: f64) -> f64 {
+    (a - b).abs() / b
+}
+
+/// A plan of 16 events is carried out by perf in a guest and merged, and Cloison counts the same of
+/// the same program.
+#[test]
+#[ignore = "on demand: runs programs some 150 times on the model, for ten minutes"]
+fn a_plan_that_perf_carries_out_in_a_guest_counts_what_cloison_counts() -> Result<()> {
+    const EVENTS: [&str; 16] = [
+        "INST_RETIRED",
+        "CPU_CYCLES",
+        "LD_RETIRED",
+        "ST_RETIRED",
+        "L1D_CACHE",
+        "L1D_CACHE_REFILL",
+        "L1D_CACHE_WB",
+        "L1I_CACHE",
+        "L1I_CACHE_REFILL",
+        "L2D_CACHE",
+        "L2D_CACHE_REFILL",
+        "L2D_CACHE_WB",
+        "BUS_ACCESS",
+        "L1D_TLB_REFILL",
+        "L1I_TLB_REFILL",
+        "MEM_ACCESS",
+    ];
+    const WORK: &str = "bbprof-benchmark disparity 1 1";
+    let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
+    let folder = scratch.path();
+    let (events, script) = (EVENTS.join(","), folder.join("count-events.sh"));
+    let script_name = script.display().to_string();
+    let plan = ["much", "plan", "--cpu", "cortex-a53", "--pmcs", "6"];
+    let to = ["--events", &events, "--for", "perf", "-o", &script_name];
+    cloison(folder, &[&plan[..], &to].concat());
+    let mut checked = planned(folder, &script)?;
+    counting::adapt(&mut checked, record::Machine::Model)?;
+    let model = Model::load(model::of(&configuration::emulation(VIRT)?)?)?;
+    let stats = folder.join("model.json");
+    let conditions = Conditions {
+        roi: Roi::Hint,
+        ..Conditions::default()
+    };
+    let mut linux = Running::start_on(&checked, |file| {
+        Ok(model.attach(machine(VIRT, file, Clock::Real)?, conditions, &stats))
+    })?;
+    linux.open("pmu")?;
+    linux.open("calls")?;
+    // What either way counts of a program that does nothing is taken off: cloisonctl's own start,
+    // and what starts any program.
+    let by_perf = counted_by_perf(&mut linux, folder, WORK, 5);
+    let nothing = counted_by_perf(&mut linux, folder, "true", 2);
+    for some in EVENTS.chunks(3) {
+        let own = |linux: &mut Running, work: &str| -> BTreeMap<String, f64> {
+            let events = some.join(",");
+            let stat = format!(
+                "cloisonctl roi cloisonctl stat --json -o /tmp/o -r 5 -e {events} {work} \
+                 >/dev/null && cat /tmp/o"
+            );
+            let text = linux.output("calls", &stat);
+            let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+            let events = report["events"].as_array().expect("events").iter();
+            let mean = |event: &serde_json::Value| {
+                let name = event["name"].as_str()?.to_owned();
+                Some((name, event["mean"].as_f64()?))
+            };
+            events.filter_map(mean).collect()
+        };
+        let (of_work, of_nothing) = (own(&mut linux, WORK), own(&mut linux, "true"));
+        for &event in some {
+            let perf = by_perf[event] - nothing[event];
+            let own = of_work[event] - of_nothing[event];
+            println!("{event}: perf {perf:.0}, Cloison {own:.0}");
+            assert!(apart_of(perf, own) < 0.1, "{event}: {perf} by perf, {own}");
+        }
+    }
+    linux.type_in("pmu", "poweroff -f\n")?;
+    linux.type_in("calls", "poweroff -f\n")?;
+    linux.finish()?.whole();
     Ok(())
 }

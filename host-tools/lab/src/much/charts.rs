@@ -59,7 +59,7 @@ fn heatmap(
     };
     let letters = cell.clamp(6, 11);
     let legend = wide + below;
-    let (width, height) = (left + wide.max(170) + 2, legend + 30);
+    let (width, height) = (left + wide.max(184) + 2, legend + 30);
     html! {
         figure {
             svg width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) } role="img" aria-label=(title) {
@@ -84,11 +84,11 @@ fn heatmap(
                 }
                 rect x=(left) y="0" width=(wide) height=(wide) fill="none" stroke="#999" {}
                 // Legend of the colors.
-                text x=(left) y=(legend + 21) { (format!("−{scale}")) }
+                text x=(left + 42) y=(legend + 21) text-anchor="end" { (format!("−{scale}")) }
                 @for step in 0..=20_usize {
-                    rect x=(left + 36 + step * 4) y=(legend + 12) width="4" height="10" fill=(color(step as f64 / 10.0 - 1.0)) {}
+                    rect x=(left + 46 + step * 4) y=(legend + 12) width="4" height="10" fill=(color(step as f64 / 10.0 - 1.0)) {}
                 }
-                text x=(left + 126) y=(legend + 21) { (format!("+{scale}")) }
+                text x=(left + 136) y=(legend + 21) { (format!("+{scale}")) }
             }
             figcaption { (title) }
         }
