@@ -441,11 +441,14 @@ fn counted_by_perf(
     work: &str,
     turns: usize,
 ) -> BTreeMap<String, f64> {
-    linux.output("pmu", "rm -rf /tmp/plan && mkdir /tmp/plan && cd /tmp/plan");
+    linux.output(
+        "pmu",
+        "cd / && rm -rf /tmp/plan && mkdir /tmp/plan && cd /tmp/plan",
+    );
     // Each in a command within its time limit.
     for turn in 0..turns {
         let count = format!(
-            "RUNS=1 OUT=c{turn} cloisonctl roi sh /usr/bin/count-events.sh {work} >/dev/null 2>&1"
+            "RUNS=1 OUT=c{turn} cloisonctl roi sh /usr/bin/count-events.sh {work} >/tmp/said 2>&1 || {{ cat /tmp/said; false; }}"
         );
         linux.output("pmu", &count);
     }
