@@ -23,6 +23,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::files;
+use crate::foreign::Foreign;
 use crate::problem::{self, Errors, Problem, SourceFile};
 use crate::quantity::{self, Amount, Malformed};
 use cloison_formats::units::Nanos;
@@ -137,6 +138,13 @@ impl Context {
     /// be a guess.
     pub fn parse(&self) -> Option<toml::Spanned<DeTable<'_>>> {
         let (document, errors) = DeTable::parse_recoverable(self.file.text());
+        let foreign = Foreign::of(self.file.text().as_bytes());
+        if let Some(kind) = foreign.filter(|_| !errors.is_empty()) {
+            let message = format!("this is {}, not a TOML file", kind.name());
+            let help = "`cloison import FILE -o NEW.toml` makes a configuration of it";
+            self.push(Problem::error(&self.file, "file", 0..0, message).help(help));
+            return None;
+        }
         for error in &errors {
             let span = error.span().unwrap_or(0..0);
             self.push(
