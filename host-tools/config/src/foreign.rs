@@ -145,4 +145,27 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn in_the_place_of_a_configuration_they_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let cases: [(&[u8], &str); 3] = [
+            (
+                b"struct config c = { .vmlist = { } };",
+                "a configuration of Bao",
+            ),
+            (b"/dts-v1/;\n/ { };", "a device tree"),
+            (&[0xd0, 0x0d, 0xfe, 0xed, 0, 0], "a compiled device tree"),
+        ];
+        for (bytes, what) in cases {
+            let path = folder.path().join("system.toml");
+            std::fs::write(&path, bytes).unwrap();
+            let errors = crate::document::load(&path, "name one", |_| Some(())).unwrap_err();
+            let [problem] = errors.problems() else {
+                panic!("{errors:?}");
+            };
+            assert!(problem.message().contains(what), "{problem}");
+            assert!(problem.fix().unwrap().contains("cloison import"));
+        }
+    }
 }

@@ -14,7 +14,7 @@ use cloison_config::memory::{Account, IMAGE_BYTES};
 use cloison_config::problem::count;
 use cloison_config::quantity::show_size;
 use cloison_formats::addr::PAGE_SIZE;
-use cloison_formats::color::ColorSet;
+use cloison_formats::color::{Color, ColorSet};
 use cloison_formats::image::IPA_BITS;
 use cloison_formats::limits::MAX_VMS;
 
@@ -199,6 +199,7 @@ fn adapt_vm(
                         place: region.place,
                         ipa,
                         size,
+                        wanted: size,
                         backing: RegionBacking::Pool {
                             pool,
                             is_reserved: sharing == Sharing::Apart,
@@ -223,7 +224,7 @@ fn adapt_vm(
         // Linux is loaded into the first one.
         regions.sort_by_key(|region| std::cmp::Reverse(weight(region)));
     }
-    let mut adapted = Vm {
+    Vm {
         name,
         origin: vm.name.clone(),
         place: vm.place,
@@ -232,9 +233,7 @@ fn adapt_vm(
         image,
         regions,
         remarks: vm.remarks.clone(),
-    };
-    images::make_room(&mut adapted);
-    adapted
+    }
 }
 
 /// Returns how good a region is for a kernel: memory by its size, then devices in their order.
@@ -366,6 +365,7 @@ fn device(
         place: region.place,
         ipa: region.ipa - behind,
         size,
+        wanted: size,
         backing: RegionBacking::Device(pa - before),
         execute: true,
         of,
@@ -444,7 +444,7 @@ fn name_pools(adapted: &mut Adapted, vms: &[DraftVm], hypervisor: ColorSet) {
     }
 }
 
-/// Shrinks memory that the board does not have.
+/// Shrinks memory that the board does not have, and finds memory for workloads.
 fn fit_memory(draft: &mut Draft, adapted: &mut Adapted, board: &BoardFile) {
     let image = IMAGE_BYTES
         + adapted.vms.iter().map(|vm| vm.image.bytes()).sum::<u64>()
@@ -453,83 +453,88 @@ fn fit_memory(draft: &mut Draft, adapted: &mut Adapted, board: &BoardFile) {
         } else {
             0
         };
-    let account = Account::new(
-        &board.board,
-        board.colors,
-        0,
-        image.next_multiple_of(1 << 20),
-    );
-    let before: Vec<Vec<u64>> = sizes(adapted);
-    for index in 0..adapted.pools.len() {
-        let colors = adapted.pools[index].colors;
-        let room = account.pages_of(colors) * PAGE_SIZE;
-        let pools = adapted.pools.clone();
-        // Shared pools within this one's colors use the same frames.
-        let is_in = |region: &Region| match region.backing {
-            RegionBacking::Pool { pool, .. } => pools[pool].colors.without(colors).is_empty(),
-            RegionBacking::Device(_) => false,
-        };
-        let mut all: Vec<&mut Region> = adapted
+    let image = image.next_multiple_of(1 << 20);
+    let account = Account::new(&board.board, board.colors, 0, image);
+    // Memory that shrinks may no longer be where a workload is loaded.
+    shrink(adapted, &account);
+    adapted.vms.iter_mut().for_each(images::make_room);
+    shrink(adapted, &account);
+    for vm in &adapted.vms {
+        for region in vm
+            .regions
+            .iter()
+            .filter(|region| region.size != region.wanted)
+        {
+            let reason = format!(
+                "{} instead of {}: {} has {} in {}",
+                show_size(region.size),
+                show_size(region.wanted),
+                board.board.name,
+                show_size(account.total() * PAGE_SIZE),
+                count(account.colors() as usize, "color"),
+            );
+            let next = "give colors to the VMs in another way, or choose a board with more RAM";
+            draft.note(region.place, format!("memory of {}", vm.name), reason, next);
+        }
+    }
+}
+
+/// Shrinks the largest regions until each color has the pages that all its pools take from it. A
+/// pool takes as many from each of its colors.
+fn shrink(adapted: &mut Adapted, account: &Account) {
+    let pools: Vec<ColorSet> = adapted.pools.iter().map(|pool| pool.colors).collect();
+    for color in 0..account.colors() {
+        let color = Color(color as u8);
+        let room = account.pages_of(ColorSet::EMPTY.with(color));
+        let mut all: Vec<(&mut Region, u64)> = adapted
             .vms
             .iter_mut()
             .flat_map(|vm| &mut vm.regions)
-            .filter(|region| is_in(region))
+            .filter_map(|region| match region.backing {
+                RegionBacking::Pool { pool, .. } if pools[pool].contains(color) => {
+                    Some((region, u64::from(pools[pool].len())))
+                }
+                _ => None,
+            })
             .collect();
-        let mut wanted: Vec<u64> = all.iter().map(|region| region.size).collect();
-        let Some(limit) = level(&mut wanted, room) else {
+        let parts: Vec<u64> = all
+            .iter()
+            .map(|(region, colors)| (region.size / PAGE_SIZE).div_ceil(*colors))
+            .collect();
+        let Some(limit) = level(parts, room) else {
             continue;
         };
-        for region in &mut all {
-            region.size = region.size.min(limit);
-        }
-    }
-    for (vm, before) in adapted.vms.iter().zip(before) {
-        for (region, before) in vm.regions.iter().zip(before) {
-            if region.size != before {
-                let reason = format!(
-                    "{} instead of {}: {} has {} in {}",
-                    show_size(region.size),
-                    show_size(before),
-                    board.board.name,
-                    show_size(account.total() * PAGE_SIZE),
-                    count(account.colors() as usize, "color"),
-                );
-                let next = "give colors to the VMs in another way, or choose a board with more RAM";
-                draft.note(region.place, format!("memory of {}", vm.name), reason, next);
+        for (region, colors) in &mut all {
+            let most = limit.saturating_mul(*colors).saturating_mul(PAGE_SIZE);
+            if region.size > most {
+                let whole = most / LARGE_PAGE * LARGE_PAGE;
+                region.size = if whole > 0 {
+                    whole
+                } else {
+                    most.max(PAGE_SIZE)
+                };
             }
         }
     }
 }
 
-fn sizes(adapted: &Adapted) -> Vec<Vec<u64>> {
-    let of = |vm: &Vm| vm.regions.iter().map(|region| region.size).collect();
-    adapted.vms.iter().map(of).collect()
-}
-
-/// Returns the size to which the largest of these must shrink so that all fit into `room`; nothing
-/// if they fit.
-fn level(sizes: &mut [u64], room: u64) -> Option<u64> {
-    let sum = |sizes: &[u64]| {
-        sizes
-            .iter()
-            .fold(0_u64, |sum, size| sum.saturating_add(*size))
-    };
-    if sum(sizes) <= room {
+/// Returns to what the largest of these numbers must shrink so that their sum is at most `room`;
+/// nothing if it is.
+fn level(mut numbers: Vec<u64>, room: u64) -> Option<u64> {
+    let sum = numbers
+        .iter()
+        .fold(0_u64, |sum, number| sum.saturating_add(*number));
+    if sum <= room {
         return None;
     }
-    sizes.sort_unstable();
+    numbers.sort_unstable();
     let mut left = room;
-    for (at, size) in sizes.iter().enumerate() {
-        let each = left / (sizes.len() - at) as u64;
-        if *size > each {
-            let whole = each / LARGE_PAGE * LARGE_PAGE;
-            return Some(if whole > 0 {
-                whole
-            } else {
-                (each / PAGE_SIZE * PAGE_SIZE).max(PAGE_SIZE)
-            });
+    for (at, number) in numbers.iter().enumerate() {
+        let each = left / (numbers.len() - at) as u64;
+        if *number > each {
+            return Some(each);
         }
-        left -= size;
+        left -= number;
     }
     None
 }
@@ -542,10 +547,19 @@ pub fn choose<'a>(
     default: &str,
 ) -> Option<&'a BoardFile> {
     let address = |board: &BoardFile| board.board.gic.gicd.0;
-    let mut fitting: Vec<&BoardFile> = boards
+    // A VM may see a distributor elsewhere than where the board has it; the first one is most often
+    // where both have it.
+    let mut fitting: Vec<&BoardFile> = draft
+        .distributors
         .iter()
-        .filter(|board| draft.distributors.contains(&address(board)))
-        .collect();
+        .map(|at| {
+            boards
+                .iter()
+                .filter(|board| address(board) == *at)
+                .collect()
+        })
+        .find(|found: &Vec<_>| !found.is_empty())
+        .unwrap_or_default();
     if fitting.is_empty() {
         let default = boards.iter().find(|board| board.board.name == default)?;
         let like = |board: &&BoardFile| address(board) == address(default);

@@ -146,6 +146,7 @@ pub fn make_room(vm: &mut Vm) {
         name: "stand-in".to_owned(),
         ipa: map::RAM,
         size: WORKLOAD_BYTES,
+        wanted: WORKLOAD_BYTES,
         execute: true,
         ..first
     });

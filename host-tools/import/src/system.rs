@@ -47,6 +47,8 @@ pub struct Region {
     pub place: Place,
     pub ipa: u64,
     pub size: u64,
+    /// Its size in the source, of which the board may not have all.
+    pub wanted: u64,
     pub backing: RegionBacking,
     pub execute: bool,
     /// Index of the source's region, which interrupts refer to.

@@ -22,7 +22,10 @@ fn compare(name: &str, files: &[&str], options: &Options) -> Imported {
         writeln!(text, "{entry}").expect("a string takes it");
     }
     let checked = match &imported.checked {
-        Ok(checked) => checked.summary(),
+        Ok(checked) => {
+            common::assert_fits(checked);
+            checked.summary()
+        }
         Err(errors) => panic!("{name}: {errors:?}\n{text}"),
     };
     writeln!(text, "--- {} items; {checked}", imported.taken).expect("a string takes it");
@@ -76,6 +79,21 @@ fn cells_of_all_generations_of_colors_are_one_system() {
     let files = ["jailhouse-first.c", "jailhouse-root.c"];
     let imported = compare("jailhouse-system", &files, &Options::default());
     assert_eq!(masks(&imported), [0x07ff, 0xf000, 0xf700, 0x0800]);
+}
+
+#[test]
+fn pools_that_overlap_have_memory_together() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let path = folder.path().join("config");
+    let domains: String = (0..4)
+        .map(|n| format!("DOMU_KERNEL[{n}]=Image\nDOMU_MEM[{n}]=2048\n"))
+        .collect();
+    let colors = "DOMU_COLORS[0]=0-7\nDOMU_COLORS[1]=4-11\nDOMU_COLORS[2]=6\n";
+    fs::write(&path, format!("NUM_DOMUS=4\n{domains}{colors}")).expect("a file");
+    let imported = import(&[path], &Options::default()).expect("a system");
+    let checked = imported.checked.expect("valid");
+    common::assert_fits(&checked);
+    assert_eq!(imported.colors, [0x00ff, 0x0ff0, 0x0040, 0x7fff, 0x8000]);
 }
 
 #[test]
