@@ -10,11 +10,12 @@ use xtask::pages::Page;
 use xtask::{docs, results};
 
 /// Pages that are generated, and that explain nothing.
-const GENERATED: [&str; 7] = [
+const GENERATED: [&str; 8] = [
     "board-files.md",
     "calls.md",
     "commands.md",
     "dependencies.md",
+    "imports.md",
     "modules.md",
     "papi-cases.md",
     "telemetry-format.md",

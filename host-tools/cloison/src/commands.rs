@@ -6,6 +6,7 @@ use crate::events::{self, EventsArgs};
 use crate::exit::{self, Failure};
 use crate::hem::{self, HemArgs};
 use crate::image::{self, ImageArgs};
+use crate::import::{self, ImportArgs};
 use crate::inspect::{self, InspectArgs};
 use crate::linux::{self, LinuxArgs};
 use crate::new::{self, NewArgs};
@@ -39,6 +40,8 @@ pub enum Command {
     /// Draw the color map: who holds which colors and pages; with --live, verify it on the booted
     /// system
     Inspect(InspectArgs),
+    /// Make a configuration of those of Bao, Jailhouse, Xen or hvisor; list what has no counterpart
+    Import(ImportArgs),
     /// Create a guest or an experiment of your own
     New(NewArgs),
     /// Run an interference experiment on the board model, or list them
@@ -99,6 +102,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Top(args) => top::top(&args),
         Command::Check(args) => check::check(&args),
         Command::Inspect(args) => inspect::inspect(&args),
+        Command::Import(args) => import::import(&args),
         Command::New(args) => new::new(&args),
         Command::Experiment(args) => experiment::experiment(&args),
         Command::Bbprof(args) => bbprof::bbprof(&args),

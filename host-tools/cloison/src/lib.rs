@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`commands`] | all commands, as seen by the command line |
 //! | [`check`] | finds errors in configurations |
+//! | [`import`] | makes configurations of those of other hypervisors |
 //! | [`inspect`], [`color_map`], [`live`] | draws the color map of a configuration, and verifies it on the booted system |
 //! | [`run`] | runs a board on this terminal |
 //! | [`top`] | shows live how each core uses its budgets |
@@ -25,6 +26,7 @@ pub mod events;
 pub mod exit;
 pub mod hem;
 pub mod image;
+pub mod import;
 pub mod inspect;
 pub mod linux;
 pub mod live;

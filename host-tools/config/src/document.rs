@@ -22,7 +22,8 @@
 //! ```
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::files;
+use crate::files::{self, ReadError};
+use crate::foreign::Foreign;
 use crate::problem::{self, Errors, Problem, SourceFile};
 use crate::quantity::{self, Amount, Malformed};
 use cloison_formats::units::Nanos;
@@ -60,11 +61,26 @@ pub fn open(path: &Path, help: &str) -> Result<SourceFile, Errors> {
         Ok(text) => Ok(SourceFile::new(path, text)),
         Err(error) => {
             let file = SourceFile::new(path, String::new());
-            let message = format!("cannot read {}: {error}", file.name());
-            let problem = Problem::error(&file, "file", 0..0, message).help(help);
+            let bytes = matches!(error, ReadError::NotText { .. })
+                .then(|| files::read(path, files::CONFIGURATION).ok())
+                .flatten();
+            let problem = match bytes.and_then(|bytes| Foreign::of(&bytes)) {
+                Some(kind) => foreign(&file, kind),
+                None => {
+                    let message = format!("cannot read {}: {error}", file.name());
+                    Problem::error(&file, "file", 0..0, message).help(help)
+                }
+            };
             Err(Errors::new(file.name(), vec![problem]))
         }
     }
+}
+
+/// Returns the problem of a file that another hypervisor is configured by.
+fn foreign(file: &SourceFile, kind: Foreign) -> Problem {
+    let message = format!("{} is {}, not a TOML file", file.name(), kind.name());
+    let help = "`cloison import FILE -o NEW.toml` makes a configuration of it";
+    Problem::error(file, "file", 0..0, message).help(help)
 }
 
 /// Reads a file's text with `reader`, which returns nothing if it has recorded an error.
@@ -137,6 +153,12 @@ impl Context {
     /// be a guess.
     pub fn parse(&self) -> Option<toml::Spanned<DeTable<'_>>> {
         let (document, errors) = DeTable::parse_recoverable(self.file.text());
+        if !errors.is_empty()
+            && let Some(kind) = Foreign::of(self.file.text().as_bytes())
+        {
+            self.push(foreign(&self.file, kind));
+            return None;
+        }
         for error in &errors {
             let span = error.span().unwrap_or(0..0);
             self.push(

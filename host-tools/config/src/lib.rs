@@ -6,7 +6,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`document`] | reads TOML files: every key and value with its position, all errors of a file at once |
-//! | `kind` | what a TOML file is: a system, an experiment, a profile and others |
+//! | `kind`, `foreign` | what a file is: a system, an experiment, a profile and others; a configuration of another hypervisor |
 //! | [`quantity`] | sizes, times, ranges and budgets as users write them |
 //! | [`board`], `firmware`, [`emulation`] | the files below `configs/boards` |
 //! | [`events`], [`event_map`] | the files below `configs/events` |
@@ -37,6 +37,7 @@ pub mod events;
 pub mod executable;
 pub mod files;
 mod firmware;
+mod foreign;
 pub mod guest_linux;
 pub mod kernel;
 mod kind;
@@ -62,6 +63,7 @@ pub use board::BoardFile;
 pub use checked::Checked;
 pub use document::suggest;
 pub use emulation::Emulation;
+pub use foreign::Foreign;
 pub use kind::FileKind;
 pub use problem::{Errors, Problem};
 pub use scene::LONGEST_NAME;

@@ -226,6 +226,11 @@ impl Problem {
         &self.message
     }
 
+    /// Returns the advice on how to fix it.
+    pub fn fix(&self) -> Option<&str> {
+        self.help.as_deref()
+    }
+
     /// Returns whether it prevents the system from being built.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error

@@ -382,6 +382,8 @@ fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(Intid, Range<
                 Some("the console's")
             } else if board.telemetry.as_ref().is_some_and(uart) {
                 Some("the telemetry UART's")
+            } else if board.pmu_irqs.iter().any(|irq| u64::from(irq.0) == number) {
+                Some("a core's PMU's")
             } else {
                 None
             }

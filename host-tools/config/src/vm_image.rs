@@ -49,6 +49,11 @@ pub(crate) fn read(table: &Table<'_>, scene: &ImageScene<'_>) -> Option<ImageSpe
         bytes: 0,
         span: span.clone(),
     };
+    if image.flag("placeholder")
+        && let Some(source) = read_absent(&image, scene)
+    {
+        return Some(alone(source));
+    }
     let (linux, kernel) = (image.optional("linux"), image.optional("kernel"));
     if linux.is_some() || kernel.is_some() {
         return vm_linux::read(&image, linux, kernel, scene)
@@ -102,6 +107,34 @@ pub(crate) fn read(table: &Table<'_>, scene: &ImageScene<'_>) -> Option<ImageSpe
             None
         }
     }
+}
+
+/// Returns the image whose file is still to come, if one is: `check` warns, and nothing boots.
+fn read_absent(image: &Table<'_>, scene: &ImageScene<'_>) -> Option<ImageSource> {
+    let field = ["file", "kernel", "initrd"].into_iter().find_map(|key| {
+        let field = image.optional(key)?;
+        let path = scene.base.join(field.text()?);
+        (!path.exists()).then_some((field, path))
+    });
+    let (field, path) = field?;
+    // What else there is means something when the file is here.
+    for key in ["load", "entry", "cmdline", "initrd_load", "release"] {
+        image.optional(key);
+    }
+    let has_tree = image.flag("device_tree") || image.optional("kernel").is_some();
+    image.optional("initrd");
+    image.finish_ref();
+    let message = format!("{} does not exist yet", display_path(&path).display());
+    let warning = field.warning(message).label("a placeholder");
+    field.push(warning.help(
+        "everything else is checked; put the image there before the system boots, or name \
+         another one",
+    ));
+    Some(if has_tree {
+        ImageSource::FileWithTree(path, scene.described(String::new()))
+    } else {
+        ImageSource::File(path)
+    })
 }
 
 /// The fields of an image about its device tree.

@@ -1,0 +1,5 @@
+#pragma once
+#define CELL      1
+#define MEBIBYTE  0x100000
+#define TEXT(it)  #it
+#define STRING(it) TEXT(it)
