@@ -45,7 +45,7 @@ pub struct DemoArgs {
     pub json: Option<PathBuf>,
     /// Directory for the report [default: demo/BOARD in target/cloison, without a checkout in
     /// cloison-output]
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Without the board model: one run on plain QEMU
     #[arg(long)]

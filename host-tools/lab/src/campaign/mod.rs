@@ -41,7 +41,7 @@ pub struct CampaignArgs {
     pub file: PathBuf,
     /// Directory for counts, vectors and report [default: campaigns/NAME, or campaigns/NAME-N-runs
     /// with --runs, in target/cloison, without a checkout in cloison-output]
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Also write the figures here
     #[arg(long, value_name = "FILE")]

@@ -69,7 +69,7 @@ pub struct ExperimentArgs {
     pub name: String,
     /// Directory for runs and report [default: experiments/NAME in target/cloison, without a
     /// checkout in cloison-output]
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Also write the figures here
     #[arg(long, value_name = "FILE")]

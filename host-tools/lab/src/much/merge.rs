@@ -28,7 +28,7 @@ pub struct MergeArgs {
     input: PathBuf,
     /// Write the vectors here: Parquet if the name ends in .parquet, otherwise CSV (default: CSV
     /// to standard output)
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long = "out", alias = "output", value_name = "OUT")]
     output: Option<PathBuf>,
     /// The method
     #[arg(long, value_enum, default_value_t = MethodArg::Much)]
