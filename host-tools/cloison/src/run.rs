@@ -247,9 +247,10 @@ fn with_commands(checked: &Checked) -> Vec<VmId> {
 
 /// Returns whether a guest can profile pages.
 fn has_bbprof(checked: &Checked) -> bool {
-    checked.images.iter().any(|image| {
-        matches!(image, ImageSource::Linux(linux) if linux.tools.iter().any(|tool| *tool == "bbprof"))
-    })
+    checked
+        .images
+        .iter()
+        .any(|image| matches!(image, ImageSource::Linux(linux) if linux.tools.contains(&"bbprof")))
 }
 
 /// The statuses that commands of configurations ended with, as their guests print them.

@@ -135,7 +135,7 @@ fn stock(args: &DemoArgs) -> Result<()> {
         setup::qemu()
     })?;
     let image = stage("build", || image::build(&checked, &[]))?;
-    let _claim = Claim::wait(&directory, "demo --stock")?;
+    let _claim = Claim::for_results(&directory, "demo --stock")?;
     let file = directory.join("Image");
     image.write(&file)?;
     let machine = Machine::new(checked.emulation()?, &file)

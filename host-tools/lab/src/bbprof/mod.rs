@@ -176,7 +176,7 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
     })?;
     let name = format!("{}-{}", checked.system.name, args.vm);
     let claim = match &args.out {
-        Some(out) => Claim::wait(
+        Some(out) => Claim::for_results(
             out,
             &format!("bbprof {} {}", display_path(&config).display(), args.vm),
         )?,

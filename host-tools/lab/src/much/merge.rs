@@ -369,12 +369,12 @@ impl Comparison<'_> {
             both(&|at| accuracy(&correlations[at], targets[at], judged).mean_square),
         );
         self.row(
-            "… from the pairs as measured",
+            "… from the measured pairs, which vary by chance",
             "mse_measured",
             both(&|at| accuracy(&correlations[at], measured[at], judged).mean_square),
         );
         self.row(
-            "the target from the pairs as measured",
+            "the target from them: that chance",
             "mse_between",
             both(&|at| accuracy(targets[at], measured[at], judged).mean_square),
         );
