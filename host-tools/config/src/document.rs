@@ -104,6 +104,28 @@ pub struct Context {
     problems: RefCell<Vec<Problem>>,
 }
 
+/// How many errors of syntax are reported.
+const MOST_SYNTAX_ERRORS: usize = 3;
+
+/// Returns the format of another system's file, by how it begins.
+fn foreign(text: &str) -> Option<&'static str> {
+    let text = text.trim_start();
+    let is_c = ["#include", "#define", "#ifdef", "#ifndef", "/*", "//"]
+        .iter()
+        .any(|start| text.starts_with(start));
+    if text.contains("/dts-v1/") {
+        Some("a device tree")
+    } else if is_c {
+        Some("C source")
+    } else if text.starts_with('{') {
+        Some("JSON")
+    } else if text.starts_with('<') {
+        Some("XML")
+    } else {
+        None
+    }
+}
+
 impl Context {
     /// Creates a context without problems.
     pub fn new(file: SourceFile) -> Self {
@@ -137,7 +159,16 @@ impl Context {
     /// be a guess.
     pub fn parse(&self) -> Option<toml::Spanned<DeTable<'_>>> {
         let (document, errors) = DeTable::parse_recoverable(self.file.text());
-        for error in &errors {
+        if let Some(what) = foreign(self.file.text()).filter(|_| !errors.is_empty()) {
+            let message = format!("this is {what}, not TOML");
+            self.push(Problem::error(&self.file, "syntax", 0..0, message).help(
+                "Cloison's files are TOML; docs/coming-from.md says what replaces the parts of \
+                     other systems' files",
+            ));
+            return None;
+        }
+        // Later ones are often consequences of the first.
+        for error in errors.iter().take(MOST_SYNTAX_ERRORS) {
             let span = error.span().unwrap_or(0..0);
             self.push(
                 Problem::error(
@@ -869,4 +900,37 @@ fn quoted<'a>(names: impl Iterator<Item = &'a str>) -> String {
         .map(|name| format!("\"{name}\""))
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_file_of_another_system_is_one_error_and_named() {
+        let problems = |text: &str| {
+            let context = Context::new(SourceFile::new(Path::new("file"), text.to_owned()));
+            assert!(context.parse().is_none(), "{text}");
+            context.into_problems()
+        };
+        for (text, named) in [
+            (
+                "/* a zone */\n/dts-v1/;\n/ { a = <1>; };\n",
+                "a device tree",
+            ),
+            (
+                "#include <config.h>\nstruct config config = {\n",
+                "C source",
+            ),
+            ("{ \"arch\": \"arm64\" }\n", "JSON"),
+            ("<vm>\n</vm>\n", "XML"),
+        ] {
+            let found = problems(text);
+            assert_eq!(found.len(), 1, "{text}");
+            assert!(format!("{:?}", found[0]).contains(named), "{text}");
+        }
+        let many = "a = \n".repeat(100);
+        assert_eq!(problems(&many).len(), MOST_SYNTAX_ERRORS);
+    }
 }

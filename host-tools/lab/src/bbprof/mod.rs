@@ -353,7 +353,8 @@ impl Results<'_> {
             .value("all_cycles", self.all());
         let row = |page: &Page| {
             let (place, kind) = (&page.place, page.kind.to_string());
-            json!({ "region": place.region, "page": place.page, "kind": kind, "importance": page.importance })
+            let importance = written::rounded(page.importance);
+            json!({ "region": place.region, "page": place.page, "kind": kind, "importance": importance })
         };
         figures.series("pages", pages.iter().map(row).collect());
         if let Some(Curve { points, found }) = &self.curve {
