@@ -156,8 +156,8 @@ fn check_victim(experiment: &Experiment, point: &Point, checked: &Checked) -> Op
     })
 }
 
-/// Returns what is to be said of a run whose Linux guests move pages, while its variant says that
-/// none move: the run would be refused after it.
+/// Returns a warning for a run whose Linux guests move pages, while its variant says that none
+/// move: the run would be refused after it.
 fn check_commands(experiment: &Experiment, point: &Point, checked: &Checked) -> Option<String> {
     let moves = |image: &ImageSource| {
         let ImageSource::Linux(linux) = image else {
