@@ -19,7 +19,7 @@ fn card_and_machine(release: Release) -> miette::Result<(TempDir, Machine)> {
     )?;
     let image = image::build(&checked, &[])?;
     let card = tempfile::tempdir().expect("a scratch directory");
-    boot_media::write(&image, card.path())?;
+    boot_media::write(&image, "", card.path())?;
     // In real time, because U-Boot waits seconds for a key. QEMU shows a directory as a disk with
     // one FAT partition.
     let drive = format!(

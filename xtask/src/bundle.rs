@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 pub struct BundleArgs {
     /// Where the bundle goes; what is there is replaced if it is a bundle [default:
     /// target/cloison/bundle]
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long = "out", alias = "output", value_name = "DIR")]
     pub output: Option<PathBuf>,
 }
 

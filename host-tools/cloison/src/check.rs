@@ -142,7 +142,16 @@ pub fn check(args: &CheckArgs) -> Result<()> {
                     checked.summary()
                 );
                 print!("{}", budgets(&checked));
-                let logged = || counting::warning(&checked, Counting::Stock);
+                let logged = || {
+                    let line = counting::warning(&checked, Counting::Stock)?;
+                    // The options are those of the command that boots it.
+                    let option = if line.contains("; add --") {
+                        " to `run`"
+                    } else {
+                        ""
+                    };
+                    Some(line + option)
+                };
                 let note = match (args.machine, checked.quota_events.is_empty()) {
                     (None, false) => Some(where_quotas_hold(&checked)),
                     (None, true) if checked.board.emulation.is_some() => logged(),

@@ -40,7 +40,8 @@ pub const CODES: [(u8, &str); 7] = [
     ),
     (
         FAILED,
-        "an error, which is printed; a check of an experiment that does not hold",
+        "an error, which is printed; a check of an experiment that does not hold; `run`: a \
+         command of the configuration (`exec`) failed",
     ),
     (2, "the command line is wrong"),
     (KILLED, "`run`: the hypervisor killed a VM"),

@@ -8,6 +8,7 @@ use cloison_engine::figures::Figures;
 use cloison_engine::files::{keep_apart, write_atomic};
 use cloison_engine::image::{self, Image};
 use cloison_engine::{configuration, installation, text};
+use cloison_formats::image::System;
 use miette::Result;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +29,7 @@ pub struct ImageArgs {
     pub allow_untrusted: bool,
     /// Directory for the files [default: image/CONFIG-BOARD in target/cloison, without a checkout
     /// in cloison-output]
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long = "out", alias = "output", value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Also write the figures here
     #[arg(long, value_name = "FILE")]
@@ -62,7 +63,7 @@ pub fn image(args: &ImageArgs) -> Result<()> {
         [installation::find(&args.config).as_path()],
         outputs.iter().map(PathBuf::as_path),
     )?;
-    write(&image, &directory)?;
+    write(&image, &checked.board.card, &directory)?;
     for file in FILES {
         println!("{}", installation::display(&directory.join(file)));
     }
@@ -84,9 +85,10 @@ pub fn image(args: &ImageArgs) -> Result<()> {
 /// The files that [`write`] writes.
 const FILES: [&str; 4] = ["Image", "boot.cmd", "boot.scr", "README.txt"];
 
-/// Writes the image, the boot script as text and in binary form, and instructions.
-pub fn write(image: &Image, directory: &Path) -> Result<()> {
-    let (script, readme) = (script(), readme(image));
+/// Writes the image, the boot script as text and in binary form, and instructions with what the
+/// board file says on its card.
+pub fn write(image: &Image, card: &str, directory: &Path) -> Result<()> {
+    let (script, readme) = (script(), readme(image, card));
     let wrapped = legacy_script(&script);
     let contents: [&[u8]; 4] = [&image.bytes, script.as_bytes(), &wrapped, readme.as_bytes()];
     for (name, bytes) in FILES.into_iter().zip(contents) {
@@ -151,36 +153,59 @@ fn legacy_script(script: &str) -> Vec<u8> {
     image
 }
 
-fn readme(image: &Image) -> String {
-    let ram = image
-        .system
-        .board
-        .ram
-        .first()
-        .map_or(0, |range| range.start.0);
+/// Returns the instructions beside the image: what is on the card, what `card` of the board file
+/// says, and how the image is started by hand.
+fn readme(image: &Image, card: &str) -> String {
+    let System {
+        name,
+        board,
+        hypervisor_colors,
+        vms,
+        ..
+    } = &image.system;
+    let ram = board.ram.first().map_or(0, |range| range.start.0);
+    let card = card.trim();
+    let card = if card.is_empty() {
+        "The board file says nothing on what else this board needs."
+    } else {
+        card
+    };
     format!(
         "\
-Cloison system image \"{name}\" for board {board}
+Cloison system image \"{name}\" for board {board_name}
 
 Image     {length} bytes: hypervisor, configuration and guests (arm64 Image format)
 boot.scr  boot script for U-Boot; boot.cmd is its text
 
-Copy all files to the first partition (FAT) of the SD card. U-Boot finds boot.scr by itself. By \
-         hand, at its prompt:
+Copy all files to the first partition (FAT) of the SD card.
+
+{card}
+
+U-Boot finds boot.scr by itself. By hand, at its prompt, from the card or from a TFTP server:
 
   load mmc 0:1 ${{kernel_addr_r}} Image
+  dhcp ${{kernel_addr_r}} SERVER:Image
+
+then
+
   booti ${{kernel_addr_r}} - ${{fdtcontroladdr}}
 
-Load address: any multiple of 0x200000 in RAM (RAM starts at {ram:#x}); U-Boot's own kernel_addr_r \
-         is one.
-The image and what follows it need {need:#x} bytes there. U-Boot must run at EL2, as it does on \
-         the boards that
-Cloison knows.
+Load address: any multiple of 0x200000 in RAM (RAM starts at {ram:#x}); U-Boot's own kernel_addr_r is one.
+The image and what follows it need {need:#x} bytes there. U-Boot must run at EL2: its banner says so.
+
+The first line after \"Starting kernel ...\":
+
+  [core 0] Cloison {version} on {board_name}: {name}, {colors} colors, own colors {hypervisor_colors}, {vms} VMs
+
+If another system starts instead, remove its boot.scr, extlinux folder or EFI loader from the card. If nothing
+follows \"Starting kernel\", U-Boot is not at EL2, or the image is for another board.
 ",
-        name = image.system.name,
-        board = image.system.board.name,
+        board_name = board.name,
         length = image.bytes.len(),
         need = (image.bytes.len() as u64).next_multiple_of(0x20_0000),
+        version = env!("CARGO_PKG_VERSION"),
+        colors = board.llc.colors().unwrap_or(0),
+        vms = vms.len(),
     )
 }
 

@@ -24,10 +24,13 @@ use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Default time limit for a VM to boot and run its command.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// What the first process of a Linux guest prints when the configuration's command has ended.
+const STATUS: &str = "cloison: the command ended with status ";
 /// Colors of the VMs' names, used in turn.
 const COLORS: [AnsiColor; 6] = [
     AnsiColor::Green,
@@ -85,6 +88,8 @@ struct Prepared {
     events: EventNames,
     /// Index of the VM for `--exec`.
     vm: Option<VmId>,
+    /// The VMs whose configuration has a command that ends them.
+    commands: Vec<VmId>,
     /// Where this run's files are written.
     directory: Claim,
     /// The telemetry that the run must send, if it repeats one.
@@ -111,10 +116,10 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         run.title
     );
     let limit = args.timeout.map(Duration::from_secs);
-    let (exit, telemetry) = machine.run_on_terminal(
-        limit,
-        Terminal::new(&names, args.log.as_deref())?.into_listener(),
-    )?;
+    let told = Arc::new(Mutex::new(Told::of(&run.commands)));
+    let terminal = Terminal::new(&names, args.log.as_deref(), Arc::clone(&told))?;
+    let (exit, telemetry) = machine.run_on_terminal(limit, terminal.into_listener())?;
+    let told = told.lock().unwrap_or_else(PoisonError::into_inner);
     let log = run.directory.directory().join("telemetry.bin");
     write_atomic(&log, &telemetry)?;
     let parsed = Telemetry::parse(&telemetry);
@@ -127,7 +132,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         .iter()
         .filter(|section| !section.rows.is_empty())
     {
-        eprintln!("\n{}", section.to_text());
+        println!("\n{}", section.to_text());
     }
     eprintln!(
         "\n{}: {exit}; {} bytes of telemetry (`{} hem decode {}` reads them)",
@@ -145,21 +150,25 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         eprintln!("the telemetry is {verdict} the kept run's");
     }
     match exit {
-        Exit::Code(0) => none_killed(&parsed, &names),
+        Exit::Code(0) => {
+            none_killed(&parsed, &names)?;
+            told.all_succeeded(&names)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Exit::TimedOut => Ok(ExitCode::from(TIME_IS_UP)),
         other => Err(miette!("QEMU ended, but the board did not turn itself off: {other}").into()),
     }
 }
 
 /// Fails with the names of the VMs that the hypervisor killed, if there are any.
-fn none_killed(telemetry: &Telemetry, names: &[String]) -> Result<ExitCode, Failure> {
+fn none_killed(telemetry: &Telemetry, names: &[String]) -> Result<(), Failure> {
     let vms = (0..).map(VmId).zip(names);
     let killed: Vec<&str> = vms
         .filter(|(vm, _)| telemetry.end_of(*vm) == End::Killed)
         .map(|(_, name)| name.as_str())
         .collect();
     if killed.is_empty() {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     Err(Failure {
         code: KILLED,
@@ -185,6 +194,11 @@ fn prepare(args: &RunArgs) -> Result<Prepared> {
         .transpose()?;
     if let Some(line) = counting::warning(&checked, counting(args)) {
         eprintln!("warning: {line}");
+    }
+    if !args.model && has_bbprof(&checked) {
+        eprintln!(
+            "warning: caches have no effect here, so that a profile by bbprof is noise; add --model"
+        );
     }
     let image = image::build(&checked, &[])?;
     let name = &image.system.board.name;
@@ -215,9 +229,90 @@ fn prepare(args: &RunArgs) -> Result<Prepared> {
         system: image.system,
         events,
         vm,
+        commands: with_commands(&checked),
         directory,
         before: None,
     })
+}
+
+/// Returns the VMs with a Linux guest that runs a command of the configuration (`exec`).
+fn with_commands(checked: &Checked) -> Vec<VmId> {
+    let runs_one =
+        |image: &ImageSource| matches!(image, ImageSource::Linux(linux) if linux.exec.is_some());
+    let vms = (0..).map(VmId).zip(&checked.images);
+    vms.filter(|(_, image)| runs_one(image))
+        .map(|(vm, _)| vm)
+        .collect()
+}
+
+/// Returns whether a guest can profile pages.
+fn has_bbprof(checked: &Checked) -> bool {
+    checked
+        .images
+        .iter()
+        .any(|image| matches!(image, ImageSource::Linux(linux) if linux.tools.contains(&"bbprof")))
+}
+
+/// The statuses that commands of configurations ended with, as their guests print them.
+#[derive(Debug)]
+struct Told(Vec<GuestCommand>);
+
+/// The command that a VM's guest runs.
+#[derive(Debug)]
+struct GuestCommand {
+    vm: VmId,
+    /// What the guest has printed of a line.
+    line: Vec<u8>,
+    /// The last status; `None` before the command has ended.
+    status: Option<u8>,
+}
+
+impl Told {
+    fn of(vms: &[VmId]) -> Self {
+        let new = |vm: &VmId| GuestCommand {
+            vm: *vm,
+            line: Vec::new(),
+            status: None,
+        };
+        Self(vms.iter().map(new).collect())
+    }
+
+    fn take(&mut self, piece: Piece) {
+        /// No line with a status is longer.
+        const LONGEST: usize = 64;
+        let Piece::Text(Some(speaker), text) = piece else {
+            return;
+        };
+        let Some(command) = self.0.iter_mut().find(|command| command.vm == speaker) else {
+            return;
+        };
+        // A line end arrives with the next line, or never.
+        if text == b"\n" {
+            command.line.clear();
+        } else if command.line.len() < LONGEST {
+            command.line.extend_from_slice(text);
+        }
+        let said = std::str::from_utf8(&command.line).ok();
+        let said = said.and_then(|line| line.strip_prefix(STATUS)?.parse().ok());
+        command.status = said.or(command.status);
+    }
+
+    /// Fails with the commands that failed, if there are any.
+    fn all_succeeded(&self, names: &[String]) -> Result<()> {
+        let failed: Vec<String> = self
+            .0
+            .iter()
+            .filter_map(|command| Some((command.vm, command.status.filter(|it| *it != 0)?)))
+            .map(|(vm, status)| format!("{} with status {status}", names[vm.index()]))
+            .collect();
+        if failed.is_empty() {
+            return Ok(());
+        }
+        Err(miette!(
+            "the command (`exec`) ended in {}",
+            failed.join(", ")
+        ))
+    }
 }
 
 /// Returns what counts the events of a run with these arguments; QEMU's own arguments can select it
@@ -267,6 +362,7 @@ fn repeat(args: &RunArgs) -> Result<Prepared> {
     Ok(Prepared {
         title,
         machine,
+        commands: with_commands(&checked),
         system: checked.system,
         events,
         vm,
@@ -393,11 +489,12 @@ struct Terminal {
     splitter: Splitter,
     names: Vec<String>,
     logs: Option<Logs>,
+    told: Arc<Mutex<Told>>,
     colored: bool,
 }
 
 impl Terminal {
-    fn new(names: &[String], log: Option<&Path>) -> Result<Self> {
+    fn new(names: &[String], log: Option<&Path>, told: Arc<Mutex<Told>>) -> Result<Self> {
         let each = || names.iter().map(String::as_str);
         let logs = log
             .map(|directory| create_logs(directory, each()))
@@ -407,6 +504,7 @@ impl Terminal {
             splitter: Splitter::new(each()),
             names: names.to_vec(),
             logs,
+            told,
             colored,
         })
     }
@@ -425,7 +523,9 @@ impl Terminal {
             out.write_all(bytes)?;
         }
         let mut done = Ok(());
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         let mut on_piece = |piece: Piece| {
+            told.take(piece);
             let logged = self.logs.as_mut().map_or(Ok(()), |logs| logs.write(piece));
             let shown = if self.colored {
                 show(&mut out, &self.names, piece)
@@ -455,5 +555,33 @@ fn show(out: &mut impl Write, names: &[String], piece: Piece) -> std::io::Result
         Piece::Text(_, b"\n") => Ok(()),
         Piece::Text(_, text) => out.write_all(text),
         Piece::End => out.write_all(b"\n"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn say(told: &mut Told, vm: u8, text: &str) {
+        for byte in text.bytes() {
+            told.take(Piece::Text(Some(VmId(vm)), &[byte]));
+        }
+    }
+
+    #[test]
+    fn the_last_status_of_a_command_decides() {
+        let names = ["one", "two"].map(str::to_owned);
+        let mut told = Told::of(&[VmId(1)]);
+        say(&mut told, 0, "cloison: the command ended with status 7");
+        say(&mut told, 1, "x cloison: the command ended with status 9\n");
+        assert!(
+            told.all_succeeded(&names).is_ok(),
+            "another VM, another line"
+        );
+        say(&mut told, 1, "cloison: the command ended with status 12");
+        let error = told.all_succeeded(&names).unwrap_err().to_string();
+        assert!(error.ends_with("two with status 12"), "{error}");
+        say(&mut told, 1, "\ncloison: the command ended with status 0\n");
+        assert!(told.all_succeeded(&names).is_ok(), "it ran again");
     }
 }

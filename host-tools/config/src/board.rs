@@ -25,7 +25,8 @@
 //!   Default: none
 //! - `[console]`: the console UART: `kind`, `base`, `irq`. The kind is `"pl011"`, `"cadence"` or
 //!   `"mini-uart"` (the Raspberry Pi's; `base` is the page of its auxiliary peripherals)
-//! - `[telemetry]`: the second UART, which carries the telemetry, as `[console]`. Default: none
+//! - `[telemetry]`: the second UART, which carries the telemetry, as `[console]`. Without it, a VM
+//!   can have that UART. Default: none
 //! - `[gic]`: addresses of the GICv2: `gicd`, `gicc`, `gicc_dir`, `gich`, `gicv`, `gicv_dir`. Those
 //!   with `_dir` are the second pages
 //!   - `mediated_timer`: the hypervisor deactivates the virtual timer's interrupt, for a GIC
@@ -37,9 +38,15 @@
 //!   - `shadow`: that interrupt needs a second counter. Default: false
 //!   - `splits`: MDCR_EL2.HPMN keeps a guest from the counters above it, which no shipped board has
 //!     been shown to do (QEMU does not). Default: false
+//! - `[[device]]`: `name`, `start` and `size` of a device that a VM can have, and `dma`: whether it
+//!   accesses memory by itself. A VM gets one that does only with `dma = "trusted"` in its region,
+//!   and one that is not listed with a warning. `dma`'s default: false
+//! - `card`: what the board needs before it boots from a card: lines for the `README.txt` of
+//!   `cloison image`. Default: none
 //! - `[qemu]`: what QEMU is started with, as below. Default: QEMU does not emulate the board
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::devices::{self, BoardDevice};
 use crate::document::{Context, Field, Table, suggest};
 use crate::emulation::{Emulated, Emulation, Hardware};
 use crate::events::{self, EventTable, read_events};
@@ -75,6 +82,10 @@ pub struct BoardFile {
     pub counted: Vec<(EventId, Emulated)>,
     /// Costs in a budget of the hypervisor's work on one page, by event.
     pub page_costs: Vec<(EventId, WorkCost)>,
+    /// Devices that a VM can have.
+    pub devices: Vec<BoardDevice>,
+    /// What it needs before it boots from a card.
+    pub card: String,
     /// How QEMU emulates it; `None` where it does not.
     pub emulation: Option<Emulation>,
 }
@@ -181,6 +192,10 @@ impl BoardFile {
             telemetry: telemetry.is_some(),
             pmu_irqs: pmu.as_ref().map_or(&[], |pmu| &pmu.irqs),
         };
+        let devices = devices::read(&root);
+        let card = root
+            .optional("card")
+            .and_then(|field| field.string("lines of text"));
         let emulation = root.optional("qemu");
         let emulation =
             emulation.and_then(|field| Emulation::read(&field, &hardware, &configs.join("models")));
@@ -213,6 +228,8 @@ impl BoardFile {
             events: EventTable::default(),
             counted: Vec::new(),
             page_costs: Vec::new(),
+            devices,
+            card: card.unwrap_or_default().to_owned(),
             emulation,
         };
         (!context.has_errors()).then_some((file, cpu_path?))

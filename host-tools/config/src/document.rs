@@ -120,6 +120,26 @@ pub struct Context {
     problems: RefCell<Vec<Problem>>,
 }
 
+/// How many errors of syntax are reported.
+const MOST_SYNTAX_ERRORS: usize = 3;
+
+/// Returns the format of a file that is no TOML, by how it begins.
+fn other_format(text: &str) -> Option<&'static str> {
+    let text = text.trim_start();
+    let is_c = ["#include", "#define", "#ifdef", "#ifndef", "/*", "//"]
+        .iter()
+        .any(|start| text.starts_with(start));
+    if is_c {
+        Some("C source")
+    } else if text.starts_with('{') {
+        Some("JSON")
+    } else if text.starts_with('<') {
+        Some("XML")
+    } else {
+        None
+    }
+}
+
 impl Context {
     /// Creates a context without problems.
     pub fn new(file: SourceFile) -> Self {
@@ -153,13 +173,21 @@ impl Context {
     /// be a guess.
     pub fn parse(&self) -> Option<toml::Spanned<DeTable<'_>>> {
         let (document, errors) = DeTable::parse_recoverable(self.file.text());
-        if !errors.is_empty()
-            && let Some(kind) = Foreign::of(self.file.text().as_bytes())
-        {
-            self.push(foreign(&self.file, kind));
-            return None;
+        if !errors.is_empty() {
+            let text = self.file.text();
+            if let Some(kind) = Foreign::of(text.as_bytes()) {
+                self.push(foreign(&self.file, kind));
+                return None;
+            }
+            if let Some(what) = other_format(text) {
+                let message = format!("this is {what}, not TOML");
+                let help = "Cloison's files are TOML";
+                self.push(Problem::error(&self.file, "syntax", 0..0, message).help(help));
+                return None;
+            }
         }
-        for error in &errors {
+        // Later ones are often consequences of the first.
+        for error in errors.iter().take(MOST_SYNTAX_ERRORS) {
             let span = error.span().unwrap_or(0..0);
             self.push(
                 Problem::error(
@@ -891,4 +919,37 @@ fn quoted<'a>(names: impl Iterator<Item = &'a str>) -> String {
         .map(|name| format!("\"{name}\""))
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_file_of_another_system_is_one_error_and_named() {
+        let problems = |text: &str| {
+            let context = Context::new(SourceFile::new(Path::new("file"), text.to_owned()));
+            assert!(context.parse().is_none(), "{text}");
+            context.into_problems()
+        };
+        for (text, named) in [
+            (
+                "/* a zone */\n/dts-v1/;\n/ { a = <1>; };\n",
+                "a device tree",
+            ),
+            (
+                "#include <config.h>\nstruct config config = {\n",
+                "C source",
+            ),
+            ("{ \"arch\": \"arm64\" }\n", "JSON"),
+            ("<vm>\n</vm>\n", "XML"),
+        ] {
+            let found = problems(text);
+            assert_eq!(found.len(), 1, "{text}");
+            assert!(format!("{:?}", found[0]).contains(named), "{text}");
+        }
+        let many = "a = \n".repeat(100);
+        assert_eq!(problems(&many).len(), MOST_SYNTAX_ERRORS);
+    }
 }

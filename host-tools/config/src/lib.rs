@@ -30,6 +30,7 @@
 pub mod board;
 mod campaign;
 pub mod checked;
+pub mod devices;
 pub mod document;
 pub mod emulation;
 pub mod event_map;

@@ -113,25 +113,50 @@ pub enum Amount {
     BytesPerSecond(u64),
 }
 
-/// Parses events or a rate: `20000 events`, `200 MB/s`.
+/// Splits a text into its leading number, which may have decimals, as billionths, and its unit.
+fn billionths_and_unit(text: &str) -> Option<(u128, &str)> {
+    const PLACES: usize = 9;
+    let (whole, rest) = number_and_unit(text)?;
+    let whole = u128::from(whole) * 1_000_000_000;
+    let Some(decimals) = rest.strip_prefix('.') else {
+        return Some((whole, rest));
+    };
+    let end = decimals
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(decimals.len());
+    let (digits, unit) = decimals.split_at(end);
+    if digits.is_empty() || digits.len() > PLACES {
+        return None;
+    }
+    let part: u128 = format!("{digits:0<PLACES$}").parse().ok()?;
+    Some((whole + part, unit.trim()))
+}
+
+/// Parses events or a rate: `20000 events`, `200 MB/s`, `1.2 GB/s`.
 pub fn amount(text: &str) -> Result<Amount, Malformed> {
-    let (number, unit) = number_and_unit(text).ok_or_else(|| {
+    let (billionths, unit) = billionths_and_unit(text).ok_or_else(|| {
         whole(
             text,
             format!("`{}` is not a number of events", text.trim()),
             AMOUNT_HELP,
         )
     })?;
-    let scale = match unit {
-        "event" | "events" => return Ok(Amount::Events(Events(number))),
+    let scale: u64 = match unit {
+        "event" | "events" if billionths.is_multiple_of(1_000_000_000) => {
+            let number = (billionths / 1_000_000_000) as u64;
+            return Ok(Amount::Events(Events(number)));
+        }
         "kB/s" => 1_000,
         "MB/s" => 1_000_000,
         "GB/s" => 1_000_000_000,
+        "KiB/s" => 1 << 10,
+        "MiB/s" => 1 << 20,
+        "GiB/s" => 1 << 30,
         _ => {
-            let message = if unit.is_empty() {
-                format!("missing unit after `{}`", text.trim())
-            } else {
-                format!("unknown unit `{unit}`; a budget counts events, or bytes per second")
+            let message = match unit {
+                "" => format!("missing unit after `{}`", text.trim()),
+                "event" | "events" => format!("`{}` is no whole number of events", text.trim()),
+                _ => format!("unknown unit `{unit}`; a budget counts events, or bytes per second"),
             };
             return Err(Malformed {
                 at: 0..text.trim_end().len(),
@@ -139,8 +164,9 @@ pub fn amount(text: &str) -> Result<Amount, Malformed> {
             });
         }
     };
-    let rate = number.checked_mul(scale).map(Amount::BytesPerSecond);
-    rate.ok_or_else(|| {
+    // Both factors are below 2^94 and 2^30.
+    let rate = u64::try_from(billionths * u128::from(scale) / 1_000_000_000);
+    rate.map(Amount::BytesPerSecond).map_err(|_| {
         whole(
             text,
             format!("`{}` is more than 2^64 bytes per second", text.trim()),
@@ -295,6 +321,23 @@ mod tests {
         );
         assert!(budget("200 MB/s").is_err() && budget("200 MB / 1 ms").is_err());
         assert_eq!(amount("7 events"), Ok(events(7)));
+        for (text, rate) in [
+            ("1.2 GB/s", 1_200_000_000),
+            ("0.5MiB/s", 1 << 19),
+            ("200 MiB/s", 200 << 20),
+            ("0.000000001 GB/s", 1),
+        ] {
+            assert_eq!(amount(text), Ok(Amount::BytesPerSecond(rate)), "{text}");
+        }
+        for bad in [
+            "1. GB/s",
+            "1.2 events",
+            "1.2.3 GB/s",
+            "0.0000000001 GB/s",
+            ".5 GB/s",
+        ] {
+            assert!(amount(bad).is_err(), "{bad}");
+        }
         assert!(
             amount("7").is_err()
                 && amount("99999999999 GB/s").is_err()

@@ -24,6 +24,8 @@ const SHORTEST_POLL: Nanos = Nanos(5_000);
 const POLLS_PER_PERIOD: u64 = 50;
 /// Largest budget: an event counter has 32 bits and overflows after the budget.
 const LARGEST_BUDGET: u64 = u32::MAX as u64;
+/// More events in a nanosecond than any core makes.
+const IMPOSSIBLE_RATE: u64 = 10;
 /// Largest weight of an event, and of a vCPU.
 const LARGEST_WEIGHT: u64 = 1000;
 
@@ -121,6 +123,10 @@ fn read_one(table: &Table<'_>, owner: &Owner<'_>) -> Option<Vec<QuotaSpec>> {
     let counted = counted?;
     let limits = limits?;
     let allowed = allowed?;
+    let trace = trace?;
+    if !trace {
+        check_is_reached(&limits, &counted.events);
+    }
     let [first, second] = [0, 1].map(|at| {
         let WeightedEvent { event, weight } = *counted.events.get(at)?;
         Some(Counted {
@@ -139,7 +145,7 @@ fn read_one(table: &Table<'_>, owner: &Owner<'_>) -> Option<Vec<QuotaSpec>> {
         period: limits.period,
         backstop: poll.given().is_some(),
         poll: poll.or(default_poll)?,
-        trace: trace?,
+        trace,
         exact: exact? || limits.reclaim.is_some() || owner.services & services::QUOTA != 0,
         work_cost: work_cost(owner.board?, &counted.events),
         when_spent: when_spent.or(WhenSpent::Throttle)?,
@@ -203,6 +209,24 @@ fn read_limits<'a>(
         ceiling: ceiling.or(budget)?,
         reclaim: reclaims.then_some(Reclaim { pool: 0, guarantee }),
     })
+}
+
+/// Warns of a budget that no core can spend. One that is traced is a way to count.
+fn check_is_reached(limits: &Limits<'_>, events: &[WeightedEvent<'_>]) {
+    let weight = events.iter().map(|event| u64::from(event.weight)).max();
+    let most = limits.period.0 * IMPOSSIBLE_RATE * weight.unwrap_or(1);
+    if limits.budget.0 > most {
+        let field = &limits.field;
+        field.push(
+            field
+                .warning("no core can spend this budget")
+                .label(format!(
+                    "{} in each nanosecond",
+                    count((limits.budget.0 / limits.period.0) as usize, "event")
+                ))
+                .help("it limits nothing; give less, or trace = true if it is there to count"),
+        );
+    }
 }
 
 /// Returns what the hypervisor's work for a guest costs a budget of these events.

@@ -2,6 +2,7 @@
 //! their use by a Linux guest.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::devices;
 use crate::document::{Field, Table, suggest};
 use crate::guest_linux::Shown;
 use crate::scene::{PoolSpec, PoolUse, Scene, name};
@@ -18,6 +19,9 @@ const EMULATED: [(u64, u64, &str); 4] = [
     (map::UART, 0x1000, "the emulated UART"),
     (map::SERVICES, 0x1000, "the services page"),
 ];
+
+/// What has the second UART.
+const TELEMETRY: &str = "the telemetry UART";
 
 /// How a Linux guest can see a region.
 const SHOWN: [(&str, Shown); 3] = [
@@ -349,6 +353,7 @@ fn read_backing(
         table.optional("contiguous"),
         table.optional("device"),
     );
+    let claim = devices::read_claim(table);
     let help = "write one of pool = \"name\", contiguous = true, device = 0x...";
     match (pool, contiguous, device) {
         (Some(pool), None, None) => {
@@ -390,7 +395,9 @@ fn read_backing(
                     start: pa,
                     len: u64::from(pages) * PAGE_SIZE,
                 };
-                check_device(&device, &board.board, range);
+                if is_free(&device, &board.board, range) {
+                    devices::check(&device, claim, &board.devices, range);
+                }
             }
             Some((Backing::Device(pa), device.span()))
         }
@@ -416,8 +423,8 @@ fn read_backing(
     }
 }
 
-/// Checks that a passed-through device is neither RAM nor used by the hypervisor.
-fn check_device(field: &Field<'_>, board: &Board, range: PhysRange) {
+/// Returns whether a passed-through device is neither RAM nor used by the hypervisor.
+fn is_free(field: &Field<'_>, board: &Board, range: PhysRange) -> bool {
     let page = |start: PhysAddr| PhysRange {
         start,
         len: PAGE_SIZE,
@@ -439,7 +446,7 @@ fn check_device(field: &Field<'_>, board: &Board, range: PhysRange) {
         board
             .telemetry
             .iter()
-            .map(|uart| (page(uart.base), "the telemetry UART")),
+            .map(|uart| (page(uart.base), TELEMETRY)),
     );
     own.extend(board.own_devices().map(|own| {
         (
@@ -453,19 +460,24 @@ fn check_device(field: &Field<'_>, board: &Board, range: PhysRange) {
             .iter()
             .map(|ram| (*ram, "RAM, which is Cloison's to hand out")),
     );
-    if let Some((taken, what)) = own.into_iter().find(|(own, _)| own.overlaps(&range)) {
-        field.push(
-            field
-                .error(format!(
-                    "{}..{} is not a device that can be passed through: it overlaps {what}",
-                    range.start,
-                    range.end()
-                ))
-                .label(format!("{}..{} is {what}", taken.start, taken.end()))
-                .help(
-                    "give RAM through pools; pass through only devices that the hypervisor does \
-                     not use",
-                ),
-        );
-    }
+    let Some((taken, what)) = own.into_iter().find(|(own, _)| own.overlaps(&range)) else {
+        return true;
+    };
+    let help = if what == TELEMETRY {
+        "a copy of the board file without [telemetry], in a folder `boards` beside this file, \
+             frees it: the log is then not sent"
+    } else {
+        "give RAM through pools; pass through only devices that the hypervisor does not use"
+    };
+    field.push(
+        field
+            .error(format!(
+                "{}..{} is not a device that can be passed through: it overlaps {what}",
+                range.start,
+                range.end()
+            ))
+            .label(format!("{}..{} is {what}", taken.start, taken.end()))
+            .help(help),
+    );
+    false
 }

@@ -360,7 +360,10 @@ impl QuotaEvents {
             let trusted: Vec<&str> = self.verdicts.trusted(machine).collect();
             let on: Vec<String> = self
                 .trusting(it)
-                .map(|machine| machine.to_string())
+                .map(|machine| match machine {
+                    Machine::Model => format!("{machine} (--model)"),
+                    _ => machine.to_string(),
+                })
                 .collect();
             let lines = [
                 Some(evidence.to_string()),

@@ -267,8 +267,15 @@ fn read_file(
     let shown = display_path(&path);
     let unread = |error: ReadError| {
         let message = format!("cannot read the image {}: {error}", shown.display());
-        let error = file.error(message).label("no such image");
-        file.push(error.help("paths are relative to the directory of this file"));
+        let wrong = file.error(message);
+        file.push(match error {
+            ReadError::Missing => wrong
+                .label("no such image")
+                .help("paths are relative to the directory of this file"),
+            _ => wrong
+                .label("no image")
+                .help("name an ELF file, or a raw image of at most 1 GiB"),
+        });
     };
     let bytes = files::read(&path, files::IMAGE).map_err(unread).ok()?;
     let (image, bytes) = if bytes.starts_with(executable::MAGIC) {

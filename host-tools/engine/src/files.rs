@@ -49,6 +49,15 @@ pub enum Conflict {
         /// The owner of the results to write.
         wanted: String,
     },
+    /// A directory has files that no command wrote as results.
+    #[error("{} has files that are no results, such as {found}", directory.display())]
+    #[diagnostic(help("give a new or an empty directory with --out"))]
+    Foreign {
+        /// The directory.
+        directory: PathBuf,
+        /// One of its files.
+        found: String,
+    },
 }
 
 /// Reads a whole file of this kind that a user has named.
@@ -329,6 +338,19 @@ impl Claim {
         })
     }
 
+    /// Like [`Self::wait`], for a directory that a user has named for results alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::wait`], and if the directory has files that are no results.
+    pub fn for_results(directory: &Path, owner: &str) -> Result<Self> {
+        if let Some(found) = foreign(directory) {
+            let directory = directory.to_path_buf();
+            return Err(Conflict::Foreign { directory, found }.into());
+        }
+        Self::wait(directory, owner)
+    }
+
     /// Claims a directory called `name` in `parent`. If another command is writing there, or the
     /// directory has the results of another owner, claims the first free one of `name-2`, `name-3`,
     /// …
@@ -377,6 +399,19 @@ impl Claim {
     pub fn directory(&self) -> &Path {
         &self.directory
     }
+}
+
+/// Returns the name of a file in a directory that has files, and none that results have.
+fn foreign(directory: &Path) -> Option<String> {
+    /// Results that were copied may have lost the owner's file.
+    const OF_RESULTS: [&str; 5] = [OWNER, "report.html", "figures.json", "runs", "parts"];
+    let entries = std::fs::read_dir(directory).ok()?.flatten();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    let has_results = names.iter().any(|name| OF_RESULTS.contains(&name.as_str()));
+    names.into_iter().next().filter(|_| !has_results)
 }
 
 fn open_owner(directory: &Path) -> Result<File> {
@@ -608,6 +643,11 @@ mod tests {
             name(&Claim::free(scratch.path(), "run", "a").unwrap()),
             "run"
         );
+        std::fs::write(scratch.path().join("notes.txt"), "").unwrap();
+        let mixed = Claim::for_results(scratch.path(), "a").unwrap_err();
+        assert!(mixed.to_string().contains("such as notes.txt"), "{mixed}");
+        std::fs::write(scratch.path().join("report.html"), "").unwrap();
+        assert!(Claim::for_results(scratch.path(), "a").is_ok());
         let refused = Claim::wait(&scratch.path().join("run"), "b")
             .unwrap_err()
             .to_string();

@@ -320,7 +320,7 @@ impl Table {
         for row in &self.rows {
             let [code, event, value, overflowed] = match &row.count {
                 Some(count) => [
-                    count.event.0.to_string(),
+                    format!("{:#x}", count.event.0),
                     count.name.clone(),
                     count.value.to_string(),
                     u8::from(count.overflowed).to_string(),

@@ -3,6 +3,9 @@
 
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressStyle, WeakProgressBar};
 use miette::Result;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 use std::io::IsTerminal;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -49,6 +52,21 @@ fn line(bar: &ProgressBar) -> String {
     }
 }
 
+/// Says what an interruption leaves, once a command has begun work that is kept piece by piece.
+static INTERRUPTED: LazyLock<()> = LazyLock::new(|| {
+    // Without a handler the program ends all the same.
+    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else {
+        return;
+    };
+    std::thread::spawn(move || {
+        for signal in &mut signals {
+            let _ = SHOWN.clear();
+            eprintln!("interrupted: finished runs are kept; the same command continues");
+            let _ = emulate_default_handler(signal);
+        }
+    });
+});
+
 fn tell(bar: &ProgressBar) {
     if !std::io::stderr().is_terminal() {
         let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,6 +83,7 @@ pub fn bar(name: &str, length: usize) -> ProgressBar {
     {
         bar.set_style(style);
     }
+    LazyLock::force(&INTERRUPTED);
     bar.set_prefix(name.to_owned());
     bar.enable_steady_tick(Duration::from_secs(1));
     tell(&bar);

@@ -45,7 +45,7 @@ pub struct DemoArgs {
     pub json: Option<PathBuf>,
     /// Directory for the report [default: demo/BOARD in target/cloison, without a checkout in
     /// cloison-output]
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Without the board model: one run on plain QEMU
     #[arg(long)]
@@ -135,7 +135,7 @@ fn stock(args: &DemoArgs) -> Result<()> {
         setup::qemu()
     })?;
     let image = stage("build", || image::build(&checked, &[]))?;
-    let _claim = Claim::wait(&directory, "demo --stock")?;
+    let _claim = Claim::for_results(&directory, "demo --stock")?;
     let file = directory.join("Image");
     image.write(&file)?;
     let machine = Machine::new(checked.emulation()?, &file)

@@ -76,7 +76,7 @@ pub fn write_long_csv(data: &Measurements, out: &mut dyn Write) -> io::Result<()
                     sub.run_number(run).to_string().as_bytes(),
                     event
                         .code
-                        .map_or_else(String::new, |code| code.to_string())
+                        .map_or_else(String::new, |code| format!("{code:#x}"))
                         .as_bytes(),
                     event.name.as_bytes(),
                     &value,

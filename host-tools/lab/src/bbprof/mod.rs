@@ -176,7 +176,7 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
     })?;
     let name = format!("{}-{}", checked.system.name, args.vm);
     let claim = match &args.out {
-        Some(out) => Claim::wait(
+        Some(out) => Claim::for_results(
             out,
             &format!("bbprof {} {}", display_path(&config).display(), args.vm),
         )?,
@@ -353,7 +353,8 @@ impl Results<'_> {
             .value("all_cycles", self.all());
         let row = |page: &Page| {
             let (place, kind) = (&page.place, page.kind.to_string());
-            json!({ "region": place.region, "page": place.page, "kind": kind, "importance": page.importance })
+            let importance = written::rounded(page.importance);
+            json!({ "region": place.region, "page": place.page, "kind": kind, "importance": importance })
         };
         figures.series("pages", pages.iter().map(row).collect());
         if let Some(Curve { points, found }) = &self.curve {

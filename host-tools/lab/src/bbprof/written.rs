@@ -21,6 +21,11 @@ pub struct Page {
     pub importance: f64,
 }
 
+/// Returns an importance with as many digits as a mean of cycles has.
+pub fn rounded(importance: f64) -> f64 {
+    (importance * 1000.0).round() / 1000.0
+}
+
 /// Returns the pages that matter, from pages in order of importance: those with at least this part
 /// of the greatest importance, and more than 0.
 pub fn that_matter(pages: &[Page], least: f64) -> &[Page] {
@@ -68,8 +73,10 @@ pub fn csv(pages: &[Page]) -> String {
     {
         let what = what.replace('"', "\"\"");
         text += &format!(
-            "{},{},{ipa:#x},{kind},{block},{importance},\"{what}\"\n",
-            place.region, place.page
+            "{},{},{ipa:#x},{kind},{block},{},\"{what}\"\n",
+            place.region,
+            place.page,
+            rounded(*importance)
         );
     }
     text

@@ -143,15 +143,15 @@ impl Boot {
         }
     }
 
-    /// Starts the board and waits for its end.
+    /// Starts the board and waits for its end. Calls `on_line` with each line of its console.
     ///
     /// # Errors
     ///
     /// If a file is missing or damaged, QEMU cannot be started, or the scratch directory cannot be
     /// written to.
-    pub fn perform(&self) -> Result<Output> {
+    pub fn perform(&self, on_line: impl FnMut(&str) + Send + 'static) -> Result<Output> {
         let scratch = files::scratch()?;
-        run(&self.machine(scratch.path())?, scratch.path())
+        run(&self.machine(scratch.path())?, scratch.path(), on_line)
     }
 
     /// Returns the machine to start, whose image is written to a scratch directory.
@@ -170,13 +170,20 @@ impl Boot {
     }
 }
 
-/// Starts a machine of [`Boot::machine`] and waits for its end.
+/// Starts a machine of [`Boot::machine`] and waits for its end. Calls `on_line` with each line of
+/// its console.
 ///
 /// # Errors
 ///
 /// If QEMU cannot be started.
-pub fn run(machine: &Machine, scratch: &Path) -> Result<Output> {
-    let outcome = machine.run()?;
+pub fn run(
+    machine: &Machine,
+    scratch: &Path,
+    on_line: impl FnMut(&str) + Send + 'static,
+) -> Result<Output> {
+    let mut session = machine.start()?;
+    session.on_line(on_line);
+    let outcome = session.finish()?;
     Ok(Output {
         exit: outcome.exit,
         console: outcome.console,

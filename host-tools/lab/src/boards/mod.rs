@@ -117,9 +117,24 @@ impl Boards {
     /// [`Absent`] if there is no output yet; otherwise the reason why the board could not be
     /// started.
     pub fn boot(&self, directory: &Path, boot: Boot) -> Result<Output> {
+        self.boot_watched(directory, boot, |_| {})
+    }
+
+    /// Like [`Self::boot`]. Calls `on_line` with each line of the console while the board runs, if
+    /// it runs here.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::boot`].
+    pub fn boot_watched(
+        &self,
+        directory: &Path,
+        boot: Boot,
+        on_line: impl FnMut(&str) + Send + 'static,
+    ) -> Result<Output> {
         match &self.mode {
             Mode::Here { seconds } => {
-                let output = boot.perform()?;
+                let output = boot.perform(on_line)?;
                 lock(seconds).push(output.seconds);
                 Ok(output)
             }

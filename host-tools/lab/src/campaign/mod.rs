@@ -20,6 +20,7 @@ pub mod splits;
 pub mod summary;
 
 use crate::boards::{Boards, seconds};
+use cloison_config::problem::count;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{Claim, keep_apart, write_atomic};
 use cloison_engine::model::Model;
@@ -41,7 +42,7 @@ pub struct CampaignArgs {
     pub file: PathBuf,
     /// Directory for counts, vectors and report [default: campaigns/NAME, or campaigns/NAME-N-runs
     /// with --runs, in target/cloison, without a checkout in cloison-output]
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Also write the figures here
     #[arg(long, value_name = "FILE")]
@@ -97,7 +98,7 @@ pub fn campaign_on(boards: &Boards, args: &CampaignArgs) -> Result<()> {
         "campaign {}{chosen}",
         installation::display(&file.canonicalize().unwrap_or(file.clone()))
     );
-    let _claim = Claim::wait(&out, &owner)?;
+    let _claim = Claim::for_results(&out, &owner)?;
     let (figures, tables) = perform(boards, &campaign, &file, &out)?;
     seconds::remember(&format!("campaign {}", campaign.name), &boards.seconds());
     if (campaign.runs as usize) < FEWEST_RUNS {
@@ -198,9 +199,9 @@ pub fn perform(
     let model = Model::load(&campaign.model)?;
     let counted: Vec<WorkloadCounts> = runs::run(boards, campaign, &model, out)?;
     eprintln!(
-        "{}: {} workloads, {:.1} s",
+        "{}: {}, {:.1} s",
         campaign.name,
-        counted.len(),
+        count(counted.len(), "workload"),
         started.elapsed().as_secs_f64()
     );
     let mut figures = Figures::new("campaign")

@@ -17,6 +17,7 @@ use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, image, parts};
 use cloison_formats::ids::VmId;
+use indicatif::ProgressBar;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -159,7 +160,14 @@ impl Setting<'_> {
         toml::to_string_pretty(&system).into_diagnostic()
     }
 
-    fn boot(&self, boards: &Boards, job: &Job<'_>) -> Result<Booted> {
+    /// Returns the number of runs of a boot, those before the counted ones included.
+    fn runs_of(&self, job: &Job<'_>) -> u64 {
+        let each = u64::from(job.runs) + u64::from(self.campaign.warm_up);
+        each * job.sub_experiments.len() as u64
+    }
+
+    /// Performs a boot. Advances `bar` by all its runs but the last.
+    fn boot(&self, boards: &Boards, bar: &ProgressBar, job: &Job<'_>) -> Result<Booted> {
         let directory = job.place.join(job.plan);
         let text = self.system(job)?;
         let file = directory.join("system.toml");
@@ -181,6 +189,7 @@ impl Setting<'_> {
         let before =
             boards.reuse(|| files::kept(&file).filter(|kept: &KeptBoot| kept.inputs == inputs));
         if let Some(KeptBoot { runs, .. }) = before {
+            bar.inc(self.runs_of(job).saturating_sub(1));
             return Ok((runs, image.sha256()));
         }
         let conditions = Conditions {
@@ -195,7 +204,15 @@ impl Setting<'_> {
             &self.store,
             conditions,
         )?;
-        let output = boards.boot(&directory, Boot::new(checked.emulation()?, kept, LIMIT))?;
+        let restarts = format!("] VM {} restarts", self.campaign.victim);
+        let bar = bar.clone();
+        let on_line = move |line: &str| {
+            if line.starts_with("[core ") && line.ends_with(&restarts) {
+                bar.inc(1);
+            }
+        };
+        let boot = Boot::new(checked.emulation()?, kept, LIMIT);
+        let output = boards.boot_watched(&directory, boot, on_line)?;
         output.write(&directory)?;
         let telemetry = Telemetry::parse(&output.telemetry);
         let victim = checked.vm(&self.campaign.victim).unwrap_or_default();
@@ -308,7 +325,8 @@ pub fn run(
         store,
     };
     let jobs = jobs(campaign, out);
-    let bar = bar(&campaign.name, jobs.len());
+    let all: u64 = jobs.iter().map(|job| setting.runs_of(job)).sum();
+    let bar = bar(&campaign.name, all as usize);
     let done = boards.each(&bar, &jobs, |job| {
         let seed = campaign
             .seeds
@@ -317,7 +335,7 @@ pub fn run(
             "{} {} ({}{seed})",
             job.workload.name, job.variant.name, job.plan
         ));
-        setting.boot(boards, job)
+        setting.boot(boards, &bar, job)
     });
     bar.finish_and_clear();
     // The images are not kept: the same are made again from the systems.

@@ -58,7 +58,7 @@ pub struct ValidateArgs {
     pub no_hypotheses: bool,
     /// Write the verdicts here [default: verdicts/BOARD-MACHINE.toml in target/cloison, without a
     /// checkout in cloison-output]
-    #[arg(long, value_name = "FILE.toml")]
+    #[arg(short, long, value_name = "FILE.toml")]
     pub out: Option<PathBuf>,
     /// Also write the verdicts and figures here
     #[arg(long, value_name = "FILE")]

@@ -78,6 +78,8 @@ impl Cell {
     pub fn json(&self) -> Value {
         match self {
             Self::Missing => Value::Null,
+            // A text that is not there is no text of length 0.
+            Self::Text(text) if text.is_empty() => Value::Null,
             Self::Text(text) => json!(text),
             Self::Count(count) => json!(count),
             Self::Value(value) => json!(value),

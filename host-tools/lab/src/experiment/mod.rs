@@ -48,6 +48,7 @@ use crate::boards::{Absent, Boards, seconds};
 use check::Verdict;
 use cloison_board_model::Board;
 use cloison_config::Errors;
+use cloison_config::problem::count;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{self, Claim, keep_apart, write_atomic};
 use cloison_engine::model::{self, Model};
@@ -69,7 +70,7 @@ pub struct ExperimentArgs {
     pub name: String,
     /// Directory for runs and report [default: experiments/NAME in target/cloison, without a
     /// checkout in cloison-output]
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Also write the figures here
     #[arg(long, value_name = "FILE")]
@@ -340,7 +341,7 @@ pub fn perform_on(
 ) -> Result<ExperimentResult> {
     let started = Instant::now();
     let quickly = if quick { " --quick" } else { "" };
-    let _claim = Claim::wait(
+    let _claim = Claim::for_results(
         out,
         &format!("experiment {}{quickly}", installation::display(&real(path))),
     )?;
@@ -356,10 +357,15 @@ pub fn perform_on(
         return Err(Absent.into());
     };
     eprintln!(
-        "{}: {} runs in {:.1} s",
+        "{}: {} in {:.1} s{}",
         experiment.name,
-        runs.len(),
-        started.elapsed().as_secs_f64()
+        count(runs.len() - reused, "run"),
+        started.elapsed().as_secs_f64(),
+        if reused > 0 {
+            format!(", and {reused} kept from earlier")
+        } else {
+            String::new()
+        }
     );
     let described = model::check(&experiment.model)?;
     let form = Form::of(quick);

@@ -100,6 +100,9 @@ fn preflight(experiment: &Experiment, base: &Value, out: &Path) -> Result<Vec<Ru
         if !problems.is_empty() {
             return Err(Errors::new(experiment.source.name(), problems).into());
         }
+        if let Some(warning) = check_commands(experiment, point, &checked) {
+            eprintln!("warning: {warning}");
+        }
         all.push(RunPlan {
             directory,
             text,
@@ -150,6 +153,30 @@ fn check_victim(experiment: &Experiment, point: &Point, checked: &Checked) -> Op
         problem
             .label(format!("at most {}", runs.saturating_sub(1)))
             .help("lower `warm_up`, or give the victim more runs")
+    })
+}
+
+/// Returns a warning for a run whose Linux guests move pages, while its variant says that none
+/// move: the run would be refused after it.
+fn check_commands(experiment: &Experiment, point: &Point, checked: &Checked) -> Option<String> {
+    let moves = |image: &ImageSource| {
+        let ImageSource::Linux(linux) = image else {
+            return false;
+        };
+        let command = linux.exec.as_deref().unwrap_or_default();
+        ["bbprof migrate", "cloisonctl migrate"]
+            .iter()
+            .any(|part| command.contains(part))
+    };
+    let vms = checked.system.vms.iter().zip(&checked.images);
+    let (vm, _) = vms.into_iter().find(|(_, image)| moves(image))?;
+    (experiment.measure == Measure::Segments && point.pages == 0).then(|| {
+        format!(
+            "the command of VM `{}` in run `{}` moves pages, but the run is refused if any move: \
+             write their number into the variant (pages = NUMBER), or measure = \"printed\"",
+            vm.name,
+            point.key()
+        )
     })
 }
 

@@ -13,7 +13,7 @@ use super::spec::Experiment;
 use crate::boards::{Absent, Boards};
 use crate::parameters::SENSITIVITY;
 use cloison_board_model::Board;
-use cloison_config::problem::{Errors, Problem, SourceFile};
+use cloison_config::problem::{Errors, Problem, SourceFile, count};
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::installation;
@@ -511,6 +511,29 @@ impl Sensitivity {
         self.conclusion.iter().enumerate().filter(survives).count()
     }
 
+    /// Returns which guards do not survive, and how many changes turn each over; empty if all do.
+    fn turned(&self) -> String {
+        let guards = self
+            .conclusion
+            .iter()
+            .enumerate()
+            .filter(|(_, conclusion)| conclusion.kind == ConclusionKind::Guard);
+        let turned: Vec<String> = guards
+            .filter_map(|(at, conclusion)| match self.turns(at).len() {
+                0 => None,
+                changes => Some(format!(
+                    "`{}` with {}",
+                    conclusion.check,
+                    count(changes, "change")
+                )),
+            })
+            .collect();
+        if turned.is_empty() {
+            return String::new();
+        }
+        format!(" Others turn over: {}.", turned.join(", "))
+    }
+
     /// Returns a short name of each conclusion.
     fn names(&self) -> Vec<String> {
         let (mut guards, mut statements) = (0, 0);
@@ -705,11 +728,12 @@ impl Sensitivity {
             (false, false) => format!("It is not about {}, on which this was run.", now.model),
         };
         Ok(format!(
-            "{} of {} guards survive all {} changes. Made on {}{quick}{commit}, of {}, in {} \
-             runs. {since}",
+            "{} of {} guards survive all {} changes of the model.{} Made on {}{quick}{commit}, of \
+             {}, in {} runs. {since}",
             self.surviving(),
             self.guards(),
             self.change.len(),
+            self.turned(),
             self.date,
             self.model,
             self.runs

@@ -46,7 +46,7 @@ pub struct JobsArgs {
     #[arg(value_name = "NAME | FILE.toml")]
     file: String,
     /// Directory for the jobs, their results and the report
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long = "out", alias = "output", value_name = "DIR")]
     output: PathBuf,
     #[command(flatten)]
     options: Options,

@@ -169,7 +169,7 @@ fn perform(directory: &Path, job: &Job) -> Result<Output, Failure> {
             job.boot.qemu
         )));
     }
-    let output = boot::run(&machine, scratch.path()).map_err(Failure::TryAgain)?;
+    let output = boot::run(&machine, scratch.path(), |_| {}).map_err(Failure::TryAgain)?;
     judge(job, output, scratch.path())
 }
 

@@ -60,7 +60,7 @@ pub struct ValidateArgs {
     pub points: Option<PathBuf>,
     /// Directory for the runs [default: validation in target/cloison, without a checkout in
     /// cloison-output]
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Also write the figures here
     #[arg(long, value_name = "FILE")]
@@ -80,7 +80,7 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "FILE.toml")]
     pub model: Option<PathBuf>,
     /// Where the fitted model goes
-    #[arg(short, long, value_name = "FILE.toml")]
+    #[arg(short, long = "out", alias = "output", value_name = "FILE.toml")]
     pub output: PathBuf,
     /// Also write the figures here
     #[arg(long, value_name = "FILE")]
@@ -100,7 +100,7 @@ pub struct PointsArgs {
     #[arg(long, value_name = "MHZ", value_parser = clap::value_parser!(u64).range(100..=10_000))]
     pub clock_mhz: Option<u64>,
     /// Where the file of measurements goes
-    #[arg(short, long, value_name = "FILE.toml")]
+    #[arg(short, long = "out", alias = "output", value_name = "FILE.toml")]
     pub output: PathBuf,
 }
 

@@ -14,7 +14,7 @@ pub struct ImportArgs {
     /// HEM log, compressed or not; or a folder of such files
     input: PathBuf,
     /// Write the counts here, a row for each (default: to standard output)
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long = "out", alias = "output", value_name = "OUT")]
     output: Option<PathBuf>,
     #[command(flatten)]
     chosen: ProgramChoice,

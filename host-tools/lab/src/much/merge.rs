@@ -28,7 +28,7 @@ pub struct MergeArgs {
     input: PathBuf,
     /// Write the vectors here: Parquet if the name ends in .parquet, otherwise CSV (default: CSV
     /// to standard output)
-    #[arg(short, long, value_name = "OUT")]
+    #[arg(short, long = "out", alias = "output", value_name = "OUT")]
     output: Option<PathBuf>,
     /// The method
     #[arg(long, value_enum, default_value_t = MethodArg::Much)]
@@ -369,12 +369,12 @@ impl Comparison<'_> {
             both(&|at| accuracy(&correlations[at], targets[at], judged).mean_square),
         );
         self.row(
-            "… from the pairs as measured",
+            "… from the measured pairs, which vary by chance",
             "mse_measured",
             both(&|at| accuracy(&correlations[at], measured[at], judged).mean_square),
         );
         self.row(
-            "the target from the pairs as measured",
+            "the target from them: that chance",
             "mse_between",
             both(&|at| accuracy(targets[at], measured[at], judged).mean_square),
         );

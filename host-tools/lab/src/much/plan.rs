@@ -37,7 +37,8 @@ pub struct PlanArgs {
     /// binds them to the counters that can count them
     #[arg(long, value_name = "CPU")]
     cpu: Option<String>,
-    /// An event that only some counters can count: EVENT=0,2
+    /// An event that only some counters can count: EVENT=0,2. Not with --anchor or --runs, because
+    /// HRM binds no events
     #[arg(long, value_name = "EVENT=COUNTERS")]
     bind: Vec<String>,
     /// How to plan
@@ -46,7 +47,7 @@ pub struct PlanArgs {
     /// Plan for HRM: this event in every sub-experiment, every other in one
     #[arg(long, value_name = "EVENT", conflicts_with = "bind")]
     anchor: Option<String>,
-    /// Advise MUCH or HRM for so many runs in all
+    /// Advise MUCH or HRM for so many runs in all. Not with --bind, because HRM binds no events
     #[arg(long, value_name = "N", conflicts_with_all = ["table", "bind"])]
     runs: Option<usize>,
     /// Write the plan and its figures here

@@ -24,7 +24,13 @@ pub struct RunnerArgs {
     #[arg(long, value_name = "N", default_value_t = FEWEST_RUNS, requires = "target")]
     pub repeats: usize,
     /// Where --for writes (default: to standard output)
-    #[arg(short, long, value_name = "FILE", requires = "target")]
+    #[arg(
+        short,
+        long = "out",
+        alias = "output",
+        value_name = "FILE",
+        requires = "target"
+    )]
     pub output: Option<PathBuf>,
 }
 

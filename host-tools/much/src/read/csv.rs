@@ -330,12 +330,9 @@ impl Layout {
             },
         };
         let overflowed = overflowed(field(5)).ok_or_else(|| shown(5, NO_FLAG))?;
-        let code = match optional(4)? {
-            Some(code) => Some(
-                u32::try_from(code)
-                    .map_err(|_| fault(4, format!("{code} is not an event's number")))?,
-            ),
-            None => None,
+        let code = match field(4) {
+            b"" => None,
+            text => Some(event_number(text).ok_or_else(|| shown(4, "is not an event's number"))?),
         };
         let value = count(3)?.filter(|_| !overflowed);
         let percent = match field(10) {
@@ -553,4 +550,18 @@ pub fn read_vectors(input: impl Read) -> Result<Vectors, ReadError> {
             .map(|values| Column::of_values(values))
             .collect(),
     })
+}
+
+/// Returns an event's number: hexadecimal after 0x, as Cloison writes it, else decimal.
+fn event_number(text: &[u8]) -> Option<u32> {
+    let hexadecimal = text
+        .strip_prefix(b"0x")
+        .or_else(|| text.strip_prefix(b"0X"));
+    match hexadecimal {
+        Some(digits) if digits.iter().all(u8::is_ascii_hexdigit) => {
+            u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+        }
+        Some(_) => None,
+        None => u32::try_from(whole(text)?).ok(),
+    }
 }
