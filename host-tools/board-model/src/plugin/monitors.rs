@@ -138,6 +138,9 @@ impl Plugin {
         let counters = &mut self.counters[core];
         counters.pmu.set_up(setup);
         counters.armed = counters.pmu.is_armed();
+        if self.profile.is_on() {
+            self.profile_counters(core);
+        }
     }
 
     /// Runs before an access to the performance monitors.
