@@ -43,7 +43,7 @@ impl Plugin {
                 cycles,
                 overflow_interrupts: now.interrupts - before.interrupts,
                 events: events(&counts, cycles),
-                guest_events: events(&guest, now.guest.1 - before.guest.1),
+                guest_events: events(&guest, now.guest.1.wrapping_sub(before.guest.1)),
                 counts,
             }
         };
