@@ -505,6 +505,9 @@ impl Recorder {
         if let Some((at, frame)) = latest.find(|(_, frame)| frame.returns_to == address) {
             stack.node = Some(frame.caller);
             stack.frames.truncate(at);
+        } else {
+            // To a call that was not seen: an operating system has switched stacks.
+            self.enter_root(core, level, address, false);
         }
     }
 
@@ -847,11 +850,11 @@ mod tests {
         assert_eq!(
             nodes,
             [
-                (None, 0x1000, Some(0x1000), 1, 3),
+                (None, 0x1000, Some(0x1000), 2, 4),
                 (None, 0x8400, Some(0x8400), 1, 9),
                 (Some(0), 0x1004, Some(0x2000), 1, 3),
-                // It returns to no known place, so what follows is still its own.
-                (Some(0), 0x1008, Some(0x2000), 1, 6),
+                // It returns to no known place, which begins another chain.
+                (Some(0), 0x1008, Some(0x2000), 1, 5),
             ]
         );
     }
