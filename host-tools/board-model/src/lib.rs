@@ -23,6 +23,7 @@ pub mod issue;
 pub mod plugin;
 pub mod pmu;
 pub mod prefetch;
+pub mod profile;
 pub mod refresh;
 pub mod search;
 pub mod statistics;

@@ -165,6 +165,14 @@ impl Pmu {
         wanted != 0
             && (0..COUNTERS).any(|counter| wanted >> counter & 1 != 0 && self.setup.is_on(counter))
     }
+    /// Returns whether some counter of the guest's is on, the cycle counter included: one that
+    /// MDCR_EL2.HPMN does not reserve for EL2.
+    pub const fn counts_for_guest(&self) -> bool {
+        let all = (1 << COUNTERS) - 1;
+        let guests = all & ((1 << (self.setup.reserved & 31)) - 1);
+        let cycles = 1 << 31;
+        self.setup.control & 1 != 0 && self.setup.enabled & (guests | cycles) != 0
+    }
     /// Returns whether the overflow interrupt of some enabled counter is enabled: its overflow must
     /// then not be noticed late.
     pub const fn is_armed(&self) -> bool {
@@ -321,6 +329,23 @@ mod tests {
             },
         );
         assert_eq!((pmu.read(0, 0, 1000), pmu.overflows()), (4, 0));
+    }
+
+    #[test]
+    fn the_guest_counts_with_its_own_counters_and_the_cycle_counter() {
+        let counts = |enabled: u64, control| {
+            let mut pmu = Pmu::default();
+            pmu.set_up(Setup {
+                enabled,
+                control,
+                reserved: 4,
+                ..Setup::default()
+            });
+            pmu.counts_for_guest()
+        };
+        assert!(counts(0b1000, 1) && counts(1 << 31, 1));
+        assert!(!counts(0b1000, 0), "PMCR_EL0.E is 0");
+        assert!(!counts(0b11_0000, 1), "those of EL2 alone");
     }
 
     #[test]

@@ -148,3 +148,12 @@ pub fn write(statistics: &impl Serialize, path: &Path) -> std::io::Result<()> {
     let text = serde_json::to_string_pretty(statistics).map_err(std::io::Error::other)?;
     std::fs::write(path, text + "\n")
 }
+
+/// Writes a profile as JSON without line ends, which is long.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write_compact(profile: &impl Serialize, path: &Path) -> std::io::Result<()> {
+    let text = serde_json::to_string(profile).map_err(std::io::Error::other)?;
+    std::fs::write(path, text + "\n")
+}

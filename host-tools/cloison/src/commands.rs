@@ -23,6 +23,7 @@ use cloison_lab::experiment::{self, ExperimentArgs};
 use cloison_lab::jobs::{self, CollectArgs, JobArgs, JobsArgs, SubmitArgs};
 use cloison_lab::model::{self, ModelArgs};
 use cloison_lab::much::{self, MuchArgs};
+use cloison_lab::profile::{self, ProfileArgs};
 use miette::{MietteHandlerOpts, Result, miette};
 use std::process::ExitCode;
 
@@ -49,6 +50,9 @@ pub enum Command {
     /// Find the pages of a bare-metal guest that matter to its segments, and write them as the VM's
     /// profile
     Bbprof(BbprofArgs),
+    /// Profile a guest on the board model: cycles, cache refills and bus accesses by function and
+    /// line, alone and beside its neighbors
+    Profile(ProfileArgs),
     /// Compare the board model with measurements on boards
     Model(ModelArgs),
     /// Count the instructions on the hypervisor's own paths
@@ -106,6 +110,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::New(args) => new::new(&args),
         Command::Experiment(args) => experiment::experiment(&args),
         Command::Bbprof(args) => bbprof::bbprof(&args),
+        Command::Profile(args) => profile::profile(&args),
         Command::Model(args) => model::model(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Events(args) => events::events(&args),

@@ -22,6 +22,8 @@ pub const WORKLOADS: &str = "cloison-workloads";
 const EPAPI: (&str, &str) = ("cloison-epapi-c", "libepapi.a");
 /// Its directory below the target directory.
 const EPAPI_DIRECTORY: &str = "epapi";
+/// The name of the checkout's directory in the line tables of what is built.
+pub const SOURCES: &str = "/cloison";
 /// The directory of programs that keep their symbols, below the target directory.
 const SYMBOLS_KEPT: &str = "with-symbols";
 /// The package and the binary of the profiler for Linux guests. The package's other binaries are
@@ -142,7 +144,7 @@ fn source_directories() -> Vec<(PathBuf, PathBuf)> {
     let mut all = vec![(cargo_home, "/cargo".into())];
     all.extend(registries);
     all.extend([
-        (installation::root(), "/cloison".into()),
+        (installation::root(), SOURCES.into()),
         (installation::target_dir(), "/target".into()),
     ]);
     all

@@ -189,6 +189,29 @@ impl Model {
 
     /// Attaches the model to a machine. The statistics are written to `stats`.
     pub fn attach(&self, machine: Machine, conditions: Conditions, stats: &Path) -> Machine {
+        self.attach_with(machine, conditions, stats, "")
+    }
+
+    /// Attaches the model to a machine as [`Model::attach`] does. It also charges each event to the
+    /// code that caused it, and writes that to `profile`.
+    pub fn attach_profiler(
+        &self,
+        machine: Machine,
+        conditions: Conditions,
+        stats: &Path,
+        profile: &Path,
+    ) -> Machine {
+        let profile = format!(",profile={}", value(profile));
+        self.attach_with(machine, conditions, stats, &profile)
+    }
+
+    fn attach_with(
+        &self,
+        machine: Machine,
+        conditions: Conditions,
+        stats: &Path,
+        more: &str,
+    ) -> Machine {
         let Conditions { seed, caches, roi } = conditions;
         let caches = if caches == Caches::Cold {
             "cold"
@@ -197,7 +220,7 @@ impl Model {
         };
         let roi = if roi == Roi::Hint { "hint" } else { "always" };
         let plugin = format!(
-            "file={},board={},roi={roi},caches={caches},seed={seed},stats={}",
+            "file={},board={},roi={roi},caches={caches},seed={seed},stats={}{more}",
             value(&self.plugin),
             value(&self.board),
             value(stats)

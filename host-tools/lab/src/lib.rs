@@ -17,6 +17,7 @@
 //! | [`model`] | compares the board model with published measurements, and fits it to measurements |
 //! | [`parameters`] | the values in a model's file, found and changed in place |
 //! | [`plot`] | plots as SVG |
+//! | [`profile`] | events of a guest by function and line |
 //! | [`visits`] | the longest visits to EL2, and a neighbor's interrupt latency |
 //! | [`boot_cost`] | instruction overhead of booting Linux |
 //! | [`lines`] | counts the source lines that run at EL2 |
@@ -39,4 +40,5 @@ pub mod model;
 pub mod much;
 pub mod parameters;
 pub mod plot;
+pub mod profile;
 pub mod visits;

@@ -28,6 +28,7 @@ mod payer;
 mod perf;
 mod pinned;
 mod pmu;
+mod profile;
 mod quota;
 mod ram_disk;
 mod registers;

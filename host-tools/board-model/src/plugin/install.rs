@@ -123,15 +123,19 @@ fn model_wanted(arguments: &[&str]) -> Result<(Board, Options), String> {
                 options.seed = number?;
             }
             Some(("stats", path)) => options.statistics = Some(PathBuf::from(path)),
+            Some(("profile", path)) => options.profile = Some(PathBuf::from(path)),
             Some(("overflow", text)) => options.overflow_interrupts = overflows(text)?,
             _ => {
                 return Err(format!(
                     "unknown argument `{argument}`: there are board=FILE, roi=hint|always, \
-                     caches=warm|cold, seed=NUMBER, stats=FILE, overflow=ID+ID...; or count=FILE \
-                     alone; or visits=FILE"
+                     caches=warm|cold, seed=NUMBER, stats=FILE, profile=FILE, overflow=ID+ID...; or \
+                     count=FILE alone; or visits=FILE"
                 ));
             }
         }
+    }
+    if options.profile.is_some() && !options.always {
+        return Err("a profile is of all that is executed: add roi=always".into());
     }
     let mut board = board.ok_or("no board: give board=configs/models/zcu102.toml")?;
     board.reseed(options.seed);

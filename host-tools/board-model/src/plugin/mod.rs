@@ -28,6 +28,7 @@ mod listener;
 mod machine;
 mod model;
 mod monitors;
+mod profile;
 #[allow(unsafe_code)]
 mod qemu;
 mod regions;

@@ -5,6 +5,7 @@ use super::cpu::Running;
 use super::ffi::{KNOWN_QEMU, fail};
 use super::listener::{Home, Listener, MemoryAccess, NewBlock, Registers};
 use super::machine;
+use super::profile::is_firmware_call;
 use super::qemu::{General, Start};
 use super::state::{Access, Block, Plugin};
 use super::time::{TIME, get_clock, is_hooked, is_vcpu_thread, set_clock, skip_idle_time};
@@ -145,13 +146,22 @@ impl Listener for Model {
         if plugin.active {
             let (start, end) = (block.address(0), block.address(count - 1));
             block.on_block(Registers::Written, self.blocks.len());
-            self.blocks
-                .push(plugin.describe(count as u64, issue.end, start, end));
+            let mut described = plugin.describe(count as u64, issue.end, start, end);
+            if plugin.profile.is_on() {
+                let words: Vec<u32> = (0..count).map(|at| block.word(at)).collect();
+                described.site = plugin.profile.site(&described, &words, &issue.at);
+            }
+            self.blocks.push(described);
         }
         for at in 0..count {
             let word = block.word(at);
             if plugin.active {
                 Self::follow_accesses(block, at, word, &issue);
+            }
+            // The instruction word, above the low 32 bits of its address.
+            let data = u64::from(word) << 32 | block.address(at) & 0xffff_ffff;
+            if plugin.profile.is_on() && is_firmware_call(word) {
+                block.on_instruction(at, Registers::Read, data as usize);
             }
             let Some(special) = decode(word)
                 .filter(|special| plugin.active || matches!(special, Special::Magic(_)))
@@ -164,8 +174,6 @@ impl Listener for Model {
                     "this QEMU does not end a block at {word:#010x}: {KNOWN_QEMU}"
                 ));
             }
-            // The instruction word, above the low 32 bits of its address.
-            let data = u64::from(word) << 32 | block.address(at) & 0xffff_ffff;
             block.on_instruction(at, Registers::Read, data as usize);
         }
     }
@@ -184,8 +192,11 @@ impl Listener for Model {
 
     fn instruction(&mut self, data: usize) {
         let data = data as u64;
-        if let Some(special) = decode((data >> 32) as u32) {
+        let word = (data >> 32) as u32;
+        if let Some(special) = decode(word) {
             self.plugin.special(special, data & 0xffff_ffff);
+        } else if is_firmware_call(word) {
+            self.plugin.firmware_call();
         }
     }
 
@@ -194,6 +205,12 @@ impl Listener for Model {
     }
 
     fn ends(&mut self) {
+        if let (Some(profile), Some(path)) =
+            (self.plugin.take_profile(), &self.plugin.options.profile)
+            && let Err(error) = statistics::write_compact(&profile, path)
+        {
+            eprintln!("board-model: cannot write {}: {error}", path.display());
+        }
         let file = self.plugin.options.statistics.take();
         let statistics = self.plugin.statistics();
         statistics.print();

@@ -79,11 +79,15 @@ impl Plugin {
         let now = (*self.caches.counts(core), self.clocks.cycles(core));
         counters.pmu.advance(counters.level, &now.0);
         if counters.level < 2 {
+            // Less than zero if a block that was counted was left since.
             let (counts, cycles) = (
                 now.0.since(&counters.seen.0),
-                now.1.saturating_sub(counters.seen.1),
+                now.1.wrapping_sub(counters.seen.1),
             );
-            counters.guest = (counters.guest.0.and(&counts), counters.guest.1 + cycles);
+            counters.guest = (
+                counters.guest.0.and(&counts),
+                counters.guest.1.wrapping_add(cycles),
+            );
         }
         counters.seen = now;
     }
@@ -138,6 +142,9 @@ impl Plugin {
         let counters = &mut self.counters[core];
         counters.pmu.set_up(setup);
         counters.armed = counters.pmu.is_armed();
+        if self.profile.is_on() {
+            self.profile_counters(core);
+        }
     }
 
     /// Runs before an access to the performance monitors.

@@ -43,7 +43,7 @@ impl Plugin {
                 cycles,
                 overflow_interrupts: now.interrupts - before.interrupts,
                 events: events(&counts, cycles),
-                guest_events: events(&guest, now.guest.1 - before.guest.1),
+                guest_events: events(&guest, now.guest.1.wrapping_sub(before.guest.1)),
                 counts,
             }
         };
@@ -108,6 +108,9 @@ impl Plugin {
         self.active = true;
         self.next_timer = 0;
         self.limit = 0;
+        if self.options.profile.is_some() {
+            self.begin_profile();
+        }
     }
 
     /// Ends the region and turns the model off, unless it is always on.
@@ -141,7 +144,8 @@ impl Plugin {
         true
     }
 
-    fn so_far(&mut self) -> Region {
+    /// Returns the counts since the first region, or since the first instruction.
+    pub fn so_far(&mut self) -> Region {
         let start = Stand {
             cycles: self.cycles(EPOCH),
             ..Stand::default()

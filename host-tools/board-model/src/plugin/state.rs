@@ -9,6 +9,7 @@ use super::handles::Handles;
 use super::internals::{Internals, Line as InterruptLine};
 use super::listener::{MemoryAccess, Place};
 use super::machine::Machine;
+use super::profile::Profile;
 use super::qemu::Register;
 use super::registers::{self, Translation};
 use super::time::{TIME, at_horizon, core_waits, run_timers};
@@ -88,6 +89,8 @@ pub struct Block {
     pub level: u8,
     /// Which exception enters it.
     pub vector: Option<Vector>,
+    /// Its site in the profile.
+    pub site: usize,
 }
 
 impl Block {
@@ -167,13 +170,15 @@ impl Access {
     const fn is_store(self) -> bool {
         self.0 & 1 != 0
     }
-    const fn address(self) -> u64 {
+    /// Returns the low bits of its address.
+    pub const fn address(self) -> u64 {
         self.0 as u64 & 0xff_ffff_fffc
     }
     const fn stored_bytes(self) -> u32 {
         (self.0 >> 40) as u32 & 0xff
     }
-    const fn issued(self) -> u64 {
+    /// Returns the cycle of its block in which it is issued.
+    pub const fn issued(self) -> u64 {
         (self.0 >> 48) as u64 & 0xff
     }
     /// Returns the cycle of the first use, or `end` if that is not in its block.
@@ -248,6 +253,8 @@ pub struct Plugin {
     pub active: bool,
     /// Options given by the user.
     pub options: Options,
+    /// Events by code, if they are wanted.
+    pub profile: Profile,
     /// Regions of interest.
     pub regions: Regions,
     /// When to check the timers again, in ns.
@@ -267,6 +274,8 @@ pub struct Options {
     pub seed: u64,
     /// Path for the statistics.
     pub statistics: Option<PathBuf>,
+    /// Path for the profile.
+    pub profile: Option<PathBuf>,
     /// GIC IDs of the cores' overflow interrupts, for a machine of QEMU's that wires none.
     pub overflow_interrupts: Vec<u32>,
 }
@@ -310,6 +319,7 @@ impl Plugin {
             line_mask: (1 << line_shift) - 1,
             active: false,
             options,
+            profile: Profile::default(),
             regions: Regions::default(),
             next_timer: 0,
             x: [None; 31],
@@ -387,6 +397,7 @@ impl Plugin {
             address: start,
             level,
             vector,
+            site: 0,
         }
     }
 
@@ -399,6 +410,9 @@ impl Plugin {
         }
         if self.counters[core].watched != block.level {
             self.look_after_counters(core, block);
+        }
+        if self.profile.is_on() {
+            self.profile_block(core, block);
         }
         if !self.waits[core].is_empty() {
             self.wait_for_loads(core, u64::MAX);
@@ -456,7 +470,7 @@ impl Plugin {
 
     /// Lets the core wait for the loads whose values it needs up to a cycle of its block.
     #[inline(never)]
-    fn wait_for_loads(&mut self, core: usize, cycle: u64) {
+    pub fn wait_for_loads(&mut self, core: usize, cycle: u64) {
         let start = self
             .clocks
             .cycles(core)
@@ -490,8 +504,9 @@ impl Plugin {
         }
         let rest = current.instructions - executed;
         let refund = current.cycles * rest / current.instructions;
-        current.instructions = executed;
+        let counted = std::mem::replace(&mut current.instructions, executed);
         current.cycles -= refund;
+        self.profile_leave(core, executed, counted, refund);
         let counts = self.caches.counts_mut(core);
         counts.instructions = counts.instructions.wrapping_sub(rest);
         self.clocks.refund(core, refund);
@@ -517,7 +532,13 @@ impl Plugin {
         TIME.turns.fetch_add(1, Relaxed);
         if self.clocks.is_new_turn(core) {
             let horizon = TIME.horizon.load(Relaxed);
+            if self.profile.is_on() {
+                self.charge_block(core);
+            }
             self.clocks.takes_turn(core, self.cycles(horizon));
+            if self.profile.is_on() {
+                self.charge_wait(core);
+            }
             if self.next_timer == 0 {
                 let next = at_horizon(|| self.internals.next_timer())
                     .map_or(i64::MAX, |wait| horizon + wait);
@@ -624,6 +645,15 @@ impl Plugin {
         let latest = &mut self.latest[core];
         let whole = latest.bytes == all;
         (latest.stored, latest.bytes) = (line, bytes);
+        if self.profile.is_on() {
+            return self.profile_line(core, whole, access);
+        }
+        self.end_line(core, whole, access);
+    }
+
+    /// Ends the line that the core has stored to.
+    #[inline]
+    pub fn end_line(&mut self, core: usize, whole: bool, access: Access) {
         let stall = self.caches.end_line(core, whole, self.issued(core, access));
         if stall > 0 {
             self.spend(core, stall);
@@ -643,9 +673,24 @@ impl Plugin {
     /// Handles an access that is not to the line of the last one, or may cross its end.
     #[inline(never)]
     fn look_up(&mut self, core: usize, info: &MemoryAccess<'_>, address: u64, access: Access) {
+        if self.profile.is_on() {
+            return self.profile_look_up(core, info, address, access);
+        }
         if !self.waits[core].is_empty() {
             self.wait_for_loads(core, access.issued());
         }
+        self.look_up_lines(core, info, address, access);
+    }
+
+    /// Looks an access up that the core has issued.
+    #[inline(always)]
+    pub fn look_up_lines(
+        &mut self,
+        core: usize,
+        info: &MemoryAccess<'_>,
+        address: u64,
+        access: Access,
+    ) {
         let line = address >> self.line_shift;
         let write = access.is_store();
         let latest = &mut self.latest[core];
@@ -764,6 +809,14 @@ impl Plugin {
     /// Handles an instruction at `address` that does more than its loads and stores.
     pub fn special(&mut self, special: Special, address: u64) {
         let core = self.core();
+        if self.profile.is_on() {
+            return self.profile_special(core, special, address);
+        }
+        self.perform(core, special, address);
+    }
+
+    /// Handles an instruction of this core that does more than its loads and stores.
+    pub fn perform(&mut self, core: usize, special: Special, address: u64) {
         match special {
             Special::Magic(Magic::BeginWarm) => self.begin(false),
             Special::Magic(Magic::BeginCold) => self.begin(true),

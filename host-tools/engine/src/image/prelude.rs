@@ -10,7 +10,7 @@ use super::{Flat, Image, ImageError, system_image};
 use cloison_abi::{Call, map, psci, services};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::ids::VmId;
-use cloison_formats::image::{self, Backing, Module, Vm};
+use cloison_formats::image::{self, Backing, Module, System, Vm};
 use miette::{Diagnostic, Result};
 use thiserror::Error;
 
@@ -74,28 +74,15 @@ pub fn before(
 ) -> Result<Image, PreludeError> {
     let mut system = image.system.clone();
     let mut payload = image.bytes[image.payload.clone()].to_vec();
-    let mut add = |bytes: &[u8]| {
-        payload.resize(payload.len().next_multiple_of(PAGE_SIZE as usize), 0);
-        let offset = payload.len() as u32;
-        payload.extend_from_slice(bytes);
-        offset
-    };
     if others == Others::Off {
-        let offset = add(&bytes_of(&OFF));
-        let len = (OFF.len() * 4) as u32;
-        system
-            .vms
-            .iter_mut()
-            .enumerate()
-            .filter(|(index, _)| *index != vm.index())
-            .for_each(|(_, vm)| turn_off(vm, offset, len));
+        turn_others_off(&mut system, vm, &mut payload);
     }
     let guest = &mut system.vms[vm.index()];
     let program = program(guest.image.entry, uncached);
     let load = place(guest, program.len() as u64)?;
     guest.services |= services::PROFILE;
     guest.modules.push(Module {
-        offset: add(&program),
+        offset: append(&mut payload, &program),
         len: program.len() as u32,
         load,
     });
@@ -105,6 +92,46 @@ pub fn before(
     }
     system.ends_with = Some(vm);
     Ok(system_image(hypervisor, system, &payload)?)
+}
+
+/// Returns the image of a system that ends when VM `vm` ends. The guest is not changed.
+///
+/// # Errors
+///
+/// If the image that results is invalid.
+pub fn until(
+    image: &Image,
+    hypervisor: &Flat,
+    vm: VmId,
+    others: Others,
+) -> Result<Image, PreludeError> {
+    let mut system = image.system.clone();
+    let mut payload = image.bytes[image.payload.clone()].to_vec();
+    if others == Others::Off {
+        turn_others_off(&mut system, vm, &mut payload);
+    }
+    system.ends_with = Some(vm);
+    Ok(system_image(hypervisor, system, &payload)?)
+}
+
+/// Appends bytes to a payload at the start of a page. Returns their place in it.
+fn append(payload: &mut Vec<u8>, bytes: &[u8]) -> u32 {
+    payload.resize(payload.len().next_multiple_of(PAGE_SIZE as usize), 0);
+    let offset = payload.len() as u32;
+    payload.extend_from_slice(bytes);
+    offset
+}
+
+/// Makes all VMs except one turn themselves off at their first instruction.
+fn turn_others_off(system: &mut System, vm: VmId, payload: &mut Vec<u8>) {
+    let offset = append(payload, &bytes_of(&OFF));
+    let len = (OFF.len() * 4) as u32;
+    system
+        .vms
+        .iter_mut()
+        .enumerate()
+        .filter(|(index, _)| *index != vm.index())
+        .for_each(|(_, vm)| turn_off(vm, offset, len));
 }
 
 /// Makes a VM turn itself off at its first instruction, by the program at this offset.
