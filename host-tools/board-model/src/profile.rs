@@ -6,6 +6,7 @@
 //! instruction of the access. So each event is charged once, and the sums are the core's counts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::clock::MAX_CORES;
 use crate::events::{Counts, Event};
 use crate::statistics::Region;
 use serde::{Deserialize, Serialize};
@@ -736,6 +737,32 @@ impl Site {
         parts
             .filter(|(_, values)| *values != Values::default())
             .collect()
+    }
+}
+
+/// The profile of a run.
+#[derive(Debug, Default)]
+pub struct Profile {
+    /// Charges events, from when the model is turned on to the end of the profile.
+    pub recorder: Option<Box<Recorder>>,
+    /// The finished profile.
+    pub recorded: Option<Recorded>,
+    /// Clock of all cores when it began. QEMU starts some later, whose own clock is less until
+    /// then.
+    pub origin: u64,
+    /// Something is being charged to one instruction.
+    pub charges: bool,
+    /// What the last block that was left gave back.
+    pub refund: Values,
+    /// An exception has entered the core's block.
+    pub by_exception: [bool; MAX_CORES],
+}
+
+impl Profile {
+    /// Returns whether events are charged.
+    #[inline]
+    pub const fn is_on(&self) -> bool {
+        self.recorder.is_some()
     }
 }
 

@@ -147,9 +147,15 @@ impl Listener for Model {
             let (start, end) = (block.address(0), block.address(count - 1));
             block.on_block(Registers::Written, self.blocks.len());
             let mut described = plugin.describe(count as u64, issue.end, start, end);
-            if plugin.profile.is_on() {
+            if let Some(recorder) = &mut plugin.profile.recorder {
                 let words: Vec<u32> = (0..count).map(|at| block.word(at)).collect();
-                described.site = plugin.profile.site(&described, &words, &issue.at);
+                described.site = recorder.site(
+                    described.level,
+                    described.address,
+                    &words,
+                    &issue.at,
+                    described.cycles,
+                );
             }
             self.blocks.push(described);
         }

@@ -4,43 +4,9 @@
 use super::listener::MemoryAccess;
 use super::state::{Access, Block, Plugin};
 use super::time::EPOCH;
-use crate::clock::MAX_CORES;
 use crate::decode::Special;
 use crate::profile::{Recorded, Recorder, Values, since, values};
 use cloison_abi::psci;
-
-/// The profile of a run.
-#[derive(Debug, Default)]
-pub struct Profile {
-    /// Charges events, from when the model is turned on to the end of the profile.
-    recorder: Option<Box<Recorder>>,
-    /// The finished profile.
-    recorded: Option<Recorded>,
-    /// Clock of all cores when it began. QEMU starts some later, whose own clock is less until
-    /// then.
-    origin: u64,
-    /// Something is being charged to one instruction.
-    charges: bool,
-    /// What the last block that was left gave back.
-    refund: Values,
-    /// An exception has entered the core's block.
-    by_exception: [bool; MAX_CORES],
-}
-
-impl Profile {
-    /// Returns whether events are charged.
-    #[inline]
-    pub const fn is_on(&self) -> bool {
-        self.recorder.is_some()
-    }
-
-    /// Returns the site of a block with these instructions, which are issued at these cycles.
-    pub fn site(&mut self, block: &Block, words: &[u32], at: &[u64]) -> usize {
-        self.recorder.as_mut().map_or(0, |recorder| {
-            recorder.site(block.level, block.address, words, at, block.cycles)
-        })
-    }
-}
 
 /// Returns whether an instruction is an SMC, with any number.
 pub const fn is_firmware_call(word: u32) -> bool {

@@ -41,7 +41,7 @@ use cloison_formats::image::System;
 use costs::{Part, Table};
 use kept::{Gate, Growth, Kept, Subject};
 use miette::{Result, WrapErr, miette};
-use runs::{Neighbors, Run};
+use runs::{Neighbors, Profiled, Run};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use symbols::Symbols;
@@ -114,24 +114,6 @@ pub struct ProfileArgs {
     /// Stop a run after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: u64,
-}
-
-/// The profile of a run.
-pub struct Profiled {
-    /// Which VMs ran.
-    pub neighbors: Neighbors,
-    /// The run.
-    pub run: Run,
-    /// The events by part of the run; a part in which nothing happened is left out.
-    pub tables: Vec<(Part, Table)>,
-}
-
-impl Profiled {
-    /// Returns a part's events.
-    pub fn part(&self, part: Part) -> Option<&Table> {
-        let found = self.tables.iter().find(|(known, _)| *known == part);
-        found.map(|(_, table)| table)
-    }
 }
 
 /// Runs `cloison profile`.

@@ -1,7 +1,7 @@
 //! Boots a system on the board model while the plugin charges each event to its code.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::costs::add;
+use super::costs::{Part, Table, add};
 use cloison_board_model::profile::{EVENTS, Recorded, Values};
 use cloison_config::Emulation;
 use cloison_engine::files;
@@ -42,6 +42,24 @@ pub struct Run {
     pub log: Vec<u8>,
     /// The console's output.
     pub console: String,
+}
+
+/// The profile of a run.
+pub struct Profiled {
+    /// Which VMs ran.
+    pub neighbors: Neighbors,
+    /// The run.
+    pub run: Run,
+    /// The events by part of the run; a part in which nothing happened is left out.
+    pub tables: Vec<(Part, Table)>,
+}
+
+impl Profiled {
+    /// Returns a part's events.
+    pub fn part(&self, part: Part) -> Option<&Table> {
+        let found = self.tables.iter().find(|(known, _)| *known == part);
+        found.map(|(_, table)| table)
+    }
 }
 
 /// Boots an image, which ends with the VM, and returns its profile.

@@ -1,9 +1,9 @@
 //! The tables of a profile on the terminal.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::Profiled;
 use super::costs::{Part, WAITS, event};
 use super::kept::{Gate, Verdict};
+use super::runs::Profiled;
 use cloison_board_model::profile::{EVENTS, Values};
 use cloison_config::events::EventNames;
 use cloison_engine::report::Section;
