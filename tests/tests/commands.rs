@@ -129,14 +129,14 @@ fn budgets_that_cannot_act_are_refused() {
     // What the run cost is shown at its end, with the names of workloads and events.
     let modelled = good(&["run", &config, "--model"]);
     assert!(
-        modelled.err.contains("HEM records") && modelled.err.contains("| c2is (3) "),
+        modelled.out.contains("HEM records") && modelled.out.contains("| c2is (3) "),
         "{}",
-        modelled.err
+        modelled.out
     );
     assert!(
-        modelled.err.contains("INST_RETIRED") && modelled.err.is_ascii(),
+        modelled.out.contains("INST_RETIRED") && modelled.out.is_ascii(),
         "{}",
-        modelled.err
+        modelled.out
     );
     held(modelled);
     held(good(&["run", &config, "--icount"]));
