@@ -237,10 +237,13 @@ fn disturbed(engine: &Engine<'_>, study: &Study, tenths: usize, strike: impl FnO
     });
     let collected = lab.collect(&directory);
     assert_eq!(collected.code, 75, "{submitted:?}\n{collected:?}");
+    // Progress may have been reported before it.
+    let of_all = ["of".to_owned(), jobs.to_string()];
     let missing: usize = collected
         .words()
-        .get(1)
-        .and_then(|word| word.parse().ok())
+        .windows(3)
+        .find(|words| words[1..] == of_all)
+        .and_then(|words| words[0].parse().ok())
         .unwrap_or_default();
     let killed = fs::read_to_string(place.join("killed")).unwrap_or_default();
     let mut killed: Vec<&str> = killed.lines().collect();
