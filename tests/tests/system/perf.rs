@@ -441,20 +441,18 @@ fn counted_by_perf(
     work: &str,
     turns: usize,
 ) -> BTreeMap<String, f64> {
-    linux.output(
-        "pmu",
-        "cd / && rm -rf /tmp/plan && mkdir /tmp/plan && cd /tmp/plan",
-    );
+    linux.output("pmu", "rm -rf /tmp/plan && mkdir /tmp/plan");
     // Each in a command within its time limit.
     for turn in 0..turns {
         let count = format!(
-            "RUNS=1 OUT=c{turn} cloisonctl roi sh /usr/bin/count-events.sh {work} >/tmp/said 2>&1 || {{ cat /tmp/said; false; }}"
+            "RUNS=1 OUT=/tmp/plan/c{turn} cloisonctl roi sh /usr/bin/count-events.sh {work} \
+             >/tmp/said 2>&1 || {{ cat /tmp/said; false; }}"
         );
         linux.output("pmu", &count);
     }
     let files = [
-        ("counts.csv", "cat $(ls | grep -v toml)"),
-        ("counts.csv.much.toml", "cat c0.much.toml"),
+        ("counts.csv", "cd /tmp/plan && cat $(ls | grep -v toml)"),
+        ("counts.csv.much.toml", "cat /tmp/plan/c0.much.toml"),
     ];
     for (name, command) in files {
         let text = linux.output("pmu", command);
@@ -506,6 +504,19 @@ fn a_plan_that_perf_carries_out_in_a_guest_counts_what_cloison_counts() -> Resul
         "L1I_TLB_REFILL",
         "MEM_ACCESS",
     ];
+    /// What the program decides. The others depend on what the kernel executed just before, which
+    /// is another thing in each way, and on the frames that the program gets.
+    const OF_THE_PROGRAM: [&str; 9] = [
+        "INST_RETIRED",
+        "CPU_CYCLES",
+        "LD_RETIRED",
+        "ST_RETIRED",
+        "L1D_CACHE",
+        "L1D_CACHE_REFILL",
+        "L1D_CACHE_WB",
+        "L1I_CACHE",
+        "MEM_ACCESS",
+    ];
     const WORK: &str = "bbprof-benchmark disparity 1 1";
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
     let folder = scratch.path();
@@ -552,7 +563,11 @@ fn a_plan_that_perf_carries_out_in_a_guest_counts_what_cloison_counts() -> Resul
             let perf = by_perf[event] - nothing[event];
             let own = of_work[event] - of_nothing[event];
             println!("{event}: perf {perf:.0}, Cloison {own:.0}");
-            assert!(apart_of(perf, own) < 0.1, "{event}: {perf} by perf, {own}");
+            let is_the_programs = OF_THE_PROGRAM.contains(&event);
+            assert!(
+                !is_the_programs || apart_of(perf, own) < 0.05,
+                "{event}: {perf} by perf, {own}"
+            );
         }
     }
     linux.type_in("pmu", "poweroff -f\n")?;
