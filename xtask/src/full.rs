@@ -7,7 +7,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::tally::Tally;
-use cloison_engine::files::write_atomic;
+use cloison_engine::files::{write_atomic, write_json};
 use cloison_engine::installation;
 use cloison_lab::experiment::shows::{self, Form};
 use cloison_lab::experiment::{file_of, sensitivity, spec};
@@ -123,11 +123,6 @@ fn read(path: &Path) -> Result<Results> {
         .wrap_err_with(|| miette!("{name}: remove it, and run `cargo xtask test --full`"))
 }
 
-fn write(path: &Path, results: &Results) -> Result<()> {
-    let text = serde_json::to_string_pretty(results).into_diagnostic()?;
-    write_atomic(path, (text + "\n").as_bytes())
-}
-
 /// Whether a result is of the experiment, the system and the model that the checkout has.
 ///
 /// # Errors
@@ -189,7 +184,7 @@ pub fn run(filter: Option<&str>) -> Result<Tally> {
     let mut results = kept()?;
     let new = read(&collected)?.into_iter();
     results.extend(new.filter(|(name, _)| chosen.contains(&name)));
-    write(&installation::root().join(KEPT), &results)?;
+    write_json(&installation::root().join(KEPT), &results)?;
     for (directory, to) in sensitivities {
         copy(&directory, &to)?;
     }
@@ -202,6 +197,8 @@ struct Outcome {
     took: Duration,
     /// The directory of its results.
     directory: PathBuf,
+    /// Its figures, if it has made any.
+    figures: PathBuf,
 }
 
 /// Runs an experiment by this program, so that what goes wrong in one is apart from the others.
@@ -213,12 +210,19 @@ fn perform(name: &str, options: &[&str]) -> Result<Outcome> {
         ""
     };
     let directory = installation::output_dir().join(format!("experiments/{name}{form}"));
+    // Not those in the directory, which may be an earlier command's.
+    let figures = directory.with_extension("json");
+    if figures.exists() {
+        std::fs::remove_file(&figures).into_diagnostic()?;
+    }
     let started = Instant::now();
     let status = Command::new(program)
         .args(["experiment", name])
         .args(options)
         .arg("--out")
         .arg(&directory)
+        .arg("--json")
+        .arg(&figures)
         .status()
         .into_diagnostic()
         .wrap_err_with(|| miette!("cannot start experiment {name}"))?;
@@ -226,13 +230,14 @@ fn perform(name: &str, options: &[&str]) -> Result<Outcome> {
         status: status.code().unwrap_or(-1),
         took: started.elapsed(),
         directory,
+        figures,
     })
 }
 
 /// Adds a result to those that were collected. An experiment that made no report has none.
 fn collect(name: &str, outcome: &Outcome, collected: &Path) -> Result<()> {
-    let path = outcome.directory.join("figures.json");
-    let Ok(text) = std::fs::read_to_string(&path) else {
+    let path = &outcome.figures;
+    let Ok(text) = std::fs::read_to_string(path) else {
         eprintln!("warning: {name} made no {}", path.display());
         return Ok(());
     };
@@ -242,7 +247,7 @@ fn collect(name: &str, outcome: &Outcome, collected: &Path) -> Result<()> {
     let mut all = read(collected)?;
     let result = result_of(&figures, outcome, all.get(name));
     all.insert(name.to_owned(), result);
-    write(collected, &all)
+    write_json(collected, &all)
 }
 
 fn result_of(figures: &Value, outcome: &Outcome, before: Option<&FullResult>) -> FullResult {
@@ -316,6 +321,7 @@ mod tests {
             status: 1,
             took: Duration::from_secs(seconds),
             directory: PathBuf::new(),
+            figures: PathBuf::new(),
         }
     }
 

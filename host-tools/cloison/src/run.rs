@@ -11,6 +11,7 @@ use cloison_engine::consoles::{Logs, Piece, Splitter};
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::files::{Claim, write_atomic};
 use cloison_engine::kept::KeptRun;
+use cloison_engine::linux::COMMAND_ENDED;
 use cloison_engine::linux::shell::Shells;
 use cloison_engine::model::{self, Conditions, Model};
 use cloison_engine::progress::spinner;
@@ -29,8 +30,6 @@ use std::time::{Duration, Instant};
 
 /// Default time limit for a VM to boot and run its command.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// What the first process of a Linux guest prints when the configuration's command has ended.
-const STATUS: &str = "cloison: the command ended with status ";
 /// Colors of the VMs' names, used in turn.
 const COLORS: [AnsiColor; 6] = [
     AnsiColor::Green,
@@ -293,7 +292,7 @@ impl Told {
             command.line.extend_from_slice(text);
         }
         let said = std::str::from_utf8(&command.line).ok();
-        let said = said.and_then(|line| line.strip_prefix(STATUS)?.parse().ok());
+        let said = said.and_then(|line| line.strip_prefix(COMMAND_ENDED)?.parse().ok());
         command.status = said.or(command.status);
     }
 

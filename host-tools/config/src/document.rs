@@ -23,7 +23,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::files::{self, ReadError};
-use crate::foreign::Foreign;
+use crate::foreign::{self, Foreign};
 use crate::problem::{self, Errors, Problem, SourceFile};
 use crate::quantity::{self, Amount, Malformed};
 use cloison_formats::units::Nanos;
@@ -65,7 +65,7 @@ pub fn open(path: &Path, help: &str) -> Result<SourceFile, Errors> {
                 .then(|| files::read(path, files::CONFIGURATION).ok())
                 .flatten();
             let problem = match bytes.and_then(|bytes| Foreign::of(&bytes)) {
-                Some(kind) => foreign(&file, kind),
+                Some(kind) => of_other_hypervisor(&file, kind),
                 None => {
                     let message = format!("cannot read {}: {error}", file.name());
                     Problem::error(&file, "file", 0..0, message).help(help)
@@ -77,7 +77,7 @@ pub fn open(path: &Path, help: &str) -> Result<SourceFile, Errors> {
 }
 
 /// Returns the problem of a file that another hypervisor is configured by.
-fn foreign(file: &SourceFile, kind: Foreign) -> Problem {
+fn of_other_hypervisor(file: &SourceFile, kind: Foreign) -> Problem {
     let message = format!("{} is {}, not a TOML file", file.name(), kind.name());
     let help = "`cloison import FILE -o NEW.toml` makes a configuration of it";
     Problem::error(file, "file", 0..0, message).help(help)
@@ -123,23 +123,6 @@ pub struct Context {
 /// How many errors of syntax are reported.
 const MOST_SYNTAX_ERRORS: usize = 3;
 
-/// Returns the format of a file that is no TOML, by how it begins.
-fn other_format(text: &str) -> Option<&'static str> {
-    let text = text.trim_start();
-    let is_c = ["#include", "#define", "#ifdef", "#ifndef", "/*", "//"]
-        .iter()
-        .any(|start| text.starts_with(start));
-    if is_c {
-        Some("C source")
-    } else if text.starts_with('{') {
-        Some("JSON")
-    } else if text.starts_with('<') {
-        Some("XML")
-    } else {
-        None
-    }
-}
-
 impl Context {
     /// Creates a context without problems.
     pub fn new(file: SourceFile) -> Self {
@@ -176,10 +159,10 @@ impl Context {
         if !errors.is_empty() {
             let text = self.file.text();
             if let Some(kind) = Foreign::of(text.as_bytes()) {
-                self.push(foreign(&self.file, kind));
+                self.push(of_other_hypervisor(&self.file, kind));
                 return None;
             }
-            if let Some(what) = other_format(text) {
+            if let Some(what) = foreign::other_format(text) {
                 let message = format!("this is {what}, not TOML");
                 let help = "Cloison's files are TOML";
                 self.push(Problem::error(&self.file, "syntax", 0..0, message).help(help));

@@ -113,6 +113,23 @@ impl Foreign {
     }
 }
 
+/// Returns the format of a file that is no TOML, by how it begins.
+pub(crate) fn other_format(text: &str) -> Option<&'static str> {
+    let text = text.trim_start();
+    let is_c = ["#include", "#define", "#ifdef", "#ifndef", "/*", "//"]
+        .iter()
+        .any(|start| text.starts_with(start));
+    if is_c {
+        Some("C source")
+    } else if text.starts_with('{') {
+        Some("JSON")
+    } else if text.starts_with('<') {
+        Some("XML")
+    } else {
+        None
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

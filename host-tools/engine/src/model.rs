@@ -121,6 +121,18 @@ impl Model {
         Self::from_files(&parts::model_plugin()?, board)
     }
 
+    /// Builds the plugin, and reads the model that the user has named or else the board's own.
+    ///
+    /// # Errors
+    ///
+    /// As [`of`] and [`Self::load`].
+    pub fn chosen(named: Option<&Path>, emulation: &Emulation) -> Result<Self> {
+        match named {
+            Some(model) => Self::load(&installation::find(model)),
+            None => Self::load(of(emulation)?),
+        }
+    }
+
     /// Returns the model of these files, unchanged.
     ///
     /// # Errors

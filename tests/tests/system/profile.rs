@@ -235,16 +235,20 @@ fn kept_events(directory: &Path) -> Vec<String> {
         .collect()
 }
 
+/// Profiles the VM beside its neighbors alone.
+fn profile_beside(directory: &Path) -> Result<()> {
+    profile(&ProfileArgs {
+        only: Some(Neighbors::Beside),
+        ..options(directory)
+    })
+}
+
 /// Valgrind's own program finds the same totals.
 #[test]
 #[ignore = "on demand: needs callgrind_annotate of the package valgrind"]
 fn callgrind_annotate_reads_the_same_totals() -> Result<()> {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let only = Some(Neighbors::Beside);
-    profile(&ProfileArgs {
-        only,
-        ..options(scratch.path())
-    })?;
+    profile_beside(scratch.path())?;
     for file in [
         "callgrind.out",
         "callgrind.counted.out",
@@ -278,11 +282,7 @@ fn callgrind_annotate_reads_the_same_totals() -> Result<()> {
 #[ignore = "on demand: needs Python with PyPI's perfetto, which downloads its trace processor"]
 fn perfetto_reads_the_trace() -> Result<()> {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let only = Some(Neighbors::Beside);
-    profile(&ProfileArgs {
-        only,
-        ..options(scratch.path())
-    })?;
+    profile_beside(scratch.path())?;
     let program = "import sys; from perfetto.trace_processor import TraceProcessor as T\n\
                    t = T(trace=sys.argv[1])\n\
                    n = lambda q: next(iter(t.query(q))).n\n\

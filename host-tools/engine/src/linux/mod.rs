@@ -24,6 +24,9 @@ use cloison_config::layout::Layout;
 use cloison_formats::image::{Module, Vm};
 use miette::{Result, WrapErr, miette};
 
+/// What the first process (`init.sh`) prints before the status of the configuration's command.
+pub const COMMAND_ENDED: &str = "cloison: the command ended with status ";
+
 /// The parts of a Linux guest, ready to be loaded: their bytes and addresses.
 #[derive(Clone, Debug)]
 pub struct GuestFiles {

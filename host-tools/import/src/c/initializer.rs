@@ -369,12 +369,7 @@ struct Parser<'a> {
 
 impl Parser<'_> {
     fn error(&self, message: &str) -> Failure {
-        let last = self.at.min(self.tokens.len().saturating_sub(1));
-        let place = self
-            .tokens
-            .get(last)
-            .map(|token| token.place)
-            .unwrap_or_default();
+        let place = lexer::place_at(self.tokens, self.at);
         self.sources
             .error(place, "initializer", message)
             .help("write .field = value, separated by commas, in braces")
@@ -382,7 +377,7 @@ impl Parser<'_> {
     }
 
     fn next_is(&self, sign: &str) -> bool {
-        self.tokens.get(self.at).is_some_and(|token| token.is(sign))
+        lexer::sign_at(self.tokens, self.at, sign)
     }
 
     /// Returns whether a list is next, perhaps after its type in brackets, which is skipped.

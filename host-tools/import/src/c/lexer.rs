@@ -46,6 +46,20 @@ impl Token {
     }
 }
 
+/// Returns whether a sign is next, at a position in tokens.
+pub fn sign_at(tokens: &[Token], at: usize, sign: &str) -> bool {
+    tokens.get(at).is_some_and(|token| token.is(sign))
+}
+
+/// Returns the place of what is next: of the last token at the end.
+pub fn place_at(tokens: &[Token], at: usize) -> Place {
+    let last = at.min(tokens.len().saturating_sub(1));
+    tokens
+        .get(last)
+        .map(|token| token.place)
+        .unwrap_or_default()
+}
+
 /// Signs of more than one character, longest first.
 const SIGNS: [&str; 22] = [
     "...", "<<=", ">>=", "##", "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "->", "++", "--",

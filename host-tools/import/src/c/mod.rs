@@ -11,5 +11,5 @@ mod preprocessor;
 
 pub use expression::{evaluate, number};
 pub use initializer::{Call, Field, List, Node, Objects};
-pub use lexer::{Kind, Token, unquote};
+pub use lexer::{Kind, Token, place_at, sign_at, unquote};
 pub use preprocessor::{Preprocessed, Settings, run};

@@ -39,12 +39,7 @@ const ENDS: [&str; 13] = [
 
 impl Parser<'_> {
     fn error(&self, message: &str) -> Failure {
-        let last = self.at.min(self.tokens.len().saturating_sub(1));
-        let place = self
-            .tokens
-            .get(last)
-            .map(|token| token.place)
-            .unwrap_or_default();
+        let place = c::place_at(self.tokens, self.at);
         self.sources
             .error(place, "device tree", message)
             .help("the Devicetree Specification, chapter 6, has the syntax")
@@ -52,7 +47,7 @@ impl Parser<'_> {
     }
 
     fn next_is(&self, sign: &str) -> bool {
-        self.tokens.get(self.at).is_some_and(|token| token.is(sign))
+        c::sign_at(self.tokens, self.at, sign)
     }
 
     fn takes(&mut self, sign: &str) -> bool {

@@ -24,7 +24,7 @@ use cloison_engine::counting::{self, Counting};
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{self, Claim, keep_apart, sha256, write_atomic};
 use cloison_engine::image::prelude::Others;
-use cloison_engine::model::{self, Caches, Conditions, Model, Roi};
+use cloison_engine::model::{Caches, Conditions, Model, Roi};
 use cloison_engine::progress::bar;
 use cloison_engine::report::Section;
 use cloison_engine::{configuration, installation, parts, setup};
@@ -170,10 +170,7 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
     parts::prepare()?;
     setup::qemu()?;
     let emulation = checked.emulation()?;
-    let model = Model::load(&match &args.model {
-        Some(model) => installation::find(model),
-        None => model::of(emulation)?.to_path_buf(),
-    })?;
+    let model = Model::chosen(args.model.as_deref(), emulation)?;
     let name = format!("{}-{}", checked.system.name, args.vm);
     let claim = match &args.out {
         Some(out) => Claim::for_results(

@@ -2,11 +2,10 @@
 //! name.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_engine::linux::COMMAND_ENDED;
 use miette::{Result, miette};
 use std::collections::BTreeMap;
 
-/// What the first process prints after its command has succeeded.
-const ENDED: &str = "cloison: the command ended with status 0";
 /// How a line starts that gives a number: `printed NAME NUMBER`.
 const MARK: &str = "printed ";
 /// Maximum number of numbers, over all names.
@@ -26,7 +25,7 @@ pub type Printed = BTreeMap<String, Vec<f64>>;
 pub fn before_success(said: &str) -> Result<&str> {
     let mut at = 0;
     for line in said.split_inclusive('\n') {
-        if line.trim_end() == ENDED {
+        if line.trim_end().strip_prefix(COMMAND_ENDED) == Some("0") {
             return Ok(&said[..at]);
         }
         at += line.len();
@@ -92,6 +91,8 @@ pub fn mean(printed: &Printed, name: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ENDED: &str = "cloison: the command ended with status 0";
 
     #[test]
     fn numbers_are_found_between_what_else_is_said() {

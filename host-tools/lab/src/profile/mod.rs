@@ -33,7 +33,7 @@ use cloison_engine::counting::{self, Counting};
 use cloison_engine::files::{self, Claim, keep_apart, write_atomic, write_json};
 use cloison_engine::image::{self, prelude};
 use cloison_engine::installation::Installation;
-use cloison_engine::model::{self, Caches, Conditions, Model, Roi};
+use cloison_engine::model::{Caches, Conditions, Model, Roi};
 use cloison_engine::progress::stage;
 use cloison_engine::{configuration, installation, parts, setup};
 use cloison_formats::ids::VmId;
@@ -132,10 +132,7 @@ pub fn profile(args: &ProfileArgs) -> Result<()> {
     parts::prepare()?;
     setup::qemu()?;
     let emulation = checked.emulation()?;
-    let model = Model::load(&match &args.model {
-        Some(model) => installation::find(model),
-        None => model::of(emulation)?.to_path_buf(),
-    })?;
+    let model = Model::chosen(args.model.as_deref(), emulation)?;
     let claim = directory(args, &checked, &config)?;
     let out = claim.directory();
     if let Some(baseline) = &args.baseline {
