@@ -7,10 +7,10 @@
 //! too (`gen_cpu_index`, accel/tcg/plugin-gen.c).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::listener::{Home, Listener, NewBlock, Registers, listen};
-use super::qemu::{Qemu, Register, Start};
 use crate::decode;
 use crate::statistics::{self, Instructions};
+use cloison_qemu::guest::{Qemu, Register, Start, level};
+use cloison_qemu::listener::{Home, Listener, NewBlock, Registers, listen};
 use std::path::PathBuf;
 
 /// The counts so far.
@@ -32,11 +32,6 @@ pub fn install(qemu: &Qemu, file: PathBuf) -> Result<(), String> {
         cpsr: None,
     };
     listen(qemu, counter)
-}
-
-/// Returns the exception level in a value of CPSR: M\[3:2\].
-pub const fn level(cpsr: u64) -> u8 {
-    (cpsr >> 2 & 3) as u8
 }
 
 impl Listener for Counter {

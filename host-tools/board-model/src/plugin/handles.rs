@@ -1,7 +1,7 @@
 //! QEMU's handles of registers, by the registers' names.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::qemu::Register;
+use cloison_qemu::guest::Register;
 
 /// Handles of `N` registers, none where QEMU has not named it.
 #[derive(Clone, Copy, Debug)]

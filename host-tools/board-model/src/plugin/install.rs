@@ -1,17 +1,18 @@
 //! The plugin's arguments, and the listener that they select.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::ffi::{PluginId, missing};
-use super::internals::Internals;
-use super::listener::listen;
-use super::machine::machine;
 use super::model::Model;
-use super::qemu::Qemu;
 use super::state::{Options, Plugin};
 use super::time::is_main_thread;
 use super::{count, visits};
 use crate::board::Board;
 use crate::clock::MAX_CORES;
+use cloison_qemu::entry::Emulated;
+use cloison_qemu::ffi::{PluginId, missing};
+use cloison_qemu::guest::Qemu;
+use cloison_qemu::internals::Internals;
+use cloison_qemu::listener::listen;
+use cloison_qemu::machine::machine;
 use std::path::PathBuf;
 
 /// Reads the GIC IDs of the cores' overflow interrupts, shared ones.
@@ -58,15 +59,6 @@ fn visits_wanted(arguments: &[&str]) -> Result<visits::Wanted, String> {
         }
     }
     Ok(wanted)
-}
-
-/// The machine that QEMU emulates.
-#[derive(Clone, Copy, Debug)]
-pub struct Emulated {
-    /// Its processor is AArch64, and QEMU emulates all of it, not one program.
-    pub is_arm_system: bool,
-    /// Number of its cores.
-    pub cores: usize,
 }
 
 /// Installs the plugin with these arguments.

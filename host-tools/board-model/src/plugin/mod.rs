@@ -8,34 +8,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod bounds;
-#[allow(unsafe_code)]
-mod callbacks;
 mod count;
 mod counters;
 #[allow(unsafe_code)]
-mod cpu;
-#[allow(unsafe_code)]
 mod entry;
-#[allow(unsafe_code)]
-mod ffi;
 mod handles;
 mod install;
-#[allow(unsafe_code)]
-mod internals;
-#[allow(unsafe_code)]
-mod listener;
-#[allow(unsafe_code)]
-mod machine;
 mod model;
 mod monitors;
 mod profile;
-#[allow(unsafe_code)]
-mod qemu;
 mod regions;
 mod registers;
 mod state;
 mod time;
 mod translation;
-#[allow(unsafe_code)]
-mod version;
 mod visits;

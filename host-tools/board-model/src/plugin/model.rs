@@ -1,18 +1,17 @@
 //! The model at QEMU's callbacks.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::cpu::Running;
-use super::ffi::{KNOWN_QEMU, fail};
-use super::listener::{Home, Listener, MemoryAccess, NewBlock, Registers};
-use super::machine;
 use super::profile::is_firmware_call;
-use super::qemu::{General, Start};
 use super::state::{Access, Block, Plugin};
 use super::time::{TIME, get_clock, is_hooked, is_vcpu_thread, set_clock, skip_idle_time};
-use crate::cache::Direction;
 use crate::decode::{Special, decode, is_store_exclusive};
 use crate::issue::{Issue, issue, stored_bytes};
 use crate::statistics;
+use cloison_qemu::cpu::Running;
+use cloison_qemu::ffi::{KNOWN_QEMU, fail};
+use cloison_qemu::guest::{General, Start};
+use cloison_qemu::listener::{Accesses, Home, Listener, MemoryAccess, NewBlock, Registers};
+use cloison_qemu::machine;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The plugin's state, and the blocks of QEMU's translations.
@@ -90,9 +89,9 @@ impl Model {
             issue.used[at],
         );
         if !is_store_exclusive(word) {
-            block.on_memory(at, Direction::Read, access.0);
+            block.on_memory(at, Accesses::Loads, access.0);
         }
-        block.on_memory(at, Direction::Write, access.store().0);
+        block.on_memory(at, Accesses::Stores, access.store().0);
     }
 }
 

@@ -3,10 +3,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::counters::{NO_LEVEL, Pending, at};
-use super::qemu::{General, Register};
 use super::state::{Block, PAGE_MASK, Plugin};
 use crate::decode::{CYCLES, SELECTED, Special};
 use crate::pmu::{COUNTERS, Setup};
+use cloison_qemu::guest::{General, Register};
 
 impl Plugin {
     /// Updates the counters at the first block of another exception level, and after an access to

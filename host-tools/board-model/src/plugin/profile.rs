@@ -1,12 +1,12 @@
 //! Charges the model's events to the code that a core executes, for a profile.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::listener::MemoryAccess;
 use super::state::{Access, Block, Plugin};
 use super::time::EPOCH;
 use crate::decode::Special;
 use crate::profile::{Recorded, Recorder, Values, since, values};
 use cloison_abi::psci;
+use cloison_qemu::listener::MemoryAccess;
 
 /// Returns whether an instruction is an SMC, with any number.
 pub const fn is_firmware_call(word: u32) -> bool {

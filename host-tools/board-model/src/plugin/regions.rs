@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::bounds::Stand;
-use super::qemu::qemu;
 use super::state::{Current, NOTHING, Plugin};
 use super::time::{EPOCH, TIME, begin_modelled, get_clock};
 use crate::clock::MAX_CORES;
 use crate::events::{Counts, Event};
 use crate::issue::Waits;
 use crate::statistics::{CoreCounts, Region, Statistics};
+use cloison_qemu::guest::qemu;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A millisecond in ns.

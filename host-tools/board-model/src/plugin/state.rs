@@ -2,14 +2,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::bounds::Regions;
-use super::count::level;
 use super::counters::{self, Counters, at};
-use super::cpu::{Cpu, Running};
 use super::handles::Handles;
-use super::internals::{Internals, Line as InterruptLine};
-use super::listener::{MemoryAccess, Place};
-use super::machine::Machine;
-use super::qemu::Register;
 use super::registers::{self, Translation};
 use super::time::{TIME, at_horizon, core_waits, run_timers};
 use crate::board::Board;
@@ -22,6 +16,11 @@ use crate::issue::Waits;
 use crate::prefetch::MOST_LINES;
 use crate::profile::Profile;
 use crate::tlb::Tlb;
+use cloison_qemu::cpu::{Cpu, Running};
+use cloison_qemu::guest::{Register, level};
+use cloison_qemu::internals::{Internals, Line as InterruptLine};
+use cloison_qemu::listener::{MemoryAccess, Place};
+use cloison_qemu::machine::Machine;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 

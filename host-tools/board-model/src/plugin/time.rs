@@ -2,11 +2,11 @@
 //! wait and ends long turns.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::cpu::{Cpu, SharedCpu};
-use super::internals::{Internals, internals};
 use crate::clock::MAX_CORES;
-use libc::c_void;
+use cloison_qemu::cpu::{Cpu, SharedCpu};
+use cloison_qemu::internals::{Internals, internals};
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::Thread;

@@ -2,13 +2,13 @@
 //! and hypervisor's real tables.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::cpu::Cpu;
-use super::machine::Machine;
-use super::qemu::Register;
 use super::state::{Block, Plugin};
 use crate::hierarchy::Hierarchy;
 use crate::tlb::{Found, Invalidation, Side};
 use crate::walk::{Memory, Registers};
+use cloison_qemu::cpu::Cpu;
+use cloison_qemu::guest::Register;
+use cloison_qemu::machine::Machine;
 
 /// The memory as a walk reads it: each descriptor at its time.
 struct Walk<'a> {

@@ -6,15 +6,15 @@
 //! timers.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::count::level;
-use super::cpu::{Cpu, Running};
-use super::internals::Internals;
-use super::listener::{Home, Listener, MemoryAccess, NewBlock, Place, Registers, listen};
-use super::qemu::{Qemu, Register, Start};
-use crate::cache::Direction;
 use crate::clock::MAX_CORES;
 use crate::statistics;
 use crate::visits::{Entry, Follower};
+use cloison_qemu::cpu::{Cpu, Running};
+use cloison_qemu::guest::{Qemu, Register, Start, level};
+use cloison_qemu::internals::Internals;
+use cloison_qemu::listener::{
+    Accesses, Home, Listener, MemoryAccess, NewBlock, Place, Registers, listen,
+};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
@@ -188,7 +188,7 @@ impl Listener for State {
                 self.instructions.len() - 1
             });
             block.on_instruction(at, registers, data);
-            block.on_memory(at, Direction::Read, data);
+            block.on_memory(at, Accesses::Loads, data);
         }
     }
 

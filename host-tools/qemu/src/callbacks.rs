@@ -2,8 +2,8 @@
 //! before version 7 of the plugin API, with data of the plugin's as last argument since.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::ffi::{PluginId, UserData, functions};
-use super::version;
+use crate::ffi::{PluginId, UserData, functions};
+use crate::version;
 use libc::{c_uint, c_void};
 use std::sync::OnceLock;
 

@@ -2,17 +2,22 @@
 //! has named it, and only on the thread on which QEMU may be asked about it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::callbacks::{Registration, registration};
-use super::cpu::Running;
-use super::ffi::{Api, ByteArray, KNOWN_QEMU, PluginId, RegisterDescriptor, fail, missing};
+use crate::callbacks::{Registration, registration};
+use crate::cpu::Running;
+use crate::ffi::{Api, ByteArray, KNOWN_QEMU, PluginId, RegisterDescriptor, fail, missing};
 use libc::c_void;
 use std::ffi::CStr;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
+/// Returns the exception level in a value of CPSR: M\[3:2\].
+pub const fn level(cpsr: u64) -> u8 {
+    (cpsr >> 2 & 3) as u8
+}
+
 /// A register of the running CPU.
 #[derive(Clone, Copy, Debug)]
-pub struct Register(pub(super) NonNull<c_void>);
+pub struct Register(pub(crate) NonNull<c_void>);
 
 impl Register {
     /// Returns its value. Ends the run if QEMU does not provide it: a register that reads as zero
@@ -48,7 +53,7 @@ pub struct General {
 }
 
 /// An array of GLib's that only the vCPUs' thread uses.
-pub(super) struct Buffer(pub(super) *mut ByteArray);
+pub(crate) struct Buffer(pub(crate) *mut ByteArray);
 
 // SAFETY: who uses one has a register or a CPU, which stay on the vCPUs' thread.
 unsafe impl Send for Buffer {}
@@ -64,9 +69,9 @@ impl Buffer {
 
 /// QEMU's functions, and its number for this plugin.
 pub struct Qemu {
-    pub(super) api: Api,
-    pub(super) registration: Box<dyn Registration>,
-    pub(super) id: PluginId,
+    pub(crate) api: Api,
+    pub(crate) registration: Box<dyn Registration>,
+    pub(crate) id: PluginId,
     buffer: Buffer,
 }
 
@@ -115,7 +120,7 @@ pub struct Start {
 
 impl Start {
     /// Describes the start of a vCPU on this thread.
-    pub(super) fn of(core: usize) -> Self {
+    pub(crate) fn of(core: usize) -> Self {
         let running = Running::of_this_thread();
         Self { core, running }
     }

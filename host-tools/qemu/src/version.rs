@@ -1,7 +1,7 @@
 //! The version of the plugin API that the plugin uses, chosen by the version of the running QEMU.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::ffi::symbol;
+use crate::ffi::symbol;
 use libc::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 

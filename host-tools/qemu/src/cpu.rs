@@ -1,18 +1,18 @@
 //! QEMU's CPUs, and the one that runs.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::ffi::symbol;
+use crate::ffi::symbol;
 use libc::c_void;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 /// A CPU of QEMU. Its pointer keeps it on the thread that has it, which is the vCPUs'.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cpu(pub(super) NonNull<c_void>);
+pub struct Cpu(pub(crate) NonNull<c_void>);
 
 /// A CPU of QEMU as other threads see it, once it is known. QEMU keeps its CPUs until it ends.
 #[derive(Debug)]
-pub struct SharedCpu(pub(super) AtomicPtr<c_void>);
+pub struct SharedCpu(pub(crate) AtomicPtr<c_void>);
 
 impl SharedCpu {
     /// Returns one that is not known yet.

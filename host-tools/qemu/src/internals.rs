@@ -22,8 +22,8 @@
 //!   `qdev_get_gpio_in` find the GIC's input.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::cpu::{Cpu, Running, SharedCpu};
-use super::ffi::{KNOWN_QEMU, functions, missing, symbol};
+use crate::cpu::{Cpu, Running, SharedCpu};
+use crate::ffi::{KNOWN_QEMU, functions, missing, symbol};
 use libc::{c_char, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
@@ -177,7 +177,7 @@ impl Internals {
     pub fn locked<T>(&self, what: impl FnOnce() -> T) -> T {
         // SAFETY: called from a thread that does not have the lock; file and line are for its
         // profiler.
-        unsafe { (self.f.lock)(c"board-model".as_ptr(), 0) };
+        unsafe { (self.f.lock)(c"plugin".as_ptr(), 0) };
         let result = what();
         // SAFETY: this thread took the lock above, and nothing between gives it back.
         unsafe { (self.f.unlock)() };

@@ -3,9 +3,9 @@
 //! Later versions have functions for all of it, which are used where QEMU has them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::cpu::Cpu;
-use super::ffi::{Api, ByteArray, KNOWN_QEMU, functions};
-use super::qemu::{Buffer, General, qemu};
+use crate::cpu::Cpu;
+use crate::ffi::{Api, ByteArray, KNOWN_QEMU, functions};
+use crate::guest::{Buffer, General, qemu};
 use libc::{c_int, c_void, size_t};
 
 /// A source of the running CPU's memory and registers.
@@ -16,6 +16,8 @@ pub trait Machine: Send + Sync {
     /// Reads physical memory, as a walk of the CPU's tables does. What has no memory reads as it
     /// was.
     fn read_memory(&self, cpu: Cpu, physical: u64, bytes: &mut [u8]);
+    /// Writes physical memory. QEMU translates code again that is written over.
+    fn write_memory(&self, cpu: Cpu, physical: u64, bytes: &[u8]);
     /// Sets a general register, in a block's callback: a guest that reads an event counter gets
     /// the modelled count.
     fn set_register(&self, cpu: Cpu, which: General, value: u64);
@@ -73,6 +75,8 @@ functions! {
         translate = c"qemu_plugin_translate_vaddr": fn(u64, *mut u64) -> bool;
         /// Reads physical memory. 0 is success.
         read = c"qemu_plugin_read_memory_hwaddr": fn(u64, *mut ByteArray, size_t) -> c_int;
+        /// Writes physical memory. 0 is success.
+        write_memory = c"qemu_plugin_write_memory_hwaddr": fn(u64, *mut ByteArray) -> c_int;
         /// Writes a register.
         write = c"qemu_plugin_write_register": fn(*mut c_void, *mut ByteArray);
     }
@@ -112,6 +116,18 @@ impl Machine for ByApi {
                     *to = *from;
                 }
             }
+        }
+    }
+
+    fn write_memory(&self, _cpu: Cpu, physical: u64, bytes: &[u8]) {
+        // SAFETY: on the thread of the running CPU, as `Cpu` shows; the array is made as long as
+        // what is copied to it.
+        unsafe {
+            let buffer = self.buffer.0;
+            (self.api.set_size)(buffer, bytes.len() as u32);
+            let to = (*buffer).data;
+            to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            (self.f.write_memory)(physical, buffer);
         }
     }
 
@@ -159,6 +175,13 @@ impl Machine for ByInternals {
                 false,
             )
         }
+    }
+
+    fn write_memory(&self, _cpu: Cpu, physical: u64, bytes: &[u8]) {
+        let from = bytes.as_ptr().cast_mut().cast();
+        // SAFETY: the function only reads the bytes, as many as it is told; the last argument says
+        // that it writes the memory.
+        unsafe { (self.memory)(physical, from, bytes.len() as u64, true) }
     }
 
     fn set_register(&self, cpu: Cpu, which: General, value: u64) {

@@ -7,6 +7,7 @@
 
 use libc::{c_char, c_int, c_uint, c_void, size_t};
 use std::ffi::CStr;
+use std::sync::OnceLock;
 
 /// Identifies the plugin to QEMU.
 pub type PluginId = u64;
@@ -85,7 +86,7 @@ macro_rules! functions {
             pub fn find() -> Result<Self, &'static str> {
                 Ok(Self {
                     $($field: {
-                        let found = $crate::plugin::ffi::symbol($name).ok_or($name.to_str().unwrap_or_default())?;
+                        let found = $crate::ffi::symbol($name).ok_or($name.to_str().unwrap_or_default())?;
                         // SAFETY: QEMU's function of this name has this signature (QEMU 10.0 to
                         // 11.1).
                         unsafe { std::mem::transmute::<*mut libc::c_void, unsafe extern "C" fn($($argument),*) $(-> $result)?>(found) }
@@ -95,7 +96,7 @@ macro_rules! functions {
         }
     };
 }
-pub(super) use functions;
+pub(crate) use functions;
 
 functions! {
     /// The plugin API.
@@ -145,8 +146,17 @@ pub fn missing(name: &str) -> String {
     format!("this QEMU has no `{name}`: {KNOWN_QEMU}")
 }
 
+/// The plugin's name, before each of its messages.
+static NAME: OnceLock<&str> = OnceLock::new();
+
+/// Names the plugin.
+pub(crate) fn name_plugin(name: &'static str) {
+    // The first name stays.
+    let _ = NAME.set(name);
+}
+
 /// Prints an error and ends QEMU.
 pub fn fail(error: &str) -> ! {
-    eprintln!("board-model: {error}");
+    eprintln!("{}: {error}", NAME.get().unwrap_or(&"plugin"));
     std::process::exit(1)
 }

@@ -2,10 +2,10 @@
 //! vCPUs' thread has to itself.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::callbacks::{self, Callbacks};
-use super::ffi::{self, MemoryValue, UserData, fail};
-use super::qemu::{Qemu, Start, qemu};
-use crate::cache::Direction;
+use crate::callbacks::{self, Callbacks};
+use crate::ffi::{self, MemoryValue, UserData, fail};
+use crate::guest::{Qemu, Start, qemu};
+
 use libc::{c_int, c_uint, c_void};
 use std::marker::PhantomData;
 use std::ptr::null_mut;
@@ -156,6 +156,15 @@ impl Registers {
     }
 }
 
+/// Accesses to memory.
+#[derive(Clone, Copy, Debug)]
+pub enum Accesses {
+    /// Loads.
+    Loads,
+    /// Stores.
+    Stores,
+}
+
 /// A block that QEMU translates.
 #[derive(Debug)]
 pub struct NewBlock<'a, L> {
@@ -214,10 +223,10 @@ impl<L: Listener> NewBlock<'_, L> {
     }
 
     /// Asks for a callback after an instruction's loads or stores.
-    pub fn on_memory(&self, at: usize, direction: Direction, data: usize) {
-        let kind = match direction {
-            Direction::Read => ffi::LOADS,
-            Direction::Write => ffi::STORES,
+    pub fn on_memory(&self, at: usize, which: Accesses, data: usize) {
+        let kind = match which {
+            Accesses::Loads => ffi::LOADS,
+            Accesses::Stores => ffi::STORES,
         };
         let (on, data) = (on_memory::<L>, std::ptr::without_provenance_mut(data));
         // SAFETY: QEMU's instruction, in the callback of its block; data is a number.
