@@ -7,6 +7,7 @@
 //! | `docs/commands.md` | clap's list of commands |
 //! | `docs/imports.md` | the tables of fields in `host-tools/import/src/fields.rs` |
 //! | `docs/dependencies.md` | the comments in the crates' `Cargo.toml` files |
+//! | `docs/figures.schema.json` | the types of `--json` files in `host-tools/engine/src/figures.rs` |
 //! | `docs/telemetry-format.md` | the types in `contracts/formats/src/telemetry.rs` |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -15,7 +16,7 @@ use crate::format;
 use crate::pages::{self, DocsArgs, Page};
 use clap::{CommandFactory, Subcommand};
 use cloison::{commands, exit};
-use cloison_engine::installation;
+use cloison_engine::{figures, installation};
 use cloison_import::fields;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,7 @@ pub fn pages() -> Result<Vec<Page>> {
         page("commands.md", commands_page()),
         page("imports.md", imports_page()),
         page("dependencies.md", dependencies()?),
+        page("figures.schema.json", format!("{:#}\n", figures::schema())),
         page("telemetry-format.md", format::telemetry()?),
         page("calls.md", format::calls()?),
         page("board-files.md", format::board_files()?),

@@ -14,7 +14,7 @@ use xtask::{build, bundle, docs, elsewhere, lint, results, size, test};
 fn main() -> ExitCode {
     commands::prepare_terminal();
     installation::use_checkout();
-    let matches = Cli::command()
+    let matches = commands::with_long_help(Cli::command())
         .after_help(commands::examples(installation::program()))
         .get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

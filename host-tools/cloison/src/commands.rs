@@ -83,6 +83,21 @@ pub enum Command {
     Setup(SetupArgs),
 }
 
+/// Gives each command's `--help` the same layout, the long one, whether or not one of its options
+/// needs a second paragraph. `-h` is short.
+pub fn with_long_help(mut command: clap::Command) -> clap::Command {
+    if let (None, Some(about)) = (command.get_long_about(), command.get_about().cloned()) {
+        command = command.long_about(about);
+    }
+    let names: Vec<String> = command
+        .get_subcommands()
+        .map(|subcommand| subcommand.get_name().to_owned())
+        .collect();
+    names.into_iter().fold(command, |command, name| {
+        command.mut_subcommand(name, with_long_help)
+    })
+}
+
 /// Runs a command and returns its exit code.
 ///
 /// # Errors

@@ -7,6 +7,7 @@
 //! | [`import`] | makes configurations of those of other hypervisors |
 //! | [`inspect`], [`color_map`], [`live`] | draws the color map of a configuration, and verifies it on the booted system |
 //! | [`run`] | runs a board on this terminal |
+//! | [`crash`] | explains exceptions that guests report |
 //! | [`top`] | shows live how each core uses its budgets |
 //! | [`image`] | writes the files for an SD card |
 //! | [`hem`] | converts the HEM log to CSV and Parquet |
@@ -22,6 +23,7 @@ pub mod check;
 pub mod cli;
 pub mod color_map;
 pub mod commands;
+pub mod crash;
 pub mod events;
 pub mod exit;
 pub mod hem;

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     {
         return commands::conclude(Err(error.into()));
     }
-    let matches = Cli::command()
+    let matches = commands::with_long_help(Cli::command())
         .after_help(commands::examples(installation::program()))
         .get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

@@ -2,6 +2,7 @@
 //! a Linux guest.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::crash::Exceptions;
 use crate::exit::{Failure, KILLED, NOT_RUN, TIME_IS_UP};
 use anstyle::{AnsiColor, Style};
 use cloison_config::events::EventNames;
@@ -13,7 +14,7 @@ use cloison_engine::files::{Claim, write_atomic};
 use cloison_engine::kept::KeptRun;
 use cloison_engine::linux::COMMAND_ENDED;
 use cloison_engine::linux::shell::Shells;
-use cloison_engine::model::{self, Conditions, Model};
+use cloison_engine::model::{Conditions, Model};
 use cloison_engine::progress::spinner;
 use cloison_engine::qemu::{Exit, Machine};
 use cloison_engine::report::Summary;
@@ -51,9 +52,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
     /// Run on the board model: caches, memory and their timing are modelled, and cache events
-    /// count
-    #[arg(long, conflicts_with = "icount")]
-    pub model: bool,
+    /// count; --model=FILE takes another model than the board's
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with = "icount")]
+    pub model: Option<Option<PathBuf>>,
     /// One instruction takes 2^SHIFT ns of guest time, and runs repeat exactly
     #[arg(long, value_name = "SHIFT", num_args = 0..=1, default_missing_value = "0")]
     pub icount: Option<u8>,
@@ -89,6 +90,8 @@ struct Prepared {
     vm: Option<VmId>,
     /// The VMs whose configuration has a command that ends them.
     commands: Vec<VmId>,
+    /// The source of each VM's image.
+    images: Vec<ImageSource>,
     /// Where this run's files are written.
     directory: Claim,
     /// The telemetry that the run must send, if it repeats one.
@@ -115,10 +118,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         run.title
     );
     let limit = args.timeout.map(Duration::from_secs);
-    let told = Arc::new(Mutex::new(Told::of(&run.commands)));
-    let terminal = Terminal::new(&names, args.log.as_deref(), Arc::clone(&told))?;
+    let heard = Arc::new(Mutex::new(Heard::of(&run.commands)));
+    let terminal = Terminal::new(&names, args.log.as_deref(), Arc::clone(&heard))?;
     let (exit, telemetry) = machine.run_on_terminal(limit, terminal.into_listener())?;
-    let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+    for line in heard.exceptions.explained(&run.images, &names) {
+        eprintln!("{line}");
+    }
     let log = run.directory.directory().join("telemetry.bin");
     write_atomic(&log, &telemetry)?;
     let parsed = Telemetry::parse(&telemetry);
@@ -127,11 +133,17 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         system: &run.system,
         names: &run.events,
     };
-    for section in [summary.hems(), summary.quotas()]
+    for section in [summary.hems(), summary.migrations(), summary.quotas()]
         .iter()
         .filter(|section| !section.rows.is_empty())
     {
         println!("\n{}", section.to_text());
+    }
+    if counting(args) == Counting::Icount && is_overrun(&parsed) {
+        println!(
+            "  With --icount, QEMU delivers an overflow interrupt at the end of the core's turn, and \
+             the other cores' turns delay it: the overshoot is the emulation's. See it with --model."
+        );
     }
     eprintln!(
         "\n{}: {exit}; {} bytes of telemetry (`{} hem decode {}` reads them)",
@@ -151,12 +163,21 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     match exit {
         Exit::Code(0) => {
             none_killed(&parsed, &names)?;
-            told.all_succeeded(&names)?;
+            heard.commands.all_succeeded(&names)?;
             Ok(ExitCode::SUCCESS)
         }
         Exit::TimedOut => Ok(ExitCode::from(TIME_IS_UP)),
         other => Err(miette!("QEMU ended, but the board did not turn itself off: {other}").into()),
     }
+}
+
+/// Returns whether a core has exceeded a budget by more than an overflow interrupt lets through that
+/// comes at once.
+fn is_overrun(telemetry: &Telemetry) -> bool {
+    const AT_ONCE: u64 = 8;
+    telemetry
+        .quota_totals()
+        .any(|(_, total)| total.by_interrupt && total.totals.max_overshoot.0 > AT_ONCE)
 }
 
 /// Fails with the names of the VMs that the hypervisor killed, if there are any.
@@ -189,12 +210,13 @@ fn prepare(args: &RunArgs) -> Result<Prepared> {
     setup::qemu()?;
     let model = args
         .model
-        .then(|| Model::load(model::of(emulation)?))
+        .as_ref()
+        .map(|named| Model::chosen(named.as_deref(), emulation))
         .transpose()?;
     if let Some(line) = counting::warning(&checked, counting(args)) {
         eprintln!("warning: {line}");
     }
-    if !args.model && has_bbprof(&checked) {
+    if args.model.is_none() && has_bbprof(&checked) {
         eprintln!(
             "warning: caches have no effect here, so that a profile by bbprof is noise; add --model"
         );
@@ -219,7 +241,11 @@ fn prepare(args: &RunArgs) -> Result<Prepared> {
     }
     let title = format!(
         "{stem} on {name}{}",
-        if args.model { ", modelled" } else { "" }
+        if args.model.is_some() {
+            ", modelled"
+        } else {
+            ""
+        }
     );
     let events = EventNames::of(&checked.board.events);
     Ok(Prepared {
@@ -229,6 +255,7 @@ fn prepare(args: &RunArgs) -> Result<Prepared> {
         events,
         vm,
         commands: with_commands(&checked),
+        images: checked.images,
         directory,
         before: None,
     })
@@ -250,6 +277,28 @@ fn has_bbprof(checked: &Checked) -> bool {
         .images
         .iter()
         .any(|image| matches!(image, ImageSource::Linux(linux) if linux.tools.contains(&"bbprof")))
+}
+
+/// What the guests' output says beside its text.
+#[derive(Debug)]
+struct Heard {
+    commands: Told,
+    exceptions: Exceptions,
+}
+
+impl Heard {
+    fn of(vms: &[VmId]) -> Self {
+        let (commands, exceptions) = (Told::of(vms), Exceptions::default());
+        Self {
+            commands,
+            exceptions,
+        }
+    }
+
+    fn take(&mut self, piece: Piece) {
+        self.commands.take(piece);
+        self.exceptions.take(piece);
+    }
 }
 
 /// The statuses that commands of configurations ended with, as their guests print them.
@@ -318,7 +367,7 @@ impl Told {
 /// too.
 fn counting(args: &RunArgs) -> Counting {
     let has = |option: &str| args.extra.iter().any(|word| word == option);
-    if args.model || has("-plugin") {
+    if args.model.is_some() || has("-plugin") {
         Counting::Model
     } else if args.icount.is_some() || has("-icount") {
         Counting::Icount
@@ -332,6 +381,7 @@ fn repeat(args: &RunArgs) -> Result<Prepared> {
     let given = [
         ("--board", args.board.is_some()),
         ("--icount", args.icount.is_some()),
+        ("--model=FILE", matches!(args.model, Some(Some(_)))),
     ];
     if let Some((option, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
         return Err(miette!(
@@ -362,6 +412,7 @@ fn repeat(args: &RunArgs) -> Result<Prepared> {
         title,
         machine,
         commands: with_commands(&checked),
+        images: checked.images,
         system: checked.system,
         events,
         vm,
@@ -488,12 +539,12 @@ struct Terminal {
     splitter: Splitter,
     names: Vec<String>,
     logs: Option<Logs>,
-    told: Arc<Mutex<Told>>,
+    heard: Arc<Mutex<Heard>>,
     colored: bool,
 }
 
 impl Terminal {
-    fn new(names: &[String], log: Option<&Path>, told: Arc<Mutex<Told>>) -> Result<Self> {
+    fn new(names: &[String], log: Option<&Path>, heard: Arc<Mutex<Heard>>) -> Result<Self> {
         let each = || names.iter().map(String::as_str);
         let logs = log
             .map(|directory| create_logs(directory, each()))
@@ -503,7 +554,7 @@ impl Terminal {
             splitter: Splitter::new(each()),
             names: names.to_vec(),
             logs,
-            told,
+            heard,
             colored,
         })
     }
@@ -522,9 +573,9 @@ impl Terminal {
             out.write_all(bytes)?;
         }
         let mut done = Ok(());
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         let mut on_piece = |piece: Piece| {
-            told.take(piece);
+            heard.take(piece);
             let logged = self.logs.as_mut().map_or(Ok(()), |logs| logs.write(piece));
             let shown = if self.colored {
                 show(&mut out, &self.names, piece)

@@ -8,7 +8,7 @@ use cloison_config::events::EventNames;
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::consoles::plain;
 use cloison_engine::counting::{self, Counting};
-use cloison_engine::model::{self, Conditions, Model};
+use cloison_engine::model::{Conditions, Model};
 use cloison_engine::qemu::{Machine, Received};
 use cloison_engine::telemetry::{End, Telemetry, TelemetryDecoder};
 use cloison_engine::text::{Style, duration, grouped, share};
@@ -42,9 +42,9 @@ pub struct TopArgs {
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
     /// Run on the board model: caches, memory and their timing are modelled, and cache events
-    /// count
-    #[arg(long, conflicts_with = "icount")]
-    pub model: bool,
+    /// count; --model=FILE takes another model than the board's
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with = "icount")]
+    pub model: Option<Option<PathBuf>>,
     /// One instruction takes 2^SHIFT ns of guest time, and runs repeat exactly
     #[arg(long, value_name = "SHIFT", num_args = 0..=1, default_missing_value = "0")]
     pub icount: Option<u8>,
@@ -287,10 +287,10 @@ pub fn top(args: &TopArgs) -> Result<()> {
             args.config.display()
         ));
     }
-    let counting = match (args.model, args.icount) {
-        (true, _) => Counting::Model,
-        (false, Some(_)) => Counting::Icount,
-        (false, None) => Counting::Stock,
+    let counting = match (&args.model, args.icount) {
+        (Some(_), _) => Counting::Model,
+        (None, Some(_)) => Counting::Icount,
+        (None, None) => Counting::Stock,
     };
     counting::prepare_for(&mut checked, counting.machine())?;
     parts::prepare()?;
@@ -310,8 +310,8 @@ pub fn top(args: &TopArgs) -> Result<()> {
     image.write(&file)?;
     let limit = args.timeout.map_or(LONGEST, Duration::from_secs);
     let mut machine = Machine::new(emulation, &file).icount(args.icount);
-    if args.model {
-        let model = Model::load(model::of(emulation)?)?;
+    if let Some(named) = &args.model {
+        let model = Model::chosen(named.as_deref(), emulation)?;
         machine = model.attach(
             machine,
             Conditions::default(),
@@ -321,7 +321,11 @@ pub fn top(args: &TopArgs) -> Result<()> {
     let warning = counting::warning(&checked, counting).map(|line| format!("warning: {line}"));
     let title = format!(
         "{stem} on {board}{}",
-        if args.model { ", modelled" } else { "" }
+        if args.model.is_some() {
+            ", modelled"
+        } else {
+            ""
+        }
     );
     let names = EventNames::of(&checked.board.events);
     let mut view = View {

@@ -262,13 +262,23 @@ impl Budgeted {
         }
     }
 
-    fn problem(&self, message: String) -> Problem {
+    /// Returns whether a problem of it is one of another quota too, word for word.
+    fn is_like(&self, other: &Self) -> bool {
+        self.name == other.name && self.allow_untrusted == other.allow_untrusted
+    }
+
+    /// Returns a problem of this quota, and of those that are like it.
+    fn problem(&self, message: String, alike: &[&Self]) -> Problem {
         let make = if self.allow_untrusted {
             Problem::warning
         } else {
             Problem::error
         };
-        make(&self.file, self.path.clone(), self.span.clone(), message).label("untrusted event")
+        let (path, span) = (self.path.clone(), self.span.clone());
+        let problem = make(&self.file, path, span, message).label("untrusted event");
+        alike.iter().fold(problem, |problem, other| {
+            problem.also(other.span.clone(), "and here")
+        })
     }
 
     /// Returns what the user can do about an untrusted event.
@@ -351,12 +361,10 @@ impl QuotaEvents {
 
     /// Returns the errors and warnings about the quotas' events on a machine.
     pub fn on(&self, machine: Machine) -> Vec<Problem> {
-        let against = |it: &Budgeted| {
+        let against = |(it, alike): (&Budgeted, Vec<&Budgeted>)| {
             let evidence = self.verdicts.of(machine, &it.name).err()?;
-            let problem = it.problem(format!(
-                "a budget of {} cannot be trusted on {machine}",
-                it.name
-            ));
+            let message = format!("a budget of {} cannot be trusted on {machine}", it.name);
+            let problem = it.problem(message, &alike);
             let trusted: Vec<&str> = self.verdicts.trusted(machine).collect();
             let on: Vec<String> = self
                 .trusting(it)
@@ -375,23 +383,35 @@ impl QuotaEvents {
             ];
             Some(problem.help(lines.into_iter().flatten().collect::<Vec<_>>().join("\n")))
         };
-        self.budgeted.iter().filter_map(against).collect()
+        self.alike().filter_map(against).collect()
+    }
+
+    /// Returns a quota of each event, with the others whose problems are the same.
+    fn alike(&self) -> impl Iterator<Item = (&Budgeted, Vec<&Budgeted>)> {
+        let all = &self.budgeted;
+        let firsts = all.iter().enumerate();
+        let firsts = firsts.filter(|(at, it)| !all[..*at].iter().any(|other| other.is_like(it)));
+        firsts.map(|(at, it)| {
+            let others = all[at + 1..].iter();
+            (it, others.filter(|other| other.is_like(it)).collect())
+        })
     }
 
     /// Returns the errors of a configuration whose quotas hold on no machine, and the warnings
     /// about events that can be trusted on none.
     fn problems(&self) -> Vec<Problem> {
-        let nowhere = |it: &Budgeted| {
+        let nowhere = |(it, alike): (&Budgeted, Vec<&Budgeted>)| {
             let evidence = self
                 .verdicts
                 .machines()
                 .map(|machine| self.verdicts.of(machine, &it.name).err());
             let evidence = evidence.collect::<Option<Vec<Evidence>>>()?;
             let board = &self.verdicts.board;
-            let problem = it.problem(format!(
+            let message = format!(
                 "no machine of board `{board}` can be trusted to count {}",
                 it.name
-            ));
+            );
+            let problem = it.problem(message, &alike);
             let (missing, against): (Vec<_>, Vec<_>) =
                 evidence.iter().partition(|it| it.is_missing());
             let against = against.into_iter().map(Evidence::to_string);
@@ -400,15 +420,14 @@ impl QuotaEvents {
                 .chain([it.way_out().to_owned()]);
             Some(problem.help(lines.collect::<Vec<_>>().join("\n")))
         };
-        let found: Vec<Problem> = self.budgeted.iter().filter_map(nowhere).collect();
+        let found: Vec<Problem> = self.alike().filter_map(nowhere).collect();
         if found.iter().any(Problem::is_error) || self.machines().next().is_some() {
             return found;
         }
         let apart = self
-            .budgeted
-            .iter()
-            .filter(|it| !it.allow_untrusted)
-            .map(|it| {
+            .alike()
+            .filter(|(it, _)| !it.allow_untrusted)
+            .map(|(it, alike)| {
                 let on: Vec<String> = self
                     .trusting(it)
                     .map(|machine| machine.to_string())
@@ -421,7 +440,7 @@ impl QuotaEvents {
                     on.join(" and "),
                     it.way_out()
                 );
-                it.problem(message).help(help)
+                it.problem(message, &alike).help(help)
             });
         found.into_iter().chain(apart).collect()
     }

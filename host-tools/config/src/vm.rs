@@ -636,7 +636,10 @@ fn read_pages(
                         error
                     ))
                     .label("no such profile")
-                    .help("paths are relative to the directory of this file"),
+                    .help(
+                        "paths are relative to the directory of this file; `bbprof` makes a \
+                         profile: bbprof THIS-FILE --vm NAME -o PROFILE",
+                    ),
             );
             return None;
         }

@@ -10,6 +10,8 @@ use crate::layout::Layout;
 use crate::problem::display_path;
 use crate::region::page_ipa;
 use crate::scene::ImageScene;
+use cloison_formats::addr::PAGE_SIZE;
+use cloison_formats::image::{Backing, Region};
 use std::path::{Path, PathBuf};
 
 const FLAVORS: [(&str, Flavor); 2] = [("cloud", Flavor::Cloud), ("rt", Flavor::Rt)];
@@ -61,6 +63,8 @@ pub(crate) fn read(
             place.push(error.help(help));
         }
     }
+    let line = line?;
+    warn_of_bounce_buffers(&place, scene.regions, &line);
     Some(Linux {
         release: release?,
         kernel: source,
@@ -70,8 +74,36 @@ pub(crate) fn read(
         programs: programs.or(vec![])?,
         exec: exec.optional()?.map(str::to_owned),
         initrd_load: load,
-        tree: scene.described(line?),
+        tree: scene.described(line),
     })
+}
+
+/// Warns of a kernel whose buffers for DMA leave little of the memory below 4 GiB: one that has
+/// memory above takes 64 MiB for them (Linux, `IO_TLB_DEFAULT_SIZE`), and may be out of memory
+/// before it has a console.
+fn warn_of_bounce_buffers(place: &Field<'_>, regions: &[Region], line: &str) {
+    const FOUR_GIB: u64 = 1 << 32;
+    const ENOUGH: u64 = 192 << 20;
+    let memory = regions
+        .iter()
+        .filter(|region| !matches!(region.backing, Backing::Device(_)));
+    let (below, above): (Vec<_>, Vec<_>) = memory.partition(|region| region.ipa.0 < FOUR_GIB);
+    let low: u64 = below
+        .iter()
+        .map(|region| u64::from(region.pages) * PAGE_SIZE)
+        .sum();
+    if above.is_empty() || low >= ENOUGH || line.contains("swiotlb=") {
+        return;
+    }
+    let warning = place.warning(format!(
+        "of {} MiB below 4 GiB, the kernel takes 64 MiB for DMA buffers, because the VM has memory \
+         above 4 GiB",
+        low >> 20
+    ));
+    place.push(warning.label("may not boot").help(
+        "give it more memory below 4 GiB, or buffers of 1 MiB: cmdline = \"swiotlb=512\"; \
+         `earlycon` in it shows what a kernel says before it has a console",
+    ));
 }
 
 /// Records fields that have no effect beside an initial RAM disk: what is in Cloison's own, and the

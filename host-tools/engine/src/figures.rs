@@ -6,6 +6,8 @@ use crate::image::Image;
 use crate::installation::{self, Installation};
 use crate::setup::emulator::PROGRAM;
 use miette::Result;
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde_json::{Number, Value, json};
 use std::collections::BTreeMap;
@@ -16,34 +18,57 @@ use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The figures of one command.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Figures {
+    /// The command that wrote them.
     command: String,
+    /// Values by their stable names.
     figures: BTreeMap<String, Number>,
+    /// Tables, each a list of objects; a cell without a value is null.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     series: BTreeMap<String, Value>,
+    /// How they were measured.
     provenance: Provenance,
 }
 
 /// How the figures were measured.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Provenance {
+    /// Cloison's version.
     cloison: String,
+    /// Its commit, with `-dirty` after uncommitted changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     commit: Option<String>,
+    /// Version of the compiler.
     rustc: String,
+    /// Version of QEMU.
     qemu: String,
+    /// The board.
     #[serde(skip_serializing_if = "Option::is_none")]
     board: Option<String>,
+    /// Path of the configuration.
     #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<String>,
+    /// CRC-32 of its text.
     #[serde(skip_serializing_if = "Option::is_none")]
     config_crc32: Option<String>,
+    /// SHA-256 of the system image; of several images, of theirs in order.
     #[serde(skip_serializing_if = "Option::is_none")]
     image_sha256: Option<String>,
+    /// Parameters that the figures depend on.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     parameters: BTreeMap<String, String>,
+    /// Date and time, in UTC.
     date: String,
+}
+
+/// Returns the JSON schema of the files.
+pub fn schema() -> Value {
+    SchemaSettings::draft2020_12()
+        .for_serialize()
+        .into_generator()
+        .into_root_schema_for::<Figures>()
+        .to_value()
 }
 
 impl Figures {

@@ -472,7 +472,7 @@ fn a_command_runs_in_a_vm_and_its_status_comes_back() -> Result<()> {
     let args = |vm: Option<&str>, command: &str, timeout: u64| RunArgs {
         config: shipped("linux-cloud"),
         board: None,
-        model: false,
+        model: None,
         icount: Some(0),
         timeout: Some(timeout),
         log: Some(directory.path().join("logs")),

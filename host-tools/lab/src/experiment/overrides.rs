@@ -258,12 +258,20 @@ impl Scope {
             return Ok(value.clone());
         }
         if let Some((axis, key)) = placeholder.split_once('.') {
-            return self
-                .0
-                .get(axis)
-                .and_then(|value| value.get(key))
-                .cloned()
-                .ok_or_else(unknown);
+            let value = self.0.get(axis).ok_or_else(unknown)?;
+            return value.get(key).cloned().ok_or_else(|| match value {
+                Value::Table(values) => {
+                    let known: Vec<&str> = values.keys().map(String::as_str).collect();
+                    format!(
+                        "the values of axis `{axis}` have no `{key}`: they have {}",
+                        known.join(", ")
+                    )
+                }
+                _ => format!(
+                    "the values of axis `{axis}` are no tables: write {{ label = ..., {key} = \
+                     ... }} for each"
+                ),
+            });
         }
         let at = placeholder.rfind(['+', '-']).ok_or_else(unknown)?;
         let number = self
@@ -345,9 +353,12 @@ mod tests {
         assert_eq!(fill("{n+1}-14"), Ok(Value::String("5-14".into())));
         assert_eq!(fill("{input.args}"), Ok(input["args"].clone()));
         assert_eq!(fill("{m}"), Err("there is no axis for `{m}`".into()));
+        assert_eq!(fill("{m.a}"), Err("there is no axis for `{m.a}`".into()));
+        let error = fill("{n.rest}").expect_err("a number has no keys");
+        assert!(error.contains("{ label = ..., rest = ... }"), "{error}");
         assert_eq!(
             fill("{input.none}"),
-            Err("there is no axis for `{input.none}`".into())
+            Err("the values of axis `input` have no `none`: they have args, label".into())
         );
         assert_eq!(fill("{n"), Err("`{n` has no closing brace".into()));
     }

@@ -272,12 +272,6 @@ impl Names {
             }
             ImageSource::Linux(_) => ("linux".to_owned(), None),
         };
-        let parse = |file: &Path| {
-            let bytes = files::read(file, files::IMAGE)?;
-            let name = file.file_name().unwrap_or_default().to_string_lossy();
-            Symbols::parse(&name, &bytes)
-                .map_err(|error| miette!("{}: {error}", installation::display(file)))
-        };
         let symbols = match (&args.symbols, image) {
             (Some(file), _) => parse(file).wrap_err("--symbols cannot be used")?,
             (None, Some(image)) if is_elf(&image)? => parse(&image)?.with_sources(checkout()),
@@ -302,6 +296,31 @@ impl Names {
 
 fn is_elf(file: &Path) -> Result<bool> {
     Ok(files::read(file, files::IMAGE)?.starts_with(b"\x7fELF"))
+}
+
+/// Returns the names of a bare-metal guest's code; `None` if its image has none.
+///
+/// # Errors
+///
+/// If the image cannot be read.
+pub fn guest_symbols(image: &ImageSource) -> Result<Option<Symbols>> {
+    let file = match image {
+        ImageSource::Workload(name) => parts::guest(name)?,
+        ImageSource::File(file) | ImageSource::FileWithTree(file, _) => file.clone(),
+        ImageSource::Linux(_) => return Ok(None),
+    };
+    if !is_elf(&file)? {
+        return Ok(None);
+    }
+    let symbols = parse(&file)?.with_sources(checkout());
+    Ok(symbols.has_functions().then_some(symbols))
+}
+
+fn parse(file: &Path) -> Result<Symbols> {
+    let bytes = files::read(file, files::IMAGE)?;
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    Symbols::parse(&name, &bytes)
+        .map_err(|error| miette!("{}: {error}", installation::display(file)))
 }
 
 /// Returns the checkout, if there is one.

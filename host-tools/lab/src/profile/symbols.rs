@@ -188,6 +188,11 @@ impl Symbols {
         })
     }
 
+    /// Returns whether a function is known.
+    pub const fn has_functions(&self) -> bool {
+        !self.functions.is_empty()
+    }
+
     /// Returns where the instruction at an address is.
     pub fn at(&self, address: u64) -> Location {
         let linked = self.linked(address);
