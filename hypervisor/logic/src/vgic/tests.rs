@@ -3,6 +3,7 @@
 
 #[cfg(loom)]
 mod models;
+mod offsets;
 mod reference;
 
 use super::*;
