@@ -3,6 +3,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | `atomic` | atomic words, which models replace |
 //! | [`clock`] | instants and lengths in ticks, and their conversion |
 //! | [`own_frames`] | the frames of the hypervisor itself |
 //! | [`placement`] | room for contiguous memory; how many stage-2 tables a VM needs |
@@ -31,6 +32,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod atomic;
 pub mod clock;
 pub mod console;
 pub mod features;
@@ -38,6 +40,9 @@ pub mod instruction;
 pub mod lease;
 pub mod limit;
 pub mod messages;
+#[cfg(test)]
+#[cfg(loom)]
+mod models;
 pub mod own_frames;
 pub mod placement;
 pub mod pool;

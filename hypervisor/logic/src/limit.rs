@@ -5,12 +5,9 @@
 //! too far is left out.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::atomic::{AtomicU32, AtomicU64};
 use crate::clock::{Instant, Ticks};
 use core::sync::atomic::Ordering::Relaxed;
-#[cfg(not(loom))]
-use core::sync::atomic::{AtomicU32, AtomicU64};
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU32, AtomicU64};
 
 /// The topic of a message, with the number of messages that may pass at once.
 #[derive(Clone, Copy, Debug)]
@@ -141,6 +138,7 @@ mod tests {
 #[cfg(loom)]
 mod models {
     use super::*;
+    use crate::power::tests::models::check;
     use loom::sync::Arc;
     use loom::thread;
 
@@ -161,6 +159,54 @@ mod models {
             let left = limiter.left_out.load(Relaxed);
             assert_eq!(ours.into_iter().chain(theirs).count(), 1);
             assert_eq!(left + ours.or(theirs).unwrap_or(0), 1);
+        });
+    }
+
+    /// How a core asks for a message.
+    type Pass = fn(&Limiter, Instant) -> Option<u32>;
+
+    /// Two cores are refused while a third one, a little later by its clock, passes: each message
+    /// that was left out is reported once.
+    fn each_is_reported_once(pass: Pass) {
+        let limiter = Arc::new(Limiter::default());
+        for _ in 0..Topic::Act as u64 {
+            assert_eq!(limiter.pass(Topic::Act, Instant(5), INTERVAL), Some(0));
+        }
+        let others = [(); 2].map(|()| {
+            let limiter = Arc::clone(&limiter);
+            thread::spawn(move || pass(&limiter, Instant(5)))
+        });
+        let reported = pass(&limiter, Instant(5) + INTERVAL).unwrap_or(0);
+        let refused = others
+            .into_iter()
+            .map(|other| other.join().expect("no panic"))
+            .filter(Option::is_none)
+            .count();
+        let rest = limiter.left_out.load(Relaxed);
+        assert_eq!(reported + rest, refused as u32, "not reported once each");
+    }
+
+    const INTERVAL: Ticks = Ticks(10);
+
+    #[test]
+    fn loom_each_message_that_is_left_out_is_reported_once() {
+        check("limiter", || {
+            each_is_reported_once(|limiter, now| limiter.pass(Topic::Act, now, INTERVAL));
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "not reported once each")]
+    fn loom_finds_a_count_that_is_read_and_then_cleared() {
+        check("planted: read, then clear", || {
+            each_is_reported_once(|limiter, now| {
+                let count = limiter.left_out.load(Relaxed);
+                let before = limiter.pass(Topic::Act, now, INTERVAL)?;
+                // As if it had not swapped.
+                limiter.left_out.fetch_add(before, Relaxed);
+                limiter.left_out.store(0, Relaxed);
+                Some(count)
+            });
         });
     }
 }

@@ -5,12 +5,9 @@
 //! core waits: a message that does not fit is counted, and the count is the next message.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::atomic::{AtomicU8, AtomicU32};
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-#[cfg(not(loom))]
-use core::sync::atomic::{AtomicU8, AtomicU32};
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU8, AtomicU32};
 
 /// The byte that begins a message.
 pub const BEGINS: u8 = 1;
@@ -119,4 +116,4 @@ impl<const N: usize> Write for Writer<'_, N> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -18,14 +18,11 @@
 //! ([`Power::take_order`]). One order waits at a time, through the VM's restarts and its end.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::atomic::{AtomicU32, fence};
 use cloison_abi::CallError;
 use cloison_abi::reply::{Change, Life};
 use cloison_formats::limits::MAX_VCPUS;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
-#[cfg(not(loom))]
-use core::sync::atomic::{AtomicU32, fence};
-#[cfg(loom)]
-use loom::sync::atomic::{AtomicU32, fence};
 
 /// A vCPU's power state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@
 //! early.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::atomic::{AtomicU32, AtomicU64};
 use crate::clock::{Clock, Instant, Ticks};
 use crate::reclaim::Pool;
 use alloc::vec::Vec;
@@ -21,7 +22,6 @@ use cloison_formats::telemetry::{Period, Totals};
 use cloison_formats::units::{EventId, Events};
 use core::mem::take;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Work of EL2 for a guest, in the units in which budgets pay for it.
 ///

@@ -42,13 +42,13 @@
 //! and `Aside` has the active ones that left.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::atomic::{AtomicBool, AtomicU64};
 use crate::syndrome::Width;
 use cloison_formats::bits::{assign, ones};
 use cloison_formats::limits::{LIST_REGISTERS, MAX_VCPUS};
 use core::mem::take;
 use core::ops::DerefMut;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicBool, AtomicU64};
 
 /// Exclusive upper bound of interrupt IDs (GICD_TYPER.ITLinesNumber reports it). `Shared` has one
 /// byte per interrupt, and an SPI's ID fits a byte (`Aside::at`).

@@ -2,6 +2,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 #[cfg(loom)]
-mod models;
+pub mod models;
 #[cfg(not(loom))]
 mod steps;

@@ -10,6 +10,8 @@ use proptest::prelude::*;
 use std::boxed::Box;
 
 mod interleavings;
+#[cfg(loom)]
+mod models;
 
 /// A tick is a nanosecond.
 const CLOCK: Clock = Clock::new(1_000_000_000).expect("in range");

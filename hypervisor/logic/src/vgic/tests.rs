@@ -1,6 +1,9 @@
 //! Tests of the emulated distributor and the list registers on a fake of the hardware.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+#[cfg(loom)]
+mod models;
+mod offsets;
 mod reference;
 
 use super::*;

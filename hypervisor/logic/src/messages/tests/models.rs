@@ -9,9 +9,10 @@ use loom::thread;
 use std::string::String;
 use std::vec::Vec;
 
-const ROOM: usize = 8;
+pub const ROOM: usize = 8;
 
-fn ring() -> Messages<ROOM> {
+/// Returns an empty ring with room for one short line.
+pub fn ring() -> Messages<ROOM> {
     let [written, taken, lost] = core::array::from_fn(|_| AtomicU32::new(0));
     Messages {
         bytes: core::array::from_fn(|_| AtomicU8::new(b'?')),

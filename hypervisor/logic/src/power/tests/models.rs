@@ -26,8 +26,13 @@ pub fn check(name: &str, model: impl Fn() + Send + Sync + 'static) {
     );
 }
 
+/// Returns an empty set of requests.
+pub fn requests() -> Requests {
+    Requests(AtomicU32::new(0))
+}
+
 /// Two vCPUs, both on unless said otherwise.
-fn running(on: [bool; 2]) -> Arc<Power> {
+pub fn running(on: [bool; 2]) -> Arc<Power> {
     let power = Power::loading();
     power.publish(0);
     power.enter(0).expect("pending");
