@@ -1,0 +1,55 @@
+//! The plugin's arguments, and the instruments that they select.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::blocks::Blocks;
+use crate::instrument::Instrument;
+use crate::prover::{MAX_CORES, Prover};
+use cloison_qemu::entry::Emulated;
+use cloison_qemu::ffi::{PluginId, missing};
+use cloison_qemu::guest::Qemu;
+use cloison_qemu::internals::Internals;
+use cloison_qemu::listener::listen;
+use cloison_qemu::machine::machine;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The arguments.
+#[derive(Debug, Default)]
+struct Arguments {
+    elf: PathBuf,
+}
+
+impl Arguments {
+    fn read(texts: &[&str]) -> Result<Self, String> {
+        let mut arguments = Self::default();
+        for text in texts {
+            match text.split_once('=') {
+                Some(("elf", file)) => arguments.elf = PathBuf::from(file),
+                _ => return Err(format!("unknown argument `{text}`: there is elf=FILE")),
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+/// Installs the plugin with these arguments.
+///
+/// # Errors
+///
+/// If an argument is wrong, or QEMU lacks what it needs.
+pub fn install(id: PluginId, emulated: Emulated, arguments: &[&str]) -> Result<(), String> {
+    let qemu = Qemu::find(id)?;
+    if !emulated.is_arm_system || !(1..=MAX_CORES).contains(&emulated.cores) {
+        return Err(format!(
+            "the prover is for qemu-system-aarch64 with 1 to {MAX_CORES} cores"
+        ));
+    }
+    let arguments = Arguments::read(arguments)?;
+    let blocks = Arc::new(Blocks::read(&arguments.elf)?);
+    let instruments: Vec<Box<dyn Instrument>> = Vec::new();
+    let machine = machine().map_err(missing)?;
+    listen(
+        qemu,
+        Prover::new(Internals::find()?, machine, blocks, instruments),
+    )
+}
