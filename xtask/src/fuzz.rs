@@ -2,9 +2,11 @@
 //!
 //! | module | what is searched |
 //! | --- | --- |
+//! | [`el2`] | the hypervisor, with guests that do anything |
 //! | [`parsers`] | all that reads bytes from others |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+pub mod el2;
 pub mod parsers;
 
 use clap::Subcommand;
@@ -22,6 +24,8 @@ pub struct FuzzArgs {
 /// What is searched.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Searched {
+    /// The hypervisor's image that ships, with guests that do anything
+    El2(el2::El2Args),
     /// Parsers of files and messages from others, with libFuzzer
     Parsers(parsers::ParsersArgs),
 }
@@ -33,6 +37,7 @@ pub enum Searched {
 /// Returns an error if a tool is missing, or what is searched cannot be built.
 pub fn fuzz(args: &FuzzArgs) -> Result<ExitCode> {
     match &args.what {
+        Searched::El2(args) => el2::run(args),
         Searched::Parsers(args) => parsers::run(args),
     }
 }

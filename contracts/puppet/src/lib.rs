@@ -43,6 +43,8 @@ pub enum Op {
     },
     /// Does nothing for this many turns of a short loop.
     Delay(u64),
+    /// Turns on the vCPU with this number, which then asks for programs too.
+    Start(u64),
 }
 
 impl Op {
@@ -51,6 +53,7 @@ impl Op {
         match self {
             Self::Execute { word, x } => [1 << 32 | u64::from(word), x[0], x[1], x[2], x[3]],
             Self::Delay(turns) => [2 << 32, turns, 0, 0, 0],
+            Self::Start(vcpu) => [3 << 32, vcpu, 0, 0, 0],
         }
     }
 
@@ -63,6 +66,7 @@ impl Op {
                 x,
             }),
             2 => Some(Self::Delay(x[0])),
+            3 => Some(Self::Start(x[0])),
             _ => None,
         }
     }
@@ -72,6 +76,7 @@ impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Delay(turns) => write!(f, "delay {turns}"),
+            Self::Start(vcpu) => write!(f, "start {vcpu}"),
             Self::Execute { word, x } => {
                 match words::NAMES.iter().find(|(_, known)| known == word) {
                     Some((name, _)) => write!(f, "{name}")?,
@@ -99,7 +104,9 @@ impl fmt::Display for Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum OpError {
     /// The first word names no operation.
-    #[error("no operation has this name; give `delay`, `word:CODE` or a name of `words::NAMES`")]
+    #[error(
+        "no operation has this name; give `delay`, `start`, `word:CODE` or a name of `words::NAMES`"
+    )]
     Name,
     /// A number cannot be read.
     #[error("an operand is no number of 64 bits, nor `last`")]
@@ -129,8 +136,10 @@ impl FromStr for Op {
         for (at, part) in parts.enumerate() {
             *x.get_mut(at).ok_or(OpError::Operands)? = number(part)?;
         }
-        if name == "delay" {
-            return Ok(Self::Delay(x[0]));
+        match name {
+            "delay" => return Ok(Self::Delay(x[0])),
+            "start" => return Ok(Self::Start(x[0])),
+            _ => {}
         }
         let word = match name.strip_prefix("word:") {
             Some(code) => u32::try_from(number(code)?).map_err(|_| OpError::Number)?,
@@ -207,6 +216,7 @@ mod tests {
             (words, [value(), value(), value(), value()])
                 .prop_map(|(word, x)| Op::Execute { word, x }),
             any::<u64>().prop_map(Op::Delay),
+            any::<u64>().prop_map(Op::Start),
         ]
     }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::blocks::Blocks;
+use crate::fuzz::{self, Fuzzer};
 use crate::instrument::Instrument;
 use crate::prover::{MAX_CORES, Prover};
 use cloison_qemu::entry::Emulated;
@@ -17,15 +18,34 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 struct Arguments {
     elf: PathBuf,
+    fuzz: Option<PathBuf>,
+    wanted: fuzz::Wanted,
 }
 
 impl Arguments {
     fn read(texts: &[&str]) -> Result<Self, String> {
         let mut arguments = Self::default();
+        let wanted = &mut arguments.wanted;
         for text in texts {
+            let number = |digits: &str| {
+                digits
+                    .parse::<u64>()
+                    .map_err(|error| format!("{text}: {error}"))
+            };
             match text.split_once('=') {
                 Some(("elf", file)) => arguments.elf = PathBuf::from(file),
-                _ => return Err(format!("unknown argument `{text}`: there is elf=FILE")),
+                Some(("fuzz", directory)) => arguments.fuzz = Some(PathBuf::from(directory)),
+                Some(("seed", digits)) => wanted.seed = number(digits)?,
+                Some(("exits", digits)) => wanted.exits = number(digits)?,
+                Some(("seconds", digits)) => wanted.seconds = number(digits)?,
+                Some(("vms", digits)) => wanted.vms = number(digits)?.min(8) as usize,
+                Some(("replay", file)) => wanted.replay = Some(PathBuf::from(file)),
+                _ => {
+                    return Err(format!(
+                        "unknown argument `{text}`: there are elf=FILE, and fuzz=DIRECTORY with \
+                         vms=NUMBER, seed=NUMBER, exits=NUMBER, seconds=NUMBER, replay=FILE"
+                    ));
+                }
             }
         }
         Ok(arguments)
@@ -46,7 +66,14 @@ pub fn install(id: PluginId, emulated: Emulated, arguments: &[&str]) -> Result<(
     }
     let arguments = Arguments::read(arguments)?;
     let blocks = Arc::new(Blocks::read(&arguments.elf)?);
-    let instruments: Vec<Box<dyn Instrument>> = Vec::new();
+    let mut instruments: Vec<Box<dyn Instrument>> = Vec::new();
+    if let Some(directory) = arguments.fuzz {
+        let wanted = fuzz::Wanted {
+            directory,
+            ..arguments.wanted
+        };
+        instruments.push(Box::new(Fuzzer::new(wanted, Arc::clone(&blocks))?));
+    }
     let machine = machine().map_err(missing)?;
     listen(
         qemu,

@@ -8,8 +8,11 @@
 #![deny(unsafe_code)]
 
 pub mod blocks;
+pub mod coverage;
+#[cfg(feature = "plugin")]
 #[allow(unsafe_code)]
 mod entry;
-mod install;
+pub mod fuzz;
+pub mod install;
 pub mod instrument;
 pub mod prover;

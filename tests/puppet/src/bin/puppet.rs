@@ -93,7 +93,11 @@ fn serve() {
             match Op::decode(words) {
                 Some(Op::Execute { word, x }) => own.execute(word, x),
                 Some(Op::Delay(turns)) => (0..turns & 0xffff).for_each(|_| core::hint::spin_loop()),
-                None => {}
+                Some(Op::Start(vcpu)) if vcpu < VCPUS as u64 => {
+                    // It may be on already.
+                    let _ = smp::start(vcpu as usize, serve);
+                }
+                Some(Op::Start(_)) | None => {}
             }
         }
     }
