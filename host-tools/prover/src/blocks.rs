@@ -85,7 +85,12 @@ impl Blocks {
             match name.as_bytes() {
                 [b'$', b'x', ..] => _ = marks.insert(symbol.address(), true),
                 [b'$', b'd', ..] => _ = marks.insert(symbol.address(), false),
-                _ if symbol.kind() == SymbolKind::Text || symbol.kind() == SymbolKind::Label => {
+                // Labels of assembly have no type.
+                _ if matches!(
+                    symbol.kind(),
+                    SymbolKind::Text | SymbolKind::Label | SymbolKind::Unknown
+                ) =>
+                {
                     functions
                         .entry(symbol.address())
                         .or_insert_with(|| format!("{:#}", rustc_demangle::demangle(name)));
@@ -117,6 +122,10 @@ impl Blocks {
     /// Divides code, with ascending addresses, into blocks.
     fn of(code: &[(u64, u32)], functions: BTreeMap<u64, String>) -> Self {
         let mut leaders: BTreeSet<u64> = functions.keys().copied().collect();
+        // The 16 exception vectors, 128 bytes each, are no branch's targets.
+        if let Some((start, _)) = functions.iter().find(|(_, name)| *name == "vectors") {
+            leaders.extend((0..16).map(|vector| start + vector * 128));
+        }
         for &(address, word) in code {
             match flow(address, word) {
                 Flow::Next | Flow::Call(_) => {}

@@ -23,12 +23,12 @@ const PLACES: [u64; 22] = [
     map::RAM,
     DATA,
     LISTS,
-    map::RAM + (3 << 20) - PAGE,
-    map::RAM + (3 << 20),
-    map::RAM + (4 << 20) - 8,
+    map::RAM + (3 << 19) - PAGE,
+    map::RAM + (3 << 19) - 8,
+    map::RAM + (3 << 19),
     map::RAM + (4 << 20),
     0x4080_0000,
-    0x40a0_0000,
+    0x4081_0000,
     0x20_0000_0000,
     0x20_0001_0000,
     map::GICD,
@@ -146,7 +146,7 @@ impl Generator {
     /// Returns the address of a page of the VM's RAM.
     fn page(&mut self) -> u64 {
         match self.below(4) {
-            0 => map::RAM + self.below(1024) * PAGE,
+            0 => map::RAM + self.below(390) * PAGE,
             1 => map::RAM + self.below(20) * PAGE,
             _ => FREE_RAM + self.below(66) * PAGE,
         }
@@ -183,25 +183,27 @@ impl Generator {
 
     /// Appends operations of one kind.
     fn append(&mut self, ops: &mut Vec<Op>) {
-        match self.below(100) {
-            0..18 => self.own_call(ops),
-            18..26 => self.power(ops),
-            26..41 => self.distributor(ops),
-            41..49 => self.interface(ops),
-            49..54 => self.uart(ops),
-            54..60 => self.services_page(ops),
-            60..72 => self.system(ops),
-            72..80 => self.memory(ops),
-            80..90 => self.lists(ops),
-            90..94 => self.waits(ops),
-            94..97 => self.manage(ops),
-            97 => ops.push(Op::Delay(self.below(2000))),
+        match self.below(200) {
+            0..40 => self.own_call(ops),
+            40..50 => self.power(ops),
+            50..90 => self.distributor(ops),
+            90..110 => self.interface(ops),
+            110..124 => self.uart(ops),
+            124..136 => self.services_page(ops),
+            136..172 => self.system(ops),
+            172..184 => self.memory(ops),
+            184..188 => self.lists(ops),
+            188..192 => self.waits(ops),
+            192..197 => self.manage(ops),
+            197 => ops.push(Op::Delay(self.below(2000))),
             _ => self.leases(ops),
         }
     }
 
     fn own_call(&mut self, ops: &mut Vec<Op>) {
-        let function = match self.below(40) {
+        let function = match self.below(64) {
+            // Cheap calls, between which the others happen.
+            8..32 => 0xc600_0000 + self.pick(&[0x00, 0x09, 0x0b, 0x0d, 0x06, 0x0e, 0x0f, 0x13]),
             0 => self.random.u32(..),
             1 => 0x8400_0000 | self.random.u32(..32),
             2 => 0xc600_0000 | self.random.u32(..0x1_0000),
@@ -213,7 +215,7 @@ impl Generator {
             let small = self.below(8);
             arguments = match function & 0xff {
                 0x01 => [small, self.below(3), self.below(3)],
-                0x03 => [self.below(70), 0, 0],
+                0x03 => [self.below(7) * self.below(11), 0, 0],
                 0x05 | 0x0d => [self.page(), 0, 0],
                 0x06 | 0x0b | 0x0e => [self.below(3), 0, 0],
                 0x07 => [self.below(3), self.below(40_000), 0],
@@ -258,11 +260,12 @@ impl Generator {
                 }
             }
         };
-        let entry = match self.below(4) {
+        let entry = match self.below(12) {
             0 => self.value(),
             1 => self.address(),
             2 => self.page(),
-            _ => START,
+            3 => START,
+            _ => START + 2,
         };
         let arguments = match function {
             psci::FEATURES => [u64::from(self.pick(&psci::ALL)), 0, 0],
@@ -479,7 +482,12 @@ impl Generator {
 
     /// Orders to other VMs: most start them.
     fn manage(&mut self, ops: &mut Vec<Op>) {
-        let change = self.pick(&[1, 1, 1, 1, 2, 0, 3]);
+        let change = match self.below(24) {
+            0 => 2,
+            1 => 0,
+            2 => 3,
+            _ => 1,
+        };
         let (vm, other) = (self.below(4), self.below(4));
         let op = self.call(0xc600_0010, [vm, change, 0]);
         ops.push(op);
@@ -504,7 +512,7 @@ impl Generator {
     /// Returns a new program.
     pub fn program(&mut self) -> Vec<Op> {
         let mut ops = Vec::new();
-        let length = 8 + self.random.usize(..32);
+        let length = 24 + self.random.usize(..LONGEST - 24);
         while ops.len() < length {
             self.append(&mut ops);
         }

@@ -24,8 +24,13 @@ use std::sync::Arc;
 
 /// Blocks that a visit to EL2 may take: a restart that clears and copies megabytes takes less.
 const STUCK: u64 = 20_000_000;
-/// Exits without a question of a VM until the keeper orders it to restart.
-const QUIET: u64 = 20_000;
+/// Exits of a core without a question until the keeper orders its VM to restart: a program takes
+/// fewer, but a vCPU that was started at a wrong place, or that loops, never asks again.
+const QUIET: u64 = 1000;
+/// What an interrupt counts there: a vCPU that loops has few exits.
+const INTERRUPT: u64 = 50;
+/// Exits of all cores without a question of a VM until the keeper orders it to start.
+const ENDED: u64 = 4000;
 /// Orders without an answer until a VM is lost.
 const ORDERS: u32 = 50;
 /// Inputs that a reproducer holds.
@@ -59,6 +64,8 @@ struct Puppet {
     asked: u64,
     /// Orders since then.
     orders: u32,
+    /// One of its vCPUs does not ask any more.
+    is_lost: bool,
 }
 
 /// The fuzzer.
@@ -78,6 +85,8 @@ pub struct Fuzzer {
     /// Exits when the last replayed input was taken.
     replay_end: Option<u64>,
     puppets: [Puppet; VMS],
+    /// The VM of each core, once it has asked, and the core's exits since then.
+    silence: [Option<(usize, u64)>; MAX_CORES],
     /// Blocks of each core since it came from a guest.
     visit: [u64; MAX_CORES],
     /// Blocks until the core's turn ends.
@@ -125,6 +134,7 @@ impl Fuzzer {
             replayed,
             replay_end: None,
             puppets: [Puppet::default(); VMS],
+            silence: [None; MAX_CORES],
             visit: [0; MAX_CORES],
             turn: 1000,
             fatal,
@@ -151,10 +161,11 @@ impl Fuzzer {
         if vm == 0
             && let Some(lost) = self.quiet()
         {
-            self.puppets[lost].orders += 1;
-            self.puppets[lost].asked = self.progress.exits;
-            let restart = 1 + u64::from(self.puppets[lost].orders % 2);
-            return vec![order(lost as u64, restart), order(lost as u64, 1)];
+            let puppet = &mut self.puppets[lost];
+            puppet.orders += 1;
+            puppet.asked = self.progress.exits;
+            puppet.is_lost = false;
+            return vec![order(lost as u64, 2), order(lost as u64, 1)];
         }
         let mut ops = if self.corpus.is_empty() || self.generator.below(4) == 0 {
             self.generator.program()
@@ -178,7 +189,22 @@ impl Fuzzer {
     /// Returns a VM that has not asked for long.
     fn quiet(&self) -> Option<usize> {
         let exits = self.progress.exits;
-        (1..self.wanted.vms).find(|vm| exits - self.puppets[*vm].asked > QUIET)
+        (1..self.wanted.vms).find(|vm| {
+            let puppet = &self.puppets[*vm];
+            puppet.is_lost || exits - puppet.asked > ENDED
+        })
+    }
+
+    /// Counts an exit of a core whose vCPU may not ask any more.
+    fn listen(&mut self, core: usize, vector: u16) {
+        if let Some((vm, exits)) = &mut self.silence[core] {
+            let is_interrupt = vector & 0x180 != 0;
+            *exits += if is_interrupt { INTERRUPT } else { 1 };
+            if *exits > QUIET {
+                *exits = 0;
+                self.puppets[*vm].is_lost = true;
+            }
+        }
     }
 
     /// Answers a puppet's question.
@@ -192,6 +218,7 @@ impl Fuzzer {
             return;
         };
         (puppet.asked, puppet.orders) = (self.progress.exits, 0);
+        self.silence[at.core] = Some((vm as usize, 0));
         let ops = self.next(vm, vcpu);
         if ops.is_empty() {
             return;
@@ -317,6 +344,7 @@ impl Instrument for Fuzzer {
         if vector >= 0x400 {
             self.progress.exits += 1;
             self.coverage.enter(at.core);
+            self.listen(at.core, vector);
             self.limit();
         }
     }
