@@ -3,6 +3,7 @@
 
 use crate::build::BuildArgs;
 use crate::bundle::BundleArgs;
+use crate::fuzz::FuzzArgs;
 use crate::lint::LintArgs;
 use crate::pages::DocsArgs;
 use crate::size::SizeArgs;
@@ -36,6 +37,8 @@ pub enum Command {
     Bundle(BundleArgs),
     /// Make the pages of docs/ that come from the sources
     Docs(DocsArgs),
+    /// Search for inputs that break a rule
+    Fuzz(FuzzArgs),
     /// Check the house rules: circles, registers, unsafe code, sizes, words
     Lint(LintArgs),
     /// Write the pages of docs/results/ that come from kept data

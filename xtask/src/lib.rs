@@ -7,6 +7,7 @@
 //! | [`cli`] | the command line |
 //! | [`format`](mod@format) | the pages of formats |
 //! | [`full`] | every experiment with all its runs, whose results the docs show |
+//! | [`fuzz`] | searches for inputs that break a rule |
 //! | [`groups`] | runs tests of several programs side by side |
 //! | [`lint`] | the house rules that clippy and the compiler do not check |
 //! | [`docs`] | makes the pages that come from the sources |
@@ -27,6 +28,7 @@ pub mod docs;
 pub mod elsewhere;
 pub mod format;
 pub mod full;
+pub mod fuzz;
 pub mod groups;
 pub mod lint;
 pub mod pages;

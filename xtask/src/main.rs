@@ -9,7 +9,7 @@ use cloison_engine::installation;
 use miette::Result;
 use std::process::ExitCode;
 use xtask::cli::{Cli, Command};
-use xtask::{build, bundle, docs, elsewhere, lint, results, size, test};
+use xtask::{build, bundle, docs, elsewhere, fuzz, lint, results, size, test};
 
 fn main() -> ExitCode {
     commands::prepare_terminal();
@@ -29,6 +29,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Docs(args) => docs::docs(&args),
         Command::Results(args) => results::results(&args),
         Command::Size(args) => size::size(&args),
+        Command::Fuzz(args) => return Ok(fuzz::fuzz(&args)?),
         Command::Lint(args) => return Ok(lint::lint(&args)?),
         Command::Test(args) => {
             return Ok(match args.release {

@@ -31,6 +31,8 @@ const SYMBOLS_KEPT: &str = "with-symbols";
 pub const PROFILER: &str = "bbprof";
 /// The package whose binaries run in Linux guests, for the tests.
 pub const LINUX_TOOLS: &str = "cloison-test-guests";
+/// The package of the fuzzer's guest, and its binary.
+const PUPPET: (&str, &str) = ("cloison-puppet-guest", "puppet");
 /// The feature that makes the hypervisor's allocator return wrong frames occasionally, for the
 /// tests of `inspect --live`.
 pub const FAULT_INJECTION: &str = "fault-injection";
@@ -384,19 +386,49 @@ fn executables(command: Cmd<'_>) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-/// Builds the plugin, once per process, and returns its file.
-pub fn model_plugin() -> Result<PathBuf> {
-    once("board model", build_model_plugin)
+/// Builds the fuzzer's guest, once per process, and returns its ELF file.
+///
+/// # Errors
+///
+/// If it does not build.
+pub fn puppet() -> Result<PathBuf> {
+    let (package, binary) = PUPPET;
+    once(binary, || {
+        let shell = Shell::new().into_diagnostic()?;
+        let command = cargo(&shell, "build")?.args(["--release", "--package", package]);
+        let found = executables(command)?
+            .into_iter()
+            .find_map(|(name, path)| (name == binary).then_some(path));
+        found.ok_or_else(|| miette!("cargo built no `{binary}`"))
+    })
 }
 
-fn build_model_plugin() -> Result<PathBuf> {
+/// Builds the board model's plugin, once per process, and returns its file.
+pub fn model_plugin() -> Result<PathBuf> {
+    once("board model", || build_plugin("board-model", &[]))
+}
+
+/// Builds the prover's plugin, once per process, and returns its file.
+///
+/// # Errors
+///
+/// If it does not build.
+pub fn prover_plugin() -> Result<PathBuf> {
+    once("prover", || {
+        build_plugin("prover", &["--features", "plugin"])
+    })
+}
+
+/// Builds the plugin of the package `cloison-NAME`.
+fn build_plugin(name: &str, more: &[&str]) -> Result<PathBuf> {
     // In a separate directory: cargo holds the lock of the ordinary one while tests run.
     let target = installation::target_dir().join("board-model");
+    let package = format!("cloison-{name}");
     let arguments = [
         "build",
         "--release",
         "--package",
-        "cloison-board-model",
+        &package,
         "--lib",
         "--quiet",
         "--target-dir",
@@ -404,14 +436,16 @@ fn build_model_plugin() -> Result<PathBuf> {
     let status = Command::new("cargo")
         .args(arguments)
         .arg(&target)
+        .args(more)
         .current_dir(installation::root())
         .status()
         .into_diagnostic()
         .wrap_err("cannot start cargo")?;
     if !status.success() {
         return Err(miette!(
-            "the board model does not build; see cargo's messages above"
+            "the plugin {package} does not build; see cargo's messages above"
         ));
     }
-    Ok(target.join("release/libcloison_board_model.so"))
+    let library = package.replace('-', "_");
+    Ok(target.join(format!("release/lib{library}.so")))
 }

@@ -1,0 +1,643 @@
+//! Makes programs: by a grammar of what the hypervisor offers, and by changes of programs that
+//! reached something new.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison_abi::{list, map, psci};
+use cloison_puppet::words::NAMES;
+use cloison_puppet::{FREE_RAM, LAST, LONGEST, Op};
+use fastrand::Rng;
+
+/// Bytes in a page.
+const PAGE: u64 = 4096;
+/// RAM that programs write, with the pages of the profile.
+const DATA: u64 = FREE_RAM + 2 * PAGE;
+/// Where programs write lists of pages: after the profile's.
+const LISTS: u64 = FREE_RAM + 96 * PAGE;
+/// Where the image begins.
+const START: u64 = map::RAM;
+/// First and last of the hypervisor's calls, with some that do not exist.
+const CALLS: std::ops::Range<u32> = 0xc600_0000..0xc600_0022;
+/// Addresses that matter: the ends of regions, devices, and what is none of both.
+const PLACES: [u64; 22] = [
+    0,
+    map::RAM,
+    DATA,
+    LISTS,
+    map::RAM + (3 << 19) - PAGE,
+    map::RAM + (3 << 19) - 8,
+    map::RAM + (3 << 19),
+    map::RAM + (4 << 20),
+    0x4080_0000,
+    0x4081_0000,
+    0x20_0000_0000,
+    0x20_0001_0000,
+    map::GICD,
+    map::GICC,
+    map::DEACTIVATE,
+    map::UART,
+    map::SERVICES,
+    0x0a00_0000,
+    0x0901_0000,
+    0x0803_0000,
+    0x7f_ffff_f000,
+    0x80_0000_0000,
+];
+/// Numbers that matter.
+const NUMBERS: [u64; 24] = [
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    31,
+    32,
+    33,
+    34,
+    63,
+    64,
+    511,
+    512,
+    513,
+    1 << 16,
+    1 << 31,
+    u32::MAX as u64,
+    1 << 32,
+    1 << 63,
+    u64::MAX,
+];
+
+/// Makes programs.
+#[derive(Clone, Debug)]
+pub struct Generator {
+    random: Rng,
+    loads: Vec<u32>,
+    stores: Vec<u32>,
+    systems: Vec<u32>,
+}
+
+/// Returns the code of a named instruction.
+fn named(name: &str) -> u32 {
+    NAMES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map_or(0xd503_201f, |(_, word)| *word)
+}
+
+impl Generator {
+    /// Returns one whose programs depend on the seed only.
+    pub fn new(seed: u64) -> Self {
+        let of = |starts: &[&str]| {
+            NAMES
+                .iter()
+                .filter(|(name, _)| starts.iter().any(|start| name.starts_with(start)))
+                .map(|(_, word)| *word)
+                .collect::<Vec<_>>()
+        };
+        Self {
+            random: Rng::with_seed(seed),
+            loads: of(&["ld", "prfm"]),
+            stores: of(&["st", "dc.zva"]),
+            systems: of(&[
+                "mrs", "msr", "tlbi", "dc.", "ic.", "at.", "dsb", "dmb", "isb",
+            ]),
+        }
+    }
+
+    /// Returns a number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.random.u64(..bound.max(1))
+    }
+
+    fn pick<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.random.usize(..all.len())]
+    }
+
+    /// Returns an operand.
+    fn value(&mut self) -> u64 {
+        match self.below(12) {
+            0..4 => self.pick(&NUMBERS),
+            4 | 5 => self.below(8),
+            6 => self.address(),
+            7 => 1 << self.below(64),
+            8 => self.below(1 << 12),
+            9 => self.pick(&[LAST, 1, 2]),
+            10 => self.below(1 << 32),
+            _ => self.random.u64(..),
+        }
+    }
+
+    /// Returns an address, mostly of something.
+    fn address(&mut self) -> u64 {
+        let place = self.pick(&PLACES);
+        match self.below(8) {
+            0..3 => place,
+            3 => place.wrapping_add(self.below(64) * PAGE),
+            4 => place.wrapping_add(self.below(PAGE)),
+            5 => self.page(),
+            6 => self.page() + self.below(PAGE),
+            _ => place.wrapping_sub(8),
+        }
+    }
+
+    /// Returns the address of a page of the VM's RAM.
+    fn page(&mut self) -> u64 {
+        match self.below(4) {
+            0 => map::RAM + self.below(390) * PAGE,
+            1 => map::RAM + self.below(20) * PAGE,
+            _ => FREE_RAM + self.below(66) * PAGE,
+        }
+    }
+
+    fn call(&mut self, function: u32, arguments: [u64; 3]) -> Op {
+        let word = match self.below(16) {
+            0 => named("smc"),
+            1 => named("hvc") | (self.below(1 << 16) as u32) << 5,
+            _ => named("hvc"),
+        };
+        let high = match self.below(32) {
+            0 => self.random.u64(..) << 32,
+            _ => 0,
+        };
+        let [x1, x2, x3] = arguments;
+        Op::Execute {
+            word,
+            x: [high | u64::from(function), x1, x2, x3],
+        }
+    }
+
+    fn access(&mut self, stores: bool, address: u64, value: u64) -> Op {
+        let word = if stores {
+            self.random.choice(&self.stores).copied()
+        } else {
+            self.random.choice(&self.loads).copied()
+        };
+        Op::Execute {
+            word: word.unwrap_or(0xd503_201f),
+            x: [value, address, value >> 1, 0],
+        }
+    }
+
+    /// Appends operations of one kind.
+    fn append(&mut self, ops: &mut Vec<Op>) {
+        match self.below(200) {
+            0..40 => self.own_call(ops),
+            40..50 => self.power(ops),
+            50..90 => self.distributor(ops),
+            90..110 => self.interface(ops),
+            110..124 => self.uart(ops),
+            124..136 => self.services_page(ops),
+            136..172 => self.system(ops),
+            172..184 => self.memory(ops),
+            184..188 => self.lists(ops),
+            188..192 => self.waits(ops),
+            192..197 => self.manage(ops),
+            197 => ops.push(Op::Delay(self.below(2000))),
+            _ => self.leases(ops),
+        }
+    }
+
+    fn own_call(&mut self, ops: &mut Vec<Op>) {
+        let function = match self.below(64) {
+            // Cheap calls, between which the others happen.
+            8..32 => 0xc600_0000 + self.pick(&[0x00, 0x09, 0x0b, 0x0d, 0x06, 0x0e, 0x0f, 0x13]),
+            0 => self.random.u32(..),
+            1 => 0x8400_0000 | self.random.u32(..32),
+            2 => 0xc600_0000 | self.random.u32(..0x1_0000),
+            _ => self.random.u32(CALLS),
+        };
+        let mut arguments = [self.value(), self.value(), self.value()];
+        // What each call wants, most of the time.
+        if self.below(4) > 0 {
+            let small = self.below(8);
+            arguments = match function & 0xff {
+                0x01 => [small, self.below(3), self.below(3)],
+                0x03 => [self.below(7) * self.below(11), 0, 0],
+                0x05 | 0x0d => [self.page(), 0, 0],
+                0x06 | 0x0b | 0x0e => [self.below(3), 0, 0],
+                0x07 => [self.below(3), self.below(40_000), 0],
+                0x08 => [self.below(7), 0, 0],
+                0x0a => [self.page(), self.below(8), self.below(3)],
+                0x0f => [self.below(5), 0, 0],
+                0x11 => [self.below(4), self.below(3), 0],
+                0x12 => [self.below(4), self.below(3), self.below(40_000)],
+                0x14..=0x19 => [
+                    self.pick(&[0, 1, 2, 3, 4, 5, 6, 31]),
+                    self.pick(&[0x11, 0x08, 0x19, 0x1_0000, u64::MAX, 1 << 31, 3 << 30]),
+                    0,
+                ],
+                0x1a => [self.below(256), 0, 0],
+                0x1b => [small, 1, 2],
+                _ => arguments,
+            };
+        }
+        let op = self.call(function, arguments);
+        ops.push(op);
+    }
+
+    fn power(&mut self, ops: &mut Vec<Op>) {
+        if self.below(3) == 0 {
+            ops.push(Op::Start(self.below(3)));
+            return;
+        }
+        let function = match self.below(8) {
+            0 => 0x8400_0000 + self.random.u32(..0x20),
+            1 => 0xc400_0000 + self.random.u32(..0x20),
+            2 => 0x8000_0000 + self.random.u32(..4),
+            3 | 4 => psci::CPU_ON_64,
+            _ => {
+                let all = psci::ALL;
+                // Ends of VMs cost the most time, so they are rare.
+                match self.pick(&all) {
+                    psci::SYSTEM_OFF | psci::SYSTEM_RESET if self.below(12) > 0 => {
+                        psci::AFFINITY_INFO_64
+                    }
+                    psci::CPU_OFF if self.below(3) > 0 => psci::CPU_ON_32,
+                    function => function,
+                }
+            }
+        };
+        let entry = match self.below(12) {
+            0 => self.value(),
+            1 => self.address(),
+            2 => self.page(),
+            3 => START,
+            _ => START + 2,
+        };
+        let arguments = match function {
+            psci::FEATURES => [u64::from(self.pick(&psci::ALL)), 0, 0],
+            _ => [self.below(4), entry, self.value()],
+        };
+        let op = self.call(function, arguments);
+        ops.push(op);
+    }
+
+    fn distributor(&mut self, ops: &mut Vec<Op>) {
+        for _ in 0..=self.below(5) {
+            let offset = match self.below(6) {
+                0 => self.below(0x1000),
+                1 => self.pick(&[0, 4, 8, 0xf00, 0xf10, 0xf20, 0xfe8, 0xffc]),
+                2 => {
+                    self.pick(&[0x80, 0x100, 0x180, 0x200, 0x280, 0x300, 0x380]) + self.below(4) * 4
+                }
+                3 => self.pick(&[0x400, 0x800]) + self.below(36),
+                4 => 0xc00 + self.below(4) * 4,
+                _ => self.below(0x400) * 4,
+            };
+            let value = match self.below(4) {
+                0 => self.below(4) << 24 | self.below(256) << 16 | self.below(16),
+                1 => u64::from(u32::MAX),
+                _ => self.value(),
+            };
+            let op = match self.below(8) {
+                0..3 => self.access(false, map::GICD + offset, value),
+                3 => self.access(true, map::GICD + offset, value),
+                4 => Op::Execute {
+                    word: named("ldr.w0.x1"),
+                    x: [0, map::GICD + (offset & !3), 0, 0],
+                },
+                _ => Op::Execute {
+                    word: named("str.w0.x1"),
+                    x: [value, map::GICD + (offset & !3), 0, 0],
+                },
+            };
+            ops.push(op);
+        }
+    }
+
+    fn interface(&mut self, ops: &mut Vec<Op>) {
+        for _ in 0..=self.below(6) {
+            let (offset, value) = match self.below(8) {
+                0 => (0x10, self.below(1024)),
+                1 => (0x1000, self.below(1024)),
+                2 => (0x04, self.below(256)),
+                3 => (0x00, self.below(1024)),
+                4 => (0x1000 + self.below(0x1000), self.value()),
+                5 => (self.below(0x100) * 4, self.value()),
+                _ => (0x10, LAST),
+            };
+            // An acknowledgment leaves its number in x0 only.
+            let op = match self.below(4) {
+                0 => Op::Execute {
+                    word: named("ldr.w0.x1"),
+                    x: [0, map::GICC + 0x0c, 0, 0],
+                },
+                1 => {
+                    let stores = self.random.bool();
+                    self.access(stores, map::GICC + offset, value)
+                }
+                _ => Op::Execute {
+                    word: named("str.w0.x1"),
+                    x: [value, map::GICC + offset, 0, 0],
+                },
+            };
+            ops.push(op);
+        }
+        // The interface works again.
+        for (offset, value) in [(0x04, 0xff), (0x00, 1)] {
+            ops.push(Op::Execute {
+                word: named("str.w0.x1"),
+                x: [value, map::GICC + offset, 0, 0],
+            });
+        }
+    }
+
+    fn uart(&mut self, ops: &mut Vec<Op>) {
+        for _ in 0..=self.below(5) {
+            let offset = match self.below(4) {
+                0 => self.below(0x1000),
+                1 => 0,
+                _ => self.pick(&[
+                    0x00, 0x04, 0x18, 0x24, 0x28, 0x2c, 0x30, 0x34, 0x38, 0x3c, 0x40, 0x44, 0x48,
+                    0xfe0,
+                ]),
+            };
+            let value = match self.below(3) {
+                0 => self.pick(&[10, 13, 65, 27, 20]),
+                _ => self.value(),
+            };
+            let stores = self.random.bool();
+            let op = self.access(stores, map::UART + offset, value);
+            ops.push(op);
+        }
+    }
+
+    fn services_page(&mut self, ops: &mut Vec<Op>) {
+        let register = |offset: u64, value: u64| Op::Execute {
+            word: named("str.x0.x1"),
+            x: [value, map::SERVICES + offset, 0, 0],
+        };
+        if self.below(3) == 0 {
+            let (stores, offset) = (self.random.bool(), self.below(0x100) & !7);
+            let value = self.value();
+            let op = self.access(stores, map::SERVICES + offset, value);
+            ops.push(op);
+            return;
+        }
+        for offset in [0x40, 0x48, 0x50] {
+            if self.random.bool() {
+                let value = self.value();
+                ops.push(register(offset, value));
+            }
+        }
+        let function = self.random.u32(CALLS);
+        ops.push(register(0x58, function.into()));
+        ops.push(Op::Execute {
+            word: named("ldr.x0.x1"),
+            x: [0, map::SERVICES + 0x58, 0, 0],
+        });
+    }
+
+    fn system(&mut self, ops: &mut Vec<Op>) {
+        for _ in 0..=self.below(4) {
+            let word = match self.below(5) {
+                // Any encoding: MRS or MSR, op0 from 1 to 3, x0.
+                0 => {
+                    0xd500_0000
+                        | self.random.u32(..2) << 21
+                        | self.random.u32(1..4) << 19
+                        | self.random.u32(..1 << 14) << 5
+                }
+                // The PMU's.
+                1 => {
+                    0xd51b_0000
+                        | self.random.u32(..2) << 21
+                        | self.pick(&[
+                            0x9c00, 0x9d00, 0x9e00, 0xe800, 0xe900, 0xea00, 0xeb00, 0xec00, 0xed00,
+                            0xee00, 0xef00,
+                        ])
+                        | self.random.u32(..8) << 5
+                }
+                _ => self
+                    .random
+                    .choice(&self.systems)
+                    .copied()
+                    .unwrap_or(0xd503_201f),
+            };
+            let (value, address) = (self.value(), self.address());
+            ops.push(Op::Execute {
+                word,
+                x: [value, address, 0, 0],
+            });
+        }
+    }
+
+    fn memory(&mut self, ops: &mut Vec<Op>) {
+        for _ in 0..=self.below(3) {
+            let (stores, address, value) = (self.random.bool(), self.address(), self.value());
+            let op = self.access(stores, address, value);
+            ops.push(op);
+        }
+    }
+
+    /// A list of pages, and calls with it.
+    fn lists(&mut self, ops: &mut Vec<Op>) {
+        let at = LISTS + self.below(2) * PAGE + self.pick(&[0, 0, 8, 0xfe0, 4]);
+        let (count, mut page) = (1 + self.below(6), FREE_RAM + self.below(60) * PAGE);
+        let flag = self.below(2) * list::CACHED;
+        for entry in 0..count {
+            ops.push(Op::Execute {
+                word: named("str.x0.x1"),
+                x: [page | flag, at + 8 * entry, 0, 0],
+            });
+            page = match self.below(12) {
+                0 => page.wrapping_sub(PAGE),
+                1 => self.value(),
+                _ => page + (1 + self.below(3)) * PAGE,
+            };
+        }
+        for _ in 0..=self.below(3) {
+            let function = 0xc600_001c + self.random.u32(..3);
+            let count = self.pick(&[count, count, count, 0, 512, 513, u64::MAX]);
+            let lease = self.pick(&[0, 0, LAST, 1]);
+            let op = self.call(function, [at, count, lease]);
+            ops.push(op);
+        }
+    }
+
+    fn waits(&mut self, ops: &mut Vec<Op>) {
+        let word = named(self.pick(&["wfi", "wfe", "sev", "yield", "wfi"]));
+        if self.random.bool() {
+            ops.push(Op::Execute {
+                word: named(self.pick(&["msr.daifclr.2", "msr.daifset.2"])),
+                x: [0; 4],
+            });
+        }
+        if self.random.bool() {
+            let value = self.pick(&[0, 1, 1000, 100_000, u64::MAX, 1 << 31]);
+            ops.push(Op::Execute {
+                word: named("msr.cntv_tval_el0.x0"),
+                x: [value, 0, 0, 0],
+            });
+            ops.push(Op::Execute {
+                word: named("msr.cntv_ctl_el0.x0"),
+                x: [self.below(4), 0, 0, 0],
+            });
+        }
+        ops.push(Op::Execute { word, x: [0; 4] });
+    }
+
+    /// Orders to other VMs: most start them.
+    fn manage(&mut self, ops: &mut Vec<Op>) {
+        let change = match self.below(24) {
+            0 => 2,
+            1 => 0,
+            2 => 3,
+            _ => 1,
+        };
+        let (vm, other) = (self.below(4), self.below(4));
+        let op = self.call(0xc600_0010, [vm, change, 0]);
+        ops.push(op);
+        let op = self.call(0xc600_000f, [other, 0, 0]);
+        ops.push(op);
+    }
+
+    fn leases(&mut self, ops: &mut Vec<Op>) {
+        let nanos = self.pick(&[1, 1000, 20_000, 200_000, 0, 3_600_000_000_000, u64::MAX]);
+        let op = self.call(0xc600_001f, [0, nanos, 0]);
+        ops.push(op);
+        for _ in 0..=self.below(2) {
+            self.lists(ops);
+        }
+        if self.random.bool() {
+            let nanos = self.pick(&[0, 1000, 50_000]);
+            let op = self.call(0xc600_001f, [LAST, nanos, 0]);
+            ops.push(op);
+        }
+    }
+
+    /// Returns a new program.
+    pub fn program(&mut self) -> Vec<Op> {
+        let mut ops = Vec::new();
+        let length = 24 + self.random.usize(..LONGEST - 24);
+        while ops.len() < length {
+            self.append(&mut ops);
+        }
+        ops.truncate(LONGEST);
+        ops
+    }
+
+    /// Changes a program, with parts of another one.
+    pub fn mutate(&mut self, ops: &mut Vec<Op>, other: &[Op]) {
+        for _ in 0..=self.below(4) {
+            let at = self.random.usize(..=ops.len());
+            match self.below(8) {
+                0 if ops.len() > 4 => {
+                    let end = (at + self.random.usize(1..4)).min(ops.len());
+                    ops.drain(at..end);
+                }
+                1 => {
+                    let mut added = Vec::new();
+                    self.append(&mut added);
+                    ops.splice(at..at, added);
+                }
+                2 if !other.is_empty() => {
+                    let start = self.random.usize(..other.len());
+                    let end = (start + self.random.usize(1..12)).min(other.len());
+                    ops.splice(at..at, other[start..end].iter().copied());
+                }
+                3 if at < ops.len() => {
+                    let end = (at + self.random.usize(1..6)).min(ops.len());
+                    let copied: Vec<Op> = ops[at..end].to_vec();
+                    ops.splice(at..at, copied);
+                }
+                4 if at < ops.len() => {
+                    let to = self.random.usize(..ops.len());
+                    ops.swap(at, to);
+                }
+                _ => {
+                    if let Some(op) = ops.get_mut(at) {
+                        *op = self.changed(*op);
+                    }
+                }
+            }
+        }
+        ops.truncate(LONGEST);
+    }
+
+    /// Changes one operand.
+    fn changed(&mut self, op: Op) -> Op {
+        match op {
+            Op::Delay(_) => Op::Delay(self.below(4000)),
+            Op::Start(_) => Op::Start(self.below(4)),
+            Op::Execute { word, mut x } => {
+                let at = self.random.usize(..4);
+                x[at] = match self.below(4) {
+                    0 => x[at] ^ 1 << self.below(64),
+                    1 => x[at].wrapping_add(self.pick(&[
+                        1,
+                        4,
+                        8,
+                        PAGE,
+                        u64::MAX,
+                        PAGE.wrapping_neg(),
+                    ])),
+                    _ => self.value(),
+                };
+                Op::Execute { word, x }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_depend_on_the_seed_only_and_fit() {
+        let (mut one, mut same, mut other) =
+            (Generator::new(1), Generator::new(1), Generator::new(2));
+        let mut differ = false;
+        for _ in 0..200 {
+            let (mut a, mut b) = (one.program(), same.program());
+            one.mutate(&mut a, &b);
+            let copy = b.clone();
+            same.mutate(&mut b, &copy);
+            assert_eq!(a, b);
+            assert!(a.len() <= LONGEST);
+            differ |= a != other.program();
+        }
+        assert!(differ);
+    }
+
+    #[test]
+    fn most_of_what_is_made_is_executed() {
+        let mut generator = Generator::new(7);
+        let (mut all, mut harmless) = (0, 0);
+        for _ in 0..500 {
+            for op in generator.program() {
+                if let Op::Execute { word, x } = op {
+                    all += 1;
+                    harmless += u32::from(cloison_puppet::is_harmless(word, x));
+                }
+            }
+        }
+        assert!(harmless * 100 > all * 90, "{harmless} of {all}");
+    }
+
+    #[test]
+    fn the_grammar_uses_names_that_exist() {
+        for name in [
+            "hvc",
+            "smc",
+            "ldr.w0.x1",
+            "ldr.x0.x1",
+            "str.w0.x1",
+            "str.x0.x1",
+            "wfi",
+            "wfe",
+            "sev",
+            "yield",
+            "msr.daifclr.2",
+            "msr.daifset.2",
+            "msr.cntv_tval_el0.x0",
+            "msr.cntv_ctl_el0.x0",
+        ] {
+            assert_ne!(named(name), 0xd503_201f, "{name}");
+        }
+    }
+}

@@ -1,0 +1,411 @@
+//! Feeds puppets with programs, keeps those that reach something new in EL2, and watches for a
+//! hypervisor that fails, hangs or loses a VM.
+//!
+//! Nothing is reset between programs except what the VMs do themselves. VM 0, the keeper, never
+//! ends, and orders others to start when they have ended.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+pub mod generator;
+pub mod program;
+pub mod state;
+
+use crate::blocks::Blocks;
+use crate::coverage::Coverage;
+use crate::instrument::{Finding, Instrument, Moment, Needs};
+use crate::prover::MAX_CORES;
+use cloison_abi::{Call, psci};
+use cloison_puppet::{ASK, LAST, OP_WORDS, Op};
+use generator::Generator;
+use program::Input;
+use state::Progress;
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Blocks that a visit to EL2 may take: a restart that clears and copies megabytes takes less.
+const STUCK: u64 = 20_000_000;
+/// Exits of a core without a question until the keeper orders its VM to restart: a program takes
+/// fewer, but a vCPU that was started at a wrong place, or that loops, never asks again.
+const QUIET: u64 = 1000;
+/// What an interrupt counts there: a vCPU that loops has few exits.
+const INTERRUPT: u64 = 50;
+/// Exits of all cores without a question of a VM until the keeper orders it to start.
+const ENDED: u64 = 4000;
+/// Orders without an answer until a VM is lost.
+const ORDERS: u32 = 50;
+/// Inputs that a reproducer holds.
+const KEPT: usize = 64;
+/// Programs in the corpus.
+const CORPUS: usize = 4096;
+/// VMs of a system.
+const VMS: usize = 8;
+
+/// The fuzzer's arguments.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// Directory of the corpus, the progress and the findings.
+    pub directory: PathBuf,
+    /// Seed of programs and of the cores' turns.
+    pub seed: u64,
+    /// Guest exits after which the run ends; 0 if none.
+    pub exits: u64,
+    /// Seconds after which the run ends; 0 if none.
+    pub seconds: u64,
+    /// Inputs to give instead of generated ones.
+    pub replay: Option<PathBuf>,
+    /// VMs of the system.
+    pub vms: usize,
+}
+
+/// What is known of a VM's puppet.
+#[derive(Clone, Copy, Debug, Default)]
+struct Puppet {
+    /// Exits when it asked last.
+    asked: u64,
+    /// Orders since then.
+    orders: u32,
+    /// One of its vCPUs does not ask any more.
+    is_lost: bool,
+}
+
+/// The fuzzer.
+pub struct Fuzzer {
+    wanted: Wanted,
+    blocks: Arc<Blocks>,
+    coverage: Coverage,
+    generator: Generator,
+    turns: fastrand::Rng,
+    corpus: Vec<Vec<Op>>,
+    /// What each core executes.
+    current: [Option<Input>; MAX_CORES],
+    /// The last inputs, in the order in which they began.
+    recent: VecDeque<Input>,
+    /// Inputs to replay that no vCPU has taken.
+    replayed: Option<VecDeque<Input>>,
+    /// Exits when the last replayed input was taken.
+    replay_end: Option<u64>,
+    puppets: [Puppet; VMS],
+    /// The VM of each core, once it has asked, and the core's exits since then.
+    silence: [Option<(usize, u64)>; MAX_CORES],
+    /// Blocks of each core since it came from a guest.
+    visit: [u64; MAX_CORES],
+    /// Blocks until the core's turn ends.
+    turn: u64,
+    /// The blocks that report a failure of EL2, with their names.
+    fatal: Vec<(usize, &'static str)>,
+    /// Waits at EL2: a visit may take any time there.
+    failing: Option<(String, u64)>,
+    found: Option<Finding>,
+    progress: Progress,
+}
+
+impl Fuzzer {
+    /// Returns a fuzzer, which continues with the corpus in its directory.
+    ///
+    /// # Errors
+    ///
+    /// The file that cannot be read, and why.
+    pub fn new(wanted: Wanted, blocks: Arc<Blocks>) -> Result<Self, String> {
+        let replayed = match &wanted.replay {
+            Some(file) => Some(state::read(file)?.into()),
+            None => None,
+        };
+        let corpus = match replayed {
+            Some(_) => Vec::new(),
+            None => state::corpus(&wanted.directory)?,
+        };
+        let fatal = ["fatal_exception", "rust_begin_unwind"]
+            .iter()
+            .filter_map(|name| {
+                let address = blocks.address_of(name)?;
+                Some((blocks.starting_at(address)?, *name))
+            })
+            .collect::<Vec<_>>();
+        if fatal.is_empty() {
+            return Err("the EL2 image has no function `fatal_exception`".into());
+        }
+        Ok(Self {
+            coverage: Coverage::new(blocks.all.len()),
+            generator: Generator::new(wanted.seed),
+            turns: fastrand::Rng::with_seed(!wanted.seed),
+            corpus,
+            current: Default::default(),
+            recent: VecDeque::with_capacity(KEPT),
+            replayed,
+            replay_end: None,
+            puppets: [Puppet::default(); VMS],
+            silence: [None; MAX_CORES],
+            visit: [0; MAX_CORES],
+            turn: 1000,
+            fatal,
+            failing: None,
+            found: None,
+            progress: Progress::new(),
+            blocks,
+            wanted,
+        })
+    }
+
+    /// Returns the next program for a vCPU.
+    fn next(&mut self, vm: u64, vcpu: u64) -> Vec<Op> {
+        if let Some(left) = &mut self.replayed {
+            let at = left
+                .iter()
+                .position(|input| (input.vm, input.vcpu) == (vm, vcpu));
+            let ops = at.and_then(|at| left.remove(at)).map(|input| input.ops);
+            if left.is_empty() && self.replay_end.is_none() {
+                self.replay_end = Some(self.progress.exits);
+            }
+            return ops.unwrap_or_else(|| revival(vm));
+        }
+        if vm == 0
+            && let Some(lost) = self.quiet()
+        {
+            let puppet = &mut self.puppets[lost];
+            puppet.orders += 1;
+            puppet.asked = self.progress.exits;
+            puppet.is_lost = false;
+            return vec![order(lost as u64, 2), order(lost as u64, 1)];
+        }
+        let mut ops = if self.corpus.is_empty() || self.generator.below(4) == 0 {
+            self.generator.program()
+        } else {
+            // Newer programs more often: they are at the edge of what is known.
+            let count = self.corpus.len() as u64;
+            let newest = self.generator.below(2) * (count / 2);
+            let one = newest + self.generator.below(count - newest);
+            let other = self.generator.below(count);
+            let mut ops = self.corpus[one as usize].clone();
+            self.generator
+                .mutate(&mut ops, &self.corpus[other as usize]);
+            ops
+        };
+        if vm == 0 {
+            ops.retain(|op| !ends_the_keeper(*op));
+        }
+        ops
+    }
+
+    /// Returns a VM that has not asked for long.
+    fn quiet(&self) -> Option<usize> {
+        let exits = self.progress.exits;
+        (1..self.wanted.vms).find(|vm| {
+            let puppet = &self.puppets[*vm];
+            puppet.is_lost || exits - puppet.asked > ENDED
+        })
+    }
+
+    /// Counts an exit of a core whose vCPU may not ask any more.
+    fn listen(&mut self, core: usize, vector: u16) {
+        if let Some((vm, exits)) = &mut self.silence[core] {
+            let is_interrupt = vector & 0x180 != 0;
+            *exits += if is_interrupt { INTERRUPT } else { 1 };
+            if *exits > QUIET {
+                *exits = 0;
+                self.puppets[*vm].is_lost = true;
+            }
+        }
+    }
+
+    /// Answers a puppet's question.
+    fn feed(&mut self, at: &Moment<'_>) {
+        let [to, capacity, vm, vcpu] = [0, 1, 2, 3].map(|number| at.x(number));
+        let novelty = self.coverage.conclude(at.core);
+        if let Some(input) = self.current[at.core].take() {
+            self.keep(input.ops, novelty.edges, novelty.counts);
+        }
+        let Some(puppet) = self.puppets.get_mut(vm as usize) else {
+            return;
+        };
+        (puppet.asked, puppet.orders) = (self.progress.exits, 0);
+        self.silence[at.core] = Some((vm as usize, 0));
+        let ops = self.next(vm, vcpu);
+        if ops.is_empty() {
+            return;
+        }
+        let room = (capacity as usize).saturating_sub(1) / OP_WORDS;
+        let mut words = vec![ops.len().min(room) as u64];
+        words.extend(ops.iter().take(room).flat_map(|op| op.encode()));
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        write(at, to, &bytes);
+        let input = Input { vm, vcpu, ops };
+        if self.recent.len() == KEPT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(input.clone());
+        self.current[at.core] = Some(input);
+        self.progress.inputs += 1;
+    }
+
+    /// Keeps a program that has reached something new.
+    fn keep(&mut self, ops: Vec<Op>, edges: u32, counts: u32) {
+        if self.replayed.is_some() || (edges == 0 && counts == 0) || ops.is_empty() {
+            return;
+        }
+        if self.corpus.len() < CORPUS {
+            self.corpus.push(ops);
+        } else if edges > 0 {
+            let at = self.generator.below(CORPUS as u64) as usize;
+            self.corpus[at] = ops;
+        }
+    }
+
+    /// Ends the run if its time has come.
+    fn limit(&mut self) {
+        if self.progress.exits.is_multiple_of(4096) {
+            self.report(false);
+        }
+        let of = &self.wanted;
+        let is_over = (of.exits > 0 && self.progress.exits >= of.exits)
+            || (of.seconds > 0 && self.progress.seconds() >= of.seconds)
+            || self
+                .replay_end
+                .is_some_and(|end| self.progress.exits > end + 20_000);
+        if is_over {
+            self.report(true);
+            std::process::exit(0);
+        }
+    }
+
+    fn report(&mut self, whole: bool) {
+        let now = state::Figures {
+            blocks: self.coverage.blocks(),
+            edges: self.coverage.edges,
+            corpus: self.corpus.len(),
+        };
+        self.progress.write(&self.wanted.directory, now);
+        if whole {
+            state::write(&self.wanted.directory, &self.blocks, &self.coverage);
+            if self.replayed.is_none() {
+                state::keep(&self.wanted.directory, &self.corpus);
+            }
+        }
+    }
+
+    fn finds(&mut self, rule: &str, what: String, core: usize) {
+        self.found.get_or_insert(Finding {
+            rule: rule.to_owned(),
+            what,
+            core,
+        });
+    }
+}
+
+/// Returns an order to a VM: 1 starts it, 2 restarts it.
+fn order(vm: u64, change: u64) -> Op {
+    Op::Execute {
+        word: 0xd400_0002,
+        x: [u64::from(Call::VmOrder as u32), vm, change, 0],
+    }
+}
+
+/// Returns what a vCPU does that has nothing to replay: the keeper starts the others.
+fn revival(vm: u64) -> Vec<Op> {
+    match vm {
+        0 => vec![Op::Delay(2000), order(1, 1), order(2, 1)],
+        _ => vec![Op::Delay(2000), Op::Start(1)],
+    }
+}
+
+/// Returns whether an operation would end the keeper.
+fn ends_the_keeper(op: Op) -> bool {
+    match op {
+        Op::Execute { word, x } if word & 0xffe0_001c == 0xd400_0000 => {
+            [psci::CPU_OFF, psci::SYSTEM_OFF].contains(&(x[0] as u32)) || x[0] == LAST
+        }
+        _ => false,
+    }
+}
+
+/// Writes to a guest's memory, page by page.
+fn write(at: &Moment<'_>, mut address: u64, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        let length = bytes.len().min(4096 - (address & 0xfff) as usize);
+        let Some(physical) = at.machine.translate(at.cpu, address) else {
+            return;
+        };
+        at.machine.write_memory(at.cpu, physical, &bytes[..length]);
+        bytes = &bytes[length..];
+        address += length as u64;
+    }
+}
+
+impl Instrument for Fuzzer {
+    fn needs(&self) -> Needs {
+        Needs {
+            blocks: true,
+            hints: true,
+            ..Needs::default()
+        }
+    }
+
+    fn enters(&mut self, at: &Moment<'_>, vector: u16) {
+        self.visit[at.core] = 0;
+        if vector >= 0x400 {
+            self.progress.exits += 1;
+            self.coverage.enter(at.core);
+            self.listen(at.core, vector);
+            self.limit();
+        }
+    }
+
+    fn block(&mut self, at: &Moment<'_>, block: usize) {
+        self.coverage.step(at.core, block);
+        self.turn -= 1;
+        if self.turn == 0 {
+            self.turn = self.turns.u64(20..4000);
+            at.internals.exit(at.cpu);
+        }
+        let visit = &mut self.visit[at.core];
+        *visit += 1;
+        if *visit == STUCK {
+            let place = self.blocks.function(at.address).to_owned();
+            self.finds(
+                "stuck",
+                format!("a visit to EL2 does not end, in {place}"),
+                at.core,
+            );
+        }
+        if let Some((_, name)) = self.fatal.iter().find(|(fatal, _)| *fatal == block) {
+            self.failing
+                .get_or_insert((format!("EL2 fails: {name}"), self.progress.exits));
+        }
+    }
+
+    fn hint(&mut self, at: &Moment<'_>, number: u32) {
+        if number == ASK {
+            self.feed(at);
+        }
+    }
+
+    fn finding(&mut self) -> Option<Finding> {
+        let lost = (1..self.wanted.vms).find(|vm| self.puppets[*vm].orders > ORDERS);
+        if let Some(vm) = lost {
+            self.finds("lost", format!("VM {vm} does not start again"), 0);
+        }
+        self.found.take()
+    }
+
+    fn found(&mut self, finding: &Finding) {
+        self.report(true);
+        state::reproducer(
+            &self.wanted.directory,
+            finding,
+            self.wanted.seed,
+            &self.recent,
+        );
+    }
+
+    fn ends(&mut self) {
+        let Some((what, _)) = self.failing.take() else {
+            self.report(true);
+            return;
+        };
+        let finding = Finding {
+            rule: "fatal".to_owned(),
+            what,
+            core: 0,
+        };
+        self.found(&finding);
+    }
+}

@@ -1,0 +1,82 @@
+//! The plugin's arguments, and the instruments that they select.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::blocks::Blocks;
+use crate::fuzz::{self, Fuzzer};
+use crate::instrument::Instrument;
+use crate::prover::{MAX_CORES, Prover};
+use cloison_qemu::entry::Emulated;
+use cloison_qemu::ffi::{PluginId, missing};
+use cloison_qemu::guest::Qemu;
+use cloison_qemu::internals::Internals;
+use cloison_qemu::listener::listen;
+use cloison_qemu::machine::machine;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The arguments.
+#[derive(Debug, Default)]
+struct Arguments {
+    elf: PathBuf,
+    fuzz: Option<PathBuf>,
+    wanted: fuzz::Wanted,
+}
+
+impl Arguments {
+    fn read(texts: &[&str]) -> Result<Self, String> {
+        let mut arguments = Self::default();
+        let wanted = &mut arguments.wanted;
+        for text in texts {
+            let number = |digits: &str| {
+                digits
+                    .parse::<u64>()
+                    .map_err(|error| format!("{text}: {error}"))
+            };
+            match text.split_once('=') {
+                Some(("elf", file)) => arguments.elf = PathBuf::from(file),
+                Some(("fuzz", directory)) => arguments.fuzz = Some(PathBuf::from(directory)),
+                Some(("seed", digits)) => wanted.seed = number(digits)?,
+                Some(("exits", digits)) => wanted.exits = number(digits)?,
+                Some(("seconds", digits)) => wanted.seconds = number(digits)?,
+                Some(("vms", digits)) => wanted.vms = number(digits)?.min(8) as usize,
+                Some(("replay", file)) => wanted.replay = Some(PathBuf::from(file)),
+                _ => {
+                    return Err(format!(
+                        "unknown argument `{text}`: there are elf=FILE, and fuzz=DIRECTORY with \
+                         vms=NUMBER, seed=NUMBER, exits=NUMBER, seconds=NUMBER, replay=FILE"
+                    ));
+                }
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+/// Installs the plugin with these arguments.
+///
+/// # Errors
+///
+/// If an argument is wrong, or QEMU lacks what it needs.
+pub fn install(id: PluginId, emulated: Emulated, arguments: &[&str]) -> Result<(), String> {
+    let qemu = Qemu::find(id)?;
+    if !emulated.is_arm_system || !(1..=MAX_CORES).contains(&emulated.cores) {
+        return Err(format!(
+            "the prover is for qemu-system-aarch64 with 1 to {MAX_CORES} cores"
+        ));
+    }
+    let arguments = Arguments::read(arguments)?;
+    let blocks = Arc::new(Blocks::read(&arguments.elf)?);
+    let mut instruments: Vec<Box<dyn Instrument>> = Vec::new();
+    if let Some(directory) = arguments.fuzz {
+        let wanted = fuzz::Wanted {
+            directory,
+            ..arguments.wanted
+        };
+        instruments.push(Box::new(Fuzzer::new(wanted, Arc::clone(&blocks))?));
+    }
+    let machine = machine().map_err(missing)?;
+    listen(
+        qemu,
+        Prover::new(Internals::find()?, machine, blocks, instruments),
+    )
+}
