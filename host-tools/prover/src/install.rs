@@ -3,6 +3,7 @@
 
 use crate::blocks::Blocks;
 use crate::instrument::Instrument;
+use crate::oracle::{Oracle, Wanted};
 use crate::prover::{MAX_CORES, Prover};
 use cloison_qemu::entry::Emulated;
 use cloison_qemu::ffi::{PluginId, missing};
@@ -13,10 +14,17 @@ use cloison_qemu::machine::machine;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// One of so many visits has its registers compared, unless the arguments say otherwise.
+const EVERY: u64 = 8;
+
 /// The arguments.
 #[derive(Debug, Default)]
 struct Arguments {
-    elf: PathBuf,
+    elf: Option<PathBuf>,
+    image: Option<PathBuf>,
+    oracle: Option<PathBuf>,
+    every: Option<u64>,
+    goes_on: bool,
 }
 
 impl Arguments {
@@ -24,8 +32,20 @@ impl Arguments {
         let mut arguments = Self::default();
         for text in texts {
             match text.split_once('=') {
-                Some(("elf", file)) => arguments.elf = PathBuf::from(file),
-                _ => return Err(format!("unknown argument `{text}`: there is elf=FILE")),
+                Some(("elf", file)) => arguments.elf = Some(PathBuf::from(file)),
+                Some(("image", file)) => arguments.image = Some(PathBuf::from(file)),
+                Some(("oracle", file)) => arguments.oracle = Some(PathBuf::from(file)),
+                Some(("every", number)) => {
+                    let number = number.parse().ok().filter(|number| *number > 0);
+                    arguments.every = Some(number.ok_or("every: give a number from 1 up")?);
+                }
+                Some(("keep-going", "on")) => arguments.goes_on = true,
+                _ => {
+                    return Err(format!(
+                        "unknown argument `{text}`: there are elf=FILE; oracle=FILE with \
+                         image=FILE, every=NUMBER, keep-going=on"
+                    ));
+                }
             }
         }
         Ok(arguments)
@@ -45,8 +65,21 @@ pub fn install(id: PluginId, emulated: Emulated, arguments: &[&str]) -> Result<(
         ));
     }
     let arguments = Arguments::read(arguments)?;
-    let blocks = Arc::new(Blocks::read(&arguments.elf)?);
-    let instruments: Vec<Box<dyn Instrument>> = Vec::new();
+    let blocks = match &arguments.elf {
+        Some(elf) => Blocks::read(elf)?,
+        None => Blocks::default(),
+    };
+    let blocks = Arc::new(blocks);
+    let mut instruments: Vec<Box<dyn Instrument>> = Vec::new();
+    if let Some(report) = arguments.oracle {
+        let image = arguments.image.ok_or("oracle: give image=FILE, too")?;
+        instruments.push(Box::new(Oracle::new(Wanted {
+            image,
+            report,
+            every: arguments.every.unwrap_or(EVERY),
+            goes_on: arguments.goes_on,
+        })?));
+    }
     let machine = machine().map_err(missing)?;
     listen(
         qemu,

@@ -12,4 +12,5 @@ pub mod blocks;
 mod entry;
 mod install;
 pub mod instrument;
+pub mod oracle;
 pub mod prover;

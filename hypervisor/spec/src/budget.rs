@@ -3,7 +3,8 @@
 //! The observer counts the instructions that a core executes at EL1 and EL0 itself. Where periods
 //! begin is not known to it. A time of length *L* touches at most *L* / period + 2 periods, and in each
 //! the core may execute the budget and [`OVERSHOOT`] events. That holds for all times up to now if
-//! it holds for a bucket that this rate empties, and that never holds more than two such portions.
+//! it holds for a bucket that this rate empties, and that never holds more than two such portions. The
+//! observer's clock may be late by as much as the core executes in a period: that is a third portion.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::rules::{Checked, Difference, Rule};
@@ -13,6 +14,8 @@ use cloison_formats::image::{Quota, System, WhenSpent};
 const INST_RETIRED: u16 = 0x08;
 /// Events that may be on their way when a budget is spent.
 pub const OVERSHOOT: u64 = 8;
+/// Portions that the bucket holds.
+const PORTIONS: u128 = 3;
 
 /// What a core executed, with the budget that allows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +67,10 @@ impl Bucket {
         let portion = u128::from(self.portion);
         let passed = u128::from(now.saturating_sub(self.at));
         self.at = self.at.max(now);
-        self.level = self.level.saturating_sub(passed * portion);
+        // When in this time it executed is not known.
         self.level += u128::from(events) * u128::from(self.period);
-        let most = 2 * portion * u128::from(self.period);
+        self.level = self.level.saturating_sub(passed * portion);
+        let most = PORTIONS * portion * u128::from(self.period);
         if self.level <= most {
             return Ok(());
         }
@@ -75,8 +79,8 @@ impl Bucket {
             Rule::Period,
             "instructions at EL1 and EL0",
             format!(
-                "at most {} in two periods of {} ns",
-                2 * portion,
+                "at most {} within periods of {} ns",
+                PORTIONS * portion,
                 self.period
             ),
             format!("{over} beyond what the time before allows"),

@@ -153,16 +153,15 @@ impl Power {
     ) -> Checked {
         let is_done = status == 0;
         match effect(request) {
-            Effect::Off | Effect::End | Effect::Restart
-                if status >= 0 => {
-                    return Err(Difference::new(
-                        Rule::NoReturn,
-                        format!("VM {vm} vCPU {vcpu}, call {:#x}", request.function),
-                        "no return, or an error",
-                        status.to_string(),
-                    ));
-                }
-                // Refused: another vCPU ends or restarts the VM already.
+            Effect::Off | Effect::End | Effect::Restart if status >= 0 => {
+                return Err(Difference::new(
+                    Rule::NoReturn,
+                    format!("VM {vm} vCPU {vcpu}, call {:#x}", request.function),
+                    "no return, or an error",
+                    status.to_string(),
+                ));
+            }
+            // Refused: another vCPU ends or restarts the VM already.
             Effect::On { vcpu: target, .. } if !is_done => {
                 let wanted = &mut self.vms[vm].wanted;
                 let refused = |one: &Wanted| one.caller == vcpu && one.vcpu == target;

@@ -223,6 +223,43 @@ impl<'a> Memories<'a> {
         }
     }
 
+    /// Checks a store of EL2, on a core of a VM, to memory. `moving` is the VM of a page that is on
+    /// its way, if it had this frame.
+    ///
+    /// # Errors
+    ///
+    /// The frame is another VM's, or nobody's.
+    pub fn check_store(&self, vm: usize, address: PhysAddr, moving: Option<usize>) -> Checked {
+        let is_allowed = match self.owner(address).or(moving) {
+            Some(owner) => owner == vm,
+            // Where a page moves to, and the hypervisor's own memory.
+            None => self.is_own(address) || self.is_ram(address) && self.has_pool(vm, address),
+        };
+        if is_allowed {
+            return Ok(());
+        }
+        Err(Difference::new(
+            Rule::Writes,
+            format!("a core of VM {vm}"),
+            "a store to the hypervisor's memory or to the VM's",
+            match self.owner(address).or(moving) {
+                Some(owner) => format!("{address}, which VM {owner} has"),
+                None => format!("{address}"),
+            },
+        ))
+    }
+
+    /// Returns whether a frame has a color of a VM's pools.
+    fn has_pool(&self, vm: usize, frame: PhysAddr) -> bool {
+        let vm = &self.system.vms[vm];
+        let regions = vm.regions.iter().filter_map(|region| match region.backing {
+            Backing::Pool(pool) => Some(pool),
+            _ => None,
+        });
+        let mut pools = regions.chain(vm.target);
+        pools.any(|pool| self.has_color(frame, self.system.pools[usize::from(pool)].colors))
+    }
+
     /// Returns the VM that has a frame.
     pub fn owner(&self, frame: PhysAddr) -> Option<usize> {
         let found = self.owners.get(&frame.page_number());
@@ -548,6 +585,26 @@ mod tests {
             rule(memories.check(nowhere, Entry(HOME | RAM))),
             Some(Rule::Map)
         );
+    }
+
+    #[test]
+    fn el2_stores_to_its_own_memory_and_to_its_guests() {
+        let mut system = fixture::system();
+        system.vms.push(system.vms[0].clone());
+        let mut memories = Memories::of(&system);
+        assert_eq!(memories.check(page(0), Entry(HOME | RAM)), Ok(()));
+        assert_eq!(memories.check_store(0, PhysAddr(HOME + 8), None), Ok(()));
+        assert_eq!(
+            memories.check_store(0, PhysAddr(fixture::OWN), None),
+            Ok(())
+        );
+        assert_eq!(memories.check_store(0, PhysAddr(AWAY), None), Ok(()));
+        let stored = memories.check_store(1, PhysAddr(HOME + 8), None);
+        assert_eq!(rule(stored), Some(Rule::Writes));
+        let stored = memories.check_store(0, PhysAddr(OTHER), None);
+        assert_eq!(rule(stored), Some(Rule::Writes));
+        let stored = memories.check_store(1, PhysAddr(AWAY), Some(0));
+        assert_eq!(rule(stored), Some(Rule::Writes));
     }
 
     #[test]

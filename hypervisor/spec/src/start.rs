@@ -15,7 +15,7 @@ pub const ZERO: [&str; 19] = [
     "TTBR1_EL1",
     "TCR_EL1",
     "MAIR_EL1",
-    "AMAIR_EL1",
+    "AMAIR0",
     "CONTEXTIDR_EL1",
     "CSSELR",
     "MDSCR_EL1",
