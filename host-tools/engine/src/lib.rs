@@ -38,6 +38,7 @@ pub mod installation;
 pub mod kept;
 pub mod linux;
 pub mod model;
+pub mod oracle;
 pub mod parts;
 pub mod progress;
 pub mod qemu;

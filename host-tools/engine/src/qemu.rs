@@ -3,6 +3,7 @@
 
 use crate::consoles::plain;
 use crate::files;
+use crate::oracle;
 use crate::setup::emulator::{PROGRAM, qemu_help};
 use cloison_config::Emulation;
 use cloison_config::emulation::Serial;
@@ -214,13 +215,24 @@ impl Machine {
             .join(" ")
     }
 
+    /// Returns the arguments for the oracle, where it is wanted.
+    fn oracle(&self, report: &Path) -> Vec<OsString> {
+        let has_one_thread = self.icount.is_some() || self.extra.iter().any(|one| one == "-accel");
+        let kernel = self.kernel.as_deref();
+        kernel.map_or_else(Vec::new, |image| {
+            oracle::arguments(image, report, has_one_thread)
+        })
+    }
+
     /// Starts the board with its console connected to the session.
     pub fn start(&self) -> Result<Session> {
         let scratch = files::scratch()?;
         let telemetry = scratch.path().join("telemetry.bin");
+        let report = scratch.path().join("oracle.json");
         let mut command = bound_to_us()?;
         command
             .args(self.arguments(&telemetry, "stdio"))
+            .args(self.oracle(&report))
             .args(["-monitor", "none"]);
         command
             .stdin(Stdio::piped())
@@ -256,6 +268,7 @@ impl Machine {
             line_start: 0,
             on_line: None,
             telemetry,
+            report,
             _scratch: scratch,
             started: Instant::now(),
             limit: self.limit,
@@ -396,6 +409,8 @@ pub struct Session {
     line_start: usize,
     on_line: Option<LineCallback>,
     telemetry: PathBuf,
+    /// The oracle's report, where there is one.
+    report: PathBuf,
     _scratch: TempDir,
     started: Instant,
     limit: Duration,
@@ -618,8 +633,10 @@ impl Session {
             .take()
             .and_then(|thread| thread.join().ok())
             .unwrap_or_default();
+        let exit = self.exit.unwrap_or(otherwise);
+        oracle::judge(exit, &errors, &self.report)?;
         Ok(Outcome {
-            exit: self.exit.unwrap_or(otherwise),
+            exit,
             console: self.console(),
             telemetry: self.telemetry(),
             errors,

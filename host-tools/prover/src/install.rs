@@ -4,6 +4,7 @@
 use crate::blocks::Blocks;
 use crate::fuzz::{self, Fuzzer};
 use crate::instrument::Instrument;
+use crate::oracle::{Oracle, Wanted};
 use crate::prover::{MAX_CORES, Prover};
 use cloison_qemu::entry::Emulated;
 use cloison_qemu::ffi::{PluginId, missing};
@@ -14,12 +15,19 @@ use cloison_qemu::machine::machine;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// One of so many visits has its registers compared, unless the arguments say otherwise.
+const EVERY: u64 = 8;
+
 /// The arguments.
 #[derive(Debug, Default)]
 struct Arguments {
-    elf: PathBuf,
+    elf: Option<PathBuf>,
     fuzz: Option<PathBuf>,
     wanted: fuzz::Wanted,
+    image: Option<PathBuf>,
+    oracle: Option<PathBuf>,
+    every: Option<u64>,
+    goes_on: bool,
 }
 
 impl Arguments {
@@ -33,17 +41,25 @@ impl Arguments {
                     .map_err(|error| format!("{text}: {error}"))
             };
             match text.split_once('=') {
-                Some(("elf", file)) => arguments.elf = PathBuf::from(file),
+                Some(("elf", file)) => arguments.elf = Some(PathBuf::from(file)),
                 Some(("fuzz", directory)) => arguments.fuzz = Some(PathBuf::from(directory)),
                 Some(("seed", digits)) => wanted.seed = number(digits)?,
                 Some(("exits", digits)) => wanted.exits = number(digits)?,
                 Some(("seconds", digits)) => wanted.seconds = number(digits)?,
                 Some(("vms", digits)) => wanted.vms = number(digits)?.min(8) as usize,
                 Some(("replay", file)) => wanted.replay = Some(PathBuf::from(file)),
+                Some(("image", file)) => arguments.image = Some(PathBuf::from(file)),
+                Some(("oracle", file)) => arguments.oracle = Some(PathBuf::from(file)),
+                Some(("every", digits)) => {
+                    let every = number(digits).ok().filter(|every| *every > 0);
+                    arguments.every = Some(every.ok_or("every: give a number from 1 up")?);
+                }
+                Some(("keep-going", "on")) => arguments.goes_on = true,
                 _ => {
                     return Err(format!(
-                        "unknown argument `{text}`: there are elf=FILE, and fuzz=DIRECTORY with \
-                         vms=NUMBER, seed=NUMBER, exits=NUMBER, seconds=NUMBER, replay=FILE"
+                        "unknown argument `{text}`: there are elf=FILE; fuzz=DIRECTORY with \
+                         vms=NUMBER, seed=NUMBER, exits=NUMBER, seconds=NUMBER, replay=FILE; \
+                         oracle=FILE with image=FILE, every=NUMBER, keep-going=on"
                     ));
                 }
             }
@@ -65,7 +81,12 @@ pub fn install(id: PluginId, emulated: Emulated, arguments: &[&str]) -> Result<(
         ));
     }
     let arguments = Arguments::read(arguments)?;
-    let blocks = Arc::new(Blocks::read(&arguments.elf)?);
+    let blocks = match &arguments.elf {
+        Some(elf) => Blocks::read(elf)?,
+        None if arguments.fuzz.is_some() => return Err("fuzz: give elf=FILE, too".into()),
+        None => Blocks::default(),
+    };
+    let blocks = Arc::new(blocks);
     let mut instruments: Vec<Box<dyn Instrument>> = Vec::new();
     if let Some(directory) = arguments.fuzz {
         let wanted = fuzz::Wanted {
@@ -73,6 +94,15 @@ pub fn install(id: PluginId, emulated: Emulated, arguments: &[&str]) -> Result<(
             ..arguments.wanted
         };
         instruments.push(Box::new(Fuzzer::new(wanted, Arc::clone(&blocks))?));
+    }
+    if let Some(report) = arguments.oracle {
+        let image = arguments.image.ok_or("oracle: give image=FILE, too")?;
+        instruments.push(Box::new(Oracle::new(Wanted {
+            image,
+            report,
+            every: arguments.every.unwrap_or(EVERY),
+            goes_on: arguments.goes_on,
+        })?));
     }
     let machine = machine().map_err(missing)?;
     listen(

@@ -124,7 +124,7 @@ pub trait Instrument {
     /// EL2 is about to write a system register, to maintain a cache or TLB, or to execute a barrier:
     /// [`Moment::word`], with [`Moment::operand`].
     fn executes(&mut self, _at: &Moment<'_>) {}
-    /// A guest begins a block of this many instructions.
+    /// A guest begins a part of a block, of this many instructions, that executes as a whole.
     fn guest_block(&mut self, _at: &Moment<'_>, _instructions: usize) {}
     /// A guest executes a HINT with this number, one of those that the architecture keeps free.
     fn hint(&mut self, _at: &Moment<'_>, _number: u32) {}

@@ -15,4 +15,5 @@ mod entry;
 pub mod fuzz;
 pub mod install;
 pub mod instrument;
+pub mod oracle;
 pub mod prover;

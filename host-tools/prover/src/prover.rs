@@ -178,6 +178,25 @@ impl Prover {
     }
 }
 
+/// Asks for a callback before each part of a guest's block that executes as a whole: QEMU leaves a
+/// block at an access to a device, and starts it again from there.
+fn count_guest(block: &NewBlock<'_, Prover>) {
+    let mut first = 0;
+    for at in 0..block.instructions {
+        if at + 1 == block.instructions || may_leave(block.word(at)) {
+            let data = Tag::Guest.data(at + 1 - first);
+            block.on_instruction(first, Registers::Unused, data);
+            first = at + 1;
+        }
+    }
+}
+
+/// Returns whether a block may end at an instruction before it is through: all but those that compute
+/// with general registers (Arm ARM, C4.1: op0, bits 28 to 25).
+const fn may_leave(word: u32) -> bool {
+    !matches!(word >> 25 & 15, 0b1000 | 0b1001 | 0b0101 | 0b1101)
+}
+
 /// Returns whether an instruction writes a system register, maintains a cache or TLB, or is a
 /// barrier (Arm ARM, C4.1.66: "Barriers", "System instructions", "System register move").
 const fn is_system(word: u32) -> bool {
@@ -224,7 +243,7 @@ impl Listener for Prover {
             return;
         }
         if self.needs.guest_blocks {
-            block.on_block(Registers::Unused, Tag::Guest.data(block.instructions));
+            count_guest(block);
         }
         if self.needs.hints {
             for at in 0..block.instructions {
@@ -237,19 +256,12 @@ impl Listener for Prover {
         }
     }
 
-    fn block(&mut self, data: usize) {
-        let nowhere = Site {
-            address: 0,
-            word: 0,
-        };
-        self.each(nowhere, |one, at| one.guest_block(at, data >> TAGS));
-    }
-
     fn instruction(&mut self, data: usize) {
         const LEADER: usize = Tag::Leader as usize;
         const VECTOR: usize = Tag::Vector as usize;
         const RETURN: usize = Tag::Return as usize;
         const SYSTEM: usize = Tag::System as usize;
+        const GUEST: usize = Tag::Guest as usize;
         let index = data >> TAGS;
         match data & ((1 << TAGS) - 1) {
             LEADER => {
@@ -269,6 +281,13 @@ impl Listener for Prover {
             RETURN => {
                 self.each(self.sites[index], |one, at| one.leaves(at));
                 self.judge();
+            }
+            GUEST => {
+                let nowhere = Site {
+                    address: 0,
+                    word: 0,
+                };
+                self.each(nowhere, |one, at| one.guest_block(at, index));
             }
             SYSTEM => self.each(self.sites[index], |one, at| one.executes(at)),
             _ => {
@@ -324,5 +343,12 @@ mod tests {
         assert_eq!(hint(0xd503_201f | 120 << 5), Some(120));
         assert_eq!(hint(0xd503_201f), None);
         assert_eq!(hint(0xd503_207f), None); // wfi
+        assert!(!may_leave(0x9100_0400)); // add x0, x0, #1
+        assert!(!may_leave(0x8b01_0000)); // add x0, x0, x1
+        assert!(!may_leave(0x9b01_7c00)); // mul x0, x0, x1
+        assert!(may_leave(0xf940_0000)); // ldr x0, [x0]
+        assert!(may_leave(0x5400_0040)); // b.eq
+        assert!(may_leave(0xd538_2000)); // mrs x0, ttbr0_el1
+        assert!(may_leave(0x1e60_2820)); // fadd d0, d1, d0
     }
 }

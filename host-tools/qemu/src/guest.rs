@@ -43,6 +43,27 @@ impl Register {
     }
 }
 
+impl Register {
+    /// Returns the value of a register of 128 bits, its lower half first; that of a narrower one is
+    /// in the lower half.
+    pub fn read_wide(self) -> [u64; 2] {
+        let Qemu { api, buffer, .. } = qemu();
+        let mut value = [0u8; 16];
+        // SAFETY: as in `read`; as many bytes are read as the array has.
+        unsafe {
+            let bytes = buffer.0;
+            (api.set_size)(bytes, 0);
+            (api.read_register)(self.0.as_ptr(), bytes);
+            let read = std::slice::from_raw_parts((*bytes).data, (*bytes).len as usize);
+            for (to, from) in value.iter_mut().zip(read) {
+                *to = *from;
+            }
+        }
+        let number = u128::from_le_bytes(value);
+        [number as u64, (number >> 64) as u64]
+    }
+}
+
 /// A general register of the running CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct General {

@@ -236,6 +236,24 @@ impl Internals {
         unsafe { (self.f.own_clock)() }
     }
 
+    /// Returns guest time in nanoseconds. Under `-icount`, that is the time of the last access to a
+    /// device or timer, or of the running CPU's turn if there was none since: QEMU refuses to count
+    /// what a CPU has executed in the middle of a block.
+    pub fn clock(&self) -> i64 {
+        let Some(running) = symbol(c"current_cpu").map(<*mut c_void>::cast::<*mut c_void>) else {
+            return 0;
+        };
+        // SAFETY: this thread's own variable, restored before anything else runs on the thread;
+        // without a running CPU, the clock is what was counted last. The clock has its own lock.
+        unsafe {
+            let cpu = running.read();
+            running.write(null_mut());
+            let time = (self.f.read_clock)(VIRTUAL);
+            running.write(cpu);
+            time
+        }
+    }
+
     /// Returns whether all CPUs wait. QEMU's lock must be held.
     pub fn all_idle(&self) -> bool {
         // SAFETY: called with the lock held.

@@ -1,0 +1,177 @@
+//! The registers that the oracle reads, and a guest's state from them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::instrument::{Moment, Names};
+use cloison_qemu::guest::Register;
+use cloison_spec::confinement::Confinement;
+use cloison_spec::start;
+use cloison_spec::visit::Registers;
+
+/// Registers of EL1 and EL0 that only the guest changes, by QEMU's names.
+const OTHERS: [&str; 12] = [
+    "SCTLR",
+    "TTBR0_EL1",
+    "TTBR1_EL1",
+    "TCR_EL1",
+    "MAIR_EL1",
+    "CPACR",
+    "CONTEXTIDR_EL1",
+    "TPIDR_EL0",
+    "TPIDRRO_EL0",
+    "TPIDR_EL1",
+    "CNTKCTL",
+    "MDSCR_EL1",
+];
+
+/// The handles of registers.
+#[derive(Debug)]
+pub struct Handles {
+    /// ESR_EL2.
+    pub esr: Register,
+    elr: Register,
+    spsr: Register,
+    sp: [Register; 2],
+    from: [Register; 2],
+    vbar: Register,
+    others: Vec<Register>,
+    sctlr: Register,
+    zeros: Vec<(&'static str, Register)>,
+    confinement: [Register; 10],
+    /// MIDR_EL1, which QEMU does not show: what VPIDR_EL2 is after reset (Arm ARM, D24.2).
+    midr: u64,
+    vectors: Vec<Register>,
+    fp: [Register; 2],
+    /// VTTBR_EL2.
+    pub vttbr: Register,
+}
+
+impl Handles {
+    /// Finds the registers, before the hypervisor has changed any.
+    ///
+    /// # Errors
+    ///
+    /// The name of a missing one.
+    pub fn find(names: &Names) -> Result<Self, String> {
+        let get = |name: &str| {
+            names
+                .get(name)
+                .ok_or_else(|| format!("this QEMU's CPU has no {name}"))
+        };
+        let pair = |one: &str, other: &str| Ok::<_, String>([get(one)?, get(other)?]);
+        let confinement = [
+            "HCR_EL2",
+            "VTCR_EL2",
+            "VTTBR_EL2",
+            "MDCR_EL2",
+            "CPTR_EL2",
+            "CNTHCTL_EL2",
+            "CNTVOFF_EL2",
+            "VMPIDR_EL2",
+            "VPIDR_EL2",
+            "PMCR_EL0",
+        ];
+        let mut found = Vec::new();
+        for name in confinement {
+            found.push(get(name)?);
+        }
+        let confinement = <[Register; 10]>::try_from(found).map_err(|_| "10 registers")?;
+        let mut others = Vec::new();
+        for name in OTHERS {
+            others.push(get(name)?);
+        }
+        // QEMU shows no registers whose values it computes.
+        let zeros = start::ZERO
+            .iter()
+            .filter_map(|name| Some((*name, names.get(name)?)))
+            .collect();
+        let mut vectors = Vec::new();
+        for number in 0..32 {
+            vectors.push(get(&format!("v{number}"))?);
+        }
+        Ok(Self {
+            esr: get("ESR_EL2")?,
+            elr: get("ELR_EL2")?,
+            spsr: get("SPSR_EL2")?,
+            sp: pair("SP_EL0", "SP_EL1")?,
+            from: pair("ELR_EL1", "SPSR_EL1")?,
+            vbar: get("VBAR")?,
+            others,
+            sctlr: get("SCTLR")?,
+            zeros,
+            midr: get("VPIDR_EL2")?.read(),
+            confinement,
+            vectors,
+            fp: pair("fpcr", "fpsr")?,
+            vttbr: get("VTTBR_EL2")?,
+        })
+    }
+
+    /// Returns the address at which the guest was or will be.
+    pub fn pc(&self) -> u64 {
+        self.elr.read()
+    }
+
+    /// Returns the mode to which EL2 returns.
+    pub fn mode(&self) -> u64 {
+        self.spsr.read()
+    }
+
+    /// Reads a guest's registers, while EL2 has not changed them yet, or no longer.
+    pub fn guest(&self, at: &Moment<'_>) -> Registers {
+        Registers {
+            x: std::array::from_fn(|number| at.x(number as u32)),
+            pc: self.elr.read(),
+            pstate: self.spsr.read(),
+            sp: self.sp.map(Register::read),
+            from: self.from.map(Register::read),
+            vectors: self.vbar.read(),
+            others: self.others.iter().map(|other| other.read()).collect(),
+        }
+    }
+
+    /// Reads what confines the guest.
+    pub fn confinement(&self) -> Confinement {
+        let [
+            hcr,
+            vtcr,
+            vttbr,
+            mdcr,
+            cptr,
+            cnthctl,
+            cntvoff,
+            vmpidr,
+            vpidr,
+            pmcr,
+        ] = self.confinement.map(Register::read);
+        Confinement {
+            hcr,
+            vtcr,
+            vttbr,
+            mdcr,
+            cptr,
+            cnthctl,
+            cntvoff,
+            vmpidr,
+            vpidr,
+            midr: self.midr,
+            counters: pmcr >> 11 & 31,
+        }
+    }
+
+    /// Reads SCTLR_EL1.
+    pub fn sctlr(&self) -> u64 {
+        self.sctlr.read()
+    }
+
+    /// Reads the registers that are zero at a vCPU's first instruction.
+    pub fn zeros(&self) -> Vec<(&'static str, u64)> {
+        let read = |(name, register): &(&'static str, Register)| (*name, register.read());
+        self.zeros.iter().map(read).collect()
+    }
+
+    /// Reads the FP and SIMD registers, and FPCR and FPSR.
+    pub fn vectors(&self) -> (Vec<[u64; 2]>, [u64; 2]) {
+        let vectors = self.vectors.iter().map(|one| one.read_wide()).collect();
+        (vectors, self.fp.map(Register::read))
+    }
+}

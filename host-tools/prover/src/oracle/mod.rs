@@ -1,0 +1,405 @@
+//! The oracle: compares what EL2 does with `cloison-spec`, visit by visit, on the image that ships.
+//!
+//! What it compares comes from the machine: the tables in memory, system registers, the GIC's list
+//! registers, EL2's stores and maintenance instructions, and from the configuration in the system
+//! image. It uses no symbol of the hypervisor. A vCPU starts where EL2 writes SCTLR_EL1, which no
+//! other visit does, as a core has one vCPU.
+//!
+//! Per visit it follows stores and instructions; the guest's registers and the list registers are
+//! compared in one visit of [`Wanted::every`], and at each start of a vCPU. Its counts are those of
+//! the thread that all vCPUs share: what cores do at the same instant is out of its reach.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod handles;
+mod image;
+mod report;
+mod tables;
+
+use crate::instrument::{Finding, Instrument, Moment, Needs, Store};
+use crate::prover::MAX_CORES;
+use cloison_formats::image::System;
+use cloison_spec::budget::Bucket;
+use cloison_spec::interrupts::{self, ListRegister};
+use cloison_spec::power::{self, Power, Request};
+use cloison_spec::visit::{self, Cause, Registers};
+use cloison_spec::{Difference, confinement, start};
+use handles::Handles;
+use report::{First, Report, Ring, Visit};
+use std::path::PathBuf;
+use tables::Tables;
+
+/// What is wanted of the oracle.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The image that QEMU loads.
+    pub image: PathBuf,
+    /// The file for the report.
+    pub report: PathBuf,
+    /// One of so many visits has its registers compared.
+    pub every: u64,
+    /// Whether the run continues after a difference.
+    pub goes_on: bool,
+}
+
+/// One of so many comparisons of registers also walks the tables.
+const WALKS: u64 = 1024;
+/// The first vector of exceptions from a guest.
+const FROM_GUEST: u16 = 0x400;
+/// GICH_VTR and GICH_LR0 (IHI 0048B, 5.3).
+const GICH_VTR: u64 = 0x04;
+const GICH_LR: u64 = 0x100;
+
+/// A core, since its guest last left.
+#[derive(Clone, Debug, Default)]
+struct Core {
+    /// The VM and vCPU that it has.
+    place: Option<(usize, usize)>,
+    /// Why it entered EL2; `None` before its first guest.
+    cause: Option<Cause>,
+    /// The guest's registers, if they are compared.
+    before: Option<Registers>,
+    /// The guest's call.
+    request: Option<Request>,
+    /// EL2 has written SCTLR_EL1.
+    starts: bool,
+    /// EL2 has written a register that confines the guest.
+    is_changed: bool,
+    bucket: Option<Bucket>,
+    /// Instructions of the guest since it entered.
+    instructions: u64,
+}
+
+/// The oracle.
+pub struct Oracle {
+    wanted: Wanted,
+    system: &'static System,
+    handles: Option<Handles>,
+    tables: Tables,
+    power: Power,
+    cores: [Core; MAX_CORES],
+    ring: Ring,
+    report: Report,
+    finding: Option<Finding>,
+    /// Number of list registers, once it is known.
+    lists: usize,
+}
+
+impl Oracle {
+    /// Returns one for the image that QEMU loads.
+    ///
+    /// # Errors
+    ///
+    /// If the image cannot be read.
+    pub fn new(wanted: Wanted) -> Result<Self, String> {
+        let system: &'static System = Box::leak(Box::new(image::read(&wanted.image)?));
+        let mut cores: [Core; MAX_CORES] = std::array::from_fn(|_| Core::default());
+        for (vm, config) in system.vms.iter().enumerate() {
+            for (vcpu, core) in config.cores.iter().enumerate() {
+                let core = &mut cores[core.index() % MAX_CORES];
+                core.place = Some((vm, vcpu));
+                core.bucket = Bucket::of(system, vm, vcpu);
+            }
+        }
+        Ok(Self {
+            tables: Tables::of(system),
+            power: Power::of(system),
+            report: Report {
+                differences: 0,
+                visits: 0,
+                compared: 0,
+                starts: 0,
+                entries: 0,
+                instructions: 0,
+                first: None,
+            },
+            wanted,
+            system,
+            handles: None,
+            cores,
+            ring: Ring::default(),
+            finding: None,
+            lists: 0,
+        })
+    }
+
+    /// Takes note of a check's result.
+    fn judge(&mut self, at: &Moment<'_>, checked: Result<(), Difference>) {
+        let Err(difference) = checked else { return };
+        self.report.differences += 1;
+        if self.wanted.goes_on && self.report.differences <= 20 {
+            eprintln!("prover: {}: {difference}", difference.rule.id());
+        }
+        if self.report.first.is_some() {
+            return;
+        }
+        let (time, done) = (now(at), self.report.instructions);
+        self.report.first = Some(First::of(&difference, at.core, time, done, &self.ring));
+        if !self.wanted.goes_on {
+            self.finding = Some(Finding {
+                rule: difference.rule.id().to_owned(),
+                what: difference.to_string(),
+                core: at.core,
+            });
+        }
+    }
+
+    /// Reads the list registers of the core, and GICH_HCR.
+    fn lists(&mut self, at: &Moment<'_>) -> (u32, Vec<ListRegister>) {
+        let gich = self.system.board.gic.gich.0;
+        let read = |offset: u64| {
+            let mut bytes = [0; 4];
+            at.machine.read_memory(at.cpu, gich + offset, &mut bytes);
+            u32::from_le_bytes(bytes)
+        };
+        if self.lists == 0 {
+            self.lists = (read(GICH_VTR) & 63) as usize + 1;
+        }
+        let lists = (0..self.lists as u64)
+            .map(|number| ListRegister(read(GICH_LR + 4 * number)))
+            .collect();
+        (read(0), lists)
+    }
+
+    /// Checks a core that is about to enter its guest.
+    fn check_return(
+        &mut self,
+        at: &Moment<'_>,
+        handles: &Handles,
+        place: (usize, usize),
+    ) -> Result<(), Difference> {
+        let core = std::mem::take(&mut self.cores[at.core].before);
+        let (starts, changed) = {
+            let core = &mut self.cores[at.core];
+            (
+                std::mem::take(&mut core.starts),
+                std::mem::take(&mut core.is_changed),
+            )
+        };
+        let request = self.cores[at.core].request.take();
+        let (vm, vcpu) = place;
+        self.tables.leave(at.core)?;
+        if starts {
+            self.check_start(at, handles, place)?;
+        } else {
+            let status = at.x(0) as i64;
+            if let Some(request) = request {
+                self.power.returns(vm, vcpu, (request, status), now(at))?;
+                power::check_grant(self.system, vm, request, status)?;
+            }
+            self.power.continues(vm, vcpu, now(at))?;
+        }
+        if changed || starts {
+            confinement::check(self.system, vm, vcpu, &handles.confinement())?;
+        }
+        let Some(before) = core else {
+            return Ok(());
+        };
+        self.report.compared += 1;
+        if self.report.compared.is_multiple_of(WALKS) {
+            let root = confinement::root(handles.vttbr.read());
+            self.tables.compare(at, vm, root)?;
+            confinement::check(self.system, vm, vcpu, &handles.confinement())?;
+        }
+        let (control, lists) = self.lists(at);
+        interrupts::check(self.system, vm, control, &lists)?;
+        match self.cores[at.core].cause {
+            Some(cause) if !starts => visit::check(cause, &before, &handles.guest(at)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks a vCPU's first instruction.
+    fn check_start(
+        &mut self,
+        at: &Moment<'_>,
+        handles: &Handles,
+        (vm, vcpu): (usize, usize),
+    ) -> Result<(), Difference> {
+        self.report.starts += 1;
+        let root = confinement::root(handles.vttbr.read());
+        if self.tables.knows(vm) {
+            self.tables.compare(at, vm, root)?;
+        } else {
+            self.tables.walk(at, vm, root)?;
+        }
+        let found = handles.guest(at);
+        let first = self
+            .power
+            .starts(self.system, (vm, vcpu), found.pc, found.x[0])?;
+        start::check(first, &found, handles.sctlr(), &handles.zeros())?;
+        let (vectors, controls) = handles.vectors();
+        start::check_fp(&vectors, controls)?;
+        let (control, lists) = self.lists(at);
+        interrupts::check(self.system, vm, control, &lists)
+    }
+
+    /// Counts what the guest has executed against its budget.
+    fn charge(&mut self, at: &Moment<'_>) -> Result<(), Difference> {
+        let core = &mut self.cores[at.core];
+        let events = std::mem::take(&mut core.instructions);
+        self.report.instructions += events;
+        match &mut core.bucket {
+            Some(bucket) => bucket.add(events, now(at)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns guest time in nanoseconds.
+fn now(at: &Moment<'_>) -> u64 {
+    at.internals.clock().max(0) as u64
+}
+
+/// Returns whether an instruction writes SCTLR_EL1.
+const fn starts_vcpu(word: u32) -> bool {
+    word & !31 == 0xd518_1000
+}
+
+/// Returns whether an instruction writes a register of EL2 that may confine a guest: not those for a
+/// return (ELR_EL2, SPSR_EL2), and not the hypervisor's timer.
+const fn confines(word: u32) -> bool {
+    let (n, m) = (word >> 12 & 15, word >> 8 & 15);
+    word & 0xffff_0000 == 0xd51c_0000 && n != 4 && !(n == 14 && m == 2)
+}
+
+impl Instrument for Oracle {
+    fn needs(&self) -> Needs {
+        Needs {
+            stores: true,
+            system: true,
+            guest_blocks: self.cores.iter().any(|core| core.bucket.is_some()),
+            ..Needs::default()
+        }
+    }
+
+    fn enters(&mut self, at: &Moment<'_>, vector: u16) {
+        let Some((vm, vcpu)) = self.cores[at.core].place else {
+            return;
+        };
+        if vector < FROM_GUEST {
+            return;
+        }
+        let Some(handles) = self.handles.take() else {
+            return;
+        };
+        let esr = handles.esr.read();
+        let cause = match vector & 0x180 {
+            0 => Cause::Synchronous(esr),
+            0x180 => Cause::SError,
+            _ => Cause::Interrupt,
+        };
+        let is_call = matches!(cause, Cause::Synchronous(esr) if visit::is_call(esr));
+        let call = is_call.then(|| std::array::from_fn(|number| at.x(number as u32)));
+        self.ring.add(Visit {
+            number: 0,
+            core: at.core,
+            vector,
+            esr,
+            pc: handles.pc(),
+            call,
+        });
+        let request = call.map(|[function, first, second, third]| Request {
+            function: function as u32,
+            arguments: [first, second, third],
+        });
+        if let Some(request) = request {
+            self.power.call(vm, vcpu, request, now(at));
+        }
+        let is_compared = self.ring.count.is_multiple_of(self.wanted.every);
+        let core = &mut self.cores[at.core];
+        core.cause = Some(cause);
+        core.request = request;
+        core.starts = false;
+        core.before = is_compared.then(|| handles.guest(at));
+        self.handles = Some(handles);
+    }
+
+    fn leaves(&mut self, at: &Moment<'_>) {
+        let Some(place) = self.cores[at.core].place else {
+            return;
+        };
+        let Some(handles) = self.handles.take() else {
+            return;
+        };
+        // A return within EL2.
+        if handles.mode() >> 2 & 3 != 2 {
+            let checked = self.check_return(at, &handles, place);
+            self.judge(at, checked);
+            let charged = self.charge(at);
+            self.judge(at, charged);
+        }
+        self.handles = Some(handles);
+    }
+
+    fn stores(&mut self, at: &Moment<'_>, store: Store) {
+        let Some((vm, _)) = self.cores[at.core].place else {
+            return;
+        };
+        if store.is_device || !self.tables.knows(vm) {
+            return;
+        }
+        let checked = self.tables.store(at.core, vm, store);
+        self.judge(at, checked);
+    }
+
+    fn executes(&mut self, at: &Moment<'_>) {
+        if self.handles.is_none() {
+            match Handles::find(at.names) {
+                Ok(handles) => self.handles = Some(handles),
+                Err(error) => cloison_qemu::ffi::fail(&error),
+            }
+        }
+        let core = &mut self.cores[at.core];
+        core.starts |= starts_vcpu(at.word);
+        core.is_changed |= confines(at.word);
+        if let Some((vm, _)) = core.place {
+            self.tables.executes(at.core, vm, at.word, || at.operand());
+        }
+    }
+
+    fn guest_block(&mut self, at: &Moment<'_>, instructions: usize) {
+        self.cores[at.core].instructions += instructions as u64;
+    }
+
+    fn finding(&mut self) -> Option<Finding> {
+        self.finding.take()
+    }
+
+    fn ends(&mut self) {
+        self.report.visits = self.ring.count;
+        self.report.entries = self.tables.changes;
+        report::write(&self.report, &self.wanted.report);
+        if let Some(first) = &self.report.first {
+            eprintln!(
+                "prover: {} ({}) does not hold: {}.\n  {}: expected {}, found {}\n  core {}, after \
+                 {} visits and {} ns; {} has the last visits",
+                first.rule,
+                first.promise,
+                first.sentence,
+                first.place,
+                first.expected,
+                first.found,
+                first.core,
+                self.report.visits,
+                first.time,
+                self.wanted.report.display()
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_that_matter_are_told_from_others() {
+        assert!(starts_vcpu(0xd518_1008)); // msr sctlr_el1, x8
+        assert!(!starts_vcpu(0xd51c_1008)); // msr sctlr_el2, x8
+        assert!(confines(0xd51c_1108)); // msr hcr_el2, x8
+        assert!(confines(0xd51c_2100)); // msr vttbr_el2, x0
+        assert!(!confines(0xd51c_4020)); // msr elr_el2, x0
+        assert!(!confines(0xd51c_e220)); // msr cnthp_ctl_el2, x0
+        assert!(!confines(0xd518_1008));
+    }
+}

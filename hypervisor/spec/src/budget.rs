@@ -1,0 +1,138 @@
+//! What a budget of instructions lets through (docs/architecture.md, "Budgets"; SPECIFICATION.md, B1).
+//!
+//! The observer counts the instructions that a core executes at EL1 and EL0 itself. Where periods
+//! begin is not known to it. A time of length *L* touches at most *L* / period + 2 periods, and in each
+//! the core may execute the budget and [`OVERSHOOT`] events. That holds for all times up to now if
+//! it holds for a bucket that this rate empties, and that never holds more than two such portions. The
+//! observer's clock may be late by as much as the core executes in a period: that is a third portion.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::rules::{Checked, Difference, Rule};
+use cloison_formats::image::{Quota, System, WhenSpent};
+
+/// INST_RETIRED (Arm ARM DDI 0487, D13.12).
+const INST_RETIRED: u16 = 0x08;
+/// Events that may be on their way when a budget is spent.
+pub const OVERSHOOT: u64 = 8;
+/// Portions that the bucket holds.
+const PORTIONS: u128 = 3;
+
+/// What a core executed, with the budget that allows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    portion: u64,
+    period: u64,
+    /// Events times the period.
+    level: u128,
+    at: u64,
+}
+
+impl Bucket {
+    /// Returns the bucket of a vCPU, if it has a budget of instructions that an interrupt holds.
+    pub fn of(system: &System, vm: usize, vcpu: usize) -> Option<Self> {
+        let board = &system.board;
+        let is_counted = |quota: &&Quota| {
+            let holds = matches!(quota.when_spent, WhenSpent::Throttle | WhenSpent::Stop);
+            quota.vcpu.index() == vcpu
+                && quota.counted.event.0 == INST_RETIRED
+                && quota.reclaim.is_none()
+                && holds
+                && !board.pmu_irqs.is_empty()
+        };
+        let quota = system.vms[vm].quotas.iter().find(is_counted)?;
+        // A VM that regulates this one may raise the budget to the ceiling.
+        let is_regulated = system
+            .vms
+            .iter()
+            .any(|other| other.regulates >> vm & 1 == 1);
+        let budget = if is_regulated {
+            quota.ceiling
+        } else {
+            quota.budget
+        };
+        Some(Self {
+            portion: budget.0 / u64::from(quota.counted.weight.max(1)) + OVERSHOOT,
+            period: quota.period.0,
+            level: 0,
+            at: 0,
+        })
+    }
+
+    /// Adds what the core has executed, as of a time in nanoseconds.
+    ///
+    /// # Errors
+    ///
+    /// It is more than the budget allows.
+    pub fn add(&mut self, events: u64, now: u64) -> Checked {
+        let portion = u128::from(self.portion);
+        let passed = u128::from(now.saturating_sub(self.at));
+        self.at = self.at.max(now);
+        // When in this time it executed is not known.
+        self.level += u128::from(events) * u128::from(self.period);
+        self.level = self.level.saturating_sub(passed * portion);
+        let most = PORTIONS * portion * u128::from(self.period);
+        if self.level <= most {
+            return Ok(());
+        }
+        let over = self.level / u128::from(self.period);
+        Err(Difference::new(
+            Rule::Period,
+            "instructions at EL1 and EL0",
+            format!(
+                "at most {} within periods of {} ns",
+                PORTIONS * portion,
+                self.period
+            ),
+            format!("{over} beyond what the time before allows"),
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+    use cloison_formats::image::Reclaim;
+    use cloison_formats::units::Events;
+    use proptest::prelude::*;
+
+    fn bucket() -> Bucket {
+        Bucket::of(&fixture::system(), 0, 0).expect("a budget of instructions")
+    }
+
+    proptest! {
+        /// Wherever a period's budget is used in it, and wherever periods begin.
+        #[test]
+        fn a_core_that_keeps_to_its_budget_passes(
+            offset in 0u64..10_000,
+            bursts in proptest::collection::vec((0u64..10_000, 0u64..=1008), 1..200),
+        ) {
+            let mut bucket = bucket();
+            for (period, (at, events)) in bursts.iter().enumerate() {
+                let now = offset + period as u64 * 10_000 + at;
+                prop_assert_eq!(bucket.add(*events, now), Ok(()));
+            }
+        }
+
+        #[test]
+        fn a_core_that_exceeds_it_a_little_is_found(extra in 11u64..100) {
+            let mut bucket = bucket();
+            let found = (0..400u64).find(|period| bucket.add(1008 + extra, period * 10_000).is_err());
+            prop_assert!(found.is_some());
+        }
+    }
+
+    #[test]
+    fn only_budgets_of_instructions_that_hold_are_checked() {
+        let mut system = fixture::system();
+        assert_eq!(Bucket::of(&system, 0, 1), None);
+        system.vms[0].quotas[0].when_spent = WhenSpent::Log;
+        assert_eq!(Bucket::of(&system, 0, 0), None);
+        system.vms[0].quotas[0] = fixture::quota();
+        system.vms[0].quotas[0].reclaim = Some(Reclaim {
+            pool: 0,
+            guarantee: Events(1),
+        });
+        assert_eq!(Bucket::of(&system, 0, 0), None);
+    }
+}

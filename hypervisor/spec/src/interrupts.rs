@@ -1,0 +1,144 @@
+//! List registers of a core that enters its guest (GICv2, IHI 0048B, 5.3 "GIC virtual interface
+//! control registers"; docs/architecture.md, "Interrupts").
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::rules::{Checked, Difference, Rule};
+use cloison_abi::irq;
+use cloison_formats::image::{System, Vm};
+
+/// Interrupts below this number are a core's own: SGIs and PPIs.
+const PRIVATE: u32 = 32;
+/// SGIs.
+const SGIS: u32 = 16;
+
+/// A list register: GICH_LRn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListRegister(pub u32);
+
+impl ListRegister {
+    /// Returns whether it holds an interrupt: bits 29 and 28, pending and active.
+    pub const fn is_used(self) -> bool {
+        self.0 >> 28 & 3 != 0
+    }
+    /// Returns the interrupt that the guest sees.
+    pub const fn interrupt(self) -> u32 {
+        self.0 & 0x3ff
+    }
+    /// Returns the physical interrupt that its end deactivates.
+    pub const fn physical(self) -> Option<u32> {
+        if self.0 >> 31 == 1 {
+            Some(self.0 >> 10 & 0x3ff)
+        } else {
+            None
+        }
+    }
+}
+
+/// Returns whether a VM may see an interrupt.
+fn is_vms(system: &System, vm: &Vm, number: u32) -> bool {
+    let pmu = vm.pmu_irq(system.board.guest_pmu_irq());
+    number < SGIS
+        || [irq::VTIMER, irq::BUDGET, irq::UART].contains(&number)
+        || pmu.is_some_and(|own| own.0 == number)
+        || vm.irqs.iter().any(|own| own.0 == number)
+}
+
+/// Checks GICH_HCR and the list registers of a core of a VM.
+///
+/// # Errors
+///
+/// The first register that is wrong.
+pub fn check(system: &System, vm: usize, control: u32, lists: &[ListRegister]) -> Checked {
+    if control & 1 == 0 {
+        return Err(Difference::new(
+            Rule::ListOn,
+            "GICH_HCR",
+            "bit 0 set",
+            format!("{control:#x}"),
+        ));
+    }
+    let config = &system.vms[vm];
+    let used = |list: &&ListRegister| list.is_used();
+    for (at, list) in lists.iter().enumerate().filter(|(_, list)| list.is_used()) {
+        let place = || format!("GICH_LR{at} of a core of VM {vm}");
+        let found = || format!("{:#010x}", list.0);
+        let number = list.interrupt();
+        if lists[..at]
+            .iter()
+            .filter(used)
+            .any(|other| other.interrupt() == number)
+        {
+            return Err(Difference::new(
+                Rule::ListTwice,
+                place(),
+                format!("interrupt {number} in one list register"),
+                found(),
+            ));
+        }
+        // A virtual interrupt that has a physical one has its number; an SPI is one that the
+        // configuration passes through, and EL2's own PPIs reach no guest.
+        let physical = list.physical();
+        let is_own = is_vms(system, config, number);
+        let is_same = physical.is_none_or(|physical| {
+            physical == number
+                && (config.irqs.iter().any(|own| own.0 == physical)
+                    || (SGIS..PRIVATE).contains(&physical))
+        });
+        if !is_own || !is_same {
+            return Err(Difference::new(
+                Rule::ListOwner,
+                place(),
+                "an interrupt of the VM, with its own physical interrupt or none",
+                found(),
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    const PENDING: u32 = 1 << 28;
+    const HARDWARE: u32 = 1 << 31;
+
+    fn rule(control: u32, lists: &[u32]) -> Option<Rule> {
+        let lists: Vec<ListRegister> = lists.iter().copied().map(ListRegister).collect();
+        let checked = check(&fixture::system(), 0, control, &lists);
+        checked.err().map(|difference| difference.rule)
+    }
+
+    #[test]
+    fn a_vms_interrupts_pass_and_others_do_not() {
+        assert_eq!(
+            rule(
+                1,
+                &[
+                    PENDING | 3,
+                    PENDING | 27,
+                    PENDING | HARDWARE | 40 << 10 | 40
+                ]
+            ),
+            None
+        );
+        assert_eq!(rule(0, &[]), Some(Rule::ListOn));
+        assert_eq!(
+            rule(1, &[PENDING | 27, 0, PENDING | 27]),
+            Some(Rule::ListTwice)
+        );
+        // One of them ended.
+        assert_eq!(rule(1, &[27, 0, PENDING | 27]), None);
+        assert_eq!(rule(1, &[PENDING | 41]), Some(Rule::ListOwner));
+        assert_eq!(
+            rule(1, &[PENDING | HARDWARE | 41 << 10 | 40]),
+            Some(Rule::ListOwner)
+        );
+        assert_eq!(
+            rule(1, &[PENDING | HARDWARE | 33 << 10 | 33]),
+            Some(Rule::ListOwner)
+        );
+        assert_eq!(rule(1, &[PENDING | 26]), Some(Rule::ListOwner));
+    }
+}
