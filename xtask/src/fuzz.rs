@@ -2,12 +2,18 @@
 //!
 //! | module | what is searched |
 //! | --- | --- |
+//! | [`coverage`] | – what of EL2 guests reached, for viewers |
 //! | [`el2`] | the hypervisor, with guests that do anything |
+//! | [`minimize`] | – the fewest operations that reproduce a finding |
 //! | [`parsers`] | all that reads bytes from others |
+//! | [`planted`] | the hypervisor with a known bug, to test the search |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+pub mod coverage;
 pub mod el2;
+pub mod minimize;
 pub mod parsers;
+pub mod planted;
 
 use clap::Subcommand;
 use miette::Result;
@@ -26,6 +32,8 @@ pub struct FuzzArgs {
 pub enum Searched {
     /// The hypervisor's image that ships, with guests that do anything
     El2(el2::El2Args),
+    /// The hypervisor with a bug planted in it: does the search find it?
+    Planted(planted::PlantedArgs),
     /// Parsers of files and messages from others, with libFuzzer
     Parsers(parsers::ParsersArgs),
 }
@@ -38,6 +46,7 @@ pub enum Searched {
 pub fn fuzz(args: &FuzzArgs) -> Result<ExitCode> {
     match &args.what {
         Searched::El2(args) => el2::run(args),
+        Searched::Planted(args) => planted::run(args),
         Searched::Parsers(args) => parsers::run(args),
     }
 }

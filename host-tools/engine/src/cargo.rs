@@ -9,7 +9,7 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use xshell::{Cmd, Shell, cmd};
@@ -210,6 +210,27 @@ fn build_hypervisor(features: &[&str]) -> Result<PathBuf> {
         command = apart(command, &format!("with-{}", features.join("-")))
             .args(["--features", &features.join(",")]);
     }
+    executables(command)?
+        .into_iter()
+        .find_map(|(name, path)| (name == HYPERVISOR.1).then_some(path))
+        .ok_or_else(|| miette!("cargo built no `{}`", HYPERVISOR.1))
+}
+
+/// Builds the EL2 image from another tree with the same crates, and returns its ELF file, which is
+/// apart from this checkout's.
+///
+/// # Errors
+///
+/// If it does not build.
+pub fn hypervisor_of(tree: &Path) -> Result<PathBuf> {
+    let shell = Shell::new().into_diagnostic()?;
+    let command = cargo(&shell, "build")?
+        .args(["--release", "--package", HYPERVISOR.0])
+        .args(["--bin", HYPERVISOR.1])
+        .args(["--config", "profile.release.lto=\"fat\""])
+        .arg("--target-dir")
+        .arg(tree.join("target"));
+    shell.change_dir(tree);
     executables(command)?
         .into_iter()
         .find_map(|(name, path)| (name == HYPERVISOR.1).then_some(path))

@@ -4,6 +4,7 @@
 //! system, starts it, shows how far it is, and reports what was found.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::{coverage, minimize};
 use cloison_config::sources::ImageSource;
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::qemu::{Exit, Machine, Outcome};
@@ -188,6 +189,12 @@ pub fn run(args: &El2Args) -> Result<ExitCode> {
     }
     if let Some(report) = progress(&directory) {
         println!("{}", line(&report));
+    }
+    if directory.join(COVERAGE).exists() && args.replay.is_none() {
+        coverage::write(&directory, &elf)?;
+    }
+    if directory.join(FINDING).exists() && args.replay.is_none() {
+        minimize::minimize(&system, &directory, args.seed)?;
     }
     conclude(&directory, &system, &outcome)
 }

@@ -33,6 +33,8 @@ const INTERRUPT: u64 = 50;
 const ENDED: u64 = 4000;
 /// Orders without an answer until a VM is lost.
 const ORDERS: u32 = 50;
+/// Exits of all cores without a question of the keeper until it is lost: nobody restarts it.
+const LOST: u64 = 200_000;
 /// Inputs that a reproducer holds.
 const KEPT: usize = 64;
 /// Programs in the corpus.
@@ -210,6 +212,10 @@ impl Fuzzer {
     /// Answers a puppet's question.
     fn feed(&mut self, at: &Moment<'_>) {
         let [to, capacity, vm, vcpu] = [0, 1, 2, 3].map(|number| at.x(number));
+        if self.progress.inputs == 0 {
+            // What ran before the first program was not a guest's doing.
+            self.coverage.hits.fill(0);
+        }
         let novelty = self.coverage.conclude(at.core);
         if let Some(input) = self.current[at.core].take() {
             self.keep(input.ops, novelty.edges, novelty.counts);
@@ -382,6 +388,9 @@ impl Instrument for Fuzzer {
         let lost = (1..self.wanted.vms).find(|vm| self.puppets[*vm].orders > ORDERS);
         if let Some(vm) = lost {
             self.finds("lost", format!("VM {vm} does not start again"), 0);
+        }
+        if self.progress.exits > self.puppets[0].asked + LOST {
+            self.finds("lost", "the keeper, VM 0, does not ask any more".into(), 0);
         }
         self.found.take()
     }

@@ -125,7 +125,11 @@ fn save(directory: &Path, name: &str, bytes: &[u8]) {
 }
 
 /// Reads a file of inputs.
-pub(super) fn read(file: &Path) -> Result<Vec<Input>, String> {
+///
+/// # Errors
+///
+/// The file, the line, and what is wrong.
+pub fn read(file: &Path) -> Result<Vec<Input>, String> {
     let text = std::fs::read_to_string(file);
     let text = text.map_err(|error| format!("{}: {error}", file.display()))?;
     program::parse(&text).map_err(|error| format!("{}: {error}", file.display()))

@@ -1,0 +1,220 @@
+//! What of EL2 guests have reached: for viewers of lcov and drcov files, and a list of what they have
+//! not, with the reasons of `tests/fuzz/unreached.toml`.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison_engine::installation;
+use cloison_lab::profile::symbols::Symbols;
+use cloison_prover::fuzz::state::{BlockHits, COVERAGE};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+/// The file with the reasons.
+pub const REASONS: &str = "tests/fuzz/unreached.toml";
+
+/// Why guests do not reach some functions.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reasons {
+    reason: Vec<Reason>,
+}
+
+/// Why guests do not reach functions whose names start so.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reason {
+    functions: Vec<String>,
+    why: String,
+}
+
+/// Counts of blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Reached.
+    pub reached: usize,
+    /// Not reached, for a reason.
+    pub excused: usize,
+    /// Not reached, without one.
+    pub missed: usize,
+}
+
+/// Writes the files for viewers and the list, and prints the counts.
+///
+/// # Errors
+///
+/// If a file cannot be read or written, or a reason is one for code that guests reach.
+pub fn write(directory: &Path, elf: &Path) -> Result<Counts> {
+    let text = std::fs::read(directory.join(COVERAGE)).into_diagnostic()?;
+    let blocks: Vec<BlockHits> = serde_json::from_slice(&text).into_diagnostic()?;
+    let bytes = std::fs::read(elf).into_diagnostic()?;
+    let symbols = Symbols::parse("the EL2 image", &bytes).map_err(|error| miette!("{error}"))?;
+    let save = |name: &str, bytes: &[u8]| {
+        let file = directory.join(name);
+        std::fs::write(&file, bytes)
+            .into_diagnostic()
+            .wrap_err_with(|| format!("cannot write {}", file.display()))
+    };
+    save("coverage.info", lcov(&blocks, &symbols).as_bytes())?;
+    save("coverage.drcov", &drcov(&blocks, elf))?;
+    let file = installation::root().join(REASONS);
+    let reasons = std::fs::read_to_string(&file)
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot read {}", file.display()))?;
+    let reasons: Reasons = toml::from_str(&reasons).into_diagnostic()?;
+    let named: Vec<(String, &BlockHits)> = blocks
+        .iter()
+        .map(|block| (symbols.at(block.start).function, block))
+        .collect();
+    let (counts, list) = judge(&named, &reasons.reason);
+    save("unreached.txt", list.as_bytes())?;
+    let Counts {
+        reached,
+        excused,
+        missed,
+    } = counts;
+    println!(
+        "blocks of EL2: {reached} reached by guests, {missed} not, {excused} out of reach for a \
+         reason: {:.1} % of those in reach",
+        100.0 * reached as f64 / (reached + missed).max(1) as f64
+    );
+    println!(
+        "{}/coverage.info (lcov), coverage.drcov, unreached.txt",
+        directory.display()
+    );
+    Ok(counts)
+}
+
+/// Counts blocks, and lists those that were not reached by function.
+fn judge(blocks: &[(String, &BlockHits)], reasons: &[Reason]) -> (Counts, String) {
+    let mut counts = Counts::default();
+    let mut missed: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut excused: BTreeMap<&str, usize> = BTreeMap::new();
+    for (function, block) in blocks {
+        let reason = reasons.iter().find(|reason| {
+            let starts = &mut reason.functions.iter();
+            starts.any(|start| function.starts_with(start.as_str()))
+        });
+        if block.hits > 0 {
+            counts.reached += 1;
+        } else if block.is_panic {
+            counts.excused += 1;
+            *excused
+                .entry("reports a panic: a fault of EL2")
+                .or_default() += 1;
+        } else if let Some(reason) = reason {
+            counts.excused += 1;
+            *excused.entry(reason.why.as_str()).or_default() += 1;
+        } else {
+            counts.missed += 1;
+            *missed.entry(function).or_default() += 1;
+        }
+    }
+    let mut list = String::new();
+    let mut sorted: Vec<_> = missed.into_iter().collect();
+    sorted.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
+    for (name, count) in sorted {
+        // Writing to a string does not fail.
+        let _ = writeln!(list, "{count:6} {name}");
+    }
+    for (why, count) in excused {
+        let _ = writeln!(list, "{count:6} out of reach: {why}");
+    }
+    (counts, list)
+}
+
+/// Returns coverage by line, as `genhtml` and editors read it.
+fn lcov(blocks: &[BlockHits], symbols: &Symbols) -> String {
+    let mut files: BTreeMap<String, BTreeMap<u32, u64>> = BTreeMap::new();
+    for block in blocks {
+        for address in (block.start..block.end).step_by(4) {
+            let location = symbols.at(address);
+            if let (Some(file), 1..) = (location.file, location.line) {
+                let lines = files.entry(file.to_string()).or_default();
+                let hits = lines.entry(location.line).or_default();
+                *hits = block.hits.max(*hits);
+            }
+        }
+    }
+    let mut text = String::from("TN:\n");
+    for (file, lines) in files {
+        let _ = writeln!(text, "SF:{file}");
+        for (line, hits) in &lines {
+            let _ = writeln!(text, "DA:{line},{hits}");
+        }
+        let reached = lines.values().filter(|hits| **hits > 0).count();
+        let _ = writeln!(text, "LF:{}\nLH:{reached}\nend_of_record", lines.len());
+    }
+    text
+}
+
+/// Returns the blocks that ran, as viewers for DynamoRIO's drcov format, version 2, read them.
+fn drcov(blocks: &[BlockHits], elf: &Path) -> Vec<u8> {
+    let base = blocks.first().map_or(0, |block| block.start) & !0xfff;
+    let end = blocks.last().map_or(0, |block| block.end);
+    let ran: Vec<_> = blocks.iter().filter(|block| block.hits > 0).collect();
+    let mut bytes = format!(
+        "DRCOV VERSION: 2\nDRCOV FLAVOR: drcov\nModule Table: version 2, count 1\n\
+         Columns: id, base, end, entry, checksum, timestamp, path\n\
+         0, {base:#x}, {end:#x}, 0x0, 0x0, 0x0, {}\nBB Table: {} bbs\n",
+        elf.display(),
+        ran.len()
+    )
+    .into_bytes();
+    for block in ran {
+        bytes.extend(((block.start - base) as u32).to_le_bytes());
+        bytes.extend(((block.end - block.start) as u16).to_le_bytes());
+        bytes.extend(0_u16.to_le_bytes());
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(start: u64, hits: u64) -> BlockHits {
+        BlockHits {
+            start,
+            end: start + 8,
+            hits,
+            is_panic: false,
+        }
+    }
+
+    #[test]
+    fn blocks_are_reached_excused_or_missed() {
+        let blocks = [block(0, 3), block(8, 0), block(16, 0), block(24, 0)];
+        let names = ["a::run", "a::run", "boot::go", "b::x"];
+        let named: Vec<_> = names.map(str::to_owned).into_iter().zip(&blocks).collect();
+        let reasons = [Reason {
+            functions: vec!["boot::".into()],
+            why: "before guests".into(),
+        }];
+        let (counts, list) = judge(&named, &reasons);
+        let wanted = Counts {
+            reached: 1,
+            excused: 1,
+            missed: 2,
+        };
+        assert_eq!(counts, wanted);
+        assert!(list.contains("1 b::x") && list.contains("1 out of reach: before guests"));
+    }
+
+    #[test]
+    fn drcov_has_the_blocks_that_ran() {
+        let bytes = drcov(&[block(0x1004, 1), block(0x100c, 0)], Path::new("el2"));
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.contains("0, 0x1000, 0x1014,") && text.contains("BB Table: 1 bbs\n"));
+        assert!(bytes.ends_with(&[4, 0, 0, 0, 8, 0, 0, 0]));
+    }
+
+    #[test]
+    fn the_reasons_can_be_read() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let text = std::fs::read_to_string(root.join(REASONS)).unwrap();
+        let reasons: Reasons = toml::from_str(&text).unwrap();
+        assert!(reasons.reason.iter().all(|one| !one.why.is_empty()));
+    }
+}
