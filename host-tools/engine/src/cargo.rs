@@ -384,19 +384,25 @@ fn executables(command: Cmd<'_>) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-/// Builds the plugin, once per process, and returns its file.
+/// Builds the board model's plugin, once per process, and returns its file.
 pub fn model_plugin() -> Result<PathBuf> {
-    once("board model", build_model_plugin)
+    once("board model", || build_plugin("board-model"))
 }
 
-fn build_model_plugin() -> Result<PathBuf> {
+/// Builds the prover's plugin, once per process, and returns its file.
+pub fn prover_plugin() -> Result<PathBuf> {
+    once("prover", || build_plugin("prover"))
+}
+
+fn build_plugin(name: &str) -> Result<PathBuf> {
     // In a separate directory: cargo holds the lock of the ordinary one while tests run.
-    let target = installation::target_dir().join("board-model");
+    let target = installation::target_dir().join(name);
+    let package = format!("cloison-{name}");
     let arguments = [
         "build",
         "--release",
         "--package",
-        "cloison-board-model",
+        &package,
         "--lib",
         "--quiet",
         "--target-dir",
@@ -410,8 +416,8 @@ fn build_model_plugin() -> Result<PathBuf> {
         .wrap_err("cannot start cargo")?;
     if !status.success() {
         return Err(miette!(
-            "the board model does not build; see cargo's messages above"
+            "{package} does not build; see cargo's messages above"
         ));
     }
-    Ok(target.join("release/libcloison_board_model.so"))
+    Ok(target.join(format!("release/lib{}.so", package.replace('-', "_"))))
 }
