@@ -6,6 +6,7 @@
 
 use crate::tally::Tally;
 use cargo_metadata::Message;
+use cloison_engine::oracle;
 use cloison_engine::setup::consent;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::collections::BTreeMap;
@@ -34,7 +35,8 @@ struct Group {
 }
 
 /// Builds test programs and runs those of the package in a directory, `jobs` groups at a time.
-/// `build` is a `cargo test --no-run`, which may select more packages. The time of each group is
+/// `build` is a `cargo test --no-run`, which may select more packages. The boards run beside the
+/// oracle, if its plugin is given. The time of each group is
 /// added to `times`.
 ///
 /// # Errors
@@ -45,7 +47,7 @@ pub fn run(
     mut build: Command,
     package: &Path,
     filter: Option<&str>,
-    jobs: usize,
+    (jobs, oracle): (usize, Option<&Path>),
     times: &mut Vec<(String, Duration)>,
 ) -> Result<Tally> {
     let programs = programs(&mut build, package)?;
@@ -65,7 +67,7 @@ pub fn run(
                     { waiting.lock().unwrap_or_else(PoisonError::into_inner).pop() }
                 {
                     let started = Instant::now();
-                    let tally = run_group(&group);
+                    let tally = run_group(&group, oracle);
                     times
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner)
@@ -194,9 +196,9 @@ fn grouped(program: &Program, tests: &[String], filter: Option<&str>) -> Vec<Gro
 
 /// Runs a group, and prints what it says when it has ended: of one that passes, only the tests'
 /// lines.
-fn run_group(group: &Group) -> Tally {
+fn run_group(group: &Group, oracle: Option<&Path>) -> Tally {
     let started = Instant::now();
-    let (text, success) = match output(group) {
+    let (text, success) = match output(group, oracle) {
         Ok(done) => done,
         Err(error) => (format!("{error:?}\n"), false),
     };
@@ -226,12 +228,15 @@ fn run_group(group: &Group) -> Tally {
 
 /// Runs a group and returns what it printed, with its errors where they came, and whether it
 /// succeeded.
-fn output(group: &Group) -> Result<(String, bool)> {
+fn output(group: &Group, oracle: Option<&Path>) -> Result<(String, bool)> {
     let (mut reader, writer) = std::io::pipe().into_diagnostic()?;
     let mut command = group.program.command();
     command
         .args(["--exact", "--test-threads=1"])
         .args(&group.tests);
+    if let Some(plugin) = oracle {
+        command.env(oracle::VARIABLE, plugin);
+    }
     command
         .stdout(writer.try_clone().into_diagnostic()?)
         .stderr(writer);

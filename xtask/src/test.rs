@@ -10,7 +10,7 @@ use cloison_engine::linux::packages;
 use cloison_engine::setup::consent::{self, Consent};
 use cloison_engine::setup::system::Suite;
 use cloison_engine::setup::{self, debian};
-use cloison_engine::{cargo, installation};
+use cloison_engine::{cargo, installation, oracle};
 use cloison_lab::lines;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::cell::RefCell;
@@ -35,6 +35,10 @@ pub struct TestArgs {
     /// the filter, and keep the results for the docs; the same command continues
     #[arg(long, conflicts_with_all = ["only", "quick", "release"])]
     pub full: bool,
+    /// Run the tests that boot boards, all or those of the filter, each beside the oracle: a plugin
+    /// of QEMU that compares what the hypervisor does with SPECIFICATION.md
+    #[arg(long, conflicts_with_all = ["only", "quick", "full", "release"])]
+    pub oracle: bool,
     /// How many groups of system tests run at a time; each boots machines with four cores
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub jobs: usize,
@@ -135,6 +139,7 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
     shell.change_dir(installation::root());
     let chosen = |step: &Step| match (&args.filter, args.only.is_empty()) {
         _ if args.quick => QUICK.contains(step),
+        _ if args.oracle => *step == Step::System,
         _ if args.full => *step == Step::Full,
         (_, false) => args.only.contains(step),
         (Some(filter), true) if filter == ENGINES => *step == Step::Engines,
@@ -155,7 +160,11 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
         slowest: RefCell::default(),
         filter,
         jobs: args.jobs,
+        oracle: args.oracle.then(cargo::prover_plugin).transpose()?,
     };
+    if args.oracle {
+        oracle::forget()?;
+    }
     let started = Instant::now();
     let mut total = Tally::default();
     let mut figures = Figures::new("test");
@@ -207,6 +216,9 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
     }
     print_summary(&summary, started.elapsed());
     print_slowest(runner.slowest.take());
+    if args.oracle {
+        println!("{}", oracle::sum()?);
+    }
     figures
         .count("passed", total.passed)
         .count("failed", total.failed)
@@ -296,6 +308,8 @@ struct Runner {
     /// Groups of tests that boot boards, with their times.
     slowest: RefCell<Vec<(String, Duration)>>,
     jobs: usize,
+    /// The plugin of the oracle that is beside the boards, if it is wanted.
+    oracle: Option<PathBuf>,
 }
 
 impl Runner {
@@ -398,7 +412,7 @@ impl Runner {
             boots.into(),
             &installation::root().join("tests"),
             self.boots.as_deref(),
-            self.jobs,
+            (self.jobs, self.oracle.as_deref()),
             &mut self.slowest.borrow_mut(),
         )
     }

@@ -468,6 +468,18 @@ fn the_table_of_this_project_can_be_read() {
 }
 
 #[test]
+fn each_rule_of_the_oracle_is_named_beside_its_promise() {
+    let file = installation::root().join("SPECIFICATION.md");
+    let text = std::fs::read_to_string(file).expect("the specification");
+    for rule in cloison_spec::Rule::ALL {
+        let row = format!("| {} | ", rule.promise());
+        let row = text.lines().find(|line| line.starts_with(&row));
+        let name = format!("`oracle:{}`", rule.id());
+        assert!(row.is_some_and(|row| row.contains(&name)), "{name}");
+    }
+}
+
+#[test]
 fn promises_name_tests_that_run() {
     let low = format!(
         "{LOW}\n#[cfg(test)]\nmod checks {{\n    #[test]\n    fn runs() {{}}\n    #[test]\n    \
@@ -485,6 +497,8 @@ fn promises_name_tests_that_run() {
 | A4 | It is elsewhere | `high::runs` |
 | A5 | Nobody looks | `cargo test` |
 | A6 | Later | pending: no board |
+| M7 | It moves | `oracle:stage2.tlbi` |
+| M8 | It moves | `oracle:stage2.tlbi` |
 ";
     let changes = [
         ("hypervisor/src/low.rs", low.as_str()),
@@ -492,10 +506,11 @@ fn promises_name_tests_that_run() {
     ];
     let findings = broken(Rule::Promises, &changes);
     let lines: Vec<usize> = findings.iter().map(|finding| finding.line).collect();
-    assert_eq!(lines, [6, 7, 8, 9], "{findings:?}");
-    for (finding, what) in findings
-        .iter()
-        .zip(["asked for", "no such", "no such", "nothing"])
+    assert_eq!(lines, [6, 7, 8, 9, 12], "{findings:?}");
+    for (finding, what) in
+        findings
+            .iter()
+            .zip(["asked for", "no such", "no such", "nothing", "no such rule"])
     {
         assert!(finding.what.contains(what), "{finding}");
     }

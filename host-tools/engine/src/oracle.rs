@@ -8,12 +8,59 @@ use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::image::{Header, MAGIC};
 use miette::{IntoDiagnostic, Result, miette};
 use std::ffi::OsString;
-use std::path::Path;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
 /// The variable with the plugin's file.
 pub const VARIABLE: &str = "CLOISON_ORACLE";
 /// QEMU's exit code after a finding.
 pub const FOUND: i32 = 42;
+
+/// The runs so far, a line each with the values of [`COUNTS`].
+const RUNS: &str = "runs.csv";
+/// What a report counts.
+const COUNTS: [&str; 5] = ["visits", "compared", "starts", "entries", "differences"];
+
+fn directory() -> PathBuf {
+    installation::target_dir().join("oracle")
+}
+
+/// Forgets the runs so far.
+///
+/// # Errors
+///
+/// If their file cannot be removed.
+pub fn forget() -> Result<()> {
+    match std::fs::remove_file(directory().join(RUNS)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).into_diagnostic(),
+        _ => Ok(()),
+    }
+}
+
+/// Returns a sentence about the runs since then: what the oracle compared, and what it found.
+///
+/// # Errors
+///
+/// If none was watched.
+pub fn sum() -> Result<String> {
+    let text = std::fs::read_to_string(directory().join(RUNS)).unwrap_or_default();
+    let mut sums = [0u64; COUNTS.len()];
+    for line in text.lines() {
+        for (sum, value) in sums.iter_mut().zip(line.split(',')) {
+            *sum += value.parse::<u64>().into_diagnostic()?;
+        }
+    }
+    let runs = text.lines().count();
+    if runs == 0 {
+        return Err(miette!("the oracle watched no board to its end"));
+    }
+    let [visits, compared, starts, entries, differences] = sums;
+    Ok(format!(
+        "oracle: {runs} boards, {visits} visits to EL2 ({compared} with all registers), {starts} \
+         starts of vCPUs, {entries} changes of stage-2 entries, {differences} differences"
+    ))
+}
 
 /// Returns QEMU's arguments for the oracle, if it is wanted and `image` is a system image. What is
 /// damaged on purpose runs without.
@@ -46,11 +93,24 @@ pub fn arguments(image: &Path, report: &Path, has_one_thread: bool) -> Vec<OsStr
 ///
 /// What the oracle found.
 pub fn judge(exit: Exit, errors: &str, report: &Path) -> Result<()> {
+    if std::env::var_os(VARIABLE).is_none() {
+        return Ok(());
+    }
+    let kept = directory();
+    std::fs::create_dir_all(&kept).into_diagnostic()?;
+    if let Ok(text) = std::fs::read_to_string(report) {
+        let whole: serde_json::Value = serde_json::from_str(&text).into_diagnostic()?;
+        let line: Vec<String> = COUNTS.map(|name| whole[name].to_string()).into();
+        let mut runs = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(kept.join(RUNS))
+            .into_diagnostic()?;
+        writeln!(runs, "{}", line.join(",")).into_diagnostic()?;
+    }
     if exit != Exit::Code(FOUND) {
         return Ok(());
     }
-    let kept = installation::target_dir().join("oracle");
-    std::fs::create_dir_all(&kept).into_diagnostic()?;
     let kept = kept.join(format!("{}.json", std::process::id()));
     // A plugin that failed early has no report.
     let where_it_is = match std::fs::copy(report, &kept) {

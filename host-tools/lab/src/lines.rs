@@ -24,7 +24,12 @@ pub struct Size {
 }
 
 /// Directories of the code that is linked into EL2, in the workspace.
-pub const EL2: [&str; 3] = ["hypervisor", "contracts/formats", "contracts/abi"];
+pub const EL2: [&str; 4] = [
+    "hypervisor/src",
+    "hypervisor/logic",
+    "contracts/formats",
+    "contracts/abi",
+];
 
 /// Returns the size of the code that is linked into EL2.
 pub fn el2() -> Result<Size> {

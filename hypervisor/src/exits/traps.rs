@@ -403,7 +403,10 @@ fn inject(syndrome: Syndrome) {
     ELR_EL1.set(ELR_EL2.get());
     SPSR_EL1.set(SPSR_EL2.get());
     // EL2 returns to the vector instead of the instruction that trapped.
-    enter_el1(VBAR_EL1.get().wrapping_add(vector() as u64));
+    enter_el1(
+        VBAR_EL1.get().wrapping_add(vector() as u64),
+        SPSR_EL2.get(),
+    );
 }
 
 /// Enables of EL0 at the PMU, by its encoding: op0, op1, CRn, CRm and op2.

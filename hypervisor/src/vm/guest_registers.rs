@@ -84,11 +84,12 @@ pub fn skip_instruction() {
     ELR_EL2.set(ELR_EL2.get().wrapping_add(4));
 }
 
-/// Continues the guest at `pc` in EL1 with all exceptions masked.
-pub fn enter_el1(pc: u64) {
+/// Continues the guest at `pc` in EL1 with all exceptions masked, and with the flags of `spsr`: an
+/// exception changes none of N, Z, C and V.
+pub fn enter_el1(pc: u64, spsr: u64) {
     ELR_EL2.set(pc);
-    // SAFETY: the mode is EL1h.
-    unsafe { registers::write_spsr(EL1H_MASKED) };
+    // SAFETY: the mode is EL1h; bits 31 to 28 are the flags.
+    unsafe { registers::write_spsr(EL1H_MASKED | spsr & 0xf000_0000) };
 }
 
 /// Sets registers to zero.
@@ -129,6 +130,6 @@ pub fn reset_guest_registers(vm: &Vm, vcpu: usize, entry: u64) {
         CNTV_CTL_EL0
         CNTV_CVAL_EL0
     }
-    enter_el1(entry);
+    enter_el1(entry, 0);
     sysreg::isb();
 }

@@ -20,6 +20,9 @@ use std::time::Duration;
 /// One tick of the generic timer per instruction.
 const CNTFRQ: u64 = 1_000_000_000;
 
+/// The oracle's report, in the directory of what is found.
+const DIFFERENCE: &str = "difference.json";
+
 /// `cargo xtask fuzz el2`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct El2Args {
@@ -89,10 +92,11 @@ impl System {
             .icount(Some(0))
             .cntfrq(CNTFRQ);
         let plugin = format!(
-            "{},elf={},vms={}",
+            "{},elf={},vms={},image={}",
             cargo::prover_plugin()?.display(),
             elf.display(),
-            checked.system.vms.len()
+            checked.system.vms.len(),
+            file.display()
         );
         Ok(Self {
             machine,
@@ -112,8 +116,9 @@ impl System {
         // What a former run found is not this one's.
         let _ = std::fs::remove_file(run.directory.join(FINDING));
         let mut plugin = format!(
-            "{},fuzz={},seed={},exits={},seconds={}",
+            "{},oracle={},fuzz={},seed={},exits={},seconds={}",
             self.plugin,
+            run.directory.join(DIFFERENCE).display(),
             run.directory.display(),
             run.seed,
             run.exits,

@@ -1,12 +1,14 @@
 //! The promises of SPECIFICATION.md: each names tests that are there and that run.
 //!
 //! A row of a table there is a promise: its name, a sentence, and in backticks what checks it, as
-//! `PLACE::TEST`. A place is a file, a directory or a module around the test. A row may say
+//! `PLACE::TEST`. A place is a file, a directory or a module around the test. `oracle:RULE` names a
+//! rule of `cloison-spec`, which the oracle checks in every run that it watches. A row may say
 //! *pending* instead, with the reason.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::finding::{Finding, Outcome};
 use super::source::{Module, Sources};
+use cloison_spec::Rule;
 use miette::{IntoDiagnostic, Result};
 use regex::Regex;
 use std::collections::BTreeMap;
@@ -37,6 +39,7 @@ pub fn find(sources: &Sources, outcome: &mut Outcome) -> Result<()> {
     let text = fs::read_to_string(path).into_diagnostic()?;
     let tests = tests(sources);
     let span = Regex::new("`([a-z0-9_]+)::([a-z0-9_]+)`").into_diagnostic()?;
+    let rule = Regex::new("`oracle:([a-z0-9.-]+)`").into_diagnostic()?;
     for (at, line) in text.lines().enumerate() {
         let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
         let [name, _, checks] = cells[..] else {
@@ -69,6 +72,17 @@ pub fn find(sources: &Sources, outcome: &mut Outcome) -> Result<()> {
             let what = format!("{name} is checked by `{place}::{test}`: {problem}");
             let fix = "name a test that `cargo xtask test` runs";
             outcome.findings.push(finding(what, fix));
+        }
+        for found in rule.captures_iter(checks) {
+            named += 1;
+            let id = &found[1];
+            let fits = |rule: &&Rule| rule.id() == id && rule.promise() == name;
+            if Rule::ALL.iter().find(fits).is_none() {
+                let what =
+                    format!("{name} is checked by `oracle:{id}`: there is no such rule for it");
+                let fix = "name a rule of hypervisor/spec/src/rules.rs with this promise";
+                outcome.findings.push(finding(what, fix));
+            }
         }
         if named == 0 {
             let what = format!("nothing checks {name}");

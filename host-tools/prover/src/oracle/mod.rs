@@ -22,7 +22,7 @@ use cloison_spec::budget::Bucket;
 use cloison_spec::interrupts::{self, ListRegister};
 use cloison_spec::power::{self, Power, Request};
 use cloison_spec::visit::{self, Cause, Registers};
-use cloison_spec::{Difference, confinement, start};
+use cloison_spec::{Difference, Rule, confinement, start};
 use handles::Handles;
 use report::{First, Report, Ring, Visit};
 use std::path::PathBuf;
@@ -80,6 +80,8 @@ pub struct Oracle {
     ring: Ring,
     report: Report,
     finding: Option<Finding>,
+    /// Rules that did not hold, where the run continues.
+    seen: Vec<Rule>,
     /// Number of list registers, once it is known.
     lists: usize,
 }
@@ -118,6 +120,7 @@ impl Oracle {
             cores,
             ring: Ring::default(),
             finding: None,
+            seen: Vec::new(),
             lists: 0,
         })
     }
@@ -126,7 +129,8 @@ impl Oracle {
     fn judge(&mut self, at: &Moment<'_>, checked: Result<(), Difference>) {
         let Err(difference) = checked else { return };
         self.report.differences += 1;
-        if self.wanted.goes_on && self.report.differences <= 20 {
+        if self.wanted.goes_on && !self.seen.contains(&difference.rule) {
+            self.seen.push(difference.rule);
             eprintln!("prover: {}: {difference}", difference.rule.id());
         }
         if self.report.first.is_some() {
