@@ -453,6 +453,8 @@ pub fn system_image(
 }
 
 #[cfg(test)]
+mod faults;
+#[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use crate::installation;
