@@ -677,7 +677,9 @@ impl System {
                 let device = PhysRange { start, len };
                 let is_taken = self.board.ram.iter().any(|bank| bank.overlaps(&device))
                     || self.board.own_devices().any(|own| own.overlaps(&device));
-                part.check(start.is_page_aligned() && !is_taken, Rule::Device, start.0)?;
+                let is_there = device.end().0 <= 1 << PA_BITS;
+                let is_free = start.is_page_aligned() && is_there && !is_taken;
+                part.check(is_free, Rule::Device, start.0)?;
                 let owners = self
                     .vms
                     .iter()
@@ -946,7 +948,7 @@ impl Board {
             gic.gicc,
             gic.gicc_dir,
             gic.gich,
-            PhysAddr(gic.gich.0 + granule),
+            PhysAddr(gic.gich.0.wrapping_add(granule)),
             gic.gicv,
             gic.gicv_dir,
         ];
@@ -963,6 +965,10 @@ impl Board {
             .chain(others.map(move |page| range(page, PAGE_SIZE)))
     }
 }
+
+/// Bits of a physical address that stage 2 gives (VTCR_EL2.PS). A descriptor ignores those above 48,
+/// so a device beyond could be anything.
+pub const PA_BITS: u32 = 40;
 
 /// Bits of a guest's physical address space: 39, so that stage 2 starts at level 1 with one table.
 pub const IPA_BITS: u32 = 39;

@@ -110,8 +110,8 @@ rules! {
     NoPool: "names pool {0}, which does not exist",
     Emulated: "overlaps the device at {0:#x} that every VM has",
     Device:
-        "its device at {0:#x} is not on a page, overlaps RAM, or includes one of the \
-         hypervisor's own",
+        "its device at {0:#x} is not on a page, ends above 40 bits, overlaps RAM, or includes \
+         one of the hypervisor's own",
     DeviceTwice: "its device at {0:#x} also belongs to another VM",
     Payload:
         "the guest image at {0:#x} of the payload is not on a page, or ends beyond the payload",

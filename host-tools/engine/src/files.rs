@@ -473,6 +473,8 @@ pub fn sha256(bytes: &[u8]) -> String {
 }
 
 #[cfg(test)]
+pub(crate) mod interleavings;
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;

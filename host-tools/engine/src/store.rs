@@ -257,6 +257,8 @@ fn load(directory: &Path, name: &str) -> Result<Vec<u8>, StoreError> {
 }
 
 #[cfg(test)]
+mod interleavings;
+#[cfg(test)]
 mod tests {
     use super::*;
 

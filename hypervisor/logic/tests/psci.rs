@@ -104,7 +104,7 @@ enum Outcome {
     Returns(i64),
     /// It does not return.
     Ends(End),
-    /// PSCI does not know it: the caller's dispatcher goes on.
+    /// PSCI does not know it, and the caller's dispatcher asks others.
     Unknown,
 }
 

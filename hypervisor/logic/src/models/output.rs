@@ -1,5 +1,5 @@
-//! The console and the telemetry, which cores share: each sends what waits if no other core is at
-//! it, and comes again otherwise.
+//! The console and the telemetry, which cores share: each core sends what waits if no other one
+//! does, and tries again otherwise.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::Lock;
@@ -69,7 +69,7 @@ fn loom_messages_of_two_cores_are_printed() {
 #[test]
 #[should_panic(expected = "not printed whole")]
 fn loom_finds_a_core_that_leaves_its_message_to_nobody() {
-    check("planted: whoever has the console prints all", || {
+    check("planted: another core prints it", || {
         messages_of_two_cores_are_printed(|console| {
             console.printed.try_lock().is_some() && send_some(console)
         });
