@@ -5,14 +5,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::damage::Damage;
-use crate::target::{Outcome, Target};
+use crate::scratch;
+use crate::target::{Form, Outcome, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
+use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio, exit};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -131,6 +133,7 @@ impl Report {
 /// Returns the error of a seed that cannot be read, or of the file of the current input.
 pub fn work(target: &Target, length: Length, number: u64, current: &Path) -> io::Result<()> {
     limit()?;
+    panic::set_hook(Box::new(|panic| *lock(&PANIC) = Some(panic.to_string())));
     let mut inputs = Inputs {
         target,
         current: File::create(current)?,
@@ -157,6 +160,7 @@ pub fn work(target: &Target, length: Length, number: u64, current: &Path) -> io:
         report.accepted += u64::from(inputs.parse(&damage.next())? == Outcome::Accepted);
     }
     report.inputs += cases;
+    scratch::remove();
     println!("{}", report.line());
     io::stdout().flush()
 }
@@ -172,13 +176,64 @@ pub fn replay(target: &Target, input: &[u8]) -> io::Result<Outcome> {
     Ok((target.check)(input))
 }
 
+/// Runs a target that fails as its input says: the limits must end it, with the input kept.
+///
+/// # Errors
+///
+/// Returns an error if there can be no limit, or the input cannot be kept.
+pub fn fail(how: &str, current: &Path) -> io::Result<()> {
+    limit()?;
+    let target = Target {
+        name: "bad",
+        package: "cloison-parsers",
+        rule: "it fails",
+        form: Form::Text,
+        files: &[],
+        made: Vec::new,
+        check: bad,
+    };
+    let mut inputs = Inputs {
+        target: &target,
+        current: File::create(current)?,
+    };
+    inputs.parse(how.as_bytes()).map(|_| ())
+}
+
+fn bad(input: &[u8]) -> Outcome {
+    match input {
+        b"panic" => panic!("as it was told"),
+        b"stack" => deep(1),
+        b"memory" => vec![1_u8; MEMORY as usize].len() as u64,
+        b"loop" => loop {
+            thread::yield_now();
+        },
+        _ => 0,
+    };
+    Outcome::Accepted
+}
+
+/// Returns only when the stack is at its end, which it never does.
+fn deep(depth: u64) -> u64 {
+    let frame = std::hint::black_box([depth; 64]);
+    match frame[0] {
+        0 => 0,
+        depth => deep(depth + 1) + frame[1],
+    }
+}
+
+/// The text of the last panic. A parser may catch those of a library, so only that of a broken rule
+/// is printed.
+static PANIC: Mutex<Option<String>> = Mutex::new(None);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// When the current input's parser started.
 static STARTED: Mutex<Option<Instant>> = Mutex::new(None);
 
 fn started(is_running: bool) {
-    *STARTED
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner) = is_running.then(Instant::now);
+    *lock(&STARTED) = is_running.then(Instant::now);
 }
 
 /// Limits the address space, and ends the process if an input takes too long.
@@ -189,7 +244,7 @@ fn limit() -> io::Result<()> {
     thread::Builder::new().spawn(|| {
         loop {
             thread::sleep(Duration::from_millis(100));
-            let since = STARTED.lock().ok().and_then(|started| *started);
+            let since = *lock(&STARTED);
             if since.is_some_and(|since| since.elapsed() > TIME) {
                 exit(TIMED_OUT);
             }
@@ -209,8 +264,11 @@ impl Inputs<'_> {
         self.current.set_len(input.len() as u64)?;
         self.current.write_all_at(input, 0)?;
         started(true);
-        let outcome = (self.target.check)(input);
+        let outcome = panic::catch_unwind(|| (self.target.check)(input));
         started(false);
-        Ok(outcome)
+        outcome.map_err(|_| {
+            let text = lock(&PANIC).take().unwrap_or_default();
+            io::Error::other(text)
+        })
     }
 }

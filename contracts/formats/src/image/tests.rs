@@ -186,7 +186,7 @@ fn quota() -> Quota {
 
 const PAYLOAD: u32 = 0x3000;
 
-/// Returns what is said of the system after a change.
+/// Returns the verdict on the system after a change.
 fn said(change: impl FnOnce(&mut System)) -> Result<(), Invalid> {
     let mut system = system();
     change(&mut system);
