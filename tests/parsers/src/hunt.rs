@@ -8,6 +8,7 @@ use crate::damage::Damage;
 use crate::scratch;
 use crate::target::{Form, Outcome, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
@@ -18,8 +19,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time that one input may take. Parsers take microseconds; a loaded machine is slow.
-pub const TIME: Duration = Duration::from_secs(10);
+/// The processor time that one input may take. Parsers take milliseconds, and experiments with large
+/// tables a second.
+pub const TIME: Duration = Duration::from_secs(6);
+/// The time that one input may take on a loaded machine.
+const WALL_TIME: Duration = Duration::from_secs(100);
 /// Bytes of address space that a process may have.
 pub const MEMORY: u64 = 2 << 30;
 /// The exit status of a process whose input took too long.
@@ -97,7 +101,7 @@ pub fn hunt(
     let input = folder.join(format!("failed-{:08x}", crc32fast::hash(&bytes)));
     fs::rename(current, &input)?;
     let what = match status.code() {
-        Some(TIMED_OUT) => format!("took longer than {} s", TIME.as_secs()),
+        Some(TIMED_OUT) => format!("took longer than {} s of processor time", TIME.as_secs()),
         _ => format!("broke a rule, or a limit of memory or stack: {status}"),
     };
     Ok(Err(Finding { input, what }))
@@ -230,10 +234,24 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// When the current input's parser started.
-static STARTED: Mutex<Option<Instant>> = Mutex::new(None);
+static STARTED: Mutex<Option<Start>> = Mutex::new(None);
+
+/// An instant, by both clocks.
+struct Start {
+    wall: Instant,
+    processor: Duration,
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
 
 fn started(is_running: bool) {
-    *lock(&STARTED) = is_running.then(Instant::now);
+    *lock(&STARTED) = is_running.then(|| Start {
+        wall: Instant::now(),
+        processor: processor_time(),
+    });
 }
 
 /// Limits the address space, and ends the process if an input takes too long.
@@ -244,8 +262,11 @@ fn limit() -> io::Result<()> {
     thread::Builder::new().spawn(|| {
         loop {
             thread::sleep(Duration::from_millis(100));
-            let since = *lock(&STARTED);
-            if since.is_some_and(|since| since.elapsed() > TIME) {
+            let is_late = lock(&STARTED).as_ref().is_some_and(|start| {
+                let used = processor_time().saturating_sub(start.processor);
+                used > TIME || start.wall.elapsed() > WALL_TIME
+            });
+            if is_late {
                 exit(TIMED_OUT);
             }
         }
