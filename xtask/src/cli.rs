@@ -5,6 +5,7 @@ use crate::build::BuildArgs;
 use crate::bundle::BundleArgs;
 use crate::fuzz::FuzzArgs;
 use crate::lint::LintArgs;
+use crate::mutants::MutantsArgs;
 use crate::pages::DocsArgs;
 use crate::size::SizeArgs;
 use crate::test::TestArgs;
@@ -41,6 +42,8 @@ pub enum Command {
     Fuzz(FuzzArgs),
     /// Check the house rules: circles, registers, unsafe code, sizes, words
     Lint(LintArgs),
+    /// Change the code of pure crates and see whether their tests notice
+    Mutants(MutantsArgs),
     /// Write the pages of docs/results/ that come from kept data
     Results(DocsArgs),
     /// Count code in tokens and lines, and its comments

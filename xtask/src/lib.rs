@@ -10,6 +10,7 @@
 //! | [`fuzz`] | searches for inputs that break a rule |
 //! | [`groups`] | runs tests of several programs side by side |
 //! | [`lint`] | the house rules that clippy and the compiler do not check |
+//! | [`mutants`] | changes code and sees whether tests notice |
 //! | [`docs`] | makes the pages that come from the sources |
 //! | [`results`] | makes the pages of results that come from kept data |
 //! | [`size`] | counts code in tokens and lines |
@@ -31,6 +32,7 @@ pub mod full;
 pub mod fuzz;
 pub mod groups;
 pub mod lint;
+pub mod mutants;
 pub mod pages;
 pub mod results;
 pub mod rules;

@@ -9,7 +9,7 @@ use cloison_engine::installation;
 use miette::Result;
 use std::process::ExitCode;
 use xtask::cli::{Cli, Command};
-use xtask::{build, bundle, docs, elsewhere, fuzz, lint, results, size, test};
+use xtask::{build, bundle, docs, elsewhere, fuzz, lint, mutants, results, size, test};
 
 fn main() -> ExitCode {
     commands::prepare_terminal();
@@ -31,6 +31,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Size(args) => size::size(&args),
         Command::Fuzz(args) => return Ok(fuzz::fuzz(&args)?),
         Command::Lint(args) => return Ok(lint::lint(&args)?),
+        Command::Mutants(args) => return Ok(mutants::mutants(&args)?),
         Command::Test(args) => {
             return Ok(match args.release {
                 Some(release) => elsewhere::test(release, &args),

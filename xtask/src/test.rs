@@ -1,6 +1,7 @@
 //! `cargo xtask test`: all checks and tests that a change must pass, cheapest first.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::fuzz::parsers;
 use crate::tally::Tally;
 use crate::{full, groups, lint, rules};
 use clap::ValueEnum;
@@ -76,6 +77,8 @@ pub enum Step {
     Lines,
     /// Unit and property tests
     Unit,
+    /// Damaged files for the parsers of packages that have changed
+    Parsers,
     /// Models of concurrent code, in all interleavings
     Loom,
     /// The pure crates under Miri
@@ -102,6 +105,7 @@ impl Step {
             Self::Rules => "dependencies, GitHub's files",
             Self::Lines => "lines at EL2",
             Self::Unit => "unit and property tests",
+            Self::Parsers => "damaged files",
             Self::Loom => "models of concurrent code",
             Self::Miri => "Miri on the pure crates",
             Self::Build => "build hypervisor and guests",
@@ -331,6 +335,7 @@ impl Runner {
             Step::Lines => lines_at_el2(figures),
             // The default members: what plain `cargo test` runs, without QEMU, root or network.
             Step::Unit => self.libtest(cmd!(shell, "cargo test --no-fail-fast").into(), &[]),
+            Step::Parsers => Ok(Tally::of(parsers::changed()?)),
             Step::Loom => self.loom(),
             Step::Miri => self.miri(),
             Step::Build => build(),

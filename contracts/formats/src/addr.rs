@@ -88,3 +88,48 @@ impl PhysRange {
         self.start.0 < other.end().0 && other.start.0 < self.end().0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn a_range_has_its_first_byte_and_not_its_end() {
+        let range = |start, len| PhysRange {
+            start: PhysAddr(start),
+            len,
+        };
+        let one = range(0x1000, 0x1000);
+        assert_eq!(one.end(), PhysAddr(0x2000));
+        assert_eq!(range(1, u64::MAX).end(), PhysAddr(u64::MAX));
+        for (pa, inside) in [
+            (0xfff, false),
+            (0x1000, true),
+            (0x1fff, true),
+            (0x2000, false),
+        ] {
+            assert_eq!(one.contains(PhysAddr(pa)), inside, "{pa:#x}");
+        }
+        for (other, shares) in [
+            (range(0, 0x1000), false),
+            (range(0, 0x1001), true),
+            (range(0x1fff, 1), true),
+            (range(0x2000, 1), false),
+            (range(0x1800, 1), true),
+            (range(0, 0x10_0000), true),
+        ] {
+            assert_eq!(one.overlaps(&other), shares, "{other:?}");
+            assert_eq!(other.overlaps(&one), shares, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_has_its_number_and_its_start() {
+        let ipa = Ipa(0x4000_1fff);
+        assert_eq!(ipa.page_number(), 0x40001);
+        assert!(!ipa.is_page_aligned() && Ipa(0x4000_1000).is_page_aligned());
+        assert_eq!(ipa.to_string(), "0x40001fff");
+        assert_eq!(std::format!("{ipa:?}"), "Ipa(0x40001fff)");
+    }
+}

@@ -42,3 +42,32 @@ impl BootParameters {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_four_words_of_which_the_first_is_not_read() {
+        let bytes = |kind: u64, no_psci: u64| {
+            let mut bytes = [0xee; LEN];
+            bytes[8..16].copy_from_slice(&0x900_0000_u64.to_le_bytes());
+            bytes[16..24].copy_from_slice(&kind.to_le_bytes());
+            bytes[24..].copy_from_slice(&no_psci.to_le_bytes());
+            bytes
+        };
+        for (number, kind) in KINDS {
+            let read = BootParameters::from_bytes(&bytes(number, 0));
+            assert_eq!(read.console, Some((kind, PhysAddr(0x900_0000))));
+            assert!(read.psci);
+        }
+        let other = BootParameters::from_bytes(&bytes(0, 1));
+        assert_eq!(
+            other,
+            BootParameters {
+                console: None,
+                psci: false
+            }
+        );
+    }
+}

@@ -991,45 +991,4 @@ impl Region {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use alloc::vec;
-    use alloc::vec::Vec;
-
-    #[test]
-    fn the_sub_experiments_of_a_campaign_take_turns() {
-        let campaign = Campaign {
-            sub_experiments: vec![vec![], vec![]],
-            runs: 3,
-            vary: None,
-        };
-        let all: Vec<_> = (0..8).map(|done| campaign.next(done)).collect();
-        let expected = [
-            Some((0, 0)),
-            Some((1, 0)),
-            Some((0, 1)),
-            Some((1, 1)),
-            Some((0, 2)),
-            Some((1, 2)),
-            None,
-            None,
-        ];
-        assert_eq!(all, expected);
-        assert_eq!(
-            Campaign {
-                runs: 0,
-                ..campaign.clone()
-            }
-            .next(0),
-            None
-        );
-        assert_eq!(
-            Campaign {
-                sub_experiments: vec![],
-                ..campaign
-            }
-            .next(0),
-            None
-        );
-    }
-}
+mod tests;

@@ -471,4 +471,62 @@ mod tests {
     fn a_frame_that_does_not_fit_is_refused() {
         assert_eq!(encode(&Message::AuditEnd { pages: 512 }, &mut [0; 6]), None);
     }
+
+    #[test]
+    fn a_period_is_in_the_class_of_its_use_and_of_its_overshoot() {
+        let classes = |used, budget| {
+            let mut histogram = Histogram::default();
+            histogram.add(Events(used), Events(budget));
+            let class = |counts: &[u64]| {
+                assert_eq!(counts.iter().sum::<u64>(), 1);
+                counts.iter().position(|count| *count == 1)
+            };
+            let both = (class(&histogram.used), class(&histogram.overshoot));
+            (both.0.expect("one"), both.1.expect("one"))
+        };
+        for (used, expected) in [
+            (0, (0, 0)),
+            (99, (0, 0)),
+            (100, (1, 0)),
+            (799, (7, 0)),
+            (800, (8, 0)),
+            (801, (8, 1)),
+            (802, (8, 2)),
+            (803, (8, 2)),
+            (804, (8, 3)),
+            (808, (8, 4)),
+            (815, (8, 4)),
+            (816, (8, 5)),
+            (u64::MAX, (8, 5)),
+        ] {
+            assert_eq!(classes(used, 800), expected, "{used}");
+        }
+        assert_eq!(classes(0, 0), (0, 0));
+        let mut histogram = Histogram::default();
+        (0..3).for_each(|_| histogram.add(Events(1), Events(8)));
+        assert_eq!((histogram.used[1], histogram.overshoot[0]), (3, 3));
+    }
+
+    #[test]
+    fn a_period_is_mapped_field_by_field() {
+        let period = Period {
+            index: 1,
+            events: Events(2),
+            budget: Events(3),
+            reclaimed: Events(4),
+            spent_at: Some(5),
+            due: 6,
+            throttled: 7,
+        };
+        let mapped = period.map(|at| at * 10, |lasting| lasting * 100);
+        assert_eq!(
+            mapped,
+            Period {
+                spent_at: Some(50),
+                due: 60,
+                throttled: 700,
+                ..period
+            }
+        );
+    }
 }

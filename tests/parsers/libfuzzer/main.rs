@@ -4,6 +4,7 @@
 
 use cloison_parsers::{Target, targets};
 use libfuzzer_sys::fuzz_target;
+use std::panic;
 use std::process::exit;
 use std::sync::LazyLock;
 
@@ -15,6 +16,11 @@ static TARGET: LazyLock<&Target> = LazyLock::new(|| {
     })
 });
 
-fuzz_target!(|data: &[u8]| {
-    (TARGET.check)(data);
-});
+fuzz_target!(
+    // libFuzzer's own hook ends the process also where a panic is caught. One that is not caught ends
+    // it all the same.
+    init: panic::set_hook(Box::new(|panic| eprintln!("{panic}"))),
+    |data: &[u8]| {
+        (TARGET.check)(data);
+    }
+);

@@ -109,7 +109,7 @@ impl Damage {
 
     fn change(&mut self, file: &mut Vec<u8>) {
         let at = self.to(file.len());
-        match self.random.random_range(0..10) {
+        match self.random.random_range(0..11) {
             0 if at < file.len() => file[at] ^= 1 << self.to(7),
             1 if at < file.len() => file[at] = self.random.random(),
             2 => file.truncate(at),
@@ -137,8 +137,24 @@ impl Damage {
                 let line = self.line(file);
                 file.drain(line);
             }
+            9 => self.repeat(file, at),
             _ => self.word(file, at),
         }
+    }
+
+    /// Repeats what begins at `at`, a few times or as often as there is room: brackets that are
+    /// nested deeply, a table of many rows.
+    fn repeat(&mut self, file: &mut Vec<u8>, at: usize) {
+        let end = file.len().min(at + 1 + self.to(8));
+        let piece = file[at..end].to_vec();
+        let room = (LONGEST - file.len().min(LONGEST)) / piece.len().max(1);
+        let most = if self.random.random_ratio(1, 8) {
+            room
+        } else {
+            room.min(64)
+        };
+        let times = self.to(most);
+        file.splice(at..at, piece.repeat(times));
     }
 
     /// Replaces the word at `at`, or inserts one.

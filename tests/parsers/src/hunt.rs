@@ -5,19 +5,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::damage::Damage;
-use crate::target::{Outcome, Target};
+use crate::scratch;
+use crate::target::{Form, Outcome, Target};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
+use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio, exit};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time that one input may take. Parsers take microseconds; a loaded machine is slow.
-pub const TIME: Duration = Duration::from_secs(10);
+/// The processor time that one input may take. Parsers take milliseconds, and experiments with large
+/// tables a second.
+pub const TIME: Duration = Duration::from_secs(6);
+/// The time that one input may take on a loaded machine.
+const WALL_TIME: Duration = Duration::from_secs(100);
 /// Bytes of address space that a process may have.
 pub const MEMORY: u64 = 2 << 30;
 /// The exit status of a process whose input took too long.
@@ -95,7 +101,7 @@ pub fn hunt(
     let input = folder.join(format!("failed-{:08x}", crc32fast::hash(&bytes)));
     fs::rename(current, &input)?;
     let what = match status.code() {
-        Some(TIMED_OUT) => format!("took longer than {} s", TIME.as_secs()),
+        Some(TIMED_OUT) => format!("took longer than {} s of processor time", TIME.as_secs()),
         _ => format!("broke a rule, or a limit of memory or stack: {status}"),
     };
     Ok(Err(Finding { input, what }))
@@ -131,6 +137,7 @@ impl Report {
 /// Returns the error of a seed that cannot be read, or of the file of the current input.
 pub fn work(target: &Target, length: Length, number: u64, current: &Path) -> io::Result<()> {
     limit()?;
+    panic::set_hook(Box::new(|panic| *lock(&PANIC) = Some(panic.to_string())));
     let mut inputs = Inputs {
         target,
         current: File::create(current)?,
@@ -157,6 +164,7 @@ pub fn work(target: &Target, length: Length, number: u64, current: &Path) -> io:
         report.accepted += u64::from(inputs.parse(&damage.next())? == Outcome::Accepted);
     }
     report.inputs += cases;
+    scratch::remove();
     println!("{}", report.line());
     io::stdout().flush()
 }
@@ -172,13 +180,78 @@ pub fn replay(target: &Target, input: &[u8]) -> io::Result<Outcome> {
     Ok((target.check)(input))
 }
 
+/// Runs a target that fails as its input says: the limits must end it, with the input kept.
+///
+/// # Errors
+///
+/// Returns an error if there can be no limit, or the input cannot be kept.
+pub fn fail(how: &str, current: &Path) -> io::Result<()> {
+    limit()?;
+    let target = Target {
+        name: "bad",
+        package: "cloison-parsers",
+        rule: "it fails",
+        form: Form::Text,
+        files: &[],
+        made: Vec::new,
+        check: bad,
+    };
+    let mut inputs = Inputs {
+        target: &target,
+        current: File::create(current)?,
+    };
+    inputs.parse(how.as_bytes()).map(|_| ())
+}
+
+fn bad(input: &[u8]) -> Outcome {
+    match input {
+        b"panic" => panic!("as it was told"),
+        b"stack" => deep(1),
+        b"memory" => vec![1_u8; MEMORY as usize].len() as u64,
+        b"loop" => loop {
+            thread::yield_now();
+        },
+        _ => 0,
+    };
+    Outcome::Accepted
+}
+
+/// Returns only when the stack is at its end, which it never does.
+fn deep(depth: u64) -> u64 {
+    let frame = std::hint::black_box([depth; 64]);
+    match frame[0] {
+        0 => 0,
+        depth => deep(depth + 1) + frame[1],
+    }
+}
+
+/// The text of the last panic. A parser may catch those of a library, so only that of a broken rule
+/// is printed.
+static PANIC: Mutex<Option<String>> = Mutex::new(None);
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// When the current input's parser started.
-static STARTED: Mutex<Option<Instant>> = Mutex::new(None);
+static STARTED: Mutex<Option<Start>> = Mutex::new(None);
+
+/// An instant, by both clocks.
+struct Start {
+    wall: Instant,
+    processor: Duration,
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
 
 fn started(is_running: bool) {
-    *STARTED
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner) = is_running.then(Instant::now);
+    *lock(&STARTED) = is_running.then(|| Start {
+        wall: Instant::now(),
+        processor: processor_time(),
+    });
 }
 
 /// Limits the address space, and ends the process if an input takes too long.
@@ -189,8 +262,11 @@ fn limit() -> io::Result<()> {
     thread::Builder::new().spawn(|| {
         loop {
             thread::sleep(Duration::from_millis(100));
-            let since = STARTED.lock().ok().and_then(|started| *started);
-            if since.is_some_and(|since| since.elapsed() > TIME) {
+            let is_late = lock(&STARTED).as_ref().is_some_and(|start| {
+                let used = processor_time().saturating_sub(start.processor);
+                used > TIME || start.wall.elapsed() > WALL_TIME
+            });
+            if is_late {
                 exit(TIMED_OUT);
             }
         }
@@ -209,8 +285,11 @@ impl Inputs<'_> {
         self.current.set_len(input.len() as u64)?;
         self.current.write_all_at(input, 0)?;
         started(true);
-        let outcome = (self.target.check)(input);
+        let outcome = panic::catch_unwind(|| (self.target.check)(input));
         started(false);
-        Ok(outcome)
+        outcome.map_err(|_| {
+            let text = lock(&PANIC).take().unwrap_or_default();
+            io::Error::other(text)
+        })
     }
 }

@@ -10,6 +10,7 @@
 //! | [`targets`] | all of them |
 //! | [`damage`] | changes files at random |
 //! | [`hunt`] | runs a target in a process with limits of time and memory, and keeps what fails |
+//! | [`scratch`] | files for parsers that read files |
 //!
 //! Two machines search: this crate's own, which changes seeds without a look at the code and runs in
 //! every `cargo test`, and libFuzzer, in the package `libfuzzer` beside this one, whose changes
@@ -19,6 +20,7 @@
 
 pub mod damage;
 pub mod hunt;
+pub mod scratch;
 pub mod target;
 pub mod targets;
 

@@ -40,6 +40,9 @@ enum Command {
         #[arg(long)]
         current: PathBuf,
     },
+    /// A process that fails in one way, for the tests of the limits
+    #[command(hide = true)]
+    Bad { how: String, current: PathBuf },
     /// Run a target on one file
     Replay {
         #[arg(value_parser = find)]
@@ -100,6 +103,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         Command::Work { search, current } => {
             hunt::work(&search.target, search.length(), search.seed, &current)?;
         }
+        Command::Bad { how, current } => hunt::fail(&how, &current)?,
         Command::Replay { target, file } => {
             let outcome = hunt::replay(&target, &fs::read(file)?)?;
             println!("{}: {outcome:?}, and no rule is broken", target.name);

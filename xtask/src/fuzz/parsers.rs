@@ -9,6 +9,7 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::SystemTime;
 
 /// `cargo xtask fuzz parsers`.
 #[derive(Clone, Debug, clap::Args)]
@@ -21,6 +22,10 @@ pub struct ParsersArgs {
     /// Print the targets with their packages and rules
     #[arg(long, conflicts_with_all = ["names", "replay"])]
     pub list: bool,
+    /// Without libFuzzer: only the targets whose packages have changed since the main branch, for
+    /// less than a minute in all
+    #[arg(long, conflicts_with_all = ["names", "replay", "list"])]
+    pub changed: bool,
     /// Only run the target on this file, which a search kept
     #[arg(long, value_name = "FILE", requires = "names")]
     pub replay: Option<PathBuf>,
@@ -53,6 +58,9 @@ pub fn run(args: &ParsersArgs) -> Result<ExitCode> {
             println!("{:<16} {:<22} {}", target.name, target.package, target.rule);
         }
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.changed {
+        return hunt_changed(&program, &all).map(exit_code);
     }
     for name in &args.names {
         if !all.iter().any(|target| &target.name == name) {
@@ -90,6 +98,88 @@ fn exit_code(success: bool) -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+/// Seconds of all targets whose packages have changed, and of each at most.
+const CHANGED_SECONDS: u64 = 36;
+const MOST_SECONDS: u64 = 12;
+
+/// Runs the targets whose packages have changed on damaged files. Returns whether no input breaks a
+/// rule.
+///
+/// # Errors
+///
+/// Returns an error if a program cannot be started.
+pub fn changed() -> Result<bool> {
+    let program = plain()?;
+    let all = targets(&program)?;
+    hunt_changed(&program, &all)
+}
+
+fn hunt_changed(program: &Path, all: &[Target]) -> Result<bool> {
+    let packages = changed_packages()?;
+    let chosen: Vec<_> = all
+        .iter()
+        .filter(|target| packages.contains(&target.package))
+        .collect();
+    if chosen.is_empty() {
+        println!("no package with a parser of foreign bytes has changed");
+        return Ok(true);
+    }
+    let seconds = (CHANGED_SECONDS / chosen.len() as u64).clamp(1, MOST_SECONDS);
+    // Another damage in each run.
+    let number = SystemTime::UNIX_EPOCH
+        .elapsed()
+        .into_diagnostic()?
+        .as_secs();
+    let out = installation::target_dir().join("fuzz/failed");
+    let mut is_good = true;
+    for target in chosen {
+        let mut run = Command::new(program);
+        run.args(["run", &target.name, "--seconds", &seconds.to_string()])
+            .args(["--seed", &number.to_string(), "--out"])
+            .arg(&out);
+        is_good &= succeeds(&mut run)?;
+    }
+    Ok(is_good)
+}
+
+/// Returns the packages with a changed file: since the main branch, or on it since the commit
+/// before. All packages, if git does not know.
+fn changed_packages() -> Result<Vec<String>> {
+    let root = installation::root();
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git")
+            .current_dir(&root)
+            .args(arguments)
+            .output()
+            .ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        output.status.success().then(|| text.trim().to_owned())
+    };
+    let head = git(&["rev-parse", "HEAD"]);
+    let base = ["origin/main", "main"]
+        .iter()
+        .find_map(|main| git(&["merge-base", "HEAD", main]))
+        .filter(|base| Some(base) != head.as_ref())
+        .or_else(|| git(&["rev-parse", "HEAD~1"]));
+    let files = base.and_then(|base| git(&["diff", "--name-only", &base]));
+    let metadata = cargo_metadata::MetadataCommand::new()
+        .current_dir(&root)
+        .no_deps()
+        .exec()
+        .into_diagnostic()?;
+    let is_changed = |package: &&cargo_metadata::Package| {
+        let folder = package.manifest_path.parent();
+        let folder = folder.and_then(|folder| folder.strip_prefix(&metadata.workspace_root).ok());
+        let (Some(folder), Some(files)) = (folder, &files) else {
+            return true;
+        };
+        let inside = |file: &str| Path::new(file).starts_with(folder);
+        files.lines().any(inside)
+    };
+    let packages = metadata.packages.iter().filter(is_changed);
+    Ok(packages.map(|package| package.name.to_string()).collect())
 }
 
 /// A target, as its crate lists it.

@@ -158,13 +158,17 @@ enum Sign {
     Negative,
 }
 
+/// More decimals than a number has.
+const MOST_PLACES: usize = 20;
+
 /// Returns the number of decimals of a format such as `.2` or `+.1`.
 fn places(format: &str) -> Option<(usize, Sign)> {
     let (format, sign) = match format.strip_prefix('+') {
         Some(rest) => (rest, Sign::Always),
         None => (format, Sign::Negative),
     };
-    Some((format.strip_prefix('.')?.parse().ok()?, sign))
+    let places = format.strip_prefix('.')?.parse().ok()?;
+    (places <= MOST_PLACES).then_some((places, sign))
 }
 
 fn decimals(number: f64, places: usize, sign: Sign) -> String {
@@ -185,7 +189,8 @@ fn bytes(text: &str) -> Option<u64> {
         "G" | "GiB" => 30,
         _ => return None,
     };
-    Some(digits.replace('_', "").parse::<u64>().ok()? << shift)
+    let number: u64 = digits.replace('_', "").parse().ok()?;
+    number.checked_mul(1 << shift)
 }
 
 /// Formats bytes in the largest unit of which they are a multiple.
@@ -203,9 +208,10 @@ fn colors(set: &str) -> Option<u64> {
     let piece = |piece: &str| {
         let (first, last) = piece.split_once('-').unwrap_or((piece, piece));
         let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        Some((last + 1).saturating_sub(first))
+        Some(last.checked_add(1)?.saturating_sub(first))
     };
-    set.split(',').map(piece).sum()
+    let mut pieces = set.split(',').map(piece);
+    pieces.try_fold(0_u64, |sum, colors| sum.checked_add(colors?))
 }
 
 /// Evaluates an expression.
@@ -217,6 +223,7 @@ pub fn evaluate(text: &str, scope: &dyn Scope) -> Result<Value, Mistake> {
         text,
         at: 0,
         end: text.len(),
+        depth: 0,
         scope,
     };
     let value = reader.whole()?;
@@ -239,6 +246,7 @@ pub fn fill(text: &str, scope: &dyn Scope) -> Result<Option<String>, Mistake> {
             text,
             at: open + 1,
             end: text.len(),
+            depth: 0,
             scope,
         };
         let value = reader.whole()?;
@@ -517,11 +525,16 @@ fn halfway(values: &[f64]) -> Option<usize> {
     values.iter().position(|value| *value <= middle)
 }
 
+/// Deepest nesting of brackets: the reader calls itself for each.
+const DEEPEST: usize = 64;
+
 /// Reads an expression from left to right.
 struct Reader<'a> {
     text: &'a str,
     at: usize,
     end: usize,
+    /// How many brackets are open.
+    depth: usize,
     scope: &'a dyn Scope,
 }
 
@@ -563,7 +576,14 @@ impl Reader<'_> {
     }
 
     fn whole(&mut self) -> Result<Value, Mistake> {
-        self.level(0)
+        if self.depth > DEEPEST {
+            let message = format!("brackets are nested more than {DEEPEST} deep");
+            return Err(self.mistake(self.at..self.at, message));
+        }
+        self.depth += 1;
+        let value = self.level(0);
+        self.depth -= 1;
+        value
     }
 
     /// Reads operands that operators of this level or stronger ones combine.
@@ -664,7 +684,9 @@ impl Reader<'_> {
         loop {
             let axis = self.piece(is_name);
             if axis.is_empty() || !self.eat("=") {
-                return Err(self.mistake(axis.start..self.at + 1, "write [AXIS=VALUE]"));
+                let rest = &self.text[self.at..self.end];
+                let next = rest.chars().next().map_or(0, char::len_utf8);
+                return Err(self.mistake(axis.start..self.at + next, "write [AXIS=VALUE]"));
             }
             let label = self.piece(|c| !matches!(c, ',' | ']'));
             let pair = (&self.text[axis], self.text[label].trim());
@@ -786,6 +808,9 @@ mod tests {
             ("falls(cycles, 1 %)", Value::Count(0)),
             ("colors('0-10,12')", Value::Count(12)),
             ("bytes('420K')", Value::Count(430_080)),
+            ("bytes('18446744073709551615K')", Value::Missing),
+            ("colors('0-18446744073709551615')", Value::Missing),
+            ("colors('0-18446744073709551614,1')", Value::Missing),
             ("whole(2.9)", Value::Count(2)),
             ("a-b[x=1].cycles", Value::Text("a-b[x=1].cycles".into())),
             (
@@ -830,6 +855,8 @@ mod tests {
             ("(1 + 2", "", "`)` is missing here"),
             ("1 2", "2", "more follows after the expression"),
             ("a[x].cycles", "x]", "write [AXIS=VALUE]"),
+            ("a[xé].cycles", "xé]", "write [AXIS=VALUE]"),
+            ("a[x✓", "x✓", "write [AXIS=VALUE]"),
         ] {
             let mistake = evaluate(text, &Example).expect_err(text);
             assert_eq!(
@@ -840,5 +867,17 @@ mod tests {
         }
         let mistake = fill("{pages", &Example).expect_err("no brace");
         assert_eq!(mistake.message, "a closing brace is missing");
+        let mistake = fill("{1:.65536}", &Example).expect_err("no number has them");
+        assert_eq!(mistake.message, "there is no format `.65536`");
+    }
+
+    #[test]
+    fn brackets_are_nested_as_deeply_as_the_stack_allows() {
+        let nested = |depth: usize| format!("{}1{}", "(".repeat(depth), ")".repeat(depth));
+        assert_eq!(evaluate(&nested(64), &Example).ok(), Some(Value::Count(1)));
+        for (open, depth) in [("(", 65), ("(", 100_000), ("list(", 100_000)] {
+            let mistake = evaluate(&open.repeat(depth), &Example).expect_err("too deep");
+            assert!(mistake.message.contains("more than 64 deep"), "{open}");
+        }
     }
 }

@@ -19,6 +19,7 @@ use rayon::prelude::*;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 /// A file that several threads read: each read says where. The library's own reader of files moves
@@ -163,16 +164,49 @@ fn decode<T: DataType>(
     levels[..records].iter().map(field).collect()
 }
 
+/// Calls what decodes a file. The library panics at some contents that no writer leaves, such as a
+/// page of references without the dictionary that they are to: then the file is damaged.
+fn guarded<T>(decode: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {
+    // What the closure has is not used after a panic.
+    panic::catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
+        let what = panic.downcast_ref::<String>().map(String::as_str);
+        let what = what.or_else(|| panic.downcast_ref::<&str>().copied());
+        let error = ParquetError::General(what.unwrap_or("the decoder failed").to_owned());
+        Err(ReadError::Contents(error))
+    })
+}
+
 /// Returns the names of a file's columns.
 pub fn names(file: File) -> Result<Vec<String>, ReadError> {
+    guarded(|| names_of(file))
+}
+
+/// Reads runs from a table with a column for each event.
+pub fn read_wide(file: File, request: &Request, runs: &mut Runs<'_>) -> Result<(), ReadError> {
+    guarded(|| decode_wide(file, request, runs))
+}
+
+/// Reads measurements, row group by row group, some rows of all columns at a time.
+pub fn read(file: File, request: &Request, taker: Taker<'_>) -> Result<Measured, ReadError> {
+    guarded(|| decode_long(file, request, taker))
+}
+
+/// Reads merged vectors, one column per event.
+pub fn read_vectors(file: File) -> Result<Vectors, ReadError> {
+    guarded(|| decode_vectors(file))
+}
+
+fn names_of(file: File) -> Result<Vec<String>, ReadError> {
     let (_, schema) = open(file)?;
     let fields = schema.get_fields().iter();
     Ok(fields.map(|field| field.name().to_owned()).collect())
 }
 
-/// Reads runs from a table with a column for each event.
-pub fn read_wide(file: File, request: &Request, runs: &mut Runs<'_>) -> Result<(), ReadError> {
-    let layout = wide::Layout::of(&names(file.try_clone().map_err(ReadError::File)?)?, request)?;
+fn decode_wide(file: File, request: &Request, runs: &mut Runs<'_>) -> Result<(), ReadError> {
+    let layout = wide::Layout::of(
+        &names_of(file.try_clone().map_err(ReadError::File)?)?,
+        request,
+    )?;
     let (reader, _) = open(file)?;
     for (at, row) in (1_u64..).zip(reader.get_row_iter(None).map_err(ReadError::Contents)?) {
         let row = row.map_err(ReadError::Contents)?;
@@ -197,8 +231,7 @@ pub fn read_wide(file: File, request: &Request, runs: &mut Runs<'_>) -> Result<(
     Ok(())
 }
 
-/// Reads measurements, row group by row group, some rows of all columns at a time.
-pub fn read(file: File, request: &Request, mut taker: Taker<'_>) -> Result<Measured, ReadError> {
+fn decode_long(file: File, request: &Request, mut taker: Taker<'_>) -> Result<Measured, ReadError> {
     let (reader, schema) = open(file)?;
     let found: Vec<_> = schema
         .get_fields()
@@ -344,8 +377,7 @@ fn take(
     })
 }
 
-/// Reads merged vectors, one column per event.
-pub fn read_vectors(file: File) -> Result<Vectors, ReadError> {
+fn decode_vectors(file: File) -> Result<Vectors, ReadError> {
     let (reader, schema) = open(file)?;
     let events: Vec<_> = schema
         .get_fields()

@@ -36,7 +36,8 @@ pub fn system(path: &str) -> Option<System> {
     Some(checked.system)
 }
 
-fn shipped(configs: &Path) -> Shipped<'_> {
+/// Returns where boards and events are, without kernels.
+pub fn shipped(configs: &Path) -> Shipped<'_> {
     Shipped {
         configs,
         kept_kernel: &|_, _| None,
@@ -69,7 +70,8 @@ pub fn refused(errors: &Errors) {
     draw(errors);
 }
 
-fn places(problems: &[Problem]) {
+/// Checks that problems have places.
+pub fn places(problems: &[Problem]) {
     for problem in problems {
         assert!(!problem.message().is_empty() && !problem.file().is_empty());
         let (line, column) = problem.line_and_column();

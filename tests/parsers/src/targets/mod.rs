@@ -3,17 +3,44 @@
 
 use crate::target::Target;
 
+mod board;
 mod configuration;
+mod counts;
+mod elf;
 mod executable;
 mod image;
+mod import;
+mod lab;
+mod model;
+mod profile;
+mod services;
 mod telemetry;
 
-/// All targets.
+/// All targets, by name.
 pub const ALL: &[Target] = &[
+    board::BOARD,
+    lab::CAMPAIGN,
     configuration::CONFIGURATION,
+    counts::COUNTS,
+    elf::ELF,
+    board::EVENT_MAP,
+    board::EVENTS,
     executable::EXECUTABLE,
+    lab::EXPERIMENT,
+    lab::EXPRESSION,
+    profile::FORMULA,
     image::IMAGE,
+    import::IMPORT,
+    lab::JOBS,
+    board::KERNEL,
+    model::MODEL,
+    counts::PARQUET,
+    profile::PROFILE,
+    profile::PROFILE_RAW,
+    services::SERVICES,
+    model::STATISTICS,
     telemetry::TELEMETRY,
+    board::VALIDATION,
 ];
 
 /// Returns the target of this name.

@@ -42,6 +42,11 @@ fn made() -> Vec<Vec<u8>> {
     seeds
 }
 
+/// Returns the stream of a run.
+pub fn run() -> Vec<u8> {
+    messages().iter().flat_map(encoded).collect()
+}
+
 fn messages() -> Vec<Message> {
     let entry = |record| {
         Message::Entry(Entry {
@@ -100,7 +105,7 @@ fn messages() -> Vec<Message> {
             len: 2,
             events: [8, 17, 0, 0, 0, 0].map(EventId),
             counts: [1, 2, 0, 0, 0, 0],
-            overflowed: 2,
+            overflowed: 0,
             by_guest: false,
         })),
         entry(Record::Migration(MigrationRecord {
