@@ -95,7 +95,7 @@ pub struct Fuzzer {
     turn: u64,
     /// The blocks that report a failure of EL2, with their names.
     fatal: Vec<(usize, &'static str)>,
-    /// Waits at EL2: a visit may take any time there.
+    /// The report of a failure that EL2 is about to print, and the exits before it.
     failing: Option<(String, u64)>,
     found: Option<Finding>,
     progress: Progress,
@@ -363,7 +363,12 @@ impl Instrument for Fuzzer {
             at.internals.exit(at.cpu);
         }
         let visit = &mut self.visit[at.core];
-        *visit += 1;
+        // A core that is held, or off, waits as long as it takes.
+        *visit = if self.blocks.all[block].waits {
+            0
+        } else {
+            *visit + 1
+        };
         if *visit == STUCK {
             let place = self.blocks.function(at.address).to_owned();
             self.finds(
