@@ -7,6 +7,7 @@
 //! | [`minimize`] | – the fewest operations that reproduce a finding |
 //! | [`parsers`] | all that reads bytes from others |
 //! | [`planted`] | the hypervisor with a known bug, to test the search |
+//! | [`system`] | – the system that is attacked |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod coverage;
@@ -14,6 +15,7 @@ pub mod el2;
 pub mod minimize;
 pub mod parsers;
 pub mod planted;
+pub mod system;
 
 use clap::Subcommand;
 use miette::Result;

@@ -19,6 +19,8 @@ pub struct Block {
     pub end: u64,
     /// Whether it ends in a call that does not return and reports a panic.
     pub is_panic: bool,
+    /// Whether it waits for an interrupt (WFI).
+    pub waits: bool,
 }
 
 /// All basic blocks, by address.
@@ -29,6 +31,8 @@ pub struct Blocks {
     /// Functions by address.
     pub functions: BTreeMap<u64, String>,
 }
+
+const WFI: u32 = 0xd503_207f;
 
 /// What an instruction does to the flow of control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,10 +149,12 @@ impl Blocks {
                     start: address,
                     end: address,
                     is_panic: false,
+                    waits: false,
                 });
             }
             if let Some(block) = all.last_mut() {
                 block.end = address + 4;
+                block.waits |= word == WFI;
                 if let Flow::Call(Some(target)) | Flow::Always(Some(target)) = flow(address, word)
                     && functions.get(&target).is_some_and(|name| is_panic(name))
                 {

@@ -2,7 +2,7 @@
 //! is broken.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::el2::{Run, System};
+use super::system::{Run, System};
 use cloison_prover::fuzz::program::{self, Input};
 use cloison_prover::fuzz::state::{self, FINDING};
 use miette::{IntoDiagnostic, Result, miette};

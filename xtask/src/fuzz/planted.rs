@@ -2,7 +2,7 @@
 //! measures how long the search takes to find each.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::el2::{Run, System, progress};
+use super::system::{Run, System, progress};
 use cloison_engine::{cargo, installation};
 use cloison_prover::fuzz::state::FINDING;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};

@@ -446,7 +446,7 @@ impl Generator {
             page = match self.below(12) {
                 0 => page.wrapping_sub(PAGE),
                 1 => self.value(),
-                _ => page + (1 + self.below(3)) * PAGE,
+                _ => page.wrapping_add((1 + self.below(3)) * PAGE),
             };
         }
         for _ in 0..=self.below(3) {

@@ -12,7 +12,7 @@ pub mod state;
 use crate::blocks::Blocks;
 use crate::coverage::Coverage;
 use crate::instrument::{Finding, Instrument, Moment, Needs};
-use crate::prover::MAX_CORES;
+use crate::prover::{FOUND, MAX_CORES};
 use cloison_abi::{Call, psci};
 use cloison_puppet::{ASK, LAST, OP_WORDS, Op};
 use generator::Generator;
@@ -35,6 +35,8 @@ const ENDED: u64 = 4000;
 const ORDERS: u32 = 50;
 /// Exits of all cores without a question of the keeper until it is lost: nobody restarts it.
 const LOST: u64 = 200_000;
+/// Blocks in which EL2 may report its failure and turn the machine off.
+const REPORT: u64 = 1_000_000;
 /// Inputs that a reproducer holds.
 const KEPT: usize = 64;
 /// Programs in the corpus.
@@ -95,7 +97,7 @@ pub struct Fuzzer {
     turn: u64,
     /// The blocks that report a failure of EL2, with their names.
     fatal: Vec<(usize, &'static str)>,
-    /// Waits at EL2: a visit may take any time there.
+    /// The failure that EL2 is about to report, and the blocks that are left for that.
     failing: Option<(String, u64)>,
     found: Option<Finding>,
     progress: Progress,
@@ -288,6 +290,18 @@ impl Fuzzer {
         }
     }
 
+    /// Ends the run with a finding: there may be no exit any more.
+    fn stop(&mut self, rule: &str, what: String, core: usize) -> ! {
+        let finding = Finding {
+            rule: rule.to_owned(),
+            what,
+            core,
+        };
+        self.found(&finding);
+        eprintln!("prover: {}: {}", finding.rule, finding.what);
+        std::process::exit(FOUND)
+    }
+
     fn finds(&mut self, rule: &str, what: String, core: usize) {
         self.found.get_or_insert(Finding {
             rule: rule.to_owned(),
@@ -361,20 +375,34 @@ impl Instrument for Fuzzer {
         if self.turn == 0 {
             self.turn = self.turns.u64(20..4000);
             at.internals.exit(at.cpu);
+            // A run without exits ends too.
+            if self.wanted.seconds > 0 && self.progress.seconds() >= self.wanted.seconds {
+                self.report(true);
+                std::process::exit(0);
+            }
         }
         let visit = &mut self.visit[at.core];
-        *visit += 1;
+        // A core that is held, or off, waits as long as it takes.
+        *visit = if self.blocks.all[block].waits {
+            0
+        } else {
+            *visit + 1
+        };
         if *visit == STUCK {
-            let place = self.blocks.function(at.address).to_owned();
-            self.finds(
-                "stuck",
-                format!("a visit to EL2 does not end, in {place}"),
-                at.core,
-            );
+            let place = self.blocks.function(at.address);
+            let what = format!("a visit to EL2 does not end, in {place}");
+            self.stop("stuck", what, at.core);
         }
         if let Some((_, name)) = self.fatal.iter().find(|(fatal, _)| *fatal == block) {
             self.failing
-                .get_or_insert((format!("EL2 fails: {name}"), self.progress.exits));
+                .get_or_insert((format!("EL2 fails: {name}"), REPORT));
+        }
+        if let Some((what, left)) = &mut self.failing {
+            *left -= 1;
+            if *left == 0 {
+                let what = std::mem::take(what);
+                self.stop("fatal", what, at.core);
+            }
         }
     }
 

@@ -1,21 +1,13 @@
-//! The puppet: each of its vCPUs asks the fuzzer for a program, executes it, and asks again.
-//!
-//! It survives what a program does: faults, interrupts, restarts, and being turned off. Without the
-//! fuzzer it finds no program and waits.
+//! What a vCPU of the puppet has to itself: its program, and the code of its instructions.
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#![deny(unsafe_code)]
-#![cfg_attr(target_os = "none", no_std, no_main)]
-#![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
 use cloison_guest::abi::irq;
-use cloison_guest::gic::Interrupt;
-use cloison_guest::{args, cpu, entry, exceptions, gic, probe, smp, timer};
-use cloison_puppet::{ASK, LAST, LONGEST, OP_WORDS, Op, is_harmless};
+use cloison_guest::{args, cpu, gic, probe, timer};
+use cloison_puppet::{ASK, LAST, LONGEST, OP_WORDS, is_harmless};
 use core::cell::UnsafeCell;
 
-entry!(main);
-
-const VCPUS: usize = cpu::MAX_VCPUS;
+/// vCPUs that a puppet may have.
+pub const VCPUS: usize = cpu::MAX_VCPUS;
 /// Words for a program: the number of its operations, and these.
 const WORDS: usize = 1 + LONGEST * OP_WORDS;
 /// Instructions that are kept ready, by code: writing code makes an emulator translate it again.
@@ -27,8 +19,9 @@ const HOLE: usize = 3;
 
 /// What a vCPU has to itself.
 #[repr(C, align(4096))]
-struct Own {
-    program: [u64; WORDS],
+pub struct Own {
+    /// The number of operations, and these.
+    pub program: [u64; WORDS],
     /// x0 to x3 before an instruction, and x0 and x1 after it.
     registers: [u64; 6],
     last: u64,
@@ -40,7 +33,6 @@ struct Own {
 struct All([UnsafeCell<Own>; VCPUS]);
 
 // SAFETY: each vCPU uses its own element only.
-#[allow(unsafe_code)]
 unsafe impl Sync for All {}
 
 static OWN: All = All([const {
@@ -53,68 +45,15 @@ static OWN: All = All([const {
     })
 }; VCPUS]);
 
-fn main() {
-    exceptions::on_interrupt(take);
-    gic::init_distributor();
-    for vcpu in 1..VCPUS {
-        // A VM with fewer vCPUs refuses.
-        let _ = smp::start(vcpu, serve);
-    }
-    serve();
-}
-
-/// Takes an interrupt. One that would come again at once is disabled.
-fn take(interrupt: Interrupt) {
-    match interrupt.id() {
-        irq::VTIMER => timer::disarm(),
-        0..16 => {}
-        id => gic::disable(id),
-    }
-}
-
-/// Executes programs for good.
-#[allow(unsafe_code)]
-fn serve() {
-    // SAFETY: this vCPU's own memory, lent once: `serve` never returns.
-    let own = unsafe { &mut *OWN.0[cpu::current() % VCPUS].get() };
-    gic::init_cpu();
-    // FP and SIMD: CPACR_EL1.FPEN.
-    own.execute(0xd518_1040, [3 << 20, 0, 0, 0]);
-    loop {
-        own.program[0] = 0;
-        own.ask();
-        let count = (own.program[0] as usize).min(LONGEST);
-        if count == 0 {
-            idle();
-        }
-        for at in 0..count {
-            let first = 1 + at * OP_WORDS;
-            let words = core::array::from_fn(|word| own.program[first + word]);
-            match Op::decode(words) {
-                Some(Op::Execute { word, x }) => own.execute(word, x),
-                Some(Op::Delay(turns)) => (0..turns & 0xffff).for_each(|_| core::hint::spin_loop()),
-                Some(Op::Start(vcpu)) if vcpu < VCPUS as u64 => {
-                    // It may be on already.
-                    let _ = smp::start(vcpu as usize, serve);
-                }
-                Some(Op::Start(_)) | None => {}
-            }
-        }
-    }
-}
-
-/// Waits some microseconds: an interrupt ends each wait.
-fn idle() {
-    gic::enable(irq::VTIMER);
-    timer::arm(timer::now() + timer::micros(20));
-    cpu::wait_for_interrupt();
-    timer::disarm();
+/// Lends the calling vCPU's own memory. A vCPU asks once: it never returns it.
+pub fn lend() -> &'static mut Own {
+    // SAFETY: no other vCPU has this element, and the calling one asks at its start only.
+    unsafe { &mut *OWN.0[cpu::current() % VCPUS].get() }
 }
 
 impl Own {
     /// Asks for a program.
-    #[allow(unsafe_code)]
-    fn ask(&mut self) {
+    pub fn ask(&mut self) {
         let [vm, ..] = args();
         // SAFETY: a hint, at which the fuzzer writes to the memory that the registers name.
         unsafe {
@@ -131,8 +70,7 @@ impl Own {
     }
 
     /// Executes an instruction that the puppet survives.
-    #[allow(unsafe_code)]
-    fn execute(&mut self, word: u32, x: [u64; 4]) {
+    pub fn execute(&mut self, word: u32, x: [u64; 4]) {
         let x = x.map(|value| if value == LAST { self.last } else { value });
         if !is_harmless(word, x) {
             return;
@@ -168,7 +106,6 @@ impl Own {
     }
 
     /// Writes the code of an instruction.
-    #[allow(unsafe_code)]
     fn prepare(&mut self, slot: usize, word: u32) {
         let mut code = [
             0xaa00_03e9, // mov x9, x0
