@@ -313,7 +313,7 @@ mod tests {
             tests: vec!["one".into()],
         };
         assert_eq!(
-            run_group(&group),
+            run_group(&group, None),
             Tally {
                 passed: 0,
                 failed: 1,

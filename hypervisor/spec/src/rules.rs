@@ -65,7 +65,7 @@ rules! {
     NoReturn "power.no-return" "P3" "A call that turns off or restarts returns only with an error";
     Order "power.order" "P6" "An order to stop that was accepted is carried out: the VM executes nothing 100 ms later, unless it was started meanwhile";
     Grant "call.grant" "P6" "A call that the VM's configuration does not grant fails";
-    Period "budget.period" "B1" "In any time, a core whose budget is held by an interrupt executes at most the budget of the periods that this time touches, and 8 events more for each";
+    Period "budget.period" "B1" "In any time, a core whose budget is held by an interrupt executes at most the budget of the periods that this time touches, and for each 8 events more, or those of a poll interval where the interrupt may not arrive";
     ListTwice "interrupts.list-once" "I2" "No two list registers hold one interrupt";
     ListOwner "interrupts.owner" "I3" "List registers hold interrupts of the core's VM only, and those with a physical interrupt hold the VM's own";
     ListOn "interrupts.interface" "I3" "The virtual interface is on while a guest runs";

@@ -17,6 +17,7 @@ mod tables;
 
 use crate::instrument::{Finding, Instrument, Moment, Needs, Store};
 use crate::prover::MAX_CORES;
+use cloison_abi::Call;
 use cloison_formats::image::System;
 use cloison_spec::budget::Bucket;
 use cloison_spec::interrupts::{self, ListRegister};
@@ -45,6 +46,8 @@ pub struct Wanted {
 const WALKS: u64 = 1024;
 /// The first vector of exceptions from a guest.
 const FROM_GUEST: u16 = 0x400;
+/// The call by which a guest sets its own budget.
+const QUOTA_SET: u32 = Call::QuotaSet as u32;
 /// GICH_VTR and GICH_LR0 (IHI 0048B, 5.3).
 const GICH_VTR: u64 = 0x04;
 const GICH_LR: u64 = 0x100;
@@ -189,6 +192,11 @@ impl Oracle {
             if let Some(request) = request {
                 self.power.returns(vm, vcpu, (request, status), now(at))?;
                 power::check_grant(self.system, vm, request, status)?;
+                if let (QUOTA_SET, 0, Some(bucket)) =
+                    (request.function, status, &mut self.cores[at.core].bucket)
+                {
+                    bucket.set(request.arguments[0], request.arguments[1]);
+                }
             }
             self.power.continues(vm, vcpu, now(at))?;
         }
