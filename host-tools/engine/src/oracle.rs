@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::installation;
-use crate::qemu::Exit;
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::image::{Header, MAGIC};
 use miette::{IntoDiagnostic, Result, miette};
@@ -87,12 +86,12 @@ pub fn arguments(image: &Path, report: &Path, has_one_thread: bool) -> Vec<OsStr
 }
 
 /// Fails after a run in which the oracle found something, or did not run although it was wanted.
-/// Keeps the report.
+/// Keeps the report. `code` is QEMU's exit code, if it ended by itself.
 ///
 /// # Errors
 ///
 /// What the oracle found.
-pub fn judge(exit: Exit, errors: &str, report: &Path) -> Result<()> {
+pub fn judge(code: Option<i32>, errors: &str, report: &Path) -> Result<()> {
     if std::env::var_os(VARIABLE).is_none() {
         return Ok(());
     }
@@ -108,7 +107,7 @@ pub fn judge(exit: Exit, errors: &str, report: &Path) -> Result<()> {
             .into_diagnostic()?;
         writeln!(runs, "{}", line.join(",")).into_diagnostic()?;
     }
-    if exit != Exit::Code(FOUND) {
+    if code != Some(FOUND) {
         return Ok(());
     }
     let kept = kept.join(format!("{}.json", std::process::id()));

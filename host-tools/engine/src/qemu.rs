@@ -634,7 +634,11 @@ impl Session {
             .and_then(|thread| thread.join().ok())
             .unwrap_or_default();
         let exit = self.exit.unwrap_or(otherwise);
-        oracle::judge(exit, &errors, &self.report)?;
+        let code = match exit {
+            Exit::Code(code) => Some(code),
+            _ => None,
+        };
+        oracle::judge(code, &errors, &self.report)?;
         Ok(Outcome {
             exit,
             console: self.console(),

@@ -295,9 +295,14 @@ pub fn check_grant(system: &System, vm: usize, request: Request, status: i64) ->
     if is_granted || status < 0 {
         return Ok(());
     }
+    let arguments = request.arguments.map(|argument| format!("{argument:#x}"));
     Err(Difference::new(
         Rule::Grant,
-        format!("VM {vm}, {call:?}{:x?}", request.arguments),
+        format!(
+            "VM {vm}, call {:#x} of {}",
+            call as u32,
+            arguments.join(", ")
+        ),
         "an error: it is not granted",
         status.to_string(),
     ))

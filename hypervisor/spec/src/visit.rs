@@ -161,8 +161,8 @@ fn is_exception(before: &Registers, after: &Registers) -> bool {
         _ => return false,
     };
     let masked = after.pstate & 0x3cf == 0x3c5;
-    // NZCV stay, or are clear: QEMU's own exceptions clear them, too. SS and IL are clear.
-    let kept = [before.pstate >> 28, 0].contains(&(after.pstate >> 28));
+    // NZCV stay; SS and IL are clear.
+    let kept = before.pstate >> 28 == after.pstate >> 28;
     let flags = kept && after.pstate >> 20 & 3 == 0;
     after.pc == before.vectors.wrapping_add(offset)
         && masked

@@ -259,15 +259,15 @@ fn undescribed(registers: &mut GuestRegisters, is_write: bool, word: u32) -> Res
         return Err(Refusal::ChangedInstruction);
     }
     for access in transfer.accesses.into_iter().flatten() {
+        // As the hardware would have set them, had it trapped this register's access alone.
+        // HPFAR_EL2 is right already: the page is the same.
+        ELR_EL2.set(pc);
         // A device's last registers do nothing when accessed, so the first half may have been.
         if at / PAGE_SIZE != page {
             return Err(Refusal::WidthOrAlignment);
         }
-        // As the hardware would have set them, had it trapped this register's access alone.
-        // HPFAR_EL2 is right already: the page is the same.
         ESR_EL2.set(DataAbort::syndrome(access, is_write));
         FAR_EL2.set(at);
-        ELR_EL2.set(pc);
         synchronous(registers);
         // The instruction is not skipped where the guest has taken an abort. An instruction that
         // aborts does not write its base register back.
@@ -403,10 +403,7 @@ fn inject(syndrome: Syndrome) {
     ELR_EL1.set(ELR_EL2.get());
     SPSR_EL1.set(SPSR_EL2.get());
     // EL2 returns to the vector instead of the instruction that trapped.
-    enter_el1(
-        VBAR_EL1.get().wrapping_add(vector() as u64),
-        SPSR_EL2.get(),
-    );
+    enter_el1(VBAR_EL1.get().wrapping_add(vector() as u64), SPSR_EL2.get());
 }
 
 /// Enables of EL0 at the PMU, by its encoding: op0, op1, CRn, CRm and op2.

@@ -116,7 +116,10 @@ impl Tables {
             return Err(Difference::new(
                 Rule::Root,
                 format!("VM {vm}, VTTBR_EL2"),
-                format!("the tables at {:?}", self.roots[vm]),
+                self.roots[vm].map_or_else(
+                    || "none: the VM has not run".to_owned(),
+                    |root| format!("the tables at {root}"),
+                ),
                 root.to_string(),
             ));
         }
