@@ -1,6 +1,7 @@
 //! `cargo xtask test`: all checks and tests that a change must pass, cheapest first.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::fuzz::el2::{self, El2Args};
 use crate::fuzz::parsers;
 use crate::tally::Tally;
 use crate::{full, groups, lint, rules};
@@ -85,6 +86,8 @@ pub enum Step {
     Miri,
     /// The EL2 image and the guests
     Build,
+    /// Guests that do anything, for seconds, beside the oracle
+    Fuzz,
     /// Boots on QEMU
     System,
     /// All of jobs through Slurm, GNU parallel, Snakemake and HyperQueue: only on demand, also as
@@ -109,6 +112,7 @@ impl Step {
             Self::Loom => "models of concurrent code",
             Self::Miri => "Miri on the pure crates",
             Self::Build => "build hypervisor and guests",
+            Self::Fuzz => "a short search for broken promises",
             Self::System => "system tests on QEMU",
             Self::Engines => "jobs through engines",
             Self::Full => "experiments in full",
@@ -340,6 +344,7 @@ impl Runner {
             Step::Miri => self.miri(),
             Step::Build => build(),
             Step::Engines => self.engines(),
+            Step::Fuzz => search(),
             Step::System => self.system(),
             Step::Full => full::run(self.filter.as_deref()),
         }
@@ -359,7 +364,12 @@ impl Runner {
         let faulty = board(&hypervisor)?.args(["--features", cargo::FAULT_INJECTION]);
         // Apart, as they are built: a guest has no heap, and what they share with the hypervisor
         // would be built for one that has.
-        let guests = board(&["cloison-guest", cargo::WORKLOADS, "cloison-epapi-c"])?;
+        let guests = board(&[
+            "cloison-guest",
+            cargo::WORKLOADS,
+            cargo::PUPPET.0,
+            "cloison-epapi-c",
+        ])?;
         let linux = cargo::linux_cargo(&self.shell, "clippy")?.args([
             "--quiet",
             "--release",
@@ -533,6 +543,19 @@ impl Runner {
         }
         command
     }
+}
+
+/// Attacks EL2 with guests that do anything, from an empty corpus and beside the oracle.
+fn search() -> Result<Tally> {
+    setup::qemu()?;
+    let corpus = tempfile::tempdir().into_diagnostic()?;
+    let ended = el2::run(&El2Args {
+        minutes: 1.0,
+        exits: 3000,
+        directory: Some(corpus.path().to_path_buf()),
+        ..El2Args::default()
+    })?;
+    Ok(Tally::of(ended == ExitCode::SUCCESS))
 }
 
 /// Gets what the tests that boot boards need. They have the user's consent for what they download

@@ -32,7 +32,7 @@ pub const PROFILER: &str = "bbprof";
 /// The package whose binaries run in Linux guests, for the tests.
 pub const LINUX_TOOLS: &str = "cloison-test-guests";
 /// The package of the fuzzer's guest, and its binary.
-const PUPPET: (&str, &str) = ("cloison-puppet-guest", "puppet");
+pub const PUPPET: (&str, &str) = ("cloison-puppet-guest", "puppet");
 /// The feature that makes the hypervisor's allocator return wrong frames occasionally, for the
 /// tests of `inspect --live`.
 pub const FAULT_INJECTION: &str = "fault-injection";

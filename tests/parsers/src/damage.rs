@@ -72,7 +72,7 @@ impl Damage {
     }
 
     /// Returns the next file.
-    pub fn next(&mut self) -> Vec<u8> {
+    pub fn file(&mut self) -> Vec<u8> {
         let mut file = self.seed();
         // Most mistakes are small: one or two changes more often than eight.
         let changes = 1 << self.random.random_range(0..4);
@@ -232,7 +232,7 @@ mod tests {
         let seeds = || vec![b"name = 3\n[table]\n".to_vec(), vec![0; 40]];
         let files = |number| {
             let mut damage = Damage::new(seeds(), Form::Text, number);
-            (0..200).map(|_| damage.next()).collect::<Vec<_>>()
+            (0..200).map(|_| damage.file()).collect::<Vec<_>>()
         };
         assert_eq!(files(1), files(1));
         assert_ne!(files(1), files(2));
@@ -243,6 +243,6 @@ mod tests {
     #[test]
     fn files_of_no_seeds_are_made_too() {
         let mut damage = Damage::new(vec![], Form::Text, 1);
-        assert!((0..100).any(|_| !damage.next().is_empty()));
+        assert!((0..100).any(|_| !damage.file().is_empty()));
     }
 }

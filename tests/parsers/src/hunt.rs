@@ -161,7 +161,7 @@ pub fn work(target: &Target, length: Length, number: u64, current: &Path) -> io:
         Length::Time(time) => started.elapsed() < time,
     } {
         cases += 1;
-        report.accepted += u64::from(inputs.parse(&damage.next())? == Outcome::Accepted);
+        report.accepted += u64::from(inputs.parse(&damage.file())? == Outcome::Accepted);
     }
     report.inputs += cases;
     scratch::remove();

@@ -48,6 +48,19 @@ fn line(report: &Report) -> String {
     )
 }
 
+impl Default for El2Args {
+    fn default() -> Self {
+        Self {
+            minutes: 1.0,
+            exits: 0,
+            board: "virt".to_owned(),
+            seed: 1,
+            directory: None,
+            replay: None,
+        }
+    }
+}
+
 /// Runs `cargo xtask fuzz el2`.
 ///
 /// # Errors

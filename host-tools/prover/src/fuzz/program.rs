@@ -28,7 +28,7 @@ pub fn print<'a>(inputs: impl IntoIterator<Item = &'a Input>) -> String {
     text
 }
 
-/// Reads what [`print`] has written.
+/// Reads what [`print()`] has written.
 ///
 /// # Errors
 ///
