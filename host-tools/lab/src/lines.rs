@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Maximum number of tokens at EL2.
-pub const LIMIT: u64 = 90_510;
+pub const LIMIT: u64 = 90_560;
 
 /// How much code there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,18 +24,17 @@ pub struct Size {
 }
 
 /// Directories of the code that is linked into EL2, in the workspace.
-pub const EL2: [&str; 4] = [
-    "hypervisor/src",
-    "hypervisor/logic",
-    "contracts/formats",
-    "contracts/abi",
-];
+pub const EL2: [&str; 3] = ["hypervisor", "contracts/formats", "contracts/abi"];
+/// Directories within these that are not: the specification runs on the host alone.
+pub const NOT_EL2: [&str; 1] = ["hypervisor/spec"];
 
 /// Returns the size of the code that is linked into EL2.
 pub fn el2() -> Result<Size> {
     let mut total = Size::default();
+    let root = installation::root();
+    let left_out = NOT_EL2.map(|directory| root.join(directory));
     for directory in EL2 {
-        let size = count(&installation::root().join(directory))?;
+        let size = count_without(&root.join(directory), &left_out)?;
         total.lines += size.lines;
         total.tokens += size.tokens;
     }
@@ -44,8 +43,14 @@ pub fn el2() -> Result<Size> {
 
 /// Counts the code of the Rust files below `directory`.
 pub fn count(directory: &Path) -> Result<Size> {
+    count_without(directory, &[])
+}
+
+/// Counts the code of the Rust files below `directory`, except in some directories.
+fn count_without(directory: &Path, left_out: &[PathBuf]) -> Result<Size> {
     let mut files = Vec::new();
     collect(directory, &mut files).into_diagnostic()?;
+    files.retain(|file| !left_out.iter().any(|directory| file.starts_with(directory)));
     let mut total = Size::default();
     let mut tests = BTreeSet::new();
     let mut counted = Vec::new();

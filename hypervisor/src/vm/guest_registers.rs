@@ -84,12 +84,12 @@ pub fn skip_instruction() {
     ELR_EL2.set(ELR_EL2.get().wrapping_add(4));
 }
 
-/// Continues the guest at `pc` in EL1 with all exceptions masked, and with the flags of `spsr`: an
+/// Continues the guest at `pc` in EL1 with all exceptions masked, and with the flags of `pstate`: an
 /// exception changes none of N, Z, C and V.
-pub fn enter_el1(pc: u64, spsr: u64) {
+pub fn enter_el1(pc: u64, pstate: u64) {
     ELR_EL2.set(pc);
     // SAFETY: the mode is EL1h; bits 31 to 28 are the flags.
-    unsafe { registers::write_spsr(EL1H_MASKED | spsr & 0xf000_0000) };
+    unsafe { registers::write_spsr(EL1H_MASKED | pstate & 0xf000_0000) };
 }
 
 /// Sets registers to zero.

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cargo_metadata::{MetadataCommand, TargetKind};
-use cloison_lab::lines::EL2;
+use cloison_lab::lines::{EL2, NOT_EL2};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use proc_macro2::{TokenStream, TokenTree};
 use std::fs;
@@ -27,8 +27,8 @@ pub struct Crate {
 impl Crate {
     /// Returns whether it is linked into EL2.
     pub fn runs_at_el2(&self) -> bool {
-        EL2.iter()
-            .any(|directory| self.directory.starts_with(directory))
+        let is_in = |directory: &&str| self.directory.starts_with(directory);
+        EL2.iter().any(|it| is_in(it)) && !NOT_EL2.iter().any(|it| is_in(it))
     }
 }
 
