@@ -223,6 +223,31 @@ mod tests {
     }
 
     #[test]
+    fn as_many_colors_are_usable_as_a_set_has_and_ways_need_no_power_of_two() {
+        let colors = |size, ways| {
+            let line = 64;
+            CacheGeometry { size, ways, line }.colors()
+        };
+        assert_eq!(colors(64 << 16, 16), Ok(64));
+        assert_eq!(colors(12 << 16, 12), Ok(16));
+        assert_eq!(colors(12 << 16, 16), Err(GeometryError::NotPowerOfTwo));
+    }
+
+    #[test]
+    fn a_set_has_what_was_added_once_or_twice_and_nothing_else() {
+        let set = ColorSet::EMPTY
+            .with(Color(3))
+            .with(Color(63))
+            .with(Color(3));
+        for color in 0..=u8::MAX {
+            assert_eq!(set.contains(Color(color)), [3, 63].contains(&color));
+        }
+        assert_eq!(set.without(ColorSet(1 << 3)), ColorSet(1 << 63));
+        assert_eq!(set.and(ColorSet(0xff)), ColorSet(1 << 3));
+        assert!(!set.is_empty() && ColorSet::EMPTY.is_empty());
+    }
+
+    #[test]
     fn display_as_ranges() {
         assert_eq!(ColorSet(0b1_0000_1111).to_string(), "0-3,8");
         assert_eq!(ColorSet::EMPTY.to_string(), "none");

@@ -470,6 +470,11 @@ mod tests {
     #[test]
     fn a_frame_that_does_not_fit_is_refused() {
         assert_eq!(encode(&Message::AuditEnd { pages: 512 }, &mut [0; 6]), None);
+        let sent = [0x07, 0x04, 0x03, 0x41, 0x86, 0xbc, 0xbc, 0x00];
+        assert_eq!(
+            encode(&Message::AuditEnd { pages: 3 }, &mut [0; 8]),
+            Some(&sent[..])
+        );
     }
 
     #[test]

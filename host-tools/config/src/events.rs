@@ -156,8 +156,10 @@ pub fn find<'a>(table: &'a EventTable, text: &str) -> Result<&'a Event, String> 
     let list = format!("`cloison events list --cpu {}` lists its events", table.cpu);
     if let Some(digits) = text.strip_prefix("0x") {
         let number = u16::from_str_radix(digits, 16).ok();
+        // A table may have a name that begins so.
         return number
             .and_then(|number| table.by_id(EventId(number)))
+            .or_else(|| table.by_name(text))
             .ok_or(list);
     }
     table.by_name(text).ok_or_else(|| {

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::*;
+use alloc::format;
+use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -311,6 +313,9 @@ fn each_rule_of_a_system_is_kept_to_the_unit() {
         system.vms[0].manages = 0b10;
         system.vms[1].regulates = 0b01;
     });
+    breaks(SECOND, Rule::Manages, 0b10, |system| {
+        system.vms[1].manages = 0b10;
+    });
     for wrong in [0b01, 0b100] {
         breaks(FIRST, Rule::Manages, wrong, |system| {
             system.vms[0].manages = wrong as u8
@@ -319,6 +324,30 @@ fn each_rule_of_a_system_is_kept_to_the_unit() {
             system.vms[0].regulates = wrong as u8
         });
     }
+}
+
+#[test]
+fn a_broken_rule_is_a_line_with_its_part_and_its_number() {
+    let line = |part| {
+        let (rule, number) = (Rule::NoPool, 3);
+        Invalid { part, rule, number }.to_string()
+    };
+    let says = "names pool 3, which does not exist";
+    assert_eq!(line(Part::System), format!("system: {says}"));
+    assert_eq!(line(Part::Pool(1)), format!("pool 1: {says}"));
+    assert_eq!(line(SECOND), format!("VM 1: {says}"));
+    assert_eq!(line(DEVICE), format!("VM 0, region 1: {says}"));
+}
+
+#[test]
+fn a_device_is_as_long_as_its_pages() {
+    let mut system = system();
+    system.vms[0].regions[1].pages = 3;
+    let range = PhysRange {
+        start: PhysAddr(0x901_0000),
+        len: 0x3000,
+    };
+    assert!(system.vms[0].devices().eq([range]));
 }
 
 #[test]
