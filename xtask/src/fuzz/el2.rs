@@ -24,7 +24,7 @@ pub struct El2Args {
     /// Guest exits after which the search ends, if that is sooner
     #[arg(long, default_value_t = 0, value_name = "NUMBER")]
     pub exits: u64,
-    /// Board of the system `tests/configs/fuzz-BOARD.toml`
+    /// Board of the system `tests/fuzz/BOARD.toml`
     #[arg(long, default_value = "virt", value_name = "BOARD")]
     pub board: String,
     /// Seed of the programs and of the cores' turns

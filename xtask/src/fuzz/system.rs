@@ -48,7 +48,7 @@ impl System {
     ///
     /// If a part does not build, or the configuration is wrong.
     pub fn build(board: &str, elf: &Path) -> Result<Self> {
-        let config = format!("tests/configs/fuzz-{board}.toml");
+        let config = format!("tests/fuzz/{board}.toml");
         let mut checked = configuration::load(&installation::root().join(config), Some(board))?;
         counting::prepare_for(&mut checked, Counting::Icount.machine())?;
         let puppet = cargo::puppet()?;
