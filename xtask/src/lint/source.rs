@@ -28,7 +28,7 @@ impl Crate {
     /// Returns whether it is linked into EL2.
     pub fn runs_at_el2(&self) -> bool {
         let is_in = |directory: &&str| self.directory.starts_with(directory);
-        EL2.iter().any(|it| is_in(it)) && !NOT_EL2.iter().any(|it| is_in(it))
+        EL2.iter().any(is_in) && !NOT_EL2.iter().any(is_in)
     }
 }
 
