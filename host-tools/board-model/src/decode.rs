@@ -70,13 +70,6 @@ impl Special {
     }
 }
 
-/// Returns whether execution may leave the block of code at an instruction: by a branch, an
-/// exception, or an access to a device. Integer instructions on registers never do (Arm ARM C4.1:
-/// data processing, immediate and register).
-pub const fn may_leave_block(word: u32) -> bool {
-    !matches!(word >> 25 & 0xf, 0b1000 | 0b1001 | 0b0101 | 0b1101)
-}
-
 /// Returns whether an instruction is a store-exclusive (STXR, STLXR, STXP, STLXP), which QEMU
 /// executes as a load, a comparison and a store. CASP differs in the bits for size and pair.
 pub const fn is_store_exclusive(word: u32) -> bool {
@@ -198,29 +191,6 @@ const fn translation(word: u32) -> Option<Special> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_integer_instructions_stay_in_their_block() {
-        // add x0, x0, #1; mov x0, x1; madd x0, x1, x2, x3; adrp x0, .
-        for stays in [0x9100_0400, 0xaa01_03e0, 0x9b02_0c20, 0x9000_0000] {
-            assert!(!may_leave_block(stays), "{stays:#x}");
-        }
-        // ldr; stp; b; cbz; svc; mrs; fadd (traps while FP is off); udf; ldr q; ldr (literal)
-        for leaves in [
-            0xf940_0020,
-            0xa900_0440,
-            0x1400_0000,
-            0xb400_0000,
-            0xd400_0001,
-            0xd538_0000,
-            0x1e62_2820,
-            0x0000_0000,
-            0x3dc0_0020,
-            0x5800_0000,
-        ] {
-            assert!(may_leave_block(leaves), "{leaves:#x}");
-        }
-    }
 
     const fn tlbi(what: Invalidation, all: bool, register: u8) -> Option<Special> {
         Some(Special::InvalidateTlb(what, all, register))

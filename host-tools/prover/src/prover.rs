@@ -178,25 +178,6 @@ impl Prover {
     }
 }
 
-/// Asks for a callback before each part of a guest's block that executes as a whole: QEMU leaves a
-/// block at an access to a device, and starts it again from there.
-fn count_guest(block: &NewBlock<'_, Prover>) {
-    let mut first = 0;
-    for at in 0..block.instructions {
-        if at + 1 == block.instructions || may_leave(block.word(at)) {
-            let data = Tag::Guest.data(at + 1 - first);
-            block.on_instruction(first, Registers::Unused, data);
-            first = at + 1;
-        }
-    }
-}
-
-/// Returns whether a block may end at an instruction before it is through: all but those that compute
-/// with general registers (Arm ARM, C4.1: op0, bits 28 to 25).
-const fn may_leave(word: u32) -> bool {
-    !matches!(word >> 25 & 15, 0b1000 | 0b1001 | 0b0101 | 0b1101)
-}
-
 /// Returns whether an instruction writes a system register, maintains a cache or TLB, or is a
 /// barrier (Arm ARM, C4.1.66: "Barriers", "System instructions", "System register move").
 const fn is_system(word: u32) -> bool {
@@ -243,7 +224,10 @@ impl Listener for Prover {
             return;
         }
         if self.needs.guest_blocks {
-            count_guest(block);
+            for part in block.parts() {
+                let data = Tag::Guest.data(part.instructions);
+                block.on_instruction(part.first, Registers::Unused, data);
+            }
         }
         if self.needs.hints {
             for at in 0..block.instructions {
@@ -343,12 +327,5 @@ mod tests {
         assert_eq!(hint(0xd503_201f | 120 << 5), Some(120));
         assert_eq!(hint(0xd503_201f), None);
         assert_eq!(hint(0xd503_207f), None); // wfi
-        assert!(!may_leave(0x9100_0400)); // add x0, x0, #1
-        assert!(!may_leave(0x8b01_0000)); // add x0, x0, x1
-        assert!(!may_leave(0x9b01_7c00)); // mul x0, x0, x1
-        assert!(may_leave(0xf940_0000)); // ldr x0, [x0]
-        assert!(may_leave(0x5400_0040)); // b.eq
-        assert!(may_leave(0xd538_2000)); // mrs x0, ttbr0_el1
-        assert!(may_leave(0x1e60_2820)); // fadd d0, d1, d0
     }
 }

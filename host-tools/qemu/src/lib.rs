@@ -24,5 +24,6 @@ pub mod internals;
 pub mod listener;
 #[allow(unsafe_code)]
 pub mod machine;
+mod parts;
 #[allow(unsafe_code)]
 mod version;

@@ -5,6 +5,7 @@
 use crate::callbacks::{self, Callbacks};
 use crate::ffi::{self, MemoryValue, UserData, fail};
 use crate::guest::{Qemu, Start, qemu};
+use crate::parts::{Part, parts};
 
 use libc::{c_int, c_uint, c_void};
 use std::marker::PhantomData;
@@ -206,6 +207,11 @@ impl<L: Listener> NewBlock<'_, L> {
         // SAFETY: QEMU's instruction, in the callback of its block; at most 4 bytes are copied.
         unsafe { (qemu().api.bytes)(self.instruction(at), word.as_mut_ptr().cast(), word.len()) };
         u32::from_le_bytes(word)
+    }
+
+    /// Returns the parts of the block that execute as a whole.
+    pub fn parts(&self) -> impl Iterator<Item = Part> {
+        parts(self.instructions, |at| self.word(at))
     }
 
     /// Asks for a callback before the block.

@@ -44,7 +44,7 @@ pub struct Counts {
 ///
 /// # Errors
 ///
-/// If a file cannot be read or written, or a reason is one for code that guests reach.
+/// If a file cannot be read or written.
 pub fn write(directory: &Path, elf: &Path) -> Result<Counts> {
     let text = std::fs::read(directory.join(COVERAGE)).into_diagnostic()?;
     let blocks: Vec<BlockHits> = serde_json::from_slice(&text).into_diagnostic()?;

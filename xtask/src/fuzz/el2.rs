@@ -19,16 +19,16 @@ use std::process::ExitCode;
 #[derive(Clone, Debug, clap::Args)]
 pub struct El2Args {
     /// Minutes of search
-    #[arg(long, default_value_t = 1.0, value_name = "NUMBER")]
+    #[arg(long, default_value_t = Self::default().minutes, value_name = "NUMBER")]
     pub minutes: f64,
     /// Guest exits after which the search ends, if that is sooner
-    #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+    #[arg(long, default_value_t = Self::default().exits, value_name = "NUMBER")]
     pub exits: u64,
     /// Board of the system `tests/fuzz/BOARD.toml`
-    #[arg(long, default_value = "virt", value_name = "BOARD")]
+    #[arg(long, default_value_t = Self::default().board, value_name = "BOARD")]
     pub board: String,
     /// Seed of the programs and of the cores' turns
-    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    #[arg(long, default_value_t = Self::default().seed, value_name = "NUMBER")]
     pub seed: u64,
     /// Directory of the corpus and of what is found [default: target/fuzz/BOARD]
     #[arg(long, value_name = "DIR")]

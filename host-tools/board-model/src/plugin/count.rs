@@ -1,13 +1,11 @@
 //! Counts instructions only, without caches or clock. For runs under `-icount`, which use QEMU's
 //! own clock.
 //!
-//! Not by block: QEMU leaves a block at an access to a device, and the rest starts again as another
-//! block. And not by the plugin API's inline additions: where cores share a thread, QEMU 10.0
+//! By parts of blocks that execute as a whole, not by block. And not by the plugin API's inline additions: where cores share a thread, QEMU 10.0
 //! computes their address in the constant that holds the core's number, which the guest's code uses
 //! too (`gen_cpu_index`, accel/tcg/plugin-gen.c).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::decode;
 use crate::statistics::{self, Instructions};
 use cloison_qemu::guest::{Qemu, Register, Start, level};
 use cloison_qemu::listener::{Home, Listener, NewBlock, Registers, listen};
@@ -49,16 +47,9 @@ impl Listener for Counter {
     fn translates(&mut self, block: &NewBlock<'_, Self>) {
         // QEMU has separate translations for each level.
         let level = self.cpsr.map_or(0, |cpsr| level(cpsr.read()));
-        let all = block.instructions;
-        let mut first = 0;
-        for at in 0..all {
-            // What is counted before an instruction is executed for certain up to the next one at
-            // which a block can end.
-            if at + 1 == all || decode::may_leave_block(block.word(at)) {
-                let data = (at + 1 - first) << 2 | usize::from(level);
-                block.on_instruction(first, Registers::Unused, data);
-                first = at + 1;
-            }
+        for part in block.parts() {
+            let data = part.instructions << 2 | usize::from(level);
+            block.on_instruction(part.first, Registers::Unused, data);
         }
     }
 

@@ -265,12 +265,12 @@ impl Names {
             let stem = path.file_stem().unwrap_or_default();
             stem.to_string_lossy().into_owned()
         };
-        let (guest, image) = match &checked.images[vm.index()] {
-            ImageSource::Workload(name) => (name.clone(), Some(parts::guest(name)?)),
-            ImageSource::File(file) | ImageSource::FileWithTree(file, _) => {
-                (stem(file), Some(file.clone()))
-            }
-            ImageSource::Linux(_) => ("linux".to_owned(), None),
+        let source = &checked.images[vm.index()];
+        let image = program(source)?;
+        let guest = match (source, &image) {
+            (ImageSource::Workload(name), _) => name.clone(),
+            (_, Some(file)) => stem(file),
+            (_, None) => "linux".to_owned(),
         };
         let symbols = match (&args.symbols, image) {
             (Some(file), _) => parse(file).wrap_err("--symbols cannot be used")?,
@@ -294,6 +294,15 @@ impl Names {
     }
 }
 
+/// Returns the file of a bare-metal guest's program; a Linux guest has none.
+fn program(image: &ImageSource) -> Result<Option<PathBuf>> {
+    Ok(match image {
+        ImageSource::Workload(name) => Some(parts::guest(name)?),
+        ImageSource::File(file) | ImageSource::FileWithTree(file, _) => Some(file.clone()),
+        ImageSource::Linux(_) => None,
+    })
+}
+
 fn is_elf(file: &Path) -> Result<bool> {
     Ok(files::read(file, files::IMAGE)?.starts_with(b"\x7fELF"))
 }
@@ -304,10 +313,8 @@ fn is_elf(file: &Path) -> Result<bool> {
 ///
 /// If the image cannot be read.
 pub fn guest_symbols(image: &ImageSource) -> Result<Option<Symbols>> {
-    let file = match image {
-        ImageSource::Workload(name) => parts::guest(name)?,
-        ImageSource::File(file) | ImageSource::FileWithTree(file, _) => file.clone(),
-        ImageSource::Linux(_) => return Ok(None),
+    let Some(file) = program(image)? else {
+        return Ok(None);
     };
     if !is_elf(&file)? {
         return Ok(None);

@@ -58,7 +58,13 @@ impl Handles {
                 .ok_or_else(|| format!("this QEMU's CPU has no {name}"))
         };
         let pair = |one: &str, other: &str| Ok::<_, String>([get(one)?, get(other)?]);
-        let confinement = [
+        let all = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| get(name))
+                .collect::<Result<Vec<_>, _>>()
+        };
+        let confinement = all(&[
             "HCR_EL2",
             "VTCR_EL2",
             "VTTBR_EL2",
@@ -69,25 +75,14 @@ impl Handles {
             "VMPIDR_EL2",
             "VPIDR_EL2",
             "PMCR_EL0",
-        ];
-        let mut found = Vec::new();
-        for name in confinement {
-            found.push(get(name)?);
-        }
-        let confinement = <[Register; 10]>::try_from(found).map_err(|_| "10 registers")?;
-        let mut others = Vec::new();
-        for name in OTHERS {
-            others.push(get(name)?);
-        }
+        ])?;
+        let confinement = confinement.try_into().map_err(|_| "10 registers")?;
         // QEMU shows no registers whose values it computes.
         let zeros = start::ZERO
             .iter()
             .filter_map(|name| Some((*name, names.get(name)?)))
             .collect();
-        let mut vectors = Vec::new();
-        for number in 0..32 {
-            vectors.push(get(&format!("v{number}"))?);
-        }
+        let vectors = (0..32).map(|number| get(&format!("v{number}")));
         Ok(Self {
             esr: get("ESR_EL2")?,
             elr: get("ELR_EL2")?,
@@ -95,12 +90,12 @@ impl Handles {
             sp: pair("SP_EL0", "SP_EL1")?,
             from: pair("ELR_EL1", "SPSR_EL1")?,
             vbar: get("VBAR")?,
-            others,
+            others: all(&OTHERS)?,
             sctlr: get("SCTLR")?,
             zeros,
             midr: get("VPIDR_EL2")?.read(),
             confinement,
-            vectors,
+            vectors: vectors.collect::<Result<_, _>>()?,
             fp: pair("fpcr", "fpsr")?,
             vttbr: get("VTTBR_EL2")?,
         })

@@ -108,15 +108,7 @@ impl Oracle {
         Ok(Self {
             tables: Tables::of(system),
             power: Power::of(system),
-            report: Report {
-                differences: 0,
-                visits: 0,
-                compared: 0,
-                starts: 0,
-                entries: 0,
-                instructions: 0,
-                first: None,
-            },
+            report: Report::default(),
             wanted,
             system,
             handles: None,
@@ -174,15 +166,10 @@ impl Oracle {
         handles: &Handles,
         place: (usize, usize),
     ) -> Result<(), Difference> {
-        let core = std::mem::take(&mut self.cores[at.core].before);
-        let (starts, changed) = {
-            let core = &mut self.cores[at.core];
-            (
-                std::mem::take(&mut core.starts),
-                std::mem::take(&mut core.is_changed),
-            )
-        };
-        let request = self.cores[at.core].request.take();
+        let core = &mut self.cores[at.core];
+        let starts = std::mem::take(&mut core.starts);
+        let changed = std::mem::take(&mut core.is_changed);
+        let (before, request) = (core.before.take(), core.request.take());
         let (vm, vcpu) = place;
         self.tables.leave(at.core)?;
         if starts {
@@ -203,7 +190,7 @@ impl Oracle {
         if changed || starts {
             confinement::check(self.system, vm, vcpu, &handles.confinement())?;
         }
-        let Some(before) = core else {
+        let Some(before) = before else {
             return Ok(());
         };
         self.report.compared += 1;

@@ -47,7 +47,7 @@ impl Ring {
 }
 
 /// A report.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
     /// Differences.
     pub differences: u64,
