@@ -273,11 +273,17 @@ pub fn linux_tool_with_symbols(name: &str) -> Result<PathBuf> {
 /// Builds a program for Linux guests, statically linked so that it runs in any RAM disk.
 fn linux_program(package: &str, binary: &str, symbols: Symbols) -> Result<PathBuf> {
     let shell = Shell::new().into_diagnostic()?;
-    let mut command = linux_cargo_with(&shell, "build", symbols)?;
+    let mut command = linux_cargo(&shell, "build")?;
     command = command.args(["--release", "--package", package, "--bin", binary]);
-    if symbols == Symbols::Kept {
-        command = apart(command, SYMBOLS_KEPT);
-    }
+    command = match symbols {
+        Symbols::Kept => apart(command, SYMBOLS_KEPT),
+        // Of this package alone: a flag of the compiler would build all libraries anew, each time
+        // that a program with symbols was built before one without, or after it.
+        Symbols::Stripped => command.args([
+            "--config",
+            &format!("profile.release.package.{package}.strip=\"symbols\""),
+        ]),
+    };
     let found = executables(command)?
         .into_iter()
         .find_map(|(name, path)| (name == binary).then_some(path));
@@ -287,7 +293,16 @@ fn linux_program(package: &str, binary: &str, symbols: Symbols) -> Result<PathBu
 /// Returns a `cargo` command that builds for Linux guests, with the right library, linker, flags
 /// and target.
 pub fn linux_cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
-    linux_cargo_with(shell, subcommand, Symbols::Stripped)
+    let linker = setup::LINKER.ensure()?;
+    let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned()];
+    let library = setup::standard_library()?;
+    flags.extend(library_flag(&library));
+    flags.extend(path_flags(&library)?);
+    shell.change_dir(installation::root());
+    let target = LINUX_TARGET;
+    Ok(cmd!(shell, "cargo {subcommand} --target {target}")
+        .env(RUSTFLAGS, flags.join(SEPARATOR))
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", linker))
 }
 
 /// Whether a program keeps its symbols.
@@ -297,22 +312,6 @@ enum Symbols {
     Stripped,
     /// All, so that its functions can be profiled by name.
     Kept,
-}
-
-fn linux_cargo_with<'a>(shell: &'a Shell, subcommand: &str, symbols: Symbols) -> Result<Cmd<'a>> {
-    let linker = setup::LINKER.ensure()?;
-    let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned()];
-    if symbols == Symbols::Stripped {
-        flags.push("-Cstrip=symbols".to_owned());
-    }
-    let library = setup::standard_library()?;
-    flags.extend(library_flag(&library));
-    flags.extend(path_flags(&library)?);
-    shell.change_dir(installation::root());
-    let target = LINUX_TARGET;
-    Ok(cmd!(shell, "cargo {subcommand} --target {target}")
-        .env(RUSTFLAGS, flags.join(SEPARATOR))
-        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", linker))
 }
 
 /// Builds `libepapi.a`, PAPI for guests in C, and returns its file.
