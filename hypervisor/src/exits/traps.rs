@@ -276,11 +276,14 @@ fn undescribed(registers: &mut GuestRegisters, is_write: bool, word: u32) -> Res
         }
         at += access.width().bytes();
     }
-    set_register(
-        registers,
-        transfer.base,
-        base.wrapping_add(transfer.write_back),
-    );
+    // A load without write-back may have loaded the base register itself.
+    if transfer.write_back != 0 {
+        set_register(
+            registers,
+            transfer.base,
+            base.wrapping_add(transfer.write_back),
+        );
+    }
     Ok(())
 }
 

@@ -34,11 +34,11 @@ fn lines<'a>(run: &'a Run, text: &str) -> Vec<&'a str> {
 fn every_form_is_an_ordinary_access(board: &str, clock: Clock) -> Result<Run> {
     let run = run(&load(&config("mmio"), board)?, board, clock)?.whole();
     let compared = run.line("mmio", "mmio: compared=");
-    // 29 forms on two devices, 7 of them again on the UART, and 5 on the services page, each in
+    // 31 forms on two devices, 9 of them again on the UART, and 5 on the services page, each in
     // three settings.
     assert_eq!(
         (number(compared, "compared"), number(compared, "wrong")),
-        ((29 * 2 + 7 + 5) * 3, 0),
+        ((31 * 2 + 9 + 5) * 3, 0),
         "{run}"
     );
     let refused = run.line("mmio", "mmio: refused=");

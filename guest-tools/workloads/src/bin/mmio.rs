@@ -92,6 +92,8 @@ cloison_mmio_forms:
     form    ldrsw x2, [x1, #4]!
     form    ldp w2, w3, [x1]
     form    ldp w2, w3, [x1, #-4]
+    form    ldp w1, w3, [x1]
+    form    ldp w3, w1, [x1, #4]
     form    ldp w2, w3, [x1], #8
     form    ldp w2, w3, [x1, #-8]!
     form    ldpsw x2, x3, [x1], #-256
@@ -174,6 +176,8 @@ enum Kind {
     /// Of x2, and then of x3, in pairs.
     LoadPair,
     LoadPairSigned,
+    /// A pair of the base, which is the register at this place of the pair, and x3.
+    LoadBase(usize),
     /// The register: 2, 3, or 31 for zero.
     Store(u8),
     StorePair(u8, u8),
@@ -190,7 +194,7 @@ const fn form(name: &'static str, kind: Kind, bytes: u64, offset: i64, change: i
 }
 
 /// In the order of the assembly.
-const FORMS: [Form; 29] = {
+const FORMS: [Form; 31] = {
     use Kind::*;
     [
         form("ldrb post", Load, 1, 0, 1),
@@ -208,6 +212,8 @@ const FORMS: [Form; 29] = {
         form("ldrsw pre", LoadSigned(64), 4, 4, 4),
         form("ldp w", LoadPair, 4, 0, 0),
         form("ldp w offset", LoadPair, 4, -4, 0),
+        form("ldp w to base", LoadBase(0), 4, 0, 0),
+        form("ldp w to base offset", LoadBase(1), 4, 4, 0),
         form("ldp w post", LoadPair, 4, 0, 8),
         form("ldp w pre", LoadPair, 4, -8, -8),
         form("ldpsw post", LoadPairSigned, 4, 0, -256),
@@ -290,6 +296,11 @@ impl Form {
             Kind::LoadPair => after.data = [first, second].map(|address| load(address, self.bytes)),
             Kind::LoadPairSigned => {
                 after.data = [first, second].map(|address| extend(load(address, self.bytes), 64));
+            }
+            Kind::LoadBase(place) => {
+                let loaded = [first, second].map(|address| load(address, self.bytes));
+                after.base = loaded[place];
+                after.data[1] = loaded[1 - place];
             }
             Kind::Store(register) => store(first, self.bytes, stored(register)),
             Kind::StorePair(low, high) => {
