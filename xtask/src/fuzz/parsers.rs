@@ -220,8 +220,6 @@ fn plain() -> Result<PathBuf> {
     build.current_dir(installation::root()).args([
         "build",
         "--quiet",
-        "-p",
-        "cloison-parsers",
         "--bin",
         "parsers",
     ]);
