@@ -8,7 +8,7 @@ use cloison_qemu::guest::{Register, Start, level};
 use cloison_qemu::internals::Internals;
 use cloison_qemu::listener::{Accesses, Home, Listener, MemoryAccess, NewBlock, Place, Registers};
 use cloison_qemu::machine::Machine;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 use std::sync::Arc;
 
 /// Cores that a board may have.
@@ -95,7 +95,7 @@ impl Prover {
             cpsr: None,
             vbar: None,
             sites: Vec::new(),
-            known: HashMap::new(),
+            known: HashMap::default(),
         }
     }
 

@@ -7,7 +7,7 @@ use cloison_abi::map;
 use cloison_formats::addr::{Ipa, PAGE_SHIFT, PAGE_SIZE, PhysAddr};
 use cloison_formats::color::{ColorSet, color_of};
 use cloison_formats::image::{Backing, IPA_BITS, System, Vm};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 
 /// Entries of a table.
 pub const ENTRIES: u64 = 512;
@@ -147,9 +147,9 @@ impl<'a> Memories<'a> {
         Self {
             system,
             colors: system.board.llc.colors().unwrap_or(1),
-            owners: HashMap::new(),
-            homes: HashMap::new(),
-            bases: HashMap::new(),
+            owners: HashMap::default(),
+            homes: HashMap::default(),
+            bases: HashMap::default(),
             away: vec![0; system.vms.len()],
         }
     }
@@ -623,7 +623,7 @@ mod tests {
             Some(Rule::Map)
         );
         assert_eq!(
-            rule(memories.check_whole(0, &HashMap::new())),
+            rule(memories.check_whole(0, &HashMap::default())),
             Some(Rule::Map)
         );
     }

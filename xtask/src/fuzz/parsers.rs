@@ -217,12 +217,9 @@ fn succeeds(command: &mut Command) -> Result<bool> {
 /// Builds the program without instrumentation, and returns its path.
 fn plain() -> Result<PathBuf> {
     let mut build = Command::new("cargo");
-    build.current_dir(installation::root()).args([
-        "build",
-        "--quiet",
-        "--bin",
-        "parsers",
-    ]);
+    build
+        .current_dir(installation::root())
+        .args(["build", "--quiet", "--bin", "parsers"]);
     if !succeeds(&mut build)? {
         return Err(miette!("the targets cannot be built"));
     }

@@ -7,7 +7,7 @@ use cloison_formats::image::System;
 use cloison_spec::maintenance::{self, Maintenance};
 use cloison_spec::stage2::{self, ENTRIES, Entry, FIRST_LEVEL, LAST_LEVEL, Memories, Page};
 use cloison_spec::{Difference, Rule};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap as HashMap;
 
 /// A table that was walked.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl Tables {
         Self {
             memories: Memories::of(system),
             maintenance: Maintenance::default(),
-            tables: HashMap::new(),
+            tables: HashMap::default(),
             roots: vec![None; system.vms.len()],
             changes: 0,
         }
@@ -68,7 +68,7 @@ impl Tables {
     /// The first rule that does not hold.
     pub fn walk(&mut self, at: &Moment<'_>, vm: usize, root: PhysAddr) -> Result<(), Difference> {
         self.roots[vm] = Some(root);
-        let mut found = HashMap::new();
+        let mut found = HashMap::default();
         let mut ahead = vec![(root, FIRST_LEVEL, 0)];
         while let Some((table, level, first)) = ahead.pop() {
             self.memories.check_table(vm, level, table)?;
