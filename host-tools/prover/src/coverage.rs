@@ -68,6 +68,27 @@ impl Coverage {
         }
     }
 
+    /// Returns the coverage of former runs of the same image, by the times that each block ran and
+    /// by [`Coverage::seen`].
+    pub fn continued(hits: Vec<u64>, seen: Vec<u8>) -> Option<Self> {
+        if seen.len() != CELLS {
+            return None;
+        }
+        let edges = seen.iter().filter(|sizes| **sizes != 0).count() as u64;
+        let empty = Self::new(hits.len());
+        Some(Self {
+            hits,
+            seen,
+            edges,
+            ..empty
+        })
+    }
+
+    /// Sizes of counts of each cell that some input reached, a bit each.
+    pub fn seen(&self) -> &[u8] {
+        &self.seen
+    }
+
     /// A core begins a block.
     #[inline]
     pub fn step(&mut self, core: usize, block: usize) {

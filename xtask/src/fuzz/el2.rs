@@ -42,9 +42,15 @@ pub struct El2Args {
 fn line(report: &Report) -> String {
     let rate = report.exits as f64 / report.processor_seconds.max(0.001);
     format!(
-        "{:.0} s: {} exits, {rate:.0} per second of processor time, {} inputs, {} blocks, {} \
-         edges, corpus {}",
-        report.seconds, report.exits, report.inputs, report.blocks, report.edges, report.corpus
+        "{:.0} s: {} exits, {rate:.0} per second of processor time, {} inputs, {} boots, {} \
+         blocks, {} edges, corpus {}",
+        report.seconds,
+        report.exits,
+        report.inputs,
+        report.boots,
+        report.blocks,
+        report.edges,
+        report.corpus
     )
 }
 
@@ -81,12 +87,16 @@ pub fn run(args: &El2Args) -> Result<ExitCode> {
         replay: args.replay.as_deref(),
     };
     let shown = std::io::stderr().is_terminal();
-    let outcome = system.run(&run, || {
+    let watch = || {
         if shown && let Some(report) = progress(&directory) {
             eprint!("\r\x1b[K{}", line(&report));
             let _ = std::io::stderr().flush();
         }
-    })?;
+    };
+    let outcome = match run.replay {
+        Some(_) => system.run(&run, watch)?,
+        None => system.search(&run, watch)?,
+    };
     if shown {
         eprintln!();
     }

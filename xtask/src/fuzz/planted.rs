@@ -132,7 +132,7 @@ fn hunt(bug: &Bug, tree: &Path, args: &PlantedArgs) -> Result<(String, bool)> {
         seconds: (args.minutes * 60.0) as u64,
         replay: None,
     };
-    let outcome = system.run(&run, || {})?;
+    let outcome = system.search(&run, || {})?;
     let report = progress(&directory).unwrap_or_default();
     let finding = std::fs::read_to_string(directory.join(FINDING));
     let what = match &finding {

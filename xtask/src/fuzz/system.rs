@@ -6,10 +6,10 @@ use cloison_config::sources::ImageSource;
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::{cargo, configuration, image, installation};
-use cloison_prover::fuzz::state::{FINDING, PROGRESS, Report};
+use cloison_prover::fuzz::state::{COVERAGE, EDGES, FINDING, PROGRESS, Report};
 use miette::{IntoDiagnostic, Result};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// One tick of the generic timer per instruction.
 const CNTFRQ: u64 = 1_000_000_000;
@@ -77,15 +77,40 @@ impl System {
         })
     }
 
-    /// Runs the system. Calls `watch` now and then until it ends.
+    /// Boots the system again and again, since a guest may turn the machine off, until something is
+    /// found or the time is over or there were enough exits. Calls `watch` now and then.
+    ///
+    /// # Errors
+    ///
+    /// If QEMU cannot be started.
+    pub fn search(&self, run: &Run<'_>, watch: impl Fn() + Sync) -> Result<Outcome> {
+        forget(run.directory)?;
+        let started = Instant::now();
+        let mut boot = run.clone();
+        loop {
+            let outcome = self.boot(&boot, &watch)?;
+            let done = progress(run.directory).unwrap_or_default();
+            let left = run.seconds.saturating_sub(started.elapsed().as_secs());
+            let is_enough = left == 0 || run.exits > 0 && done.exits >= run.exits;
+            if is_enough || run.directory.join(FINDING).exists() || !outcome.exit.is_clean() {
+                return Ok(outcome);
+            }
+            boot.seed += 1;
+            boot.seconds = left;
+        }
+    }
+
+    /// Boots the system once. Calls `watch` now and then until it ends.
     ///
     /// # Errors
     ///
     /// If QEMU cannot be started.
     pub fn run(&self, run: &Run<'_>, watch: impl Fn() + Sync) -> Result<Outcome> {
-        std::fs::create_dir_all(run.directory).into_diagnostic()?;
-        // What a former run found is not this one's.
-        let _ = std::fs::remove_file(run.directory.join(FINDING));
+        forget(run.directory)?;
+        self.boot(run, watch)
+    }
+
+    fn boot(&self, run: &Run<'_>, watch: impl Fn() + Sync) -> Result<Outcome> {
         let mut plugin = format!(
             "{},oracle={},fuzz={},seed={},exits={},seconds={}",
             self.plugin,
@@ -116,6 +141,16 @@ impl System {
             }
         })
     }
+}
+
+/// Removes what is of former searches, except the corpus.
+fn forget(directory: &Path) -> Result<()> {
+    std::fs::create_dir_all(directory).into_diagnostic()?;
+    for name in [FINDING, PROGRESS, COVERAGE, EDGES] {
+        // It may not be there.
+        let _ = std::fs::remove_file(directory.join(name));
+    }
+    Ok(())
 }
 
 /// Returns the progress that the plugin wrote last.

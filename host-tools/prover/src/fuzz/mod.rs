@@ -77,6 +77,8 @@ pub struct Fuzzer {
     wanted: Wanted,
     blocks: Arc<Blocks>,
     coverage: Coverage,
+    /// Times that each block ran in the search's former boots.
+    former_hits: Vec<u64>,
     generator: Generator,
     turns: fastrand::Rng,
     corpus: Vec<Vec<Op>>,
@@ -128,8 +130,11 @@ impl Fuzzer {
         if fatal.is_empty() {
             return Err("the EL2 image has no function `fatal_exception`".into());
         }
+        let coverage = state::coverage(&wanted.directory, &blocks)
+            .unwrap_or_else(|| Coverage::new(blocks.all.len()));
         Ok(Self {
-            coverage: Coverage::new(blocks.all.len()),
+            former_hits: coverage.hits.clone(),
+            coverage,
             generator: Generator::new(wanted.seed),
             turns: fastrand::Rng::with_seed(!wanted.seed),
             corpus,
@@ -144,7 +149,7 @@ impl Fuzzer {
             fatal,
             failing: None,
             found: None,
-            progress: Progress::new(),
+            progress: Progress::new(&wanted.directory),
             blocks,
             wanted,
         })
@@ -216,7 +221,7 @@ impl Fuzzer {
         let [to, capacity, vm, vcpu] = [0, 1, 2, 3].map(|number| at.x(number));
         if self.progress.inputs == 0 {
             // What ran before the first program was not a guest's doing.
-            self.coverage.hits.fill(0);
+            self.coverage.hits.clone_from(&self.former_hits);
         }
         let novelty = self.coverage.conclude(at.core);
         if let Some(input) = self.current[at.core].take() {
@@ -264,7 +269,7 @@ impl Fuzzer {
             self.report(false);
         }
         let of = &self.wanted;
-        let is_over = (of.exits > 0 && self.progress.exits >= of.exits)
+        let is_over = (of.exits > 0 && self.progress.all_exits() >= of.exits)
             || (of.seconds > 0 && self.progress.seconds() >= of.seconds)
             || self
                 .replay_end
@@ -281,7 +286,7 @@ impl Fuzzer {
             edges: self.coverage.edges,
             corpus: self.corpus.len(),
         };
-        self.progress.write(&self.wanted.directory, now);
+        self.progress.write(&self.wanted.directory, now, whole);
         if whole {
             state::write(&self.wanted.directory, &self.blocks, &self.coverage);
             if self.replayed.is_none() {

@@ -17,6 +17,8 @@ pub const CORPUS: &str = "corpus.txt";
 pub const PROGRESS: &str = "progress.json";
 /// The file with the blocks and how often each ran.
 pub const COVERAGE: &str = "coverage.json";
+/// The file with the edges that ran, and how often: a byte each.
+pub const EDGES: &str = "edges";
 /// The file with the inputs that led to a finding.
 pub const FINDING: &str = "finding.txt";
 
@@ -27,6 +29,9 @@ pub struct Report {
     pub exits: u64,
     /// Programs given.
     pub inputs: u64,
+    /// Boots: the machine is started again when all VMs have ended.
+    #[serde(default)]
+    pub boots: u64,
     /// Seconds of the processor's time.
     pub processor_seconds: f64,
     /// Seconds since the start.
@@ -63,20 +68,33 @@ pub(super) struct Figures {
 /// A run's progress.
 #[derive(Debug)]
 pub(super) struct Progress {
+    /// Of this boot.
     pub exits: u64,
+    /// Of this boot.
     pub inputs: u64,
+    /// What the search's boots before this one have done.
+    before: Report,
     started: Instant,
     written: Option<Instant>,
 }
 
 impl Progress {
-    pub fn new() -> Self {
+    /// Returns the progress of a boot, which continues what the directory has.
+    pub fn new(directory: &Path) -> Self {
+        let before = std::fs::read(directory.join(PROGRESS)).ok();
+        let before = before.and_then(|text| serde_json::from_slice(&text).ok());
         Self {
             exits: 0,
             inputs: 0,
+            before: before.unwrap_or_default(),
             started: Instant::now(),
             written: None,
         }
+    }
+
+    /// Returns the exits of the whole search.
+    pub fn all_exits(&self) -> u64 {
+        self.before.exits + self.exits
     }
 
     /// Returns whole seconds since the start.
@@ -84,21 +102,25 @@ impl Progress {
         self.started.elapsed().as_secs()
     }
 
-    /// Writes the progress if the last time was not just now.
-    pub fn write(&mut self, directory: &Path, figures: Figures) {
-        if self
-            .written
-            .is_some_and(|written| written.elapsed().as_millis() < 200)
+    /// Writes the progress if the last time was not just now, or if it is the last.
+    pub fn write(&mut self, directory: &Path, figures: Figures, is_last: bool) {
+        if !is_last
+            && self
+                .written
+                .is_some_and(|written| written.elapsed().as_millis() < 200)
         {
             return;
         }
         self.written = Some(Instant::now());
         let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         let report = Report {
-            exits: self.exits,
-            inputs: self.inputs,
-            processor_seconds: used.tv_sec as f64 + used.tv_nsec as f64 / 1e9,
-            seconds: self.started.elapsed().as_secs_f64(),
+            exits: self.all_exits(),
+            inputs: self.before.inputs + self.inputs,
+            processor_seconds: self.before.processor_seconds
+                + used.tv_sec as f64
+                + used.tv_nsec as f64 / 1e9,
+            seconds: self.before.seconds + self.started.elapsed().as_secs_f64(),
+            boots: self.before.boots + 1,
             blocks: figures.blocks,
             edges: figures.edges,
             corpus: figures.corpus,
@@ -174,6 +196,23 @@ pub(super) fn write(directory: &Path, blocks: &Blocks, coverage: &Coverage) {
         COVERAGE,
         &serde_json::to_vec(&all).unwrap_or_default(),
     );
+    save(directory, EDGES, coverage.seen());
+}
+
+/// Returns the coverage of the search's boots before this one, if there were any.
+pub(super) fn coverage(directory: &Path, blocks: &Blocks) -> Option<Coverage> {
+    let text = std::fs::read(directory.join(COVERAGE)).ok()?;
+    let all: Vec<BlockHits> = serde_json::from_slice(&text).ok()?;
+    let seen = std::fs::read(directory.join(EDGES)).ok()?;
+    let is_same = all.len() == blocks.all.len()
+        && all
+            .iter()
+            .zip(&blocks.all)
+            .all(|(hits, block)| hits.start == block.start);
+    if !is_same {
+        return None;
+    }
+    Coverage::continued(all.iter().map(|block| block.hits).collect(), seen)
 }
 
 /// Writes the inputs that led to a finding.
