@@ -277,7 +277,7 @@ fn linux_program(package: &str, binary: &str, symbols: Symbols) -> Result<PathBu
     command = command.args(["--release", "--package", package, "--bin", binary]);
     command = match symbols {
         Symbols::Kept => apart(command, SYMBOLS_KEPT),
-        // Of this package alone: a flag of the compiler would build all libraries anew, each time
+        // Of this package alone: a flag of the compiler would build all libraries again, each time
         // that a program with symbols was built before one without, or after it.
         Symbols::Stripped => command.args([
             "--config",
