@@ -567,6 +567,7 @@ impl System {
     ///
     /// The first rule that the system breaks.
     pub fn validate(&self, payload_len: u32) -> Result<(), Invalid> {
+        // The board first: everything else refers to its cores, colors and memory.
         let all = self.board.validate()?;
         let own = self.hypervisor_colors;
         Part::System.check(
@@ -579,8 +580,10 @@ impl System {
             Rule::Vms,
             self.vms.len() as u64,
         )?;
+        // VM 0 exists, so that no choice is fine too.
         let last = self.ends_with.unwrap_or_default();
         Part::System.check(last.index() < self.vms.len(), Rule::EndsWith, last.0)?;
+        // Masks have a bit for each VM.
         let exist = |vms: u8| u32::from(vms) >> self.vms.len() == 0;
         Part::System.check(
             exist(self.console_manages),
@@ -594,10 +597,12 @@ impl System {
             let id = VmId(index as u8);
             let part = Part::Vm(id);
             for (vms, rule) in [(vm.manages, Rule::Manages), (vm.regulates, Rule::Regulates)] {
+                // No VM manages or regulates itself.
                 part.check(exist(vms) && vms >> index & 1 == 0, rule, vms)?;
             }
             self.validate_vm(part, vm)?;
             for region in 0..vm.regions.len() {
+                // Each against those before it, so that each pair is compared once.
                 self.validate_region(Part::Region { vm: id, region }, &vm.regions[..=region])?;
             }
             vm.validate_loaded(part, payload_len)?;
@@ -605,6 +610,8 @@ impl System {
         Ok(())
     }
 
+    /// Checks a pool, also against those before it. That no pool has a color of the hypervisor's,
+    /// and no VM one of a private pool that is another's, is what isolation by color rests on.
     fn validate_pool(&self, index: usize, pool: &Pool, all: ColorSet) -> Result<(), Invalid> {
         let part = Part::Pool(index);
         let colors = pool.colors;
@@ -620,6 +627,7 @@ impl System {
             clash.0.trailing_zeros(),
         )?;
         for (other_index, other) in self.pools[..index].iter().enumerate() {
+            // Two SH pools may overlap; a PVT pool overlaps none.
             let shared = pool.kind == PoolKind::Sh && other.kind == PoolKind::Sh;
             part.check(
                 shared || colors.and(other.colors).is_empty(),
@@ -661,6 +669,7 @@ impl System {
         for (index, other) in before.iter().enumerate() {
             part.check(!other.overlaps(region), Rule::Overlap, index as u64)?;
         }
+        // The emulated devices are in every VM, at fixed addresses.
         for (at, size) in map::DEVICES {
             part.check(
                 start.0 >= at + size || at >= start.0 + len,
@@ -675,11 +684,14 @@ impl System {
             Backing::Contiguous => Ok(()),
             Backing::Device(start) => {
                 let device = PhysRange { start, len };
+                // A guest that could map RAM as a device would reach other VMs' memory, and with
+                // EL2's own devices the isolation itself.
                 let is_taken = self.board.ram.iter().any(|bank| bank.overlaps(&device))
                     || self.board.own_devices().any(|own| own.overlaps(&device));
                 let is_there = device.end().0 <= 1 << PA_BITS;
                 let is_free = start.is_page_aligned() && is_there && !is_taken;
                 part.check(is_free, Rule::Device, start.0)?;
+                // Counts this region too, so that one is right.
                 let owners = self
                     .vms
                     .iter()
@@ -701,6 +713,7 @@ impl System {
                 .filter(|&&other| other == core)
                 .count();
             part.check(
+                // A core has one vCPU: there is no scheduler.
                 core.index() < self.board.cores.len() && uses == 1,
                 Rule::Core,
                 core.0,
@@ -749,6 +762,8 @@ impl System {
         Ok(())
     }
 
+    /// Checks a quota. Its events must be trusted on the machine for which the image was made,
+    /// unless the configuration allows one without a verdict.
     fn validate_quota(&self, part: Part, quota: &Quota, vcpus: usize) -> Result<(), Invalid> {
         let is_used = quota.vcpu.index() < vcpus && quota.period.0 > 0 && quota.budget.0 > 0;
         let is_bounded = quota.budget <= quota.ceiling
@@ -770,6 +785,7 @@ impl System {
             .iter()
             .flat_map(|vm| &vm.quotas)
             .filter(|mate| mate.reclaim.is_some_and(|own| own.pool == pool));
+        // Cores of one pool must begin their periods together.
         let alike = mates
             .map(|mate| mate.period)
             .all(|period| period == quota.period);
@@ -843,6 +859,8 @@ impl Vm {
         core::iter::once(Module { offset, len, load }).chain(self.modules.iter().copied())
     }
 
+    /// Checks what is loaded: inside the payload, page by page, and in one region of RAM. EL2
+    /// copies whole pages, so that both offsets are multiples of the page size.
     fn validate_loaded(&self, part: Part, payload_len: u32) -> Result<(), Invalid> {
         for Module { offset, len, load } in self.loaded() {
             let is_inside = offset

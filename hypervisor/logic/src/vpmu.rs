@@ -144,12 +144,20 @@ impl Register {
 pub struct Vpmu {
     /// The number of its event counters, which are those from 0 on.
     pub counters: u32,
+    /// PMCR_EL0, of which only [`KEPT`] is stored.
     control: u32,
+    /// PMCNTENSET_EL0, or the mask of CounterEnable.
     enabled: u32,
+    /// The mask of CounterInhibit; a PMU has no such register, so that it stays 0 there.
     inhibited: u32,
+    /// PMINTENSET_EL1 as the guest has written it. The physical enables are a subset
+    /// ([`Vpmu::line`]).
     interrupts: u32,
+    /// PMSELR_EL0.SEL. The physical register is EL2's, so the guest's value is kept here.
     select: u32,
+    /// PMUSERENR_EL0.
     user: u32,
+    /// PMEVTYPER<n>_EL0 as written, and PMCCFILTR_EL0 at 31: reads need no access to the hardware.
     types: [u32; MOST],
 }
 
@@ -202,6 +210,7 @@ impl Vpmu {
     /// The line is high while a counter's overflow flag and interrupt enable are 1, and PMCR_EL0.E
     /// is 1 (Arm ARM DDI 0487, chapter D13, overflow interrupt requests).
     pub fn line(&self, physical: &impl PhysicalPmu) -> bool {
+        // Flags of the hypervisor's counters are none of the guest's.
         let overflows = physical.overflows() & self.all();
         let wanted = self.if_on(self.interrupts);
         // The physical interrupt of a counter whose line is high stays off until the guest clears
@@ -256,6 +265,7 @@ impl Vpmu {
             Register::Overflow(false) => physical.change_overflows(0, bits),
             Register::Increment => self.increment(physical, bits),
             Register::Select => self.select = word & 0x1f,
+            // 64 bits: PMCR_EL0.LC reads as one.
             Register::Cycles => physical.set_cycles(value),
             Register::User => {
                 self.user = word & 0xf;
@@ -275,6 +285,8 @@ impl Vpmu {
         0
     }
 
+    /// Returns what a guest reads. Counters and flags are the hardware's, everything else is kept
+    /// here; registers that set and clear show the same.
     fn read(&self, physical: &impl PhysicalPmu, register: Register) -> u64 {
         u64::from(match register {
             Register::Control => {

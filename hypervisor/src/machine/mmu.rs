@@ -56,6 +56,7 @@ impl Translation<Attr> for BootTables<'_> {
     }
 }
 
+/// Returns a frame's address under the early map, which maps RAM one to one.
 fn identity(pa: PhysAddr) -> NonNull<u8> {
     NonNull::new(pa.0 as *mut u8)
         .expect("RAM that the hypervisor takes for itself never starts at 0")
@@ -197,6 +198,7 @@ impl Draft<'_> {
     }
 }
 
+/// Returns the range of these pages, as the library takes it.
 fn region(va: u64, pages: u64) -> MemoryRegion {
     MemoryRegion::new(va as usize, (va + pages * PAGE_SIZE) as usize)
 }

@@ -19,6 +19,7 @@ pub fn read(guest: Guest, offset: u16) -> u32 {
 pub fn write(guest: Guest, offset: u16, value: u32) -> Option<Position> {
     let vm = guest.vm;
     access(guest, vm, |device, line| {
+        // `None` of a write that sends no byte: a control register, for example.
         let part = line.push(device.write(offset, value)?);
         if line.is_waiting() != (guest.line.get() != Line::Whole) {
             watch_line(&guest, line.is_waiting());
@@ -30,6 +31,7 @@ pub fn write(guest: Guest, offset: u16, value: u32) -> Option<Position> {
 /// Accesses the UART, and reports the level of its line if that has changed: under the UART's lock,
 /// so that two cores cannot report it in the wrong order.
 fn access<T>(guest: Guest, vm: &Vm, with: impl FnOnce(&mut Pl011, &mut LineBuffer) -> T) -> T {
+    // The order of locks: the UART, then the SPIs (`virq::set_line`).
     let mut uart = vm.uart.lock();
     let (device, line) = &mut *uart;
     let before = device.line_level();
@@ -63,6 +65,8 @@ pub fn print_unfinished_line(guest: Guest) {
 #[cold]
 #[inline(never)]
 pub fn tick_in_line(guest: Guest) {
+    // The second tick in the same line: a guest that is about to write more had a whole tick for
+    // it.
     if guest.line.replace(Line::Left) == Line::Left {
         print_unfinished_line(guest);
     }
