@@ -95,10 +95,12 @@ pub enum ImageError {
     Invalid(Invalid),
 }
 
+/// Returns a little-endian word of the header, by its index.
 fn word(bytes: &[u8], index: usize) -> u32 {
     u32::from_le_bytes(core::array::from_fn(|byte| bytes[index * 4 + byte]))
 }
 
+/// Checks a CRC. A CRC finds damage, not malice: who can write the image is trusted.
 fn compare(what: &'static str, expected: u32, found: u32) -> Result<(), ImageError> {
     if expected == found {
         Ok(())
@@ -117,6 +119,7 @@ impl Header {
         if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
             return Err(ImageError::NoImage);
         }
+        // The version before the CRC: another version may have its CRC elsewhere.
         let found = word(bytes, 2);
         if found != VERSION {
             return Err(ImageError::Version { found });
@@ -133,6 +136,7 @@ impl Header {
             payload_len: word(bytes, 6),
             payload_crc: word(bytes, 7),
         };
+        // In 64 bits, so that no sum of two lengths wraps.
         let config_end = HEADER_LEN as u64 + u64::from(header.config_len);
         let start = u64::from(header.payload_offset);
         if start.is_multiple_of(PAGE_SIZE) && start >= config_end {
@@ -155,6 +159,8 @@ impl Header {
         if image.get(payload_end..expected_len as usize) != Some(&END_MARKER[..]) {
             return Err(ImageError::Truncated { expected_len });
         }
+        // In bounds: the header's lengths were compared when it was parsed, and the image is as
+        // long as they say.
         let config = &image[HEADER_LEN..HEADER_LEN + self.config_len as usize];
         compare("configuration is", self.config_crc, crc(config))?;
         compare(
@@ -162,6 +168,7 @@ impl Header {
             self.payload_crc,
             crc(&image[self.payload_offset as usize..payload_end]),
         )?;
+        // Last, because decoding allocates: the bytes are known to be those that the host wrote.
         let system: System = postcard::from_bytes(config).map_err(|_| ImageError::Decode)?;
         system
             .validate(self.payload_len)
@@ -402,6 +409,7 @@ impl Campaign {
     /// turns.
     pub fn next(&self, done: u32) -> Option<(u32, u32)> {
         let sets = self.sub_experiments.len() as u32;
+        // No sub-experiment: no next run.
         (done.checked_div(sets)? < self.runs).then(|| (done % sets, done / sets))
     }
 }
@@ -895,6 +903,7 @@ impl Board {
             cores as u64,
         )?;
         if let Some(words) = &self.spin_table {
+            // EL2 stores to these words when it starts a core: no VM may have their page.
             let is_reserved =
                 |word: &PhysAddr| self.reserved.iter().any(|range| range.contains(*word));
             let are_usable = words
@@ -907,6 +916,7 @@ impl Board {
             )?;
         }
         for &(at, _) in self.power_off.iter().flat_map(|off| &off.writes) {
+            // The page is mapped as a device at EL2; a write beyond it would hit another one.
             part.check(at.is_multiple_of(4) && at < 0x1000, Rule::PowerOff, at)?;
         }
         part.check(
@@ -916,7 +926,10 @@ impl Board {
         )?;
         for &irq in &self.pmu_irqs {
             let users = match irq.0 {
+                // A private interrupt has the same number on all cores; 25 to 27 are the GIC's
+                // maintenance and the timers that EL2 uses.
                 16..25 | 28..32 => cores,
+                // A shared one is that of a single core.
                 32..256 => 1,
                 _ => 0,
             };
@@ -942,6 +955,7 @@ impl Board {
 
     /// Returns the number of event counters that each event of a quota takes.
     pub fn counters_per_event(&self) -> usize {
+        // Without an interrupt, quotas are polled, and the second counter is not needed.
         if self.pmu_shadow && !self.pmu_irqs.is_empty() {
             2
         } else {
@@ -959,6 +973,8 @@ impl Board {
     /// part for each core.
     pub fn own_devices(&self) -> impl Iterator<Item = PhysRange> {
         let gic = &self.gic;
+        // Some boards repeat each 4 KiB page over 64 KiB: a guest with one of the copies would have
+        // the registers.
         let apart = gic.gicc_dir.0.wrapping_sub(gic.gicc.0);
         let granule = if apart == 0x1_0000 { apart } else { PAGE_SIZE };
         let gic = [
@@ -975,6 +991,7 @@ impl Board {
             .map(|uart| uart.base)
             .chain(self.power_off.iter().map(|off| off.page));
         let range = |start: PhysAddr, len: u64| PhysRange {
+            // Whole pages, because stage 2 maps pages.
             start: PhysAddr(start.0 & !(len - 1)),
             len,
         };

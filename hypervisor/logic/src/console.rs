@@ -350,8 +350,10 @@ impl InputSwitch {
         self.selected = match byte {
             // Twice Ctrl-T is how a guest gets one.
             ESCAPE => return Action::Deliver(self.selected, ESCAPE),
+            // VMs are numbered from 1 for people.
             b'1'..=b'8' if byte - b'1' < self.vms => byte - b'1',
             b'n' if self.selected + 1 < self.vms => self.selected + 1,
+            // After the last VM, the first one again.
             b'n' => 0,
             // Orders are for the VM that has the input, which need not run.
             b's' => return Action::Order(self.selected, Change::Start),

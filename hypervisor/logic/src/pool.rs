@@ -97,6 +97,7 @@ impl FrameAllocator {
             stripes += count;
         }
         let words = (stripes as usize).div_ceil(64);
+        // Each color has one frame in each stripe, so that all maps have the same length.
         let map = |_| ColorMap {
             words: vec![0; words],
             hint: 0,
@@ -337,6 +338,8 @@ impl PoolState {
                 .iter()
                 .all(|color| frames.available(color) as usize >= slots.len().div_ceil(colors))
         {
+            // The color of the `n`-th turn gets every slot whose number is `n` modulo the number of
+            // colors.
             for first in 0..colors.min(slots.len()) {
                 self.advance();
                 self.taken += frames.allocate_strided(Color(self.cursor), slots, first, colors);

@@ -157,7 +157,7 @@ pub struct Vpmu {
     select: u32,
     /// PMUSERENR_EL0.
     user: u32,
-    /// PMEVTYPER<n>_EL0 as written, and PMCCFILTR_EL0 at 31: reads need no access to the hardware.
+    /// `PMEVTYPER<n>_EL0` as written, PMCCFILTR_EL0 at 31: reads need no access to the hardware.
     types: [u32; MOST],
 }
 
@@ -331,6 +331,7 @@ impl Vpmu {
             CYCLE_COUNTER => (Register::Cycles, EventId::CPU_CYCLES.0.into(), u64::MAX),
             _ => (Register::Counter(index), 0, u32::MAX.into()),
         };
+        // For the calls with a mask of counters; the others do not look at it.
         let named = if x1 & !u64::from(self.all()) == 0 {
             Ok(x1 as u32)
         } else {
@@ -354,6 +355,8 @@ impl Vpmu {
             }
             Call::CounterMasks => {
                 let clear = named?;
+                // The guest's counters do not count at EL2: no flag is set between this and the
+                // next step.
                 let overflowed = physical.overflows() & self.all();
                 physical.change_overflows(0, clear);
                 Ok(CounterMasks {
@@ -366,6 +369,8 @@ impl Vpmu {
             _ if !self.has(index) => Err(CallError::Absent),
             Call::CounterEvent => Ok([self.read(physical, kind) | event, 0, 0]),
             Call::CounterEventSet
+                // Bits that PMEVTYPER does not have, or another event for the cycle counter, which
+                // has only one.
                 if x2 & !u64::from(TYPE) != 0 || event != 0 && x2 & 0xffff != event =>
             {
                 Err(CallError::Invalid)
@@ -403,6 +408,7 @@ impl Vpmu {
             if self.types[counter as usize % MOST] & 0xffff == 0 {
                 let value = physical.get(counter).wrapping_add(1);
                 physical.set(counter, value);
+                // It has wrapped: an overflow, as if the event had happened (SW_INCR).
                 if value == 0 {
                     physical.change_overflows(1 << counter, 0);
                 }

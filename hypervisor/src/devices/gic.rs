@@ -47,6 +47,7 @@ pub fn init_distributor() {
 pub fn init_core(core: u8, pmu: Option<u32>) {
     // Banked: these registers are this core's own.
     GICD.icenabler[0].set(u32::MAX);
+    // One that firmware has acknowledged and not ended would never arrive again.
     GICD.icactiver[0].set(u32::MAX);
     if let Some(irq) = pmu.filter(|&irq| irq >= 32) {
         // A shared interrupt that is one core's PMU's: it goes to that core alone.

@@ -140,6 +140,7 @@ pub fn init_core(guests: u32, direct: bool) {
     // Where the PMU does not trap, the image's check ensures that HPMN is all counters, or that
     // the board keeps those above it from the guest.
     unsafe { registers::write_mdcr(MDCR | traps | MDCR_EL2::HPMN.val(available).value) };
+    // Firmware may have left counters on, the cycle counter too (bit 31).
     stop(u32::MAX);
     Pmu.change_overflows(0, u32::MAX);
     // E is for counters below HPMN, HPME for those above. P and C reset values; LC makes the cycle

@@ -98,6 +98,7 @@ global_asm!(
     .balign 2048
     .global vectors
 vectors:
+    // The lowest two bits of a kind are the type of the exception, in the order of the vectors.
     .irp kind, 0, 1, 2, 3, 4, 5, 6, 7
     FATAL   \kind
     .endr
@@ -113,11 +114,13 @@ vectors:
     b       restore_volatile
     GUEST {guest_irq}
     GUEST {guest_serror}
+    // No registers are saved: the VM ends here.
     .rept 4
     .balign 128
     bl      {guest_aarch32}
     .endr
 
+// The handler has kept x19 to x28, as any function does (AAPCS64).
 restore_volatile:
     ldp     x29, x30, [sp, #232]
     ldr     x18, [sp, #144]

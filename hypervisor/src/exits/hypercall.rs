@@ -135,6 +135,8 @@ fn numbered(vm: u64) -> Result<&'static Vm, CallError> {
 }
 
 /// Checks that a mask of VMs has this one.
+///
+/// Masks have eight bits, as there are at most eight VMs.
 fn permit(granted: u8, vm: &Vm) -> Result<(), CallError> {
     match granted >> vm.id.0 & 1 {
         1 => Ok(()),

@@ -455,6 +455,8 @@ fn system_register(guest: Guest, registers: &mut GuestRegisters, access: SystemA
         _ => Register::decode(encoding),
     };
     let value = match (pmu, encoding) {
+        // Only with a PMU in the configuration: otherwise these registers are undefined like any
+        // other.
         (Some(found), _) => {
             let write = (!is_read).then(|| register_value(registers, register));
             vpmu::access(guest, found, write)
@@ -485,6 +487,8 @@ fn system_register(guest: Guest, registers: &mut GuestRegisters, access: SystemA
                 op2: 2,
             },
         ) => 0,
+        // What is not named above is refused, so that a register of a later architecture that traps
+        // is, too.
         _ => return undefined(guest),
     };
     if is_read {

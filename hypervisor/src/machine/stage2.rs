@@ -225,6 +225,7 @@ fn index(ipa: Ipa, level: u32) -> usize {
 impl Stage2 {
     /// Creates empty tables for the VM with this id.
     pub fn new(source: &mut TableSource, vm: u8) -> Self {
+        // One table: 39 bits begin at level 1 with 512 entries.
         let (root, root_pa) = source.take();
         Self {
             root,
@@ -324,6 +325,7 @@ impl Stage2 {
         let leaf = self.leaf(ipa)?;
         let before = Page::of(leaf.load(Acquire)).mapping()?;
         // The rest stays in the descriptor: `page` then knows that it is being moved.
+        // Relaxed: `tlbi_ipas` begins with the barrier that makes it visible to walks.
         leaf.fetch_and(!VALID, Relaxed);
         Some(Unmapped { leaf, before })
     }

@@ -345,6 +345,7 @@ fn describe(system: &System, colors: u32, frames: &OwnFrames) {
     for vm in partition::all() {
         let mut untrusted = Vec::new();
         for counted in vm.spec.quotas.iter().flat_map(Quota::counted) {
+            // Named at each boot: a budget of such an event may bound nothing.
             if counted.allowed {
                 let event = counted.event;
                 log::warn!(

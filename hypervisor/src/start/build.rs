@@ -108,6 +108,7 @@ pub fn create(
             // Computed once, because the registers are constant and their reads trap.
             features: Features::new(spec.pmu != GuestPmu::None, feature_register),
             pmu_irq: spec.pmu_irq(system.board.guest_pmu_irq()).map(|irq| irq.0),
+            // Its two parts: what cores change by atomics, and the SPIs under a lock.
             distributor: Distributor::new(cores),
             spis: TicketMutex::new(spis),
             uart: TicketMutex::default(),
@@ -127,6 +128,7 @@ pub fn create(
             has_refused: AtomicBool::new(false),
             has_strayed: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
+            // A word for each quota, for the VMs that regulate this one.
             budgets: spec.quotas.iter().map(|_| Default::default()).collect(),
             messages: Limiter::default(),
         });

@@ -119,6 +119,7 @@ pub fn read(guest: Guest, index: u64) -> Result<reply::Hem, CallError> {
 
 /// Logs what the guest has counted itself.
 pub fn record_of_guest(guest: Guest, names: Names) {
+    // At most as many as a record holds.
     let counting = guest.vpmu.borrow().counting();
     // The flags are the guest's: they are read, not cleared.
     let flags = Pmu.overflows();

@@ -59,6 +59,7 @@ pub fn serve(guest: Guest, acknowledged: u32) {
         // Not deactivated here: the guest's EOI does that through its list register.
         gic::VIRTUAL_TIMER => return virq::timer(guest),
         gic::KICK => serve_requests(guest),
+        // Which list registers have ended, and whether there is room, `fill` finds out itself.
         gic::MAINTENANCE => virq::fill(guest),
         _ if system().board.console.irq.0 == id => console_input::receive(guest),
         // From a passed-through device: the guest deactivates it, or nobody owns it and it stays

@@ -277,6 +277,8 @@ fn be_off(visit: Visit) -> ! {
 }
 
 /// The running vCPU turns itself off (PSCI CPU_OFF); with the last one the VM ends.
+///
+/// `Power::cpu_off` decides in one step which vCPU is the last.
 pub fn cpu_off(visit: Visit) -> ! {
     if visit.vm.power.cpu_off(visit.vcpu) {
         end(visit, Doom::Off)
@@ -420,6 +422,7 @@ fn renew(visit: Visit, end: fn(Visit)) -> ! {
     logger::about(vm, Level::Info, Topic::Act, format_args!(" restarts"));
     // The pages move home first, so that a restarted VM has its frames as at its first start.
     let work = Work::new(visit);
+    // What is pending comes first: the steps that follow are long.
     work.pause(Effort::NONE);
     work.reset(true);
     clean_memory(work);
@@ -431,6 +434,7 @@ fn renew(visit: Visit, end: fn(Visit)) -> ! {
     // Its line is low afterwards, whatever arrives for it: then the distributor may forget the
     // line's level.
     *vm.uart.lock() = Default::default();
+    // A vCPU without progress is reported once in each life.
     vm.is_stuck.store(false, Relaxed);
     virq::reset_vm(vm);
     settle(visit);
@@ -440,11 +444,14 @@ fn renew(visit: Visit, end: fn(Visit)) -> ! {
         finish(visit);
         be_off(visit)
     }
+    // The first core need not be this one: any vCPU may restart its VM.
     mailbox::ask(vm.spec.cores[0], Request::Power);
     park()
 }
 
 /// Kills the running vCPU's VM and logs the reason.
+///
+/// The message is formatted before the VM's end: `why` may refer to registers of the guest.
 pub fn kill(visit: Visit, why: fmt::Arguments) -> ! {
     let message = format_args!(" killed at {:#x}: {why}", ELR_EL2.get());
     logger::about(visit.vm, Level::Warn, Topic::End, message);
@@ -452,6 +459,8 @@ pub fn kill(visit: Visit, why: fmt::Arguments) -> ! {
 }
 
 /// Logs how deep the hypervisor's stacks were ever used.
+///
+/// Called last: the stacks of all cores have had their deepest use, except this one's.
 fn record_stacks(visit: Visit) {
     let cores =
         (0..system().board.cores.len()).map(|core| (Some(Core(core as u8)), Stack::of_core(core)));
@@ -483,11 +492,13 @@ fn turn_off(visit: Visit) -> ! {
         leave(visit)
     }
     for vm in all() {
+        // No VM starts from here on, whatever order waits.
         vm.power.doom();
         stop_others(visit, vm);
     }
     quota::stop(*visit);
     record_exits(visit);
+    // VMs that did not end by themselves: their last lines, and their state in the log.
     for vm in all().iter().filter(|vm| !vm.power.is_dead()) {
         uart::print_rest(vm, LineBuffer::flush);
         record_state(visit, vm, VmState::Stopped);

@@ -136,6 +136,7 @@ impl Work {
         // Restored and rolled back pages go home.
         let goes = outcome == MigrationOutcome::Moved;
         let to = |page: &Away| if goes { page.frame } else { page.home };
+        // From the first change of a table to the last barrier: what a record reports.
         let began = timer::now();
         // All become `Some`: `place` and `come_back` pass pages of RAM that are mapped, and the
         // lock of the pages keeps any other core from unmapping them. So the pairs of `changes`
@@ -323,6 +324,7 @@ impl Work {
                 let page = self.vm.stage2.mapping(ipa);
                 let at = page.map_or(PhysAddr(0), |page| page.frame);
                 self.log(ipa, at, at, Nanos(0), MigrationOutcome::PoolFull);
+                // On the console once, not for each page: the log has the pages.
                 let full = format_args!(
                     ": pool full after {moved} of {wanted} pages; all {moved} are back where they \
                      were"
@@ -461,6 +463,7 @@ impl Work {
         }
         let lease = &self.vm.lease;
         let now = timer::now();
+        // Zero nanoseconds end the lease: it is due at once.
         let until = now + self.cpu.clock.ticks(Nanos(nanos));
         let number = match number {
             0 => lease.lock().take(until)?,
@@ -610,6 +613,7 @@ impl Work {
             // Its other vCPUs are off, but a core of theirs may be ending the lease.
             if let Ok(mut pages) = self.pages() {
                 self.undo(&mut pages, restarts);
+                // A call with the old lease's number fails from here on.
                 return self.vm.lease.lock().end();
             }
             self.pause(Effort::NONE);

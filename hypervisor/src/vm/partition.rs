@@ -183,6 +183,8 @@ impl Vm {
         mailbox::ask(self.spec.cores[0], Request::Power);
         let pays =
             |quota: &image::Quota| quota.vcpu.0 == 0 && quota.when_spent == WhenSpent::Throttle;
+        // A stop loads and cleans nothing. With a budget that holds it, the first core pays for its
+        // own work.
         if change == Change::Stop || self.spec.quotas.iter().any(pays) {
             return Ok(Effort::NONE);
         }
@@ -234,6 +236,7 @@ impl Vm {
 
     /// Returns the private interrupts of one of its vCPUs.
     pub fn private_interrupts(&self, vcpu: usize) -> Banked {
+        // Every vCPU has this interrupt, even if only one has such a quota.
         let told = self
             .spec
             .quotas

@@ -56,6 +56,7 @@ pub fn charge(guest: Guest, effort: Effort) {
     }
     guest.owed.set(Effort::NONE);
     let mut quotas = guest.quotas.borrow_mut();
+    // One reading of the clock for all quotas of the core.
     let now = timer::now();
     for entry in &mut quotas.entries {
         // Each quota by its own price: the board file says what a page costs a budget of its event.

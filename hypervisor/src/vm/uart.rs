@@ -74,12 +74,16 @@ pub fn tick_in_line(guest: Guest) {
 
 /// Prints what `rest` takes of the guest's unfinished line. Returns what to wait for, if there is
 /// anything.
+///
+/// Any core may call it: the lock orders it with the guest's writes.
 pub fn print_rest(vm: &Vm, rest: fn(&mut LineBuffer) -> Option<Part>) -> Option<Position> {
     let mut uart = vm.uart.lock();
     rest(&mut uart.1).map(|part| part.queue(&vm.spec.name, console::lines(vm.id)))
 }
 
 /// Passes a byte of console input to the guest.
+///
+/// `guest` is the console's core, which may be another VM's.
 pub fn deliver(guest: Guest, vm: &Vm, byte: u8) {
     // A guest that does not read loses input, as on a real UART whose FIFO overruns.
     let _ = access(guest, vm, |device, _| device.push_rx(byte));
