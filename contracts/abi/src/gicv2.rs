@@ -55,10 +55,13 @@ register_structs! {
     /// The distributor (4.3). A register holds one bit for each of 32 interrupts, two bits for each
     /// of 16, or one byte for each of 4.
     pub Gicd {
+        // Enable; numbers of interrupts and CPU interfaces; implementer (4.3.1 to 4.3.3).
         (0x000 => pub ctlr: ReadWrite<u32>),
         (0x004 => pub typer: ReadOnly<u32>),
         (0x008 => pub iidr: ReadOnly<u32>),
         (0x00c => _reserved0),
+        // A bit for each interrupt. Of each pair, the first sets and the second clears what is
+        // written as 1 (4.3.4 to 4.3.10). Word 0 is banked for each core.
         (0x080 => pub igroupr: [ReadWrite<u32>; 32]),
         (0x100 => pub isenabler: [ReadWrite<u32>; 32]),
         (0x180 => pub icenabler: [ReadWrite<u32>; 32]),
@@ -66,12 +69,16 @@ register_structs! {
         (0x280 => pub icpendr: [ReadWrite<u32>; 32]),
         (0x300 => pub isactiver: [ReadWrite<u32>; 32]),
         (0x380 => pub icactiver: [ReadWrite<u32>; 32]),
+        // Accessible by bytes, so that two cores can set different interrupts at once (4.3.11,
+        // 4.3.12).
         (0x400 => pub ipriorityr: [ReadWrite<u8>; 1024]),
         (0x800 => pub itargetsr: [ReadWrite<u8>; 1024]),
+        // Two bits for each interrupt, and no access by bytes (4.3.13).
         (0xc00 => pub icfgr: [ReadWrite<u32>; 64]),
         (0xd00 => _reserved1),
         (0xf00 => pub sgir: WriteOnly<u32, SGIR::Register>),
         (0xf04 => _reserved2),
+        // A byte for each SGI, with a bit for each sender (4.3.16, 4.3.17).
         (0xf10 => pub cpendsgir: [ReadWrite<u8>; 16]),
         (0xf20 => pub spendsgir: [ReadWrite<u8>; 16]),
         (0xf30 => _reserved3),
@@ -80,10 +87,13 @@ register_structs! {
     /// The first page of the CPU interface (4.4), or of the virtual CPU interface (5.5).
     pub Gicc {
         (0x00 => pub ctlr: ReadWrite<u32, GICC_CTLR::Register>),
+        // Priority mask, and the binary point that splits a priority (4.4.2, 4.4.3).
         (0x04 => pub pmr: ReadWrite<u32>),
         (0x08 => pub bpr: ReadWrite<u32>),
+        // A read acknowledges, a write to EOIR ends (4.4.4, 4.4.5).
         (0x0c => pub iar: ReadOnly<u32, IAR::Register>),
         (0x10 => pub eoir: WriteOnly<u32, IAR::Register>),
+        // Running priority, and the highest one that is pending (4.4.6, 4.4.7).
         (0x14 => pub rpr: ReadOnly<u32>),
         (0x18 => pub hppir: ReadOnly<u32, IAR::Register>),
         (0x1c => _reserved0),
@@ -101,10 +111,13 @@ register_structs! {
         (0x004 => pub vtr: ReadOnly<u32>),
         (0x008 => pub vmcr: ReadWrite<u32, GICH_VMCR::Register>),
         (0x00c => _reserved0),
+        // A bit for each list register: ended, with an interrupt requested for that.
         (0x020 => pub eisr: [ReadOnly<u32>; 2]),
         (0x028 => _reserved1),
+        // A bit for each list register: empty.
         (0x030 => pub elrsr: [ReadOnly<u32>; 2]),
         (0x038 => _reserved2),
+        // A bit for each priority of five bits that is active.
         (0x0f0 => pub apr: ReadWrite<u32>),
         (0x0f4 => _reserved3),
         (0x100 => pub lr: [ReadWrite<u32>; 64]),

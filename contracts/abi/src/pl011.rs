@@ -77,19 +77,35 @@ register_structs! {
 pub mod offset {
     use super::{Pl011, offset_of};
 
+    /// Data: bytes to send and received ones (3.3.1).
     pub const DR: u16 = offset_of!(Pl011, dr) as u16;
+    /// Receive status; any write clears the errors (3.3.2).
     pub const RSR: u16 = offset_of!(Pl011, rsr) as u16;
+    /// Flags: which FIFOs are full or empty (3.3.3).
     pub const FR: u16 = offset_of!(Pl011, fr) as u16;
+    /// Low-power infrared counter (3.3.4).
     pub const ILPR: u16 = offset_of!(Pl011, ilpr) as u16;
+    /// Integer part of the baud rate divisor (3.3.5).
     pub const IBRD: u16 = offset_of!(Pl011, ibrd) as u16;
+    /// Its fraction, in sixty-fourths (3.3.6).
     pub const FBRD: u16 = offset_of!(Pl011, fbrd) as u16;
+    /// Line control: word length, parity, FIFOs (3.3.7).
     pub const LCR_H: u16 = offset_of!(Pl011, lcr_h) as u16;
+    /// Control: which parts of the UART are on (3.3.8).
     pub const CR: u16 = offset_of!(Pl011, cr) as u16;
+    /// FIFO levels that raise interrupts (3.3.9).
     pub const IFLS: u16 = offset_of!(Pl011, ifls) as u16;
+    /// Interrupts that reach the line (3.3.10).
     pub const IMSC: u16 = offset_of!(Pl011, imsc) as u16;
+    /// Interrupts before the mask (3.3.11).
     pub const RIS: u16 = offset_of!(Pl011, ris) as u16;
+    /// Interrupts after the mask (3.3.12).
     pub const MIS: u16 = offset_of!(Pl011, mis) as u16;
+    /// Clears the interrupts whose bits are written as 1 (3.3.13).
     pub const ICR: u16 = offset_of!(Pl011, icr) as u16;
+    /// Control of DMA (3.3.14).
     pub const DMACR: u16 = offset_of!(Pl011, dmacr) as u16;
+    /// The first of eight identification registers, four bytes apart, one byte of each in use
+    /// (3.3.15).
     pub const ID: u16 = offset_of!(Pl011, id) as u16;
 }

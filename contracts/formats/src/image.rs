@@ -95,10 +95,12 @@ pub enum ImageError {
     Invalid(Invalid),
 }
 
+/// Returns a little-endian word of the header, by its index.
 fn word(bytes: &[u8], index: usize) -> u32 {
     u32::from_le_bytes(core::array::from_fn(|byte| bytes[index * 4 + byte]))
 }
 
+/// Checks a CRC. A CRC finds damage, not malice: who can write the image is trusted.
 fn compare(what: &'static str, expected: u32, found: u32) -> Result<(), ImageError> {
     if expected == found {
         Ok(())
@@ -117,6 +119,7 @@ impl Header {
         if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
             return Err(ImageError::NoImage);
         }
+        // The version before the CRC: another version may have its CRC elsewhere.
         let found = word(bytes, 2);
         if found != VERSION {
             return Err(ImageError::Version { found });
@@ -133,6 +136,7 @@ impl Header {
             payload_len: word(bytes, 6),
             payload_crc: word(bytes, 7),
         };
+        // In 64 bits, so that no sum of two lengths wraps.
         let config_end = HEADER_LEN as u64 + u64::from(header.config_len);
         let start = u64::from(header.payload_offset);
         if start.is_multiple_of(PAGE_SIZE) && start >= config_end {
@@ -155,6 +159,8 @@ impl Header {
         if image.get(payload_end..expected_len as usize) != Some(&END_MARKER[..]) {
             return Err(ImageError::Truncated { expected_len });
         }
+        // In bounds: the header's lengths were compared when it was parsed, and the image is as
+        // long as they say.
         let config = &image[HEADER_LEN..HEADER_LEN + self.config_len as usize];
         compare("configuration is", self.config_crc, crc(config))?;
         compare(
@@ -162,6 +168,7 @@ impl Header {
             self.payload_crc,
             crc(&image[self.payload_offset as usize..payload_end]),
         )?;
+        // Last, because decoding allocates: the bytes are known to be those that the host wrote.
         let system: System = postcard::from_bytes(config).map_err(|_| ImageError::Decode)?;
         system
             .validate(self.payload_len)
@@ -402,6 +409,7 @@ impl Campaign {
     /// turns.
     pub fn next(&self, done: u32) -> Option<(u32, u32)> {
         let sets = self.sub_experiments.len() as u32;
+        // No sub-experiment: no next run.
         (done.checked_div(sets)? < self.runs).then(|| (done % sets, done / sets))
     }
 }
@@ -567,6 +575,7 @@ impl System {
     ///
     /// The first rule that the system breaks.
     pub fn validate(&self, payload_len: u32) -> Result<(), Invalid> {
+        // The board first: everything else refers to its cores, colors and memory.
         let all = self.board.validate()?;
         let own = self.hypervisor_colors;
         Part::System.check(
@@ -579,8 +588,10 @@ impl System {
             Rule::Vms,
             self.vms.len() as u64,
         )?;
+        // VM 0 exists, so that no choice is fine too.
         let last = self.ends_with.unwrap_or_default();
         Part::System.check(last.index() < self.vms.len(), Rule::EndsWith, last.0)?;
+        // Masks have a bit for each VM.
         let exist = |vms: u8| u32::from(vms) >> self.vms.len() == 0;
         Part::System.check(
             exist(self.console_manages),
@@ -594,10 +605,12 @@ impl System {
             let id = VmId(index as u8);
             let part = Part::Vm(id);
             for (vms, rule) in [(vm.manages, Rule::Manages), (vm.regulates, Rule::Regulates)] {
+                // No VM manages or regulates itself.
                 part.check(exist(vms) && vms >> index & 1 == 0, rule, vms)?;
             }
             self.validate_vm(part, vm)?;
             for region in 0..vm.regions.len() {
+                // Each against those before it, so that each pair is compared once.
                 self.validate_region(Part::Region { vm: id, region }, &vm.regions[..=region])?;
             }
             vm.validate_loaded(part, payload_len)?;
@@ -605,6 +618,8 @@ impl System {
         Ok(())
     }
 
+    /// Checks a pool, also against those before it. That no pool has a color of the hypervisor's,
+    /// and no VM one of a private pool that is another's, is what isolation by color rests on.
     fn validate_pool(&self, index: usize, pool: &Pool, all: ColorSet) -> Result<(), Invalid> {
         let part = Part::Pool(index);
         let colors = pool.colors;
@@ -620,6 +635,7 @@ impl System {
             clash.0.trailing_zeros(),
         )?;
         for (other_index, other) in self.pools[..index].iter().enumerate() {
+            // Two SH pools may overlap; a PVT pool overlaps none.
             let shared = pool.kind == PoolKind::Sh && other.kind == PoolKind::Sh;
             part.check(
                 shared || colors.and(other.colors).is_empty(),
@@ -661,6 +677,7 @@ impl System {
         for (index, other) in before.iter().enumerate() {
             part.check(!other.overlaps(region), Rule::Overlap, index as u64)?;
         }
+        // The emulated devices are in every VM, at fixed addresses.
         for (at, size) in map::DEVICES {
             part.check(
                 start.0 >= at + size || at >= start.0 + len,
@@ -675,11 +692,14 @@ impl System {
             Backing::Contiguous => Ok(()),
             Backing::Device(start) => {
                 let device = PhysRange { start, len };
+                // A guest that could map RAM as a device would reach other VMs' memory, and with
+                // EL2's own devices the isolation itself.
                 let is_taken = self.board.ram.iter().any(|bank| bank.overlaps(&device))
                     || self.board.own_devices().any(|own| own.overlaps(&device));
                 let is_there = device.end().0 <= 1 << PA_BITS;
                 let is_free = start.is_page_aligned() && is_there && !is_taken;
                 part.check(is_free, Rule::Device, start.0)?;
+                // Counts this region too, so that one is right.
                 let owners = self
                     .vms
                     .iter()
@@ -701,6 +721,7 @@ impl System {
                 .filter(|&&other| other == core)
                 .count();
             part.check(
+                // A core has one vCPU: there is no scheduler.
                 core.index() < self.board.cores.len() && uses == 1,
                 Rule::Core,
                 core.0,
@@ -749,6 +770,8 @@ impl System {
         Ok(())
     }
 
+    /// Checks a quota. Its events must be trusted on the machine for which the image was made,
+    /// unless the configuration allows one without a verdict.
     fn validate_quota(&self, part: Part, quota: &Quota, vcpus: usize) -> Result<(), Invalid> {
         let is_used = quota.vcpu.index() < vcpus && quota.period.0 > 0 && quota.budget.0 > 0;
         let is_bounded = quota.budget <= quota.ceiling
@@ -770,6 +793,7 @@ impl System {
             .iter()
             .flat_map(|vm| &vm.quotas)
             .filter(|mate| mate.reclaim.is_some_and(|own| own.pool == pool));
+        // Cores of one pool must begin their periods together.
         let alike = mates
             .map(|mate| mate.period)
             .all(|period| period == quota.period);
@@ -843,6 +867,8 @@ impl Vm {
         core::iter::once(Module { offset, len, load }).chain(self.modules.iter().copied())
     }
 
+    /// Checks what is loaded: inside the payload, page by page, and in one region of RAM. EL2
+    /// copies whole pages, so that both offsets are multiples of the page size.
     fn validate_loaded(&self, part: Part, payload_len: u32) -> Result<(), Invalid> {
         for Module { offset, len, load } in self.loaded() {
             let is_inside = offset
@@ -877,6 +903,7 @@ impl Board {
             cores as u64,
         )?;
         if let Some(words) = &self.spin_table {
+            // EL2 stores to these words when it starts a core: no VM may have their page.
             let is_reserved =
                 |word: &PhysAddr| self.reserved.iter().any(|range| range.contains(*word));
             let are_usable = words
@@ -889,6 +916,7 @@ impl Board {
             )?;
         }
         for &(at, _) in self.power_off.iter().flat_map(|off| &off.writes) {
+            // The page is mapped as a device at EL2; a write beyond it would hit another one.
             part.check(at.is_multiple_of(4) && at < 0x1000, Rule::PowerOff, at)?;
         }
         part.check(
@@ -898,7 +926,10 @@ impl Board {
         )?;
         for &irq in &self.pmu_irqs {
             let users = match irq.0 {
+                // A private interrupt has the same number on all cores; 25 to 27 are the GIC's
+                // maintenance and the timers that EL2 uses.
                 16..25 | 28..32 => cores,
+                // A shared one is that of a single core.
                 32..256 => 1,
                 _ => 0,
             };
@@ -924,6 +955,7 @@ impl Board {
 
     /// Returns the number of event counters that each event of a quota takes.
     pub fn counters_per_event(&self) -> usize {
+        // Without an interrupt, quotas are polled, and the second counter is not needed.
         if self.pmu_shadow && !self.pmu_irqs.is_empty() {
             2
         } else {
@@ -941,6 +973,8 @@ impl Board {
     /// part for each core.
     pub fn own_devices(&self) -> impl Iterator<Item = PhysRange> {
         let gic = &self.gic;
+        // Some boards repeat each 4 KiB page over 64 KiB: a guest with one of the copies would have
+        // the registers.
         let apart = gic.gicc_dir.0.wrapping_sub(gic.gicc.0);
         let granule = if apart == 0x1_0000 { apart } else { PAGE_SIZE };
         let gic = [
@@ -957,6 +991,7 @@ impl Board {
             .map(|uart| uart.base)
             .chain(self.power_off.iter().map(|off| off.page));
         let range = |start: PhysAddr, len: u64| PhysRange {
+            // Whole pages, because stage 2 maps pages.
             start: PhysAddr(start.0 & !(len - 1)),
             len,
         };

@@ -6,6 +6,8 @@ use crate::ids::VmId;
 use core::fmt;
 
 /// A rule that a system breaks. `Display` is one line.
+///
+/// Small and without text, so that the hypervisor can report it before anything else works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Invalid {
     /// The part that breaks the rule.
@@ -18,6 +20,7 @@ pub struct Invalid {
 
 impl fmt::Display for Invalid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Parts have indices here, not names: what a name is may be the damage.
         match self.part {
             Part::System => f.write_str("system: ")?,
             Part::Pool(pool) => write!(f, "pool {pool}: ")?,
@@ -48,6 +51,8 @@ pub enum Part {
 
 impl Part {
     /// Returns the error that this part breaks `rule` unless the rule `holds`.
+    ///
+    /// A chain of checks reads as a list of rules; the first broken one is reported.
     pub(crate) fn check(
         self,
         holds: bool,

@@ -30,6 +30,7 @@ pub const ESCAPE: u8 = 0x14;
 const ESCAPED: usize = 4;
 /// Maximum length of a character's UTF-8, and of its bytes as text.
 const CHARACTER: usize = 4;
+// One byte may turn itself and the three bytes before it into text, if they are no character.
 const LONGEST: usize = CHARACTER * ESCAPED;
 /// Bytes that print nothing, but that an interactive guest needs: they move the cursor, or make a
 /// terminal answer.
@@ -52,6 +53,9 @@ pub struct Part {
 /// carriage returns are dropped. Other bytes that are neither printable ASCII nor UTF-8 become
 /// `\xNN`, and so do those of characters that a terminal obeys instead of printing them. A line
 /// that is too long, or whose guest pauses before its end (a prompt), is returned in parts.
+///
+/// There is one for each VM, under the lock of its UART: vCPUs that print at once mix their bytes
+/// in one line, as on a real UART.
 #[derive(Default)]
 pub struct LineBuffer {
     text: Vec<u8, MAX_LINE>,
@@ -78,6 +82,7 @@ impl LineBuffer {
     /// Adds a byte. Returns a line when it is complete, or a part when no more fits.
     pub fn push(&mut self, byte: u8) -> Option<Part> {
         match byte {
+            // A byte of ASCII never continues a character: what was begun is none.
             0x80.. => self.collect(byte),
             _ => self.escape_begun(),
         }
@@ -98,13 +103,17 @@ impl LineBuffer {
         if byte & 0xc0 != 0x80 {
             self.escape_begun();
         }
+        // At most four bytes are begun: with the fourth, they are a character or an error.
         self.begun.extend([byte]);
         match core::str::from_utf8(&self.begun) {
             Ok(text) if !text.contains(is_obeyed) => {
                 self.text.extend(text.bytes());
                 self.begun.clear();
             }
+            // Without a length, the error is only that bytes are missing: the next one may complete
+            // the character.
             Err(error) if error.error_len().is_none() => {}
+            // Invalid, or a character that a terminal obeys.
             _ => self.escape_begun(),
         }
     }
@@ -128,10 +137,13 @@ impl LineBuffer {
     /// Returns the end of a line that its guest will not finish.
     pub fn flush(&mut self) -> Option<Part> {
         self.escape_begun();
+        // Also where no byte is left: the parts printed before still need their end.
         (self.is_waiting() || self.continues).then(|| self.take(true))
     }
 
+    /// Empties the buffer into a part.
     fn take(&mut self, ends: bool) -> Part {
+        // Whether the *next* part continues this line is decided by the end of this one.
         let continues = replace(&mut self.continues, !ends);
         Part {
             text: take(&mut self.text),
@@ -156,8 +168,11 @@ impl Part {
         } else {
             (BEGINS, ' ')
         };
+        // Always UTF-8: only whole characters and ASCII are added to the text.
         let text = core::str::from_utf8(&self.text).unwrap_or_default();
         let end = if self.ends { "\r\n" } else { "\x04" };
+        // As one message: a part that does not fit in the ring is lost and counted as a whole, so
+        // that the marks in the ring stay in pairs.
         ring.push(format_args!(
             "{}[{name}]{mark}\x03{text}{end}",
             char::from(start)
@@ -196,6 +211,9 @@ pub const NEUTRAL: &str = concat!(
 );
 
 /// The unfinished output on the console, shared by all cores that print there.
+///
+/// The holder of the console's lock has it. Ring numbers are those of the slice that
+/// [`next`](Self::next) gets.
 #[derive(Debug, Default)]
 pub struct Output {
     /// The ring from which terminal sequences have passed since the terminal was last in a known
@@ -218,6 +236,8 @@ impl Output {
     /// must be printed before it.
     pub fn line(&mut self, from: Option<usize>) -> &'static str {
         let is_open = self.open.take().is_some();
+        // The ring that has passed the sequences may continue as it is: it means them. `NEUTRAL`
+        // ends with a new row, so that an open line needs no other end.
         if self.altered.is_some() && self.altered != from {
             self.altered = None;
             return NEUTRAL;
@@ -235,15 +255,19 @@ impl Output {
             if let Some(byte) = self.waiting.pop_front() {
                 return Some(byte);
             }
+            // Round robin from the ring after the last one. An unfinished message keeps its turn,
+            // because its bytes must stay together.
             let mut turns = (self.turn..rings.len()).chain(0..self.turn);
             let ring = self
                 .begun
                 .or_else(|| turns.find(|&ring| !rings[ring].is_empty()))?;
             let byte = rings[ring].pop()?;
             self.begun = Some(ring);
+            // May be one past the last ring: the round then begins with the first.
             self.turn = ring + 1;
             match byte {
                 BEGINS | CONTINUES => {
+                    // If the terminal still shows this line at its end, its name is there already.
                     self.hides = byte == CONTINUES && self.open == Some(ring);
                     if !self.hides {
                         let before = self.line(Some(ring));
@@ -251,17 +275,22 @@ impl Output {
                     }
                 }
                 NAMED => self.hides = false,
+                // The line stays open. If another ring prints now, the rest follows with the name
+                // again.
                 PAUSES => {
                     self.begun = None;
                     self.open = Some(ring);
                 }
                 _ if self.hides => {}
+                // Shown as text: a VM without the input must not move the cursor, nor make the
+                // terminal answer the VM that has it.
                 BACKSPACE | ESC if ring != input => self.waiting.extend(byte.escape_ascii()),
                 _ => {
                     if byte == b'\n' {
                         self.begun = None;
                         self.open = None;
                     }
+                    // From now on, another source's line needs `NEUTRAL` before it.
                     if byte == ESC {
                         self.altered = Some(ring);
                     }
@@ -289,8 +318,11 @@ pub enum Action {
 
 /// Selects the VM that gets the console's input, initially the first one.
 pub struct InputSwitch {
+    /// Number of VMs: at most eight, one for each digit key.
     vms: u8,
+    /// The VM that gets the input.
     selected: u8,
+    /// Whether the byte before was [`ESCAPE`], so that the next one is a command.
     escaped: bool,
 }
 
@@ -316,10 +348,14 @@ impl InputSwitch {
         }
         self.escaped = false;
         self.selected = match byte {
+            // Twice Ctrl-T is how a guest gets one.
             ESCAPE => return Action::Deliver(self.selected, ESCAPE),
+            // VMs are numbered from 1 for people.
             b'1'..=b'8' if byte - b'1' < self.vms => byte - b'1',
             b'n' if self.selected + 1 < self.vms => self.selected + 1,
+            // After the last VM, the first one again.
             b'n' => 0,
+            // Orders are for the VM that has the input, which need not run.
             b's' => return Action::Order(self.selected, Change::Start),
             b'x' => return Action::Order(self.selected, Change::Stop),
             b'r' => return Action::Order(self.selected, Change::Restart),

@@ -12,6 +12,7 @@ use cloison_abi::CallError;
 /// Property test: `only_its_owner_has_it_and_only_in_time`.
 #[derive(Debug, Default)]
 pub struct Lease {
+    /// Number of the lease that was taken last; 0 before the first.
     last: u64,
     /// When it expires, if a program has it.
     pub until: Option<Instant>,

@@ -24,7 +24,10 @@ pub enum Topic {
 /// `messages_pass_at_the_rate`.
 #[derive(Debug, Default)]
 pub struct Limiter {
+    /// The [`Instant`] at which the bucket is full, if no more messages pass. In the past: it is
+    /// full.
     full_at: AtomicU64,
+    /// Messages left out since the last one that passed.
     left_out: AtomicU32,
 }
 
@@ -32,14 +35,18 @@ impl Limiter {
     /// Asks for a message; each `interval` allows one more. Returns how many were left out before
     /// it, or `None` if it is to be left out as well.
     pub fn pass(&self, topic: Topic, now: Instant, interval: Ticks) -> Option<u32> {
+        // With `topic` messages allowed at once, the bucket may be this far from full after the
+        // message.
         let farthest = now + interval.times(topic as u64);
         // Another try means that another core's message has passed: there are not more of them than
         // the bucket holds.
         let passed = self.full_at.fetch_update(Relaxed, Relaxed, |full_at| {
+            // A full bucket does not fill further: time before `now` counts for nothing.
             let full_at = now.max(Instant(full_at)) + interval;
             (full_at <= farthest).then_some(full_at.0)
         });
         if passed.is_ok() {
+            // Swapped, so that of two messages that pass only one reports the count.
             return Some(self.left_out.swap(0, Relaxed));
         }
         self.left_out.fetch_add(1, Relaxed);

@@ -18,11 +18,14 @@ pub struct Position(u32);
 
 /// A ring of `N` bytes, a power of two.
 pub struct Messages<const N: usize> {
+    /// Position `p` is byte `p % N`. Atomic, because two cores access the array; the positions
+    /// order the accesses, so that Relaxed is enough for the bytes.
     bytes: [AtomicU8; N],
     /// Number of bytes that were written, modulo 2^32.
     written: AtomicU32,
     /// Number of bytes that were taken, modulo 2^32.
     taken: AtomicU32,
+    /// Messages that did not fit since the last report. Only the writer changes it.
     lost: AtomicU32,
 }
 
@@ -67,6 +70,7 @@ impl<const N: usize> Messages<N> {
             // they are overwritten.
             end: self.taken.load(Acquire).wrapping_add(N as u32),
         };
+        // Before the message, so that a reader sees where something is missing.
         let report = if lost == 0 {
             Ok(())
         } else {
@@ -98,7 +102,9 @@ impl<const N: usize> Messages<N> {
 /// Writes to a ring between two positions.
 struct Writer<'a, const N: usize> {
     ring: &'a Messages<N>,
+    /// Where the next byte goes.
     at: u32,
+    /// Where the ring is full.
     end: u32,
 }
 

@@ -41,6 +41,8 @@ impl<T> Lock<T> {
         }
     }
 
+    /// Takes the lock if it is free. There is no form that waits: a model has to end in all
+    /// interleavings.
     fn try_lock(&self) -> Option<Held<'_, T>> {
         // A failed attempt must not write: loom could take that for the newer word.
         let taken = self.is_held.compare_exchange(false, true, Acquire, Relaxed);

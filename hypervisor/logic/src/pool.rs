@@ -20,7 +20,10 @@ use thiserror::Error;
 pub struct FrameAllocator {
     /// The number of colors.
     pub colors: u32,
+    /// In the order of the board file. Stripes are numbered across all banks, so that one bit index
+    /// serves them all.
     banks: Vec<Bank>,
+    /// One for each color, at the index that is the color's number.
     maps: Vec<ColorMap>,
 }
 
@@ -30,16 +33,25 @@ struct Bank {
     /// Base of the first stripe: a multiple of the stripe's size, possibly below the RAM itself.
     /// Then a frame's color is its index in the stripe (`color_of`).
     base: u64,
+    /// The number of its first stripe, counted over all banks: the position of that stripe's bit in
+    /// each map.
     first_stripe: u32,
     stripes: u32,
 }
 
+/// The frames of one color. It has no atomics: the lock of the whole allocator protects it
+/// (`partition::memory` at EL2).
 #[derive(Debug)]
 struct ColorMap {
+    /// Bit `n % 64` of word `n / 64` is stripe `n`. Bits beyond the last stripe stay clear and are
+    /// never found: the search takes the lowest clear bit, and only while `free` is not 0.
     words: Vec<u64>,
     /// There is no free frame in the words below this one.
     hint: usize,
+    /// Frames that the color has, without the excluded ones.
     total: u32,
+    /// How many of them are free. Checked before each search, which would not end without a free
+    /// frame.
     free: u32,
 }
 
@@ -61,8 +73,13 @@ impl FrameAllocator {
         let mut edges = Vec::new();
         let mut stripes = 0;
         for range in ram {
+            // Rounded down, so that a frame's place in its stripe is its color in every bank. The
+            // frames below the RAM are excluded as an edge.
             let base = range.start.0 / stripe * stripe;
+            // Up to the last stripe that the RAM touches; what that has beyond the RAM is the
+            // second edge.
             let count = range.end().0.saturating_sub(base).div_ceil(stripe) as u32;
+            // A page that is RAM only in part is no frame.
             let end = range.end().page_base();
             edges.push(PhysRange {
                 start: PhysAddr(base),
@@ -80,6 +97,7 @@ impl FrameAllocator {
             stripes += count;
         }
         let words = (stripes as usize).div_ceil(64);
+        // Each color has one frame in each stripe, so that all maps have the same length.
         let map = |_| ColorMap {
             words: vec![0; words],
             hint: 0,
@@ -91,6 +109,7 @@ impl FrameAllocator {
             banks,
             maps: (0..colors).map(map).collect(),
         };
+        // Ranges may overlap: `exclude` counts a frame once.
         for range in edges.iter().chain(reserved) {
             allocator.exclude(*range);
         }
@@ -98,10 +117,15 @@ impl FrameAllocator {
     }
 
     /// Excludes every frame that `range` touches.
+    ///
+    /// A frame of which a single byte is in the range is excluded, so that no guest gets a part of
+    /// what is reserved.
     pub fn exclude(&mut self, range: PhysRange) {
+        // The index of a page in its bank: 0 below the bank, and possibly past its end.
         let page = |bank: &Bank, pa: u64| pa.saturating_sub(bank.base) / PAGE_SIZE;
         for bank in &self.banks {
             let last = u64::from(bank.stripes) * u64::from(self.colors);
+            // Rounded up, and saturating: a reserved range may end with the address space.
             let end = page(bank, range.end().0.saturating_add(PAGE_SIZE - 1)).min(last);
             let start = page(bank, range.start.0);
             // One division for all pages: the next page has the next color, or the first one of the
@@ -126,6 +150,8 @@ impl FrameAllocator {
         }
     }
 
+    /// Returns the color and the stripe of a frame, or `None` outside all banks. Frames that were
+    /// excluded are found too.
     fn locate(&self, pa: PhysAddr) -> Option<(Color, u32)> {
         let stripe_size = u64::from(self.colors) * PAGE_SIZE;
         self.banks.iter().find_map(|bank| {
@@ -136,6 +162,8 @@ impl FrameAllocator {
     }
 
     /// Takes the lowest free frame of this color.
+    ///
+    /// Lowest first, so that the same configuration gets the same frames at each boot.
     pub fn allocate(&mut self, color: Color) -> Option<PhysAddr> {
         let mut frame = [PhysAddr(0)];
         (self.allocate_strided(color, &mut frame, 0, 1) == 1).then_some(frame[0])
@@ -152,6 +180,7 @@ impl FrameAllocator {
     ) -> u32 {
         let stripe_size = u64::from(self.colors) * PAGE_SIZE;
         let map = &mut self.maps[usize::from(color.0)];
+        // The count falls by one for each frame taken, so the difference at the end is the result.
         let before = map.free;
         let mut at = first;
         while at < slots.len() && map.free > 0 {
@@ -167,12 +196,15 @@ impl FrameAllocator {
             let Some(bank) = self
                 .banks
                 .iter()
+                // The last bank that begins at or below the stripe has it: banks are numbered in
+                // ascending order, and the first one begins at stripe 0.
                 .rev()
                 .find(|bank| bank.first_stripe <= stripe)
             else {
                 break;
             };
             let wanted = (slots.len() - at).div_ceil(step) as u32;
+            // Within a bank, the frames of a run are a stripe apart. Across its end they are not.
             let in_bank = bank.first_stripe + bank.stripes - stripe;
             let run = (free >> start).trailing_ones().min(in_bank).min(wanted);
             let color_base = bank.base + u64::from(color.0) * PAGE_SIZE;
@@ -190,6 +222,9 @@ impl FrameAllocator {
     }
 
     /// Frees a frame.
+    ///
+    /// Only for frames that [`allocate`](Self::allocate) and its like have provided: in the bitmap,
+    /// an excluded frame looks like a taken one.
     pub fn free(&mut self, pa: PhysAddr) -> Result<(), FreeError> {
         let (color, stripe) = self.locate(pa).ok_or(FreeError::Foreign(pa))?;
         let map = &mut self.maps[usize::from(color.0)];
@@ -217,6 +252,9 @@ impl FrameAllocator {
 }
 
 /// A pool in use: its description, and the position of its round over the colors.
+///
+/// A pool has no memory itself, only colors of the [`FrameAllocator`] that all pools share. SH
+/// pools with a common color therefore compete for its frames.
 #[derive(Debug)]
 pub struct PoolState {
     /// Its description.
@@ -224,6 +262,8 @@ pub struct PoolState {
     /// Bit of the color that was used last.
     cursor: u8,
     /// The number of pages taken.
+    ///
+    /// Those of regions and those that have moved here count alike: the limit is one for both.
     pub taken: u32,
 }
 
@@ -252,6 +292,7 @@ impl PoolState {
     /// Takes a page. Colors are used in turn, so that neighboring pages spread over all sets of the
     /// pool.
     pub fn allocate(&mut self, frames: &mut FrameAllocator) -> Result<PhysAddr, PoolError> {
+        // The limit comes first: a pool at its limit does not advance its round.
         if let Some(limit) = self.spec.limit.filter(|&limit| self.taken >= limit) {
             return Err(PoolError::Limit(limit));
         }
@@ -297,6 +338,8 @@ impl PoolState {
                 .iter()
                 .all(|color| frames.available(color) as usize >= slots.len().div_ceil(colors))
         {
+            // The color of the `n`-th turn gets every slot whose number is `n` modulo the number of
+            // colors.
             for first in 0..colors.min(slots.len()) {
                 self.advance();
                 self.taken += frames.allocate_strided(Color(self.cursor), slots, first, colors);
@@ -316,6 +359,7 @@ impl PoolState {
     /// Moves the cursor to the next color above the one used last, or to the lowest.
     fn advance(&mut self) {
         let colors = self.spec.colors;
+        // `!1 << cursor` has the bits above the cursor, and none at 63.
         let above = colors.0 & !1 << self.cursor;
         let next = if above == 0 { colors.0 } else { above };
         self.cursor = next.trailing_zeros() as u8;
@@ -323,6 +367,7 @@ impl PoolState {
 
     /// Frees a page.
     pub fn free(&mut self, pa: PhysAddr, frames: &mut FrameAllocator) -> Result<(), FreeError> {
+        // A frame that could not be freed stays counted.
         frames.free(pa)?;
         self.taken -= 1;
         Ok(())

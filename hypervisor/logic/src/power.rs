@@ -137,6 +137,7 @@ impl Word {
         }
     }
 
+    /// Returns the word of a VM that has no next life, for this or a stronger reason.
     fn doomed(self, why: Doom) -> Self {
         // A kill wins against a stop or a restart in any order
         // (`loom_a_kill_wins_against_a_restart`).

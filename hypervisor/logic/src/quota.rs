@@ -30,7 +30,9 @@ use core::sync::atomic::Ordering::Relaxed;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Effort {
+    /// Lines of memory, of 64 bytes.
     lines: u64,
+    /// Look-ups and calls. Both saturate: a guest may ask for any amount of work.
     steps: u64,
 }
 
@@ -116,16 +118,22 @@ pub type PeriodReport = Period<Instant, Ticks>;
 pub struct Regulator {
     spec: Quota,
     period: Ticks,
+    /// Where unused events are given to other cores; without `reclaim`, a pool that is not used.
     pool: &'static Pool,
     /// The lower budget that the vCPU has set.
     own: Option<Events>,
     /// Events allowed in the running period, without those given and with those reclaimed.
     pub budget: Events,
+    /// Events taken from the pool in the running period. They are part of `budget`.
     reclaimed: Events,
+    /// End of the running period, on the grid of the first start. While the quota is quiet, that of
+    /// the last period that was looked at.
     period_end: Instant,
     /// Number of the running period, or of the period of the last check.
     pub index: u32,
+    /// Whether the counter is set for half a budget, and no timer for the period's end.
     quiet: bool,
+    /// When the budget of the running period was spent, if it was.
     spent_at: Option<Instant>,
     /// Charged events for which later periods pay.
     debt: Events,
@@ -143,8 +151,11 @@ impl Regulator {
     /// Creates a quota whose first period starts at `now`; with a pool, on the grid that begins at
     /// reset.
     pub fn new(spec: Quota, period: Ticks, now: Instant, pool: &'static Pool) -> Self {
+        // Cores that share budgets must agree on the periods: theirs begin at multiples since
+        // reset.
         let into = spec.reclaim.map_or(0, |_| now.0 % period.0);
         let period_end = Instant(now.0 - into) + period;
+        // Each of these needs every period: a poll, a record, or a share at its beginning.
         let exact = spec.exact || spec.backstop || spec.trace || spec.reclaim.is_some();
         let new = Self {
             spec: Quota { exact, ..spec },
@@ -186,6 +197,7 @@ impl Regulator {
         }
     }
 
+    /// Returns half of the budget, rounded up, so that a budget of one event has a half too.
     fn half(&self) -> Events {
         Events(self.budget.0.div_ceil(2))
     }
@@ -205,6 +217,7 @@ impl Regulator {
             self.noted = counted;
         }
         self.spent_at = None;
+        // The next life of the vCPU has not lowered anything.
         self.own = None;
         (take(&mut self.throttled), take(&mut self.totals))
     }
@@ -217,6 +230,7 @@ impl Regulator {
         if budget.0 == 0 || budget > self.spec.budget {
             return Err(CallError::Invalid);
         }
+        // The new budget holds from the next period on, so the end of this one must be timed.
         self.wake(now);
         self.own = Some(budget);
         Ok(())
@@ -248,6 +262,8 @@ impl Regulator {
             self.wake(now);
         }
         if counted >= self.budget && self.spent_at.is_none() {
+            // May take more from the pool instead; then `spent_at` stays `None`, and `budget` has
+            // changed.
             self.spend(counted, now);
             if self.spent_at.is_some() && !self.is_throttled() {
                 return Verdict::Spent;
@@ -270,6 +286,8 @@ impl Regulator {
                 (counted.0 - self.budget.0).saturating_add((self.spec.budget.0 / 8).max(1));
             let taken = self
                 .pool
+                // The pool answers for this period only: a core whose period ended late gets
+                // nothing of the next one.
                 .take(self.epoch(), wanted.min(u32::MAX.into()) as u32);
             self.budget.0 += u64::from(taken);
             self.reclaimed.0 += u64::from(taken);
@@ -334,6 +352,8 @@ impl Regulator {
             due: self.period_end,
             throttled,
         };
+        // What happened after the budget was spent, until the core stopped; of a quota that lets
+        // the core run, all of the rest of the period.
         let overshoot = Events(counted.0.saturating_sub(self.budget.0));
         let totals = &mut self.totals;
         totals.spent_periods += u64::from(report.spent_at.is_some());
@@ -343,10 +363,12 @@ impl Regulator {
         totals.reclaimed.0 += self.reclaimed.0;
         totals.histogram.add(counted, self.budget);
         self.throttled = Ticks(self.throttled.0 + throttled.0);
+        // The regulating VM's word first; a guest can only lower what that allows.
         let next = set.unwrap_or(self.spec.budget);
         self.budget = self.own.map_or(next, |own| own.min(next));
         let passed = self.pass(now);
         if let Some(Reclaim { guarantee, .. }) = self.spec.reclaim {
+            // If periods were missed, the last one had no events.
             let expected = if passed == 1 { counted } else { Events(0) };
             self.share(expected, guarantee);
         }
@@ -360,6 +382,7 @@ impl Regulator {
     /// the last one.
     fn share(&mut self, expected: Events, guarantee: Events) {
         self.reclaimed = Events(0);
+        // At least the guarantee, at most the budget: a core never gives more than it has.
         let kept = expected.max(guarantee).min(self.budget);
         let given = (self.budget.0 - kept.0) as u32;
         self.totals.given.0 += u64::from(given);
@@ -451,6 +474,7 @@ impl Entry {
             ahead.0 / 2
         };
         for counter in &mut self.counters {
+            // The division is slow, and most weights are 1.
             let events = if counter.weight == 1 {
                 each
             } else {
@@ -489,6 +513,7 @@ impl Entry {
             return Verdict::Run;
         };
         let (counted, verdict) = regulator.charge(counted, cost, now);
+        // The paid events are in `base` from now on, as if the counters had counted them.
         self.arm(counted, counters);
         verdict
     }
@@ -620,6 +645,7 @@ impl Quotas {
         for regulator in self.throttling() {
             regulator.wake(now);
             if regulator.restarted == Some(regulator.index) {
+                // Held as if the budget were spent, which ends with the period.
                 regulator.spent_at.get_or_insert(now);
                 may = false;
             }
@@ -630,6 +656,7 @@ impl Quotas {
         may
     }
 
+    /// Returns the quotas that can hold the core: the others let it run, and so limit no restart.
     fn throttling(&mut self) -> impl Iterator<Item = &mut Regulator> {
         self.entries
             .iter_mut()
@@ -645,6 +672,7 @@ impl Quotas {
         }
         let due = |entry: &Entry| {
             let regulator = entry.regulator.as_ref()?;
+            // A quiet quota has no deadline: its counter's overflow ends the quiet time.
             let replenish = regulator.replenish_at()?;
             let polled = !self.enforcement.by_interrupt || entry.spec.backstop;
             // Once the budget is spent, only the period's end matters.

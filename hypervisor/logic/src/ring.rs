@@ -19,9 +19,12 @@ pub struct Place(u64);
 ///
 /// Property test: `nothing_vanishes_uncounted`.
 pub struct Ring {
+    /// The oldest first. Only the ring's core accesses it: records of different cores meet at the
+    /// UART.
     entries: VecDeque<Entry>,
     /// Number of records that have left.
     left: u64,
+    /// Records lost since the last report of losses.
     dropped: u32,
 }
 
@@ -84,6 +87,7 @@ impl Ring {
         is_some
     }
 
+    /// Adds the count of losses as a record in its place, and begins to count again.
     #[cold]
     #[inline(never)]
     fn report_losses(&mut self, core: Core, at: Nanos) {

@@ -33,9 +33,12 @@ pub struct Names {
 pub struct Open {
     /// Its numbers.
     pub names: Names,
+    /// The counter of the first event; those of the others follow it.
     first: u32,
     /// The number of events counted.
     pub hems: u32,
+    /// Whether the guest has the cycle counter, so that an event counter counts the segment's
+    /// cycles.
     shares: bool,
 }
 
@@ -86,6 +89,7 @@ impl Names {
             overflowed,
             by_guest: false,
         };
+        // More events than a record holds cannot be: `Open::new` takes at most as many.
         for (at, (event, count)) in (0..MAX_HEMS).zip(counted) {
             record.events[at] = event;
             record.counts[at] = count;
@@ -100,6 +104,7 @@ impl Open {
     /// `counters`. Where it `shares` the core with a guest that has the cycle counter, one more
     /// of them counts cycles.
     pub fn new(names: Names, events: &[EventId], counters: Range<u32>, shares: bool) -> Self {
+        // One is kept for the cycles if they need one.
         let room = counters
             .end
             .saturating_sub(counters.start + u32::from(shares));
@@ -138,6 +143,8 @@ impl Open {
         } else {
             0
         };
+        // Bit 0 is the first event's, whichever counter it has. `hems` is at most 6, so that the
+        // bits fit.
         (flags >> self.first & ((1 << self.hems) - 1)) as u8 | cycles
     }
 }

@@ -17,10 +17,13 @@ pub struct Request {
 /// The writable registers of a VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mailbox {
+    /// `x0` of the last call.
     status: u64,
+    /// Arguments before a call, results after it: `x1` to `x3`.
     words: [u64; 3],
 }
 
+/// Returns the index of the argument register at `offset`.
 fn argument(offset: u16) -> Option<usize> {
     page::ARGUMENTS.iter().position(|&own| own == offset)
 }

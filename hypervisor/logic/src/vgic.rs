@@ -160,6 +160,8 @@ impl Width {
 }
 
 /// The state that a register with one bit per interrupt sets, clears and shows.
+///
+/// GICD_ISENABLER and ICENABLER, ISPENDR and ICPENDR, ISACTIVER and ICACTIVER.
 #[derive(Clone, Copy)]
 enum State {
     Enabled,
@@ -186,6 +188,8 @@ enum Register {
 
 /// Decodes an offset by the distributor's register map (Arm IHI 0048B, 4.1.2). A register with one
 /// bit per interrupt has 128 bytes, with one byte 1 KiB; pairs of them set (first) and clear.
+///
+/// `offset` is below 4 KiB: [`Width::lane`] has refused the others.
 #[inline(always)]
 fn decode(offset: u16) -> Register {
     let near = usize::from(offset & 0x7f) >> 2;
@@ -245,10 +249,12 @@ struct Mail {
 }
 
 impl Mail {
+    /// Makes an SGI pending. Any core may call it; the vCPU need not be on.
     fn post(&self, sgi: u32, source: u32) {
         self.sgis[source as usize >> 2 & 1].fetch_or(1 << ((source & 3) * 16 + sgi), Release);
     }
 
+    /// Takes an SGI of one source. Only the vCPU's own core calls it.
     fn clear(&self, sgi: u32, source: u32) {
         self.sgis[source as usize >> 2 & 1].fetch_and(!(1 << ((source & 3) * 16 + sgi)), AcqRel);
     }
@@ -275,6 +281,7 @@ impl Mail {
 /// The part of a VM's distributor that needs no lock.
 #[derive(Debug)]
 pub struct Distributor {
+    /// The number of vCPUs, 1 to 8.
     vcpus: u8,
     // GICD_CTLR.Enable: without it, no interrupt is forwarded to a CPU interface (4.3.1).
     forward: AtomicBool,
@@ -313,6 +320,7 @@ impl Distributor {
         u8::MAX >> (8 - self.vcpus)
     }
 
+    /// Returns a vCPU's mail. The remainder keeps the index in bounds without a panic.
     fn mail(&self, vcpu: u8) -> &Mail {
         &self.mail[usize::from(vcpu) % MAX_VCPUS]
     }
@@ -326,17 +334,22 @@ impl Distributor {
 /// `active_interrupts_are_those_of_a_gic_without_list_registers`.
 #[derive(Debug, Default)]
 struct Group {
+    /// Interrupts that the VM has: the others read as zero and ignore writes.
     owned: u32,
+    /// Those of `owned` that a device or the CPU raises; the others are emulated.
     physical: u32,
     /// Physical interrupts that the hypervisor deactivates after the guest has ended them.
     mediated: u32,
+    /// GICD_ISENABLER. The physical enables follow those of `physical`.
     enabled: u32,
     /// Emulated interrupts: the level of the line. Physical ones: taken by the hypervisor, but not
     /// in a list register yet.
     line: u32,
+    /// Pending by a write to GICD_ISPENDR, until taken or cleared.
     latched: u32,
     /// In a list register.
     placed: u32,
+    /// GICD_IPRIORITYR: four interrupts in each word, of which the upper five bits of a byte count.
     priority: [u32; 8],
 }
 
@@ -348,6 +361,8 @@ impl Group {
     }
 
     /// Returns an interrupt's rank in the GIC's order: by priority, then by ID.
+    ///
+    /// The smaller, the more urgent. The ID is in bits 9 to 0, as in a list register.
     fn rank(&self, irq: u32) -> u32 {
         byte(&self.priority, irq) << 10 | irq
     }
@@ -383,6 +398,8 @@ impl Group {
 
     /// Restores an interrupt's pending state from before [`Group::take`]; a line keeps its level
     /// anyway.
+    ///
+    /// The caller has emptied the list register, and clears `placed`.
     const fn put_back(&mut self, copy: u32) {
         let bit = bit_of(copy);
         if copy & COPY_LATCHED != 0 {
@@ -407,10 +424,12 @@ impl Group {
                 ones(bits & self.physical).for_each(|bit| gic.enable(first + bit, set));
             }
             State::Pending => assign(&mut self.latched, bits, set),
+            // Handled before, by `make_active` and `clear_active`, which know the list registers.
             State::Active => {}
         }
     }
 
+    /// Writes GICD_IPRIORITYR number `n`. `lanes` are the bytes that the access covers.
     fn prioritize(&mut self, n: usize, lanes: u32, value: u32) {
         let mask = byte_mask(self.owned >> ((n & 7) * 4)) & lanes;
         let word = &mut self.priority[n & 7];
@@ -424,7 +443,9 @@ impl Group {
 pub struct Shared {
     /// Groups of 32 interrupts; the first one stays empty.
     groups: [Group; GROUPS],
+    /// GICD_ICFGR: two bits for each interrupt.
     config: [u32; GROUPS * 2],
+    /// GICD_ITARGETSR: a byte of vCPUs for each interrupt.
     targets: [u32; GROUPS * 8],
     /// The vCPU whose list register contains an SPI.
     holder: [u8; MAX_IRQ as usize],
@@ -480,6 +501,7 @@ impl Shared {
     pub fn set_line(&mut self, irq: u32, high: bool, distributor: &Distributor) -> Vcpus {
         let group = self.group(irq);
         let bit = bit_of(irq);
+        // The line of a physical interrupt is that of its device; only `raise` reports it.
         let is_emulated = irq < MAX_IRQ && group.owned & !group.physical & bit != 0;
         if is_emulated && (group.line & bit != 0) != high {
             assign(&mut group.line, bit, high);
@@ -494,6 +516,8 @@ impl Shared {
         let group = self.group(irq);
         let bit = bit_of(irq);
         if irq < MAX_IRQ && group.physical & bit != 0 {
+            // Until it is placed: the hypervisor has acknowledged it, and the physical GIC will not
+            // signal it again before its deactivation.
             group.line |= bit;
             self.notify(irq, distributor);
         }
@@ -540,6 +564,8 @@ impl Shared {
     }
 
     /// Returns the [`Group::rank`] of the most urgent SPI that waits for `vcpu`.
+    ///
+    /// Looks at each SPI that waits: the VM's own, at most 224.
     fn best(&self, vcpu: u8) -> Option<u32> {
         let ranks = (32..)
             .step_by(32)
@@ -552,6 +578,8 @@ impl Shared {
         ranks.min()
     }
 
+    /// Writes a register of SPIs, or GICD_CTLR. `lanes` are the bits that the access covers. The
+    /// vCPUs that have to look again are in `kick` afterwards.
     fn write(&mut self, register: Register, lanes: u32, value: u32, gic: &impl PhysicalGic) {
         let distributor = gic.distributor();
         let (first, bits) = match register {
@@ -566,6 +594,7 @@ impl Shared {
             }
             Register::Bits(state, set, n) => {
                 let first = n as u32 * 32;
+                // Zeros change nothing in a register that sets or clears (4.3.5 to 4.3.8).
                 let bits = value & self.groups[n].owned;
                 if set && matches!(state, State::Enabled) {
                     // The guest may never have written ITARGETSR: the hardware is set to what it
@@ -632,12 +661,14 @@ type Locked<'a> = Option<&'a mut Shared>;
 #[derive(Debug, Default)]
 pub struct Banked {
     vcpu: u8,
+    /// SGIs and PPIs, interrupts 0 to 31. SGIs from other vCPUs are in the vCPU's [`Mail`].
     group: Group,
     /// The value last written to each list register; 0 if it was empty afterwards.
     lr: [u32; LIST_REGISTERS],
     /// Interrupts whose end [`Banked::fill`] must see: list registers with an SPI or an EOI
     /// maintenance interrupt, and [`Aside`].
     held: u32,
+    /// Active interrupts without a list register.
     aside: Aside,
     /// The timer's list register value while it is enabled, otherwise 0.
     timer: u32,
@@ -651,6 +682,7 @@ pub struct Banked {
 /// the EOI that GICH_HCR.EOICount counts; with EOImode 1, by a trapped write to DIR.
 #[derive(Debug, Default)]
 struct Aside {
+    /// A bit for each interrupt that is put aside.
     active: [u32; GROUPS],
     /// Active in the physical GIC too, until the hypervisor deactivates them.
     physical: [u32; GROUPS],
@@ -692,6 +724,7 @@ impl Banked {
     pub fn reset(&mut self, gic: &impl PhysicalGic) -> Vcpus {
         let mut guard = gic.lock();
         let shared: &mut Locked = &mut Some(&mut guard);
+        // First what is pending, then what is active: afterwards all list registers are empty.
         self.collect(shared, gic, true);
         for n in 0..GROUPS {
             self.clear_active(n, u32::MAX, shared, gic);
@@ -803,6 +836,7 @@ impl Banked {
     ) -> Option<Vcpus> {
         let (shift, mask) = width.lane(offset)?;
         match offset {
+            // GICD_SGIR is frequent and needs no lock.
             0xf00 if width == Width::Word => Some(self.send(gic, value)),
             0xf00..0xf04 => None,
             _ => {
@@ -822,6 +856,8 @@ impl Banked {
         lanes: u32,
         value: u32,
     ) -> Vcpus {
+        // These registers have only interrupts 0 to 31: the lock of the SPIs is not needed for
+        // them.
         let private = matches!(
             register,
             Register::Bits(_, _, 0) | Register::Priority(0..8) | Register::SgiPending(..)
@@ -841,6 +877,8 @@ impl Banked {
         guard.map_or(Vcpus(0), |mut shared| self.others(shared.kicks()))
     }
 
+    /// Writes a register of SGIs and PPIs. The timer's list register value is computed again,
+    /// because its enable or priority may have changed.
     fn write_private(
         &mut self,
         register: Register,
@@ -890,6 +928,7 @@ impl Banked {
         }
     }
 
+    /// Returns the set without this vCPU, which looks at its interrupts itself.
     const fn others(&self, vcpus: Vcpus) -> Vcpus {
         Vcpus(vcpus.0 & !(1 << self.vcpu))
     }
@@ -919,6 +958,7 @@ impl Banked {
                 return Vcpus(0);
             }
         }
+        // All targets before `fill`: this vCPU's own SGI is among what it may list.
         ones(targets).for_each(|target| distributor.mail(target as u8).post(sgi, source));
         let kick = if targets & own != 0 {
             self.fill(gic).0
@@ -996,6 +1036,9 @@ impl Banked {
         gic.distributor().mail(self.vcpu).spis.load(Acquire) || self.held & HELD_SPIS != 0
     }
 
+    /// Empties list registers and fills them again. With `withdraw`, also those that the guest has
+    /// not acknowledged are placed by urgency again. Requests the maintenance interrupt if more
+    /// wait than fit.
     fn refill(&mut self, shared: &mut Locked, gic: &impl PhysicalGic, withdraw: bool) {
         let free = self.collect(shared, gic, withdraw);
         let mut more = self.place(shared, gic, free);
@@ -1031,6 +1074,7 @@ impl Banked {
                 free |= slot;
                 continue;
             }
+            // Its state is in `Shared`, which is not locked here: it stays listed.
             if irq >= 32 && shared.is_none() {
                 continue;
             }
@@ -1083,6 +1127,7 @@ impl Banked {
         for index in 0..LIST_REGISTERS {
             let copy = self.lr[index];
             let irq = copy & LR_ID;
+            // Interrupts of other groups, and those that the guest did not name, stay active.
             let is_meant = copy != 0 && irq as usize >> 5 == n && bits & bit_of(irq) != 0;
             if is_meant && gic.get(index) & LR_ACTIVE != 0 {
                 if self.is_physically_active(copy) {
@@ -1109,6 +1154,7 @@ impl Banked {
         let mut last = None;
         for index in 0..LIST_REGISTERS {
             let value = gic.get(index);
+            // The guest takes this one first; then a maintenance interrupt asks again.
             if value & LR_PENDING != 0 {
                 return None;
             }
@@ -1147,6 +1193,7 @@ impl Banked {
             Some(shared) if n != 0 => (&mut shared.groups[n], Some(&mut shared.holder)),
             _ => (&mut self.group, None),
         };
+        // One that is in a list register is pending there, or active already.
         let made = bits & group.owned & !group.placed;
         group.placed |= made;
         if let Some(holder) = holder {
@@ -1164,11 +1211,14 @@ impl Banked {
     #[inline(never)]
     fn end_counted(&mut self, shared: &mut Locked, gic: &impl PhysicalGic) {
         let active = gic.active_priorities();
+        // A priority that has gone from GICH_APR was dropped: by an end (EOImode 0), or by a drop
+        // alone (EOImode 1).
         let mut dropped = self.aside.running & !active;
         self.aside.running &= active;
         // EOICount counts an end only if it cleared a bit of GICH_APR and no list register has the
         // interrupt (5.3.1).
         for _ in 0..gic.ended() {
+            // The highest number is the least urgent priority.
             let Some(level) = dropped.checked_ilog2() else {
                 break;
             };
@@ -1224,6 +1274,7 @@ impl Banked {
         loop {
             let waiting = ones(self.group.waiting(mail.pending()));
             let private = waiting.map(|irq| self.group.rank(irq)).min();
+            // Without the lock, no SPI is placed; `unseen` says that one may wait.
             let spi = shared.as_deref().and_then(|shared| shared.best(self.vcpu));
             // Lists the most urgent first, as the invariant in the module's head requires
             // (`a_free_list_register_is_for_the_most_urgent_that_waits`).
@@ -1258,6 +1309,7 @@ impl Banked {
                 u32::from(copy & LR_EOI != 0)
             };
             self.held |= hold << index;
+            // Clears the lowest set bit.
             free &= free - 1;
         }
     }

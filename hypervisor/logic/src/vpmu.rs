@@ -144,12 +144,20 @@ impl Register {
 pub struct Vpmu {
     /// The number of its event counters, which are those from 0 on.
     pub counters: u32,
+    /// PMCR_EL0, of which only [`KEPT`] is stored.
     control: u32,
+    /// PMCNTENSET_EL0, or the mask of CounterEnable.
     enabled: u32,
+    /// The mask of CounterInhibit; a PMU has no such register, so that it stays 0 there.
     inhibited: u32,
+    /// PMINTENSET_EL1 as the guest has written it. The physical enables are a subset
+    /// ([`Vpmu::line`]).
     interrupts: u32,
+    /// PMSELR_EL0.SEL. The physical register is EL2's, so the guest's value is kept here.
     select: u32,
+    /// PMUSERENR_EL0.
     user: u32,
+    /// `PMEVTYPER<n>_EL0` as written, PMCCFILTR_EL0 at 31: reads need no access to the hardware.
     types: [u32; MOST],
 }
 
@@ -202,6 +210,7 @@ impl Vpmu {
     /// The line is high while a counter's overflow flag and interrupt enable are 1, and PMCR_EL0.E
     /// is 1 (Arm ARM DDI 0487, chapter D13, overflow interrupt requests).
     pub fn line(&self, physical: &impl PhysicalPmu) -> bool {
+        // Flags of the hypervisor's counters are none of the guest's.
         let overflows = physical.overflows() & self.all();
         let wanted = self.if_on(self.interrupts);
         // The physical interrupt of a counter whose line is high stays off until the guest clears
@@ -256,6 +265,7 @@ impl Vpmu {
             Register::Overflow(false) => physical.change_overflows(0, bits),
             Register::Increment => self.increment(physical, bits),
             Register::Select => self.select = word & 0x1f,
+            // 64 bits: PMCR_EL0.LC reads as one.
             Register::Cycles => physical.set_cycles(value),
             Register::User => {
                 self.user = word & 0xf;
@@ -275,6 +285,8 @@ impl Vpmu {
         0
     }
 
+    /// Returns what a guest reads. Counters and flags are the hardware's, everything else is kept
+    /// here; registers that set and clear show the same.
     fn read(&self, physical: &impl PhysicalPmu, register: Register) -> u64 {
         u64::from(match register {
             Register::Control => {
@@ -319,6 +331,7 @@ impl Vpmu {
             CYCLE_COUNTER => (Register::Cycles, EventId::CPU_CYCLES.0.into(), u64::MAX),
             _ => (Register::Counter(index), 0, u32::MAX.into()),
         };
+        // For the calls with a mask of counters; the others do not look at it.
         let named = if x1 & !u64::from(self.all()) == 0 {
             Ok(x1 as u32)
         } else {
@@ -342,6 +355,8 @@ impl Vpmu {
             }
             Call::CounterMasks => {
                 let clear = named?;
+                // The guest's counters do not count at EL2: no flag is set between this and the
+                // next step.
                 let overflowed = physical.overflows() & self.all();
                 physical.change_overflows(0, clear);
                 Ok(CounterMasks {
@@ -354,6 +369,8 @@ impl Vpmu {
             _ if !self.has(index) => Err(CallError::Absent),
             Call::CounterEvent => Ok([self.read(physical, kind) | event, 0, 0]),
             Call::CounterEventSet
+                // Bits that PMEVTYPER does not have, or another event for the cycle counter, which
+                // has only one.
                 if x2 & !u64::from(TYPE) != 0 || event != 0 && x2 & 0xffff != event =>
             {
                 Err(CallError::Invalid)
@@ -391,6 +408,7 @@ impl Vpmu {
             if self.types[counter as usize % MOST] & 0xffff == 0 {
                 let value = physical.get(counter).wrapping_add(1);
                 physical.set(counter, value);
+                // It has wrapped: an overflow, as if the event had happened (SW_INCR).
                 if value == 0 {
                     physical.change_overflows(1 << counter, 0);
                 }

@@ -64,13 +64,17 @@ pub struct Full;
 /// A PL011.
 #[derive(Debug)]
 pub struct Pl011 {
+    /// Bytes that have arrived for the guest and that it has not read.
     fifo: Deque<u8, RX_FIFO>,
+    /// A byte was lost; shown by UARTRSR until the guest writes that register.
     overrun: bool,
     /// RIS without the receive bits, which follow from the FIFO; `timeout_cleared` hides them
     /// after an ICR write.
     raised: u32,
     timeout_cleared: bool,
+    /// UARTIMSC: the interrupts that reach the line.
     mask: u32,
+    /// The registers of [`STORED`], in its order.
     stored: [u32; STORED.len()],
 }
 
@@ -94,6 +98,7 @@ impl Pl011 {
     pub fn read(&mut self, offset: u16) -> u32 {
         match offset {
             DR => self.pop_rx(),
+            // OE; framing, parity and break errors do not happen here (Arm DDI 0183, 3.3.2).
             RSR => u32::from(self.overrun) << 3,
             FR => {
                 let empty = if self.fifo.is_empty() { FR_RXFE } else { 0 };
@@ -127,6 +132,8 @@ impl Pl011 {
                 self.mask = value & INT_ALL;
             }
             ICR => {
+                // The receive bits follow from the FIFO, so that they are hidden instead of
+                // cleared.
                 self.raised &= !value;
                 self.timeout_cleared |= value & (INT_RX | INT_RT) != 0;
             }
@@ -146,6 +153,7 @@ impl Pl011 {
             self.raised |= INT_OE;
             return Err(Full);
         }
+        // A new byte raises the receive interrupts again.
         self.timeout_cleared = false;
         Ok(())
     }

@@ -22,9 +22,11 @@ const PORTIONS: u128 = 3;
 /// What a core executed, with the budget that allows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
+    /// Events that one period may have: budget, overshoot, and what a poll may miss.
     portion: u64,
     /// Events beyond the budget that a poll may miss.
     late: u64,
+    /// Its length in nanoseconds.
     period: u64,
     /// The quota's number among those of its vCPU.
     index: u64,
@@ -32,6 +34,7 @@ pub struct Bucket {
     earlier: u64,
     /// Events times the period.
     level: u128,
+    /// The time up to which the bucket was emptied, in nanoseconds.
     at: u64,
 }
 
@@ -42,6 +45,7 @@ impl Bucket {
         let is_counted = |(_, quota): &(usize, &Quota)| {
             let holds = matches!(quota.when_spent, WhenSpent::Throttle | WhenSpent::Stop);
             quota.counted.event.0 == INST_RETIRED
+                // A core that shares budgets may have more than its own in a period.
                 && quota.reclaim.is_none()
                 && holds
                 && !board.pmu_irqs.is_empty()
@@ -80,6 +84,7 @@ impl Bucket {
         if index != self.index {
             return;
         }
+        // The period that runs still has the old budget.
         self.earlier = self.earlier.max(self.portion);
         self.portion = budget.saturating_add(self.late + OVERSHOOT);
         self.level = 0;
@@ -95,6 +100,7 @@ impl Bucket {
         let passed = u128::from(now.saturating_sub(self.at));
         self.at = self.at.max(now);
         // When in this time it executed is not known.
+        // In events times nanoseconds, so that nothing is rounded.
         self.level += u128::from(events) * u128::from(self.period);
         self.level = self.level.saturating_sub(passed * portion);
         let held = PORTIONS * portion + u128::from(self.earlier);

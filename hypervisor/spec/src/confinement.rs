@@ -37,7 +37,10 @@ pub struct Confinement {
 struct Bits {
     rule: Rule,
     name: &'static str,
+    /// Bits that must be 1.
     set: u64,
+    /// Bits that must be 0. Those in neither are not looked at: they confine nothing here, or
+    /// depend on the CPU.
     clear: u64,
 }
 
@@ -46,6 +49,7 @@ impl Bits {
         if value & self.set == self.set && value & self.clear == 0 {
             return Ok(());
         }
+        // The value that would be right, so that the report shows only the bits that matter.
         let expected = value & !self.clear | self.set;
         Err(Difference::of_register(
             self.rule, self.name, expected, value,
@@ -53,6 +57,7 @@ impl Bits {
     }
 }
 
+/// Returns the mask of these bits, by their numbers as the manual has them.
 const fn bits(numbers: &[u32]) -> u64 {
     let (mut all, mut at) = (0, 0);
     while at < numbers.len() {
@@ -120,6 +125,7 @@ pub fn check(system: &System, vm: usize, vcpu: usize, found: &Confinement) -> Ch
         return Err(Difference::of_register(rule, name, 0, found.cntvoff));
     }
     check_pmu(system, vm, vcpu, found)?;
+    // Bit 31 of MPIDR_EL1 is RES1.
     let affinity = 1 << 31 | vcpu as u64;
     if found.vmpidr != affinity {
         let (rule, name) = (Rule::Identity, "VMPIDR_EL2");
@@ -132,6 +138,8 @@ pub fn check(system: &System, vm: usize, vcpu: usize, found: &Confinement) -> Ch
     Ok(())
 }
 
+/// Checks the format of the tables and the VMID. Which table VTTBR_EL2 points to is checked where
+/// the tables are read.
 fn check_root(vm: usize, found: &Confinement) -> Checked {
     let vmid = found.vttbr >> 48;
     if vmid != vm as u64 + 1 {
@@ -178,6 +186,7 @@ fn check_pmu(system: &System, vm: usize, vcpu: usize, found: &Confinement) -> Ch
     let counted: usize = quotas.map(|quota| quota.counted().count()).sum();
     let reserved = counted * system.board.counters_per_event();
     let most = found.counters.saturating_sub(reserved as u64);
+    // HPMN = 0 is not defined in Armv8.0, and would leave no counter to the guest.
     let hpmn = found.mdcr & 31;
     if hpmn == 0 || hpmn > most {
         return Err(Difference::new(

@@ -35,6 +35,8 @@ impl ListRegister {
 }
 
 /// Returns whether a VM may see an interrupt.
+///
+/// SGIs, the timer's and the UART's interrupts are in every VM.
 fn is_vms(system: &System, vm: &Vm, number: u32) -> bool {
     let pmu = vm.pmu_irq(system.board.guest_pmu_irq());
     number < SGIS
@@ -49,6 +51,7 @@ fn is_vms(system: &System, vm: &Vm, number: u32) -> bool {
 ///
 /// The first register that is wrong.
 pub fn check(system: &System, vm: usize, control: u32, lists: &[ListRegister]) -> Checked {
+    // GICH_HCR.En: without it, the guest would get no interrupt at all.
     if control & 1 == 0 {
         return Err(Difference::new(
             Rule::ListOn,

@@ -31,6 +31,8 @@ pub enum Act {
 /// instructions" and C6.2 "DSB").
 pub const fn act(word: u32, operand: u64) -> Option<Act> {
     if word & 0xffff_f0ff == 0xd503_309f {
+        // CRm: the domain and the kinds of accesses. 0b1111 is SY, 0b1011 ISH, 0b1110 ST, 0b1010
+        // ISHST.
         return match word >> 8 & 15 {
             0b1111 | 0b1011 => Some(Act::Barrier),
             0b1110 | 0b1010 => Some(Act::StoreBarrier),
@@ -38,6 +40,7 @@ pub const fn act(word: u32, operand: u64) -> Option<Act> {
         };
     }
     match word & 0xffff_ffe0 {
+        // The operand has the IPA from bit 12 on, in bits 35 to 0.
         0xd50c_8020 | 0xd50c_80a0 => Some(Act::ByIpa(operand & 0xf_ffff_ffff)),
         0xd508_8300 => Some(Act::Stage1),
         0xd50c_83c0 => Some(Act::BothStages),
@@ -47,17 +50,27 @@ pub const fn act(word: u32, operand: u64) -> Option<Act> {
 }
 
 /// How far the invalidation of a broken entry is.
+///
+/// In the order in which they must come; a comparison tells how far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
+    /// The valid bit is clear; the store may still be in a buffer.
     Broken,
+    /// All walks find the invalid entry.
     Stored,
     ByIpa,
+    /// No stage-2 translation is cached any more; combined ones may be.
     ByIpaDone,
+    /// Asked for, but not complete on all cores.
     Invalidated,
+    /// No core has the translation, and accesses by it are over.
     Clean,
 }
 
 /// A page without a valid entry, which had one.
+///
+/// The core that broke it must also complete the invalidation: barriers of other cores do not wait
+/// for its maintenance.
 #[derive(Clone, Copy, Debug)]
 struct Broken {
     page: Page,
@@ -69,6 +82,7 @@ struct Broken {
 /// The entries that were broken and are not valid again.
 #[derive(Debug, Default)]
 pub struct Maintenance {
+    /// A few at a time: a batch of pages for each core.
     broken: Vec<Broken>,
 }
 
@@ -81,6 +95,7 @@ impl Maintenance {
     /// Follows an instruction of a core whose VMID is that of `vm`.
     pub fn follow(&mut self, core: usize, vm: usize, act: Act) {
         for one in self.broken.iter_mut().filter(|one| one.core == core) {
+            // Invalidation by VMID reaches the tables of the VM whose VTTBR_EL2 the core has.
             let is_vms = one.page.vm == vm;
             one.stage = match (act, one.stage) {
                 (Act::Barrier | Act::StoreBarrier, Stage::Broken) => Stage::Stored,
@@ -98,6 +113,7 @@ impl Maintenance {
                     Stage::Invalidated
                 }
                 (Act::Barrier, Stage::Invalidated) => Stage::Clean,
+                // An instruction out of order has no effect on this entry.
                 (_, stage) => stage,
             };
         }
@@ -130,10 +146,12 @@ impl Maintenance {
             });
             return Ok(());
         }
+        // From one invalid entry to another: no translation was made from it.
         if !after.is_valid() {
             return Ok(());
         }
         let frame = after.frame().page_number();
+        // Either is too early: the page again, or its former frame for another page.
         let used = |one: &&Broken| one.page == page || one.frame == frame;
         if let Some(early) = self
             .broken
@@ -175,6 +193,7 @@ impl Maintenance {
     }
 }
 
+/// Returns which step is missing.
 fn late(one: &Broken, when: &str) -> Difference {
     let missing = match one.stage {
         Stage::Broken => "DSB after the store",

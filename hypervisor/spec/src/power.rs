@@ -41,6 +41,7 @@ enum Effect {
     Start(usize),
 }
 
+/// Returns what a call asks for, whether or not it is granted; its status tells that later.
 fn effect(request: Request) -> Effect {
     let [first, second, third] = request.arguments;
     let narrow = |value: u64| value & 0xffff_ffff;
@@ -73,6 +74,7 @@ struct Wanted {
     vcpu: usize,
     entry: u64,
     context: u64,
+    /// The vCPU that called, so that a refusal removes its own request.
     caller: usize,
 }
 
@@ -81,6 +83,7 @@ struct Wanted {
 struct State {
     /// vCPUs that have started and not turned off.
     on: Vec<bool>,
+    /// Starts that CPU_ON has asked for and that have not been seen: several may wait at once.
     wanted: Vec<Wanted>,
     /// Reasons to start that were not used yet.
     reasons: u32,
@@ -93,6 +96,7 @@ struct State {
 /// The power of all VMs.
 #[derive(Clone, Debug)]
 pub struct Power {
+    /// By the VM's number.
     vms: Vec<State>,
 }
 
@@ -114,6 +118,7 @@ impl Power {
     /// Follows a call as it is made, at a time in nanoseconds.
     pub fn call(&mut self, vm: usize, vcpu: usize, request: Request, now: u64) {
         match effect(request) {
+            // CPU_OFF counts when it does not return, and an order to stop when it is accepted.
             Effect::None | Effect::Off | Effect::Stop(_) => {}
             Effect::On {
                 vcpu: target,
@@ -125,6 +130,7 @@ impl Power {
                 context,
                 caller: vcpu,
             }),
+            // The VM's other vCPUs may execute until they are stopped.
             Effect::End => self.vms[vm].silent = Some(now + BOUND_NS),
             Effect::Restart => {
                 self.vms[vm].reasons += 1;
@@ -223,6 +229,7 @@ impl Power {
         let config = &system.vms[vm];
         let state = &mut self.vms[vm];
         let fits = |one: &Wanted| one.vcpu == vcpu && one.entry == pc && one.context == x0;
+        // A request of CPU_ON first, because a VM's first vCPU may be turned on again too.
         if let Some(at) = state.wanted.iter().position(fits) {
             let Wanted { entry, context, .. } = state.wanted.remove(at);
             state.on[vcpu] = true;
@@ -233,6 +240,7 @@ impl Power {
         }
         if vcpu == 0 && (state.reasons > 0 || state.at_will) {
             state.reasons = state.reasons.saturating_sub(1);
+            // The VM's former life is over: its other vCPUs are off until they are asked for again.
             state.on.fill(false);
             state.on[0] = true;
             state.wanted.clear();
@@ -285,6 +293,7 @@ pub fn check_grant(system: &System, vm: usize, request: Request, status: i64) ->
         let target = request.arguments[0];
         target < 8 && vms >> target & 1 == 1
     };
+    // Not the reverse: a call that is granted may still fail, by its arguments.
     let is_granted = call.is_granted(config.services)
         && match call {
             Call::VmOrder => named(config.manages),

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+/// Defines the rules: name, identity, promise and sentence. One table, so that no rule lacks one of
+/// them.
 macro_rules! rules {
     ($($rule:ident $id:literal $promise:literal $sentence:literal;)*) => {
         /// A rule that holds in every run.
@@ -72,6 +74,8 @@ rules! {
 }
 
 /// A rule that does not hold.
+///
+/// Text, because it is for a reader: the observer makes none while the rules hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// The rule.

@@ -86,7 +86,9 @@ pub enum Expected {
 /// The specification of a system's memory, and what was seen of it.
 #[derive(Debug)]
 pub struct Memories<'a> {
+    /// The configuration, from which everything expected follows.
     system: &'a System,
+    /// The number of colors of the board's cache.
     colors: u32,
     /// Who has a frame: the VM and the page.
     owners: HashMap<u64, (usize, u64)>,
@@ -108,6 +110,7 @@ pub struct Page {
 }
 
 impl Page {
+    /// Returns how reports name the page.
     fn place(self) -> String {
         format!("VM {} IPA {}", self.vm, self.ipa)
     }
@@ -115,6 +118,7 @@ impl Page {
 
 /// Returns what a VM has at an IPA.
 pub fn expected(system: &System, vm: &Vm, ipa: Ipa) -> Expected {
+    // The guest's CPU interface is the hardware's virtual one; its second page traps.
     if ipa.0 == map::GICC {
         return Expected::Device(system.board.gic.gicv);
     }
@@ -215,6 +219,7 @@ impl<'a> Memories<'a> {
         }
         let frame = entry.frame().page_number();
         let key = (page.vm, page.ipa.page_number());
+        // Another page may have the frame already: then the entry that went was not its own.
         if self.owners.get(&frame) == Some(&key) {
             self.owners.remove(&frame);
             if self.homes.get(&key).is_some_and(|home| *home != frame) {
@@ -233,6 +238,8 @@ impl<'a> Memories<'a> {
         let is_allowed = match self.owner(address).or(moving) {
             Some(owner) => owner == vm,
             // Where a page moves to, and the hypervisor's own memory.
+            // A frame without an owner may be the target of a move: it must have a color of the
+            // VM's pools.
             None => self.is_own(address) || self.is_ram(address) && self.has_pool(vm, address),
         };
         if is_allowed {
@@ -296,6 +303,7 @@ impl<'a> Memories<'a> {
                 return self.check_attributes(page, entry, false);
             }
             Expected::Contiguous { region, page: nth } => {
+                // The first page that is seen fixes the place of the whole region.
                 let base = *self
                     .bases
                     .entry((page.vm, region))
@@ -322,6 +330,7 @@ impl<'a> Memories<'a> {
         let colors = |pool: u8| system.pools[usize::from(pool)].colors;
         let key = (page.vm, page.ipa.page_number());
         let home = self.homes.get(&key);
+        // Before the first instruction of the VM, no home is known yet.
         let is_home = home.is_none_or(|home| *home == frame.page_number());
         let at_home = is_home && self.has_color(frame, colors(pool));
         let is_away = home.is_some()

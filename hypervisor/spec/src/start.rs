@@ -67,10 +67,12 @@ pub fn check(
     if found.pc != first.pc {
         return differs("pc", first.pc, found.pc);
     }
+    // Also the flags: N, Z, C and V are zero.
     if found.pstate != PSTATE {
         return differs("pstate", PSTATE, found.pstate);
     }
     for (number, &value) in found.x.iter().enumerate() {
+        // x4 to x30 are zero.
         let expected = first.arguments.get(number).copied().unwrap_or(Some(0));
         if let Some(expected) = expected
             && expected != value
@@ -90,6 +92,7 @@ pub fn check(
             return differs(name, 0, *value);
         }
     }
+    // Only these bits: others are RES1, or of features that a CPU may have.
     if sctlr & SCTLR_OFF != 0 {
         return differs("SCTLR_EL1", sctlr & !SCTLR_OFF, sctlr);
     }

@@ -74,10 +74,13 @@ pub const fn is_call(esr: u64) -> bool {
 /// The results of a call: x0 to x3.
 const RESULTS: u32 = 0b1111;
 
+/// Returns the bit of a general register; register 31 is the zero register, which never changes.
 const fn bit(register: u64) -> u32 {
     if register < 31 { 1 << register } else { 0 }
 }
 
+/// Returns what may change after a visit for this cause. What EL2 did in the visit is not looked
+/// at: the rules hold for any hypervisor that emulates the same devices.
 const fn allowed(cause: Cause) -> Allowed {
     const NOTHING: Allowed = Allowed {
         general: 0,
@@ -93,6 +96,7 @@ const fn allowed(cause: Cause) -> Allowed {
                 ..NOTHING
             };
         }
+        // The VM is killed: the guest does not continue at all.
         Cause::SError => return NOTHING,
         Cause::Synchronous(esr) => esr,
     };
@@ -160,6 +164,7 @@ fn is_exception(before: &Registers, after: &Registers) -> bool {
         0b0000 => 0x400,
         _ => return false,
     };
+    // D, A, I and F masked, and EL1h.
     let masked = after.pstate & 0x3cf == 0x3c5;
     // NZCV stay; SS and IL are clear.
     let kept = before.pstate >> 28 == after.pstate >> 28;
@@ -178,6 +183,7 @@ fn is_exception(before: &Registers, after: &Registers) -> bool {
 pub fn check(cause: Cause, before: &Registers, after: &Registers) -> Checked {
     let allowed = allowed(cause);
     let exception = allowed.exception && is_exception(before, after);
+    // Bit 21 is SS, which software step changes: it is not compared.
     let in_place = after.pstate & !(1 << 21) == before.pstate & !(1 << 21);
     let next = allowed.next && after.pc == before.pc.wrapping_add(4);
     let again = allowed.again && after.pc == before.pc;
@@ -192,6 +198,7 @@ pub fn check(cause: Cause, before: &Registers, after: &Registers) -> Checked {
             format!("pc {:#x}, pstate {:#x}", after.pc, after.pstate),
         ));
     }
+    // A guest that takes an exception gets no result of its access.
     let results = if exception { 0 } else { allowed.general };
     // Of a pair whose second access aborts, the first register may be loaded: it is UNKNOWN then.
     let mut others = match allowed.any {
@@ -235,6 +242,7 @@ pub fn check(cause: Cause, before: &Registers, after: &Registers) -> Checked {
     Ok(())
 }
 
+/// Returns the difference of a register that may not have changed.
 fn changed(cause: Cause, name: &str, old: u64, new: u64) -> Difference {
     let place = format!("{name} after {cause:x?}");
     Difference::of_register(Rule::Registers, &place, old, new)

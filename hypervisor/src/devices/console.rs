@@ -44,6 +44,7 @@ impl Port {
             return true;
         }
         let now = timer::now();
+        // For good: from then on nothing waits for this UART, though it may accept bytes again.
         self.is_dead |= now.since(*self.refused_at.get_or_insert(now)).0 > CNTFRQ_EL0.get() / 200;
         false
     }
@@ -61,6 +62,8 @@ impl Port {
 impl Write for Port {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
+            // For text that does not come from a ring; messages in rings have their carriage
+            // returns.
             if byte == b'\n' {
                 self.send(b'\r');
             }
@@ -104,6 +107,7 @@ impl Console {
             if !waits && !self.port.is_ready() && !self.port.is_dead {
                 break;
             }
+            // VMs' rings follow those of the cores.
             let input = MAX_CORES + usize::from(INPUT.load(Relaxed));
             let Some(byte) = self.output.next(&RINGS, input) else {
                 return false;
@@ -124,6 +128,9 @@ impl Console {
 }
 
 /// Makes the UART the console's.
+///
+/// Called twice: under the early map, and again under the final one, where the registers have
+/// another address. Nothing waits at that time.
 fn install(uart: Uart) {
     *CONSOLE.lock() = Some(Console {
         port: Port::new(uart),
@@ -200,6 +207,8 @@ pub fn send_some() -> bool {
 /// Prints after a fatal exception, without the lock if necessary, because its holder may be this
 /// core. The system is lost, and a torn line is better than none.
 pub fn print_fatal(arguments: fmt::Arguments) {
+    // Tries for a while, so that a core which prints right now can finish; then takes the UART
+    // without the lock.
     let mut guard = (0..100_000).find_map(|_| CONSOLE.try_lock());
     if let Some(console) = guard.as_mut().and_then(|console| console.as_mut()) {
         console.print(arguments);

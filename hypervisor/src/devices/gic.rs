@@ -22,6 +22,7 @@ pub const VIRTUAL_TIMER: u32 = 27;
 /// No interrupt is pending.
 pub const SPURIOUS: u32 = 1023;
 
+/// Held while a word of GICD_ICFGR is read and written: there is no register that sets single bits.
 static CONFIGURING: TicketMutex<()> = TicketMutex::new(());
 
 /// Priority of the hypervisor's own interrupts, above the guests'.
@@ -31,7 +32,9 @@ const GUEST_PRIORITY: u8 = 0xa0;
 
 /// Sets up the distributor without what a boot loader left of shared interrupts; boot core only.
 pub fn init_distributor() {
+    // Off while it is set up, so that nothing is forwarded in between.
     GICD.ctlr.set(0);
+    // Bank 0 has the private interrupts, which each core sets up (`init_core`).
     for bank in 1..=GICD.typer.get() as usize & 0x1f {
         GICD.icenabler[bank].set(u32::MAX);
         GICD.icpendr[bank].set(u32::MAX);
@@ -42,9 +45,12 @@ pub fn init_distributor() {
 
 /// Sets up this core's interrupts and interfaces. `pmu` is that of its PMU, if the board wires it.
 pub fn init_core(core: u8, pmu: Option<u32>) {
+    // Banked: these registers are this core's own.
     GICD.icenabler[0].set(u32::MAX);
+    // One that firmware has acknowledged and not ended would never arrive again.
     GICD.icactiver[0].set(u32::MAX);
     if let Some(irq) = pmu.filter(|&irq| irq >= 32) {
+        // A shared interrupt that is one core's PMU's: it goes to that core alone.
         route(irq, core);
         configure(irq, Trigger::Level);
     }
@@ -52,6 +58,7 @@ pub fn init_core(core: u8, pmu: Option<u32>) {
         GICD.ipriorityr[irq as usize].set(OWN_PRIORITY);
         GICD.isenabler[irq as usize / 32].set(1 << (irq % 32));
     }
+    // More urgent than this: all priorities that are used here.
     GICC.pmr.set(0xf8);
     GICC.ctlr
         .write(GICC_CTLR::ENABLE::SET + GICC_CTLR::EOI_MODE::SET);
@@ -65,12 +72,15 @@ pub fn reset_virtual_interface() {
         register.set(0);
     }
     GICH.apr.set(0);
+    // The guest's interface: disabled, EOImode 0, priority mask 0, as after a reset.
     GICH.vmcr.set(0);
     GICH.hcr.write(GICH_HCR::EN::SET);
 }
 
 /// Acknowledges the next pending interrupt. Returns its number, and for a KICK the sender in bits
 /// \[12:10\].
+///
+/// [`SPURIOUS`] if none is pending. The interrupt is active from here on.
 pub fn acknowledge() -> u32 {
     GICC.iar.get()
 }
@@ -86,6 +96,9 @@ pub fn deactivate(acknowledged: u32) {
 }
 
 /// Interrupts the cores in `targets` (a bit mask of GIC CPU interface numbers).
+///
+/// The barrier orders what the caller has stored before the interrupt: the other core sees the
+/// request when it looks.
 pub fn kick(targets: u8) {
     crate::machine::sysreg::dsb_ish();
     GICD.sgir
@@ -103,6 +116,9 @@ pub fn is_pending(irq: u32) -> bool {
 }
 
 /// Enables or disables an interrupt of a VM: a private one of this core, or a shared one.
+///
+/// Sets the priority each time, which is that of all guests' interrupts: the guest's own priorities
+/// are those of list registers.
 pub fn enable(irq: u32, on: bool) {
     GICD.ipriorityr[irq as usize].set(GUEST_PRIORITY);
     let bank = if on { &GICD.isenabler } else { &GICD.icenabler };
@@ -110,6 +126,8 @@ pub fn enable(irq: u32, on: bool) {
 }
 
 /// Routes a shared interrupt to one core.
+///
+/// GICD_ITARGETSR has a byte for each interrupt, so that no lock is needed.
 pub fn route(irq: u32, core: u8) {
     GICD.itargetsr[irq as usize].set(1 << core);
 }

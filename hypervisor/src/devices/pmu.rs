@@ -28,6 +28,8 @@ const TRAPS: u64 = MDCR_EL2::TPMCR::SET.value | MDCR_EL2::TPM::SET.value;
 pub struct Pmu;
 
 impl Counters for Pmu {
+    // Through PMSELR_EL0: the number of a counter is part of the encoding in PMEVCNTR<n>_EL0, so
+    // that each counter would need its own instruction.
     fn get(&self, counter: u32) -> u32 {
         let _selected = Selected::new(counter);
         PMXEVCNTR_EL0.get() as u32
@@ -58,6 +60,7 @@ impl PhysicalPmu for Pmu {
     }
 
     fn enable(&self, on: u32, off: u32) {
+        // Off before on, where a mask has a counter in both.
         PMCNTENCLR_EL0.set(off.into());
         PMCNTENSET_EL0.set(on.into());
         sysreg::isb();
@@ -70,6 +73,7 @@ impl PhysicalPmu for Pmu {
     }
 
     fn overflows(&self) -> u32 {
+        // Reads of PMOVSCLR and PMOVSSET return the same flags.
         PMOVSCLR_EL0.get() as u32
     }
 
@@ -124,6 +128,9 @@ pub fn counters() -> u32 {
 
 /// Initializes this core's PMU: everything stopped, the counters from the first `guests` on set
 /// apart. `direct`: the guest accesses its counters without a trap.
+///
+/// Called twice for each core: once with all counters, to try the overflow interrupt, and then with
+/// the division that holds for good.
 pub fn init_core(guests: u32, direct: bool) {
     // Armv8.0 leaves HPMN = 0 undefined. Counters below HPMN still belong to the hypervisor, by
     // TPM.
@@ -133,8 +140,11 @@ pub fn init_core(guests: u32, direct: bool) {
     // Where the PMU does not trap, the image's check ensures that HPMN is all counters, or that
     // the board keeps those above it from the guest.
     unsafe { registers::write_mdcr(MDCR | traps | MDCR_EL2::HPMN.val(available).value) };
+    // Firmware may have left counters on, the cycle counter too (bit 31).
     stop(u32::MAX);
     Pmu.change_overflows(0, u32::MAX);
+    // E is for counters below HPMN, HPME for those above. P and C reset values; LC makes the cycle
+    // counter overflow at 64 bits.
     PMCR_EL0.write(PMCR::E::SET + PMCR::P::SET + PMCR::C::SET + PMCR::LC::SET);
     Pmu.allow_user(0);
     // Count at EL1 and EL0 only: all filter bits zero.
@@ -154,6 +164,8 @@ pub fn hand_over() {
 pub fn raises_interrupt(is_pending: impl Fn() -> bool) -> bool {
     Pmu.interrupts(1, 0);
     Pmu.change_overflows(1, 0);
+    // The interrupt is level-sensitive, so it stays pending while the flag is set. A hundred reads
+    // give it time to arrive.
     let raised = (0..100).any(|_| is_pending());
     stop(1);
     Pmu.change_overflows(0, 1);
@@ -162,6 +174,7 @@ pub fn raises_interrupt(is_pending: impl Fn() -> bool) -> bool {
 
 /// Sets a counter's event (at EL1 and EL0), and its value to zero.
 pub fn configure(counter: u32, event: EventId) {
+    // The filter bits are 0: EL1 and EL0 count, EL2 does not (PMEVTYPER.NSH).
     Pmu.set_type(counter, event.0.into());
     Pmu.set(counter, 0);
 }
@@ -173,6 +186,8 @@ pub fn stop(mask: u32) {
 }
 
 /// Clears the overflow flags of these counters. Returns which were set.
+///
+/// An overflow between the two accesses keeps its flag: only those that were read are cleared.
 pub fn take_overflows(mask: u32) -> u32 {
     let flags = Pmu.overflows() & mask;
     Pmu.change_overflows(0, flags);

@@ -43,12 +43,15 @@ pub unsafe fn start_core(
     entry: u64,
     windows: &Windows,
 ) -> Result<(), i64> {
+    // One core at a time: the caller waits until this one is up. The core reads the number with its
+    // caches on, so that a barrier is enough.
     STARTING.store(index as u32, Relaxed);
     sysreg::dsb();
     if let Some(words) = &board.spin_table {
         // SAFETY: the check of the board ensures that its spin table is in reserved memory and
         // aligned.
         unsafe { windows.store(words[index], entry) };
+        // The core waits in WFE between its looks at the word.
         aarch64_cpu::asm::sev();
         return Ok(());
     }
@@ -64,6 +67,8 @@ pub unsafe fn start_core(
 /// PSCI, the core waits forever.
 pub fn off() -> ! {
     if let Some(off) = REGISTERS.get() {
+        // In the board file's order, which the hardware may need: an unlock before the reset, for
+        // example.
         for &(offset, value) in &off.writes {
             mmio::POWER_OFF[usize::from(offset) / 4].set(value);
         }
@@ -77,6 +82,7 @@ pub fn off() -> ! {
 /// Waits forever.
 pub fn idle() -> ! {
     loop {
+        // An interrupt only repeats it: none is acknowledged any more.
         aarch64_cpu::asm::wfi();
     }
 }

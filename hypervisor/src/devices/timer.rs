@@ -9,6 +9,7 @@ use cloison_logic::clock::{Clock, Instant};
 use core::cell::Cell;
 use spin::Once;
 
+/// The same on all cores: the system counter is one for the machine.
 static CLOCK: Once<Clock> = Once::new();
 
 /// Reads the counter's frequency; boot core only, once.
@@ -30,6 +31,9 @@ pub fn clock() -> Clock {
 }
 
 /// Returns the value of the system counter.
+///
+/// The physical counter, which no guest can offset. The ISB keeps the read from being executed
+/// earlier.
 pub fn now() -> Instant {
     sysreg::isb();
     Instant(CNTPCT_EL0.get())
@@ -45,6 +49,9 @@ pub fn take_passed(deadline: &Cell<Option<Instant>>, now: Instant) -> bool {
 }
 
 /// What EL2 needs its timer interrupt for, and when.
+///
+/// One timer per core serves them all. A deadline that has passed stays set until its handler takes
+/// it.
 #[derive(Debug, Default)]
 pub struct Deadlines {
     /// A quota's next poll or the end of its period.
@@ -59,6 +66,8 @@ pub struct Deadlines {
 
 impl Deadlines {
     /// Clears the deadlines of a vCPU.
+    ///
+    /// Not that of a lease.
     pub fn clear(&self) {
         for deadline in [&self.quota, &self.migration, &self.output] {
             deadline.set(None);
@@ -67,6 +76,9 @@ impl Deadlines {
     }
 
     /// Sets the EL2 timer to the earliest deadline.
+    ///
+    /// A deadline in the past raises the interrupt at once: the timer compares, and does not wait
+    /// for equality.
     pub fn program(&self) {
         let all = [&self.quota, &self.migration, &self.output, &self.lease];
         match all.into_iter().filter_map(Cell::get).min() {

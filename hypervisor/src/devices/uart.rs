@@ -53,6 +53,9 @@ register_structs! {
 }
 
 /// A UART, by its programming model.
+///
+/// Copies refer to the same registers. The lock of the console, or of the telemetry line, is what
+/// keeps two cores from using one at once.
 #[derive(Clone, Copy)]
 pub enum Uart {
     /// Arm's.
@@ -81,12 +84,14 @@ impl Uart {
         };
         match uart {
             Self::Pl011(uart) => {
+                // The FIFO on, and the loader's word length and parity kept.
                 uart.lcr_h.modify(LCR_H::FEN::SET);
                 uart.cr.write(CR::UARTEN::SET + CR::TXE::SET + CR::RXE::SET);
             }
             Self::Cadence(uart) => uart.control.write(CONTROL::TXEN::SET + CONTROL::RXEN::SET),
             Self::Mini(uart) => {
                 uart.enables.write(MINI_ENABLES::UART::SET);
+                // The mini UART starts with seven bits (BCM2711 peripherals, 2.2).
                 uart.line_control.write(MINI_LINE::BITS::Eight);
                 uart.control
                     .write(MINI_CONTROL::TX::SET + MINI_CONTROL::RX::SET);
@@ -96,10 +101,14 @@ impl Uart {
     }
 
     /// Makes received bytes raise the UART's interrupt.
+    ///
+    /// The interrupt is enabled at the UART here, and at the GIC by the caller.
     pub fn enable_input(self) {
         match self {
+            // A full trigger level (RX), or bytes that have waited for a while (RT).
             Self::Pl011(uart) => uart.imsc.write(INTERRUPT::RX::SET + INTERRUPT::RT::SET),
             Self::Cadence(uart) => {
+                // The trigger level of the FIFO: one byte.
                 uart.receive_trigger.set(1);
                 uart.interrupt_enable.write(INTERRUPTS::RTRIG::SET);
             }
@@ -128,6 +137,9 @@ impl Uart {
     }
 
     /// Sends one byte, for which the FIFO has room.
+    ///
+    /// Without room, the byte would be lost or overwrite another one: the caller asks
+    /// [`can_send`](Self::can_send) first.
     pub fn send(self, byte: u8) {
         self.data().set(byte.into());
     }
@@ -139,6 +151,7 @@ impl Uart {
             Self::Cadence(uart) => !uart.status.is_set(STATUS::RXEMPTY),
             Self::Mini(uart) => uart.status.is_set(MINI_STATUS::RXREADY),
         };
+        // Bits 8 and up of a PL011's data register are error flags: a damaged byte is passed on.
         has_byte.then(|| self.data().get() as u8)
     }
 

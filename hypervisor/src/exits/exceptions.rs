@@ -98,6 +98,7 @@ global_asm!(
     .balign 2048
     .global vectors
 vectors:
+    // The lowest two bits of a kind are the type of the exception, in the order of the vectors.
     .irp kind, 0, 1, 2, 3, 4, 5, 6, 7
     FATAL   \kind
     .endr
@@ -113,11 +114,13 @@ vectors:
     b       restore_volatile
     GUEST {guest_irq}
     GUEST {guest_serror}
+    // No registers are saved: the VM ends here.
     .rept 4
     .balign 128
     bl      {guest_aarch32}
     .endr
 
+// The handler has kept x19 to x28, as any function does (AAPCS64).
 restore_volatile:
     ldp     x29, x30, [sp, #232]
     ldr     x18, [sp, #144]
@@ -142,8 +145,12 @@ extern "C" fn guest_irq() {
     let acknowledged = gic::acknowledge();
     if acknowledged == gic::VIRTUAL_TIMER {
         visit.count_exit(ExitReason::Timer);
+        // Only dropped: with EOImode 1 it stays active, so that it does not arrive again before the
+        // guest has ended it.
         gic::drop_priority(acknowledged);
         virq::timer(*visit);
+        // A guest that neither finishes its line nor waits still takes its ticks: this is when EL2
+        // prints a prompt.
         if visit.line.get() != cpu::Line::Whole {
             uart::tick_in_line(*visit);
         }
@@ -158,10 +165,13 @@ extern "C" fn guest_irq() {
 #[cold]
 #[inline(never)]
 fn other_interrupt(visit: Visit, acknowledged: u32) {
+    // Then `hold`: the handler may have spent a budget, or received a request to stop.
     interrupts::serve(*visit, acknowledged);
     life::hold(visit);
 }
 
+/// Handles an SError that arrives while a guest runs (HCR_EL2.AMO). It is imprecise: the guest
+/// cannot continue.
 extern "C" fn guest_serror(_: &mut GuestRegisters) {
     // Caused by the guest's own access; one caused by the hypervisor would arrive at the vectors
     // above.
@@ -169,6 +179,7 @@ extern "C" fn guest_serror(_: &mut GuestRegisters) {
     life::kill(Visit::begin(), format_args!("SError, syndrome {esr:#x}"));
 }
 
+/// Handles any exception from AArch32, at the last four vectors.
 extern "C" fn guest_aarch32() -> ! {
     // EL1 is AArch64 (HCR_EL2.RW); a guest that runs AArch32 programs at EL0 ends here on its first
     // exit.
@@ -210,11 +221,14 @@ extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
         };
         console::print_fatal(format_args!("  x{number:<2} {value:#018x}{end}"));
     }
+    // x29 is the frame pointer (AAPCS64): the image is built with frame pointers.
     backtrace(registers.x[29]);
     power::off()
 }
 
 /// Prints the return addresses of the stack frames from `frame` on.
+///
+/// At most 16, and without locks or allocation: the state of the core is not trusted any more.
 fn backtrace(mut frame: u64) {
     let image = early::image();
     console::print_fatal(format_args!("backtrace:"));
@@ -241,6 +255,8 @@ fn backtrace(mut frame: u64) {
     console::print_fatal(format_args!("\n"));
 }
 
+/// Reports a bug of the hypervisor, and turns the machine off: no VM continues on a state that
+/// broke an invariant.
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
     console::print_fatal(format_args!(

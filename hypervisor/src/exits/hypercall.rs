@@ -21,6 +21,8 @@ use cloison_logic::services_page::Request;
 const UNKNOWN: u64 = -1i64 as u64;
 
 /// Handles an HVC or SMC.
+///
+/// After an HVC, ELR_EL2 is the next instruction already: nothing is skipped here.
 pub fn dispatch(visit: Visit, registers: &mut GuestRegisters) {
     // SMC Calling Convention (Arm DEN 0028): the function is in w0, whatever the upper half of x0
     // holds. Results are in x0 to x3, and x4 to x17 keep their values.
@@ -31,6 +33,8 @@ pub fn dispatch(visit: Visit, registers: &mut GuestRegisters) {
         registers.x[..4].copy_from_slice(&<[u64; 4]>::from(identify(*visit)));
         return;
     }
+    // PSCI needs no service: each VM may turn its own vCPUs on and off. Only `x0` is a result;
+    // calls that stop the vCPU do not return.
     if let Some(result) = psci::call(visit, function, [x1, x2, x3]) {
         registers.x[0] = result as u64;
         return;
@@ -49,10 +53,14 @@ fn identify(guest: Guest) -> Identity {
 }
 
 /// Executes one of Cloison's calls, by HVC or through the services page. Returns `x0` to `x3`.
+///
+/// May wait: a list of pages pauses between batches, and a spent budget holds the core before the
+/// results are returned.
 #[inline(never)]
 fn vendor(visit: Visit, function: u32, arguments: [u64; 3]) -> [u64; 4] {
     let [x1, x2, x3] = arguments;
     match Call::from_id(function) {
+        // An unknown function costs its caller no budget: it has done nothing.
         None => [UNKNOWN, x1, x2, x3],
         Some(Call::Identify) => identify(*visit).into(),
         Some(call) => {
@@ -73,6 +81,7 @@ fn vendor(visit: Visit, function: u32, arguments: [u64; 3]) -> [u64; 4] {
                 Call::SegmentEnd | Call::CounterRecord => Effort::RECORD,
                 _ => Effort::CALL,
             };
+            // An error is paid for like a success: a guest could otherwise call for nothing.
             quota::charge(*visit, effort);
             // The call may have spent a budget.
             life::hold(visit);
@@ -119,11 +128,15 @@ fn names(arguments: [u64; 3]) -> Result<Names, CallError> {
 }
 
 /// Returns the VM with this number.
+///
+/// The number is the guest's: any value may come.
 fn numbered(vm: u64) -> Result<&'static Vm, CallError> {
     partition::all().get(vm as usize).ok_or(CallError::Absent)
 }
 
 /// Checks that a mask of VMs has this one.
+///
+/// Masks have eight bits, as there are at most eight VMs.
 fn permit(granted: u8, vm: &Vm) -> Result<(), CallError> {
     match granted >> vm.id.0 & 1 {
         1 => Ok(()),
@@ -165,6 +178,7 @@ fn serve(
         Call::PrivatePool => migrate::private_pool(vm).map(Into::into),
         Call::Lease => work.lease(x1, x2).map(|number| Lease { number }.into()),
         Call::SetCacheability => {
+            // 0 is non-cacheable, 1 cacheable; any other number is an error.
             let wanted = Cacheability::ALL.get(x3 as usize);
             let wanted = wanted.ok_or(CallError::Invalid)?;
             work.set_cacheability(Ipa(x1), x2, *wanted).map(nothing)
@@ -193,6 +207,7 @@ fn serve(
             hem::record_of_guest(guest, names(arguments)?);
             Ok([0; 3])
         }
+        // The calls of the counter service; those above are all others.
         _ => vpmu::serve(cpu, call, arguments),
     }
 }

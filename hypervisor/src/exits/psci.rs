@@ -31,6 +31,7 @@ fn rare(visit: Visit, function: u32, [x1, x2, x3]: [u64; 3]) -> Option<i64> {
     let wide = function >> 30 & 1 == 1;
     let narrow = |value: u64| if wide { value } else { value & 0xffff_ffff };
     Some(match function {
+        // These three do not return.
         psci::CPU_OFF => life::cpu_off(visit),
         psci::SYSTEM_OFF => life::off(visit),
         psci::SYSTEM_RESET => life::restart(visit),
@@ -70,6 +71,8 @@ fn rare(visit: Visit, function: u32, [x1, x2, x3]: [u64; 3]) -> Option<i64> {
 }
 
 /// Returns the vCPU of an affinity; only the VM's own vCPUs have one, numbered from 0.
+///
+/// The numbers are those of the guest's MPIDR_EL1 (VMPIDR_EL2), in affinity level 0.
 fn target(vm: &Vm, affinity: u64) -> Option<usize> {
     (affinity < vm.vcpus.len() as u64).then_some(affinity as usize)
 }

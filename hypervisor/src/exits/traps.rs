@@ -27,6 +27,8 @@ use log::Level;
 /// between them and this one would cost each trap five instructions.
 pub extern "C" fn synchronous(registers: &mut GuestRegisters) {
     let visit = Visit::begin();
+    // ESR_EL2, ELR_EL2, FAR_EL2 and HPFAR_EL2 keep their values until the return: interrupts are
+    // masked at EL2, so that no other exception overwrites them.
     let esr = ESR_EL2.get();
     match Trap::decode(esr) {
         Trap::Hypercall => {
@@ -34,6 +36,8 @@ pub extern "C" fn synchronous(registers: &mut GuestRegisters) {
             hypercall::dispatch(visit, registers);
         }
         Trap::DataAbort(abort) => {
+            // The distributor first: its registers are accessed far more often than those of other
+            // devices.
             if !distributor(*visit, registers, abort) {
                 data_abort(visit, registers, abort);
             }
@@ -59,6 +63,7 @@ fn dispatch_cold(visit: Visit, registers: &mut GuestRegisters, esr: u64) {
             visit.count_exit(ExitReason::SystemRegister);
             system_register(*visit, registers, access);
         }
+        // Device registers are never executable, so that no fetch from one is emulated.
         Trap::InstructionAbort(fault) => {
             visit.count_exit(ExitReason::Memory);
             refused_by_stage2(visit, fault, Attempt::Fetch);
@@ -107,6 +112,7 @@ fn distributor(guest: Guest, registers: &mut GuestRegisters, abort: DataAbort) -
         virq::read(guest, offset, access.width())
             .map(|value| load(registers, access, u64::from(value)))
     };
+    // Refused, the access is tried as one to any device, and reported there.
     if done.is_some() {
         skip_instruction();
     }
@@ -114,6 +120,9 @@ fn distributor(guest: Guest, registers: &mut GuestRegisters, abort: DataAbort) -
 }
 
 /// Completes a load from an emulated device that returned `value`, truncated to the access's width.
+///
+/// The device's value has no bits beyond the width, so that only a load with sign extension needs a
+/// computation.
 fn load(registers: &mut GuestRegisters, access: Access, value: u64) {
     set_register(
         registers,
@@ -169,6 +178,7 @@ fn data_abort(visit: Visit, registers: &mut GuestRegisters, abort: DataAbort) {
     let done = if let Some(access) = abort.access() {
         emulate(visit, registers, ipa, access, is_write).map(|()| skip_instruction())
     } else if let Some(word) = fetch(*visit) {
+        // The traps that it makes skip the instruction.
         undescribed(registers, is_write, word)
     } else {
         // Executed again, it faults by itself, or can be read.
@@ -221,6 +231,7 @@ fn emulate(
             }
             return Ok(());
         }
+        // GICC_DIR is write-only (IHI 0048B, 4.4.15).
         (map::DEACTIVATE, false) => 0,
         // Less than a register of the services page reads as zero, and is not written.
         (_, false) => {
@@ -266,6 +277,8 @@ fn undescribed(registers: &mut GuestRegisters, is_write: bool, word: u32) -> Res
         if at / PAGE_SIZE != page {
             return Err(Refusal::WidthOrAlignment);
         }
+        // EL2 may write its own syndrome registers: nothing else reads them before the next
+        // exception.
         ESR_EL2.set(DataAbort::syndrome(access, is_write));
         FAR_EL2.set(at);
         synchronous(registers);
@@ -293,6 +306,8 @@ fn fetch(guest: Guest) -> Option<u32> {
     let pc = ELR_EL2.get();
     // Another vCPU may change the tables or the page meanwhile. The word is then another one, but
     // always from the VM's own RAM, because stage 2 is looked up here.
+    // The guest's own tables first, as the MMU walks them, then stage 2. A page that is being moved
+    // has no mapping now: the guest repeats the access.
     let page = guest.vm.stage2.mapping(translate(pc)?)?;
     Some(guest.windows.word(page.frame, pc))
 }
@@ -352,6 +367,9 @@ fn deny(visit: Visit, attempt: Attempt, is_reported: &AtomicBool, what: fmt::Arg
 }
 
 /// Makes the guest take an exception for an instruction that does not exist.
+///
+/// EC 0, as for an unallocated encoding. The guest's handler cannot tell a register that EL2 hides
+/// from one that the CPU does not have.
 fn undefined(guest: Guest) {
     watch(guest, None);
     inject(Syndrome::UNDEFINED);
@@ -370,6 +388,7 @@ fn watch(guest: Guest, attempt: Option<Attempt>) {
     let Guest { cpu, vm } = guest;
     let at = ELR_EL2.get();
     let vbar = VBAR_EL1.get();
+    // The exception before this one, which the guest may not have handled yet.
     let pc = ELR_EL1.get();
     let esr = ESR_EL1.get();
     let far = FAR_EL1.get();
@@ -378,6 +397,8 @@ fn watch(guest: Guest, attempt: Option<Attempt>) {
     // ESR_EL1 is 0 before the first exception.
     let has_no_vectors =
         attempt == Some(Attempt::Fetch) && at.wrapping_sub(vbar) < syndrome::VECTORS && esr != 0;
+    // A handler that returns and runs into the same fault has the same address in both; one fault
+    // elsewhere begins the count again.
     cpu.faults.set(if at == pc {
         cpu.faults.get().saturating_add(1)
     } else {
@@ -403,6 +424,8 @@ fn vector() -> Vector {
 /// Makes the guest take a synchronous exception to EL1 with this syndrome (Arm ARM DDI 0487, D1.3).
 fn inject(syndrome: Syndrome) {
     ESR_EL1.set(syndrome.0);
+    // The preferred return address is the instruction that trapped, as for any synchronous
+    // exception (Arm ARM DDI 0487, D1.3).
     ELR_EL1.set(ELR_EL2.get());
     SPSR_EL1.set(SPSR_EL2.get());
     // EL2 returns to the vector instead of the instruction that trapped.
@@ -435,6 +458,8 @@ fn system_register(guest: Guest, registers: &mut GuestRegisters, access: SystemA
         _ => Register::decode(encoding),
     };
     let value = match (pmu, encoding) {
+        // Only with a PMU in the configuration: otherwise these registers are undefined like any
+        // other.
         (Some(found), _) => {
             let write = (!is_read).then(|| register_value(registers, register));
             vpmu::access(guest, found, write)
@@ -465,6 +490,8 @@ fn system_register(guest: Guest, registers: &mut GuestRegisters, access: SystemA
                 op2: 2,
             },
         ) => 0,
+        // What is not named above is refused, so that a register of a later architecture that traps
+        // is, too.
         _ => return undefined(guest),
     };
     if is_read {

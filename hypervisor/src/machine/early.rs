@@ -14,7 +14,9 @@ pub const BOOT_STACK: usize = 40 * 1024;
 /// Memory that only `boot` and this module access by name.
 #[repr(C, align(4096))]
 pub struct Early {
+    /// Blocks of 1 GiB, one to one, and the entry of `level2`.
     level1: [u64; 512],
+    /// Blocks of 2 MiB: the image at its link address.
     level2: [u64; 512],
     stack: [u8; BOOT_STACK],
 }

@@ -56,6 +56,7 @@ impl Translation<Attr> for BootTables<'_> {
     }
 }
 
+/// Returns a frame's address under the early map, which maps RAM one to one.
 fn identity(pa: PhysAddr) -> NonNull<u8> {
     NonNull::new(pa.0 as *mut u8)
         .expect("RAM that the hypervisor takes for itself never starts at 0")
@@ -93,6 +94,8 @@ const TEXT: Attr = RODATA.difference(Attr::XN);
 const UNCACHED_RODATA: Attr = MEMORY.union(Attr::ATTRIBUTE_INDEX_2).union(Attr::READ_ONLY);
 
 /// Maximum number of frames of the tables themselves.
+///
+/// An upper bound, which [`build`] asserts: these frames are mapped before the tables are complete.
 const OWN_TABLES: u32 = 24;
 
 /// Bytes mapped by one descriptor of the second-to-last level.
@@ -189,6 +192,7 @@ impl Draft<'_> {
         // Mapping and unmapping one page creates the table.
         self.map(layout::WINDOW, any, 1, RODATA, BY_PAGES);
         let ttbr = PhysAddr(self.0.root_address().0 as u64);
+        // The library's type would free the tables when it is dropped; they are in use for good.
         core::mem::forget(self.0);
         let window = leaf(ttbr, layout::WINDOW, |table| table.0);
         // SAFETY: the tables have just been built; the early identity map makes them accessible.
@@ -197,6 +201,7 @@ impl Draft<'_> {
     }
 }
 
+/// Returns the range of these pages, as the library takes it.
 fn region(va: u64, pages: u64) -> MemoryRegion {
     MemoryRegion::new(va as usize, (va + pages * PAGE_SIZE) as usize)
 }
@@ -213,6 +218,7 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     let stack_frames = take(plan.cores as u64 * layout::STACK_SIZE);
     // The arena maps the frames that follow: stage 2's tables and these tables, up to an upper
     // bound of their number.
+    // Frames are numbered in the order in which they are taken.
     let stage2_first = frames.taken();
     let own_first = stage2_first + plan.stage2_frames;
     let arena_end = own_first + OWN_TABLES;
@@ -251,6 +257,7 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     );
     // What is mapped counts as taken, needed or not.
     take_until(frames, arena_end);
+    // The heap's frames need no copy: only the image has contents.
     image_frames.truncate(page(image.end));
     Built {
         ttbr,
@@ -301,6 +308,7 @@ pub fn walk(frames: &OwnFrames, root: PhysAddr, visit: &mut Visitor) {
     walk_level(frames, root, 1, 0, visit);
 }
 
+/// Visits the pages below one table; `base` is the address that its first entry translates.
 fn walk_level(frames: &OwnFrames, table: PhysAddr, level: u32, base: u64, visit: &mut Visitor) {
     let entries = arena_address(frames, table) as *const u64;
     let span = PAGE_SIZE << (9 * (3 - level));
@@ -317,6 +325,7 @@ fn walk_level(frames: &OwnFrames, table: PhysAddr, level: u32, base: u64, visit:
             walk_level(frames, target, level + 1, va, visit);
             continue;
         }
+        // A block, as the payload has them: page by page, like the rest.
         for page in 0..span / PAGE_SIZE {
             let address = va + page * PAGE_SIZE;
             visit(address, target.page(page), descriptor & !ADDRESS);
@@ -325,8 +334,12 @@ fn walk_level(frames: &OwnFrames, table: PhysAddr, level: u32, base: u64, visit:
 }
 
 /// The two windows of one core.
+///
+/// While the core does not access a guest's page, both are unmapped: no guest memory is reachable
+/// at EL2 by a stray pointer.
 #[derive(Clone, Copy)]
 pub struct Windows {
+    /// The two last-level descriptors, in the arena.
     descriptors: *mut u64,
     va: u64,
 }
@@ -352,6 +365,7 @@ impl Windows {
     /// the first entry and the end of any guest: vector registers are used.
     pub unsafe fn load(&self, frame: PhysAddr, offset: u64) {
         self.with([frame], |[to]| {
+            // The images are mapped where their frames' offset in a block of 2 MiB is the same.
             let from = layout::PAYLOAD + PAYLOAD_WITHIN.load(Relaxed) + offset;
             // SAFETY: the window is this core's; the payload is mapped up to the end of its last
             // page, and the configuration's check keeps images inside it.
@@ -378,14 +392,19 @@ impl Windows {
     /// Both frames must be a guest's, and no vCPU may have either of them mapped.
     pub unsafe fn copy(&self, from: PhysAddr, to: PhysAddr) {
         self.with([from, to], |[source, target]| {
+            // Dirty lines go to memory, and clean ones do not hide what the guest stored past its
+            // caches.
             sysreg::clean_invalidate_page(source);
             // SAFETY: both windows are this core's; no vCPU can access the frames, by the contract.
             unsafe { sysreg::copy_page(source, target) };
+            // The copy reaches memory, where a guest with its caches off looks for it.
             sysreg::clean_invalidate_page(target);
         });
     }
 
     /// Writes a guest's frame back to memory and removes it from all caches.
+    ///
+    /// Contents do not change, so that this is safe on any frame.
     pub fn flush(&self, frame: PhysAddr) {
         self.with([frame], |[page]| sysreg::clean_invalidate_page(page));
     }
@@ -448,13 +467,18 @@ impl Windows {
         }
         sysreg::dsb_ish();
         sysreg::isb();
+        // The barriers are done: the walk of this core's next access finds the descriptors. No
+        // invalidation is needed, because they were invalid.
         work(addresses);
         (0..N).for_each(|page| self.set(page, 0));
+        // On all cores: any of them may have walked to these pages speculatively.
         addresses.into_iter().for_each(sysreg::tlbi_el2);
     }
 
+    /// A window's descriptor: data of EL2, Normal write-back, never executed.
     const PAGE: u64 = DATA.union(Attr::TABLE_OR_PAGE).bits() as u64;
 
+    /// Writes a window's descriptor. The caller makes it visible, or invalidates what it mapped.
     fn set(&self, page: usize, descriptor: u64) {
         // SAFETY: the descriptors of this core's windows. No other core touches them, and a window
         // is empty (and no longer in the TLB) before it is filled: break before make.

@@ -30,10 +30,12 @@ const NORMAL: u64 = RAM
     .union(Attr::MEMATTR_NORMAL_INNER_WB)
     .union(Attr::MEMATTR_NORMAL_OUTER_WB)
     .bits() as u64;
+/// RAM that no cache may hold: inner and outer non-cacheable.
 const UNCACHED: u64 = RAM
     .union(Attr::MEMATTR_NORMAL_INNER_NC)
     .union(Attr::MEMATTR_NORMAL_OUTER_NC)
     .bits() as u64;
+/// Device-nGnRE, and never executed: a speculative fetch from a device could change its state.
 const DEVICE: u64 = PAGE
     .union(Attr::MEMATTR_DEVICE_nGnRE)
     .union(Attr::XN)
@@ -42,6 +44,7 @@ const XN: u64 = Attr::XN.bits() as u64;
 /// A page's mark, in bits that the MMU ignores.
 const MARK: u64 = 0xf << MARK_SHIFT;
 const MARK_SHIFT: u32 = Attr::SWFLAG_0.bits().trailing_zeros();
+/// A descriptor that points to a table of the next level.
 const TABLE: u64 = Attr::VALID.union(Attr::TABLE_OR_PAGE).bits() as u64;
 const VALID: u64 = Attr::VALID.bits() as u64;
 
@@ -123,6 +126,7 @@ pub struct Mapping {
 }
 
 impl Page {
+    /// Decodes a last-level descriptor. What is valid and no RAM is a device, which never moves.
     fn of(descriptor: u64) -> Self {
         let mark = ((descriptor & MARK) >> MARK_SHIFT) as u8;
         match Cacheability::of(descriptor) {
@@ -137,6 +141,7 @@ impl Page {
         }
     }
 
+    /// Returns the mapping of a page that is there now.
     const fn mapping(self) -> Option<Mapping> {
         match self {
             Self::Mapped(page) => Some(page),
@@ -146,6 +151,9 @@ impl Page {
 }
 
 /// A page of RAM that is being moved.
+///
+/// To be mapped again soon: a vCPU that accesses the page waits in EL2 until then, and would wait
+/// for good.
 #[derive(Clone, Copy)]
 pub struct Unmapped {
     leaf: &'static AtomicU64,
@@ -156,6 +164,7 @@ pub struct Unmapped {
 impl Unmapped {
     /// Maps the page again.
     pub fn remap(self, mapping: Mapping) {
+        // The region's own right: it outlives moves and changes of cacheability.
         let mut kept = self.leaf.load(Relaxed) & XN;
         if cfg!(feature = "fault-injection") {
             kept |= XN;
@@ -170,8 +179,12 @@ impl Unmapped {
 }
 
 /// The tables of one VM.
+///
+/// The tables are written by several cores, but a page only by the holder of the VM's `pages`. No
+/// table is freed or replaced after boot.
 pub struct Stage2 {
     root: &'static Table,
+    /// What VTTBR_EL2 and the audit need.
     root_pa: PhysAddr,
     frames: &'static OwnFrames,
     vmid: u64,
@@ -188,6 +201,7 @@ pub struct TableSource {
 }
 
 impl TableSource {
+    /// Provides the next frame, zeroed: no entry of it is valid.
     fn take(&mut self) -> (&'static Table, PhysAddr) {
         assert!(
             self.next < self.end,
@@ -211,6 +225,7 @@ fn index(ipa: Ipa, level: u32) -> usize {
 impl Stage2 {
     /// Creates empty tables for the VM with this id.
     pub fn new(source: &mut TableSource, vm: u8) -> Self {
+        // One table: 39 bits begin at level 1 with 512 entries.
         let (root, root_pa) = source.take();
         Self {
             root,
@@ -267,10 +282,12 @@ impl Stage2 {
             let level2 = self.child(self.root, index(at, 1), source);
             let level3 = self.child(level2, index(at, 2), source);
             let first = index(at, 3);
+            // Up to the end of this last-level table, or of the range.
             let last = (first as u64 + pages - done).min(512) as usize;
             let batch = &mut batch[..last - first];
             frames(batch)?;
             for (slot, frame) in level3[first..last].iter().zip(&*batch) {
+                // Relaxed: no vCPU of the VM runs before `Power::publish` releases all of this.
                 slot.store(frame.0 | kind as u64, Relaxed);
             }
             done += (last - first) as u64;
@@ -308,6 +325,7 @@ impl Stage2 {
         let leaf = self.leaf(ipa)?;
         let before = Page::of(leaf.load(Acquire)).mapping()?;
         // The rest stays in the descriptor: `page` then knows that it is being moved.
+        // Relaxed: `tlbi_ipas` begins with the barrier that makes it visible to walks.
         leaf.fetch_and(!VALID, Relaxed);
         Some(Unmapped { leaf, before })
     }

@@ -13,17 +13,27 @@ pub fn isb() {
 }
 
 /// Data barrier over the inner shareable domain: all cores.
+///
+/// Completes loads, stores, and TLB and cache maintenance of this core that precede it.
 pub fn dsb_ish() {
     barrier::dsb(ISH);
 }
 
 /// Data barrier over the full system.
+///
+/// Needed where an observer is outside the inner shareable domain: a device, or memory at the point
+/// of coherency.
 pub fn dsb() {
     barrier::dsb(SY);
 }
 
 /// Invalidates the running VM's translations of IPA pages on all cores (Arm ARM DDI 0487, D8.13.5:
 /// stage 2 by IPA, then the combined entries, once for all pages).
+///
+/// The first barrier makes the changed descriptors visible to all walks. The one after the last IPA
+/// completes the invalidation of stage 2, so that VMALLE1 also reaches combined entries that were
+/// made from it until then. The last one waits until all cores have finished accesses by the old
+/// translations.
 pub fn tlbi_ipas(pages: impl Iterator<Item = Ipa>) {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
     unsafe {
@@ -48,6 +58,8 @@ pub fn tlbi_ipas(pages: impl Iterator<Item = Ipa>) {
 }
 
 /// Invalidates the running VM's translations on all cores, those by the guest's tables too.
+///
+/// VTTBR_EL2 holds the VMID that is meant: this core's VM, for good.
 pub fn tlbi_vm() {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
     unsafe {
@@ -64,6 +76,8 @@ pub fn tlbi_vm() {
 }
 
 /// Invalidates all EL1&0 translations of every VM on all cores.
+///
+/// Only at boot: it reaches every VMID.
 pub fn tlbi_guests() {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
     unsafe {
@@ -81,6 +95,8 @@ pub fn tlbi_guests() {
 
 /// Invalidates EL2's translation of one page on all cores: they share its tables, and each may have
 /// walked them for any address.
+///
+/// By last level only (VALE2): tables of EL2 are never removed.
 pub fn tlbi_el2(va: u64) {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
     unsafe {
@@ -99,6 +115,9 @@ pub fn tlbi_el2(va: u64) {
 
 /// Takes an SError that is pending since before the first guest, so that no guest is blamed for it:
 /// EL2 masks SErrors everywhere else. HCR_EL2.AMO must route them here.
+///
+/// The DSB completes accesses whose error may still be on its way; between the two writes of DAIF,
+/// an SError is taken.
 pub fn take_pending_serror() {
     // SAFETY: an SError goes to EL2's own vectors, which do not return.
     unsafe {
@@ -134,6 +153,8 @@ macro_rules! eight_times {
 pub(crate) use eight_times;
 
 /// Cleans and invalidates the page at `va` to the point of coherency.
+///
+/// Invalidates too: a plain clean may corrupt data on a Cortex-A53 (erratum 855873).
 pub fn clean_invalidate_page(va: u64) {
     // SAFETY: maintenance by address of a mapped page, which changes no contents.
     unsafe {
@@ -176,6 +197,9 @@ pub fn let_others_run() {
 }
 
 /// Invalidates the instruction caches of all cores.
+///
+/// The data must have been cleaned to the point of unification before. The ISB drops what this core
+/// has fetched; the others synchronize at their next exception or return.
 pub fn invalidate_instruction_caches() {
     // SAFETY: the next fetch reads memory again.
     unsafe {
@@ -191,6 +215,8 @@ pub fn invalidate_instruction_caches() {
 }
 
 /// Copies one page; both addresses are page aligned.
+///
+/// With general registers: a guest's vector registers are not saved at its exits.
 ///
 /// # Safety
 /// Both pages must be mapped, and `to` must be writable and not otherwise in use.

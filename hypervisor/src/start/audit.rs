@@ -14,6 +14,9 @@ use cloison_logic::own_frames::OwnFrames;
 
 /// Sends the tables as they are built, once the profiled pages have moved, and once these have come
 /// back. To be called when all cores are up, before any guest runs.
+///
+/// The tables are read as the MMU reads them, not from what was meant to be mapped: the host
+/// compares the two. `ttbr` is the root of EL2's own tables.
 pub fn run(cpu: &'static Cpu, frames: &OwnFrames, ttbr: PhysAddr) {
     pass(frames, ttbr);
     for vm in partition::all() {
@@ -21,21 +24,25 @@ pub fn run(cpu: &'static Cpu, frames: &OwnFrames, ttbr: PhysAddr) {
             // All pages of the profile, not only those that the configuration moves: the audit sees
             // each in its other frame.
             let moved = Work::at_boot(cpu, vm).top(profile.pages.len() as u64);
+            // An error is no reason to stop: the pass shows the host which pages moved.
             log::debug!("VM {}: moved for the audit: {moved:?}", vm.spec.name);
         }
     }
     send_records(cpu);
+    // In this pass, profiled pages must be in their VM's private pool, and nothing else may differ.
     pass(frames, ttbr);
     for vm in partition::all() {
         let back = Work::at_boot(cpu, vm).restore_all();
         log::debug!("VM {}: moved back: {back:?}", vm.spec.name);
     }
     send_records(cpu);
+    // Now all must be as in the first pass.
     pass(frames, ttbr);
 }
 
 /// Sends the records of the pages that have moved, before what is read back.
 fn send_records(cpu: &Cpu) {
+    // Waits for the UART, since no guest runs: nothing may be lost.
     while !telemetry::drain(cpu) {}
 }
 
@@ -82,6 +89,8 @@ fn send_runs(
     let send = |(start, attributes, frames)| telemetry::send(&message(start, attributes, frames));
     walk(&mut |address, frame, attributes| {
         let ends = |(start, same, frames): &mut (u64, u64, Vec<u32>)| {
+            // A run ends at a gap, at a change of attributes, or at its greatest length. Frames
+            // need not be consecutive: coloring scatters them.
             let next = *start + frames.len() as u64 * PAGE_SIZE;
             address != next || *same != attributes || frames.len() == MAX_RUN
         };

@@ -25,6 +25,7 @@ global_asm!(
     // Makes sure that nothing of earlier tables or code is left, and sets SCTLR_EL2.
     .macro TURN_ON control
     isb
+    // The new tables are not used before the invalidation is complete (Arm ARM DDI 0487, D8.13).
     tlbi    alle2
     ic      iallu
     dsb     sy
@@ -37,6 +38,8 @@ global_asm!(
     adrp    x3, vectors
     add     x3, x3, :lo12:vectors
     msr     vbar_el2, x3
+    // 0: this core has no `Cpu` yet, which the vectors and `cpu::current_index` look for. The zeros
+    // in x29 and x30 end a backtrace.
     msr     tpidr_el2, xzr
     mov     x29, xzr
     mov     x30, xzr
@@ -45,6 +48,7 @@ global_asm!(
     .section .text.boot, "ax"
     .global _start
 _start:
+    // The header of the arm64 boot protocol: 64 bytes, of which this is the first word.
     b       1f
     .long   0
     .quad   0                       // text_offset
@@ -62,9 +66,11 @@ __boot_parameters:
     .quad   0                       // console kind: 1 PL011, 2 Cadence, 3 mini
     .quad   0                       // 1: no PSCI
 
+// At EL1 or EL3 nothing here would work, and no message either: the core waits.
 1:  mrs     x1, CurrentEL
     cmp     x1, #(2 << 2)
     b.ne    9f
+    // Debug exceptions, SErrors, IRQs and FIQs stay masked at EL2 from here on.
     msr     daifset, #0xf
     adrp    x19, _start             // physical base
     adrp    x20, {early}              // level 1
@@ -73,17 +79,20 @@ __boot_parameters:
 
     // Identity map: the gigabytes that contain the image's first and last byte, as normal memory.
     mov     x2, #{normal_block}
+    // Two entries, which are the same one unless the image lies across a gigabyte's end.
     MAP_GIGABYTE x19, x2
     add     x3, x19, x22
     MAP_GIGABYTE x3, x2
     // The gigabyte of the console, as device memory.
     adr     x5, __boot_parameters
     ldr     x5, [x5, #8]
+    // Without boot parameters, there is no console and no message.
     cbz     x5, 2f
     ldr     x6, ={device_block}
     MAP_GIGABYTE x5, x6
     // The link address, in blocks of 2 MiB.
 2:  mov     x3, #({image} >> 30)
+    // A table descriptor: valid, and bit 1.
     orr     x4, x21, #3
     str     x4, [x20, x3, lsl #3]
     orr     x4, x19, x2
@@ -111,6 +120,7 @@ __boot_parameters:
     msr     ttbr0_el2, x20
     ldr     x3, ={sctlr}
     TURN_ON x3
+    // The literal is a link address: from the branch on, the PC is in the second map.
     ldr     x3, =5f
     br      x3
 5:  adrp    x3, {early}
@@ -118,6 +128,7 @@ __boot_parameters:
     mov     x4, #{stack}
     add     sp, x3, x4
     FIRST_CALL
+    // `boot_main(base, size)`: the physical base, and the size in the header.
     mov     x0, x19
     mov     x1, x22
     bl      {boot_main}
@@ -135,6 +146,7 @@ __boot_parameters:
     .global switch_to_copy
 switch_to_copy:
     mov     x5, #{cptr}
+    // Vector registers do not trap at EL2 from here on.
     msr     cptr_el2, x5
     isb
     ldr     x3, =__image_start
@@ -156,12 +168,15 @@ switch_to_copy:
     movi    v2.2d, #0
     movi    v3.2d, #0
     dsb     sy
+    // The return address is a link address, at which the copy is mapped under the final tables.
     mov     x9, x30
     br      x2
 
     .section .trampoline, "ax"
     // First word: from the copy of the image, MMU on; x9: where to continue.
     mrs     x3, sctlr_el2
+    // SCTLR_EL2.M off: this page has the same address either way, so the next fetch is right. All
+    // that was written is in memory already.
     bic     x3, x3, #1
     msr     sctlr_el2, x3
     isb
@@ -169,6 +184,7 @@ switch_to_copy:
     // Second entry, at offset 32: a secondary core, MMU off.
     .balign 32
     adr     x4, trampoline_parameters
+    // The fifth word: `secondary_entry`.
     ldr     x9, [x4, #32]
 8:  adr     x4, trampoline_parameters
     ldp     x5, x6, [x4]
@@ -181,12 +197,14 @@ switch_to_copy:
     .balign 8
     .global trampoline_parameters
 trampoline_parameters:
+    // The third word is TTBR0_EL2: `early::continue_on_copy` fills it in.
     .quad   {mair}, {tcr}, 0, {sctlr} + {wxn}
     .quad   secondary_entry
 
     .section .text.boot
     // A secondary core at the link address.
 secondary_entry:
+    // The core's number, because a spin table passes no argument. Cores start one at a time.
     adrp    x0, {starting}
     ldr     w0, [x0, :lo12:{starting}]
     ldr     x1, =({stacks} + 4096 + {stack_size})

@@ -31,6 +31,9 @@ static WINDOWS: AtomicU64 = AtomicU64::new(0);
 static CORES_UP: AtomicU32 = AtomicU32::new(0);
 
 /// Prints why the system cannot run, and turns the machine off.
+///
+/// To be called while no guest runs: the text is printed at once. A system that cannot run as
+/// configured is not run in part.
 fn refuse(why: core::fmt::Arguments) -> ! {
     console::print(format_args!("cloison: {why}"));
     power::off()
@@ -39,6 +42,8 @@ fn refuse(why: core::fmt::Arguments) -> ! {
 /// Boots the first core, which now has a stack, a heap and a console.
 pub fn boot_core(loaded: &early::Loaded) -> ! {
     heap::init_early();
+    // The boot parameters need neither the heap nor the configuration; the console that they
+    // describe is how every later failure is reported.
     let parameters = early::parameters();
     power::init_early(parameters.psci);
     console::init_early(&parameters);
@@ -52,11 +57,13 @@ pub fn boot_core(loaded: &early::Loaded) -> ! {
     // The image is an allegation too: a boot loader may have cut it, or left another one's end. Its
     // checksums are verified before anything in it is used.
     let bytes = loaded.behind;
+    // The header's sums and lengths first: `decode` reads as far as they say.
     let header =
         Header::parse(bytes, sysreg::crc32).unwrap_or_else(|error| refuse(format_args!("{error}")));
     let system = header
         .decode(bytes, sysreg::crc32)
         .unwrap_or_else(|error| refuse(format_args!("{error}")));
+    // Until here, the macros of `log` print nothing: failures are printed by `refuse`.
     logger::init(system.log_level);
     check_machine(&system);
     run(loaded, header, partition::init_system(system))
@@ -66,6 +73,8 @@ pub fn boot_core(loaded: &early::Loaded) -> ! {
 fn check_coherency() {
     let implementer = MIDR_EL1.read(MIDR_EL1::Implementer);
     let part = MIDR_EL1.read(MIDR_EL1::PartNum);
+    // Read only on a core that has them: elsewhere, these encodings (CPUACTLR_EL1 and CPUECTLR_EL1
+    // of the Cortex-A53 and -A72) may be undefined.
     let controls = || [S3_1_C15_C2_0.get(), S3_1_C15_C2_1.get()];
     if !is_coherent(implementer, part, controls) {
         let core = registers::affinity();
@@ -99,6 +108,7 @@ fn check_machine(system: &System) {
             system.board.name, system.board.llc
         ));
     }
+    // Quotas and HEMs of the core that needs most; each event has a counter for good.
     let needed = system.counters();
     let counters = pmu::counters();
     if needed > counters as usize {
@@ -118,12 +128,16 @@ fn check_machine(system: &System) {
 fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     let board = &system.board;
     let colors = board.llc.colors().unwrap_or(1);
+    // The frames that are chosen next may be in any gigabyte of the RAM; the first map has only
+    // those of the image.
     map_ram(board);
     let header_at = loaded.header();
     let payload = PhysRange {
         start: PhysAddr(header_at.0 + u64::from(header.payload_offset)),
         len: header.payload_len.into(),
     };
+    // From the first byte of the hypervisor to the end of the system image. It is reserved for
+    // good, because a restarted VM is loaded from it.
     let loaded = PhysRange {
         start: loaded.base,
         len: header_at.0 + header.total_len() - loaded.base.0,
@@ -141,6 +155,7 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     // images.
     // SAFETY: the final tables, which are on, map this much after the image for the heap only.
     unsafe { heap::extend(built.heap as usize) };
+    // The devices have other addresses in the final map than in the early one.
     power::init_final(board);
     let console = console::init_final(board.console.kind);
     if let Some(uart) = &board.telemetry {
@@ -155,6 +170,7 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
         system.vms.len()
     );
 
+    // Never freed: the stage-2 tables of all VMs refer to it.
     let frames: &'static OwnFrames = Box::leak(Box::new(frames));
     let memory = guest_memory(system, colors, loaded, frames.span());
     let tables = stage2::TableSource {
@@ -162,15 +178,20 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
         next: built.stage2_first,
         end: built.stage2_first + stage2_frames,
     };
+    // Errors name the VM and the region. Nothing has to be undone, because no core runs a guest
+    // yet.
     build::create(system, memory, tables).unwrap_or_else(|error| refuse(format_args!("{error}")));
+    // Before any other core runs, so that the stream begins with `Boot`, the pools and the VMs.
     describe(system, colors, frames);
     gic::init_distributor();
     // A former user of the machine may have left translations with the same VMIDs.
     sysreg::tlbi_guests();
     // Read by each core when it starts; that it is started orders the two.
     WINDOWS.store(built.windows, Relaxed);
+    // The boot core counts too: it is the first one up.
     core_up(own_number(system));
     start_secondaries(system, built.trampoline);
+    // Only now: each core that starts executes on the trampoline for a few instructions.
     mmu::unmap_trampoline(frames, built.ttbr, built.trampoline);
     let cpu = cpu::this();
     if system.audit {
@@ -178,10 +199,13 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
         log::info!("audit done; turning the machine off");
         power::off();
     }
+    // Input interrupts a core, so it comes after all cores have their interrupt interfaces.
     console_input::init(console);
     // From now on, messages wait for their turn at the console: a core that prints does not hold up
     // its guest.
     logger::QUEUES.store(true, Relaxed);
+    // In the order of the configuration. A VM whose first core is another one runs while the next
+    // VM is loaded.
     for vm in partition::all() {
         life::start(cpu, vm);
     }
@@ -196,6 +220,7 @@ fn map_ram(board: &Board) {
         while gigabyte < range.end().0 {
             // SAFETY: a gigabyte of the board's RAM; the other cores have not been started.
             unsafe { early::map_identity(PhysAddr(gigabyte)) };
+            // The first byte of the next one; banks need not begin at a multiple.
             gigabyte = (gigabyte | 0x3fff_ffff) + 1;
         }
     }
@@ -211,6 +236,8 @@ fn own_frames(system: &System, colors: u32, loaded: PhysRange) -> OwnFrames {
             loaded.start, system.board.name
         ));
     };
+    // From the end of the image upward: frames are a formula, so that the whole range has to be
+    // RAM.
     OwnFrames::new(system.hypervisor_colors, colors, loaded.end(), bank)
 }
 
@@ -224,6 +251,7 @@ fn build_tables(
     let board = &system.board;
     let cores = board.cores.len();
     let ram = board.ram.iter().map(|bank| bank.len).sum();
+    // Lists that grow at run time get their capacity at boot: nothing is allocated later.
     let lists = system.vms.iter().map(|vm| layout::list_bytes(vm.away));
     let plan = mmu::Plan {
         devices: [
@@ -243,6 +271,7 @@ fn build_tables(
     };
     let built = mmu::build(frames, &plan);
     // Only now is it known how many frames were needed.
+    // The formula of the frames does not skip anything; a range in their way is an error.
     let overlaps = |taken: &&PhysRange| taken.overlaps(&frames.span());
     if let Some(taken) = board.reserved.iter().find(overlaps) {
         refuse(format_args!(
@@ -257,6 +286,8 @@ fn build_tables(
 /// hypervisor's own colors.
 fn guest_memory(system: &System, colors: u32, loaded: PhysRange, own: PhysRange) -> Memory {
     let mut reserved = system.board.reserved.clone();
+    // The hypervisor's own frames need no exclusion from the pools: no pool has their colors.
+    // Contiguous memory has all colors, so that it must avoid them.
     reserved.push(loaded);
     let mut contiguous = Buddy::<32>::new();
     if system.contiguous > 0 {
@@ -301,6 +332,7 @@ fn describe(system: &System, colors: u32, frames: &OwnFrames) {
     for pool in &memory.pools {
         let spec = &pool.spec;
         let total = |color| memory.frames.total(color);
+        // By color, and of all pools that have it: frames do not know their pool.
         let used = |color| total(color) - memory.frames.available(color);
         telemetry::send(&Message::Pool(PoolInfo {
             name: spec.name.clone(),
@@ -313,6 +345,7 @@ fn describe(system: &System, colors: u32, frames: &OwnFrames) {
     for vm in partition::all() {
         let mut untrusted = Vec::new();
         for counted in vm.spec.quotas.iter().flat_map(Quota::counted) {
+            // Named at each boot: a budget of such an event may bound nothing.
             if counted.allowed {
                 let event = counted.event;
                 log::warn!(
@@ -348,6 +381,7 @@ fn core_up(index: usize) {
     let board = &partition::system().board;
     let owner = partition::owner(index);
     let irq = board.pmu_irqs.get(index).map(|irq| irq.0);
+    // The core's number is that of its GIC CPU interface: interrupts are routed by it.
     gic::init_core(index as u8, irq);
     // First with all counters below HPMN, so that the overflow interrupt can be tried on one of
     // them.
@@ -358,6 +392,7 @@ fn core_up(index: usize) {
         shadow: board.pmu_shadow,
     };
     let windows = WINDOWS.load(Relaxed);
+    // From here on `cpu::this` works, and with it messages that name their core.
     cpu::init(index, windows, owner, enforcement, irq);
     if let Some(irq) = irq.filter(|_| !by_interrupt) {
         log::warn!(
@@ -372,6 +407,7 @@ fn core_up(index: usize) {
     // The division of the counters follows from the owner's quotas, which `cpu::init` has read.
     let direct = owner.is_some_and(|(vm, _)| vm.spec.pmu == GuestPmu::Direct);
     pmu::init_core(cpu::this().vpmu.borrow().counters, direct);
+    // Firmware may have left the EL2 timer on.
     CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::CLEAR);
     // Pairs with the load in `start_secondaries`: what this core has initialized is visible to the
     // one that waits. SEV ends its WFE.
@@ -395,6 +431,8 @@ fn start_secondaries(system: &System, trampoline: PhysAddr) {
         if index == own || system.board.spin_table.is_none() && partition::owner(index).is_none() {
             continue;
         }
+        // Cores start one at a time: `STARTING` and the trampoline serve one core, and its report
+        // is the next increment.
         let before = CORES_UP.load(Acquire);
         let entry = trampoline.0 + early::SECONDARY_OFFSET;
         // SAFETY: the trampoline's second entry sets up tables and stack.
@@ -419,6 +457,8 @@ fn start_secondaries(system: &System, trampoline: PhysAddr) {
 }
 
 /// Entry point of a secondary core, on its stack under the final tables.
+///
+/// Called by `secondary_entry` in `start::boot` with the number that `power::STARTING` had.
 pub extern "C" fn secondary_main(index: usize) -> ! {
     check_coherency();
     core_up(index);

@@ -22,6 +22,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32};
 use spin::mutex::TicketMutex;
 
 /// Returns the page ranges that stage 2 maps for a VM, to compute the number of its tables.
+///
+/// First page number and number of pages of each range, which do not overlap: the image's check has
+/// seen to it.
 pub fn mapped_ranges(vm: &image::Vm) -> impl Iterator<Item = (u64, u64)> + Clone {
     // The guest's CPU interface needs tables too.
     let gicv = core::iter::once((Ipa(map::GICC).page_number(), 1));
@@ -43,6 +46,7 @@ pub fn create(
     let mut vms = Vec::with_capacity(system.vms.len());
     // In the order of the configuration: the same image gets the same frames at each boot.
     for (id, spec) in system.vms.iter().enumerate() {
+        // The VMID is the number + 1, so that no VM has 0.
         let stage2 = Stage2::new(&mut tables, id as u8);
         for region in &spec.regions {
             let failed = |why: String| {
@@ -75,6 +79,8 @@ pub fn create(
                         .ok_or_else(|| failed(format!("no {pages} contiguous pages left")))?;
                     (kind, PhysAddr(number as u64 * PAGE_SIZE))
                 }
+                // `execute` in the configuration does not matter here: device registers are never
+                // executable.
                 Backing::Device(pa) => (Kind::Device, pa),
             };
             map_range(&stage2, &mut tables, region.ipa, pages, kind, first);
@@ -92,39 +98,49 @@ pub fn create(
 
         let cores = spec.cores.len() as u8;
         let mut spis = Shared::empty();
+        // Emulated. The SPIs of passed-through devices have their numbers in the VM too.
         spis.own(cloison_abi::irq::UART, false);
         spec.irqs.iter().for_each(|irq| spis.own(irq.0, true));
         vms.push(Vm {
             id: VmId(id as u8),
             spec,
             stage2,
+            // Computed once, because the registers are constant and their reads trap.
             features: Features::new(spec.pmu != GuestPmu::None, feature_register),
             pmu_irq: spec.pmu_irq(system.board.guest_pmu_irq()).map(|irq| irq.0),
+            // Its two parts: what cores change by atomics, and the SPIs under a lock.
             distributor: Distributor::new(cores),
             spis: TicketMutex::new(spis),
             uart: TicketMutex::default(),
             mailbox: TicketMutex::new(Mailbox::default()),
             pages: TicketMutex::new(Pages {
+                // As many as can move at a time by the configuration; EL2 allocates nothing while
+                // guests run.
                 away: Vec::with_capacity(spec.away as usize),
                 list: Vec::with_capacity(list::LONGEST as usize),
                 uncached: Cell::new(0),
             }),
             lease: TicketMutex::default(),
+            // vCPU 0 is claimed until its image is loaded: no order can start it before.
             power: Power::loading(),
             vcpus: spec.cores.iter().map(|_| Vcpu::default()).collect(),
             runs: AtomicU32::new(0),
             has_refused: AtomicBool::new(false),
             has_strayed: AtomicBool::new(false),
             is_stuck: AtomicBool::new(false),
+            // A word for each quota, for the VMs that regulate this one.
             budgets: spec.quotas.iter().map(|_| Default::default()).collect(),
             messages: Limiter::default(),
         });
     }
+    // From here on, other modules find the VMs; the memory stays for migrations.
     partition::init(vms, memory);
     Ok(())
 }
 
 /// Maps consecutive frames.
+///
+/// Cannot fail: the frames are given, and the tables were counted.
 fn map_range(
     stage2: &Stage2,
     tables: &mut TableSource,
@@ -144,6 +160,8 @@ fn map_range(
 }
 
 /// Reads the CPU's own feature register S3_0_C0_C`crm`_`op2`.
+///
+/// The others count as 0: the guest sees none of the features that they describe.
 fn feature_register(crm: u8, op2: u8) -> u64 {
     match (crm, op2) {
         (4, 0) => ID_AA64PFR0_EL1.get(),

@@ -31,16 +31,23 @@ pub fn init(uart: Uart) {
 }
 
 /// Handles the console's receive interrupt.
+///
+/// A handler: it does not wait. The work is bounded by the FIFO's bytes, and a line of text for
+/// each.
 pub fn receive(guest: Guest) {
     let mut guard = CONSOLE_INPUT.lock();
     let Some((device, switch)) = guard.as_mut() else {
         return;
     };
+    // Before the bytes are taken: one that arrives meanwhile raises the interrupt again.
     device.acknowledge_input();
     while let Some(byte) = device.receive() {
         match switch.push(byte) {
+            // Any VM's UART, whose lock may be taken from any core.
             Action::Deliver(vm, byte) => uart::deliver(guest, &all()[usize::from(vm)], byte),
             Action::Switched(vm) => {
+                // Relaxed: the number only decides whose terminal sequences pass from the next byte
+                // on.
                 console::INPUT.store(vm, Relaxed);
                 logger::say(
                     &guest,
@@ -55,6 +62,8 @@ pub fn receive(guest: Guest) {
                 // The console is granted its orders by the configuration, as VMs are.
                 let is_granted = system().console_manages >> number & 1 == 1;
                 let result = if is_granted {
+                    // Nobody pays for it here: the console has no budget. The VM's first core does,
+                    // if it has one.
                     vm.order(change)
                 } else {
                     Err(CallError::Denied)
@@ -70,6 +79,7 @@ pub fn receive(guest: Guest) {
                 );
             }
             Action::Help => {
+                // Formatted as it is written to the ring: nothing is allocated.
                 let vms = fmt::from_fn(|text| {
                     let mut all = all().iter().zip(1..);
                     all.try_for_each(|(vm, number)| {

@@ -162,12 +162,15 @@ pub fn init(
     let vcpu = vcpu.unwrap_or(0);
     let own = vm.map_or(&[][..], |vm| &vm.spec.quotas);
     let quotas = Quotas::assign(own, vcpu, pmu::counters(), enforcement, clock);
+    // Quotas from the top, the guest from the bottom, segments in between.
     let free = pmu::counters().saturating_sub(quotas.reserved());
     let virq = vm.map(|vm| vm.private_interrupts(vcpu));
     let segments = match vm {
         Some(vm) if vm.spec.has_counters() => vm.spec.segment_counters() as u32,
         _ => 0,
     };
+    // Apart from the core's stack: an exception because that has overflowed needs another one.
+    // `u128` aligns it to 16 bytes.
     let emergency = Box::leak(Box::new([0u128; EMERGENCY_STACK / 16]))
         .as_mut_ptr_range()
         .end as u64;
@@ -197,6 +200,7 @@ pub fn init(
         faults: Cell::new(0),
         exits: Default::default(),
     }));
+    // The only reference to it: from here on, `this` finds it, and the vectors the emergency stack.
     TPIDR_EL2.set(&raw const *cpu as u64);
 }
 

@@ -8,6 +8,8 @@ use crate::vm::partition::Vm;
 use aarch64_cpu::registers::{CPTR_EL2, HCR_EL2, SPSR_EL2 as SPSR};
 
 /// A guest's general registers, as saved by the vectors.
+///
+/// The vectors know its layout: 256 bytes, a multiple of 16, which the stack needs.
 #[repr(C)]
 pub struct GuestRegisters {
     /// `x0`–`x30`.
@@ -62,7 +64,9 @@ pub fn init_core() {
     }
     // The physical timer belongs to EL2; the physical counter may be read.
     CNTHCTL_EL2.write(CNTHCTL_EL2::EL1PCTEN::SET);
+    // Virtual time is physical time, so that all VMs and the log have one clock.
     CNTVOFF_EL2.set(0);
+    // It traps accesses from AArch32 alone, which no guest has.
     HSTR_EL2.set(0);
     sysreg::isb();
 }
@@ -80,6 +84,8 @@ pub fn trap_waits(on: bool) {
 }
 
 /// Continues the guest after the instruction that trapped.
+///
+/// All instructions of A64 have four bytes.
 pub fn skip_instruction() {
     ELR_EL2.set(ELR_EL2.get().wrapping_add(4));
 }
@@ -102,9 +108,13 @@ pub fn reset_guest_registers(vm: &Vm, vcpu: usize, entry: u64) {
     // SAFETY: a VM's tables live as long as the hypervisor, map what its configuration grants, and
     // have its own VMID.
     unsafe { registers::write_vttbr(vm.stage2.vttbr()) };
+    // The vCPU's number in its VM, whatever the affinity of its core is.
     VMPIDR_EL2.write(VMPIDR_EL2::RES1::SET + VMPIDR_EL2::Aff0.val(vcpu as u64));
+    // The guest sees the CPU that it runs on: it may need workarounds for errata.
     VPIDR_EL2.set(MIDR_EL1.get());
     SCTLR_EL1.set(SCTLR_RES1);
+    // A reset leaves these unknown (Arm ARM DDI 0487, D24); here nothing of a former life may be
+    // left.
     zero! {
         CPACR_EL1
         TTBR0_EL1

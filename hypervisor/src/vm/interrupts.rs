@@ -14,6 +14,9 @@ use cloison_logic::quota::Effort;
 
 /// Handles the physical interrupts that are pending, a few at most: other vCPUs could send them
 /// without end.
+///
+/// Those that are left stay pending in the GIC, and interrupt the guest as soon as it runs, or are
+/// served at the next such point.
 pub fn serve_pending(guest: Guest) {
     for _ in 0..8 {
         let acknowledged = gic::acknowledge();
@@ -34,6 +37,7 @@ pub fn serve_while(visit: Visit, mut more: impl FnMut() -> bool) {
 
 /// Handles one physical interrupt.
 pub fn serve(guest: Guest, acknowledged: u32) {
+    // Bits 12 to 10 are the sender of a KICK, which EOIR and DIR need too (Arm IHI 0048B, 4.4.4).
     let id = acknowledged & 0x3ff;
     if id == gic::SPURIOUS {
         return;
@@ -48,11 +52,14 @@ pub fn serve(guest: Guest, acknowledged: u32) {
             return virq::raise_private(guest, id);
         }
         _ if guest.pmu_irq == Some(id) => {
+            // One interrupt for all counters of the core: each looks at its own flags.
             quota::on_overflow(guest);
             vpmu::on_overflow(guest);
         }
+        // Not deactivated here: the guest's EOI does that through its list register.
         gic::VIRTUAL_TIMER => return virq::timer(guest),
         gic::KICK => serve_requests(guest),
+        // Which list registers have ended, and whether there is room, `fill` finds out itself.
         gic::MAINTENANCE => virq::fill(guest),
         _ if system().board.console.irq.0 == id => console_input::receive(guest),
         // From a passed-through device: the guest deactivates it, or nobody owns it and it stays
@@ -62,6 +69,7 @@ pub fn serve(guest: Guest, acknowledged: u32) {
     gic::deactivate(acknowledged);
 }
 
+/// Handles a KICK: does what this core's mailbox asks for.
 fn serve_requests(guest: Guest) {
     // All requests since the last time: one interrupt may stand for several.
     let requests = mailbox::take(guest.index);
@@ -72,6 +80,8 @@ fn serve_requests(guest: Guest) {
         // A vCPU that is about to start needs no action here: the parked loop looks at its power
         // state.
         let state = guest.vm.power.state(guest.vcpu);
+        // Only noted: the handler may be inside a wait, and the core leaves at its next return to
+        // the guest.
         guest.leave.set(state == State::Leaving);
     }
 }
@@ -90,6 +100,8 @@ pub fn pause(visit: Visit, effort: Effort, is_wanted: impl Fn() -> bool) -> bool
         if !visit.throttled.get() {
             return true;
         }
+        // The deadline that ends the period is programmed; its interrupt ends WFI although it is
+        // masked.
         aarch64_cpu::asm::wfi();
     }
 }
@@ -109,6 +121,7 @@ pub fn await_console(visit: Visit, position: Position) {
 fn on_timer(guest: Guest) {
     let now = timer::now();
     let deadlines = &guest.deadlines;
+    // First: the other work may wait for a moment longer.
     if timer::take_passed(&deadlines.quota, now) {
         quota::on_deadline(guest, now);
     }

@@ -34,8 +34,11 @@ static TURNING_OFF: AtomicBool = AtomicBool::new(false);
 /// Copies the VM's initial contents from the system image into its memory.
 fn load_image(work: Work) {
     for part in work.vm.spec.loaded() {
+        // In pages of the guest, in order: the stage-2 tables say which frame has each.
         let mut done = 0;
         while done < u64::from(part.len)
+            // Paid before the page is loaded. A core whose vCPU has to stop loads no more: another
+            // vCPU or an order is about to end this life.
             && work.pause(Effort::PAGE)
             && let Some(page) = work.vm.stage2.mapping(part.load.page(done / PAGE_SIZE))
         {
@@ -63,6 +66,7 @@ fn clean_memory(work: Work) {
             !page.is_multiple_of(CLEANED)
                 || work.pause(Effort::PAGE.times(CLEANED.min(pages - page)))
         };
+        // Device regions are not RAM: `ram` leaves them out.
         for page in (0..pages).take_while(batches) {
             match work.vm.stage2.mapping(region.ipa.page(page)) {
                 // SAFETY: a frame of this VM, whose vCPUs are off.
@@ -110,6 +114,8 @@ extern "C" fn parked() -> ! {
         {
             obey(visit, order);
         }
+        // `enter` leaves a vCPU pending while an order waits: the order is for the life that would
+        // begin.
         if let Some(start) = power.enter(visit.vcpu) {
             enter_vcpu(visit, start);
         }
@@ -174,11 +180,13 @@ fn enter_vcpu(visit: Visit, start: Start) -> ! {
     let slot = &vm.vcpus[visit.vcpu];
     let (entry, arguments) = match start {
         Start::Boot => (vm.spec.image.entry.0, vm.first_arguments()),
+        // Relaxed: `publish` released what `power_on` stored here, and `enter` has acquired it.
         Start::CpuOn => (
             slot.entry.load(Relaxed),
             [slot.context.load(Relaxed), 0, 0, 0],
         ),
     };
+    // Counts are those of one life of the vCPU.
     visit.exits.take();
     guest_registers::reset_guest_registers(vm, visit.vcpu, entry);
     virq::start(*visit);
@@ -189,6 +197,7 @@ fn enter_vcpu(visit: Visit, start: Start) -> ! {
         migrate::arm(*visit);
     }
     quota::start(*visit);
+    // A budget that an earlier life has spent holds this one too: it belongs to the core.
     hold(visit);
     // SAFETY: `reset_guest_registers` has set the vCPU's entry and EL1 state; nothing here is
     // borrowed.
@@ -200,6 +209,7 @@ fn enter_vcpu(visit: Visit, start: Start) -> ! {
 /// due, which may spend a budget again. Does not return where the vCPU has to stop.
 pub fn hold(visit: Visit) {
     loop {
+        // A request to stop ends the hold: the VM's end does not wait for a period.
         while visit.throttled.get() && !visit.leave.get() {
             interrupts::serve_pending(*visit);
             if visit.throttled.get() {
@@ -240,6 +250,8 @@ fn wind_up(visit: Visit) {
     // The virtual timer would otherwise interrupt a core whose vCPU is off.
     CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
     visit.deadlines.clear();
+    // A lease is the VM's and may end on this core later; the move of profiled pages is for the
+    // life that ends here.
     visit.due.set(Due {
         migration: false,
         ..visit.due.get()
@@ -258,11 +270,15 @@ pub fn leave(visit: Visit) -> ! {
 /// What is left to do for a vCPU that has been wound up, and will not start again by itself.
 fn be_off(visit: Visit) -> ! {
     settle(visit);
+    // The last step, after everything has been sent: the core that waits for this vCPU may turn the
+    // machine off.
     visit.vm.power.leave(visit.vcpu);
     park()
 }
 
 /// The running vCPU turns itself off (PSCI CPU_OFF); with the last one the VM ends.
+///
+/// `Power::cpu_off` decides in one step which vCPU is the last.
 pub fn cpu_off(visit: Visit) -> ! {
     if visit.vm.power.cpu_off(visit.vcpu) {
         end(visit, Doom::Off)
@@ -273,6 +289,9 @@ pub fn cpu_off(visit: Visit) -> ! {
 
 /// Stops all vCPUs of a VM except the running one, and waits until they have left their guest. None
 /// of them can be turned on meanwhile: the VM is ending, or doomed.
+///
+/// Requests are repeated until the vCPU is off. Meanwhile this core serves its own interrupts, so
+/// that two cores that wait for each other make progress.
 fn stop_others(visit: Visit, vm: &Vm) {
     visit.deadlines.migration.set(None);
     for (vcpu, &core) in vm.spec.cores.iter().enumerate() {
@@ -293,12 +312,17 @@ pub fn end(visit: Visit, why: Doom) -> ! {
         leave(visit)
     }
     stop_others(visit, visit.vm);
+    // No vCPU of the VM can use its pages any more. They stay where they are, since no life
+    // follows; the lease ends.
     Work::new(visit).reset(false);
     finish(visit);
     leave(visit)
 }
 
 /// Carries out an order on the VM's first core, which runs no guest.
+///
+/// `Power::take_order` has claimed vCPU 0 and begun the end in the same step, so that no other core
+/// starts or ends the VM meanwhile. Never returns: the core parks, or starts the next life.
 fn obey(visit: Visit, order: Order) -> ! {
     stop_others(visit, visit.vm);
     let work = Work::new(visit);
@@ -309,10 +333,12 @@ fn obey(visit: Visit, order: Order) -> ! {
         quota::stop(*visit);
         be_off(visit)
     }
+    // A stream of orders costs at most one restart per period, as a guest that restarts itself.
     while !quota::may_restart(&visit) && work.pause(Effort::NONE) {}
     if order == Order::Restart {
         record_state(visit, visit.vm, VmState::Restarted);
     } else {
+        // A VM that has ended begins its campaign again.
         visit.vm.runs.store(0, Relaxed);
     }
     renew(visit, |visit| quota::stop(*visit))
@@ -328,6 +354,8 @@ fn print_end(visit: Visit) {
 /// Ends a VM whose other vCPUs have stopped; there is no next life.
 fn finish(visit: Visit) {
     let vm = visit.vm;
+    // Before the VM counts as dead: its last line is printed with its name, and before the message
+    // that it has ended.
     print_end(visit);
     let (state, is) = match vm.power.bury() {
         Doom::Killed => (VmState::Killed, "killed"),
@@ -338,6 +366,8 @@ fn finish(visit: Visit) {
     logger::about(vm, Level::Info, Topic::End, format_args!(" is {is}"));
     // An order may wait for this.
     mailbox::ask(vm.spec.cores[0], Request::Power);
+    // Of VMs that end at the same time, at least one finds all dead (`Power::bury`); more than one
+    // may, so that `turn_off` lets only the first continue.
     let is_last = all().iter().all(|vm| vm.power.is_dead());
     if is_last || system().ends_with == Some(vm.id) {
         turn_off(visit)
@@ -375,6 +405,7 @@ fn await_restart(visit: Visit) {
 /// the VM, this one leaves instead.
 fn begin_again(visit: Visit) -> ! {
     let vm = visit.vm;
+    // A VM that another vCPU ends has no next life; one that another vCPU restarts gets one only.
     if !vm.power.end(None) {
         leave(visit)
     }
@@ -391,6 +422,7 @@ fn renew(visit: Visit, end: fn(Visit)) -> ! {
     logger::about(vm, Level::Info, Topic::Act, format_args!(" restarts"));
     // The pages move home first, so that a restarted VM has its frames as at its first start.
     let work = Work::new(visit);
+    // What is pending comes first: the steps that follow are long.
     work.pause(Effort::NONE);
     work.reset(true);
     clean_memory(work);
@@ -402,19 +434,24 @@ fn renew(visit: Visit, end: fn(Visit)) -> ! {
     // Its line is low afterwards, whatever arrives for it: then the distributor may forget the
     // line's level.
     *vm.uart.lock() = Default::default();
+    // A vCPU without progress is reported once in each life.
     vm.is_stuck.store(false, Relaxed);
     virq::reset_vm(vm);
     settle(visit);
     // From here on this core may be told to start its vCPU again.
+    // Doomed meanwhile: killed, ordered to stop, or the machine turns off.
     if !vm.power.restart() {
         finish(visit);
         be_off(visit)
     }
+    // The first core need not be this one: any vCPU may restart its VM.
     mailbox::ask(vm.spec.cores[0], Request::Power);
     park()
 }
 
 /// Kills the running vCPU's VM and logs the reason.
+///
+/// The message is formatted before the VM's end: `why` may refer to registers of the guest.
 pub fn kill(visit: Visit, why: fmt::Arguments) -> ! {
     let message = format_args!(" killed at {:#x}: {why}", ELR_EL2.get());
     logger::about(visit.vm, Level::Warn, Topic::End, message);
@@ -422,12 +459,15 @@ pub fn kill(visit: Visit, why: fmt::Arguments) -> ! {
 }
 
 /// Logs how deep the hypervisor's stacks were ever used.
+///
+/// Called last: the stacks of all cores have had their deepest use, except this one's.
 fn record_stacks(visit: Visit) {
     let cores =
         (0..system().board.cores.len()).map(|core| (Some(Core(core as u8)), Stack::of_core(core)));
     for (core, stack) in core::iter::once((None, early::boot_stack())).chain(cores) {
         // Stacks were cleared at boot and grow down: the lowest word that is not zero is the
         // deepest use.
+        // A page at a time, with pending interrupts served in between.
         let first = (0..stack.pages).find_map(|page| {
             interrupts::serve_pending(*visit);
             stack.first_used(page)
@@ -452,11 +492,13 @@ fn turn_off(visit: Visit) -> ! {
         leave(visit)
     }
     for vm in all() {
+        // No VM starts from here on, whatever order waits.
         vm.power.doom();
         stop_others(visit, vm);
     }
     quota::stop(*visit);
     record_exits(visit);
+    // VMs that did not end by themselves: their last lines, and their state in the log.
     for vm in all().iter().filter(|vm| !vm.power.is_dead()) {
         uart::print_rest(vm, LineBuffer::flush);
         record_state(visit, vm, VmState::Stopped);

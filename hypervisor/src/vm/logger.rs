@@ -15,6 +15,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use log::{Level, LevelFilter};
 
+/// The target of the `log` macros. It has no state: the console and the rings do.
 struct Logger;
 
 impl log::Log for Logger {
@@ -27,6 +28,7 @@ impl log::Log for Logger {
         const LEVELS: [&str; 6] = ["", "error: ", "warning: ", "", "debug: ", "trace: "];
         let core = cpu::current_index();
         let level = LEVELS[record.level() as usize];
+        // Formatted when it is written: EL2 allocates nothing for a message.
         let message = format_args!("[core {core}] {level}{}", record.args());
         if QUEUES.load(Relaxed) {
             say(cpu::this(), message)
@@ -43,6 +45,7 @@ pub static QUEUES: AtomicBool = AtomicBool::new(false);
 
 /// Prints a message soon.
 pub fn say(cpu: &Cpu, message: fmt::Arguments) {
+    // The core's own ring, which no other core writes to.
     console::messages(cpu.index).push(format_args!("\x01{message}\r\n"));
     cpu.send_by(timer::now() + cpu.output_delay);
     cpu.deadlines.program();
@@ -51,6 +54,7 @@ pub fn say(cpu: &Cpu, message: fmt::Arguments) {
 /// Logs what a VM has caused, unless it has caused too much of late: 8 messages at once, 16 with
 /// those about its end, and one a second. The next message says how many were left out.
 pub fn about(vm: &Vm, level: Level, topic: Topic, message: fmt::Arguments) {
+    // A message that the level hides must not use up the VM's allowance.
     if level > log::max_level() {
         return;
     }

@@ -15,6 +15,7 @@ pub enum Request {
     Interrupts = 1 << 1,
 }
 
+/// One for each core: a mask of [`Request`]s. Posting sets bits, so that equal requests merge.
 static MAILBOXES: [Requests; MAX_CORES] = [const { Requests::none() }; MAX_CORES];
 
 /// Sends a request to another core (or this one), and interrupts it.

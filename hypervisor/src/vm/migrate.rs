@@ -33,6 +33,9 @@ const BATCH: usize = 2;
 /// Pieces of records that are sent after a batch, at most, where many wait.
 const PIECES: u32 = 8;
 /// Pages that are looked at for a batch.
+///
+/// A look-up is far cheaper than a move, so that a batch of pages that need no move has more of
+/// them.
 const CHECKED: usize = 16;
 /// Entries of a list in a cache line.
 const ENTRIES_PER_LINE: u64 = 8;
@@ -75,6 +78,9 @@ impl From<CallError> for ListError {
 type Listed = Result<u64, ListError>;
 
 /// Who works on the pages of which VM.
+///
+/// Pages belong to the VM, not to a core: the core that received the request does the work, for any
+/// page.
 #[derive(Clone, Copy)]
 pub struct Work {
     /// The core.
@@ -113,6 +119,10 @@ impl Work {
     }
 
     /// Returns what has been changed of the VM's pages, unless another call is changing them.
+    ///
+    /// `try_lock`: the holder pauses between batches, possibly until its budget is replenished. A
+    /// second caller gets an error instead of waiting so long, and may try again. Locks are taken
+    /// in this order: the pages, the lease or the memory of all VMs.
     fn pages(&self) -> Result<TicketMutexGuard<'static, Pages>, CallError> {
         self.vm.pages.try_lock().ok_or(CallError::Busy)
     }
@@ -126,7 +136,11 @@ impl Work {
         // Restored and rolled back pages go home.
         let goes = outcome == MigrationOutcome::Moved;
         let to = |page: &Away| if goes { page.frame } else { page.home };
+        // From the first change of a table to the last barrier: what a record reports.
         let began = timer::now();
+        // All become `Some`: `place` and `come_back` pass pages of RAM that are mapped, and the
+        // lock of the pages keeps any other core from unmapping them. So the pairs of `changes`
+        // match by position.
         let mut unmapped = [None; BATCH];
         for (page, unmapped) in pages.iter().zip(&mut unmapped) {
             *unmapped = vm.stage2.unmap(page.ipa);
@@ -141,6 +155,7 @@ impl Work {
             unsafe { cpu.windows.copy(unmapped.before.frame, to(page)) };
         }
         // The pages may contain instructions.
+        // Once for the batch, because it reaches all cores.
         sysreg::invalidate_instruction_caches();
         for (page, unmapped) in changes() {
             let before = unmapped.before;
@@ -165,6 +180,8 @@ impl Work {
         }
     }
 
+    /// Logs what happened to one page. `from` equals `to` where a page did not move because the
+    /// pool was full.
     fn log(&self, ipa: Ipa, from: PhysAddr, to: PhysAddr, took: Nanos, outcome: MigrationOutcome) {
         let record = MigrationRecord {
             vm: self.vm.id,
@@ -218,6 +235,7 @@ impl Work {
         of: impl Fn(&Away) -> bool,
     ) -> u64 {
         let mut moved = 0;
+        // From the end: a rollback undoes the moves in reverse order.
         let mut at = away.len();
         while at > count {
             // Those of a batch are put at the end.
@@ -226,6 +244,7 @@ impl Work {
             for page in (at.saturating_sub(CHECKED).max(count)..at).rev() {
                 at = page;
                 if of(&away[page]) {
+                    // What is swapped to `page` was looked at before, since the search goes down.
                     first -= 1;
                     away.swap(page, first);
                 }
@@ -233,14 +252,18 @@ impl Work {
                     break;
                 }
             }
+            // Empty if none of the pages looked at is meant: then the batch costs its look-ups.
             let pages = &away[first..];
             self.exchange(pages, why);
             let batch = pages.len() as u64;
+            // The frames are free only now: `exchange` has mapped the pages elsewhere, and its
+            // barrier has made all walks find that.
             for page in away.drain(first..).rev() {
                 let mut memory = partition::memory().lock();
                 let Memory { frames, pools, .. } = &mut *memory;
                 let freed = target(self.vm).map(|pool| pools[pool].free(page.frame, frames));
                 if let Ok(Err(error)) = freed {
+                    // The frame stays taken: it is lost, but has never two owners.
                     log::error!("VM {}: frame not taken back: {error:?}", self.vm.spec.name);
                 }
             }
@@ -258,6 +281,7 @@ impl Work {
 
     /// Pauses after a batch. Its records wait, unless more of them could be lost.
     fn rest(&self, batch: Effort) -> bool {
+        // `drain` sends a piece, and returns whether nothing is left.
         let many_wait =
             |_: &u32| self.cpu.ring.borrow().is_filling() && !telemetry::drain(self.cpu);
         self.pause(batch)
@@ -278,6 +302,8 @@ impl Work {
         while ipas.len() > 0 {
             let first = away.len();
             let left = ipas.len();
+            // The first page that cannot move ends its batch. The pages before it move all the
+            // same, and come back with those of earlier batches.
             let mut wrong = None;
             for ipa in ipas.by_ref().take(CHECKED) {
                 wrong = self.place(away, ipa, mark).err().map(|error| (ipa, error));
@@ -298,12 +324,14 @@ impl Work {
                 let page = self.vm.stage2.mapping(ipa);
                 let at = page.map_or(PhysAddr(0), |page| page.frame);
                 self.log(ipa, at, at, Nanos(0), MigrationOutcome::PoolFull);
+                // On the console once, not for each page: the log has the pages.
                 let full = format_args!(
                     ": pool full after {moved} of {wanted} pages; all {moved} are back where they \
                      were"
                 );
                 logger::about(self.vm, Level::Warn, Topic::Act, full);
             }
+            // The entry that the iterator provided last.
             let entry = (wanted - ipas.len() - 1) as u64;
             return Err(ListError { error, entry });
         }
@@ -315,6 +343,7 @@ impl Work {
     pub fn top(&self, k: u64) -> Result<u64, CallError> {
         let mut pages = self.pages()?;
         let profile = self.vm.spec.profile.as_ref().ok_or(CallError::Absent)?;
+        // More pages than the profile has, or none, are an error.
         let top = profile
             .pages
             .get(..k as usize)
@@ -327,11 +356,13 @@ impl Work {
     /// Moves one page, identified by its IPA.
     pub fn one(&self, ipa: Ipa) -> Result<(), CallError> {
         target(self.vm)?;
+        // Checked before the lock is taken: configuration only, which never changes.
         if !can_move(self.vm, ipa) {
             return Err(CallError::Invalid);
         }
         let mut pages = self.pages()?;
         match self.move_all(&mut pages.away, core::iter::once(ipa), UNLEASED) {
+            // It is away already. A list ignores that; a call for one page reports it.
             Ok(0) => Err(CallError::Invalid),
             done => done.map(drop).map_err(|wrong| wrong.error),
         }
@@ -351,6 +382,8 @@ impl Work {
         count: u64,
         flags: u64,
     ) -> Result<(), ListError> {
+        // Within one page, because a window shows one frame. The frame is that of now; the lock of
+        // the pages keeps it from moving.
         let within = at % PAGE_SIZE;
         let is_whole = at.is_multiple_of(8)
             && (1..=list::LONGEST).contains(&count)
@@ -393,6 +426,8 @@ impl Work {
         } = &mut *pages;
         let caches = call == Call::CachePages;
         if caches || number != 0 {
+            // The lease is checked once, here. If it runs out meanwhile, its end waits for the lock
+            // of the pages, and undoes this call too.
             let lease = self.vm.lease.lock();
             lease.check(number, timer::now())?;
         }
@@ -411,12 +446,14 @@ impl Work {
         if call == Call::MovePages {
             return self.move_all(away, list.iter().copied().map(Ipa), mark);
         }
+        // The list ascends, as `read_list` has checked.
         let belongs = |page: &Away| page.mark == mark && list.binary_search(&page.ipa.0).is_ok();
         Ok(self.come_back(away, 0, MigrationOutcome::Restored, belongs))
     }
 
     /// Takes a lease (0), renews one, or ends it. Returns its number.
     pub fn lease(&self, number: u64, nanos: u64) -> Result<u64, CallError> {
+        // No number and no time: there is neither a lease to take nor one to end.
         if nanos > lease::LONGEST_NANOS || number | nanos == 0 {
             return Err(CallError::Invalid);
         }
@@ -426,6 +463,7 @@ impl Work {
         }
         let lease = &self.vm.lease;
         let now = timer::now();
+        // Zero nanoseconds end the lease: it is due at once.
         let until = now + self.cpu.clock.ticks(Nanos(nanos));
         let number = match number {
             0 => lease.lock().take(until)?,
@@ -452,6 +490,7 @@ impl Work {
         if !self.vm.lease.lock().is_due(timer::now()) {
             return true;
         }
+        // Pages first, then the lease: as long as it is not ended, no other program can take one.
         self.undo(&mut pages, false);
         // A core that has to stop leaves the rest to the one that stops it, or to its next try.
         let is_done = self.pause(Effort::NONE);
@@ -465,6 +504,7 @@ impl Work {
     /// back, or `all`.
     fn undo(&self, pages: &mut Pages, all: bool) {
         let Pages { away, uncached, .. } = pages;
+        // Pages that moved without the lease stay, unless all are to go home.
         self.come_back(away, 0, MigrationOutcome::Restored, |page| {
             all || page.mark == LEASED
         });
@@ -524,9 +564,11 @@ impl Work {
         let stage2 = &self.vm.stage2;
         let mut all = 0;
         loop {
+            // On the stack: EL2 allocates nothing while guests run.
             let batch: heapless::Vec<_, CHANGES> = pages.by_ref().take(CHANGES).collect();
             let unmap = |&(ipa, wanted): &(Ipa, Cacheability)| {
                 let page = stage2.mapping(ipa)?;
+                // A page that is so already costs a look-up, and no broadcast.
                 (page.cacheability != wanted).then_some(())?;
                 Some((ipa, wanted, stage2.unmap(ipa)?))
             };
@@ -538,6 +580,8 @@ impl Work {
                 let before = unmapped.before;
                 let is_cached = cacheability == Cacheability::WriteBack;
                 // EL2's window is cacheable in either case: no line of the frame may be left.
+                // Between break and make: no vCPU can bring a line back before the new attribute
+                // holds.
                 self.cpu.windows.flush(before.frame);
                 sysreg::tell_cacheable(before.frame, is_cached);
                 unmapped.remap(Mapping {
@@ -554,6 +598,8 @@ impl Work {
             let done = Effort::PAGE
                 .times(changes.len() as u64)
                 .and(Effort::LOOKUP.times(batch.len() as u64));
+            // A core that has to stop leaves whole batches: each page has either attribute, and
+            // `uncached` counts them, so that the reset of the VM finds what is left.
             if batch.is_empty() || !self.pause(done) {
                 return all;
             }
@@ -567,6 +613,7 @@ impl Work {
             // Its other vCPUs are off, but a core of theirs may be ending the lease.
             if let Ok(mut pages) = self.pages() {
                 self.undo(&mut pages, restarts);
+                // A call with the old lease's number fails from here on.
                 return self.vm.lease.lock().end();
             }
             self.pause(Effort::NONE);
@@ -591,11 +638,15 @@ impl Work {
 }
 
 /// Returns the number of the pool to which a VM's pages can move.
+///
+/// An index into the pools of [`Memory`], in the order of the configuration.
 fn target(vm: &Vm) -> Result<usize, CallError> {
     vm.spec.target.map(usize::from).ok_or(CallError::Absent)
 }
 
 /// Returns whether a page is one that can move.
+///
+/// Contiguous memory and devices stay where they are.
 fn can_move(vm: &Vm, ipa: Ipa) -> bool {
     let in_pool =
         |region: &image::Region| region.contains(ipa) && matches!(region.backing, Backing::Pool(_));
@@ -607,6 +658,7 @@ pub fn private_pool(vm: &Vm) -> Result<PrivatePool, CallError> {
     let memory = partition::memory().lock();
     let pool = &memory.pools[target(vm)?];
     let colors = pool.spec.colors;
+    // Without a limit, all frames of its colors, also those that other SH pools use.
     let frames: u32 = colors.iter().map(|color| memory.frames.total(color)).sum();
     let pages = pool.spec.limit.unwrap_or(frames).into();
     Ok(PrivatePool {
@@ -646,6 +698,7 @@ pub fn arm(guest: Guest) {
     };
     if let Some(after) = profile.after {
         // Counted from the VM's start.
+        // Each boot of vCPU 0 sets it again, so each life of the VM has one move.
         let at = timer::now() + guest.clock.ticks(after);
         guest.deadlines.migration.set(Some(at));
         guest.deadlines.program();

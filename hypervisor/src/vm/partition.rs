@@ -29,6 +29,9 @@ use spin::Once;
 use spin::mutex::TicketMutex;
 
 /// How a vCPU starts that CPU_ON turns on.
+///
+/// Written by the core that turns the vCPU on, between `Power::claim` and `Power::publish`; read by
+/// the vCPU's core after `Power::enter`.
 #[derive(Default)]
 pub struct Vcpu {
     /// Where.
@@ -114,7 +117,9 @@ pub struct Memory {
     pub contiguous: Buddy<32>,
 }
 
+/// What the image says: read-only from boot on.
 static SYSTEM: Once<System> = Once::new();
+/// The VMs, which are never added or removed, and the memory. No core works on pages with its lock.
 static VMS: Once<(Vec<Vm>, TicketMutex<Memory>)> = Once::new();
 
 /// Sets what the image says, and returns it; boot core only, once.
@@ -143,6 +148,8 @@ pub fn all() -> &'static [Vm] {
 }
 
 /// Returns the VM and vCPU that own a physical core.
+///
+/// At most one: the image's check lets no core belong to two VMs.
 pub fn owner(core: usize) -> Option<(&'static Vm, usize)> {
     all().iter().find_map(|vm| {
         vm.spec
@@ -156,6 +163,7 @@ pub fn owner(core: usize) -> Option<(&'static Vm, usize)> {
 impl Vm {
     /// Asks an off vCPU to start; `Err` with its state where it cannot.
     pub fn power_on(&self, vcpu: usize, entry: Ipa, context: u64) -> Result<(), State> {
+        // From here to `publish`, no other vCPU can turn this one on.
         self.power.claim(vcpu)?;
         self.vcpus[vcpu].entry.store(entry.0, Relaxed);
         self.vcpus[vcpu].context.store(context, Relaxed);
@@ -175,6 +183,8 @@ impl Vm {
         mailbox::ask(self.spec.cores[0], Request::Power);
         let pays =
             |quota: &image::Quota| quota.vcpu.0 == 0 && quota.when_spent == WhenSpent::Throttle;
+        // A stop loads and cleans nothing. With a budget that holds it, the first core pays for its
+        // own work.
         if change == Change::Stop || self.spec.quotas.iter().any(pays) {
             return Ok(Effort::NONE);
         }
@@ -212,6 +222,7 @@ impl Vm {
 
     /// Returns whether `pages` pages from `ipa` on are all in one of the VM's regions of RAM.
     pub fn is_all_ram(&self, ipa: Ipa, pages: u64) -> bool {
+        // Both numbers are a guest's: nothing may wrap.
         let end = ipa.0.saturating_add(pages.saturating_mul(PAGE_SIZE));
         let last = Ipa(end.saturating_sub(1));
         self.ram()
@@ -225,6 +236,7 @@ impl Vm {
 
     /// Returns the private interrupts of one of its vCPUs.
     pub fn private_interrupts(&self, vcpu: usize) -> Banked {
+        // Every vCPU has this interrupt, even if only one has such a quota.
         let told = self
             .spec
             .quotas

@@ -24,11 +24,14 @@ use cloison_logic::reclaim::Pool;
 use cloison_logic::vpmu::PhysicalPmu;
 
 /// The unused budgets that cores share.
+///
+/// The index is `Reclaim::pool`, which the image gives each quota that shares.
 static POOLS: [Pool; MAX_VMS] = [const { Pool::new() }; MAX_VMS];
 
 /// Does what follows from a verdict. The caller sees to it that a core which has spent a budget is
 /// held.
 fn act(guest: Guest, spec: &Quota, verdict: Verdict) {
+    // `Throttle` is not an effect: `hold` reads it from the regulators.
     if verdict != Verdict::Spent {
         return;
     }
@@ -53,8 +56,10 @@ pub fn charge(guest: Guest, effort: Effort) {
     }
     guest.owed.set(Effort::NONE);
     let mut quotas = guest.quotas.borrow_mut();
+    // One reading of the clock for all quotas of the core.
     let now = timer::now();
     for entry in &mut quotas.entries {
+        // Each quota by its own price: the board file says what a page costs a budget of its event.
         let verdict = entry.charge(&Pmu, owed.cost(&entry.spec), now);
         act(guest, &entry.spec, verdict);
     }
@@ -79,6 +84,7 @@ pub fn start(guest: Guest) {
         return;
     }
     let now = timer::now();
+    // Before the deadlines are computed: a core whose vCPU is off has none.
     quotas.is_running = true;
     let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
@@ -99,11 +105,14 @@ pub fn start(guest: Guest) {
             Pmu.change_overflows(0, entry.mask);
         }
         // Each stop ends this too.
+        // Where the interrupt does not arrive, `next_deadline` polls.
         if by_interrupt {
             for counter in &entry.counters {
                 Pmu.interrupts(1 << counter.number, 0);
             }
         }
+        // Counting begins here; the guest is entered soon after, and EL2's own instructions do not
+        // count.
         Pmu.enable(entry.mask, 0);
     }
     // `on_deadline` borrows them again.
@@ -113,6 +122,9 @@ pub fn start(guest: Guest) {
 }
 
 /// Logs the totals, because the vCPU has stopped.
+///
+/// The counters keep their values, and the regulator what was used of the running period: the next
+/// start continues there.
 pub fn stop(guest: Guest) {
     let mut quotas = guest.quotas.borrow_mut();
     let now = timer::now();
@@ -121,6 +133,7 @@ pub fn stop(guest: Guest) {
         pmu::stop(entry.mask);
         let counted = entry.counted(&Pmu);
         if let Some(regulator) = &mut entry.regulator {
+            // Totals begin at zero again: each record is about the time since the start before it.
             let (throttled, totals) = regulator.stop(counted, now);
             telemetry::record(
                 &guest,
@@ -164,11 +177,13 @@ pub fn on_deadline(guest: Guest, now: Instant) {
     let vm = guest.vm;
     let mut quotas = guest.quotas.borrow_mut();
     for entry in &mut quotas.entries {
+        // The one word that a regulating VM sets, read once per period.
         let shared = &vm.budgets[usize::from(entry.index)];
         // `turn` ends the period if it is over, and begins the next one with the budget that
         // another VM may have set.
         let verdict = match entry.turn(&Pmu, now, shared.set()) {
             Some((report, verdict)) => {
+                // An overflow of the period that has ended says nothing about the new one.
                 Pmu.change_overflows(0, entry.mask);
                 shared.publish(&report);
                 let is_spent = report.spent_at.is_some();
@@ -194,6 +209,7 @@ pub fn on_deadline(guest: Guest, now: Instant) {
                 }
                 verdict
             }
+            // The period lasts: this is a poll, or the deadline was another quota's.
             None => entry.look(&Pmu, false, now),
         };
         act(guest, &entry.spec, verdict);
@@ -203,6 +219,8 @@ pub fn on_deadline(guest: Guest, now: Instant) {
 }
 
 /// Calls `with` for the started quota of this core with an index in its VM.
+///
+/// Fails with [`CallError::Absent`] for a quota of another vCPU, or one that has not started.
 fn find<T>(
     cpu: &Cpu,
     index: u64,
@@ -240,6 +258,8 @@ pub fn terms(cpu: &Cpu, index: u64) -> Result<reply::QuotaTerms, CallError> {
 }
 
 /// Lowers a budget from the next period on.
+///
+/// For the service `quota`: a guest may only lower its own.
 pub fn set(cpu: &Cpu, index: u64, budget: Events) -> Result<(), CallError> {
     let now = timer::now();
     let done = find(cpu, index, |entry| {
@@ -271,6 +291,9 @@ pub fn budget(vm: &Vm, index: u64) -> Result<reply::Budget, CallError> {
 }
 
 /// Sets the budget of another VM's quota from its next period on.
+///
+/// For the service `regulate`. No core is interrupted: the quota's core reads the word when a
+/// period ends. The caller has checked that its VM may regulate `vm`.
 pub fn set_budget(vm: &Vm, index: u64, budget: Events) -> Result<(), CallError> {
     let (spec, shared) = shared(vm, index)?;
     shared.change(budget, spec.ceiling)

@@ -26,8 +26,11 @@ const BATCH: usize = 96;
 /// The UART, and the message that is being sent.
 struct Line {
     port: Port,
+    /// The message, encoded: allocated once, at boot.
     buffer: Box<[u8; telemetry::MAX_MESSAGE]>,
+    /// How many of its bytes are out.
     sent: usize,
+    /// How many it has; equal to `sent` if nothing is being sent.
     len: usize,
 }
 
@@ -39,6 +42,7 @@ impl Line {
             self.port.uart.send(self.buffer[self.sent]);
             self.sent += 1;
         }
+        // Reported once, on the other UART.
         if self.port.is_dead && !DEAD.swap(true, Relaxed) {
             log::warn!(
                 "the telemetry UART accepts nothing: from now on, what it has no room for is lost"
@@ -56,6 +60,8 @@ impl Line {
     /// Accepts a message.
     fn load(&mut self, message: &Message) {
         self.sent = 0;
+        // Encoding takes far longer than logging a record, which is why records are kept as they
+        // are until the UART is free.
         self.len = telemetry::encode(message, &mut self.buffer[..]).map_or(0, <[u8]>::len);
         if self.len == 0 {
             log::error!(
@@ -66,6 +72,8 @@ impl Line {
     }
 }
 
+/// The line; `None` on a board without a telemetry UART. While guests run, it is only tried: a core
+/// whose turn it is not continues its guest.
 static LINE: TicketMutex<Option<Line>> = TicketMutex::new(None);
 /// Whether nobody waits for the UART any more.
 static DEAD: AtomicBool = AtomicBool::new(false);
@@ -85,6 +93,7 @@ pub fn init(port: Port) {
 /// Sends a message and waits until it is complete. To be called while no guest runs.
 pub fn send(message: &Message) {
     if let Some(line) = LINE.lock().as_mut()
+        // What another core has begun comes first; its bytes must stay together.
         && line.finish()
     {
         line.load(message);
@@ -95,6 +104,8 @@ pub fn send(message: &Message) {
 /// Logs a record of this core.
 #[inline(always)]
 pub fn record(cpu: &Cpu, record: Record) {
+    // The timer is programmed only where the deadline has changed: it is a write to a system
+    // register and a barrier.
     let before = cpu.deadlines.output.get();
     record_at(cpu, timer::now(), record);
     if cpu.deadlines.output.get() != before {
@@ -106,12 +117,14 @@ pub fn record(cpu: &Cpu, record: Record) {
 #[inline(always)]
 pub fn record_at(cpu: &Cpu, now: Instant, record: Record) {
     let mut ring = cpu.ring.borrow_mut();
+    // A full ring counts the record as dropped; the count is sent when there is room.
     ring.push(Entry {
         core: Core(cpu.index as u8),
         at: cpu.clock.since_reset(now),
         record,
     });
     cpu.send_by(now + cpu.output_delay);
+    // The guest's next WFI is the time to send.
     guest_registers::trap_waits(true);
 }
 
@@ -119,6 +132,7 @@ pub fn record_at(cpu: &Cpu, now: Instant, record: Record) {
 /// FIFOs accept it, and sets the EL2 timer for the rest. Returns whether there was no record and no
 /// message.
 pub fn drain(cpu: &Cpu) -> bool {
+    // What this core is responsible for; `send_some` prints for the others too.
     let messages = console::has_messages(cpu.index);
     let lines = cpu.vm.is_some_and(|vm| !console::lines(vm.id).is_empty());
     // In turn, so that no number of records keeps a message waiting.
@@ -144,6 +158,7 @@ pub fn drain(cpu: &Cpu) -> bool {
 /// Sends a little of this core's records, as far as the FIFO accepts it. Returns whether there was
 /// none.
 fn pump(cpu: &Cpu) -> bool {
+    // Another core is sending: this one's records wait for its next visit.
     let Some(mut guard) = LINE.try_lock() else {
         return false;
     };
@@ -155,6 +170,7 @@ fn pump(cpu: &Cpu) -> bool {
         while ring.take(core, Nanos(0), |_| {}) {}
         return true;
     };
+    // Whether the message before is complete: only then does the line take the next one.
     if line.advance(0) {
         let now = cpu.clock.since_reset(timer::now());
         let load = |entry: &Entry| line.load(&Message::Entry(*entry));

@@ -19,6 +19,7 @@ pub fn read(guest: Guest, offset: u16) -> u32 {
 pub fn write(guest: Guest, offset: u16, value: u32) -> Option<Position> {
     let vm = guest.vm;
     access(guest, vm, |device, line| {
+        // `None` of a write that sends no byte: a control register, for example.
         let part = line.push(device.write(offset, value)?);
         if line.is_waiting() != (guest.line.get() != Line::Whole) {
             watch_line(&guest, line.is_waiting());
@@ -30,6 +31,7 @@ pub fn write(guest: Guest, offset: u16, value: u32) -> Option<Position> {
 /// Accesses the UART, and reports the level of its line if that has changed: under the UART's lock,
 /// so that two cores cannot report it in the wrong order.
 fn access<T>(guest: Guest, vm: &Vm, with: impl FnOnce(&mut Pl011, &mut LineBuffer) -> T) -> T {
+    // The order of locks: the UART, then the SPIs (`virq::set_line`).
     let mut uart = vm.uart.lock();
     let (device, line) = &mut *uart;
     let before = device.line_level();
@@ -63,6 +65,8 @@ pub fn print_unfinished_line(guest: Guest) {
 #[cold]
 #[inline(never)]
 pub fn tick_in_line(guest: Guest) {
+    // The second tick in the same line: a guest that is about to write more had a whole tick for
+    // it.
     if guest.line.replace(Line::Left) == Line::Left {
         print_unfinished_line(guest);
     }
@@ -70,12 +74,16 @@ pub fn tick_in_line(guest: Guest) {
 
 /// Prints what `rest` takes of the guest's unfinished line. Returns what to wait for, if there is
 /// anything.
+///
+/// Any core may call it: the lock orders it with the guest's writes.
 pub fn print_rest(vm: &Vm, rest: fn(&mut LineBuffer) -> Option<Part>) -> Option<Position> {
     let mut uart = vm.uart.lock();
     rest(&mut uart.1).map(|part| part.queue(&vm.spec.name, console::lines(vm.id)))
 }
 
 /// Passes a byte of console input to the guest.
+///
+/// `guest` is the console's core, which may be another VM's.
 pub fn deliver(guest: Guest, vm: &Vm, byte: u8) {
     // A guest that does not read loses input, as on a real UART whose FIFO overruns.
     let _ = access(guest, vm, |device, _| device.push_rx(byte));

@@ -29,6 +29,7 @@ impl PhysicalGic for Physical {
         self.0.spis.lock()
     }
 
+    // Empty (ELRSR), or ended with a maintenance interrupt that is still shown (EISR).
     fn done(&self) -> u32 {
         (GICH.elrsr[0].get() | GICH.eisr[0].get()) & ((1 << LIST_REGISTERS) - 1)
     }
@@ -41,6 +42,7 @@ impl PhysicalGic for Physical {
         GICH.lr[index % LIST_REGISTERS].set(value);
     }
 
+    // A write of GICH_HCR also sets EOICount, bits 31 to 27, to 0 (IHI 0048B, 5.3.1).
     fn watch(&self, waiting: bool, aside: bool) {
         let waiting = GICH_HCR::NPIE.val(waiting.into());
         let aside = GICH_HCR::LRENPIE.val(aside.into());
@@ -72,6 +74,7 @@ impl PhysicalGic for Physical {
         gic::enable(irq, on);
     }
 
+    // A vCPU that the VM does not have is no target: the interrupt keeps its route.
     fn route(&self, irq: u32, vcpu: u8) {
         if let Some(&core) = self.0.spec.cores.get(usize::from(vcpu)) {
             gic::route(irq, core.0);
@@ -85,12 +88,16 @@ impl PhysicalGic for Physical {
 
 /// Tells the cores of these vCPUs to check their interrupts. Returns whether the running core is
 /// among them.
+///
+/// `vm` need not be the running core's: the console's core delivers input to any VM.
 fn kick(guest: Guest, vm: &Vm, vcpus: Vcpus) -> bool {
     let mut own = false;
     for vcpu in ones(vcpus.0) {
         match vm.spec.cores.get(vcpu as usize) {
             // No interrupt to itself: the caller fills its list registers.
             Some(&core) if core.index() == guest.index => own = true,
+            // The physical SGI follows a DSB (`gic::kick`), so that the other core sees the state
+            // that `vgic` has published.
             Some(&core) => mailbox::ask(core, Request::Interrupts),
             None => {}
         }
@@ -100,6 +107,8 @@ fn kick(guest: Guest, vm: &Vm, vcpus: Vcpus) -> bool {
 
 /// Changes the vCPU's part of the distributor, and tells the vCPUs that `change` returns to check
 /// their interrupts.
+///
+/// What `change` returns never holds this vCPU itself: `fill` and its like have looked already.
 fn update(guest: Guest, change: impl FnOnce(&mut Banked, &Physical) -> Vcpus) {
     let vcpus = change(&mut guest.virq.borrow_mut(), &Physical(guest.vm));
     kick(guest, guest.vm, vcpus);
@@ -116,6 +125,7 @@ pub fn fill(guest: Guest) {
 pub fn timer(guest: Guest) {
     let gic = Physical(guest.vm);
     // Without the lock of the shared interrupts: the timer is private to the vCPU.
+    // The borrow ends with the statement: `fill` borrows again.
     let listed = guest.virq.borrow_mut().inject_timer(&gic);
     if !listed {
         fill(guest);
@@ -125,6 +135,8 @@ pub fn timer(guest: Guest) {
 /// Handles an interrupt of a passed-through device.
 pub fn raise(guest: Guest, irq: u32) {
     let vm = guest.vm;
+    // The lock is released before other cores are interrupted, and before this one fills its list
+    // registers, which may take it again.
     let vcpus = vm.spis.lock().raise(irq, &vm.distributor);
     if kick(guest, vm, vcpus) {
         fill(guest);
@@ -140,6 +152,9 @@ pub fn raise_private(guest: Guest, irq: u32) {
 }
 
 /// Handles a guest's read of its distributor.
+///
+/// `None` if the access is not emulated: it has a width or an offset that the distributor does not
+/// allow.
 pub fn read(guest: Guest, offset: u16, width: Width) -> Option<u32> {
     let gic = Physical(guest.vm);
     if offset == TYPER && width == Width::Word {
@@ -149,6 +164,9 @@ pub fn read(guest: Guest, offset: u16, width: Width) -> Option<u32> {
 }
 
 /// Handles a guest's write to its distributor.
+///
+/// `None` as for [`read`]. The other vCPUs are told before the guest continues, as the hardware
+/// would have signaled them.
 pub fn write(guest: Guest, offset: u16, width: Width, value: u32) -> Option<()> {
     let mut virq = guest.virq.borrow_mut();
     let others = virq.write(&Physical(guest.vm), offset, width, value)?;
@@ -159,12 +177,17 @@ pub fn write(guest: Guest, offset: u16, width: Width, value: u32) -> Option<()> 
 /// Handles a guest's write to GICC_DIR. Without EOImode it is UNPREDICTABLE (IHI 0048B, 4.4.15),
 /// and ignored.
 pub fn deactivate(guest: Guest, value: u32) {
+    // GICH_VMCR shows the guest's GICC_CTLR.EOImode: the guest may change it at any time without an
+    // exit.
     if GICH.vmcr.is_set(GICH_VMCR::EOI_MODE) {
         update(guest, |banked, gic| banked.deactivate(gic, value));
     }
 }
 
 /// Sets the level of the line of an emulated device of `vm`, which may be another one's.
+///
+/// To be called under the lock of the device whose line it is, so that levels arrive in their
+/// order.
 pub fn set_line(guest: Guest, vm: &Vm, irq: u32, high: bool) {
     let vcpus = vm.spis.lock().set_line(irq, high, &vm.distributor);
     if kick(guest, vm, vcpus) {
@@ -185,6 +208,8 @@ pub fn set_private_line(guest: Guest, irq: u32, high: bool) {
 
 /// Resets enables and list registers when a vCPU starts. SGIs that were sent to it since it was
 /// turned on stay pending.
+///
+/// On the vCPU's own core: list registers belong to a core.
 pub fn start(guest: Guest) {
     stop(guest);
     fill(guest);
@@ -194,10 +219,15 @@ pub fn start(guest: Guest) {
 pub fn stop(guest: Guest) {
     // First return what the core has listed to the distributor, then empty the interface.
     update(guest, Banked::reset);
+    // Also the active priorities and the guest's view of its interface: the next life finds them as
+    // after power-on.
     gic::reset_virtual_interface();
 }
 
 /// Resets the interrupts of a whole VM, whose vCPUs have stopped.
+///
+/// Called on the core that renews the VM. The list registers of the other cores are empty: each
+/// vCPU that stopped has called [`stop`].
 pub fn reset_vm(vm: &'static Vm) {
     vm.spis.lock().reset(&Physical(vm));
     vm.distributor.reset();

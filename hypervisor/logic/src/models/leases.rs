@@ -46,6 +46,7 @@ impl Vm {
         (Arc::new(vm), number)
     }
 
+    /// The time that all cores read. It does not run by itself: the model lets it pass.
     fn now(&self) -> Instant {
         Instant(self.now.load(Acquire))
     }
@@ -61,10 +62,12 @@ impl Vm {
         self.lease().end();
     }
 
+    /// The lease's lock is waited for, because it is held for a few steps only.
     fn lease(&self) -> MutexGuard<'_, Lease> {
         self.lease.lock().expect("no thread panics with it")
     }
 
+    /// The pages' lock is tried, as in `vm::migrate::Work::pages`: its holder may pause.
     fn pages(&self) -> Result<Held<'_, Vec<u64>>, CallError> {
         self.away.try_lock().ok_or(CallError::Busy)
     }

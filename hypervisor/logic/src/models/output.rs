@@ -57,6 +57,7 @@ fn messages_of_two_cores_are_printed(send: fn(&Console) -> bool) {
     other.join().expect("no assertions");
     let guard = console.printed.try_lock().expect("free");
     let mut lines: Vec<&str> = guard.1.split_terminator("\r\n").collect();
+    // Either may be first: only wholeness is promised.
     lines.sort_unstable();
     assert_eq!(lines, ["0", "1"], "not printed whole: {:?}", guard.1);
 }
@@ -81,6 +82,7 @@ struct Line {
     buffer: [u8; telemetry::MAX_MESSAGE],
     sent: usize,
     len: usize,
+    /// What the host has received.
     out: Vec<u8>,
 }
 
@@ -121,6 +123,7 @@ fn pump(line: &Lock<Line>, ring: &mut Ring) -> bool {
     false
 }
 
+/// Returns a record that differs between cores in more than one byte, so that a torn one shows.
 fn record(core: u8) -> Entry {
     Entry {
         core: Core(core),
