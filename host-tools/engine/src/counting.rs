@@ -3,7 +3,6 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use cloison_board_model::events::Event as Modelled;
-use cloison_board_model::pmu::CHAIN;
 use cloison_config::board::BoardFile;
 use cloison_config::emulation::Emulated;
 use cloison_config::events::Event;
@@ -48,17 +47,11 @@ impl Counting {
             .events
             .iter()
             .map(|event| event.id)
-            .filter(|id| id.0 < 64 && (self.counts(board, *id) || self.chains(*id)));
+            .filter(|id| id.0 < 64 && self.counts(board, *id));
         common.fold([0; 2], |mut bits, id| {
             bits[usize::from(id.0 / 32)] |= 1 << (id.0 % 32);
             bits
         })
-    }
-
-    /// Returns whether an event is the one by which two counters become one, and pairs do. It is not
-    /// [counted](Self::counts): by itself it counts nothing.
-    fn chains(self, event: EventId) -> bool {
-        self == Self::Model && u64::from(event.0) == CHAIN
     }
 
     /// Returns the machine whose verdicts on events apply.
@@ -316,7 +309,6 @@ mod tests {
             (0, 0),
             "it has no branch predictor"
         );
-        assert_eq!(low >> 0x1e & 1, 1, "pairs of counters are its own");
         let a72 = configuration::board("virt-a72").expect("a good one");
         assert_eq!(Counting::Stock.announced(&a72), [1 << 0x00 | 1 << 0x11, 0]);
     }
