@@ -5,6 +5,7 @@
 //! | `docs/board-files.md` | the comments on the readers of board files in `host-tools/config/src` |
 //! | `docs/calls.md` | the calls in `contracts/abi/src/lib.rs` |
 //! | `docs/commands.md` | clap's list of commands |
+//! | `docs/index.md` | the other pages |
 //! | `docs/imports.md` | the tables of fields in `host-tools/import/src/fields.rs` |
 //! | `docs/dependencies.md` | the comments in the crates' `Cargo.toml` files |
 //! | `docs/figures.schema.json` | the types of `--json` files in `host-tools/engine/src/figures.rs` |
@@ -13,6 +14,7 @@
 
 use crate::cli::Cli;
 use crate::format;
+use crate::index;
 use crate::pages::{self, DocsArgs, Page};
 use clap::{CommandFactory, Subcommand};
 use cloison::{commands, exit};
@@ -37,7 +39,7 @@ pub fn pages() -> Result<Vec<Page>> {
         path: format!("docs/{name}"),
         text,
     };
-    Ok(vec![
+    let mut pages = vec![
         page("commands.md", commands_page()),
         page("imports.md", imports_page()),
         page("dependencies.md", dependencies()?),
@@ -45,7 +47,9 @@ pub fn pages() -> Result<Vec<Page>> {
         page("telemetry-format.md", format::telemetry()?),
         page("calls.md", format::calls()?),
         page("board-files.md", format::board_files()?),
-    ])
+    ];
+    pages.push(index::page(&pages)?);
+    Ok(pages)
 }
 
 /// Returns the page of all commands, from clap's list.

@@ -31,6 +31,7 @@ pub mod format;
 pub mod full;
 pub mod fuzz;
 pub mod groups;
+pub mod index;
 pub mod lint;
 pub mod mutants;
 pub mod pages;

@@ -7,15 +7,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use xtask::pages::Page;
-use xtask::{docs, results};
+use xtask::{docs, index, results};
 
 /// Pages that are generated, and that explain nothing.
-const GENERATED: [&str; 8] = [
+const GENERATED: [&str; 9] = [
     "board-files.md",
     "calls.md",
     "commands.md",
     "dependencies.md",
     "imports.md",
+    "index.md",
     "modules.md",
     "papi-cases.md",
     "telemetry-format.md",
@@ -151,19 +152,12 @@ fn prose(page: &str) -> String {
     text
 }
 
-/// The anchors of a page's headings, as GitHub makes them.
+/// The anchors of a page's headings.
 fn anchors(page: &str) -> BTreeSet<String> {
     prose(page)
         .lines()
         .filter(|line| line.starts_with('#'))
-        .map(|line| line.trim_start_matches('#').trim().to_lowercase())
-        .map(|heading| {
-            heading
-                .chars()
-                .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
-                .map(|c| if c == ' ' { '-' } else { c })
-                .collect()
-        })
+        .map(|line| index::anchor(line.trim_start_matches('#').trim()))
         .collect()
 }
 

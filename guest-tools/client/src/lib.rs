@@ -38,7 +38,7 @@ pub use cloison_abi::reply::{
 };
 pub use error::{Error, SERVICE_NAMES};
 pub use lists::Lease;
-pub use registers::{MappedPage, Registers};
+pub use registers::{MappedPage, Registers, ceiling};
 
 use cloison_abi::reply::{Moved, SegmentEnd, Time};
 use cloison_abi::{ABI_VERSION, Call, CallError, page};
@@ -202,7 +202,7 @@ impl<R: Registers> Services<R> {
     }
 
     /// Sets the budget of another VM's quota in events, from its next period on; never above its
-    /// ceiling.
+    /// [`ceiling`].
     pub fn set_budget(&mut self, vm: u64, quota: u64, events: u64) -> Result<(), Error> {
         self.call::<[u64; 3]>(Call::BudgetSet, [vm, quota, events])
             .map(drop)

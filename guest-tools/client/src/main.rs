@@ -10,8 +10,10 @@ mod stat;
 mod ways;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use cloison_abi::Call;
 use cloison_client::{
-    Change, Error, Life, Region, SERVICE_NAMES, Services, VmInfo, counting, events, pin, vcpus,
+    Change, Error, Life, Region, SERVICE_NAMES, Services, VmInfo, ceiling, counting, events, pin,
+    vcpus,
 };
 use cloison_epapi::cpu::Cpu;
 use failure::Failure;
@@ -188,7 +190,8 @@ fn main() -> ExitCode {
         }
     };
     done.unwrap_or_else(|failure| {
-        eprintln!("cloison: error: {}", failure.message);
+        // As clap begins those of the command line.
+        eprintln!("error: {}", failure.message);
         if let Some(help) = failure.help {
             eprintln!("  help: {help}");
         }
@@ -337,10 +340,7 @@ fn quota(services: &mut Services, wanted: &Quota) -> Result<(), Failure> {
         println!("vCPU {vcpu}, quota {index}: {events} events per period from the next one on");
         return Ok(());
     }
-    println!(
-        "{:>4} {:>5}  {:<22} {:>12} {:>11} {:>12} {:>9} {:>14}",
-        "vCPU", "quota", "event", "budget", "period (us)", "so far", "periods", "throttled (us)"
-    );
+    let mut rows = Vec::new();
     for vcpu in wanted.vcpu.map_or_else(vcpus, |vcpu| vec![vcpu]) {
         pin(vcpu)?;
         let cpu = counting::midr(vcpu).ok().and_then(Cpu::by_midr);
@@ -348,7 +348,7 @@ fn quota(services: &mut Services, wanted: &Quota) -> Result<(), Failure> {
             match services.quota(index) {
                 Ok(quota) => {
                     let terms = services.quota_terms(index)?;
-                    println!(
+                    rows.push(format!(
                         "{vcpu:>4} {index:>5}  {:<22} {:>12} {:>11} {:>12} {:>9} {:>14}",
                         events::name_on(cpu, terms.event),
                         terms.budget,
@@ -356,7 +356,7 @@ fn quota(services: &mut Services, wanted: &Quota) -> Result<(), Failure> {
                         quota.events,
                         quota.periods,
                         quota.throttled_nanos / 1000
-                    );
+                    ));
                 }
                 Err(Error::Refused {
                     error: CallError::Absent,
@@ -366,7 +366,24 @@ fn quota(services: &mut Services, wanted: &Quota) -> Result<(), Failure> {
             }
         }
     }
+    let header = format!(
+        "{:>4} {:>5}  {:<22} {:>12} {:>11} {:>12} {:>9} {:>14}",
+        "vCPU", "quota", "event", "budget", "period (us)", "so far", "periods", "throttled (us)"
+    );
+    print_table(&header, &rows, "no quotas on these vCPUs' cores");
     Ok(())
+}
+
+/// Prints a table, or what it means that it has no row.
+fn print_table(header: &str, rows: &[String], none: &str) {
+    if rows.is_empty() {
+        println!("{none}");
+        return;
+    }
+    println!("{header}");
+    for row in rows {
+        println!("{row}");
+    }
 }
 
 fn budget(services: &mut Services, wanted: &Budget) -> Result<(), Failure> {
@@ -378,17 +395,19 @@ fn budget(services: &mut Services, wanted: &Budget) -> Result<(), Failure> {
         .map(|name| number_of(&vms, name))
         .transpose()?;
     if let (Some(vm), Some([index, events])) = (chosen, wanted.set.as_deref()) {
-        services.set_budget(vm, *index, *events)?;
+        services
+            .set_budget(vm, *index, *events)
+            .map_err(|error| match ceiling(vm, *index) {
+                Some(_) => not_set(error, vm, *index),
+                None => not_of(services, error, vm),
+            })?;
         println!(
             "{}, quota {index}: {events} events per period from its next one on",
             vms[vm as usize].name()
         );
         return Ok(());
     }
-    println!(
-        "{:<16} {:>5} {:>12} {:>12} {:>10}",
-        "VM", "quota", "budget", "last period", "periods"
-    );
+    let mut rows = Vec::new();
     for (number, vm) in (0..)
         .zip(&vms)
         .filter(|(number, _)| chosen.is_none_or(|chosen| chosen == *number))
@@ -396,13 +415,14 @@ fn budget(services: &mut Services, wanted: &Budget) -> Result<(), Failure> {
         for index in 0..MOST {
             match services.budget(number, index) {
                 Ok(it) => {
-                    println!(
-                        "{:<16} {index:>5} {:>12} {:>12} {:>10}",
+                    let ceiling = ceiling(number, index).map_or("-".into(), |it| it.to_string());
+                    rows.push(format!(
+                        "{:<16} {index:>5} {:>12} {ceiling:>12} {:>12} {:>10}",
                         vm.name(),
                         it.budget,
                         it.events,
                         it.periods
-                    );
+                    ));
                 }
                 Err(Error::Refused {
                     error: CallError::Absent,
@@ -413,11 +433,60 @@ fn budget(services: &mut Services, wanted: &Budget) -> Result<(), Failure> {
                     error: CallError::Denied,
                     ..
                 }) if chosen.is_none() => break,
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(not_of(services, error, number)),
             }
         }
     }
+    let header = format!(
+        "{:<16} {:>5} {:>12} {:>12} {:>12} {:>10}",
+        "VM", "quota", "budget", "ceiling", "last period", "periods"
+    );
+    print_table(&header, &rows, "no quotas that this VM may set");
     Ok(())
+}
+
+/// Adds the ceiling to the reason why a budget was not set.
+fn not_set(error: Error, vm: u64, index: u64) -> Failure {
+    use cloison_abi::CallError;
+    let refused = matches!(
+        error,
+        Error::Refused {
+            error: CallError::Invalid,
+            ..
+        }
+    );
+    match ceiling(vm, index) {
+        Some(ceiling) if refused => Failure::new(
+            format!("a budget of this quota is 1 to {ceiling} events, its ceiling (`up_to`)"),
+            "`up_to` in that VM's [[vm.quota]] sets the ceiling; boot the system again",
+        ),
+        _ => error.into(),
+    }
+}
+
+/// Gives better advice about a refused call for another VM if it is the VM itself.
+fn not_of(services: &Services, error: Error, vm: u64) -> Failure {
+    use cloison_abi::CallError::Denied;
+    if vm != services.identify().vm {
+        return error.into();
+    }
+    match error {
+        Error::Refused {
+            call: Call::VmOrder,
+            error: Denied,
+        } => Failure::new(
+            "a VM cannot manage itself",
+            "`poweroff` ends it and `reboot` restarts it; other VMs that name it in `manages` can, too",
+        ),
+        Error::Refused {
+            call: Call::BudgetRead | Call::BudgetSet,
+            error: Denied,
+        } => Failure::new(
+            "a VM cannot set its quotas by `budget`",
+            "`cloisonctl quota` shows them and lowers them",
+        ),
+        error => error.into(),
+    }
 }
 
 /// Returns the number of the VM with a name.
@@ -455,7 +524,9 @@ fn change_vm(services: &mut Services, name: &str, change: Change) -> Result<(), 
     const LOOK: Duration = Duration::from_millis(10);
     const LONGEST: u32 = 6000;
     let number = number_of(&services.vms()?, name)?;
-    services.order_vm(number, change)?;
+    services
+        .order_vm(number, change)
+        .map_err(|error| not_of(services, error, number))?;
     for _ in 0..LONGEST {
         let life = services.vm(number)?.life;
         if life != Life::Changing {

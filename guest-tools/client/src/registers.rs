@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 
 /// Registers of a services page.
@@ -119,8 +119,37 @@ const DEVICE_TREE: &str = "/sys/firmware/devicetree/base";
 /// The file from which the page is mapped.
 const MEMORY: &str = "/dev/mem";
 
+/// The property that has the ceilings of other VMs' budgets, in the page's node.
+const CEILINGS: &str = "cloison,ceilings";
+
 /// Returns the address of the services page, according to the device tree below `root`.
 pub fn find(root: &Path) -> Result<u64, Error> {
+    let reg = std::fs::read(node(root)?.join("reg")).unwrap_or_default();
+    let address = reg.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
+    address.ok_or(Error::DeviceTree)
+}
+
+/// Returns the largest budget in events that this VM may set for quota `index` of VM `vm`. There is
+/// none if the VM does not regulate that one, or if its device tree does not come from Cloison.
+pub fn ceiling(vm: u64, index: u64) -> Option<u64> {
+    ceiling_below(Path::new(DEVICE_TREE), vm, index)
+}
+
+/// Like [`ceiling`], according to the device tree below `root`.
+pub fn ceiling_below(root: &Path, vm: u64, index: u64) -> Option<u64> {
+    let cells = std::fs::read(node(root).ok()?.join(CEILINGS)).ok()?;
+    let (cells, _) = cells.as_chunks::<4>();
+    let cells: Vec<u64> = cells
+        .iter()
+        .map(|cell| u32::from_be_bytes(*cell).into())
+        .collect();
+    let (rows, _) = cells.as_chunks::<3>();
+    let row = rows.iter().find(|row| row[..2] == [vm, index])?;
+    Some(row[2])
+}
+
+/// Returns the directory of the page's node in the device tree below `root`.
+fn node(root: &Path) -> Result<PathBuf, Error> {
     let family = page::COMPATIBLE.trim_end_matches(|c: char| c.is_ascii_digit());
     for node in std::fs::read_dir(root).into_iter().flatten().flatten() {
         let Ok(compatible) = std::fs::read(node.path().join("compatible")) else {
@@ -129,9 +158,7 @@ pub fn find(root: &Path) -> Result<u64, Error> {
         let compatible = String::from_utf8_lossy(&compatible);
         let names = || compatible.split('\0');
         if names().any(|name| name == page::COMPATIBLE) {
-            let reg = std::fs::read(node.path().join("reg")).unwrap_or_default();
-            let address = reg.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
-            return address.ok_or(Error::DeviceTree);
+            return Ok(node.path());
         }
         if let Some(other) = names().find(|name| name.starts_with(family)) {
             return Err(Error::OtherPage(other.to_owned()));
@@ -265,18 +292,26 @@ impl Drop for MappedPage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     fn tree(compatible: &[u8], reg: &[u8]) -> Result<u64, Error> {
+        with_tree(&[("compatible", compatible), ("reg", reg)], find)
+    }
+
+    /// Reads a device tree whose only node has these properties.
+    fn with_tree<T>(properties: &[(&str, &[u8])], read: impl FnOnce(&Path) -> T) -> T {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
         let root = std::env::temp_dir().join(format!(
             "cloison-tree-{}-{}",
             std::process::id(),
-            compatible.len()
+            NUMBER.fetch_add(1, Ordering::Relaxed)
         ));
         let node = root.join("services@9001000");
         std::fs::create_dir_all(&node).unwrap();
-        std::fs::write(node.join("compatible"), compatible).unwrap();
-        std::fs::write(node.join("reg"), reg).unwrap();
-        let found = find(&root);
+        for (name, value) in properties {
+            std::fs::write(node.join(name), value).unwrap();
+        }
+        let found = read(&root);
         std::fs::remove_dir_all(&root).unwrap();
         found
     }
@@ -300,5 +335,25 @@ mod tests {
             find(Path::new("/nowhere/at/all")),
             Err(Error::Absent)
         ));
+    }
+
+    #[test]
+    fn a_ceiling_is_the_third_cell_of_its_row() {
+        let name: (&str, &[u8]) = ("compatible", b"cloison,services-1\0");
+        // Quota 1 of VM 2 up to 500,000 events, and a row that is cut.
+        let cells: Vec<u8> = [1_u32, 0, 70, 2, 1, 500_000, 3, 0]
+            .iter()
+            .flat_map(|cell| cell.to_be_bytes())
+            .collect();
+        let known = |vm, index| {
+            with_tree(&[name, (CEILINGS, &cells)], |root| {
+                ceiling_below(root, vm, index)
+            })
+        };
+        assert_eq!(known(1, 0), Some(70));
+        assert_eq!(known(2, 1), Some(500_000));
+        assert_eq!([known(2, 0), known(3, 0), known(0, 0)], [None; 3]);
+        assert_eq!(with_tree(&[name], |root| ceiling_below(root, 2, 1)), None);
+        assert_eq!(ceiling_below(Path::new("/nowhere/at/all"), 2, 1), None);
     }
 }

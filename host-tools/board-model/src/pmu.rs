@@ -10,6 +10,11 @@ use crate::events::{Counts, Event};
 /// Number of event counters of a Cortex-A53.
 pub const COUNTERS: usize = 6;
 
+/// CHAIN: of a counter with an odd number, the overflows of the one before it (Arm ARM, section
+/// D13.11.2). Of one with an even number, nothing. It is no event of a core's, so it is not in
+/// [`Event`].
+pub const CHAIN: u64 = 0x1e;
+
 /// The registers that select the counted events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setup {
@@ -43,8 +48,9 @@ impl Setup {
         };
         on & 1 != 0
     }
-    /// Returns the event that a counter counts at an exception level, in the Non-secure state.
-    fn event(&self, counter: usize, level: u8) -> Option<Event> {
+    /// Returns the number of the event that a counter counts at an exception level, in the
+    /// Non-secure state.
+    fn number(&self, counter: usize, level: u8) -> Option<u64> {
         if !self.is_on(counter) || self.enabled >> counter & 1 == 0 {
             return None;
         }
@@ -56,9 +62,20 @@ impl Setup {
             2 => bit(27),
             _ => false,
         };
-        // Ten bits, as in the A53 (PMUv3 of ARMv8.0). QEMU itself counts cycles, from guest time,
-        // which is the model's.
-        Event::from_number(kind & 0x3ff).filter(|event| counted && *event != Event::CPU_CYCLES)
+        // Ten bits, as in the A53 (PMUv3 of ARMv8.0).
+        counted.then_some(kind & 0x3ff)
+    }
+    /// Returns the event that a counter counts at an exception level, if the model counts it: QEMU
+    /// itself counts cycles, from guest time, which is the model's.
+    fn event(&self, counter: usize, level: u8) -> Option<Event> {
+        let event = Event::from_number(self.number(counter, level)?);
+        event.filter(|event| *event != Event::CPU_CYCLES)
+    }
+    /// Returns the counter that counts the overflows of `counter`, whatever the exception level.
+    fn chained(&self, counter: usize) -> Option<usize> {
+        let next = counter + 1;
+        let is_pair = counter.is_multiple_of(2) && next < COUNTERS;
+        (is_pair && self.types[next] & 0x3ff == CHAIN).then_some(next)
     }
 }
 
@@ -103,14 +120,29 @@ impl Pmu {
                 let new = event
                     .count(counts, 0)
                     .wrapping_sub(event.count(&self.seen, 0));
-                let before = self.value(counter);
-                self.added[counter] = self.added[counter].wrapping_add(new);
-                if new.cast_signed() > 0 && (before + new) >> BITS != 0 {
-                    self.overflowed |= 1 << counter;
+                let overflows = self.add(counter, new);
+                if let Some(next) = self.setup.chained(counter)
+                    && self.setup.number(next, level).is_some()
+                {
+                    self.add(next, overflows);
                 }
             }
         }
         self.seen = *counts;
+    }
+    /// Adds events to a counter. Returns how often it overflowed.
+    const fn add(&mut self, counter: usize, new: u64) -> u64 {
+        let before = self.value(counter);
+        self.added[counter] = self.added[counter].wrapping_add(new);
+        let overflows = if new.cast_signed() > 0 {
+            (before + new) >> BITS
+        } else {
+            0
+        };
+        if overflows > 0 {
+            self.overflowed |= 1 << counter;
+        }
+        overflows
     }
     /// Updates the configuration after the guest changed the registers.
     pub fn set_up(&mut self, setup: Setup) {
@@ -183,9 +215,16 @@ impl Pmu {
     pub fn distance(&self) -> u64 {
         let armed = self.setup.interrupts & self.setup.enabled & !self.overflowed;
         let left = |counter: usize| (1 << BITS) - self.value(counter);
+        // A counter that counts overflows is at its end one overflow after the others.
+        let after = |counter: usize| match counter.checked_sub(1) {
+            Some(before) if self.setup.chained(before) == Some(counter) => {
+                ((left(counter) - 1) << BITS).saturating_add(left(before))
+            }
+            _ => left(counter),
+        };
         (0..COUNTERS)
             .filter(|counter| armed >> counter & 1 != 0)
-            .map(left)
+            .map(after)
             .min()
             .unwrap_or(u64::MAX)
     }
@@ -309,6 +348,56 @@ mod tests {
         );
         pmu.cleared(2);
         assert_eq!(pmu.read(0, 100, 500), 50);
+    }
+
+    #[test]
+    fn an_odd_counter_counts_the_overflows_of_the_one_before() {
+        let refills = |l2_refills| Counts {
+            l2_refills,
+            ..Counts::default()
+        };
+        let most = u64::from(u32::MAX);
+        let setup = Setup {
+            types: [0x17, CHAIN, 0x17, CHAIN, CHAIN, CHAIN],
+            // Counter 3 is off; counter 4 counts nothing, so counter 5 does not either.
+            enabled: 0b11_0111,
+            control: 1,
+            reserved: 6,
+            interrupts: 0b10,
+            values: [most - 9, most, most, most, 7, 7],
+        };
+        let mut pmu = Pmu::default();
+        pmu.set_up(setup);
+        assert_eq!(pmu.distance(), 10);
+        pmu.advance(1, &refills(9));
+        assert_eq!((pmu.overflows(), pmu.interrupts()), (0b100, false));
+        pmu.advance(1, &refills(12));
+        let values: Vec<u64> = (0..COUNTERS)
+            .map(|counter| pmu.read(counter, setup.values[counter], 1000))
+            .collect();
+        assert_eq!(values, [2, 0, 11, most, 7, 7]);
+        assert_eq!(
+            (pmu.overflows(), pmu.interrupts()),
+            (0b111, true),
+            "an overflow of CHAIN is one, too"
+        );
+
+        // Both halves hold a count of 64 bits, and its end is the distance.
+        pmu.clear_overflows(0b111);
+        pmu.written(0, most);
+        pmu.written(1, most - 1);
+        pmu.set_up(Setup {
+            values: [most, most - 1, 0, 0, 0, 0],
+            ..setup
+        });
+        assert_eq!(pmu.distance(), (1 << BITS) + 1);
+        pmu.set_up(Setup {
+            types: [0x17, CHAIN | 1 << 31, 0, 0, 0, 0],
+            values: [most, 5, 0, 0, 0, 0],
+            ..setup
+        });
+        pmu.advance(1, &refills(13));
+        assert_eq!(pmu.read(1, 5, 1000), 5, "not at EL1");
     }
 
     #[test]

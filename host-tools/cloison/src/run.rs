@@ -150,7 +150,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         run.title,
         telemetry.len(),
         installation::program(),
-        installation::display(&log)
+        typed(&log)
     );
     if let Some(before) = run.before {
         let verdict = if before == telemetry {
@@ -162,6 +162,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     }
     match exit {
         Exit::Code(0) => {
+            has_started(&parsed, &run.system)?;
             none_killed(&parsed, &names)?;
             heard.commands.all_succeeded(&names)?;
             Ok(ExitCode::SUCCESS)
@@ -171,6 +172,15 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     }
 }
 
+/// Returns a path as it is typed in the current directory.
+fn typed(path: &Path) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    path.strip_prefix(here)
+        .unwrap_or(path)
+        .display()
+        .to_string()
+}
+
 /// Returns whether a core has exceeded a budget by more than an overflow interrupt lets through that
 /// comes at once.
 fn is_overrun(telemetry: &Telemetry) -> bool {
@@ -178,6 +188,19 @@ fn is_overrun(telemetry: &Telemetry) -> bool {
     telemetry
         .quota_totals()
         .any(|(_, total)| total.by_interrupt && total.totals.max_overshoot.0 > AT_ONCE)
+}
+
+/// Fails if the hypervisor turned the board off before a VM had started, which it does if it cannot
+/// go on. A board without a second UART does not tell.
+fn has_started(telemetry: &Telemetry, system: &System) -> Result<()> {
+    let mut vms = (0..).map(VmId).take(system.vms.len());
+    if system.board.telemetry.is_none() || vms.any(|vm| telemetry.end_of(vm) != End::NeverStarted) {
+        return Ok(());
+    }
+    Err(miette!(
+        help = "the last lines on the console say why",
+        "the hypervisor turned the board off before a VM had started"
+    ))
 }
 
 /// Fails with the names of the VMs that the hypervisor killed, if there are any.

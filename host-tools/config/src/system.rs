@@ -19,7 +19,7 @@ use crate::vm::{self, VmSpec};
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::{Color, ColorSet};
 use cloison_formats::ids::VmId;
-use cloison_formats::image::{Backing, LogLevel, Pool, PoolKind, System, Vm};
+use cloison_formats::image::{Backing, LogLevel, Pool, PoolKind, Region, System, Vm};
 use cloison_formats::limits::MAX_VMS;
 use cloison_formats::units::EventId;
 use std::ops::Range;
@@ -169,6 +169,7 @@ fn read(
         ..system
     };
     check_memory(context, &system, &vms, &pools, board.colors);
+    check_tables(context, &system);
     check_image_length(context, &vms);
     if context.has_errors() || others.iter().any(Problem::is_error) {
         return None;
@@ -201,6 +202,34 @@ fn read_ends_with(root: &Table<'_>, vms: &[VmSpec], complete: bool) -> Option<Vm
         field.push(error.help(suggest(name, "VMs", known)));
     }
     found.map(|vm| VmId(vm as u8))
+}
+
+/// Returns how many translation tables map a region at most: one for each 2 MiB, and for each GiB.
+fn tables_of(region: &Region) -> u64 {
+    let first = region.ipa.0 / PAGE_SIZE;
+    let last = first + u64::from(region.pages).saturating_sub(1);
+    let blocks = |pages: u64| last / pages - first / pages + 1;
+    blocks(512) + blocks(512 * 512)
+}
+
+/// Warns if the hypervisor may lack memory for the list of its translation tables. The list is in
+/// the first 48 KiB of its heap, beside the configuration, whose size there is not known here.
+fn check_tables(context: &Context, system: &System) {
+    /// With this many, systems of one VM start; with 1950, one of 50 regions does not.
+    const KNOWN_TO_FIT: u64 = 1800;
+    let regions = system.vms.iter().flat_map(|vm| &vm.regions);
+    let needed: u64 = regions.map(tables_of).sum();
+    if needed <= KNOWN_TO_FIT {
+        return;
+    }
+    let message = format!(
+        "the VMs' regions need {needed} translation tables; the hypervisor may have no room for \
+         more than {KNOWN_TO_FIT}, and then ends before the VMs start"
+    );
+    context.push(
+        Problem::warning(&context.file, "vm", 0..0, message)
+            .help("a table maps 2 MiB: give all VMs together 3.5 GiB of RAM and devices at most"),
+    );
 }
 
 /// Checks that unused budgets are shared in no more pools than the hypervisor has.
@@ -924,5 +953,28 @@ fn check_unused(
             .label("neither the hypervisor nor a pool")
             .help("add them to a pool"),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cloison_formats::addr::{Ipa, PhysAddr};
+
+    #[test]
+    fn a_region_needs_a_table_for_each_2_mib_and_each_gib() {
+        let tables = |ipa: u64, pages: u32| {
+            tables_of(&Region {
+                name: "r".into(),
+                ipa: Ipa(ipa),
+                pages,
+                backing: Backing::Device(PhysAddr(0)),
+                executable: false,
+            })
+        };
+        assert_eq!(tables(0x4000_0000, 1), 2);
+        assert_eq!(tables(0x401f_f000, 2), 3, "across 2 MiB");
+        assert_eq!(tables(0x7fff_f000, 2), 4, "across a GiB");
+        assert_eq!(tables(0x48_0000_0000, 1 << 20), 2048 + 4, "4 GiB");
     }
 }

@@ -6,6 +6,7 @@ pub mod prelude;
 pub mod seal;
 
 use crate::files::{self, write_atomic};
+use crate::linux::device_tree::Ceilings;
 use crate::{linux, parts};
 use cloison_config::executable::{self, ElfError, Executable, LONGEST};
 use cloison_config::layout::DEVICE_TREE_ROOM;
@@ -236,12 +237,17 @@ pub fn assemble_system(
         false => Vec::new(),
     };
     let mut payload = Payload::default();
-    for (vm, image) in system.vms.iter_mut().zip(images) {
+    let ceilings: Vec<Ceilings> = system
+        .vms
+        .iter()
+        .map(|vm| Ceilings::of(&system, vm))
+        .collect();
+    for ((vm, image), ceilings) in system.vms.iter_mut().zip(images).zip(&ceilings) {
         let file = match image {
             ImageSource::Workload(name) => parts::pick(&workloads, name)?,
             ImageSource::File(file) | ImageSource::FileWithTree(file, _) => file.clone(),
             ImageSource::Linux(source) => {
-                let loaded = linux::load(source, vm)?;
+                let loaded = linux::load(source, vm, ceilings)?;
                 let parts = [&loaded.kernel, &loaded.initrd, &loaded.device_tree];
                 let [kernel, initrd, device_tree] = parts.map(|bytes| payload.add(bytes));
                 loaded.install(vm, [kernel?, initrd?, device_tree?]);
@@ -257,7 +263,7 @@ pub fn assemble_system(
             check_fit(vm)?;
         }
         if let ImageSource::FileWithTree(_, described) = image {
-            let tree = linux::device_tree::build(described, vm, None)?;
+            let tree = linux::device_tree::build(described, vm, ceilings, None)?;
             let (offset, load) = (payload.add(&tree)?, tree_place(vm)?);
             vm.modules.push(image::Module {
                 offset,

@@ -19,7 +19,7 @@
 //! | [`hem`] | the HEM log as a table, as CSV and as Parquet |
 //! | [`figures`] | the `--json` files: named numbers and their provenance |
 //! | [`report`], [`text`] | tables and the HTML page of a run |
-//! | [`progress`] | shows the progress of a command |
+//! | [`progress`], [`interrupted`] | shows the progress of a command; keeps what boots have sent if it is interrupted |
 //! | [`files`] | writes files atomically |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
@@ -35,6 +35,7 @@ pub mod files;
 pub mod hem;
 pub mod image;
 pub mod installation;
+pub mod interrupted;
 pub mod kept;
 pub mod linux;
 pub mod model;

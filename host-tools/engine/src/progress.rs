@@ -1,6 +1,7 @@
 //! Shows the progress of a command.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::interrupted;
 use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressStyle, WeakProgressBar};
 use miette::Result;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -61,7 +62,14 @@ static INTERRUPTED: LazyLock<()> = LazyLock::new(|| {
     std::thread::spawn(move || {
         for signal in &mut signals {
             let _ = SHOWN.clear();
-            eprintln!("interrupted: finished runs are kept; the same command continues");
+            eprintln!("interrupted: finished boots are kept; the same command continues");
+            for file in interrupted::keep() {
+                eprintln!(
+                    "  {}: what an unfinished boot had sent, for `cloison hem decode`; nothing else \
+                     reads it",
+                    file.display()
+                );
+            }
             let _ = emulate_default_handler(signal);
         }
     });

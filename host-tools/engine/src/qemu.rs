@@ -3,6 +3,7 @@
 
 use crate::consoles::plain;
 use crate::files;
+use crate::interrupted::{self, Watched};
 use crate::oracle;
 use crate::setup::emulator::{PROGRAM, qemu_help};
 use cloison_config::Emulation;
@@ -444,6 +445,12 @@ enum Step {
 }
 
 impl Session {
+    /// Returns what keeps the telemetry so far in a directory if the command is interrupted. It is
+    /// dropped when the board has ended.
+    pub fn watch(&self, directory: &Path) -> Watched {
+        interrupted::watch(&self.telemetry, directory)
+    }
+
     /// Calls `callback` with each console line from now on, without its line end.
     pub fn on_line(&mut self, callback: impl FnMut(&str) + Send + 'static) {
         self.on_line = Some(Box::new(callback));

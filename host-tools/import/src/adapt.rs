@@ -22,6 +22,9 @@ use cloison_formats::limits::MAX_VMS;
 const HOLE: (u64, u64) = (map::GICD, 0x0920_0000);
 /// What sizes of memory are rounded to if they must shrink.
 const LARGE_PAGE: u64 = 2 << 20;
+/// The largest device that is passed through: windows of buses are larger, and the hypervisor has
+/// tables for 3.5 GiB in all.
+const LARGEST_DEVICE: u64 = 1 << 30;
 /// What the system image may take beside [`IMAGE_BYTES`]: a Debian kernel.
 const KERNEL_BYTES: u64 = 48 << 20;
 /// The PPI of the virtual timer, which every VM has.
@@ -352,6 +355,15 @@ fn device(
         draft.note(region.place, format!("device {pa:#x}"), reason, next);
         return None;
     };
+    if size > LARGEST_DEVICE {
+        let reason = format!(
+            "{} are more than the hypervisor's tables can map beside memory",
+            show_size(size)
+        );
+        let next = "pass through the part that the guest uses";
+        draft.note(region.place, format!("device {pa:#x}"), reason, next);
+        return None;
+    }
     if size != region.size {
         let reason = format!(
             "registers are passed through in whole pages: {} here",

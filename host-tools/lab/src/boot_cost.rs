@@ -12,7 +12,8 @@ use cloison_config::{Checked, ImageSource};
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::figures::Figures;
 use cloison_engine::image::{self, Image};
-use cloison_engine::linux::{device_tree, load};
+use cloison_engine::linux::device_tree::{self, Ceilings};
+use cloison_engine::linux::load;
 use cloison_engine::model::Instructions;
 use cloison_engine::progress::stage;
 use cloison_engine::qemu::Machine;
@@ -232,7 +233,7 @@ pub fn bare(checked: &Checked, image: &Image, scratch: &Path) -> Result<Machine>
     let ImageSource::Linux(linux) = &checked.images[0] else {
         return Err(miette!("VM `{}` is not a Linux guest", vm.name));
     };
-    let loaded = load(linux, vm)?;
+    let loaded = load(linux, vm, &Ceilings::of(&image.system, vm))?;
     let keep = |name: &str, bytes: &[u8]| {
         let path = scratch.join(name);
         std::fs::write(&path, bytes)

@@ -214,6 +214,12 @@ fn counters_from_hpmn_on_are_those_of_el2() {
         (984, 0),
         "PMCR_EL0.P at EL1 resets the counters below HPMN only"
     );
+    let [.., low, high, flags, _] = run.words;
+    assert_eq!(
+        (low, high, flags & 0b1100),
+        (15, 0, 0b1100),
+        "25 loads, and an overflow that CHAIN counts, of counters that were 10 and 1 before their end"
+    );
 }
 
 #[test]

@@ -159,7 +159,7 @@ fn manages_the_other(linux: &mut Running) -> Result<()> {
         );
     }
     for (command, message) in [
-        ("stop granted", "this VM may not manage that one"),
+        ("stop granted", "a VM cannot manage itself"),
         ("stop nobody", "this machine has: granted, plain"),
     ] {
         let done = linux.ask("granted", &format!("cloisonctl vm {command} 2>&1"))?;
@@ -176,6 +176,38 @@ fn manages_the_other(linux: &mut Running) -> Result<()> {
             .output("plain", "cloisonctl info")
             .contains("services     none")
     );
+    Ok(())
+}
+
+/// Shows and sets the budget of the other VM, up to the ceiling that the device tree names.
+fn regulates_the_other(linux: &mut Running) -> Result<()> {
+    let list = linux.output("granted", "cloisonctl budget");
+    let rows: Vec<Vec<&str>> = list
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert!(
+        matches!(rows.as_slice(), [header, row] if header[3] == "ceiling"
+            && row[..4] == ["plain", "0", "4000000", "5000000"]),
+        "{list}"
+    );
+    let set = linux.output("granted", "cloisonctl budget plain --set 0 5000000");
+    assert!(set.contains("5000000 events per period"), "{set}");
+    for (command, message) in [
+        (
+            "plain --set 0 5000001",
+            "a budget of this quota is 1 to 5000000 events",
+        ),
+        ("plain --set 1 1", "it has no such quota"),
+        ("granted", "`cloisonctl quota` shows them"),
+    ] {
+        let done = linux.ask("granted", &format!("cloisonctl budget {command} 2>&1"))?;
+        assert!(
+            done.status == 1 && done.output.starts_with("error: ") && done.output.contains(message),
+            "{command}: {}",
+            done.output
+        );
+    }
     Ok(())
 }
 
@@ -214,6 +246,7 @@ fn asks_for_everything(board: &str) -> Result<()> {
     );
 
     asks_for_nothing_more(&mut linux)?;
+    regulates_the_other(&mut linux)?;
     manages_the_other(&mut linux)?;
     let run = linux.stop()?;
     let hems: Vec<_> = run.telemetry.hem_runs().map(|run| *run.record).collect();
@@ -242,7 +275,7 @@ fn reads_its_own_terms(linux: &mut Running) {
     for line in [
         "interface    version 1",
         "VM           0",
-        "services     hem, migrate, quota, profile, manage",
+        "services     hem, migrate, quota, profile, manage, regulate",
     ] {
         assert!(info.contains(line), "{info}");
     }

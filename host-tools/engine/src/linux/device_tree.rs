@@ -6,7 +6,7 @@ use cloison_config::guest_linux::{Described, Linux, Shown, with_word};
 use cloison_config::layout::DEVICE_TREE_ROOM;
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::ids::Intid;
-use cloison_formats::image::{Backing, GuestPmu, Region, Vm};
+use cloison_formats::image::{Backing, GuestPmu, Region, System, Vm};
 use miette::{Result, miette};
 use vm_fdt::{Error, FdtWriter};
 
@@ -25,21 +25,57 @@ const TIMERS: [u32; 4] = [29, 30, irq::VTIMER, 26];
 /// Declared frequency of the emulated UART's clock, in Hz. It has no effect.
 const UART_CLOCK: u32 = 24_000_000;
 
+/// The property of the services page's node that has the ceilings of the budgets that the VM may
+/// set. `cloison-client` reads it.
+const CEILINGS: &str = "cloison,ceilings";
+
+/// The ceilings of the budgets that a VM may set: the other VM, its quota and the ceiling in events,
+/// each as a cell. No call returns them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ceilings(Vec<u32>);
+
+impl Ceilings {
+    /// Returns those of the VMs that `vm` regulates.
+    pub fn of(system: &System, vm: &Vm) -> Self {
+        let regulated = (0u32..)
+            .zip(&system.vms)
+            .filter(|(number, _)| vm.regulates >> number & 1 != 0);
+        let cells = regulated.flat_map(|(number, other)| {
+            (0u32..).zip(&other.quotas).flat_map(move |(index, quota)| {
+                // A checked system has no ceiling of more than 32 bits.
+                [number, index, quota.ceiling.0.min(u32::MAX.into()) as u32]
+            })
+        });
+        Self(cells.collect())
+    }
+}
+
 /// Builds the device tree of a Linux guest, with its RAM disk at this address and with this length.
-pub fn of_linux(linux: &Linux, vm: &Vm, initrd: (Ipa, u64)) -> Result<Vec<u8>> {
+pub fn of_linux(
+    linux: &Linux,
+    vm: &Vm,
+    ceilings: &Ceilings,
+    initrd: (Ipa, u64),
+) -> Result<Vec<u8>> {
     build(
         &Described {
             cmdline: command_line(linux, &vm.name),
             ..linux.tree.clone()
         },
         vm,
+        ceilings,
         Some(initrd),
     )
 }
 
 /// Builds a device tree.
-pub fn build(described: &Described, vm: &Vm, initrd: Option<(Ipa, u64)>) -> Result<Vec<u8>> {
-    let tree = write(described, vm, initrd)
+pub fn build(
+    described: &Described,
+    vm: &Vm,
+    ceilings: &Ceilings,
+    initrd: Option<(Ipa, u64)>,
+) -> Result<Vec<u8>> {
+    let tree = write(described, vm, ceilings, initrd)
         .map_err(|error| miette!("the device tree of VM `{}`: {error}", vm.name))?;
     if tree.len() as u64 > DEVICE_TREE_ROOM {
         return Err(miette!(
@@ -51,7 +87,12 @@ pub fn build(described: &Described, vm: &Vm, initrd: Option<(Ipa, u64)>) -> Resu
     Ok(tree)
 }
 
-fn write(described: &Described, vm: &Vm, initrd: Option<(Ipa, u64)>) -> Result<Vec<u8>, Error> {
+fn write(
+    described: &Described,
+    vm: &Vm,
+    ceilings: &Ceilings,
+    initrd: Option<(Ipa, u64)>,
+) -> Result<Vec<u8>, Error> {
     let mut fdt = FdtWriter::new()?;
     let root = fdt.begin_node("")?;
     fdt.property_string("compatible", "cloison,vm")?;
@@ -75,6 +116,9 @@ fn write(described: &Described, vm: &Vm, initrd: Option<(Ipa, u64)>) -> Result<V
         let node = fdt.begin_node(&format!("services@{:x}", map::SERVICES))?;
         fdt.property_string("compatible", page::COMPATIBLE)?;
         fdt.property_array_u64("reg", &[map::SERVICES, PAGE_SIZE])?;
+        if !ceilings.0.is_empty() {
+            fdt.property_array_u32(CEILINGS, &ceilings.0)?;
+        }
         fdt.end_node(node)?;
     }
     if vm.pmu != GuestPmu::None {

@@ -17,6 +17,7 @@ pub mod packages;
 pub mod programs;
 pub mod shell;
 
+use self::device_tree::Ceilings;
 use crate::files;
 use cloison_config::guest_linux::{KernelSource, Linux};
 use cloison_config::kernel::Kernel;
@@ -41,7 +42,7 @@ pub struct GuestFiles {
 }
 
 /// Gets a VM's kernel and RAM disk, downloads missing parts, and builds its device tree.
-pub fn load(linux: &Linux, vm: &Vm) -> Result<GuestFiles> {
+pub fn load(linux: &Linux, vm: &Vm, ceilings: &Ceilings) -> Result<GuestFiles> {
     let path = match &linux.kernel {
         KernelSource::Debian(flavor) => {
             packages::kernel(linux.release, *flavor, packages::Cached::Use)?.path
@@ -62,7 +63,7 @@ pub fn load(linux: &Linux, vm: &Vm) -> Result<GuestFiles> {
             vm.name
         )
     })?;
-    let device_tree = device_tree::of_linux(linux, vm, layout.initrd)?;
+    let device_tree = device_tree::of_linux(linux, vm, ceilings, layout.initrd)?;
     Ok(GuestFiles {
         kernel: bytes,
         initrd,

@@ -276,7 +276,10 @@ impl Results<'_> {
                 .try_for_each(|path| write_atomic(path, text.as_bytes()))?;
         }
         write_atomic(&out.join("pages.csv"), written::csv(&all).as_bytes())?;
-        println!("{}", shown(&all, self.none(), self.all()).to_text());
+        println!(
+            "{}",
+            shown(&all, &self.args.mode, self.none(), self.all()).to_text()
+        );
         if let Some(Curve { points, found }) = &self.curve {
             println!("{}", curve_table(points, *found, all.len()).to_text());
         }
@@ -808,7 +811,7 @@ impl Profiler<'_> {
 }
 
 /// Returns the table of the most important pages.
-fn shown(pages: &[Page], none: f64, all: f64) -> Section {
+fn shown(pages: &[Page], mode: &str, none: f64, all: f64) -> Section {
     let mut table = Section::new(
         "Importance (modelled)",
         &["page", "address", "kind", "what", "cycles"],
@@ -828,9 +831,16 @@ fn shown(pages: &[Page], none: f64, all: f64) -> Section {
         ]);
     }
     let left = pages.len().saturating_sub(SHOWN);
+    let limit = match mode {
+        "c" => {
+            " By -m c, pages that are used alike can differ, by how the accesses to all others meet \
+             theirs in memory: compare with -m nc."
+        }
+        _ => "",
+    };
     table.note(format!(
         "The segments take {none:.0} cycles with no profiled page cacheable, and {all:.0} with \
-         all. {left} pages more are in pages.csv."
+         all. {left} pages more are in pages.csv.{limit}"
     ))
 }
 

@@ -5,7 +5,7 @@ use cloison_config::Emulation;
 use cloison_engine::figures::qemu_version;
 use cloison_engine::files::{self, sha256, write_atomic};
 use cloison_engine::kept::{KeptImage, KeptRun};
-use cloison_engine::qemu::{Exit, Machine};
+use cloison_engine::qemu::{Exit, Machine, Session};
 use miette::{IntoDiagnostic, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -144,14 +144,21 @@ impl Boot {
     }
 
     /// Starts the board and waits for its end. Calls `on_line` with each line of its console.
+    /// `directory` gets what the board has sent if the command is interrupted.
     ///
     /// # Errors
     ///
     /// If a file is missing or damaged, QEMU cannot be started, or the scratch directory cannot be
     /// written to.
-    pub fn perform(&self, on_line: impl FnMut(&str) + Send + 'static) -> Result<Output> {
+    pub fn perform(
+        &self,
+        directory: &Path,
+        on_line: impl FnMut(&str) + Send + 'static,
+    ) -> Result<Output> {
         let scratch = files::scratch()?;
-        run(&self.machine(scratch.path())?, scratch.path(), on_line)
+        let session = self.machine(scratch.path())?.start()?;
+        let _watched = session.watch(directory);
+        finish(session, scratch.path(), on_line)
     }
 
     /// Returns the machine to start, whose image is written to a scratch directory.
@@ -181,7 +188,15 @@ pub fn run(
     scratch: &Path,
     on_line: impl FnMut(&str) + Send + 'static,
 ) -> Result<Output> {
-    let mut session = machine.start()?;
+    finish(machine.start()?, scratch, on_line)
+}
+
+/// Waits for the end of a machine of [`Boot::machine`].
+fn finish(
+    mut session: Session,
+    scratch: &Path,
+    on_line: impl FnMut(&str) + Send + 'static,
+) -> Result<Output> {
     session.on_line(on_line);
     let outcome = session.finish()?;
     Ok(Output {

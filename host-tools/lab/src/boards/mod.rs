@@ -134,7 +134,7 @@ impl Boards {
     ) -> Result<Output> {
         match &self.mode {
             Mode::Here { seconds } => {
-                let output = boot.perform(on_line)?;
+                let output = boot.perform(directory, on_line)?;
                 lock(seconds).push(output.seconds);
                 Ok(output)
             }

@@ -293,6 +293,28 @@ levels_return:
     mrs     x5, pmevcntr1_el0
     mrs     x6, pmevcntr0_el0
     stp     x5, x6, [x28, #16]
+    // Counter 3 counts the overflows of counter 2, and both are about to overflow.
+    movz    x0, #0x0800, lsl #16
+    movk    x0, #0x06
+    msr     pmevtyper2_el0, x0
+    movk    x0, #0x1e
+    msr     pmevtyper3_el0, x0
+    mov     w0, #-10
+    msr     pmevcntr2_el0, x0
+    mov     w0, #-1
+    msr     pmevcntr3_el0, x0
+    mov     x0, #12
+    msr     pmcntenset_el0, x0
+    isb
+    .rept 25
+    ldr     x3, [x24]
+    .endr
+    isb
+    mrs     x5, pmevcntr2_el0
+    mrs     x6, pmevcntr3_el0
+    mrs     x7, pmovsclr_el0
+    stp     x5, x6, [x28, #32]
+    str     x7, [x28, #48]
     b       off
 
 // Wake-up latency of core 1 in WFI, woken by core 0.
