@@ -20,10 +20,16 @@
 //! | [`types`] | colors, pages, budgets, traffic, time |
 //! | [`surface`] | measured points, and bounds for all others |
 //! | [`problem`] | VMs, demands, what may be changed; answers |
+//! | `menu` | what each VM can choose, without dominated choices |
+//! | `search` | branch and bound over all choices |
+//! | [`mod@solve`] | the best partition, or why there is none and what is nearest |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
+mod menu;
 pub mod problem;
+mod search;
+pub mod solve;
 pub mod surface;
 pub mod types;
 
@@ -31,7 +37,8 @@ pub use problem::{
     Answer, Demand, Fixed, Impossible, Knob, Objective, Outcome, PageStep, Partition, Problem,
     ProblemError, Proof, Proposal, Resource, Share, Value, Vm,
 };
-pub use surface::{Bounds, Measurement, Point, Sample, Surface, View};
+pub use solve::solve;
+pub use surface::{Bounds, Hull, Measurement, Point, Sample, Surface, View};
 pub use types::{
     Budget, Choice, Colors, Pages, Permille, Placement, Refills, Time, Traffic, VmName,
 };

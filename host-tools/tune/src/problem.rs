@@ -133,7 +133,7 @@ pub struct Share {
 pub struct Partition {
     /// A share for each VM, in the order of the problem.
     pub shares: Vec<Share>,
-    /// Colors of the shared pool; 0 if no VM is in it.
+    /// Colors of the shared pool; 0 if no VM is in it and its size is not written down.
     pub shared: Colors,
 }
 
@@ -185,8 +185,8 @@ pub struct Impossible {
     /// VMs whose limits exclude each other; without any one of them, the others hold.
     pub conflict: Vec<VmName>,
     /// Limits that can be kept: for each VM of which one larger limit is enough, that limit; the
-    /// smallest relaxation first. After those, one that relaxes all VMs by the same ratio. Empty if
-    /// nothing was measured that supports a proposal.
+    /// smallest relaxation first. After those, one that relaxes several limits, so that the largest
+    /// relaxation is as small as possible. Empty if nothing was measured that supports a proposal.
     pub proposals: Vec<Proposal>,
 }
 
