@@ -23,20 +23,34 @@
 //! | `menu` | what each VM can choose, without dominated choices |
 //! | `search` | branch and bound over all choices |
 //! | [`mod@solve`] | the best partition, or why there is none and what is nearest |
+//! | [`sequence`] | which points to measure next, until the best is certain |
+//! | [`baseline`] | the same problem with fewer knobs |
+//! | [`mod@pareto`] | throughput against the tightest tolerance |
+//! | [`mod@explain`] | what other shares of a VM would do |
+//! | [`export`] | surfaces as tables, CSV and Parquet |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
+pub mod baseline;
+pub mod explain;
+pub mod export;
 mod menu;
+pub mod pareto;
 pub mod problem;
 mod search;
+pub mod sequence;
 pub mod solve;
 pub mod surface;
 pub mod types;
 
+pub use baseline::Baseline;
+pub use explain::{Change, Effect, Explanation, WhatIf, explain};
+pub use pareto::{FrontPoint, pareto};
 pub use problem::{
     Answer, Demand, Fixed, Impossible, Knob, Objective, Outcome, PageStep, Partition, Problem,
     ProblemError, Proof, Proposal, Resource, Share, Value, Vm,
 };
+pub use sequence::{Request, Step, next_measurements};
 pub use solve::solve;
 pub use surface::{Bounds, Hull, Measurement, Point, Sample, Surface, View};
 pub use types::{

@@ -5,6 +5,7 @@ use crate::problem::{Knob, Objective, PageStep, Problem, ProblemError, Vm};
 use crate::surface::{Hull, Point, View};
 use crate::types::{Budget, Choice, Colors, Pages, Placement, Time, Traffic};
 use std::collections::{BTreeSet, HashMap};
+use std::rc::Rc;
 
 /// Parts of a whole in margins and throughputs.
 pub(crate) const MILLION: u64 = 1_000_000;
@@ -33,6 +34,8 @@ pub(crate) struct Query<'a> {
     pub problem: &'a Problem,
     pub objective: Objective,
     pub view: View,
+    /// Per VM, its surface, prepared once for all queries that differ in the rest.
+    pub hulls: Rc<Vec<Hull<'a>>>,
     /// Per VM, the longest time that is allowed.
     pub limits: Vec<Option<Time>>,
     /// Per VM, the time that its margin is measured against, with [`Objective::Margin`].
@@ -49,6 +52,7 @@ impl<'a> Query<'a> {
             problem,
             objective,
             view,
+            hulls: Rc::new(problem.vms.iter().map(|vm| vm.surface.hull()).collect()),
             margins: limits.clone(),
             limits,
             supply: Supply::Scarce,
@@ -92,7 +96,6 @@ pub(crate) struct Conditions {
 /// All menus of a query, made when they are first needed.
 pub(crate) struct Kitchen<'a> {
     query: &'a Query<'a>,
-    hulls: Vec<Hull<'a>>,
     sites: Vec<Vec<Site>>,
     budgets: Vec<Vec<Budget>>,
     /// Per VM, the traffic of its measured points.
@@ -283,7 +286,6 @@ impl<'a> Kitchen<'a> {
         };
         Self {
             query,
-            hulls: vms.iter().map(|vm| vm.surface.hull()).collect(),
             sites: vms.iter().map(|vm| vm.sites(query.problem)).collect(),
             budgets: vms.iter().map(Vm::allowed_budgets).collect(),
             measured: vms.iter().map(measured).collect(),
@@ -363,7 +365,7 @@ impl<'a> Kitchen<'a> {
     /// Returns a choice's part of the objective; `None` if it breaks a limit.
     fn entry(&self, vm: usize, site: Site, point: &Point) -> Option<Entry> {
         let query = self.query;
-        let time = self.hulls[vm].bounds(point).by(query.view);
+        let time = self.query.hulls[vm].bounds(point).by(query.view);
         if let Some(limit) = query.limits[vm]
             && time.is_none_or(|time| time > limit)
         {

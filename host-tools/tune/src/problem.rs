@@ -190,7 +190,7 @@ pub struct Impossible {
     pub proposals: Vec<Proposal>,
 }
 
-/// What a demand lacks.
+/// What a demand lacks, by the shortest possible times: more of it could help, the rest cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Resource {

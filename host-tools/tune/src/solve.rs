@@ -49,7 +49,7 @@ impl Problem {
 /// Explains why no partition keeps all limits, and searches the nearest limits that can be kept.
 fn diagnose(problem: &Problem, view: View) -> Impossible {
     let query = Query::new(problem, Objective::Margin, view);
-    let conflict = conflict(&query);
+    let conflict = conflict(&query).names;
     let mut singles: Vec<(i64, Proposal)> = (0..problem.vms.len())
         .filter_map(|vm| relax_one(&query, vm))
         .collect();
@@ -80,25 +80,45 @@ fn diagnose(problem: &Problem, view: View) -> Impossible {
     }
 }
 
-/// Returns VMs whose limits cannot be kept together, though without any one of them they can.
-fn conflict(query: &Query<'_>) -> Vec<VmName> {
+/// VMs whose limits cannot be kept together.
+struct Conflict {
+    names: Vec<VmName>,
+    /// For each of them, a partition that keeps the limits of the others.
+    witnesses: Vec<Partition>,
+}
+
+/// Drops one limit after the other that is not needed for the contradiction.
+fn conflict(query: &Query<'_>) -> Conflict {
     let mut query = query.clone();
-    let mut names = vec![];
+    let mut conflict = Conflict {
+        names: vec![],
+        witnesses: vec![],
+    };
     for vm in 0..query.limits.len() {
         let Some(limit) = query.limits[vm].take() else {
             continue;
         };
-        if search(&query).is_some() {
+        if let Some(outcome) = search(&query) {
             query.limits[vm] = Some(limit);
-            names.push(query.problem.vms[vm].name.clone());
+            conflict.names.push(query.problem.vms[vm].name.clone());
+            conflict.witnesses.push(outcome.partition);
         }
     }
-    names
+    conflict
 }
 
+/// Returns the partitions that show of an impossible problem which limits exclude each other. The
+/// problem must be checked.
+pub(crate) fn witnesses(problem: &Problem, view: View) -> Vec<Partition> {
+    conflict(&Query::new(problem, Objective::Margin, view)).witnesses
+}
+
+/// Returns what is short. No partition has the conditions that this asks about, so they are often
+/// not measured: the shortest possible times decide. What is excluded is so for certain.
 fn resource(query: &Query<'_>) -> Resource {
     let ask = |supply, neighbors| {
         let query = Query {
+            view: View::Optimistic,
             supply,
             neighbors,
             ..query.clone()

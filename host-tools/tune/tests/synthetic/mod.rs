@@ -201,12 +201,25 @@ pub fn case(seed: u64, size: Size) -> Case {
     Case { problem, programs }
 }
 
-/// The same problem with every point measured that its partitions can reach.
-pub fn measure_all(case: &mut Case, traffic: &BTreeSet<Traffic>) {
+/// Measures every point that a partition of the problem can need.
+pub fn measure_all(case: &mut Case) {
     let colors = case.problem.colors.0;
-    for (vm, program) in case.problem.vms.iter_mut().zip(&case.programs) {
-        for &traffic in traffic {
-            for point in conditions(vm, colors, traffic) {
+    for (index, program) in case.programs.iter().enumerate() {
+        let mut sums = BTreeSet::from([0]);
+        let neighbors = case.problem.vms.iter().enumerate();
+        for (_, vm) in neighbors.filter(|(it, _)| *it != index) {
+            let budgets = vm.budgets.iter().chain([&Budget::Unlimited]);
+            let allowances: Vec<_> = budgets
+                .map(|budget| case.problem.allowance(vm, *budget).0)
+                .collect();
+            sums = sums
+                .iter()
+                .flat_map(|sum| allowances.iter().map(move |it| sum + it))
+                .collect();
+        }
+        let vm = &mut case.problem.vms[index];
+        for traffic in sums {
+            for point in conditions(vm, colors, Traffic(traffic)) {
                 vm.surface.insert(Measurement {
                     point,
                     sample: program.run(&point),
