@@ -160,7 +160,7 @@ pub fn tune(args: &TuneArgs) -> Result<Tuned> {
         roi: Roi::Always,
     };
     let limit = Duration::from_secs(args.limit);
-    let runs = Runs::new(&board, emulation, &model, conditions, limit, out)?;
+    let runs = Runs::new(&board, &checked, &model, conditions, limit, out)?;
     let base = Base::new(&checked, subjects.period)?;
     let boards = Boards::here();
     let started = Instant::now();

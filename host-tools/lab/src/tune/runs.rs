@@ -6,8 +6,8 @@ use crate::boards::Boards;
 use crate::boards::boot::{Boot, Output};
 use crate::experiment::overrides::Value;
 use cloison_config::goal::Segments;
-use cloison_config::problem::count;
-use cloison_config::{Checked, Emulation};
+use cloison_config::problem::{Problem, SourceFile, count};
+use cloison_config::{Checked, Errors};
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::image::{self, Flat};
@@ -18,10 +18,11 @@ use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, parts};
 use cloison_formats::ids::VmId;
-use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -52,6 +53,17 @@ pub struct Job {
     pub vm: String,
     /// What is measured.
     pub measure: Measure,
+    /// What it must reach in the user's configuration, if it is one of its VMs.
+    pub goal: Option<Place>,
+}
+
+/// A place in the user's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The field.
+    pub field: String,
+    /// The position.
+    pub span: Range<usize>,
 }
 
 /// What a boot has measured, as it is kept.
@@ -81,6 +93,8 @@ pub struct Runs {
     limit: Duration,
     /// Hash of what all boots share.
     common: Sha256,
+    /// The user's configuration.
+    source: SourceFile,
     out: PathBuf,
     boots: AtomicUsize,
     reused: AtomicUsize,
@@ -95,13 +109,14 @@ impl Runs {
     /// If the hypervisor cannot be built, or the model not be read.
     pub fn new(
         board: &str,
-        emulation: &Emulation,
+        checked: &Checked,
         model: &Model,
         conditions: Conditions,
         limit: Duration,
         out: &Path,
     ) -> Result<Self> {
         let store = Store::of_results(out);
+        let emulation = checked.emulation()?;
         let model = model.kept_in(&store)?;
         let mut common = model.hash()?;
         common.update(format!("{RESULT_VERSION} {emulation:?} {conditions:?}"));
@@ -113,6 +128,7 @@ impl Runs {
             conditions,
             limit,
             common,
+            source: SourceFile::new(&checked.path, checked.source.clone()),
             out: out.to_path_buf(),
             boots: AtomicUsize::new(0),
             reused: AtomicUsize::new(0),
@@ -195,6 +211,16 @@ impl Runs {
         Ok(measured)
     }
 
+    /// Returns an error at the goal of the VM that was measured.
+    fn mistake(&self, job: &Job, message: String, help: &str) -> Report {
+        let Some(Place { field, span }) = job.goal.clone() else {
+            return miette!(help = help.to_owned(), "{message}");
+        };
+        let problem = Problem::error(&self.source, field, span, message);
+        let problem = problem.label("of this goal").help(help);
+        Errors::new(self.source.name(), vec![problem]).into()
+    }
+
     fn read(
         &self,
         job: &Job,
@@ -207,13 +233,13 @@ impl Runs {
             let help = "a VM with a tolerance or a deadline has to turn itself off after its \
                         segments: give it arguments for a finite number of runs; --limit changes \
                         the time";
-            return Err(miette!(
-                help = help,
+            let message = format!(
                 "VM `{}` did not end within {} s: {}",
                 job.vm,
                 self.limit.as_secs(),
                 output.exit
-            ));
+            );
+            return Err(self.mistake(job, message, help));
         }
         let telemetry = Telemetry::parse(&output.telemetry);
         if let Some((offset, problem)) = telemetry.problems.first() {
@@ -233,7 +259,7 @@ impl Runs {
             .map(|(_, total)| total.throttled.0)
             .sum();
         let (time, accesses, segments) = match job.measure {
-            Measure::Longest(wanted) => self.longest(checked, vm, &telemetry, wanted)?,
+            Measure::Longest(wanted) => self.longest(job, vm, &telemetry, wanted)?,
             Measure::Instructions => {
                 let executed = Executed::of(checked, vm, &telemetry, &statistics);
                 let time = executed
@@ -261,12 +287,12 @@ impl Runs {
     /// segments.
     fn longest(
         &self,
-        checked: &Checked,
+        job: &Job,
         vm: VmId,
         telemetry: &Telemetry,
         wanted: Segments,
     ) -> Result<(u64, u64, usize)> {
-        let name = &checked.system.vms[vm.index()].name;
+        let name = &job.vm;
         let own = telemetry.hem_runs().filter(|run| run.record.vm == vm);
         let all: Vec<_> = own.collect();
         let matching: Vec<_> = all
@@ -289,11 +315,11 @@ impl Runs {
                  to call segment_begin and segment_end at least twice for what `segment` names; \
                  {logged}"
             );
-            return Err(miette!(
-                help = help,
+            let message = format!(
                 "VM `{name}` has logged {} `{wanted}`; at least 2 are needed",
                 count(matching.len(), "segment")
-            ));
+            );
+            return Err(self.mistake(job, message, &help));
         }
         let longest = matching[1..]
             .iter()

@@ -1,12 +1,13 @@
 //! Which points are measured, what the solver decides from them, and how it holds when it is run.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::runs::{Job, Measure, Measured, Runs};
+use super::runs::{Job, Measure, Measured, Place, Runs};
 use super::subjects::{Subject, Subjects};
 use super::systems::{self, Base, Neighbors, Stress};
 use super::written;
 use crate::boards::Boards;
 use cloison_config::Checked;
+use cloison_config::goal::Requirement;
 use cloison_config::problem::count;
 use cloison_tune::{
     Answer, Budget, Choice, Colors, Demand, Impossible, Knob, Measurement, Objective, Outcome,
@@ -69,6 +70,13 @@ impl Verified {
     }
 }
 
+/// A range of traffic, both ends included.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    least: Traffic,
+    most: Traffic,
+}
+
 /// A point whose measured time is shorter than that of an easier one.
 #[derive(Clone, Debug)]
 pub struct Dip {
@@ -91,7 +99,8 @@ pub struct Search<'a> {
     pub flood: Traffic,
     /// What was measured, by VM.
     measured: Vec<Vec<Measurement>>,
-    /// Points between two steps of traffic, each with what was measured at the larger one.
+    /// The easiest point of each measured step of traffic, as slow as what was measured, and what
+    /// was slower when a partition was run.
     between: Vec<Vec<Measurement>>,
     alone: Vec<Sample>,
     /// What each VM of best effort does beside the worst neighbors, where it is written.
@@ -140,6 +149,7 @@ impl<'a> Search<'a> {
                 vm: systems::first_vm(&system),
                 system,
                 measure: Measure::Instructions,
+                goal: None,
             })
         });
         let mut jobs = floods.collect::<Result<Vec<_>>>()?;
@@ -208,18 +218,37 @@ impl<'a> Search<'a> {
         self.measure(&points)
     }
 
-    /// Returns the traffic that is measured in place of this one: the next larger step, so that
-    /// few boots are enough.
-    fn step(&self, vm: usize, traffic: Traffic) -> Traffic {
+    /// Returns the step of traffic that has this one: its largest is measured and counts for all of
+    /// it, so that few boots are enough.
+    fn step(&self, vm: usize, traffic: Traffic) -> Step {
         let most = self.flood.0 * self.base.neighbor_cores(vm);
-        let mut step = LEAST_TRAFFIC;
+        let (mut below, mut step) = (0, LEAST_TRAFFIC);
         while step < traffic.0 && step < most {
+            below = step;
             step += step / 2;
         }
         match traffic.0 {
-            0 => traffic,
-            _ => Traffic(step.min(most)),
+            0 => Step {
+                least: traffic,
+                most: traffic,
+            },
+            _ => Step {
+                least: Traffic(below + 1),
+                most: Traffic(step.min(most)),
+            },
         }
+    }
+
+    /// Returns the point that is measured in place of this one.
+    fn measured_for(&self, vm: usize, point: &Point) -> Point {
+        let traffic = self.step(vm, point.traffic).most;
+        Point { traffic, ..*point }
+    }
+
+    /// Returns the easiest point that counts as slow as this one.
+    fn easiest_like(&self, vm: usize, point: &Point) -> Point {
+        let traffic = self.step(vm, point.traffic).least;
+        Point { traffic, ..*point }
     }
 
     /// Returns the VMs.
@@ -236,11 +265,7 @@ impl<'a> Search<'a> {
 
     /// Returns the point that was measured for a share.
     pub fn measured_point(&self, vm: usize, share: &Share, shared: Colors) -> Point {
-        let point = point_of(share, shared);
-        Point {
-            traffic: self.step(vm, point.traffic),
-            ..point
-        }
+        self.measured_for(vm, &point_of(share, shared))
     }
 
     /// Returns a VM's time alone with the whole cache.
@@ -304,7 +329,8 @@ impl<'a> Search<'a> {
                 .enumerate()
                 .map(|(vm, share)| (vm, point_of(share, outcome.partition.shared)))
                 .filter(|(vm, point)| {
-                    self.flooded[*vm].is_none() && !problem.vms[*vm].surface.is_measured(point)
+                    let measured = self.measured_for(*vm, point);
+                    self.flooded[*vm].is_none() && self.known(*vm, &measured).is_none()
                 })
                 .collect();
             if unknown.is_empty() {
@@ -403,7 +429,8 @@ impl<'a> Search<'a> {
         };
         let point = point_of(&partition.shares[vm], partition.shared);
         let refills = self.alone[vm].refills;
-        self.measured[vm].push(Measurement {
+        let point = self.easiest_like(vm, &point);
+        self.between[vm].push(Measurement {
             point,
             sample: Sample {
                 time: worst.time,
@@ -417,20 +444,12 @@ impl<'a> Search<'a> {
         ));
     }
 
-    /// Boots systems at points, and keeps what was measured. A point that has less traffic than the
-    /// measured step counts as slow as this one.
+    /// Boots systems at points, and keeps what was measured.
     fn measure(&mut self, points: &[(usize, Point)]) -> Result<()> {
-        let steps: Vec<(usize, Point)> = points
+        let mut wanted: Vec<(usize, Point)> = points
             .iter()
-            .map(|(vm, point)| {
-                let traffic = self.step(*vm, point.traffic);
-                (*vm, Point { traffic, ..*point })
-            })
-            .collect();
-        let mut wanted: Vec<(usize, Point)> = steps
-            .iter()
-            .copied()
-            .filter(|(vm, step)| self.known(*vm, step).is_none())
+            .map(|(vm, point)| (*vm, self.measured_for(*vm, point)))
+            .filter(|(vm, point)| self.known(*vm, point).is_none())
             .collect();
         wanted.sort_unstable();
         wanted.dedup();
@@ -438,18 +457,13 @@ impl<'a> Search<'a> {
         let jobs = jobs.collect::<Result<Vec<_>>>()?;
         let done = self.runs.measure(self.boards, "characterize", &jobs)?;
         for ((vm, point), measured) in wanted.iter().zip(&done) {
+            let sample = sample(measured);
             self.measured[*vm].push(Measurement {
                 point: *point,
-                sample: sample(measured),
+                sample,
             });
-        }
-        for ((vm, point), (_, step)) in points.iter().zip(&steps) {
-            if let Some(sample) = self.known(*vm, step).filter(|_| point != step) {
-                self.between[*vm].push(Measurement {
-                    point: *point,
-                    sample,
-                });
-            }
+            let point = self.easiest_like(*vm, point);
+            self.between[*vm].push(Measurement { point, sample });
         }
         Ok(())
     }
@@ -457,6 +471,20 @@ impl<'a> Search<'a> {
     fn known(&self, vm: usize, point: &Point) -> Option<Sample> {
         let known = self.measured[vm].iter().find(|known| known.point == *point);
         known.map(|known| known.sample)
+    }
+
+    /// Returns where the configuration says what a VM must reach.
+    fn place(&self, vm: usize) -> Option<Place> {
+        let goal = self.checked.goals[vm].as_ref()?;
+        let field = match goal.requirement {
+            Requirement::Tolerance(_) => "tolerance",
+            Requirement::Deadline(_) => "deadline",
+            Requirement::BestEffort => "best_effort",
+        };
+        Some(Place {
+            field: format!("vm[{}].{field}", self.subjects.vms[vm].name),
+            span: goal.span.clone(),
+        })
     }
 
     /// Returns the point of a VM alone with the whole cache.
@@ -482,6 +510,7 @@ impl<'a> Search<'a> {
             system: self.base.at(vm, point, private.0, self.flood)?,
             vm: subject.name.0.clone(),
             measure: subject.measure,
+            goal: self.place(vm),
         })
     }
 
@@ -505,6 +534,7 @@ impl<'a> Search<'a> {
                 .verification(text, &self.checked.path, vm, neighbors)?,
             vm: subject.name.0.clone(),
             measure: subject.measure,
+            goal: self.place(vm),
         })
     }
 
