@@ -63,7 +63,8 @@ pub struct TuneArgs {
     #[arg(long, value_name = "KNOBS", value_delimiter = ',',
           value_parser = ["colors", "pages", "budgets"])]
     pub only: Vec<String>,
-    /// Also write all measured points here, as CSV
+    /// Also write the bounds of each VM's time at all its choices here: as Parquet to a file called
+    /// so, else as CSV
     #[arg(long, value_name = "FILE")]
     pub surfaces: Option<PathBuf>,
     /// Say why a VM gets what it gets, from what was measured
@@ -183,7 +184,7 @@ pub fn tune(args: &TuneArgs) -> Result<Tuned> {
         started.elapsed().as_secs_f64()
     );
     if let Some(file) = &args.surfaces {
-        write_atomic(file, report::surfaces(&search)?.as_bytes())?;
+        report::write_surfaces(&search, file)?;
     }
     let findings = findings?;
     let file = args

@@ -6,12 +6,15 @@ use super::systems::{EVENT, Neighbors};
 use cloison_config::Checked;
 use cloison_config::quantity::show_duration;
 use cloison_engine::figures::Figures;
+use cloison_engine::files::write_atomic;
 use cloison_engine::report::Section;
 use cloison_tune::{
-    Budget, Demand, Impossible, Outcome, Placement, Resource, Share, Time, Value as Worth,
+    Budget, Change, Demand, Effect, Impossible, Outcome, Resource, Share, Time, Value as Worth,
+    View, export,
 };
 use miette::{IntoDiagnostic, Report, Result, miette};
 use serde_json::json;
+use std::path::Path;
 
 /// The decision that was run.
 #[derive(Debug)]
@@ -56,18 +59,7 @@ fn gets(search: &Search<'_>, findings: &Findings) -> Section {
         ]);
     }
     let proof = findings.outcome.proof;
-    let worth = match findings.outcome.value {
-        Worth::Throughput(parts) => format!(
-            "the best-effort VMs together do {:.3} times what each does beside the worst \
-             neighbors",
-            parts as f64 / 1e6
-        ),
-        Worth::Colors(colors) => format!("{} colors are private", colors.0),
-        Worth::Margin(Some(parts)) => {
-            format!("the smallest margin is {:.1} %", parts as f64 / 1e4)
-        }
-        Worth::Margin(None) => "no VM has a limit".to_owned(),
-    };
+    let worth = worth(findings.outcome.value);
     table.note(format!(
         "* changed. {} of {} colors are shared. By the measured times, {worth}, and no other of \
          {} partitions is better.",
@@ -75,6 +67,21 @@ fn gets(search: &Search<'_>, findings: &Findings) -> Section {
         search.subjects().colors.0,
         proof.partitions
     ))
+}
+
+/// Says what an objective amounts to.
+fn worth(value: Worth) -> String {
+    match value {
+        Worth::Throughput(parts) => format!(
+            "the best-effort VMs together do {:.3} times what each does beside the worst neighbors",
+            parts as f64 / 1e6
+        ),
+        Worth::Colors(colors) => format!("{} colors are private", colors.0),
+        Worth::Margin(Some(parts)) => {
+            format!("the smallest margin is {:.1} %", parts as f64 / 1e4)
+        }
+        Worth::Margin(None) => "no VM has a limit".to_owned(),
+    }
 }
 
 /// Returns predicted times against those of runs.
@@ -141,6 +148,17 @@ fn margin(vm: &Verified) -> Option<f64> {
     Some((limit - worst) / limit.max(1.0))
 }
 
+fn margin_line(vm: &Verified) -> Option<String> {
+    let (limit, worst) = (vm.limit?, vm.worst()?);
+    Some(format!(
+        "`{}` took {} us beside {}, and {} us are allowed then",
+        vm.vm,
+        micros(worst.time),
+        beside(worst.neighbors),
+        micros(limit)
+    ))
+}
+
 fn demand(demand: Demand) -> String {
     match demand {
         Demand::Tolerance(tolerance) => format!("tolerance {tolerance}"),
@@ -192,54 +210,23 @@ pub fn figures(search: &Search<'_>, findings: &Findings, checked: &Checked, seed
     figures
 }
 
-/// Returns all measured points as CSV.
+/// Writes the bounds of all choices of all VMs (`cloison_tune::export`): as Parquet if the file is
+/// called so, else as CSV.
 ///
 /// # Errors
 ///
-/// If a row cannot be written.
-pub fn surfaces(search: &Search<'_>) -> Result<String> {
-    let mut writer = csv::Writer::from_writer(vec![]);
-    writer
-        .write_record([
-            "vm",
-            "own_colors",
-            "shared_colors",
-            "private_pages",
-            "neighbor_accesses_per_period",
-            "budget_accesses_per_period",
-            "time_ns",
-            "accesses",
-        ])
-        .into_diagnostic()?;
-    for (index, vm) in search.subjects().vms.iter().enumerate() {
-        for measured in search.points(index) {
-            let (point, sample) = (measured.point, measured.sample);
-            let (own, private) = match point.placement {
-                Placement::Own { colors } => (colors.0, 0),
-                Placement::Shared { private } => (0, private.0),
-            };
-            let budget = match point.budget {
-                Budget::PerPeriod(budget) => budget.0.to_string(),
-                Budget::Unlimited => String::new(),
-            };
-            writer
-                .write_record([
-                    vm.name.0.clone(),
-                    own.to_string(),
-                    point.shared.0.to_string(),
-                    private.to_string(),
-                    point.traffic.0.to_string(),
-                    budget,
-                    sample.time.0.to_string(),
-                    sample
-                        .refills
-                        .map_or_else(String::new, |refills| refills.0.to_string()),
-                ])
-                .into_diagnostic()?;
-        }
-    }
-    let bytes = writer.into_inner().into_diagnostic()?;
-    String::from_utf8(bytes).into_diagnostic()
+/// If the table cannot be made, or the file not be written.
+pub fn write_surfaces(search: &Search<'_>, file: &Path) -> Result<()> {
+    let table = export::bounds(&search.problem()).into_diagnostic()?;
+    let is_parquet = file.extension().is_some_and(|it| it == "parquet");
+    let bytes = if is_parquet {
+        table.to_parquet().into_diagnostic()?
+    } else {
+        let mut bytes = vec![];
+        table.write_csv(&mut bytes).into_diagnostic()?;
+        bytes
+    };
+    write_atomic(file, &bytes)
 }
 
 /// Returns the error that no partition keeps all goals. `relaxed` are the nearest goals that held
@@ -268,10 +255,11 @@ pub fn impossible(
         .collect();
     let mut help = match relaxed {
         Some(findings) => {
-            let run = times(search, findings).to_text();
+            let runs: Vec<String> = findings.verified.iter().filter_map(margin_line).collect();
             format!(
-                "the nearest goals that held when they were run: {}\n\n{run}",
-                goals.join(", ")
+                "the nearest goals that held when they were run: {}\n{}",
+                goals.join(", "),
+                runs.join("\n")
             )
         }
         None => "let more change (`tune`); no larger limit was found that held when it was run"
@@ -337,5 +325,45 @@ pub fn explanation(search: &Search<'_>, findings: &Findings, name: &str) -> Stri
          neighbors together.",
         demand(limit)
     );
-    table.note(note).to_text()
+    let mut text = table.note(note).to_text();
+    let partition = &findings.outcome;
+    let explained = cloison_tune::explain(
+        &search.problem(),
+        search.objective(),
+        View::Optimistic,
+        partition,
+        index,
+    );
+    let changes = explained.ok().flatten().map(|it| it.changes);
+    for what in changes.into_iter().flatten() {
+        let change = match what.change {
+            Change::SmallerBudget => format!(
+                "with a budget of {}",
+                budget(what.choice.budget, search.subjects().period.0)
+            ),
+            Change::More | Change::Less => format!("with {}", what.choice.placement),
+        };
+        let effect = match what.effect {
+            Effect::Holds { bounds, outcome } => format!(
+                "{} us{}; {}",
+                micros(bounds.lower),
+                match bounds.upper {
+                    Some(upper) if upper == bounds.lower => String::new(),
+                    Some(upper) => format!(" to {} us", micros(upper)),
+                    None => " or more".to_owned(),
+                },
+                worth(outcome.value)
+            ),
+            Effect::Breaks(reason) => {
+                format!(
+                    "no partition keeps all goals, because of `{}`",
+                    reason.binding
+                )
+            }
+            Effect::DoesNotFit => "there is no room".to_owned(),
+        };
+        text.push_str(&format!("\n{name} {change}: {effect}"));
+    }
+    text.push('\n');
+    text
 }

@@ -290,6 +290,11 @@ impl<'a> Search<'a> {
             .collect()
     }
 
+    /// Returns what is best.
+    pub fn objective(&self) -> Objective {
+        self.objective
+    }
+
     /// Returns which goals did not hold when a partition was run.
     pub fn broken(&self) -> &[String] {
         &self.broken
