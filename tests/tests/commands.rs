@@ -1086,3 +1086,44 @@ fn every_page_of_a_bare_metal_staircase_is_found() {
         }
     }
 }
+
+/// From goals to a partition that was run; the same input gives the same files.
+#[test]
+#[ignore = "on demand: some 70 boots on the model, twice"]
+fn a_system_is_tuned_and_its_files_repeat() {
+    let tune = |scratch: &Path| {
+        let file = |name: &str| scratch.join(name).display().to_string();
+        let (tuned, surfaces, json) = (file("t.toml"), file("s.csv"), file("f.json"));
+        let (out, config) = (file("out"), "configs/tune.toml");
+        let done = good(&[
+            "tune",
+            config,
+            "--out",
+            &out,
+            "-o",
+            &tuned,
+            "--surfaces",
+            &surfaces,
+            "--json",
+            &json,
+        ]);
+        assert!(done.out.contains("Who gets what"), "{}", done.out);
+        let read = |name: &str| std::fs::read(scratch.join(name)).expect("it was written");
+        (read("t.toml"), read("s.csv"), read("f.json"))
+    };
+    let [first, second] = [(); 2].map(|()| tempfile::tempdir().expect("a scratch directory"));
+    let (tuned, surfaces, figures) = tune(first.path());
+    let figures: serde_json::Value = serde_json::from_slice(&figures).expect("JSON");
+    let vms = figures["series"]["vms"].as_array().expect("a series");
+    assert_eq!(vms.len(), 4);
+    for vm in vms {
+        if let Some(limit) = vm["limit_ns"].as_u64() {
+            let time = vm["run_ns"].as_u64().expect("it was run");
+            assert!(time <= limit, "{vm}");
+        }
+    }
+    let checked = configuration::load(&first.path().join("t.toml"), None);
+    assert!(checked.is_ok(), "{:?}", checked.err());
+    let (again, same, _) = tune(second.path());
+    assert!(again == tuned && same == surfaces, "the files differ");
+}

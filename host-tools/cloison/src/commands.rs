@@ -13,6 +13,7 @@ use crate::new::{self, NewArgs};
 use crate::run::{self, RunArgs};
 use crate::setup::{self, SetupArgs};
 use crate::top::{self, TopArgs};
+use crate::tune;
 use cloison_engine::setup::Missing;
 use cloison_engine::text;
 use cloison_lab::bbprof::{self, BbprofArgs};
@@ -24,6 +25,7 @@ use cloison_lab::jobs::{self, CollectArgs, JobArgs, JobsArgs, SubmitArgs};
 use cloison_lab::model::{self, ModelArgs};
 use cloison_lab::much::{self, MuchArgs};
 use cloison_lab::profile::{self, ProfileArgs};
+use cloison_lab::tune::TuneArgs;
 use miette::{MietteHandlerOpts, Result, miette};
 use std::process::ExitCode;
 
@@ -47,6 +49,9 @@ pub enum Command {
     New(NewArgs),
     /// Run an interference experiment on the board model, or list them
     Experiment(ExperimentArgs),
+    /// Decide colors, private pages and budgets, so that each VM reaches what its configuration says,
+    /// and run the decision
+    Tune(TuneArgs),
     /// Find the pages of a bare-metal guest that matter to its segments, and write them as the VM's
     /// profile
     Bbprof(BbprofArgs),
@@ -124,6 +129,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Import(args) => import::import(&args),
         Command::New(args) => new::new(&args),
         Command::Experiment(args) => experiment::experiment(&args),
+        Command::Tune(args) => tune::tune(&args),
         Command::Bbprof(args) => bbprof::bbprof(&args),
         Command::Profile(args) => profile::profile(&args),
         Command::Model(args) => model::model(&args),

@@ -8,6 +8,7 @@
 //! | [`inspect`], [`color_map`], [`live`] | draws the color map of a configuration, and verifies it on the booted system |
 //! | [`run`] | runs a board on this terminal |
 //! | [`crash`] | explains exceptions that guests report |
+//! | [`tune`] | decides colors, pages and budgets, and shows the color map |
 //! | [`top`] | shows live how each core uses its budgets |
 //! | [`image`] | writes the files for an SD card |
 //! | [`hem`] | converts the HEM log to CSV and Parquet |
@@ -36,3 +37,4 @@ pub mod new;
 pub mod run;
 pub mod setup;
 pub mod top;
+pub mod tune;

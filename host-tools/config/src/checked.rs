@@ -3,6 +3,7 @@
 
 use crate::board::BoardFile;
 use crate::emulation::Emulation;
+use crate::goal::Goal;
 use crate::memory;
 use crate::problem::{Errors, Problem, count, display_path};
 use crate::sources::ImageSource;
@@ -27,6 +28,8 @@ pub struct Checked {
     pub system: System,
     /// Source of each VM's image.
     pub images: Vec<ImageSource>,
+    /// What each VM must reach beside its neighbors. The image knows nothing of it.
+    pub goals: Vec<Option<Goal>>,
     /// The board on which it runs.
     pub board: BoardFile,
     /// The events that its quotas count. Whether they can be trusted depends on the machine that

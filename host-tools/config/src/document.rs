@@ -333,7 +333,10 @@ impl<'a> Table<'a> {
 
     /// Returns an optional field.
     pub fn optional(&self, key: &'static str) -> Option<Field<'a>> {
-        self.asked.borrow_mut().push(key);
+        let mut asked = self.asked.borrow_mut();
+        if !asked.contains(&key) {
+            asked.push(key);
+        }
         let value = self.table.get(key)?;
         Some(Field {
             context: self.context,

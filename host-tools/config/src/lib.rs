@@ -15,6 +15,7 @@
 //! | [`files`] | reads files with a limit for each kind, and finds these by name |
 //! | `system`, `vm`, `region`, `campaign`, `profile` | the configuration itself, its VMs, their memory, campaigns and page profiles |
 //! | `vm_image`, `vm_linux`, [`sources`], [`executable`] | the image of a VM, and the ELF file that it may be |
+//! | [`goal`] | what a VM must reach beside its neighbors, and what `tune` may change for it |
 //! | `scene` | the context in which parts are validated |
 //! | [`guest_linux`], [`kernel`], [`layout`] | Linux guests: description, the kernel's header, memory layout |
 //! | [`memory`] | the number of pages that colors have and that pools need |
@@ -39,6 +40,7 @@ pub mod executable;
 pub mod files;
 mod firmware;
 mod foreign;
+pub mod goal;
 pub mod guest_linux;
 pub mod kernel;
 mod kind;

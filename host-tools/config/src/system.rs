@@ -5,6 +5,7 @@ use crate::board::BoardFile;
 use crate::checked::Checked;
 use crate::document::{Context, Field, Table, suggest};
 use crate::files::available;
+use crate::goal::Goal;
 use crate::kind::FileKind;
 use crate::manage;
 use crate::memory::{self, Account, Demand};
@@ -57,6 +58,7 @@ pub(crate) fn load(
     let Some(SystemParts {
         system,
         images,
+        goals,
         board,
         quota_events,
     }) = found
@@ -69,6 +71,7 @@ pub(crate) fn load(
         source,
         system,
         images,
+        goals,
         board,
         quota_events,
         warnings,
@@ -78,6 +81,7 @@ pub(crate) fn load(
 struct SystemParts {
     system: System,
     images: Vec<ImageSource>,
+    goals: Vec<Option<Goal>>,
     board: BoardFile,
     quota_events: QuotaEvents,
 }
@@ -176,6 +180,7 @@ fn read(
     }
     check_unused(context, &system, &vms, &pools, &hypervisor, board.colors);
     check_image(context, &system)?;
+    let goals = vms.iter().map(|spec| spec.goal.clone()).collect();
     let images = vms
         .into_iter()
         .map(|spec| Some(spec.image?.source))
@@ -183,6 +188,7 @@ fn read(
     Some(SystemParts {
         system,
         images,
+        goals,
         board: board.clone(),
         quota_events,
     })

@@ -5,6 +5,7 @@ use crate::board::BoardFile;
 use crate::document::{Context, Field, Table};
 use crate::events::{EventTable, read_events};
 use crate::files;
+use crate::goal::{self, Goal};
 use crate::manage::{self, NameList};
 use crate::problem::{Problem, SourceFile, count, display_path};
 use crate::region::{self, RegionSpec};
@@ -54,6 +55,8 @@ pub(crate) struct VmSpec {
     pub budgeted: Vec<Budgeted>,
     /// The field and the position of the number of pages that the hypervisor moves by itself.
     pub top: Option<(&'static str, Range<usize>)>,
+    /// What it must reach, for `tune`.
+    pub goal: Option<Goal>,
 }
 
 /// Reads one `[[vm]]`.
@@ -110,6 +113,7 @@ pub(crate) fn read(
     if services & services::MIGRATE != 0 && target.is_none() {
         warn_of_no_destination(&table);
     }
+    let goal = read_goal(&table, scene, services, &regions);
     table.finish_ref();
     let (name, name_span) = name?;
     let top = profile.as_ref().map(|profile| profile.top.clone());
@@ -157,7 +161,23 @@ pub(crate) fn read(
         regulates,
         budgeted: budgeted.into_iter().flatten().collect(),
         top,
+        goal,
     })
+}
+
+fn read_goal(
+    table: &Table<'_>,
+    scene: &Scene<'_>,
+    services: u32,
+    regions: &[Region],
+) -> Option<Goal> {
+    let kinds: Vec<_> = scene.pools.iter().map(|spec| spec.pool.kind).collect();
+    let subject = goal::Subject {
+        services,
+        regions,
+        kinds: &kinds,
+    };
+    goal::read(table, &subject)
 }
 
 /// The counters' uses on a VM's cores.

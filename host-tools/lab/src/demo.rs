@@ -102,6 +102,11 @@ fn modelled(args: &DemoArgs) -> Result<()> {
     let done = experiment::perform(&demo, &path, &out, false)?;
     done.figures.write(args.json.as_deref())?;
     done.print(&demo, &out);
+    println!(
+        "Next:    {} tune configs/tune.toml decides colors, pages and budgets together, from what \
+         each VM must reach (docs/tune.md)",
+        installation::program()
+    );
     if !args.no_open && std::io::stdout().is_terminal() && has_screen() {
         let report = out.join("report.html");
         if let Err(error) = open::that_detached(&report) {

@@ -8,6 +8,7 @@
 //! | [`much`] | plans which events to count together, and merges their counts |
 //! | [`events`] | finds the events of a machine that can be trusted |
 //! | [`bbprof`] | finds the pages of a bare-metal guest that matter to the time of its segments |
+//! | [`tune`] | decides colors, pages and budgets together, and runs the decision |
 //! | [`demo`] | the main task from end to end |
 //! | [`boards`] | boards that are started many times: here, or elsewhere as jobs |
 //! | [`jobs`] | the same boards as jobs for other machines, and their common report |
@@ -41,4 +42,5 @@ pub mod much;
 pub mod parameters;
 pub mod plot;
 pub mod profile;
+pub mod tune;
 pub mod visits;

@@ -180,7 +180,7 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
         None => configuration::run_directory("bbprof", &name, &config)?,
     };
     let out = claim.directory();
-    let board = board_of(args, &checked, &config);
+    let board = board_of(args.board.as_deref(), &checked, &config);
     let subject = Subject {
         checked: &checked,
         board: &board,
@@ -458,12 +458,9 @@ fn elf_of(checked: &Checked, vm: VmId) -> Result<PathBuf> {
     ))
 }
 
-/// Returns the board as a kept run names it.
-fn board_of(args: &BbprofArgs, checked: &Checked, config: &Path) -> String {
-    let name = args
-        .board
-        .clone()
-        .unwrap_or_else(|| checked.board.board.name.clone());
+/// Returns the board as a kept run names it; `named` is that of the command line.
+pub(crate) fn board_of(named: Option<&str>, checked: &Checked, config: &Path) -> String {
+    let name = named.unwrap_or(&checked.board.board.name).to_owned();
     let own = config
         .parent()
         .unwrap_or(Path::new("."))

@@ -1,0 +1,354 @@
+//! `cloison tune`: from what each VM must reach to a partition that was run.
+//!
+//! The VMs are measured beside neighbors that stress memory, at points that the solver asks for;
+//! the solver (crate `cloison-tune`) decides; the partition that it decides for is written into a
+//! copy of the configuration and run, beside the user's neighbors and beside the worst ones that
+//! their budgets allow. What does not hold there is a further measured point, and the solver decides
+//! again.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`subjects`] | the VMs of a configuration as the solver has them |
+//! | [`systems`] | the systems that are booted |
+//! | [`runs`] | boots, and what they measured |
+//! | [`search`] | which points are measured, and the decision |
+//! | [`written`] | the new configuration |
+//! | [`report`] | tables, figures and surfaces |
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+pub mod report;
+pub mod runs;
+pub mod search;
+pub mod subjects;
+pub mod systems;
+pub mod written;
+
+use crate::bbprof;
+use crate::boards::{Boards, seconds};
+use cloison_config::problem::{count, display_path};
+use cloison_config::{Checked, suggest};
+use cloison_engine::board_argument::BoardArgument;
+use cloison_engine::counting::{self, Counting};
+use cloison_engine::files::{Claim, keep_apart, write_atomic};
+use cloison_engine::model::{Caches, Conditions, Model, Roi};
+use cloison_engine::{configuration, installation, parts, setup};
+use cloison_tune::{Knob, Objective};
+use miette::{Result, miette};
+use report::Findings;
+use runs::Runs;
+use search::{Decision, Search};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use systems::Base;
+
+/// Times that a partition is run and decided for again.
+const ROUNDS: usize = 24;
+
+/// Options of `cloison tune`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TuneArgs {
+    /// The configuration, whose VMs say what they must reach and what may change
+    #[arg(value_name = "CONFIG")]
+    pub config: PathBuf,
+    /// Write the new configuration here [default: tuned.toml in the directory of --out]
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// What is best: throughput of the best-effort VMs, fewest private colors, or the largest
+    /// smallest margin
+    #[arg(long = "for", value_name = "OBJECTIVE", default_value = "throughput",
+          value_parser = ["throughput", "colors", "margin"])]
+    pub objective: String,
+    /// Change only these, of what the VMs allow
+    #[arg(long, value_name = "KNOBS", value_delimiter = ',',
+          value_parser = ["colors", "pages", "budgets"])]
+    pub only: Vec<String>,
+    /// Also write the bounds of each VM's time at all its choices here: as Parquet to a file called
+    /// so, else as CSV
+    #[arg(long, value_name = "FILE")]
+    pub surfaces: Option<PathBuf>,
+    /// Say why a VM gets what it gets, from what was measured
+    #[arg(long, value_name = "VM")]
+    pub explain: Option<String>,
+    /// The board, if not the configuration's
+    #[arg(long, value_parser = BoardArgument)]
+    pub board: Option<String>,
+    /// Another board model than the board's: a file as those in configs/models
+    #[arg(long, value_name = "FILE.toml")]
+    pub model: Option<PathBuf>,
+    /// Seed of the model's replacement and refreshes
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Stop a boot after this many seconds: a VM in it does not end
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    pub limit: u64,
+    /// Directory for runs and results [default: tune/NAME in target/cloison, without a checkout in
+    /// cloison-output]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Also write the figures here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// A partition that was run and keeps all goals.
+#[derive(Debug)]
+pub struct Tuned {
+    /// The new configuration.
+    pub checked: Checked,
+    /// Tables for the terminal.
+    pub report: String,
+}
+
+impl TuneArgs {
+    fn objective(&self) -> Objective {
+        match self.objective.as_str() {
+            "colors" => Objective::Colors,
+            "margin" => Objective::Margin,
+            _ => Objective::Throughput,
+        }
+    }
+
+    /// Returns the knobs that the command line allows.
+    fn knobs(&self) -> BTreeSet<Knob> {
+        let all = [
+            ("colors", Knob::Colors),
+            ("pages", Knob::Pages),
+            ("budgets", Knob::Budgets),
+        ];
+        let is_wanted =
+            |name: &str| self.only.is_empty() || self.only.iter().any(|only| only == name);
+        all.into_iter()
+            .filter(|(name, _)| is_wanted(name))
+            .map(|(_, knob)| knob)
+            .collect()
+    }
+}
+
+/// Runs `cloison tune`.
+///
+/// # Errors
+///
+/// If the configuration cannot be tuned, a run fails, or no partition keeps all goals.
+pub fn tune(args: &TuneArgs) -> Result<Tuned> {
+    let config = installation::find(&args.config);
+    for output in [&args.json, &args.surfaces, &args.output] {
+        keep_apart([config.as_path()], output.as_deref())?;
+    }
+    let mut checked = configuration::load(&config, args.board.as_deref())?;
+    let subjects = subjects::read(&checked)?;
+    if let Some(name) = &args.explain
+        && checked.vm(name).is_none()
+    {
+        let vms = checked.system.vms.iter().map(|vm| vm.name.as_str());
+        let help = suggest(name, "VMs", vms);
+        return Err(miette!(help = help, "--explain: there is no VM `{name}`"));
+    }
+    counting::prepare_for(&mut checked, Counting::Model.machine())?;
+    parts::prepare()?;
+    setup::qemu()?;
+    let emulation = checked.emulation()?;
+    let model = Model::chosen(args.model.as_deref(), emulation)?;
+    let claim = match &args.out {
+        Some(out) => Claim::for_results(out, &format!("tune {}", display_path(&config).display()))?,
+        None => configuration::run_directory("tune", &checked.system.name, &config)?,
+    };
+    let out = claim.directory();
+    let board = bbprof::board_of(args.board.as_deref(), &checked, &config);
+    let conditions = Conditions {
+        seed: args.seed,
+        caches: Caches::Warm,
+        roi: Roi::Always,
+    };
+    let limit = Duration::from_secs(args.limit);
+    let runs = Runs::new(&board, &checked, &model, conditions, limit, out)?;
+    let base = Base::new(&checked, subjects.period)?;
+    let boards = Boards::here();
+    let started = Instant::now();
+    let mut search = Search::new(
+        &checked,
+        &subjects,
+        &base,
+        &runs,
+        &boards,
+        args.knobs(),
+        args.objective(),
+    )?;
+    let findings = decide(&mut search);
+    runs.clean();
+    seconds::remember(&format!("tune {}", checked.system.name), &boards.seconds());
+    let (boots, reused) = runs.counts();
+    eprintln!(
+        "tune: {} in {:.1} s, {reused} of them kept from earlier",
+        count(boots, "run"),
+        started.elapsed().as_secs_f64()
+    );
+    if let Some(file) = &args.surfaces {
+        report::write_surfaces(&search, file)?;
+    }
+    let findings = findings?;
+    let file = args
+        .output
+        .clone()
+        .unwrap_or_else(|| out.join("tuned.toml"));
+    let text = written::moved(&findings.text, &config, &file)?;
+    write_atomic(&file, text.as_bytes())?;
+    let tuned = configuration::load(&file, args.board.as_deref())?;
+    let figures = report::figures(&search, &findings, &checked, args.seed);
+    figures.write(Some(&out.join("figures.json")))?;
+    figures.write(args.json.as_deref())?;
+    let mut text = report::text(&search, &findings);
+    if let Some(name) = &args.explain {
+        text.push_str(&report::explanation(&search, &findings, name));
+    }
+    text.push_str(&format!(
+        "\nConfiguration: {}\nData:          figures.json and runs/ in {}\n",
+        installation::display(&file),
+        installation::display(out)
+    ));
+    Ok(Tuned {
+        checked: tuned,
+        report: text,
+    })
+}
+
+/// Decides, runs the decision, and decides again, until all goals hold. Where they cannot, does the
+/// same for the nearest goals that can, and returns an error that names them.
+fn decide(search: &mut Search<'_>) -> Result<Findings> {
+    let mut impossible = None;
+    for round in 1..=ROUNDS {
+        let outcome = match search.decide()? {
+            Decision::Best(outcome) => outcome,
+            Decision::Impossible(found) => {
+                let proposal = found.proposals.first().cloned();
+                let first = impossible.get_or_insert(found);
+                match proposal {
+                    Some(proposal) => search.relax(&proposal),
+                    None => return Err(report::impossible(search, first, None)),
+                }
+                continue;
+            }
+        };
+        let text = search.text_of(&outcome.partition)?;
+        let verified = search.verify(&text, &outcome.partition)?;
+        if verified.iter().all(|vm| vm.holds()) {
+            let findings = Findings {
+                outcome,
+                text,
+                verified,
+                rounds: round,
+            };
+            return match impossible {
+                Some(first) => Err(report::impossible(search, &first, Some(&findings))),
+                None => Ok(findings),
+            };
+        }
+    }
+    if let Some(first) = impossible {
+        return Err(report::impossible(search, &first, None));
+    }
+    let help = "raise the tolerance of the VM that was broken last, or let more change (`tune`)";
+    Err(miette!(
+        help = help,
+        "no partition kept all goals when it was run, in {ROUNDS} rounds; they were broken by: {}",
+        search.broken().join("; ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cloison_tune::{Budget, Choice, Colors, Pages, Partition, Placement, Share, Traffic};
+
+    /// Returns the shipped example, and what its VMs have now.
+    fn example() -> (Checked, subjects::Subjects, Partition) {
+        let path = installation::root().join("configs/tune.toml");
+        let checked = configuration::load(&path, None).expect("the example is right");
+        let subjects = subjects::read(&checked).expect("it can be tuned");
+        let written = Partition {
+            shares: subjects.vms.iter().map(|vm| vm.written.clone()).collect(),
+            shared: subjects.shared,
+        };
+        (checked, subjects, written)
+    }
+
+    fn share(old: &Share, placement: Placement, colors: u32, budget: Budget) -> Share {
+        Share {
+            choice: Choice { placement, budget },
+            colors: Colors(colors),
+            ..old.clone()
+        }
+    }
+
+    #[test]
+    fn the_example_is_read_as_it_is_written() {
+        let (checked, subjects, written) = example();
+        assert_eq!(checked.warnings.len(), 0);
+        assert_eq!((subjects.colors, subjects.shared), (Colors(15), Colors(11)));
+        let control = &written.shares[0];
+        let private = Pages(16);
+        assert_eq!(control.choice.placement, Placement::Shared { private });
+        assert_eq!(control.choice.budget, Budget::PerPeriod(Traffic(100_000)));
+        assert_eq!(control.colors, Colors(4));
+        let steps: Vec<(u64, u32)> = subjects.vms[0]
+            .pages
+            .iter()
+            .map(|step| (step.pages.0, step.colors.0))
+            .collect();
+        assert_eq!(steps, [(16, 1), (32, 2), (48, 3), (64, 4), (65, 5)]);
+        let same = written::with_partition(&checked, &written, &written, subjects.period);
+        assert_eq!(same.expect("a text"), checked.source, "nothing has changed");
+    }
+
+    #[test]
+    fn a_partition_is_written_into_the_example() {
+        let (checked, subjects, written) = example();
+        let old = &written.shares;
+        let own = |colors: u32| Placement::Own {
+            colors: Colors(colors),
+        };
+        let few = Budget::PerPeriod(Traffic(800));
+        let partition = Partition {
+            shares: vec![
+                share(
+                    &old[0],
+                    Placement::Shared { private: Pages(64) },
+                    4,
+                    old[0].choice.budget,
+                ),
+                share(&old[1], own(3), 3, old[1].choice.budget),
+                share(&old[2], Placement::SHARED, 0, few),
+                share(&old[3], Placement::SHARED, 0, Budget::Unlimited),
+            ],
+            shared: Colors(8),
+        };
+        let text = written::with_partition(&checked, &written, &partition, subjects.period)
+            .expect("a text");
+        let tuned = configuration::load_text(&checked.path, text.clone(), None)
+            .expect("the new configuration is right");
+        let again = subjects::read(&tuned).expect("it can be tuned again");
+        let shares: Vec<Share> = again.vms.iter().map(|vm| vm.written.clone()).collect();
+        assert_eq!(shares, partition.shares);
+        assert_eq!(again.shared, partition.shared);
+        for line in checked.source.lines().filter(|line| line.contains('#')) {
+            let (_, comment) = line.split_once('#').expect("a comment");
+            assert!(text.contains(comment), "{comment}");
+        }
+
+        let own_all = Partition {
+            shares: vec![
+                share(&old[0], own(5), 5, old[0].choice.budget),
+                old[1].clone(),
+                old[2].clone(),
+                old[3].clone(),
+            ],
+            shared: Colors(10),
+        };
+        let text =
+            written::with_partition(&checked, &written, &own_all, subjects.period).expect("a text");
+        let tuned = configuration::load_text(&checked.path, text, None).expect("it is right");
+        assert!(tuned.system.vms[0].profile.is_none());
+        let again = subjects::read(&tuned).expect("it can be tuned again");
+        assert_eq!(again.vms[0].written.choice, own_all.shares[0].choice);
+    }
+}

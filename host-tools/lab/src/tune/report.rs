@@ -1,0 +1,369 @@
+//! What `tune` says: who gets what, predicted times against those of runs, and why it cannot be.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::search::{Search, Verified};
+use super::systems::{EVENT, Neighbors};
+use cloison_config::Checked;
+use cloison_config::quantity::show_duration;
+use cloison_engine::figures::Figures;
+use cloison_engine::files::write_atomic;
+use cloison_engine::report::Section;
+use cloison_tune::{
+    Budget, Change, Demand, Effect, Impossible, Outcome, Resource, Share, Time, Value as Worth,
+    View, export,
+};
+use miette::{IntoDiagnostic, Report, Result, miette};
+use serde_json::json;
+use std::path::Path;
+
+/// The decision that was run.
+#[derive(Debug)]
+pub struct Findings {
+    /// The solver's answer.
+    pub outcome: Outcome,
+    /// The configuration's text with it.
+    pub text: String,
+    /// How each VM did when it was run.
+    pub verified: Vec<Verified>,
+    /// Partitions that were run.
+    pub rounds: usize,
+}
+
+/// Returns the tables for the terminal.
+pub fn text(search: &Search<'_>, findings: &Findings) -> String {
+    let parts = [gets(search, findings), times(search, findings)];
+    let parts = parts.map(|part| part.to_text());
+    parts.join("\n\n")
+}
+
+/// Returns who gets what.
+fn gets(search: &Search<'_>, findings: &Findings) -> Section {
+    let header = ["VM", "must reach", "memory", "private colors", "budget"];
+    let mut table = Section::new("Who gets what", &header);
+    let partition = &findings.outcome.partition;
+    for (vm, share) in search.subjects().vms.iter().zip(&partition.shares) {
+        let was = &vm.written;
+        let mark = |new: String, changed: bool| if changed { format!("{new} *") } else { new };
+        table.row([
+            vm.name.0.clone(),
+            demand(vm.demand),
+            mark(
+                share.choice.placement.to_string(),
+                share.choice.placement != was.choice.placement,
+            ),
+            mark(share.colors.0.to_string(), share.colors != was.colors),
+            mark(
+                budget(share.choice.budget, search.subjects().period.0),
+                share.choice.budget != was.choice.budget,
+            ),
+        ]);
+    }
+    let proof = findings.outcome.proof;
+    let worth = worth(findings.outcome.value);
+    table.note(format!(
+        "* changed. {} of {} colors are shared. By the measured times, {worth}, and no other of \
+         {} partitions is better.",
+        partition.shared.0,
+        search.subjects().colors.0,
+        proof.partitions
+    ))
+}
+
+/// Says what an objective amounts to.
+fn worth(value: Worth) -> String {
+    match value {
+        Worth::Throughput(parts) => format!(
+            "the best-effort VMs together do {:.3} times what each does beside the worst neighbors",
+            parts as f64 / 1e6
+        ),
+        Worth::Colors(colors) => format!("{} colors are private", colors.0),
+        Worth::Margin(Some(parts)) => {
+            format!("the smallest margin is {:.1} %", parts as f64 / 1e4)
+        }
+        Worth::Margin(None) => "no VM has a limit".to_owned(),
+    }
+}
+
+/// Returns predicted times against those of runs.
+fn times(search: &Search<'_>, findings: &Findings) -> Section {
+    let header = [
+        "VM",
+        "alone",
+        "allowed",
+        "predicted",
+        "run",
+        "slowdown",
+        "worst beside",
+        "margin",
+    ];
+    let mut table = Section::new("Predicted against run again (modelled)", &header);
+    for vm in &findings.verified {
+        let worst = vm.worst();
+        let show = |time: Option<Time>| time.map_or_else(String::new, micros);
+        let time = worst.map(|worst| worst.time);
+        table.row([
+            vm.vm.clone(),
+            micros(vm.alone),
+            show(vm.limit),
+            show(vm.predicted),
+            show(time),
+            time.map_or_else(String::new, |time| {
+                format!("{:.3}", time.0 as f64 / vm.alone.0.max(1) as f64)
+            }),
+            worst.map_or_else(String::new, |worst| beside(worst.neighbors).to_owned()),
+            margin(vm).map_or_else(String::new, |margin| format!("{:.1} %", margin * 100.0)),
+        ]);
+    }
+    let mut note = format!(
+        "Times in us: of the longest segment after the first one, and of a best-effort VM for a \
+         million instructions. Each VM with a goal ran beside the configuration's neighbors, and \
+         beside guests on their cores that only read, only write, or both, under their budgets. \
+         Runs of the whole system until all goals held: {}.",
+        findings.rounds
+    );
+    for dip in search.dips() {
+        note.push_str(&format!(
+            " The times of `{}` are not monotone by {:.1} %: a harder point counts as slow as the \
+             slowest easier one.",
+            dip.vm,
+            dip.permille as f64 / 10.0
+        ));
+    }
+    table.note(note)
+}
+
+fn beside(neighbors: Neighbors) -> &'static str {
+    match neighbors {
+        Neighbors::Written => "its neighbors",
+        Neighbors::Stress(kind) => kind.name(),
+    }
+}
+
+fn micros(time: Time) -> String {
+    format!("{:.1}", time.0 as f64 / 1000.0)
+}
+
+fn margin(vm: &Verified) -> Option<f64> {
+    let (limit, worst) = (vm.limit?.0 as f64, vm.worst()?.time.0 as f64);
+    Some((limit - worst) / limit.max(1.0))
+}
+
+fn margin_line(vm: &Verified) -> Option<String> {
+    let (limit, worst) = (vm.limit?, vm.worst()?);
+    Some(format!(
+        "`{}` took {} us beside {}, and {} us are allowed then",
+        vm.vm,
+        micros(worst.time),
+        beside(worst.neighbors),
+        micros(limit)
+    ))
+}
+
+fn demand(demand: Demand) -> String {
+    match demand {
+        Demand::Tolerance(tolerance) => format!("tolerance {tolerance}"),
+        Demand::Deadline(deadline) => {
+            let nanos = cloison_formats::units::Nanos(deadline.0);
+            format!("deadline {}", show_duration(nanos))
+        }
+        Demand::BestEffort => "best effort".to_owned(),
+    }
+}
+
+fn budget(budget: Budget, period: u64) -> String {
+    match budget {
+        Budget::PerPeriod(budget) => {
+            let period = show_duration(cloison_formats::units::Nanos(period));
+            format!("{} {EVENT} / {period}", budget.0)
+        }
+        Budget::Unlimited => "none".to_owned(),
+    }
+}
+
+/// Returns the figures.
+pub fn figures(search: &Search<'_>, findings: &Findings, checked: &Checked, seed: u64) -> Figures {
+    let mut figures = Figures::new("tune")
+        .board(&checked.board.board.name)
+        .config(&checked.path)
+        .parameter("modelled", true)
+        .parameter("seed", seed);
+    let partition = &findings.outcome.partition;
+    figures
+        .count("rounds", findings.rounds as u64)
+        .count("shared_colors", u64::from(partition.shared.0))
+        .count("changes", findings.outcome.changes)
+        .count("flood_accesses", search.flood.0);
+    let row = |(share, vm): (&Share, &Verified)| {
+        json!({
+            "vm": vm.vm,
+            "placement": share.choice.placement,
+            "private_colors": share.colors,
+            "budget": share.choice.budget,
+            "alone_ns": vm.alone,
+            "limit_ns": vm.limit,
+            "predicted_ns": vm.predicted,
+            "run_ns": vm.worst().map(|worst| worst.time),
+        })
+    };
+    let rows = partition.shares.iter().zip(&findings.verified).map(row);
+    figures.series("vms", rows.collect());
+    figures
+}
+
+/// Writes the bounds of all choices of all VMs (`cloison_tune::export`): as Parquet if the file is
+/// called so, else as CSV.
+///
+/// # Errors
+///
+/// If the table cannot be made, or the file not be written.
+pub fn write_surfaces(search: &Search<'_>, file: &Path) -> Result<()> {
+    let table = export::bounds(&search.problem()).into_diagnostic()?;
+    let is_parquet = file.extension().is_some_and(|it| it == "parquet");
+    let bytes = if is_parquet {
+        table.to_parquet().into_diagnostic()?
+    } else {
+        let mut bytes = vec![];
+        table.write_csv(&mut bytes).into_diagnostic()?;
+        bytes
+    };
+    write_atomic(file, &bytes)
+}
+
+/// Returns the error that no partition keeps all goals. `relaxed` are the nearest goals that held
+/// when they were run.
+pub fn impossible(
+    search: &Search<'_>,
+    impossible: &Impossible,
+    relaxed: Option<&Findings>,
+) -> Report {
+    let resource = match impossible.resource {
+        Resource::Colors => "colors",
+        Resource::Traffic => "less traffic of its neighbors",
+        Resource::ColorsOrTraffic => "colors or less traffic of its neighbors",
+        Resource::ColorsAndTraffic => "colors and less traffic of its neighbors",
+        Resource::Vm => "speed: it takes longer even alone with the whole cache",
+    };
+    let conflict: Vec<String> = impossible
+        .conflict
+        .iter()
+        .map(|vm| format!("`{vm}`"))
+        .collect();
+    let goals: Vec<String> = search
+        .relaxed()
+        .into_iter()
+        .map(|(vm, limit)| format!("`{vm}`: {}", demand(limit)))
+        .collect();
+    let mut help = match relaxed {
+        Some(findings) => {
+            let runs: Vec<String> = findings.verified.iter().filter_map(margin_line).collect();
+            format!(
+                "the nearest goals that held when they were run: {}\n{}",
+                goals.join(", "),
+                runs.join("\n")
+            )
+        }
+        None => "let more change (`tune`); no larger limit was found that held when it was run"
+            .to_owned(),
+    };
+    if !search.broken().is_empty() {
+        help.push_str(&format!(
+            "\nbroken when they were run: {}",
+            search.broken().join("; ")
+        ));
+    }
+    let among = match conflict.as_slice() {
+        [] | [_] => String::new(),
+        _ => format!(
+            "; the goals of {} exclude each other",
+            conflict.join(" and ")
+        ),
+    };
+    miette!(
+        help = help,
+        "no partition keeps all goals: VM `{}` lacks {resource}{among}",
+        impossible.binding
+    )
+}
+
+/// Returns what the measured points say of a VM.
+pub fn explanation(search: &Search<'_>, findings: &Findings, name: &str) -> String {
+    let vms = &search.subjects().vms;
+    let Some(index) = vms.iter().position(|vm| vm.name.0 == name) else {
+        return String::new();
+    };
+    let share = &findings.outcome.partition.shares[index];
+    let header = [
+        "memory",
+        "shared",
+        "neighbors' traffic",
+        "budget",
+        "us",
+        "slowdown",
+    ];
+    let mut table = Section::new(&format!("What was measured of {name} (modelled)"), &header);
+    let alone = search.alone(index);
+    let wanted = search.measured_point(index, share, findings.outcome.partition.shared);
+    for measured in search.points(index) {
+        let point = measured.point;
+        let chosen = point == wanted;
+        let mark = if chosen { " *" } else { "" };
+        table.row([
+            format!("{}{mark}", point.placement),
+            point.shared.0.to_string(),
+            point.traffic.0.to_string(),
+            budget(point.budget, search.subjects().period.0),
+            micros(measured.sample.time),
+            format!(
+                "{:.3}",
+                measured.sample.time.0 as f64 / alone.0.max(1) as f64
+            ),
+        ]);
+    }
+    let limit = vms[index].demand;
+    let note = format!(
+        "* chosen. The VM must reach: {}. Traffic: accesses to the bus in a period, of all \
+         neighbors together.",
+        demand(limit)
+    );
+    let mut text = table.note(note).to_text();
+    let partition = &findings.outcome;
+    let explained = cloison_tune::explain(
+        &search.problem(),
+        search.objective(),
+        View::Optimistic,
+        partition,
+        index,
+    );
+    let changes = explained.ok().flatten().map(|it| it.changes);
+    for what in changes.into_iter().flatten() {
+        let change = match what.change {
+            Change::SmallerBudget => format!(
+                "with a budget of {}",
+                budget(what.choice.budget, search.subjects().period.0)
+            ),
+            Change::More | Change::Less => format!("with {}", what.choice.placement),
+        };
+        let effect = match what.effect {
+            Effect::Holds { bounds, outcome } => format!(
+                "{} us{}; {}",
+                micros(bounds.lower),
+                match bounds.upper {
+                    Some(upper) if upper == bounds.lower => String::new(),
+                    Some(upper) => format!(" to {} us", micros(upper)),
+                    None => " or more".to_owned(),
+                },
+                worth(outcome.value)
+            ),
+            Effect::Breaks(reason) => {
+                format!(
+                    "no partition keeps all goals, because of `{}`",
+                    reason.binding
+                )
+            }
+            Effect::DoesNotFit => "there is no room".to_owned(),
+        };
+        text.push_str(&format!("\n{name} {change}: {effect}"));
+    }
+    text.push('\n');
+    text
+}

@@ -1,0 +1,376 @@
+//! Boots systems on the board model, and keeps how long their VMs took.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::systems::EVENT;
+use crate::boards::Boards;
+use crate::boards::boot::{Boot, Output};
+use crate::experiment::overrides::Value;
+use cloison_config::goal::Segments;
+use cloison_config::problem::{Problem, SourceFile, count};
+use cloison_config::{Checked, Errors};
+use cloison_engine::counting::{self, Counting};
+use cloison_engine::files::{self, write_atomic};
+use cloison_engine::image::{self, Flat};
+use cloison_engine::kept::KeptRun;
+use cloison_engine::model::{self, Conditions, Model, Statistics};
+use cloison_engine::progress::bar;
+use cloison_engine::store::Store;
+use cloison_engine::telemetry::{End, Telemetry};
+use cloison_engine::{configuration, parts};
+use cloison_formats::ids::VmId;
+use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Changes with the code that reads a run's times, so that older results are not taken for new
+/// ones.
+const RESULT_VERSION: u32 = 1;
+/// Instructions that a time of a best-effort VM is for.
+const MILLION: u128 = 1_000_000;
+
+/// What is measured of a VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Its longest segment after the first one.
+    Longest(Segments),
+    /// The time of a million instructions.
+    Instructions,
+}
+
+/// A boot.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Name of its directory.
+    pub key: String,
+    /// The system.
+    pub system: Value,
+    /// The VM that is measured.
+    pub vm: String,
+    /// What is measured.
+    pub measure: Measure,
+    /// What it must reach in the user's configuration, if it is one of its VMs.
+    pub goal: Option<Place>,
+}
+
+/// A place in the user's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The field.
+    pub field: String,
+    /// The position.
+    pub span: Range<usize>,
+}
+
+/// What a boot has measured, as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    inputs: String,
+    /// Time in nanoseconds: of the longest segment, or of a million instructions.
+    pub time: u64,
+    /// Accesses to the bus in this time.
+    pub accesses: u64,
+    /// Nanoseconds for which the VM's own budgets held it. The log of segments lacks them.
+    pub held: u64,
+    /// Segments that were measured; 0 where instructions were.
+    pub segments: usize,
+    /// Nanoseconds that each VM took for a million instructions.
+    pub pace: BTreeMap<String, u64>,
+}
+
+/// Systems on the board model.
+#[derive(Debug)]
+pub struct Runs {
+    board: String,
+    model: Model,
+    store: Store,
+    hypervisor: Flat,
+    conditions: Conditions,
+    limit: Duration,
+    /// Hash of what all boots share.
+    common: Sha256,
+    /// The user's configuration.
+    source: SourceFile,
+    out: PathBuf,
+    boots: AtomicUsize,
+    reused: AtomicUsize,
+}
+
+impl Runs {
+    /// Prepares boots on a board, whose files are in `out`. A boot that takes longer than `limit`
+    /// counts as endless.
+    ///
+    /// # Errors
+    ///
+    /// If the hypervisor cannot be built, or the model not be read.
+    pub fn new(
+        board: &str,
+        checked: &Checked,
+        model: &Model,
+        conditions: Conditions,
+        limit: Duration,
+        out: &Path,
+    ) -> Result<Self> {
+        let store = Store::of_results(out);
+        let emulation = checked.emulation()?;
+        let model = model.kept_in(&store)?;
+        let mut common = model.hash()?;
+        common.update(format!("{RESULT_VERSION} {emulation:?} {conditions:?}"));
+        Ok(Self {
+            board: board.to_owned(),
+            model,
+            store,
+            hypervisor: image::flatten(&parts::hypervisor(&[])?)?,
+            conditions,
+            limit,
+            common,
+            source: SourceFile::new(&checked.path, checked.source.clone()),
+            out: out.to_path_buf(),
+            boots: AtomicUsize::new(0),
+            reused: AtomicUsize::new(0),
+        })
+    }
+
+    /// Boots all systems, and returns their results in the same order. Boots with a kept result from
+    /// the same inputs do not happen again.
+    ///
+    /// # Errors
+    ///
+    /// If a system is not valid, or a boot fails or does not end.
+    pub fn measure(&self, boards: &Boards, what: &str, jobs: &[Job]) -> Result<Vec<Measured>> {
+        let bar = bar(&format!("tune {what}"), jobs.len());
+        let done = boards.each(&bar, jobs, |job| {
+            bar.set_message(job.key.clone());
+            self.boot(boards, job)
+                .wrap_err_with(|| miette!("run {} failed", job.key))
+        });
+        bar.finish_and_clear();
+        done
+    }
+
+    /// Returns the number of boots asked for so far, and of those whose kept results were used.
+    pub fn counts(&self) -> (usize, usize) {
+        (
+            self.boots.load(Ordering::Relaxed),
+            self.reused.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Removes files that no run needs any more.
+    pub fn clean(&self) {
+        let mut names = KeptRun::names_in(&self.out.join("runs"));
+        names.extend(self.model.names());
+        self.store.keep_only(&names);
+    }
+
+    fn boot(&self, boards: &Boards, job: &Job) -> Result<Measured> {
+        self.boots.fetch_add(1, Ordering::Relaxed);
+        let directory = self.out.join("runs").join(&job.key);
+        let text = toml::to_string_pretty(&job.system).into_diagnostic()?;
+        let file = directory.join("system.toml");
+        write_atomic(&file, text.as_bytes())?;
+        let mut checked = configuration::load(&file, Some(&self.board))?;
+        counting::adapt(&mut checked, Counting::Model.machine())?;
+        let image = image::assemble(&checked, &self.hypervisor)?;
+        let mut hash = self.common.clone();
+        hash.update(format!("{} {:?}", job.vm, job.measure));
+        hash.update(&image.bytes);
+        let digest = hash.finalize();
+        let inputs: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let kept = KeptRun::new(
+            &self.board,
+            &image,
+            &self.model,
+            &self.store,
+            self.conditions,
+        )?;
+        kept.write(&directory)?;
+        let result = directory.join("result.json");
+        let known = || files::kept(&result).filter(|it: &Measured| it.inputs == inputs);
+        if let Some(measured) = boards.reuse(known) {
+            self.reused.fetch_add(1, Ordering::Relaxed);
+            return Ok(measured);
+        }
+        let boot = Boot::new(checked.emulation()?, kept, self.limit);
+        let output = boards.boot(&directory, boot)?;
+        output.write(&directory)?;
+        let measured = self
+            .read(
+                job,
+                &checked,
+                &output,
+                &directory.join("model.json"),
+                inputs,
+            )
+            .wrap_err_with(|| miette!("the console's last lines:\n{}", output.tail()))?;
+        files::keep(&result, &measured)?;
+        Ok(measured)
+    }
+
+    /// Returns an error at the goal of the VM that was measured.
+    fn mistake(&self, job: &Job, message: String, help: &str) -> Report {
+        let Some(Place { field, span }) = job.goal.clone() else {
+            return miette!(help = help.to_owned(), "{message}");
+        };
+        let problem = Problem::error(&self.source, field, span, message);
+        let problem = problem.label("of this goal").help(help);
+        Errors::new(self.source.name(), vec![problem]).into()
+    }
+
+    fn read(
+        &self,
+        job: &Job,
+        checked: &Checked,
+        output: &Output,
+        statistics: &Path,
+        inputs: String,
+    ) -> Result<Measured> {
+        if !output.exit.is_clean() {
+            let help = "a VM with a tolerance or a deadline has to turn itself off after its \
+                        segments: give it arguments for a finite number of runs; --limit changes \
+                        the time";
+            let message = format!(
+                "VM `{}` did not end within {} s: {}",
+                job.vm,
+                self.limit.as_secs(),
+                output.exit
+            );
+            return Err(self.mistake(job, message, help));
+        }
+        let telemetry = Telemetry::parse(&output.telemetry);
+        if let Some((offset, problem)) = telemetry.problems.first() {
+            return Err(miette!("bad telemetry at byte {offset}: {problem}"));
+        }
+        let vm = checked
+            .vm(&job.vm)
+            .ok_or_else(|| miette!("the system has no VM `{}`", job.vm))?;
+        let (dropped, end) = (telemetry.dropped(), telemetry.end_of(vm));
+        if dropped > 0 || !matches!(end, End::Off | End::Stopped) {
+            return Err(miette!("{dropped} records were dropped; the VM: {end}"));
+        }
+        let statistics = model::statistics(statistics)?;
+        let held = telemetry
+            .quota_totals()
+            .filter(|(_, total)| total.vm == vm)
+            .map(|(_, total)| total.throttled.0)
+            .sum();
+        let (time, accesses, segments) = match job.measure {
+            Measure::Longest(wanted) => self.longest(job, vm, &telemetry, wanted)?,
+            Measure::Instructions => {
+                let executed = Executed::of(checked, vm, &telemetry, &statistics);
+                let time = executed
+                    .pace()
+                    .ok_or_else(|| miette!("VM `{}` has not executed any instruction", job.vm))?;
+                (time, executed.accesses(), 0)
+            }
+        };
+        let vms = (0..).map(VmId).zip(&checked.system.vms);
+        let pace = vms.filter_map(|(id, vm)| {
+            let executed = Executed::of(checked, id, &telemetry, &statistics);
+            Some((vm.name.clone(), executed.pace()?))
+        });
+        Ok(Measured {
+            inputs,
+            time,
+            accesses,
+            held,
+            segments,
+            pace: pace.collect(),
+        })
+    }
+
+    /// Returns nanoseconds and accesses of the longest segment after the first, and the number of
+    /// segments.
+    fn longest(
+        &self,
+        job: &Job,
+        vm: VmId,
+        telemetry: &Telemetry,
+        wanted: Segments,
+    ) -> Result<(u64, u64, usize)> {
+        let name = &job.vm;
+        let own = telemetry.hem_runs().filter(|run| run.record.vm == vm);
+        let all: Vec<_> = own.collect();
+        let matching: Vec<_> = all
+            .iter()
+            .filter(|run| wanted.has(run.record.workload, run.record.sub_experiment))
+            .collect();
+        if matching.len() < 2 {
+            let mut logged: Vec<String> = all
+                .iter()
+                .map(|run| format!("{}/{}", run.record.workload, run.record.sub_experiment))
+                .collect();
+            logged.sort();
+            logged.dedup();
+            let logged = match logged.is_empty() {
+                true => "it has logged none at all".to_owned(),
+                false => format!("it has logged segments {}", logged.join(", ")),
+            };
+            let help = format!(
+                "the first segment is left out, because the caches are still cold: the guest has \
+                 to call segment_begin and segment_end at least twice for what `segment` names; \
+                 {logged}"
+            );
+            let message = format!(
+                "VM `{name}` has logged {} `{wanted}`; at least 2 are needed",
+                count(matching.len(), "segment")
+            );
+            return Err(self.mistake(job, message, &help));
+        }
+        let longest = matching[1..]
+            .iter()
+            .max_by_key(|run| run.record.cycles.0)
+            .ok_or_else(|| miette!("VM `{name}` has logged no segment"))?;
+        let time = u128::from(longest.record.cycles.0) * 1000 / u128::from(self.model.clock_mhz);
+        let accesses = matching[1..]
+            .iter()
+            .flat_map(|run| run.counts())
+            .map(|(_, count, _)| u64::from(count))
+            .max();
+        Ok((time as u64, accesses.unwrap_or(0), matching.len() - 1))
+    }
+}
+
+/// What a VM has executed from its start to its end.
+struct Executed {
+    nanos: u128,
+    instructions: u128,
+    /// Accesses of the core with the most.
+    most_accesses: u128,
+}
+
+impl Executed {
+    fn of(checked: &Checked, vm: VmId, telemetry: &Telemetry, statistics: &Statistics) -> Self {
+        let cores = &checked.system.vms[vm.index()].cores;
+        let counts = |event: &str| -> Vec<u128> {
+            cores
+                .iter()
+                .filter_map(|core| statistics.whole.cores.get(core.index()))
+                .map(|core| u128::from(core.guest_events.get(event).copied().unwrap_or(0)))
+                .collect()
+        };
+        Self {
+            nanos: telemetry
+                .vm_runtime(vm)
+                .map_or(0, |runtime| u128::from(runtime.0)),
+            instructions: counts("INST_RETIRED").into_iter().sum(),
+            most_accesses: counts(EVENT).into_iter().max().unwrap_or(0),
+        }
+    }
+
+    /// Returns the nanoseconds of a million instructions.
+    fn pace(&self) -> Option<u64> {
+        let pace = (self.nanos * MILLION).checked_div(self.instructions)?;
+        u64::try_from(pace).ok()
+    }
+
+    /// Returns the accesses of a core during a million instructions.
+    fn accesses(&self) -> u64 {
+        let accesses = (self.most_accesses * MILLION).checked_div(self.instructions);
+        accesses.map_or(0, |accesses| u64::try_from(accesses).unwrap_or(u64::MAX))
+    }
+}

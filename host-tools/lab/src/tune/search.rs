@@ -1,0 +1,706 @@
+//! Which points are measured, what the solver decides from them, and how it holds when it is run.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::runs::{Job, Measure, Measured, Place, Runs};
+use super::subjects::{Subject, Subjects};
+use super::systems::{self, Base, Neighbors, Stress};
+use super::written;
+use crate::boards::Boards;
+use cloison_config::Checked;
+use cloison_config::goal::Requirement;
+use cloison_config::problem::count;
+use cloison_tune::{
+    Answer, Budget, Choice, Colors, Demand, Impossible, Knob, Measurement, Objective, Outcome,
+    Partition, Placement, Point, Problem, Proposal, Refills, Sample, Share, Surface, Time, Traffic,
+    View,
+};
+use miette::{IntoDiagnostic, Result, miette};
+use std::collections::BTreeSet;
+
+/// Rounds of measurements for one decision: each adds a point, so that there is an end.
+const ROUNDS: usize = 200;
+/// Smallest traffic of neighbors that is measured, in accesses per period; each further step is
+/// half as large again.
+const LEAST_TRAFFIC: u64 = 1000;
+
+/// What the solver says when nothing that it relies on is a guess any more.
+#[derive(Debug)]
+pub enum Decision {
+    /// The best partition.
+    Best(Outcome),
+    /// No partition keeps all goals.
+    Impossible(Box<Impossible>),
+}
+
+/// The time of a VM in one run of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rerun {
+    /// Who ran beside it.
+    pub neighbors: Neighbors,
+    /// Its time, with all for which its own budgets held it.
+    pub time: Time,
+}
+
+/// How a VM did when its partition was run.
+#[derive(Clone, Debug)]
+pub struct Verified {
+    /// Its name.
+    pub vm: String,
+    /// Its time alone with the whole cache.
+    pub alone: Time,
+    /// The longest time that its goal allows.
+    pub limit: Option<Time>,
+    /// The time that was predicted.
+    pub predicted: Option<Time>,
+    /// Its times.
+    pub reruns: Vec<Rerun>,
+}
+
+impl Verified {
+    /// Returns whether its goal held in all runs.
+    pub fn holds(&self) -> bool {
+        self.limit.is_none_or(|limit| {
+            !self.reruns.is_empty() && self.reruns.iter().all(|rerun| rerun.time <= limit)
+        })
+    }
+
+    /// Returns the run with its longest time.
+    pub fn worst(&self) -> Option<Rerun> {
+        self.reruns.iter().copied().max_by_key(|rerun| rerun.time)
+    }
+}
+
+/// A range of traffic, both ends included.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    least: Traffic,
+    most: Traffic,
+}
+
+/// A point whose measured time is shorter than that of an easier one.
+#[derive(Clone, Debug)]
+pub struct Dip {
+    /// The VM.
+    pub vm: String,
+    /// By how much of its time, in thousandths.
+    pub permille: u64,
+}
+
+/// The state of the command.
+pub struct Search<'a> {
+    checked: &'a Checked,
+    subjects: &'a Subjects,
+    base: &'a Base,
+    runs: &'a Runs,
+    boards: &'a Boards,
+    only: BTreeSet<Knob>,
+    objective: Objective,
+    /// Accesses of a core that stresses memory without a budget, in a period.
+    pub flood: Traffic,
+    /// What was measured, by VM.
+    measured: Vec<Vec<Measurement>>,
+    /// The easiest point of each measured step of traffic, as slow as what was measured, and what
+    /// was slower when a partition was run.
+    between: Vec<Vec<Measurement>>,
+    alone: Vec<Sample>,
+    /// What each VM of best effort does beside the worst neighbors, where it is written.
+    flooded: Vec<Option<Sample>>,
+    /// What each VM must reach: as it is written, or relaxed.
+    demands: Vec<Demand>,
+    broken: Vec<String>,
+}
+
+impl<'a> Search<'a> {
+    /// Measures what all decisions need: the traffic of the worst neighbor, and each VM alone with
+    /// the whole cache.
+    ///
+    /// # Errors
+    ///
+    /// If a run fails.
+    pub fn new(
+        checked: &'a Checked,
+        subjects: &'a Subjects,
+        base: &'a Base,
+        runs: &'a Runs,
+        boards: &'a Boards,
+        only: BTreeSet<Knob>,
+        objective: Objective,
+    ) -> Result<Self> {
+        let mut search = Self {
+            checked,
+            subjects,
+            base,
+            runs,
+            boards,
+            only,
+            objective,
+            flood: Traffic(u64::MAX),
+            measured: vec![vec![]; subjects.vms.len()],
+            between: vec![vec![]; subjects.vms.len()],
+            alone: vec![],
+            flooded: vec![None; subjects.vms.len()],
+            demands: subjects.vms.iter().map(|vm| vm.demand).collect(),
+            broken: vec![],
+        };
+        let floods = Stress::ALL.into_iter().map(|kind| {
+            let system = base.flood(kind)?;
+            Ok(Job {
+                key: format!("flood-{}", kind.name()),
+                vm: systems::first_vm(&system),
+                system,
+                measure: Measure::Instructions,
+                goal: None,
+            })
+        });
+        let mut jobs = floods.collect::<Result<Vec<_>>>()?;
+        for index in 0..subjects.vms.len() {
+            jobs.push(search.job(index, &search.whole())?);
+        }
+        let done = runs.measure(boards, "alone", &jobs)?;
+        let (floods, alone) = done.split_at(Stress::ALL.len());
+        let period = u128::from(subjects.period.0);
+        let rate = |measured: &Measured| {
+            let time = u128::from(measured.time.max(1));
+            (u128::from(measured.accesses) * period).div_ceil(time) as u64
+        };
+        search.flood = Traffic(floods.iter().map(rate).max().unwrap_or(1).max(1));
+        search.alone = alone.iter().map(sample).collect();
+        search.seed()?;
+        Ok(search)
+    }
+
+    /// Measures where decisions begin: each VM of best effort beside the worst neighbors, and the
+    /// others with few colors and pages beside the least traffic, which shows what never holds.
+    fn seed(&mut self) -> Result<()> {
+        let mut points = vec![];
+        let mut flooded = vec![];
+        for (index, vm) in self.subjects.vms.iter().enumerate() {
+            let Choice { placement, budget } = vm.written.choice;
+            let shared = match placement {
+                Placement::Own { .. } => Colors(0),
+                Placement::Shared { .. } => self.subjects.shared,
+            };
+            let at = |placement, shared, traffic| Point {
+                placement,
+                shared,
+                traffic,
+                budget,
+            };
+            if vm.demand == Demand::BestEffort {
+                let traffic = Traffic(self.flood.0 * self.base.neighbor_cores(index));
+                let point = Point {
+                    budget: Budget::Unlimited,
+                    ..at(placement, shared, traffic)
+                };
+                flooded.push((index, point));
+                continue;
+            }
+            let least = Traffic(LEAST_TRAFFIC);
+            if vm.knobs.contains(&Knob::Colors) && self.only.contains(&Knob::Colors) {
+                let own = [1, 2, 4].map(|colors| Placement::Own {
+                    colors: Colors(colors),
+                });
+                points.extend(own.map(|own| (index, at(own, Colors(0), least))));
+            }
+            if placement.is_shared() {
+                let pages = Placement::SHARED;
+                points.push((index, at(pages, self.subjects.colors, least)));
+            }
+        }
+        let jobs = flooded.iter().map(|(vm, point)| self.job(*vm, point));
+        let jobs = jobs.collect::<Result<Vec<_>>>()?;
+        let done = self
+            .runs
+            .measure(self.boards, "beside the worst neighbors", &jobs)?;
+        for ((vm, _), measured) in flooded.iter().zip(&done) {
+            self.flooded[*vm] = Some(sample(measured));
+        }
+        self.measure(&points)
+    }
+
+    /// Returns the step of traffic that has this one: its largest is measured and counts for all of
+    /// it, so that few boots are enough.
+    fn step(&self, vm: usize, traffic: Traffic) -> Step {
+        let most = self.flood.0 * self.base.neighbor_cores(vm);
+        let (mut below, mut step) = (0, LEAST_TRAFFIC);
+        while step < traffic.0 && step < most {
+            below = step;
+            step += step / 2;
+        }
+        match traffic.0 {
+            0 => Step {
+                least: traffic,
+                most: traffic,
+            },
+            _ => Step {
+                least: Traffic(below + 1),
+                most: Traffic(step.min(most)),
+            },
+        }
+    }
+
+    /// Returns the point that is measured in place of this one.
+    fn measured_for(&self, vm: usize, point: &Point) -> Point {
+        let traffic = self.step(vm, point.traffic).most;
+        Point { traffic, ..*point }
+    }
+
+    /// Returns the easiest point that counts as slow as this one.
+    fn easiest_like(&self, vm: usize, point: &Point) -> Point {
+        let traffic = self.step(vm, point.traffic).least;
+        Point { traffic, ..*point }
+    }
+
+    /// Returns the VMs.
+    pub fn subjects(&self) -> &Subjects {
+        self.subjects
+    }
+
+    /// Returns what was measured of a VM, in the order of the conditions.
+    pub fn points(&self, vm: usize) -> Vec<Measurement> {
+        let mut all = self.with_alone(vm);
+        all.sort_by_key(|measured| (measured.point, measured.sample.time));
+        all
+    }
+
+    /// Returns the point that was measured for a share.
+    pub fn measured_point(&self, vm: usize, share: &Share, shared: Colors) -> Point {
+        self.measured_for(vm, &point_of(share, shared))
+    }
+
+    /// Returns a VM's time alone with the whole cache.
+    pub fn alone(&self, vm: usize) -> Time {
+        self.alone[vm].time
+    }
+
+    /// Replaces what VMs must reach by what a proposal has.
+    pub fn relax(&mut self, proposal: &Proposal) {
+        for (name, demand) in &proposal.demands {
+            if let Some(vm) = self.subjects.vms.iter().position(|vm| vm.name == *name) {
+                self.demands[vm] = *demand;
+            }
+        }
+    }
+
+    /// Returns the VMs that must reach less than is written, with what.
+    pub fn relaxed(&self) -> Vec<(String, Demand)> {
+        let vms = self.subjects.vms.iter().zip(&self.demands);
+        vms.filter(|(vm, demand)| vm.demand != **demand)
+            .map(|(vm, demand)| (vm.name.0.clone(), *demand))
+            .collect()
+    }
+
+    /// Returns what is best.
+    pub fn objective(&self) -> Objective {
+        self.objective
+    }
+
+    /// Returns which goals did not hold when a partition was run.
+    pub fn broken(&self) -> &[String] {
+        &self.broken
+    }
+
+    /// Returns what the solver gets.
+    pub fn problem(&self) -> Problem {
+        let vms = self.subjects.vms.iter().enumerate();
+        Problem {
+            colors: self.subjects.colors,
+            color_pages: self.subjects.color_pages,
+            shared: None,
+            flood: self.flood,
+            vms: vms
+                .map(|(index, vm)| vm.with(self.demands[index], self.surface(index), &self.only))
+                .collect(),
+        }
+    }
+
+    /// Measures until the best partition relies on measured points alone, and returns it.
+    ///
+    /// # Errors
+    ///
+    /// If a run fails, or the problem has a mistake.
+    pub fn decide(&mut self) -> Result<Decision> {
+        for _ in 0..ROUNDS {
+            let problem = self.problem();
+            let answer = cloison_tune::solve(&problem, self.objective, View::Optimistic);
+            let outcome = match answer.into_diagnostic()? {
+                Answer::Optimal(outcome) => outcome,
+                Answer::Impossible(impossible) => return Ok(Decision::Impossible(impossible)),
+            };
+            let unknown: Vec<(usize, Point)> = outcome
+                .partition
+                .shares
+                .iter()
+                .enumerate()
+                .map(|(vm, share)| (vm, point_of(share, outcome.partition.shared)))
+                .filter(|(vm, point)| {
+                    let measured = self.measured_for(*vm, point);
+                    self.flooded[*vm].is_none() && self.known(*vm, &measured).is_none()
+                })
+                .collect();
+            if unknown.is_empty() {
+                return Ok(Decision::Best(outcome));
+            }
+            self.measure(&unknown)?;
+        }
+        Err(miette!(
+            "the best partition is not certain after {}",
+            count(ROUNDS, "round")
+        ))
+    }
+
+    /// Returns the configuration's text with a partition.
+    ///
+    /// # Errors
+    ///
+    /// If the configuration does not have the usual form.
+    pub fn text_of(&self, partition: &Partition) -> Result<String> {
+        let shares = self.subjects.vms.iter().map(|vm| vm.written.clone());
+        let written = Partition {
+            shares: shares.collect(),
+            shared: self.subjects.shared,
+        };
+        written::with_partition(self.checked, &written, partition, self.subjects.period)
+    }
+
+    /// Runs a partition beside the user's neighbors and beside the worst ones, and keeps the times
+    /// of those that broke a goal as measured points.
+    ///
+    /// # Errors
+    ///
+    /// If a run fails.
+    pub fn verify(&mut self, text: &str, partition: &Partition) -> Result<Vec<Verified>> {
+        let problem = self.problem();
+        let kinds: Vec<Neighbors> = std::iter::once(Neighbors::Written)
+            .chain(Stress::ALL.map(Neighbors::Stress))
+            .collect();
+        let bound: Vec<usize> = (0..self.subjects.vms.len())
+            .filter(|vm| self.subjects.vms[*vm].demand != Demand::BestEffort)
+            .collect();
+        let mut jobs = vec![];
+        for vm in &bound {
+            for neighbors in &kinds {
+                jobs.push(self.verification(text, partition, *vm, *neighbors)?);
+            }
+        }
+        let done = self.runs.measure(self.boards, "verify", &jobs)?;
+        let mut all = vec![];
+        for (index, vm) in self.subjects.vms.iter().enumerate() {
+            let share = &partition.shares[index];
+            let point = point_of(share, partition.shared);
+            let at = bound.iter().position(|it| *it == index);
+            let reruns = match at {
+                Some(at) => {
+                    let own = &done[at * kinds.len()..(at + 1) * kinds.len()];
+                    let rerun = |(neighbors, measured): (&Neighbors, &Measured)| Rerun {
+                        neighbors: *neighbors,
+                        time: sample(measured).time,
+                    };
+                    kinds.iter().zip(own).map(rerun).collect()
+                }
+                // The pace of a VM of best effort, in the slowest of the runs with the user's VMs.
+                None => done
+                    .chunks(kinds.len())
+                    .filter_map(|runs| runs.first()?.pace.get(&vm.name.0))
+                    .map(|pace| Rerun {
+                        neighbors: Neighbors::Written,
+                        time: Time(*pace),
+                    })
+                    .collect(),
+            };
+            let surface = &problem.vms[index].surface;
+            all.push(Verified {
+                vm: vm.name.0.clone(),
+                alone: self.alone[index].time,
+                limit: problem.vms[index].limit(),
+                predicted: match self.flooded[index] {
+                    // Its pace depends on more than what the solver is told.
+                    Some(_) => None,
+                    None => surface.bounds(&point).upper,
+                },
+                reruns,
+            });
+        }
+        for (index, verified) in all.iter().enumerate().filter(|(_, vm)| !vm.holds()) {
+            self.learn(index, verified, partition);
+        }
+        Ok(all)
+    }
+
+    /// Keeps the time of a run that broke a goal, so that the same is not decided again.
+    fn learn(&mut self, vm: usize, verified: &Verified, partition: &Partition) {
+        let Some(worst) = verified.worst() else {
+            return;
+        };
+        let point = point_of(&partition.shares[vm], partition.shared);
+        let refills = self.alone[vm].refills;
+        let point = self.easiest_like(vm, &point);
+        self.between[vm].push(Measurement {
+            point,
+            sample: Sample {
+                time: worst.time,
+                refills,
+            },
+        });
+        let limit = verified.limit.unwrap_or_default();
+        self.broken.push(format!(
+            "VM `{}` took {} ns, and {} ns are allowed",
+            verified.vm, worst.time.0, limit.0
+        ));
+    }
+
+    /// Boots systems at points, and keeps what was measured.
+    fn measure(&mut self, points: &[(usize, Point)]) -> Result<()> {
+        let mut wanted: Vec<(usize, Point)> = points
+            .iter()
+            .map(|(vm, point)| (*vm, self.measured_for(*vm, point)))
+            .filter(|(vm, point)| self.known(*vm, point).is_none())
+            .collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let jobs = wanted.iter().map(|(vm, point)| self.job(*vm, point));
+        let jobs = jobs.collect::<Result<Vec<_>>>()?;
+        let done = self.runs.measure(self.boards, "characterize", &jobs)?;
+        for ((vm, point), measured) in wanted.iter().zip(&done) {
+            let sample = sample(measured);
+            self.measured[*vm].push(Measurement {
+                point: *point,
+                sample,
+            });
+            let point = self.easiest_like(*vm, point);
+            self.between[*vm].push(Measurement { point, sample });
+        }
+        Ok(())
+    }
+
+    fn known(&self, vm: usize, point: &Point) -> Option<Sample> {
+        let known = self.measured[vm].iter().find(|known| known.point == *point);
+        known.map(|known| known.sample)
+    }
+
+    /// Returns where the configuration says what a VM must reach.
+    fn place(&self, vm: usize) -> Option<Place> {
+        let goal = self.checked.goals[vm].as_ref()?;
+        let field = match goal.requirement {
+            Requirement::Tolerance(_) => "tolerance",
+            Requirement::Deadline(_) => "deadline",
+            Requirement::BestEffort => "best_effort",
+        };
+        Some(Place {
+            field: format!("vm[{}].{field}", self.subjects.vms[vm].name),
+            span: goal.span.clone(),
+        })
+    }
+
+    /// Returns the point of a VM alone with the whole cache.
+    fn whole(&self) -> Point {
+        Point {
+            placement: Placement::Own {
+                colors: self.subjects.colors,
+            },
+            shared: Colors(0),
+            traffic: Traffic(0),
+            budget: Budget::Unlimited,
+        }
+    }
+
+    fn job(&self, vm: usize, point: &Point) -> Result<Job> {
+        let subject = &self.subjects.vms[vm];
+        let private = match point.placement {
+            Placement::Shared { private } => subject.private_colors(private),
+            Placement::Own { .. } => Colors(0),
+        };
+        Ok(Job {
+            key: key(subject, point),
+            system: self.base.at(vm, point, private.0, self.flood)?,
+            vm: subject.name.0.clone(),
+            measure: subject.measure,
+            goal: self.place(vm),
+        })
+    }
+
+    fn verification(
+        &self,
+        text: &str,
+        partition: &Partition,
+        vm: usize,
+        neighbors: Neighbors,
+    ) -> Result<Job> {
+        let subject = &self.subjects.vms[vm];
+        let kind = match neighbors {
+            Neighbors::Written => "written",
+            Neighbors::Stress(kind) => kind.name(),
+        };
+        let choices: Vec<String> = partition.shares.iter().map(short).collect();
+        Ok(Job {
+            key: format!("verify-{}-{}-{kind}", choices.join("-"), subject.name),
+            system: self
+                .base
+                .verification(text, &self.checked.path, vm, neighbors)?,
+            vm: subject.name.0.clone(),
+            measure: subject.measure,
+            goal: self.place(vm),
+        })
+    }
+
+    /// Returns a VM's surface. Where an easier point took longer than a harder one, the harder one
+    /// counts as slow as the easier one.
+    fn surface(&self, vm: usize) -> Surface {
+        let period = Time(self.subjects.period.0);
+        // What a VM of best effort does under a budget is computed from its accesses.
+        if let Some(flooded) = self.flooded[vm] {
+            return Surface::new(period, flooded);
+        }
+        let mut surface = Surface::new(period, self.alone[vm]);
+        let mut known = self.with_alone(vm);
+        known.extend(&self.between[vm]);
+        for measurement in hull(&known).0 {
+            surface.insert(measurement);
+        }
+        surface
+    }
+
+    fn with_alone(&self, vm: usize) -> Vec<Measurement> {
+        let alone = Measurement {
+            point: self.whole(),
+            sample: self.alone[vm],
+        };
+        std::iter::once(alone)
+            .chain(self.measured[vm].iter().copied())
+            .collect()
+    }
+
+    /// Returns the VMs whose measured times are not monotone, with the largest difference.
+    pub fn dips(&self) -> Vec<Dip> {
+        let vms = self.subjects.vms.iter().enumerate();
+        vms.filter(|(index, _)| self.flooded[*index].is_none())
+            .map(|(index, vm)| Dip {
+                vm: vm.name.0.clone(),
+                permille: hull(&self.with_alone(index)).1,
+            })
+            .filter(|dip| dip.permille > 0)
+            .collect()
+    }
+}
+
+/// Returns where a VM's share has it on its surface.
+pub fn point_of(share: &Share, shared: Colors) -> Point {
+    let own = matches!(share.choice.placement, Placement::Own { .. });
+    Point {
+        placement: share.choice.placement,
+        shared: if own { Colors(0) } else { shared },
+        traffic: share.traffic,
+        budget: share.choice.budget,
+    }
+}
+
+fn sample(measured: &Measured) -> Sample {
+    Sample {
+        time: Time(measured.time + measured.held),
+        refills: Some(Refills(measured.accesses)),
+    }
+}
+
+/// Raises each time to that of the slowest easier point. Returns how much the largest change was,
+/// in thousandths of the measured time.
+fn hull(measured: &[Measurement]) -> (Vec<Measurement>, u64) {
+    let mut largest = 0;
+    let raised = measured.iter().map(|hard| {
+        let easier = measured
+            .iter()
+            .filter(|easy| easy.point.is_easier_or_equal(&hard.point))
+            .map(|easy| easy.sample.time)
+            .max();
+        let time = easier.unwrap_or(hard.sample.time).max(hard.sample.time);
+        let own = hard.sample.time.0.max(1);
+        // Another time of the same point is no dip.
+        let is_other =
+            |easy: &Measurement| easy.point != hard.point && easy.sample.time > hard.sample.time;
+        let dips = measured
+            .iter()
+            .any(|easy| is_other(easy) && easy.point.is_easier_or_equal(&hard.point));
+        if dips {
+            let permille = u128::from(time.0 - hard.sample.time.0) * 1000 / u128::from(own);
+            largest = largest.max((permille as u64).max(1));
+        }
+        Measurement {
+            sample: Sample {
+                time,
+                ..hard.sample
+            },
+            ..*hard
+        }
+    });
+    let raised = raised.collect();
+    (raised, largest)
+}
+
+/// Returns the name of the directory of a point's run.
+fn key(subject: &Subject, point: &Point) -> String {
+    let place = match point.placement {
+        Placement::Own { colors } => format!("own{}", colors.0),
+        Placement::Shared { private } => format!("shared{}-pages{}", point.shared.0, private.0),
+    };
+    let budget = match point.budget {
+        Budget::PerPeriod(budget) => format!("-budget{}", budget.0),
+        Budget::Unlimited => String::new(),
+    };
+    format!(
+        "{}-{place}-traffic{}{budget}",
+        subject.name, point.traffic.0
+    )
+}
+
+fn short(share: &Share) -> String {
+    let place = match share.choice.placement {
+        Placement::Own { colors } => format!("o{}", colors.0),
+        Placement::Shared { private } => format!("p{}", private.0),
+    };
+    match share.choice.budget {
+        Budget::PerPeriod(budget) => format!("{place}b{}", budget.0),
+        Budget::Unlimited => place,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(colors: u32, traffic: u64, time: u64) -> Measurement {
+        Measurement {
+            point: Point {
+                placement: Placement::Own {
+                    colors: Colors(colors),
+                },
+                shared: Colors(0),
+                traffic: Traffic(traffic),
+                budget: Budget::Unlimited,
+            },
+            sample: Sample {
+                time: Time(time),
+                refills: None,
+            },
+        }
+    }
+
+    #[test]
+    fn a_harder_point_is_never_faster() {
+        let measured = [
+            at(4, 0, 100),
+            at(2, 0, 96),
+            at(2, 50, 120),
+            at(1, 50, 110),
+            at(8, 90, 80),
+        ];
+        let (raised, permille) = hull(&measured);
+        let times: Vec<u64> = raised.iter().map(|it| it.sample.time.0).collect();
+        assert_eq!(times, [100, 100, 120, 120, 80]);
+        assert_eq!(permille, 90, "10 of 110");
+        assert_eq!(hull(&measured[..1]).1, 0);
+        assert_eq!(
+            hull(&[at(4, 0, 100), at(4, 0, 90)]).1,
+            0,
+            "the same point twice"
+        );
+    }
+}

@@ -1,0 +1,322 @@
+//! The VMs of a configuration as the solver has them: what they have now, and what may change.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::runs::Measure;
+use super::systems::EVENT;
+use super::written::Holding;
+use cloison_config::events::EventNames;
+use cloison_config::goal::{self, Goal, Requirement, Segments};
+use cloison_config::memory::{Account, image_bytes};
+use cloison_config::problem::Problem as Mistake;
+use cloison_config::problem::SourceFile;
+use cloison_config::quantity::show_duration;
+use cloison_config::{Checked, Errors, ImageSource};
+use cloison_formats::addr::PAGE_SIZE;
+use cloison_formats::color::ColorSet;
+use cloison_formats::image::{Backing, PoolKind};
+use cloison_formats::units::Nanos;
+use cloison_tune::{
+    Budget, Choice, Colors, Demand, Fixed, Knob, PageStep, Pages, Permille, Placement, Share, Time,
+    Traffic, VmName,
+};
+use std::collections::BTreeSet;
+
+/// The period of budgets where none is written.
+const PERIOD: Nanos = Nanos(1_000_000);
+/// Budgets that are tried, in accesses of a core in 1 ms.
+const BUDGETS: [u64; 8] = [400, 800, 1600, 3200, 6400, 12_800, 25_600, 51_200];
+
+/// A VM, without its run times.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// Its name.
+    pub name: VmName,
+    /// Number of its vCPUs.
+    pub vcpus: u32,
+    /// Pages of memory in pools.
+    pub memory: Pages,
+    /// What it must reach.
+    pub demand: Demand,
+    /// What is measured of it.
+    pub measure: Measure,
+    /// What may change.
+    pub knobs: BTreeSet<Knob>,
+    /// What it has now.
+    pub written: Share,
+    /// Numbers of private pages that are tried.
+    pub pages: Vec<PageStep>,
+    /// Budgets that are tried.
+    pub budgets: Vec<Budget>,
+}
+
+/// All VMs, and what they share.
+#[derive(Clone, Debug)]
+pub struct Subjects {
+    /// In the order of the configuration.
+    pub vms: Vec<Subject>,
+    /// Colors that VMs can have.
+    pub colors: Colors,
+    /// Pages of memory of a color.
+    pub color_pages: Pages,
+    /// Colors of the shared pool as it is written.
+    pub shared: Colors,
+    /// The period of all budgets.
+    pub period: Nanos,
+}
+
+impl Subject {
+    /// Returns the VM with what was measured and what it must reach, for the solver.
+    pub fn with(
+        &self,
+        demand: Demand,
+        surface: cloison_tune::Surface,
+        only: &BTreeSet<Knob>,
+    ) -> cloison_tune::Vm {
+        cloison_tune::Vm {
+            name: self.name.clone(),
+            vcpus: self.vcpus,
+            memory: self.memory,
+            demand,
+            tune: self.knobs.intersection(only).copied().collect(),
+            fixed: Fixed::default(),
+            written: self.written.choice,
+            pages: self.pages.clone(),
+            budgets: self.budgets.clone(),
+            surface,
+        }
+    }
+
+    /// Returns the colors of the private pool of so many private pages.
+    pub fn private_colors(&self, pages: Pages) -> Colors {
+        let written = self.written.choice.placement == Placement::Shared { private: pages };
+        let step = self.pages.iter().find(|step| step.pages == pages);
+        match (written, step) {
+            (true, _) => self.written.colors,
+            (false, Some(step)) => step.colors,
+            (false, None) => Colors(0),
+        }
+    }
+}
+
+/// Reads the VMs of a configuration.
+///
+/// # Errors
+///
+/// If nothing may change, or something cannot be tuned; with the place of each mistake.
+pub fn read(checked: &Checked) -> Result<Subjects, Errors> {
+    let file = SourceFile::new(&checked.path, checked.source.clone());
+    let mut mistakes = check(checked, &file);
+    let period = period(checked, &file, &mut mistakes);
+    if !mistakes.is_empty() {
+        return Err(Errors::new(file.name(), mistakes));
+    }
+    let system = &checked.system;
+    let colors = ColorSet::first(checked.board.colors).without(system.hypervisor_colors);
+    let image = image_bytes(checked.images.iter());
+    let account = Account::new(
+        &system.board,
+        checked.board.colors,
+        system.contiguous,
+        image,
+    );
+    let each = colors
+        .iter()
+        .map(|color| account.pages_of(ColorSet::EMPTY.with(color)));
+    let llc = &system.board.llc;
+    let cached = llc.size / u64::from(checked.board.colors) / PAGE_SIZE;
+    let shared = system
+        .vms
+        .iter()
+        .filter_map(|vm| Holding::of(vm).main)
+        .find(|pool| system.pools[*pool].kind == PoolKind::Sh);
+    Ok(Subjects {
+        vms: (0..system.vms.len())
+            .map(|index| subject(checked, index, period, cached.max(1)))
+            .collect(),
+        colors: Colors(colors.len()),
+        color_pages: Pages(each.min().unwrap_or(0)),
+        shared: Colors(shared.map_or(0, |pool| system.pools[pool].colors.len())),
+        period,
+    })
+}
+
+/// Returns what keeps a configuration from being tuned.
+fn check(checked: &Checked, file: &SourceFile) -> Vec<Mistake> {
+    let system = &checked.system;
+    let mut mistakes = vec![];
+    if checked
+        .goals
+        .iter()
+        .flatten()
+        .all(|goal| goal.knobs.is_empty())
+    {
+        let message = "nothing may change: no VM has a list `tune`";
+        mistakes.push(Mistake::error(file, "vm", 0..0, message).label("in this file").help(
+            "give each VM what it must reach, and what may change for it: tolerance = \"1.10\" (or \
+             best_effort = true), and tune = [\"colors\", \"pages\", \"budgets\"]",
+        ));
+    }
+    let mut shared: Vec<usize> = vec![];
+    for (index, vm) in system.vms.iter().enumerate() {
+        let goal = checked.goals[index].as_ref();
+        let span = goal.map_or(0..0, |goal| goal.span.clone());
+        let field = format!("vm[{}]", vm.name);
+        if matches!(checked.images[index], ImageSource::Linux(_)) {
+            let message = format!("VM `{}` runs Linux, which `tune` cannot measure", vm.name);
+            mistakes.push(Mistake::error(file, field.clone(), span.clone(), message).label("here").help(
+                "characterize the program as a bare-metal guest, or leave this VM out of the file \
+                 that is tuned",
+            ));
+        }
+        let holding = Holding::of(vm);
+        if let Some(main) = holding.main
+            && system.pools[main].kind == PoolKind::Sh
+            && !shared.contains(&main)
+        {
+            shared.push(main);
+        }
+        let places = goal.is_some_and(|goal| {
+            goal.knobs.contains(&goal::Knob::Colors) || goal.knobs.contains(&goal::Knob::Pages)
+        });
+        let target = holding.target.map(|pool| system.pools[pool].kind);
+        if places && target == Some(PoolKind::Sh) {
+            let message = format!("the pages of VM `{}` move to a shared pool", vm.name);
+            let mistake = Mistake::error(file, field, span, message).label("of this VM");
+            mistakes.push(mistake.help("let them move to a private one: kind = \"PVT\""));
+        }
+    }
+    if let [_, second, ..] = shared.as_slice() {
+        let message = format!(
+            "the VMs are in {} shared pools, and `tune` divides the cache between one and the \
+             private ones",
+            shared.len()
+        );
+        let field = format!("pool[{}]", system.pools[*second].name);
+        let mistake = Mistake::error(file, field, 0..0, message).label("in this file");
+        mistakes.push(mistake.help("put all VMs without colors to themselves into one pool"));
+    }
+    mistakes
+}
+
+/// Returns the period of all budgets on the traffic.
+fn period(checked: &Checked, file: &SourceFile, mistakes: &mut Vec<Mistake>) -> Nanos {
+    let names = EventNames::of(&checked.board.events);
+    let quotas = checked.system.vms.iter().flat_map(|vm| &vm.quotas);
+    let on_traffic = quotas.filter(|quota| names.name(quota.counted.event) == EVENT);
+    let mut periods: Vec<Nanos> = on_traffic.map(|quota| quota.period).collect();
+    periods.dedup();
+    if let [first, second, ..] = periods.as_slice() {
+        let message = format!(
+            "budgets of {EVENT} have periods of {} and of {}",
+            show_duration(*first),
+            show_duration(*second)
+        );
+        let mistake = Mistake::error(file, "vm.quota.budget", 0..0, message).label("in this file");
+        mistakes.push(mistake.help("give all of them the same period"));
+    }
+    periods.first().copied().unwrap_or(PERIOD)
+}
+
+fn subject(checked: &Checked, index: usize, period: Nanos, cached: u64) -> Subject {
+    let system = &checked.system;
+    let vm = &system.vms[index];
+    let goal = checked.goals[index].as_ref();
+    let requirement = goal.map_or(Requirement::BestEffort, |goal| goal.requirement);
+    let demand = match requirement {
+        Requirement::Tolerance(permille) => Demand::Tolerance(Permille(permille as u32)),
+        Requirement::Deadline(deadline) => Demand::Deadline(Time(deadline.0)),
+        Requirement::BestEffort => Demand::BestEffort,
+    };
+    let measure = match requirement {
+        Requirement::BestEffort => Measure::Instructions,
+        _ => Measure::Longest(goal.map_or(Segments::Any, |goal| goal.segments)),
+    };
+    let knobs = knobs_of(goal);
+    let in_pools = vm
+        .regions
+        .iter()
+        .filter(|region| matches!(region.backing, Backing::Pool(_)));
+    let name = VmName(vm.name.clone());
+    let written = written(checked, index, &name);
+    let known = vm
+        .profile
+        .as_ref()
+        .map_or(0, |profile| profile.pages.len() as u64);
+    let steps = (1..=known.div_ceil(cached)).map(|colors| PageStep {
+        pages: Pages((colors * cached).min(known)),
+        colors: Colors(colors as u32),
+    });
+    let budgets = BUDGETS
+        .map(|each| (u128::from(each) * u128::from(period.0) / u128::from(PERIOD.0)).max(1) as u64)
+        .map(|each| Budget::PerPeriod(Traffic(each)));
+    Subject {
+        name,
+        vcpus: vm.cores.len() as u32,
+        memory: Pages(in_pools.map(|region| u64::from(region.pages)).sum()),
+        demand,
+        measure,
+        pages: if knobs.contains(&Knob::Pages) {
+            steps.collect()
+        } else {
+            vec![]
+        },
+        budgets: if knobs.contains(&Knob::Budgets) {
+            budgets.to_vec()
+        } else {
+            vec![]
+        },
+        knobs,
+        written,
+    }
+}
+
+fn knobs_of(goal: Option<&Goal>) -> BTreeSet<Knob> {
+    let knobs = goal.map_or(&[][..], |goal| &goal.knobs).iter();
+    knobs
+        .map(|knob| match knob {
+            goal::Knob::Colors => Knob::Colors,
+            goal::Knob::Pages => Knob::Pages,
+            goal::Knob::Budgets => Knob::Budgets,
+        })
+        .collect()
+}
+
+/// Returns what a VM has now.
+fn written(checked: &Checked, index: usize, name: &VmName) -> Share {
+    let system = &checked.system;
+    let vm = &system.vms[index];
+    let holding = Holding::of(vm);
+    let private_colors = |pool: Option<usize>| {
+        let pool = pool.map(|pool| &system.pools[pool]);
+        pool.filter(|pool| pool.kind == PoolKind::Pvt)
+            .map(|pool| Colors(pool.colors.len()))
+    };
+    let moved = vm.profile.as_ref().map_or(0, |profile| {
+        profile.after.map_or(0, |_| u64::from(profile.top))
+    });
+    let (placement, colors) = match private_colors(holding.main) {
+        Some(colors) => (Placement::Own { colors }, colors),
+        None => {
+            let private = Pages(moved);
+            let colors = private_colors(holding.target).filter(|_| moved > 0);
+            (Placement::Shared { private }, colors.unwrap_or_default())
+        }
+    };
+    let names = EventNames::of(&checked.board.events);
+    let on_traffic = vm
+        .quotas
+        .iter()
+        .filter(|quota| names.name(quota.counted.event) == EVENT);
+    let budget = on_traffic
+        .map(|quota| Budget::PerPeriod(Traffic(quota.budget.0)))
+        .min();
+    Share {
+        vm: name.clone(),
+        choice: Choice {
+            placement,
+            budget: budget.unwrap_or(Budget::Unlimited),
+        },
+        colors,
+        traffic: Traffic(0),
+    }
+}
