@@ -22,6 +22,7 @@ use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,6 +41,15 @@ pub enum Measure {
     Longest(Segments),
     /// The time of a million instructions.
     Instructions,
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Longest(segments) => write!(f, "longest {segments}"),
+            Self::Instructions => f.write_str("instructions"),
+        }
+    }
 }
 
 /// A boot.
@@ -119,7 +129,8 @@ impl Runs {
         let emulation = checked.emulation()?;
         let model = model.kept_in(&store)?;
         let mut common = model.hash()?;
-        common.update(format!("{RESULT_VERSION} {emulation:?} {conditions:?}"));
+        let inputs = serde_json::json!([RESULT_VERSION, emulation, conditions]);
+        common.update(inputs.to_string());
         Ok(Self {
             board: board.to_owned(),
             model,
@@ -177,7 +188,7 @@ impl Runs {
         counting::adapt(&mut checked, Counting::Model.machine())?;
         let image = image::assemble(&checked, &self.hypervisor)?;
         let mut hash = self.common.clone();
-        hash.update(format!("{} {:?}", job.vm, job.measure));
+        hash.update(format!("{} {}", job.vm, job.measure));
         hash.update(&image.bytes);
         let digest = hash.finalize();
         let inputs: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
