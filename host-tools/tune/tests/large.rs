@@ -38,7 +38,8 @@ fn a_board_is_solved_exactly_without_visiting_most_of_its_partitions() {
                     "{seed} {objective:?} {view:?}: {proof:?}, {:?}",
                     start.elapsed()
                 );
-                assert!(proof.nodes < 20_000, "{proof:?}");
+                // A node takes microseconds: with so few, seconds are enough.
+                assert!(proof.nodes < proof.partitions / 1000, "{proof:?}");
                 assert_eq!(solve(&problem, objective, view), Ok(answer));
             }
         }
