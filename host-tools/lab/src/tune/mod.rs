@@ -288,7 +288,7 @@ mod tests {
         let control = &written.shares[0];
         let private = Pages(16);
         assert_eq!(control.choice.placement, Placement::Shared { private });
-        assert_eq!(control.choice.budget, Budget::PerPeriod(Traffic(100_000)));
+        assert_eq!(control.choice.budget, Budget::Unlimited);
         assert_eq!(control.colors, Colors(4));
         let steps: Vec<(u64, u32)> = subjects.vms[0]
             .pages
