@@ -1,4 +1,5 @@
 //! What answers promise: sequences end at the optimum, proposals hold, baselines are never better.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod synthetic;
 

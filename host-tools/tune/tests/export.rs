@@ -1,4 +1,5 @@
 //! Exported tables say what the surfaces say, in CSV and in Parquet.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod synthetic;
 

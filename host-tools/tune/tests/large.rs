@@ -1,4 +1,5 @@
 //! A problem of the size that a board has: four VMs, 16 colors, pages and budgets.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod synthetic;
 

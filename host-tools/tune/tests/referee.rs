@@ -1,4 +1,5 @@
 //! Small problems, answered by the solver, by enumeration of all partitions, and by a MILP solver.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod synthetic;
 

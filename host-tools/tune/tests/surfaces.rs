@@ -1,4 +1,5 @@
 //! Properties of bounds: they enclose every monotone truth, and more points make them tighter.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod synthetic;
 

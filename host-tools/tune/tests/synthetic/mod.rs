@@ -1,4 +1,5 @@
 //! Problems with known run times: programs whose times follow a formula, and surfaces of some points.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use cloison_tune::*;
