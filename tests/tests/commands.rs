@@ -1089,7 +1089,6 @@ fn every_page_of_a_bare_metal_staircase_is_found() {
 
 /// From goals to a partition that was run; the same input gives the same files.
 #[test]
-#[ignore = "on demand: some 34 boots on the model, twice"]
 fn a_system_is_tuned_and_its_files_repeat() {
     let tune = |scratch: &Path| {
         let file = |name: &str| scratch.join(name).display().to_string();
