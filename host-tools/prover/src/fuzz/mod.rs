@@ -35,6 +35,9 @@ const ENDED: u64 = 4000;
 const ORDERS: u32 = 50;
 /// Exits of all cores without a question of the keeper until it is lost: nobody restarts it.
 const LOST: u64 = 200_000;
+/// Blocks of EL2 without a question of any VM until the machine boots again: guests that have lowered
+/// their own budgets to almost nothing wait for period after period.
+const SLOW: u64 = 1_000_000;
 /// Blocks in which EL2 may report its failure and turn the machine off.
 const REPORT: u64 = 1_000_000;
 /// Inputs that a reproducer holds.
@@ -95,6 +98,8 @@ pub struct Fuzzer {
     silence: [Option<(usize, u64)>; MAX_CORES],
     /// Blocks of each core since it came from a guest.
     visit: [u64; MAX_CORES],
+    /// Blocks of all cores since a puppet has asked.
+    unasked: u64,
     /// Blocks until the core's turn ends.
     turn: u64,
     /// The blocks that report a failure of EL2, with their names.
@@ -145,6 +150,7 @@ impl Fuzzer {
             puppets: [Puppet::default(); VMS],
             silence: [None; MAX_CORES],
             visit: [0; MAX_CORES],
+            unasked: 0,
             turn: 1000,
             fatal,
             failing: None,
@@ -223,6 +229,7 @@ impl Fuzzer {
             // What ran before the first program was not a guest's doing.
             self.coverage.hits.clone_from(&self.former_hits);
         }
+        self.unasked = 0;
         let novelty = self.coverage.conclude(at.core);
         if let Some(input) = self.current[at.core].take() {
             self.keep(input.ops, novelty.edges, novelty.counts);
@@ -385,6 +392,11 @@ impl Instrument for Fuzzer {
                 self.report(true);
                 std::process::exit(0);
             }
+        }
+        self.unasked += 1;
+        if self.unasked > SLOW && self.progress.inputs > 0 && self.replayed.is_none() {
+            self.report(true);
+            std::process::exit(0);
         }
         let visit = &mut self.visit[at.core];
         // A core that is held, or off, waits as long as it takes.
