@@ -466,7 +466,12 @@ pub fn kept<T: DeserializeOwned>(path: &Path) -> Option<T> {
 
 /// Returns the SHA-256 of some bytes, in hexadecimal.
 pub fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
+    digest(Sha256::new_with_prefix(bytes))
+}
+
+/// Returns the SHA-256 of all that was hashed, in hexadecimal.
+pub fn digest(hash: Sha256) -> String {
+    hash.finalize()
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()

@@ -191,8 +191,15 @@ impl KeptRun {
         })
     }
 
+    /// Removes the files of the results in `out` that neither their runs nor the model need any more.
+    pub fn clean(out: &Path, model: &Model, store: &Store) {
+        let mut names = Self::names_in(&out.join("runs"));
+        names.extend(model.names());
+        store.keep_only(&names);
+    }
+
     /// Returns the names of all files in the store that the runs in the directories of `runs` need.
-    pub fn names_in(runs: &Path) -> BTreeSet<String> {
+    fn names_in(runs: &Path) -> BTreeSet<String> {
         let directories = std::fs::read_dir(runs).into_iter().flatten().flatten();
         let kept: Vec<Self> = directories
             .filter_map(|entry| Self::read(&entry.path()).ok())

@@ -13,6 +13,7 @@ use cloison_formats::telemetry::{
     PoolInfo, QuotaPeriod, QuotaTotal, Record, StackUse, Stage1Run, Stage2Run, VmInfo, VmState,
 };
 use cloison_formats::units::{EventId, Events, Nanos};
+use miette::{Result, miette};
 use std::fmt;
 use wire::DecodeError;
 
@@ -220,6 +221,18 @@ impl Telemetry {
         let mut all = Self::default();
         all.read(stream);
         all
+    }
+
+    /// Checks that all of the stream could be decoded.
+    ///
+    /// # Errors
+    ///
+    /// The first problem, and where it is.
+    pub fn check(&self) -> Result<()> {
+        match self.problems.first() {
+            Some((offset, problem)) => Err(miette!("bad telemetry at byte {offset}: {problem}")),
+            None => Ok(()),
+        }
     }
 
     /// Decodes complete messages. Returns whether the rest of the stream may be read.

@@ -156,9 +156,7 @@ impl<'a> Runs<'a> {
 
     /// Removes files that no run needs any more.
     pub fn clean(&self) {
-        let mut names = KeptRun::names_in(&self.out.join("runs"));
-        names.extend(self.model.names());
-        self.store.keep_only(&names);
+        KeptRun::clean(&self.out, &self.model, &self.store);
     }
 
     fn boot(&self, boards: &Boards, point: &Point) -> Result<Vec<u64>> {
@@ -180,11 +178,7 @@ impl<'a> Runs<'a> {
         )?;
         let mut hash = self.common.clone();
         hash.update(&image.bytes);
-        let inputs: String = hash
-            .finalize()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let inputs = files::digest(hash);
         let file = directory.join("result.json");
         let kept = KeptRun::new(board, &image, &self.model, &self.store, conditions)?;
         kept.write(&directory)?;
@@ -234,9 +228,7 @@ impl<'a> Runs<'a> {
             ));
         }
         let telemetry = Telemetry::parse(&output.telemetry);
-        if let Some((offset, problem)) = telemetry.problems.first() {
-            return Err(miette!("bad telemetry at byte {offset}: {problem}"));
-        }
+        telemetry.check()?;
         let (dropped, end) = (telemetry.dropped(), telemetry.end_of(vm));
         if dropped > 0 || end != End::Off {
             return Err(miette!("{dropped} records were dropped; the VM: {end}"));

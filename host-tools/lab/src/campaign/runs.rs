@@ -180,11 +180,7 @@ impl Setting<'_> {
         hash.update(&image.bytes);
         hash.update(job.seed.to_le_bytes());
         hash.update(format!("{:?}", job.variant.caches));
-        let inputs: String = hash
-            .finalize()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let inputs = files::digest(hash);
         let file = directory.join("runs.json");
         let before =
             boards.reuse(|| files::kept(&file).filter(|kept: &KeptBoot| kept.inputs == inputs));
@@ -245,9 +241,7 @@ impl Setting<'_> {
         job: &Job<'_>,
         stats: &Path,
     ) -> Result<Vec<Run>> {
-        if let Some((offset, problem)) = telemetry.problems.first() {
-            return Err(miette!("bad telemetry at byte {offset}: {problem}"));
-        }
+        telemetry.check()?;
         if telemetry.dropped() > 0 || telemetry.end_of(victim) != End::Off {
             let (dropped, end) = (telemetry.dropped(), telemetry.end_of(victim));
             return Err(miette!("{dropped} records were dropped; the victim: {end}"));

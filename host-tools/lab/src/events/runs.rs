@@ -259,9 +259,7 @@ pool = "shared"
         telemetry: &Telemetry,
         names: &EventNames,
     ) -> Result<Vec<Counted>> {
-        if let Some((offset, problem)) = telemetry.problems.first() {
-            return Err(miette!("bad telemetry at byte {offset}: {problem}"));
-        }
+        telemetry.check()?;
         if telemetry.dropped() > 0 || telemetry.end_of(VmId(0)) != End::Off {
             return Err(miette!(
                 "{} records were dropped; the guest: {}",

@@ -253,11 +253,7 @@ impl Setting<'_> {
         hash.update(text.as_bytes());
         hash.update(&image.bytes);
         hash.update(point.pages.to_le_bytes());
-        let inputs = hash
-            .finalize()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let inputs = files::digest(hash);
         Ok(Prepared {
             directory,
             checked,
@@ -458,9 +454,7 @@ fn complete_telemetry(outcome: &Output) -> Result<Telemetry> {
         ));
     }
     let telemetry = Telemetry::parse(&outcome.telemetry);
-    if let Some((offset, problem)) = telemetry.problems.first() {
-        return Err(miette!("bad telemetry at byte {offset}: {problem}"));
-    }
+    telemetry.check()?;
     match telemetry.dropped() {
         0 => Ok(telemetry),
         dropped => Err(miette!("{dropped} telemetry records were dropped")),
@@ -591,9 +585,7 @@ pub fn run_under(
             None => setting.run(boards, point, &prepared, machine),
         }
     });
-    let mut names = KeptRun::names_in(&out.join("runs"));
-    names.extend(model.names());
-    setting.store.keep_only(&names);
+    KeptRun::clean(out, model, &setting.store);
     Ok((done?, reused.into_inner()))
 }
 

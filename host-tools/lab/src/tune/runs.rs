@@ -173,9 +173,7 @@ impl Runs {
 
     /// Removes files that no run needs any more.
     pub fn clean(&self) {
-        let mut names = KeptRun::names_in(&self.out.join("runs"));
-        names.extend(self.model.names());
-        self.store.keep_only(&names);
+        KeptRun::clean(&self.out, &self.model, &self.store);
     }
 
     fn boot(&self, boards: &Boards, job: &Job) -> Result<Measured> {
@@ -190,8 +188,7 @@ impl Runs {
         let mut hash = self.common.clone();
         hash.update(format!("{} {}", job.vm, job.measure));
         hash.update(&image.bytes);
-        let digest = hash.finalize();
-        let inputs: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let inputs = files::digest(hash);
         let kept = KeptRun::new(
             &self.board,
             &image,
@@ -253,9 +250,7 @@ impl Runs {
             return Err(self.mistake(job, message, help));
         }
         let telemetry = Telemetry::parse(&output.telemetry);
-        if let Some((offset, problem)) = telemetry.problems.first() {
-            return Err(miette!("bad telemetry at byte {offset}: {problem}"));
-        }
+        telemetry.check()?;
         let vm = checked
             .vm(&job.vm)
             .ok_or_else(|| miette!("the system has no VM `{}`", job.vm))?;
