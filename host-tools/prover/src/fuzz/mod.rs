@@ -282,9 +282,14 @@ impl Fuzzer {
                 .replay_end
                 .is_some_and(|end| self.progress.exits > end + 20_000);
         if is_over {
-            self.report(true);
-            std::process::exit(0);
+            self.end();
         }
+    }
+
+    /// Ends the run without a finding.
+    fn end(&mut self) -> ! {
+        self.report(true);
+        std::process::exit(0)
     }
 
     fn report(&mut self, whole: bool) {
@@ -389,14 +394,12 @@ impl Instrument for Fuzzer {
             at.internals.exit(at.cpu);
             // A run without exits ends too.
             if self.wanted.seconds > 0 && self.progress.seconds() >= self.wanted.seconds {
-                self.report(true);
-                std::process::exit(0);
+                self.end();
             }
         }
         self.unasked += 1;
         if self.unasked > SLOW && self.progress.inputs > 0 && self.replayed.is_none() {
-            self.report(true);
-            std::process::exit(0);
+            self.end();
         }
         let visit = &mut self.visit[at.core];
         // A core that is held, or off, waits as long as it takes.
