@@ -8,6 +8,7 @@
 
 pub mod jobs;
 pub mod namespace;
+pub mod python;
 pub mod walk;
 
 use cloison_config::guest_linux::Release;

@@ -10,43 +10,9 @@
 use cloison_board_model::board::L2Data;
 use cloison_board_model::cache::{Direction, Policy};
 use cloison_board_model::{Board, Hierarchy};
-use cloison_engine::installation;
+use cloison_tests::python::{self, succeeds};
 use std::fmt::Write;
-use std::path::PathBuf;
 use std::process::Command;
-
-fn succeeds(command: &mut Command) -> String {
-    let output = command
-        .output()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {errors}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Returns a Python that has pycachesim.
-fn python() -> PathBuf {
-    let environment = installation::target_dir().join("pycachesim");
-    let python = environment.join("bin/python");
-    let ready = Command::new(&python)
-        .args(["-c", "import cachesim"])
-        .output();
-    if !ready.is_ok_and(|output| output.status.success()) {
-        succeeds(
-            Command::new("python3")
-                .args(["-m", "venv"])
-                .arg(&environment),
-        );
-        succeeds(Command::new(&python).args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "pycachesim==0.3.1",
-        ]));
-    }
-    python
-}
 
 /// In pycachesim, a store that hits does not make its line the most recently used one and is not
 /// counted as a hit. Each store is therefore preceded by a load of the same bytes, which allocates
@@ -157,7 +123,7 @@ fn hits_and_misses_are_those_of_pycachesim() {
 #[test]
 #[ignore = "needs Python with venv, pip and a C compiler"]
 fn pycachesim_counts_what_is_recorded() {
-    let python = python();
+    let python = python::with("pycachesim", "cachesim", &["pycachesim==0.3.1"]);
     let directory = tempfile::tempdir().expect("a directory");
     for ((name, trace), (recorded, counts)) in traces().into_iter().zip(RECORDED) {
         let mut text = String::new();

@@ -2,7 +2,8 @@
 //! the same counts. The libraries come from Python's package index, into `target/frames`.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_engine::installation;
+use cloison_tests::program;
+use cloison_tests::python::{self, succeeds};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,36 +14,6 @@ const BLOCKS: [[&str; 2]; 3] = [
     ["L1D_CACHE_REFILL", "CPU_CYCLES"],
 ];
 const RUNS: u64 = 40;
-
-/// Runs a command. Returns its output.
-fn succeeds(command: &mut Command) -> String {
-    let output = command
-        .output()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {errors}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// Returns a Python that has the libraries.
-fn python() -> PathBuf {
-    let environment = installation::target_dir().join("frames");
-    let python = environment.join("bin/python");
-    let ready = Command::new(&python)
-        .args(["-c", "import pandas, polars, pyarrow"])
-        .output();
-    if !ready.is_ok_and(|output| output.status.success()) {
-        succeeds(
-            Command::new("python3")
-                .args(["-m", "venv"])
-                .arg(&environment),
-        );
-        succeeds(Command::new(&python).args([
-            "-m", "pip", "install", "--quiet", "pandas", "polars", "pyarrow",
-        ]));
-    }
-    python
-}
 
 /// Counts with a common cause in each run, as long CSV; the sub-experiments take turns.
 fn long() -> String {
@@ -64,7 +35,7 @@ fn long() -> String {
 fn much(file: &Path, folder: &Path) -> [String; 2] {
     let of = |verb: &str| {
         let out = folder.join(format!("{verb}.csv"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_cloison"));
+        let mut command = Command::new(program());
         command.args(["much", verb]).arg(file).arg("-o").arg(&out);
         succeeds(command.env("XDG_CACHE_HOME", folder.join("cache")));
         std::fs::read_to_string(&out).expect("the command wrote it")
@@ -80,7 +51,11 @@ fn tables_of_pandas_polars_and_pyarrow_give_the_vectors_of_the_long_csv() {
     std::fs::create_dir(&tables).expect("a directory");
     let source = scratch.path().join("long.csv");
     std::fs::write(&source, long()).expect("written");
-    let python = python();
+    let python = python::with(
+        "frames",
+        "pandas, polars, pyarrow",
+        &["pandas", "polars", "pyarrow"],
+    );
     let versions = "import sys, pandas, polars, pyarrow; print(sys.version.split()[0], \
                     pandas.__version__, polars.__version__, pyarrow.__version__)";
     print!("{}", succeeds(Command::new(&python).args(["-c", versions])));
