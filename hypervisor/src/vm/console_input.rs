@@ -6,7 +6,6 @@ use crate::devices::{console, gic};
 use crate::vm::cpu::Guest;
 use crate::vm::partition::{all, system};
 use crate::vm::{logger, uart};
-use cloison_abi::CallError;
 use cloison_logic::console::{Action, InputSwitch};
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
@@ -60,22 +59,21 @@ pub fn receive(guest: Guest) {
             Action::Order(number, change) => {
                 let vm = &all()[usize::from(number)];
                 // The console is granted its orders by the configuration, as VMs are.
-                let is_granted = system().console_manages >> number & 1 == 1;
-                let result = if is_granted {
+                let refusal = if system().console_manages >> number & 1 == 0 {
+                    "not granted: `console_manages` does not name the VM"
+                } else {
+                    // Said before the VM's first core can say that it obeyed.
+                    logger::say(&guest, format_args!("[console] {change} {}", vm.spec.name));
                     // Nobody pays for it here: the console has no budget. The VM's first core does,
                     // if it has one.
-                    vm.order(change)
-                } else {
-                    Err(CallError::Denied)
-                };
-                let outcome = match result {
-                    Ok(_) => "ordered",
-                    Err(CallError::Denied) => "not granted: `console_manages` does not name the VM",
-                    Err(_) => "busy: an earlier change is not over",
+                    match vm.order(change) {
+                        Ok(_) => continue,
+                        Err(_) => "busy: an earlier change is not over",
+                    }
                 };
                 logger::say(
                     &guest,
-                    format_args!("[console] {change} {}: {outcome}", vm.spec.name),
+                    format_args!("[console] {change} {}: {refusal}", vm.spec.name),
                 );
             }
             Action::Help => {

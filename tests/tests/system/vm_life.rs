@@ -458,7 +458,7 @@ fn input_goes_where_it_is_sent(board: &str, first: u8) -> Result<()> {
         assert!(
             outcome
                 .console
-                .contains(&format!("[console] {answer} beta: ordered")),
+                .contains(&format!("[console] {answer} beta\r\n")),
             "{}",
             outcome.console
         );
