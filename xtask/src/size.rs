@@ -45,14 +45,15 @@ pub fn size(args: &SizeArgs) -> Result<()> {
     ];
     let mut section = Section::new(title, &columns);
     let own = EL2.map(|directory| installation::root().join(directory));
-    let directories = match args.directories.as_slice() {
-        [] => &own,
-        some => some,
+    let not_el2 = lines::not_el2();
+    let (directories, left_out) = match args.directories.as_slice() {
+        [] => (own.as_slice(), not_el2.as_slice()),
+        some => (some, [].as_slice()),
     };
     let mut total = Count::default();
     for directory in directories {
-        let count =
-            count(directory).wrap_err_with(|| miette!("cannot count {}", directory.display()))?;
+        let count = count(directory, left_out)
+            .wrap_err_with(|| miette!("cannot count {}", directory.display()))?;
         total.tokens += count.tokens;
         total.lines += count.lines;
         total.comments += count.comments;
@@ -76,8 +77,9 @@ fn row(name: &str, count: Count) -> [String; 5] {
     ]
 }
 
-fn count(directory: &Path) -> Result<Count> {
-    let rust = lines::count(directory)?;
+/// Counts what is below `directory`, except in some directories.
+fn count(directory: &Path, left_out: &[PathBuf]) -> Result<Count> {
+    let rust = lines::count(directory, left_out)?;
     let mut count = Count {
         tokens: rust.tokens,
         lines: rust.lines,
@@ -86,6 +88,9 @@ fn count(directory: &Path) -> Result<Count> {
     let c = CSources::new()?;
     for entry in Walk::new(directory) {
         let path = entry.into_diagnostic()?.into_path();
+        if left_out.iter().any(|other| path.starts_with(other)) {
+            continue;
+        }
         let extension = path.extension().and_then(|extension| extension.to_str());
         match extension {
             Some("rs") if !is_test(&path) => {

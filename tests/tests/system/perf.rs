@@ -3,17 +3,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::running::Running;
+use cloison_config::events::EventNames;
 use cloison_config::guest_linux::Release;
 use cloison_config::validation::record;
 use cloison_config::{Checked, ImageSource};
 use cloison_engine::counting;
 use cloison_engine::model::{self, Conditions, Model, Roi};
 use cloison_engine::{cargo, configuration};
+use cloison_formats::ids::VmId;
 use cloison_formats::telemetry::LoggedPeriod;
 use cloison_formats::units::{Events, Nanos};
 use cloison_tests::{BOTH, Clock, VIRT, ZCU102, load, machine, program, shipped, with_release};
 use miette::{Result, miette};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
@@ -374,37 +377,51 @@ fn a_program_reads_its_counters_where_linux_lets_it() -> Result<()> {
     Ok(())
 }
 
-/// The system of a plan that perf carries out: one guest counts with a PMU, the other one by
-/// Cloison's counters.
-fn planned(scratch: &Path, script: &Path) -> Result<Checked> {
-    let vm = |name: &str, core: u32, pool: &str, more: &str, image: &str| {
-        format!(
-            "[[vm]]\nname = '{name}'\ncores = [{core}]\n{more}\n[vm.image]\nlinux = 'cloud'\n\
-             tools = ['bbprof-benchmark']\n{image}\n[[vm.region]]\nname = 'ram'\n\
-             ipa = 0x4000_0000\nsize = '256M'\npool = '{pool}'\n"
-        )
-    };
-    let pools = [("one", "0-6"), ("two", "7-13")]
-        .map(|(name, colors)| {
-            format!("[[pool]]\nname = '{name}'\nkind = 'PVT'\ncolors = '{colors}'\n")
-        })
-        .concat();
-    let script = script.display();
-    let pmu = format!("packages = ['linux-perf']\nprograms = ['{script}']");
-    let text = format!(
-        "name = 'plan'\n[hypervisor]\ncolors = '15'\n{pools}{}{}",
-        vm("pmu", 0, "one", "pmu = 'emulated'", &pmu),
-        vm(
-            "calls",
-            1,
-            "two",
-            "services = ['counters']\nservices_page = true",
-            ""
-        ),
-    );
-    let path = scratch.join("plan.toml");
+/// The guest in which perf carries out a plan, or the guests that a campaign restarts for each run.
+fn planned(scratch: &Path, name: &str, vms: &[PlannedVm]) -> Result<Checked> {
+    let (mut pools, mut tables) = (String::new(), String::new());
+    for (core, vm) in vms.iter().enumerate() {
+        let colors = format!("{}-{}", 7 * core, 7 * core + 6);
+        let _ = write!(
+            pools,
+            "[[pool]]\nname = '{0}'\nkind = 'PVT'\ncolors = '{colors}'\n",
+            vm.name
+        );
+        let _ = write!(
+            tables,
+            "[[vm]]\nname = '{0}'\ncores = [{core}]\n{1}\n[vm.image]\nlinux = 'cloud'\n\
+             tools = ['bbprof-benchmark']\n{2}\n[[vm.region]]\nname = 'ram'\n\
+             ipa = 0x4000_0000\nsize = '256M'\npool = '{0}'\n{3}\n",
+            vm.name, vm.services, vm.image, vm.campaign
+        );
+    }
+    let text = format!("name = '{name}'\n[hypervisor]\ncolors = '15'\n{pools}{tables}");
+    let path = scratch.join(format!("{name}.toml"));
     std::fs::write(&path, text).map_err(|error| miette!("{error}"))?;
-    load(&path, VIRT)
+    let mut checked = load(&path, VIRT)?;
+    counting::adapt(&mut checked, record::Machine::Model)?;
+    Ok(checked)
+}
+
+/// A Linux guest in a system made for a plan. All but the name is lines of the configuration.
+struct PlannedVm<'a> {
+    name: &'a str,
+    services: &'a str,
+    image: String,
+    campaign: &'a str,
+}
+
+/// Starts a system on the model, which counts in regions of interest alone.
+fn start_modelled(checked: &Checked, folder: &Path) -> Result<Running> {
+    let model = Model::load(model::of(&configuration::emulation(VIRT)?)?)?;
+    let stats = folder.join("model.json");
+    let conditions = Conditions {
+        roi: Roi::Hint,
+        ..Conditions::default()
+    };
+    Running::start_on(checked, |file| {
+        Ok(model.attach(machine(VIRT, file, Clock::Real)?, conditions, &stats))
+    })
 }
 
 /// Runs the program `cloison`, which must succeed.
@@ -481,11 +498,56 @@ fn counted_by_perf(
     means
 }
 
-/// A plan of 16 events is carried out by perf in a guest and merged, and Cloison counts the same of
-/// the same program.
+/// Restarts two guests for each run of the planned campaign: one runs the program, the other one
+/// `true`. Returns the means of their events.
+fn counted_by_a_campaign(
+    folder: &Path,
+    work: &str,
+) -> Result<(BTreeMap<String, f64>, BTreeMap<String, f64>)> {
+    let campaign = std::fs::read_to_string(folder.join("campaign.toml")).expect("a plan");
+    let campaign = campaign.replace("runs = 30", "runs = 1");
+    assert!(campaign.contains("runs = 1\n"), "{campaign}");
+    let vm = |name, work: &str| PlannedVm {
+        name,
+        services: "services = ['hem']\nservices_page = true",
+        // The first segment after a start finds a program that Linux has not read yet.
+        image: format!("exec = 'cloisonctl stat --by hem -r 3 {work}'"),
+        campaign: &campaign,
+    };
+    let checked = planned(
+        folder,
+        "campaigns",
+        &[vm("work", work), vm("nothing", "true")],
+    )?;
+    let run = start_modelled(&checked, folder)?.finish()?.whole();
+    let names = EventNames::of(&checked.board.events);
+    let means = |vm: VmId| {
+        let mut counts: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        let runs = run.telemetry.hem_runs();
+        let of_vm: Vec<_> = runs.filter(|hem| hem.record.vm == vm).collect();
+        for start in of_vm.chunks(3) {
+            for hem in &start[1..] {
+                for (event, count, overflowed) in hem.counts() {
+                    assert!(!overflowed, "{}", names.name(event));
+                    counts
+                        .entry(names.name(event))
+                        .or_default()
+                        .push(count.into());
+                }
+            }
+        }
+        let mean =
+            |(name, all): (String, Vec<f64>)| (name, all.iter().sum::<f64>() / all.len() as f64);
+        counts.into_iter().map(mean).collect()
+    };
+    Ok((means(VmId(0)), means(VmId(1))))
+}
+
+/// A plan of 16 events is carried out by perf in a guest and merged, and a campaign of the same
+/// program in a Linux guest counts the same.
 #[test]
-#[ignore = "on demand: runs programs some 150 times on the model, for ten minutes"]
-fn a_plan_that_perf_carries_out_in_a_guest_counts_what_cloison_counts() -> Result<()> {
+#[ignore = "on demand: runs programs some 200 times on the model, for ten minutes"]
+fn a_plan_that_perf_carries_out_in_a_guest_counts_what_a_campaign_counts() -> Result<()> {
     /// What the program decides. The others depend on what the kernel executed just before, which
     /// is another thing in each way, and on the frames that the program gets.
     const OF_THE_PROGRAM: [&str; 9] = [
@@ -513,57 +575,39 @@ fn a_plan_that_perf_carries_out_in_a_guest_counts_what_cloison_counts() -> Resul
     let folder = scratch.path();
     let all = [&OF_THE_PROGRAM[..], &OTHERS].concat();
     let (events, script) = (all.join(","), folder.join("count-events.sh"));
-    let script_name = script.display().to_string();
-    let plan = ["much", "plan", "--cpu", "cortex-a53", "--pmcs", "6"];
-    let to = ["--events", &events, "--for", "perf", "-o", &script_name];
-    cloison(folder, &[&plan[..], &to].concat());
-    let mut checked = planned(folder, &script)?;
-    counting::adapt(&mut checked, record::Machine::Model)?;
-    let model = Model::load(model::of(&configuration::emulation(VIRT)?)?)?;
-    let stats = folder.join("model.json");
-    let conditions = Conditions {
-        roi: Roi::Hint,
-        ..Conditions::default()
-    };
-    let mut linux = Running::start_on(&checked, |file| {
-        Ok(model.attach(machine(VIRT, file, Clock::Real)?, conditions, &stats))
-    })?;
-    linux.open("pmu")?;
-    linux.open("calls")?;
+    for (form, file) in [("perf", "count-events.sh"), ("campaign", "campaign.toml")] {
+        let plan = ["much", "plan", "--cpu", "cortex-a53", "--pmcs", "6"];
+        let to = ["--events", &events, "--for", form, "-o", file];
+        cloison(folder, &[&plan[..], &to].concat());
+    }
     // What either way counts of a program that does nothing is taken off: cloisonctl's own start,
     // and what starts any program.
+    let pmu = PlannedVm {
+        name: "pmu",
+        services: "pmu = 'emulated'",
+        image: format!(
+            "packages = ['linux-perf']\nprograms = ['{}']",
+            script.display()
+        ),
+        campaign: "",
+    };
+    let mut linux = start_modelled(&planned(folder, "plan", &[pmu])?, folder)?;
+    linux.open("pmu")?;
     let by_perf = counted_by_perf(&mut linux, folder, WORK, 5);
     let nothing = counted_by_perf(&mut linux, folder, "true", 2);
-    for some in all.chunks(3) {
-        let own = |linux: &mut Running, work: &str| -> BTreeMap<String, f64> {
-            let events = some.join(",");
-            let stat = format!(
-                "cloisonctl roi cloisonctl stat --json -o /tmp/o -r 5 -e {events} {work} \
-                 >/dev/null && cat /tmp/o"
-            );
-            let text = linux.output("calls", &stat);
-            let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-            let events = report["events"].as_array().expect("events").iter();
-            let mean = |event: &serde_json::Value| {
-                let name = event["name"].as_str()?.to_owned();
-                Some((name, event["mean"].as_f64()?))
-            };
-            events.filter_map(mean).collect()
-        };
-        let (of_work, of_nothing) = (own(&mut linux, WORK), own(&mut linux, "true"));
-        for &event in some {
-            let perf = by_perf[event] - nothing[event];
-            let own = of_work[event] - of_nothing[event];
-            println!("{event}: perf {perf:.0}, Cloison {own:.0}");
-            let is_the_programs = OF_THE_PROGRAM.contains(&event);
-            assert!(
-                !is_the_programs || apart_of(perf, own) < 0.05,
-                "{event}: {perf} by perf, {own}"
-            );
-        }
-    }
     linux.type_in("pmu", "poweroff -f\n")?;
-    linux.type_in("calls", "poweroff -f\n")?;
     linux.finish()?.whole();
+
+    let (of_work, of_nothing) = counted_by_a_campaign(folder, WORK)?;
+    for event in all {
+        let perf = by_perf[event] - nothing[event];
+        let own = of_work[event] - of_nothing[event];
+        println!("{event}: perf {perf:.0}, campaign {own:.0}");
+        let is_the_programs = OF_THE_PROGRAM.contains(&event);
+        assert!(
+            !is_the_programs || apart_of(perf, own) < 0.05,
+            "{event}: {perf} by perf, {own}"
+        );
+    }
     Ok(())
 }

@@ -15,7 +15,7 @@ pub fn share(sources: &Sources, outcome: &mut Outcome) -> Result<()> {
     for krate in &sources.crates {
         let directory = sources.root.join(&krate.directory).join("src");
         let size = if directory.exists() {
-            lines::count(&directory)?.lines
+            lines::count(&directory, &[])?.lines
         } else {
             0
         };
