@@ -28,8 +28,16 @@ pub const LONGEST: usize = 100;
 /// An operand that stands for x1 as the last successful instruction left it: a lease's number, for
 /// example.
 pub const LAST: u64 = 0xfeed_face_0000_0000;
+/// An operand that stands for the number of the last lease that the vCPU has taken.
+pub const LEASE: u64 = 0xfeed_face_0000_0001;
 /// First byte of the RAM that a program may write: 1 MiB above the start of RAM, after the puppet.
 pub const FREE_RAM: u64 = 0x4010_0000;
+/// Bytes from there to the end of the VM's RAM.
+pub const FREE_BYTES: u64 = 0x8_0000;
+/// Most entries of a list that an operation writes.
+pub const LONGEST_LIST: u64 = 512;
+/// Bytes in a page.
+const PAGE: u64 = 4096;
 
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +53,17 @@ pub enum Op {
     Delay(u64),
     /// Turns on the vCPU with this number, which then asks for programs too.
     Start(u64),
+    /// Writes a list of pages that follow each other.
+    List {
+        /// Address of the list.
+        at: u64,
+        /// Its first entry.
+        first: u64,
+        /// Number of entries.
+        count: u64,
+        /// Pages from one entry to the next.
+        step: u64,
+    },
 }
 
 impl Op {
@@ -54,7 +73,40 @@ impl Op {
             Self::Execute { word, x } => [1 << 32 | u64::from(word), x[0], x[1], x[2], x[3]],
             Self::Delay(turns) => [2 << 32, turns, 0, 0, 0],
             Self::Start(vcpu) => [3 << 32, vcpu, 0, 0, 0],
+            Self::List {
+                at,
+                first,
+                count,
+                step,
+            } => [4 << 32, at, first, count, step],
         }
+    }
+
+    const fn list([at, first, count, step]: [u64; 4]) -> Self {
+        Self::List {
+            at,
+            first,
+            count,
+            step,
+        }
+    }
+
+    /// Returns the entries of a list and their addresses, if the puppet survives that they are
+    /// written.
+    pub fn entries(self) -> impl Iterator<Item = (u64, u64)> {
+        let (at, first, count, step) = match self {
+            Self::List {
+                at,
+                first,
+                count,
+                step,
+            } if is_list_place(at, count) => (at, first, count, step),
+            _ => (0, 0, 0, 0),
+        };
+        (0..count).map(move |entry| {
+            let page = entry.wrapping_mul(step).wrapping_mul(PAGE);
+            (at + 8 * entry, first.wrapping_add(page))
+        })
     }
 
     /// Reads an operation from memory; `None` if it is none.
@@ -67,6 +119,7 @@ impl Op {
             }),
             2 => Some(Self::Delay(x[0])),
             3 => Some(Self::Start(x[0])),
+            4 => Some(Self::list(x)),
             _ => None,
         }
     }
@@ -74,29 +127,33 @@ impl Op {
 
 impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Delay(turns) => write!(f, "delay {turns}"),
-            Self::Start(vcpu) => write!(f, "start {vcpu}"),
+        let operands = match self {
+            Self::Delay(turns) => return write!(f, "delay {turns}"),
+            Self::Start(vcpu) => return write!(f, "start {vcpu}"),
+            Self::List { .. } => {
+                f.write_str("list")?;
+                let [_, operands @ ..] = self.encode();
+                operands
+            }
             Self::Execute { word, x } => {
                 match words::NAMES.iter().find(|(_, known)| known == word) {
                     Some((name, _)) => write!(f, "{name}")?,
                     None => write!(f, "word:{word:#010x}")?,
                 }
-                // Zeros at the end are left out.
-                let used = x
-                    .iter()
-                    .rposition(|value| *value != 0)
-                    .map_or(0, |at| at + 1);
-                for value in &x[..used] {
-                    match *value {
-                        LAST => write!(f, " last")?,
-                        value if value < 10 => write!(f, " {value}")?,
-                        value => write!(f, " {value:#x}")?,
-                    }
-                }
-                Ok(())
+                *x
+            }
+        };
+        // Zeros at the end are left out.
+        let used = operands.iter().rposition(|value| *value != 0);
+        for value in &operands[..used.map_or(0, |at| at + 1)] {
+            match *value {
+                LAST => write!(f, " last")?,
+                LEASE => write!(f, " lease")?,
+                value if value < 10 => write!(f, " {value}")?,
+                value => write!(f, " {value:#x}")?,
             }
         }
+        Ok(())
     }
 }
 
@@ -105,11 +162,11 @@ impl fmt::Display for Op {
 pub enum OpError {
     /// The first word names no operation.
     #[error(
-        "no operation has this name; give `delay`, `start`, `word:CODE` or a name of `words::NAMES`"
+        "no operation has this name; give `delay`, `start`, `list`, `word:CODE` or a name of `words::NAMES`"
     )]
     Name,
     /// A number cannot be read.
-    #[error("an operand is no number of 64 bits, nor `last`")]
+    #[error("an operand is no number of 64 bits, nor `last` or `lease`")]
     Number,
     /// There are more operands than registers.
     #[error("there are more than 4 operands")]
@@ -120,6 +177,7 @@ pub enum OpError {
 fn number(text: &str) -> Result<u64, OpError> {
     match text.strip_prefix("0x") {
         _ if text == "last" => Ok(LAST),
+        _ if text == "lease" => Ok(LEASE),
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     }
@@ -139,6 +197,7 @@ impl FromStr for Op {
         match name {
             "delay" => return Ok(Self::Delay(x[0])),
             "start" => return Ok(Self::Start(x[0])),
+            "list" => return Ok(Self::list(x)),
             _ => {}
         }
         let word = match name.strip_prefix("word:") {
@@ -200,6 +259,12 @@ const fn is_free(address: u64) -> bool {
     address < 0x4000_0000 - 0x1000 || address >= FREE_RAM + 0x1000
 }
 
+/// Returns whether a list of so many entries lies in the RAM that a program may write.
+const fn is_list_place(at: u64, count: u64) -> bool {
+    let last = FREE_RAM + FREE_BYTES - 8 * LONGEST_LIST;
+    at.is_multiple_of(8) && at >= FREE_RAM + PAGE && at <= last && count <= LONGEST_LIST
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -211,12 +276,13 @@ mod tests {
             any::<u32>(),
             (0..words::NAMES.len()).prop_map(|at| words::NAMES[at].1)
         ];
-        let value = || prop_oneof![any::<u64>(), 0..12_u64, Just(LAST)];
+        let value = || prop_oneof![any::<u64>(), 0..12_u64, Just(LAST), Just(LEASE)];
         prop_oneof![
             (words, [value(), value(), value(), value()])
                 .prop_map(|(word, x)| Op::Execute { word, x }),
             any::<u64>().prop_map(Op::Delay),
             any::<u64>().prop_map(Op::Start),
+            [value(), value(), value(), value()].prop_map(Op::list),
         ]
     }
 
@@ -255,6 +321,19 @@ mod tests {
         assert!(!is_harmless(0x1400_0000, free)); // b .
         assert!(is_harmless(0xd538_1000, free)); // mrs x0, sctlr_el1
         assert!(!is_harmless(0xd503_201f | ASK << 5, free));
+    }
+
+    #[test]
+    fn a_list_is_written_where_it_breaks_nothing() {
+        let entries = |at, count| Op::list([at, 0x4000_0001, count, 2]).entries();
+        let free = FREE_RAM + PAGE;
+        assert!(entries(free, 2).eq([(free, 0x4000_0001), (free + 8, 0x4000_2001)]));
+        assert_eq!(entries(free, 512).count(), 512);
+        assert_eq!(entries(free, 513).count(), 0);
+        assert_eq!(entries(free + 4, 2).count(), 0);
+        assert_eq!(entries(0x4000_0000, 2).count(), 0);
+        assert_eq!(entries(FREE_RAM + FREE_BYTES - 8, 1).count(), 0);
+        assert_eq!(entries(u64::MAX - 7, 1).count(), 0);
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub const SELF_DESTRUCTIVE: [u32; 6] = [
 ];
 
 /// Names and codes.
-pub const NAMES: [(&str, u32); 135] = [
+pub const NAMES: [(&str, u32); 151] = [
     ("hvc", 0xd400_0002),
     ("smc", 0xd400_0003),
     ("wfi", 0xd503_207f),
@@ -154,4 +154,20 @@ pub const NAMES: [(&str, u32); 135] = [
     ("mrs.x0.sctlr_el1", 0xd538_1000),
     ("msr.tpidr_el1.x0", 0xd518_d080),
     ("msr.contextidr_el1.x0", 0xd518_d020),
+    ("msr.amair_el1.x0", 0xd518_a300),
+    ("msr.csselr_el1.x0", 0xd51a_0000),
+    ("msr.tpidr_el0.x0", 0xd51b_d040),
+    ("msr.tpidrro_el0.x0", 0xd51b_d060),
+    ("msr.esr_el1.x0", 0xd518_5200),
+    ("msr.far_el1.x0", 0xd518_6000),
+    ("msr.par_el1.x0", 0xd518_7400),
+    ("msr.cntkctl_el1.x0", 0xd518_e100),
+    ("msr.sp_el0.x0", 0xd518_4100),
+    ("msr.elr_el1.x0", 0xd518_4020),
+    ("msr.spsr_el1.x0", 0xd518_4000),
+    ("msr.fpcr.x0", 0xd51b_4400),
+    ("msr.fpsr.x0", 0xd51b_4420),
+    ("msr.afsr0_el1.x0", 0xd518_5100),
+    ("ldr.wzr.x1", 0xb940_003f),
+    ("ldr.xzr.x1", 0xf940_003f),
 ];

@@ -57,6 +57,11 @@ impl Bits {
     }
 }
 
+/// Bits of HCR_EL2, MDCR_EL2 and CPTR_EL2 that CPUs without the feature do not keep, and which must
+/// be written all the same: HCR_EL2.TLOR and TERR (limited ordering regions, error records),
+/// MDCR_EL2.TPMS and TTRF (statistical profiling, trace filters), CPTR_EL2.TAM (activity monitors).
+pub const LATER: [u64; 3] = [bits(&[35, 36]), bits(&[14, 19]), bits(&[30])];
+
 /// Returns the mask of these bits, by their numbers as the manual has them.
 const fn bits(numbers: &[u32]) -> u64 {
     let (mut all, mut at) = (0, 0);
@@ -75,14 +80,14 @@ const fn bits(numbers: &[u32]) -> u64 {
 const HCR: Bits = Bits {
     rule: Rule::Hcr,
     name: "HCR_EL2",
-    set: bits(&[0, 2, 3, 4, 5, 18, 19, 20, 21, 22, 31]),
+    set: bits(&[0, 2, 3, 4, 5, 18, 19, 20, 21, 22, 31]) | LATER[0],
     clear: bits(&[6, 7, 8, 12, 14, 27, 29, 32, 33, 34]),
 };
 /// MDCR_EL2: TDA, TDOSA, TDRA (debug, OS lock and ROM registers).
 const MDCR: Bits = Bits {
     rule: Rule::Mdcr,
     name: "MDCR_EL2",
-    set: bits(&[9, 10, 11]),
+    set: bits(&[9, 10, 11]) | LATER[1],
     clear: bits(&[8]),
 };
 /// MDCR_EL2.TPM and TPMCR: the PMU traps.
@@ -91,7 +96,7 @@ const MDCR_PMU: u64 = bits(&[5, 6]);
 const CPTR: Bits = Bits {
     rule: Rule::Traps,
     name: "CPTR_EL2",
-    set: bits(&[20]),
+    set: bits(&[20]) | LATER[2],
     clear: bits(&[10, 31]),
 };
 /// CNTHCTL_EL2: EL1PCTEN (the physical counter can be read); EL1PCEN is clear (the physical timer
@@ -215,7 +220,7 @@ mod tests {
             vtcr: VTCR.1 | 2 << 16 | 1 << 31,
             vttbr: 1 << 48 | fixture::OWN,
             mdcr: MDCR.set | MDCR_PMU | 1 << 7 | 4,
-            cptr: 0x33ff | 1 << 20,
+            cptr: 0x33ff | CPTR.set,
             cnthctl: 1,
             cntvoff: 0,
             vmpidr: 1 << 31 | 1,

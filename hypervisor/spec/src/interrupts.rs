@@ -99,6 +99,43 @@ pub fn check(system: &System, vm: usize, control: u32, lists: &[ListRegister]) -
     Ok(())
 }
 
+/// Checks the virtual interface of a core at its vCPU's first instruction: GICH_VMCR, GICH_APR and the
+/// list registers. SGIs may wait that were sent while the vCPU was about to start.
+///
+/// # Errors
+///
+/// The first register that has something of a former life.
+pub fn check_start(vmcr: u32, apr: u32, lists: &[ListRegister]) -> Checked {
+    // Bits 31 to 27: the priority mask. Bits 9 to 0: EOImode, CBPR, FIQEn, AckCtl and the enables.
+    // Binary points have a minimum that depends on the CPU.
+    const SETTINGS: u32 = 0xf800_03ff;
+    let registers = [("GICH_VMCR", vmcr, vmcr & SETTINGS), ("GICH_APR", apr, apr)];
+    for (name, value, left) in registers {
+        if left != 0 {
+            let (expected, found) = ((value & !left).into(), value.into());
+            return Err(Difference::of_register(
+                Rule::ListStart,
+                name,
+                expected,
+                found,
+            ));
+        }
+    }
+    let is_left = |list: &&ListRegister| {
+        let is_active = list.0 >> 29 & 1 == 1;
+        list.is_used() && (is_active || (SGIS..PRIVATE).contains(&list.interrupt()))
+    };
+    match lists.iter().find(is_left) {
+        None => Ok(()),
+        Some(list) => Err(Difference::new(
+            Rule::ListStart,
+            "a list register",
+            "no active interrupt, and none of the core's own devices",
+            format!("{:#010x}", list.0),
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,5 +180,21 @@ mod tests {
             Some(Rule::ListOwner)
         );
         assert_eq!(rule(1, &[PENDING | 26]), Some(Rule::ListOwner));
+    }
+
+    #[test]
+    fn a_first_instruction_finds_nothing_of_a_former_life() {
+        let rule = |vmcr, apr, list| {
+            let checked = check_start(vmcr, apr, &[ListRegister(0), ListRegister(list)]);
+            checked.err().map(|difference| difference.rule)
+        };
+        let binary_points = 3 << 18 | 2 << 21;
+        assert_eq!(rule(binary_points, 0, PENDING | 3), None);
+        assert_eq!(rule(0, 0, PENDING | HARDWARE | 40 << 10 | 40), None);
+        assert_eq!(rule(1, 0, 0), Some(Rule::ListStart));
+        assert_eq!(rule(0xf800_0000, 0, 0), Some(Rule::ListStart));
+        assert_eq!(rule(0, 1 << 20, 0), Some(Rule::ListStart));
+        assert_eq!(rule(0, 0, PENDING | 27), Some(Rule::ListStart));
+        assert_eq!(rule(0, 0, 1 << 29 | 3), Some(Rule::ListStart));
     }
 }

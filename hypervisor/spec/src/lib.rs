@@ -9,9 +9,12 @@
 #![forbid(unsafe_code)]
 
 pub mod budget;
+pub mod charge;
 pub mod confinement;
 pub mod interrupts;
+pub mod lease;
 pub mod maintenance;
+pub mod page;
 pub mod power;
 pub mod rules;
 pub mod stage2;

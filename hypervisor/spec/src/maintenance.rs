@@ -8,7 +8,7 @@
 
 use crate::rules::{Checked, Difference, Rule};
 use crate::stage2::{Entry, Page};
-use cloison_formats::addr::PhysAddr;
+use cloison_formats::addr::{PAGE_SHIFT, PhysAddr};
 
 /// An instruction that matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,8 @@ struct Broken {
     frame: u64,
     core: usize,
     stage: Stage,
+    /// What the page holds, once no core can change it: a digest of the observer's.
+    contents: Option<u64>,
 }
 
 /// The entries that were broken and are not valid again.
@@ -119,6 +121,40 @@ impl Maintenance {
         }
     }
 
+    /// Takes note of what pages hold that no core can reach any more, with a digest of a frame.
+    pub fn note_contents(&mut self, digest: impl Fn(PhysAddr) -> u64) {
+        let unreachable = |one: &&mut Broken| one.stage == Stage::Clean && one.contents.is_none();
+        for one in self.broken.iter_mut().filter(unreachable) {
+            one.contents = Some(digest(PhysAddr(one.frame << PAGE_SHIFT)));
+        }
+    }
+
+    /// Checks that a page that is about to be valid again holds what it held, with the same digest.
+    ///
+    /// # Errors
+    ///
+    /// Its contents are other ones.
+    pub fn check_contents(
+        &self,
+        page: Page,
+        after: Entry,
+        digest: impl Fn(PhysAddr) -> u64,
+    ) -> Checked {
+        let known = self.broken.iter().find(|one| one.page == page);
+        let Some(before) = known.and_then(|one| one.contents) else {
+            return Ok(());
+        };
+        if !after.is_valid() || digest(after.frame()) == before {
+            return Ok(());
+        }
+        Err(Difference::new(
+            Rule::Contents,
+            format!("VM {} IPA {}", page.vm, page.ipa),
+            "the contents that the page had in its former frame",
+            format!("others in frame {}", after.frame()),
+        ))
+    }
+
     /// Checks a change of an entry by a core, and takes note of it.
     ///
     /// # Errors
@@ -143,6 +179,7 @@ impl Maintenance {
                 frame: before.frame().page_number(),
                 core,
                 stage: Stage::Broken,
+                contents: None,
             });
             return Ok(());
         }
@@ -301,6 +338,25 @@ mod tests {
         let made = maintenance.change(0, other, Entry(0), OLD);
         assert_eq!(rule(made), Some(Rule::Tlbi));
         assert_eq!(maintenance.is_broken(PhysAddr(0x4010_1000)), Some(0));
+    }
+
+    #[test]
+    fn a_page_takes_its_contents_along() {
+        let mut maintenance = Maintenance::default();
+        let digest = |old, new| move |frame: PhysAddr| if frame == OLD.frame() { old } else { new };
+        assert_eq!(maintenance.change(1, PAGE, OLD, MOVING), Ok(()));
+        // Cores may still store to it: what it holds is not final.
+        maintenance.note_contents(digest(1, 0));
+        for act in [Act::Barrier, Act::BothStages, Act::Barrier] {
+            maintenance.follow(1, 0, act);
+        }
+        maintenance.note_contents(digest(7, 0));
+        maintenance.note_contents(digest(8, 0));
+        let check =
+            |digest: &dyn Fn(PhysAddr) -> u64| rule(maintenance.check_contents(PAGE, NEW, digest));
+        assert_eq!(check(&digest(0, 7)), None);
+        assert_eq!(check(&digest(0, 1)), Some(Rule::Contents));
+        assert_eq!(check(&digest(7, 0)), Some(Rule::Contents));
     }
 
     #[test]

@@ -91,6 +91,16 @@ struct State {
     at_will: bool,
     /// When nothing of the VM may execute any more.
     silent: Option<u64>,
+    /// It has ended, by itself or by an order, and has not started since.
+    has_ended: bool,
+    /// When it must have started.
+    due: Option<u64>,
+    /// Number of its starts, and of orders that may have started it.
+    revivals: u64,
+    /// The vCPUs, of other VMs, whose orders to start it have not returned.
+    ordering: Vec<(usize, usize)>,
+    /// Such an order was accepted, and it has not started since.
+    is_ordered: bool,
 }
 
 /// The power of all VMs.
@@ -109,6 +119,11 @@ impl Power {
             reasons: 1,
             at_will: vm.campaign.is_some() || system.console_manages >> number & 1 == 1,
             silent: None,
+            has_ended: false,
+            due: None,
+            revivals: 0,
+            ordering: Vec::new(),
+            is_ordered: false,
         };
         Self {
             vms: system.vms.iter().enumerate().map(state).collect(),
@@ -119,7 +134,13 @@ impl Power {
     pub fn call(&mut self, vm: usize, vcpu: usize, request: Request, now: u64) {
         match effect(request) {
             // CPU_OFF counts when it does not return, and an order to stop when it is accepted.
-            Effect::None | Effect::Off | Effect::Stop(_) => {}
+            Effect::None | Effect::Off => {}
+            // From here on it may be accepted.
+            Effect::Stop(target) => {
+                if let Some(target) = self.vms.get_mut(target) {
+                    target.due = None;
+                }
+            }
             Effect::On {
                 vcpu: target,
                 entry,
@@ -131,7 +152,10 @@ impl Power {
                 caller: vcpu,
             }),
             // The VM's other vCPUs may execute until they are stopped.
-            Effect::End => self.vms[vm].silent = Some(now + BOUND_NS),
+            Effect::End => {
+                self.vms[vm].silent = Some(now + BOUND_NS);
+                self.vms[vm].has_ended = true;
+            }
             Effect::Restart => {
                 self.vms[vm].reasons += 1;
                 self.vms[vm].silent = Some(now + BOUND_NS);
@@ -140,24 +164,35 @@ impl Power {
                 if let Some(target) = self.vms.get_mut(target) {
                     target.reasons += 1;
                     target.silent = None;
+                    target.revivals += 1;
+                    target.ordering.push((vm, vcpu));
                 }
             }
         }
     }
 
-    /// Follows a call's return with a status, x0.
+    /// Follows a call's return with a status, x0. `rebirth` is the time in nanoseconds for which the
+    /// budgets of a VM hold its first core while they pay for its start.
     ///
     /// # Errors
     ///
     /// A call returned that does not return.
     pub fn returns(
         &mut self,
+        rebirth: impl Fn(usize) -> u64,
         vm: usize,
         vcpu: usize,
         (request, status): (Request, i64),
         now: u64,
     ) -> Checked {
         let is_done = status == 0;
+        if let Effect::Start(target) = effect(request)
+            && let Some(target) = self.vms.get_mut(target)
+        {
+            target.ordering.retain(|caller| *caller != (vm, vcpu));
+            // To one that runs it changes nothing.
+            target.is_ordered |= is_done && target.has_ended;
+        }
         match effect(request) {
             Effect::Off | Effect::End | Effect::Restart if status >= 0 => {
                 return Err(Difference::new(
@@ -167,6 +202,8 @@ impl Power {
                     status.to_string(),
                 ));
             }
+            // Another vCPU restarts the VM already.
+            Effect::End => self.vms[vm].has_ended = false,
             // Refused: another vCPU ends or restarts the VM already.
             Effect::On { vcpu: target, .. } if !is_done => {
                 let wanted = &mut self.vms[vm].wanted;
@@ -177,6 +214,15 @@ impl Power {
             }
             Effect::Stop(target) if is_done && target < self.vms.len() && target != vm => {
                 self.vms[target].silent = Some(now + BOUND_NS);
+                self.vms[target].has_ended = true;
+            }
+            // One that runs may end by itself meanwhile.
+            Effect::Start(target) if is_done && target < self.vms.len() => {
+                let due = now.saturating_add(BOUND_NS + rebirth(target));
+                let state = &mut self.vms[target];
+                if state.has_ended && state.due.is_none() {
+                    state.due = Some(due);
+                }
             }
             _ => {}
         }
@@ -209,6 +255,60 @@ impl Power {
         Ok(())
     }
 
+    /// Checks that each VM has started that was to start by now.
+    ///
+    /// # Errors
+    ///
+    /// The first one that has not.
+    pub fn check_due(&self, now: u64) -> Checked {
+        let is_late = |state: &State| state.due.is_some_and(|due| due < now);
+        let Some(vm) = self.vms.iter().position(is_late) else {
+            return Ok(());
+        };
+        Err(Difference::new(
+            Rule::Begins,
+            format!("VM {vm}"),
+            "its first instruction: an order to start it was accepted long ago",
+            "none",
+        ))
+    }
+
+    /// A VM may be ordered by a call that the observer does not see in full, or its budgets may pay
+    /// for a start for longer: nothing is known of when it starts. `starts` says that it may.
+    pub fn may_change(&mut self, vm: usize, starts: bool) {
+        if let Some(state) = self.vms.get_mut(vm) {
+            state.due = None;
+            if starts {
+                state.reasons += 1;
+                state.silent = None;
+                state.has_ended = false;
+                state.revivals += 1;
+                state.is_ordered = true;
+            }
+        }
+    }
+
+    /// Returns the number of a VM's starts, and of orders that may have started it.
+    pub fn revivals(&self, vm: usize) -> u64 {
+        self.vms.get(vm).map_or(0, |state| state.revivals)
+    }
+
+    /// Follows a report of the hypervisor that a VM has ended (docs/calls.md, `VmRead`), in a call
+    /// before which it had so many `revivals`.
+    pub fn reported_end(&mut self, vm: usize, revivals: u64) {
+        if let Some(state) = self.vms.get_mut(vm)
+            && state.revivals == revivals
+        {
+            state.has_ended = true;
+        }
+    }
+
+    /// Returns whether a VM has ended, and no order may have been accepted that starts it again.
+    pub fn has_ended(&self, vm: usize) -> bool {
+        let known = self.vms.get(vm);
+        known.is_some_and(|state| state.has_ended && state.ordering.is_empty() && !state.is_ordered)
+    }
+
     /// Follows a vCPU that turned off: its CPU_OFF did not return.
     pub fn turned_off(&mut self, vm: usize, vcpu: usize) {
         self.vms[vm].on[vcpu] = false;
@@ -227,6 +327,10 @@ impl Power {
         x0: u64,
     ) -> Result<First, Difference> {
         let config = &system.vms[vm];
+        // A call of its former life does not return.
+        for state in &mut self.vms {
+            state.ordering.retain(|caller| *caller != (vm, vcpu));
+        }
         let state = &mut self.vms[vm];
         let fits = |one: &Wanted| one.vcpu == vcpu && one.entry == pc && one.context == x0;
         // A request of CPU_ON first, because a VM's first vCPU may be turned on again too.
@@ -245,6 +349,10 @@ impl Power {
             state.on[0] = true;
             state.wanted.clear();
             state.silent = None;
+            state.has_ended = false;
+            state.due = None;
+            state.revivals += 1;
+            state.is_ordered = false;
             return Ok(First {
                 pc: config.image.entry.0,
                 arguments: arguments(config),
@@ -370,7 +478,9 @@ mod tests {
         power.turned_off(0, 1);
         assert_eq!(rule(power.continues(0, 1, 0)), Some(Rule::Off));
         power.call(0, 0, on, 0);
-        power.returns(0, 0, (on, psci::ALREADY_ON), 0).unwrap();
+        power
+            .returns(|_| 0, 0, 0, (on, psci::ALREADY_ON), 0)
+            .unwrap();
         assert_eq!(
             rule(power.starts(&system, (0, 1), 0x4000_1000, 5)),
             Some(Rule::StartWhy)
@@ -396,10 +506,10 @@ mod tests {
         for function in [psci::CPU_OFF, psci::SYSTEM_OFF, psci::SYSTEM_RESET] {
             let request = request(function, [0; 3]);
             assert_eq!(
-                rule(power.returns(0, 0, (request, 0), 0)),
+                rule(power.returns(|_| 0, 0, 0, (request, 0), 0)),
                 Some(Rule::NoReturn)
             );
-            assert_eq!(power.returns(0, 0, (request, -3), 0), Ok(()));
+            assert_eq!(power.returns(|_| 0, 0, 0, (request, -3), 0), Ok(()));
         }
     }
 
@@ -410,7 +520,7 @@ mod tests {
         let mut power = Power::of(&system);
         power.starts(&system, (1, 0), ENTRY, 7).unwrap();
         let stop = request(Call::VmOrder as u32, [1, 0, 0]);
-        power.returns(0, 0, (stop, 0), 1000).unwrap();
+        power.returns(|_| 0, 0, 0, (stop, 0), 1000).unwrap();
         assert_eq!(power.continues(1, 0, 1000 + BOUND_NS), Ok(()));
         assert_eq!(
             rule(power.continues(1, 0, 1001 + BOUND_NS)),
@@ -418,6 +528,61 @@ mod tests {
         );
         power.call(0, 0, request(Call::VmOrder as u32, [1, 1, 0]), 0);
         assert_eq!(power.continues(1, 0, 1001 + BOUND_NS), Ok(()));
+    }
+
+    #[test]
+    fn an_order_to_start_what_has_ended_starts_it() {
+        let mut system = fixture::system();
+        system.vms.push(system.vms[0].clone());
+        let mut power = Power::of(&system);
+        power.starts(&system, (1, 0), ENTRY, 7).unwrap();
+        let order = |change| request(Call::VmOrder as u32, [1, change, 0]);
+        let accepted = |power: &mut Power, change, now| {
+            power.call(0, 0, order(change), now);
+            power
+                .returns(|_| 500, 0, 0, (order(change), 0), now)
+                .unwrap();
+        };
+        // It runs: the order changes nothing.
+        accepted(&mut power, 1, 0);
+        assert_eq!(power.check_due(u64::MAX), Ok(()));
+        power.call(1, 0, request(psci::SYSTEM_OFF, [0; 3]), 10);
+        assert!(power.has_ended(1) && !power.has_ended(0));
+        accepted(&mut power, 2, 1000);
+        assert!(!power.has_ended(1));
+        assert_eq!(power.check_due(1500 + BOUND_NS), Ok(()));
+        assert_eq!(rule(power.check_due(1501 + BOUND_NS)), Some(Rule::Begins));
+        let mut other = power.clone();
+        other.starts(&system, (1, 0), ENTRY, 7).unwrap();
+        assert_eq!(other.check_due(u64::MAX), Ok(()));
+        other = power.clone();
+        other.may_change(1, false);
+        assert_eq!(other.check_due(u64::MAX), Ok(()));
+        // An order to stop it may have come first.
+        power.call(0, 0, order(0), 2000);
+        assert_eq!(power.check_due(u64::MAX), Ok(()));
+    }
+
+    #[test]
+    fn a_report_that_a_vm_has_ended_counts_unless_it_may_have_started_since() {
+        let system = fixture::system();
+        let mut power = Power::of(&system);
+        power.starts(&system, (0, 0), ENTRY, 7).unwrap();
+        power.reported_end(0, 0);
+        assert!(!power.has_ended(0), "it has started since");
+        let revivals = power.revivals(0);
+        power.reported_end(0, revivals);
+        assert!(power.has_ended(0));
+        power.reported_end(9, 0);
+        // Another VM's order may have been accepted already.
+        let order = request(Call::VmOrder as u32, [0, 1, 0]);
+        power.call(0, 1, order, 0);
+        assert!(!power.has_ended(0));
+        power.returns(|_| 0, 0, 1, (order, -5), 0).unwrap();
+        assert!(power.has_ended(0));
+        power.call(0, 1, order, 0);
+        power.returns(|_| 0, 0, 1, (order, 0), 0).unwrap();
+        assert!(!power.has_ended(0));
     }
 
     #[test]

@@ -52,12 +52,14 @@ rules! {
     Break "stage2.break-before-make" "M7" "A valid entry becomes invalid before it becomes another valid one";
     Tlbi "stage2.tlbi" "M7" "An entry or a frame whose mapping was broken is used again, or the guest continues, only after barrier, invalidation by IPA, barrier, invalidation of stage 1, and barrier";
     Moving "stage2.moving" "M7" "A core that takes a page from its VM gives it back before its guest continues";
+    Contents "stage2.contents" "M7" "A page has the contents in its new frame that it had in the former one when no core could change them any more";
     Root "confine.root" "M4" "A guest runs with its VM's tables and VMID, in the format of 39 bits and 4 KiB pages";
     Hcr "confine.hcr" "I4" "Whatever could reach other VMs or the firmware traps: HCR_EL2";
     Mdcr "confine.mdcr" "I7" "Debug registers trap, and so do the counters that are not the guest's: MDCR_EL2";
     Traps "confine.traps" "I4" "Trace and the physical timer trap, and the virtual counter has no offset: CPTR_EL2, CNTHCTL_EL2, CNTVOFF_EL2";
     Identity "confine.identity" "I4" "A guest sees its vCPU's number as affinity, and the CPU's own MIDR";
     Registers "visit.registers" "I4" "A guest finds its registers as they were, except the results of its call or access";
+    Loaded "visit.loaded" "I6" "A load from an emulated device leaves no more bits than its width has, or their sign";
     Return "visit.return" "M5" "A guest continues at the instruction that trapped, at the next one, or in its own vector as if the exception had been taken to EL1";
     Writes "visit.writes" "M4" "EL2 stores to its own frames and to those of the VM whose core executes, and to no others";
     Started "start.registers" "P2" "A vCPU's first instruction finds the registers that the configuration or CPU_ON names, and zeros elsewhere";
@@ -66,10 +68,15 @@ rules! {
     Off "power.off" "P3" "A vCPU that turned off, or whose VM ended or restarts, executes 0 instructions until it starts";
     NoReturn "power.no-return" "P3" "A call that turns off or restarts returns only with an error";
     Order "power.order" "P6" "An order to stop that was accepted is carried out: the VM executes nothing 100 ms later, unless it was started meanwhile";
+    Begins "power.start" "P6" "An order to start a VM that has ended is carried out: it executes 100 ms later, and the time in which its budgets pay for the start";
     Grant "call.grant" "P6" "A call that the VM's configuration does not grant fails";
-    Period "budget.period" "B1" "In any time, a core whose budget is held by an interrupt executes at most the budget of the periods that this time touches, and for each 8 events more, or those of a poll interval where the interrupt may not arrive";
+    Page "services.page" "I6" "A register of the services page reads its fixed value, what was written, or what the last call left; all else reads 0";
+    Period "budget.period" "B1" "In any time, a core whose budget is held by an interrupt executes at most the budget of the periods that this time touches, and for each 8 events more, or those of a poll interval where the interrupt may not arrive; what its calls cost counts as executed";
+    LeaseEnd "lease.end" "P5" "A call with a lease that has run out, or was ended, fails";
+    LeaseOne "lease.once" "P5" "No lease has the number of an earlier one, and none is taken while another one runs";
     ListTwice "interrupts.list-once" "I2" "No two list registers hold one interrupt";
     ListOwner "interrupts.owner" "I3" "List registers hold interrupts of the core's VM only, and those with a physical interrupt hold the VM's own";
+    ListStart "interrupts.start" "P2" "A vCPU's first instruction finds its CPU interface as after a reset: no active interrupt, no pending one of its core's devices, no enabled group, priority mask 0";
     ListOn "interrupts.interface" "I3" "The virtual interface is on while a guest runs";
 }
 

@@ -71,6 +71,11 @@ pub const fn is_call(esr: u64) -> bool {
     matches!(exception_class(esr), class::HVC | class::SMC)
 }
 
+/// Returns whether a syndrome is of a data abort from EL1 or EL0.
+pub const fn is_data_abort(esr: u64) -> bool {
+    exception_class(esr) == class::DATA_ABORT
+}
+
 /// The results of a call: x0 to x3.
 const RESULTS: u32 = 0b1111;
 
@@ -215,6 +220,9 @@ pub fn check(cause: Cause, before: &Registers, after: &Registers) -> Checked {
         }
         others -= 1;
     }
+    if !exception && next {
+        check_load(cause, after)?;
+    }
     for level in 0..2 {
         let (old, new) = (before.sp[level], after.sp[level]);
         // The base of an access with write-back.
@@ -240,6 +248,39 @@ pub fn check(cause: Cause, before: &Registers, after: &Registers) -> Checked {
         }
     }
     Ok(())
+}
+
+/// Checks what a load that EL2 has carried out left in its register (Arm ARM, ISS encoding for an
+/// exception from a Data Abort): its bytes, extended by zeros or by their sign to the register.
+fn check_load(cause: Cause, after: &Registers) -> Checked {
+    let Cause::Synchronous(esr) = cause else {
+        return Ok(());
+    };
+    let is_load =
+        exception_class(esr) == class::DATA_ABORT && esr >> 24 & 1 == 1 && esr >> 6 & 1 == 0;
+    // SRT.
+    let register = after.x.get((esr >> 16 & 31) as usize);
+    let (true, Some(&value)) = (is_load, register) else {
+        return Ok(());
+    };
+    // SAS: 1, 2, 4 or 8 bytes. SSE: the sign is extended. SF: to 64 bits.
+    let unused = 64 - (8 << (esr >> 22 & 3));
+    let is_signed = esr >> 21 & 1 == 1;
+    let expected = match (is_signed, esr >> 15 & 1) {
+        (false, _) => value << unused >> unused,
+        (true, 0) => ((value << unused) as i64 >> unused) as u64 & 0xffff_ffff,
+        (true, _) => ((value << unused) as i64 >> unused) as u64,
+    };
+    if value == expected {
+        return Ok(());
+    }
+    let place = format!("a loaded register after {cause:x?}");
+    Err(Difference::of_register(
+        Rule::Loaded,
+        &place,
+        expected,
+        value,
+    ))
 }
 
 /// Returns the difference of a register that may not have changed.
@@ -295,7 +336,8 @@ mod tests {
             prop_assert_eq!(rule(esr(class::SYSTEM, 7 << 5 | 1), &after), (!is_result).then_some(Rule::Registers));
             prop_assert_eq!(rule(esr(class::SYSTEM, 7 << 5), &after), (!is_same).then_some(Rule::Registers));
             let is_result = is_same || number == 9;
-            let load = 1 << 24 | 9 << 16;
+            // Of 8 bytes.
+            let load = 3 << 22 | 1 << 24 | 9 << 16;
             prop_assert_eq!(rule(esr(class::DATA_ABORT, load), &after), (!is_result).then_some(Rule::Registers));
             let store = load | 1 << 6;
             prop_assert_eq!(rule(esr(class::DATA_ABORT, store), &after), (!is_same).then_some(Rule::Registers));
@@ -355,6 +397,25 @@ mod tests {
         assert_eq!(rule(abort, &leaks), None);
         leaks.x[3] = 99;
         assert_eq!(rule(abort, &leaks), Some(Rule::Registers));
+    }
+
+    #[test]
+    fn a_load_is_as_wide_as_its_instruction_says() {
+        let load = |size: u64, sign: u64, wide: u64, value: u64| {
+            let mut after = next();
+            after.x[9] = value;
+            let iss = 1 << 24 | size << 22 | sign << 21 | 9 << 16 | wide << 15;
+            rule(esr(class::DATA_ABORT, iss), &after)
+        };
+        for (size, most) in [(0, 0xff), (1, 0xffff), (2, 0xffff_ffff)] {
+            assert_eq!(load(size, 0, 0, most), None);
+            assert_eq!(load(size, 0, 0, most + 1), Some(Rule::Loaded));
+        }
+        assert_eq!(load(3, 0, 1, u64::MAX), None);
+        assert_eq!(load(0, 1, 0, 0xffff_ff80), None);
+        assert_eq!(load(0, 1, 1, 0xffff_ff80), Some(Rule::Loaded));
+        assert_eq!(load(0, 1, 1, 0xffff_ffff_ffff_ff80), None);
+        assert_eq!(load(0, 1, 0, 0x80), Some(Rule::Loaded));
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub struct PlantedArgs {
     /// Seed of the programs
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     pub seed: u64,
+    /// Directory for the copy with the bug, which two runs cannot share [default: target/planted]
+    #[arg(long, value_name = "DIR")]
+    pub tree: Option<PathBuf>,
     /// List the bugs instead
     #[arg(long)]
     pub list: bool,
@@ -145,8 +148,8 @@ fn hunt(bug: &Bug, tree: &Path, args: &PlantedArgs) -> Result<(String, bool)> {
         Err(_) => format!("not found ({})", outcome.exit),
     };
     let row = format!(
-        "| {} | {} | {:.0} | {} | {what} |",
-        bug.name, bug.breaks, report.seconds, report.exits
+        "| {} | {} | {:.0} | {:.0} | {} | {what} |",
+        bug.name, bug.breaks, report.seconds, report.processor_seconds, report.exits
     );
     Ok((row, finding.is_ok()))
 }
@@ -175,8 +178,11 @@ pub fn run(args: &PlantedArgs) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let tree = installation::target_dir().join("planted");
-    println!("| bug | breaks | seconds | exits | found by |\n| --- | --- | --- | --- | --- |");
+    let default = || installation::target_dir().join("planted");
+    let tree = args.tree.clone().unwrap_or_else(default);
+    println!(
+        "| bug | breaks | seconds | of processor time | exits | found by |\n| --- | --- | --- | --- | --- | --- |"
+    );
     let mut found = 0;
     for bug in &bugs {
         copy(&tree)?;

@@ -2,9 +2,11 @@
 //! reached something new.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod mutation;
+
 use cloison_abi::{list, map, psci};
 use cloison_puppet::words::NAMES;
-use cloison_puppet::{FREE_RAM, LAST, LONGEST, Op};
+use cloison_puppet::{FREE_RAM, LAST, LEASE, LONGEST, Op};
 use fastrand::Rng;
 
 /// Bytes in a page.
@@ -15,10 +17,14 @@ const DATA: u64 = FREE_RAM + 2 * PAGE;
 const LISTS: u64 = FREE_RAM + 96 * PAGE;
 /// Where the image begins.
 const START: u64 = map::RAM;
+/// RAM that may not be executed.
+const NO_CODE: u64 = 0x4040_0000;
+/// Pages of that.
+const NO_CODE_PAGES: u64 = 16;
 /// First and last of the hypervisor's calls, with some that do not exist.
 const CALLS: std::ops::Range<u32> = 0xc600_0000..0xc600_0022;
 /// Addresses that matter: the ends of regions, devices, and what is none of both.
-const PLACES: [u64; 22] = [
+const PLACES: [u64; 23] = [
     0,
     map::RAM,
     DATA,
@@ -28,6 +34,7 @@ const PLACES: [u64; 22] = [
     map::RAM + (3 << 19),
     map::RAM + (4 << 20),
     0x4080_0000,
+    NO_CODE,
     0x4081_0000,
     0x20_0000_0000,
     0x20_0001_0000,
@@ -77,7 +84,31 @@ pub struct Generator {
     loads: Vec<u32>,
     stores: Vec<u32>,
     systems: Vec<u32>,
+    /// Writes of registers that a vCPU's next life must not find.
+    states: Vec<u32>,
 }
+
+/// Registers of EL1 and EL0 that a program may write.
+const STATES: [&str; 18] = [
+    "amair_el1",
+    "csselr_el1",
+    "tpidr_el0",
+    "tpidrro_el0",
+    "tpidr_el1",
+    "contextidr_el1",
+    "esr_el1",
+    "far_el1",
+    "par_el1",
+    "cntkctl_el1",
+    "sp_el0",
+    "elr_el1",
+    "spsr_el1",
+    "mdscr_el1",
+    "fpcr",
+    "fpsr",
+    "pmuserenr_el0",
+    "cntv_cval_el0",
+];
 
 /// Returns the code of a named instruction.
 fn named(name: &str) -> u32 {
@@ -104,6 +135,10 @@ impl Generator {
             systems: of(&[
                 "mrs", "msr", "tlbi", "dc.", "ic.", "at.", "dsb", "dmb", "isb",
             ]),
+            states: STATES
+                .iter()
+                .map(|name| named(&format!("msr.{name}.x0")))
+                .collect(),
         }
     }
 
@@ -145,9 +180,10 @@ impl Generator {
 
     /// Returns the address of a page of the VM's RAM.
     fn page(&mut self) -> u64 {
-        match self.below(4) {
-            0 => map::RAM + self.below(390) * PAGE,
-            1 => map::RAM + self.below(20) * PAGE,
+        match self.below(8) {
+            0 | 1 => map::RAM + self.below(390) * PAGE,
+            2 => map::RAM + self.below(20) * PAGE,
+            3 => NO_CODE + self.below(NO_CODE_PAGES + 1) * PAGE,
             _ => FREE_RAM + self.below(66) * PAGE,
         }
     }
@@ -175,9 +211,20 @@ impl Generator {
         } else {
             self.random.choice(&self.loads).copied()
         };
+        let word = word.unwrap_or(0xd503_201f);
         Op::Execute {
-            word: word.unwrap_or(0xd503_201f),
+            word: self.other_register(word),
             x: [value, address, value >> 1, 0],
+        }
+    }
+
+    /// Returns an instruction with another register in bits 4 to 0 now and then: the zero register,
+    /// or one of those that the puppet does not need.
+    fn other_register(&mut self, word: u32) -> u32 {
+        match self.below(8) {
+            0 => word | 31,
+            1 => word & !31 | self.random.u32(..4),
+            _ => word,
         }
     }
 
@@ -186,7 +233,8 @@ impl Generator {
         match self.below(200) {
             0..40 => self.own_call(ops),
             40..50 => self.power(ops),
-            50..90 => self.distributor(ops),
+            50..86 => self.distributor(ops),
+            86..90 => self.manage(ops),
             90..110 => self.interface(ops),
             110..124 => self.uart(ops),
             124..136 => self.services_page(ops),
@@ -194,7 +242,8 @@ impl Generator {
             172..184 => self.memory(ops),
             184..188 => self.lists(ops),
             188..192 => self.waits(ops),
-            192..197 => self.manage(ops),
+            192..196 => self.manage(ops),
+            196 => self.state(ops),
             197 => ops.push(Op::Delay(self.below(2000))),
             _ => self.leases(ops),
         }
@@ -209,33 +258,55 @@ impl Generator {
             2 => 0xc600_0000 | self.random.u32(..0x1_0000),
             _ => self.random.u32(CALLS),
         };
-        let mut arguments = [self.value(), self.value(), self.value()];
-        // What each call wants, most of the time.
-        if self.below(4) > 0 {
-            let small = self.below(8);
-            arguments = match function & 0xff {
-                0x01 => [small, self.below(3), self.below(3)],
-                0x03 => [self.below(7) * self.below(11), 0, 0],
-                0x05 | 0x0d => [self.page(), 0, 0],
-                0x06 | 0x0b | 0x0e => [self.below(3), 0, 0],
-                0x07 => [self.below(3), self.below(40_000), 0],
-                0x08 => [self.below(7), 0, 0],
-                0x0a => [self.page(), self.below(8), self.below(3)],
-                0x0f => [self.below(5), 0, 0],
-                0x11 => [self.below(4), self.below(3), 0],
-                0x12 => [self.below(4), self.below(3), self.below(40_000)],
-                0x14..=0x19 => [
-                    self.pick(&[0, 1, 2, 3, 4, 5, 6, 31]),
-                    self.pick(&[0x11, 0x08, 0x19, 0x1_0000, u64::MAX, 1 << 31, 3 << 30]),
-                    0,
-                ],
-                0x1a => [self.below(256), 0, 0],
-                0x1b => [small, 1, 2],
-                _ => arguments,
-            };
-        }
+        let arguments = self.arguments(function);
         let op = self.call(function, arguments);
-        ops.push(op);
+        // The same again and again: what each costs adds up.
+        let times = if self.below(24) == 0 {
+            self.random.usize(8..32)
+        } else {
+            1
+        };
+        ops.extend(std::iter::repeat_n(op, times));
+    }
+
+    /// Returns the arguments of a call: what it wants, most of the time.
+    fn arguments(&mut self, function: u32) -> [u64; 3] {
+        let small = self.below(8);
+        if self.below(4) == 0 {
+            return [self.value(), self.value(), self.value()];
+        }
+        match function & 0xff {
+            0x01 => [small, self.below(3), self.below(3)],
+            0x03 => [self.below(7) * self.below(11), 0, 0],
+            0x05 | 0x0d => [self.page(), 0, 0],
+            0x06 | 0x0b | 0x0e => [self.below(3), 0, 0],
+            0x07 => [self.below(3), self.budget(), 0],
+            0x08 => [self.below(7), 0, 0],
+            0x0a => {
+                let pages = if self.below(16) == 0 { 320 } else { 8 };
+                [self.page(), self.below(pages), self.below(3)]
+            }
+            0x0f => [self.below(5), 0, 0],
+            0x11 => [self.below(4), self.below(3), 0],
+            0x12 => [self.below(4), self.below(3), self.budget()],
+            0x14..=0x19 => [
+                self.pick(&[0, 1, 2, 3, 4, 5, 6, 31]),
+                self.pick(&[0x11, 0x08, 0x19, 0x1_0000, u64::MAX, 1 << 31, 3 << 30]),
+                0,
+            ],
+            0x1a => [self.below(256), 0, 0],
+            0x1b => [small, 1, 2],
+            0x1f => [self.pick(&[0, LEASE]), self.below(300_000), 0],
+            _ => [self.value(), self.value(), self.value()],
+        }
+    }
+
+    /// Returns a budget; most of them let a guest run.
+    fn budget(&mut self) -> u64 {
+        match self.below(16) {
+            0 => self.below(2000),
+            _ => 10_000 + self.below(60_000),
+        }
     }
 
     fn power(&mut self, ops: &mut Vec<Op>) {
@@ -377,18 +448,21 @@ impl Generator {
             ops.push(op);
             return;
         }
-        for offset in [0x40, 0x48, 0x50] {
-            if self.random.bool() {
-                let value = self.value();
+        let function = self.random.u32(CALLS);
+        let arguments = self.arguments(function);
+        for (offset, value) in [0x40, 0x48, 0x50].into_iter().zip(arguments) {
+            if self.below(8) > 0 {
                 ops.push(register(offset, value));
             }
         }
-        let function = self.random.u32(CALLS);
+        let first = self.pick(&[0x58, 0x40, 0x48, 0x50]);
         ops.push(register(0x58, function.into()));
-        ops.push(Op::Execute {
-            word: named("ldr.x0.x1"),
-            x: [0, map::SERVICES + 0x58, 0, 0],
-        });
+        for offset in [first, 0x58] {
+            ops.push(Op::Execute {
+                word: named("ldr.x0.x1"),
+                x: [0, map::SERVICES + offset, 0, 0],
+            });
+        }
     }
 
     fn system(&mut self, ops: &mut Vec<Op>) {
@@ -419,9 +493,29 @@ impl Generator {
             };
             let (value, address) = (self.value(), self.address());
             ops.push(Op::Execute {
-                word,
+                word: if word >> 21 & 1 == 1 {
+                    self.other_register(word)
+                } else {
+                    word
+                },
                 x: [value, address, 0, 0],
             });
+        }
+    }
+
+    /// Registers that the vCPU's next life must not find, and sometimes that life.
+    fn state(&mut self, ops: &mut Vec<Op>) {
+        for _ in 0..4 + self.below(8) {
+            let word = self.random.choice(&self.states).copied();
+            ops.push(Op::Execute {
+                word: word.unwrap_or(0xd503_201f),
+                x: [self.random.u64(..), 0, 0, 0],
+            });
+        }
+        if self.below(4) == 0 {
+            let function = self.pick(&[psci::CPU_OFF, psci::SYSTEM_RESET]);
+            let op = self.call(function, [0; 3]);
+            ops.push(op);
         }
     }
 
@@ -436,23 +530,33 @@ impl Generator {
     /// A list of pages, and calls with it.
     fn lists(&mut self, ops: &mut Vec<Op>) {
         let at = LISTS + self.below(2) * PAGE + self.pick(&[0, 0, 8, 0xfe0, 4]);
-        let (count, mut page) = (1 + self.below(6), FREE_RAM + self.below(60) * PAGE);
         let flag = self.below(2) * list::CACHED;
-        for entry in 0..count {
+        let count = match self.below(16) {
+            0 => 512,
+            1 | 2 => self.below(70),
+            _ => 1 + self.below(6),
+        };
+        let first = match self.below(4) {
+            0 => NO_CODE + self.below(8) * PAGE,
+            _ => FREE_RAM + self.below(60) * PAGE,
+        };
+        ops.push(Op::List {
+            at,
+            first: first | flag,
+            count,
+            step: self.pick(&[1, 1, 1, 2, 0, u64::MAX]),
+        });
+        if self.below(3) == 0 {
+            let value = self.value();
             ops.push(Op::Execute {
                 word: named("str.x0.x1"),
-                x: [page | flag, at + 8 * entry, 0, 0],
+                x: [value, at + 8 * self.below(count), 0, 0],
             });
-            page = match self.below(12) {
-                0 => page.wrapping_sub(PAGE),
-                1 => self.value(),
-                _ => page.wrapping_add((1 + self.below(3)) * PAGE),
-            };
         }
         for _ in 0..=self.below(3) {
             let function = 0xc600_001c + self.random.u32(..3);
             let count = self.pick(&[count, count, count, 0, 512, 513, u64::MAX]);
-            let lease = self.pick(&[0, 0, LAST, 1]);
+            let lease = self.pick(&[0, 0, LEASE, LEASE, 1]);
             let op = self.call(function, [at, count, lease]);
             ops.push(op);
         }
@@ -482,19 +586,26 @@ impl Generator {
 
     /// Orders to other VMs: most start them.
     fn manage(&mut self, ops: &mut Vec<Op>) {
-        let change = match self.below(24) {
-            0 => 2,
-            1 => 0,
-            2 => 3,
-            _ => 1,
+        let vm = self.pick(&[0, 1, 1, 1, 2, 2, 2, 3]);
+        let order = |change: u64| (0xc600_0010, [vm, change, 0]);
+        let read = (0xc600_000f, [vm, 0, 0]);
+        let calls = match self.below(24) {
+            // Stops it, and starts it again once it has stopped.
+            0 => vec![order(0), read, order(1), read],
+            1 => vec![order(2), read],
+            2 => vec![order(3), read],
+            _ => vec![read, order(1), read],
         };
-        let (vm, other) = (self.below(4), self.below(4));
-        let op = self.call(0xc600_0010, [vm, change, 0]);
-        ops.push(op);
-        let op = self.call(0xc600_000f, [other, 0, 0]);
-        ops.push(op);
+        for (function, arguments) in calls {
+            let op = self.call(function, arguments);
+            ops.push(op);
+            if self.below(3) == 0 {
+                ops.push(Op::Delay(self.below(4000)));
+            }
+        }
     }
 
+    /// A lease, what is done with it, and what is tried at its end.
     fn leases(&mut self, ops: &mut Vec<Op>) {
         let nanos = self.pick(&[1, 1000, 20_000, 200_000, 0, 3_600_000_000_000, u64::MAX]);
         let op = self.call(0xc600_001f, [0, nanos, 0]);
@@ -502,9 +613,10 @@ impl Generator {
         for _ in 0..=self.below(2) {
             self.lists(ops);
         }
-        if self.random.bool() {
-            let nanos = self.pick(&[0, 1000, 50_000]);
-            let op = self.call(0xc600_001f, [LAST, nanos, 0]);
+        for _ in 0..self.below(4) {
+            ops.push(Op::Delay(self.below(3000)));
+            let nanos = self.pick(&[0, 1000, 50_000, 50_000]);
+            let op = self.call(0xc600_001f, [LEASE, nanos, 0]);
             ops.push(op);
         }
     }
@@ -518,68 +630,6 @@ impl Generator {
         }
         ops.truncate(LONGEST);
         ops
-    }
-
-    /// Changes a program, with parts of another one.
-    pub fn mutate(&mut self, ops: &mut Vec<Op>, other: &[Op]) {
-        for _ in 0..=self.below(4) {
-            let at = self.random.usize(..=ops.len());
-            match self.below(8) {
-                0 if ops.len() > 4 => {
-                    let end = (at + self.random.usize(1..4)).min(ops.len());
-                    ops.drain(at..end);
-                }
-                1 => {
-                    let mut added = Vec::new();
-                    self.append(&mut added);
-                    ops.splice(at..at, added);
-                }
-                2 if !other.is_empty() => {
-                    let start = self.random.usize(..other.len());
-                    let end = (start + self.random.usize(1..12)).min(other.len());
-                    ops.splice(at..at, other[start..end].iter().copied());
-                }
-                3 if at < ops.len() => {
-                    let end = (at + self.random.usize(1..6)).min(ops.len());
-                    let copied: Vec<Op> = ops[at..end].to_vec();
-                    ops.splice(at..at, copied);
-                }
-                4 if at < ops.len() => {
-                    let to = self.random.usize(..ops.len());
-                    ops.swap(at, to);
-                }
-                _ => {
-                    if let Some(op) = ops.get_mut(at) {
-                        *op = self.changed(*op);
-                    }
-                }
-            }
-        }
-        ops.truncate(LONGEST);
-    }
-
-    /// Changes one operand.
-    fn changed(&mut self, op: Op) -> Op {
-        match op {
-            Op::Delay(_) => Op::Delay(self.below(4000)),
-            Op::Start(_) => Op::Start(self.below(4)),
-            Op::Execute { word, mut x } => {
-                let at = self.random.usize(..4);
-                x[at] = match self.below(4) {
-                    0 => x[at] ^ 1 << self.below(64),
-                    1 => x[at].wrapping_add(self.pick(&[
-                        1,
-                        4,
-                        8,
-                        PAGE,
-                        u64::MAX,
-                        PAGE.wrapping_neg(),
-                    ])),
-                    _ => self.value(),
-                };
-                Op::Execute { word, x }
-            }
-        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::blocks::Blocks;
 use crate::coverage::Coverage;
 use crate::instrument::{Finding, Instrument, Moment, Needs};
 use crate::prover::{FOUND, MAX_CORES};
-use cloison_abi::{Call, psci};
+use cloison_abi::{Call, map, page, psci};
 use cloison_puppet::{ASK, LAST, OP_WORDS, Op};
 use generator::Generator;
 use program::Input;
@@ -197,6 +197,10 @@ impl Fuzzer {
         };
         if vm == 0 {
             ops.retain(|op| !ends_the_keeper(*op));
+            // The others wait for a keeper that has almost no budget: a part of the time is enough.
+            if self.generator.below(32) > 0 {
+                ops.retain(|op| !starves_the_keeper(*op));
+            }
         }
         ops
     }
@@ -349,6 +353,22 @@ fn ends_the_keeper(op: Op) -> bool {
     match op {
         Op::Execute { word, x } if word & 0xffe0_001c == 0xd400_0000 => {
             [psci::CPU_OFF, psci::SYSTEM_OFF].contains(&(x[0] as u32)) || x[0] == LAST
+        }
+        _ => false,
+    }
+}
+
+/// Returns whether an operation may lower the keeper's own budget to almost nothing.
+fn starves_the_keeper(op: Op) -> bool {
+    /// Events in a period of a millisecond.
+    const ENOUGH: u64 = 50_000;
+    match op {
+        Op::Execute { word, x } if word & 0xffe0_001c == 0xd400_0000 => {
+            x[0] as u32 == Call::QuotaSet as u32 && x[2] < ENOUGH
+        }
+        // By the services page.
+        Op::Execute { x, .. } => {
+            x[0] as u32 == Call::QuotaSet as u32 && x[1] == map::SERVICES + u64::from(page::CALL)
         }
         _ => false,
     }

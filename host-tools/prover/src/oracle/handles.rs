@@ -3,7 +3,7 @@
 
 use crate::instrument::{Moment, Names};
 use cloison_qemu::guest::Register;
-use cloison_spec::confinement::Confinement;
+use cloison_spec::confinement::{Confinement, LATER};
 use cloison_spec::start;
 use cloison_spec::visit::Registers;
 
@@ -28,6 +28,8 @@ const OTHERS: [&str; 12] = [
 pub struct Handles {
     /// ESR_EL2.
     pub esr: Register,
+    /// FAR_EL2 and HPFAR_EL2.
+    fault: [Register; 2],
     elr: Register,
     spsr: Register,
     sp: [Register; 2],
@@ -85,6 +87,7 @@ impl Handles {
         let vectors = (0..32).map(|number| get(&format!("v{number}")));
         Ok(Self {
             esr: get("ESR_EL2")?,
+            fault: pair("FAR_EL2", "HPFAR_EL2")?,
             elr: get("ELR_EL2")?,
             spsr: get("SPSR_EL2")?,
             sp: pair("SP_EL0", "SP_EL1")?,
@@ -101,9 +104,20 @@ impl Handles {
         })
     }
 
+    /// Returns the IPA of an abort at stage 2 (Arm ARM, "HPFAR_EL2": FIPA from bit 4 up).
+    pub fn fault_ipa(&self) -> u64 {
+        let [far, hpfar] = self.fault.map(Register::read);
+        hpfar >> 4 << 12 | far & 0xfff
+    }
+
     /// Returns the address at which the guest was or will be.
     pub fn pc(&self) -> u64 {
         self.elr.read()
+    }
+
+    /// Returns whether the guest continues where it was, or behind that, and not in its vector.
+    pub fn is_in_place(&self, pc: u64) -> bool {
+        [pc, pc.wrapping_add(4)].contains(&self.elr.read())
     }
 
     /// Returns the mode to which EL2 returns.
@@ -124,8 +138,9 @@ impl Handles {
         }
     }
 
-    /// Reads what confines the guest.
-    pub fn confinement(&self) -> Confinement {
+    /// Reads what confines the guest. `written` is what EL2 last wrote to HCR_EL2, MDCR_EL2 and
+    /// CPTR_EL2, of which a CPU may not keep all.
+    pub fn confinement(&self, written: [u64; 3]) -> Confinement {
         let [
             hcr,
             vtcr,
@@ -138,12 +153,13 @@ impl Handles {
             vpidr,
             pmcr,
         ] = self.confinement.map(Register::read);
+        let [later_hcr, later_mdcr, later_cptr] = std::array::from_fn(|at| written[at] & LATER[at]);
         Confinement {
-            hcr,
+            hcr: hcr | later_hcr,
             vtcr,
             vttbr,
-            mdcr,
-            cptr,
+            mdcr: mdcr | later_mdcr,
+            cptr: cptr | later_cptr,
             cnthctl,
             cntvoff,
             vmpidr,

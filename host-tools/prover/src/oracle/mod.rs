@@ -10,6 +10,7 @@
 //! the thread that all vCPUs share: what cores do at the same instant is out of its reach.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod calls;
 mod handles;
 mod image;
 mod report;
@@ -17,11 +18,11 @@ mod tables;
 
 use crate::instrument::{Finding, Instrument, Moment, Needs, Store};
 use crate::prover::MAX_CORES;
-use cloison_abi::Call;
+use calls::{Calls, Open, PageAccess, Place};
 use cloison_formats::image::System;
 use cloison_spec::budget::Bucket;
 use cloison_spec::interrupts::{self, ListRegister};
-use cloison_spec::power::{self, Power, Request};
+use cloison_spec::power::Request;
 use cloison_spec::visit::{self, Cause, Registers};
 use cloison_spec::{Difference, Rule, confinement, start};
 use handles::Handles;
@@ -46,23 +47,32 @@ pub struct Wanted {
 const WALKS: u64 = 1024;
 /// The first vector of exceptions from a guest.
 const FROM_GUEST: u16 = 0x400;
-/// The call by which a guest sets its own budget.
-const QUOTA_SET: u32 = Call::QuotaSet as u32;
-/// GICH_VTR and GICH_LR0 (IHI 0048B, 5.3).
+/// GICH_VTR, GICH_VMCR, GICH_APR and GICH_LR0 (IHI 0048B, 5.3).
 const GICH_VTR: u64 = 0x04;
+const GICH_VMCR: u64 = 0x08;
+const GICH_APR: u64 = 0xf0;
 const GICH_LR: u64 = 0x100;
+
+/// MSR to HCR_EL2, MDCR_EL2 and CPTR_EL2, from x0.
+const WRITTEN: [u32; 3] = [0xd51c_1100, 0xd51c_1120, 0xd51c_1140];
 
 /// A core, since its guest last left.
 #[derive(Clone, Debug, Default)]
 struct Core {
     /// The VM and vCPU that it has.
-    place: Option<(usize, usize)>,
+    place: Option<Place>,
     /// Why it entered EL2; `None` before its first guest.
     cause: Option<Cause>,
+    /// Where the guest was.
+    pc: u64,
     /// The guest's registers, if they are compared.
     before: Option<Registers>,
     /// The guest's call.
-    request: Option<Request>,
+    open: Option<Open>,
+    /// The guest's access to the services page.
+    page: Option<PageAccess>,
+    /// What EL2 last wrote to HCR_EL2, MDCR_EL2 and CPTR_EL2.
+    written: [u64; 3],
     /// EL2 has written SCTLR_EL1.
     starts: bool,
     /// EL2 has written a register that confines the guest.
@@ -78,7 +88,7 @@ pub struct Oracle {
     system: &'static System,
     handles: Option<Handles>,
     tables: Tables,
-    power: Power,
+    calls: Calls,
     cores: [Core; MAX_CORES],
     ring: Ring,
     report: Report,
@@ -107,7 +117,7 @@ impl Oracle {
         }
         Ok(Self {
             tables: Tables::of(system),
-            power: Power::of(system),
+            calls: Calls::of(system),
             report: Report::default(),
             wanted,
             system,
@@ -142,21 +152,75 @@ impl Oracle {
         }
     }
 
+    /// Reads a register of the core's virtual interface.
+    fn gich(&self, at: &Moment<'_>, offset: u64) -> u32 {
+        let mut bytes = [0; 4];
+        let address = self.system.board.gic.gich.0 + offset;
+        at.machine.read_memory(at.cpu, address, &mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+
     /// Reads the list registers of the core, and GICH_HCR.
     fn lists(&mut self, at: &Moment<'_>) -> (u32, Vec<ListRegister>) {
-        let gich = self.system.board.gic.gich.0;
-        let read = |offset: u64| {
-            let mut bytes = [0; 4];
-            at.machine.read_memory(at.cpu, gich + offset, &mut bytes);
-            u32::from_le_bytes(bytes)
-        };
         if self.lists == 0 {
-            self.lists = (read(GICH_VTR) & 63) as usize + 1;
+            self.lists = (self.gich(at, GICH_VTR) & 63) as usize + 1;
         }
         let lists = (0..self.lists as u64)
-            .map(|number| ListRegister(read(GICH_LR + 4 * number)))
+            .map(|number| ListRegister(self.gich(at, GICH_LR + 4 * number)))
             .collect();
-        (read(0), lists)
+        (self.gich(at, 0), lists)
+    }
+
+    /// Follows the call or the access to the services page with which a guest has left.
+    fn begin(&mut self, at: &Moment<'_>, place: Place, request: Option<Request>) {
+        let time = now(at);
+        if let Some(request) = request {
+            let (before, rest) = self.cores.split_at_mut(at.core);
+            let [own, after @ ..] = rest else { return };
+            let mut opens = Vec::new();
+            let mut buckets = Vec::new();
+            for core in before.iter_mut().chain(after) {
+                let Core {
+                    place: other,
+                    open,
+                    bucket,
+                    ..
+                } = core;
+                if other.is_some_and(|other| other.0 == place.0) {
+                    opens.extend(open.as_mut());
+                }
+                buckets.extend(other.zip(bucket.as_mut()));
+            }
+            buckets.extend(own.place.zip(own.bucket.as_mut()));
+            let (opens, buckets) = (opens.into_iter(), buckets.into_iter());
+            own.open = Some(self.calls.begins(place, request, time, opens, buckets));
+        }
+        if let Some(access) = self.cores[at.core].page {
+            let is_alone = self.system.vms[place.0].cores.len() == 1;
+            let value = at.x(access.register);
+            self.calls.page_begins(place, access, value, time, is_alone);
+        }
+    }
+
+    /// Follows the end of what [`begin`](Self::begin) has followed.
+    fn end(&mut self, at: &Moment<'_>, place: Place) -> Result<(), Difference> {
+        let core = &mut self.cores[at.core];
+        let (open, page) = (core.open.take(), core.page.take());
+        let time = now(at);
+        if let Some(open) = open {
+            let result = (at.x(0) as i64, at.x(1));
+            let cores = self.cores.iter_mut();
+            let buckets = cores.filter_map(|core| core.place.zip(core.bucket.as_mut()));
+            self.calls.ends(place, open, result, time, buckets)?;
+        }
+        match page {
+            Some(access) => {
+                let is_alone = self.system.vms[place.0].cores.len() == 1;
+                let value = at.x(access.register);
+                self.calls.page_ends(place, access, value, is_alone)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Checks a core that is about to enter its guest.
@@ -164,31 +228,26 @@ impl Oracle {
         &mut self,
         at: &Moment<'_>,
         handles: &Handles,
-        place: (usize, usize),
+        place: Place,
     ) -> Result<(), Difference> {
         let core = &mut self.cores[at.core];
         let starts = std::mem::take(&mut core.starts);
         let changed = std::mem::take(&mut core.is_changed);
-        let (before, request) = (core.before.take(), core.request.take());
+        let (before, written, pc) = (core.before.take(), core.written, core.pc);
         let (vm, vcpu) = place;
         self.tables.leave(at.core)?;
         if starts {
+            (core.open, core.page) = (None, None);
             self.check_start(at, handles, place)?;
         } else {
-            let status = at.x(0) as i64;
-            if let Some(request) = request {
-                self.power.returns(vm, vcpu, (request, status), now(at))?;
-                power::check_grant(self.system, vm, request, status)?;
-                if let (QUOTA_SET, 0, Some(bucket)) =
-                    (request.function, status, &mut self.cores[at.core].bucket)
-                {
-                    bucket.set(request.arguments[0], request.arguments[1]);
-                }
+            // An access that ended in the guest's vector has no result.
+            if handles.is_in_place(pc) {
+                self.end(at, place)?;
             }
-            self.power.continues(vm, vcpu, now(at))?;
+            self.calls.power.continues(vm, vcpu, now(at))?;
         }
         if changed || starts {
-            confinement::check(self.system, vm, vcpu, &handles.confinement())?;
+            confinement::check(self.system, vm, vcpu, &handles.confinement(written))?;
         }
         let Some(before) = before else {
             return Ok(());
@@ -197,7 +256,7 @@ impl Oracle {
         if self.report.compared.is_multiple_of(WALKS) {
             let root = confinement::root(handles.vttbr.read());
             self.tables.compare(at, vm, root)?;
-            confinement::check(self.system, vm, vcpu, &handles.confinement())?;
+            confinement::check(self.system, vm, vcpu, &handles.confinement(written))?;
         }
         let (control, lists) = self.lists(at);
         interrupts::check(self.system, vm, control, &lists)?;
@@ -212,7 +271,7 @@ impl Oracle {
         &mut self,
         at: &Moment<'_>,
         handles: &Handles,
-        (vm, vcpu): (usize, usize),
+        (vm, vcpu): Place,
     ) -> Result<(), Difference> {
         self.report.starts += 1;
         let root = confinement::root(handles.vttbr.read());
@@ -222,14 +281,23 @@ impl Oracle {
             self.tables.walk(at, vm, root)?;
         }
         let found = handles.guest(at);
+        if vcpu == 0 {
+            self.calls.restarts(vm);
+        }
+        if let Some(bucket) = &mut self.cores[at.core].bucket {
+            bucket.restart();
+        }
         let first = self
+            .calls
             .power
             .starts(self.system, (vm, vcpu), found.pc, found.x[0])?;
         start::check(first, &found, handles.sctlr(), &handles.zeros())?;
         let (vectors, controls) = handles.vectors();
         start::check_fp(&vectors, controls)?;
         let (control, lists) = self.lists(at);
-        interrupts::check(self.system, vm, control, &lists)
+        interrupts::check(self.system, vm, control, &lists)?;
+        let (vmcr, apr) = (self.gich(at, GICH_VMCR), self.gich(at, GICH_APR));
+        interrupts::check_start(vmcr, apr, &lists)
     }
 
     /// Counts what the guest has executed against its budget.
@@ -301,16 +369,22 @@ impl Instrument for Oracle {
             function: function as u32,
             arguments: [first, second, third],
         });
-        if let Some(request) = request {
-            self.power.call(vm, vcpu, request, now(at));
-        }
+        let has_page = self.system.vms[vm].services_page;
+        let page = matches!(cause, Cause::Synchronous(esr) if visit::is_data_abort(esr))
+            .then(|| PageAccess::of(esr, handles.fault_ipa()))
+            .flatten()
+            .filter(|_| has_page);
         let is_compared = self.ring.count.is_multiple_of(self.wanted.every);
         let core = &mut self.cores[at.core];
         core.cause = Some(cause);
-        core.request = request;
+        core.pc = handles.pc();
+        (core.open, core.page) = (None, page);
         core.starts = false;
         core.before = is_compared.then(|| handles.guest(at));
         self.handles = Some(handles);
+        self.begin(at, (vm, vcpu), request);
+        let checked = self.calls.power.check_due(now(at));
+        self.judge(at, checked);
     }
 
     fn leaves(&mut self, at: &Moment<'_>) {
@@ -337,7 +411,7 @@ impl Instrument for Oracle {
         if store.is_device || !self.tables.knows(vm) {
             return;
         }
-        let checked = self.tables.store(at.core, vm, store);
+        let checked = self.tables.store(at, vm, store);
         self.judge(at, checked);
     }
 
@@ -351,8 +425,11 @@ impl Instrument for Oracle {
         let core = &mut self.cores[at.core];
         core.starts |= starts_vcpu(at.word);
         core.is_changed |= confines(at.word);
+        if let Some(which) = WRITTEN.iter().position(|word| *word == at.word & !31) {
+            core.written[which] = at.operand();
+        }
         if let Some((vm, _)) = core.place {
-            self.tables.executes(at.core, vm, at.word, || at.operand());
+            self.tables.executes(at, vm);
         }
     }
 

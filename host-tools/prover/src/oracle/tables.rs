@@ -7,7 +7,8 @@ use cloison_formats::image::System;
 use cloison_spec::maintenance::{self, Maintenance};
 use cloison_spec::stage2::{self, ENTRIES, Entry, FIRST_LEVEL, LAST_LEVEL, Memories, Page};
 use cloison_spec::{Difference, Rule};
-use rustc_hash::FxHashMap as HashMap;
+use rustc_hash::{FxHashMap as HashMap, FxHasher};
+use std::hash::Hasher;
 
 /// A table that was walked.
 #[derive(Clone, Debug)]
@@ -37,6 +38,15 @@ fn read_table(at: &Moment<'_>, table: PhysAddr) -> Vec<u64> {
     words
         .map(|word| u64::from_le_bytes(std::array::from_fn(|at| word[at])))
         .collect()
+}
+
+/// Returns a digest of a frame's contents.
+fn digest(at: &Moment<'_>, frame: PhysAddr) -> u64 {
+    let mut bytes = [0; PAGE_SIZE as usize];
+    at.machine.read_memory(at.cpu, frame.0, &mut bytes);
+    let mut hasher = FxHasher::default();
+    hasher.write(&bytes);
+    hasher.finish()
 }
 
 impl Tables {
@@ -143,7 +153,7 @@ impl Tables {
     /// # Errors
     ///
     /// The first rule that does not hold.
-    pub fn store(&mut self, core: usize, vm: usize, store: Store) -> Result<(), Difference> {
+    pub fn store(&mut self, at: &Moment<'_>, vm: usize, store: Store) -> Result<(), Difference> {
         let address = PhysAddr(store.address);
         let Some(table) = self.tables.get_mut(&address.page_number()) else {
             let moving = self.maintenance.is_broken(address);
@@ -180,18 +190,21 @@ impl Tables {
         }
         let (before, after) = (Entry(before), Entry(after));
         self.changes += 1;
-        self.maintenance.change(core, page, before, after)?;
+        self.maintenance
+            .check_contents(page, after, |frame| digest(at, frame))?;
+        self.maintenance.change(at.core, page, before, after)?;
         self.memories.forget(page, before);
         self.memories.check(page, after)
     }
 
     /// Follows an instruction of EL2 on a core of a VM.
-    pub fn executes(&mut self, core: usize, vm: usize, word: u32, operand: impl Fn() -> u64) {
+    pub fn executes(&mut self, at: &Moment<'_>, vm: usize) {
         if self.maintenance.is_quiet() {
             return;
         }
-        if let Some(act) = maintenance::act(word, operand()) {
-            self.maintenance.follow(core, vm, act);
+        if let Some(act) = maintenance::act(at.word, at.operand()) {
+            self.maintenance.follow(at.core, vm, act);
+            self.maintenance.note_contents(|frame| digest(at, frame));
         }
     }
 

@@ -56,6 +56,7 @@ fn serve() {
             let words = core::array::from_fn(|word| own.program[first + word]);
             match Op::decode(words) {
                 Some(Op::Execute { word, x }) => own.execute(word, x),
+                Some(op @ Op::List { .. }) => own.list(op),
                 Some(Op::Delay(turns)) => (0..turns & 0xffff).for_each(|_| core::hint::spin_loop()),
                 Some(Op::Start(vcpu)) if vcpu < VCPUS as u64 => {
                     // It may be on already.

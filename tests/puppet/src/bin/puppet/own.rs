@@ -1,9 +1,9 @@
 //! What a vCPU of the puppet has to itself: its program, and the code of its instructions.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_guest::abi::irq;
+use cloison_guest::abi::{Call, irq};
 use cloison_guest::{args, cpu, gic, probe, timer};
-use cloison_puppet::{ASK, LAST, LONGEST, OP_WORDS, is_harmless};
+use cloison_puppet::{ASK, LAST, LEASE, LONGEST, OP_WORDS, Op, is_harmless};
 use core::cell::UnsafeCell;
 
 /// vCPUs that a puppet may have.
@@ -25,6 +25,7 @@ pub struct Own {
     /// x0 to x3 before an instruction, and x0 and x1 after it.
     registers: [u64; 6],
     last: u64,
+    lease: u64,
     words: [u32; SLOTS],
     code: [[u32; CODE_WORDS]; SLOTS],
 }
@@ -40,6 +41,7 @@ static OWN: All = All([const {
         program: [0; WORDS],
         registers: [0; 6],
         last: 0,
+        lease: 0,
         words: [0; SLOTS],
         code: [[0; CODE_WORDS]; SLOTS],
     })
@@ -71,7 +73,11 @@ impl Own {
 
     /// Executes an instruction that the puppet survives.
     pub fn execute(&mut self, word: u32, x: [u64; 4]) {
-        let x = x.map(|value| if value == LAST { self.last } else { value });
+        let x = x.map(|value| match value {
+            LAST => self.last,
+            LEASE => self.lease,
+            value => value,
+        });
         if !is_harmless(word, x) {
             return;
         }
@@ -102,6 +108,19 @@ impl Own {
         };
         if status == 0 {
             self.last = result;
+            let is_call = word & 0xffe0_001c == 0xd400_0000;
+            if is_call && x[0] as u32 == Call::Lease as u32 {
+                self.lease = result;
+            }
+        }
+    }
+
+    /// Writes a list of pages.
+    pub fn list(&mut self, op: Op) {
+        for (at, entry) in op.entries() {
+            // SAFETY: `entries` has words in the RAM that programs may write, which the puppet does
+            // not use itself.
+            unsafe { (at as *mut u64).write_volatile(entry) };
         }
     }
 
