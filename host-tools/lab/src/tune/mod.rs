@@ -82,7 +82,7 @@ pub struct TuneArgs {
     /// Say why a VM gets what it gets, from what was measured
     #[arg(long, value_name = "VM")]
     pub explain: Option<String>,
-    /// Also decide with fewer knobs and for tighter tolerances, for the report: some hundred boots
+    /// Also decide with fewer knobs and for tighter tolerances, for the report: many more boots
     #[arg(long)]
     pub compare: bool,
     /// Also run the new configuration with each unmeasured value of the model at half and at
