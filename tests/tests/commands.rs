@@ -1116,13 +1116,44 @@ fn a_system_is_tuned_and_its_files_repeat() {
     let vms = figures["series"]["vms"].as_array().expect("a series");
     assert_eq!(vms.len(), 4);
     for vm in vms {
+        let time = vm["run_ns"].as_u64().expect("it was run");
+        assert!(vm["predicted_ns"].as_u64().is_some(), "{vm}");
         if let Some(limit) = vm["limit_ns"].as_u64() {
-            let time = vm["run_ns"].as_u64().expect("it was run");
             assert!(time <= limit, "{vm}");
         }
+    }
+    let report = std::fs::read_to_string(first.path().join("out/report.html"));
+    let report = report.expect("it was written");
+    for part in [
+        "All goals held when the partition was run. Private: ",
+        "  PVT control-pvt ",
+        "Predicted against run again",
+        "control with ",
+    ] {
+        assert!(report.contains(part), "{part}");
     }
     let checked = configuration::load(&first.path().join("t.toml"), None);
     assert!(checked.is_ok(), "{:?}", checked.err());
     let (again, same, _) = tune(second.path());
     assert!(again == tuned && same == surfaces, "the files differ");
+}
+
+/// A program in Linux gets a partition beside a bare-metal VM, each with a tolerance, that holds
+/// when it is run.
+#[test]
+#[ignore = "boots Linux some twenty times: minutes"]
+fn a_program_in_linux_is_tuned() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let file = |name: &str| scratch.path().join(name).display().to_string();
+    let (tuned, out) = (file("t.toml"), file("out"));
+    let config = "configs/tune-linux.toml";
+    let done = good(&["tune", config, "--out", &out, "-o", &tuned]);
+    assert!(done.out.contains("Who gets what"), "{}", done.out);
+    let figures = std::fs::read(scratch.path().join("out/figures.json")).expect("it was written");
+    let figures: serde_json::Value = serde_json::from_slice(&figures).expect("JSON");
+    let vms = figures["series"]["vms"].as_array().expect("a series");
+    for vm in vms.iter().take(2) {
+        let margin = vm["margin"].as_f64();
+        assert!(margin.is_some_and(|margin| margin >= 0.0), "{vm}");
+    }
 }

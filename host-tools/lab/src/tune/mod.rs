@@ -12,15 +12,23 @@
 //! | [`systems`] | the systems that are booted |
 //! | [`runs`] | boots, and what they measured |
 //! | [`search`] | which points are measured, and the decision |
+//! | [`verify`] | runs of the decision |
+//! | [`compare`] | what fewer knobs and other tolerances reach |
+//! | [`survives`] | the decision under changes of the model |
 //! | [`written`] | the new configuration |
 //! | [`report`] | tables, figures and surfaces |
+//! | [`page`] | the report as a page |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+pub mod compare;
+pub mod page;
 pub mod report;
 pub mod runs;
 pub mod search;
 pub mod subjects;
+pub mod survives;
 pub mod systems;
+pub mod verify;
 pub mod written;
 
 use crate::bbprof;
@@ -29,17 +37,21 @@ use cloison_config::problem::{count, display_path};
 use cloison_config::{Checked, suggest};
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::counting::{self, Counting};
+use cloison_engine::figures::Figures;
 use cloison_engine::files::{Claim, keep_apart, write_atomic};
 use cloison_engine::model::{Caches, Conditions, Model, Roi};
 use cloison_engine::{configuration, installation, parts, setup};
 use cloison_tune::{Knob, Objective};
+use compare::Alternatives;
 use miette::{Result, miette};
+use page::Page;
 use report::Findings;
 use runs::Runs;
-use search::{Decision, Search};
+use search::{Decision, Search, Task};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use survives::Survival;
 use systems::Base;
 
 /// Times that a partition is run and decided for again.
@@ -70,6 +82,13 @@ pub struct TuneArgs {
     /// Say why a VM gets what it gets, from what was measured
     #[arg(long, value_name = "VM")]
     pub explain: Option<String>,
+    /// Also decide with fewer knobs and for tighter tolerances, for the report: many more boots
+    #[arg(long)]
+    pub compare: bool,
+    /// Also run the new configuration with each unmeasured value of the model at half and at
+    /// double: hundreds of boots
+    #[arg(long)]
+    pub sensitivity: bool,
     /// The board, if not the configuration's
     #[arg(long, value_parser = BoardArgument)]
     pub board: Option<String>,
@@ -125,12 +144,12 @@ impl TuneArgs {
     }
 }
 
-/// Runs `cloison tune`.
+/// Runs `cloison tune`. `map` draws the color map of a configuration.
 ///
 /// # Errors
 ///
 /// If the configuration cannot be tuned, a run fails, or no partition keeps all goals.
-pub fn tune(args: &TuneArgs) -> Result<Tuned> {
+pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> {
     let config = installation::find(&args.config);
     for output in [&args.json, &args.surfaces, &args.output] {
         keep_apart([config.as_path()], output.as_deref())?;
@@ -165,16 +184,20 @@ pub fn tune(args: &TuneArgs) -> Result<Tuned> {
     let base = Base::new(&checked, subjects.period)?;
     let boards = Boards::here();
     let started = Instant::now();
-    let mut search = Search::new(
-        &checked,
-        &subjects,
-        &base,
-        &runs,
-        &boards,
-        args.knobs(),
-        args.objective(),
-    )?;
+    let mut search = Search::new(Task {
+        checked: &checked,
+        subjects: &subjects,
+        base: &base,
+        runs: &runs,
+        boards: &boards,
+        only: args.knobs(),
+        objective: args.objective(),
+    })?;
     let findings = decide(&mut search);
+    let more = match &findings {
+        Ok(findings) => More::of(&mut search, findings, args, out)?,
+        Err(_) => More::default(),
+    };
     runs.clean();
     seconds::remember(&format!("tune {}", checked.system.name), &boards.seconds());
     let (boots, reused) = runs.counts();
@@ -194,22 +217,84 @@ pub fn tune(args: &TuneArgs) -> Result<Tuned> {
     let text = written::moved(&findings.text, &config, &file)?;
     write_atomic(&file, text.as_bytes())?;
     let tuned = configuration::load(&file, args.board.as_deref())?;
-    let figures = report::figures(&search, &findings, &checked, args.seed);
+    let mut figures = report::figures(&search, &findings, &checked, args.seed);
+    more.add_to(&mut figures);
     figures.write(Some(&out.join("figures.json")))?;
     figures.write(args.json.as_deref())?;
+    let page = Page {
+        search: &search,
+        findings: &findings,
+        alternatives: more.alternatives.as_ref(),
+        survival: more.survival.as_deref(),
+        map: map(&tuned),
+        figures: &figures,
+        system: &checked.system.name,
+    };
+    write_atomic(&out.join("report.html"), page.html()?.as_bytes())?;
     let mut text = report::text(&search, &findings);
+    text.push_str(&more.text());
     if let Some(name) = &args.explain {
         text.push_str(&report::explanation(&search, &findings, name));
     }
     text.push_str(&format!(
-        "\nConfiguration: {}\nData:          figures.json and runs/ in {}\n",
+        "\nConfiguration: {}\nReport:        {}\nData:          figures.json and runs/ in {}\n",
         installation::display(&file),
+        installation::display(&out.join("report.html")),
         installation::display(out)
     ));
     Ok(Tuned {
         checked: tuned,
         report: text,
     })
+}
+
+/// What is only done if it is asked for.
+#[derive(Debug, Default)]
+struct More {
+    alternatives: Option<Alternatives>,
+    survival: Option<Vec<Survival>>,
+}
+
+impl More {
+    fn of(
+        search: &mut Search<'_>,
+        findings: &Findings,
+        args: &TuneArgs,
+        out: &Path,
+    ) -> Result<Self> {
+        let survival = args
+            .sensitivity
+            .then(|| survives::examine(search, findings, out))
+            .transpose()?;
+        let alternatives = args.compare.then(|| Alternatives::of(search)).transpose()?;
+        Ok(Self {
+            alternatives,
+            survival,
+        })
+    }
+
+    fn add_to(&self, figures: &mut Figures) {
+        if let Some(alternatives) = &self.alternatives {
+            for (name, rows) in alternatives.series() {
+                figures.series(name, rows);
+            }
+        }
+        if let Some(survival) = &self.survival {
+            figures.series("sensitivity", survives::series(survival));
+        }
+    }
+
+    /// Returns what the terminal shows of it.
+    fn text(&self) -> String {
+        let mut text = String::new();
+        if let Some(alternatives) = &self.alternatives {
+            text.push_str(&format!("\n{}", alternatives.table().to_text()));
+        }
+        if let Some(survival) = &self.survival {
+            text.push_str(&format!("\n{}\n", survives::sentence(survival)));
+        }
+        text
+    }
 }
 
 /// Decides, runs the decision, and decides again, until all goals hold. Where they cannot, does the

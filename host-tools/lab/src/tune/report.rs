@@ -1,16 +1,17 @@
 //! What `tune` says: who gets what, predicted times against those of runs, and why it cannot be.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::search::{Search, Verified};
+use super::search::Search;
 use super::systems::{EVENT, Neighbors};
+use super::verify::Verified;
 use cloison_config::Checked;
 use cloison_config::quantity::show_duration;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::write_atomic;
 use cloison_engine::report::Section;
 use cloison_tune::{
-    Budget, Change, Demand, Effect, Impossible, Outcome, Resource, Share, Time, Value as Worth,
-    View, export,
+    Budget, Change, Demand, Effect, Impossible, Outcome, Placement, Resource, Share, Time,
+    Value as Worth, View, WhatIf, export,
 };
 use miette::{IntoDiagnostic, Report, Result, miette};
 use serde_json::json;
@@ -29,6 +30,49 @@ pub struct Findings {
     pub rounds: usize,
 }
 
+/// Returns the answer as a sentence or two.
+pub fn answer(search: &Search<'_>, findings: &Findings) -> String {
+    let partition = &findings.outcome.partition;
+    let own = partition.shares.iter().filter(|share| share.colors.0 > 0);
+    let own: Vec<String> = own
+        .map(|share| match share.choice.placement {
+            Placement::Own { colors } => format!("`{}` {} colors", share.vm, colors.0),
+            Placement::Shared { private } => format!(
+                "`{}` {} colors for {} of its pages",
+                share.vm, share.colors.0, private.0
+            ),
+        })
+        .collect();
+    let private = match own.as_slice() {
+        [] => "none".to_owned(),
+        own => own.join(", "),
+    };
+    let limited = |share: &&Share| share.choice.budget != Budget::Unlimited;
+    let limited = match partition.shares.iter().filter(limited).count() {
+        0 => "no VM has a budget".to_owned(),
+        budgets => format!("{budgets} of {} VMs have a budget", partition.shares.len()),
+    };
+    let margins = findings.verified.iter();
+    let smallest = margins
+        .filter_map(|vm| Some((vm, vm.margin()?)))
+        .min_by(|(_, a), (_, b)| a.total_cmp(b));
+    let margin = smallest.map_or_else(String::new, |(vm, margin)| {
+        format!(
+            " The smallest margin is {:.1} %: of `{}`, beside {}.",
+            margin * 100.0,
+            vm.vm,
+            vm.worst().map_or("nobody", |worst| beside(worst.neighbors))
+        )
+    });
+    format!(
+        "All goals held when the partition was run. Private: {private}. {} of {} colors are \
+         shared, and {limited}.{margin} By the measured times, {}.",
+        partition.shared.0,
+        search.subjects().colors.0,
+        worth(findings.outcome.value)
+    )
+}
+
 /// Returns the tables for the terminal.
 pub fn text(search: &Search<'_>, findings: &Findings) -> String {
     let parts = [gets(search, findings), times(search, findings)];
@@ -37,7 +81,7 @@ pub fn text(search: &Search<'_>, findings: &Findings) -> String {
 }
 
 /// Returns who gets what.
-fn gets(search: &Search<'_>, findings: &Findings) -> Section {
+pub fn gets(search: &Search<'_>, findings: &Findings) -> Section {
     let header = ["VM", "must reach", "memory", "private colors", "budget"];
     let mut table = Section::new("Who gets what", &header);
     let partition = &findings.outcome.partition;
@@ -70,7 +114,7 @@ fn gets(search: &Search<'_>, findings: &Findings) -> Section {
 }
 
 /// Says what an objective amounts to.
-fn worth(value: Worth) -> String {
+pub fn worth(value: Worth) -> String {
     match value {
         Worth::Throughput(parts) => format!(
             "the best-effort VMs together do {:.3} times what each does beside the worst neighbors",
@@ -85,7 +129,7 @@ fn worth(value: Worth) -> String {
 }
 
 /// Returns predicted times against those of runs.
-fn times(search: &Search<'_>, findings: &Findings) -> Section {
+pub fn times(search: &Search<'_>, findings: &Findings) -> Section {
     let header = [
         "VM",
         "alone",
@@ -111,13 +155,15 @@ fn times(search: &Search<'_>, findings: &Findings) -> Section {
                 format!("{:.3}", time.0 as f64 / vm.alone.0.max(1) as f64)
             }),
             worst.map_or_else(String::new, |worst| beside(worst.neighbors).to_owned()),
-            margin(vm).map_or_else(String::new, |margin| format!("{:.1} %", margin * 100.0)),
+            vm.margin()
+                .map_or_else(String::new, |margin| format!("{:.1} %", margin * 100.0)),
         ]);
     }
     let mut note = format!(
         "Times in us: of the longest segment after the first one, and of a best-effort VM for a \
          million instructions. Each VM with a goal ran beside the configuration's neighbors, and \
-         beside guests on their cores that only read, only write, or both, under their budgets. \
+         beside guests on their cores that only read, only write, or both, under their budgets; \
+         each best-effort VM beside the first and the last of these. \
          Runs of the whole system until all goals held: {}.",
         findings.rounds
     );
@@ -141,11 +187,6 @@ fn beside(neighbors: Neighbors) -> &'static str {
 
 fn micros(time: Time) -> String {
     format!("{:.1}", time.0 as f64 / 1000.0)
-}
-
-fn margin(vm: &Verified) -> Option<f64> {
-    let (limit, worst) = (vm.limit?.0 as f64, vm.worst()?.time.0 as f64);
-    Some((limit - worst) / limit.max(1.0))
 }
 
 fn margin_line(vm: &Verified) -> Option<String> {
@@ -203,6 +244,7 @@ pub fn figures(search: &Search<'_>, findings: &Findings, checked: &Checked, seed
             "limit_ns": vm.limit,
             "predicted_ns": vm.predicted,
             "run_ns": vm.worst().map(|worst| worst.time),
+            "margin": vm.margin(),
         })
     };
     let rows = partition.shares.iter().zip(&findings.verified).map(row);
@@ -285,13 +327,48 @@ pub fn impossible(
     )
 }
 
-/// Returns what the measured points say of a VM.
+/// What the measured points say of a VM.
+#[derive(Debug)]
+pub struct Explained {
+    /// What was measured.
+    pub table: Section,
+    /// What changes of its share would do.
+    pub changes: Vec<String>,
+}
+
+/// Returns what the measured points say of a VM, for the terminal.
 pub fn explanation(search: &Search<'_>, findings: &Findings, name: &str) -> String {
     let vms = &search.subjects().vms;
     let Some(index) = vms.iter().position(|vm| vm.name.0 == name) else {
         return String::new();
     };
-    let share = &findings.outcome.partition.shares[index];
+    let Explained { table, changes } = explained(search, findings, index);
+    format!("{}\n{}\n", table.to_text(), changes.join("\n"))
+}
+
+/// Returns what the measured points say of a VM.
+pub fn explained(search: &Search<'_>, findings: &Findings, vm: usize) -> Explained {
+    let name = &search.subjects().vms[vm].name;
+    let explained = cloison_tune::explain(
+        &search.problem(),
+        search.objective(),
+        View::Optimistic,
+        &findings.outcome,
+        vm,
+    );
+    let changes = explained.ok().flatten().map(|it| it.changes);
+    let changes = changes.into_iter().flatten();
+    Explained {
+        table: measured(search, findings, vm),
+        changes: changes
+            .map(|what| format!("{name} {}", effect(search, &what)))
+            .collect(),
+    }
+}
+
+fn measured(search: &Search<'_>, findings: &Findings, vm: usize) -> Section {
+    let subject = &search.subjects().vms[vm];
+    let share = &findings.outcome.partition.shares[vm];
     let header = [
         "memory",
         "shared",
@@ -300,13 +377,13 @@ pub fn explanation(search: &Search<'_>, findings: &Findings, name: &str) -> Stri
         "us",
         "slowdown",
     ];
-    let mut table = Section::new(&format!("What was measured of {name} (modelled)"), &header);
-    let alone = search.alone(index);
-    let wanted = search.measured_point(index, share, findings.outcome.partition.shared);
-    for measured in search.points(index) {
+    let title = format!("What was measured of {} (modelled)", subject.name);
+    let mut table = Section::new(&title, &header);
+    let alone = search.alone(vm);
+    let wanted = search.measured_point(vm, share, findings.outcome.partition.shared);
+    for measured in search.points(vm) {
         let point = measured.point;
-        let chosen = point == wanted;
-        let mark = if chosen { " *" } else { "" };
+        let mark = if point == wanted { " *" } else { "" };
         table.row([
             format!("{}{mark}", point.placement),
             point.shared.0.to_string(),
@@ -319,51 +396,40 @@ pub fn explanation(search: &Search<'_>, findings: &Findings, name: &str) -> Stri
             ),
         ]);
     }
-    let limit = vms[index].demand;
-    let note = format!(
+    table.note(format!(
         "* chosen. The VM must reach: {}. Traffic: accesses to the bus in a period, of all \
          neighbors together.",
-        demand(limit)
-    );
-    let mut text = table.note(note).to_text();
-    let partition = &findings.outcome;
-    let explained = cloison_tune::explain(
-        &search.problem(),
-        search.objective(),
-        View::Optimistic,
-        partition,
-        index,
-    );
-    let changes = explained.ok().flatten().map(|it| it.changes);
-    for what in changes.into_iter().flatten() {
-        let change = match what.change {
-            Change::SmallerBudget => format!(
-                "with a budget of {}",
-                budget(what.choice.budget, search.subjects().period.0)
-            ),
-            Change::More | Change::Less => format!("with {}", what.choice.placement),
-        };
-        let effect = match what.effect {
-            Effect::Holds { bounds, outcome } => format!(
-                "{} us{}; {}",
-                micros(bounds.lower),
-                match bounds.upper {
-                    Some(upper) if upper == bounds.lower => String::new(),
-                    Some(upper) => format!(" to {} us", micros(upper)),
-                    None => " or more".to_owned(),
-                },
-                worth(outcome.value)
-            ),
-            Effect::Breaks(reason) => {
-                format!(
-                    "no partition keeps all goals, because of `{}`",
-                    reason.binding
-                )
-            }
-            Effect::DoesNotFit => "there is no room".to_owned(),
-        };
-        text.push_str(&format!("\n{name} {change}: {effect}"));
-    }
-    text.push('\n');
-    text
+        demand(subject.demand)
+    ))
+}
+
+/// Says what a change of a VM's share would do.
+fn effect(search: &Search<'_>, what: &WhatIf) -> String {
+    let change = match what.change {
+        Change::SmallerBudget => format!(
+            "with a budget of {}",
+            budget(what.choice.budget, search.subjects().period.0)
+        ),
+        Change::More | Change::Less => format!("with {}", what.choice.placement),
+    };
+    let effect = match &what.effect {
+        Effect::Holds { bounds, outcome } => format!(
+            "{} us{}; {}",
+            micros(bounds.lower),
+            match bounds.upper {
+                Some(upper) if upper == bounds.lower => String::new(),
+                Some(upper) => format!(" to {} us", micros(upper)),
+                None => " or more".to_owned(),
+            },
+            worth(outcome.value)
+        ),
+        Effect::Breaks(reason) => {
+            format!(
+                "no partition keeps all goals, because of `{}`",
+                reason.binding
+            )
+        }
+        Effect::DoesNotFit => "there is no room".to_owned(),
+    };
+    format!("{change}: {effect}")
 }

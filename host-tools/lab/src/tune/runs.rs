@@ -7,12 +7,12 @@ use crate::boards::boot::{Boot, Output};
 use crate::experiment::overrides::Value;
 use cloison_config::goal::Segments;
 use cloison_config::problem::{Problem, SourceFile, count};
-use cloison_config::{Checked, Errors};
+use cloison_config::{Checked, Emulation, Errors};
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::image::{self, Flat};
 use cloison_engine::kept::KeptRun;
-use cloison_engine::model::{self, Conditions, Model, Statistics};
+use cloison_engine::model::{self, Conditions, Model, Roi, Statistics};
 use cloison_engine::progress::bar;
 use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
@@ -21,7 +21,6 @@ use cloison_formats::ids::VmId;
 use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -30,7 +29,7 @@ use std::time::Duration;
 
 /// Changes with the code that reads a run's times, so that older results are not taken for new
 /// ones.
-const RESULT_VERSION: u32 = 1;
+const RESULT_VERSION: u32 = 2;
 /// Instructions that a time of a best-effort VM is for.
 const MILLION: u128 = 1_000_000;
 
@@ -63,6 +62,8 @@ pub struct Job {
     pub vm: String,
     /// What is measured.
     pub measure: Measure,
+    /// Where the model is on.
+    pub roi: Roi,
     /// What it must reach in the user's configuration, if it is one of its VMs.
     pub goal: Option<Place>,
 }
@@ -84,12 +85,11 @@ pub struct Measured {
     pub time: u64,
     /// Accesses to the bus in this time.
     pub accesses: u64,
-    /// Nanoseconds for which the VM's own budgets held it. The log of segments lacks them.
+    /// Nanoseconds for which the VM's own budgets held it. The log of segments lacks them; the time
+    /// of instructions has them, and this is 0.
     pub held: u64,
     /// Segments that were measured; 0 where instructions were.
     pub segments: usize,
-    /// Nanoseconds that each VM took for a million instructions.
-    pub pace: BTreeMap<String, u64>,
 }
 
 /// Systems on the board model.
@@ -101,6 +101,8 @@ pub struct Runs {
     hypervisor: Flat,
     conditions: Conditions,
     limit: Duration,
+    /// How QEMU emulates the board.
+    emulation: Emulation,
     /// Hash of what all boots share.
     common: Sha256,
     /// The user's configuration.
@@ -125,25 +127,51 @@ impl Runs {
         limit: Duration,
         out: &Path,
     ) -> Result<Self> {
-        let store = Store::of_results(out);
         let emulation = checked.emulation()?;
+        let store = Store::of_results(out);
         let model = model.kept_in(&store)?;
-        let mut common = model.hash()?;
-        let inputs = serde_json::json!([RESULT_VERSION, emulation, conditions]);
-        common.update(inputs.to_string());
         Ok(Self {
             board: board.to_owned(),
+            common: common(&model, emulation, conditions)?,
+            emulation: emulation.clone(),
             model,
             store,
             hypervisor: image::flatten(&parts::hypervisor(&[])?)?,
             conditions,
             limit,
-            common,
             source: SourceFile::new(&checked.path, checked.source.clone()),
             out: out.to_path_buf(),
             boots: AtomicUsize::new(0),
             reused: AtomicUsize::new(0),
         })
+    }
+
+    /// Returns the same boots on another model, whose files are in `out`.
+    ///
+    /// # Errors
+    ///
+    /// If the model cannot be read.
+    pub fn under(&self, model: &Model, out: &Path) -> Result<Self> {
+        let store = Store::of_results(out);
+        let model = model.kept_in(&store)?;
+        Ok(Self {
+            board: self.board.clone(),
+            common: common(&model, &self.emulation, self.conditions)?,
+            emulation: self.emulation.clone(),
+            model,
+            store,
+            hypervisor: self.hypervisor.clone(),
+            source: self.source.clone(),
+            out: out.to_path_buf(),
+            boots: AtomicUsize::new(0),
+            reused: AtomicUsize::new(0),
+            ..*self
+        })
+    }
+
+    /// Returns the model's file.
+    pub fn model(&self) -> &Path {
+        self.model.board()
     }
 
     /// Boots all systems, and returns their results in the same order. Boots with a kept result from
@@ -186,16 +214,15 @@ impl Runs {
         counting::adapt(&mut checked, Counting::Model.machine())?;
         let image = image::assemble(&checked, &self.hypervisor)?;
         let mut hash = self.common.clone();
-        hash.update(format!("{} {}", job.vm, job.measure));
+        let what = serde_json::json!([job.vm, job.measure.to_string(), job.roi]);
+        hash.update(what.to_string());
         hash.update(&image.bytes);
         let inputs = files::digest(hash);
-        let kept = KeptRun::new(
-            &self.board,
-            &image,
-            &self.model,
-            &self.store,
-            self.conditions,
-        )?;
+        let conditions = Conditions {
+            roi: job.roi,
+            ..self.conditions
+        };
+        let kept = KeptRun::new(&self.board, &image, &self.model, &self.store, conditions)?;
         kept.write(&directory)?;
         let result = directory.join("result.json");
         let known = || files::kept(&result).filter(|it: &Measured| it.inputs == inputs);
@@ -239,8 +266,8 @@ impl Runs {
     ) -> Result<Measured> {
         if !output.exit.is_clean() {
             let help = "a VM with a tolerance or a deadline has to turn itself off after its \
-                        segments: give it arguments for a finite number of runs; --limit changes \
-                        the time";
+                        segments: give it arguments for a finite number of runs, and Linux a \
+                        program that ends; --limit changes the time";
             let message = format!(
                 "VM `{}` did not end within {} s: {}",
                 job.vm,
@@ -259,11 +286,15 @@ impl Runs {
             return Err(miette!("{dropped} records were dropped; the VM: {end}"));
         }
         let statistics = model::statistics(statistics)?;
-        let held = telemetry
+        let throttled = telemetry
             .quota_totals()
             .filter(|(_, total)| total.vm == vm)
-            .map(|(_, total)| total.throttled.0)
-            .sum();
+            .map(|(_, total)| total.throttled.0);
+        let held = match job.measure {
+            Measure::Longest(_) => throttled.sum(),
+            // The time from the VM's start to its end has them.
+            Measure::Instructions => 0,
+        };
         let (time, accesses, segments) = match job.measure {
             Measure::Longest(wanted) => self.longest(job, vm, &telemetry, wanted)?,
             Measure::Instructions => {
@@ -274,18 +305,12 @@ impl Runs {
                 (time, executed.accesses(), 0)
             }
         };
-        let vms = (0..).map(VmId).zip(&checked.system.vms);
-        let pace = vms.filter_map(|(id, vm)| {
-            let executed = Executed::of(checked, id, &telemetry, &statistics);
-            Some((vm.name.clone(), executed.pace()?))
-        });
         Ok(Measured {
             inputs,
             time,
             accesses,
             held,
             segments,
-            pace: pace.collect(),
         })
     }
 
@@ -318,7 +343,8 @@ impl Runs {
             };
             let help = format!(
                 "the first segment is left out, because the caches are still cold: the guest has \
-                 to call segment_begin and segment_end at least twice for what `segment` names; \
+                 to call segment_begin and segment_end at least twice for what `segment` names, \
+                 and Linux to run exec = \"cloisonctl stat --by hem --repeat 4 PROGRAM\"; \
                  {logged}"
             );
             let message = format!(
@@ -339,6 +365,14 @@ impl Runs {
             .max();
         Ok((time as u64, accesses.unwrap_or(0), matching.len() - 1))
     }
+}
+
+/// Returns the hash of what all boots share.
+fn common(model: &Model, emulation: &Emulation, conditions: Conditions) -> Result<Sha256> {
+    let mut hash = model.hash()?;
+    let inputs = serde_json::json!([RESULT_VERSION, emulation, conditions]);
+    hash.update(inputs.to_string());
+    Ok(hash)
 }
 
 /// What a VM has executed from its start to its end.

@@ -3,16 +3,17 @@
 
 use super::runs::{Job, Measure, Measured, Place, Runs};
 use super::subjects::{Subject, Subjects};
-use super::systems::{self, Base, Neighbors, Stress};
+use super::systems::{self, Base, Stress};
 use super::written;
 use crate::boards::Boards;
 use cloison_config::Checked;
 use cloison_config::goal::Requirement;
 use cloison_config::problem::count;
+use cloison_engine::model::Roi;
 use cloison_tune::{
-    Answer, Budget, Choice, Colors, Demand, Impossible, Knob, Measurement, Objective, Outcome,
-    Partition, Placement, Point, Problem, Proposal, Refills, Sample, Share, Surface, Time, Traffic,
-    View,
+    Answer, Baseline, Budget, Choice, Colors, Demand, FrontPoint, Impossible, Knob, Measurement,
+    Objective, Outcome, Partition, Permille, Placement, Point, Problem, Proposal, Refills, Request,
+    Sample, Share, Step, Surface, Time, Traffic, View,
 };
 use miette::{IntoDiagnostic, Result, miette};
 use std::collections::BTreeSet;
@@ -32,47 +33,9 @@ pub enum Decision {
     Impossible(Box<Impossible>),
 }
 
-/// The time of a VM in one run of a partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rerun {
-    /// Who ran beside it.
-    pub neighbors: Neighbors,
-    /// Its time, with all for which its own budgets held it.
-    pub time: Time,
-}
-
-/// How a VM did when its partition was run.
-#[derive(Clone, Debug)]
-pub struct Verified {
-    /// Its name.
-    pub vm: String,
-    /// Its time alone with the whole cache.
-    pub alone: Time,
-    /// The longest time that its goal allows.
-    pub limit: Option<Time>,
-    /// The time that was predicted.
-    pub predicted: Option<Time>,
-    /// Its times.
-    pub reruns: Vec<Rerun>,
-}
-
-impl Verified {
-    /// Returns whether its goal held in all runs.
-    pub fn holds(&self) -> bool {
-        self.limit.is_none_or(|limit| {
-            !self.reruns.is_empty() && self.reruns.iter().all(|rerun| rerun.time <= limit)
-        })
-    }
-
-    /// Returns the run with its longest time.
-    pub fn worst(&self) -> Option<Rerun> {
-        self.reruns.iter().copied().max_by_key(|rerun| rerun.time)
-    }
-}
-
 /// A range of traffic, both ends included.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct Range {
     least: Traffic,
     most: Traffic,
 }
@@ -86,28 +49,41 @@ pub struct Dip {
     pub permille: u64,
 }
 
+/// What is decided for, and by what.
+#[derive(Clone, Debug)]
+pub struct Task<'a> {
+    /// The user's configuration.
+    pub checked: &'a Checked,
+    /// Its VMs.
+    pub subjects: &'a Subjects,
+    /// What all systems share.
+    pub base: &'a Base,
+    /// Boots and their results.
+    pub runs: &'a Runs,
+    /// Where boots happen.
+    pub boards: &'a Boards,
+    /// What may change, of what the VMs allow.
+    pub only: BTreeSet<Knob>,
+    /// What is best.
+    pub objective: Objective,
+}
+
 /// The state of the command.
 pub struct Search<'a> {
-    checked: &'a Checked,
-    subjects: &'a Subjects,
-    base: &'a Base,
-    runs: &'a Runs,
-    boards: &'a Boards,
-    only: BTreeSet<Knob>,
-    objective: Objective,
+    pub(super) task: Task<'a>,
     /// Accesses of a core that stresses memory without a budget, in a period.
     pub flood: Traffic,
     /// What was measured, by VM.
     measured: Vec<Vec<Measurement>>,
     /// The easiest point of each measured step of traffic, as slow as what was measured, and what
     /// was slower when a partition was run.
-    between: Vec<Vec<Measurement>>,
-    alone: Vec<Sample>,
+    pub(super) between: Vec<Vec<Measurement>>,
+    pub(super) alone: Vec<Sample>,
     /// What each VM of best effort does beside the worst neighbors, where it is written.
-    flooded: Vec<Option<Sample>>,
+    pub(super) flooded: Vec<Option<Sample>>,
     /// What each VM must reach: as it is written, or relaxed.
-    demands: Vec<Demand>,
-    broken: Vec<String>,
+    pub(super) demands: Vec<Demand>,
+    pub(super) broken: Vec<String>,
 }
 
 impl<'a> Search<'a> {
@@ -117,23 +93,16 @@ impl<'a> Search<'a> {
     /// # Errors
     ///
     /// If a run fails.
-    pub fn new(
-        checked: &'a Checked,
-        subjects: &'a Subjects,
-        base: &'a Base,
-        runs: &'a Runs,
-        boards: &'a Boards,
-        only: BTreeSet<Knob>,
-        objective: Objective,
-    ) -> Result<Self> {
-        let mut search = Self {
-            checked,
+    pub fn new(task: Task<'a>) -> Result<Self> {
+        let Task {
             subjects,
             base,
             runs,
             boards,
-            only,
-            objective,
+            ..
+        } = task;
+        let mut search = Self {
+            task,
             flood: Traffic(u64::MAX),
             measured: vec![vec![]; subjects.vms.len()],
             between: vec![vec![]; subjects.vms.len()],
@@ -149,6 +118,7 @@ impl<'a> Search<'a> {
                 vm: systems::first_vm(&system),
                 system,
                 measure: Measure::Instructions,
+                roi: Roi::Always,
                 goal: None,
             })
         });
@@ -174,11 +144,11 @@ impl<'a> Search<'a> {
     fn seed(&mut self) -> Result<()> {
         let mut points = vec![];
         let mut flooded = vec![];
-        for (index, vm) in self.subjects.vms.iter().enumerate() {
+        for (index, vm) in self.task.subjects.vms.iter().enumerate() {
             let Choice { placement, budget } = vm.written.choice;
             let shared = match placement {
                 Placement::Own { .. } => Colors(0),
-                Placement::Shared { .. } => self.subjects.shared,
+                Placement::Shared { .. } => self.task.subjects.shared,
             };
             let at = |placement, shared, traffic| Point {
                 placement,
@@ -187,7 +157,7 @@ impl<'a> Search<'a> {
                 budget,
             };
             if vm.demand == Demand::BestEffort {
-                let traffic = Traffic(self.flood.0 * self.base.neighbor_cores(index));
+                let traffic = Traffic(self.flood.0 * self.task.base.neighbor_cores(index));
                 let point = Point {
                     budget: Budget::Unlimited,
                     ..at(placement, shared, traffic)
@@ -196,22 +166,27 @@ impl<'a> Search<'a> {
                 continue;
             }
             let least = Traffic(LEAST_TRAFFIC);
-            if vm.knobs.contains(&Knob::Colors) && self.only.contains(&Knob::Colors) {
-                let own = [1, 2, 4].map(|colors| Placement::Own {
-                    colors: Colors(colors),
-                });
-                points.extend(own.map(|own| (index, at(own, Colors(0), least))));
+            if vm.knobs.contains(&Knob::Colors) && self.task.only.contains(&Knob::Colors) {
+                let holds = |colors: &u32| {
+                    u64::from(*colors) * self.task.subjects.color_pages.0 >= vm.memory.0
+                };
+                let own = [1, 2, 4].into_iter().filter(holds);
+                points.extend(own.map(|colors| {
+                    let colors = Colors(colors);
+                    (index, at(Placement::Own { colors }, Colors(0), least))
+                }));
             }
             if placement.is_shared() {
                 let pages = Placement::SHARED;
-                points.push((index, at(pages, self.subjects.colors, least)));
+                points.push((index, at(pages, self.task.subjects.colors, least)));
             }
         }
         let jobs = flooded.iter().map(|(vm, point)| self.job(*vm, point));
         let jobs = jobs.collect::<Result<Vec<_>>>()?;
         let done = self
+            .task
             .runs
-            .measure(self.boards, "beside the worst neighbors", &jobs)?;
+            .measure(self.task.boards, "beside the worst neighbors", &jobs)?;
         for ((vm, _), measured) in flooded.iter().zip(&done) {
             self.flooded[*vm] = Some(sample(measured));
         }
@@ -220,19 +195,19 @@ impl<'a> Search<'a> {
 
     /// Returns the step of traffic that has this one: its largest is measured and counts for all of
     /// it, so that few boots are enough.
-    fn step(&self, vm: usize, traffic: Traffic) -> Step {
-        let most = self.flood.0 * self.base.neighbor_cores(vm);
+    fn step(&self, vm: usize, traffic: Traffic) -> Range {
+        let most = self.flood.0 * self.task.base.neighbor_cores(vm);
         let (mut below, mut step) = (0, LEAST_TRAFFIC);
         while step < traffic.0 && step < most {
             below = step;
             step += step / 2;
         }
         match traffic.0 {
-            0 => Step {
+            0 => Range {
                 least: traffic,
                 most: traffic,
             },
-            _ => Step {
+            _ => Range {
                 least: Traffic(below + 1),
                 most: Traffic(step.min(most)),
             },
@@ -240,20 +215,20 @@ impl<'a> Search<'a> {
     }
 
     /// Returns the point that is measured in place of this one.
-    fn measured_for(&self, vm: usize, point: &Point) -> Point {
+    pub(super) fn measured_for(&self, vm: usize, point: &Point) -> Point {
         let traffic = self.step(vm, point.traffic).most;
         Point { traffic, ..*point }
     }
 
     /// Returns the easiest point that counts as slow as this one.
-    fn easiest_like(&self, vm: usize, point: &Point) -> Point {
+    pub(super) fn easiest_like(&self, vm: usize, point: &Point) -> Point {
         let traffic = self.step(vm, point.traffic).least;
         Point { traffic, ..*point }
     }
 
     /// Returns the VMs.
     pub fn subjects(&self) -> &Subjects {
-        self.subjects
+        self.task.subjects
     }
 
     /// Returns what was measured of a VM, in the order of the conditions.
@@ -276,7 +251,13 @@ impl<'a> Search<'a> {
     /// Replaces what VMs must reach by what a proposal has.
     pub fn relax(&mut self, proposal: &Proposal) {
         for (name, demand) in &proposal.demands {
-            if let Some(vm) = self.subjects.vms.iter().position(|vm| vm.name == *name) {
+            if let Some(vm) = self
+                .task
+                .subjects
+                .vms
+                .iter()
+                .position(|vm| vm.name == *name)
+            {
                 self.demands[vm] = *demand;
             }
         }
@@ -284,7 +265,7 @@ impl<'a> Search<'a> {
 
     /// Returns the VMs that must reach less than is written, with what.
     pub fn relaxed(&self) -> Vec<(String, Demand)> {
-        let vms = self.subjects.vms.iter().zip(&self.demands);
+        let vms = self.task.subjects.vms.iter().zip(&self.demands);
         vms.filter(|(vm, demand)| vm.demand != **demand)
             .map(|(vm, demand)| (vm.name.0.clone(), *demand))
             .collect()
@@ -292,7 +273,7 @@ impl<'a> Search<'a> {
 
     /// Returns what is best.
     pub fn objective(&self) -> Objective {
-        self.objective
+        self.task.objective
     }
 
     /// Returns which goals did not hold when a partition was run.
@@ -302,14 +283,16 @@ impl<'a> Search<'a> {
 
     /// Returns what the solver gets.
     pub fn problem(&self) -> Problem {
-        let vms = self.subjects.vms.iter().enumerate();
+        let vms = self.task.subjects.vms.iter().enumerate();
         Problem {
-            colors: self.subjects.colors,
-            color_pages: self.subjects.color_pages,
+            colors: self.task.subjects.colors,
+            color_pages: self.task.subjects.color_pages,
             shared: None,
             flood: self.flood,
             vms: vms
-                .map(|(index, vm)| vm.with(self.demands[index], self.surface(index), &self.only))
+                .map(|(index, vm)| {
+                    vm.with(self.demands[index], self.surface(index), &self.task.only)
+                })
                 .collect(),
         }
     }
@@ -320,33 +303,75 @@ impl<'a> Search<'a> {
     ///
     /// If a run fails, or the problem has a mistake.
     pub fn decide(&mut self) -> Result<Decision> {
+        self.decide_with(Baseline::All)
+    }
+
+    /// As [`Self::decide`], with the knobs of a baseline.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::decide`].
+    pub fn decide_with(&mut self, baseline: Baseline) -> Result<Decision> {
         for _ in 0..ROUNDS {
-            let problem = self.problem();
-            let answer = cloison_tune::solve(&problem, self.objective, View::Optimistic);
-            let outcome = match answer.into_diagnostic()? {
-                Answer::Optimal(outcome) => outcome,
-                Answer::Impossible(impossible) => return Ok(Decision::Impossible(impossible)),
-            };
-            let unknown: Vec<(usize, Point)> = outcome
-                .partition
-                .shares
-                .iter()
-                .enumerate()
-                .map(|(vm, share)| (vm, point_of(share, outcome.partition.shared)))
-                .filter(|(vm, point)| {
-                    let measured = self.measured_for(*vm, point);
-                    self.flooded[*vm].is_none() && self.known(*vm, &measured).is_none()
-                })
-                .collect();
-            if unknown.is_empty() {
-                return Ok(Decision::Best(outcome));
+            let problem = self.problem().restricted(baseline);
+            let is_measured = |request: &Request| self.is_known(request.vm, &request.point);
+            let step = cloison_tune::next_measurements(&problem, self.task.objective, is_measured);
+            match step.into_diagnostic()? {
+                Step::Certain(Answer::Optimal(outcome)) => return Ok(Decision::Best(outcome)),
+                Step::Certain(Answer::Impossible(reason)) => {
+                    return Ok(Decision::Impossible(reason));
+                }
+                Step::Measure(requests) => {
+                    let points = requests.iter().map(|request| (request.vm, request.point));
+                    self.measure(&points.collect::<Vec<_>>())?;
+                }
             }
-            self.measure(&unknown)?;
         }
         Err(miette!(
             "the best partition is not certain after {}",
             count(ROUNDS, "round")
         ))
+    }
+
+    /// Returns the best partitions for tighter and tighter tolerances, `step` apart, all of whose
+    /// points are measured.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::decide`].
+    pub fn front(&mut self, step: Permille) -> Result<Vec<FrontPoint>> {
+        for _ in 0..ROUNDS {
+            let front = cloison_tune::pareto(&self.problem(), View::Optimistic, step);
+            let front = front.into_diagnostic()?;
+            let points = front.iter();
+            let unknown: Vec<_> = points
+                .flat_map(|point| self.unknown(&point.partition))
+                .collect();
+            if unknown.is_empty() {
+                return Ok(front);
+            }
+            self.measure(&unknown)?;
+        }
+        Err(miette!(
+            "the front is not certain after {}",
+            count(ROUNDS, "round")
+        ))
+    }
+
+    /// Returns the points of a partition on which a decision relies and that were not measured.
+    fn unknown(&self, partition: &Partition) -> Vec<(usize, Point)> {
+        let shares = partition.shares.iter().enumerate();
+        shares
+            .map(|(vm, share)| (vm, point_of(share, partition.shared)))
+            .filter(|(vm, point)| !self.is_known(*vm, point))
+            .collect()
+    }
+
+    /// Returns whether a decision knows a VM's time at a point. That of a VM of best effort is
+    /// computed.
+    fn is_known(&self, vm: usize, point: &Point) -> bool {
+        let measured = self.measured_for(vm, point);
+        self.flooded[vm].is_some() || self.known(vm, &measured).is_some()
     }
 
     /// Returns the configuration's text with a partition.
@@ -355,102 +380,21 @@ impl<'a> Search<'a> {
     ///
     /// If the configuration does not have the usual form.
     pub fn text_of(&self, partition: &Partition) -> Result<String> {
-        let shares = self.subjects.vms.iter().map(|vm| vm.written.clone());
+        let shares = self.task.subjects.vms.iter().map(|vm| vm.written.clone());
         let written = Partition {
             shares: shares.collect(),
-            shared: self.subjects.shared,
+            shared: self.task.subjects.shared,
         };
-        written::with_partition(self.checked, &written, partition, self.subjects.period)
-    }
-
-    /// Runs a partition beside the user's neighbors and beside the worst ones, and keeps the times
-    /// of those that broke a goal as measured points.
-    ///
-    /// # Errors
-    ///
-    /// If a run fails.
-    pub fn verify(&mut self, text: &str, partition: &Partition) -> Result<Vec<Verified>> {
-        let problem = self.problem();
-        let kinds: Vec<Neighbors> = std::iter::once(Neighbors::Written)
-            .chain(Stress::ALL.map(Neighbors::Stress))
-            .collect();
-        let bound: Vec<usize> = (0..self.subjects.vms.len())
-            .filter(|vm| self.subjects.vms[*vm].demand != Demand::BestEffort)
-            .collect();
-        let mut jobs = vec![];
-        for vm in &bound {
-            for neighbors in &kinds {
-                jobs.push(self.verification(text, partition, *vm, *neighbors)?);
-            }
-        }
-        let done = self.runs.measure(self.boards, "verify", &jobs)?;
-        let mut all = vec![];
-        for (index, vm) in self.subjects.vms.iter().enumerate() {
-            let share = &partition.shares[index];
-            let point = point_of(share, partition.shared);
-            let at = bound.iter().position(|it| *it == index);
-            let reruns = match at {
-                Some(at) => {
-                    let own = &done[at * kinds.len()..(at + 1) * kinds.len()];
-                    let rerun = |(neighbors, measured): (&Neighbors, &Measured)| Rerun {
-                        neighbors: *neighbors,
-                        time: sample(measured).time,
-                    };
-                    kinds.iter().zip(own).map(rerun).collect()
-                }
-                // The pace of a VM of best effort, in the slowest of the runs with the user's VMs.
-                None => done
-                    .chunks(kinds.len())
-                    .filter_map(|runs| runs.first()?.pace.get(&vm.name.0))
-                    .map(|pace| Rerun {
-                        neighbors: Neighbors::Written,
-                        time: Time(*pace),
-                    })
-                    .collect(),
-            };
-            let surface = &problem.vms[index].surface;
-            all.push(Verified {
-                vm: vm.name.0.clone(),
-                alone: self.alone[index].time,
-                limit: problem.vms[index].limit(),
-                predicted: match self.flooded[index] {
-                    // Its pace depends on more than what the solver is told.
-                    Some(_) => None,
-                    None => surface.bounds(&point).upper,
-                },
-                reruns,
-            });
-        }
-        for (index, verified) in all.iter().enumerate().filter(|(_, vm)| !vm.holds()) {
-            self.learn(index, verified, partition);
-        }
-        Ok(all)
-    }
-
-    /// Keeps the time of a run that broke a goal, so that the same is not decided again.
-    fn learn(&mut self, vm: usize, verified: &Verified, partition: &Partition) {
-        let Some(worst) = verified.worst() else {
-            return;
-        };
-        let point = point_of(&partition.shares[vm], partition.shared);
-        let refills = self.alone[vm].refills;
-        let point = self.easiest_like(vm, &point);
-        self.between[vm].push(Measurement {
-            point,
-            sample: Sample {
-                time: worst.time,
-                refills,
-            },
-        });
-        let limit = verified.limit.unwrap_or_default();
-        self.broken.push(format!(
-            "VM `{}` took {} ns, and {} ns are allowed",
-            verified.vm, worst.time.0, limit.0
-        ));
+        written::with_partition(
+            self.task.checked,
+            &written,
+            partition,
+            self.task.subjects.period,
+        )
     }
 
     /// Boots systems at points, and keeps what was measured.
-    fn measure(&mut self, points: &[(usize, Point)]) -> Result<()> {
+    pub(super) fn measure(&mut self, points: &[(usize, Point)]) -> Result<()> {
         let mut wanted: Vec<(usize, Point)> = points
             .iter()
             .map(|(vm, point)| (*vm, self.measured_for(*vm, point)))
@@ -460,7 +404,10 @@ impl<'a> Search<'a> {
         wanted.dedup();
         let jobs = wanted.iter().map(|(vm, point)| self.job(*vm, point));
         let jobs = jobs.collect::<Result<Vec<_>>>()?;
-        let done = self.runs.measure(self.boards, "characterize", &jobs)?;
+        let done = self
+            .task
+            .runs
+            .measure(self.task.boards, "characterize", &jobs)?;
         for ((vm, point), measured) in wanted.iter().zip(&done) {
             let sample = sample(measured);
             self.measured[*vm].push(Measurement {
@@ -473,30 +420,30 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    fn known(&self, vm: usize, point: &Point) -> Option<Sample> {
+    pub(super) fn known(&self, vm: usize, point: &Point) -> Option<Sample> {
         let known = self.measured[vm].iter().find(|known| known.point == *point);
         known.map(|known| known.sample)
     }
 
     /// Returns where the configuration says what a VM must reach.
-    fn place(&self, vm: usize) -> Option<Place> {
-        let goal = self.checked.goals[vm].as_ref()?;
+    pub(super) fn place(&self, vm: usize) -> Option<Place> {
+        let goal = self.task.checked.goals[vm].as_ref()?;
         let field = match goal.requirement {
             Requirement::Tolerance(_) => "tolerance",
             Requirement::Deadline(_) => "deadline",
             Requirement::BestEffort => "best_effort",
         };
         Some(Place {
-            field: format!("vm[{}].{field}", self.subjects.vms[vm].name),
+            field: format!("vm[{}].{field}", self.task.subjects.vms[vm].name),
             span: goal.span.clone(),
         })
     }
 
     /// Returns the point of a VM alone with the whole cache.
-    fn whole(&self) -> Point {
+    pub(super) fn whole(&self) -> Point {
         Point {
             placement: Placement::Own {
-                colors: self.subjects.colors,
+                colors: self.task.subjects.colors,
             },
             shared: Colors(0),
             traffic: Traffic(0),
@@ -504,41 +451,18 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn job(&self, vm: usize, point: &Point) -> Result<Job> {
-        let subject = &self.subjects.vms[vm];
+    pub(super) fn job(&self, vm: usize, point: &Point) -> Result<Job> {
+        let subject = &self.task.subjects.vms[vm];
         let private = match point.placement {
             Placement::Shared { private } => subject.private_colors(private),
             Placement::Own { .. } => Colors(0),
         };
         Ok(Job {
             key: key(subject, point),
-            system: self.base.at(vm, point, private.0, self.flood)?,
+            system: self.task.base.at(vm, point, private.0, self.flood)?,
             vm: subject.name.0.clone(),
             measure: subject.measure,
-            goal: self.place(vm),
-        })
-    }
-
-    fn verification(
-        &self,
-        text: &str,
-        partition: &Partition,
-        vm: usize,
-        neighbors: Neighbors,
-    ) -> Result<Job> {
-        let subject = &self.subjects.vms[vm];
-        let kind = match neighbors {
-            Neighbors::Written => "written",
-            Neighbors::Stress(kind) => kind.name(),
-        };
-        let choices: Vec<String> = partition.shares.iter().map(short).collect();
-        Ok(Job {
-            key: format!("verify-{}-{}-{kind}", choices.join("-"), subject.name),
-            system: self
-                .base
-                .verification(text, &self.checked.path, vm, neighbors)?,
-            vm: subject.name.0.clone(),
-            measure: subject.measure,
+            roi: subject.roi,
             goal: self.place(vm),
         })
     }
@@ -546,7 +470,7 @@ impl<'a> Search<'a> {
     /// Returns a VM's surface. Where an easier point took longer than a harder one, the harder one
     /// counts as slow as the easier one.
     fn surface(&self, vm: usize) -> Surface {
-        let period = Time(self.subjects.period.0);
+        let period = Time(self.task.subjects.period.0);
         // What a VM of best effort does under a budget is computed from its accesses.
         if let Some(flooded) = self.flooded[vm] {
             return Surface::new(period, flooded);
@@ -572,7 +496,7 @@ impl<'a> Search<'a> {
 
     /// Returns the VMs whose measured times are not monotone, with the largest difference.
     pub fn dips(&self) -> Vec<Dip> {
-        let vms = self.subjects.vms.iter().enumerate();
+        let vms = self.task.subjects.vms.iter().enumerate();
         vms.filter(|(index, _)| self.flooded[*index].is_none())
             .map(|(index, vm)| Dip {
                 vm: vm.name.0.clone(),
@@ -594,7 +518,7 @@ pub fn point_of(share: &Share, shared: Colors) -> Point {
     }
 }
 
-fn sample(measured: &Measured) -> Sample {
+pub(super) fn sample(measured: &Measured) -> Sample {
     Sample {
         time: Time(measured.time + measured.held),
         refills: Some(Refills(measured.accesses)),
@@ -649,17 +573,6 @@ fn key(subject: &Subject, point: &Point) -> String {
         "{}-{place}-traffic{}{budget}",
         subject.name, point.traffic.0
     )
-}
-
-fn short(share: &Share) -> String {
-    let place = match share.choice.placement {
-        Placement::Own { colors } => format!("o{}", colors.0),
-        Placement::Shared { private } => format!("p{}", private.0),
-    };
-    match share.choice.budget {
-        Budget::PerPeriod(budget) => format!("{place}b{}", budget.0),
-        Budget::Unlimited => place,
-    }
 }
 
 #[cfg(test)]

@@ -11,9 +11,10 @@ use cloison_config::problem::Problem as Mistake;
 use cloison_config::problem::SourceFile;
 use cloison_config::quantity::show_duration;
 use cloison_config::{Checked, Errors, ImageSource};
+use cloison_engine::model::Roi;
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::ColorSet;
-use cloison_formats::image::{Backing, PoolKind};
+use cloison_formats::image::{Backing, PoolKind, Vm};
 use cloison_formats::units::Nanos;
 use cloison_tune::{
     Budget, Choice, Colors, Demand, Fixed, Knob, PageStep, Pages, Permille, Placement, Share, Time,
@@ -39,6 +40,9 @@ pub struct Subject {
     pub demand: Demand,
     /// What is measured of it.
     pub measure: Measure,
+    /// Where the model is on while it is measured: in all of a bare-metal guest, whose runs so repeat
+    /// exactly, but only in the segments of a program in Linux, which takes seconds to boot.
+    pub roi: Roi,
     /// What may change.
     pub knobs: BTreeSet<Knob>,
     /// What it has now.
@@ -162,11 +166,11 @@ fn check(checked: &Checked, file: &SourceFile) -> Vec<Mistake> {
         let span = goal.map_or(0..0, |goal| goal.span.clone());
         let field = format!("vm[{}]", vm.name);
         if matches!(checked.images[index], ImageSource::Linux(_)) {
-            let message = format!("VM `{}` runs Linux, which `tune` cannot measure", vm.name);
-            mistakes.push(Mistake::error(file, field.clone(), span.clone(), message).label("here").help(
-                "characterize the program as a bare-metal guest, or leave this VM out of the file \
-                 that is tuned",
-            ));
+            let wrong = linux_mistake(vm, goal);
+            mistakes.extend(wrong.map(|(message, help)| {
+                let mistake = Mistake::error(file, field.clone(), span.clone(), message);
+                mistake.label("of this VM").help(help)
+            }));
         }
         let holding = Holding::of(vm);
         if let Some(main) = holding.main
@@ -196,6 +200,26 @@ fn check(checked: &Checked, file: &SourceFile) -> Vec<Mistake> {
         mistakes.push(mistake.help("put all VMs without colors to themselves into one pool"));
     }
     mistakes
+}
+
+/// Returns why a VM with Linux cannot be measured, and what to do.
+fn linux_mistake(vm: &Vm, goal: Option<&Goal>) -> Option<(String, &'static str)> {
+    let name = &vm.name;
+    if goal.is_none_or(|goal| goal.requirement == Requirement::BestEffort) {
+        let message = format!(
+            "VM `{name}` runs Linux without a goal, and the first instructions of a VM of best \
+             effort are measured: Linux would only boot in them"
+        );
+        let help = "give it a goal, and its program as exec = \"cloisonctl stat --by hem --repeat 4 \
+                    PROGRAM\"";
+        return Some((message, help));
+    }
+    (!vm.services_page).then(|| {
+        let message = format!("Linux in VM `{name}` cannot log segments: it has no services page");
+        let help = "give it services_page = true, through which `cloisonctl stat` reaches the \
+                    hypervisor";
+        (message, help)
+    })
 }
 
 /// Returns the period of all budgets on the traffic.
@@ -255,6 +279,10 @@ fn subject(checked: &Checked, index: usize, period: Nanos, cached: u64) -> Subje
         memory: Pages(in_pools.map(|region| u64::from(region.pages)).sum()),
         demand,
         measure,
+        roi: match checked.images[index] {
+            ImageSource::Linux(_) => Roi::Hint,
+            _ => Roi::Always,
+        },
         pages: if knobs.contains(&Knob::Pages) {
             steps.collect()
         } else {

@@ -58,8 +58,8 @@ impl Stress {
     /// Returns the guest, and its arguments.
     const fn guest(self) -> (&'static str, &'static str) {
         match self {
-            Self::Reads => ("memory", "[0, \"8M\", 1, 0]"),
-            Self::Writes => ("memory", "[1, \"8M\", 1, 0]"),
+            Self::Reads => ("memory", "[0, \"4M\", 1, 0]"),
+            Self::Writes => ("memory", "[1, \"4M\", 1, 0]"),
             Self::Both => ("interf", "[\"2M\", 0]"),
         }
     }
@@ -199,8 +199,8 @@ impl Base {
         set(&mut system, "ends_with", name.into());
         let mut kept = vec![];
         for (index, mut table) in vms.into_iter().enumerate() {
-            if index == vm && !self.best_effort[vm] {
-                set(&mut table, "hems", vec![EVENT].into());
+            if index == vm {
+                self.watch(vm, &mut table);
             }
             let Neighbors::Stress(kind) = neighbors else {
                 kept.push(table);
@@ -229,6 +229,19 @@ impl Base {
             share_pools(&mut system);
         }
         Ok(system)
+    }
+
+    /// Makes a VM say how long it takes: by its segments, or by the end of its instructions.
+    fn watch(&self, vm: usize, table: &mut Value) {
+        if !self.best_effort[vm] {
+            set(table, "hems", vec![EVENT].into());
+            return;
+        }
+        remove(table, "hems");
+        let quotas = table.get("quota").and_then(Value::as_array);
+        let mut quotas = quotas.cloned().unwrap_or_default();
+        quotas.push(stop());
+        set(table, "quota", Value::Array(quotas));
     }
 
     /// Returns the VM that is measured, at a point.
@@ -263,16 +276,11 @@ impl Base {
         if let Budget::PerPeriod(budget) = point.budget {
             quotas.extend((0..self.cores[vm].len()).map(|vcpu| self.quota(vcpu, budget.0)));
         }
-        if self.best_effort[vm] {
-            remove(&mut table, "hems");
-            quotas.push(stop());
-        } else {
-            set(&mut table, "hems", vec![EVENT].into());
-        }
         remove(&mut table, "quota");
         if !quotas.is_empty() {
             set(&mut table, "quota", Value::Array(quotas));
         }
+        self.watch(vm, &mut table);
         Ok(table)
     }
 
@@ -400,12 +408,13 @@ fn pool(name: &str, kind: &str, colors: &str) -> Value {
     Value::Table(pool)
 }
 
-/// Returns a VM that stresses memory on a core.
+/// Returns a VM that stresses memory on a core. It is small, so that several fit into one color; its
+/// buffer is still larger than any cache.
 fn stress(kind: Stress, core: u8, pool: &str, quotas: Vec<Value>) -> Result<Value> {
     let (workload, args) = kind.guest();
     let text = format!(
         "name = \"stress-{core}\"\ncores = [{core}]\nimage = {{ workload = \"{workload}\" }}\nargs \
-         = {args}\n[[region]]\nname = \"ram\"\nipa = 0x4000_0000\nsize = \"16M\"\npool = \
+         = {args}\n[[region]]\nname = \"ram\"\nipa = 0x4000_0000\nsize = \"8M\"\npool = \
          \"{pool}\"\n"
     );
     let parsed = text.parse::<Table>();

@@ -137,6 +137,15 @@ pub fn moved(text: &str, from: &Path, to: &Path) -> Result<String> {
                 }
             }
         }
+        let image = vm.get_mut("image").and_then(Item::as_table_like_mut);
+        let programs = image.and_then(|image| image.get_mut("programs")?.as_array_mut());
+        for program in programs.into_iter().flat_map(toml_edit::Array::iter_mut) {
+            if let Some(path) = program.as_str() {
+                let mut new = Value::from(plain(&base.join(path)).display().to_string());
+                *new.decor_mut() = program.decor().clone();
+                *program = new;
+            }
+        }
     }
     Ok(document.to_string())
 }
