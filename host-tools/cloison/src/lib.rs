@@ -7,7 +7,7 @@
 //! | [`import`] | makes configurations of those of other hypervisors |
 //! | [`inspect`], [`color_map`], [`live`] | draws the color map of a configuration, and verifies it on the booted system |
 //! | [`run`] | runs a board on this terminal |
-//! | [`image`], [`capture`] | writes what a board boots, and captures what it sends |
+//! | [`image`], [`boot_readme`], [`capture`] | writes what a board boots, and captures what it sends |
 //! | [`terminal`], [`ended_run`] | shows a run's console, keeps its files, and prints its tables |
 //! | [`crash`] | explains exceptions that guests report |
 //! | [`tune`] | decides colors, pages and budgets, and shows the color map |
@@ -21,6 +21,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
+pub mod boot_readme;
 pub mod capture;
 pub mod check;
 pub mod cli;
