@@ -1,6 +1,7 @@
 //! All commands, for `cloison` itself and for `cargo xtask`, which offers the same ones.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::capture::{self, CaptureArgs};
 use crate::check::{self, CheckArgs};
 use crate::events::{self, EventsArgs};
 use crate::exit::{self, Failure};
@@ -36,6 +37,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Boot a configuration in QEMU, with its console on this terminal
     Run(RunArgs),
+    /// Read a board's serial ports while it runs a configuration, and report it as `run` does
+    Capture(CaptureArgs),
     /// Boot a configuration in QEMU, and show live how each core uses its budgets
     Top(TopArgs),
     /// Validate configurations; report every error with file, line and fix
@@ -80,7 +83,7 @@ pub enum Command {
     Submit(SubmitArgs),
     /// Check the results of all jobs, and make the report that a run on this machine makes
     Collect(CollectArgs),
-    /// Write the files for an SD card: a bootable image and U-Boot's script
+    /// Write what a board boots, from a card, a network or JTAG, with instructions
     Image(ImageArgs),
     /// Download kernels and programs for Linux guests, and measure what booting them costs
     Linux(LinuxArgs),
@@ -123,6 +126,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
     let done = match command {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => return run::run(&args),
+        Command::Capture(args) => return capture::capture(&args),
         Command::Top(args) => top::top(&args),
         Command::Check(args) => check::check(&args),
         Command::Inspect(args) => inspect::inspect(&args),
@@ -177,7 +181,7 @@ pub fn examples(program: &str) -> String {
             "boot it, console on this terminal",
         ),
         ("new guest hello --c", "a guest of your own, ready to run"),
-        ("image configs/demo.toml --board zcu102 -o /media/card", ""),
+        ("image configs/kit/kit.toml --board zcu102 -o card", ""),
     ];
     let width = program.len() + 34;
     let line = |(command, what): &(&str, &str)| {

@@ -36,7 +36,8 @@ pub const NOT_RUN: u8 = 125;
 pub const CODES: [(u8, &str); 7] = [
     (
         0,
-        "done; of `run`: the board turned itself off, or the command of `--exec` succeeded",
+        "done; of `run` and `capture`: the board turned itself off, or the command of `--exec` \
+         succeeded",
     ),
     (
         FAILED,
@@ -44,9 +45,12 @@ pub const CODES: [(u8, &str); 7] = [
          command of the configuration (`exec`) failed",
     ),
     (2, "the command line is wrong"),
-    (KILLED, "`run`: the hypervisor killed a VM"),
+    (KILLED, "`run`, `capture`: the hypervisor killed a VM"),
     (TRY_AGAIN, "`job`, `collect`: try again"),
-    (TIME_IS_UP, "`run`: the time of `--timeout` was up"),
+    (
+        TIME_IS_UP,
+        "`run`, `capture`: the time of `--timeout` was up",
+    ),
     (
         NOT_RUN,
         "`run --exec`: the command was not run, or its status was not seen",

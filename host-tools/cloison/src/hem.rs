@@ -26,7 +26,8 @@ enum HemCommand {
 /// Options of `cloison hem decode`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DecodeArgs {
-    /// The capture of the second UART
+    /// The capture of the second UART, or the directory of a capture or run
+    #[arg(value_name = "FILE|DIR")]
     pub file: PathBuf,
     /// Write CSV here (without --csv and --parquet: to standard output)
     #[arg(long, value_name = "OUT")]
@@ -51,12 +52,17 @@ pub fn hem(args: HemArgs) -> Result<()> {
 
 /// Runs `cloison hem decode`.
 pub fn decode(args: &DecodeArgs) -> Result<()> {
+    let file = if args.file.is_dir() {
+        args.file.join("telemetry.bin")
+    } else {
+        args.file.clone()
+    };
     let outputs = [&args.csv, &args.parquet, &args.json];
     keep_apart(
-        [args.file.as_path()],
+        [file.as_path()],
         outputs.into_iter().flatten().map(PathBuf::as_path),
     )?;
-    let telemetry = read(&args.file, args.lenient)?;
+    let telemetry = read(&file, args.lenient)?;
     let names = telemetry
         .boot
         .as_ref()
@@ -90,7 +96,7 @@ pub fn decode(args: &DecodeArgs) -> Result<()> {
     let skipped = telemetry.problems.len();
     eprintln!(
         "{}: {runs} HEM records, {} rows, {} skipped, {} dropped by the hypervisor",
-        args.file.display(),
+        file.display(),
         table.rows.len(),
         skipped,
         telemetry.dropped()

@@ -1,6 +1,9 @@
-//! `cloison image`: writes the files for an SD card from which U-Boot starts Cloison.
+//! `cloison image`: writes the files from which a board starts Cloison, from a card, a network or JTAG.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::boot_readme::readme;
+use cloison_config::BoardFile;
+use cloison_config::boot_files::GENERATED;
 use cloison_config::validation::record::Machine;
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::counting::{self, machines};
@@ -8,7 +11,6 @@ use cloison_engine::figures::Figures;
 use cloison_engine::files::{keep_apart, write_atomic};
 use cloison_engine::image::{self, Image};
 use cloison_engine::{configuration, installation, text};
-use cloison_formats::image::System;
 use miette::Result;
 use std::path::{Path, PathBuf};
 
@@ -54,7 +56,8 @@ pub fn image(args: &ImageArgs) -> Result<()> {
         .output
         .clone()
         .unwrap_or_else(|| installation::output_dir().join("image").join(name));
-    let outputs: Vec<PathBuf> = FILES
+    let names = names(&checked.board);
+    let outputs: Vec<PathBuf> = names
         .iter()
         .map(|file| directory.join(file))
         .chain(args.json.clone())
@@ -63,12 +66,12 @@ pub fn image(args: &ImageArgs) -> Result<()> {
         [installation::find(&args.config).as_path()],
         outputs.iter().map(PathBuf::as_path),
     )?;
-    write(&image, &checked.board.card, &directory)?;
-    for file in FILES {
+    write(&image, &checked.board, &directory)?;
+    for file in names {
         println!("{}", installation::display(&directory.join(file)));
     }
     println!(
-        "{} bytes for board {}; copy the files to the first (FAT) partition of the card",
+        "{} bytes for board {}; README.txt says how to boot it, and what should follow",
         text::Style::of_output().show(&text::grouped(image.bytes.len() as u64)),
         image.system.board.name
     );
@@ -82,33 +85,57 @@ pub fn image(args: &ImageArgs) -> Result<()> {
     figures.write(args.json.as_deref())
 }
 
-/// The files that [`write`] writes.
-const FILES: [&str; 4] = ["Image", "boot.cmd", "boot.scr", "README.txt"];
+/// Returns the names of the files that [`write`] writes.
+fn names(board: &BoardFile) -> Vec<&str> {
+    let more = board.boot_files.iter().map(|file| file.name.as_str());
+    GENERATED.into_iter().chain(more).collect()
+}
 
-/// Writes the image, the boot script as text and in binary form, and instructions with what the
-/// board file says on its card.
-pub fn write(image: &Image, card: &str, directory: &Path) -> Result<()> {
-    let (script, readme) = (script(), readme(image, card));
+/// Writes the image, the boot script as text and in binary form, the files of the board's own, and
+/// instructions.
+///
+/// # Errors
+///
+/// If a file cannot be written.
+pub fn write(image: &Image, board: &BoardFile, directory: &Path) -> Result<()> {
+    let length = image.bytes.len() as u64;
+    let (script, readme) = (script(), readme(&image.system, length, board));
     let wrapped = legacy_script(&script);
-    let contents: [&[u8]; 4] = [&image.bytes, script.as_bytes(), &wrapped, readme.as_bytes()];
-    for (name, bytes) in FILES.into_iter().zip(contents) {
+    // In the order of the names.
+    let contents: [&[u8]; 5] = [
+        &image.bytes,
+        script.as_bytes(),
+        &wrapped,
+        &wrapped,
+        readme.as_bytes(),
+    ];
+    for (name, bytes) in GENERATED.into_iter().zip(contents) {
         write_atomic(&directory.join(name), bytes)?;
+    }
+    for file in &board.boot_files {
+        write_atomic(
+            &directory.join(&file.name),
+            file.text.trim_start().as_bytes(),
+        )?;
     }
     Ok(())
 }
 
 /// Returns U-Boot's script. `devtype`, `devnum` and `distro_bootpart` are set by U-Boot's search
-/// for `boot.scr`; the values here are those of a ZCU102's SD slot, for a script that is started by
-/// hand.
+/// for the script: a network's type is `ethernet` (doc/develop/bootstd/script.rst), in older versions
+/// `dhcp` (include/config_distro_bootcmd.h). The values here are those of a ZCU102's SD slot, for a
+/// script that is started by hand.
 fn script() -> String {
     "\
 if test -z \"${devtype}\"; then setenv devtype mmc; fi
 if test -z \"${devnum}\"; then setenv devnum 0; fi
 if test -z \"${distro_bootpart}\"; then setenv distro_bootpart 1; fi
 if test -z \"${kernel_addr_r}\"; then setenv kernel_addr_r 0x18000000; fi
+setenv cloison_load load ${devtype} ${devnum}:${distro_bootpart} ${kernel_addr_r} Image
+if test \"${devtype}\" = ethernet; then setenv cloison_load tftpboot ${kernel_addr_r} Image; fi
+if test \"${devtype}\" = dhcp; then setenv cloison_load tftpboot ${kernel_addr_r} Image; fi
 echo Cloison: loading Image to ${kernel_addr_r}
-load ${devtype} ${devnum}:${distro_bootpart} ${kernel_addr_r} Image && booti ${kernel_addr_r} - \
-     ${fdtcontroladdr}
+run cloison_load && booti ${kernel_addr_r} - ${fdtcontroladdr}
 echo Cloison: Image could not be started
 "
     .to_owned()
@@ -151,62 +178,6 @@ fn legacy_script(script: &str) -> Vec<u8> {
     let mut image = header(crc32fast::hash(&header(0)));
     image.extend_from_slice(&data);
     image
-}
-
-/// Returns the instructions beside the image: what is on the card, what `card` of the board file
-/// says, and how the image is started by hand.
-fn readme(image: &Image, card: &str) -> String {
-    let System {
-        name,
-        board,
-        hypervisor_colors,
-        vms,
-        ..
-    } = &image.system;
-    let ram = board.ram.first().map_or(0, |range| range.start.0);
-    let card = card.trim();
-    let card = if card.is_empty() {
-        "The board file says nothing on what else this board needs."
-    } else {
-        card
-    };
-    format!(
-        "\
-Cloison system image \"{name}\" for board {board_name}
-
-Image     {length} bytes: hypervisor, configuration and guests (arm64 Image format)
-boot.scr  boot script for U-Boot; boot.cmd is its text
-
-Copy all files to the first partition (FAT) of the SD card.
-
-{card}
-
-U-Boot finds boot.scr by itself. By hand, at its prompt, from the card or from a TFTP server:
-
-  load mmc 0:1 ${{kernel_addr_r}} Image
-  dhcp ${{kernel_addr_r}} SERVER:Image
-
-then
-
-  booti ${{kernel_addr_r}} - ${{fdtcontroladdr}}
-
-Load address: any multiple of 0x200000 in RAM (RAM starts at {ram:#x}); U-Boot's own kernel_addr_r is one.
-The image and what follows it need {need:#x} bytes there. U-Boot must run at EL2: its banner says so.
-
-The first line after \"Starting kernel ...\":
-
-  [core 0] Cloison {version} on {board_name}: {name}, {colors} colors, own colors {hypervisor_colors}, {vms} VMs
-
-If another system starts instead, remove its boot.scr, extlinux folder or EFI loader from the card. If nothing
-follows \"Starting kernel\", U-Boot is not at EL2, or the image is for another board.
-",
-        board_name = board.name,
-        length = image.bytes.len(),
-        need = (image.bytes.len() as u64).next_multiple_of(0x20_0000),
-        version = env!("CARGO_PKG_VERSION"),
-        colors = board.llc.colors().unwrap_or(0),
-        vms = vms.len(),
-    )
 }
 
 #[cfg(test)]

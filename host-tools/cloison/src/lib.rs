@@ -7,10 +7,11 @@
 //! | [`import`] | makes configurations of those of other hypervisors |
 //! | [`inspect`], [`color_map`], [`live`] | draws the color map of a configuration, and verifies it on the booted system |
 //! | [`run`] | runs a board on this terminal |
+//! | [`image`], [`boot_readme`], [`capture`] | writes what a board boots, and captures what it sends |
+//! | [`terminal`], [`ended_run`] | shows a run's console, keeps its files, and prints its tables |
 //! | [`crash`] | explains exceptions that guests report |
 //! | [`tune`] | decides colors, pages and budgets, and shows the color map |
 //! | [`top`] | shows live how each core uses its budgets |
-//! | [`image`] | writes the files for an SD card |
 //! | [`hem`] | converts the HEM log to CSV and Parquet |
 //! | [`linux`] | downloads kernels and programs for Linux guests |
 //! | [`new`] | creates a guest or an experiment from templates |
@@ -20,11 +21,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
+pub mod boot_readme;
+pub mod capture;
 pub mod check;
 pub mod cli;
 pub mod color_map;
 pub mod commands;
 pub mod crash;
+pub mod ended_run;
 pub mod events;
 pub mod exit;
 pub mod hem;
@@ -36,5 +40,6 @@ pub mod live;
 pub mod new;
 pub mod run;
 pub mod setup;
+pub mod terminal;
 pub mod top;
 pub mod tune;

@@ -2,45 +2,31 @@
 //! a Linux guest.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::crash::Exceptions;
-use crate::exit::{Failure, KILLED, NOT_RUN, TIME_IS_UP};
-use anstyle::{AnsiColor, Style};
+use crate::ended_run::{EndedRun, is_overrun};
+use crate::exit::{Failure, NOT_RUN, TIME_IS_UP};
+use crate::terminal::{Heard, Terminal, create_logs};
 use cloison_config::events::EventNames;
 use cloison_config::{Checked, ImageSource};
 use cloison_engine::board_argument::BoardArgument;
-use cloison_engine::consoles::{Logs, Piece, Splitter};
+use cloison_engine::consoles::{Piece, Splitter};
 use cloison_engine::counting::{self, Counting};
-use cloison_engine::files::{Claim, write_atomic};
+use cloison_engine::files::Claim;
 use cloison_engine::kept::KeptRun;
-use cloison_engine::linux::COMMAND_ENDED;
 use cloison_engine::linux::shell::Shells;
 use cloison_engine::model::{Conditions, Model};
 use cloison_engine::progress::spinner;
 use cloison_engine::qemu::{Exit, Machine};
-use cloison_engine::report::Summary;
-use cloison_engine::telemetry::{End, Telemetry};
-use cloison_engine::{configuration, image, installation, parts, setup};
+use cloison_engine::{configuration, image, parts, setup};
 use cloison_formats::ids::VmId;
 use cloison_formats::image::System;
 use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
-use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Default time limit for a VM to boot and run its command.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Colors of the VMs' names, used in turn.
-const COLORS: [AnsiColor; 6] = [
-    AnsiColor::Green,
-    AnsiColor::Cyan,
-    AnsiColor::Yellow,
-    AnsiColor::Magenta,
-    AnsiColor::Blue,
-    AnsiColor::BrightRed,
-];
-
 /// `cloison run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
@@ -122,36 +108,21 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let terminal = Terminal::new(&names, args.log.as_deref(), Arc::clone(&heard))?;
     let (exit, telemetry) = machine.run_on_terminal(limit, terminal.into_listener())?;
     let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-    for line in heard.exceptions.explained(&run.images, &names) {
-        eprintln!("{line}");
-    }
-    let log = run.directory.directory().join("telemetry.bin");
-    write_atomic(&log, &telemetry)?;
-    let parsed = Telemetry::parse(&telemetry);
-    let summary = Summary {
-        telemetry: &parsed,
+    let ended = EndedRun {
+        title: &run.title,
         system: &run.system,
-        names: &run.events,
+        events: &run.events,
+        images: &run.images,
+        directory: run.directory.directory(),
+        telemetry: &telemetry,
     };
-    for section in [summary.hems(), summary.migrations(), summary.quotas()]
-        .iter()
-        .filter(|section| !section.rows.is_empty())
-    {
-        println!("\n{}", section.to_text());
-    }
+    let parsed = ended.report(&mut heard, &exit.to_string())?;
     if counting(args) == Counting::Icount && is_overrun(&parsed) {
         println!(
             "  With --icount, QEMU delivers an overflow interrupt at the end of the core's turn, and \
              the other cores' turns delay it: the overshoot is the emulation's. See it with --model."
         );
     }
-    eprintln!(
-        "\n{}: {exit}; {} bytes of telemetry (`{} hem decode {}` reads them)",
-        run.title,
-        telemetry.len(),
-        installation::program(),
-        typed(&log)
-    );
     if let Some(before) = run.before {
         let verdict = if before == telemetry {
             "identical to"
@@ -162,61 +133,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     }
     match exit {
         Exit::Code(0) => {
-            has_started(&parsed, &run.system)?;
-            none_killed(&parsed, &names)?;
-            heard.commands.all_succeeded(&names)?;
+            ended.judge(&parsed, &heard)?;
             Ok(ExitCode::SUCCESS)
         }
         Exit::TimedOut => Ok(ExitCode::from(TIME_IS_UP)),
         other => Err(miette!("QEMU ended, but the board did not turn itself off: {other}").into()),
     }
-}
-
-/// Returns a path as it is typed in the current directory.
-fn typed(path: &Path) -> String {
-    let here = std::env::current_dir().unwrap_or_default();
-    path.strip_prefix(here)
-        .unwrap_or(path)
-        .display()
-        .to_string()
-}
-
-/// Returns whether a core has exceeded a budget by more than an overflow interrupt lets through that
-/// comes at once.
-fn is_overrun(telemetry: &Telemetry) -> bool {
-    const AT_ONCE: u64 = 8;
-    telemetry
-        .quota_totals()
-        .any(|(_, total)| total.by_interrupt && total.totals.max_overshoot.0 > AT_ONCE)
-}
-
-/// Fails if the hypervisor turned the board off before a VM had started, which it does if it cannot
-/// go on. A board without a second UART does not tell.
-fn has_started(telemetry: &Telemetry, system: &System) -> Result<()> {
-    let mut vms = (0..).map(VmId).take(system.vms.len());
-    if system.board.telemetry.is_none() || vms.any(|vm| telemetry.end_of(vm) != End::NeverStarted) {
-        return Ok(());
-    }
-    Err(miette!(
-        help = "the last lines on the console say why",
-        "the hypervisor turned the board off before a VM had started"
-    ))
-}
-
-/// Fails with the names of the VMs that the hypervisor killed, if there are any.
-fn none_killed(telemetry: &Telemetry, names: &[String]) -> Result<(), Failure> {
-    let vms = (0..).map(VmId).zip(names);
-    let killed: Vec<&str> = vms
-        .filter(|(vm, _)| telemetry.end_of(*vm) == End::Killed)
-        .map(|(_, name)| name.as_str())
-        .collect();
-    if killed.is_empty() {
-        return Ok(());
-    }
-    Err(Failure {
-        code: KILLED,
-        error: miette!("the hypervisor killed {}", killed.join(", ")),
-    })
 }
 
 /// Builds the system of a configuration.
@@ -285,7 +207,7 @@ fn prepare(args: &RunArgs) -> Result<Prepared> {
 }
 
 /// Returns the VMs with a Linux guest that runs a command of the configuration (`exec`).
-fn with_commands(checked: &Checked) -> Vec<VmId> {
+pub(crate) fn with_commands(checked: &Checked) -> Vec<VmId> {
     let runs_one =
         |image: &ImageSource| matches!(image, ImageSource::Linux(linux) if linux.exec.is_some());
     let vms = (0..).map(VmId).zip(&checked.images);
@@ -300,90 +222,6 @@ fn has_bbprof(checked: &Checked) -> bool {
         .images
         .iter()
         .any(|image| matches!(image, ImageSource::Linux(linux) if linux.tools.contains(&"bbprof")))
-}
-
-/// What the guests' output says beside its text.
-#[derive(Debug)]
-struct Heard {
-    commands: Told,
-    exceptions: Exceptions,
-}
-
-impl Heard {
-    fn of(vms: &[VmId]) -> Self {
-        let (commands, exceptions) = (Told::of(vms), Exceptions::default());
-        Self {
-            commands,
-            exceptions,
-        }
-    }
-
-    fn take(&mut self, piece: Piece) {
-        self.commands.take(piece);
-        self.exceptions.take(piece);
-    }
-}
-
-/// The statuses that commands of configurations ended with, as their guests print them.
-#[derive(Debug)]
-struct Told(Vec<GuestCommand>);
-
-/// The command that a VM's guest runs.
-#[derive(Debug)]
-struct GuestCommand {
-    vm: VmId,
-    /// What the guest has printed of a line.
-    line: Vec<u8>,
-    /// The last status; `None` before the command has ended.
-    status: Option<u8>,
-}
-
-impl Told {
-    fn of(vms: &[VmId]) -> Self {
-        let new = |vm: &VmId| GuestCommand {
-            vm: *vm,
-            line: Vec::new(),
-            status: None,
-        };
-        Self(vms.iter().map(new).collect())
-    }
-
-    fn take(&mut self, piece: Piece) {
-        /// No line with a status is longer.
-        const LONGEST: usize = 64;
-        let Piece::Text(Some(speaker), text) = piece else {
-            return;
-        };
-        let Some(command) = self.0.iter_mut().find(|command| command.vm == speaker) else {
-            return;
-        };
-        // A line end arrives with the next line, or never.
-        if text == b"\n" {
-            command.line.clear();
-        } else if command.line.len() < LONGEST {
-            command.line.extend_from_slice(text);
-        }
-        let said = std::str::from_utf8(&command.line).ok();
-        let said = said.and_then(|line| line.strip_prefix(COMMAND_ENDED)?.parse().ok());
-        command.status = said.or(command.status);
-    }
-
-    /// Fails with the commands that failed, if there are any.
-    fn all_succeeded(&self, names: &[String]) -> Result<()> {
-        let failed: Vec<String> = self
-            .0
-            .iter()
-            .filter_map(|command| Some((command.vm, command.status.filter(|it| *it != 0)?)))
-            .map(|(vm, status)| format!("{} with status {status}", names[vm.index()]))
-            .collect();
-        if failed.is_empty() {
-            return Ok(());
-        }
-        Err(miette!(
-            "the command (`exec`) ended in {}",
-            failed.join(", ")
-        ))
-    }
 }
 
 /// Returns what counts the events of a run with these arguments; QEMU's own arguments can select it
@@ -549,112 +387,4 @@ fn explain(error: Report, errors: &str, booted: Option<Duration>, limit: Duratio
         );
     }
     error
-}
-
-fn create_logs<'a>(directory: &Path, names: impl IntoIterator<Item = &'a str>) -> Result<Logs> {
-    Logs::create(directory, names)
-        .into_diagnostic()
-        .wrap_err_with(|| miette!("cannot write to {}", directory.display()))
-}
-
-/// Shows the consoles with each VM's name in its own color, and writes them to log files.
-struct Terminal {
-    splitter: Splitter,
-    names: Vec<String>,
-    logs: Option<Logs>,
-    heard: Arc<Mutex<Heard>>,
-    colored: bool,
-}
-
-impl Terminal {
-    fn new(names: &[String], log: Option<&Path>, heard: Arc<Mutex<Heard>>) -> Result<Self> {
-        let each = || names.iter().map(String::as_str);
-        let logs = log
-            .map(|directory| create_logs(directory, each()))
-            .transpose()?;
-        let colored = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Ok(Self {
-            splitter: Splitter::new(each()),
-            names: names.to_vec(),
-            logs,
-            heard,
-            colored,
-        })
-    }
-
-    /// Returns a listener for the console's output, which is called with an empty slice at its end.
-    fn into_listener(mut self) -> impl FnMut(&[u8]) + Send + 'static {
-        move |bytes| {
-            // A closed terminal or a full disk must not stop the board.
-            let _ = self.take(bytes);
-        }
-    }
-
-    fn take(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        let mut out = std::io::stdout().lock();
-        if !self.colored {
-            out.write_all(bytes)?;
-        }
-        let mut done = Ok(());
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut on_piece = |piece: Piece| {
-            heard.take(piece);
-            let logged = self.logs.as_mut().map_or(Ok(()), |logs| logs.write(piece));
-            let shown = if self.colored {
-                show(&mut out, &self.names, piece)
-            } else {
-                Ok(())
-            };
-            done = std::mem::replace(&mut done, Ok(())).and(logged).and(shown);
-        };
-        if bytes.is_empty() {
-            self.splitter.finish(&mut on_piece);
-        } else {
-            self.splitter.feed(bytes, &mut on_piece);
-        }
-        done?;
-        out.flush()
-    }
-}
-
-fn show(out: &mut impl Write, names: &[String], piece: Piece) -> std::io::Result<()> {
-    match piece {
-        Piece::Start(Some(vm)) => {
-            let style = Style::new().fg_color(Some(COLORS[vm.index() % COLORS.len()].into()));
-            write!(out, "{style}[{}]{style:#} ", names[vm.index()])
-        }
-        Piece::Start(None) => Ok(()),
-        // The console's own line ends are shown as they arrive.
-        Piece::Text(_, b"\n") => Ok(()),
-        Piece::Text(_, text) => out.write_all(text),
-        Piece::End => out.write_all(b"\n"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn say(told: &mut Told, vm: u8, text: &str) {
-        for byte in text.bytes() {
-            told.take(Piece::Text(Some(VmId(vm)), &[byte]));
-        }
-    }
-
-    #[test]
-    fn the_last_status_of_a_command_decides() {
-        let names = ["one", "two"].map(str::to_owned);
-        let mut told = Told::of(&[VmId(1)]);
-        say(&mut told, 0, "cloison: the command ended with status 7");
-        say(&mut told, 1, "x cloison: the command ended with status 9\n");
-        assert!(
-            told.all_succeeded(&names).is_ok(),
-            "another VM, another line"
-        );
-        say(&mut told, 1, "cloison: the command ended with status 12");
-        let error = told.all_succeeded(&names).unwrap_err().to_string();
-        assert!(error.ends_with("two with status 12"), "{error}");
-        say(&mut told, 1, "\ncloison: the command ended with status 0\n");
-        assert!(told.all_succeeded(&names).is_ok(), "it ran again");
-    }
 }

@@ -43,9 +43,12 @@
 //!   and one that is not listed with a warning. `dma`'s default: false
 //! - `card`: what the board needs before it boots from a card: lines for the `README.txt` of
 //!   `cloison image`. Default: none
+//! - `[[file]]`: `name`, `purpose` and `text` of a file that `cloison image` writes for this board,
+//!   such as a debugger's script. Default: none
 //! - `[qemu]`: what QEMU is started with, as below. Default: QEMU does not emulate the board
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::boot_files::{self, BootFile};
 use crate::devices::{self, BoardDevice};
 use crate::document::{Context, Field, Table, suggest};
 use crate::emulation::{Emulated, Emulation, Hardware};
@@ -86,6 +89,8 @@ pub struct BoardFile {
     pub devices: Vec<BoardDevice>,
     /// What it needs before it boots from a card.
     pub card: String,
+    /// Files that boot loaders and debuggers need beside the image.
+    pub boot_files: Vec<BootFile>,
     /// How QEMU emulates it; `None` where it does not.
     pub emulation: Option<Emulation>,
 }
@@ -196,6 +201,7 @@ impl BoardFile {
         let card = root
             .optional("card")
             .and_then(|field| field.string("lines of text"));
+        let boot_files = boot_files::read(&root);
         let emulation = root.optional("qemu");
         let emulation =
             emulation.and_then(|field| Emulation::read(&field, &hardware, &configs.join("models")));
@@ -230,6 +236,7 @@ impl BoardFile {
             page_costs: Vec::new(),
             devices,
             card: card.unwrap_or_default().to_owned(),
+            boot_files,
             emulation,
         };
         (!context.has_errors()).then_some((file, cpu_path?))

@@ -8,7 +8,7 @@
 //! | [`document`] | reads TOML files: every key and value with its position, all errors of a file at once |
 //! | `kind`, `foreign` | what a file is: a system, an experiment, a profile and others; a configuration of another hypervisor |
 //! | [`quantity`] | sizes, times, ranges and budgets as users write them |
-//! | [`board`], `firmware`, [`emulation`] | the files below `configs/boards` |
+//! | [`board`], [`boot_files`], [`devices`], `firmware`, [`emulation`] | the files below `configs/boards` |
 //! | [`events`], [`event_map`] | the files below `configs/events` |
 //! | [`validation`] | which events can be trusted: expectations, hypotheses, verdicts |
 //! | [`trust`] | which events quotas may count on which machine |
@@ -29,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 pub mod board;
+pub mod boot_files;
 mod campaign;
 pub mod checked;
 pub mod devices;

@@ -13,6 +13,7 @@
 //! | [`qemu`] | runs a board in QEMU, console and telemetry included |
 //! | [`model`] | runs boards with the board model |
 //! | [`kept`], [`store`] | runs that are kept to be repeated, and the files that they share |
+//! | [`capture`] | reads what a board sends, from its serial ports |
 //! | [`counting`] | which events a machine counts, and a warning about those that it does not |
 //! | [`consoles`] | splits the console's stream by VM |
 //! | [`telemetry`] | reads the stream of the second UART |
@@ -26,6 +27,7 @@
 
 pub mod board_argument;
 pub mod bundle;
+pub mod capture;
 pub mod cargo;
 pub mod configuration;
 pub mod consoles;

@@ -90,8 +90,8 @@ pub struct CalibrateArgs {
 /// Options of `cloison model points`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PointsArgs {
-    /// The log: what the board's console showed
-    #[arg(value_name = "LOG")]
+    /// The log: what the board's console showed, or the directory of a capture or run
+    #[arg(value_name = "LOG|DIR")]
     pub log: PathBuf,
     /// The board, as the file is to name it
     #[arg(long, value_name = "NAME")]
@@ -155,9 +155,14 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
 }
 
 fn points_of(args: &PointsArgs) -> Result<()> {
-    keep_apart([args.log.as_path()], Some(args.output.as_path()))?;
+    let file = if args.log.is_dir() {
+        args.log.join("console.txt")
+    } else {
+        args.log.clone()
+    };
+    keep_apart([file.as_path()], Some(args.output.as_path()))?;
     // A terminal program keeps what it received, which need not be text.
-    let log = String::from_utf8_lossy(&files::read(&args.log, files::CONFIGURATION)?).into_owned();
+    let log = String::from_utf8_lossy(&files::read(&file, files::CONFIGURATION)?).into_owned();
     let explained = |error: SurveyError| {
         let help = match error {
             SurveyError::NoClock => "give it: --clock-mhz 1200",
@@ -166,7 +171,7 @@ fn points_of(args: &PointsArgs) -> Result<()> {
                  (docs/validation.md)"
             }
         };
-        miette!(help = help, "{}: {error}", installation::display(&args.log))
+        miette!(help = help, "{}: {error}", installation::display(&file))
     };
     let survey = Survey::read(&log).map_err(explained)?;
     let clock_mhz = args

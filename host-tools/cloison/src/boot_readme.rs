@@ -1,0 +1,236 @@
+//! The instructions beside an image: what a board needs, how to boot it, what follows, what can fail.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison_config::BoardFile;
+use cloison_config::boot_files::GENERATED;
+use cloison_formats::image::{System, Uart, UartKind};
+use std::fmt::Write;
+
+/// What is seen if something is wrong, and what it means. The hypervisor's messages are those of
+/// `hypervisor/src/start`.
+const FAILURES: [(&str, &str); 12] = [
+    (
+        "nothing at all on the console",
+        "the wrong port of the cable, another baud rate, no power, or boot switches for another device",
+    ),
+    (
+        "`BootROM` or FSBL messages, then nothing",
+        "the boot loader's files are damaged or for another board",
+    ),
+    (
+        "another system starts",
+        "remove its boot.scr, extlinux folder or EFI loader from the card, or its PXE configuration from the server",
+    ),
+    (
+        "`TFTP error: 'File not found'`, or `T T T T`",
+        "this folder is not the server's top directory, or a firewall drops UDP port 69",
+    ),
+    (
+        "`Bad Linux ARM64 Image magic!`",
+        "`Image` is damaged or another file, or was loaded to another address than the one given to `booti`",
+    ),
+    (
+        "nothing after `Starting kernel ...`",
+        "U-Boot is not at EL2 (its banner must say so), or the image is for another board",
+    ),
+    (
+        "`no system image after the hypervisor`",
+        "`Image` was truncated",
+    ),
+    (
+        "`... is damaged: CRC ...`, `... is truncated ...`",
+        "the copy of `Image` is damaged: copy it again",
+    ),
+    (
+        "`board ... promises a last-level cache of ...`",
+        "the board file does not describe this board: colors would be wrong",
+    ),
+    (
+        "`core 1 does not start: PSCI CPU_ON says ...`",
+        "the firmware rejects the call; -2 and -9 mean invalid arguments",
+    ),
+    (
+        "`the firmware left CPUECTLR_EL1.SMPEN ... clear`",
+        "the firmware is not one for this CPU: caches would not be coherent",
+    ),
+    (
+        "a register dump",
+        "a fault in the hypervisor: please report it, with `Image` and the folder of the capture",
+    ),
+];
+
+/// Returns the instructions for an image of this system, of `length` bytes, on a board.
+pub fn readme(system: &System, length: u64, file: &BoardFile) -> String {
+    let mut text = format!(
+        "Cloison system image \"{}\" for board {}: {}\n\n1. FILES\n\n",
+        system.name, file.board.name, file.description
+    );
+    let purposes = [
+        "hypervisor, configuration and guests (arm64 Image format)",
+        "U-Boot's boot script as text",
+        "the same in U-Boot's format, for a card",
+        "the same, under the name that U-Boot asks a TFTP server for",
+        "this file",
+    ];
+    let own = file.boot_files.iter();
+    let all = GENERATED
+        .into_iter()
+        .zip(purposes)
+        .chain(own.map(|file| (file.name.as_str(), file.purpose.as_str())));
+    for (name, purpose) in all {
+        line(&mut text, &format!("  {name:<15}{purpose}"));
+    }
+    line(&mut text, "\n2. WHAT ELSE THE BOARD NEEDS\n");
+    let card = file.card.trim();
+    line(
+        &mut text,
+        if card.is_empty() {
+            "The board file says nothing of it."
+        } else {
+            card
+        },
+    );
+    text.push_str(&boot(system, length));
+    text.push_str(&capture(system, file));
+    line(&mut text, "\n6. IF NOT\n");
+    for (seen, meaning) in FAILURES {
+        line(&mut text, &format!("  {seen}\n      {meaning}"));
+    }
+    text
+}
+
+/// Adds a line.
+fn line(text: &mut String, line: &str) {
+    // Writing to a text cannot fail.
+    let _ = writeln!(text, "{line}");
+}
+
+/// Returns how the image is booted.
+fn boot(system: &System, length: u64) -> String {
+    let ram = system.board.ram.first().map_or(0, |range| range.start.0);
+    let need = length.next_multiple_of(0x20_0000);
+    format!(
+        "
+3. BOOT
+
+From a card: copy all files to its first partition (FAT). U-Boot finds boot.scr by itself.
+
+From the network, without a card or beside it: make this folder the top directory of a TFTP server. U-Boot finds
+boot.scr.uimg by itself if its boot order has the network and its variable boot_script_dhcp names the file, as it did
+in 2023.01; else, once, `setenv boot_script_dhcp boot.scr.uimg; saveenv`. By hand, at its prompt:
+
+  setenv autoload no; dhcp
+  setenv serverip SERVER; tftpboot ${{kernel_addr_r}} Image
+  booti ${{kernel_addr_r}} - ${{fdtcontroladdr}}
+
+By hand from a card:
+
+  load mmc 0:1 ${{kernel_addr_r}} Image
+  booti ${{kernel_addr_r}} - ${{fdtcontroladdr}}
+
+Load address: any multiple of 0x200000 in RAM (RAM starts at {ram:#x}); U-Boot's own kernel_addr_r is one. The image
+({length} bytes) and what follows it need {need:#x} bytes there. U-Boot must run at EL2: its banner says so.
+Card and network were tried with Debian's U-Boot 2023.01 and 2025.01 on QEMU's virt, on no board.
+"
+    )
+}
+
+/// Returns how the board's output is captured, and what should be seen.
+fn capture(system: &System, file: &BoardFile) -> String {
+    let board = &system.board;
+    let mut text = "\n4. LISTEN\n\n".to_owned();
+    let ports = [
+        ("console", Some(&board.console)),
+        ("telemetry", board.telemetry.as_ref()),
+    ];
+    for (what, uart) in ports {
+        let words = uart.map_or_else(
+            || "none on this board: a run has no tables".to_owned(),
+            |uart| {
+                format!(
+                    "{}, 115200 baud, 8 data bits, no parity, 1 stop bit",
+                    named(uart)
+                )
+            },
+        );
+        line(&mut text, &format!("  {what:<11}{words}"));
+    }
+    let telemetry = if board.telemetry.is_some() {
+        " --telemetry /dev/ttyUSB1"
+    } else {
+        ""
+    };
+    line(
+        &mut text,
+        &format!(
+            "
+Before the board is switched on, with the configuration of this image:
+
+  cloison capture CONFIG --board {} --console /dev/ttyUSB0{telemetry}
+
+It shows the console, says if the two ports are exchanged, and leaves what `cloison run` leaves. Where `cloison
+image` needed --allow-untrusted or --machine, it needs them too.
+
+5. WHAT YOU SHOULD SEE
+
+U-Boot's banner, then `Cloison: loading Image`, `Starting kernel ...`, and
+
+  [core 0] Cloison {} on {}: {}, {} colors, own colors {}, {} VMs
+
+then lines of the VMs, each with its name, and at the end `all VMs are off; turning the machine off`. How long that
+takes on a board has not been measured.",
+            board.name,
+            env!("CARGO_PKG_VERSION"),
+            board.name,
+            system.name,
+            file.colors,
+            system.hypervisor_colors,
+            system.vms.len(),
+        ),
+    );
+    text
+}
+
+/// Returns a UART in words.
+fn named(uart: &Uart) -> String {
+    let kind = match uart.kind {
+        UartKind::Pl011 => "PL011",
+        UartKind::Cadence => "Cadence UART",
+        UartKind::Mini => "mini UART",
+    };
+    format!("{kind} at {}, interrupt {}", uart.base, uart.irq.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cloison_engine::configuration;
+    use std::path::Path;
+
+    #[test]
+    fn the_instructions_name_each_file_both_lines_and_the_banner() {
+        for board in configuration::boards() {
+            let kit = Path::new("configs/kit/kit.toml");
+            let checked = configuration::load(kit, Some(&board)).expect("it is valid");
+            let text = readme(&checked.system, 1_000_000, &checked.board);
+            let own = checked.board.boot_files.iter();
+            for name in GENERATED
+                .into_iter()
+                .chain(own.map(|file| file.name.as_str()))
+            {
+                assert!(text.contains(&format!("\n  {name} ")), "{name}\n{text}");
+            }
+            let uarts = [
+                Some(checked.system.board.console),
+                checked.system.board.telemetry,
+            ];
+            for uart in uarts.into_iter().flatten() {
+                assert!(text.contains(&named(&uart)), "{text}");
+            }
+            let banner = format!(" on {board}: kit, 16 colors, own colors ");
+            assert!(text.contains(&banner), "{text}");
+            // A terminal at the board is 120 columns wide.
+            assert!(text.lines().all(|line| line.len() <= 120), "{text}");
+        }
+    }
+}
