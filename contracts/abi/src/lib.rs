@@ -8,8 +8,10 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod cadence;
 pub mod event;
 pub mod gicv2;
+pub mod map_note;
 pub mod model_hint;
 pub mod pl011;
 pub mod reply;
@@ -21,8 +23,8 @@ use strum::{Display, IntoStaticStr};
 /// added.
 pub const ABI_VERSION: u64 = 1;
 
-/// The guest's physical (IPA) map. It is the same on every board, so one guest binary runs on all
-/// of them.
+/// The guest's physical (IPA) map `cloison`, which a VM has unless its configuration names another.
+/// It is the same on every board, so one guest binary runs on all of them.
 pub mod map {
     /// Emulated GICv2 distributor (4 KiB).
     pub const GICD: u64 = 0x0800_0000;
@@ -36,13 +38,6 @@ pub mod map {
     pub const SERVICES: u64 = 0x0900_1000;
     /// Where RAM starts by convention; a VM's configuration may place more regions elsewhere.
     pub const RAM: u64 = 0x4000_0000;
-    /// The address and length in bytes of each device above. No region may overlap them.
-    pub const DEVICES: [(u64, u64); 4] = [
-        (GICD, 0x1000),
-        (GICC, 0x2000),
-        (UART, 0x1000),
-        (SERVICES, 0x1000),
-    ];
 }
 
 /// Interrupt numbers that a guest sees.
@@ -51,7 +46,7 @@ pub mod irq {
     pub const VTIMER: u32 = 27;
     /// High while the budget of a quota with `when_spent = "interrupt"` is spent (PPI 24).
     pub const BUDGET: u32 = 24;
-    /// The emulated PL011's interrupt (SPI 1).
+    /// The emulated UART's interrupt (SPI 1) in the map `cloison`.
     pub const UART: u32 = 33;
 }
 

@@ -16,13 +16,14 @@
 
 use crate::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
 use crate::color::{CacheGeometry, ColorSet};
+use crate::guest_map::GuestMap;
 use crate::ids::{Core, Intid, VcpuIndex, VmId};
 use crate::invalid::{Invalid, Part, Rule};
 use crate::limits::{MAX_CORES, MAX_VMS};
 use crate::units::{EventId, Events, Nanos, Period};
 use alloc::string::String;
 use alloc::vec::Vec;
-use cloison_abi::{map, services};
+use cloison_abi::services;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -31,7 +32,7 @@ pub const MAGIC: [u8; 8] = *b"CLOISON\0";
 /// Last bytes of the system image.
 pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Version of the header and of [`System`]. Images of any other version are rejected.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -340,6 +341,8 @@ pub struct Vm {
     pub name: String,
     /// Physical cores; the index is the vCPU number.
     pub cores: Vec<Core>,
+    /// Where its emulated devices are.
+    pub map: GuestMap,
     /// Memory and devices.
     pub regions: Vec<Region>,
     /// The image that is loaded when the VM starts or restarts.
@@ -611,7 +614,8 @@ impl System {
             self.validate_vm(part, vm)?;
             for region in 0..vm.regions.len() {
                 // Each against those before it, so that each pair is compared once.
-                self.validate_region(Part::Region { vm: id, region }, &vm.regions[..=region])?;
+                let part = Part::Region { vm: id, region };
+                self.validate_region(part, &vm.map, &vm.regions[..=region])?;
             }
             vm.validate_loaded(part, payload_len)?;
         }
@@ -659,7 +663,12 @@ impl System {
     }
 
     /// Checks the last of a VM's `regions`, also against those before it.
-    fn validate_region(&self, part: Part, regions: &[Region]) -> Result<(), Invalid> {
+    fn validate_region(
+        &self,
+        part: Part,
+        map: &GuestMap,
+        regions: &[Region],
+    ) -> Result<(), Invalid> {
         let Some((region, before)) = regions.split_last() else {
             return Ok(());
         };
@@ -677,13 +686,8 @@ impl System {
         for (index, other) in before.iter().enumerate() {
             part.check(!other.overlaps(region), Rule::Overlap, index as u64)?;
         }
-        // The emulated devices are in every VM, at fixed addresses.
-        for (at, size) in map::DEVICES {
-            part.check(
-                start.0 >= at + size || at >= start.0 + len,
-                Rule::Emulated,
-                at,
-            )?;
+        for (_, page) in map.devices() {
+            part.check(!region.contains(page), Rule::Emulated, page.0)?;
         }
         match region.backing {
             Backing::Pool(pool) => {
@@ -738,6 +742,7 @@ impl System {
                 .count();
             part.check(grants == 1, Rule::InterruptTwice, irq.0)?;
         }
+        vm.validate_map(part)?;
         for quota in &vm.quotas {
             self.validate_quota(part, quota, vm.cores.len())?;
         }
@@ -865,6 +870,18 @@ impl Vm {
             offset, len, load, ..
         } = self.image;
         core::iter::once(Module { offset, len, load }).chain(self.modules.iter().copied())
+    }
+
+    /// Checks its map: EL2 finds a device by its page, and maps the CPU interface.
+    fn validate_map(&self, part: Part) -> Result<(), Invalid> {
+        for (device, page) in self.map.devices() {
+            let is_there = page.is_page_aligned() && page.0 < 1 << IPA_BITS;
+            let is_found = self.map.device(page) == Some(device);
+            part.check(is_there && is_found, Rule::Map, page.0)?;
+        }
+        let irq = self.map.uart.irq;
+        let is_free = (32..256).contains(&irq.0) && !self.irqs.contains(&irq);
+        part.check(is_free, Rule::UartInterrupt, irq.0)
     }
 
     /// Checks what is loaded: inside the payload, page by page, and in one region of RAM. EL2

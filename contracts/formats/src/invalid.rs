@@ -113,7 +113,11 @@ rules! {
     IpaSpace: "starts at {0:#x} and ends beyond the IPA space",
     Overlap: "overlaps region {0}",
     NoPool: "names pool {0}, which does not exist",
-    Emulated: "overlaps the device at {0:#x} that every VM has",
+    Emulated: "overlaps the device at {0:#x} of the VM's map",
+    Map:
+        "its map has a device at {0:#x}, which is not on a page, is on another one's, or is beyond \
+         the IPA space",
+    UartInterrupt: "its UART's interrupt {0} is not a shared one below 256, or is a device's",
     Device:
         "its device at {0:#x} is not on a page, ends above 40 bits, overlaps RAM, or includes \
          one of the hypervisor's own",

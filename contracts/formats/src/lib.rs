@@ -8,6 +8,7 @@
 //! | [`ids`] | cores, vCPUs, VMs, interrupts |
 //! | [`units`] | events, cycles, periods |
 //! | [`boot`] | the boot parameters in the hypervisor's first page |
+//! | [`guest_map`] | where a VM's emulated devices are |
 //! | [`image`] | the system image: header, configuration, payload |
 //! | [`invalid`] | why the configuration in a system image is rejected |
 //! | [`limits`] | maximum numbers of cores, VMs and list registers |
@@ -24,6 +25,7 @@ pub mod addr;
 pub mod bits;
 pub mod boot;
 pub mod color;
+pub mod guest_map;
 pub mod ids;
 pub mod image;
 pub mod invalid;

@@ -94,6 +94,8 @@ cloison_guest_tables:                   // level 0: two entries of 512 GiB
     .quad   1f + 3
     .quad   2f + 3
     .fill   510, 8, 0
+    .global cloison_guest_blocks
+cloison_guest_blocks:
 1:  .quad   {device}
     .set    gib, 1
     .rept   511
@@ -128,9 +130,48 @@ extern "C" fn start(x0: u64, x1: u64, x2: u64, x3: u64, ticks: u64) -> ! {
         slot.store(value, Relaxed);
     }
     FIRST_TICKS.store(ticks, Relaxed);
+    map_devices();
     crate::uart::init();
     cloison_guest_main();
     crate::psci::system_off()
+}
+
+/// Maps the gigabytes of the VM's devices as devices, as the first one is from the start. No RAM of
+/// the guest can be there.
+fn map_devices() {
+    use crate::device_map::{gicc, gicd, uart};
+    for device in [gicd(), gicc(), uart()] {
+        let gib = device >> 30;
+        if (1..512).contains(&gib) {
+            // SAFETY: an entry of the tables' first GiBs, which this vCPU alone uses yet. Nothing in
+            // that GiB has been accessed, but the old entry may have been speculatively.
+            unsafe { replace(gib as usize, gib << 30 | DEVICE) };
+        }
+    }
+}
+
+/// Replaces a block of 1 GiB, by break-before-make (Arm ARM DDI 0487, D8.16).
+///
+/// # Safety
+///
+/// Nothing that Rust knows of is in it.
+unsafe fn replace(gib: usize, entry: u64) {
+    let table: *mut u64;
+    // SAFETY: only computes the address of the table, which is in this image.
+    unsafe {
+        crate::asm!(
+            "adrp {0}, cloison_guest_blocks",
+            "add {0}, {0}, :lo12:cloison_guest_blocks",
+            out(reg) table,
+            options(nomem, nostack, preserves_flags)
+        )
+    };
+    for value in [0, entry] {
+        // SAFETY: an entry in bounds, of tables that are memory of this image and that only this
+        // vCPU uses yet.
+        unsafe { table.add(gib).write_volatile(value) };
+        crate::cpu::forget_translations();
+    }
 }
 
 /// Returns `x0`–`x3` as they were at the first instruction: the `args` of the VM's configuration.

@@ -83,6 +83,21 @@ pub fn give_way() {
     unsafe { crate::asm!("yield", options(nostack, preserves_flags)) };
 }
 
+/// Makes the vCPU forget the translations of entries that it has changed.
+pub(crate) fn forget_translations() {
+    // SAFETY: drops copies of entries, which the tables still have. Stores to them must stay before
+    // it (no `nomem`).
+    unsafe {
+        crate::asm!(
+            "dsb ishst",
+            "tlbi vmalle1",
+            "dsb nsh",
+            "isb",
+            options(nostack, preserves_flags)
+        )
+    };
+}
+
 /// Sets the exception vector table. Returns the previous one.
 ///
 /// # Safety

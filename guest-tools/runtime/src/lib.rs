@@ -10,6 +10,7 @@
 //! | [`boot`] | first instructions, page tables, entry point of secondary vCPUs |
 //! | [`exceptions`] | vectors, the interrupt handler, expected faults |
 //! | [`cpu`] | the calling vCPU: number, interrupt mask, waiting |
+//! | [`device_map`] | where the VM's devices are |
 //! | [`mmio`] | device registers |
 //! | [`uart`] | the console: [`print!`], [`println!`], input |
 //! | [`gic`] | GICv2: interrupts and software-generated interrupts |
@@ -35,6 +36,8 @@ pub mod boot;
 pub mod call;
 #[allow(unsafe_code)]
 pub mod cpu;
+#[allow(unsafe_code)]
+pub mod device_map;
 #[allow(unsafe_code)]
 pub mod exceptions;
 pub mod gic;

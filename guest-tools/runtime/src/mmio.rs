@@ -1,6 +1,8 @@
 //! Device registers by address: the only volatile accesses of the runtime.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::device_map;
+use cloison_abi::cadence::Cadence;
 use cloison_abi::gicv2::{Gicc, Gicd};
 use cloison_abi::map;
 use cloison_abi::pl011::Pl011;
@@ -11,32 +13,39 @@ pub struct Device {
     base: u64,
 }
 
-/// The interrupt distributor.
+/// The interrupt distributor in the map `cloison`.
 pub const GICD: Device = Device { base: map::GICD };
-/// The interrupt controller's CPU interface.
+/// The interrupt controller's CPU interface in the map `cloison`.
 pub const GICC: Device = Device { base: map::GICC };
-/// The console UART (PL011).
+/// The console UART (PL011) in the map `cloison`.
 pub const UART: Device = Device { base: map::UART };
 
 /// The interrupt distributor, by its registers' names.
 pub(crate) fn gicd() -> &'static Gicd {
     // SAFETY: the page of this device, which is mapped for good and holds no memory that Rust knows
     // of.
-    unsafe { &*core::ptr::with_exposed_provenance(map::GICD as usize) }
+    unsafe { &*core::ptr::with_exposed_provenance(device_map::gicd() as usize) }
 }
 
 /// The interrupt controller's CPU interface, by its registers' names.
 pub(crate) fn gicc() -> &'static Gicc {
     // SAFETY: the page of this device, which is mapped for good and holds no memory that Rust knows
     // of.
-    unsafe { &*core::ptr::with_exposed_provenance(map::GICC as usize) }
+    unsafe { &*core::ptr::with_exposed_provenance(device_map::gicc() as usize) }
 }
 
-/// The PL011, by its registers' names.
-pub(crate) fn uart() -> &'static Pl011 {
+/// The UART as a PL011, by its registers' names.
+pub(crate) fn pl011() -> &'static Pl011 {
     // SAFETY: the page of this device, which is mapped for good and holds no memory that Rust knows
     // of.
-    unsafe { &*core::ptr::with_exposed_provenance(map::UART as usize) }
+    unsafe { &*core::ptr::with_exposed_provenance(device_map::uart() as usize) }
+}
+
+/// The UART as a Zynq UltraScale+'s, by its registers' names.
+pub(crate) fn cadence() -> &'static Cadence {
+    // SAFETY: the page of this device, which is mapped for good and holds no memory that Rust knows
+    // of.
+    unsafe { &*core::ptr::with_exposed_provenance(device_map::uart() as usize) }
 }
 
 impl Device {

@@ -1,9 +1,11 @@
-//! The console: a PL011, polled for output, with interrupts for input if a program requests them.
+//! The console: a PL011 or a Zynq UltraScale+'s UART, polled for output, with interrupts for input if a program requests them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::cpu;
-use crate::mmio::uart;
+use crate::device_map::{UartKind, uart_kind};
+use crate::mmio::{cadence, pl011};
 use aarch64_cpu::registers::{Readable, Writeable};
+use cloison_abi::cadence::{CONTROL, INTERRUPTS, STATUS};
 use cloison_abi::pl011::{CR, FR, INTERRUPT};
 use core::fmt::{self, Write};
 use spin::Mutex;
@@ -11,9 +13,14 @@ use spin::Mutex;
 static CONSOLE: Mutex<()> = Mutex::new(());
 
 pub(crate) fn init() {
-    uart()
-        .cr
-        .write(CR::UARTEN::SET + CR::TXE::SET + CR::RXE::SET);
+    match uart_kind() {
+        UartKind::Pl011 => pl011()
+            .cr
+            .write(CR::UARTEN::SET + CR::TXE::SET + CR::RXE::SET),
+        UartKind::Cadence => cadence()
+            .control
+            .write(CONTROL::TXEN::SET + CONTROL::RXEN::SET),
+    }
 }
 
 /// A line of text being formatted. It is completed first, so that the output of several vCPUs does
@@ -27,9 +34,18 @@ impl Line {
     fn flush(&mut self) {
         cpu::without_interrupts(|| {
             let _console = CONSOLE.lock();
+            let kind = uart_kind();
             for &byte in &self.text[..self.len] {
-                while uart().fr.is_set(FR::TXFF) {}
-                uart().dr.set(byte.into());
+                match kind {
+                    UartKind::Pl011 => {
+                        while pl011().fr.is_set(FR::TXFF) {}
+                        pl011().dr.set(byte.into());
+                    }
+                    UartKind::Cadence => {
+                        while cadence().status.is_set(STATUS::TFUL) {}
+                        cadence().fifo.set(byte.into());
+                    }
+                }
             }
         });
         self.len = 0;
@@ -68,17 +84,34 @@ pub(crate) fn force_unlock() {
     unsafe { CONSOLE.force_unlock() };
 }
 
-/// Makes the UART raise [`cloison_abi::irq::UART`] when input arrives.
+/// Makes the UART raise [its interrupt](crate::device_map::uart_irq) when input arrives.
 pub fn enable_input_interrupt() {
-    uart().imsc.write(INTERRUPT::RX::SET + INTERRUPT::RT::SET);
+    match uart_kind() {
+        UartKind::Pl011 => pl011().imsc.write(INTERRUPT::RX::SET + INTERRUPT::RT::SET),
+        UartKind::Cadence => cadence()
+            .interrupt_enable
+            .write(INTERRUPTS::RTRIG::SET + INTERRUPTS::TIMEOUT::SET),
+    }
 }
 
 /// Returns the next byte of input, if there is one; otherwise clears the interrupt.
 pub fn input() -> Option<u8> {
-    if !uart().fr.is_set(FR::RXFE) {
-        return Some(uart().dr.get() as u8);
+    match uart_kind() {
+        UartKind::Pl011 => {
+            if !pl011().fr.is_set(FR::RXFE) {
+                return Some(pl011().dr.get() as u8);
+            }
+            pl011().icr.write(INTERRUPT::RX::SET + INTERRUPT::RT::SET);
+        }
+        UartKind::Cadence => {
+            if !cadence().status.is_set(STATUS::REMPTY) {
+                return Some(cadence().fifo.get() as u8);
+            }
+            cadence()
+                .interrupt_status
+                .write(INTERRUPTS::RTRIG::SET + INTERRUPTS::TIMEOUT::SET);
+        }
     }
-    uart().icr.write(INTERRUPT::RX::SET + INTERRUPT::RT::SET);
     None
 }
 

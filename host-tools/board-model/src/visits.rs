@@ -34,7 +34,8 @@ pub struct Entry {
     pub x0: u64,
 }
 
-/// Returns what a guest's synchronous exception is about, as two parts of a name.
+/// Returns what a guest's synchronous exception is about, as two parts of a name. Devices are told by
+/// their addresses in the map `cloison`: in another one, their visits count as `abort`.
 fn exception(entry: Entry) -> [&'static str; 2] {
     let name = match entry.esr >> 26 & 0x3f {
         0x01 => "wait",

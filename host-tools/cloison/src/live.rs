@@ -5,7 +5,6 @@
 //! All checks are made here, against the configuration, without any of the allocator's code.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_abi::map;
 use cloison_config::Emulation;
 use cloison_engine::figures::Figures;
 use cloison_engine::files;
@@ -381,7 +380,7 @@ impl Review<'_> {
                 .regions
                 .iter()
                 .map(|region| (region.ipa, u64::from(region.pages)));
-            for (start, pages) in regions.chain([(Ipa(map::GICC), 1)]) {
+            for (start, pages) in regions.chain([(vm.map.gicc, 1)]) {
                 for ipa in (0..pages).map(|page| start.page(page)) {
                     if !self.seen.contains(&(id, ipa.page_number())) {
                         self.audit.add(&vm.name, ipa, None, Fault::Missing);
@@ -598,7 +597,7 @@ fn expected<'a>(system: &System, vm: &'a Vm, ipa: Ipa) -> Option<Expected<'a>> {
     {
         return Some(Expected::Region(position, region));
     }
-    (ipa == Ipa(map::GICC)).then_some(Expected::Gicv(system.board.gic.gicv))
+    (ipa == vm.map.gicc).then_some(Expected::Gicv(system.board.gic.gicv))
 }
 
 /// Returns what is wrong with the frame `pa` of the page `ipa` of `region`; `start` is the frame of
@@ -760,6 +759,7 @@ mod tests {
     use cloison_engine::installation;
     use cloison_formats::addr::PhysRange;
     use cloison_formats::color::ColorSet;
+    use cloison_formats::guest_map::GuestMap;
     use cloison_formats::ids::Core;
     use cloison_formats::image::{
         Board, GuestPmu, Image as GuestImage, LogLevel, OnFault, Pool, PoolKind,
@@ -790,6 +790,7 @@ mod tests {
         Vm {
             name: name.into(),
             cores: vec![Core(core)],
+            map: GuestMap::CLOISON,
             regions,
             image: GuestImage {
                 offset: 0,
@@ -900,10 +901,10 @@ mod tests {
             frames: frames.to_vec(),
         };
         let stage2 = vec![
-            run(VmId(0), map::GICC, &[0x8040]),
+            run(VmId(0), GuestMap::CLOISON.gicc.0, &[0x8040]),
             run(VmId(0), RAM, &[0x41001, 0x41012]),
             run(VmId(0), 0x5000_0000, &[0x42000, 0x42001]),
-            run(VmId(1), map::GICC, &[0x8040]),
+            run(VmId(1), GuestMap::CLOISON.gicc.0, &[0x8040]),
             run(VmId(1), RAM, &[0x41003]),
             run(VmId(1), 0x0b00_0000, &[0x0a000]),
         ];

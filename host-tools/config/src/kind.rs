@@ -22,13 +22,15 @@ pub enum FileKind {
     Profile,
     /// A board.
     Board,
+    /// Where a guest's devices are.
+    Map,
     /// The caches and timing of a board.
     Model,
 }
 
 impl FileKind {
     /// All kinds. A campaign may have variants too, so it comes before experiments.
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::System,
         Self::Campaign,
         Self::Experiment,
@@ -36,6 +38,7 @@ impl FileKind {
         Self::Benchmarks,
         Self::Profile,
         Self::Board,
+        Self::Map,
         Self::Model,
     ];
 
@@ -49,6 +52,7 @@ impl FileKind {
             Self::Benchmarks => "benchmark",
             Self::Profile => "region",
             Self::Board => "gic",
+            Self::Map => "uart",
             Self::Model => "l2",
         }
     }
@@ -63,6 +67,7 @@ impl FileKind {
             Self::Benchmarks => "a file of benchmarks for events",
             Self::Profile => "a page profile",
             Self::Board => "a board",
+            Self::Map => "a guest map",
             Self::Model => "a board model",
         }
     }
@@ -77,6 +82,7 @@ impl FileKind {
             Self::Benchmarks => "use `cloison events validate`",
             Self::Profile => "name it in a system: [vm.profile] with file = \"FILE\"",
             Self::Board => "use it with `--board FILE`, or name it in a system",
+            Self::Map => "name it in a VM: map = \"FILE\"",
             Self::Model => "use it with `--model FILE`, or name it in an experiment",
         }
     }

@@ -9,6 +9,7 @@
 //! | `kind`, `foreign` | what a file is: a system, an experiment, a profile and others; a configuration of another hypervisor |
 //! | [`quantity`] | sizes, times, ranges and budgets as users write them |
 //! | [`board`], [`boot_files`], [`devices`], `firmware`, [`emulation`] | the files below `configs/boards` |
+//! | [`guest_map`] | the files below `configs/maps` |
 //! | [`events`], [`event_map`] | the files below `configs/events` |
 //! | [`validation`] | which events can be trusted: expectations, hypotheses, verdicts |
 //! | [`trust`] | which events quotas may count on which machine |
@@ -43,6 +44,7 @@ mod firmware;
 mod foreign;
 pub mod goal;
 pub mod guest_linux;
+pub mod guest_map;
 pub mod kernel;
 mod kind;
 pub mod layout;

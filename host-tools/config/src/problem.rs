@@ -322,6 +322,11 @@ impl Errors {
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
+
+    /// Returns them in the same order, to be reported with those of another file.
+    pub fn into_problems(self) -> Vec<Problem> {
+        self.problems
+    }
 }
 
 /// Returns the errors, then the warnings, each in the order of the file: the first [`MOST_SHOWN`],

@@ -5,20 +5,13 @@
 use crate::devices;
 use crate::document::{Field, Table, suggest};
 use crate::guest_linux::Shown;
+use crate::guest_map;
 use crate::scene::{PoolSpec, PoolUse, Scene, name};
-use cloison_abi::map;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_formats::guest_map::GuestMap;
 use cloison_formats::ids::Intid;
 use cloison_formats::image::{Backing, Board, IPA_BITS, Region};
 use std::ops::Range;
-
-/// The devices that Cloison emulates in the IPA space of every VM.
-const EMULATED: [(u64, u64, &str); 4] = [
-    (map::GICD, 0x1000, "the emulated interrupt distributor"),
-    (map::GICC, 0x2000, "the virtual CPU interface"),
-    (map::UART, 0x1000, "the emulated UART"),
-    (map::SERVICES, 0x1000, "the services page"),
-];
 
 /// What has the second UART.
 const TELEMETRY: &str = "the telemetry UART";
@@ -59,6 +52,7 @@ impl RegionSpec<'_> {
 pub(crate) fn read_all<'a>(
     table: &Table<'a>,
     scene: &Scene<'_>,
+    map: &GuestMap,
     irqs: &[Intid],
 ) -> (Vec<RegionSpec<'a>>, bool) {
     let tables = table.tables("region");
@@ -87,7 +81,7 @@ pub(crate) fn read_all<'a>(
     let mut complete = true;
     let mut specs: Vec<RegionSpec<'a>> = Vec::new();
     for region in tables {
-        let Some(spec) = read_region(region, scene, irqs, &specs) else {
+        let Some(spec) = read_region(region, scene, map, irqs, &specs) else {
             complete = false;
             continue;
         };
@@ -99,6 +93,7 @@ pub(crate) fn read_all<'a>(
 fn read_region<'a>(
     mut table: Table<'a>,
     scene: &Scene<'_>,
+    map: &GuestMap,
     irqs: &[Intid],
     before: &[RegionSpec<'_>],
 ) -> Option<RegionSpec<'a>> {
@@ -135,7 +130,7 @@ fn read_region<'a>(
         executable: executable?,
     };
     let (ipa_span, size_span) = (ipa_field.span(), size_field.span());
-    check_addresses(&table, &region, &ipa_span)?;
+    check_addresses(&table, map, &region, &ipa_span)?;
     check_overlap(&table, &region, &ipa_span, before);
     Some(RegionSpec {
         region,
@@ -149,7 +144,12 @@ fn read_region<'a>(
 
 /// Checks that a region ends in the VM's address space, and covers nothing that the hypervisor
 /// emulates.
-fn check_addresses(table: &Table<'_>, region: &Region, span: &Range<usize>) -> Option<()> {
+fn check_addresses(
+    table: &Table<'_>,
+    map: &GuestMap,
+    region: &Region,
+    span: &Range<usize>,
+) -> Option<()> {
     let bytes = u64::from(region.pages) * PAGE_SIZE;
     let end = u128::from(region.ipa.0) + u128::from(bytes);
     let error = |message: String| table.error("ipa", span.clone(), message);
@@ -162,18 +162,22 @@ fn check_addresses(table: &Table<'_>, region: &Region, span: &Range<usize>) -> O
         )));
         return None;
     }
-    let end = end as u64;
-    let covers = |(start, len, _): &&(u64, u64, &str)| region.ipa.0 < start + len && *start < end;
-    if let Some((start, len, what)) = EMULATED.iter().find(covers) {
+    let mut devices = map.devices().into_iter();
+    if let Some((device, page)) = devices.find(|&(_, page)| region.contains(page)) {
+        let what = guest_map::name_of(device);
         let error = error(format!("the region covers {what}")).label(format!(
-            "{}..{end:#x} meets {start:#x}..{:#x}",
+            "{}..{end:#x} meets {page}..{}",
             region.ipa,
-            start + len
+            page.page(1)
         ));
-        table.push(error.help(
-            "keep 0x8000000..0x8012000 and 0x9000000..0x9002000 free; RAM starts at 0x40000000 by \
-             convention",
-        ));
+        let taken: Vec<String> = guest_map::taken(map)
+            .iter()
+            .map(|range| format!("{:#x}..{:#x}", range.start, range.end))
+            .collect();
+        table.push(error.help(format!(
+            "the VM's `map` has devices at {}: keep these free, or name another map",
+            taken.join(", ")
+        )));
     }
     Some(())
 }

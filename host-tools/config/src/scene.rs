@@ -5,6 +5,7 @@ use crate::board::BoardFile;
 use crate::document::Table;
 use crate::guest_linux::{Described, Shown};
 use crate::shipped::Shipped;
+use cloison_formats::guest_map::GuestMap;
 use cloison_formats::ids::Intid;
 use cloison_formats::image::{Pool, Region};
 use std::ops::Range;
@@ -45,6 +46,8 @@ pub(crate) struct ImageScene<'a> {
     /// The directory to which paths in the file are relative.
     pub base: &'a Path,
     pub shipped: &'a Shipped<'a>,
+    /// Where the VM's emulated devices are.
+    pub map: &'a GuestMap,
     /// Regions of the VM.
     pub regions: &'a [Region],
     /// How a Linux kernel sees each of them.

@@ -13,7 +13,7 @@ pub const DEFAULT_BOARD: &str = "virt";
 /// downloaded kernels.
 #[derive(Clone, Copy)]
 pub struct Shipped<'a> {
-    /// The directory with `boards/`, `events/` and `validation/`.
+    /// The directory with `boards/`, `maps/`, `events/` and `validation/`.
     pub configs: &'a Path,
     /// Returns the bytes of a Debian kernel if it has been downloaded. Otherwise it is checked
     /// after the download.
@@ -33,6 +33,11 @@ impl Shipped<'_> {
     /// the shipped ones.
     pub(crate) fn board_dirs(&self, base: &Path) -> [PathBuf; 2] {
         [base.join("boards"), self.configs.join("boards")]
+    }
+
+    /// Returns the directories searched for guest maps, as for board files.
+    pub(crate) fn map_dirs(&self, base: &Path) -> [PathBuf; 2] {
+        [base.join("maps"), self.configs.join("maps")]
     }
 
     /// Returns the directory of the shipped verdicts on events.

@@ -6,6 +6,7 @@ use crate::document::{Context, Field, Table};
 use crate::events::{EventTable, read_events};
 use crate::files;
 use crate::goal::{self, Goal};
+use crate::guest_map;
 use crate::manage::{self, NameList};
 use crate::problem::{Problem, SourceFile, count, display_path};
 use crate::region::{self, RegionSpec};
@@ -14,8 +15,9 @@ use crate::sources::ImageSource;
 use crate::trust::Budgeted;
 use crate::vm_image::{self, ImageSpec};
 use crate::{profile, quota};
-use cloison_abi::{irq, services};
+use cloison_abi::services;
 use cloison_formats::addr::Ipa;
+use cloison_formats::guest_map::GuestMap;
 use cloison_formats::ids::{Core, Intid};
 use cloison_formats::image::{Backing, GuestPmu, OnFault, Profile, Region, Vm};
 use cloison_formats::units::EventId;
@@ -73,11 +75,12 @@ pub(crate) fn read(
         ["manages", "regulates"].map(|list| manage::read_of_vm(&table, list, services));
     const REACTIONS: [(&str, OnFault); 2] = [("abort", OnFault::Abort), ("kill", OnFault::Kill)];
     let on_fault = table.value("on_fault", |field| field.one_of("reaction", &REACTIONS));
-    let irqs = read_irqs(&table, scene.board);
+    let map = guest_map::read(&table, scene, profiles);
+    let irqs = read_irqs(&table, scene.board, &map);
     let services_page = table.value("services_page", Field::boolean);
     let scrub = table.value("scrub", Field::boolean);
     let owned: Vec<Intid> = irqs.iter().map(|(irq, _)| *irq).collect();
-    let (mut regions, complete) = region::read_all(&table, scene, &owned);
+    let (mut regions, complete) = region::read_all(&table, scene, &map, &owned);
     let mut pool_uses: Vec<PoolUse> = regions.iter().filter_map(RegionSpec::pool_use).collect();
     let region_spans = regions.iter().map(|spec| spec.size_span.clone()).collect();
     let mut shown = Vec::new();
@@ -96,6 +99,7 @@ pub(crate) fn read(
     let image_scene = ImageScene {
         base: scene.base,
         shipped: scene.shipped,
+        map: &map,
         regions: &regions,
         shown: &shown,
         complete,
@@ -131,6 +135,7 @@ pub(crate) fn read(
         vm: Vm {
             name: name.to_owned(),
             cores: cores.iter().map(|(core, _)| *core).collect(),
+            map,
             regions,
             image: image.as_ref().map_or(vm_image::NOWHERE, |spec| spec.image),
             modules: Vec::new(),
@@ -387,7 +392,11 @@ fn read_services(table: &Table<'_>) -> u32 {
         .fold(0, |bits, bit| bits | bit)
 }
 
-fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(Intid, Range<usize>)> {
+fn read_irqs(
+    table: &Table<'_>,
+    board: Option<&BoardFile>,
+    map: &GuestMap,
+) -> Vec<(Intid, Range<usize>)> {
     let Some(field) = table.optional("interrupts") else {
         return Vec::new();
     };
@@ -410,10 +419,10 @@ fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(Intid, Range<
         });
         let problem = if !(32..u64::from(MAX_IRQ)).contains(&number) {
             Some((format!("interrupt {number} is not shared"), "32 to 255 are"))
-        } else if number == u64::from(irq::UART) {
+        } else if number == u64::from(map.uart.irq.0) {
             Some((
                 format!("interrupt {number} is the one of the VM's emulated UART"),
-                "taken in every VM",
+                "taken by the VM's map",
             ))
         } else if let Some(owner) = own {
             Some((

@@ -11,12 +11,18 @@ use crate::problem::display_path;
 use crate::region::page_ipa;
 use crate::scene::ImageScene;
 use cloison_formats::addr::PAGE_SIZE;
+use cloison_formats::guest_map::GuestUartKind;
 use cloison_formats::image::{Backing, Region};
 use std::path::{Path, PathBuf};
 
 const FLAVORS: [(&str, Flavor); 2] = [("cloud", Flavor::Cloud), ("rt", Flavor::Rt)];
 /// The console, added to every command line that does not set one.
-const CONSOLE: &str = "console=ttyAMA0";
+const fn console(kind: GuestUartKind) -> &'static str {
+    match kind {
+        GuestUartKind::Pl011 => "console=ttyAMA0",
+        GuestUartKind::Cadence => "console=ttyPS0",
+    }
+}
 /// The kernel's own limit (COMMAND_LINE_SIZE), including the final zero.
 const LONGEST_COMMAND_LINE: usize = 2048;
 
@@ -49,7 +55,7 @@ pub(crate) fn read(
     }
     let release = release.or(Release::default());
     let kernel = read_kernel(linux, kernel, release.unwrap_or_default(), scene);
-    let line = read_command_line(cmdline);
+    let line = read_command_line(cmdline, console(scene.map.uart.kind));
     let (source, parsed, place) = kernel?;
     let initrd = initrd.optional()?;
     let load = load.optional()?;
@@ -193,12 +199,12 @@ fn read_kernel<'a>(
 }
 
 /// Reads the command line, and lets it name the console.
-fn read_command_line(cmdline: Presence<'_, &str>) -> Option<String> {
+fn read_command_line(cmdline: Presence<'_, &str>, console: &str) -> Option<String> {
     let field = cmdline.given().map(|given| given.field.clone());
     let mut line = cmdline.or("")?.to_owned();
     let names_console = |word: &str| word.starts_with("console=");
     if !line.split_whitespace().any(names_console) {
-        line = with_word(&line, CONSOLE);
+        line = with_word(&line, console);
     }
     let is_wrong = line.len() >= LONGEST_COMMAND_LINE || line.contains('\0');
     if let Some(field) = field.filter(|_| is_wrong) {

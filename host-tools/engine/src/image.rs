@@ -2,6 +2,7 @@
 //! file.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod map_note;
 pub mod prelude;
 pub mod seal;
 
@@ -254,8 +255,9 @@ pub fn assemble_system(
                 continue;
             }
         };
-        let bytes = files::read(&file, files::IMAGE)?;
+        let mut bytes = files::read(&file, files::IMAGE)?;
         if bytes.starts_with(executable::MAGIC) {
+            map_note::fill(&mut bytes, &vm.map);
             load_elf(vm, &file, &bytes, &mut payload)?;
         } else {
             vm.image.offset = payload.add(&bytes)?;
@@ -634,6 +636,7 @@ pub(crate) mod tests {
         let vm = Vm {
             name: "one".into(),
             cores: vec![Core(0)],
+            map: cloison_formats::guest_map::GuestMap::CLOISON,
             regions: vec![region],
             image: image::Image {
                 offset: 0,

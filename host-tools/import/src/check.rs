@@ -149,7 +149,9 @@ fn remove(
             let region = vm.regions.remove(region);
             let subject = format!("{} of {} at {:#x}", region.name, vm.name, region.ipa);
             let next = if is_uart(&region, board) {
-                "use the emulated PL011 at 0x9000000, interrupt 33, which every VM has".to_owned()
+                "use the emulated UART, which every VM has where its `map` says: a PL011 at 0x9000000, \
+                 interrupt 33, without one"
+                    .to_owned()
             } else if region.size >= PERMISSIVE
                 && matches!(region.backing, RegionBacking::Device(_))
             {

@@ -61,9 +61,9 @@ const NO_SMMU_NEXT: &str = "pass the device through only to a VM that you trust"
 const NO_VIRTIO: &str =
     "there is no virtio: each VM has an emulated PL011 and, for Linux, a RAM disk";
 const NO_VIRTIO_NEXT: &str = "put what the guest needs into its RAM disk";
-const OWN_GIC: &str = "every VM sees an emulated GICv2 at 0x8000000 and 0x8010000";
-const OWN_GIC_NEXT: &str =
-    "build the guest for these addresses; a Linux guest gets them in its device tree";
+const OWN_GIC: &str =
+    "every VM sees an emulated GICv2 where its `map` says, at 0x8000000 and 0x8010000 without one";
+const OWN_GIC_NEXT: &str = "name the map that the guest was built for; a Linux guest gets the addresses in its device tree";
 
 /// Bao's `config.c`.
 pub const BAO: Table = Table {
@@ -134,8 +134,8 @@ pub const BAO: Table = Table {
         ),
         none(
             "platform.console",
-            "every VM has an emulated PL011 at 0x9000000",
-            "build the guest for it",
+            "every VM has an emulated UART where its `map` says, at 0x9000000 without one",
+            "name the map that the guest was built for",
         ),
         kept("region.base", "`ipa`", ""),
         kept("region.size", "`size`", "whole pages"),
@@ -262,8 +262,8 @@ pub const JAILHOUSE: Table = Table {
         ),
         none(
             "cell.console",
-            "every VM has an emulated PL011 at 0x9000000, with interrupt 33",
-            "build the inmate for it",
+            "every VM has an emulated UART where its `map` says, at 0x9000000 without one",
+            "name the map that the inmate was built for",
         ),
         none(
             "cell.msg_reply_timeout",

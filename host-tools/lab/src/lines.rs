@@ -11,8 +11,9 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Maximum number of tokens at EL2.
-pub const LIMIT: u64 = 90_560;
+/// Maximum number of tokens at EL2. Guest maps took 2,489: where a VM's devices are, and a second UART
+/// that is emulated.
+pub const LIMIT: u64 = 93_049;
 
 /// How much code there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

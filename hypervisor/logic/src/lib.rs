@@ -20,7 +20,7 @@
 //! | [`syndrome`] | why a core entered EL2, and the syndrome that a guest sees instead |
 //! | [`vgic`] | a VM's GICv2 distributor and the list registers |
 //! | [`vpmu`] | a vCPU's PMU |
-//! | [`vuart`] | a VM's PL011 |
+//! | [`vuart`] | a VM's UART |
 //! | [`console`] | guests' lines and messages on the console, and the selection of its input |
 //! | [`messages`] | the hypervisor's messages that wait for the console |
 //! | [`limit`] | how many messages of the hypervisor a VM may cause |

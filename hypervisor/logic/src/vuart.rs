@@ -1,10 +1,11 @@
-//! The emulated PL011 of a VM (Arm DDI 0183): enough for Linux's driver.
+//! The emulated UART of a VM: a PL011 (Arm DDI 0183), or a Zynq UltraScale+'s (Xilinx UG1087, module
+//! UART); enough for Linux's drivers.
 //!
 //! ```text
 //! trapped read    value = uart.read(offset)
 //! trapped write   if let Some(byte) = uart.write(offset, value) { line_buffer.push(byte) … }
 //! console input   uart.push_rx(byte)
-//! after each      kick(spis.set_line(irq::UART, uart.line_level(), &dist))
+//! after each      kick(spis.set_line(irq, uart.line_level(), &dist))
 //! ```
 //!
 //! Bytes are sent at once, so the transmit FIFO is always empty and each write raises its interrupt
@@ -13,7 +14,11 @@
 //! report the line's level before releasing it, so that two cores cannot report in the wrong order.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod cadence;
+
+use cadence::Cadence;
 use cloison_abi::pl011::offset::*;
+use cloison_formats::guest_map::GuestUartKind;
 use heapless::Deque;
 
 /// Capacity of the receive FIFO: more than a PL011's 32, because nothing throttles what is typed or
@@ -61,19 +66,124 @@ fn stored(offset: u16) -> Option<usize> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
+/// A UART of either kind.
+#[derive(Debug)]
+pub enum Uart {
+    /// Arm's.
+    Pl011(Pl011),
+    /// A Zynq UltraScale+'s.
+    Cadence(Cadence),
+}
+
+impl Uart {
+    /// Creates a UART in its reset state.
+    pub fn new(kind: GuestUartKind) -> Self {
+        match kind {
+            GuestUartKind::Pl011 => Self::Pl011(Pl011::default()),
+            GuestUartKind::Cadence => Self::Cadence(Cadence::default()),
+        }
+    }
+
+    /// Handles a trapped read; offsets without a register read as 0. Narrow reads get the low bits.
+    pub fn read(&mut self, offset: u16) -> u32 {
+        match self {
+            Self::Pl011(uart) => uart.read(offset),
+            Self::Cadence(uart) => uart.read(offset),
+        }
+    }
+
+    /// Handles a trapped write. Returns the byte that the guest sent, if any.
+    pub fn write(&mut self, offset: u16, value: u32) -> Option<u8> {
+        match self {
+            Self::Pl011(uart) => uart.write(offset, value),
+            Self::Cadence(uart) => uart.write(offset, value),
+        }
+    }
+
+    /// Adds a byte that arrives for the guest.
+    pub fn push_rx(&mut self, byte: u8) -> Result<(), Full> {
+        match self {
+            Self::Pl011(uart) => uart.push_rx(byte),
+            Self::Cadence(uart) => uart.lines.push(byte),
+        }
+    }
+
+    /// Returns the level of the interrupt line.
+    pub fn line_level(&self) -> bool {
+        match self {
+            Self::Pl011(uart) => uart.line_level(),
+            Self::Cadence(uart) => uart.lines.level(),
+        }
+    }
+}
+
+/// What both kinds have: the receive FIFO, and the interrupts. `RECEIVED` are the interrupts of
+/// bytes in the FIFO, `SENT` those of bytes that were sent, and `OVERRUN` that of a lost byte.
+#[derive(Debug, Default)]
+struct Lines<const RECEIVED: u32, const SENT: u32, const OVERRUN: u32> {
+    /// Bytes that have arrived for the guest and that it has not read.
+    fifo: Deque<u8, RX_FIFO>,
+    /// The status without the receive bits, which follow from the FIFO; `received_cleared` hides
+    /// them after a write that clears them.
+    raised: u32,
+    received_cleared: bool,
+    /// The interrupts that reach the line.
+    mask: u32,
+}
+
+impl<const RECEIVED: u32, const SENT: u32, const OVERRUN: u32> Lines<RECEIVED, SENT, OVERRUN> {
+    /// Adds a byte that arrives for the guest.
+    fn push(&mut self, byte: u8) -> Result<(), Full> {
+        if self.fifo.push_back(byte).is_err() {
+            self.raised |= OVERRUN;
+            return Err(Full);
+        }
+        // A new byte raises the receive interrupts again.
+        self.received_cleared = false;
+        Ok(())
+    }
+
+    /// Sets which interrupts reach the line.
+    fn unmask(&mut self, mask: u32) {
+        // The FIFO is below its level whenever a driver starts to wait for that. On real hardware, a
+        // driver that had filled it first would soon see the same.
+        if mask & !self.mask & SENT != 0 {
+            self.raised |= SENT;
+        }
+        self.mask = mask;
+    }
+
+    /// Clears interrupts.
+    fn clear(&mut self, bits: u32) {
+        // The receive bits follow from the FIFO, so that they are hidden instead of cleared.
+        self.raised &= !bits;
+        self.received_cleared |= bits & RECEIVED != 0;
+    }
+
+    /// Returns the raw interrupt status. With bytes in the FIFO, both the level and the timeout
+    /// interrupt are raised, because the guest may wait for either.
+    fn status(&self) -> u32 {
+        let received = if self.fifo.is_empty() || self.received_cleared {
+            0
+        } else {
+            RECEIVED
+        };
+        self.raised | received
+    }
+
+    /// Returns the level of the interrupt line.
+    fn level(&self) -> bool {
+        self.status() & self.mask != 0
+    }
+}
+
 /// A PL011.
 #[derive(Debug)]
 pub struct Pl011 {
-    /// Bytes that have arrived for the guest and that it has not read.
-    fifo: Deque<u8, RX_FIFO>,
+    /// Its receive FIFO and interrupts (UARTRIS, UARTIMSC).
+    lines: Lines<{ INT_RX | INT_RT }, INT_TX, INT_OE>,
     /// A byte was lost; shown by UARTRSR until the guest writes that register.
     overrun: bool,
-    /// RIS without the receive bits, which follow from the FIFO; `timeout_cleared` hides them
-    /// after an ICR write.
-    raised: u32,
-    timeout_cleared: bool,
-    /// UARTIMSC: the interrupts that reach the line.
-    mask: u32,
     /// The registers of [`STORED`], in its order.
     stored: [u32; STORED.len()],
 }
@@ -83,11 +193,8 @@ impl Default for Pl011 {
     fn default() -> Self {
         let stored = STORED.map(|(_, _, reset)| reset);
         Self {
-            fifo: Deque::new(),
+            lines: Lines::default(),
             overrun: false,
-            raised: 0,
-            timeout_cleared: false,
-            mask: 0,
             stored,
         }
     }
@@ -101,13 +208,21 @@ impl Pl011 {
             // OE; framing, parity and break errors do not happen here (Arm DDI 0183, 3.3.2).
             RSR => u32::from(self.overrun) << 3,
             FR => {
-                let empty = if self.fifo.is_empty() { FR_RXFE } else { 0 };
-                let full = if self.fifo.is_full() { FR_RXFF } else { 0 };
+                let empty = if self.lines.fifo.is_empty() {
+                    FR_RXFE
+                } else {
+                    0
+                };
+                let full = if self.lines.fifo.is_full() {
+                    FR_RXFF
+                } else {
+                    0
+                };
                 FR_MODEM | FR_TXFE | empty | full
             }
-            IMSC => self.mask,
-            RIS => self.status(),
-            MIS => self.status() & self.mask,
+            IMSC => self.lines.mask,
+            RIS => self.lines.status(),
+            MIS => self.lines.status() & self.lines.mask,
             ID.. => IDENTIFICATION
                 .get(usize::from(offset - ID) >> 2)
                 .map_or(0, |&byte| u32::from(byte)),
@@ -119,24 +234,12 @@ impl Pl011 {
     pub fn write(&mut self, offset: u16, value: u32) -> Option<u8> {
         match offset {
             DR => {
-                self.raised |= INT_TX;
+                self.lines.raised |= INT_TX;
                 return Some(value as u8);
             }
             RSR => self.overrun = false,
-            IMSC => {
-                // The FIFO is below its level whenever a driver starts to wait for that. On real
-                // hardware, a driver that had filled it first would soon see the same.
-                if value & !self.mask & INT_TX != 0 {
-                    self.raised |= INT_TX;
-                }
-                self.mask = value & INT_ALL;
-            }
-            ICR => {
-                // The receive bits follow from the FIFO, so that they are hidden instead of
-                // cleared.
-                self.raised &= !value;
-                self.timeout_cleared |= value & (INT_RX | INT_RT) != 0;
-            }
+            IMSC => self.lines.unmask(value & INT_ALL),
+            ICR => self.lines.clear(value),
             _ => {
                 if let Some(index) = stored(offset) {
                     self.stored[index] = value & STORED[index].1;
@@ -148,41 +251,25 @@ impl Pl011 {
 
     /// Adds a byte that arrives for the guest.
     pub fn push_rx(&mut self, byte: u8) -> Result<(), Full> {
-        if self.fifo.push_back(byte).is_err() {
-            self.overrun = true;
-            self.raised |= INT_OE;
-            return Err(Full);
-        }
-        // A new byte raises the receive interrupts again.
-        self.timeout_cleared = false;
-        Ok(())
+        let pushed = self.lines.push(byte);
+        self.overrun |= pushed.is_err();
+        pushed
     }
 
     /// Takes a byte from the receive FIFO: DR as read by the guest, 0 if there is none.
     fn pop_rx(&mut self) -> u32 {
-        let Some(byte) = self.fifo.pop_front() else {
+        let Some(byte) = self.lines.fifo.pop_front() else {
             return 0;
         };
         // An overrun is reported with the last byte that fitted.
-        let lost = self.fifo.is_empty() && self.overrun;
+        let lost = self.lines.fifo.is_empty() && self.overrun;
         let overrun = if lost { DR_OVERRUN } else { 0 };
         u32::from(byte) | overrun
     }
 
-    /// Returns the raw interrupt status. With bytes in the FIFO, both the level and the timeout
-    /// interrupt are raised, because the guest may wait for either.
-    fn status(&self) -> u32 {
-        let received = if self.fifo.is_empty() || self.timeout_cleared {
-            0
-        } else {
-            INT_RX | INT_RT
-        };
-        self.raised | received
-    }
-
     /// Returns the level of the interrupt line.
     pub fn line_level(&self) -> bool {
-        self.status() & self.mask != 0
+        self.lines.level()
     }
 }
 

@@ -73,6 +73,7 @@ fn vm() -> Vm {
     Vm {
         name: "a".into(),
         cores: vec![Core(0), Core(1)],
+        map: cloison_formats::guest_map::GuestMap::CLOISON,
         regions: vec![Region {
             name: "ram".into(),
             ipa: Ipa(map::RAM),

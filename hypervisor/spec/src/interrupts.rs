@@ -40,7 +40,7 @@ impl ListRegister {
 fn is_vms(system: &System, vm: &Vm, number: u32) -> bool {
     let pmu = vm.pmu_irq(system.board.guest_pmu_irq());
     number < SGIS
-        || [irq::VTIMER, irq::BUDGET, irq::UART].contains(&number)
+        || [irq::VTIMER, irq::BUDGET, vm.map.uart.irq.0].contains(&number)
         || pmu.is_some_and(|own| own.0 == number)
         || vm.irqs.iter().any(|own| own.0 == number)
 }

@@ -119,7 +119,7 @@ impl Page {
 /// Returns what a VM has at an IPA.
 pub fn expected(system: &System, vm: &Vm, ipa: Ipa) -> Expected {
     // The guest's CPU interface is the hardware's virtual one; its second page traps.
-    if ipa.0 == map::GICC {
+    if ipa == vm.map.gicc {
         return Expected::Device(system.board.gic.gicv);
     }
     for (number, region) in vm.regions.iter().enumerate() {
@@ -447,10 +447,11 @@ impl<'a> Memories<'a> {
     ///
     /// The first page that is missing.
     pub fn check_whole(&self, vm: usize, found: &HashMap<u64, Entry>) -> Checked {
-        let regions = self.system.vms[vm].regions.iter();
+        let config = &self.system.vms[vm];
+        let regions = config.regions.iter();
         let own =
             regions.flat_map(|region| (0..u64::from(region.pages)).map(|at| region.ipa.page(at)));
-        for ipa in own.chain([Ipa(map::GICC)]) {
+        for ipa in own.chain([config.map.gicc]) {
             let entry = found.get(&ipa.page_number()).copied().unwrap_or(Entry(0));
             // Another core of the VM may be moving it.
             if entry.0 == 0 {

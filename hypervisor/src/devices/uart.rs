@@ -3,6 +3,7 @@
 
 use crate::machine::mmio::Mapped;
 use crate::machine::registers::{Readable, Writeable};
+use cloison_abi::cadence::{CONTROL, Cadence, INTERRUPTS, STATUS};
 use cloison_abi::pl011::{CR, FR, INTERRUPT, LCR_H, Pl011};
 use cloison_formats::image::UartKind;
 use tock_registers::interfaces::ReadWriteable;
@@ -10,9 +11,6 @@ use tock_registers::registers::{ReadOnly, ReadWrite};
 use tock_registers::{register_bitfields, register_structs};
 
 register_bitfields! { u32,
-    CONTROL [TXEN OFFSET(4) NUMBITS(1) [], RXEN OFFSET(2) NUMBITS(1) []],
-    INTERRUPTS [RTRIG OFFSET(0) NUMBITS(1) []],
-    STATUS [TXFULL OFFSET(4) NUMBITS(1) [], RXEMPTY OFFSET(1) NUMBITS(1) []],
     MINI_ENABLES [UART OFFSET(0) NUMBITS(1) []],
     MINI_INTERRUPTS [RX OFFSET(0) NUMBITS(1) []],
     MINI_LINE [BITS OFFSET(0) NUMBITS(2) [Eight = 3]],
@@ -21,20 +19,6 @@ register_bitfields! { u32,
 }
 
 register_structs! {
-    /// The UART of a Zynq UltraScale+ (UG1087, module UART).
-    pub Cadence {
-        (0x00 => control: ReadWrite<u32, CONTROL::Register>),
-        (0x04 => _mode),
-        (0x08 => interrupt_enable: ReadWrite<u32, INTERRUPTS::Register>),
-        (0x0c => _disable),
-        (0x14 => interrupt_status: ReadWrite<u32, INTERRUPTS::Register>),
-        (0x18 => _baud),
-        (0x20 => receive_trigger: ReadWrite<u32>),
-        (0x24 => _modem),
-        (0x2c => status: ReadOnly<u32, STATUS::Register>),
-        (0x30 => fifo: ReadWrite<u32>),
-        (0x34 => @END),
-    },
     /// A Raspberry Pi's mini UART among the auxiliary peripherals (BCM2711 peripherals, 2.2).
     pub Mini {
         (0x00 => _irq),
@@ -131,7 +115,7 @@ impl Uart {
     pub fn can_send(self) -> bool {
         match self {
             Self::Pl011(uart) => !uart.fr.is_set(FR::TXFF),
-            Self::Cadence(uart) => !uart.status.is_set(STATUS::TXFULL),
+            Self::Cadence(uart) => !uart.status.is_set(STATUS::TFUL),
             Self::Mini(uart) => uart.status.is_set(MINI_STATUS::TXROOM),
         }
     }
@@ -148,7 +132,7 @@ impl Uart {
     pub fn receive(self) -> Option<u8> {
         let has_byte = match self {
             Self::Pl011(uart) => !uart.fr.is_set(FR::RXFE),
-            Self::Cadence(uart) => !uart.status.is_set(STATUS::RXEMPTY),
+            Self::Cadence(uart) => !uart.status.is_set(STATUS::REMPTY),
             Self::Mini(uart) => uart.status.is_set(MINI_STATUS::RXREADY),
         };
         // Bits 8 and up of a PL011's data register are error flags: a damaged byte is passed on.

@@ -8,8 +8,8 @@ use crate::machine::stage2::Page;
 use crate::vm::cpu::{Guest, Visit};
 use crate::vm::guest_registers::{GuestRegisters, enter_el1, skip_instruction, trap_waits};
 use crate::vm::{interrupts, life, logger, telemetry, uart, virq, vpmu};
-use cloison_abi::map;
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
+use cloison_formats::guest_map::MapDevice;
 use cloison_formats::image::{GuestPmu, OnFault};
 use cloison_formats::telemetry::{ExitReason, Record};
 use cloison_logic::instruction::{Refusal, Transfer};
@@ -96,7 +96,7 @@ fn distributor(guest: Guest, registers: &mut GuestRegisters, abort: DataAbort) -
     let Some(access) = abort.access() else {
         return false;
     };
-    if ipa.page_base().0 != map::GICD {
+    if ipa.page_base() != guest.vm.spec.map.gicd {
         return false;
     }
     guest.count_exit(ExitReason::Distributor);
@@ -160,23 +160,27 @@ fn data_abort(visit: Visit, registers: &mut GuestRegisters, abort: DataAbort) {
     } else {
         Attempt::Read
     };
-    // A device that this VM does not have is forbidden memory like any other.
-    let is_device = match ipa.page_base().0 {
-        map::UART | map::GICD | map::DEACTIVATE => true,
-        map::SERVICES => visit.vm.spec.services_page,
-        _ => false,
-    };
     // A walk of the guest's own tables that reaches a device is no access of an instruction: there
     // is no register to load or store.
-    if !is_device || abort.is_walk() {
+    // A device that this VM does not have is forbidden memory like any other, and the hardware has
+    // the CPU interface.
+    let spec = visit.vm.spec;
+    let has = |device: &MapDevice| match device {
+        MapDevice::CpuInterface => false,
+        MapDevice::Services => spec.services_page,
+        _ => true,
+    };
+    let device = spec.map.device(ipa.page_base()).filter(has);
+    let device = device.filter(|_| !abort.is_walk());
+    let Some(device) = device else {
         visit.count_exit(ExitReason::Memory);
         return refused_by_stage2(visit, abort.fault(), attempt);
-    }
+    };
     visit.count_exit(ExitReason::Device);
     // The syndrome describes loads and stores of one general register without write-back. For the
     // others, EL2 reads the instruction.
     let done = if let Some(access) = abort.access() {
-        emulate(visit, registers, ipa, access, is_write).map(|()| skip_instruction())
+        emulate(visit, registers, device, access, is_write).map(|()| skip_instruction())
     } else if let Some(word) = fetch(*visit) {
         // The traps that it makes skip the instruction.
         undescribed(registers, is_write, word)
@@ -197,25 +201,25 @@ fn data_abort(visit: Visit, registers: &mut GuestRegisters, abort: DataAbort) {
 fn emulate(
     visit: Visit,
     registers: &mut GuestRegisters,
-    ipa: Ipa,
+    device: MapDevice,
     access: Access,
     is_write: bool,
 ) -> Result<(), Refusal> {
-    let offset = ipa.0 as u16 & 0xfff;
+    let offset = FAR_EL2.get() as u16 & 0xfff;
     let width = access.width();
     let stored = register_value(registers, access.register());
     let is_whole = width == Width::Double;
     // Registers of the distributor and the UART have 32 bits, those of the services page 64.
-    let loaded = match (ipa.page_base().0, is_write) {
+    let loaded = match (device, is_write) {
         // What the distributor allows has been done already.
-        (map::GICD, _) => return Err(Refusal::WidthOrAlignment),
-        (map::UART, _) if is_whole => return Err(Refusal::WidthOrAlignment),
+        (MapDevice::Distributor, _) => return Err(Refusal::WidthOrAlignment),
+        (MapDevice::Uart, _) if is_whole => return Err(Refusal::WidthOrAlignment),
         // The bus reads the whole register; the access gets its bytes.
-        (map::UART, false) => {
+        (MapDevice::Uart, false) => {
             let register = uart::read(*visit, offset & !3);
             access.loaded((register >> (8 * (offset & 3))).into())
         }
-        (map::UART, true) => {
+        (MapDevice::Uart, true) => {
             // The access ends after the line is printed, so a guest whose vCPUs take turns has its
             // lines in order.
             if let Some(position) = uart::write(*visit, offset, access.stored(stored) as u32) {
@@ -224,7 +228,7 @@ fn emulate(
             }
             return Ok(());
         }
-        (map::DEACTIVATE, true) => {
+        (MapDevice::Deactivate, true) => {
             // Which interrupt was deactivated is not known later, if it is in no list register.
             if offset == 0 && width == Width::Word {
                 virq::deactivate(*visit, stored as u32);
@@ -232,7 +236,7 @@ fn emulate(
             return Ok(());
         }
         // GICC_DIR is write-only (IHI 0048B, 4.4.15).
-        (map::DEACTIVATE, false) => 0,
+        (MapDevice::Deactivate, false) => 0,
         // Less than a register of the services page reads as zero, and is not written.
         (_, false) => {
             if is_whole {

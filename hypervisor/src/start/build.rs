@@ -4,10 +4,11 @@
 use crate::machine::registers::*;
 use crate::machine::stage2::{Kind, Stage2, TableSource};
 use crate::vm::partition::{self, Memory, Pages, Vcpu, Vm};
+use crate::vm::uart;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use cloison_abi::{list, map};
+use cloison_abi::list;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::ids::VmId;
 use cloison_formats::image::{self, Backing, GuestPmu, System};
@@ -27,7 +28,7 @@ use spin::mutex::TicketMutex;
 /// seen to it.
 pub fn mapped_ranges(vm: &image::Vm) -> impl Iterator<Item = (u64, u64)> + Clone {
     // The guest's CPU interface needs tables too.
-    let gicv = core::iter::once((Ipa(map::GICC).page_number(), 1));
+    let gicv = core::iter::once((vm.map.gicc.page_number(), 1));
     vm.regions
         .iter()
         .map(|region| (region.ipa.page_number(), u64::from(region.pages)))
@@ -90,7 +91,7 @@ pub fn create(
         map_range(
             &stage2,
             &mut tables,
-            Ipa(map::GICC),
+            spec.map.gicc,
             1,
             Kind::Device,
             system.board.gic.gicv,
@@ -99,7 +100,7 @@ pub fn create(
         let cores = spec.cores.len() as u8;
         let mut spis = Shared::empty();
         // Emulated. The SPIs of passed-through devices have their numbers in the VM too.
-        spis.own(cloison_abi::irq::UART, false);
+        spis.own(spec.map.uart.irq.0, false);
         spec.irqs.iter().for_each(|irq| spis.own(irq.0, true));
         vms.push(Vm {
             id: VmId(id as u8),
@@ -111,7 +112,7 @@ pub fn create(
             // Its two parts: what cores change by atomics, and the SPIs under a lock.
             distributor: Distributor::new(cores),
             spis: TicketMutex::new(spis),
-            uart: TicketMutex::default(),
+            uart: TicketMutex::new(uart::fresh(spec)),
             mailbox: TicketMutex::new(Mailbox::default()),
             pages: TicketMutex::new(Pages {
                 // As many as can move at a time by the configuration; EL2 allocates nothing while

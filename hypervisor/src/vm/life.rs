@@ -433,7 +433,7 @@ fn renew(visit: Visit, end: fn(Visit)) -> ! {
     end(visit);
     // Its line is low afterwards, whatever arrives for it: then the distributor may forget the
     // line's level.
-    *vm.uart.lock() = Default::default();
+    *vm.uart.lock() = uart::fresh(vm.spec);
     // A vCPU without progress is reported once in each life.
     vm.is_stuck.store(false, Relaxed);
     virq::reset_vm(vm);

@@ -22,7 +22,7 @@ use cloison_logic::power::{Power, State};
 use cloison_logic::quota::{self, Effort};
 use cloison_logic::services_page::Mailbox;
 use cloison_logic::vgic::{Banked, Distributor, Shared};
-use cloison_logic::vuart::Pl011;
+use cloison_logic::vuart::Uart;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use spin::Once;
@@ -80,8 +80,8 @@ pub struct Vm {
     pub distributor: Distributor,
     /// Its shared interrupts.
     pub spis: TicketMutex<Shared>,
-    /// Its emulated PL011 and the line of text that is being collected.
-    pub uart: TicketMutex<(Pl011, LineBuffer)>,
+    /// Its emulated UART and the line of text that is being collected.
+    pub uart: TicketMutex<(Uart, LineBuffer)>,
     /// Its services page, if it has one.
     pub mailbox: TicketMutex<Mailbox>,
     /// What has been changed of its pages. The holder of the lock may change more.

@@ -5,9 +5,15 @@ use crate::devices::{console, timer};
 use crate::vm::cpu::{Cpu, Guest, Line};
 use crate::vm::partition::Vm;
 use crate::vm::{guest_registers, virq};
+use cloison_formats::image;
 use cloison_logic::console::{LineBuffer, Part};
 use cloison_logic::messages::Position;
-use cloison_logic::vuart::Pl011;
+use cloison_logic::vuart::Uart;
+
+/// Returns a VM's UART and line as they are when it starts.
+pub fn fresh(spec: &image::Vm) -> (Uart, LineBuffer) {
+    (Uart::new(spec.map.uart.kind), LineBuffer::default())
+}
 
 /// Handles a guest's read of its UART.
 pub fn read(guest: Guest, offset: u16) -> u32 {
@@ -30,7 +36,7 @@ pub fn write(guest: Guest, offset: u16, value: u32) -> Option<Position> {
 
 /// Accesses the UART, and reports the level of its line if that has changed: under the UART's lock,
 /// so that two cores cannot report it in the wrong order.
-fn access<T>(guest: Guest, vm: &Vm, with: impl FnOnce(&mut Pl011, &mut LineBuffer) -> T) -> T {
+fn access<T>(guest: Guest, vm: &Vm, with: impl FnOnce(&mut Uart, &mut LineBuffer) -> T) -> T {
     // The order of locks: the UART, then the SPIs (`virq::set_line`).
     let mut uart = vm.uart.lock();
     let (device, line) = &mut *uart;
@@ -38,7 +44,7 @@ fn access<T>(guest: Guest, vm: &Vm, with: impl FnOnce(&mut Pl011, &mut LineBuffe
     let result = with(device, line);
     let high = device.line_level();
     if before != high {
-        virq::set_line(guest, vm, cloison_abi::irq::UART, high);
+        virq::set_line(guest, vm, vm.spec.map.uart.irq.0, high);
     }
     result
 }

@@ -20,6 +20,7 @@ mod kernels;
 mod leases;
 mod libpapi;
 mod linux;
+mod maps;
 mod migration;
 mod mmio;
 mod modelled;

@@ -129,6 +129,7 @@ fn vm(core: u8, pool: u8) -> Vm {
     Vm {
         name: "vm".into(),
         cores: vec![Core(core)],
+        map: GuestMap::CLOISON,
         regions: vec![Region {
             name: "ram".into(),
             ipa: Ipa(0x4000_0000),
@@ -426,22 +427,52 @@ fn each_rule_of_a_region_is_kept_to_the_unit() {
     keeps(second(0x3fff_f000));
     breaks(DEVICE, Rule::Overlap, 0, second(0x4000_3000));
     breaks(DEVICE, Rule::Overlap, 0, second(0x4000_0000));
-    for (at, size) in map::DEVICES {
-        breaks(DEVICE, Rule::Emulated, at, second(at));
-        breaks(DEVICE, Rule::Emulated, at, second(at + size - PAGE));
+    for (_, page) in GuestMap::CLOISON.devices() {
+        breaks(DEVICE, Rule::Emulated, page.0, second(page.0));
     }
-    let (low, size) = map::DEVICES[0];
-    let is_free = |ipa: u64| {
-        !map::DEVICES
-            .iter()
-            .any(|(at, size)| (*at..at + size).contains(&ipa))
-    };
-    for ipa in [low - PAGE, low + size]
-        .into_iter()
-        .filter(|ipa| is_free(*ipa))
-    {
+    let gicd = GuestMap::CLOISON.gicd.0;
+    for ipa in [gicd - PAGE, gicd + PAGE] {
         keeps(second(ipa));
     }
+}
+
+#[test]
+fn each_device_of_a_map_has_its_own_page_and_the_uart_its_own_interrupt() {
+    let map = |change: fn(&mut GuestMap)| move |system: &mut System| change(&mut system.vms[0].map);
+    let part = FIRST;
+    keeps(map(|map| map.uart.base = Ipa((1 << IPA_BITS) - PAGE)));
+    breaks(
+        part,
+        Rule::Map,
+        1 << IPA_BITS,
+        map(|map| map.gicd = Ipa(1 << IPA_BITS)),
+    );
+    breaks(
+        part,
+        Rule::Map,
+        0x0800_0800,
+        map(|map| map.gicd = Ipa(0x0800_0800)),
+    );
+    breaks(
+        part,
+        Rule::Map,
+        0x0800_0000,
+        map(|map| map.services = map.gicd),
+    );
+    breaks(
+        part,
+        Rule::Map,
+        0x0900_0000,
+        map(|map| map.gicc_dir = map.uart.base),
+    );
+    keeps(map(|map| map.uart.irq = Intid(255)));
+    for irq in [31, 256] {
+        let change = move |system: &mut System| system.vms[0].map.uart.irq = Intid(irq);
+        breaks(part, Rule::UartInterrupt, irq.into(), change);
+    }
+    let own = system().vms[0].irqs[0];
+    let change = move |system: &mut System| system.vms[0].map.uart.irq = own;
+    breaks(part, Rule::UartInterrupt, own.0.into(), change);
 }
 
 #[test]

@@ -3,9 +3,8 @@
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
-use cloison_guest::abi::irq;
 use cloison_guest::gic::{self, Interrupt};
-use cloison_guest::{cpu, entry, exceptions, println, uart};
+use cloison_guest::{cpu, device_map, entry, exceptions, println, uart};
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 entry!(main);
@@ -21,7 +20,7 @@ static READ: AtomicUsize = AtomicUsize::new(0);
 static LOST: AtomicUsize = AtomicUsize::new(0);
 
 fn handler(interrupt: Interrupt) {
-    if interrupt.id() != irq::UART {
+    if interrupt.id() != device_map::uart_irq() {
         return;
     }
     while let Some(byte) = uart::input() {
@@ -47,7 +46,7 @@ fn main() {
     exceptions::on_interrupt(handler);
     gic::init_distributor();
     gic::init_cpu();
-    gic::enable(irq::UART);
+    gic::enable(device_map::uart_irq());
     uart::enable_input_interrupt();
     cpu::unmask_interrupts();
     println!("echo: ready");

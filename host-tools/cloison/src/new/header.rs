@@ -109,7 +109,7 @@ const GROUPS: [Group; 16] = [
     group(
         "map",
         "MAP_",
-        "Addresses of the devices, and where RAM starts by convention.",
+        "Addresses of the devices in the map `cloison`, and where RAM starts by convention.",
     ),
     group("irq", "IRQ_", "Interrupts."),
     group("pl011::offset", "UART_", "Registers of the UART, a PL011."),

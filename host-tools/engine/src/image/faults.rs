@@ -5,7 +5,6 @@
 
 use super::seal;
 use super::tests;
-use cloison_abi::map;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_formats::color::ColorSet;
 use cloison_formats::ids::{Core, Intid, VcpuIndex, VmId};
@@ -431,9 +430,11 @@ fn memory(system: &System, vm: &Vm) -> Option<&'static str> {
         {
             return Some("two regions at one place");
         }
-        if map::DEVICES
+        if vm
+            .map
+            .devices()
             .iter()
-            .any(|&(at, size)| overlap(&range(at, size), &of))
+            .any(|&(_, at)| overlap(&range(at.0, PAGE_SIZE), &of))
         {
             return Some("a region over an emulated device");
         }

@@ -7,8 +7,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::{Flat, Image, ImageError, system_image};
-use cloison_abi::{Call, map, psci, services};
+use cloison_abi::{Call, cadence, pl011, psci, services};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
+use cloison_formats::guest_map::{GuestUart, GuestUartKind};
 use cloison_formats::ids::VmId;
 use cloison_formats::image::{self, Backing, Module, System, Vm};
 use miette::{Diagnostic, Result};
@@ -78,7 +79,7 @@ pub fn before(
         turn_others_off(&mut system, vm, &mut payload);
     }
     let guest = &mut system.vms[vm.index()];
-    let program = program(guest.image.entry, uncached);
+    let program = program(&guest.map.uart, guest.image.entry, uncached);
     let load = place(guest, program.len() as u64)?;
     guest.services |= services::PROFILE;
     guest.modules.push(Module {
@@ -238,62 +239,70 @@ const OFF: [u32; 4] = [
 /// Number of the first word after the code: the guest's entry, pairs of a first page and a number
 /// of pages, a pair of zeros, and the text.
 const TABLE: u32 = 40;
-/// The code. The last words only fill it up, so that the table is aligned.
-const CODE: [u32; TABLE as usize] = [
-    // The registers with which the guest starts.
-    a64::adr(23, TABLE),
-    a64::mov(19, 0),
-    a64::mov(20, 1),
-    a64::mov(21, 2),
-    a64::mov(22, 3),
-    a64::next_word(24, 23),
-    // 6: makes the pages of each entry non-cacheable.
-    a64::next_word(1, 23),
-    a64::next_word(2, 23),
-    a64::cbz(2, 18),
-    a64::mov(3, ZERO),
-    a64::movz(0, SET, 0),
-    a64::movk(0, SET >> 16, 1),
-    a64::HVC,
-    a64::cbz(0, -7),
-    // 14: it was refused. Prints the text, which is after the entry of zeros, and turns the VM
-    // off.
-    a64::next_word(1, 23),
-    a64::next_word(2, 23),
-    a64::cbz(2, 2),
-    a64::b(-3),
-    a64::movz(1, (map::UART >> 16) as u32, 1),
-    a64::next_byte(3, 23),
-    a64::cbz(3, 3),
-    a64::store(3, 1),
-    a64::b(-3),
-    a64::movz(0, psci::SYSTEM_OFF, 0),
-    a64::movk(0, psci::SYSTEM_OFF >> 16, 1),
-    a64::HVC,
-    // 26: all pages are as they should be; starts the guest.
-    a64::mov(0, 19),
-    a64::mov(1, 20),
-    a64::mov(2, 21),
-    a64::mov(3, 22),
-    a64::mov(17, 24),
-    a64::mov(19, ZERO),
-    a64::mov(20, ZERO),
-    a64::mov(21, ZERO),
-    a64::mov(22, ZERO),
-    a64::mov(23, ZERO),
-    a64::mov(24, ZERO),
-    a64::br(17),
-    a64::WAIT,
-    a64::WAIT,
-];
+/// Returns the code, which prints on this UART. Its length is even, so that the table is aligned.
+fn code(uart: &GuestUart) -> [u32; TABLE as usize] {
+    let data = uart.base.0
+        + u64::from(match uart.kind {
+            GuestUartKind::Pl011 => pl011::offset::DR,
+            GuestUartKind::Cadence => cadence::offset::FIFO,
+        });
+    let part = |number: u32| (data >> (16 * number)) as u32 & 0xffff;
+    [
+        // The registers with which the guest starts.
+        a64::adr(23, TABLE),
+        a64::mov(19, 0),
+        a64::mov(20, 1),
+        a64::mov(21, 2),
+        a64::mov(22, 3),
+        a64::next_word(24, 23),
+        // 6: makes the pages of each entry non-cacheable.
+        a64::next_word(1, 23),
+        a64::next_word(2, 23),
+        a64::cbz(2, 20),
+        a64::mov(3, ZERO),
+        a64::movz(0, SET, 0),
+        a64::movk(0, SET >> 16, 1),
+        a64::HVC,
+        a64::cbz(0, -7),
+        // 14: it was refused. Prints the text, which is after the entry of zeros, and turns the VM
+        // off.
+        a64::next_word(1, 23),
+        a64::next_word(2, 23),
+        a64::cbz(2, 2),
+        a64::b(-3),
+        a64::movz(1, part(0), 0),
+        a64::movk(1, part(1), 1),
+        a64::movk(1, part(2), 2),
+        a64::next_byte(3, 23),
+        a64::cbz(3, 3),
+        a64::store(3, 1),
+        a64::b(-3),
+        a64::movz(0, psci::SYSTEM_OFF, 0),
+        a64::movk(0, psci::SYSTEM_OFF >> 16, 1),
+        a64::HVC,
+        // 28: all pages are as they should be; starts the guest.
+        a64::mov(0, 19),
+        a64::mov(1, 20),
+        a64::mov(2, 21),
+        a64::mov(3, 22),
+        a64::mov(17, 24),
+        a64::mov(19, ZERO),
+        a64::mov(20, ZERO),
+        a64::mov(21, ZERO),
+        a64::mov(22, ZERO),
+        a64::mov(23, ZERO),
+        a64::mov(24, ZERO),
+        a64::br(17),
+    ]
+}
 
 fn bytes_of(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
 /// Returns the program that makes these pages non-cacheable and jumps to `entry`.
-fn program(entry: Ipa, uncached: &[Pages]) -> Vec<u8> {
-    let mut bytes = bytes_of(&CODE);
+fn program(uart: &GuestUart, entry: Ipa, uncached: &[Pages]) -> Vec<u8> {
+    let mut bytes = bytes_of(&code(uart));
     let entries = uncached
         .iter()
         .filter(|pages| pages.pages > 0)

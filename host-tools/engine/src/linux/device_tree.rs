@@ -1,10 +1,11 @@
-//! The device tree of a guest, from `cloison_abi::map` and the configuration.
+//! The device tree of a guest, from its map and the configuration.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_abi::{irq, map, page};
+use cloison_abi::{irq, page};
 use cloison_config::guest_linux::{Described, Linux, Shown, with_word};
 use cloison_config::layout::DEVICE_TREE_ROOM;
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
+use cloison_formats::guest_map::{GuestMap, GuestUart, GuestUartKind};
 use cloison_formats::ids::Intid;
 use cloison_formats::image::{Backing, GuestPmu, Region, System, Vm};
 use miette::{Result, miette};
@@ -100,7 +101,7 @@ fn write(
     fdt.property_u32("#address-cells", 2)?;
     fdt.property_u32("#size-cells", 2)?;
     fdt.property_u32("interrupt-parent", GIC)?;
-    chosen(&mut fdt, described, initrd)?;
+    chosen(&mut fdt, described, &vm.map.uart, initrd)?;
     memory(&mut fdt, described, &vm.regions)?;
     cpus(&mut fdt, described, vm.cores.len())?;
     let psci = fdt.begin_node("psci")?;
@@ -110,12 +111,12 @@ fn write(
     )?;
     fdt.property_string("method", "hvc")?;
     fdt.end_node(psci)?;
-    devices(&mut fdt, vm.cores.len())?;
+    devices(&mut fdt, &vm.map, vm.cores.len())?;
     passed_through(&mut fdt, described, &vm.regions)?;
     if vm.services_page {
-        let node = fdt.begin_node(&format!("services@{:x}", map::SERVICES))?;
+        let node = fdt.begin_node(&format!("services@{:x}", vm.map.services.0))?;
         fdt.property_string("compatible", page::COMPATIBLE)?;
-        fdt.property_array_u64("reg", &[map::SERVICES, PAGE_SIZE])?;
+        fdt.property_array_u64("reg", &[vm.map.services.0, PAGE_SIZE])?;
         if !ceilings.0.is_empty() {
             fdt.property_array_u32(CEILINGS, &ceilings.0)?;
         }
@@ -144,13 +145,14 @@ pub fn command_line(linux: &Linux, vm: &str) -> String {
 fn chosen(
     fdt: &mut FdtWriter,
     described: &Described,
+    uart: &GuestUart,
     initrd: Option<(Ipa, u64)>,
 ) -> Result<(), Error> {
     let node = fdt.begin_node("chosen")?;
     if !described.cmdline.is_empty() {
         fdt.property_string("bootargs", &described.cmdline)?;
     }
-    fdt.property_string("stdout-path", &format!("/serial@{:x}", map::UART))?;
+    fdt.property_string("stdout-path", &format!("/serial@{:x}", uart.base.0))?;
     if let Some((start, len)) = initrd.filter(|(_, len)| *len > 0) {
         fdt.property_u64("linux,initrd-start", start.0)?;
         fdt.property_u64("linux,initrd-end", start.0 + len)?;
@@ -259,14 +261,16 @@ fn passed_through(
     Ok(())
 }
 
-fn devices(fdt: &mut FdtWriter, vcpus: usize) -> Result<(), Error> {
-    let gic = fdt.begin_node(&format!("interrupt-controller@{:x}", map::GICD))?;
+fn devices(fdt: &mut FdtWriter, map: &GuestMap, vcpus: usize) -> Result<(), Error> {
+    let gic = fdt.begin_node(&format!("interrupt-controller@{:x}", map.gicd.0))?;
     // Software for QEMU and KVM looks for the second name only.
     fdt.property_string_list(
         "compatible",
         vec!["arm,gic-400".into(), "arm,cortex-a15-gic".into()],
     )?;
-    fdt.property_array_u64("reg", &[map::GICD, 0x1000, map::GICC, 0x2000])?;
+    // The CPU interface to its last page, that of GICC_DIR.
+    let interface = map.gicc_dir.page(1).0.saturating_sub(map.gicc.0);
+    fdt.property_array_u64("reg", &[map.gicd.0, PAGE_SIZE, map.gicc.0, interface])?;
     fdt.property_u32("#interrupt-cells", 3)?;
     fdt.property_u32("#address-cells", 0)?;
     fdt.property_null("interrupt-controller")?;
@@ -290,14 +294,21 @@ fn devices(fdt: &mut FdtWriter, vcpus: usize) -> Result<(), Error> {
     fdt.property_phandle(CLOCK)?;
     fdt.end_node(clock)?;
 
-    let uart = fdt.begin_node(&format!("serial@{:x}", map::UART))?;
-    fdt.property_string_list(
-        "compatible",
-        vec!["arm,pl011".into(), "arm,primecell".into()],
-    )?;
-    fdt.property_array_u64("reg", &[map::UART, 0x1000])?;
-    fdt.property_array_u32("interrupts", &[SPI, irq::UART - 32, LEVEL_HIGH])?;
+    serial(fdt, &map.uart)
+}
+
+/// Adds the emulated UART. Linux's drivers look for the last name of each kind.
+fn serial(fdt: &mut FdtWriter, uart: &GuestUart) -> Result<(), Error> {
+    let (compatible, clocks) = match uart.kind {
+        GuestUartKind::Pl011 => (["arm,pl011", "arm,primecell"], ["uartclk", "apb_pclk"]),
+        GuestUartKind::Cadence => (["cdns,uart-r1p12", "xlnx,xuartps"], ["uart_clk", "pclk"]),
+    };
+    let list = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+    let node = fdt.begin_node(&format!("serial@{:x}", uart.base.0))?;
+    fdt.property_string_list("compatible", list(compatible))?;
+    fdt.property_array_u64("reg", &[uart.base.0, PAGE_SIZE])?;
+    fdt.property_array_u32("interrupts", &[SPI, uart.irq.0 - 32, LEVEL_HIGH])?;
     fdt.property_array_u32("clocks", &[CLOCK, CLOCK])?;
-    fdt.property_string_list("clock-names", vec!["uartclk".into(), "apb_pclk".into()])?;
-    fdt.end_node(uart)
+    fdt.property_string_list("clock-names", list(clocks))?;
+    fdt.end_node(node)
 }

@@ -14,10 +14,12 @@ export PATH=/usr/bin:/usr/sbin:/bin:/sbin HOME=/root TERM=vt100 PS1='\h:\w# '
 dmesg -n 4
 # Kernels before 5.19 know no hostname= of their own.
 hostname "$(sed -n 's/.*hostname=\([^ ]*\).*/\1/p' /proc/cmdline)"
+# The console's device, by the kind of the VM's UART.
+for tty in /dev/ttyAMA0 /dev/ttyPS0; do [ -c $tty ] && break; done
 # What is written to the console waits in the kernel, and turning the VM off would lose it. Setting a terminal's modes waits
 # until it is out.
 off() {
-    stty -F /dev/ttyAMA0 sane
+    stty -F $tty sane
     poweroff -f
 }
 cd /root
@@ -34,5 +36,5 @@ if [ -e /exec ]; then
     off
 fi
 while :; do
-    setsid -c sh -i </dev/ttyAMA0 >/dev/ttyAMA0 2>&1
+    setsid -c sh -i <$tty >$tty 2>&1
 done
