@@ -149,7 +149,11 @@ fn read_region<'a>(
 
 /// Checks that a region ends in the VM's address space, and covers nothing that the hypervisor
 /// emulates.
-fn check_addresses(table: &Table<'_>, region: &Region, span: &Range<usize>) -> Option<()> {
+pub(crate) fn check_addresses(
+    table: &Table<'_>,
+    region: &Region,
+    span: &Range<usize>,
+) -> Option<()> {
     let bytes = u64::from(region.pages) * PAGE_SIZE;
     let end = u128::from(region.ipa.0) + u128::from(bytes);
     let error = |message: String| table.error("ipa", span.clone(), message);
