@@ -78,6 +78,7 @@ mod vm {
     pub mod console_input;
     #[allow(unsafe_code, reason = "the pointer in TPIDR_EL2")]
     pub mod cpu;
+    pub mod doorbell;
     #[allow(unsafe_code, reason = "writes the registers that confine a guest")]
     pub mod guest_registers;
     pub mod hem;

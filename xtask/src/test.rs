@@ -412,9 +412,12 @@ impl Runner {
         // A separate target directory: with the flag every crate is a different one. What explores
         // is optimized in every profile; the rest is compiled faster than it would run.
         let directory = installation::target_dir().join("loom");
-        let models = cmd!(shell, "cargo test -p cloison-logic --lib loom_")
-            .env("RUSTFLAGS", "--cfg loom")
-            .env("CARGO_TARGET_DIR", directory);
+        let models = cmd!(
+            shell,
+            "cargo test -p cloison-logic -p cloison-channel --lib loom_"
+        )
+        .env("RUSTFLAGS", "--cfg loom")
+        .env("CARGO_TARGET_DIR", directory);
         self.libtest(models.into(), &[])
     }
 

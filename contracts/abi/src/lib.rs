@@ -48,6 +48,8 @@ pub mod irq {
     pub const BUDGET: u32 = 24;
     /// The emulated UART's interrupt (SPI 1) in the map `cloison`.
     pub const UART: u32 = 33;
+    /// The doorbell's interrupt (SPI 218), in VMs that have a channel.
+    pub const DOORBELL: u32 = 250;
 }
 
 /// The services page: Cloison's calls for programs that cannot execute HVC, such as a process at
@@ -70,6 +72,10 @@ pub mod page {
     pub const VM: u16 = 0x18;
     /// Read only: the number of the vCPU that reads.
     pub const VCPU: u16 = 0x20;
+    /// Read only: the bits of the VM's doorbell that wait, as [`Call::DoorbellTake`] numbers them.
+    ///
+    /// [`Call::DoorbellTake`]: crate::Call::DoorbellTake
+    pub const DOORBELL: u16 = 0x28;
     /// Arguments before a call, results after it: three registers.
     pub const ARGUMENTS: [u16; 3] = [0x40, 0x48, 0x50];
     /// Write: makes the call. Read: the status of the last call.
@@ -270,6 +276,30 @@ pub enum Call {
     /// meanwhile. Each lease has a new number. Service [`services::MIGRATE`] or
     /// [`services::PROFILE`].
     Lease = 0xC600_001F,
+    /// `(VM, bit, life) -> 0`: sets a bit ([`doorbell::BITS`]) of the doorbell of a VM with which
+    /// the caller has a channel. Unless it was set, the VM gets the interrupt [`irq::DOORBELL`].
+    /// With a life ([`Call::Peer`]), only that life is called; 0 is any. Always allowed, as the
+    /// next three.
+    DoorbellRing = 0xC600_0020,
+    /// `(mask) -> (0, bits, life)`: takes these bits of the VM's own doorbell: returns which of
+    /// them waited, and clears them. Bit [`doorbell::PEERS`]` + n` says that VM `n` has started or
+    /// ended.
+    DoorbellTake = 0xC600_0021,
+    /// `(VM) -> (0, life)`: the life of a VM with which the caller has a channel. Each start and
+    /// each end of a VM has a new number, which is odd while it runs ([`reply::Peer`]).
+    Peer = 0xC600_0022,
+    /// `(index) -> (0, ipa, pages, flags)`: one of the VM's channels ([`reply::Channel`]).
+    Channel = 0xC600_0023,
+}
+
+/// The bits of a doorbell.
+pub mod doorbell {
+    /// How many bits peers can set, from 0 up.
+    pub const BITS: u64 = 32;
+    /// The bit for changes of VM 0's life; that of VM `n` is `n` above.
+    pub const PEERS: u32 = 32;
+    /// All bits of a doorbell.
+    pub const ALL: u64 = (1 << 40) - 1;
 }
 
 /// Lists of pages, for [`Call::MovePages`], [`Call::ReturnPages`] and [`Call::CachePages`].
@@ -304,6 +334,8 @@ impl Call {
     pub const fn services(self) -> u32 {
         match self {
             Self::Identify | Self::Time | Self::Region | Self::PageState => 0,
+            // A channel is the permission.
+            Self::DoorbellRing | Self::DoorbellTake | Self::Peer | Self::Channel => 0,
             Self::SegmentBegin | Self::SegmentEnd | Self::HemRead => services::HEM,
             Self::Migrate
             | Self::Restore
@@ -363,18 +395,22 @@ pub enum CallError {
     PoolFull = -4,
     /// Another migration, change of cacheability, or order to stop or start this VM is in progress.
     Busy = -5,
-    /// The VM has no page profile or no such pool, the core has no such quota, HEM or counter, or
-    /// the machine no such VM.
+    /// The VM has no page profile, or no such pool or channel, the core has no such quota, HEM or
+    /// counter, or the machine no such VM.
     Absent = -6,
     /// `SegmentEnd` without `SegmentBegin`, or `SegmentBegin` twice.
     Sequence = -7,
     /// There is no [`list`] of pages at this address: it is not in one page of the VM's RAM, or has
     /// no or too many entries.
     List = -8,
-    /// This is not the VM's lease, or no longer.
+    /// This is not the VM's lease, or no longer; or the called VM has another life.
     Expired = -9,
     /// Another program has the VM's lease, or has moved this page with it.
     Taken = -10,
+    /// The VM does not run.
+    Off = -11,
+    /// The VM has called its peers more often than its configuration allows: try again later.
+    TooOften = -12,
 }
 
 /// Flags of a page, as returned by [`Call::PageState`].

@@ -238,6 +238,32 @@ replies! {
         colors: Colors,
     }
 
+    /// The bits taken from the VM's doorbell: after
+    /// [`Call::DoorbellTake`](crate::Call::DoorbellTake).
+    Taken {
+        /// Those that waited.
+        bits: u64,
+        /// The life of the VM itself.
+        life: u64,
+    }
+
+    /// Another VM of a channel: after [`Call::Peer`](crate::Call::Peer).
+    Peer {
+        /// Its life; odd while it runs.
+        life: u64,
+    }
+
+    /// A channel of the VM: after [`Call::Channel`](crate::Call::Channel).
+    Channel {
+        /// First address, as seen by the guest's kernel; 0 if it sees none of it.
+        ipa: u64,
+        /// Length in pages of 4 KiB.
+        pages: u32,
+        /// Bits 0 and 1: nothing (0), read (1), read and write (2). From bit 8 on: the VMs in the
+        /// channel, a bit each.
+        flags: u32,
+    }
+
     /// The pool to which the VM's pages can move: after
     /// [`Call::PrivatePool`](crate::Call::PrivatePool).
     PrivatePool {
@@ -247,6 +273,23 @@ replies! {
         pages: u64,
         /// Pages in use.
         taken: u64,
+    }
+}
+
+impl Channel {
+    /// Returns whether the VM may read its memory.
+    pub const fn is_readable(self) -> bool {
+        self.flags & 3 != 0
+    }
+
+    /// Returns whether the VM may write its memory.
+    pub const fn is_writable(self) -> bool {
+        self.flags & 3 == 2
+    }
+
+    /// Returns whether a VM is in it.
+    pub const fn has(self, vm: u64) -> bool {
+        vm < 8 && self.flags >> (8 + vm) & 1 == 1
     }
 }
 

@@ -15,6 +15,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
+use crate::channel::{Channel, Doorbell};
 use crate::color::{CacheGeometry, ColorSet};
 use crate::guest_map::GuestMap;
 use crate::ids::{Core, Intid, VcpuIndex, VmId};
@@ -207,6 +208,10 @@ pub struct System {
     /// Events that this machine counts although its PMCEID0 and PMCEID1 do not say so: bits of
     /// these registers.
     pub announced: [u32; 2],
+    /// Memory that VMs share.
+    pub channels: Vec<Channel>,
+    /// The doorbells of the VMs that have a channel.
+    pub doorbells: Vec<Doorbell>,
 }
 
 /// Level of the hypervisor's messages on the console.
@@ -619,6 +624,9 @@ impl System {
             }
             vm.validate_loaded(part, payload_len)?;
         }
+        for index in 0..self.channels.len() {
+            self.validate_channel(index)?;
+        }
         Ok(())
     }
 
@@ -672,23 +680,11 @@ impl System {
         let Some((region, before)) = regions.split_last() else {
             return Ok(());
         };
-        let start = region.ipa;
-        let len = u64::from(region.pages) * PAGE_SIZE;
-        part.check(start.is_page_aligned() && len > 0, Rule::Empty, start.0)?;
-        part.check(
-            start
-                .0
-                .checked_add(len)
-                .is_some_and(|end| end <= 1 << IPA_BITS),
-            Rule::IpaSpace,
-            start.0,
-        )?;
+        self.validate_place(part, map, region)?;
         for (index, other) in before.iter().enumerate() {
             part.check(!other.overlaps(region), Rule::Overlap, index as u64)?;
         }
-        for (_, page) in map.devices() {
-            part.check(!region.contains(page), Rule::Emulated, page.0)?;
-        }
+        let len = u64::from(region.pages) * PAGE_SIZE;
         match region.backing {
             Backing::Pool(pool) => {
                 part.check(usize::from(pool) < self.pools.len(), Rule::NoPool, pool)
@@ -712,6 +708,30 @@ impl System {
                 part.check(owners == 1, Rule::DeviceTwice, start.0)
             }
         }
+    }
+
+    /// Checks where a VM sees memory or a device.
+    pub(crate) fn validate_place(
+        &self,
+        part: Part,
+        map: &GuestMap,
+        region: &Region,
+    ) -> Result<(), Invalid> {
+        let start = region.ipa;
+        let len = u64::from(region.pages) * PAGE_SIZE;
+        part.check(start.is_page_aligned() && len > 0, Rule::Empty, start.0)?;
+        part.check(
+            start
+                .0
+                .checked_add(len)
+                .is_some_and(|end| end <= 1 << IPA_BITS),
+            Rule::IpaSpace,
+            start.0,
+        )?;
+        for (_, page) in map.devices() {
+            part.check(!region.contains(page), Rule::Emulated, page.0)?;
+        }
+        Ok(())
     }
 
     /// Checks what a VM is granted, apart from its memory.
@@ -1042,5 +1062,6 @@ impl Region {
     }
 }
 
+mod channels;
 #[cfg(test)]
 mod tests;

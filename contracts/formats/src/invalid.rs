@@ -25,6 +25,7 @@ impl fmt::Display for Invalid {
             Part::System => f.write_str("system: ")?,
             Part::Pool(pool) => write!(f, "pool {pool}: ")?,
             Part::Vm(vm) => write!(f, "VM {vm}: ")?,
+            Part::Channel(channel) => write!(f, "channel {channel}: ")?,
             Part::Region { vm, region } => write!(f, "VM {vm}, region {region}: ")?,
         }
         self.rule.write(f, self.number)
@@ -40,6 +41,8 @@ pub enum Part {
     Pool(usize),
     /// The VM with this index.
     Vm(VmId),
+    /// The channel with this index.
+    Channel(usize),
     /// A region of a VM.
     Region {
         /// Index of the VM.
@@ -143,5 +146,10 @@ rules! {
          their counters apart",
     PmuAndCounters: "has a PMU and also, among its services {0:#x}, the counters",
     ProfilePool: "its profile has {0} pages, but no pool for them to move to",
+    ChannelPool: "its pool {0} is private, or does not exist",
+    ChannelMember: "VM {0} is in it twice, or does not exist",
+    Doorbell:
+        "its VM {0} has no doorbell with a rate, or has a device with the interrupt of the \
+         doorbell",
     ProfilePage: "its profile names a page at {0:#x}, where no region has one",
 }

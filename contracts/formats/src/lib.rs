@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`addr`] | physical and intermediate physical addresses as types |
 //! | [`bits`] | bit masks as sets of numbers |
+//! | [`channel`] | memory that VMs share, and their doorbells |
 //! | [`color`] | page colors, color sets, cache geometry |
 //! | [`ids`] | cores, vCPUs, VMs, interrupts |
 //! | [`units`] | events, cycles, periods |
@@ -24,6 +25,7 @@ extern crate std;
 pub mod addr;
 pub mod bits;
 pub mod boot;
+pub mod channel;
 pub mod color;
 pub mod guest_map;
 pub mod ids;

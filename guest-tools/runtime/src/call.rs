@@ -3,8 +3,8 @@
 
 use cloison_abi::event::EventId;
 use cloison_abi::reply::{
-    Budget, Change, Counter, CounterMasks, Counters, Hem, Identity, Lease, Moved, PageState,
-    PrivatePool, Quota, QuotaTerms, SegmentEnd, Time, VmInfo,
+    Budget, Change, Channel, Counter, CounterMasks, Counters, Hem, Identity, Lease, Moved,
+    PageState, Peer, PrivatePool, Quota, QuotaTerms, SegmentEnd, Taken, Time, VmInfo,
 };
 use cloison_abi::{Call, CallError};
 
@@ -213,4 +213,24 @@ pub fn counter_record(workload: u32, sub_experiment: u32, run: u32) -> Result<()
 /// Returns the nanoseconds since reset.
 pub fn time() -> Result<u64, CallError> {
     call(Call::Time, [0; 3]).map(|Time { nanos }| nanos)
+}
+
+/// Sets a bit of the doorbell of a VM with which this one has a channel; `life` 0 is any.
+pub fn doorbell_ring(vm: u64, bit: u64, life: u64) -> Result<(), CallError> {
+    call::<[u64; 3]>(Call::DoorbellRing, [vm, bit, life]).map(drop)
+}
+
+/// Takes bits of the VM's own doorbell.
+pub fn doorbell_take(mask: u64) -> Result<Taken, CallError> {
+    call(Call::DoorbellTake, [mask, 0, 0])
+}
+
+/// Returns the life of a VM with which this one has a channel; odd while it runs.
+pub fn peer(vm: u64) -> Result<u64, CallError> {
+    call(Call::Peer, [vm, 0, 0]).map(|Peer { life }| life)
+}
+
+/// Returns a channel of the VM.
+pub fn channel(index: u64) -> Result<Channel, CallError> {
+    call(Call::Channel, [index, 0, 0])
 }

@@ -95,3 +95,17 @@ impl Ram {
         bytes
     }
 }
+
+/// Returns the memory of the VM's channel with this index, if it may read it. A store to one that
+/// it may not write faults.
+pub fn channel(index: u64) -> Option<&'static [AtomicU64]> {
+    let channel = crate::call::channel(index).ok()?;
+    // SAFETY: the hypervisor maps this many pages there, apart from all RAM, as long as the VM
+    // lives; any bit pattern is a valid word, and a peer's stores are atomic.
+    channel.is_readable().then(|| unsafe {
+        core::slice::from_raw_parts(
+            core::ptr::with_exposed_provenance(channel.ipa as usize),
+            channel.pages as usize * (PAGE as usize / 8),
+        )
+    })
+}

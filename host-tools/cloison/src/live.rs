@@ -12,6 +12,7 @@ use cloison_engine::image::Image;
 use cloison_engine::qemu::Machine;
 use cloison_engine::telemetry::{Pass, Telemetry};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_formats::channel::{self, Member};
 use cloison_formats::color::color_of;
 use cloison_formats::ids::VmId;
 use cloison_formats::image::{Backing, Region, System, Vm};
@@ -59,6 +60,11 @@ pub enum Fault {
         /// The page in the other VM.
         ipa: Ipa,
     },
+    /// A page of a channel has another frame in another VM.
+    Channel {
+        /// The frame there.
+        expected: PhysAddr,
+    },
     /// The configuration has no such page.
     Unexpected,
     /// A field of its descriptor differs from its region's.
@@ -87,6 +93,9 @@ impl fmt::Display for Fault {
             }
             Self::Hypervisor => f.write_str("the frame belongs to the hypervisor"),
             Self::Shared { vm, ipa } => write!(f, "the frame is also mapped by `{vm}` at {ipa}"),
+            Self::Channel { expected } => {
+                write!(f, "in another VM, the channel has {expected} here")
+            }
             Self::Unexpected => f.write_str("no region of the VM has this page"),
             Self::Attribute {
                 field,
@@ -138,8 +147,10 @@ pub struct Audit {
     pub missing: u64,
     /// Mapped pages that are not configured, or occur twice.
     pub unexpected: u64,
-    /// Frames that are mapped more than once.
+    /// Frames that are mapped more than once, other than those of channels.
     pub shared: u64,
+    /// Frames of channels: each mapped in the VMs of its channel, with their rights.
+    pub channel_frames: u64,
     /// Pages with another memory type, shareability or right than their region's.
     pub attributes_wrong: u64,
     /// Profiled pages that were away in the second pass.
@@ -167,7 +178,7 @@ impl Audit {
             | Fault::Device { .. }
             | Fault::Scattered { .. }
             | Fault::Hypervisor => &mut self.outside,
-            Fault::Shared { .. } => &mut self.shared,
+            Fault::Shared { .. } | Fault::Channel { .. } => &mut self.shared,
             Fault::Unexpected | Fault::Twice => &mut self.unexpected,
             Fault::Attribute { .. } => &mut self.attributes_wrong,
             Fault::Missing => &mut self.missing,
@@ -247,6 +258,8 @@ fn judge_pass(
         seen: HashSet::new(),
         owners: HashMap::new(),
         starts: HashMap::new(),
+        shared: HashMap::new(),
+        sharers: HashMap::new(),
         audit,
     };
     for run in &pass.stage2 {
@@ -269,6 +282,7 @@ fn judge_pass(
         }
     }
     review.judge_missing();
+    review.audit.channel_frames = review.sharers.len() as u64;
 }
 
 /// A page that a VM's tables map.
@@ -303,6 +317,10 @@ struct Review<'a> {
     owners: HashMap<u64, (VmId, Ipa)>,
     /// The starts of contiguous regions, by their VM and position.
     starts: HashMap<(VmId, usize), PhysAddr>,
+    /// The frame of each page of a channel, by the channel's and the page's number.
+    shared: HashMap<(usize, u64), PhysAddr>,
+    /// The page of a channel that a frame has.
+    sharers: HashMap<u64, (usize, u64)>,
     audit: &'a mut Audit,
 }
 
@@ -314,7 +332,7 @@ impl Review<'_> {
         if self.own.contains(&page.frame) {
             return self.offend(page, Fault::Hypervisor);
         }
-        match expected(self.system, page.vm, page.ipa) {
+        match expected(self.system, page.id, page.vm, page.ipa) {
             None => self.offend(page, Fault::Unexpected),
             // Every VM has the virtual CPU interface: the hardware shows each core its own.
             Some(Expected::Gicv(expected)) => {
@@ -327,6 +345,10 @@ impl Review<'_> {
                 self.judge_attributes(page, Content::of(region));
                 self.judge_frame(page, position, region);
                 self.judge_owner(page);
+            }
+            Some(Expected::Channel(channel, member)) => {
+                self.judge_attributes(page, Content::Channel(member.rights));
+                self.judge_shared(page, channel, member);
             }
         }
     }
@@ -361,9 +383,36 @@ impl Review<'_> {
         }
     }
 
+    /// Checks the frame of a page of a channel: the same in all of its VMs, and of no other page.
+    fn judge_shared(&mut self, page: &Page<'_>, channel: usize, member: &Member) {
+        let pa = page.address();
+        let spec = &self.system.channels[channel];
+        let Some(region) = spec.seen_by(member) else {
+            return;
+        };
+        let key = (channel, page.ipa.page_number() - region.ipa.page_number());
+        let first = *self.shared.entry(key).or_insert(pa);
+        let fault = if first != pa {
+            Some(Fault::Channel { expected: first })
+        } else {
+            wrong_frame(self.system, self.colors, &region, page.ipa, pa, pa)
+        };
+        if let Some(fault) = fault {
+            return self.offend(page, fault);
+        }
+        if *self.sharers.entry(pa.0).or_insert(key) != key || self.owners.contains_key(&pa.0) {
+            let vm = spec.name.clone();
+            return self.offend(page, Fault::Shared { vm, ipa: page.ipa });
+        }
+    }
+
     /// Checks that no other page has the frame.
     fn judge_owner(&mut self, page: &Page<'_>) {
         let pa = page.address();
+        if let Some(&(channel, _)) = self.sharers.get(&pa.0) {
+            let vm = self.system.channels[channel].name.clone();
+            return self.offend(page, Fault::Shared { vm, ipa: page.ipa });
+        }
         let Some(&(other, ipa)) = self.owners.get(&pa.0) else {
             self.owners.insert(pa.0, (page.id, page.ipa));
             return;
@@ -376,9 +425,13 @@ impl Review<'_> {
     /// Finds the configured pages that no table has.
     fn judge_missing(&mut self) {
         for (id, vm) in (0..).map(VmId).zip(&self.system.vms) {
+            let channels = self.system.channels_of(id);
+            let seen = channels.filter_map(|(channel, member)| channel.seen_by(member));
             let regions = vm
                 .regions
                 .iter()
+                .cloned()
+                .chain(seen)
                 .map(|region| (region.ipa, u64::from(region.pages)));
             for (start, pages) in regions.chain([(vm.map.gicc, 1)]) {
                 for ipa in (0..pages).map(|page| start.page(page)) {
@@ -405,6 +458,8 @@ enum Content {
     Data,
     /// Memory that the guest may execute.
     Code,
+    /// Memory of a channel, which it may not execute.
+    Channel(channel::Rights),
 }
 
 impl Content {
@@ -420,16 +475,20 @@ impl Content {
 /// Returns the first field of a stage-2 descriptor (Arm ARM DDI 0487, D8.3) that is not what it
 /// must be.
 fn wrong_attribute(content: Content, attributes: u64) -> Option<Fault> {
-    // Device-nGnRE, or Normal write-back; readable and writable; devices are outer shareable
-    // whatever SH says.
+    // Device-nGnRE, or Normal write-back; readable and, unless a channel is read-only here,
+    // writable; devices are outer shareable whatever SH says.
     let (memory, shareability) = match content {
         Content::Device => (0b0001, 0b00),
-        Content::Data | Content::Code => (0b1111, 0b11),
+        Content::Data | Content::Code | Content::Channel(_) => (0b1111, 0b11),
+    };
+    let access = match content {
+        Content::Channel(channel::Rights::Read) => 0b01,
+        _ => 0b11,
     };
     let never_executed = content != Content::Code;
     [
         ("memory type", 2, 4, memory),
-        ("access permission", 6, 2, 0b11),
+        ("access permission", 6, 2, access),
         ("shareability", 8, 2, shareability),
         ("access flag", 10, 1, 1),
         ("execute-never bits", 53, 2, u64::from(never_executed) << 1),
@@ -585,10 +644,12 @@ fn contradictions(system: &System, telemetry: &Telemetry) -> Vec<String> {
 
 enum Expected<'a> {
     Region(usize, &'a Region),
+    /// A page of a channel, by its number.
+    Channel(usize, &'a Member),
     Gicv(PhysAddr),
 }
 
-fn expected<'a>(system: &System, vm: &'a Vm, ipa: Ipa) -> Option<Expected<'a>> {
+fn expected<'a>(system: &'a System, id: VmId, vm: &'a Vm, ipa: Ipa) -> Option<Expected<'a>> {
     if let Some((position, region)) = vm
         .regions
         .iter()
@@ -596,6 +657,15 @@ fn expected<'a>(system: &System, vm: &'a Vm, ipa: Ipa) -> Option<Expected<'a>> {
         .find(|(_, region)| region.contains(ipa))
     {
         return Some(Expected::Region(position, region));
+    }
+    for (number, channel) in system.channels.iter().enumerate() {
+        if let Some(member) = channel.member(id)
+            && channel
+                .seen_by(member)
+                .is_some_and(|seen| seen.contains(ipa))
+        {
+            return Some(Expected::Channel(number, member));
+        }
     }
     (ipa == vm.map.gicc).then_some(Expected::Gicv(system.board.gic.gicv))
 }
@@ -659,6 +729,7 @@ impl Audit {
             .count("pages_missing", self.missing)
             .count("pages_unexpected", self.unexpected)
             .count("frames_shared", self.shared)
+            .count("channel_frames", self.channel_frames)
             .count("attributes_wrong", self.attributes_wrong)
             .count("pages_moved", self.moved)
             .count("hypervisor_frames", self.hypervisor_frames)
@@ -706,15 +777,16 @@ impl fmt::Display for Audit {
         write!(
             f,
             "{} pages read back from stage 2: {} outside their pool, {} missing, {} unexpected, \
-             {} frames shared, {} with wrong attributes; {} pages moved and came back; {} of the \
-             hypervisor's own {} frames outside its colors; {} pages of EL2 read back, {} with \
-             wrong rights",
+             {} frames shared, {} with wrong attributes; {} frames shared by channels with their \
+             rights; {} pages moved and came back; {} of the hypervisor's own {} frames outside \
+             its colors; {} pages of EL2 read back, {} with wrong rights",
             self.checked,
             self.outside,
             self.missing,
             self.unexpected,
             self.shared,
             self.attributes_wrong,
+            self.channel_frames,
             self.moved,
             self.hypervisor_outside,
             self.hypervisor_frames,
@@ -873,6 +945,8 @@ mod tests {
             console_manages: 0,
             trusted: vec![],
             announced: [0; 2],
+            channels: Vec::new(),
+            doorbells: Vec::new(),
         }
     }
 

@@ -15,6 +15,7 @@
 //! | [`trust`] | which events quotas may count on which machine |
 //! | [`files`] | reads files with a limit for each kind, and finds these by name |
 //! | `system`, `vm`, `region`, `campaign`, `profile` | the configuration itself, its VMs, their memory, campaigns and page profiles |
+//! | `channel`, `doorbell` | memory that VMs share, and how they call each other |
 //! | `vm_image`, `vm_linux`, [`sources`], [`executable`] | the image of a VM, and the ELF file that it may be |
 //! | [`goal`] | what a VM must reach beside its neighbors, and what `tune` may change for it |
 //! | `scene` | the context in which parts are validated |
@@ -32,9 +33,11 @@
 pub mod board;
 pub mod boot_files;
 mod campaign;
+mod channel;
 pub mod checked;
 pub mod devices;
 pub mod document;
+mod doorbell;
 pub mod emulation;
 pub mod event_map;
 pub mod events;

@@ -195,6 +195,12 @@ pub fn demand(system: &System) -> Vec<Demand> {
                 .push((format!("{}'s top pages", vm.name), u64::from(profile.top)));
         }
     }
+    for channel in &system.channels {
+        if let Some(demand) = demand.get_mut(usize::from(channel.pool)) {
+            let part = format!("channel {}", channel.name);
+            demand.parts.push((part, channel.pages.into()));
+        }
+    }
     demand
 }
 

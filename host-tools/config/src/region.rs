@@ -144,7 +144,7 @@ fn read_region<'a>(
 
 /// Checks that a region ends in the VM's address space, and covers nothing that the hypervisor
 /// emulates.
-fn check_addresses(
+pub(crate) fn check_addresses(
     table: &Table<'_>,
     map: &GuestMap,
     region: &Region,

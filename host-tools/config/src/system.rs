@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::BoardFile;
+use crate::channel::{self, Channels, Others};
 use crate::checked::Checked;
 use crate::document::{Context, Field, Table, suggest};
 use crate::files::available;
@@ -141,11 +142,19 @@ fn read(
             .regulates
             .resolve(context, &names, Some(index), complete);
     }
+    let scope = Others {
+        pools: &pools,
+        vms: &vms,
+        complete,
+    };
+    let channels = channel::read(&root, &scope);
     root.finish();
     let (hypervisor, board) = (hypervisor?, board.as_ref()?);
     if !complete {
         return None;
     }
+    let doorbells = channel::doorbells(context, &channels.channels, &vms);
+    channel::check_colors(context, &channels, &scope);
     let mut all: Vec<Vm> = vms.iter().map(|spec| spec.vm.clone()).collect();
     check_sharing(context, quota::connect(&mut all))?;
     let budgeted = vms
@@ -166,13 +175,15 @@ fn read(
         console_manages,
         trusted: trusted(&quota_events, board),
         announced: [0; 2],
+        channels: channels.channels.clone(),
+        doorbells,
     };
     let contiguous = check_contiguous(context, &system, &vms, &hypervisor);
     let system = System {
         contiguous,
         ..system
     };
-    check_memory(context, &system, &vms, &pools, board.colors);
+    check_memory(context, &system, &vms, &pools, &channels);
     check_tables(context, &system);
     check_image_length(context, &vms);
     if context.has_errors() || others.iter().any(Problem::is_error) {
@@ -223,8 +234,12 @@ fn tables_of(region: &Region) -> u64 {
 fn check_tables(context: &Context, system: &System) {
     /// With this many, systems of one VM start; with 1950, one of 50 regions does not.
     const KNOWN_TO_FIT: u64 = 1800;
-    let regions = system.vms.iter().flat_map(|vm| &vm.regions);
-    let needed: u64 = regions.map(tables_of).sum();
+    let regions = system.vms.iter().flat_map(|vm| &vm.regions).cloned();
+    let shared = system.channels.iter().flat_map(|channel| {
+        let members = channel.members.iter();
+        members.filter_map(|member| channel.seen_by(member))
+    });
+    let needed: u64 = regions.chain(shared).map(|region| tables_of(&region)).sum();
     if needed <= KNOWN_TO_FIT {
         return;
     }
@@ -802,9 +817,10 @@ fn check_memory(
     system: &System,
     vms: &[VmSpec],
     pools: &[PoolSpec],
-    colors: u32,
+    channels: &Channels,
 ) {
     let image = memory::image_bytes(sources(vms));
+    let colors = system.board.llc.colors().unwrap_or(1);
     let account = Account::new(&system.board, colors, system.contiguous, image);
     let demands = memory::demand(system);
     for (index, (spec, demand)) in pools.iter().zip(&demands).enumerate() {
@@ -827,6 +843,7 @@ fn check_memory(
                 vm.region_spans[last].clone(),
             ))
         });
+        let asks = asks.or_else(|| channels.last_in(index as u8));
         let (field, span) =
             asks.unwrap_or_else(|| (format!("{}.colors", spec.path), spec.colors_span.clone()));
         let name = &spec.pool.name;
@@ -925,7 +942,10 @@ fn check_unused(
                 .iter()
                 .any(|region| region.backing == Backing::Pool(index as u8))
                 || vm.target.is_some_and(|target| usize::from(target) == index)
-        });
+        }) || system
+            .channels
+            .iter()
+            .any(|channel| usize::from(channel.pool) == index);
         if !used {
             context.push(
                 Problem::warning(
@@ -935,7 +955,7 @@ fn check_unused(
                     format!("no VM uses pool `{}`", spec.pool.name),
                 )
                 .label(format!("its colors are unused: {}", spec.pool.colors))
-                .help("give it to a region or a profile, or leave it out"),
+                .help("give it to a region, a profile or a channel, or leave it out"),
             );
         }
     }

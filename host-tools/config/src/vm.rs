@@ -3,6 +3,7 @@
 
 use crate::board::BoardFile;
 use crate::document::{Context, Field, Table};
+use crate::doorbell::{self, BellSpec};
 use crate::events::{EventTable, read_events};
 use crate::files;
 use crate::goal::{self, Goal};
@@ -59,6 +60,8 @@ pub(crate) struct VmSpec {
     pub top: Option<(&'static str, Range<usize>)>,
     /// What it must reach, for `tune`.
     pub goal: Option<Goal>,
+    /// How it calls its peers, if that is configured.
+    pub doorbell: Option<BellSpec>,
 }
 
 /// Reads one `[[vm]]`.
@@ -118,6 +121,7 @@ pub(crate) fn read(
         warn_of_no_destination(&table);
     }
     let goal = read_goal(&table, scene, services, &regions);
+    let doorbell = doorbell::read(&table);
     table.finish_ref();
     let (name, name_span) = name?;
     let top = profile.as_ref().map(|profile| profile.top.clone());
@@ -167,6 +171,7 @@ pub(crate) fn read(
         budgeted: budgeted.into_iter().flatten().collect(),
         top,
         goal,
+        doorbell,
     })
 }
 

@@ -680,6 +680,8 @@ pub(crate) mod tests {
             console_manages: 0,
             trusted: vec![],
             announced: [0; 2],
+            channels: Vec::new(),
+            doorbells: Vec::new(),
         }
     }
 

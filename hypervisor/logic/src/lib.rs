@@ -11,6 +11,7 @@
 //! | [`pool`] | frame allocation per color; PVT and SH pools |
 //! | [`quota`] | a core's quotas: their counters, and the state machine of a budget per period |
 //! | [`reclaim`] | the pool of unused budgets that cores share |
+//! | [`doorbell`] | the bits by which VMs call each other |
 //! | [`lease`] | how long a program may keep its changes of its VM's pages |
 //! | [`features`] | what a guest reads from the feature registers |
 //! | [`instruction`] | loads and stores that the syndrome does not describe |
@@ -35,6 +36,7 @@ extern crate std;
 mod atomic;
 pub mod clock;
 pub mod console;
+pub mod doorbell;
 pub mod features;
 pub mod instruction;
 pub mod lease;

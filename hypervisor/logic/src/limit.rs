@@ -35,9 +35,14 @@ impl Limiter {
     /// Asks for a message; each `interval` allows one more. Returns how many were left out before
     /// it, or `None` if it is to be left out as well.
     pub fn pass(&self, topic: Topic, now: Instant, interval: Ticks) -> Option<u32> {
-        // With `topic` messages allowed at once, the bucket may be this far from full after the
+        self.pass_of(topic as u64, now, interval)
+    }
+
+    /// As [`pass`](Self::pass), with a bucket that holds `most`.
+    pub fn pass_of(&self, most: u64, now: Instant, interval: Ticks) -> Option<u32> {
+        // With `most` messages allowed at once, the bucket may be this far from full after the
         // message.
-        let farthest = now + interval.times(topic as u64);
+        let farthest = now + interval.times(most);
         // Another try means that another core's message has passed: there are not more of them than
         // the bucket holds.
         let passed = self.full_at.fetch_update(Relaxed, Relaxed, |full_at| {

@@ -1,12 +1,13 @@
-//! Protocols of the hypervisor under loom: what cores do at the same time with the console, the
-//! telemetry, leases, frames and the services page, in all interleavings up to a bound of
-//! preemptions. Beside each model is one with a bug that the search must find.
+//! Protocols of the hypervisor under loom: what cores do at the same time with doorbells, the
+//! console, the telemetry, leases, frames and the services page, in all interleavings up to a bound
+//! of preemptions. Beside each model is one with a bug that the search must find.
 //!
 //! The state is this crate's. The order of locks and steps is that of the functions in
 //! `hypervisor/src` that each model names: they touch hardware, so their steps are written again
 //! here.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod doorbell;
 mod frames;
 mod leases;
 mod output;

@@ -510,6 +510,18 @@ impl Shared {
         self.kicks()
     }
 
+    /// Makes an emulated SPI pending, as a line that rises does. Returns the vCPU that must check
+    /// its interrupts.
+    pub fn latch(&mut self, irq: u32, distributor: &Distributor) -> Vcpus {
+        let group = self.group(irq);
+        let bit = bit_of(irq);
+        if irq < MAX_IRQ && group.owned & !group.physical & bit != 0 {
+            group.latched |= bit;
+            self.notify(irq, distributor);
+        }
+        self.kicks()
+    }
+
     /// Records a physical SPI that was taken (acknowledged and dropped, not deactivated). Returns
     /// the vCPU that must check.
     pub fn raise(&mut self, irq: u32, distributor: &Distributor) -> Vcpus {

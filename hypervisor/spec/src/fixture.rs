@@ -144,5 +144,7 @@ pub fn system() -> System {
         console_manages: 0,
         trusted: vec![],
         announced: [0; 2],
+        channels: Vec::new(),
+        doorbells: Vec::new(),
     }
 }

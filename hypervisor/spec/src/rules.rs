@@ -43,8 +43,8 @@ macro_rules! rules {
 
 rules! {
     Frame "stage2.frame" "M1" "Each page of a VM has a frame of the pool, the contiguous memory or the device that its region names, or of the pool to which its pages may move";
-    Attributes "stage2.attributes" "M1" "Each page has the memory type, shareability and rights of its kind: RAM is Normal write-back, or Normal non-cacheable if the VM asked for that; devices are Device-nGnRE; what is not executable cannot be executed";
-    Once "stage2.once" "M3" "No frame is mapped twice, in one VM or in two";
+    Attributes "stage2.attributes" "M1" "Each page has the memory type, shareability and rights of its kind: RAM is Normal write-back, or Normal non-cacheable if the VM asked for that; devices are Device-nGnRE; what is not executable cannot be executed; a channel is never executable, and written by those alone that may";
+    Once "stage2.once" "M3" "No frame is mapped twice, in one VM or in two, except that the pages of a channel have the same frames in all of its VMs";
     Home "stage2.home" "M9" "A page that is in its region's pool has the frame that it had at the VM's first instruction";
     Map "stage2.map" "M4" "A VM has the pages of its regions and the virtual CPU interface, and no others";
     Away "stage2.away" "M8" "No more of a VM's pages are in the pool to which they may move than the configuration allows";

@@ -5,7 +5,9 @@
 use crate::rules::{Checked, Difference, Rule};
 use cloison_abi::map;
 use cloison_formats::addr::{Ipa, PAGE_SHIFT, PAGE_SIZE, PhysAddr};
+use cloison_formats::channel::Rights;
 use cloison_formats::color::{ColorSet, color_of};
+use cloison_formats::ids::VmId;
 use cloison_formats::image::{Backing, IPA_BITS, System, Vm};
 use rustc_hash::FxHashMap as HashMap;
 
@@ -79,6 +81,15 @@ pub enum Expected {
     },
     /// A device's page.
     Device(PhysAddr),
+    /// A page of a channel.
+    Channel {
+        /// Number of the channel.
+        channel: usize,
+        /// Number of the page in the channel.
+        page: u64,
+        /// What the VM may do with it.
+        rights: Rights,
+    },
     /// Nothing.
     Nothing,
 }
@@ -98,6 +109,21 @@ pub struct Memories<'a> {
     bases: HashMap<(usize, usize), u64>,
     /// Number of pages away from home, by VM.
     away: Vec<u32>,
+    /// The frame of each page of a channel: of the channel's number and the page's.
+    shared: HashMap<(usize, u64), u64>,
+    /// The page of a channel that a frame has.
+    sharers: HashMap<u64, (usize, u64)>,
+}
+
+/// What a page holds, from which its attributes follow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Content {
+    /// A device's registers.
+    Device,
+    /// RAM of the VM.
+    Ram,
+    /// RAM of a channel.
+    Channel(Rights),
 }
 
 /// A page of a VM.
@@ -117,12 +143,12 @@ impl Page {
 }
 
 /// Returns what a VM has at an IPA.
-pub fn expected(system: &System, vm: &Vm, ipa: Ipa) -> Expected {
+pub fn expected(system: &System, vm: usize, ipa: Ipa) -> Expected {
     // The guest's CPU interface is the hardware's virtual one; its second page traps.
-    if ipa == vm.map.gicc {
+    if ipa == system.vms[vm].map.gicc {
         return Expected::Device(system.board.gic.gicv);
     }
-    for (number, region) in vm.regions.iter().enumerate() {
+    for (number, region) in system.vms[vm].regions.iter().enumerate() {
         if !region.contains(ipa) {
             continue;
         }
@@ -135,6 +161,17 @@ pub fn expected(system: &System, vm: &Vm, ipa: Ipa) -> Expected {
             },
             Backing::Device(start) => Expected::Device(start.page(page)),
         };
+    }
+    for (channel, spec) in system.channels.iter().enumerate() {
+        let member = spec.member(VmId(vm as u8));
+        let seen = member.and_then(|member| Some((member, spec.seen_by(member)?)));
+        if let Some((member, place)) = seen.filter(|(_, place)| place.contains(ipa)) {
+            return Expected::Channel {
+                channel,
+                page: ipa.page_number() - place.ipa.page_number(),
+                rights: member.rights,
+            };
+        }
     }
     Expected::Nothing
 }
@@ -155,6 +192,8 @@ impl<'a> Memories<'a> {
             homes: HashMap::default(),
             bases: HashMap::default(),
             away: vec![0; system.vms.len()],
+            shared: HashMap::default(),
+            sharers: HashMap::default(),
         }
     }
 
@@ -235,6 +274,24 @@ impl<'a> Memories<'a> {
     ///
     /// The frame is another VM's, or nobody's.
     pub fn check_store(&self, vm: usize, address: PhysAddr, moving: Option<usize>) -> Checked {
+        // A VM that may write to a channel has its pages cleared when it starts.
+        let of_channel = self.sharers.get(&address.page_number());
+        let writes = |&(channel, _): &(usize, u64)| {
+            let member = self.system.channels[channel].member(VmId(vm as u8));
+            member.is_some_and(|member| member.rights == Rights::Write)
+        };
+        if let Some(of) = of_channel {
+            return if writes(of) {
+                Ok(())
+            } else {
+                Err(Difference::new(
+                    Rule::Writes,
+                    format!("a core of VM {vm}"),
+                    "no store to a channel that the VM does not write",
+                    format!("{address}, which is of channel {}", of.0),
+                ))
+            };
+        }
         let is_allowed = match self.owner(address).or(moving) {
             Some(owner) => owner == vm,
             // Where a page moves to, and the hypervisor's own memory.
@@ -284,10 +341,9 @@ impl<'a> Memories<'a> {
             return Ok(());
         }
         let system = self.system;
-        let vm = &system.vms[page.vm];
         let frame = entry.frame();
         let found = || format!("frame {frame} (entry {:#x})", entry.0);
-        match expected(system, vm, page.ipa) {
+        match expected(system, page.vm, page.ipa) {
             Expected::Nothing => {
                 return Err(Difference::new(Rule::Map, page.place(), "nothing", found()));
             }
@@ -300,7 +356,7 @@ impl<'a> Memories<'a> {
                         found(),
                     ));
                 }
-                return self.check_attributes(page, entry, false);
+                return self.check_attributes(page, entry, Content::Device);
             }
             Expected::Contiguous { region, page: nth } => {
                 // The first page that is seen fixes the place of the whole region.
@@ -318,8 +374,16 @@ impl<'a> Memories<'a> {
                 }
             }
             Expected::Pool(pool) => self.check_pool(page, entry, pool)?,
+            Expected::Channel {
+                channel,
+                page: nth,
+                rights,
+            } => {
+                self.check_channel(page, entry, (channel, nth))?;
+                return self.check_attributes(page, entry, Content::Channel(rights));
+            }
         }
-        self.check_attributes(page, entry, true)?;
+        self.check_attributes(page, entry, Content::Ram)?;
         self.take(page, frame)
     }
 
@@ -363,19 +427,49 @@ impl<'a> Memories<'a> {
         ))
     }
 
+    /// Checks the frame of a page of a channel: one of the channel's pool, the same in all of its
+    /// VMs, and of no other page.
+    fn check_channel(&mut self, page: Page, entry: Entry, of: (usize, u64)) -> Checked {
+        let frame = entry.frame();
+        let pool = self.system.channels[of.0].pool;
+        let colors = self.system.pools[usize::from(pool)].colors;
+        let number = frame.page_number();
+        let first = *self.shared.entry(of).or_insert(number);
+        let other = self.sharers.get(&number).is_some_and(|own| *own != of);
+        let is_free = !other && !self.owners.contains_key(&number);
+        if first != number || !self.is_ram(frame) || !self.has_color(frame, colors) || !is_free {
+            return Err(Difference::new(
+                if is_free { Rule::Frame } else { Rule::Once },
+                page.place(),
+                format!(
+                    "page {} of channel {}: RAM of the colors {colors} at {:#x}",
+                    of.1,
+                    of.0,
+                    first << PAGE_SHIFT
+                ),
+                format!("frame {frame} (entry {:#x})", entry.0),
+            ));
+        }
+        self.sharers.insert(number, of);
+        Ok(())
+    }
+
     /// Checks an entry's attributes.
-    fn check_attributes(&self, page: Page, entry: Entry, is_ram: bool) -> Checked {
+    fn check_attributes(&self, page: Page, entry: Entry, content: Content) -> Checked {
         let vm = &self.system.vms[page.vm];
+        let is_ram = content != Content::Device;
+        let is_read_only = content == Content::Channel(Rights::Read);
         let bit = |number: u32| entry.0 >> number & 1;
         // S2AP, bits 7 and 6: read and write. AF, bit 10. The contiguous hint, bit 52, and DBM, bit
         // 51, are clear: pages change one by one. XN, bit 54; bit 53 is RES0, or with FEAT_XNX as
         // strict where it is 0. SH, bits 9 and 8: inner shareable.
-        let rights = entry.0 >> 6 & 3 == 3 && bit(10) == 1 && bit(52) == 0 && bit(51) == 0;
-        let executes = is_ram && is_executable(vm, page.ipa);
+        let access = if is_read_only { 1 } else { 3 };
+        let rights = entry.0 >> 6 & 3 == access && bit(10) == 1 && bit(52) == 0 && bit(51) == 0;
+        let executes = content == Content::Ram && is_executable(vm, page.ipa);
         let xn = bit(54) == u64::from(!executes) && bit(53) == 0;
         let kind = match entry.memory() {
             Memory::WriteBack => is_ram && entry.0 >> 8 & 3 == 3,
-            Memory::NonCacheable => is_ram && self.may_be_uncached(vm),
+            Memory::NonCacheable => content == Content::Ram && self.may_be_uncached(vm),
             Memory::Device => !is_ram,
             Memory::Other => false,
         };
@@ -386,7 +480,8 @@ impl<'a> Memories<'a> {
             Rule::Attributes,
             page.place(),
             format!(
-                "a page to read and write, {}, {}",
+                "a page to read{}, {}, {}",
+                if is_read_only { "" } else { " and write" },
                 if executes {
                     "executable"
                 } else {
@@ -424,6 +519,14 @@ impl<'a> Memories<'a> {
                 ),
             ));
         }
+        if self.sharers.contains_key(&number) {
+            return Err(Difference::new(
+                Rule::Once,
+                page.place(),
+                "a frame that no channel has",
+                format!("frame {frame}"),
+            ));
+        }
         let is_new = self.owners.insert(number, key).is_none();
         let home = *self.homes.entry(key).or_insert(number);
         if is_new && home != number {
@@ -449,8 +552,12 @@ impl<'a> Memories<'a> {
     pub fn check_whole(&self, vm: usize, found: &HashMap<u64, Entry>) -> Checked {
         let config = &self.system.vms[vm];
         let regions = config.regions.iter();
-        let own =
-            regions.flat_map(|region| (0..u64::from(region.pages)).map(|at| region.ipa.page(at)));
+        let channels = self.system.channels_of(VmId(vm as u8));
+        let seen = channels.filter_map(|(channel, member)| channel.seen_by(member));
+        let own = regions
+            .cloned()
+            .chain(seen)
+            .flat_map(|region| (0..u64::from(region.pages)).map(move |at| region.ipa.page(at)));
         for ipa in own.chain([config.map.gicc]) {
             let entry = found.get(&ipa.page_number()).copied().unwrap_or(Entry(0));
             // Another core of the VM may be moving it.
@@ -476,6 +583,7 @@ pub const fn ipa_bits() -> u32 {
 mod tests {
     use super::*;
     use crate::fixture::{self, AWAY, GICV, HOME, OTHER};
+    use cloison_formats::channel::{Channel, Member};
 
     /// Write-back, inner shareable, AF, read and write, a page.
     const RAM: u64 = 0x7ff;
@@ -595,6 +703,59 @@ mod tests {
             rule(memories.check(nowhere, Entry(HOME | RAM))),
             Some(Rule::Map)
         );
+    }
+
+    /// Two VMs with a channel of two pages: the first may write, the second read.
+    fn connected() -> System {
+        let mut system = fixture::system();
+        system.vms.push(system.vms[0].clone());
+        let member = |vm, rights| Member {
+            vm: VmId(vm),
+            rights,
+            ipa: Ipa(0x6000_0000),
+        };
+        system.channels.push(Channel {
+            name: "link".into(),
+            pool: 0,
+            pages: 2,
+            members: vec![member(0, Rights::Write), member(1, Rights::Read)],
+            is_cleared: true,
+        });
+        system
+    }
+
+    #[test]
+    fn a_frame_is_shared_in_a_channel_alone_and_with_its_rights() {
+        let system = connected();
+        let mut memories = Memories::of(&system);
+        let at = |vm, nth| Page {
+            vm,
+            ipa: Ipa(0x6000_0000).page(nth),
+        };
+        let read = RAM & !0x80;
+        assert_eq!(memories.check(at(0, 0), Entry(HOME | RAM | XN)), Ok(()));
+        assert_eq!(memories.check(at(1, 0), Entry(HOME | read | XN)), Ok(()));
+        let next = HOME + 0x1_0000;
+        for (page, entry, wrong) in [
+            (at(1, 0), HOME | RAM | XN, Rule::Attributes), // may write
+            (at(1, 0), HOME | read, Rule::Attributes),     // may execute
+            (at(1, 0), next | read | XN, Rule::Frame),     // another frame than VM 0's
+            (at(1, 1), HOME | read | XN, Rule::Once),      // a frame of another page
+            (at(0, 2), next | RAM | XN, Rule::Map),        // beyond the channel
+            (page(0), HOME | RAM, Rule::Once),             // a channel's frame as RAM
+        ] {
+            assert_eq!(
+                rule(memories.check(page, Entry(entry))),
+                Some(wrong),
+                "{entry:#x}"
+            );
+        }
+        assert_eq!(memories.check(page(0), Entry(next | RAM)), Ok(()));
+        let stolen = rule(memories.check(at(0, 1), Entry(next | RAM | XN)));
+        assert_eq!(stolen, Some(Rule::Once), "a VM's frame in a channel");
+        assert_eq!(memories.check_store(0, PhysAddr(HOME + 8), None), Ok(()));
+        let stored = memories.check_store(1, PhysAddr(HOME + 8), None);
+        assert_eq!(rule(stored), Some(Rule::Writes));
     }
 
     #[test]

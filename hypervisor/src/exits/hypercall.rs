@@ -8,9 +8,9 @@ use crate::vm::cpu::{Guest, Visit};
 use crate::vm::guest_registers::GuestRegisters;
 use crate::vm::migrate::{self, Work};
 use crate::vm::partition::{self, Vm};
-use crate::vm::{hem, life, quota, vpmu};
-use cloison_abi::reply::{Change, Identity, Lease, Moved, Time, VmInfo};
-use cloison_abi::{ABI_VERSION, Call, CallError};
+use crate::vm::{doorbell, hem, life, quota, vpmu};
+use cloison_abi::reply::{Change, Identity, Lease, Moved, Peer, Time, VmInfo};
+use cloison_abi::{ABI_VERSION, Call, CallError, page};
 use cloison_formats::addr::Ipa;
 use cloison_formats::units::Events;
 use cloison_logic::quota::Effort;
@@ -79,6 +79,8 @@ fn vendor(visit: Visit, function: u32, arguments: [u64; 3]) -> [u64; 4] {
             // The caller pays for the call, besides what its handler has charged for pages.
             let effort = match call {
                 Call::SegmentEnd | Call::CounterRecord => Effort::RECORD,
+                // Also for the interrupt that its peer takes.
+                Call::DoorbellRing => Effort::CALL.times(2),
                 _ => Effort::CALL,
             };
             // An error is paid for like a success: a guest could otherwise call for nothing.
@@ -97,6 +99,9 @@ fn vendor(visit: Visit, function: u32, arguments: [u64; 3]) -> [u64; 4] {
 
 /// Reads a register of the services page.
 pub fn page_read(guest: Guest, offset: u16) -> u64 {
+    if offset == page::DOORBELL {
+        return guest.vm.doorbell.waiting();
+    }
     guest.vm.mailbox.lock().read(offset, identify(guest))
 }
 
@@ -162,6 +167,12 @@ fn serve(
         permit(vm.spec.regulates, other)?;
         Ok(other)
     };
+    // The VM with which the caller has a channel, by its configuration.
+    let peer = || {
+        let other = numbered(x1)?;
+        permit(vm.peers, other)?;
+        Ok(other)
+    };
     match call {
         Call::Time => Ok(Time {
             nanos: cpu.clock.since_reset(timer::now()).0,
@@ -169,6 +180,13 @@ fn serve(
         .into()),
         Call::Region => partition::region(vm, x1).map(Into::into),
         Call::PageState => migrate::page_state(vm, Ipa(x1)).map(Into::into),
+        Call::DoorbellRing => doorbell::ring(guest, peer()?, x2, x3).map(nothing),
+        Call::DoorbellTake => Ok(doorbell::take(guest, x1).into()),
+        Call::Peer => Ok(Peer {
+            life: peer()?.doorbell.life(),
+        }
+        .into()),
+        Call::Channel => doorbell::channel(vm, x1).map(Into::into),
         Call::SegmentBegin => hem::begin(guest, names(arguments)?).map(nothing),
         Call::SegmentEnd => hem::end(guest).map(Into::into),
         Call::HemRead => hem::read(guest, x1).map(Into::into),

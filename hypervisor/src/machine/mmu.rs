@@ -450,7 +450,8 @@ impl Windows {
     /// Clears a guest's frame, in memory and in all caches.
     ///
     /// # Safety
-    /// The frame must be a guest's, and no vCPU may run that could access it.
+    /// The frame must be a guest's, and no vCPU may run that could access it: unless it is a
+    /// channel's, whose VMs see it change at any time.
     pub unsafe fn clear(&self, frame: PhysAddr) {
         self.with([frame], |[page]| {
             // SAFETY: the window is this core's; the rest is the caller's obligation.

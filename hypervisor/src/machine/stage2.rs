@@ -95,6 +95,8 @@ pub enum Kind {
     Memory = NORMAL,
     /// RAM that is never executed.
     Data = NORMAL | XN,
+    /// RAM that the guest may only read, and never executes.
+    ReadOnly = NORMAL & !(Attr::S2AP_ACCESS_WO.bits() as u64) | XN,
     /// Device registers, which are never executed either.
     Device = if cfg!(feature = "fault-injection") {
         DEVICE & !XN
@@ -106,7 +108,7 @@ pub enum Kind {
 /// What currently backs a page.
 #[derive(Clone, Copy)]
 pub enum Page {
-    /// Nothing, or a device.
+    /// Nothing, a device, or RAM that the guest may only read.
     Absent,
     /// RAM.
     Mapped(Mapping),
@@ -126,7 +128,8 @@ pub struct Mapping {
 }
 
 impl Page {
-    /// Decodes a last-level descriptor. What is valid and no RAM is a device, which never moves.
+    /// Decodes a last-level descriptor. What is valid and no RAM of the guest's own
+    /// never moves.
     fn of(descriptor: u64) -> Self {
         let mark = ((descriptor & MARK) >> MARK_SHIFT) as u8;
         match Cacheability::of(descriptor) {

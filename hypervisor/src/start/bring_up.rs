@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
 use cloison_formats::addr::{PhysAddr, PhysRange};
 use cloison_formats::color::CacheGeometry;
+use cloison_formats::ids::VmId;
 use cloison_formats::image::{Board, GuestPmu, Header, Quota, System};
 use cloison_formats::telemetry::{BootInfo, Message, PoolInfo, VERSION, VmInfo};
 use cloison_logic::features::is_coherent;
@@ -145,8 +146,9 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     let mut frames = own_frames(system, colors, loaded);
     // Frames of the hypervisor's colors for all tables that stage 2 will need: none is allocated
     // later.
-    let tables = system.vms.iter().map(build::mapped_ranges);
-    let stage2_frames = tables.map(tables_needed).sum();
+    let vms = (0..system.vms.len()).map(|id| VmId(id as u8));
+    let tables = vms.map(|id| tables_needed(build::mapped_ranges(system, id)));
+    let stage2_frames = tables.sum();
     let built = build_tables(system, &mut frames, payload, stage2_frames);
     // SAFETY: the frames are in the board's RAM, which has just been mapped; the other cores have
     // not been started.
@@ -204,6 +206,10 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     // From now on, messages wait for their turn at the console: a core that prints does not hold up
     // its guest.
     logger::QUEUES.store(true, Relaxed);
+    // All channels before the first VM: none reads what was there before.
+    for vm in partition::all() {
+        life::clear_channels(cpu, vm);
+    }
     // In the order of the configuration. A VM whose first core is another one runs while the next
     // VM is loaded.
     for vm in partition::all() {

@@ -1,19 +1,24 @@
 //! Builds the VMs: their memory, stage-2 tables and devices.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::devices::timer;
 use crate::machine::registers::*;
 use crate::machine::stage2::{Kind, Stage2, TableSource};
-use crate::vm::partition::{self, Memory, Pages, Vcpu, Vm};
+use crate::vm::partition::{self, Bell, Memory, Pages, Vcpu, Vm};
 use crate::vm::uart;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec;
 use alloc::vec::Vec;
-use cloison_abi::list;
+use cloison_abi::{irq, list};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_formats::channel::{Channel, Rights};
 use cloison_formats::ids::VmId;
-use cloison_formats::image::{self, Backing, GuestPmu, System};
+use cloison_formats::image::{Backing, GuestPmu, System};
+use cloison_logic::doorbell::Doorbell;
 use cloison_logic::features::Features;
 use cloison_logic::limit::Limiter;
+use cloison_logic::pool::PoolError;
 use cloison_logic::power::Power;
 use cloison_logic::services_page::Mailbox;
 use cloison_logic::vgic::{Distributor, Shared};
@@ -26,12 +31,16 @@ use spin::mutex::TicketMutex;
 ///
 /// First page number and number of pages of each range, which do not overlap: the image's check has
 /// seen to it.
-pub fn mapped_ranges(vm: &image::Vm) -> impl Iterator<Item = (u64, u64)> + Clone {
+pub fn mapped_ranges(system: &System, id: VmId) -> impl Iterator<Item = (u64, u64)> + Clone {
     // The guest's CPU interface needs tables too.
+    let vm = &system.vms[id.index()];
     let gicv = core::iter::once((vm.map.gicc.page_number(), 1));
+    let channels = system.channels_of(id);
+    let seen = channels.filter(|(_, member)| member.rights != Rights::None);
     vm.regions
         .iter()
         .map(|region| (region.ipa.page_number(), u64::from(region.pages)))
+        .chain(seen.map(|(channel, member)| (member.ipa.page_number(), channel.pages.into())))
         .chain(gicv)
 }
 
@@ -101,6 +110,10 @@ pub fn create(
         let mut spis = Shared::empty();
         // Emulated. The SPIs of passed-through devices have their numbers in the VM too.
         spis.own(spec.map.uart.irq.0, false);
+        let bell = system.doorbell(VmId(id as u8));
+        if bell.is_some() {
+            spis.own(irq::DOORBELL, false);
+        }
         spec.irqs.iter().for_each(|irq| spis.own(irq.0, true));
         vms.push(Vm {
             id: VmId(id as u8),
@@ -132,10 +145,53 @@ pub fn create(
             // A word for each quota, for the VMs that regulate this one.
             budgets: spec.quotas.iter().map(|_| Default::default()).collect(),
             messages: Limiter::default(),
+            doorbell: Doorbell::default(),
+            bell: bell.map(|bell| Bell {
+                trigger: bell.trigger,
+                burst: bell.burst.into(),
+                interval: timer::clock().ticks(bell.interval),
+            }),
+            pace: Limiter::default(),
+            peers: system.peers(VmId(id as u8)),
         });
+    }
+    // After all regions: a system without channels has the frames that it had before there were
+    // any.
+    for channel in &system.channels {
+        connect(channel, &vms, &mut memory, &mut tables)
+            .map_err(|why| format!("channel {} did not fit: {why}", channel.name))?;
     }
     // From here on, other modules find the VMs; the memory stays for migrations.
     partition::init(vms, memory);
+    Ok(())
+}
+
+/// Takes the frames of a channel, and maps them in each VM that sees them, with its rights.
+fn connect(
+    channel: &Channel,
+    vms: &[Vm],
+    memory: &mut Memory,
+    tables: &mut TableSource,
+) -> Result<(), PoolError> {
+    let Memory { frames, pools, .. } = memory;
+    let mut shared = vec![PhysAddr(0); channel.pages as usize];
+    pools[usize::from(channel.pool)].allocate_many(frames, &mut shared)?;
+    for member in &channel.members {
+        // Never executable: a peer could otherwise write a VM's instructions.
+        let kind = match member.rights {
+            Rights::None => continue,
+            Rights::Read => Kind::ReadOnly,
+            Rights::Write => Kind::Data,
+        };
+        let mut rest = &shared[..];
+        let stage2 = &vms[member.vm.index()].stage2;
+        stage2.map(tables, member.ipa, channel.pages.into(), kind, |batch| {
+            let (next, others) = rest.split_at(batch.len());
+            batch.copy_from_slice(next);
+            rest = others;
+            Ok(())
+        })?;
+    }
     Ok(())
 }
 

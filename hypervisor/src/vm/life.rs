@@ -13,8 +13,10 @@ use crate::vm::cpu::{self, Cpu, Due, Visit};
 use crate::vm::mailbox::{self, Request};
 use crate::vm::migrate::{self, Pace, Work};
 use crate::vm::partition::{Vm, all, system};
-use crate::vm::{guest_registers, hem, interrupts, logger, quota, telemetry, uart, virq, vpmu};
-use cloison_formats::addr::PAGE_SIZE;
+use crate::vm::{
+    doorbell, guest_registers, hem, interrupts, logger, quota, telemetry, uart, virq, vpmu,
+};
+use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::ids::Core;
 use cloison_formats::telemetry::{Record, StackUse, VmState};
 use cloison_logic::console::LineBuffer;
@@ -57,23 +59,38 @@ fn load_image(work: Work) {
 const CLEANED: u64 = 8;
 
 /// Removes the VM's RAM from all caches: what a former life left there would later overwrite, or
-/// hide, what the next one stores with its caches off. With `scrub`, clears the RAM as well.
+/// hide, what the next one stores with its caches off. With `scrub`, clears the RAM as well. The
+/// channels to which it may write come last, and are cleared as the configuration says.
 fn clean_memory(work: Work) {
+    let vm = work.vm;
+    for region in vm.ram() {
+        clean(work, region.ipa, region.pages, vm.spec.scrub);
+    }
+    for (ipa, channel) in vm.written() {
+        clean(work, ipa, channel.pages, channel.is_cleared);
+    }
+}
+
+/// Clears the channels to which a VM may write, before any guest runs.
+pub fn clear_channels(cpu: &'static Cpu, vm: &'static Vm) {
+    for (ipa, channel) in vm.written() {
+        clean(Work::at_boot(cpu, vm), ipa, channel.pages, true);
+    }
+}
+
+/// Removes pages of a VM from all caches, or clears them.
+fn clean(work: Work, ipa: Ipa, pages: u32, clears: bool) {
     let windows = &work.cpu.windows;
-    for region in work.vm.ram() {
-        let pages = u64::from(region.pages);
-        let batches = |page: &u64| {
-            !page.is_multiple_of(CLEANED)
-                || work.pause(Effort::PAGE.times(CLEANED.min(pages - page)))
-        };
-        // Device regions are not RAM: `ram` leaves them out.
-        for page in (0..pages).take_while(batches) {
-            match work.vm.stage2.mapping(region.ipa.page(page)) {
-                // SAFETY: a frame of this VM, whose vCPUs are off.
-                Some(page) if work.vm.spec.scrub => unsafe { windows.clear(page.frame) },
-                Some(page) => windows.flush(page.frame),
-                None => {}
-            }
+    let pages = u64::from(pages);
+    let batches = |page: &u64| {
+        !page.is_multiple_of(CLEANED) || work.pause(Effort::PAGE.times(CLEANED.min(pages - page)))
+    };
+    for page in (0..pages).take_while(batches) {
+        match work.vm.stage2.mapping(ipa.page(page)) {
+            // SAFETY: a frame of this VM, whose vCPUs are off, or of a channel.
+            Some(page) if clears => unsafe { windows.clear(page.frame) },
+            Some(page) => windows.flush(page.frame),
+            None => {}
         }
     }
 }
@@ -194,6 +211,7 @@ fn enter_vcpu(visit: Visit, start: Start) -> ! {
     vpmu::reset(*visit);
     if start == Start::Boot {
         record_state(visit, vm, VmState::Started);
+        doorbell::open(*visit);
         migrate::arm(*visit);
     }
     quota::start(*visit);
@@ -354,6 +372,7 @@ fn print_end(visit: Visit) {
 /// Ends a VM whose other vCPUs have stopped; there is no next life.
 fn finish(visit: Visit) {
     let vm = visit.vm;
+    doorbell::close(*visit);
     // Before the VM counts as dead: its last line is printed with its name, and before the message
     // that it has ended.
     print_end(visit);
@@ -419,6 +438,8 @@ fn begin_again(visit: Visit) -> ! {
 /// `scrub`. `end` ends what the core still does for the former life.
 fn renew(visit: Visit, end: fn(Visit)) -> ! {
     let vm = visit.vm;
+    // First: peers may leave what the next life would find, until they know.
+    doorbell::close(*visit);
     logger::about(vm, Level::Info, Topic::Act, format_args!(" restarts"));
     // The pages move home first, so that a restarted VM has its frames as at its first start.
     let work = Work::new(visit);

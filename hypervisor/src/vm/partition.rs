@@ -10,10 +10,13 @@ use buddy_system_allocator::FrameAllocator as Buddy;
 use cloison_abi::reply::{self, Change, Colors};
 use cloison_abi::{CallError, irq};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_formats::channel::{Channel, Member, Rights, Trigger};
 use cloison_formats::color::ColorSet;
 use cloison_formats::ids::VmId;
 use cloison_formats::image::{self, Backing, GuestPmu, System, WhenSpent};
+use cloison_logic::clock::Ticks;
 use cloison_logic::console::LineBuffer;
+use cloison_logic::doorbell::Doorbell;
 use cloison_logic::features::Features;
 use cloison_logic::lease::Lease;
 use cloison_logic::limit::Limiter;
@@ -64,6 +67,17 @@ pub struct Pages {
     pub uncached: Cell<u64>,
 }
 
+/// What the configuration says of a VM's doorbell.
+#[derive(Clone, Copy)]
+pub struct Bell {
+    /// When its interrupt is pending.
+    pub trigger: Trigger,
+    /// How many of its calls may interrupt peers at once.
+    pub burst: u64,
+    /// After what time it may make one more.
+    pub interval: Ticks,
+}
+
 /// A virtual machine.
 pub struct Vm {
     /// Index in the configuration.
@@ -105,6 +119,14 @@ pub struct Vm {
     pub budgets: Vec<quota::Shared>,
     /// What the hypervisor still says about it.
     pub messages: Limiter,
+    /// What its peers have sent it.
+    pub doorbell: Doorbell,
+    /// Its doorbell's terms, if it has a channel.
+    pub bell: Option<Bell>,
+    /// Its calls that have interrupted peers.
+    pub pace: Limiter,
+    /// The VMs that it may call, a bit each.
+    pub peers: u8,
 }
 
 /// The memory from which VMs are built.
@@ -197,7 +219,8 @@ impl Vm {
         let ram = self.ram().map(|region| region.pages.into());
         let loaded = self.spec.loaded();
         let loaded = loaded.map(|part| u64::from(part.len).div_ceil(PAGE_SIZE));
-        Effort::PAGE.times(ram.chain(loaded).sum())
+        let shared = self.written().map(|(_, channel)| channel.pages.into());
+        Effort::PAGE.times(ram.chain(loaded).chain(shared).sum())
     }
 
     /// Returns the initial registers of vCPU 0.
@@ -218,6 +241,14 @@ impl Vm {
             .regions
             .iter()
             .filter(|region| !matches!(region.backing, Backing::Device(_)))
+    }
+
+    /// Returns the channels to which it may write, and where it sees them.
+    pub fn written(&self) -> impl Iterator<Item = (Ipa, &'static Channel)> + use<> {
+        let channels = system().channels_of(self.id);
+        let writes = |member: &Member| member.rights == Rights::Write;
+        channels
+            .filter_map(move |(channel, member)| writes(member).then_some((member.ipa, channel)))
     }
 
     /// Returns whether `pages` pages from `ipa` on are all in one of the VM's regions of RAM.

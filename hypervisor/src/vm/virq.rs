@@ -8,7 +8,9 @@ use crate::vm::cpu::Guest;
 use crate::vm::mailbox::{self, Request};
 use crate::vm::partition::Vm;
 use cloison_abi::gicv2::{GICH_HCR, GICH_VMCR};
+use cloison_abi::irq;
 use cloison_formats::bits::ones;
+use cloison_formats::channel;
 use cloison_formats::limits::LIST_REGISTERS;
 use cloison_logic::syndrome::Width;
 use cloison_logic::vgic::{Banked, Distributor, PhysicalGic, Shared, Trigger, Vcpus};
@@ -190,6 +192,23 @@ pub fn deactivate(guest: Guest, value: u32) {
 /// order.
 pub fn set_line(guest: Guest, vm: &Vm, irq: u32, high: bool) {
     let vcpus = vm.spis.lock().set_line(irq, high, &vm.distributor);
+    if kick(guest, vm, vcpus) {
+        fill(guest);
+    }
+}
+
+/// Has the interrupt of a VM's doorbell follow the bits that wait there. To be called after each
+/// change of them: under the lock, the last call sees all changes.
+pub fn doorbell(guest: Guest, vm: &Vm, trigger: channel::Trigger) {
+    let mut spis = vm.spis.lock();
+    let waits = vm.doorbell.waiting() != 0;
+    let vcpus = match trigger {
+        channel::Trigger::Level => spis.set_line(irq::DOORBELL, waits, &vm.distributor),
+        channel::Trigger::Edge if waits => spis.latch(irq::DOORBELL, &vm.distributor),
+        // Taken already, or meant for a life that has ended.
+        channel::Trigger::Edge => Vcpus(0),
+    };
+    drop(spis);
     if kick(guest, vm, vcpus) {
         fill(guest);
     }

@@ -34,16 +34,24 @@ fn inspected(config: &Path, board: &str, fault_injection: bool) -> (Result<()>, 
 
 /// Checks that every page of a system is where its configuration says, and no other.
 pub fn every_page_of(config: &Path, board: &str) -> Result<()> {
-    let vms = load(config, board)?.system.vms;
+    let system = load(config, board)?.system;
+    let (vms, channels) = (&system.vms, &system.channels);
+    let seen = channels.iter().flat_map(|channel| {
+        let members = channel.members.iter();
+        members.filter_map(|member| channel.seen_by(member))
+    });
     let configured: u64 = vms
         .iter()
-        .flat_map(|vm| &vm.regions)
+        .flat_map(|vm| vm.regions.iter().cloned())
+        .chain(seen)
         .map(|region| u64::from(region.pages))
         .sum::<u64>()
         + GICV_PAGES * vms.len() as u64;
     let (verdict, figures) = inspected(config, board, false);
     verdict?;
     assert_eq!(figures["pages_checked"], configured, "{}", config.display());
+    let shared: u64 = channels.iter().map(|own| u64::from(own.pages)).sum();
+    assert_eq!(figures["channel_frames"], shared, "{}", config.display());
     for none in [
         "pages_outside",
         "pages_missing",

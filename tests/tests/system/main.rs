@@ -7,6 +7,7 @@ mod bench;
 mod boards;
 mod budgets;
 mod cacheability;
+mod channels;
 mod console;
 mod counting;
 mod damaged;

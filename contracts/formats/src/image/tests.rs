@@ -122,6 +122,8 @@ fn system() -> System {
         console_manages: 0b11,
         trusted: vec![EventId(0x17)],
         announced: [0; 2],
+        channels: Vec::new(),
+        doorbells: Vec::new(),
     }
 }
 

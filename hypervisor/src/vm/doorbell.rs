@@ -1,0 +1,91 @@
+//! Doorbells: how the VMs of a channel call each other, and learn of each other's lives.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::devices::timer;
+use crate::vm::cpu::Guest;
+use crate::vm::partition::{Bell, Vm, all, system};
+use crate::vm::virq;
+use cloison_abi::reply::{Channel, Taken};
+use cloison_abi::{CallError, doorbell};
+use cloison_formats::bits::ones;
+use cloison_formats::channel::{Member, Rights};
+
+/// Sets a bit of a peer's doorbell. The caller has checked that `peer` is one.
+pub fn ring(guest: Guest, peer: &Vm, bit: u64, life: u64) -> Result<(), CallError> {
+    if bit >= doorbell::BITS {
+        return Err(CallError::Invalid);
+    }
+    // Only what interrupts the peer counts: a bit that is set already costs the peer nothing.
+    let may_pass = || {
+        let pace = &guest.vm.pace;
+        let passes = |bell: Bell| {
+            pace.pass_of(bell.burst, timer::now(), bell.interval)
+                .is_some()
+        };
+        guest.vm.bell.is_some_and(passes)
+    };
+    if peer.doorbell.ring(1 << bit, life, may_pass)? {
+        follow(guest, peer);
+    }
+    Ok(())
+}
+
+/// Takes bits of the VM's own doorbell.
+pub fn take(guest: Guest, mask: u64) -> Taken {
+    let vm = guest.vm;
+    let bits = vm.doorbell.take(mask);
+    if bits != 0 {
+        follow(guest, vm);
+    }
+    Taken {
+        bits,
+        life: vm.doorbell.life(),
+    }
+}
+
+/// The VM's life begins.
+pub fn open(guest: Guest) {
+    if guest.vm.doorbell.open() {
+        tell_peers(guest);
+    }
+}
+
+/// The VM's life has ended: no vCPU of it runs. What peers have sent it is gone, and what they send
+/// is refused until the next one.
+pub fn close(guest: Guest) {
+    if guest.vm.doorbell.close() {
+        tell_peers(guest);
+    }
+}
+
+/// Has the interrupt of a VM follow its doorbell's bits.
+fn follow(guest: Guest, vm: &Vm) {
+    if let Some(bell) = vm.bell {
+        virq::doorbell(guest, vm, bell.trigger);
+    }
+}
+
+/// Sets the bit for this VM in the doorbells of those with which it has a channel.
+fn tell_peers(guest: Guest) {
+    let bit = 1 << (doorbell::PEERS + u32::from(guest.vm.id.0));
+    for peer in ones(guest.vm.peers).filter_map(|peer| all().get(peer as usize)) {
+        // One that does not run asks for its peers' lives when it starts.
+        if peer.doorbell.ring(bit, 0, || true) == Ok(true) {
+            follow(guest, peer);
+        }
+    }
+}
+
+/// Returns the `index`-th channel of a VM.
+pub fn channel(vm: &Vm, index: u64) -> Result<Channel, CallError> {
+    let mut channels = system().channels_of(vm.id);
+    let (channel, member) = channels.nth(index as usize).ok_or(CallError::Absent)?;
+    let mask = |vms, other: &Member| vms | 1 << other.vm.0;
+    let vms: u32 = channel.members.iter().fold(0, mask);
+    let is_seen = member.rights != Rights::None;
+    Ok(Channel {
+        ipa: if is_seen { member.ipa.0 } else { 0 },
+        pages: channel.pages,
+        flags: member.rights as u32 | vms << 8,
+    })
+}
