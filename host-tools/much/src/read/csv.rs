@@ -385,9 +385,10 @@ impl Layout {
     }
 }
 
-/// Returns whether a field says that there is no count.
+/// Returns whether a field says that there is no count. Nearly all are numbers.
 fn missing(text: &[u8]) -> bool {
-    std::str::from_utf8(text).is_ok_and(is_missing)
+    let is_number = text.first().is_some_and(u8::is_ascii_digit);
+    !is_number && std::str::from_utf8(text).is_ok_and(is_missing)
 }
 
 /// Hands a batch over, row by row.
@@ -410,9 +411,9 @@ fn take(taker: &mut Taker<'_>, batch: Batch, before: u64) -> Result<(), ReadErro
     batch.mistake.map_or(Ok(()), Err)
 }
 
-/// Returns the names in a header.
+/// Returns the names in a header, without blanks around them.
 pub fn names(header: &csv::ByteRecord) -> Vec<String> {
-    let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    let name = |name: &[u8]| String::from_utf8_lossy(name.trim_ascii()).into_owned();
     header.iter().map(name).collect()
 }
 
