@@ -289,6 +289,21 @@ fn columns_that_are_not_read_are_named_and_rows_are_found() {
 }
 
 #[test]
+fn a_name_with_blanks_is_the_same_column() {
+    let files = Files::new();
+    let text = "sub_experiment, run, event, value\n0, 0, a, 5\n0, 0, b, 6\n";
+    let path = files.write("long.csv", text);
+    let found = read_as(&path, &Request::default(), &Rows::new()).expect("read");
+    assert!(found.notes.is_empty(), "{:?}", found.notes);
+    let twice = files.write(
+        "twice.csv",
+        text.replace("event, value", "value,event, value"),
+    );
+    let error = read(&twice).expect_err("twice");
+    assert!(matches!(error, ReadError::TwiceColumn(name) if name == "value"));
+}
+
+#[test]
 fn a_row_without_a_count_belongs_to_the_sub_experiment_with_more() {
     let text = "a,b,c\n1,2,3\n4,5,6\n7,,9\n1,3,5\n";
     let found = read(&Files::new().write("wide.csv", text))

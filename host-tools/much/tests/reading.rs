@@ -3,7 +3,7 @@
 
 use cloison_much::draw::stream;
 use cloison_much::read::{ReadError, Selection, read, read_csv};
-use parquet::basic::{Repetition, Type as Physical};
+use parquet::basic::{LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
@@ -28,10 +28,6 @@ fn bad_fields_are_named_with_line_and_column() {
     refused(
         &format!("{good}0,1,1,a,-3\n"),
         "line 4, column `value`: -3 is not a count: it is negative",
-    );
-    refused(
-        &format!("{good}0,1,1,a,NaN\n"),
-        "line 4, column `value`: NaN is not a count",
     );
     refused(
         &format!("{good}0,1,1,a,inf\n"),
@@ -94,6 +90,100 @@ fn of_several_programs_one_must_be_chosen() {
     };
     assert_eq!(select("linux").unwrap().grouped(1), [4.0]);
     assert!(matches!(select("other"), Err(ReadError::NoneChosen(_))));
+}
+
+#[test]
+fn a_run_that_lacks_a_count_is_left_out_however_it_says_so() {
+    let counts = |missing: &str| {
+        [["1", "2"], [missing, "4"], ["5", "6"]]
+            .into_iter()
+            .enumerate()
+            .flat_map(|(run, [a, b])| [(run, "a", a), (run, "b", b)].map(texts))
+            .collect::<Vec<[String; 4]>>()
+    };
+    for missing in ["", "NA", "NaN", "nan", "null", "-", "N/A", "<not counted>"] {
+        let rows = counts(missing);
+        let lines: Vec<_> = rows.iter().map(|row| row.join(",")).collect();
+        let text = format!("sub_experiment,run,event,value\n{}\n", lines.join("\n"));
+        for data in [
+            csv(&text).unwrap(),
+            of_parquet(&parquet_of_text(&rows)).unwrap(),
+        ] {
+            assert_eq!(data.incomplete_runs, 1, "{missing}");
+            assert_eq!(data.grouped(0), [1.0, 5.0], "{missing}");
+        }
+    }
+    let inexact = of_parquet(&parquet_of_text(&counts("18446744073709551615"))).unwrap_err();
+    assert_eq!(
+        inexact,
+        "row 3, column `value`: 18446744073709552000 is not a count: above 2^53 it is not exact"
+    );
+    let more = of_parquet(&parquet_of_text(&counts("+3"))).unwrap_err();
+    assert_eq!(more, "row 3, column `value`: \"+3\" is not a count");
+}
+
+#[test]
+fn blanks_around_names_and_fields_are_no_part_of_them() {
+    let text = "sub_experiment, run , event,value\n0, 0, a, 1\n0, 0, b, 2\n0, 1, a, 3\n0, 1,b ,4\n";
+    for text in [text.to_owned(), text.replace('\n', "\r\n")] {
+        let data = csv(&text).unwrap();
+        assert_eq!(
+            (data.grouped(0), data.grouped(1)),
+            (vec![1.0, 3.0], vec![2.0, 4.0])
+        );
+    }
+}
+
+/// A row of sub-experiment 0 as text.
+fn texts((run, event, count): (usize, &str, &str)) -> [String; 4] {
+    [
+        "0".to_owned(),
+        run.to_string(),
+        event.to_owned(),
+        count.to_owned(),
+    ]
+}
+
+/// Reads Parquet from a file.
+fn of_parquet(bytes: &[u8]) -> Result<cloison_much::data::Measurements, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("counts.parquet");
+    std::fs::write(&path, bytes).unwrap();
+    read(&path, &Selection::default()).map_err(|error| error.to_string())
+}
+
+/// Returns rows as Parquet of which all columns are text.
+fn parquet_of_text(rows: &[[String; 4]]) -> Vec<u8> {
+    let column = |name: &str| {
+        let column = Type::primitive_type_builder(name, Physical::BYTE_ARRAY)
+            .with_repetition(Repetition::REQUIRED)
+            .with_logical_type(Some(LogicalType::String));
+        Arc::new(column.build().unwrap())
+    };
+    let columns = ["sub_experiment", "run", "event", "value"];
+    let schema = Type::group_type_builder("rows")
+        .with_fields(columns.map(column).into())
+        .build()
+        .unwrap();
+    let mut bytes = vec![];
+    let mut writer =
+        SerializedFileWriter::new(&mut bytes, Arc::new(schema), Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    for at in 0..columns.len() {
+        let values: Vec<_> = rows
+            .iter()
+            .map(|row| ByteArray::from(row[at].as_str()))
+            .collect();
+        let mut column = group.next_column().unwrap().unwrap();
+        column
+            .typed::<ByteArrayType>()
+            .write_batch(&values, None, None)
+            .unwrap();
+        column.close().unwrap();
+    }
+    group.close().unwrap();
+    writer.close().unwrap();
+    bytes
 }
 
 /// Returns rows of four events in two sub-experiments, from a seed.

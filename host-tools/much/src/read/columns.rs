@@ -210,6 +210,24 @@ pub fn overflowed(text: &[u8]) -> Option<bool> {
 /// The error for any other text in the column `overflowed`.
 pub const NO_FLAG: &str = "is neither a number nor true nor false";
 
+/// Returns whether a text says that there is no count: as pandas, R, LIKWID or perf write it.
+pub fn is_missing(text: &str) -> bool {
+    matches!(
+        text,
+        "" | "NA"
+            | "NaN"
+            | "nan"
+            | "<NA>"
+            | "null"
+            | "None"
+            | "-"
+            | "N/A"
+            | "n/a"
+            | "<not counted>"
+            | "<not supported>"
+    )
+}
+
 /// Parses a count from a text of digits. Whole numbers are compared before they are rounded to a
 /// double.
 pub fn number(text: &[u8]) -> Option<Result<f64, RowError>> {

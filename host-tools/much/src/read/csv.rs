@@ -5,8 +5,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::columns::{
-    Measured, NAMES, NEEDED, NO_FLAG, ReadError, Row, Taker, is_program, number, overflowed,
-    unknown, whole,
+    Measured, NAMES, NEEDED, NO_FLAG, ReadError, Row, Taker, is_missing, is_program, number,
+    overflowed, unknown, whole,
 };
 use super::found::Request;
 use super::runs::Runs;
@@ -181,7 +181,11 @@ struct Layout {
 
 impl Layout {
     fn of(header: &csv::ByteRecord) -> Result<Self, ReadError> {
-        let places = NAMES.map(|name| header.iter().position(|field| field == name.as_bytes()));
+        let places = NAMES.map(|name| {
+            header
+                .iter()
+                .position(|field| field.trim_ascii() == name.as_bytes())
+        });
         if let Some(at) = (0..NEEDED).find(|&at| places[at].is_none()) {
             let whole = header
                 .iter()
@@ -244,6 +248,7 @@ impl Layout {
                 place
                     .and_then(|place| record.get(place))
                     .unwrap_or_default()
+                    .trim_ascii()
             });
             let row = self.row(&fields, before, line, batch, &mut event_before)?;
             batch.rows.push(row);
@@ -270,7 +275,7 @@ impl Layout {
             let mut count = 0;
             for field in text.split(|&byte| byte == b',') {
                 if let Some(&name) = name_of.get(count) {
-                    fields[name] = field;
+                    fields[name] = field.trim_ascii();
                 }
                 count += 1;
             }
@@ -321,7 +326,7 @@ impl Layout {
             }
         };
         let count = |at: usize| match field(at) {
-            b"" | b"NA" => Ok(None),
+            text if missing(text) => Ok(None),
             text => match number(text) {
                 Some(count) => count
                     .map(Some)
@@ -336,7 +341,7 @@ impl Layout {
         };
         let value = count(3)?.filter(|_| !overflowed);
         let percent = match field(10) {
-            b"" | b"NA" => None,
+            text if missing(text) => None,
             text => {
                 let percent = std::str::from_utf8(text)
                     .ok()
@@ -380,6 +385,12 @@ impl Layout {
     }
 }
 
+/// Returns whether a field says that there is no count. Nearly all are numbers.
+fn missing(text: &[u8]) -> bool {
+    let is_number = text.first().is_some_and(u8::is_ascii_digit);
+    !is_number && std::str::from_utf8(text).is_ok_and(is_missing)
+}
+
 /// Hands a batch over, row by row.
 fn take(taker: &mut Taker<'_>, batch: Batch, before: u64) -> Result<(), ReadError> {
     for row in &batch.rows {
@@ -400,9 +411,9 @@ fn take(taker: &mut Taker<'_>, batch: Batch, before: u64) -> Result<(), ReadErro
     batch.mistake.map_or(Ok(()), Err)
 }
 
-/// Returns the names in a header.
+/// Returns the names in a header, without blanks around them.
 pub fn names(header: &csv::ByteRecord) -> Vec<String> {
-    let name = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    let name = |name: &[u8]| String::from_utf8_lossy(name.trim_ascii()).into_owned();
     header.iter().map(name).collect()
 }
 

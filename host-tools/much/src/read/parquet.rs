@@ -338,6 +338,7 @@ fn take(
         Field::Null => Ok(None),
         // pandas has no other way to say that a count is missing.
         Field::Double(missing) if missing.is_nan() => Ok(None),
+        Field::Str(text) if columns::is_missing(text.trim()) => Ok(None),
         other => self::number(other)
             .map(Some)
             .ok_or_else(|| fault(at, "is not a count")),
@@ -418,13 +419,20 @@ fn number(field: &Field) -> Option<f64> {
         if value <= LARGEST_COUNT as i128 {
             value as f64
         } else {
-            f64::INFINITY
+            // Rounded, but not to a count that is exact.
+            (value as f64).max(LARGEST_COUNT + 2.0)
         }
     };
     match field {
         Field::Double(value) => Some(*value),
         Field::Float(value) => Some(f64::from(*value)),
         Field::Decimal(decimal) => of_decimal(decimal),
+        // Digits too large for a double are an error, as they are in CSV.
+        Field::Str(text) if whole(field).is_none() => text
+            .trim()
+            .parse()
+            .ok()
+            .filter(|_| !text.trim().starts_with('+')),
         other => whole(other)
             .map(i128::from)
             .or_else(|| signed(other).map(i128::from))
@@ -477,6 +485,7 @@ fn whole(field: &Field) -> Option<u64> {
         Field::Double(value) => exact(*value),
         Field::Float(value) => exact(f64::from(*value)),
         Field::Decimal(decimal) => of_decimal(decimal).and_then(exact),
+        Field::Str(text) => columns::whole(text.trim().as_bytes()),
         other => signed(other).and_then(|value| u64::try_from(value).ok()),
     }
 }

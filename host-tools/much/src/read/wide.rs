@@ -4,7 +4,7 @@
 //! and each set of events that rows count is a sub-experiment.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::columns::{ReadError, is_index, number};
+use super::columns::{ReadError, is_index, is_missing, number};
 use super::found::Request;
 use super::runs::{Counted, Run, Runs};
 
@@ -108,8 +108,7 @@ fn count(field: &Field<'_>) -> Result<Option<f64>, String> {
         Field::Missing => return Ok(None),
         Field::Number(missing) if missing.is_nan() => return Ok(None),
         Field::Number(value) => crate::data::checked_count(*value),
-        Field::Text("" | "NA" | "NaN" | "nan" | "<NA>" | "null" | "None") => return Ok(None),
-        Field::Text("-" | "N/A" | "n/a" | "<not counted>" | "<not supported>") => return Ok(None),
+        Field::Text(text) if is_missing(text) => return Ok(None),
         Field::Text(text) => number(text.as_bytes())
             .ok_or_else(|| format!("\"{}\" is not a count", text.escape_debug()))?,
     };
