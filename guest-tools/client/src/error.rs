@@ -203,6 +203,8 @@ fn refusal(call: Call, error: CallError) -> String {
         (CallError::PoolFull, _) => "the pool has too few free pages".to_owned(),
         (CallError::List, _) => "the hypervisor does not find the list of pages".to_owned(),
         (CallError::Expired, _) => "the lease has ended".to_owned(),
+        (CallError::Off, _) => "the called VM is off".to_owned(),
+        (CallError::TooOften, _) => "this VM calls more often than its doorbell allows".to_owned(),
         (CallError::Taken, Some("profile")) => {
             "another program has the lease of this VM's pages".to_owned()
         }

@@ -3,8 +3,9 @@
 
 use crate::document::{Context, Field, Table, suggest};
 use crate::doorbell::{Bell, DEFAULT};
+use crate::page::page_ipa;
 use crate::problem::Problem;
-use crate::region::{check_addresses, find_pool, page_ipa};
+use crate::region::{check_addresses, find_pool};
 use crate::scene::{PoolSpec, name};
 use crate::vm::VmSpec;
 use cloison_abi::irq;

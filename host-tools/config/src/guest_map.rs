@@ -6,8 +6,8 @@
 use crate::document::{self, Field, Table, suggest};
 use crate::files::available;
 use crate::kind::FileKind;
+use crate::page::page_ipa;
 use crate::problem::{Errors, Problem};
-use crate::region::page_ipa;
 use crate::scene::Scene;
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::guest_map::{GuestMap, GuestUart, GuestUartKind, MapDevice};
@@ -205,7 +205,7 @@ fn read_irq(field: &Field<'_>) -> Option<Intid> {
     None
 }
 
-/// Checks that each device has a page of its own. `fields` say where each is.
+/// Checks that no two devices share a page. `fields` say where each is.
 fn check_pages(map: &GuestMap, fields: [Option<&Field<'_>>; 5]) {
     let devices = map.devices();
     for (index, (device, page)) in devices.into_iter().enumerate() {

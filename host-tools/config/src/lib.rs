@@ -7,6 +7,7 @@
 //! | --- | --- |
 //! | [`document`] | reads TOML files: every key and value with its position, all errors of a file at once |
 //! | `kind`, `foreign` | what a file is: a system, an experiment, a profile and others; a configuration of another hypervisor |
+//! | `page` | addresses of pages |
 //! | [`quantity`] | sizes, times, ranges and budgets as users write them |
 //! | [`board`], [`boot_files`], [`devices`], `firmware`, [`emulation`] | the files below `configs/boards` |
 //! | [`guest_map`] | the files below `configs/maps` |
@@ -53,6 +54,7 @@ mod kind;
 pub mod layout;
 mod manage;
 pub mod memory;
+mod page;
 pub mod problem;
 mod profile;
 pub mod quantity;

@@ -6,6 +6,7 @@ use crate::devices;
 use crate::document::{Field, Table, suggest};
 use crate::guest_linux::Shown;
 use crate::guest_map;
+use crate::page::page_ipa;
 use crate::scene::{PoolSpec, PoolUse, Scene, name};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_formats::guest_map::GuestMap;
@@ -212,21 +213,6 @@ fn check_overlap(
                 "the first free address after `{name}` is {other_end}"
             )),
     );
-}
-
-/// Reads the address of a page in the VM's address space.
-pub(crate) fn page_ipa(field: &Field<'_>) -> Option<Ipa> {
-    let ipa = Ipa(field.integer("an address: 0x4000_0000")?);
-    if !ipa.is_page_aligned() {
-        field.push(
-            field
-                .error(format!("{ipa} is not the start of a page"))
-                .label(format!("{:#x} past it", ipa.0 - ipa.page_base().0))
-                .help(format!("the page starts at {}", ipa.page_base())),
-        );
-        return None;
-    }
-    Some(ipa)
 }
 
 /// Reads how a Linux guest sees the region.

@@ -99,7 +99,7 @@ fn noise() -> Vec<u8> {
         .collect()
 }
 
-/// What is said of a capture.
+/// What a capture says.
 #[derive(Default)]
 struct Said(Vec<String>);
 
@@ -137,7 +137,7 @@ impl Bench {
         Port::Path(self.path(name))
     }
 
-    /// Captures, and returns everything that is said.
+    /// Captures, and returns everything that it says.
     fn capture(&self, console: Option<Port>, telemetry: Option<Port>) -> String {
         let system = system();
         let mut said = Said::default();
@@ -187,7 +187,7 @@ fn check(name: &str, said: &str) {
     settings.bind(|| insta::assert_snapshot!(name, said));
 }
 
-/// Returns what is said without the names of this machine's ports.
+/// Returns what a capture says without the names of this machine's ports.
 fn anywhere(said: &str) -> String {
     let is_list = |line: &&str| !line.contains("serial ports");
     said.lines()

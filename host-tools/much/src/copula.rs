@@ -7,9 +7,9 @@
 //! angew. Math. 66, 1866). This also holds for counts with many equal values.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::parallel;
 use crate::scores::normal_quantile;
 use nalgebra::DMatrix;
-use rayon::prelude::*;
 
 /// Coefficients that are computed. What they miss of the variance is accounted for by
 /// [`Series::correlation`].
@@ -176,10 +176,7 @@ impl Copula {
 
 fn map(matrix: &DMatrix<f64>, of: impl Fn(usize, usize, f64) -> f64 + Sync) -> DMatrix<f64> {
     let pairs = crate::matrix::pairs(matrix.nrows());
-    let values: Vec<f64> = pairs
-        .par_iter()
-        .map(|&(a, b)| of(a, b, matrix[(a, b)]))
-        .collect();
+    let values = parallel::of_all(&pairs, |&(a, b)| of(a, b, matrix[(a, b)]));
     let mut mapped = DMatrix::identity(matrix.nrows(), matrix.nrows());
     for ((a, b), value) in pairs.into_iter().zip(values) {
         (mapped[(a, b)], mapped[(b, a)]) = (value, value);

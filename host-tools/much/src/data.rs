@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::counts::{Counts, PIECE};
+use crate::parallel;
 use crate::store::Store;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
-use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -719,10 +719,8 @@ impl Builder {
                     ]
                 })
             };
-            let (seen, whole): (Vec<usize>, Vec<usize>) = partial
-                .columns
-                .par_iter()
-                .map(seen)
+            let (seen, whole): (Vec<usize>, Vec<usize>) = parallel::of_all(&partial.columns, seen)
+                .into_iter()
                 .map(|[seen, whole]| (seen, whole))
                 .unzip();
             // An event that hardly any run has is in the wrong place: the others are not to suffer.

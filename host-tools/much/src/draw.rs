@@ -3,11 +3,11 @@
 
 use crate::counts::sort_by_digits;
 use crate::matrix;
+use crate::parallel;
 use crate::scores;
 use nalgebra::DMatrix;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use rayon::prelude::*;
 
 /// Number of rows processed together.
 const ROWS: usize = 1024;
@@ -27,17 +27,16 @@ pub fn draw(
     attempt: u64,
 ) -> Vec<Vec<u32>> {
     let events = target.nrows();
-    let normal: Vec<f32> = (1..=vectors)
-        .into_par_iter()
-        .map(|rank| scores::normal_quantile(rank as f64 / (vectors as f64 + 1.0)) as f32)
-        .collect();
+    let normal = parallel::of_each(vectors, |rank| {
+        scores::normal_quantile((rank + 1) as f64 / (vectors as f64 + 1.0)) as f32
+    });
     let column = |event: usize| {
         let mut rng = stream(seed, attempt << 16 | event as u64);
         let mut column = normal.clone();
         scores::shuffle(&mut column, &mut rng);
         column
     };
-    let columns: Vec<Vec<f32>> = (0..events).into_par_iter().map(column).collect();
+    let columns = parallel::of_each(events, column);
     let starts: Vec<usize> = (0..vectors).step_by(ROWS).collect();
     let part = |from: usize| {
         let rows = ROWS.min(vectors - from);
@@ -45,13 +44,10 @@ pub fn draw(
     };
     let mut factor = matrix::factor(target);
     if whiten {
-        let products: Vec<DMatrix<f32>> = starts
-            .par_iter()
-            .map(|&from| {
-                let part = part(from);
-                &part * part.transpose()
-            })
-            .collect();
+        let products = parallel::of_all(&starts, |&from| {
+            let part = part(from);
+            &part * part.transpose()
+        });
         let sum = products
             .into_iter()
             .fold(DMatrix::<f64>::zeros(events, events), |sum, part| {
@@ -71,10 +67,7 @@ pub fn draw(
     }
     let factor = factor.cast::<f32>();
     // Transposed: an event's values follow each other.
-    let drawn: Vec<DMatrix<f32>> = starts
-        .par_iter()
-        .map(|&from| (&factor * part(from)).transpose())
-        .collect();
+    let drawn = parallel::of_all(&starts, |&from| (&factor * part(from)).transpose());
     drop(columns);
     let ranks_of = |event: usize| {
         // The bits of floats ascend with their values once those of negative ones are inverted;
@@ -102,7 +95,7 @@ pub fn draw(
         }
         ranks
     };
-    (0..events).into_par_iter().map(ranks_of).collect()
+    parallel::of_each(events, ranks_of)
 }
 
 /// Returns an independent stream of random numbers for each part of the work, so that the order of

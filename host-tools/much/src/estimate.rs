@@ -5,9 +5,9 @@
 use crate::counts::Counts;
 use crate::data::{Measurements, is_stepped};
 use crate::matrix::pairs;
+use crate::parallel;
 use crate::scores;
 use nalgebra::DMatrix;
-use rayon::prelude::*;
 
 /// The values that are correlated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +80,9 @@ impl<'a> Scored<'a> {
                 varies,
             )
         };
-        let (made_of, varies): (Vec<_>, Vec<_>) =
-            (0..data.events.len()).into_par_iter().map(of_event).unzip();
+        let (made_of, varies): (Vec<_>, Vec<_>) = parallel::of_each(data.events.len(), of_event)
+            .into_iter()
+            .unzip();
         let mut taken = vec![0; data.events.len()];
         let mut starts = vec![];
         for sub in &data.sub_experiments {
@@ -231,11 +232,8 @@ fn of_pairs(
         .into_iter()
         .filter(|&(a, b)| homes[a * events + b].len() > 1)
         .collect();
-    let mut found: Vec<_> = (0..blocks.len())
-        .into_par_iter()
-        .flat_map_iter(only_here)
-        .collect();
-    found.par_extend(shared.par_iter().map(in_several));
+    let mut found = parallel::of_each(blocks.len(), only_here).concat();
+    found.extend(parallel::of_all(&shared, in_several));
     let mut matrix = DMatrix::identity(events, events);
     for ((a, b), value) in found {
         matrix[(a, b)] = value;

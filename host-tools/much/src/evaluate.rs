@@ -6,11 +6,11 @@ use crate::draw::stream;
 use crate::estimate::{self, Kind};
 use crate::matrix::{nearest_correlation, pairs};
 use crate::merge::{self, Indefinite, Options, Target};
+use crate::parallel;
 use crate::scores;
 use crate::table::Vectors;
 use nalgebra::DMatrix;
 use rand::RngExt;
-use rayon::prelude::*;
 
 /// Pearson's and Spearman's correlations of all pairs, in this order.
 pub type Both = [DMatrix<f64>; 2];
@@ -30,7 +30,7 @@ pub fn judged_pairs(data: &Measurements) -> Vec<(usize, usize)> {
         let grouped = data.grouped(event);
         grouped.iter().any(|value| *value != grouped[0]) && !is_stepped(data, event, &grouped)
     };
-    let varies: Vec<_> = (0..data.events.len()).into_par_iter().map(varies).collect();
+    let varies = parallel::of_each(data.events.len(), varies);
     pairs(data.events.len())
         .into_iter()
         .filter(|&(a, b)| varies[a] && varies[b])
@@ -78,14 +78,14 @@ pub fn accuracy(
 /// Returns whether vectors seem to be made from these very measurements: each value occurs in them,
 /// about as often. A comparison then shows the quality of the fit, and nothing about other runs.
 pub fn is_in_sample(vectors: &Vectors, data: &Measurements) -> bool {
-    let of_event = |(event, column): (usize, &crate::table::Column)| {
+    let is_right = |event: usize| {
         let measured = data.sorted(event).to_vec();
         let known = |value: &f64| {
             measured
                 .binary_search_by(|other| other.total_cmp(value))
                 .is_ok()
         };
-        let distribution: Vec<_> = column
+        let distribution: Vec<_> = vectors.columns[event]
             .distribution()
             .into_iter()
             .filter(|&(_, uses)| uses > 0)
@@ -95,22 +95,17 @@ pub fn is_in_sample(vectors: &Vectors, data: &Measurements) -> bool {
         distance <= 1.0 / vectors.len().min(measured.len()).max(1) as f64
             && distribution.iter().all(|(value, _)| known(value))
     };
-    vectors.columns.par_iter().enumerate().all(of_event)
+    let are_right = parallel::of_each(vectors.columns.len(), is_right);
+    are_right.into_iter().all(|is_right| is_right)
 }
 
 /// Returns for each event the Kolmogorov-Smirnov distance between its merged values and the
 /// measured ones.
 pub fn marginal_distances(vectors: &Vectors, data: &Measurements) -> Vec<f64> {
-    let of_event = |(event, column): (usize, &crate::table::Column)| {
+    parallel::of_each(vectors.columns.len(), |event| {
         let measured: Vec<_> = data.sorted(event).iter().map(|value| (value, 1)).collect();
-        scores::kolmogorov_smirnov(&column.distribution(), &measured)
-    };
-    vectors
-        .columns
-        .par_iter()
-        .enumerate()
-        .map(of_event)
-        .collect()
+        scores::kolmogorov_smirnov(&vectors.columns[event].distribution(), &measured)
+    })
 }
 
 /// Minimum number of samples for a band of the middle 95 %; with fewer, minimum and maximum say
@@ -157,11 +152,11 @@ pub fn bands(merged: &Both, data: &Measurements, samples: usize, seed: u64) -> B
         let mut rng = stream(seed, number as u64);
         reference(&data.with_runs(|all| (0..all).map(|_| rng.random_range(0..all)).collect()))
     };
-    let drawn: Vec<Both> = (0..samples).into_par_iter().map(sample).collect();
+    let drawn = parallel::of_each(samples, sample);
     let of_pairs = [0, 1].map(|which| {
         let of_pair =
             |&pair: &(usize, usize)| band(drawn.iter().map(|both| both[which][pair]).collect());
-        pairs.par_iter().map(of_pair).collect::<Vec<_>>()
+        parallel::of_all(&pairs, of_pair)
     });
     let inside = |which: usize| {
         let is = |(&pair, &(low, high)): (&(usize, usize), &(f64, f64))| {
@@ -489,9 +484,8 @@ pub fn compare(
             progress();
             all
         };
-        let samples = (0..comparison.samples)
-            .into_par_iter()
-            .map(sample)
+        let samples = parallel::of_each(comparison.samples, sample)
+            .into_iter()
             .collect::<Result<Vec<_>, DataError>>()?;
         for (at, method) in Method::ALL.into_iter().enumerate() {
             outcomes.push(Outcome {

@@ -11,6 +11,7 @@
 //! | --- | --- |
 //! | [`plan`] | which events to count together |
 //! | [`counts`] | a column of counts in few bytes |
+//! | `parallel` | work that all cores share |
 //! | [`data`] | measured counts and their problems |
 //! | [`scores`] | ranks, normal scores, correlations of two columns |
 //! | [`em`] | fits the Gaussian model in which uncounted events are missing data |
@@ -41,6 +42,7 @@ pub mod estimate;
 pub mod evaluate;
 pub mod matrix;
 pub mod merge;
+mod parallel;
 pub mod plan;
 pub mod quality;
 pub mod read;

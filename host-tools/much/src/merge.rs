@@ -7,11 +7,11 @@ use crate::data::{DataError, Measurements};
 use crate::draw;
 use crate::estimate::{self, Kind, Scored};
 use crate::matrix::{self, Repaired, mean_square_error};
+use crate::parallel;
 use crate::swap::{self, Exchanges, Weights};
 use crate::table::{Column, Vectors, quantile_index};
 use crate::target::{self, Estimate};
 use nalgebra::DMatrix;
-use rayon::prelude::*;
 use std::sync::Arc;
 
 /// The correlations that merged vectors should have.
@@ -248,22 +248,16 @@ fn ordered(
                 .collect(),
         )
     };
-    let observed: Vec<Arc<Counts>> = (0..data.events.len())
-        .into_par_iter()
-        .map(of_event)
-        .collect();
+    let observed = parallel::of_each(data.events.len(), of_event);
     let order = |attempt: u64| {
         let ranks = draw::draw(model, vectors, whiten, options.seed, attempt);
-        let columns = ranks
-            .into_par_iter()
-            .zip(&observed)
-            .map(|(mut ranks, observed)| {
-                for rank in &mut ranks {
-                    *rank = quantile_index(*rank as usize, vectors, observed.len()) as u32;
-                }
-                Column::new(Arc::clone(observed), ranks)
-            })
-            .collect();
+        let columns = parallel::of_owned(ranks, |event, mut ranks| {
+            let observed = &observed[event];
+            for rank in &mut ranks {
+                *rank = quantile_index(*rank as usize, vectors, observed.len()) as u32;
+            }
+            Column::new(Arc::clone(observed), ranks)
+        });
         Vectors {
             events: data.events.clone(),
             columns,

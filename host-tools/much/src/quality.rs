@@ -28,7 +28,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::data::{Measurements, SubExperiment};
-use rayon::prelude::*;
+use crate::parallel;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -244,11 +244,8 @@ impl Bulk {
 
 /// Returns everything that is wrong, by sub-experiment and run.
 pub fn inspect(data: &Measurements) -> Vec<Suspect> {
-    let mut found: Vec<Suspect> = data
-        .sub_experiments
-        .par_iter()
-        .flat_map_iter(|sub| of_sub_experiment(data, sub))
-        .collect();
+    let mut found =
+        parallel::of_all(&data.sub_experiments, |sub| of_sub_experiment(data, sub)).concat();
     found.extend(other_programs(data));
     found.sort_by_key(|suspect| {
         (

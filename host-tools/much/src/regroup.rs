@@ -7,7 +7,7 @@
 use crate::data::{DataError, Measurements, SubExperiment};
 use crate::evaluate::{Both, mean_square};
 use crate::merge;
-use rayon::prelude::*;
+use crate::parallel;
 
 /// What splits are judged by.
 #[derive(Clone, Copy, Debug)]
@@ -72,9 +72,8 @@ impl Complete<'_> {
     /// # Errors
     /// As [`Self::error_of`].
     pub fn errors_of(&self, splits: &[Vec<Vec<usize>>]) -> Result<Vec<[f64; 2]>, DataError> {
-        splits
-            .par_iter()
-            .map(|parts| self.error_of(parts))
+        parallel::of_all(splits, |parts| self.error_of(parts))
+            .into_iter()
             .collect()
     }
 }

@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::draw::stream;
+use crate::parallel;
 use crate::table::{Column, Scale, Vectors};
 use nalgebra::{DMatrix, DMatrixView};
 use rand::Rng;
@@ -110,7 +111,7 @@ fn take(vectors: &mut Vectors, kinds: &mut [Scores], width: usize) -> Vec<u32> {
     // is in one line.
     for first in (0..events).step_by(LANES) {
         let columns = &mut vectors.columns[first..(first + LANES).min(events)];
-        let scales: Vec<[Scale; 2]> = columns.par_iter().map(Column::scales).collect();
+        let scales = parallel::of_all(columns, Column::scales);
         for kind in &mut *kinds {
             kind.write(columns, &scales, first, width);
         }
@@ -206,7 +207,7 @@ fn give(vectors: &mut Vectors, chosen: &[u32]) {
         }
         columns
     };
-    let columns: Vec<Vec<u32>> = firsts.par_iter().flat_map_iter(some).collect();
+    let columns = parallel::of_all(&firsts, some).into_iter().flatten();
     for (column, chosen) in vectors.columns.iter_mut().zip(columns) {
         *column = Column::new(std::sync::Arc::clone(column.observed()), chosen);
     }
@@ -214,11 +215,12 @@ fn give(vectors: &mut Vectors, chosen: &[u32]) {
 
 /// Returns the correlations minus the target, 0 on the diagonal.
 fn error(kind: &Scores, width: usize) -> DMatrix<f64> {
-    let product = |part: &[f32]| {
+    let product = |part: &&[f32]| {
         let part = DMatrixView::from_slice(part, width, part.len() / width);
         part * part.transpose()
     };
-    let parts: Vec<DMatrix<f32>> = kind.values.par_chunks(SHARD * width).map(product).collect();
+    let parts: Vec<&[f32]> = kind.values.chunks(SHARD * width).collect();
+    let parts = parallel::of_all(&parts, product);
     let sum = parts
         .into_iter()
         .fold(DMatrix::<f64>::zeros(width, width), |sum, part| {

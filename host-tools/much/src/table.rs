@@ -3,8 +3,8 @@
 
 use crate::counts::Counts;
 use crate::data::{Event, Measurements, SubExperiment};
+use crate::parallel;
 use nalgebra::DMatrix;
-use rayon::prelude::*;
 use std::sync::Arc;
 
 /// The values of one event in all vectors.
@@ -184,29 +184,26 @@ impl Vectors {
     }
     /// Returns Pearson's and Spearman's correlations of all pairs; 0 if an event does not vary.
     pub fn correlations(&self) -> [DMatrix<f64>; 2] {
-        let scales: Vec<_> = self.columns.par_iter().map(Column::scales).collect();
+        let scales = parallel::of_all(&self.columns, Column::scales);
         let events = self.columns.len();
         let mut both = [0, 1].map(|which| {
             const ROWS: usize = 1024;
             let starts: Vec<_> = (0..self.len()).step_by(ROWS).collect();
-            let products: Vec<DMatrix<f64>> = starts
-                .par_iter()
-                .map(|&from| {
-                    let rows = ROWS.min(self.len() - from);
-                    let mut scores = DMatrix::zeros(events, rows);
-                    // Event by event: the scores of one stay in a core's cache.
-                    for (event, column) in self.columns.iter().enumerate() {
-                        for (score, &at) in scores
-                            .row_mut(event)
-                            .iter_mut()
-                            .zip(&column.chosen[from..from + rows])
-                        {
-                            *score = scales[event][which].score(column, at as usize);
-                        }
+            let products = parallel::of_all(&starts, |&from| {
+                let rows = ROWS.min(self.len() - from);
+                let mut scores = DMatrix::zeros(events, rows);
+                // Event by event: the scores of one stay in a core's cache.
+                for (event, column) in self.columns.iter().enumerate() {
+                    for (score, &at) in scores
+                        .row_mut(event)
+                        .iter_mut()
+                        .zip(&column.chosen[from..from + rows])
+                    {
+                        *score = scales[event][which].score(column, at as usize);
                     }
-                    &scores * scores.transpose()
-                })
-                .collect();
+                }
+                &scores * scores.transpose()
+            });
             // Summed in a fixed order, whichever thread computed the parts.
             products
                 .into_iter()

@@ -17,8 +17,8 @@ use crate::data::Measurements;
 use crate::em::{self, Fit, Moments};
 use crate::estimate::{Kind, Scored};
 use crate::matrix::pairs;
+use crate::parallel;
 use nalgebra::{DMatrix, DVector};
-use rayon::prelude::*;
 
 /// Parts of the runs that are predicted from the others, at most: with fewer runs, each run is a
 /// part.
@@ -59,7 +59,7 @@ struct Parts {
 
 impl Parts {
     fn new(scored: &Scored<'_>, count: usize) -> Self {
-        let of_block = |(block, events): (usize, &[usize])| {
+        let of_block = |&(block, events): &(usize, &[usize])| {
             let chosen: Vec<_> = (0..events.len())
                 .filter(|&at| scored.varies[events[at]])
                 .collect();
@@ -89,11 +89,8 @@ impl Parts {
             }
         };
         let blocks: Vec<_> = scored.blocks().enumerate().collect();
-        let blocks = blocks
-            .into_par_iter()
-            .map(of_block)
-            .filter(|block| !block.events.is_empty())
-            .collect();
+        let mut blocks = parallel::of_all(&blocks, of_block);
+        blocks.retain(|block| !block.events.is_empty());
         Self {
             events: scored.varies.len(),
             count,
@@ -172,10 +169,7 @@ fn ingredients(parts: &Parts, priors: &[f64]) -> (Vec<Ingredient>, usize, bool) 
     let all: Vec<Option<usize>> = std::iter::once(None)
         .chain((0..parts.count).map(Some))
         .collect();
-    let mut pairwise: Vec<_> = all
-        .par_iter()
-        .map(|&without| parts.pairwise(without))
-        .collect();
+    let mut pairwise = parallel::of_all(&all, |&without| parts.pairwise(without));
     let whole = pairwise.remove(0);
     let mut found = vec![Ingredient {
         name: "pairwise".to_owned(),
@@ -189,10 +183,9 @@ fn ingredients(parts: &Parts, priors: &[f64]) -> (Vec<Ingredient>, usize, bool) 
         let whole: Fit = em::fit(&moments[0], prior, &start);
         start.clone_from(&whole.matrix);
         // Nearly the same runs have nearly the same optimum.
-        let without: Vec<Fit> = moments[1..]
-            .par_iter()
-            .map(|moments| em::fit(moments, prior, &whole.matrix))
-            .collect();
+        let without: Vec<Fit> = parallel::of_all(&moments[1..], |moments| {
+            em::fit(moments, prior, &whole.matrix)
+        });
         for fit in std::iter::once(&whole).chain(&without) {
             steps = steps.max(fit.steps);
             converged &= fit.converged;
@@ -284,12 +277,7 @@ fn copula(data: &Measurements) -> Copula {
             .collect::<Vec<_>>();
         crate::copula::Marginal::new(&counts.to_vec(), &ranks)
     };
-    Copula::new(
-        (0..data.events.len())
-            .into_par_iter()
-            .map(of_event)
-            .collect(),
-    )
+    Copula::new(parallel::of_each(data.events.len(), of_event))
 }
 
 /// Returns Pearson's and Spearman's estimates from all sub-experiments together, and the copula

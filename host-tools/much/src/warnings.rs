@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::data::{FEWEST_RUNS, Measurements, SubExperiment, Warning, is_stepped};
-use rayon::prelude::*;
+use crate::parallel;
 
 impl Measurements {
     /// Returns the warnings that a user should read before trusting the result.
@@ -35,10 +35,7 @@ impl Measurements {
         {
             found.push(Warning::UnequalRuns { fewest, most });
         }
-        let of_events: Vec<_> = (0..self.events.len())
-            .into_par_iter()
-            .map(|event| self.warning_of(event))
-            .collect();
+        let of_events = parallel::of_each(self.events.len(), |event| self.warning_of(event));
         found.extend(of_events.into_iter().flatten());
         found
     }

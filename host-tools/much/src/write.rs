@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::data::Measurements;
+use crate::parallel;
 use crate::table::Vectors;
 use parquet::basic::{Compression, Repetition, Type as Physical};
 use parquet::data_type::{DoubleType, Int64Type};
@@ -9,7 +10,6 @@ use parquet::errors::{ParquetError, Result};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
-use rayon::prelude::*;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ pub fn write_csv(vectors: &Vectors, out: &mut dyn Write) -> io::Result<()> {
     };
     // A few parts at a time, so that the text is never in memory as a whole.
     for starts in starts.chunks(16) {
-        let parts: Vec<Vec<u8>> = starts.par_iter().map(part).collect();
+        let parts = parallel::of_all(starts, part);
         parts.iter().try_for_each(|part| out.write_all(part))?;
     }
     Ok(())

@@ -15,15 +15,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod cadence;
+mod lines;
+
+pub use lines::{Full, RX_FIFO};
 
 use cadence::Cadence;
 use cloison_abi::pl011::offset::*;
 use cloison_formats::guest_map::GuestUartKind;
-use heapless::Deque;
-
-/// Capacity of the receive FIFO: more than a PL011's 32, because nothing throttles what is typed or
-/// pasted while the guest is busy.
-pub const RX_FIFO: usize = 1024;
+use lines::Lines;
 
 /// FR: clear to send, data set ready and carrier detect, as reported by a null modem.
 const FR_MODEM: u32 = 0b111;
@@ -60,11 +59,6 @@ const STORED: [(u16, u32, u32); 7] = [
 fn stored(offset: u16) -> Option<usize> {
     STORED.iter().position(|&(own, ..)| own == offset)
 }
-
-/// The receive FIFO is full: the byte is lost, and the guest will see an overrun. The guest sees OE
-/// in its data register and in the raw interrupt status (Arm DDI 0183, 3.3.1 and 3.3.11).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
 
 /// A UART of either kind.
 #[derive(Debug)]
@@ -114,66 +108,6 @@ impl Uart {
             Self::Pl011(uart) => uart.line_level(),
             Self::Cadence(uart) => uart.lines.level(),
         }
-    }
-}
-
-/// What both kinds have: the receive FIFO, and the interrupts. `RECEIVED` are the interrupts of
-/// bytes in the FIFO, `SENT` those of bytes that were sent, and `OVERRUN` that of a lost byte.
-#[derive(Debug, Default)]
-struct Lines<const RECEIVED: u32, const SENT: u32, const OVERRUN: u32> {
-    /// Bytes that have arrived for the guest and that it has not read.
-    fifo: Deque<u8, RX_FIFO>,
-    /// The status without the receive bits, which follow from the FIFO; `received_cleared` hides
-    /// them after a write that clears them.
-    raised: u32,
-    received_cleared: bool,
-    /// The interrupts that reach the line.
-    mask: u32,
-}
-
-impl<const RECEIVED: u32, const SENT: u32, const OVERRUN: u32> Lines<RECEIVED, SENT, OVERRUN> {
-    /// Adds a byte that arrives for the guest.
-    fn push(&mut self, byte: u8) -> Result<(), Full> {
-        if self.fifo.push_back(byte).is_err() {
-            self.raised |= OVERRUN;
-            return Err(Full);
-        }
-        // A new byte raises the receive interrupts again.
-        self.received_cleared = false;
-        Ok(())
-    }
-
-    /// Sets which interrupts reach the line.
-    fn unmask(&mut self, mask: u32) {
-        // The FIFO is below its level whenever a driver starts to wait for that. On real hardware, a
-        // driver that had filled it first would soon see the same.
-        if mask & !self.mask & SENT != 0 {
-            self.raised |= SENT;
-        }
-        self.mask = mask;
-    }
-
-    /// Clears interrupts.
-    fn clear(&mut self, bits: u32) {
-        // The receive bits follow from the FIFO, so that they are hidden instead of cleared.
-        self.raised &= !bits;
-        self.received_cleared |= bits & RECEIVED != 0;
-    }
-
-    /// Returns the raw interrupt status. With bytes in the FIFO, both the level and the timeout
-    /// interrupt are raised, because the guest may wait for either.
-    fn status(&self) -> u32 {
-        let received = if self.fifo.is_empty() || self.received_cleared {
-            0
-        } else {
-            RECEIVED
-        };
-        self.raised | received
-    }
-
-    /// Returns the level of the interrupt line.
-    fn level(&self) -> bool {
-        self.status() & self.mask != 0
     }
 }
 

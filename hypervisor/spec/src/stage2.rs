@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::rules::{Checked, Difference, Rule};
-use cloison_abi::map;
 use cloison_formats::addr::{Ipa, PAGE_SHIFT, PAGE_SIZE, PhysAddr};
 use cloison_formats::channel::Rights;
 use cloison_formats::color::{ColorSet, color_of};
@@ -583,6 +582,7 @@ pub const fn ipa_bits() -> u32 {
 mod tests {
     use super::*;
     use crate::fixture::{self, AWAY, GICV, HOME, OTHER};
+    use cloison_abi::map;
     use cloison_formats::channel::{Channel, Member};
 
     /// Write-back, inner shareable, AF, read and write, a page.

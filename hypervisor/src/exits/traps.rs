@@ -205,7 +205,7 @@ fn emulate(
     access: Access,
     is_write: bool,
 ) -> Result<(), Refusal> {
-    let offset = FAR_EL2.get() as u16 & 0xfff;
+    let offset = fault_ipa().0 as u16 & 0xfff;
     let width = access.width();
     let stored = register_value(registers, access.register());
     let is_whole = width == Width::Double;

@@ -9,8 +9,8 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// The maps, and where the RAM of a program for that machine starts. The last one is in a file of
-/// its own.
+/// The maps, and where the RAM of a program for that machine starts. The last one is in another
+/// file.
 const MAPS: [(&str, u64); 4] = [
     ("cloison", 0x4000_0000),
     ("zcu102", 0),

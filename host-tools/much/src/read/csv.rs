@@ -12,8 +12,8 @@ use super::found::Request;
 use super::runs::Runs;
 use super::wide;
 use crate::data::Event;
+use crate::parallel;
 use crate::table::{Column, Vectors};
-use rayon::prelude::*;
 use std::io::Read;
 
 /// Bytes of a part, without the rest of its last line.
@@ -486,12 +486,7 @@ pub fn read(
             })
             .collect();
         let (batches, taken) = rayon::join(
-            || {
-                next.par_iter()
-                    .zip(&starts)
-                    .map(|(part, &start)| layout.parse(part, start))
-                    .collect::<Vec<_>>()
-            },
+            || parallel::of_each(next.len(), |at| layout.parse(&next[at], starts[at])),
             || {
                 parsed
                     .drain(..)

@@ -3,7 +3,7 @@
 //! As of the PL011, bytes are sent at once, and the first byte raises the receive interrupts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::Lines;
+use super::lines::Lines;
 use cloison_abi::cadence::offset::*;
 
 /// Control: what clears itself (RSTTO, TXRES, RXRES), and the reset of the receiver.
@@ -107,7 +107,8 @@ impl Cadence {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Full, RX_FIFO, Uart};
+    use super::super::Uart;
+    use super::super::lines::{Full, RX_FIFO};
     use super::*;
     use cloison_formats::guest_map::GuestUartKind;
     use proptest::prelude::*;
