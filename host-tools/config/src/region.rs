@@ -8,7 +8,7 @@ use crate::guest_linux::Shown;
 use crate::guest_map;
 use crate::page::page_ipa;
 use crate::scene::{PoolSpec, PoolUse, Scene, name};
-use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_formats::guest_map::GuestMap;
 use cloison_formats::ids::Intid;
 use cloison_formats::image::{Backing, Board, IPA_BITS, Region};

@@ -47,6 +47,11 @@ pub const WORKLOADS: &[(&str, &str)] = &[
         "writes and checks its pages while they go in and out of the caches",
     ),
     (
+        "channel",
+        "sends messages and calls to another VM, and tries what it may not; args: 0 to ask, 1 to \
+         answer, 2 to call without end",
+    ),
+    (
         "chaos",
         "makes random calls and accesses on three vCPUs over many lives; args: seed, lives, steps \
          per life",

@@ -2,7 +2,7 @@
 //! what they may not.
 //!
 //! Argument 0: 0 asks, and prints what it has found; 1 answers; 2 sends doorbells to VM 1 without
-//! end, from all vCPUs. Channel 0 is written by both, and channel 1 by VM 0 alone.
+//! end, from all vCPUs. Channel 0 is written by both, and channel 1 by VM 1 alone.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![deny(unsafe_code)]

@@ -99,7 +99,7 @@ const fn group(module: &'static str, prefix: &'static str, remark: &'static str)
 }
 
 /// In the order of the header.
-const GROUPS: [Group; 16] = [
+const GROUPS: [Group; 17] = [
     group(
         "",
         "",
@@ -134,6 +134,11 @@ const GROUPS: [Group; 16] = [
         "LIST_",
         "Lists of pages: the most entries, the bit of a cached page, and the index if no entry is \
          to blame.",
+    ),
+    group(
+        "doorbell",
+        "DOORBELL_",
+        "Bits of CLOISON_CALL_DOORBELL_TAKE: those that peers set, and those of their lives.",
     ),
     group("lease", "LEASE_", "Bounds of CLOISON_CALL_LEASE."),
     group(
