@@ -23,7 +23,7 @@ pub struct ImportArgs {
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Write the configuration here, not to the standard output
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long = "out", alias = "output", value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// The board, if not the one with the files' interrupt distributor
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]

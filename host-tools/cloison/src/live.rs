@@ -402,7 +402,7 @@ impl Review<'_> {
         }
         if *self.sharers.entry(pa.0).or_insert(key) != key || self.owners.contains_key(&pa.0) {
             let vm = spec.name.clone();
-            return self.offend(page, Fault::Shared { vm, ipa: page.ipa });
+            self.offend(page, Fault::Shared { vm, ipa: page.ipa })
         }
     }
 

@@ -77,7 +77,7 @@ pub struct ProfileArgs {
     pub only: Option<Neighbors>,
     /// Directory for the files [default: profile/NAME-VM in target/cloison, without a checkout in
     /// cloison-output]
-    #[arg(long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Names of the guest's functions, if its image has none: an ELF file, or a list as System.map
     /// and /proc/kallsyms
