@@ -490,7 +490,7 @@ fn bad_input_is_named_and_nothing_is_written() {
         (!line.starts_with("3,")).then(|| line.to_owned())
     });
     changed("negative.csv", &|at, line| only(at, line, "-7"));
-    changed("nan.csv", &|at, line| only(at, line, "NaN"));
+    changed("infinite.csv", &|at, line| only(at, line, "inf"));
     changed("text.csv", &|at, line| only(at, line, "many"));
     changed("empty-value.csv", &|at, line| only(at, line, ""));
     changed("few-runs.csv", &|_, line| {
@@ -537,7 +537,7 @@ fn bad_input_is_named_and_nothing_is_written() {
     for name in [
         "missing-pairs.csv",
         "negative.csv",
-        "nan.csv",
+        "infinite.csv",
         "text.csv",
         "no-column.csv",
         "half.parquet",

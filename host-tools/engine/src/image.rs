@@ -840,19 +840,19 @@ pub(crate) mod tests {
             ),
             (
                 |system| system.vms[0].regions[0].ipa = Ipa(0x7ff_d000),
-                "VM 0, region 0: overlaps the device at 0x8000000 that every VM has",
+                "VM 0, region 0: overlaps the device at 0x8000000 of the VM's map",
             ),
             (
                 |system| system.vms[0].regions[0].ipa = Ipa(0x801_1000),
-                "VM 0, region 0: overlaps the device at 0x8010000 that every VM has",
+                "VM 0, region 0: overlaps the device at 0x8010000 of the VM's map",
             ),
             (
                 |system| system.vms[0].regions[0].ipa = Ipa(0x8ff_e000),
-                "VM 0, region 0: overlaps the device at 0x9000000 that every VM has",
+                "VM 0, region 0: overlaps the device at 0x9000000 of the VM's map",
             ),
             (
                 |system| system.vms[0].regions[0].ipa = Ipa(0x900_1000),
-                "VM 0, region 0: overlaps the device at 0x9001000 that every VM has",
+                "VM 0, region 0: overlaps the device at 0x9001000 of the VM's map",
             ),
             (
                 |system| system.board.cores.clear(),
