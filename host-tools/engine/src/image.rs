@@ -844,7 +844,7 @@ pub(crate) mod tests {
             ),
             (
                 |system| system.vms[0].regions[0].ipa = Ipa(0x801_1000),
-                "VM 0, region 0: overlaps the device at 0x8010000 of the VM's map",
+                "VM 0, region 0: overlaps the device at 0x8011000 of the VM's map",
             ),
             (
                 |system| system.vms[0].regions[0].ipa = Ipa(0x8ff_e000),
