@@ -185,9 +185,7 @@ impl Files<'_> {
         match captured.end {
             CaptureEnd::Off => {
                 if telemetry.is_empty() {
-                    let names: Vec<String> =
-                        self.system.vms.iter().map(|vm| vm.name.clone()).collect();
-                    heard.commands.all_succeeded(&names)?;
+                    heard.commands.all_succeeded(&ended.names())?;
                 } else {
                     ended.judge(&parsed, heard)?;
                 }

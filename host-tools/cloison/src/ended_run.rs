@@ -83,7 +83,8 @@ impl EndedRun<'_> {
         Ok(())
     }
 
-    fn names(&self) -> Vec<String> {
+    /// Returns the names of its VMs.
+    pub fn names(&self) -> Vec<String> {
         self.system.vms.iter().map(|vm| vm.name.clone()).collect()
     }
 }

@@ -18,6 +18,18 @@ pub enum Demand {
     BestEffort,
 }
 
+impl Demand {
+    /// Returns the longest time that it allows a VM that takes `alone` alone; `None` for best
+    /// effort.
+    pub fn limit(self, alone: Time) -> Option<Time> {
+        match self {
+            Self::Tolerance(tolerance) => Some(alone.allowed_by(tolerance)),
+            Self::Deadline(deadline) => Some(deadline),
+            Self::BestEffort => None,
+        }
+    }
+}
+
 /// What `tune` may change of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -265,10 +277,6 @@ pub enum ProblemError {
 impl Vm {
     /// Returns the longest time that the VM's demand allows; `None` for a best-effort VM.
     pub fn limit(&self) -> Option<Time> {
-        match self.demand {
-            Demand::Tolerance(tolerance) => Some(self.surface.alone().time.allowed_by(tolerance)),
-            Demand::Deadline(deadline) => Some(deadline),
-            Demand::BestEffort => None,
-        }
+        self.demand.limit(self.surface.alone().time)
     }
 }

@@ -107,15 +107,10 @@ fn verified(search: &Search<'_>, vms: &[usize], done: &[Measured]) -> Vec<Verifi
     let each = vms.iter().zip(done.chunks(KINDS.len() + 1));
     let verified = |(vm, runs): (&usize, &[Measured])| {
         let alone = sample(&runs[0]).time;
-        let limit = match search.demands[*vm] {
-            Demand::Tolerance(tolerance) => Some(alone.allowed_by(tolerance)),
-            Demand::Deadline(deadline) => Some(deadline),
-            Demand::BestEffort => None,
-        };
         Verified {
             vm: search.subjects().vms[*vm].name.0.clone(),
             alone,
-            limit,
+            limit: search.demands[*vm].limit(alone),
             predicted: None,
             reruns: reruns_of(&KINDS, &runs[1..]),
         }
