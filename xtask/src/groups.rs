@@ -6,8 +6,8 @@
 
 use crate::tally::Tally;
 use cargo_metadata::Message;
-use cloison_engine::oracle;
 use cloison_engine::setup::consent;
+use cloison_engine::{cargo, installation, oracle};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
@@ -34,10 +34,19 @@ struct Group {
     tests: Vec<String>,
 }
 
+/// What all groups have in common.
+#[derive(Clone, Copy, Debug)]
+struct Environment<'a> {
+    /// The plugin of the oracle that is beside the boards, if it is wanted.
+    oracle: Option<&'a Path>,
+    /// Where the groups leave what cargo has built for them.
+    built: &'a Path,
+}
+
 /// Builds test programs and runs those of the package in a directory, `jobs` groups at a time.
 /// `build` is a `cargo test --no-run`, which may select more packages. The boards run beside the
-/// oracle, if its plugin is given. The time of each group is
-/// added to `times`.
+/// oracle, if its plugin is given. What one of them builds to boot, the others find. The time of
+/// each group is added to `times`.
 ///
 /// # Errors
 ///
@@ -60,6 +69,12 @@ pub fn run(
     groups.reverse();
     let (waiting, total) = (Mutex::new(groups), Mutex::new(Tally::default()));
     let times = Mutex::new(times);
+    let target = installation::target_dir();
+    let built = tempfile::tempdir_in(target).into_diagnostic()?;
+    let environment = Environment {
+        oracle,
+        built: built.path(),
+    };
     std::thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
             scope.spawn(|| {
@@ -67,7 +82,7 @@ pub fn run(
                     { waiting.lock().unwrap_or_else(PoisonError::into_inner).pop() }
                 {
                     let started = Instant::now();
-                    let tally = run_group(&group, oracle);
+                    let tally = run_group(&group, environment);
                     times
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner)
@@ -196,9 +211,9 @@ fn grouped(program: &Program, tests: &[String], filter: Option<&str>) -> Vec<Gro
 
 /// Runs a group, and prints what it says when it has ended: of one that passes, only the tests'
 /// lines.
-fn run_group(group: &Group, oracle: Option<&Path>) -> Tally {
+fn run_group(group: &Group, environment: Environment<'_>) -> Tally {
     let started = Instant::now();
-    let (text, success) = match output(group, oracle) {
+    let (text, success) = match output(group, environment) {
         Ok(done) => done,
         Err(error) => (format!("{error:?}\n"), false),
     };
@@ -228,13 +243,14 @@ fn run_group(group: &Group, oracle: Option<&Path>) -> Tally {
 
 /// Runs a group and returns what it printed, with its errors where they came, and whether it
 /// succeeded.
-fn output(group: &Group, oracle: Option<&Path>) -> Result<(String, bool)> {
+fn output(group: &Group, environment: Environment<'_>) -> Result<(String, bool)> {
     let (mut reader, writer) = std::io::pipe().into_diagnostic()?;
     let mut command = group.program.command();
     command
         .args(["--exact", "--test-threads=1"])
         .args(&group.tests);
-    if let Some(plugin) = oracle {
+    command.env(cargo::BUILT, environment.built);
+    if let Some(plugin) = environment.oracle {
         command.env(oracle::VARIABLE, plugin);
     }
     command
@@ -312,8 +328,12 @@ mod tests {
             name: "false".into(),
             tests: vec!["one".into()],
         };
+        let environment = Environment {
+            oracle: None,
+            built: Path::new("/"),
+        };
         assert_eq!(
-            run_group(&group, None),
+            run_group(&group, environment),
             Tally {
                 passed: 0,
                 failed: 1,

@@ -1,11 +1,14 @@
 //! Builds the EL2 image and the guests with cargo, for bare-metal AArch64.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::files::write_atomic;
 use crate::installation;
 use crate::progress::spinner;
 use crate::setup::core_library::{LINUX_TARGET, TARGET};
 use crate::setup::{self, CoreLibrary};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::env;
@@ -169,23 +172,51 @@ fn with_links_followed(directories: &[(PathBuf, PathBuf)]) -> Vec<(PathBuf, Path
         .collect()
 }
 
-/// Returns the file of a part that this process has built already, or builds it. A study boots
-/// hundreds of systems, and even a build that has nothing to do takes a good part of a second.
-fn once(part: &str, build: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {
-    type Built = Arc<Mutex<Option<PathBuf>>>;
-    static BUILT: Mutex<BTreeMap<String, Built>> = Mutex::new(BTreeMap::new());
+/// The environment variable with a directory, below the target directory, in which the processes
+/// of one run of the tests leave what cargo has built for them. Nothing of the sources changes
+/// meanwhile.
+pub const BUILT: &str = "CLOISON_BUILT";
+
+/// Returns the file in which this run of the tests keeps what was built of a part.
+fn kept_by_tests(part: &str) -> Option<PathBuf> {
+    let directory = PathBuf::from(env::var_os(BUILT)?);
+    // A test may run the commands of another checkout.
+    directory
+        .starts_with(installation::target_dir())
+        .then(|| directory.join(part))
+}
+
+/// Returns a part that this process, or this run of the tests, has built already, or builds it. A
+/// study boots hundreds of systems, and even a build that has nothing to do takes a good part of a
+/// second.
+fn once<T: Serialize + DeserializeOwned>(
+    part: &str,
+    build: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    type Built = Arc<Mutex<Option<String>>>;
+    static PARTS: Mutex<BTreeMap<String, Built>> = Mutex::new(BTreeMap::new());
     let built = {
-        let mut all = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = PARTS.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry(part.to_owned()).or_default())
     };
     // Another part may be built meanwhile.
     let mut built = built.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(built) = &*built {
-        return Ok(built.clone());
+    let kept = kept_by_tests(part);
+    if built.is_none() {
+        *built = kept
+            .as_deref()
+            .and_then(|file| std::fs::read_to_string(file).ok());
     }
-    let file = build()?;
-    *built = Some(file.clone());
-    Ok(file)
+    if let Some(text) = &*built {
+        return serde_json::from_str(text).into_diagnostic();
+    }
+    let value = build()?;
+    let text = serde_json::to_string(&value).into_diagnostic()?;
+    if let Some(file) = kept {
+        write_atomic(&file, text.as_bytes())?;
+    }
+    *built = Some(text);
+    Ok(value)
 }
 
 /// Builds the EL2 image, once per process for these features, and returns its ELF file.
@@ -348,12 +379,7 @@ fn epapi_of(command: Cmd<'_>, triple: &str) -> Result<PathBuf> {
 
 /// Builds all shipped guests, once per process. Returns their names and ELF files, sorted.
 pub fn guests() -> Result<Vec<(String, PathBuf)>> {
-    static BUILT: Mutex<Option<Vec<(String, PathBuf)>>> = Mutex::new(None);
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    if built.is_none() {
-        *built = Some(build_guests()?);
-    }
-    Ok(built.clone().unwrap_or_default())
+    once("guests", build_guests)
 }
 
 fn build_guests() -> Result<Vec<(String, PathBuf)>> {
