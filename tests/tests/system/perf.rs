@@ -498,7 +498,7 @@ fn counted_by_a_campaign(folder: &Path, work: &str) -> Result<BTreeMap<String, f
         image: format!("exec = 'cloisonctl stat --by hem -r 3 {work}'"),
         campaign: &campaign,
     };
-    let checked = planned(folder, "campaign", vm)?;
+    let checked = planned(folder, "runs", vm)?;
     let run = start_modelled(&checked, folder)?.finish()?.whole();
     let names = EventNames::of(&checked.board.events);
     let mut counts: BTreeMap<String, Vec<f64>> = BTreeMap::new();
