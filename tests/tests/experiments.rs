@@ -614,7 +614,7 @@ fn the_demo(board: &str) -> Result<()> {
             .unwrap_or_else(|| panic!("no figure {name}"))
     };
     assert!(
-        of("interf_slowdown") > 4.0 && of("quota_slowdown") < 1.3 && of("migration_slowdown") < 1.1,
+        of("interf_slowdown") > 4.0 && of("quota_slowdown") < 1.1 && of("migration_slowdown") < 1.1,
         "{all}"
     );
     assert!(
@@ -831,6 +831,7 @@ fn the_model_is_as_far_from_measurements_each_time_and_what_is_far_is_explained(
         first.text
     );
 
+    are_near_the_page(&first.compared);
     // Stores of other cores reach a victim in its own colors too, by the L2's writes to memory.
     assert!(of("rtas19-partitioned").ours > 1.0, "{}", first.text);
     assert!(first.text.contains("| contention "), "{}", first.text);
@@ -851,6 +852,42 @@ fn the_model_is_as_far_from_measurements_each_time_and_what_is_far_is_explained(
         Ok(()) => assert_eq!(far, 0),
         Err(errors) => assert_eq!(errors.problems().len(), far, "{}", first.text),
     }
+    Ok(())
+}
+
+/// Panics if the page of the validation has a result of one of these points that differs by more
+/// than a share of it: another image of the hypervisor moves results a little, and a knee by a few pages.
+fn are_near_the_page(compared: &[compare::Comparison<'_>]) {
+    let page = installation::root().join("docs/results/validation.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    for one in compared {
+        let name = &one.point.name;
+        let row = page
+            .lines()
+            .find(|line| line.starts_with(&format!("| `{name}` |")))
+            .unwrap_or_else(|| panic!("{name} is not on the page"));
+        let kept = row.split(" | ").nth(4).and_then(|cell| cell.parse().ok());
+        let kept: f64 = kept.unwrap_or_else(|| panic!("no result: {row}"));
+        let share = match one.point.unit {
+            points::Unit::Pages | points::Unit::Kib => 0.2,
+            _ => 0.03,
+        };
+        assert!(
+            (one.ours / kept - 1.0).abs() <= share,
+            "{name} is {}, and {kept} on the page",
+            one.ours
+        );
+    }
+}
+
+#[test]
+#[ignore = "takes minutes: other tests boot few of the points, and hold the page to its limits"]
+fn the_page_of_the_validation_has_todays_results() -> Result<()> {
+    let [file, model] = ["zcu102-public", "zcu102"]
+        .map(|name| installation::root().join(format!("configs/models/{name}.toml")));
+    let points = points::load(&file)?;
+    let done = model::perform(&Boards::here(), &points, &file, &model, scratch().path())?;
+    are_near_the_page(&done.compared);
     Ok(())
 }
 

@@ -203,7 +203,7 @@ mod tests {
             let causes = [next(), next()];
             let truth: Vec<u64> = (0..events)
                 .map(|event| match event {
-                    1..6 => 5,
+                    1..8 => 5,
                     _ => 1000 + causes[event % 2] + next() / 4,
                 })
                 .collect();
@@ -257,7 +257,7 @@ mod tests {
             (again.errors[1] - as_run.spearman).abs() < 1e-12,
             "{again:?}"
         );
-        assert_eq!(paper.together.concat().len(), events - 6);
+        assert_eq!(paper.together.concat().len(), events - 8);
         // Eight events besides the anchor vary: all splits of them are judged.
         assert_eq!((splits.all, splits.judged.len()), (1029, 1029));
         let (best, worst) = (splits.best().expect("one"), splits.worst().expect("one"));

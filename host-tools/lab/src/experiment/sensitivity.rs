@@ -695,12 +695,12 @@ impl Sensitivity {
         })
     }
 
-    /// Returns the result's date and inputs, and the inputs that have changed since.
+    /// Returns which inputs have changed since the result was made.
     ///
     /// # Errors
     ///
     /// If an input of the experiment cannot be read.
-    pub fn origin(&self, experiment: &Experiment, path: &Path) -> Result<String> {
+    pub fn since(&self, experiment: &Experiment, path: &Path) -> Result<String> {
         let now = Inputs::of(experiment, path)?;
         let differing: Vec<&str> = [
             (
@@ -717,16 +717,25 @@ impl Sensitivity {
         .into_iter()
         .filter_map(|(name, same)| (!same).then_some(name))
         .collect();
+        Ok(match (differing.is_empty(), self.model == now.model) {
+            (true, _) => "Model, experiment and system are still the same.".to_owned(),
+            (false, true) => format!("Changed since then: {}.", differing.join(", ")),
+            (false, false) => format!("It is not about {}, on which this was run.", now.model),
+        })
+    }
+
+    /// Returns the result's date and inputs, and the inputs that have changed since.
+    ///
+    /// # Errors
+    ///
+    /// If an input of the experiment cannot be read.
+    pub fn origin(&self, experiment: &Experiment, path: &Path) -> Result<String> {
+        let since = self.since(experiment, path)?;
         let commit = self
             .commit
             .as_ref()
             .map_or_else(String::new, |commit| format!(", commit {commit}"));
         let quick = if self.quick { " with --quick" } else { "" };
-        let since = match (differing.is_empty(), self.model == now.model) {
-            (true, _) => "Model, experiment and system are still the same.".to_owned(),
-            (false, true) => format!("Changed since then: {}.", differing.join(", ")),
-            (false, false) => format!("It is not about {}, on which this was run.", now.model),
-        };
         Ok(format!(
             "{} of {} guards survive all {} changes of the model.{} Made on {}{quick}{commit}, of \
              {}, in {} runs. {since}",

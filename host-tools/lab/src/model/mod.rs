@@ -13,6 +13,8 @@
 pub mod calibrate;
 pub mod compare;
 pub mod fit;
+#[cfg(test)]
+mod kept;
 pub mod points;
 pub mod runs;
 pub mod survey;
