@@ -104,7 +104,7 @@ fn fill(directory: &Path) -> Result<()> {
 fn shipped_files() -> Result<Vec<PathBuf>> {
     let root = installation::root();
     let mut walk = WalkBuilder::new(root.join("configs"));
-    for path in ["profiles", bench::CONFIG, epapi::CONFIG]
+    for path in ["profiles", bench::CONFIG, bench::BETWEEN, epapi::CONFIG]
         .iter()
         .chain(&visits::CONFIGS)
     {

@@ -76,4 +76,10 @@ impl Channel {
     pub fn member(&self, vm: VmId) -> Option<&Member> {
         self.members.iter().find(|member| member.vm == vm)
     }
+
+    /// Returns the first of those that may write. A valid channel has one.
+    pub fn writer(&self) -> Option<&Member> {
+        let writes = |member: &&Member| member.rights == Rights::Write;
+        self.members.iter().find(writes)
+    }
 }

@@ -148,6 +148,7 @@ rules! {
     ProfilePool: "its profile has {0} pages, but no pool for them to move to",
     ChannelPool: "its pool {0} is private, or does not exist",
     ChannelMember: "VM {0} is in it twice, or does not exist",
+    ChannelWriter: "has {0} VMs, of which none may write",
     Doorbell:
         "its VM {0} has no doorbell with a rate, or has a device with the interrupt of the \
          doorbell",

@@ -27,6 +27,8 @@ use std::time::Duration;
 const BOARD: &str = "virt";
 /// The system that measures, by its path in a checkout or a bundle.
 pub const CONFIG: &str = "tests/configs/bench.toml";
+/// The system that measures what goes between two VMs, as [`CONFIG`].
+pub const BETWEEN: &str = "tests/configs/doorbell.toml";
 /// One tick per instruction.
 const CNTFRQ: u64 = 1_000_000_000;
 
@@ -72,7 +74,7 @@ enum Aim {
     None,
 }
 
-const PATHS: [Path; 11] = [
+const PATHS: [Path; 13] = [
     Path {
         figure: "first_instruction",
         what: "reset to first guest instruction",
@@ -114,6 +116,18 @@ const PATHS: [Path; 11] = [
         what: "SGI to oneself, to guest handler",
         aim: Aim::AtMost(300),
         bao: "775",
+    },
+    Path {
+        figure: "doorbell",
+        what: "doorbell, HVC to the peer's handler",
+        aim: Aim::AtMost(250),
+        bao: "",
+    },
+    Path {
+        figure: "message",
+        what: "64 bytes through a ring, with a doorbell",
+        aim: Aim::AtMost(600),
+        bao: "",
     },
     Path {
         figure: "quota_overflow_to_throttled",
@@ -170,9 +184,9 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
         setup::qemu()
     })?;
     let path = installation::root().join(CONFIG);
-    let image = stage("build", build)?;
-    let first = stage("first run", || measure(&image))?;
-    let second = stage("second run", || measure(&image))?;
+    let images = stage("build", build)?;
+    let first = stage("first run", || measure(&images))?;
+    let second = stage("second run", || measure(&images))?;
     let longest = stage("visits to EL2", visits::measure)?;
     let latencies = stage("latencies", visits::latencies)?;
     let el2_tokens = match installation::current() {
@@ -262,13 +276,25 @@ fn accept(counts: &BTreeMap<String, u64>) -> Result<()> {
     Ok(())
 }
 
-fn build() -> Result<Image> {
-    let mut checked = configuration::load(&installation::root().join(CONFIG), Some(BOARD))?;
-    counting::prepare_for(&mut checked, Counting::Icount.machine())?;
-    image::build(&checked, &[])
+/// The systems that measure.
+struct Images {
+    own: Image,
+    between: Image,
 }
 
-/// Builds and runs the system that measures, once. Returns its counts.
+fn build() -> Result<Images> {
+    let build = |config| {
+        let mut checked = configuration::load(&installation::root().join(config), Some(BOARD))?;
+        counting::prepare_for(&mut checked, Counting::Icount.machine())?;
+        image::build(&checked, &[])
+    };
+    Ok(Images {
+        own: build(CONFIG)?,
+        between: build(BETWEEN)?,
+    })
+}
+
+/// Builds and runs the systems that measure, once. Returns its counts.
 pub fn run() -> Result<BTreeMap<String, u64>> {
     measure(&build()?)
 }
@@ -346,7 +372,13 @@ fn paths(counts: &BTreeMap<String, u64>, el2_tokens: u64) -> (Section, u64) {
     (section, missed)
 }
 
-fn measure(image: &Image) -> Result<BTreeMap<String, u64>> {
+fn measure(images: &Images) -> Result<BTreeMap<String, u64>> {
+    let mut all = measure_one(&images.own)?;
+    all.extend(measure_one(&images.between)?);
+    Ok(all)
+}
+
+fn measure_one(image: &Image) -> Result<BTreeMap<String, u64>> {
     let scratch = files::scratch()?;
     let file = scratch.path().join("Image");
     image.write(&file)?;

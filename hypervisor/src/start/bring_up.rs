@@ -207,9 +207,7 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     // its guest.
     logger::QUEUES.store(true, Relaxed);
     // All channels before the first VM: none reads what was there before.
-    for vm in partition::all() {
-        life::clear_channels(cpu, vm);
-    }
+    life::clear_channels(cpu);
     // In the order of the configuration. A VM whose first core is another one runs while the next
     // VM is loaded.
     for vm in partition::all() {

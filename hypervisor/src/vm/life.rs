@@ -17,6 +17,7 @@ use crate::vm::{
     doorbell, guest_registers, hem, interrupts, logger, quota, telemetry, uart, virq, vpmu,
 };
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
+use cloison_formats::channel::Member;
 use cloison_formats::ids::Core;
 use cloison_formats::telemetry::{Record, StackUse, VmState};
 use cloison_logic::console::LineBuffer;
@@ -71,10 +72,13 @@ fn clean_memory(work: Work) {
     }
 }
 
-/// Clears the channels to which a VM may write, before any guest runs.
-pub fn clear_channels(cpu: &'static Cpu, vm: &'static Vm) {
-    for (ipa, channel) in vm.written() {
-        clean(Work::at_boot(cpu, vm), ipa, channel.pages, true);
+/// Clears all channels before any guest runs, each where the first VM that may write sees it.
+pub fn clear_channels(cpu: &'static Cpu) {
+    for channel in &system().channels {
+        if let Some(Member { vm, ipa, .. }) = channel.writer() {
+            let work = Work::at_boot(cpu, &all()[vm.index()]);
+            clean(work, *ipa, channel.pages, true);
+        }
     }
 }
 

@@ -63,7 +63,7 @@ fn row(run: &Run, line: &str, region: &Region) -> Row {
     assert_eq!(number(line, "failed"), 0, "{line}");
     let refills = |core: usize| region.cores[core].event("L2D_CACHE_REFILL");
     // The other VM's core works for this one.
-    let other = if name == "vm_order_restart" {
+    let other = if ["vm_order_restart", "doorbell_ring"].contains(&name.as_str()) {
         refills(1)
     } else {
         0

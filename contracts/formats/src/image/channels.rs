@@ -51,6 +51,8 @@ impl System {
         // A private pool has the colors of one VM, and nobody else writes into its sets.
         let is_shared = pool.is_some_and(|pool| pool.kind == PoolKind::Sh);
         part.check(is_shared, Rule::ChannelPool, channel.pool)?;
+        let members = channel.members.len() as u64;
+        part.check(channel.writer().is_some(), Rule::ChannelWriter, members)?;
         for (nth, member) in channel.members.iter().enumerate() {
             let vm = self.vms.get(member.vm.index());
             let is_twice = channel.members[..nth]

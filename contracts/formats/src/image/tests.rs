@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::*;
+use crate::channel::{Member, Rights, Trigger};
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
+use cloison_abi::irq;
 
 #[test]
 fn the_sub_experiments_of_a_campaign_take_turns() {
@@ -436,6 +438,115 @@ fn each_rule_of_a_region_is_kept_to_the_unit() {
     for ipa in [gicd - PAGE, gicd + PAGE] {
         keeps(second(ipa));
     }
+}
+
+/// Gives the system a channel that the first VM writes and the second reads.
+fn connect(system: &mut System) {
+    let member = |vm, rights| Member {
+        vm: VmId(vm),
+        rights,
+        ipa: Ipa(0x6000_0000),
+    };
+    system.channels = vec![Channel {
+        name: "channel".into(),
+        pool: 1,
+        pages: 2,
+        members: vec![member(0, Rights::Write), member(1, Rights::Read)],
+        is_cleared: true,
+    }];
+    let bell = |vm| Doorbell {
+        vm: VmId(vm),
+        trigger: Trigger::Edge,
+        burst: 1,
+        interval: Nanos(1),
+    };
+    system.doorbells = vec![bell(0), bell(1)];
+}
+
+#[test]
+fn each_rule_of_a_channel_is_kept_to_the_unit() {
+    let part = Part::Channel(0);
+    let channel = |change: fn(&mut Channel)| {
+        move |system: &mut System| {
+            connect(system);
+            change(&mut system.channels[0]);
+        }
+    };
+    keeps(connect);
+    breaks(part, Rule::ChannelPool, 0, channel(|it| it.pool = 0));
+    breaks(part, Rule::ChannelPool, 2, channel(|it| it.pool = 2));
+    for rights in [Rights::Read, Rights::None] {
+        breaks(part, Rule::ChannelWriter, 2, |system| {
+            connect(system);
+            system.channels[0].members[0].rights = rights;
+        });
+    }
+    let alone = channel(|it| it.members.clear());
+    breaks(part, Rule::ChannelWriter, 0, alone);
+    keeps(channel(|it| it.members[1].rights = Rights::Write));
+    for (vm, wrong) in [(1, 1), (2, 2)] {
+        breaks(part, Rule::ChannelMember, wrong, |system| {
+            connect(system);
+            let other = Member {
+                vm: VmId(vm),
+                ..system.channels[0].members[1].clone()
+            };
+            system.channels[0].members.push(other);
+        });
+    }
+    let place = channel(|it| it.pages = 0);
+    breaks(part, Rule::Empty, 0x6000_0000, place);
+    let place = channel(|it| it.members[0].ipa = Ipa(0x6000_0800));
+    breaks(part, Rule::Empty, 0x6000_0800, place);
+    let place = channel(|it| it.members[0].ipa = Ipa((1 << IPA_BITS) - PAGE));
+    breaks(part, Rule::IpaSpace, (1 << IPA_BITS) - PAGE, place);
+    let place = channel(|it| it.members[1].ipa = Ipa(0x900_0000));
+    breaks(part, Rule::Emulated, 0x900_0000, place);
+    // The RAM ends at 0x4000_4000, and the channel's two pages may come after it.
+    keeps(channel(|it| it.members[0].ipa = Ipa(0x4000_4000)));
+    let place = channel(|it| it.members[0].ipa = Ipa(0x4000_3000));
+    breaks(part, Rule::Overlap, 0, place);
+    // A VM that does not see the memory has no place for it.
+    keeps(channel(|it| {
+        it.members[1].rights = Rights::None;
+        it.members[1].ipa = Ipa(1);
+    }));
+    // The second channel comes after the regions of the first VM, of which there are two.
+    breaks(Part::Channel(1), Rule::Overlap, 2, |system| {
+        connect(system);
+        system.channels.push(system.channels[0].clone());
+        system.channels[1].members[0].ipa = Ipa(0x6000_1000);
+    });
+    keeps(|system| {
+        connect(system);
+        system.channels.push(system.channels[0].clone());
+        for member in &mut system.channels[1].members {
+            member.ipa = Ipa(0x6000_2000);
+        }
+    });
+}
+
+#[test]
+fn each_rule_of_a_doorbell_is_kept_to_the_unit() {
+    let bells = |change: fn(&mut System)| {
+        move |system: &mut System| {
+            connect(system);
+            change(system);
+        }
+    };
+    let part = Part::Channel(0);
+    let wrong: [fn(&mut System); 5] = [
+        |system| system.doorbells[1].burst = 0,
+        |system| system.doorbells[1].interval = Nanos(0),
+        |system| system.doorbells.truncate(1),
+        |system| system.vms[1].irqs = vec![Intid(irq::DOORBELL)],
+        |system| system.vms[1].map.uart.irq = Intid(irq::DOORBELL),
+    ];
+    for change in wrong {
+        breaks(part, Rule::Doorbell, 1, bells(change));
+    }
+    // A VM without a channel needs no doorbell, and may have a device with its interrupt.
+    keeps(|system| system.vms[1].irqs = vec![Intid(irq::DOORBELL)]);
 }
 
 #[test]

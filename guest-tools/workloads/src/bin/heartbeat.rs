@@ -1,14 +1,15 @@
 //! Heartbeat: checks the VM's memory at every beat of a timer, to show that neighbors did no harm.
+//! Takes the bits of its doorbell, if it has one.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
 use cloison_benchmarks::checksum::fnv1a;
 use cloison_benchmarks::random::Random;
-use cloison_guest::abi::irq;
+use cloison_guest::abi::{doorbell, irq};
 use cloison_guest::gic::{self, Interrupt};
 use cloison_guest::ram::Ram;
-use cloison_guest::{arg, args, cpu, entry, exceptions, println, timer};
+use cloison_guest::{arg, args, call, cpu, entry, exceptions, println, timer};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 entry!(main);
@@ -16,9 +17,13 @@ entry!(main);
 static EXPIRED: AtomicU64 = AtomicU64::new(0);
 
 fn handler(interrupt: Interrupt) {
-    if interrupt.id() == irq::VTIMER {
-        timer::disarm();
-        EXPIRED.fetch_add(1, Relaxed);
+    match interrupt.id() {
+        irq::VTIMER => {
+            timer::disarm();
+            EXPIRED.fetch_add(1, Relaxed);
+        }
+        irq::DOORBELL => drop(call::doorbell_take(doorbell::ALL)),
+        _ => {}
     }
 }
 
@@ -43,6 +48,9 @@ fn main() {
     gic::init_distributor();
     gic::init_cpu();
     gic::enable(irq::VTIMER);
+    if call::channel(0).is_ok() {
+        gic::enable(irq::DOORBELL);
+    }
     cpu::unmask_interrupts();
 
     let (mut corrupt, mut late, mut worst) = (0u64, 0u64, 0u64);

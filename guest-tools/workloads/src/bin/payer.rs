@@ -6,7 +6,7 @@
 
 use cloison_guest::abi::event::EventId;
 use cloison_guest::abi::reply::Change;
-use cloison_guest::abi::{Call, CallError, map};
+use cloison_guest::abi::{Call, CallError, doorbell, map};
 use cloison_guest::psci;
 use cloison_guest::ram::Ram;
 use cloison_guest::{args, call, entry, model, println, timer};
@@ -85,6 +85,18 @@ const KINDS: &[Kind] = &[
     kind("vm_order_restart", restart_other),
     kind("budget_read", || call::budget_read(1, 0).map(drop)),
     kind("budget_set", || call::budget_set(1, 0, 1000)),
+    kind("doorbell_ring", ring),
+    kind("doorbell_ring_refused", || {
+        match call::doorbell_ring(0, 0, 0) {
+            Err(CallError::Denied) => Ok(()),
+            _ => Err(CallError::Invalid),
+        }
+    }),
+    kind("doorbell_take", || {
+        call::doorbell_take(doorbell::ALL).map(drop)
+    }),
+    kind("peer", || call::peer(1).map(drop)),
+    kind("channel", || call::channel(0).map(drop)),
     kind("lease", || {
         call::lease(0, 1_000_000_000)
             .and_then(|number| call::lease(number, 0))
@@ -189,6 +201,14 @@ fn refused(result: Result<u64, (CallError, u64)>) -> Outcome {
 fn restart_other() -> Outcome {
     match call::vm_order(1, Change::Restart) {
         Err(CallError::Busy) => Ok(()),
+        other => other,
+    }
+}
+
+/// Sets a bit of the other VM's doorbell, and calls that are too often count too.
+fn ring() -> Outcome {
+    match call::doorbell_ring(1, 0, 0) {
+        Err(CallError::TooOften) => Ok(()),
         other => other,
     }
 }

@@ -131,9 +131,11 @@ fn c(project: &Project, papi: bool) -> Result<&'static str> {
         project.write_all(&[("epapi.h", epapi), ("papi.h", named_papi)], &[])?;
     }
     let program = include_str!("../../templates/c/main.c");
+    let channel = include_str!("../../../../guest-tools/channel/include/cloison_channel.h");
     let counting = include_str!("../../templates/c/papi.c");
     let files = [
         ("cloison.h", header.as_str()),
+        ("cloison_channel.h", channel),
         ("start.S", include_str!("../../templates/c/start.S")),
         ("runtime.c", include_str!("../../templates/c/runtime.c")),
         ("main.c", if papi { counting } else { program }),

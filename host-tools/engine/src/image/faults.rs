@@ -5,7 +5,9 @@
 
 use super::seal;
 use super::tests;
+use cloison_abi::irq;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_formats::channel::{Channel, Doorbell, Member, Rights, Trigger};
 use cloison_formats::color::ColorSet;
 use cloison_formats::ids::{Core, Intid, VcpuIndex, VmId};
 use cloison_formats::image::{
@@ -108,7 +110,38 @@ fn system() -> System {
         after: Some(Nanos(5)),
     });
     system.vms.push(other);
+    connect(&mut system);
     system
+}
+
+/// Gives both VMs two channels, in different places.
+fn connect(system: &mut System) {
+    let channel = |name: &str, places: [(Rights, u64); 2]| Channel {
+        name: name.into(),
+        pool: 1,
+        pages: 4,
+        members: (0..)
+            .zip(places)
+            .map(|(vm, (rights, ipa))| Member {
+                vm: VmId(vm),
+                rights,
+                ipa: Ipa(ipa),
+            })
+            .collect(),
+        is_cleared: true,
+    };
+    let (write, read) = (Rights::Write, Rights::Read);
+    system.channels = vec![
+        channel("both", [(write, 0x7000_0000), (write, 0x7000_4000)]),
+        channel("one", [(write, 0x7000_4000), (read, 0x7000_0000)]),
+    ];
+    let bell = |vm| Doorbell {
+        vm: VmId(vm),
+        trigger: Trigger::Level,
+        burst: 10,
+        interval: Nanos(1000),
+    };
+    system.doorbells = vec![bell(0), bell(1)];
 }
 
 fn encoded(system: &System) -> Vec<u8> {
@@ -374,6 +407,9 @@ fn broken(system: &System) -> Option<String> {
     {
         return Some("a core of two VMs, or of none".into());
     }
+    if let Some(promise) = channels(system) {
+        return Some(promise.into());
+    }
     let each = system.vms.iter().enumerate();
     each.into_iter().find_map(|(index, vm)| {
         let own = |mask: u8| beyond(mask) || mask >> index & 1 == 1;
@@ -397,9 +433,13 @@ fn range(start: u64, len: u64) -> Range {
     u128::from(start)..u128::from(start) + u128::from(len)
 }
 
+/// Returns where a VM sees a region.
+fn ipas(region: &Region) -> Range {
+    range(region.ipa.0, u64::from(region.pages) * PAGE_SIZE)
+}
+
 fn memory(system: &System, vm: &Vm) -> Option<&'static str> {
     let page = u128::from(PAGE_SIZE);
-    let ipas = |region: &Region| range(region.ipa.0, u64::from(region.pages) * PAGE_SIZE);
     let banks: Vec<Range> = system
         .board
         .ram
@@ -494,6 +534,60 @@ fn memory(system: &System, vm: &Vm) -> Option<&'static str> {
     let target = vm.target.map(usize::from);
     if target.is_some_and(|pool| pool >= system.pools.len()) {
         return Some("a target that is not there");
+    }
+    None
+}
+
+/// A channel joins VMs that exist, is in shared colors, has a place in each VM for itself alone, and
+/// each of its VMs has a doorbell with a rate and an interrupt for that alone.
+fn channels(system: &System) -> Option<&'static str> {
+    let mut seen: Vec<(VmId, Range)> = vec![];
+    for channel in &system.channels {
+        let pool = system.pools.get(usize::from(channel.pool));
+        if pool.is_none_or(|pool| pool.kind != PoolKind::Sh) {
+            return Some("a channel in private colors");
+        }
+        if channel.members.iter().all(|it| it.rights != Rights::Write) {
+            return Some("a channel that no VM writes");
+        }
+        let mut vms: Vec<_> = channel.members.iter().map(|it| it.vm).collect();
+        vms.sort_unstable();
+        vms.dedup();
+        if vms.len() != channel.members.len() {
+            return Some("a channel with a VM twice");
+        }
+        for member in &channel.members {
+            let Some(vm) = system.vms.get(member.vm.index()) else {
+                return Some("a channel of a VM that is not there");
+            };
+            let bell = system.doorbells.iter().find(|it| it.vm == member.vm);
+            let irqs = vm.irqs.iter().chain([&vm.map.uart.irq]);
+            if bell.is_none_or(|it| it.burst == 0 || it.interval.0 == 0)
+                || irqs.into_iter().any(|it| it.0 == irq::DOORBELL)
+            {
+                return Some("a channel without a doorbell");
+            }
+            if member.rights == Rights::None {
+                continue;
+            }
+            let of = range(member.ipa.0, u64::from(channel.pages) * PAGE_SIZE);
+            let devices = vm.map.devices();
+            let mut taken = vm
+                .regions
+                .iter()
+                .map(ipas)
+                .chain(devices.iter().map(|&(_, at)| range(at.0, PAGE_SIZE)))
+                .chain(
+                    seen.iter()
+                        .filter(|(vm, _)| *vm == member.vm)
+                        .map(|(_, of)| of.clone()),
+                );
+            let is_placed = of.start < of.end && of.end <= 1 << 39 && member.ipa.is_page_aligned();
+            if !is_placed || taken.any(|other| overlap(&other, &of)) {
+                return Some("a channel in a place that is not its own");
+            }
+            seen.push((member.vm, of));
+        }
     }
     None
 }

@@ -5,21 +5,23 @@
 
 use super::lines::Lines;
 use cloison_abi::cadence::offset::*;
+use cloison_abi::cadence::{CONTROL, INTERRUPTS, STATUS};
 
-/// Control: what clears itself (RSTTO, TXRES, RXRES), and the reset of the receiver.
-const CONTROL_MOMENTARY: u32 = 1 << 6 | 1 << 1 | CONTROL_RXRES;
-const CONTROL_RXRES: u32 = 1 << 0;
-/// Intrpt and Chnl_int_sts: trigger, transmit FIFO empty, overrun, timeout; and all bits that exist.
-const INT_RTRIG: u32 = 1 << 0;
-const INT_TEMPTY: u32 = 1 << 3;
-const INT_ROVR: u32 = 1 << 5;
-const INT_TIMEOUT: u32 = 1 << 8;
+/// Control: what clears itself, and the reset of the receiver.
+const CONTROL_MOMENTARY: u32 =
+    CONTROL::RSTTO::SET.value | CONTROL::TXRES::SET.value | CONTROL_RXRES;
+const CONTROL_RXRES: u32 = CONTROL::RXRES::SET.value;
+/// Intrpt and Chnl_int_sts; and all bits that exist.
+const INT_RTRIG: u32 = INTERRUPTS::RTRIG::SET.value;
+const INT_TEMPTY: u32 = INTERRUPTS::TEMPTY::SET.value;
+const INT_ROVR: u32 = INTERRUPTS::ROVR::SET.value;
+const INT_TIMEOUT: u32 = INTERRUPTS::TIMEOUT::SET.value;
 const INT_ALL: u32 = 0x3fff;
-/// Channel_sts: at the trigger level, receive FIFO empty and full, transmit FIFO empty.
-const STATUS_RTRIG: u32 = 1 << 0;
-const STATUS_REMPTY: u32 = 1 << 1;
-const STATUS_RFUL: u32 = 1 << 2;
-const STATUS_TEMPTY: u32 = 1 << 3;
+/// Channel_sts.
+const STATUS_RTRIG: u32 = STATUS::RTRIG::SET.value;
+const STATUS_REMPTY: u32 = STATUS::REMPTY::SET.value;
+const STATUS_RFUL: u32 = STATUS::RFUL::SET.value;
+const STATUS_TEMPTY: u32 = STATUS::TEMPTY::SET.value;
 
 /// Registers that are stored and read back: offset, the bits that exist, and the value after reset.
 const STORED: [(u16, u32, u32); 9] = [

@@ -2,16 +2,21 @@
 //! what they may not.
 //!
 //! Argument 0: 0 asks, and prints what it has found; 1 answers; 2 sends doorbells to VM 1 without
-//! end, from all vCPUs. Channel 0 is written by both, and channel 1 by VM 1 alone.
+//! end; 3 sleeps; 4 measures calls of VM 1, which has 5. What asks or storms has two vCPUs. Channel
+//! 0 is written by both, and channel 1 by VM 1 alone.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![deny(unsafe_code)]
 
 use cloison_channel::{Message, NotSent, Receiver, Ring, Sender, Session};
+use cloison_guest::abi::reply::Change;
 use cloison_guest::abi::{CallError, doorbell, irq};
 use cloison_guest::gic::{self, Interrupt};
-use cloison_guest::{arg, call, cpu, entry, exceptions, println, probe, psci, ram, timer};
+use cloison_guest::{arg, call, cpu, entry, exceptions, println, probe, psci, ram, smp, timer};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+#[cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
+mod measure;
 
 entry!(main);
 
@@ -28,13 +33,16 @@ const STORM: u64 = 10_000;
 const ECHO: u64 = 1;
 const RESTART: u64 = 2;
 const TURN_OFF: u64 = 3;
-/// And to note when calls and messages arrive.
-const MEASURE: u64 = 4;
-/// Measured calls, and as many messages.
-const TRIES: usize = 32;
-/// Words of channel 1: when the last call was handled, and when its message was received.
-const HANDLED: usize = 0;
-const RECEIVED: usize = 1;
+/// To tell how many interrupts and which bits it has taken, and to fault, for which the hypervisor kills it.
+const COUNT: u64 = 4;
+const FAULT: u64 = 5;
+/// Messages sent under a small budget, and that budget and the usual one, in instructions per
+/// millisecond.
+const HELD_MESSAGES: u64 = 400;
+const SMALL: u64 = 10_000;
+const USUAL: u64 = 20_000_000;
+/// The bit that is set for a life that ends, and in the storm of the first life.
+const OLD: u64 = 31;
 /// How long a peer may take.
 const PATIENCE_MICROS: u64 = 5_000_000;
 
@@ -43,18 +51,11 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 /// The interrupts that found no bit.
 static EMPTY: AtomicU64 = AtomicU64::new(0);
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
-/// When the last interrupt was handled.
-static HANDLED_AT: AtomicU64 = AtomicU64::new(0);
 
 fn handler(interrupt: Interrupt) {
-    let now = timer::now();
-    if interrupt.id() == irq::VTIMER {
-        timer::disarm();
-    }
     if interrupt.id() != irq::DOORBELL {
         return;
     }
-    HANDLED_AT.store(now, Relaxed);
     let bits = call::doorbell_take(doorbell::ALL).map_or(0, |taken| taken.bits);
     INTERRUPTS.fetch_add(1, Relaxed);
     EMPTY.fetch_add(u64::from(bits == 0), Relaxed);
@@ -81,8 +82,6 @@ struct Link {
     sender: Sender<'static>,
     receiver: Receiver<'static>,
     peer: u64,
-    /// The VM's own life.
-    life: u64,
 }
 
 impl Link {
@@ -101,7 +100,6 @@ impl Link {
             sender: Sender::begin(Ring::new(to)?, Session::new(mine, theirs)),
             receiver: Receiver::begin(Ring::new(from)?, Session::new(theirs, mine)),
             peer,
-            life: mine,
         })
     }
 
@@ -128,16 +126,23 @@ impl Link {
 }
 
 fn main() {
+    match arg(0, 0) {
+        4 => return measure::take_part(measure::call),
+        5 => return measure::take_part(measure::be_called),
+        _ => {}
+    }
     exceptions::on_interrupt(handler);
     gic::init_distributor();
     gic::init_cpu();
     gic::enable(irq::DOORBELL);
-    gic::enable(irq::VTIMER);
     cpu::unmask_interrupts();
     match arg(0, 0) {
         0 => ask(),
         1 => answer(),
-        _ => storm_without_end(),
+        2 => storm_without_end(),
+        _ => loop {
+            cpu::wait_for_interrupt();
+        },
     }
 }
 
@@ -155,12 +160,15 @@ fn answer() {
         }
         match link.receiver.receive() {
             Ok(Some([RESTART, ..])) => psci::system_reset(),
-            Ok(Some([TURN_OFF, ..])) => {
-                // In its first life it was called with all bits, in the second with one.
-                let stale = TAKEN.load(Relaxed) & (1 << 31) != 0;
-                return show("nothing stale", link.life < 3 || !stale);
+            Ok(Some([TURN_OFF, ..])) => return,
+            Ok(Some([FAULT, ..])) => fault(),
+            Ok(Some([COUNT, ..])) => {
+                let [interrupts, taken] = [&INTERRUPTS, &TAKEN].map(|word| word.load(Relaxed));
+                let count = [COUNT, interrupts, taken, 0, 0, 0, 0, 0];
+                if link.send(&count).is_err() {
+                    println!("channel: the count was not sent");
+                }
             }
-            Ok(Some([MEASURE, ..])) => note(&mut link),
             Ok(Some(mut message)) => {
                 message[1] += 1;
                 if link.send(&message).is_err() {
@@ -173,81 +181,31 @@ fn answer() {
     }
 }
 
-/// Notes when calls arrive, and messages, and sleeps in between.
-fn note(link: &mut Link) {
-    let Some(notes) = ram::channel(1) else {
-        return println!("channel: nowhere to note");
+/// Reads where the VM has no memory: the hypervisor kills it.
+#[allow(unsafe_code)]
+fn fault() {
+    let Ok(both) = call::channel(0) else {
+        return println!("channel: no channel");
     };
-    TAKEN.store(0, Relaxed);
-    let mut messages = 0;
-    while messages < TRIES {
-        cpu::wait_until(|| TAKEN.swap(0, Relaxed) != 0);
-        let received = link.receiver.receive();
-        let now = timer::now();
-        notes[HANDLED].store(HANDLED_AT.load(Relaxed), Relaxed);
-        if received.is_ok_and(|message| message.is_some()) {
-            notes[RECEIVED].store(now, Relaxed);
-            messages += 1;
-        }
-    }
+    // SAFETY: the page after the channel, where the VM has nothing.
+    let read = unsafe { probe::read(both.ipa + u64::from(both.pages) * ram::PAGE) };
+    println!("channel: lives on after {read:?}");
 }
 
-/// Sleeps, so that the other core alone executes.
-fn sleep() {
-    let end = timer::now() + timer::micros(1000);
-    timer::arm(end);
-    cpu::wait_until(|| timer::now() >= end);
-}
-
-/// Measures how long calls and messages take, on both cores together where these execute in turns:
-/// then no tick passes while both sleep.
-fn measure(link: &mut Link) {
-    let Some(notes) = ram::channel(1) else {
-        return show("notes", false);
-    };
-    show("measurement is sent", link.send(&[MEASURE; 8]).is_ok());
-    sleep();
-    let mut calls = [0; TRIES];
-    for ticks in &mut calls {
-        let before = timer::now();
-        let called = call::doorbell_ring(ANSWERS, MESSAGE, 0);
-        sleep();
-        let handled = notes[HANDLED].load(Relaxed);
-        *ticks = called.map_or(u64::MAX, |()| handled.wrapping_sub(before));
-    }
-    print("call", &calls);
-    for ticks in &mut calls {
-        let before = timer::now();
-        let sent = link.send(&[ECHO; 8]);
-        sleep();
-        let received = notes[RECEIVED].load(Relaxed);
-        *ticks = sent.map_or(u64::MAX, |()| received.wrapping_sub(before));
-    }
-    print("message", &calls);
-}
-
-/// Prints the shortest and the longest of several times.
-fn print(what: &str, ticks: &[u64]) {
-    let (min, max) = (ticks.iter().min(), ticks.iter().max());
-    let [min, max] = [min, max].map(|ticks| ticks.copied().unwrap_or(0));
-    println!("channel: {what} min={min} max={max} ticks");
-}
-
-/// Calls VM 1 as often as it can.
+/// Calls VM 1 as often as it can, from both vCPUs.
 fn storm_without_end() {
-    let mut refused = 0u64;
+    if cpu::current() == 0 && smp::start(1, storm_without_end).is_err() {
+        return println!("channel: no second vCPU");
+    }
     for call in 0.. {
-        refused += u64::from(call::doorbell_ring(ANSWERS, call % doorbell::BITS, 0).is_err());
-        if call % 1_000_000 == 999_999 {
-            println!("channel: calls={} refused={refused}", call + 1);
-        }
+        let _ = call::doorbell_ring(ANSWERS, call % doorbell::BITS, 0);
     }
 }
 
 /// Exchanges messages. Returns how many came back right.
-fn exchange(link: &mut Link) -> u64 {
+fn exchange(link: &mut Link, messages: u64) -> u64 {
     let mut right = 0;
-    for number in 0..MESSAGES {
+    for number in 0..messages {
         let message = [ECHO, number, !number, number << 32, 4, 5, 6, 7];
         if link.send(&message).is_err() {
             continue;
@@ -273,23 +231,35 @@ fn ask() {
     let Some(mut link) = Link::begin(ASKS, ANSWERS) else {
         return println!("channel: no link");
     };
-    show("messages", exchange(&mut link) == MESSAGES);
-    measure(&mut link);
+    show("messages", exchange(&mut link, MESSAGES) == MESSAGES);
+    show("messages under a budget", held(&mut link));
     refusals();
     rights();
-    storm();
-    let life = call::peer(ANSWERS).unwrap_or(0);
-    restart(&mut link, life, news);
-    // It starts: its second life begins a session with this one.
-    show("second life", call::peer(ANSWERS) == Ok(life + 2));
-    show(
-        "old life",
-        call::doorbell_ring(ANSWERS, 0, life) == Err(CallError::Expired),
-    );
-    let Some(mut link) = Link::begin(ASKS, ANSWERS) else {
-        return println!("channel: no link");
-    };
-    show("messages again", exchange(&mut link) == MESSAGES);
+    storm(&mut link);
+    // It starts again by itself, and then after the hypervisor has killed it.
+    let mut life = call::peer(ANSWERS).unwrap_or(0);
+    for (message, what) in [(RESTART, "second life"), (FAULT, "third life")] {
+        show("its end is sent", link.send(&[message; 8]).is_ok());
+        next_life(life);
+        life += 2;
+        show("news of its start", await_bits(news).is_some());
+        show(what, call::peer(ANSWERS) == Ok(life));
+        show(
+            "old life",
+            call::doorbell_ring(ANSWERS, 0, life - 2) == Err(CallError::Expired),
+        );
+        match Link::begin(ASKS, ANSWERS) {
+            Some(begun) => link = begun,
+            None => return println!("channel: no link"),
+        }
+        let right = exchange(&mut link, MESSAGES);
+        show("messages again", right == MESSAGES);
+        let count = count_of_peer(&mut link);
+        show(
+            "nothing stale",
+            count.is_some_and(|count| count.bits & 1 << OLD == 0),
+        );
+    }
     show("off is sent", link.send(&[TURN_OFF; 8]).is_ok());
     show("news of its end", await_bits(news).is_some());
     show(
@@ -298,6 +268,16 @@ fn ask() {
     );
     show("no empty interrupt", EMPTY.load(Relaxed) == 0);
     println!("channel: done interrupts={}", INTERRUPTS.load(Relaxed));
+}
+
+/// Exchanges messages while a budget holds this core most of the time. The peer waits, and gets
+/// each of them once.
+fn held(link: &mut Link) -> bool {
+    if call::quota_set(0, SMALL).is_err() {
+        return false;
+    }
+    let right = exchange(link, HELD_MESSAGES);
+    call::quota_set(0, USUAL).is_ok() && right == HELD_MESSAGES
 }
 
 /// What no VM may do.
@@ -357,37 +337,103 @@ fn rights() {
     show("beyond refused", beyond.is_err());
 }
 
-/// Calls the peer as often as it can.
-fn storm() {
-    let (mut passed, mut often, mut other) = (0u64, 0u64, 0u64);
-    let before = timer::now();
-    for call in 0..STORM {
-        match call::doorbell_ring(ANSWERS, call % doorbell::BITS, 0) {
-            Ok(()) => passed += 1,
-            Err(CallError::TooOften) => often += 1,
-            Err(_) => other += 1,
-        }
-        // So that the peer takes the bits, also where the cores run in turns.
-        cpu::give_way();
-    }
-    let micros = (timer::now() - before) * 1_000_000 / timer::frequency();
-    println!("channel: storm passed={passed} often={often} other={other} us={micros}");
+/// What the peer has taken in its life.
+struct Count {
+    interrupts: u64,
+    bits: u64,
 }
 
-/// Has the peer restart, and tries to call it meanwhile.
-fn restart(link: &mut Link, life: u64, news: u64) {
-    show("restart is sent", link.send(&[RESTART; 8]).is_ok());
-    let (mut off, mut wrong) = (0u64, 0u64);
-    // Until its next life has begun.
-    while call::peer(ANSWERS).is_ok_and(|now| now != life + 2) {
-        // Only for the life that ends: nothing of it may arrive in the next one.
-        match call::doorbell_ring(ANSWERS, 31, life) {
-            Ok(()) | Err(CallError::TooOften) => {}
-            Err(CallError::Off) => off += 1,
-            Err(CallError::Expired) => break,
-            Err(_) => wrong += 1,
-        }
+/// Asks the peer what it has taken.
+fn count_of_peer(link: &mut Link) -> Option<Count> {
+    link.send(&[COUNT, 0, 0, 0, 0, 0, 0, 0]).ok()?;
+    match link.receive()? {
+        [COUNT, interrupts, bits, ..] => Some(Count { interrupts, bits }),
+        _ => None,
     }
-    println!("channel: called while it restarted off={off} wrong={wrong}");
-    show("news of its restart", await_bits(news).is_some());
+}
+
+/// The calls of both vCPUs, by their results.
+static PASSED: AtomicU64 = AtomicU64::new(0);
+static OFTEN: AtomicU64 = AtomicU64::new(0);
+static OFF: AtomicU64 = AtomicU64::new(0);
+static OTHER: AtomicU64 = AtomicU64::new(0);
+/// How many vCPUs have finished what both do.
+static FINISHED: AtomicU64 = AtomicU64::new(0);
+/// The life that ends.
+static ENDING: AtomicU64 = AtomicU64::new(0);
+
+/// Executes this on both vCPUs, and waits until both have finished.
+fn on_both(program: fn()) {
+    for count in [&PASSED, &OFTEN, &OFF, &OTHER, &FINISHED] {
+        count.store(0, Relaxed);
+    }
+    // The second one may still be about to turn off.
+    while smp::start(1, program).is_err() {
+        cpu::give_way();
+    }
+    program();
+    while FINISHED.load(Relaxed) < 2 {
+        cpu::give_way();
+    }
+}
+
+/// Calls the peer, and counts the result.
+fn count_call(bit: u64, life: u64) -> Result<(), CallError> {
+    let result = call::doorbell_ring(ANSWERS, bit, life);
+    let count = match result {
+        Ok(()) => &PASSED,
+        Err(CallError::TooOften) => &OFTEN,
+        Err(CallError::Off) => &OFF,
+        Err(_) => &OTHER,
+    };
+    count.fetch_add(1, Relaxed);
+    // So that the peer takes the bits, also where the cores run in turns.
+    cpu::give_way();
+    result
+}
+
+/// Calls the peer as often as both vCPUs can.
+fn storm(link: &mut Link) {
+    let interrupts = |link: &mut Link| count_of_peer(link).map_or(0, |count| count.interrupts);
+    let first = interrupts(link);
+    let before = timer::now();
+    on_both(|| {
+        for call in 0..STORM {
+            let _ = count_call(call % doorbell::BITS, 0);
+        }
+        FINISHED.fetch_add(1, Relaxed);
+    });
+    let last = interrupts(link);
+    let micros = (timer::now() - before) * 1_000_000 / timer::frequency();
+    let [passed, often, off, other] =
+        [&PASSED, &OFTEN, &OFF, &OTHER].map(|count| count.load(Relaxed));
+    println!(
+        "channel: storm passed={passed} often={often} other={} interrupts={} us={micros}",
+        off + other,
+        last.wrapping_sub(first),
+    );
+}
+
+/// Calls the peer from both vCPUs for the life that ends until the next one has begun, for which
+/// nothing of that may arrive. Starts the peer where it does not start again by itself.
+fn next_life(life: u64) {
+    ENDING.store(life, Relaxed);
+    on_both(|| {
+        let life = ENDING.load(Relaxed);
+        loop {
+            match count_call(OLD, life) {
+                Err(CallError::Expired) => break,
+                // Until it has ended, it is too early, and then it has been done.
+                Err(CallError::Off) => drop(call::vm_order(ANSWERS, Change::Start)),
+                _ => {}
+            }
+        }
+        FINISHED.fetch_add(1, Relaxed);
+    });
+    let [off, other] = [&OFF, &OTHER].map(|count| count.load(Relaxed));
+    // Each vCPU has met the next life once.
+    println!(
+        "channel: called while it ended off={off} wrong={}",
+        other - 2
+    );
 }
