@@ -33,7 +33,7 @@ pub const MAGIC: [u8; 8] = *b"CLOISON\0";
 /// Last bytes of the system image.
 pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Version of the header and of [`System`]. Images of any other version are rejected.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -259,8 +259,20 @@ pub struct Board {
     pub llc: CacheGeometry,
     /// RAM that Cloison may manage.
     pub ram: Vec<PhysRange>,
-    /// Parts of `ram` that Cloison must not touch (firmware).
+    /// Memories besides the RAM, such as one on the chip. Each counts as one more color: the
+    /// `n`-th has the number of the cache's colors plus `n`.
+    pub memories: Vec<Memory>,
+    /// Parts of `ram` and `memories` that Cloison must not touch (firmware).
     pub reserved: Vec<PhysRange>,
+}
+
+/// A memory besides the RAM.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Name in the board file, as pools name it.
+    pub name: String,
+    /// Where it is: whole pages.
+    pub range: PhysRange,
 }
 
 /// Registers that turn the machine off when they are written.
@@ -323,7 +335,7 @@ pub struct Pool {
     pub name: String,
     /// Private or shared.
     pub kind: PoolKind,
-    /// Its colors.
+    /// Its colors; of a pool of another memory, the color that stands for this memory.
     pub colors: ColorSet,
     /// Maximum number of pages taken from it for regions and migration together; `None`: all pages
     /// of its colors.
@@ -606,6 +618,8 @@ impl System {
             Rule::Manages,
             self.console_manages,
         )?;
+        // A pool may also have a memory.
+        let all = ColorSet::first(all.len() + self.board.memories.len() as u32);
         for (index, pool) in self.pools.iter().enumerate() {
             self.validate_pool(index, pool, all)?;
         }
@@ -694,7 +708,7 @@ impl System {
                 let device = PhysRange { start, len };
                 // A guest that could map RAM as a device would reach other VMs' memory, and with
                 // EL2's own devices the isolation itself.
-                let is_taken = self.board.ram.iter().any(|bank| bank.overlaps(&device))
+                let is_taken = self.board.ranges().any(|bank| bank.overlaps(&device))
                     || self.board.own_devices().any(|own| own.overlaps(&device));
                 let is_there = device.end().0 <= 1 << PA_BITS;
                 let is_free = start.is_page_aligned() && is_there && !is_taken;
@@ -978,6 +992,12 @@ impl Board {
             number: self.llc.size,
         };
         self.llc.colors().map(ColorSet::first).map_err(invalid)
+    }
+
+    /// Iterates over the RAM and the other memories.
+    pub fn ranges(&self) -> impl Iterator<Item = &PhysRange> {
+        let others = self.memories.iter().map(|memory| &memory.range);
+        self.ram.iter().chain(others)
     }
 
     /// Returns how many of the hypervisor's own devices have this interrupt.

@@ -103,7 +103,7 @@ rules! {
          is used otherwise",
     Cache: "a cache of {0} bytes with this geometry gives no usable colors",
     OwnColors: "its hypervisor has {0} colors; it needs at least one, and only the cache's",
-    Colors: "has {0} colors; it needs at least one, and only the cache's",
+    Colors: "has {0} colors; it needs at least one, and only the board's",
     Vms: "has {0} VMs, not 1 to 8",
     EndsWith: "ends with VM {0}, which does not exist",
     Manages: "manages VMs {0:#b}, which do not all exist, or include itself",
@@ -122,7 +122,7 @@ rules! {
          the IPA space",
     UartInterrupt: "its UART's interrupt {0} is not a shared one below 256, or is a device's",
     Device:
-        "its device at {0:#x} is not on a page, ends above 40 bits, overlaps RAM, or includes \
+        "its device at {0:#x} is not on a page, ends above 40 bits, overlaps memory, or includes \
          one of the hypervisor's own",
     DeviceTwice: "its device at {0:#x} also belongs to another VM",
     Payload:

@@ -4,6 +4,7 @@
 use crate::banks::{BANK_BITS, BankTiming, TICKS};
 use crate::cache::{Age, Ages, Cache, Policy};
 use crate::cluster::{L2Limits, MOST_WRITES};
+use crate::dram::OnChip;
 use crate::geometry::{Geometry, GeometryError};
 use crate::issue::MOST_LOADS;
 use crate::prefetch::{DataPrefetch, MOST_LINES, MOST_STREAMS};
@@ -123,6 +124,8 @@ pub struct Board {
     pub refresh: Refresh,
     /// The memory's banks, unless only its bandwidth is modelled.
     pub banks: Option<BankTiming>,
+    /// A memory on the chip, besides the DRAM.
+    pub on_chip: Option<OnChip>,
 }
 
 /// How accesses to the memory wait for each other.
@@ -336,6 +339,8 @@ struct File {
     #[serde(default)]
     tlb: Option<TlbFile>,
     memory: MemoryFile,
+    #[serde(default)]
+    on_chip: Option<OnChipFile>,
     /// Which values are known, for those who ask what results owe to the others: no part of the
     /// model.
     #[serde(default, rename = "sensitivity")]
@@ -590,6 +595,29 @@ impl MemoryFile {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct OnChipFile {
+    start: Spanned<u64>,
+    bytes: Spanned<u64>,
+    latency_ns: Spanned<f64>,
+    line_ns: Spanned<f64>,
+}
+
+impl OnChipFile {
+    fn check(&self, text: &Text<'_>, clock_mhz: u64) -> Result<OnChip, BoardError> {
+        let cycles = |field, value, from, to| text.cycles(field, value, from, to, clock_mhz);
+        let start = text.number("on_chip.start", &self.start, 0, (1 << 40) - 1)?;
+        let bytes = text.number("on_chip.bytes", &self.bytes, 4096, 1 << 30)?;
+        Ok(OnChip {
+            start,
+            end: start + bytes,
+            latency: cycles("on_chip.latency_ns", &self.latency_ns, 1.0, 10_000.0)?,
+            line: cycles("on_chip.line_ns", &self.line_ns, 0.1, 100.0)?,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct BanksFile {
     address_bits: Spanned<Vec<u8>>,
     row_bit: Spanned<u64>,
@@ -818,6 +846,11 @@ impl Board {
                 .map_or(Ok(Streaming::NONE), |streaming| streaming.check(&text))?,
             tlb: file.tlb.as_ref().map_or(Ok(None), |tlb| tlb.check(&text))?,
             refresh: file.memory.refresh(&text, clock_mhz)?,
+            on_chip: file
+                .on_chip
+                .as_ref()
+                .map(|chip| chip.check(&text, clock_mhz))
+                .transpose()?,
             name: file.name.clone(),
         };
         file.check_lines(&text, &board)?;
@@ -981,6 +1014,12 @@ mod tests {
                 "load_to_use = 0 #",
                 at("load_to_use"),
                 "core.load_to_use = 0: must be from 1 to 100",
+            ),
+            (
+                "\nbytes = ",
+                "\nbytes = 64 #",
+                at("bytes = "),
+                "on_chip.bytes = 64: must be from 4096 to 1073741824",
             ),
             (
                 "line = 64",

@@ -21,6 +21,19 @@ struct Bucket {
     used: u64,
 }
 
+/// A memory on the chip, besides the DRAM: its latency and bandwidth, without banks and refreshes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnChip {
+    /// Address of the first byte.
+    pub start: u64,
+    /// Address after the last byte.
+    pub end: u64,
+    /// Additional cycles of an L2 miss that it serves, when it is idle.
+    pub latency: u64,
+    /// Cycles for which one line occupies it.
+    pub line: u64,
+}
+
 /// Latency and bandwidth of the memory.
 #[derive(Clone, Debug)]
 pub struct Dram {
@@ -34,6 +47,8 @@ pub struct Dram {
     origin: u64,
     buckets: Vec<Bucket>,
     banks: Option<Banks>,
+    /// Where a memory on the chip is, and that memory.
+    chip: Option<(OnChip, Box<Dram>)>,
 }
 
 impl Dram {
@@ -53,7 +68,26 @@ impl Dram {
             interval: 0,
             origin: 0,
             buckets: vec![Bucket::default(); BUCKETS],
+            chip: None,
         }
+    }
+
+    /// Adds a memory on the chip, which serves the accesses to its addresses.
+    pub fn with_chip(mut self, chip: Option<OnChip>) -> Self {
+        const NEVER: Refresh = Refresh {
+            interval: 1,
+            cycles: 0,
+            phase: 0,
+        };
+        let memory = |chip: OnChip| Self::new(chip.latency, chip.line, NEVER, None);
+        self.chip = chip.map(|chip| (chip, Box::new(memory(chip))));
+        self
+    }
+
+    /// Returns the memory on the chip, if it has this address.
+    fn chip(&mut self, address: u64) -> Option<&mut Self> {
+        let (place, chip) = self.chip.as_mut()?;
+        (place.start..place.end).contains(&address).then_some(chip)
     }
 
     /// Returns the cycles of an access whose row is open; of any access if there are no banks.
@@ -73,10 +107,16 @@ impl Dram {
         if let Some(banks) = &mut self.banks {
             banks.clear();
         }
+        if let Some((_, chip)) = &mut self.chip {
+            chip.begin(now);
+        }
     }
 
     /// Reads the line at an address. Returns the cycles until it arrives.
     pub fn read(&mut self, now: u64, address: u64) -> u64 {
+        if let Some(chip) = self.chip(address) {
+            return chip.read(now, address);
+        }
         let now = now.saturating_sub(self.origin);
         if let Some(banks) = &mut self.banks {
             return (banks.read(now * TICKS, address) + self.latency + TICKS / 2) / TICKS;
@@ -88,6 +128,9 @@ impl Dram {
     /// Writes the line at an address. Returns the wait in cycles of a core that writes without end:
     /// until the batch of lines before is written. Other cores need not wait for it.
     pub fn write(&mut self, now: u64, address: u64) -> u64 {
+        if let Some(chip) = self.chip(address) {
+            return chip.write(now, address);
+        }
         let now = now.saturating_sub(self.origin);
         match &mut self.banks {
             Some(banks) => banks.write(now * TICKS, address).div_ceil(TICKS),
@@ -148,6 +191,30 @@ mod tests {
         let reads = [(1000, 0), (2000, row), (3000, row + 64)]
             .map(|(now, address)| dram.read(now, address));
         assert_eq!(reads, [107, 124, 92], "closed, another one open, open");
+    }
+
+    #[test]
+    fn a_memory_on_the_chip_serves_its_addresses_and_waits_for_no_bank() {
+        let board = crate::Board::in_nanoseconds();
+        let chip = board.on_chip.expect("the shipped model has one");
+        let dram = Dram::new(
+            board.timing.dram,
+            board.timing.dram_line,
+            board.refresh,
+            board.banks,
+        );
+        let mut dram = dram.with_chip(board.on_chip);
+        dram.begin(0);
+        // Whatever the DRAM does, an access after another costs the same.
+        for at in 0..64 {
+            dram.read(10, at << 17);
+            let latency = dram.read(1000 * (at + 1), chip.start + at * 4096);
+            assert_eq!(latency, chip.latency);
+        }
+        // Lines at one time wait for each other.
+        let waits: Vec<_> = (0..128).map(|_| dram.read(1 << 20, chip.start)).collect();
+        assert!(waits.is_sorted() && waits[127] > chip.latency, "{waits:?}");
+        assert_ne!(dram.read(1 << 21, chip.end), chip.latency, "the DRAM's");
     }
 
     /// Returns the mean latency in cycles of lines read from random places at random times, at

@@ -142,7 +142,8 @@ impl Hierarchy {
             board.timing.dram_line,
             board.refresh,
             board.banks,
-        );
+        )
+        .with_chip(board.on_chip);
         Self {
             cores: vec![core; cores],
             l2: board.l2.cache(),

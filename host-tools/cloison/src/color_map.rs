@@ -8,7 +8,7 @@ use cloison_config::quantity::show_size;
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::{Color, ColorSet};
 use cloison_formats::ids::Core;
-use cloison_formats::image::{Backing, PoolKind, Vm};
+use cloison_formats::image::{Backing, Memory, Pool, PoolKind, Vm};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, stdout};
@@ -58,9 +58,11 @@ impl From<PoolKind> for Mark {
 }
 
 /// A color set that a VM can access, and how it uses it.
-struct Holding {
+struct Holding<'a> {
     colors: ColorSet,
     mark: Mark,
+    /// The name of the memory besides the RAM.
+    memory: Option<&'a String>,
 }
 
 struct Row {
@@ -99,7 +101,7 @@ impl Survey {
 }
 
 /// Returns what a VM can access: its regions' pools, and the pool to which its pages can move.
-fn holdings(checked: &Checked, vm: &Vm) -> Vec<Holding> {
+fn holdings<'a>(checked: &'a Checked, vm: &Vm) -> Vec<Holding<'a>> {
     let region_pools = vm.regions.iter().filter_map(|region| match region.backing {
         Backing::Pool(pool) => Some(pool),
         Backing::Contiguous | Backing::Device(_) => None,
@@ -110,6 +112,7 @@ fn holdings(checked: &Checked, vm: &Vm) -> Vec<Holding> {
         .map(|pool| Holding {
             colors: pool.colors,
             mark: pool.kind.into(),
+            memory: memory_of(checked, pool).map(|memory| &memory.name),
         })
         .collect()
 }
@@ -124,21 +127,30 @@ fn reach(checked: &Checked, index: usize) -> (ColorSet, ColorSet) {
             })
     };
     let vms = &checked.system.vms;
-    let own = of(&vms[index]);
+    let all = ColorSet::first(checked.board.colors);
+    let own = of(&vms[index]).and(all);
     let others = vms.iter().enumerate().filter(|(other, _)| *other != index);
     let others = others.fold(ColorSet::EMPTY, |all, (_, vm)| ColorSet(all.0 | of(vm).0));
     (own, own.without(others))
 }
 
-fn marks(count: u32, holdings: &[Holding]) -> Vec<Mark> {
+fn marks(count: u32, holdings: &[Holding<'_>]) -> Vec<Mark> {
     let mark = |color| {
-        let held = |holding: &&Holding| holding.colors.contains(Color(color as u8));
+        let held = |holding: &&Holding<'_>| holding.colors.contains(Color(color as u8));
         holdings
             .iter()
             .find(held)
             .map_or(Mark::None, |holding| holding.mark)
     };
     (0..count).map(mark).collect()
+}
+
+/// Returns the memory besides the RAM that a pool is made of.
+fn memory_of<'a>(checked: &'a Checked, pool: &Pool) -> Option<&'a Memory> {
+    let first = Color(checked.board.colors as u8);
+    let mut memories = (first.0..).map(Color).zip(&checked.system.board.memories);
+    let found = memories.find(|(color, _)| pool.colors.contains(*color));
+    found.map(|(_, memory)| memory)
 }
 
 fn rows(checked: &Checked, survey: &Survey) -> Vec<Option<Row>> {
@@ -151,6 +163,7 @@ fn rows(checked: &Checked, survey: &Survey) -> Vec<Option<Row>> {
             &[Holding {
                 colors: system.hypervisor_colors,
                 mark: Mark::Hypervisor,
+                memory: None,
             }],
         ),
         note: format!("{:>8} pages", pages(system.hypervisor_colors)),
@@ -161,6 +174,9 @@ fn rows(checked: &Checked, survey: &Survey) -> Vec<Option<Row>> {
             pages(pool.colors),
             demand.pages()
         );
+        if let Some(memory) = memory_of(checked, pool) {
+            let _ = write!(note, ", in {}", memory.name);
+        }
         if let Some(limit) = pool.limit {
             let _ = write!(note, ", limit {limit}");
         }
@@ -176,6 +192,7 @@ fn rows(checked: &Checked, survey: &Survey) -> Vec<Option<Row>> {
                 &[Holding {
                     colors: pool.colors,
                     mark: pool.kind.into(),
+                    memory: None,
                 }],
             ),
             note,
@@ -189,6 +206,7 @@ fn rows(checked: &Checked, survey: &Survey) -> Vec<Option<Row>> {
                 &[Holding {
                     colors: survey.unused,
                     mark: Mark::Free,
+                    memory: None,
                 }],
             ),
             note: format!("{:>8} pages", pages(survey.unused)),
@@ -212,6 +230,14 @@ fn rows(checked: &Checked, survey: &Survey) -> Vec<Option<Row>> {
             .any(|region| region.backing == Backing::Contiguous)
         {
             note.push_str("; uncolored memory too");
+        }
+        let pools = holdings(checked, vm);
+        let other = |memory: &Memory| {
+            let of = |holding: &Holding| holding.memory == Some(&memory.name);
+            pools.iter().any(of)
+        };
+        for memory in system.board.memories.iter().filter(|memory| other(memory)) {
+            let _ = write!(note, "; {}, in sets of every color", memory.name);
         }
         rows.push(Some(Row {
             name: format!("VM {}", vm.name),

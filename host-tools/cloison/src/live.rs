@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::Emulation;
+use cloison_config::memory;
 use cloison_engine::figures::Figures;
 use cloison_engine::files;
 use cloison_engine::image::Image;
@@ -681,11 +682,10 @@ fn wrong_frame(
     start: PhysAddr,
 ) -> Option<Fault> {
     let offset = ipa.0 - region.ipa.0;
-    let in_ram = system.board.ram.iter().any(|range| range.contains(pa))
-        && !system.board.reserved.iter().any(|range| range.contains(pa));
+    let in_ram = memory::manages(&system.board, pa);
     match region.backing {
         Backing::Pool(index) => {
-            let color = color_of(pa, colors);
+            let color = memory::color_of(&system.board, pa, colors);
             match system.pools.get(usize::from(index)) {
                 Some(pool) if pool.colors.contains(color) => (!in_ram).then_some(Fault::NotRam),
                 Some(pool) => {

@@ -406,6 +406,23 @@ fn warnings_do_not_refuse() {
     }
 }
 
+#[test]
+fn the_cache_holds_on_chip_memory_in_private_colors_too() {
+    std::env::set_current_dir(installation::root()).expect("the checkout is there");
+    let path = Path::new("configs/experiments/systems/ocm.toml");
+    let checked = configuration::load(path, None).expect("it is right");
+    let found = checked.warnings.iter().any(|warning| {
+        warning.field() == "pool[chip].memory"
+            && warning.message() == "the cache holds pages of `ocm` in sets of every color"
+    });
+    assert!(found, "{:?}", checked.warnings);
+    let figures = color_map::figures(&checked);
+    assert_eq!(figures["pool_chip_pages_available"], 64.0);
+    assert_eq!(figures["vm_victim_colors"], 11.0, "of the cache");
+    let map = color_map::color_map(&checked);
+    assert!(map.contains("64 pages, 64 asked for, in ocm"), "{map}");
+}
+
 /// Which events count depends on the machine that runs the system, so the file itself is right.
 #[test]
 fn events_of_the_model_are_no_fault_of_the_configuration() {

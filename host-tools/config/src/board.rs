@@ -21,8 +21,10 @@
 //! - `[cache]`: `size`, `ways` and `line` of the last-level cache, which is compared with
 //!   CCSIDR_EL1 at boot
 //! - `[[ram]]`: `start` and `size` of RAM that Cloison may manage; at least one
-//! - `[[reserved]]`: `start` and `size` of a part of RAM that Cloison must not touch, and `why`.
-//!   Default: none
+//! - `[[memory]]`: `name`, `start` and `size` of a memory besides the RAM, such as one on the chip,
+//!   that pools can be made of. Default: none
+//! - `[[reserved]]`: `start` and `size` of a part of RAM or of a `[[memory]]` that Cloison must not
+//!   touch, and `why`. Default: none
 //! - `[console]`: the console UART: `kind`, `base`, `irq`. The kind is `"pl011"`, `"cadence"` or
 //!   `"mini-uart"` (the Raspberry Pi's; `base` is the page of its auxiliary peripherals)
 //! - `[telemetry]`: the second UART, which carries the telemetry, as `[console]`. Without it, a VM
@@ -57,7 +59,8 @@ use crate::files;
 use crate::firmware::{page_address, read_power_off, read_spin_table};
 use crate::kind::FileKind;
 use crate::problem::{Problem, SourceFile};
-use cloison_formats::addr::{PAGE_SIZE, PhysRange};
+use crate::ranges::{self, Ranges};
+use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::{CacheGeometry, GeometryError};
 use cloison_formats::ids::Intid;
 use cloison_formats::image::{Board, Gic, Uart, UartKind, WorkCost};
@@ -102,9 +105,6 @@ const UNLISTED: WorkCost = WorkCost {
     page: Events(2048),
     step: Events(16),
 };
-
-/// Maximum length of one range of RAM.
-const MOST_RAM: u64 = 64 << 30;
 
 /// UARTs supported by the hypervisor.
 const UART_KINDS: [(&str, UartKind); 3] = [
@@ -167,7 +167,12 @@ impl BoardFile {
             "describe the last-level cache: [cache] size = \"1M\", ways = 16, line = 64",
         );
         let llc = llc.and_then(|field| read_cache(&field));
-        let (ram, reserved) = read_memory(&root);
+        let Ranges {
+            ram,
+            memories,
+            memory_spans,
+            reserved,
+        } = ranges::read(&root, llc.and_then(|llc| llc.colors().ok()));
         let console = root.required(
             "console",
             "describe the console UART: [console] kind, base, irq",
@@ -226,6 +231,7 @@ impl BoardFile {
                 pmu_splits: pmu.splits,
                 llc,
                 ram,
+                memories,
                 reserved,
             },
             description: description.unwrap_or_default().to_owned(),
@@ -239,6 +245,7 @@ impl BoardFile {
             boot_files,
             emulation,
         };
+        ranges::check_devices(&context.root(&document), &file.board, &memory_spans);
         (!context.has_errors()).then_some((file, cpu_path?))
     }
 
@@ -385,62 +392,6 @@ fn read_cores(root: &Table<'_>) -> Option<Vec<u64>> {
         .collect()
 }
 
-/// Returns the ranges of RAM, and those of them that Cloison must not touch.
-fn read_memory(root: &Table<'_>) -> (Vec<PhysRange>, Vec<PhysRange>) {
-    let ram: Vec<_> = root
-        .tables("ram")
-        .into_iter()
-        .filter_map(read_range)
-        .collect();
-    let reserved: Vec<_> = root
-        .tables("reserved")
-        .into_iter()
-        .filter_map(read_range)
-        .collect();
-    if ram.is_empty() {
-        root.push(
-            root.error("ram", 0..0, "the board has no RAM")
-                .label("no [[ram]] in this file")
-                .help("describe it: [[ram]] start = 0x4000_0000, size = \"1G\""),
-        );
-    }
-    for (range, span) in &reserved {
-        if !ram
-            .iter()
-            .any(|(ram, _)| ram.start <= range.start && range.end() <= ram.end())
-        {
-            root.push(
-                root.error(
-                    "reserved",
-                    span.clone(),
-                    format!(
-                        "the reserved range {}..{} is not inside the RAM",
-                        range.start,
-                        range.end()
-                    ),
-                )
-                .label("outside [[ram]]")
-                .help(
-                    "only RAM needs to be reserved; leave out what Cloison would not touch anyway",
-                ),
-            );
-        }
-    }
-    for (index, (range, span)) in ram.iter().enumerate() {
-        if let Some((_, first)) = ram[..index].iter().find(|(other, _)| other.overlaps(range)) {
-            root.push(
-                root.error("ram", span.clone(), "two ranges of RAM overlap")
-                    .label("this one")
-                    .also(first.clone(), "and this one")
-                    .help("give every byte of RAM to one range"),
-            );
-        }
-    }
-    let ranges =
-        |spanned: Vec<(PhysRange, _)>| spanned.into_iter().map(|(range, _)| range).collect();
-    (ranges(ram), ranges(reserved))
-}
-
 fn read_cache(field: &Field<'_>) -> Option<CacheGeometry> {
     let table = field.table()?;
     let size = table
@@ -486,42 +437,6 @@ fn read_cache(field: &Field<'_>) -> Option<CacheGeometry> {
     };
     field.push(problem);
     None
-}
-
-fn read_range(table: Table<'_>) -> Option<(PhysRange, std::ops::Range<usize>)> {
-    let start = table
-        .required("start", "start = 0x4000_0000")
-        .and_then(|field| page_address(&field));
-    let size_field = table.required("size", "size = \"1G\"");
-    let size = size_field.as_ref().and_then(|field| field.size());
-    table
-        .optional("why")
-        .map(|field| field.string("one line of text"));
-    let span = size_field.as_ref().map_or(table.span(), Field::span);
-    if let (Some(field), Some(size)) = (
-        &size_field,
-        size.filter(|size| *size == 0 || *size > MOST_RAM),
-    ) {
-        field.push(
-            field
-                .error(format!("a range of {size} bytes"))
-                .label(if size == 0 {
-                    "zero"
-                } else {
-                    "more than 64 GiB"
-                })
-                .help("give it between 4 KiB and 64 GiB"),
-        );
-        return None;
-    }
-    table.finish();
-    Some((
-        PhysRange {
-            start: start?,
-            len: size?,
-        },
-        span,
-    ))
 }
 
 fn read_uart(field: &Field<'_>) -> Option<Uart> {
@@ -664,8 +579,15 @@ fn read_shared_irqs(field: &Field<'_>, cores: usize) -> Option<Vec<Intid>> {
 mod tests {
     #[test]
     fn each_field_that_is_read_is_in_the_list() {
-        for source in [include_str!("board.rs"), include_str!("emulation.rs")] {
-            let (list, code) = source.split_once("// SPDX").expect("a license");
+        let board = include_str!("board.rs");
+        let emulation = include_str!("emulation.rs");
+        for (listing, source) in [
+            (board, board),
+            (board, include_str!("ranges.rs")),
+            (emulation, emulation),
+        ] {
+            let (list, _) = listing.split_once("// SPDX").expect("a license");
+            let (_, code) = source.split_once("// SPDX").expect("a license");
             let code = code.split("#[cfg(test)]").next().unwrap_or_default();
             let mut read = 0;
             for call in [".required(", ".optional(", ".tables(", ".flag(", "address("] {
@@ -688,7 +610,7 @@ mod tests {
                     }
                 }
             }
-            assert!(read >= 6, "{read} fields");
+            assert!(read >= 5, "{read} fields");
         }
     }
 }

@@ -134,7 +134,7 @@ fn shared_pool(field: &Field<'_>, pools: &[PoolSpec]) -> Option<u8> {
     let error = field.error(message).label("a PVT pool");
     field.push(
         error
-            .also(spec.colors_span.clone(), "its colors are one VM's")
+            .also(spec.made_span.clone(), "its colors are one VM's")
             .help("give the channel its own pool: kind = \"SH\", with colors of no other"),
     );
     None

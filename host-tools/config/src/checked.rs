@@ -117,6 +117,7 @@ impl Checked {
             .fold(system.hypervisor_colors, |all, pool| {
                 ColorSet(all.0 | pool.colors.0)
             })
+            .and(ColorSet::first(self.board.colors))
             .len();
         let pages: u64 = memory::demand(system)
             .iter()

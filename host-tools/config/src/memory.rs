@@ -5,8 +5,8 @@ use crate::guest_linux::{KernelSource, Release};
 use crate::problem::count;
 use crate::quantity::show_size;
 use crate::sources::ImageSource;
-use cloison_formats::addr::{PAGE_SIZE, PhysRange};
-use cloison_formats::color::ColorSet;
+use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_formats::color::{self, Color, ColorSet};
 use cloison_formats::image::{Backing, Board, System};
 use cloison_logic::placement::set_aside;
 use cloison_logic::pool::FrameAllocator;
@@ -70,7 +70,18 @@ pub struct Account {
     image: u64,
     reserved: u64,
     contiguous: u64,
+    colors: u32,
+    /// By color; of each memory besides the RAM too.
     pages: Vec<u32>,
+    memories: Vec<MemoryAccount>,
+}
+
+/// A memory besides the RAM.
+#[derive(Clone, Debug)]
+struct MemoryAccount {
+    name: String,
+    size: u64,
+    reserved: u64,
 }
 
 impl Account {
@@ -85,23 +96,33 @@ impl Account {
             });
         }
         taken.extend(set_aside(&board.ram, &taken, contiguous));
-        let frames = FrameAllocator::new(colors, &board.ram, &taken);
-        let pages = (0..colors)
-            .map(|color| frames.total(cloison_formats::color::Color(color as u8)))
+        let mut frames = FrameAllocator::new(colors, &board.ram, &taken);
+        for memory in &board.memories {
+            frames.add(1, &[memory.range], &taken);
+        }
+        let pages = (0..colors + board.memories.len() as u32)
+            .map(|color| frames.total(Color(color as u8)))
             .collect();
         let sum = |ranges: &[PhysRange]| ranges.iter().map(|range| range.len).sum();
+        let memories = board.memories.iter().map(|memory| MemoryAccount {
+            name: memory.name.clone(),
+            size: memory.range.len,
+            reserved: reserved_in(board, &[memory.range]),
+        });
         Self {
             ram: sum(&board.ram),
             image,
-            reserved: sum(&board.reserved),
+            reserved: reserved_in(board, &board.ram),
             contiguous,
+            colors,
             pages,
+            memories: memories.collect(),
         }
     }
 
     /// Returns the number of colors.
     pub fn colors(&self) -> u32 {
-        self.pages.len() as u32
+        self.colors
     }
 
     /// Returns the number of pages with these colors.
@@ -113,9 +134,32 @@ impl Account {
             .sum()
     }
 
-    /// Returns the number of pages of all colors.
+    /// Returns the number of pages of all colors of the RAM.
     pub fn total(&self) -> u64 {
-        self.pages.iter().map(|pages| u64::from(*pages)).sum()
+        self.pages_of(ColorSet::first(self.colors))
+    }
+
+    /// Explains how many pages a memory besides the RAM has.
+    pub fn memory_arithmetic(&self, name: &str) -> String {
+        let of = |(nth, memory): (usize, &MemoryAccount)| {
+            let pages = self.pages[self.colors as usize + nth];
+            (memory.name == name).then(|| {
+                let reserved = if memory.reserved > 0 {
+                    format!(
+                        " - {} reserved by the board file",
+                        show_size(memory.reserved)
+                    )
+                } else {
+                    String::new()
+                };
+                format!(
+                    "{name} {}{reserved} = {pages} pages",
+                    show_size(memory.size)
+                )
+            })
+        };
+        let mut memories = self.memories.iter().enumerate();
+        memories.find_map(of).unwrap_or_default()
     }
 
     /// Explains how the number of pages with these colors is computed.
@@ -138,6 +182,30 @@ impl Account {
             self.pages_of(colors)
         )
     }
+}
+
+/// Returns whether an address is in memory that Cloison manages.
+pub fn manages(board: &Board, address: PhysAddr) -> bool {
+    let mut reserved = board.reserved.iter();
+    board.ranges().any(|range| range.contains(address))
+        && !reserved.any(|range| range.contains(address))
+}
+
+/// Returns the color of a frame, given the number of the cache's colors: in a memory besides the
+/// RAM, the one that stands for it.
+pub fn color_of(board: &Board, frame: PhysAddr, colors: u32) -> Color {
+    let mut memories = board.memories.iter();
+    let memory = memories.position(|memory| memory.range.contains(frame));
+    memory.map_or(color::color_of(frame, colors), |memory| {
+        Color(colors as u8 + memory as u8)
+    })
+}
+
+/// Returns the bytes of these ranges that the board file reserves.
+fn reserved_in(board: &Board, ranges: &[PhysRange]) -> u64 {
+    let inside = |reserved: &&PhysRange| ranges.iter().any(|range| range.overlaps(reserved));
+    let reserved = board.reserved.iter().filter(inside);
+    reserved.map(|range| range.len).sum()
 }
 
 /// Pages that regions and migrations need from one pool.

@@ -16,6 +16,8 @@ use std::ops::Range;
 
 /// What has the second UART.
 const TELEMETRY: &str = "the telemetry UART";
+/// What has an address of a memory besides the RAM.
+const MEMORY: &str = "a memory that pools are made of";
 
 /// How a Linux guest can see a region.
 const SHOWN: [(&str, Shown); 3] = [
@@ -450,12 +452,16 @@ fn is_free(field: &Field<'_>, board: &Board, range: PhysRange) -> bool {
             .iter()
             .map(|ram| (*ram, "RAM, which is Cloison's to hand out")),
     );
+    let memories = board.memories.iter();
+    own.extend(memories.map(|memory| (memory.range, MEMORY)));
     let Some((taken, what)) = own.into_iter().find(|(own, _)| own.overlaps(&range)) else {
         return true;
     };
     let help = if what == TELEMETRY {
         "a copy of the board file without [telemetry], in a folder `boards` beside this file, \
              frees it: the log is then not sent"
+    } else if what == MEMORY {
+        "make a pool of it, memory = \"...\", and give the region this pool"
     } else {
         "give RAM through pools; pass through only devices that the hypervisor does not use"
     };

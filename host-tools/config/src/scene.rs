@@ -28,7 +28,11 @@ pub(crate) struct PoolSpec {
     pub pool: Pool,
     pub path: String,
     pub name_span: Range<usize>,
-    pub colors_span: Range<usize>,
+    /// The field that says what it is made of.
+    pub made_of: &'static str,
+    pub made_span: Range<usize>,
+    /// The name of the memory besides the RAM that it is made of.
+    pub memory: Option<String>,
     pub limit_span: Range<usize>,
 }
 

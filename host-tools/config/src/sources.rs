@@ -145,6 +145,10 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ),
     ("quota-check", "watches its own quota"),
     (
+        "reach",
+        "keeps words in its own pages, and tries to reach others; args: address and number of each",
+    ),
+    (
         "regulator",
         "sets the quota of another VM, and checks that it holds; args: its VM, calls, ceiling",
     ),

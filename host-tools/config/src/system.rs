@@ -4,12 +4,13 @@
 use crate::board::BoardFile;
 use crate::channel::{self, Channels, Others};
 use crate::checked::Checked;
-use crate::document::{Context, Field, Table, suggest};
+use crate::document::{Context, Table, suggest};
 use crate::files::available;
 use crate::goal::Goal;
 use crate::kind::FileKind;
 use crate::manage;
 use crate::memory::{self, Account, Demand};
+use crate::pools::{self, HypervisorSpec};
 use crate::problem::{Problem, SourceFile, count, first};
 use crate::quantity::show_size;
 use crate::quota;
@@ -19,9 +20,9 @@ use crate::sources::ImageSource;
 use crate::trust::QuotaEvents;
 use crate::vm::{self, VmSpec};
 use cloison_formats::addr::PAGE_SIZE;
-use cloison_formats::color::{Color, ColorSet};
+use cloison_formats::color::ColorSet;
 use cloison_formats::ids::VmId;
-use cloison_formats::image::{Backing, LogLevel, Pool, PoolKind, Region, System, Vm};
+use cloison_formats::image::{Backing, LogLevel, PoolKind, Region, System, Vm};
 use cloison_formats::limits::MAX_VMS;
 use cloison_formats::units::EventId;
 use std::ops::Range;
@@ -29,8 +30,6 @@ use std::path::{Path, PathBuf};
 
 /// Maximum number of VMs.
 const MOST_VMS: usize = 8;
-/// Maximum number of pools.
-const MOST_POOLS: usize = 64;
 
 const LOG_LEVELS: [(&str, LogLevel); 5] = [
     ("error", LogLevel::Error),
@@ -87,14 +86,6 @@ struct SystemParts {
     quota_events: QuotaEvents,
 }
 
-/// The hypervisor's share of the machine.
-struct HypervisorSpec {
-    colors: ColorSet,
-    colors_span: Range<usize>,
-    contiguous: Option<u64>,
-    contiguous_span: Range<usize>,
-}
-
 fn read(
     context: &Context,
     path: &Path,
@@ -115,8 +106,8 @@ fn read(
             "hypervisor",
             "give the hypervisor its own colors: [hypervisor] with colors = \"15\"",
         )
-        .and_then(|field| read_hypervisor(&field, colors));
-    let pools = read_pools(&root, colors, hypervisor.as_ref());
+        .and_then(|field| pools::read_hypervisor(&field, colors));
+    let pools = pools::read(&root, colors, hypervisor.as_ref());
     let scene = Scene {
         board: board.as_ref(),
         pools: &pools,
@@ -189,6 +180,7 @@ fn read(
     if context.has_errors() || others.iter().any(Problem::is_error) {
         return None;
     }
+    check_cached(context, &pools);
     check_unused(context, &system, &vms, &pools, &hypervisor, board.colors);
     check_image(context, &system)?;
     let goals = vms.iter().map(|spec| spec.goal.clone()).collect();
@@ -348,201 +340,6 @@ fn read_board(
     BoardFile::load(&path, shipped.configs)
         .map_err(|mut problems| others.append(&mut problems))
         .ok()
-}
-
-/// Reads a set of colors, all of which the cache must have.
-fn read_colors(field: &Field<'_>, board: Option<(&BoardFile, u32)>) -> Option<ColorSet> {
-    let set = field.number_set("color")?;
-    let count = board.map_or(64, |(_, count)| count);
-    let mut colors = ColorSet::EMPTY;
-    let mut complete = true;
-    for (color, span) in set {
-        if color < u64::from(count) {
-            colors = colors.with(Color(color as u8));
-        } else if complete {
-            complete = false;
-            let why = board.map_or_else(String::new, |(board, _)| {
-                let llc = &board.board.llc;
-                format!(
-                    "the cache of {} has {count} colors: {} / {} ways / {} a page = {count}; they \
-                     are 0 to {}",
-                    board.board.name,
-                    show_size(llc.size),
-                    llc.ways,
-                    show_size(PAGE_SIZE),
-                    count - 1
-                )
-            });
-            field.push(
-                field
-                    .error(format!("color {color} does not exist"))
-                    .at(span)
-                    .label("out of range")
-                    .help(why),
-            );
-        }
-    }
-    complete.then_some(colors)
-}
-
-fn read_hypervisor(field: &Field<'_>, board: Option<(&BoardFile, u32)>) -> Option<HypervisorSpec> {
-    let table = field.table()?;
-    let colors_field = table.required("colors", "give at least one color: colors = \"15\"");
-    let colors = colors_field
-        .as_ref()
-        .and_then(|field| read_colors(field, board));
-    let contiguous = table.value("contiguous", |field| {
-        Some(u64::from(field.pages()?) * PAGE_SIZE)
-    });
-    table.finish_ref();
-    let contiguous_span = contiguous
-        .given()
-        .map_or(field.span(), |given| given.field.span());
-    Some(HypervisorSpec {
-        colors: colors?,
-        colors_span: colors_field?.span(),
-        contiguous: contiguous.optional()?,
-        contiguous_span,
-    })
-}
-
-fn read_pools(
-    root: &Table<'_>,
-    board: Option<(&BoardFile, u32)>,
-    hypervisor: Option<&HypervisorSpec>,
-) -> Vec<PoolSpec> {
-    let mut pools: Vec<PoolSpec> = Vec::new();
-    let tables = root.tables("pool");
-    if tables.is_empty() && root.optional("pool").is_none() {
-        root.push(
-            root.error("pool", 0..0, "there is no pool")
-                .label("no [[pool]] in this file")
-                .help("add one: [[pool]] with name = \"shared\", kind = \"SH\", colors = \"0-14\""),
-        );
-    }
-    if tables.len() > MOST_POOLS {
-        let message = format!("{} pools; there can be {MOST_POOLS}", tables.len());
-        root.push(
-            root.error("pool", 0..0, message)
-                .label("too many [[pool]]")
-                .help("join pools"),
-        );
-        return pools;
-    }
-    for table in tables {
-        if let Some(spec) = read_pool(table, board, &pools, hypervisor) {
-            pools.push(spec);
-        }
-    }
-    pools
-}
-
-/// Reads a pool and compares it with the hypervisor and the pools before it. A pool with a name
-/// exists, so that regions find it; what else is wrong with it has been recorded.
-fn read_pool(
-    mut table: Table<'_>,
-    board: Option<(&BoardFile, u32)>,
-    before: &[PoolSpec],
-    hypervisor: Option<&HypervisorSpec>,
-) -> Option<PoolSpec> {
-    const KINDS: [(&str, PoolKind); 2] = [("PVT", PoolKind::Pvt), ("SH", PoolKind::Sh)];
-    let name = name(&mut table, "pool");
-    let help = "say whether it is one VM's own (PVT) or shared (SH): kind = \"SH\"";
-    let kind = table.required_value("kind", help, |field| field.one_of("pool kind", &KINDS));
-    let colors_field = table.required("colors", "give its colors: colors = \"0-3,8\"");
-    let colors = colors_field
-        .as_ref()
-        .and_then(|field| read_colors(field, board));
-    let limit_field = table.optional("limit");
-    let limit = limit_field.as_ref().and_then(|field| field.pages());
-    table.finish_ref();
-    let (name, name_span) = name?;
-    let spec = PoolSpec {
-        pool: Pool {
-            name: name.to_owned(),
-            kind: kind.as_ref().map_or(PoolKind::Sh, |kind| kind.value),
-            colors: colors.unwrap_or(ColorSet::EMPTY),
-            limit,
-        },
-        path: table.path().to_owned(),
-        name_span,
-        colors_span: colors_field.map_or(table.span(), |field| field.span()),
-        limit_span: limit_field.map_or(table.span(), |field| field.span()),
-    };
-    check_pool_name(&table, &spec, before);
-    if let Some(hypervisor) = hypervisor {
-        check_hypervisor_colors(&table, &spec, hypervisor);
-    }
-    if kind.is_some() {
-        before
-            .iter()
-            .for_each(|other| check_private_colors(&table, &spec, other));
-    }
-    Some(spec)
-}
-
-fn check_pool_name(table: &Table<'_>, spec: &PoolSpec, before: &[PoolSpec]) {
-    let name = &spec.pool.name;
-    if let Some(other) = before.iter().find(|other| other.pool.name == *name) {
-        let message = format!("there are two pools called `{name}`");
-        table.push(
-            table
-                .error("name", spec.name_span.clone(), message)
-                .label("again")
-                .also(other.name_span.clone(), "first here")
-                .help("regions find pools by name: give each its own"),
-        );
-    }
-}
-
-/// Checks that a pool holds none of the hypervisor's colors.
-fn check_hypervisor_colors(table: &Table<'_>, spec: &PoolSpec, hypervisor: &HypervisorSpec) {
-    let Pool { name, colors, .. } = &spec.pool;
-    let common = colors.and(hypervisor.colors);
-    if common.is_empty() {
-        return;
-    }
-    let message = format!("pool `{name}` holds colors of the hypervisor: {common}");
-    let label = format!("{colors} and {} share {common}", hypervisor.colors);
-    table.push(
-        table
-            .error("colors", spec.colors_span.clone(), message)
-            .label(label)
-            .also(hypervisor.colors_span.clone(), "the hypervisor's")
-            .help(format!(
-                "no guest may evict the hypervisor: take {common} from the pool, which leaves {}",
-                colors.without(common)
-            )),
-    );
-}
-
-/// Checks that two pools share no color if one of them is private.
-fn check_private_colors(table: &Table<'_>, spec: &PoolSpec, other: &PoolSpec) {
-    let Pool { name, colors, .. } = &spec.pool;
-    let common = colors.and(other.pool.colors);
-    let private = match (spec.pool.kind, other.pool.kind) {
-        (PoolKind::Pvt, _) => name,
-        (_, PoolKind::Pvt) => &other.pool.name,
-        _ => return,
-    };
-    if common.is_empty() {
-        return;
-    }
-    let message = format!(
-        "pools `{}` and `{name}` overlap in {common}, but `{private}` is private",
-        other.pool.name
-    );
-    let label = format!("{colors} and {} share {common}", other.pool.colors);
-    table.push(
-        table
-            .error("colors", spec.colors_span.clone(), message)
-            .label(label)
-            .also(other.colors_span.clone(), format!("`{}`", other.pool.name))
-            .help(format!(
-                "a private pool's colors are nobody else's: take {common} from one of the two, or \
-                 make both SH"
-            )),
-    );
 }
 
 fn check_vm_count(root: &Table<'_>, tables: &[Table<'_>]) {
@@ -844,8 +641,12 @@ fn check_memory(
             ))
         });
         let asks = asks.or_else(|| channels.last_in(index as u8));
-        let (field, span) =
-            asks.unwrap_or_else(|| (format!("{}.colors", spec.path), spec.colors_span.clone()));
+        let (field, span) = asks.unwrap_or_else(|| {
+            (
+                format!("{}.{}", spec.path, spec.made_of),
+                spec.made_span.clone(),
+            )
+        });
         let name = &spec.pool.name;
         if let Some(limit) = spec.pool.limit.filter(|limit| u64::from(*limit) < needed) {
             context.push(
@@ -896,6 +697,26 @@ fn check_frames(
     if colors.is_empty() || needed <= available {
         return;
     }
+    if let Some(memory) = &spec.memory {
+        let name = &spec.pool.name;
+        context.push(
+            Problem::error(
+                &context.file,
+                field,
+                span,
+                format!(
+                    "pool `{name}` is too small: {needed} pages needed, `{memory}` has {available}"
+                ),
+            )
+            .label(format!("{} > {available}", demand.arithmetic()))
+            .also(spec.made_span.clone(), format!("made of `{memory}`"))
+            .help(format!(
+                "{}. Reduce the demand, or let a pool of RAM hold the rest",
+                account.memory_arithmetic(memory)
+            )),
+        );
+        return;
+    }
     let each = available / u64::from(colors.len()).max(1);
     let wanted = needed.div_ceil(each.max(1));
     let more = if wanted <= u64::from(account.colors()) {
@@ -915,7 +736,7 @@ fn check_frames(
         )
         .label(format!("{} > {available}", demand.arithmetic()))
         .also(
-            spec.colors_span.clone(),
+            spec.made_span.clone(),
             format!(
                 "{} x {each} pages = {available}",
                 count(colors.len() as usize, "color")
@@ -926,6 +747,33 @@ fn check_frames(
             account.arithmetic(colors)
         )),
     );
+}
+
+/// Warns where a VM's private colors are not its own in the cache, which holds lines of a memory
+/// besides the RAM in all of its sets.
+fn check_cached(context: &Context, pools: &[PoolSpec]) {
+    let is_private = |other: &&PoolSpec| other.memory.is_none() && other.pool.kind == PoolKind::Pvt;
+    let Some(private) = pools.iter().find(is_private) else {
+        return;
+    };
+    for spec in pools {
+        if let Some(memory) = &spec.memory {
+            context.push(
+                Problem::warning(
+                    &context.file,
+                    format!("{}.memory", spec.path),
+                    spec.made_span.clone(),
+                    format!("the cache holds pages of `{memory}` in sets of every color"),
+                )
+                .label(format!(
+                    "may evict lines of `{}`, which is private",
+                    private.pool.name
+                ))
+                .also(private.made_span.clone(), "these colors")
+                .help("only the memory is the pool's own; no color keeps its lines apart"),
+            );
+        }
+    }
 }
 
 fn check_unused(
@@ -954,7 +802,10 @@ fn check_unused(
                     spec.name_span.clone(),
                     format!("no VM uses pool `{}`", spec.pool.name),
                 )
-                .label(format!("its colors are unused: {}", spec.pool.colors))
+                .label(match &spec.memory {
+                    Some(memory) => format!("`{memory}` is unused"),
+                    None => format!("its colors are unused: {}", spec.pool.colors),
+                })
                 .help("give it to a region, a profile or a channel, or leave it out"),
             );
         }

@@ -2,13 +2,14 @@
 //!
 //! There is one bitmap per color, with one bit per frame: bit `n` of color `c` is the frame of
 //! color `c` in the `n`-th stripe. A stripe is as many consecutive pages as there are colors. A set
-//! bit is a taken frame, so a new map is all zeros.
+//! bit is a taken frame, so a new map is all zeros. A memory besides the RAM counts as one more
+//! color, whose stripes are single pages.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use alloc::vec;
 use alloc::vec::Vec;
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
-use cloison_formats::color::{Color, color_of};
+use cloison_formats::color::Color;
 use cloison_formats::image::Pool;
 use thiserror::Error;
 
@@ -18,23 +19,27 @@ use thiserror::Error;
 /// (`frames_have_their_color_and_are_served_once`); `hint` and `free` agree with the bitmap.
 #[derive(Debug)]
 pub struct FrameAllocator {
-    /// The number of colors.
+    /// The number of the cache's colors.
     pub colors: u32,
-    /// In the order of the board file. Stripes are numbered across all banks, so that one bit index
-    /// serves them all.
+    /// In the order of the board file. Stripes are numbered across all banks of RAM, so that one
+    /// bit index serves them all.
     banks: Vec<Bank>,
     /// One for each color, at the index that is the color's number.
     maps: Vec<ColorMap>,
 }
 
-/// A range of RAM, divided into stripes.
+/// A range of memory, divided into stripes.
 #[derive(Debug)]
 struct Bank {
+    /// The color of the first page of a stripe.
+    color: u8,
+    /// Bytes of a stripe: a page of each color.
+    stripe: u64,
     /// Base of the first stripe: a multiple of the stripe's size, possibly below the RAM itself.
     /// Then a frame's color is its index in the stripe (`color_of`).
     base: u64,
-    /// The number of its first stripe, counted over all banks: the position of that stripe's bit in
-    /// each map.
+    /// The number of its first stripe, counted over all banks of these colors: the position of that
+    /// stripe's bit in each map.
     first_stripe: u32,
     stripes: u32,
 }
@@ -67,19 +72,30 @@ pub enum FreeError {
 impl FrameAllocator {
     /// Creates the allocator for the frames of `ram` except those that `reserved` touches.
     pub fn new(colors: u32, ram: &[PhysRange], reserved: &[PhysRange]) -> Self {
+        let mut allocator = Self {
+            colors,
+            banks: Vec::new(),
+            maps: Vec::new(),
+        };
+        allocator.add(colors, ram, reserved);
+        allocator
+    }
+
+    /// Adds colors, with the frames of `ranges` except those that `reserved` touches. Of a memory
+    /// besides the RAM it is one.
+    pub fn add(&mut self, colors: u32, ranges: &[PhysRange], reserved: &[PhysRange]) {
         let stripe = u64::from(colors) * PAGE_SIZE;
-        let mut banks = Vec::with_capacity(ram.len());
-        // Pages that a bank's first and last stripe have, but the RAM has not.
+        // Pages that a bank's first and last stripe have, but the memory has not.
         let mut edges = Vec::new();
         let mut stripes = 0;
-        for range in ram {
+        for range in ranges {
             // Rounded down, so that a frame's place in its stripe is its color in every bank. The
-            // frames below the RAM are excluded as an edge.
+            // frames below the memory are excluded as an edge.
             let base = range.start.0 / stripe * stripe;
-            // Up to the last stripe that the RAM touches; what that has beyond the RAM is the
+            // Up to the last stripe that the memory touches; what that has beyond the memory is the
             // second edge.
             let count = range.end().0.saturating_sub(base).div_ceil(stripe) as u32;
-            // A page that is RAM only in part is no frame.
+            // A page that is memory only in part is no frame.
             let end = range.end().page_base();
             edges.push(PhysRange {
                 start: PhysAddr(base),
@@ -89,7 +105,9 @@ impl FrameAllocator {
                 start: end,
                 len: base + u64::from(count) * stripe - end.0,
             });
-            banks.push(Bank {
+            self.banks.push(Bank {
+                color: self.maps.len() as u8,
+                stripe,
                 base,
                 first_stripe: stripes,
                 stripes: count,
@@ -104,16 +122,11 @@ impl FrameAllocator {
             total: stripes,
             free: stripes,
         };
-        let mut allocator = Self {
-            colors,
-            banks,
-            maps: (0..colors).map(map).collect(),
-        };
+        self.maps.extend((0..colors).map(map));
         // Ranges may overlap: `exclude` counts a frame once.
         for range in edges.iter().chain(reserved) {
-            allocator.exclude(*range);
+            self.exclude(*range);
         }
-        allocator
     }
 
     /// Excludes every frame that `range` touches.
@@ -124,16 +137,17 @@ impl FrameAllocator {
         // The index of a page in its bank: 0 below the bank, and possibly past its end.
         let page = |bank: &Bank, pa: u64| pa.saturating_sub(bank.base) / PAGE_SIZE;
         for bank in &self.banks {
-            let last = u64::from(bank.stripes) * u64::from(self.colors);
+            let colors = bank.stripe / PAGE_SIZE;
+            let last = u64::from(bank.stripes) * colors;
             // Rounded up, and saturating: a reserved range may end with the address space.
             let end = page(bank, range.end().0.saturating_add(PAGE_SIZE - 1)).min(last);
             let start = page(bank, range.start.0);
             // One division for all pages: the next page has the next color, or the first one of the
             // next stripe.
-            let mut stripe = bank.first_stripe as usize + (start / u64::from(self.colors)) as usize;
-            let mut color = (start % u64::from(self.colors)) as usize;
+            let mut stripe = bank.first_stripe as usize + (start / colors) as usize;
+            let mut color = (start % colors) as usize;
             for _ in start..end {
-                let map = &mut self.maps[color];
+                let map = &mut self.maps[usize::from(bank.color) + color];
                 let word = &mut map.words[stripe / 64];
                 let bit = 1 << (stripe % 64);
                 if *word & bit == 0 {
@@ -142,7 +156,7 @@ impl FrameAllocator {
                     map.free -= 1;
                 }
                 color += 1;
-                if color == self.maps.len() {
+                if color as u64 == colors {
                     color = 0;
                     stripe += 1;
                 }
@@ -152,12 +166,13 @@ impl FrameAllocator {
 
     /// Returns the color and the stripe of a frame, or `None` outside all banks. Frames that were
     /// excluded are found too.
-    fn locate(&self, pa: PhysAddr) -> Option<(Color, u32)> {
-        let stripe_size = u64::from(self.colors) * PAGE_SIZE;
+    pub fn locate(&self, pa: PhysAddr) -> Option<(Color, u32)> {
         self.banks.iter().find_map(|bank| {
-            let stripe = pa.0.checked_sub(bank.base)? / stripe_size;
+            let offset = pa.0.checked_sub(bank.base)?;
+            let stripe = offset / bank.stripe;
+            let color = bank.color + (offset % bank.stripe / PAGE_SIZE) as u8;
             (stripe < u64::from(bank.stripes))
-                .then(|| (color_of(pa, self.colors), bank.first_stripe + stripe as u32))
+                .then(|| (Color(color), bank.first_stripe + stripe as u32))
         })
     }
 
@@ -178,7 +193,6 @@ impl FrameAllocator {
         first: usize,
         step: usize,
     ) -> u32 {
-        let stripe_size = u64::from(self.colors) * PAGE_SIZE;
         let map = &mut self.maps[usize::from(color.0)];
         // The count falls by one for each frame taken, so the difference at the end is the result.
         let before = map.free;
@@ -196,10 +210,10 @@ impl FrameAllocator {
             let Some(bank) = self
                 .banks
                 .iter()
-                // The last bank that begins at or below the stripe has it: banks are numbered in
-                // ascending order, and the first one begins at stripe 0.
+                // The last bank of the color that begins at or below the stripe has it: banks are
+                // numbered in ascending order, and the first one begins at stripe 0.
                 .rev()
-                .find(|bank| bank.first_stripe <= stripe)
+                .find(|bank| bank.color <= color.0 && bank.first_stripe <= stripe)
             else {
                 break;
             };
@@ -207,11 +221,11 @@ impl FrameAllocator {
             // Within a bank, the frames of a run are a stripe apart. Across its end they are not.
             let in_bank = bank.first_stripe + bank.stripes - stripe;
             let run = (free >> start).trailing_ones().min(in_bank).min(wanted);
-            let color_base = bank.base + u64::from(color.0) * PAGE_SIZE;
-            let mut pa = color_base + u64::from(stripe - bank.first_stripe) * stripe_size;
+            let color_base = bank.base + u64::from(color.0 - bank.color) * PAGE_SIZE;
+            let mut pa = color_base + u64::from(stripe - bank.first_stripe) * bank.stripe;
             for slot in slots[at..].iter_mut().step_by(step).take(run as usize) {
                 *slot = PhysAddr(pa);
-                pa += stripe_size;
+                pa += bank.stripe;
             }
             at += run as usize * step;
             // `run` is 1 to 64, so the shift is less than 64.
@@ -379,7 +393,7 @@ impl PoolState {
 mod tests {
     use super::*;
     use alloc::string::String;
-    use cloison_formats::color::ColorSet;
+    use cloison_formats::color::{ColorSet, color_of};
     use cloison_formats::image::PoolKind;
     use proptest::prelude::*;
     use std::collections::HashSet;
@@ -443,6 +457,31 @@ mod tests {
             frames.free(PhysAddr(0x9000_0000)),
             Err(FreeError::Foreign(PhysAddr(0x9000_0000)))
         );
+    }
+
+    #[test]
+    fn another_memory_is_one_more_color_whose_frames_are_in_no_other_pool() {
+        let chip = ram(0xfffc_0000, 0x4_0000);
+        let firmware = ram(0xfffe_a000, 0x1_6000);
+        let ranges = [ram(0x10_3000, MIB), ram(0x80_0000, MIB / 2)];
+        let mut frames = FrameAllocator::new(16, &ranges, &[firmware]);
+        frames.add(1, &[chip], &[firmware]);
+        assert_eq!((frames.total(Color(16)), frames.total(Color(0))), (42, 24));
+        let mut chips = pool(1 << 16, None);
+        let mut slots = [PhysAddr(0); 42];
+        assert_eq!(chips.allocate_many(&mut frames, &mut slots), Ok(()));
+        let all: Vec<_> = (0..42).map(|page| chip.start.page(page)).collect();
+        assert_eq!(slots.to_vec(), all, "all that is not the firmware's");
+        assert_eq!(chips.allocate(&mut frames), Err(PoolError::Exhausted));
+        assert_eq!(frames.locate(slots[5]), Some((Color(16), 5)));
+        assert_eq!(frames.locate(PhysAddr(0x10_5000)), Some((Color(5), 0)));
+        assert_eq!(frames.locate(PhysAddr(0x1_0000_0000)), None);
+        assert_eq!(chips.free(slots[5], &mut frames), Ok(()));
+        assert_eq!(chips.allocate(&mut frames), Ok(slots[5]));
+        let mut others = pool(0xffff, None);
+        while let Ok(frame) = others.allocate(&mut frames) {
+            assert!(!chip.contains(frame), "{frame}");
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub const HOME: u64 = 0x4010_1000;
 pub const AWAY: u64 = 0x4010_2000;
 /// RAM with color 3, nobody's.
 pub const OTHER: u64 = 0x4010_3000;
+/// A memory on the chip, whose last page is reserved.
+pub const CHIP: u64 = 0xfffc_0000;
 /// The virtual CPU interface.
 pub const GICV: u64 = 0x0804_0000;
 
@@ -65,7 +67,17 @@ fn board() -> Board {
             start: PhysAddr(0x4000_0000),
             len: 1 << 30,
         }],
-        reserved: vec![],
+        memories: vec![Memory {
+            name: "ocm".into(),
+            range: PhysRange {
+                start: PhysAddr(CHIP),
+                len: 0x4000,
+            },
+        }],
+        reserved: vec![PhysRange {
+            start: PhysAddr(CHIP + 0x3000),
+            len: 0x1000,
+        }],
     }
 }
 

@@ -5,7 +5,7 @@
 use crate::rules::{Checked, Difference, Rule};
 use cloison_formats::addr::{Ipa, PAGE_SHIFT, PAGE_SIZE, PhysAddr};
 use cloison_formats::channel::Rights;
-use cloison_formats::color::{ColorSet, color_of};
+use cloison_formats::color::{Color, ColorSet, color_of};
 use cloison_formats::ids::VmId;
 use cloison_formats::image::{Backing, IPA_BITS, System, Vm};
 use rustc_hash::FxHashMap as HashMap;
@@ -196,18 +196,25 @@ impl<'a> Memories<'a> {
         }
     }
 
-    /// Returns whether an address is in RAM that Cloison manages.
+    /// Returns whether an address is in memory that Cloison manages.
     fn is_ram(&self, address: PhysAddr) -> bool {
         let board = &self.system.board;
-        let within = |ranges: &[cloison_formats::addr::PhysRange]| {
-            ranges.iter().any(|range| range.contains(address))
-        };
-        within(&board.ram) && !within(&board.reserved)
+        let is_reserved = board.reserved.iter().any(|range| range.contains(address));
+        board.ranges().any(|range| range.contains(address)) && !is_reserved
     }
 
     /// Returns whether a frame has one of these colors.
     fn has_color(&self, frame: PhysAddr, colors: ColorSet) -> bool {
-        colors.contains(color_of(frame, self.colors))
+        colors.contains(self.color_of(frame))
+    }
+
+    /// Returns the color of a frame: in a memory besides the RAM, the one that stands for it.
+    fn color_of(&self, frame: PhysAddr) -> Color {
+        let mut memories = self.system.board.memories.iter();
+        let number = memories.position(|memory| memory.range.contains(frame));
+        number.map_or(color_of(frame, self.colors), |number| {
+            Color(self.colors as u8 + number as u8)
+        })
     }
 
     /// Returns whether a frame may be the hypervisor's own.
@@ -420,7 +427,7 @@ impl<'a> Memories<'a> {
             ),
             format!(
                 "frame {frame} of color {} (entry {:#x})",
-                color_of(frame, self.colors).0,
+                self.color_of(frame).0,
                 entry.0
             ),
         ))
@@ -581,7 +588,7 @@ pub const fn ipa_bits() -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fixture::{self, AWAY, GICV, HOME, OTHER};
+    use crate::fixture::{self, AWAY, CHIP, GICV, HOME, OTHER};
     use cloison_abi::map;
     use cloison_formats::channel::{Channel, Member};
 
@@ -612,6 +619,29 @@ mod tests {
         // A color that is right, but no RAM.
         assert_eq!(
             rule(memories.check(page(1), Entry(0x1000 | RAM))),
+            Some(Rule::Frame)
+        );
+    }
+
+    #[test]
+    fn a_page_of_another_memory_is_there_and_not_in_its_reserved_part() {
+        let mut system = fixture::system();
+        // The 17th color stands for the first memory.
+        system.pools[0].colors = ColorSet(1 << 16);
+        let mut memories = Memories::of(&system);
+        assert_eq!(memories.check(page(0), Entry(CHIP | RAM)), Ok(()));
+        for elsewhere in [HOME, CHIP + 0x3000, CHIP + 0x4000] {
+            assert_eq!(
+                rule(memories.check(page(1), Entry(elsewhere | RAM))),
+                Some(Rule::Frame),
+                "{elsewhere:#x}"
+            );
+        }
+        // Without a pool of it, no page is there, whatever the color of its address.
+        let system = fixture::system();
+        let mut memories = Memories::of(&system);
+        assert_eq!(
+            rule(memories.check(page(0), Entry((CHIP + 0x1000) | RAM))),
             Some(Rule::Frame)
         );
     }

@@ -286,7 +286,7 @@ fn build_tables(
     built
 }
 
-/// Returns the RAM that VMs can have: all but the reserved ranges, the loaded image and the
+/// Returns the memory that VMs can have: all but the reserved ranges, the loaded image and the
 /// hypervisor's own colors.
 fn guest_memory(system: &System, colors: u32, loaded: PhysRange, own: PhysRange) -> Memory {
     let mut reserved = system.board.reserved.clone();
@@ -309,8 +309,13 @@ fn guest_memory(system: &System, colors: u32, loaded: PhysRange, own: PhysRange)
         );
         reserved.push(range);
     }
+    let mut frames = FrameAllocator::new(colors, &system.board.ram, &reserved);
+    // Each memory besides the RAM is one more color.
+    for memory in &system.board.memories {
+        frames.add(1, &[memory.range], &reserved);
+    }
     Memory {
-        frames: FrameAllocator::new(colors, &system.board.ram, &reserved),
+        frames,
         pools: system.pools.iter().cloned().map(PoolState::new).collect(),
         contiguous,
     }

@@ -16,7 +16,6 @@ use alloc::vec::Vec;
 use cloison_abi::reply::{Colors, PageState, PrivatePool};
 use cloison_abi::{Call, CallError, lease, list};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
-use cloison_formats::color::color_of;
 use cloison_formats::image::{self, Backing};
 use cloison_formats::telemetry::{MigrationOutcome, MigrationRecord, Record};
 use cloison_formats::units::Nanos;
@@ -676,10 +675,10 @@ pub fn page_state(vm: &Vm, ipa: Ipa) -> Result<PageState, CallError> {
     // The lock is held while pages move, so no page is moving now.
     let _none_moves = vm.pages.try_lock().ok_or(CallError::Busy)?;
     let page = vm.stage2.mapping(ipa).ok_or(CallError::Invalid)?;
-    let color = color_of(page.frame, partition::memory().lock().frames.colors);
+    let place = partition::memory().lock().frames.locate(page.frame);
     let cached = page.cacheability == Cacheability::WriteBack;
     Ok(PageState {
-        color: color.0,
+        color: place.map_or(0, |(color, _)| color.0),
         private: page.mark != 0,
         cached,
     })

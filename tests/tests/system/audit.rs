@@ -32,8 +32,9 @@ fn inspected(config: &Path, board: &str, fault_injection: bool) -> (Result<()>, 
     (verdict, all["figures"].take())
 }
 
-/// Checks that every page of a system is where its configuration says, and no other.
-pub fn every_page_of(config: &Path, board: &str) -> Result<()> {
+/// Checks that every page of a system is where its configuration says, and no other. Returns the
+/// audit's figures.
+pub fn every_page_of(config: &Path, board: &str) -> Result<Value> {
     let system = load(config, board)?.system;
     let (vms, channels) = (&system.vms, &system.channels);
     let seen = channels.iter().flat_map(|channel| {
@@ -68,7 +69,7 @@ pub fn every_page_of(config: &Path, board: &str) -> Result<()> {
             .is_some_and(|frames| frames > 0),
         "{figures}"
     );
-    Ok(())
+    Ok(figures)
 }
 
 fn every_page_of_every_shipped_system(board: &str) -> Result<()> {

@@ -25,6 +25,7 @@ mod maps;
 mod migration;
 mod mmio;
 mod modelled;
+mod on_chip;
 mod papi;
 mod payer;
 mod perf;

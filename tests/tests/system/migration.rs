@@ -1,10 +1,9 @@
 //! Pages that move while their VM writes and checks them: no wrong byte, no lost interrupt.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_config::Checked;
+use cloison_config::{Checked, memory};
 use cloison_engine::telemetry::End;
 use cloison_formats::addr::{Ipa, PhysAddr};
-use cloison_formats::color::color_of;
 use cloison_formats::ids::Core;
 use cloison_formats::telemetry::{MigrationOutcome, MigrationRecord};
 use cloison_formats::units::Nanos;
@@ -30,15 +29,9 @@ fn colors_fit(run: &Run, away: bool, frame: PhysAddr) {
     let system = &run.system;
     let target = system.vms[0].target.expect("the VM's pages can move");
     let colors = run.telemetry.boot.as_ref().expect("a boot frame").colors;
-    let held = system.pools[usize::from(target)]
-        .colors
-        .contains(color_of(frame, colors));
-    assert_eq!(
-        held,
-        away,
-        "frame {frame} has color {:?}",
-        color_of(frame, colors)
-    );
+    let color = memory::color_of(&system.board, frame, colors);
+    let held = system.pools[usize::from(target)].colors.contains(color);
+    assert_eq!(held, away, "frame {frame} has color {color:?}");
 }
 
 /// Checks that every move starts where the page was and ends in the right pool, and that nobody

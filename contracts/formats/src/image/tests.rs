@@ -84,6 +84,7 @@ fn system() -> System {
             start: PhysAddr(0x4000_0000),
             len: 1 << 30,
         }],
+        memories: vec![],
         reserved: vec![PhysRange {
             start: PhysAddr(0x4000_0000),
             len: 0x1000,

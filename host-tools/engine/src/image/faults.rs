@@ -11,8 +11,8 @@ use cloison_formats::channel::{Channel, Doorbell, Member, Rights, Trigger};
 use cloison_formats::color::ColorSet;
 use cloison_formats::ids::{Core, Intid, VcpuIndex, VmId};
 use cloison_formats::image::{
-    Backing, Campaign, Counted, END_MARKER, HEADER_LEN, Header, ImageError, Module, Pool, PoolKind,
-    PowerOff, Profile, Quota, Reclaim, Region, System, Vm, WhenSpent, WorkCost,
+    Backing, Campaign, Counted, END_MARKER, HEADER_LEN, Header, ImageError, Memory, Module, Pool,
+    PoolKind, PowerOff, Profile, Quota, Reclaim, Region, System, Vm, WhenSpent, WorkCost,
 };
 use cloison_formats::units::{EventId, Events, Nanos};
 use serde_json::Value;
@@ -34,11 +34,24 @@ fn system() -> System {
     system.trusted = vec![EventId::INST_RETIRED];
     system.console_manages = 3;
     system.contiguous = 16;
+    system.board.memories.push(Memory {
+        name: "ocm".into(),
+        range: PhysRange {
+            start: PhysAddr(0xfffc_0000),
+            len: 0x4_0000,
+        },
+    });
     system.pools.push(Pool {
         name: "shared".into(),
         kind: PoolKind::Sh,
         colors: ColorSet(0b1100),
         limit: Some(64),
+    });
+    system.pools.push(Pool {
+        name: "on-chip".into(),
+        kind: PoolKind::Pvt,
+        colors: ColorSet(1 << 16),
+        limit: None,
     });
     let quota = Quota {
         vcpu: VcpuIndex(0),
@@ -368,6 +381,8 @@ fn broken(system: &System) -> Option<String> {
         .colors()
         .ok()
         .map(|all| (1_u128 << all) - 1)?;
+    let others = (1_u128 << system.board.memories.len()) - 1;
+    let managed = colors | others * (colors + 1);
     let own = u128::from(system.hypervisor_colors.0);
     let bits = |pool: &Pool| u128::from(pool.colors.0);
     for (index, pool) in system.pools.iter().enumerate() {
@@ -376,7 +391,7 @@ fn broken(system: &System) -> Option<String> {
             let both_shared = it.kind == PoolKind::Sh && pool.kind == PoolKind::Sh;
             other == index || both_shared || bits(it) & of == 0
         });
-        if of == 0 || of & !colors != 0 || of & own != 0 || !alone {
+        if of == 0 || of & !managed != 0 || of & own != 0 || !alone {
             return Some(format!("the colors of pool {index}"));
         }
     }
@@ -442,8 +457,7 @@ fn memory(system: &System, vm: &Vm) -> Option<&'static str> {
     let page = u128::from(PAGE_SIZE);
     let banks: Vec<Range> = system
         .board
-        .ram
-        .iter()
+        .ranges()
         .map(|bank| range(bank.start.0, bank.len))
         .collect();
     let devices = |vm: &Vm| -> Vec<Range> {

@@ -18,7 +18,14 @@ pub(super) fn color_map(summary: &Summary<'_>) -> Markup {
         return html! { p { "The stream has no Boot message." } };
     };
     let pools = &summary.telemetry.pools;
-    let count = boot.colors.min(64);
+    // Each memory besides the RAM is one more color.
+    let memories = &summary.system.board.memories;
+    let colors = (0..boot.colors).map(|color| color.to_string());
+    let columns: Vec<String> = colors
+        .chain(memories.iter().map(|memory| memory.name.clone()))
+        .take(64)
+        .collect();
+    let count = columns.len() as u32;
     let (left, cell, row) = (150, 48, 26);
     let (width, height) = (left + cell * count + 4, row * (pools.len() as u32 + 2));
     let users = |index: usize| {
@@ -48,8 +55,8 @@ pub(super) fn color_map(summary: &Summary<'_>) -> Markup {
     };
     html! {
         div.scroll { svg viewBox=(format!("0 0 {width} {height}")) width=(width) role="img" {
-            @for color in 0..count {
-                text x=(left + cell * color + cell / 2 - 1) y="17" text-anchor="middle" { (color) }
+            @for (color, column) in (0..).zip(&columns) {
+                text x=(left + cell * color + cell / 2 - 1) y="17" text-anchor="middle" { (column) }
             }
             (row_of(1, "hypervisor", "the hypervisor's own frames", "#555", boot.hypervisor_colors.iter().zip(0..).map(|(color, turn)| {
                 let own = (boot.hypervisor_pages + boot.hypervisor_colors.len() - 1 - turn) / boot.hypervisor_colors.len();

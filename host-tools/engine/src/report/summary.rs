@@ -6,8 +6,9 @@ use crate::figures::Figures;
 use crate::telemetry::{End, Telemetry, exit_name};
 use crate::text::{Spread, duration, grouped, share};
 use cloison_config::events::EventNames;
+use cloison_config::memory;
 use cloison_config::sources::segment_name;
-use cloison_formats::color::{Color, color_of};
+use cloison_formats::color::Color;
 use cloison_formats::ids::{Core, VmId};
 use cloison_formats::image::{PoolKind, System};
 use cloison_formats::telemetry::{ExitReason, MigrationOutcome, QuotaTotal, VmState};
@@ -83,12 +84,20 @@ impl Summary<'_> {
             match migration.outcome {
                 MigrationOutcome::Moved => {
                     *pages
-                        .entry(color_of(migration.to, boot.colors))
+                        .entry(memory::color_of(
+                            &self.system.board,
+                            migration.to,
+                            boot.colors,
+                        ))
                         .or_default() += 1
                 }
                 MigrationOutcome::Restored | MigrationOutcome::RolledBack => {
                     *pages
-                        .entry(color_of(migration.from, boot.colors))
+                        .entry(memory::color_of(
+                            &self.system.board,
+                            migration.from,
+                            boot.colors,
+                        ))
                         .or_default() -= 1;
                 }
                 MigrationOutcome::PoolFull => {}

@@ -160,6 +160,18 @@ fn check(checked: &Checked, file: &SourceFile) -> Vec<Mistake> {
              best_effort = true), and tune = [\"colors\", \"pages\", \"budgets\"]",
         ));
     }
+    let colors = ColorSet::first(checked.board.colors);
+    let others = system
+        .pools
+        .iter()
+        .filter(|pool| !pool.colors.without(colors).is_empty());
+    mistakes.extend(others.map(|pool| {
+        let field = format!("pool[{}].memory", pool.name);
+        let message = format!("pool `{}` is made of a memory besides the RAM", pool.name);
+        Mistake::error(file, field, 0..0, message)
+            .label("in this file")
+            .help("`tune` divides the colors of the RAM: leave the pool out")
+    }));
     let mut shared: Vec<usize> = vec![];
     for (index, vm) in system.vms.iter().enumerate() {
         let goal = checked.goals[index].as_ref();
