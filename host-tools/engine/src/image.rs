@@ -745,7 +745,7 @@ pub(crate) mod tests {
         let taken = |at: &str| {
             format!(
                 "VM 0, region 1: its device at {at} is not on a page, ends above 40 bits, overlaps \
-                 RAM, or includes one of the hypervisor's own"
+                 memory, or includes one of the hypervisor's own"
             )
         };
         let aliases: [(u64, Option<&str>); 8] = [
@@ -891,7 +891,7 @@ pub(crate) mod tests {
                     system.vms[0].regions[0].backing = image::Backing::Device(PhysAddr(0x900_0000))
                 },
                 "VM 0, region 0: its device at 0x9000000 is not on a page, ends above 40 bits, \
-                 overlaps RAM, or includes one of the hypervisor's own",
+                 overlaps memory, or includes one of the hypervisor's own",
             ),
             (
                 |system| system.vms[0].irqs = [40, 33].map(Intid).to_vec(),

@@ -382,7 +382,7 @@ fn broken(system: &System) -> Option<String> {
         .ok()
         .map(|all| (1_u128 << all) - 1)?;
     let others = (1_u128 << system.board.memories.len()) - 1;
-    let managed = colors | others * (colors + 1);
+    let managed = colors | (others * (colors + 1));
     let own = u128::from(system.hypervisor_colors.0);
     let bits = |pool: &Pool| u128::from(pool.colors.0);
     for (index, pool) in system.pools.iter().enumerate() {

@@ -40,7 +40,7 @@ const FAULT: u64 = 5;
 /// millisecond.
 const HELD_MESSAGES: u64 = 400;
 const SMALL: u64 = 10_000;
-const USUAL: u64 = 20_000_000;
+const USUAL: u64 = 2_000_000;
 /// The bit that is set for a life that ends, and in the storm of the first life.
 const OLD: u64 = 31;
 /// How long a peer may take.
