@@ -3,10 +3,11 @@
 
 use crate::document::{Context, Field, Table, suggest};
 use crate::doorbell::{Bell, DEFAULT};
+use crate::names::name;
 use crate::page::page_ipa;
 use crate::problem::Problem;
 use crate::region::{check_addresses, find_pool};
-use crate::scene::{PoolSpec, name};
+use crate::scene::PoolSpec;
 use crate::vm::VmSpec;
 use cloison_abi::irq;
 use cloison_formats::addr::Ipa;

@@ -8,6 +8,7 @@
 //! | [`document`] | reads TOML files: every key and value with its position, all errors of a file at once |
 //! | `kind`, `foreign` | what a file is: a system, an experiment, a profile and others; a configuration of another hypervisor |
 //! | `page` | addresses of pages |
+//! | `names` | names of VMs, regions, pools, channels and memories |
 //! | [`quantity`] | sizes, times, ranges and budgets as users write them |
 //! | [`board`], [`boot_files`], [`devices`], `firmware`, [`emulation`] | the files below `configs/boards` |
 //! | [`guest_map`] | the files below `configs/maps` |
@@ -54,6 +55,7 @@ mod kind;
 pub mod layout;
 mod manage;
 pub mod memory;
+mod names;
 mod page;
 mod pools;
 pub mod problem;
@@ -78,8 +80,8 @@ pub use document::suggest;
 pub use emulation::Emulation;
 pub use foreign::Foreign;
 pub use kind::FileKind;
+pub use names::LONGEST_NAME;
 pub use problem::{Errors, Problem};
-pub use scene::LONGEST_NAME;
 pub use shipped::Shipped;
 pub use sources::ImageSource;
 

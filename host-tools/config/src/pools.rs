@@ -3,8 +3,9 @@
 
 use crate::board::BoardFile;
 use crate::document::{Field, Table, suggest};
+use crate::names::name;
 use crate::quantity::show_size;
-use crate::scene::{PoolSpec, name};
+use crate::scene::PoolSpec;
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::{Color, ColorSet};
 use cloison_formats::image::{Pool, PoolKind};

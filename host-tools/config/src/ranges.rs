@@ -3,8 +3,8 @@
 
 use crate::document::{Field, Table};
 use crate::firmware::page_address;
+use crate::names::name;
 use crate::quantity::show_size;
-use crate::scene::name;
 use cloison_formats::addr::{PAGE_SIZE, PhysRange};
 use cloison_formats::color::MAX_COLORS;
 use cloison_formats::image::{Board, Memory};

@@ -485,7 +485,7 @@ fn counted_by_perf(
 }
 
 /// Restarts a guest for each run of the planned campaign, and returns the means of the events of a
-/// program in it. A boot of its own: a region of interest is the whole machine's, so that one
+/// program in it. Each program has a boot: a region of interest is the whole machine's, so that one
 /// guest's end would end another one's.
 fn counted_by_a_campaign(folder: &Path, work: &str) -> Result<BTreeMap<String, f64>> {
     let campaign = std::fs::read_to_string(folder.join("campaign.toml")).expect("a plan");

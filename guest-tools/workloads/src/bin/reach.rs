@@ -1,4 +1,4 @@
-//! Reach: keeps words in pages of its own, and tries to reach others by their physical addresses.
+//! Reach: keeps words in its own pages, and tries to reach others by their physical addresses.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
