@@ -581,10 +581,10 @@ mod tests {
     fn each_field_that_is_read_is_in_the_list() {
         let board = include_str!("board.rs");
         let emulation = include_str!("emulation.rs");
-        for (listing, source) in [
-            (board, board),
-            (board, include_str!("ranges.rs")),
-            (emulation, emulation),
+        for (listing, source, least) in [
+            (board, board, 6),
+            (board, include_str!("ranges.rs"), 4),
+            (emulation, emulation, 6),
         ] {
             let (list, _) = listing.split_once("// SPDX").expect("a license");
             let (_, code) = source.split_once("// SPDX").expect("a license");
@@ -610,7 +610,7 @@ mod tests {
                     }
                 }
             }
-            assert!(read >= 4, "{read} fields");
+            assert!(read >= least, "{read} fields");
         }
     }
 }

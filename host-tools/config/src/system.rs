@@ -698,55 +698,41 @@ fn check_frames(
     if colors.is_empty() || needed <= available {
         return;
     }
-    if let Some(memory) = &spec.memory {
-        let name = &spec.pool.name;
-        context.push(
-            Problem::error(
-                &context.file,
-                field,
-                span,
-                format!(
-                    "pool `{name}` is too small: {needed} pages needed, `{memory}` has {available}"
-                ),
-            )
-            .label(format!("{} > {available}", demand.arithmetic()))
-            .also(spec.made_span.clone(), format!("made of `{memory}`"))
-            .help(format!(
+    let (has, parts, help) = match &spec.memory {
+        Some(memory) => (
+            format!("`{memory}` has"),
+            format!("made of `{memory}`"),
+            format!(
                 "{}. Reduce the demand, or let a pool of RAM hold the rest",
                 account.memory_arithmetic(memory)
-            )),
-        );
-        return;
-    }
-    let each = available / u64::from(colors.len()).max(1);
-    let wanted = needed.div_ceil(each.max(1));
-    let more = if wanted <= u64::from(account.colors()) {
-        format!("It takes {wanted} colors of {each} pages to hold {needed}: ")
-    } else {
-        "Either ".to_owned()
+            ),
+        ),
+        None => {
+            let each = available / u64::from(colors.len()).max(1);
+            let wanted = needed.div_ceil(each.max(1));
+            let more = if wanted <= u64::from(account.colors()) {
+                format!("It takes {wanted} colors of {each} pages to hold {needed}: ")
+            } else {
+                "Either ".to_owned()
+            };
+            let number = count(colors.len() as usize, "color");
+            (
+                "its colors have".to_owned(),
+                format!("{number} x {each} pages = {available}"),
+                format!(
+                    "{}. {more}give the pool more colors, or reduce the demand",
+                    account.arithmetic(colors)
+                ),
+            )
+        }
     };
+    let name = &spec.pool.name;
+    let message = format!("pool `{name}` is too small: {needed} pages needed, {has} {available}");
     context.push(
-        Problem::error(
-            &context.file,
-            field,
-            span,
-            format!(
-                "pool `{}` is too small: {needed} pages needed, its colors have {available}",
-                spec.pool.name
-            ),
-        )
-        .label(format!("{} > {available}", demand.arithmetic()))
-        .also(
-            spec.made_span.clone(),
-            format!(
-                "{} x {each} pages = {available}",
-                count(colors.len() as usize, "color")
-            ),
-        )
-        .help(format!(
-            "{}. {more}give the pool more colors, or reduce the demand",
-            account.arithmetic(colors)
-        )),
+        Problem::error(&context.file, field, span, message)
+            .label(format!("{} > {available}", demand.arithmetic()))
+            .also(spec.made_span.clone(), parts)
+            .help(help),
     );
 }
 
