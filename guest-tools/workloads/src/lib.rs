@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod chain;
+pub mod stamping;
 pub mod stamps;
 
 use cloison_benchmarks::{Kernel, Size};

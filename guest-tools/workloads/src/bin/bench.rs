@@ -39,38 +39,11 @@ mod assembly {
     // `bench_irq(gicc, store_to, store_value, cval)` returns the counter as read by the first
     // instruction of the interrupt's vector; its second result is the counter immediately
     // before the trigger. The trigger is a store to the distributor or, if `store_to` is zero,
-    // the timer at `cval`. Until then the guest spins in a loop of one instruction. x9: counter
-    // in the vector; x10: where to continue; x12: counter before the trigger.
-    //
-    // The vectors are only valid while `bench_irq` runs: all except the interrupt's spin.
+    // the timer at `cval`. Until then the guest spins in a loop of one instruction. x12: counter
+    // before the trigger.
     global_asm!(
+        cloison_workloads::stamping_vectors!("bench_vectors"),
         r#"
-    .section .text.bench, "ax"
-    .balign 2048
-    .global bench_vectors
-bench_vectors:
-    .rept   5
-    .balign 128
-    b       .
-    .endr
-    .balign 128
-    mrs     x9, cntvct_el0
-    b       2f
-    .rept   10
-    .balign 128
-    b       .
-    .endr
-    .balign 128
-2:  ldr     w11, [x0, #0xc]             // GICC_IAR
-    msr     cntv_ctl_el0, xzr
-    isb
-    str     w11, [x0, #0x10]            // GICC_EOIR
-    mrs     x11, spsr_el1
-    orr     x11, x11, #0x80             // continue with interrupts masked
-    msr     spsr_el1, x11
-    msr     elr_el1, x10
-    eret
-
     .global bench_irq
 bench_irq:
     adr     x10, 4f

@@ -35,34 +35,10 @@ mod assembly {
     // before the HVC.
     //
     // `doorbell_await(gicc)` sleeps until an interrupt. Returns the counter as read by the first
-    // instruction of its vector. x9: counter in the vector; x10: where to continue. The vectors are
-    // only valid while it runs: all except the interrupt's spin.
+    // instruction of its vector.
     global_asm!(
+        cloison_workloads::stamping_vectors!("doorbell_vectors"),
         r#"
-    .section .text.doorbell, "ax"
-    .balign 2048
-    .global doorbell_vectors
-doorbell_vectors:
-    .rept   5
-    .balign 128
-    b       .
-    .endr
-    .balign 128
-    mrs     x9, cntvct_el0
-    b       2f
-    .rept   10
-    .balign 128
-    b       .
-    .endr
-    .balign 128
-2:  ldr     w11, [x0, #0xc]             // GICC_IAR
-    str     w11, [x0, #0x10]            // GICC_EOIR
-    mrs     x11, spsr_el1
-    orr     x11, x11, #0x80             // continue with interrupts masked
-    msr     spsr_el1, x11
-    msr     elr_el1, x10
-    eret
-
     .global doorbell_await
 doorbell_await:
     adr     x10, 4f
