@@ -44,9 +44,14 @@ because = "the prefetcher brings the others"
 source = "a manual"
 "#;
 
-/// Judges what was counted: the refills and prefetches of the stream, the cycles of both
+/// Judges counts of a file: the refills and prefetches of the stream, the cycles of both
 /// benchmarks.
 fn judged(counts: &str) -> Vec<Judgment> {
+    judged_with(counts, &[])
+}
+
+/// Judges counts of a file, and runs of the stream that counted refills and prefetches together.
+fn judged_with(counts: &str, runs: &[(u64, u64)]) -> Vec<Judgment> {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let write = |name: &str, text: &str| {
         let path = directory.path().join(name);
@@ -57,7 +62,10 @@ fn judged(counts: &str) -> Vec<Judgment> {
     let hypotheses =
         Hypothesis::load(&write("hypotheses.toml", HYPOTHESES), &manifest).expect("hypotheses");
     let counts = format!("machine = \"a board\"\nprefetcher = \"on\"\n{counts}");
-    let counts = Counts::load(&write("counts.toml", &counts), &manifest).expect("counts");
+    let mut counts = Counts::load(&write("counts.toml", &counts), &manifest).expect("counts");
+    for (refills, prefetches) in runs {
+        counts.add_run("stream", [("REFILL", *refills), ("PREFETCH", *prefetches)]);
+    }
     judge(&manifest, &hypotheses, &counts, |_| true)
 }
 
@@ -66,6 +74,20 @@ fn verdict(judged: &[Judgment], event: &str) -> Option<Verdict> {
         .iter()
         .find(|judgment| judgment.event == event)
         .map(|judgment| judgment.verdict)
+}
+
+/// The share of each differs from run to run by more than the tolerance; the sum does not.
+#[test]
+fn what_events_share_is_judged_in_each_run() {
+    let elsewhere = "[[run]]\nbenchmark = \"busy\"\ncounts = { REFILL = 0, PREFETCH = 0 }\n";
+    let of = |runs: &[(u64, u64)], event: &str| verdict(&judged_with(elsewhere, runs), event);
+    let shared = [(10, 90), (50, 50), (90, 10)];
+    assert_eq!(of(&shared, "REFILL"), Some(Verdict::Corrected));
+    assert_eq!(of(&shared, "PREFETCH"), Some(Verdict::Trusted));
+    // The means would agree here; no run does.
+    let crossed = [(10, 10), (50, 50), (90, 90)];
+    assert_eq!(of(&crossed, "REFILL"), Some(Verdict::Quarantined));
+    assert_eq!(of(&crossed, "PREFETCH"), Some(Verdict::Quarantined));
 }
 
 #[test]

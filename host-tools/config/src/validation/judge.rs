@@ -37,12 +37,24 @@ pub struct Evidence {
     pub benchmark: String,
     /// The expected count by its documentation.
     pub expected: f64,
-    /// The count by the accepted explanation; by the documentation if there is none.
+    /// The count by the accepted explanation, or by the documentation if there is none: the mean of
+    /// all runs.
     pub explained: f64,
     /// The counts.
     pub sample: Sample,
-    /// Whether every run is close enough to `explained`.
+    /// The run that is furthest from what the explanation makes expect of it.
+    pub furthest: Comparison,
+    /// Whether every run is close enough to what the explanation makes expect of it.
     pub agrees: bool,
+}
+
+/// What an explanation makes expect of a run, and what the run counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Comparison {
+    /// The expected count.
+    pub expected: f64,
+    /// The count.
+    pub counted: f64,
 }
 
 /// An explanation that was tried.
@@ -109,32 +121,78 @@ impl fmt::Display for Outcome {
 /// A benchmark that counts an event.
 struct Measurement<'a> {
     benchmark: &'a Benchmark,
+    /// The event's name.
+    event: &'a str,
     /// The event's counts in it.
     sample: Sample,
     /// The counts of all events, and their machine.
     counts: &'a Counts,
 }
 
+impl Comparison {
+    /// Returns by how much more was counted than expected, as a part of that.
+    pub fn excess(self) -> f64 {
+        (self.counted - self.expected) / self.expected.abs().max(1.0)
+    }
+}
+
 impl Measurement<'_> {
-    /// Returns a quantity of the benchmark, of the machine, or of what another event counted.
-    fn quantity(&self, name: &str) -> Option<f64> {
+    /// Returns a quantity of the benchmark, of the machine, or of what another event counted: in
+    /// the event's run of this number, if both were counted in it, and else as a mean of all.
+    fn quantity(&self, name: &str, run: usize) -> Option<f64> {
         if name == CPU_MHZ {
             return self.counts.cpu_mhz.map(|mhz| mhz as f64);
         }
-        match counted(name) {
-            Some(event) => {
-                Sample::of(self.counts.of(&self.benchmark.name, event)).map(|sample| sample.mean)
-            }
-            None => self.benchmark.quantity(name),
+        let Some(other) = counted(name) else {
+            return self.benchmark.quantity(name);
+        };
+        let benchmark = &self.benchmark.name;
+        match self.counts.beside(benchmark, self.event, run, other) {
+            Some(count) => Some(count as f64),
+            None => Sample::of(self.counts.of(benchmark, other)).map(|sample| sample.mean),
         }
     }
 
-    /// Returns what a formula makes expect: no event counts less than nothing.
+    /// Returns each run with what a formula makes expect of it: no event counts less than nothing.
+    /// `missing` is a quantity to be taken as 0.
+    fn runs(
+        &self,
+        formula: &Formula,
+        missing: Option<&str>,
+    ) -> impl ExactSizeIterator<Item = Comparison> {
+        let counts = self.counts.of(&self.benchmark.name, self.event);
+        counts.iter().enumerate().map(move |(run, count)| {
+            let quantity = |name: &str| match missing {
+                Some(missing) if missing == name => Some(0.0),
+                _ => self.quantity(name, run),
+            };
+            // A quantity is missing if another event was not counted; nothing agrees with NaN.
+            let expected = formula
+                .value(quantity)
+                .map_or(f64::NAN, |value| value.max(0.0));
+            Comparison {
+                expected,
+                counted: *count as f64,
+            }
+        })
+    }
+
+    /// Returns what a formula makes expect, as the mean of all runs.
     fn value(&self, formula: &Formula) -> f64 {
-        // A quantity is missing if another event was not counted; nothing agrees with NaN.
-        formula
-            .value(|name| self.quantity(name))
-            .map_or(f64::NAN, |value| value.max(0.0))
+        let runs = self.runs(formula, None);
+        let number = runs.len() as f64;
+        runs.map(|run| run.expected).sum::<f64>() / number
+    }
+
+    /// Returns the run that is furthest from what a formula makes expect of it.
+    fn furthest(&self, formula: &Formula, missing: Option<&str>) -> Comparison {
+        let nothing = Comparison {
+            expected: f64::NAN,
+            counted: f64::NAN,
+        };
+        self.runs(formula, missing)
+            .max_by(|a, b| a.excess().abs().total_cmp(&b.excess().abs()))
+            .unwrap_or(nothing)
     }
 }
 
@@ -168,6 +226,7 @@ pub fn judge(
             let sample = Sample::of(counts.of(&benchmark.name, event))?;
             Some(Measurement {
                 benchmark,
+                event,
                 sample,
                 counts,
             })
@@ -185,15 +244,14 @@ pub fn judge(
 /// Returns the benchmark that disagrees the most with a formula, if one does.
 fn refuted(formula: &Formula, tolerance: Tolerance, samples: &Samples<'_>) -> Option<Outcome> {
     let gaps = samples.iter().filter_map(|measured| {
-        let expected = measured.value(formula);
-        let counted = measured.sample.furthest_from(expected);
+        let furthest = measured.furthest(formula, None);
+        let Comparison { expected, counted } = furthest;
         let outcome = Outcome::Fails {
             benchmark: measured.benchmark.name.clone(),
             expected,
             counted,
         };
-        let gap = (counted - expected).abs() / expected.abs().max(1.0);
-        (!tolerance.accepts(expected, counted)).then_some((gap, outcome))
+        (!tolerance.accepts(expected, counted)).then_some((furthest.excess().abs(), outcome))
     });
     gaps.max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, outcome)| outcome)
@@ -203,15 +261,8 @@ fn refuted(formula: &Formula, tolerance: Tolerance, samples: &Samples<'_>) -> Op
 fn unneeded(formula: &Formula, tolerance: Tolerance, samples: &Samples<'_>) -> Vec<String> {
     let explains_without = |missing: &&String| {
         samples.iter().all(|measured| {
-            let without = |name: &str| {
-                if name == missing.as_str() {
-                    Some(0.0)
-                } else {
-                    measured.quantity(name)
-                }
-            };
-            let expected = formula.value(without).unwrap_or(f64::NAN);
-            tolerance.accepts(expected, measured.sample.furthest_from(expected))
+            let Comparison { expected, counted } = measured.furthest(formula, Some(missing));
+            tolerance.accepts(expected, counted)
         })
     };
     formula
@@ -287,13 +338,14 @@ fn judge_event(
         .unwrap_or_else(|| explain(expectation, own, samples, &mut tried));
     let explanation = formula.as_ref().unwrap_or(documented);
     let evidence = samples.iter().map(|measured| {
-        let explained = measured.value(explanation);
+        let furthest = measured.furthest(explanation, None);
         Evidence {
             benchmark: measured.benchmark.name.clone(),
             expected: measured.value(documented),
-            explained,
+            explained: measured.value(explanation),
             sample: measured.sample,
-            agrees: tolerance.accepts(explained, measured.sample.furthest_from(explained)),
+            furthest,
+            agrees: tolerance.accepts(furthest.expected, furthest.counted),
         }
     });
     Judgment {

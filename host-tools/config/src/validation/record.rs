@@ -220,6 +220,7 @@ fn write_judgment(text: &mut String, judgment: &Judgment) -> fmt::Result {
         explained,
         sample,
         agrees,
+        furthest: _,
     } in &judgment.evidence
     {
         let explained = if explained == expected {

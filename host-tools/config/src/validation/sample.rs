@@ -65,15 +65,6 @@ impl Sample {
     pub fn is_zero(&self) -> bool {
         self.most == 0.0
     }
-
-    /// Returns the count that is furthest from a value.
-    pub fn furthest_from(&self, value: f64) -> f64 {
-        if (self.most - value).abs() >= (self.least - value).abs() {
-            self.most
-        } else {
-            self.least
-        }
-    }
 }
 
 #[cfg(test)]
@@ -95,10 +86,6 @@ mod tests {
             (several.spread - 36.769).abs() < 0.001,
             "{}",
             several.spread
-        );
-        assert_eq!(
-            (several.furthest_from(10.0), several.furthest_from(99.0)),
-            (100.0, 8.0)
         );
         assert!(!several.is_zero() && Sample::of(&[0, 0]).expect("runs").is_zero());
     }

@@ -282,13 +282,11 @@ fn table(manifest: &Manifest, counts: &Counts, judgments: &[Judgment]) -> Sectio
         ],
     );
     for judgment in judgments {
-        let gap =
-            |explained: f64, counted: f64| (counted - explained) / explained.abs().max(1.0) * 100.0;
         let gaps = judgment
             .evidence
             .iter()
             .filter(|evidence| evidence.explained > 0.0);
-        let gaps = gaps.map(|it| gap(it.explained, it.sample.furthest_from(it.explained)));
+        let gaps = gaps.map(|evidence| evidence.furthest.excess() * 100.0);
         let furthest = gaps.max_by(|a, b| a.abs().total_cmp(&b.abs()));
         section.row([
             judgment.event.clone(),

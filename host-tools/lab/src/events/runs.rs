@@ -19,6 +19,7 @@ use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, image, parts, setup};
 use cloison_formats::ids::VmId;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -145,14 +146,22 @@ pub fn count(
         })
     });
     bar.finish_and_clear();
-    for (benchmark, event, count) in done?.into_iter().flatten() {
-        counts.add(&benchmark, &event, count);
+    for run in done?.into_iter().flatten() {
+        let events = run
+            .counts
+            .iter()
+            .map(|(event, count)| (event.as_str(), *count));
+        counts.add_run(&run.benchmark, events);
     }
     Ok(counts)
 }
 
-/// A benchmark, an event, and its count in one run.
-type Counted = (String, String, u64);
+/// One run of a benchmark.
+struct BenchmarkRun {
+    benchmark: String,
+    /// What each event counted.
+    counts: BTreeMap<String, u64>,
+}
 
 /// Returns the state of a model's prefetcher of data: a line that it brings is none that an access
 /// missed.
@@ -218,7 +227,7 @@ pool = "shared"
         manifest: &Manifest,
         guest: &Guest,
         events: &[&Event],
-    ) -> Result<Vec<Counted>> {
+    ) -> Result<Vec<BenchmarkRun>> {
         let path = configuration::directory().join("validate.toml");
         let checked =
             configuration::load_text(&path, self.system(guest, events), Some(self.named))?;
@@ -258,7 +267,7 @@ pool = "shared"
         guest: &Guest,
         telemetry: &Telemetry,
         names: &EventNames,
-    ) -> Result<Vec<Counted>> {
+    ) -> Result<Vec<BenchmarkRun>> {
         telemetry.check()?;
         if telemetry.dropped() > 0 || telemetry.end_of(VmId(0)) != End::Off {
             return Err(miette!(
@@ -267,7 +276,7 @@ pool = "shared"
                 telemetry.end_of(VmId(0))
             ));
         }
-        let mut counts = vec![];
+        let mut runs = vec![];
         for benchmark in &manifest.benchmarks {
             let Some(own) = benchmark.guest.as_ref() else {
                 continue;
@@ -280,6 +289,7 @@ pool = "shared"
                 .filter(|run| run.record.sub_experiment == own.segment);
             let mut seen = 0;
             for run in of {
+                let mut counts = BTreeMap::new();
                 for (event, count, overflowed) in run.counts() {
                     let name = names.name(event);
                     if overflowed {
@@ -288,8 +298,12 @@ pool = "shared"
                             benchmark.name
                         ));
                     }
-                    counts.push((benchmark.name.clone(), name.to_string(), u64::from(count)));
+                    counts.insert(name.to_string(), u64::from(count));
                 }
+                runs.push(BenchmarkRun {
+                    benchmark: benchmark.name.clone(),
+                    counts,
+                });
                 seen += 1;
             }
             if seen != self.runs {
@@ -303,6 +317,6 @@ pool = "shared"
                 ));
             }
         }
-        Ok(counts)
+        Ok(runs)
     }
 }
