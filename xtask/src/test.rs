@@ -15,6 +15,8 @@ use cloison_engine::setup::{self, debian};
 use cloison_engine::{cargo, installation, oracle};
 use cloison_lab::lines;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -173,18 +175,19 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
     if args.oracle {
         oracle::forget()?;
     }
-    let started = Instant::now();
+    let (started, busy) = (Instant::now(), processor_time()?);
     let mut total = Tally::default();
     let mut figures = Figures::new("test");
     let mut summary = Vec::new();
     for (index, &step) in steps.iter().enumerate() {
         println!("\n[{}/{}] {}", index + 1, steps.len(), step.title());
-        let step_started = Instant::now();
+        let (step_started, step_busy) = (Instant::now(), processor_time()?);
         let tally = runner.run(step, &mut figures).unwrap_or_else(|error| {
             eprintln!("{error:?}");
             Tally::FAILED
         });
         let took = step_started.elapsed();
+        let cores = cores(processor_time()?.saturating_sub(step_busy), took);
         total.add(tally);
         let name = step
             .to_possible_value()
@@ -213,6 +216,7 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
             step,
             tally,
             took,
+            cores,
             verdict,
         });
     }
@@ -222,7 +226,9 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
             "nothing has `{filter}` in its name"
         ));
     }
-    print_summary(&summary, started.elapsed());
+    let all = started.elapsed();
+    let used = cores(processor_time()?.saturating_sub(busy), all);
+    print_summary(&summary, all, used);
     print_slowest(runner.slowest.take());
     if args.oracle {
         println!("{}", oracle::sum()?);
@@ -248,17 +254,35 @@ struct StepResult {
     step: Step,
     tally: Tally,
     took: Duration,
+    /// How many cores its programs kept busy, as a mean.
+    cores: f64,
     verdict: &'static str,
 }
 
-/// Prints the steps as a table, with the time of all.
-fn print_summary(steps: &[StepResult], all: Duration) {
-    let row = |cells: [&str; 6]| {
-        let [step, verdict, passed, failed, skipped, time] = cells;
-        println!("{step:<30} {verdict:<8} {passed:>8} {failed:>7} {skipped:>7} {time:>8}");
+/// Returns the processor time of all programs that have ended so far.
+fn processor_time() -> Result<Duration> {
+    let used = getrusage(UsageWho::RUSAGE_CHILDREN)
+        .into_diagnostic()
+        .wrap_err("the system does not say how long its processors were used")?;
+    let micros = (used.user_time() + used.system_time()).num_microseconds();
+    Ok(Duration::from_micros(micros.unsigned_abs()))
+}
+
+/// Returns how many cores were busy, as a mean over a time.
+fn cores(busy: Duration, time: Duration) -> f64 {
+    busy.as_secs_f64() / time.as_secs_f64().max(f64::MIN_POSITIVE)
+}
+
+/// Prints the steps as a table, with the time and the cores' use of all.
+fn print_summary(steps: &[StepResult], all: Duration, used: f64) {
+    let row = |cells: [&str; 7]| {
+        let [step, verdict, passed, failed, skipped, time, cores] = cells;
+        println!(
+            "{step:<36} {verdict:<8} {passed:>6} {failed:>6} {skipped:>7} {time:>9} {cores:>5}"
+        );
     };
     println!();
-    row(["step", "", "passed", "failed", "skipped", "time"]);
+    row(["step", "", "passed", "failed", "skipped", "time", "cores"]);
     for outcome in steps {
         let tally = &outcome.tally;
         let [passed, failed, skipped] =
@@ -270,9 +294,11 @@ fn print_summary(steps: &[StepResult], all: Duration) {
             &failed,
             &skipped,
             &seconds(outcome.took),
+            &format!("{:.2}", outcome.cores),
         ]);
     }
-    row(["all", "", "", "", "", &seconds(all)]);
+    let used = format!("{used:.2}");
+    row(["all", "", "", "", "", &seconds(all), &used]);
 }
 
 /// Prints the groups of tests that took longest.
