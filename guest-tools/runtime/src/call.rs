@@ -33,8 +33,9 @@ pub unsafe fn hvc(function: u32, args: [u64; 6]) -> [u64; 4] {
     [x0, x1, x2, x3]
 }
 
-/// Makes one of Cloison's own calls. Returns its reply, `x1`–`x3`, on success.
-fn call<T: From<[u64; 3]>>(call: Call, args: [u64; 3]) -> Result<T, CallError> {
+/// Makes one of Cloison's own calls, also one without a function here. Returns its reply, `x1`–`x3`,
+/// on success.
+pub fn call<T: From<[u64; 3]>>(call: Call, args: [u64; 3]) -> Result<T, CallError> {
     // SAFETY: none of Cloison's own calls starts code on a vCPU.
     let [x0, x1, x2, x3] = unsafe { hvc(call as u32, [args[0], args[1], args[2], 0, 0, 0]) };
     match x0 as i64 {

@@ -141,6 +141,19 @@ impl Quantity {
         named.chain(LATENCIES).chain(GROUPS)
     }
 
+    /// Returns those that have a column in every report of a run with any of it, with their names.
+    pub fn reported() -> impl Iterator<Item = (&'static str, Self)> {
+        NAMED.into_iter().filter(|(_, quantity)| {
+            matches!(
+                quantity,
+                Self::PagesMoved
+                    | Self::ThrottledPeriods
+                    | Self::OvershootMax
+                    | Self::EventsPerPeriod
+            )
+        })
+    }
+
     /// Returns whether it is a whole number in any run.
     pub fn is_whole(&self) -> bool {
         !matches!(

@@ -112,12 +112,7 @@ fn table(runs: Runs<'_>, baseline: &str, found: &mut Findings) -> Series {
     for event in events(runs) {
         add(event, Quantity::Event(event.to_owned()), true);
     }
-    for (name, quantity) in [
-        ("pages_moved", Quantity::PagesMoved),
-        ("throttled_periods", Quantity::ThrottledPeriods),
-        ("overshoot_max", Quantity::OvershootMax),
-        ("events_per_period", Quantity::EventsPerPeriod),
-    ] {
+    for (name, quantity) in Quantity::reported() {
         if has(&quantity) {
             add(name, quantity, true);
         }
