@@ -14,8 +14,8 @@ use cloison_lab::experiment::{
 };
 use cloison_lab::model::survey::Survey;
 use cloison_lab::model::{self, calibrate, compare, points, runs};
-use cloison_lab::much::input::{ProgramChoice, measurements};
 use cloison_lab::parameters;
+use cloison_much_command::input::{ProgramChoice, measurements};
 use cloison_tests::{VIRT, ZCU102};
 use miette::Result;
 use serde_json::{Map, Value};

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
-use cloison_lab::much::input::{ProgramChoice, measurements};
+use cloison_much_command::input::{ProgramChoice, measurements};
 use cloison_tests::{Clock, VIRT, load, run};
 use miette::Result;
 use std::path::Path;

@@ -5,10 +5,10 @@
 use clap::CommandFactory;
 use clap_complete::Shell;
 use cloison::cli::Cli;
+use cloison_bench::{bench, epapi, lines, visits};
 use cloison_config::guest_linux::TOOLS;
 use cloison_engine::bundle::Bundle;
 use cloison_engine::{cargo, figures, installation, text};
-use cloison_lab::{bench, epapi, lines, visits};
 use ignore::WalkBuilder;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::path::{Path, PathBuf};

@@ -11,8 +11,8 @@
 
 use crate::full;
 use crate::pages::{self, DocsArgs, Page};
+use cloison_bench::expected::{self, Expected};
 use cloison_engine::installation;
-use cloison_lab::expected::{self, Expected};
 use cloison_lab::experiment::sensitivity::{self, ConclusionKind, Sensitivity};
 use cloison_lab::experiment::spec;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};

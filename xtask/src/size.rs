@@ -4,10 +4,10 @@
 //! rule: a name, a literal, a character of punctuation and one of a pair of brackets are a token.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_bench::lines::{self, EL2};
 use cloison_engine::installation;
 use cloison_engine::report::Section;
 use cloison_engine::text::grouped;
-use cloison_lab::lines::{self, EL2};
 use ignore::Walk;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use regex::Regex;

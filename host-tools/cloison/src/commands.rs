@@ -15,18 +15,18 @@ use crate::run::{self, RunArgs};
 use crate::setup::{self, SetupArgs};
 use crate::top::{self, TopArgs};
 use crate::tune;
+use cloison_bench::bench::{self, BenchArgs};
 use cloison_engine::setup::Missing;
 use cloison_engine::text;
 use cloison_lab::bbprof::{self, BbprofArgs};
-use cloison_lab::bench::{self, BenchArgs};
 use cloison_lab::campaign::{self, CampaignArgs};
 use cloison_lab::demo::{self, DemoArgs};
 use cloison_lab::experiment::{self, ExperimentArgs};
 use cloison_lab::jobs::{self, CollectArgs, JobArgs, JobsArgs, SubmitArgs};
 use cloison_lab::model::{self, ModelArgs};
-use cloison_lab::much::{self, MuchArgs};
-use cloison_lab::profile::{self, ProfileArgs};
 use cloison_lab::tune::TuneArgs;
+use cloison_much_command::{MuchArgs, much};
+use cloison_profiler::{ProfileArgs, profile};
 use miette::{MietteHandlerOpts, Result, miette};
 use std::process::ExitCode;
 
@@ -135,12 +135,12 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Experiment(args) => experiment::experiment(&args),
         Command::Tune(args) => tune::tune(&args),
         Command::Bbprof(args) => bbprof::bbprof(&args),
-        Command::Profile(args) => profile::profile(&args),
+        Command::Profile(args) => profile(&args),
         Command::Model(args) => model::model(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Events(args) => events::events(&args),
         Command::Hem(args) => hem::hem(args),
-        Command::Much(args) => much::much(&args),
+        Command::Much(args) => much(&args),
         Command::Campaign(args) => campaign::campaign(&args),
         Command::Jobs(args) => jobs::jobs(&args),
         Command::Job(args) => return Ok(jobs::job(&args)?),

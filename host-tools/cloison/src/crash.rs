@@ -5,8 +5,8 @@ use aarch64_esr_decoder::{FieldInfo, decode};
 use cloison_config::ImageSource;
 use cloison_engine::consoles::Piece;
 use cloison_formats::ids::VmId;
-use cloison_lab::profile::guest_symbols;
-use cloison_lab::profile::symbols::Symbols;
+use cloison_profiler::guest_symbols;
+use cloison_profiler::symbols::Symbols;
 use std::collections::BTreeMap;
 
 /// A longer line reports no exception.

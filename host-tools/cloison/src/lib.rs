@@ -17,7 +17,8 @@
 //! | [`new`] | creates a guest or an experiment from templates |
 //! | [`setup`] | installs missing parts on this machine |
 //!
-//! Experiments, campaigns and benchmarks are in `cloison-lab`.
+//! Experiments and campaigns are in `cloison-lab`, `bench` is in `cloison-bench`, `profile` in
+//! `cloison-profiler`, and `much` in `cloison-much-command`.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 

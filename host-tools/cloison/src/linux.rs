@@ -1,6 +1,7 @@
 //! `cloison linux`: kernels and programs for Linux guests.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_bench::boot_cost;
 use cloison_config::ImageSource;
 use cloison_config::guest_linux::Release;
 use cloison_engine::configuration;
@@ -9,7 +10,6 @@ use cloison_engine::linux::packages::{self, Cached, CachedFile};
 use cloison_engine::linux::programs;
 use cloison_engine::setup::consent::{self, Consent};
 use cloison_engine::text::{Style, grouped};
-use cloison_lab::boot_cost;
 use miette::Result;
 use std::collections::BTreeSet;
 use std::path::PathBuf;

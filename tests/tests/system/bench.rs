@@ -1,8 +1,8 @@
 //! The costs of EL2's own paths: each count is the accepted one, and meets its aim.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_lab::bench;
-use cloison_lab::expected::{self, Part};
+use cloison_bench::bench;
+use cloison_bench::expected::{self, Part};
 use miette::Result;
 
 /// The paths that exceed their aims today.

@@ -5,6 +5,7 @@
 use crate::running::{PATIENCE, Running};
 use cloison::exit::{Failure, NOT_RUN, TIME_IS_UP};
 use cloison::run::{self, RunArgs};
+use cloison_bench::boot_cost;
 use cloison_benchmarks::random::Random;
 use cloison_config::ImageSource;
 use cloison_config::guest_linux::{Release, Shown};
@@ -16,7 +17,6 @@ use cloison_formats::color::ColorSet;
 use cloison_formats::image::{GuestPmu, Pool, PoolKind, Profile};
 use cloison_formats::telemetry::{ExitReason, MigrationOutcome, VmState};
 use cloison_formats::units::Nanos;
-use cloison_lab::boot_cost;
 use cloison_tests::{Clock, VIRT, ZCU102, load, shipped, with_release};
 use miette::{Result, miette};
 use std::collections::BTreeSet;

@@ -6,10 +6,10 @@
 //! boots in turn without the hypervisor, and the slowest boots are compared.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_bench::boot_cost;
 use cloison_config::ImageSource;
 use cloison_engine::qemu::Machine;
 use cloison_formats::ids::Core;
-use cloison_lab::boot_cost;
 use cloison_tests::{Clock, LIMIT, VIRT, image, load, machine, shipped};
 use miette::{Result, miette};
 use std::process::{Child, Command};

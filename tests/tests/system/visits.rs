@@ -2,8 +2,8 @@
 //! of a guest.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_lab::expected::{self, Part};
-use cloison_lab::visits::{self, Latency, LongestVisit};
+use cloison_bench::expected::{self, Part};
+use cloison_bench::visits::{self, Latency, LongestVisit};
 use miette::Result;
 
 /// What exceeds its aim today, and how much it may take at most, whatever compiler made it: less

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
-use cloison_lab::profile::symbols::Symbols;
+use cloison_profiler::symbols::Symbols;
 use cloison_prover::fuzz::state::{BlockHits, COVERAGE};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::Deserialize;

@@ -5,7 +5,7 @@
 use super::finding::{Finding, Outcome};
 use super::registers::{each_macro, literals};
 use super::source::{Crate, Module, Sources};
-use cloison_lab::lines;
+use cloison_bench::lines;
 use miette::Result;
 
 /// Computes the largest crate's share of all lines of code: `src` of each crate, without comments

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cargo_metadata::{MetadataCommand, TargetKind};
-use cloison_lab::lines::{EL2, NOT_EL2};
+use cloison_bench::lines::{EL2, NOT_EL2};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use proc_macro2::{TokenStream, TokenTree};
 use std::fs;

@@ -4,13 +4,13 @@
 use super::judge::WorkloadResult;
 use super::spec::Campaign;
 use super::summary::{self, Group};
-use crate::much::charts;
-use crate::much::page::MORE;
-use crate::plot::{Chart, Line, Marks};
 use cloison_engine::figures::Figures;
 use cloison_engine::report::{self, Section};
 use cloison_engine::{files, installation};
 use cloison_much::evaluate::Outcome;
+use cloison_much_command::charts;
+use cloison_much_command::page::MORE;
+use cloison_plot::{Chart, Line, Marks};
 use maud::{Markup, html};
 use miette::Result;
 use std::path::Path;

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::measured::Measured;
-use crate::plot::{Chart, Heatmap};
 use cloison_engine::report::Section;
 use cloison_engine::text::grouped;
+use cloison_plot::{Chart, Heatmap};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 

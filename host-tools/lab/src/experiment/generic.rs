@@ -7,9 +7,9 @@ use super::findings::{Cell, Findings, Runs, Series, shown};
 use super::measured::{Measured, figure_name, key};
 use super::numbers;
 use super::spec::AxisTitles;
-use crate::plot::{Chart, Heatmap, Line, Marks};
 use cloison_engine::model::Roi;
 use cloison_engine::text::grouped;
+use cloison_plot::{Chart, Heatmap, Line, Marks};
 use std::collections::BTreeSet;
 
 /// The facts about the model that hold for any system.

@@ -6,7 +6,7 @@ use super::findings::{Cell, Findings, Runs, Series};
 use super::measured::Measured;
 use super::printed::{Printed, mean};
 use super::spec::AxisTitles;
-use crate::plot::{Chart, Line, Marks};
+use cloison_plot::{Chart, Line, Marks};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// So many numbers whose names differ only in the number at their end are a curve.

@@ -3,9 +3,9 @@
 
 use super::findings::{Cell, Findings, Series};
 use super::spec::Experiment;
-use crate::plot::Chart;
 use cloison_engine::figures::Figures;
 use cloison_engine::{files, installation, report};
+use cloison_plot::Chart;
 use maud::html;
 use miette::{IntoDiagnostic, Result, WrapErr};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};

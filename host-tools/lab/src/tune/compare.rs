@@ -3,8 +3,8 @@
 
 use super::report;
 use super::search::{Decision, Search};
-use crate::plot::{Chart, Line, Marks};
 use cloison_engine::report::Section;
+use cloison_plot::{Chart, Line, Marks};
 use cloison_tune::{Baseline, Demand, FrontPoint, Outcome, Partition, Permille, Value};
 use miette::Result;
 use serde_json::json;

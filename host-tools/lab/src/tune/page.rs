@@ -5,9 +5,9 @@ use super::compare::Alternatives;
 use super::report::{self, Findings};
 use super::search::Search;
 use super::survives::{self, Survival};
-use crate::plot::{Chart, Marks};
 use cloison_engine::figures::Figures;
 use cloison_engine::report as pages;
+use cloison_plot::{Chart, Marks};
 use maud::{Markup, html};
 use miette::Result;
 

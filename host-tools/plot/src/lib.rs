@@ -1,5 +1,6 @@
 //! Plots as SVG: lines through points, with bands and single measurements, and groups of bars.
 // SPDX-License-Identifier: MIT OR Apache-2.0
+#![forbid(unsafe_code)]
 
 mod axis;
 mod heatmap;

@@ -1,8 +1,8 @@
 //! Heatmaps as SVG, and plots of correlations and their errors.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::plot::{Chart, Line, Marks};
 use cloison_much::evaluate::{Method, Outcome};
+use cloison_plot::{Chart, Line, Marks};
 use maud::{Markup, html};
 use miette::Result;
 use nalgebra::DMatrix;

@@ -15,6 +15,7 @@
 //! | [`kept`] | the file that is kept, and the comparison with one |
 //! | [`shown`] | the tables on the terminal |
 // SPDX-License-Identifier: MIT OR Apache-2.0
+#![forbid(unsafe_code)]
 
 pub mod callgrind;
 pub mod costs;

@@ -1,6 +1,7 @@
 //! `cloison much`: plans which events to count together, and merges their counts into vectors
 //! (MUCH, HRM).
 // SPDX-License-Identifier: MIT OR Apache-2.0
+#![forbid(unsafe_code)]
 
 pub mod charts;
 mod compare;
