@@ -206,8 +206,9 @@ fn spans(page: &str) -> Vec<String> {
 }
 
 /// The folders of a checkout in which a path in a page begins.
-const FOLDERS: [&str; 10] = [
+const FOLDERS: [&str; 11] = [
     "configs/",
+    "contracts/",
     "docs/",
     "guest-tools/",
     "host-tools/",
@@ -281,6 +282,32 @@ fn defines(text: &str, name: &str) -> bool {
                 !rest.starts_with(|c: char| c == '_' || c.is_alphanumeric())
             })
     })
+}
+
+/// The files of each change that CONTRIBUTING.md describes: as few as it promises, and with what it
+/// says is there.
+#[test]
+fn changes_take_the_files_that_are_listed() {
+    let page = read("CONTRIBUTING.md");
+    let (_, section) = page
+        .split_once("## Where to change what")
+        .expect("the section");
+    let (section, _) = section.split_once("\n## ").expect("the next section");
+    let rows = section.lines().filter(|line| line.starts_with("| a "));
+    let mut changes = 0;
+    for row in rows {
+        let parts: Vec<&str> = row.split('`').collect();
+        let files = parts.iter().skip(1).step_by(2);
+        let files = files.filter(|span| is_path(span)).count();
+        assert!((2..=3).contains(&files), "{files} files: {row}");
+        // A file, and in parentheses what it has: `FILE` (`NAME`).
+        for three in parts.windows(3).filter(|three| three[1] == " (") {
+            let [file, _, name] = three else { continue };
+            assert!(defines(&read(file), name), "{file} has no {name}");
+            changes += 1;
+        }
+    }
+    assert_eq!(changes, 8, "the definitions that the table names");
 }
 
 /// `module::name` in the page about the hypervisor: a module of that name defines it, or has a
