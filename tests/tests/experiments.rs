@@ -1,13 +1,13 @@
 //! Experiments on the board model: their checks hold, and they repeat to the last digit.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison::demo::{DemoArgs, demo};
 use cloison_config::problem::SourceFile;
 use cloison_engine::installation;
 use cloison_engine::model::{Conditions, Model, Roi};
 use cloison_engine::qemu::Machine;
 use cloison_lab::boards::Boards;
 use cloison_lab::campaign;
-use cloison_lab::demo::{DemoArgs, demo};
 use cloison_lab::experiment::sensitivity;
 use cloison_lab::experiment::{
     ExperimentResult, Scope, Strictness, file_of, perform, perform_on, runner, spec,

@@ -3,6 +3,7 @@
 
 use crate::capture::{self, CaptureArgs};
 use crate::check::{self, CheckArgs};
+use crate::demo::{self, DemoArgs};
 use crate::events::{self, EventsArgs};
 use crate::exit::{self, Failure};
 use crate::hem::{self, HemArgs};
@@ -20,7 +21,6 @@ use cloison_engine::setup::Missing;
 use cloison_engine::text;
 use cloison_lab::bbprof::{self, BbprofArgs};
 use cloison_lab::campaign::{self, CampaignArgs};
-use cloison_lab::demo::{self, DemoArgs};
 use cloison_lab::experiment::{self, ExperimentArgs};
 use cloison_lab::jobs::{self, CollectArgs, JobArgs, JobsArgs, SubmitArgs};
 use cloison_lab::model::{self, ModelArgs};

@@ -3,6 +3,7 @@
 //! | module | what it does |
 //! | --- | --- |
 //! | [`commands`] | all commands, as seen by the command line |
+//! | [`demo`] | the main task from end to end |
 //! | [`check`] | finds errors in configurations |
 //! | [`import`] | makes configurations of those of other hypervisors |
 //! | [`inspect`], [`color_map`], [`live`] | draws the color map of a configuration, and verifies it on the booted system |
@@ -29,6 +30,7 @@ pub mod cli;
 pub mod color_map;
 pub mod commands;
 pub mod crash;
+pub mod demo;
 pub mod ended_run;
 pub mod events;
 pub mod exit;

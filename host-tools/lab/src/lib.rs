@@ -8,7 +8,6 @@
 //! | [`events`] | finds the events of a machine that can be trusted |
 //! | [`bbprof`] | finds the pages of a bare-metal guest that matter to the time of its segments |
 //! | [`tune`] | decides colors, pages and budgets together, and runs the decision |
-//! | [`demo`] | the main task from end to end |
 //! | [`boards`] | boards that are started many times: here, or elsewhere as jobs |
 //! | [`jobs`] | the same boards as jobs for other machines, and their common report |
 //! | [`model`] | compares the board model with published measurements, and fits it to measurements |
@@ -19,7 +18,6 @@
 pub mod bbprof;
 pub mod boards;
 pub mod campaign;
-pub mod demo;
 pub mod events;
 pub mod experiment;
 pub mod jobs;

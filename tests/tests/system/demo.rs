@@ -1,10 +1,10 @@
 //! `cargo xtask demo`: the main task succeeds, and its figures are those of the run.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison::demo::{DemoArgs, demo};
 use cloison_engine::configuration;
 use cloison_engine::telemetry::Telemetry;
 use cloison_formats::telemetry::MigrationOutcome;
-use cloison_lab::demo::{DemoArgs, demo};
 use cloison_tests::{VIRT, ZCU102};
 use miette::Result;
 use serde_json::{Map, Value};

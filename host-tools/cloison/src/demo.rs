@@ -4,8 +4,6 @@
 //! QEMU without the model: one run that shows pools, quotas and migrations, but no effect on time.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::experiment::spec::Experiment;
-use crate::experiment::{self, spec};
 use cloison_config::Checked;
 use cloison_config::events::EventNames;
 use cloison_config::shipped::DEFAULT_BOARD;
@@ -25,6 +23,8 @@ use cloison_engine::{configuration, installation, parts, setup};
 use cloison_formats::ids::VmId;
 use cloison_formats::image::System;
 use cloison_formats::telemetry::MigrationOutcome;
+use cloison_lab::experiment::spec::Experiment;
+use cloison_lab::experiment::{self, spec};
 use indicatif::ProgressBar;
 use miette::{Result, miette};
 use std::io::IsTerminal;
