@@ -97,12 +97,6 @@ pub fn spearman(x: &[f64], y: &[f64]) -> f64 {
     pearson(&ranks(x), &ranks(y))
 }
 
-/// Returns the correlation of two normal variables whose ranks have the correlation `rho`: 2 sin(π
-/// ρ / 6).
-pub fn gaussian_of_spearman(rho: f64) -> f64 {
-    2.0 * (std::f64::consts::PI * rho / 6.0).sin()
-}
-
 /// Returns the Kolmogorov-Smirnov distance between two samples: the largest difference of their
 /// distribution functions. Both are ascending lists of values with weights.
 pub fn kolmogorov_smirnov(one: &[(f64, u32)], other: &[(f64, u32)]) -> f64 {
@@ -154,15 +148,6 @@ mod tests {
     #[test]
     fn ties_share_their_rank() {
         assert_eq!(ranks(&[5.0, 1.0, 5.0, 0.0, 5.0]), [4.0, 2.0, 4.0, 1.0, 4.0]);
-    }
-
-    #[test]
-    fn spearman_to_gaussian() {
-        assert!((gaussian_of_spearman(0.5) - 0.517_638_090_205).abs() < 1e-12);
-        assert_eq!(
-            (gaussian_of_spearman(0.0), gaussian_of_spearman(1.0).round()),
-            (0.0, 1.0)
-        );
     }
 
     #[test]

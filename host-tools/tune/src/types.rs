@@ -99,14 +99,6 @@ impl Placement {
     }
 }
 
-impl Choice {
-    /// Memory in the shared pool, no private pages, no budget.
-    pub const UNPARTITIONED: Self = Self {
-        placement: Placement::SHARED,
-        budget: Budget::Unlimited,
-    };
-}
-
 impl Time {
     /// Returns the longest time that a tolerance allows for a program that takes this time alone.
     pub fn allowed_by(self, tolerance: Permille) -> Self {

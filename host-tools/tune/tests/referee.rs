@@ -7,7 +7,7 @@ use cloison_tune::*;
 use microlp::{ComparisonOp, LinearExpr, OptimizationDirection, Variable};
 
 use std::cmp::Reverse;
-use synthetic::{Size, case};
+use synthetic::{Size, UNPARTITIONED, case};
 
 /// What a VM can get, by the rules of the documentation, written without the solver's code.
 fn choices(problem: &Problem, vm: &Vm) -> Vec<Choice> {
@@ -348,7 +348,7 @@ fn constrain(problem: &Problem, shared: u32, milp: &mut microlp::Problem, column
     let most: u64 = problem
         .vms
         .iter()
-        .map(|vm| allowance(problem, vm, Choice::UNPARTITIONED))
+        .map(|vm| allowance(problem, vm, UNPARTITIONED))
         .sum();
     for (index, _) in problem.vms.iter().enumerate() {
         let one = sum(&|it| f64::from(u8::from(it.vm == index)));

@@ -24,6 +24,12 @@ impl Numbers {
 
 pub const PERIOD: Time = Time(1000);
 
+/// Memory in the shared pool, no private pages, no budget.
+pub const UNPARTITIONED: Choice = Choice {
+    placement: Placement::SHARED,
+    budget: Budget::Unlimited,
+};
+
 /// A program: its time and refills by formulas, monotone in all conditions.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -174,7 +180,7 @@ pub fn case(seed: u64, size: Size) -> Case {
             demand,
             tune,
             fixed: Fixed::default(),
-            written: Choice::UNPARTITIONED,
+            written: UNPARTITIONED,
             pages: (1..=size.steps)
                 .map(|step| PageStep {
                     pages: Pages(step * 3),
