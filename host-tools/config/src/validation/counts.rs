@@ -21,10 +21,9 @@ pub struct Counts {
     pub cpu_mhz: Option<u64>,
     /// The counts of each run, by benchmark and event.
     runs: BTreeMap<(String, String), Vec<u64>>,
-    /// The number of the run that each of these counts is of, where several events were counted in
-    /// a run.
+    /// The number of the run that each of these counts is of, ascending.
     numbers: BTreeMap<(String, String), Vec<usize>>,
-    /// How many runs have a number.
+    /// How many runs there are.
     numbered: usize,
 }
 
@@ -49,28 +48,26 @@ impl Counts {
 
     /// Adds the count of a run in which nothing else is known to be counted.
     pub fn add(&mut self, benchmark: &str, event: &str, count: u64) {
-        self.runs
-            .entry((benchmark.to_owned(), event.to_owned()))
-            .or_default()
-            .push(count);
+        self.add_run(benchmark, [(event, count)]);
     }
 
     /// Adds what the events counted in one run.
-    pub fn add_run<'a>(
+    pub fn add_run(
         &mut self,
         benchmark: &str,
-        counts: impl IntoIterator<Item = (&'a str, u64)>,
+        counts: impl IntoIterator<Item = (impl Into<String>, u64)>,
     ) {
         for (event, count) in counts {
-            self.add(benchmark, event, count);
-            let key = (benchmark.to_owned(), event.to_owned());
-            self.numbers.entry(key).or_default().push(self.numbered);
+            let key = (benchmark.to_owned(), event.into());
+            let numbers = self.numbers.entry(key.clone()).or_default();
+            numbers.push(self.numbered);
+            self.runs.entry(key).or_default().push(count);
         }
         self.numbered += 1;
     }
 
     /// Returns what another event counted in the run that the count `at` of an event is of; `None`
-    /// if it was not counted in that run, or if the run is not known.
+    /// if it was not counted in that run.
     pub fn beside(&self, benchmark: &str, event: &str, at: usize, other: &str) -> Option<u64> {
         let numbers = |event: &str| self.numbers.get(&(benchmark.to_owned(), event.to_owned()));
         let run = numbers(event)?.get(at)?;

@@ -19,7 +19,6 @@ use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, image, parts, setup};
 use cloison_formats::ids::VmId;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -147,11 +146,7 @@ pub fn count(
     });
     bar.finish_and_clear();
     for run in done?.into_iter().flatten() {
-        let events = run
-            .counts
-            .iter()
-            .map(|(event, count)| (event.as_str(), *count));
-        counts.add_run(&run.benchmark, events);
+        counts.add_run(&run.benchmark, run.counts);
     }
     Ok(counts)
 }
@@ -160,7 +155,7 @@ pub fn count(
 struct BenchmarkRun {
     benchmark: String,
     /// What each event counted.
-    counts: BTreeMap<String, u64>,
+    counts: Vec<(String, u64)>,
 }
 
 /// Returns the state of a model's prefetcher of data: a line that it brings is none that an access
@@ -289,7 +284,7 @@ pool = "shared"
                 .filter(|run| run.record.sub_experiment == own.segment);
             let mut seen = 0;
             for run in of {
-                let mut counts = BTreeMap::new();
+                let mut counts = vec![];
                 for (event, count, overflowed) in run.counts() {
                     let name = names.name(event);
                     if overflowed {
@@ -298,7 +293,7 @@ pool = "shared"
                             benchmark.name
                         ));
                     }
-                    counts.insert(name.to_string(), u64::from(count));
+                    counts.push((name.to_string(), u64::from(count)));
                 }
                 runs.push(BenchmarkRun {
                     benchmark: benchmark.name.clone(),
