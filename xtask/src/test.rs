@@ -175,26 +175,25 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
     if args.oracle {
         oracle::forget()?;
     }
-    let (started, busy) = (Instant::now(), processor_time()?);
+    let whole = Stopwatch::start()?;
     let mut total = Tally::default();
     let mut figures = Figures::new("test");
     let mut summary = Vec::new();
     for (index, &step) in steps.iter().enumerate() {
         println!("\n[{}/{}] {}", index + 1, steps.len(), step.title());
-        let (step_started, step_busy) = (Instant::now(), processor_time()?);
+        let watch = Stopwatch::start()?;
         let tally = runner.run(step, &mut figures).unwrap_or_else(|error| {
             eprintln!("{error:?}");
             Tally::FAILED
         });
-        let took = step_started.elapsed();
-        let cores = cores(processor_time()?.saturating_sub(step_busy), took);
+        let used = watch.read()?;
         total.add(tally);
         let name = step
             .to_possible_value()
             .map_or_else(String::new, |value| value.get_name().replace('-', "_"));
         figures.value(
             format!("{name}_seconds"),
-            (took.as_secs_f64() * 10.0).round() / 10.0,
+            (used.time.as_secs_f64() * 10.0).round() / 10.0,
         );
         let verdict = match tally {
             Tally { failed: 1.., .. } => "FAILED",
@@ -210,13 +209,12 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
             index + 1,
             steps.len(),
             step.title(),
-            seconds(took)
+            seconds(used.time)
         );
         summary.push(StepResult {
             step,
             tally,
-            took,
-            cores,
+            used,
             verdict,
         });
     }
@@ -226,9 +224,7 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
             "nothing has `{filter}` in its name"
         ));
     }
-    let all = started.elapsed();
-    let used = cores(processor_time()?.saturating_sub(busy), all);
-    print_summary(&summary, all, used);
+    print_summary(&summary, whole.read()?);
     print_slowest(runner.slowest.take());
     if args.oracle {
         println!("{}", oracle::sum()?);
@@ -253,10 +249,47 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
 struct StepResult {
     step: Step,
     tally: Tally,
-    took: Duration,
-    /// How many cores its programs kept busy, as a mean.
-    cores: f64,
+    used: Use,
     verdict: &'static str,
+}
+
+/// What a part of the tests has taken.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    time: Duration,
+    /// Processor time: of this program, and of those that it has run to their end.
+    busy: Duration,
+}
+
+impl Use {
+    /// Returns the cells of a table: the time, and how many cores were busy, as a mean.
+    fn cells(self) -> [String; 2] {
+        let cores = self.busy.as_secs_f64() / self.time.as_secs_f64().max(f64::MIN_POSITIVE);
+        [seconds(self.time), format!("{cores:.2}")]
+    }
+}
+
+/// Measures what a part takes.
+struct Stopwatch {
+    started: Instant,
+    /// Processor time before it.
+    before: Duration,
+}
+
+impl Stopwatch {
+    fn start() -> Result<Self> {
+        Ok(Self {
+            started: Instant::now(),
+            before: processor_time()?,
+        })
+    }
+
+    fn read(&self) -> Result<Use> {
+        Ok(Use {
+            time: self.started.elapsed(),
+            busy: processor_time()?.saturating_sub(self.before),
+        })
+    }
 }
 
 /// Returns the processor time so far: of this program, and of those that it has run to their end.
@@ -272,13 +305,8 @@ fn processor_time() -> Result<Duration> {
     Ok(all)
 }
 
-/// Returns how many cores were busy, as a mean over a time.
-fn cores(busy: Duration, time: Duration) -> f64 {
-    busy.as_secs_f64() / time.as_secs_f64().max(f64::MIN_POSITIVE)
-}
-
 /// Prints the steps as a table, with the time and the cores' use of all.
-fn print_summary(steps: &[StepResult], all: Duration, used: f64) {
+fn print_summary(steps: &[StepResult], all: Use) {
     let row = |cells: [&str; 7]| {
         let [step, verdict, passed, failed, skipped, time, cores] = cells;
         println!(
@@ -291,18 +319,19 @@ fn print_summary(steps: &[StepResult], all: Duration, used: f64) {
         let tally = &outcome.tally;
         let [passed, failed, skipped] =
             [tally.passed, tally.failed, tally.skipped].map(|count| count.to_string());
+        let [time, cores] = outcome.used.cells();
         row([
             outcome.step.title(),
             outcome.verdict,
             &passed,
             &failed,
             &skipped,
-            &seconds(outcome.took),
-            &format!("{:.2}", outcome.cores),
+            &time,
+            &cores,
         ]);
     }
-    let used = format!("{used:.2}");
-    row(["all", "", "", "", "", &seconds(all), &used]);
+    let [time, cores] = all.cells();
+    row(["all", "", "", "", "", &time, &cores]);
 }
 
 /// Prints the groups of tests that took longest.
