@@ -57,7 +57,7 @@ fn board() -> Board {
             gich: PhysAddr(0x0803_0000),
             gicv: PhysAddr(GICV),
             gicv_dir: PhysAddr(GICV + 0x1000),
-            ..blank()
+            mediated_timer: true,
         },
         pmu_irqs: vec![Intid(23), Intid(23)],
         llc: CacheGeometry {

@@ -75,7 +75,7 @@ fn system() -> System {
             gich: PhysAddr(0x803_0000),
             gicv: PhysAddr(0x804_0000),
             gicv_dir: PhysAddr(0x804_1000),
-            ..blank()
+            mediated_timer: true,
         },
         pmu_irqs: vec![Intid(23); 2],
         llc: CacheGeometry {
