@@ -85,6 +85,7 @@ mod vm {
     pub mod interrupts;
     #[allow(unsafe_code, reason = "abandons the stack; fills a VM's frames")]
     pub mod life;
+    pub mod link;
     pub mod logger;
     pub mod mailbox;
     #[allow(unsafe_code, reason = "copies a VM's frames")]

@@ -15,6 +15,7 @@ pub mod map_note;
 pub mod model_hint;
 pub mod pl011;
 pub mod reply;
+pub mod virtio;
 
 use num_enum::TryFromPrimitive;
 use strum::{Display, IntoStaticStr};

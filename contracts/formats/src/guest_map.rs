@@ -54,6 +54,8 @@ pub enum MapDevice {
     Uart,
     /// The services page.
     Services,
+    /// The device of the link with this number, which is not the map's.
+    Link(u8),
 }
 
 impl GuestMap {

@@ -21,6 +21,7 @@ use crate::guest_map::GuestMap;
 use crate::ids::{Core, Intid, VcpuIndex, VmId};
 use crate::invalid::{Invalid, Part, Rule};
 use crate::limits::{MAX_CORES, MAX_VMS};
+use crate::link::Link;
 use crate::units::{EventId, Events, Nanos, Period};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -33,7 +34,7 @@ pub const MAGIC: [u8; 8] = *b"CLOISON\0";
 /// Last bytes of the system image.
 pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Version of the header and of [`System`]. Images of any other version are rejected.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -212,6 +213,8 @@ pub struct System {
     pub channels: Vec<Channel>,
     /// The doorbells of the VMs that have a channel.
     pub doorbells: Vec<Doorbell>,
+    /// What joins two VMs each.
+    pub links: Vec<Link>,
 }
 
 /// Level of the hypervisor's messages on the console.
@@ -640,6 +643,9 @@ impl System {
         }
         for index in 0..self.channels.len() {
             self.validate_channel(index)?;
+        }
+        for index in 0..self.links.len() {
+            self.validate_link(index)?;
         }
         Ok(())
     }
@@ -1083,5 +1089,6 @@ impl Region {
 }
 
 mod channels;
+mod links;
 #[cfg(test)]
 mod tests;

@@ -26,6 +26,7 @@ impl fmt::Display for Invalid {
             Part::Pool(pool) => write!(f, "pool {pool}: ")?,
             Part::Vm(vm) => write!(f, "VM {vm}: ")?,
             Part::Channel(channel) => write!(f, "channel {channel}: ")?,
+            Part::Link(link) => write!(f, "link {link}: ")?,
             Part::Region { vm, region } => write!(f, "VM {vm}, region {region}: ")?,
         }
         self.rule.write(f, self.number)
@@ -43,6 +44,8 @@ pub enum Part {
     Vm(VmId),
     /// The channel with this index.
     Channel(usize),
+    /// The link with this index.
+    Link(usize),
     /// A region of a VM.
     Region {
         /// Index of the VM.
@@ -152,5 +155,8 @@ rules! {
     Doorbell:
         "its VM {0} has no doorbell with a rate, or has a device with the interrupt of the \
          doorbell",
+    LinkVm: "VM {0} is at both of its ends, or does not exist",
+    LinkInterrupt:
+        "its interrupt {0} is not a shared one below 256, or is another device's in its VM",
     ProfilePage: "its profile names a page at {0:#x}, where no region has one",
 }

@@ -5,6 +5,7 @@
 //! | [`addr`] | physical and intermediate physical addresses as types |
 //! | [`bits`] | bit masks as sets of numbers |
 //! | [`channel`] | memory that VMs share, and their doorbells |
+//! | [`link`] | what joins two VMs by devices of virtio |
 //! | [`color`] | page colors, color sets, cache geometry |
 //! | [`ids`] | cores, vCPUs, VMs, interrupts |
 //! | [`units`] | events, cycles, periods |
@@ -32,5 +33,6 @@ pub mod ids;
 pub mod image;
 pub mod invalid;
 pub mod limits;
+pub mod link;
 pub mod telemetry;
 pub mod units;

@@ -947,6 +947,7 @@ mod tests {
             announced: [0; 2],
             channels: Vec::new(),
             doorbells: Vec::new(),
+            links: Vec::new(),
         }
     }
 

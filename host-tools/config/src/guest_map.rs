@@ -29,6 +29,7 @@ pub(crate) const fn name_of(device: MapDevice) -> &'static str {
         MapDevice::CpuInterface | MapDevice::Deactivate => "the virtual CPU interface",
         MapDevice::Uart => "the emulated UART",
         MapDevice::Services => "the services page",
+        MapDevice::Link(_) => "a link's device",
     }
 }
 

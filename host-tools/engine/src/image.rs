@@ -682,6 +682,7 @@ pub(crate) mod tests {
             announced: [0; 2],
             channels: Vec::new(),
             doorbells: Vec::new(),
+            links: Vec::new(),
         }
     }
 

@@ -19,6 +19,7 @@
 //! | [`ring`] | records that wait for the telemetry UART |
 //! | [`services_page`] | the registers through which programs at EL0 make calls |
 //! | [`syndrome`] | why a core entered EL2, and the syndrome that a guest sees instead |
+//! | [`virtio`] | the devices and the wire of links between VMs |
 //! | [`vgic`] | a VM's GICv2 distributor and the list registers |
 //! | [`vpmu`] | a vCPU's PMU |
 //! | [`vuart`] | a VM's UART |
@@ -56,5 +57,6 @@ pub mod segment;
 pub mod services_page;
 pub mod syndrome;
 pub mod vgic;
+pub mod virtio;
 pub mod vpmu;
 pub mod vuart;

@@ -7,7 +7,7 @@ use crate::machine::registers::*;
 use crate::machine::stage2::Page;
 use crate::vm::cpu::{Guest, Visit};
 use crate::vm::guest_registers::{GuestRegisters, enter_el1, skip_instruction, trap_waits};
-use crate::vm::{interrupts, life, logger, telemetry, uart, virq, vpmu};
+use crate::vm::{interrupts, life, link, logger, telemetry, uart, virq, vpmu};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::guest_map::MapDevice;
 use cloison_formats::image::{GuestPmu, OnFault};
@@ -171,6 +171,7 @@ fn data_abort(visit: Visit, registers: &mut GuestRegisters, abort: DataAbort) {
         _ => true,
     };
     let device = spec.map.device(ipa.page_base()).filter(has);
+    let device = device.or_else(|| link::at(visit.vm, ipa.page_base()));
     let device = device.filter(|_| !abort.is_walk());
     let Some(device) = device else {
         visit.count_exit(ExitReason::Memory);
@@ -233,6 +234,15 @@ fn emulate(
             if offset == 0 && width == Width::Word {
                 virq::deactivate(*visit, stored as u32);
             }
+            return Ok(());
+        }
+        (MapDevice::Link(number), false) => {
+            access.loaded(link::read(*visit, number, offset, width))
+        }
+        (MapDevice::Link(number), true) => {
+            link::write(visit, number, offset, width, stored as u32);
+            // What it has sent may have spent a budget.
+            life::hold(visit);
             return Ok(());
         }
         // GICC_DIR is write-only (IHI 0048B, 4.4.15).

@@ -447,6 +447,63 @@ impl Windows {
         word
     }
 
+    /// Copies bytes of a guest's frame from `offset` on; two at an even offset at once. The guest
+    /// may be changing them.
+    ///
+    /// # Panics
+    /// If they are not all in the frame.
+    pub fn peek(&self, frame: PhysAddr, offset: u64, bytes: &mut [u8]) {
+        let len = bytes.len() as u64;
+        assert!(offset + len <= PAGE_SIZE, "{len} bytes at {offset:#x}");
+        self.with([frame], |[page]| {
+            let at = page + offset;
+            match bytes {
+                // SAFETY: the window is this core's; the bytes are aligned and inside it, and never
+                // Rust's memory.
+                [first, second] if at.is_multiple_of(2) => unsafe {
+                    [*first, *second] = (at as *const u16).read_volatile().to_le_bytes();
+                },
+                // SAFETY: the same; `bytes` are the caller's.
+                _ => unsafe { sysreg::copy_bytes(at, bytes.as_mut_ptr() as u64, len) },
+            }
+        });
+    }
+
+    /// Copies bytes to a guest's frame from `offset` on; two at an even offset at once.
+    ///
+    /// # Panics
+    /// If they are not all in the frame.
+    pub fn poke(&self, frame: PhysAddr, offset: u64, bytes: &[u8]) {
+        let len = bytes.len() as u64;
+        assert!(offset + len <= PAGE_SIZE, "{len} bytes at {offset:#x}");
+        self.with([frame], |[page]| {
+            let at = page + offset;
+            match *bytes {
+                // SAFETY: the window is this core's; the bytes are aligned and inside it, and never
+                // Rust's memory.
+                [first, second] if at.is_multiple_of(2) => unsafe {
+                    (at as *mut u16).write_volatile(u16::from_le_bytes([first, second]));
+                },
+                // SAFETY: the same; `bytes` are the caller's.
+                _ => unsafe { sysreg::copy_bytes(bytes.as_ptr() as u64, at, len) },
+            }
+        });
+    }
+
+    /// Copies a part of one guest's frame to another guest's. Both may be changing them.
+    ///
+    /// # Panics
+    /// If it is not all in either frame.
+    pub fn copy_part(&self, frames: [PhysAddr; 2], offsets: [u64; 2], len: u64) {
+        let are_inside = offsets.iter().all(|offset| offset + len <= PAGE_SIZE);
+        assert!(are_inside, "{len} bytes at {offsets:#x?}");
+        self.with(frames, |[source, target]| {
+            // SAFETY: the windows are this core's; the bytes are inside them, and never Rust's
+            // memory.
+            unsafe { sysreg::copy_bytes(source + offsets[0], target + offsets[1], len) };
+        });
+    }
+
     /// Clears a guest's frame, in memory and in all caches.
     ///
     /// # Safety

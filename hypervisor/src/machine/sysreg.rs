@@ -172,6 +172,47 @@ pub fn clean_invalidate_page(va: u64) {
     dsb();
 }
 
+/// Copies `len` bytes from `from` to `to`, neither of which needs to be aligned.
+///
+/// # Safety
+/// All bytes must be mapped, and those at `to` writable; none may be Rust's memory that is otherwise
+/// in use.
+pub unsafe fn copy_bytes(from: u64, to: u64, len: u64) {
+    // SAFETY: the caller's obligations are the same.
+    unsafe {
+        asm!(
+            "
+            subs    {rest}, {rest}, #32
+            b.lo    3f
+            2:
+            ldp     {a}, {b}, [{from}], #16
+            ldp     {c}, {d}, [{from}], #16
+            stp     {a}, {b}, [{to}], #16
+            stp     {c}, {d}, [{to}], #16
+            subs    {rest}, {rest}, #32
+            b.hs    2b
+            3:
+            adds    {rest}, {rest}, #32
+            b.eq    5f
+            4:
+            ldrb    {a:w}, [{from}], #1
+            strb    {a:w}, [{to}], #1
+            subs    {rest}, {rest}, #1
+            b.ne    4b
+            5:
+            ",
+            from = inout(reg) from => _,
+            to = inout(reg) to => _,
+            rest = inout(reg) len => _,
+            a = out(reg) _,
+            b = out(reg) _,
+            c = out(reg) _,
+            d = out(reg) _,
+            options(nostack),
+        );
+    }
+}
+
 /// Tells the board model (docs/board-model.md) whether stage 2 makes the page at `pa` cacheable;
 /// everything else executes the HINT as a NOP.
 pub fn tell_cacheable(pa: PhysAddr, cacheable: bool) {

@@ -5,7 +5,7 @@ use crate::devices::timer;
 use crate::machine::registers::*;
 use crate::machine::stage2::{Kind, Stage2, TableSource};
 use crate::vm::partition::{self, Bell, Memory, Pages, Vcpu, Vm};
-use crate::vm::uart;
+use crate::vm::{link, uart};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -115,6 +115,12 @@ pub fn create(
             spis.own(irq::DOORBELL, false);
         }
         spec.irqs.iter().for_each(|irq| spis.own(irq.0, true));
+        let mut ports = Vec::new();
+        for (number, link, end) in system.links_of(VmId(id as u8)) {
+            let end = &link.ends[end];
+            spis.own(end.irq.0, false);
+            ports.push((number as u8, end.ipa));
+        }
         vms.push(Vm {
             id: VmId(id as u8),
             spec,
@@ -153,6 +159,8 @@ pub fn create(
             }),
             pace: Limiter::default(),
             peers: system.peers(VmId(id as u8)),
+            ports,
+            still: TicketMutex::new(()),
         });
     }
     // After all regions: a system without channels has the frames that it had before there were
@@ -161,6 +169,7 @@ pub fn create(
         connect(channel, &vms, &mut memory, &mut tables)
             .map_err(|why| format!("channel {} did not fit: {why}", channel.name))?;
     }
+    link::init(system);
     // From here on, other modules find the VMs; the memory stays for migrations.
     partition::init(vms, memory);
     Ok(())

@@ -96,6 +96,8 @@ pub struct Due {
     pub lease: bool,
     /// The VM's profiled pages are to move.
     pub migration: bool,
+    /// A peer has room again for what waits on the VM's links.
+    pub links: bool,
 }
 
 /// A core, and the VM that owns it.

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{console, gic, timer};
-use crate::vm::cpu::{Guest, Visit};
+use crate::vm::cpu::{Due, Guest, Visit};
 use crate::vm::mailbox::{self, Request};
 use crate::vm::partition::system;
 use crate::vm::{console_input, quota, telemetry, virq, vpmu};
@@ -75,6 +75,10 @@ fn serve_requests(guest: Guest) {
     let requests = mailbox::take(guest.index);
     if requests & Request::Interrupts as u32 != 0 {
         virq::fill(guest);
+    }
+    if requests & Request::Links as u32 != 0 {
+        let due = guest.due.get();
+        guest.due.set(Due { links: true, ..due });
     }
     if requests & Request::Power as u32 != 0 {
         // A vCPU that is about to start needs no action here: the parked loop looks at its power

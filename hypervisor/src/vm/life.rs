@@ -14,7 +14,7 @@ use crate::vm::mailbox::{self, Request};
 use crate::vm::migrate::{self, Pace, Work};
 use crate::vm::partition::{Vm, all, system};
 use crate::vm::{
-    doorbell, guest_registers, hem, interrupts, logger, quota, telemetry, uart, virq, vpmu,
+    doorbell, guest_registers, hem, interrupts, link, logger, quota, telemetry, uart, virq, vpmu,
 };
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::channel::Member;
@@ -140,7 +140,12 @@ extern "C" fn parked() -> ! {
         if let Some(start) = power.enter(visit.vcpu) {
             enter_vcpu(visit, start);
         }
-        if visit.due.take().lease {
+        let due = visit.due.take();
+        // A vCPU that is on sends for one that is off.
+        if due.links {
+            link::wake(visit.vm, visit.vcpu);
+        }
+        if due.lease {
             end_lease(visit);
             continue;
         }
@@ -177,6 +182,9 @@ fn do_due(visit: Visit) {
     }
     if due.migration && work.pause(Effort::NONE) {
         work.on_deadline();
+    }
+    if due.links && work.pause(Effort::NONE) {
+        link::send_all(visit);
     }
     interrupts::serve_pending(*visit);
 }
@@ -377,6 +385,7 @@ fn print_end(visit: Visit) {
 fn finish(visit: Visit) {
     let vm = visit.vm;
     doorbell::close(*visit);
+    link::reset_all(*visit);
     // Before the VM counts as dead: its last line is printed with its name, and before the message
     // that it has ended.
     print_end(visit);
@@ -444,6 +453,7 @@ fn renew(visit: Visit, end: fn(Visit)) -> ! {
     let vm = visit.vm;
     // First: peers may leave what the next life would find, until they know.
     doorbell::close(*visit);
+    link::reset_all(*visit);
     logger::about(vm, Level::Info, Topic::Act, format_args!(" restarts"));
     // The pages move home first, so that a restarted VM has its frames as at its first start.
     let work = Work::new(visit);

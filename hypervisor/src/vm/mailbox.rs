@@ -13,6 +13,8 @@ pub enum Request {
     Power = 1,
     /// Look for virtual interrupts.
     Interrupts = 1 << 1,
+    /// Send what waits on the VM's links.
+    Links = 1 << 2,
 }
 
 /// One for each core: a mask of [`Request`]s. Posting sets bits, so that equal requests merge.

@@ -132,6 +132,7 @@ impl Work {
         if pages.is_empty() {
             return;
         }
+        let _off = vm.keep_off();
         // Restored and rolled back pages go home.
         let goes = outcome == MigrationOutcome::Moved;
         let to = |page: &Away| if goes { page.frame } else { page.home };
@@ -571,6 +572,7 @@ impl Work {
                 (page.cacheability != wanted).then_some(())?;
                 Some((ipa, wanted, stage2.unmap(ipa)?))
             };
+            let off = self.vm.keep_off();
             let changes: heapless::Vec<_, CHANGES> = batch.iter().filter_map(unmap).collect();
             if !changes.is_empty() {
                 sysreg::tlbi_ipas(changes.iter().map(|(ipa, ..)| *ipa));
@@ -593,6 +595,7 @@ impl Work {
                     uncached.get() + 1
                 });
             }
+            drop(off);
             all += changes.len() as u64;
             let done = Effort::PAGE
                 .times(changes.len() as u64)

@@ -29,7 +29,7 @@ use cloison_logic::vuart::Uart;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use spin::Once;
-use spin::mutex::TicketMutex;
+use spin::mutex::{TicketMutex, TicketMutexGuard};
 
 /// How a vCPU starts that CPU_ON turns on.
 ///
@@ -127,6 +127,10 @@ pub struct Vm {
     pub pace: Limiter,
     /// The VMs that it may call, a bit each.
     pub peers: u8,
+    /// The links that it has, by number, each with the page of its device.
+    pub ports: Vec<(u8, Ipa)>,
+    /// Held where its pages move, and where another VM's core accesses one. Not waited with.
+    pub still: TicketMutex<()>,
 }
 
 /// The memory from which VMs are built.
@@ -258,6 +262,11 @@ impl Vm {
         let last = Ipa(end.saturating_sub(1));
         self.ram()
             .any(|region| region.contains(ipa) && region.contains(last))
+    }
+
+    /// Keeps cores from accessing its pages for links, until what is returned is dropped.
+    pub fn keep_off(&self) -> Option<TicketMutexGuard<'_, ()>> {
+        (!self.ports.is_empty()).then(|| self.still.lock())
     }
 
     /// Returns whether its guest takes the PMU's interrupt as the hardware raises it.

@@ -197,6 +197,17 @@ pub fn set_line(guest: Guest, vm: &Vm, irq: u32, high: bool) {
     }
 }
 
+/// Has the line of an emulated device of `vm`, which may be another one's, follow what `is_high`
+/// says. To be called after each change of that: under the lock, the last call sees all changes.
+pub fn follow(guest: Guest, vm: &Vm, irq: u32, is_high: impl FnOnce() -> bool) {
+    let mut spis = vm.spis.lock();
+    let vcpus = spis.set_line(irq, is_high(), &vm.distributor);
+    drop(spis);
+    if kick(guest, vm, vcpus) {
+        fill(guest);
+    }
+}
+
 /// Has the interrupt of a VM's doorbell follow the bits that wait there. To be called after each
 /// change of them: under the lock, the last call sees all changes.
 pub fn doorbell(guest: Guest, vm: &Vm, trigger: channel::Trigger) {

@@ -1,0 +1,62 @@
+//! Links: each joins two VMs by a device of virtio in each of them. The hypervisor is the wire.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::addr::Ipa;
+use crate::ids::{Intid, VmId};
+use alloc::string::String;
+use cloison_abi::virtio::feature;
+use serde::{Deserialize, Serialize};
+
+/// A link between two VMs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Link {
+    /// Name in the configuration.
+    pub name: String,
+    /// What each of its VMs sees.
+    pub kind: LinkKind,
+    /// Its two ends, in two VMs.
+    pub ends: [LinkEnd; 2],
+}
+
+/// The device of a link in one of its VMs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkEnd {
+    /// The VM.
+    pub vm: VmId,
+    /// The page of its registers.
+    pub ipa: Ipa,
+    /// Its interrupt: an SPI of the emulated distributor.
+    pub irq: Intid,
+}
+
+/// The devices by which a link joins VMs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum LinkKind {
+    /// Network devices, between which Ethernet frames travel.
+    Net = 1,
+    /// Consoles, between which bytes travel.
+    Console = 3,
+}
+
+impl LinkKind {
+    /// Returns the features that its devices have.
+    pub const fn features(self) -> u64 {
+        match self {
+            Self::Net => feature::VERSION_1 | feature::NET_MAC | feature::NET_STATUS,
+            Self::Console => feature::VERSION_1,
+        }
+    }
+}
+
+impl Link {
+    /// Returns which end of the link a VM has.
+    pub fn end(&self, vm: VmId) -> Option<usize> {
+        self.ends.iter().position(|end| end.vm == vm)
+    }
+}
+
+/// Returns the Ethernet address of an end of the link with this number: one that no maker assigns.
+pub const fn mac(link: u8, end: u8) -> [u8; 6] {
+    [0x02, b'c', b'l', 0, link, end]
+}

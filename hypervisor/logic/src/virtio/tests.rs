@@ -1,0 +1,2 @@
+//! Tests of links.
+// SPDX-License-Identifier: MIT OR Apache-2.0
