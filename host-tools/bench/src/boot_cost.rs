@@ -12,7 +12,7 @@ use cloison_config::{Checked, ImageSource};
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::figures::Figures;
 use cloison_engine::image::{self, Image};
-use cloison_engine::linux::device_tree::{self, Ceilings};
+use cloison_engine::linux::device_tree::{self, Around};
 use cloison_engine::linux::load;
 use cloison_engine::model::Instructions;
 use cloison_engine::progress::stage;
@@ -233,7 +233,7 @@ pub fn bare(checked: &Checked, image: &Image, scratch: &Path) -> Result<Machine>
     let ImageSource::Linux(linux) = &checked.images[0] else {
         return Err(miette!("VM `{}` is not a Linux guest", vm.name));
     };
-    let loaded = load(linux, vm, &Ceilings::of(&image.system, vm))?;
+    let loaded = load(linux, vm, &Around::of(&image.system, VmId(0)))?;
     let keep = |name: &str, bytes: &[u8]| {
         let path = scratch.join(name);
         std::fs::write(&path, bytes)

@@ -3,13 +3,14 @@
 
 use cloison_bench::boot_cost;
 use cloison_config::ImageSource;
-use cloison_config::guest_linux::Release;
+use cloison_config::guest_linux::{Flavor, KernelSource, Release};
 use cloison_engine::configuration;
 use cloison_engine::figures::Figures;
 use cloison_engine::linux::packages::{self, Cached, CachedFile};
-use cloison_engine::linux::programs;
+use cloison_engine::linux::{modules, programs};
 use cloison_engine::setup::consent::{self, Consent};
 use cloison_engine::text::{Style, grouped};
+use cloison_formats::ids::VmId;
 use miette::Result;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -56,10 +57,17 @@ pub fn linux(args: &LinuxArgs) -> Result<()> {
     consent::give(Consent::Given);
     let mut releases = BTreeSet::from([release]);
     let mut lists: BTreeSet<(Release, Vec<String>)> = BTreeSet::new();
+    let mut linked: BTreeSet<(Release, Flavor)> = BTreeSet::new();
     for path in configs {
-        for image in configuration::load(path, None)?.images {
+        let checked = configuration::load(path, None)?;
+        for (vm, image) in (0..).zip(checked.images) {
             if let ImageSource::Linux(linux) = image {
                 releases.insert(linux.release);
+                if let KernelSource::Debian(flavor) = linux.kernel
+                    && checked.system.links_of(VmId(vm)).next().is_some()
+                {
+                    linked.insert((linux.release, flavor));
+                }
                 if !linux.packages.is_empty() {
                     lists.insert((linux.release, linux.packages));
                 }
@@ -73,6 +81,10 @@ pub fn linux(args: &LinuxArgs) -> Result<()> {
                 .into_iter()
                 .filter(|release| packages::is_kept(*release)),
         );
+        let all = Release::ALL
+            .into_iter()
+            .flat_map(|release| Flavor::ALL.map(|flavor| (release, flavor)));
+        linked.extend(all.filter(|&(release, flavor)| modules::are_kept(release, flavor)));
         lists.extend(Release::ALL.into_iter().flat_map(|release| {
             packages::kept_lists(release)
                 .into_iter()
@@ -85,6 +97,12 @@ pub fn linux(args: &LinuxArgs) -> Result<()> {
             report(&format!("{release} {name}"), &kept);
             figures.count(format!("{release}_{name}_bytes"), kept.bytes);
         }
+    }
+    for (release, flavor) in linked {
+        let name = flavor.name();
+        let kept = modules::archive(release, flavor, cached)?;
+        report(&format!("{release} {name} modules"), &kept);
+        figures.count(format!("{release}_{name}_modules_bytes"), kept.bytes);
     }
     for (number, (release, list)) in lists.iter().enumerate() {
         let kept = programs::archive(*release, list, cached)?;

@@ -202,7 +202,7 @@ fn read_member(
 }
 
 /// Returns the VM that a field names.
-fn find_vm(field: &Field<'_>, others: &Others<'_>) -> Option<VmId> {
+pub(crate) fn find_vm(field: &Field<'_>, others: &Others<'_>) -> Option<VmId> {
     let name = field.string("the name of a VM")?;
     let found = others.vms.iter().position(|spec| spec.vm.name == name);
     if found.is_none() && others.complete {

@@ -53,6 +53,7 @@ pub mod guest_map;
 pub mod kernel;
 mod kind;
 pub mod layout;
+mod link;
 mod manage;
 pub mod memory;
 mod names;

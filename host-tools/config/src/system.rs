@@ -8,6 +8,7 @@ use crate::document::{Context, Table, suggest};
 use crate::files::available;
 use crate::goal::Goal;
 use crate::kind::FileKind;
+use crate::link;
 use crate::manage;
 use crate::memory::{self, Account, Demand};
 use crate::names::name;
@@ -140,6 +141,13 @@ fn read(
         complete,
     };
     let channels = channel::read(&root, &scope);
+    let links = link::read(
+        &root,
+        &link::Scope {
+            others: &scope,
+            channels: &channels.channels,
+        },
+    );
     root.finish();
     let (hypervisor, board) = (hypervisor?, board.as_ref()?);
     if !complete {
@@ -169,6 +177,7 @@ fn read(
         announced: [0; 2],
         channels: channels.channels.clone(),
         doorbells,
+        links,
     };
     let contiguous = check_contiguous(context, &system, &vms, &hypervisor);
     let system = System {

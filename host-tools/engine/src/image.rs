@@ -7,7 +7,7 @@ pub mod prelude;
 pub mod seal;
 
 use crate::files::{self, write_atomic};
-use crate::linux::device_tree::Ceilings;
+use crate::linux::device_tree::Around;
 use crate::{linux, parts};
 use cloison_config::executable::{self, ElfError, Executable, LONGEST};
 use cloison_config::layout::DEVICE_TREE_ROOM;
@@ -16,6 +16,7 @@ use cloison_config::problem::display_path;
 use cloison_config::{Checked, ImageSource};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::boot::{self, BootParameters};
+use cloison_formats::ids::VmId;
 use cloison_formats::image::{self, System};
 use cloison_formats::invalid::Invalid;
 use miette::{Diagnostic, IntoDiagnostic, Result};
@@ -238,17 +239,14 @@ pub fn assemble_system(
         false => Vec::new(),
     };
     let mut payload = Payload::default();
-    let ceilings: Vec<Ceilings> = system
-        .vms
-        .iter()
-        .map(|vm| Ceilings::of(&system, vm))
-        .collect();
-    for ((vm, image), ceilings) in system.vms.iter_mut().zip(images).zip(&ceilings) {
+    let ids = (0..system.vms.len()).map(|vm| VmId(vm as u8));
+    let around: Vec<Around> = ids.map(|vm| Around::of(&system, vm)).collect();
+    for ((vm, image), around) in system.vms.iter_mut().zip(images).zip(&around) {
         let file = match image {
             ImageSource::Workload(name) => parts::pick(&workloads, name)?,
             ImageSource::File(file) | ImageSource::FileWithTree(file, _) => file.clone(),
             ImageSource::Linux(source) => {
-                let loaded = linux::load(source, vm, ceilings)?;
+                let loaded = linux::load(source, vm, around)?;
                 let parts = [&loaded.kernel, &loaded.initrd, &loaded.device_tree];
                 let [kernel, initrd, device_tree] = parts.map(|bytes| payload.add(bytes));
                 loaded.install(vm, [kernel?, initrd?, device_tree?]);
@@ -265,7 +263,7 @@ pub fn assemble_system(
             check_fit(vm)?;
         }
         if let ImageSource::FileWithTree(_, described) = image {
-            let tree = linux::device_tree::build(described, vm, ceilings, None)?;
+            let tree = linux::device_tree::build(described, vm, around, None)?;
             let (offset, load) = (payload.add(&tree)?, tree_place(vm)?);
             vm.modules.push(image::Module {
                 offset,

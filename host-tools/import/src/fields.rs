@@ -59,7 +59,7 @@ const NO_SMMU: &str =
     "there is no SMMU support: a device with DMA that is passed through reaches all memory";
 const NO_SMMU_NEXT: &str = "pass the device through only to a VM that you trust";
 const NO_VIRTIO: &str =
-    "there is no virtio: each VM has an emulated PL011 and, for Linux, a RAM disk";
+    "there is no virtio back end: each VM has an emulated PL011 and, for Linux, a RAM disk";
 const NO_VIRTIO_NEXT: &str = "put what the guest needs into its RAM disk";
 const OWN_GIC: &str =
     "every VM sees an emulated GICv2 where its `map` says, at 0x8000000 and 0x8010000 without one";
@@ -728,7 +728,7 @@ pub const HVISOR: Table = Table {
         kept("memory.size", "`size`", "whole pages"),
         none(
             "zones",
-            "there is no virtio: a console is emulated, disks and networks are not",
+            "there is no virtio back end: a console is emulated, disks and networks are not",
             NO_VIRTIO_NEXT,
         ),
     ],

@@ -1,4 +1,4 @@
-//! Protocols of the hypervisor under loom: what cores do at the same time with doorbells, the
+//! Protocols of the hypervisor under loom: what cores do at the same time with doorbells, links,
 //! console, the telemetry, leases, frames and the services page, in all interleavings up to a bound
 //! of preemptions. Beside each model is one with a bug that the search must find.
 //!
@@ -10,6 +10,7 @@
 mod doorbell;
 mod frames;
 mod leases;
+mod links;
 mod output;
 mod services_page;
 

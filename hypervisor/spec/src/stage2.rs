@@ -8,6 +8,7 @@ use cloison_formats::channel::Rights;
 use cloison_formats::color::{Color, ColorSet, color_of};
 use cloison_formats::ids::VmId;
 use cloison_formats::image::{Backing, IPA_BITS, System, Vm};
+use cloison_formats::link::Link;
 use rustc_hash::FxHashMap as HashMap;
 
 /// Entries of a table.
@@ -299,7 +300,7 @@ impl<'a> Memories<'a> {
             };
         }
         let is_allowed = match self.owner(address).or(moving) {
-            Some(owner) => owner == vm,
+            Some(owner) => owner == vm || self.are_linked(vm, owner),
             // Where a page moves to, and the hypervisor's own memory.
             // A frame without an owner may be the target of a move: it must have a color of the
             // VM's pools.
@@ -317,6 +318,13 @@ impl<'a> Memories<'a> {
                 None => format!("{address}"),
             },
         ))
+    }
+
+    /// Returns whether two VMs have a link: the core of one copies what it sends to the other.
+    fn are_linked(&self, vm: usize, other: usize) -> bool {
+        let has = |link: &Link, vm: usize| link.end(VmId(vm as u8)).is_some();
+        let mut links = self.system.links.iter();
+        links.any(|link| has(link, vm) && has(link, other))
     }
 
     /// Returns whether a frame has a color of a VM's pools.

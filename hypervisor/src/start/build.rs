@@ -4,7 +4,7 @@
 use crate::devices::timer;
 use crate::machine::registers::*;
 use crate::machine::stage2::{Kind, Stage2, TableSource};
-use crate::vm::partition::{self, Bell, Memory, Pages, Vcpu, Vm};
+use crate::vm::partition::{self, Bell, LinkPort, Memory, Pages, Vcpu, Vm};
 use crate::vm::{link, uart};
 use alloc::format;
 use alloc::string::String;
@@ -119,7 +119,10 @@ pub fn create(
         for (number, link, end) in system.links_of(VmId(id as u8)) {
             let end = &link.ends[end];
             spis.own(end.irq.0, false);
-            ports.push((number as u8, end.ipa));
+            ports.push(LinkPort {
+                link: number as u8,
+                ipa: end.ipa,
+            });
         }
         vms.push(Vm {
             id: VmId(id as u8),

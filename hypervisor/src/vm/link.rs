@@ -74,9 +74,8 @@ pub fn init(system: &System) {
 
 /// Returns the device of a link that a VM has at a page.
 pub fn at(vm: &Vm, page: Ipa) -> Option<MapDevice> {
-    let mut ports = vm.ports.iter();
-    let (number, _) = ports.find(|&&(_, ipa)| ipa == page)?;
-    Some(MapDevice::Link(*number))
+    let port = vm.ports.iter().find(|port| port.ipa == page)?;
+    Some(MapDevice::Link(port.link))
 }
 
 /// One end of a link.
@@ -186,6 +185,11 @@ impl Port {
     }
 }
 
+/// Returns the ends of links that a VM has.
+fn ports(vm: &Vm) -> impl Iterator<Item = Port> {
+    vm.ports.iter().filter_map(|port| Port::of(vm, port.link))
+}
+
 /// Has a vCPU of a VM send what waits, preferably this one. None does if all are off: then nothing
 /// of what they sent is left.
 pub fn wake(vm: &Vm, vcpu: usize) {
@@ -246,7 +250,9 @@ pub fn write(visit: Visit, number: u8, offset: u16, width: Width, value: u32) {
                 Change::Started(queues) => {
                     for (index, queue) in queues.into_iter().enumerate() {
                         let (wire, role) = port.wire(index);
-                        queue.into_iter().for_each(|queue| wire.lock().join(role, queue));
+                        queue
+                            .into_iter()
+                            .for_each(|queue| wire.lock().join(role, queue));
                     }
                     port.turn(*visit);
                 }
@@ -268,19 +274,15 @@ fn notify(visit: Visit, port: Port, queue: u32) {
 
 /// Sends what waits on all links of the VM.
 pub fn send_all(visit: Visit) {
-    for &(number, _) in &visit.vm.ports {
-        Port::of(visit.vm, number)
-            .into_iter()
-            .for_each(|port| send(visit, port));
+    for port in ports(visit.vm) {
+        send(visit, port);
     }
 }
 
 /// The VM's life begins or ends: its devices are reset.
 pub fn reset_all(guest: Guest) {
-    for &(number, _) in &guest.vm.ports {
-        if let Some(port) = Port::of(guest.vm, number) {
-            port.reset(guest, &mut port.device().registers.lock());
-        }
+    for port in ports(guest.vm) {
+        port.reset(guest, &mut port.device().registers.lock());
     }
 }
 
@@ -373,7 +375,9 @@ impl Pair<'_> {
     /// memory.
     fn settle(&self, place: Place) -> PhysAddr {
         let Mapping {
-            frame, cacheability, ..
+            frame,
+            cacheability,
+            ..
         } = place.page;
         if cacheability == Cacheability::NonCacheable {
             self.windows.flush(frame);

@@ -78,6 +78,14 @@ pub struct Bell {
     pub interval: Ticks,
 }
 
+/// An end of a link.
+pub struct LinkPort {
+    /// Number of the link.
+    pub link: u8,
+    /// The page of its device's registers.
+    pub ipa: Ipa,
+}
+
 /// A virtual machine.
 pub struct Vm {
     /// Index in the configuration.
@@ -127,8 +135,8 @@ pub struct Vm {
     pub pace: Limiter,
     /// The VMs that it may call, a bit each.
     pub peers: u8,
-    /// The links that it has, by number, each with the page of its device.
-    pub ports: Vec<(u8, Ipa)>,
+    /// Its ends of links.
+    pub ports: Vec<LinkPort>,
     /// Held where its pages move, and where another VM's core accesses one. Not waited with.
     pub still: TicketMutex<()>,
 }

@@ -20,6 +20,7 @@ mod isolation;
 mod kernels;
 mod leases;
 mod libpapi;
+mod links;
 mod linux;
 mod maps;
 mod migration;

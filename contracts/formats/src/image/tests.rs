@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::channel::{Member, Rights, Trigger};
+use crate::link::{LinkEnd, LinkKind};
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec;
@@ -531,6 +532,86 @@ fn each_rule_of_a_doorbell_is_kept_to_the_unit() {
     }
     // A VM without a channel needs no doorbell, and may have a device with its interrupt.
     keeps(|system| system.vms[1].irqs = vec![Intid(irq::DOORBELL)]);
+}
+
+#[test]
+fn each_rule_of_a_link_is_kept_to_the_unit() {
+    let part = Part::Link(0);
+    let links = |change: fn(&mut System)| {
+        move |system: &mut System| {
+            connect(system);
+            let end = |vm| LinkEnd {
+                vm: VmId(vm),
+                ipa: Ipa(0xa00_0000),
+                irq: Intid(48),
+            };
+            system.links = vec![Link {
+                name: "link".into(),
+                kind: LinkKind::Net,
+                ends: [end(0), end(1)],
+            }];
+            change(system);
+        }
+    };
+    let first = |change: fn(&mut LinkEnd)| {
+        let with = links(|_| {});
+        move |system: &mut System| {
+            with(system);
+            change(&mut system.links[0].ends[0]);
+        }
+    };
+    keeps(links(|_| {}));
+    breaks(part, Rule::LinkVm, 1, first(|end| end.vm = VmId(1)));
+    breaks(part, Rule::LinkVm, 2, first(|end| end.vm = VmId(2)));
+    keeps(first(|end| end.ipa = Ipa((1 << IPA_BITS) - PAGE)));
+    let beyond = first(|end| end.ipa = Ipa(1 << IPA_BITS));
+    breaks(part, Rule::IpaSpace, 1 << IPA_BITS, beyond);
+    let odd = first(|end| end.ipa = Ipa(0xa00_0004));
+    breaks(part, Rule::Empty, 0xa00_0004, odd);
+    let uart = first(|end| end.ipa = Ipa(0x900_0000));
+    breaks(part, Rule::Emulated, 0x900_0000, uart);
+    // The RAM ends at 0x4000_4000; the channel of two pages is the third memory of the VM.
+    keeps(first(|end| end.ipa = Ipa(0x4000_4000)));
+    let ram = first(|end| end.ipa = Ipa(0x4000_3000));
+    breaks(part, Rule::Overlap, 0, ram);
+    let channel = first(|end| end.ipa = Ipa(0x6000_1000));
+    breaks(part, Rule::Overlap, 2, channel);
+    for irq in [32, 255] {
+        keeps(move |system| {
+            links(|_| {})(system);
+            system.links[0].ends[1].irq = Intid(irq);
+        });
+    }
+    let own = system().vms[0].irqs[0].0;
+    for irq in [31, 256, own, cloison_abi::irq::UART, irq::DOORBELL] {
+        breaks(part, Rule::LinkInterrupt, irq.into(), move |system| {
+            links(|_| {})(system);
+            system.links[0].ends[0].irq = Intid(irq);
+        });
+    }
+    // A second link of the same VMs.
+    let second = |change: fn(&mut Link)| {
+        let with = links(|_| {});
+        move |system: &mut System| {
+            with(system);
+            let mut link = system.links[0].clone();
+            change(&mut link);
+            system.links.push(link);
+        }
+    };
+    breaks(Part::Link(1), Rule::Overlap, 3, second(|_| {}));
+    let irq = second(|link| {
+        for end in &mut link.ends {
+            end.ipa = Ipa(0xa00_1000);
+        }
+    });
+    breaks(Part::Link(1), Rule::LinkInterrupt, 48, irq);
+    keeps(second(|link| {
+        for end in &mut link.ends {
+            end.ipa = Ipa(0xa00_1000);
+            end.irq = Intid(49);
+        }
+    }));
 }
 
 #[test]

@@ -14,6 +14,7 @@ use cloison_formats::image::{
     Backing, Campaign, Counted, END_MARKER, HEADER_LEN, Header, ImageError, Memory, Module, Pool,
     PoolKind, PowerOff, Profile, Quota, Reclaim, Region, System, Vm, WhenSpent, WorkCost,
 };
+use cloison_formats::link::{Link, LinkEnd, LinkKind};
 use cloison_formats::units::{EventId, Events, Nanos};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
@@ -155,6 +156,19 @@ fn connect(system: &mut System) {
         interval: Nanos(1000),
     };
     system.doorbells = vec![bell(0), bell(1)];
+    let link = |name: &str, kind, ipa, irq| Link {
+        name: name.into(),
+        kind,
+        ends: [0, 1].map(|vm| LinkEnd {
+            vm: VmId(vm),
+            ipa: Ipa(ipa),
+            irq: Intid(irq),
+        }),
+    };
+    system.links = vec![
+        link("net", LinkKind::Net, 0xa00_0000, 200),
+        link("console", LinkKind::Console, 0xa00_1000, 201),
+    ];
 }
 
 fn encoded(system: &System) -> Vec<u8> {
@@ -425,6 +439,9 @@ fn broken(system: &System) -> Option<String> {
     if let Some(promise) = channels(system) {
         return Some(promise.into());
     }
+    if let Some(promise) = links(system) {
+        return Some(promise.into());
+    }
     let each = system.vms.iter().enumerate();
     each.into_iter().find_map(|(index, vm)| {
         let own = |mask: u8| beyond(mask) || mask >> index & 1 == 1;
@@ -601,6 +618,52 @@ fn channels(system: &System) -> Option<&'static str> {
                 return Some("a channel in a place that is not its own");
             }
             seen.push((member.vm, of));
+        }
+    }
+    None
+}
+
+/// A link joins two VMs that exist, and has a page and an interrupt in each for itself alone.
+fn links(system: &System) -> Option<&'static str> {
+    let mut seen: Vec<(VmId, Ipa, Intid)> = vec![];
+    for link in &system.links {
+        if link.ends[0].vm == link.ends[1].vm {
+            return Some("a link of a VM with itself");
+        }
+        for end in &link.ends {
+            let Some(vm) = system.vms.get(end.vm.index()) else {
+                return Some("a link of a VM that is not there");
+            };
+            let of = range(end.ipa.0, PAGE_SIZE);
+            let channels = system.channels.iter().filter_map(|channel| {
+                let member = channel.members.iter().find(|it| it.vm == end.vm)?;
+                let len = u64::from(channel.pages) * PAGE_SIZE;
+                (member.rights != Rights::None).then(|| range(member.ipa.0, len))
+            });
+            let devices = vm.map.devices();
+            let mut taken = vm
+                .regions
+                .iter()
+                .map(ipas)
+                .chain(devices.iter().map(|&(_, at)| range(at.0, PAGE_SIZE)))
+                .chain(channels);
+            let mut before = seen.iter().filter(|(vm, ..)| *vm == end.vm);
+            let is_shared = before.any(|(_, ipa, irq)| *ipa == end.ipa || *irq == end.irq);
+            let is_placed = of.end <= 1 << 39 && end.ipa.is_page_aligned();
+            if !is_placed || is_shared || taken.any(|other| overlap(&other, &of)) {
+                return Some("a link in a place that is not its own");
+            }
+            let bells = system.doorbells.iter().filter(|it| it.vm == end.vm);
+            let mut irqs = vm
+                .irqs
+                .iter()
+                .chain([&vm.map.uart.irq])
+                .map(|it| it.0)
+                .chain(bells.map(|_| irq::DOORBELL));
+            if !(32..256).contains(&end.irq.0) || irqs.any(|it| it == end.irq.0) {
+                return Some("a link with an interrupt that is not its own");
+            }
+            seen.push((end.vm, end.ipa, end.irq));
         }
     }
     None

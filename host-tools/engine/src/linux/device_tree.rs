@@ -6,8 +6,9 @@ use cloison_config::guest_linux::{Described, Linux, Shown, with_word};
 use cloison_config::layout::DEVICE_TREE_ROOM;
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::guest_map::{GuestMap, GuestUart, GuestUartKind};
-use cloison_formats::ids::Intid;
+use cloison_formats::ids::{Intid, VmId};
 use cloison_formats::image::{Backing, GuestPmu, Region, System, Vm};
+use cloison_formats::link::LinkEnd;
 use miette::{Result, miette};
 use vm_fdt::{Error, FdtWriter};
 
@@ -30,14 +31,38 @@ const UART_CLOCK: u32 = 24_000_000;
 /// set. `cloison-client` reads it.
 const CEILINGS: &str = "cloison,ceilings";
 
+/// What a VM's device tree says of the rest of its system.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Around {
+    ceilings: Ceilings,
+    /// The devices of its links.
+    links: Vec<LinkEnd>,
+}
+
+impl Around {
+    /// Returns what surrounds the VM with this number.
+    pub fn of(system: &System, vm: VmId) -> Self {
+        let ends = system.links_of(vm).map(|(_, link, end)| link.ends[end]);
+        Self {
+            ceilings: Ceilings::of(system, &system.vms[vm.index()]),
+            links: ends.collect(),
+        }
+    }
+
+    /// Returns whether the VM has a link.
+    pub fn has_links(&self) -> bool {
+        !self.links.is_empty()
+    }
+}
+
 /// The ceilings of the budgets that a VM may set: the other VM, its quota and the ceiling in events,
 /// each as a cell. No call returns them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ceilings(Vec<u32>);
+struct Ceilings(Vec<u32>);
 
 impl Ceilings {
     /// Returns those of the VMs that `vm` regulates.
-    pub fn of(system: &System, vm: &Vm) -> Self {
+    fn of(system: &System, vm: &Vm) -> Self {
         let regulated = (0u32..)
             .zip(&system.vms)
             .filter(|(number, _)| vm.regulates >> number & 1 != 0);
@@ -52,19 +77,14 @@ impl Ceilings {
 }
 
 /// Builds the device tree of a Linux guest, with its RAM disk at this address and with this length.
-pub fn of_linux(
-    linux: &Linux,
-    vm: &Vm,
-    ceilings: &Ceilings,
-    initrd: (Ipa, u64),
-) -> Result<Vec<u8>> {
+pub fn of_linux(linux: &Linux, vm: &Vm, around: &Around, initrd: (Ipa, u64)) -> Result<Vec<u8>> {
     build(
         &Described {
             cmdline: command_line(linux, &vm.name),
             ..linux.tree.clone()
         },
         vm,
-        ceilings,
+        around,
         Some(initrd),
     )
 }
@@ -73,10 +93,10 @@ pub fn of_linux(
 pub fn build(
     described: &Described,
     vm: &Vm,
-    ceilings: &Ceilings,
+    around: &Around,
     initrd: Option<(Ipa, u64)>,
 ) -> Result<Vec<u8>> {
-    let tree = write(described, vm, ceilings, initrd)
+    let tree = write(described, vm, around, initrd)
         .map_err(|error| miette!("the device tree of VM `{}`: {error}", vm.name))?;
     if tree.len() as u64 > DEVICE_TREE_ROOM {
         return Err(miette!(
@@ -91,7 +111,7 @@ pub fn build(
 fn write(
     described: &Described,
     vm: &Vm,
-    ceilings: &Ceilings,
+    around: &Around,
     initrd: Option<(Ipa, u64)>,
 ) -> Result<Vec<u8>, Error> {
     let mut fdt = FdtWriter::new()?;
@@ -113,12 +133,15 @@ fn write(
     fdt.end_node(psci)?;
     devices(&mut fdt, &vm.map, vm.cores.len())?;
     passed_through(&mut fdt, described, &vm.regions)?;
+    for link in &around.links {
+        virtio(&mut fdt, link)?;
+    }
     if vm.services_page {
         let node = fdt.begin_node(&format!("services@{:x}", vm.map.services.0))?;
         fdt.property_string("compatible", page::COMPATIBLE)?;
         fdt.property_array_u64("reg", &[vm.map.services.0, PAGE_SIZE])?;
-        if !ceilings.0.is_empty() {
-            fdt.property_array_u32(CEILINGS, &ceilings.0)?;
+        if !around.ceilings.0.is_empty() {
+            fdt.property_array_u32(CEILINGS, &around.ceilings.0)?;
         }
         fdt.end_node(node)?;
     }
@@ -295,6 +318,16 @@ fn devices(fdt: &mut FdtWriter, map: &GuestMap, vcpus: usize) -> Result<(), Erro
     fdt.end_node(clock)?;
 
     serial(fdt, &map.uart)
+}
+
+/// Adds the device of a link.
+fn virtio(fdt: &mut FdtWriter, link: &LinkEnd) -> Result<(), Error> {
+    let node = fdt.begin_node(&format!("virtio_mmio@{:x}", link.ipa.0))?;
+    fdt.property_string("compatible", "virtio,mmio")?;
+    fdt.property_array_u64("reg", &[link.ipa.0, PAGE_SIZE])?;
+    fdt.property_array_u32("interrupts", &[SPI, link.irq.0 - 32, LEVEL_HIGH])?;
+    fdt.property_null("dma-coherent")?;
+    fdt.end_node(node)
 }
 
 /// Adds the emulated UART. Linux's drivers look for the last name of each kind.

@@ -22,6 +22,8 @@ off() {
     stty -F $tty sane
     poweroff -f
 }
+# Drivers of the VM's links.
+for module in /lib/modules/*.ko; do [ -e "$module" ] && insmod "$module"; done
 cd /root
 echo "cloison: $(hostname) is up: Linux $(uname -r), $(nproc) vCPUs"
 # The kernel goes on with a part of the RAM disk. What is missing then would be missed later, and not understood.

@@ -4,9 +4,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::archive::{Node, pack};
+use super::device_tree::Around;
+use super::modules;
 use super::packages::{self, Cached};
 use crate::{files, parts};
-use cloison_config::guest_linux::{Linux, Release};
+use cloison_config::guest_linux::{KernelSource, Linux, Release};
 use flate2::Compression;
 use miette::{IntoDiagnostic, Result, miette};
 
@@ -26,8 +28,14 @@ const EXEC: &str = "exec";
 const PROGRAMS: &str = "usr/bin";
 
 /// Builds the RAM disk. The same inputs give the same bytes.
-pub fn build(linux: &Linux) -> Result<Vec<u8>> {
+pub fn build(linux: &Linux, around: &Around) -> Result<Vec<u8>> {
     let mut disk = base(linux.release)?;
+    if let KernelSource::Debian(flavor) = linux.kernel
+        && around.has_links()
+    {
+        let modules = modules::archive(linux.release, flavor, Cached::Use)?;
+        disk.extend(std::fs::read(modules.path).into_diagnostic()?);
+    }
     // A kernel unpacks concatenated archives in order.
     if !linux.packages.is_empty() {
         disk.extend(

@@ -6,6 +6,7 @@
 //! | [`packages`] | downloads kernels and busybox as Debian packages, and keeps them |
 //! | [`device_tree`] | describes a VM to its kernel |
 //! | [`initramfs`] | builds the RAM disk: busybox and a first process |
+//! | [`modules`] | adds modules of the kernel for the devices of links |
 //! | [`programs`] | adds programs of other Debian packages, with their libraries |
 //! | [`shell`] | types commands into a guest's shell and reads the results |
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -13,11 +14,12 @@
 mod archive;
 pub mod device_tree;
 pub mod initramfs;
+pub mod modules;
 pub mod packages;
 pub mod programs;
 pub mod shell;
 
-use self::device_tree::Ceilings;
+use self::device_tree::Around;
 use crate::files;
 use cloison_config::guest_linux::{KernelSource, Linux};
 use cloison_config::kernel::Kernel;
@@ -42,7 +44,7 @@ pub struct GuestFiles {
 }
 
 /// Gets a VM's kernel and RAM disk, downloads missing parts, and builds its device tree.
-pub fn load(linux: &Linux, vm: &Vm, ceilings: &Ceilings) -> Result<GuestFiles> {
+pub fn load(linux: &Linux, vm: &Vm, around: &Around) -> Result<GuestFiles> {
     let path = match &linux.kernel {
         KernelSource::Debian(flavor) => {
             packages::kernel(linux.release, *flavor, packages::Cached::Use)?.path
@@ -53,7 +55,7 @@ pub fn load(linux: &Linux, vm: &Vm, ceilings: &Ceilings) -> Result<GuestFiles> {
     let parsed = Kernel::parse(&bytes).map_err(|error| miette!("{}: {error}", path.display()))?;
     let initrd = match &linux.initrd {
         Some(path) => files::read(path, files::IMAGE)?,
-        None => initramfs::build(linux)
+        None => initramfs::build(linux, around)
             .wrap_err_with(|| miette!("VM `{}`: its RAM disk cannot be made", vm.name))?,
     };
     let layout = Layout::new(linux, vm, parsed, initrd.len() as u64).map_err(|error| {
@@ -63,7 +65,7 @@ pub fn load(linux: &Linux, vm: &Vm, ceilings: &Ceilings) -> Result<GuestFiles> {
             vm.name
         )
     })?;
-    let device_tree = device_tree::of_linux(linux, vm, ceilings, layout.initrd)?;
+    let device_tree = device_tree::of_linux(linux, vm, around, layout.initrd)?;
     Ok(GuestFiles {
         kernel: bytes,
         initrd,

@@ -85,6 +85,11 @@ pub fn is_kept(release: Release) -> bool {
     directory(release, "").is_dir()
 }
 
+/// Returns whether the cache has this file of a release.
+pub(super) fn is_file_kept(release: Release, name: &str) -> bool {
+    directory(release, name).join(DESCRIPTION).is_file()
+}
+
 /// Returns the lists of packages of a release whose programs are in the cache.
 pub fn kept_lists(release: Release) -> Vec<Vec<String>> {
     let entries = std::fs::read_dir(directory(release, PROGRAMS))

@@ -198,6 +198,9 @@ impl Wire {
         let Some(from) = from.or(is_header.then_some(NOTHING)) else {
             return self.finish(memories);
         };
+        if from.len == 0 && !is_header {
+            return Ok(Step::More);
+        }
         let to = receiver.piece(target, descriptor::WRITE);
         let Some(to) = to.map_err(wrong(Receiver))? else {
             // A buffer that is full. A frame that does not fit is lost.

@@ -1,0 +1,152 @@
+//! The registers of a device, as drivers use them and as none does.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::super::registers::{Change, Reasons, Registers, Seen};
+use super::*;
+use cloison_abi::virtio::offset::*;
+use cloison_abi::virtio::{feature, interrupt, status};
+
+const SEEN: Seen = Seen {
+    needs_reset: 0,
+    turns: 3,
+    mac: [2, 1, 2, 3, 4, 5],
+};
+const ACKNOWLEDGE: u32 = 1;
+const DRIVER: u32 = 2;
+
+/// Sets up a device as Linux's driver does. Returns what its last write led to.
+fn set_up(device: &mut Registers, features: u64, size: u32) -> Change {
+    assert!(matches!(device.write(STATUS, 0), Change::Reset));
+    device.reset();
+    device.write(STATUS, ACKNOWLEDGE | DRIVER);
+    for half in [1, 0] {
+        device.write(DRIVER_FEATURES_SELECT, half);
+        device.write(DRIVER_FEATURES, (features >> (32 * half)) as u32);
+    }
+    device.write(STATUS, ACKNOWLEDGE | DRIVER | status::FEATURES_OK);
+    for queue in 0..2 {
+        device.write(QUEUE_SELECT, queue);
+        assert_eq!(device.read(QUEUE_READY, SEEN), 0);
+        device.write(QUEUE_SIZE, size);
+        for (register, at) in [
+            (QUEUE_DESCRIPTORS, RAM),
+            (QUEUE_DRIVER, RAM + 0x1000),
+            (QUEUE_DEVICE, RAM + 0x2000),
+        ] {
+            device.write(register, at as u32);
+            device.write(register + 4, (at >> 32) as u32);
+        }
+        if let Change::Broken(what) = device.write(QUEUE_READY, 1) {
+            return Change::Broken(what);
+        }
+    }
+    let all = ACKNOWLEDGE | DRIVER | status::FEATURES_OK | status::DRIVER_OK;
+    device.write(STATUS, all)
+}
+
+#[test]
+fn a_driver_finds_the_device_and_starts_it() {
+    let mut device = Registers::new(LinkKind::Net);
+    let read = |device: &Registers, offset| device.read(offset, SEEN);
+    assert_eq!(read(&device, MAGIC), 0x7472_6976);
+    assert_eq!((read(&device, VERSION), read(&device, DEVICE_ID)), (2, 1));
+    assert_eq!(read(&device, QUEUE_SIZE_MAX), 256);
+    assert_eq!(read(&device, DEVICE_FEATURES), (1 << 5) | (1 << 16));
+    device.write(DEVICE_FEATURES_SELECT, 1);
+    assert_eq!(read(&device, DEVICE_FEATURES), 1);
+    device.write(DEVICE_FEATURES_SELECT, 2);
+    assert_eq!(read(&device, DEVICE_FEATURES), 0);
+    device.write(QUEUE_SELECT, 2);
+    assert_eq!(read(&device, QUEUE_SIZE_MAX), 0, "two queues");
+    assert_eq!(read(&device, SHARED_LENGTH), u32::MAX);
+    let change = set_up(&mut device, LinkKind::Net.features(), 256);
+    assert!(matches!(change, Change::Started([Some(_), Some(_)])));
+    assert_eq!(read(&device, STATUS), 15);
+    assert_eq!(read(&device, QUEUE_READY), 1);
+    // What is agreed and in use does not change.
+    assert!(matches!(device.write(STATUS, 15), Change::None));
+    device.write(QUEUE_SIZE, 3);
+    device.write(DRIVER_FEATURES, u32::MAX);
+    assert_eq!(read(&device, STATUS), 15);
+    assert!(matches!(device.write(QUEUE_READY, 0), Change::Left(1)));
+    let seen = Seen {
+        needs_reset: 0x40,
+        ..SEEN
+    };
+    assert_eq!(device.read(STATUS, seen), 0x4f);
+    assert!(device.reset(), "a driver ran");
+    assert_eq!(read(&device, STATUS), 0);
+    assert!(!device.reset());
+}
+
+#[test]
+fn features_that_the_device_lacks_are_not_agreed() {
+    for kind in [LinkKind::Net, LinkKind::Console] {
+        let mut device = Registers::new(kind);
+        let own = kind.features();
+        for features in [own | 1, own & !feature::VERSION_1, own | 1 << 33, 0] {
+            assert!(matches!(set_up(&mut device, features, 8), Change::None));
+            assert_eq!(device.read(STATUS, SEEN), ACKNOWLEDGE | DRIVER);
+        }
+        let few = set_up(&mut device, feature::VERSION_1, 8);
+        assert!(matches!(few, Change::Started(_)));
+    }
+}
+
+#[test]
+fn a_queue_that_cannot_be_one_breaks_the_device() {
+    let mut device = Registers::new(LinkKind::Console);
+    let change = set_up(&mut device, feature::VERSION_1, 7);
+    assert!(matches!(change, Change::Broken(Violation::Queue)));
+    assert_eq!(device.read(QUEUE_READY, SEEN), 0);
+}
+
+#[test]
+fn the_configuration_has_the_address_and_the_state_of_the_link() {
+    let device = Registers::new(LinkKind::Net);
+    let bytes: Vec<u8> = (0..10).map(|at| device.configuration(at, SEEN)).collect();
+    assert_eq!(bytes, [2, 1, 2, 3, 4, 5, 1, 0, 0, 0]);
+    let down = Seen { turns: 4, ..SEEN };
+    assert_eq!(device.configuration(6, down), 0);
+    assert_ne!(device.read(GENERATION, down), device.read(GENERATION, SEEN));
+    let console = Registers::new(LinkKind::Console);
+    assert!((0..300).all(|at| console.configuration(at, SEEN) == 0));
+}
+
+#[test]
+fn reasons_wait_until_they_are_handled() {
+    let reasons = Reasons::default();
+    assert!(reasons.add(interrupt::USED));
+    assert!(!reasons.add(interrupt::USED), "it stands for several");
+    assert!(reasons.add(interrupt::CONFIGURATION | status::NEEDS_RESET));
+    assert_eq!((reasons.waiting(), reasons.needs_reset()), (3, 0x40));
+    reasons.handled(u32::MAX);
+    assert_eq!((reasons.waiting(), reasons.needs_reset()), (0, 0x40));
+    reasons.clear();
+    assert_eq!(reasons.needs_reset(), 0);
+}
+
+/// Whatever is written where: no panic, and a driver that follows the rules starts it afterwards.
+#[test]
+fn any_writes_leave_a_device_that_can_be_reset() {
+    let mut state = 7u64;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        state >> 33
+    };
+    let mut device = Registers::new(LinkKind::Net);
+    for round in 0..300_000 {
+        let value = if next() % 2 == 0 { next() % 16 } else { next() };
+        let offset = (next() % 0x120) as u16 & !3;
+        if matches!(device.write(offset, value as u32), Change::Reset) {
+            device.reset();
+        }
+        device.read(offset, SEEN);
+        if round % 1000 == 0 {
+            let started = set_up(&mut device, LinkKind::Net.features(), 64);
+            assert!(matches!(started, Change::Started([Some(_), Some(_)])));
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Links: unmodified kernels reach each other by devices of virtio, with the hypervisor as the wire.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::running::Running;
+use cloison_config::ImageSource;
+use cloison_config::guest_linux::Release;
+use cloison_tests::{Clock, VIRT, config, load};
+use miette::Result;
+
+/// Takes the console of a link as it is, and keeps it open.
+const OPEN_CONSOLE: &str = "exec 3<>/dev/hvc0 && stty -F /dev/hvc0 raw -echo";
+
+/// Gives a VM's network device an address.
+#[track_caller]
+fn address(linux: &mut Running, vm: &str, address: &str) {
+    linux.output(
+        vm,
+        &format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"),
+    );
+}
+
+/// Has one VM ask the other whether it is there.
+#[track_caller]
+fn ping(linux: &mut Running, vm: &str, address: &str, options: &str) {
+    let said = linux.output(vm, &format!("ping -c 3 -W 5 {options} {address}"));
+    assert!(said.contains("3 packets received"), "{said}");
+}
+
+/// Debian 12 on the left, 13 on the right.
+#[test]
+fn two_debian_kernels_reach_each_other() -> Result<()> {
+    let mut checked = load(&config("links"), VIRT)?;
+    for (image, release) in checked.images.iter_mut().zip(Release::ALL) {
+        if let ImageSource::Linux(linux) = image {
+            linux.release = release;
+        }
+    }
+    let mut linux = Running::start(&checked, VIRT, Clock::Counted)?;
+    for vm in ["left", "right"] {
+        linux.open(vm)?;
+    }
+    for (vm, number) in [("left", 0), ("right", 1)] {
+        let mac = linux.output(vm, "cat /sys/class/net/eth0/address");
+        assert_eq!(mac.trim_end(), format!("02:63:6c:00:00:0{number}"));
+        address(&mut linux, vm, &format!("10.0.0.{}", number + 1));
+        assert_eq!(linux.number(vm, "cat /sys/class/net/eth0/carrier"), 1);
+    }
+    ping(&mut linux, "left", "10.0.0.2", "");
+    ping(&mut linux, "right", "10.0.0.1", "-s 1472");
+    // Megabytes in one direction, acknowledgments in the other.
+    let make = "mkdir /www && dd if=/dev/urandom of=/www/file bs=64k count=32 && httpd -h /www";
+    linux.output("right", make);
+    let sent = linux.output("right", "md5sum < /www/file");
+    let received = linux.output("left", "wget -q -O - http://10.0.0.2/file | md5sum");
+    assert_eq!(sent, received);
+    // The console: both ways.
+    for (vm, peer) in [("left", "right"), ("right", "left")] {
+        linux.output(vm, OPEN_CONSOLE);
+        linux.output(peer, OPEN_CONSOLE);
+        linux.output(vm, &format!("echo 'from {vm}' >&3"));
+        let line = linux.output(peer, "head -n 1 <&3");
+        assert_eq!(line.trim_end(), format!("from {vm}"));
+    }
+    // One side ends in the middle and starts again.
+    linux.type_in("left", "ping 10.0.0.2 > /dev/null &")?;
+    linux.type_in("right", "reboot -f")?;
+    linux.open("right")?;
+    address(&mut linux, "right", "10.0.0.2");
+    ping(&mut linux, "right", "10.0.0.1", "");
+    let downs = "cat /sys/class/net/eth0/carrier_down_count";
+    assert_eq!(linux.number("left", downs), 1, "the link was down");
+    ping(&mut linux, "left", "10.0.0.2", "");
+    let run = linux.stop()?;
+    assert!(!run.outcome.console.contains("needs a reset"), "{run}");
+    Ok(())
+}
