@@ -12,8 +12,6 @@ pub mod offset {
     pub const VERSION: u16 = 0x004;
     /// Read: kind of device.
     pub const DEVICE_ID: u16 = 0x008;
-    /// Read: maker.
-    pub const VENDOR_ID: u16 = 0x00c;
     /// Read: 32 of the features that the device has.
     pub const DEVICE_FEATURES: u16 = 0x010;
     /// Write: which of them.
@@ -44,8 +42,6 @@ pub mod offset {
     pub const QUEUE_DRIVER: u16 = 0x090;
     /// Write: address of the ring of used buffers.
     pub const QUEUE_DEVICE: u16 = 0x0a0;
-    /// Read: length of a region of shared memory: all ones, there is none.
-    pub const SHARED_LENGTH: u16 = 0x0b0;
     /// Read: a number that changes with the configuration.
     pub const GENERATION: u16 = 0x0fc;
     /// The device's configuration.
@@ -69,12 +65,12 @@ pub mod status {
 
 /// Features (6, 5.1.3).
 pub mod feature {
-    /// The device follows this version of virtio.
-    pub const VERSION_1: u64 = 1 << 32;
-    /// The network device has an address.
-    pub const NET_MAC: u64 = 1 << 5;
-    /// The network device has a status.
-    pub const NET_STATUS: u64 = 1 << 16;
+    /// In the high half: the device follows this version of virtio.
+    pub const VERSION_1: u32 = 1;
+    /// In the low half: the network device has an address.
+    pub const NET_MAC: u32 = 1 << 5;
+    /// In the low half: the network device has a status.
+    pub const NET_STATUS: u32 = 1 << 16;
 }
 
 /// Reasons for an interrupt (4.2.2).
@@ -97,9 +93,5 @@ pub mod descriptor {
 
 /// Flag of the ring of available buffers: no interrupt for used ones (2.7.6).
 pub const NO_INTERRUPT: u16 = 1;
-/// The queue in which a driver of either device gives buffers to fill.
-pub const RECEIVE: u32 = 0;
-/// The queue in which it gives buffers to send.
-pub const TRANSMIT: u32 = 1;
 /// Header of a frame (5.1.6): no offload, one buffer.
 pub const NET_HEADER: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];

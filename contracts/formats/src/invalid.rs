@@ -156,6 +156,9 @@ rules! {
         "its VM {0} has no doorbell with a rate, or has a device with the interrupt of the \
          doorbell",
     LinkVm: "VM {0} is at both of its ends, or does not exist",
+    LinkPlace:
+        "its device at {0:#x} is not on a page, is beyond the IPA space, or is where its VM has \
+         something else",
     LinkInterrupt:
         "its interrupt {0} is not a shared one below 256, or is another device's in its VM",
     ProfilePage: "its profile names a page at {0:#x}, where no region has one",

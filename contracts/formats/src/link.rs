@@ -40,12 +40,13 @@ pub enum LinkKind {
 }
 
 impl LinkKind {
-    /// Returns the features that its devices have.
-    pub const fn features(self) -> u64 {
-        match self {
-            Self::Net => feature::VERSION_1 | feature::NET_MAC | feature::NET_STATUS,
-            Self::Console => feature::VERSION_1,
-        }
+    /// Returns the features that its devices have, in halves.
+    pub const fn features(self) -> [u32; 2] {
+        let low = match self {
+            Self::Net => feature::NET_MAC | feature::NET_STATUS,
+            Self::Console => 0,
+        };
+        [low, feature::VERSION_1]
     }
 }
 
@@ -56,7 +57,8 @@ impl Link {
     }
 }
 
-/// Returns the Ethernet address of an end of the link with this number: one that no maker assigns.
-pub const fn mac(link: u8, end: u8) -> [u8; 6] {
-    [0x02, b'c', b'l', 0, link, end]
+/// Returns the Ethernet address of an end of the link with this number, the first byte lowest: one
+/// that no maker assigns.
+pub const fn mac(link: u8, end: u8) -> u64 {
+    u64::from_le_bytes([0x02, b'c', b'l', 0, link, end, 0, 0])
 }

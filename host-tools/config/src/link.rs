@@ -10,6 +10,7 @@ use cloison_abi::irq;
 use cloison_formats::addr::Ipa;
 use cloison_formats::channel::Channel;
 use cloison_formats::ids::{Intid, VmId};
+use cloison_formats::image::{Backing, Region};
 use cloison_formats::link::{Link, LinkEnd, LinkKind};
 use cloison_logic::vgic::MAX_IRQ;
 use std::ops::Range;
@@ -123,6 +124,17 @@ fn ends_of(links: &[Link], vm: VmId) -> impl Iterator<Item = (&Link, &LinkEnd)> 
         .filter_map(move |link| Some((link, &link.ends[link.end(vm)?])))
 }
 
+/// Returns the page of a device's registers, as a region of its VM.
+fn place_of(end: &LinkEnd) -> Region {
+    Region {
+        name: String::new(),
+        ipa: end.ipa,
+        pages: 1,
+        backing: Backing::Contiguous,
+        executable: false,
+    }
+}
+
 /// Checks that nothing else of the VM is where it has the device.
 fn check_place(
     table: &Table<'_>,
@@ -132,7 +144,7 @@ fn check_place(
     before: &[Link],
 ) -> Option<()> {
     let spec = &scope.others.vms[end.vm.index()];
-    let place = end.place();
+    let place = place_of(end);
     check_addresses(table, &spec.vm.map, &place, &ipa.field.span())?;
     let regions = spec.vm.regions.iter();
     let own = regions.map(|region| (region.name.clone(), region.clone()));
@@ -140,7 +152,7 @@ fn check_place(
         let member = channel.member(end.vm)?;
         Some((channel.name.clone(), channel.seen_by(member)?))
     });
-    let links = ends_of(before, end.vm).map(|(link, other)| (link.name.clone(), other.place()));
+    let links = ends_of(before, end.vm).map(|(link, other)| (link.name.clone(), place_of(other)));
     let mut all = own.chain(channels).chain(links);
     let Some((name, other)) = all.find(|(_, other)| other.overlaps(&place)) else {
         return Some(());

@@ -447,46 +447,26 @@ impl Windows {
         word
     }
 
-    /// Copies bytes of a guest's frame from `offset` on; two at an even offset at once. The guest
-    /// may be changing them.
+    /// Copies bytes of a guest's frame, which the guest may be changing; two at an even address at
+    /// once.
     ///
     /// # Panics
     /// If they are not all in the frame.
-    pub fn peek(&self, frame: PhysAddr, offset: u64, bytes: &mut [u8]) {
-        let len = bytes.len() as u64;
-        assert!(offset + len <= PAGE_SIZE, "{len} bytes at {offset:#x}");
-        self.with([frame], |[page]| {
-            let at = page + offset;
-            match bytes {
-                // SAFETY: the window is this core's; the bytes are aligned and inside it, and never
-                // Rust's memory.
-                [first, second] if at.is_multiple_of(2) => unsafe {
-                    [*first, *second] = (at as *const u16).read_volatile().to_le_bytes();
-                },
-                // SAFETY: the same; `bytes` are the caller's.
-                _ => unsafe { sysreg::copy_bytes(at, bytes.as_mut_ptr() as u64, len) },
-            }
+    pub fn peek(&self, at: PhysAddr, bytes: &mut [u8]) {
+        self.part([at], bytes.len() as u64, |[at], len| {
+            // SAFETY: the window is this core's; the bytes are inside it, and never Rust's memory.
+            unsafe { sysreg::copy_bytes(at, bytes.as_mut_ptr() as u64, len) };
         });
     }
 
-    /// Copies bytes to a guest's frame from `offset` on; two at an even offset at once.
+    /// Copies bytes to a guest's frame, as [`peek`](Self::peek) from one.
     ///
     /// # Panics
     /// If they are not all in the frame.
-    pub fn poke(&self, frame: PhysAddr, offset: u64, bytes: &[u8]) {
-        let len = bytes.len() as u64;
-        assert!(offset + len <= PAGE_SIZE, "{len} bytes at {offset:#x}");
-        self.with([frame], |[page]| {
-            let at = page + offset;
-            match *bytes {
-                // SAFETY: the window is this core's; the bytes are aligned and inside it, and never
-                // Rust's memory.
-                [first, second] if at.is_multiple_of(2) => unsafe {
-                    (at as *mut u16).write_volatile(u16::from_le_bytes([first, second]));
-                },
-                // SAFETY: the same; `bytes` are the caller's.
-                _ => unsafe { sysreg::copy_bytes(bytes.as_ptr() as u64, at, len) },
-            }
+    pub fn poke(&self, at: PhysAddr, bytes: &[u8]) {
+        self.part([at], bytes.len() as u64, |[at], len| {
+            // SAFETY: the window is this core's; the bytes are inside it, and never Rust's memory.
+            unsafe { sysreg::copy_bytes(bytes.as_ptr() as u64, at, len) };
         });
     }
 
@@ -494,13 +474,28 @@ impl Windows {
     ///
     /// # Panics
     /// If it is not all in either frame.
-    pub fn copy_part(&self, frames: [PhysAddr; 2], offsets: [u64; 2], len: u64) {
-        let are_inside = offsets.iter().all(|offset| offset + len <= PAGE_SIZE);
-        assert!(are_inside, "{len} bytes at {offsets:#x?}");
-        self.with(frames, |[source, target]| {
+    pub fn copy_part(&self, from: PhysAddr, to: PhysAddr, len: u64) {
+        self.part([from, to], len, |[from, to], len| {
             // SAFETY: the windows are this core's; the bytes are inside them, and never Rust's
             // memory.
-            unsafe { sysreg::copy_bytes(source + offsets[0], target + offsets[1], len) };
+            unsafe { sysreg::copy_bytes(from, to, len) };
+        });
+    }
+
+    /// Does the work while the windows show parts of these lengths.
+    fn part<const N: usize>(
+        &self,
+        parts: [PhysAddr; N],
+        len: u64,
+        work: impl FnOnce([u64; N], u64),
+    ) {
+        let offsets = parts.map(|part| part.0 % PAGE_SIZE);
+        assert!(offsets.iter().all(|offset| offset + len <= PAGE_SIZE));
+        self.with(parts.map(PhysAddr::page_base), |pages| {
+            work(
+                core::array::from_fn(|part| pages[part] + offsets[part]),
+                len,
+            );
         });
     }
 

@@ -172,7 +172,8 @@ pub fn clean_invalidate_page(va: u64) {
     dsb();
 }
 
-/// Copies `len` bytes from `from` to `to`, neither of which needs to be aligned.
+/// Copies `len` bytes from `from` to `to`, neither of which needs to be aligned; two bytes are copied
+/// at once.
 ///
 /// # Safety
 /// All bytes must be mapped, and those at `to` writable; none may be Rust's memory that is otherwise
@@ -182,24 +183,35 @@ pub unsafe fn copy_bytes(from: u64, to: u64, len: u64) {
     unsafe {
         asm!(
             "
+            2:
             subs    {rest}, {rest}, #32
             b.lo    3f
-            2:
             ldp     {a}, {b}, [{from}], #16
             ldp     {c}, {d}, [{from}], #16
             stp     {a}, {b}, [{to}], #16
             stp     {c}, {d}, [{to}], #16
-            subs    {rest}, {rest}, #32
-            b.hs    2b
+            b       2b
             3:
-            adds    {rest}, {rest}, #32
-            b.eq    5f
+            tbz     {rest}, #4, 4f
+            ldp     {a}, {b}, [{from}], #16
+            stp     {a}, {b}, [{to}], #16
             4:
-            ldrb    {a:w}, [{from}], #1
-            strb    {a:w}, [{to}], #1
-            subs    {rest}, {rest}, #1
-            b.ne    4b
+            tbz     {rest}, #3, 5f
+            ldr     {a}, [{from}], #8
+            str     {a}, [{to}], #8
             5:
+            tbz     {rest}, #2, 6f
+            ldr     {a:w}, [{from}], #4
+            str     {a:w}, [{to}], #4
+            6:
+            tbz     {rest}, #1, 7f
+            ldrh    {a:w}, [{from}], #2
+            strh    {a:w}, [{to}], #2
+            7:
+            tbz     {rest}, #0, 8f
+            ldrb    {a:w}, [{from}]
+            strb    {a:w}, [{to}]
+            8:
             ",
             from = inout(reg) from => _,
             to = inout(reg) to => _,

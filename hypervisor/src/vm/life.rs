@@ -143,7 +143,7 @@ extern "C" fn parked() -> ! {
         let due = visit.due.take();
         // A vCPU that is on sends for one that is off.
         if due.links {
-            link::wake(visit.vm, visit.vcpu);
+            link::wake(visit.vm);
         }
         if due.lease {
             end_lease(visit);

@@ -11,7 +11,7 @@ use crate::vm::mailbox::{self, Request};
 use crate::vm::partition::{Vm, all, system};
 use crate::vm::{interrupts, logger, quota, virq};
 use alloc::vec::Vec;
-use cloison_abi::virtio::{RECEIVE, TRANSMIT, interrupt, offset, status};
+use cloison_abi::virtio::{interrupt, offset, status};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::guest_map::MapDevice;
 use cloison_formats::image::System;
@@ -20,19 +20,18 @@ use cloison_logic::limit::Topic;
 use cloison_logic::power::State;
 use cloison_logic::quota::Effort;
 use cloison_logic::syndrome::Width;
-use cloison_logic::virtio::queue::{GuestMemory, Piece, Violation};
+use cloison_logic::virtio::queue::{Memories, Role, Violation, Wrong};
 use cloison_logic::virtio::registers::{Change, Reasons, Registers, Seen};
-use cloison_logic::virtio::wire::{Memories, Role, Step, Wire, Wrong};
+use cloison_logic::virtio::wire::{Step, Wire};
 use core::cell::Cell;
+use core::mem::take;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use log::Level;
 use spin::Once;
 use spin::mutex::TicketMutex;
 
-/// Accesses to guest pages between two points at which interrupts are served.
-const BATCH: u32 = 10;
-/// Bytes whose copy counts as one access more.
-const BYTES_PER_ACCESS: u32 = 512;
+/// Steps between two points at which interrupts are served.
+const BATCH: u32 = 2;
 
 /// A link.
 ///
@@ -107,13 +106,13 @@ impl Port {
         &self.link.devices[self.end]
     }
 
-    /// Returns the direction in which a queue of its device is, and the device's part in it.
-    fn wire(self, queue: usize) -> (&'static TicketMutex<Wire>, Role) {
-        if queue == TRANSMIT as usize {
-            (&self.link.wires[self.end], Role::Sender)
-        } else {
-            (&self.link.wires[1 - self.end], Role::Receiver)
-        }
+    /// Returns the direction in which its device has this part.
+    fn wire(self, role: Role) -> &'static TicketMutex<Wire> {
+        let from = match role {
+            Role::Sender => self.end,
+            Role::Receiver => 1 - self.end,
+        };
+        &self.link.wires[from]
     }
 
     fn seen(self) -> Seen {
@@ -146,22 +145,18 @@ impl Port {
     }
 
     /// A queue of its device is no longer used. Frames that wait for it are lost.
-    fn leave(self, queue: usize) {
-        let (wire, role) = self.wire(queue);
-        let mut wire = wire.lock();
+    fn leave(self, role: Role) {
+        let mut wire = self.wire(role).lock();
         wire.leave(role);
-        let waits = wire.waits.take();
-        drop(wire);
         if role == Role::Receiver {
-            self.peer().wake(waits);
+            self.peer().wake(&mut wire);
         }
     }
 
     /// Resets its device.
     fn reset(self, guest: Guest, registers: &mut Registers) {
         let ran = registers.reset();
-        self.leave(TRANSMIT as usize);
-        self.leave(RECEIVE as usize);
+        Role::ALL.into_iter().for_each(|role| self.leave(role));
         self.device().reasons.clear();
         self.follow(guest);
         if ran {
@@ -177,10 +172,10 @@ impl Port {
         logger::about(self.vm(), Level::Warn, Topic::Act, message);
     }
 
-    /// Wakes the vCPU that waits, or another one of its VM.
-    fn wake(self, waits: Option<u8>) {
-        if let Some(vcpu) = waits {
-            wake(self.vm(), vcpu.into());
+    /// Wakes its VM, if that waits with the wire.
+    fn wake(self, wire: &mut Wire) {
+        if take(&mut wire.waits) {
+            wake(self.vm());
         }
     }
 }
@@ -190,11 +185,10 @@ fn ports(vm: &Vm) -> impl Iterator<Item = Port> {
     vm.ports.iter().filter_map(|port| Port::of(vm, port.link))
 }
 
-/// Has a vCPU of a VM send what waits, preferably this one. None does if all are off: then nothing
-/// of what they sent is left.
-pub fn wake(vm: &Vm, vcpu: usize) {
-    let mut vcpus = core::iter::once(vcpu).chain(0..vm.spec.cores.len());
-    if let Some(vcpu) = vcpus.find(|&vcpu| vm.power.state(vcpu) == State::On) {
+/// Has the first vCPU of a VM that is on send what waits. If all are off, nothing does.
+pub fn wake(vm: &Vm) {
+    let is_on = |vcpu: &usize| vm.power.state(*vcpu) == State::On;
+    if let Some(vcpu) = (0..vm.spec.cores.len()).find(is_on) {
         mailbox::ask(vm.spec.cores[vcpu], Request::Links);
     }
 }
@@ -206,11 +200,8 @@ pub fn read(guest: Guest, number: u8, offset: u16, width: Width) -> u64 {
     };
     let device = port.device();
     if let Some(index) = offset.checked_sub(offset::CONFIGURATION) {
-        let registers = device.registers.lock();
-        let bytes = (0..width.bytes() as u16).rev();
-        return bytes.fold(0, |value, byte| {
-            value << 8 | u64::from(registers.configuration(index + byte, port.seen()))
-        });
+        let configuration = device.registers.lock().configuration(port.seen());
+        return configuration.unbounded_shr(u32::from(index) * 8);
     }
     // The others are read as a whole.
     if width != Width::Word || !offset.is_multiple_of(4) {
@@ -245,14 +236,10 @@ pub fn write(visit: Visit, number: u8, offset: u16, width: Width, value: u32) {
             match registers.write(offset, value) {
                 Change::None => {}
                 Change::Reset => port.reset(*visit, &mut registers),
-                Change::Left(queue) => port.leave(queue),
-                Change::Broken(what) => port.fail(*visit, what),
+                Change::Left(role) => port.leave(role),
                 Change::Started(queues) => {
-                    for (index, queue) in queues.into_iter().enumerate() {
-                        let (wire, role) = port.wire(index);
-                        queue
-                            .into_iter()
-                            .for_each(|queue| wire.lock().join(role, queue));
+                    for queue in queues.into_iter().flatten() {
+                        port.wire(queue.role).lock().join(queue);
                     }
                     port.turn(*visit);
                 }
@@ -264,11 +251,10 @@ pub fn write(visit: Visit, number: u8, offset: u16, width: Width, value: u32) {
 /// Buffers of a queue have become available.
 fn notify(visit: Visit, port: Port, queue: u32) {
     quota::charge(*visit, Effort::CALL);
-    if queue == TRANSMIT {
+    if queue == Role::Sender as u32 {
         send(visit, port);
     } else {
-        let waits = port.wire(RECEIVE as usize).0.lock().waits.take();
-        port.peer().wake(waits);
+        port.peer().wake(&mut port.wire(Role::Receiver).lock());
     }
 }
 
@@ -292,39 +278,30 @@ fn send(visit: Visit, port: Port) {
     let peer = port.peer();
     let pair = Pair {
         windows: &visit.cpu.windows,
-        vms: [port.vm(), peer.vm()],
-        accesses: Cell::new(0),
+        vms: [peer.vm(), port.vm()],
         effort: Cell::default(),
     };
-    let (wire, _) = port.wire(TRANSMIT as usize);
-    loop {
-        let mut wire = wire.lock();
+    for number in (1..=BATCH).cycle() {
+        let mut wire = port.wire(Role::Sender).lock();
         let step = wire.step(&pair);
-        if step == Ok(Step::Waits) {
-            wire.waits = Some(visit.vcpu as u8);
-        }
+        wire.waits = step == Ok(Step::Waits);
         drop(wire);
-        let (sender, receiver) = match step {
+        let used = match step {
             Ok(Step::Idle | Step::Waits) => break,
-            Ok(Step::More) => (false, false),
-            Ok(Step::Used { sender, receiver }) => (sender, receiver),
+            Ok(Step::More) => [false; 2],
+            Ok(Step::Used(used)) => used,
             Err(Wrong { role, what }) => {
-                let wrong = if role == Role::Sender { port } else { peer };
-                wrong.fail(*visit, what);
-                (true, true)
+                [peer, port][role as usize].fail(*visit, what);
+                [true; 2]
             }
         };
-        if sender {
-            port.tell(*visit, interrupt::USED);
-        }
-        if receiver {
-            peer.tell(*visit, interrupt::USED);
-        }
-        if pair.accesses.get() >= BATCH {
-            pair.accesses.set(0);
-            if !interrupts::pause(visit, pair.effort.take(), || false) {
-                return;
+        for (end, is_told) in [peer, port].into_iter().zip(used) {
+            if is_told {
+                end.tell(*visit, interrupt::USED);
             }
+        }
+        if number == BATCH && !interrupts::pause(visit, pair.effort.take(), || false) {
+            return;
         }
     }
     quota::charge(*visit, pair.effort.take());
@@ -333,118 +310,58 @@ fn send(visit: Visit, port: Port) {
 /// The memories of the VMs at both ends of a direction, as this core reaches them.
 struct Pair<'a> {
     windows: &'a Windows,
-    /// That of the sender, and that of the receiver.
+    /// By [`Role`].
     vms: [&'static Vm; 2],
-    /// Accesses since the last pause.
-    accesses: Cell<u32>,
     /// Work that is not paid for.
     effort: Cell<Effort>,
 }
 
-/// The memory of one of them.
-struct End<'a, 'b>(&'a Pair<'b>, Role);
-
-/// A part of a guest's page.
-#[derive(Clone, Copy)]
-struct Place {
-    page: Mapping,
-    offset: u64,
-}
-
 impl Pair<'_> {
     /// Finds bytes in RAM of an end. They stay there as long as `Vm::still` is held.
-    fn find(&self, role: Role, at: Ipa, len: u64) -> Result<Place, Violation> {
+    fn find(&self, role: Role, at: Ipa, len: usize) -> Result<PhysAddr, Wrong> {
         let vm = self.vms[role as usize];
         let offset = at.0 % PAGE_SIZE;
-        let fits = offset + len <= PAGE_SIZE && vm.has_ram(at.page_base());
-        let page = vm.stage2.mapping(at).filter(|_| fits);
-        let page = page.ok_or(Violation::Memory)?;
-        Ok(Place { page, offset })
+        let fits = offset + len as u64 <= PAGE_SIZE && vm.has_ram(at.page_base());
+        // The windows are cached: what a guest stores past the caches would not be seen.
+        let is_cached = |page: &Mapping| page.cacheability == Cacheability::WriteBack;
+        let page = vm.stage2.mapping(at).filter(|page| fits && is_cached(page));
+        let what = Violation::Memory;
+        let page = page.ok_or(Wrong { role, what })?;
+        Ok(PhysAddr(page.frame.0 + offset))
     }
 
-    /// Counts an access to pages, which reads or writes this many bytes in all.
+    /// Counts an access to pages, which reads and writes this many bytes.
     fn count(&self, bytes: u32) {
-        let accesses = self.accesses.get() + 1 + bytes / BYTES_PER_ACCESS;
-        self.accesses.set(accesses);
-        let lines = Effort::LINE.times(u64::from(bytes).div_ceil(64));
-        self.effort
-            .set(self.effort.get().and(Effort::LOOKUP).and(lines));
-    }
-
-    /// Writes a page that its guest accesses past the caches back from them, so that both sides see
-    /// memory.
-    fn settle(&self, place: Place) -> PhysAddr {
-        let Mapping {
-            frame,
-            cacheability,
-            ..
-        } = place.page;
-        if cacheability == Cacheability::NonCacheable {
-            self.windows.flush(frame);
-        }
-        frame
-    }
-}
-
-impl End<'_, '_> {
-    /// Calls `with` for a frame and the offset in it, while its page stays there.
-    fn access(
-        &self,
-        at: Ipa,
-        len: usize,
-        with: impl FnOnce(&Windows, PhysAddr, u64),
-    ) -> Result<(), Violation> {
-        let &Self(pair, role) = self;
-        pair.count(0);
-        let _still = pair.vms[role as usize].still.lock();
-        let place = pair.find(role, at, len as u64)?;
-        with(pair.windows, pair.settle(place), place.offset);
-        pair.settle(place);
-        Ok(())
-    }
-}
-
-impl GuestMemory for End<'_, '_> {
-    fn read(&self, at: Ipa, bytes: &mut [u8]) -> Result<(), Violation> {
-        self.access(at, bytes.len(), |windows, frame, offset| {
-            windows.peek(frame, offset, bytes);
-        })
-    }
-
-    fn write(&self, at: Ipa, bytes: &[u8]) -> Result<(), Violation> {
-        self.access(at, bytes.len(), |windows, frame, offset| {
-            windows.poke(frame, offset, bytes);
-        })
+        let lines = Effort::LINE.times(u64::from(bytes).div_ceil(64) * 2);
+        let effort = self.effort.get().and(Effort::LOOKUP).and(lines);
+        self.effort.set(effort);
     }
 }
 
 impl Memories for Pair<'_> {
-    fn of(&self, role: Role) -> impl GuestMemory {
-        End(self, role)
+    fn read(&self, role: Role, at: Ipa, bytes: &mut [u8]) -> Result<(), Wrong> {
+        self.count(0);
+        let _still = self.vms[role as usize].still.lock();
+        self.windows.peek(self.find(role, at, bytes.len())?, bytes);
+        Ok(())
     }
 
-    fn copy(&self, from: Piece, to: Piece) -> Result<(), Wrong> {
-        let bytes = to.len;
-        self.count(2 * bytes);
-        let [sender, receiver] = self.vms;
+    fn write(&self, role: Role, at: Ipa, bytes: &[u8]) -> Result<(), Wrong> {
+        self.count(0);
+        let _still = self.vms[role as usize].still.lock();
+        self.windows.poke(self.find(role, at, bytes.len())?, bytes);
+        Ok(())
+    }
+
+    fn copy(&self, from: Ipa, to: Ipa, len: u32) -> Result<(), Wrong> {
+        self.count(len);
         // In the order of their numbers, so that two directions do not wait for each other.
-        let (first, second) = if sender.id < receiver.id {
-            (sender, receiver)
-        } else {
-            (receiver, sender)
-        };
-        let _first = first.still.lock();
-        let _second = second.still.lock();
-        let find = |role, piece: Piece| {
-            self.find(role, piece.at, bytes.into())
-                .map_err(|what| Wrong { role, what })
-        };
-        let (from, to) = (find(Role::Sender, from)?, find(Role::Receiver, to)?);
-        let (source, target) = (self.settle(from), self.settle(to));
-        self.windows
-            .copy_part([source, target], [from.offset, to.offset], bytes.into());
-        self.settle(from);
-        self.settle(to);
+        let mut vms = self.vms;
+        vms.sort_unstable_by_key(|vm| vm.id);
+        let _still = vms.map(|vm| vm.still.lock());
+        let from = self.find(Role::Sender, from, len as usize)?;
+        let to = self.find(Role::Receiver, to, len as usize)?;
+        self.windows.copy_part(from, to, len.into());
         Ok(())
     }
 }

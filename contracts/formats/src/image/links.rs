@@ -1,25 +1,11 @@
 //! The links of a system: which devices its VMs have by them, and their rules.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::{Backing, Region, System};
+use super::{IPA_BITS, System};
 use crate::ids::VmId;
 use crate::invalid::{Invalid, Part, Rule};
-use crate::link::{Link, LinkEnd};
-use alloc::string::String;
+use crate::link::Link;
 use cloison_abi::irq;
-
-impl LinkEnd {
-    /// Returns the page of its registers, as a region of its VM.
-    pub fn place(&self) -> Region {
-        Region {
-            name: String::new(),
-            ipa: self.ipa,
-            pages: 1,
-            backing: Backing::Contiguous,
-            executable: false,
-        }
-    }
-}
 
 impl System {
     /// Iterates over the links that a VM has, with their numbers and the number of its end.
@@ -34,30 +20,28 @@ impl System {
         let [one, other] = &self.links[index].ends;
         part.check(one.vm != other.vm, Rule::LinkVm, one.vm.0)?;
         for end in [one, other] {
-            let vm = self.vms.get(end.vm.index());
-            let Some(vm) = vm else {
+            let Some(vm) = self.vms.get(end.vm.index()) else {
                 return part.check(false, Rule::LinkVm, end.vm.0);
             };
-            let place = end.place();
-            self.validate_place(part, &vm.map, &place)?;
             let channels = self.channels_of(end.vm);
             let seen = channels.filter_map(|(channel, member)| channel.seen_by(member));
-            let before = self.links_of(end.vm).filter(|(other, ..)| *other < index);
-            let others = before.map(|(_, link, nth)| link.ends[nth]);
-            let pages = others.clone().map(|other| other.place());
-            let all = vm.regions.iter().cloned().chain(seen).chain(pages);
-            for (other, region) in all.enumerate() {
-                part.check(!region.overlaps(&place), Rule::Overlap, other as u64)?;
-            }
-            let bell = self.doorbell(end.vm).map(|_| irq::DOORBELL);
-            let mut taken = vm
-                .irqs
-                .iter()
-                .chain([&vm.map.uart.irq])
-                .map(|irq| irq.0)
-                .chain(others.map(|other| other.irq.0))
-                .chain(bell);
-            let is_free = (32..256).contains(&end.irq.0) && taken.all(|own| own != end.irq.0);
+            let mut regions = vm.regions.iter().cloned().chain(seen);
+            let before = self
+                .links_of(end.vm)
+                .take_while(|(other, ..)| *other < index);
+            let mut others = before.map(|(_, link, nth)| &link.ends[nth]);
+            let is_placed = end.ipa.is_page_aligned()
+                && end.ipa.0 < 1 << IPA_BITS
+                && vm.map.device(end.ipa).is_none()
+                && !regions.any(|region| region.contains(end.ipa))
+                && others.clone().all(|other| other.ipa != end.ipa);
+            part.check(is_placed, Rule::LinkPlace, end.ipa.0)?;
+            let bell = self.doorbell(end.vm).is_some() && end.irq.0 == irq::DOORBELL;
+            let is_free = (32..256).contains(&end.irq.0)
+                && !bell
+                && !vm.irqs.contains(&end.irq)
+                && vm.map.uart.irq != end.irq
+                && others.all(|other| other.irq != end.irq);
             part.check(is_free, Rule::LinkInterrupt, end.irq.0)?;
         }
         Ok(())

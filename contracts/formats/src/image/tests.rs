@@ -564,18 +564,22 @@ fn each_rule_of_a_link_is_kept_to_the_unit() {
     breaks(part, Rule::LinkVm, 1, first(|end| end.vm = VmId(1)));
     breaks(part, Rule::LinkVm, 2, first(|end| end.vm = VmId(2)));
     keeps(first(|end| end.ipa = Ipa((1 << IPA_BITS) - PAGE)));
-    let beyond = first(|end| end.ipa = Ipa(1 << IPA_BITS));
-    breaks(part, Rule::IpaSpace, 1 << IPA_BITS, beyond);
-    let odd = first(|end| end.ipa = Ipa(0xa00_0004));
-    breaks(part, Rule::Empty, 0xa00_0004, odd);
-    let uart = first(|end| end.ipa = Ipa(0x900_0000));
-    breaks(part, Rule::Emulated, 0x900_0000, uart);
-    // The RAM ends at 0x4000_4000; the channel of two pages is the third memory of the VM.
+    // The RAM ends at 0x4000_4000, and the channel has two pages.
+    let wrong = [
+        1 << IPA_BITS,
+        0xa00_0004,
+        0x900_0000,
+        0x4000_3000,
+        0x6000_1000,
+    ];
+    for ipa in wrong {
+        breaks(part, Rule::LinkPlace, ipa, move |system| {
+            links(|_| {})(system);
+            system.links[0].ends[0].ipa = Ipa(ipa);
+        });
+    }
     keeps(first(|end| end.ipa = Ipa(0x4000_4000)));
-    let ram = first(|end| end.ipa = Ipa(0x4000_3000));
-    breaks(part, Rule::Overlap, 0, ram);
-    let channel = first(|end| end.ipa = Ipa(0x6000_1000));
-    breaks(part, Rule::Overlap, 2, channel);
+    keeps(first(|end| end.ipa = Ipa(0x6000_2000)));
     for irq in [32, 255] {
         keeps(move |system| {
             links(|_| {})(system);
@@ -599,7 +603,7 @@ fn each_rule_of_a_link_is_kept_to_the_unit() {
             system.links.push(link);
         }
     };
-    breaks(Part::Link(1), Rule::Overlap, 3, second(|_| {}));
+    breaks(Part::Link(1), Rule::LinkPlace, 0xa00_0000, second(|_| {}));
     let irq = second(|link| {
         for end in &mut link.ends {
             end.ipa = Ipa(0xa00_1000);

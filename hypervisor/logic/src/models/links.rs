@@ -109,7 +109,7 @@ impl Device {
 }
 
 /// A peer uses a buffer while the driver handles an earlier interrupt. The driver sees the buffer,
-/// or the line is high.
+/// or the line is high; and the line is what the next reason finds.
 fn a_used_buffer_is_seen(follow: fn(&Device)) {
     let device = Device::new();
     assert!(device.reasons.add(USED));
@@ -129,6 +129,8 @@ fn a_used_buffer_is_seen(follow: fn(&Device)) {
     peer.join().expect("no panic");
     let is_high = *device.line.lock().expect("no thread panics with it");
     assert!(is_seen || is_high, "the buffer is not seen");
+    let waits = device.reasons.waiting() != 0;
+    assert_eq!(is_high, waits, "the line is not what waits");
 }
 
 #[test]
@@ -137,7 +139,7 @@ fn loom_a_used_buffer_is_seen_or_interrupts() {
 }
 
 #[test]
-#[should_panic(expected = "the buffer is not seen")]
+#[should_panic(expected = "the line is not what waits")]
 fn loom_finds_a_line_that_follows_what_was() {
     check("planted: looks before the lock", || {
         a_used_buffer_is_seen(Device::follow_what_was);

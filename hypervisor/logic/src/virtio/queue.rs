@@ -4,7 +4,7 @@
 //! copy, and checked there; a chain has no more descriptors than its queue, so that it ends.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_abi::virtio::{NO_INTERRUPT, descriptor};
+use cloison_abi::virtio::{NO_INTERRUPT, descriptor, offset};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use thiserror::Error;
 
@@ -14,9 +14,6 @@ pub const MOST: u16 = 256;
 /// What a driver has done that no driver may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Violation {
-    /// Its queue cannot be one.
-    #[error("a queue is not aligned, or its size is no power of two up to {MOST}")]
-    Queue,
     /// More buffers are available than the queue has.
     #[error("more buffers are available than the queue has")]
     Available,
@@ -30,167 +27,102 @@ pub enum Violation {
     #[error("a descriptor is for the other direction, or indirect")]
     Flags,
     /// A queue or a buffer is not in RAM.
-    #[error("an address is not in its RAM")]
+    #[error("an address is not in its cacheable RAM")]
     Memory,
-    /// A frame ends in its header.
-    #[error("a frame is shorter than its header")]
-    Short,
 }
 
-/// A guest's memory. Accesses take effect in their order, and lie in one page each; two bytes at an
-/// even address are accessed at once.
-pub trait GuestMemory {
-    /// Reads bytes.
+/// An end of a direction, by the number of the queue that its device has there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It receives, and the device writes to its buffers.
+    Receiver = 0,
+    /// It sends.
+    Sender = 1,
+}
+
+impl Role {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Receiver, Self::Sender];
+}
+
+/// What the driver of an end has done wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// The end.
+    pub role: Role,
+    /// What.
+    pub what: Violation,
+}
+
+/// The memories of both ends. Accesses take effect in their order, and lie in one page each; two
+/// bytes at an even address are accessed at once.
+pub trait Memories {
+    /// Reads bytes of an end.
     ///
     /// # Errors
     /// They are not in RAM.
-    fn read(&self, at: Ipa, bytes: &mut [u8]) -> Result<(), Violation>;
+    fn read(&self, role: Role, at: Ipa, bytes: &mut [u8]) -> Result<(), Wrong>;
 
-    /// Writes bytes.
+    /// Writes bytes of an end.
     ///
     /// # Errors
     /// They are not in RAM.
-    fn write(&self, at: Ipa, bytes: &[u8]) -> Result<(), Violation>;
-}
+    fn write(&self, role: Role, at: Ipa, bytes: &[u8]) -> Result<(), Wrong>;
 
-/// Reads an aligned pair of bytes.
-fn half(memory: &impl GuestMemory, at: Ipa) -> Result<u16, Violation> {
-    let mut bytes = [0; 2];
-    memory.read(at, &mut bytes)?;
-    Ok(u16::from_le_bytes(bytes))
+    /// Copies bytes of the sender's to the receiver's.
+    ///
+    /// # Errors
+    /// They are not in RAM.
+    fn copy(&self, from: Ipa, to: Ipa, len: u32) -> Result<(), Wrong>;
 }
 
 /// What a driver sets up for a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Setup {
     /// Number of its descriptors.
     pub size: u32,
-    /// Address of its descriptors.
-    pub descriptors: u64,
-    /// Address of its ring of available buffers, to which the driver writes.
-    pub driver: u64,
-    /// Address of its ring of used buffers, to which the device writes.
-    pub device: u64,
+    /// The registers of its addresses, from that of the descriptors on.
+    pub registers: [u32; 10],
+}
+
+impl Setup {
+    /// Returns the address in the registers at an offset.
+    fn address(&self, at: u16) -> u64 {
+        let first = usize::from(at - offset::QUEUE_DESCRIPTORS) / 4;
+        let [low, high] = [first, first + 1].map(|index| u64::from(self.registers[index]));
+        low | high << 32
+    }
 }
 
 /// A queue in use.
 #[derive(Clone, Copy, Debug)]
 pub struct Queue {
+    /// The end that its device is.
+    pub role: Role,
     size: u16,
-    setup: Setup,
+    /// Address of its descriptors.
+    descriptors: u64,
+    /// Address of its ring of available buffers, to which the driver writes.
+    driver: u64,
+    /// Address of its ring of used buffers, to which the device writes.
+    device: u64,
     /// How many chains have been taken, and given back.
     taken: u16,
     used: u16,
+    /// The chain that was taken last, until it is given back.
+    chain: Option<Chain>,
 }
 
-impl Queue {
-    /// Checks what a driver has set up.
-    ///
-    /// # Errors
-    /// It cannot be a queue.
-    pub fn new(setup: Setup) -> Result<Self, Violation> {
-        let size = u16::try_from(setup.size).unwrap_or(0);
-        let is_aligned = setup.descriptors.is_multiple_of(16)
-            && setup.driver.is_multiple_of(2)
-            && setup.device.is_multiple_of(4);
-        // No address in a queue wraps.
-        let is_low = (setup.descriptors | setup.driver | setup.device) >> 48 == 0;
-        if !size.is_power_of_two() || size > MOST || !is_aligned || !is_low {
-            return Err(Violation::Queue);
-        }
-        Ok(Self {
-            size,
-            setup,
-            taken: 0,
-            used: 0,
-        })
-    }
-
-    /// Takes the next chain that is available.
-    ///
-    /// # Errors
-    /// What the driver has done wrong.
-    pub fn take(&mut self, memory: &impl GuestMemory) -> Result<Option<Chain>, Violation> {
-        let available = half(memory, Ipa(self.setup.driver + 2))?;
-        match available.wrapping_sub(self.taken) {
-            0 => return Ok(None),
-            count if count > self.size => return Err(Violation::Available),
-            _ => {}
-        }
-        let slot = u64::from(self.taken % self.size);
-        let head = half(memory, Ipa(self.setup.driver + 4 + slot * 2))?;
-        self.taken = self.taken.wrapping_add(1);
-        Ok(Some(Chain::new(head)))
-    }
-
-    /// Gives a chain back to the driver, of which `written` bytes are new. Returns whether the
-    /// driver wants an interrupt for it.
-    ///
-    /// # Errors
-    /// What the driver has done wrong.
-    pub fn give(
-        &mut self,
-        memory: &impl GuestMemory,
-        chain: Chain,
-        written: u32,
-    ) -> Result<bool, Violation> {
-        let slot = self.setup.device + 4 + u64::from(self.used % self.size) * 8;
-        // Apart: a pair of words that is aligned to four bytes may lie in two pages.
-        memory.write(Ipa(slot), &u32::from(chain.head).to_le_bytes())?;
-        memory.write(Ipa(slot + 4), &written.to_le_bytes())?;
-        self.used = self.used.wrapping_add(1);
-        memory.write(Ipa(self.setup.device + 2), &self.used.to_le_bytes())?;
-        Ok(half(memory, Ipa(self.setup.driver))? & NO_INTERRUPT == 0)
-    }
-
-    /// Reads a descriptor of a chain whose buffers the device writes to, or reads.
-    fn load(
-        &self,
-        memory: &impl GuestMemory,
-        number: u16,
-        access: u16,
-    ) -> Result<Descriptor, Violation> {
-        if number >= self.size {
-            return Err(Violation::Number);
-        }
-        let mut bytes = [0; 16];
-        let at = Ipa(self.setup.descriptors + u64::from(number) * 16);
-        memory.read(at, &mut bytes)?;
-        let word = u128::from_le_bytes(bytes);
-        let flags = (word >> 96) as u16;
-        if flags & (descriptor::WRITE | descriptor::INDIRECT) != access {
-            return Err(Violation::Flags);
-        }
-        let (at, len) = (word as u64, (word >> 64) as u32);
-        // Nothing that is computed from it wraps; whether it is RAM is seen page by page.
-        if at >> 48 != 0 {
-            return Err(Violation::Memory);
-        }
-        let next = (word >> 112) as u16;
-        Ok(Descriptor {
-            at: Ipa(at),
-            len,
-            next: (flags & descriptor::NEXT != 0).then_some(next),
-        })
-    }
-}
-
-/// A descriptor that has been read.
+/// A chain of descriptors, and how far the device has come in it.
 #[derive(Clone, Copy, Debug)]
-struct Descriptor {
-    at: Ipa,
-    len: u32,
-    next: Option<u16>,
-}
-
-/// A chain of descriptors that the driver has made available, and how far the device has come.
-#[derive(Clone, Copy, Debug)]
-pub struct Chain {
+struct Chain {
     head: u16,
     /// How many descriptors have been read.
     read: u16,
     /// What is left of the last one.
-    current: Descriptor,
+    at: u64,
+    len: u32,
+    next: Option<u16>,
 }
 
 /// A part of a buffer, in one page.
@@ -204,52 +136,141 @@ pub struct Piece {
 
 impl Chain {
     const fn new(head: u16) -> Self {
-        let current = Descriptor {
-            at: Ipa(0),
-            len: 0,
-            next: Some(head),
-        };
         Self {
             head,
             read: 0,
-            current,
+            at: 0,
+            len: 0,
+            next: Some(head),
         }
     }
+}
 
-    /// Returns to the first byte.
-    pub fn rewind(&mut self) {
-        *self = Self::new(self.head);
+impl Queue {
+    /// Returns what a driver has set up, if it can be a queue: aligned, and of a power of two.
+    pub fn new(role: Role, setup: &Setup) -> Option<Self> {
+        let size = u16::try_from(setup.size).ok()?;
+        let descriptors = setup.address(offset::QUEUE_DESCRIPTORS);
+        let driver = setup.address(offset::QUEUE_DRIVER);
+        let device = setup.address(offset::QUEUE_DEVICE);
+        let is_aligned =
+            descriptors.is_multiple_of(16) && driver.is_multiple_of(2) && device.is_multiple_of(4);
+        // No address in a queue wraps.
+        let is_low = (descriptors | driver | device) >> 48 == 0;
+        let is_queue = size.is_power_of_two() && size <= MOST && is_aligned && is_low;
+        is_queue.then_some(Self {
+            role,
+            size,
+            descriptors,
+            driver,
+            device,
+            taken: 0,
+            used: 0,
+            chain: None,
+        })
     }
 
-    /// Returns the next piece, and reads at most one descriptor for it; `None` at the end.
+    /// Returns what the driver has done wrong, unless a rule holds.
+    fn check(&self, holds: bool, what: Violation) -> Result<(), Wrong> {
+        let role = self.role;
+        holds.then_some(()).ok_or(Wrong { role, what })
+    }
+
+    /// Reads a half word of the ring of available buffers.
+    fn available(&self, memories: &impl Memories, index: u16) -> Result<u16, Wrong> {
+        let mut bytes = [0; 2];
+        let at = Ipa(self.driver + u64::from(index) * 2);
+        memories.read(self.role, at, &mut bytes)?;
+        Ok(u16::from_le_bytes(bytes))
+    }
+
+    /// Takes the next chain that is available, unless it has one. Returns whether it has one now.
     ///
     /// # Errors
     /// What the driver has done wrong.
-    pub fn piece(
-        &mut self,
-        queue: &Queue,
-        memory: &impl GuestMemory,
-        access: u16,
-    ) -> Result<Option<Piece>, Violation> {
-        if self.current.len == 0 {
-            let Some(next) = self.current.next else {
+    pub fn take(&mut self, memories: &impl Memories) -> Result<bool, Wrong> {
+        if self.chain.is_none() {
+            let count = self.available(memories, 1)?.wrapping_sub(self.taken);
+            if count == 0 {
+                return Ok(false);
+            }
+            self.check(count <= self.size, Violation::Available)?;
+            let head = self.available(memories, 2 + self.taken % self.size)?;
+            self.taken = self.taken.wrapping_add(1);
+            self.chain = Some(Chain::new(head));
+        }
+        Ok(true)
+    }
+
+    /// Returns to the first byte of its chain.
+    pub fn rewind(&mut self) {
+        self.chain = self.chain.map(|chain| Chain::new(chain.head));
+    }
+
+    /// Returns the next piece of its chain, and reads at most one descriptor for it; `None` at the
+    /// end.
+    ///
+    /// # Errors
+    /// What the driver has done wrong.
+    pub fn piece(&mut self, memories: &impl Memories) -> Result<Option<Piece>, Wrong> {
+        let Some(mut chain) = self.chain else {
+            return Ok(None);
+        };
+        if chain.len == 0 {
+            let Some(number) = chain.next else {
                 return Ok(None);
             };
-            if self.read == queue.size {
-                return Err(Violation::Endless);
-            }
-            self.read += 1;
-            self.current = queue.load(memory, next, access)?;
+            self.check(chain.read < self.size, Violation::Endless)?;
+            self.check(number < self.size, Violation::Number)?;
+            let mut bytes = [0; 16];
+            let at = Ipa(self.descriptors + u64::from(number) * 16);
+            memories.read(self.role, at, &mut bytes)?;
+            let word = u128::from_le_bytes(bytes);
+            let flags = (word >> 96) as u16;
+            let writes = flags & descriptor::WRITE != 0;
+            let is_indirect = flags & descriptor::INDIRECT != 0;
+            let is_right = writes == (self.role == Role::Receiver) && !is_indirect;
+            self.check(is_right, Violation::Flags)?;
+            let at = word as u64;
+            // Nothing that is computed from it wraps; whether it is RAM is seen page by page.
+            self.check(at >> 48 == 0, Violation::Memory)?;
+            chain.read += 1;
+            chain.at = at;
+            chain.len = (word >> 64) as u32;
+            chain.next = (flags & descriptor::NEXT != 0).then_some((word >> 112) as u16);
+            self.chain = Some(chain);
         }
-        let at = self.current.at;
-        let rest = (PAGE_SIZE - at.0 % PAGE_SIZE) as u32;
-        let len = self.current.len.min(rest);
-        Ok(Some(Piece { at, len }))
+        let rest = PAGE_SIZE - chain.at % PAGE_SIZE;
+        Ok(Some(Piece {
+            at: Ipa(chain.at),
+            len: chain.len.min(rest as u32),
+        }))
     }
 
     /// The first bytes of the piece are done.
     pub fn advance(&mut self, bytes: u32) {
-        self.current.at.0 += u64::from(bytes);
-        self.current.len -= bytes;
+        if let Some(chain) = &mut self.chain {
+            chain.at += u64::from(bytes);
+            chain.len -= bytes;
+        }
+    }
+
+    /// Gives its chain back to the driver, of which `written` bytes are new. Returns whether the
+    /// driver wants an interrupt for it.
+    ///
+    /// # Errors
+    /// What the driver has done wrong.
+    pub fn give(&mut self, memories: &impl Memories, written: u32) -> Result<bool, Wrong> {
+        let Some(chain) = self.chain.take() else {
+            return Ok(false);
+        };
+        let slot = self.device + 4 + u64::from(self.used % self.size) * 8;
+        self.used = self.used.wrapping_add(1);
+        let write = |at, bytes: &[u8]| memories.write(self.role, Ipa(at), bytes);
+        // Apart: a pair of words that is aligned to four bytes may lie in two pages.
+        write(slot, &u32::from(chain.head).to_le_bytes())?;
+        write(slot + 4, &written.to_le_bytes())?;
+        write(self.device + 2, &self.used.to_le_bytes())?;
+        Ok(self.available(memories, 0)? & NO_INTERRUPT == 0)
     }
 }

@@ -8,17 +8,17 @@
 //! Reasons for interrupts are apart ([`Reasons`]): the core of the peer adds to them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::queue::{MOST, Queue, Setup, Violation};
+use super::queue::{MOST, Queue, Role, Setup};
 use crate::atomic::AtomicU32;
 use cloison_abi::virtio::offset::{self, *};
-use cloison_abi::virtio::{self, feature, interrupt, status};
+use cloison_abi::virtio::{self, interrupt, status};
 use cloison_formats::link::LinkKind;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 /// Number of queues of a device.
 pub const QUEUES: usize = 2;
-/// The maker of the devices, as a number that no other has.
-const VENDOR: u32 = u32::from_le_bytes(*b"Clsn");
+/// Reasons for an interrupt.
+const ALL: u32 = interrupt::USED | interrupt::CONFIGURATION;
 
 /// Why a device has an interrupt, and whether it needs a reset. Any core may add to it.
 #[derive(Debug, Default)]
@@ -32,8 +32,7 @@ impl Reasons {
 
     /// The driver has handled some.
     pub fn handled(&self, reasons: u32) {
-        let both = interrupt::USED | interrupt::CONFIGURATION;
-        self.0.fetch_and(!(reasons & both), AcqRel);
+        self.0.fetch_and(!(reasons & ALL), AcqRel);
     }
 
     /// Forgets all.
@@ -43,7 +42,7 @@ impl Reasons {
 
     /// Returns what waits for the driver. The line of the interrupt is high while that is not 0.
     pub fn waiting(&self) -> u32 {
-        self.0.load(Acquire) & (interrupt::USED | interrupt::CONFIGURATION)
+        self.0.load(Acquire) & ALL
     }
 
     /// Returns whether the device needs a reset.
@@ -59,8 +58,8 @@ pub struct Seen {
     pub needs_reset: u32,
     /// How often the peer's driver has started or ended. Odd while it runs.
     pub turns: u32,
-    /// The Ethernet address.
-    pub mac: [u8; 6],
+    /// The Ethernet address ([`cloison_formats::link::mac`]).
+    pub mac: u64,
 }
 
 /// What follows from a write.
@@ -73,9 +72,7 @@ pub enum Change {
     /// The driver runs: its queues are to be used.
     Started([Option<Queue>; QUEUES]),
     /// A queue is no longer used.
-    Left(usize),
-    /// The device needs a reset.
-    Broken(Violation),
+    Left(Role),
 }
 
 /// The registers of a device.
@@ -83,10 +80,10 @@ pub enum Change {
 pub struct Registers {
     kind: LinkKind,
     status: u32,
-    features: u64,
+    features: [u32; 2],
     /// Which half of the features is shown, and which is set.
-    shown: u32,
-    set: u32,
+    shown: usize,
+    set: usize,
     /// The selected queue.
     selected: usize,
     setups: [Setup; QUEUES],
@@ -100,7 +97,7 @@ impl Registers {
         Self {
             kind,
             status: 0,
-            features: 0,
+            features: [0; 2],
             shown: 0,
             set: 0,
             selected: 0,
@@ -127,76 +124,69 @@ impl Registers {
             offset::MAGIC => virtio::MAGIC,
             offset::VERSION => virtio::VERSION,
             DEVICE_ID => self.kind as u32,
-            VENDOR_ID => VENDOR,
-            DEVICE_FEATURES => half(self.kind.features(), self.shown),
+            DEVICE_FEATURES => self.kind.features().get(self.shown).copied().unwrap_or(0),
             QUEUE_SIZE_MAX if self.selected < QUEUES => MOST.into(),
             QUEUE_READY => self.ready.get(self.selected).map_or(0, |&is| is.into()),
             STATUS => self.status | seen.needs_reset,
-            SHARED_LENGTH..=0xbf => u32::MAX,
             GENERATION => seen.turns,
             _ => 0,
         }
     }
 
-    /// Returns a byte of the device's configuration.
-    pub fn configuration(&self, index: u16, seen: Seen) -> u8 {
-        match (self.kind, index) {
-            (LinkKind::Net, 0..6) => seen.mac[usize::from(index)],
+    /// Returns the device's configuration, which has eight bytes.
+    pub fn configuration(&self, seen: Seen) -> u64 {
+        match self.kind {
             // The link is up while the peer's driver runs.
-            (LinkKind::Net, 6) => (seen.turns & 1) as u8,
-            _ => 0,
+            LinkKind::Net => seen.mac | u64::from(seen.turns & 1) << 48,
+            LinkKind::Console => 0,
         }
     }
 
     /// Writes a register. Offsets without one ignore it.
     pub fn write(&mut self, offset: u16, value: u32) -> Change {
         match offset {
-            DEVICE_FEATURES_SELECT => self.shown = value,
-            DRIVER_FEATURES_SELECT => self.set = value,
-            // What has been agreed stays.
-            DRIVER_FEATURES if self.status & status::FEATURES_OK == 0 => {
-                replace_half(&mut self.features, self.set, value);
-            }
+            DEVICE_FEATURES_SELECT => self.shown = value as usize,
+            DRIVER_FEATURES_SELECT => self.set = value as usize,
             QUEUE_SELECT => self.selected = value as usize,
             QUEUE_READY => return self.ready(value & 1 != 0),
             STATUS => return self.progress(value),
-            _ => self.set_up(offset, value),
+            _ => {
+                if let Some(register) = self.stored(offset) {
+                    *register = value;
+                }
+            }
         }
         Change::None
     }
 
-    /// Writes a register of the selected queue, unless it is in use.
-    fn set_up(&mut self, offset: u16, value: u32) {
-        let Some(setup) = self.setups.get_mut(self.selected) else {
-            return;
-        };
-        let half = u32::from(offset & 4 != 0);
-        match offset & !4 {
-            _ if self.ready[self.selected] => {}
-            _ if offset == QUEUE_SIZE => setup.size = value,
-            QUEUE_DESCRIPTORS => replace_half(&mut setup.descriptors, half, value),
-            QUEUE_DRIVER => replace_half(&mut setup.driver, half, value),
-            QUEUE_DEVICE => replace_half(&mut setup.device, half, value),
-            _ => {}
+    /// Returns a register that only keeps what the driver writes, until that is in use.
+    fn stored(&mut self, offset: u16) -> Option<&mut u32> {
+        if offset == DRIVER_FEATURES {
+            // What has been agreed stays.
+            let is_open = self.status & status::FEATURES_OK == 0;
+            return self.features.get_mut(self.set).filter(|_| is_open);
         }
+        let is_ready = *self.ready.get(self.selected)?;
+        let setup = self.setups.get_mut(self.selected).filter(|_| !is_ready)?;
+        if offset == QUEUE_SIZE {
+            return Some(&mut setup.size);
+        }
+        let index = offset.checked_sub(QUEUE_DESCRIPTORS)? / 4;
+        setup.registers.get_mut(usize::from(index))
     }
 
-    /// The driver makes the selected queue ready, or ends its use.
+    /// Returns the queue of an end, if what the driver has set up can be one.
+    fn queue(&self, role: Role) -> Option<Queue> {
+        Queue::new(role, &self.setups[role as usize])
+    }
+
+    /// The driver makes the selected queue ready, if it can be one, or ends its use.
     fn ready(&mut self, is: bool) -> Change {
-        let Some(ready) = self.ready.get_mut(self.selected) else {
+        let Some(&role) = Role::ALL.get(self.selected) else {
             return Change::None;
         };
-        match (is, Queue::new(self.setups[self.selected])) {
-            (true, Err(violation)) => Change::Broken(violation),
-            (true, Ok(_)) => {
-                *ready = true;
-                Change::None
-            }
-            (false, _) => {
-                *ready = false;
-                Change::Left(self.selected)
-            }
-        }
+        self.ready[self.selected] = is && self.queue(role).is_some();
+        if is { Change::None } else { Change::Left(role) }
     }
 
     /// The driver reports its progress (3.1.1).
@@ -207,8 +197,8 @@ impl Registers {
         let ran = self.runs();
         let mut status = value & 0xff & !status::NEEDS_RESET;
         // Features are agreed where the device has them all, and the version is among them.
-        let lacks = self.features & !self.kind.features() | !self.features & feature::VERSION_1;
-        if lacks != 0 {
+        let [low, high] = self.kind.features();
+        if self.features[0] & !low != 0 || self.features[1] != high {
             status &= !status::FEATURES_OK;
         }
         if status & status::FEATURES_OK == 0 {
@@ -219,30 +209,9 @@ impl Registers {
         if ran || !self.runs() {
             return Change::None;
         }
-        Change::Started(core::array::from_fn(|queue| {
-            let is_ready = self.ready[queue];
-            is_ready
-                .then(|| Queue::new(self.setups[queue]).ok())
-                .flatten()
+        Change::Started(Role::ALL.map(|role| {
+            let queue = self.queue(role);
+            queue.filter(|_| self.ready[role as usize])
         }))
-    }
-}
-
-/// Returns a half of a number: the low one is 0, the high one 1.
-fn half(number: u64, half: u32) -> u32 {
-    match half {
-        0 => number as u32,
-        1 => (number >> 32) as u32,
-        _ => 0,
-    }
-}
-
-/// Replaces a half of a number.
-fn replace_half(number: &mut u64, half: u32, value: u32) {
-    let value = u64::from(value);
-    match half {
-        0 => *number = *number & !0xffff_ffff | value,
-        1 => *number = *number & 0xffff_ffff | value << 32,
-        _ => {}
     }
 }

@@ -5,8 +5,8 @@ mod device;
 mod hostile;
 mod traffic;
 
-use super::queue::{GuestMemory, Piece, Queue, Setup, Violation};
-use super::wire::{Memories, Role, Step, Wire, Wrong};
+use super::queue::{Memories, Queue, Role, Setup, Violation, Wrong};
+use super::wire::{Step, Wire};
 use cloison_abi::virtio::descriptor::{NEXT, WRITE};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::link::LinkKind;
@@ -72,21 +72,7 @@ impl Ram {
     }
 }
 
-impl GuestMemory for &Ram {
-    fn read(&self, at: Ipa, bytes: &mut [u8]) -> Result<(), Violation> {
-        let from = self.find(at, bytes.len())?;
-        bytes.copy_from_slice(&self.bytes.borrow()[from..from + bytes.len()]);
-        Ok(())
-    }
-
-    fn write(&self, at: Ipa, bytes: &[u8]) -> Result<(), Violation> {
-        let from = self.find(at, bytes.len())?;
-        self.bytes.borrow_mut()[from..from + bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-}
-
-/// The memories of a sender and a receiver.
+/// The memories of both ends, by [`Role`].
 struct Both {
     ram: [Ram; 2],
     copied: Cell<u64>,
@@ -99,26 +85,49 @@ impl Both {
             copied: Cell::new(0),
         }
     }
+
+    fn of(&self, role: Role) -> &Ram {
+        &self.ram[role as usize]
+    }
 }
 
 impl Memories for Both {
-    fn of(&self, role: Role) -> impl GuestMemory {
-        &self.ram[role as usize]
-    }
-
-    fn copy(&self, from: Piece, to: Piece) -> Result<(), Wrong> {
-        assert_eq!(from.len, to.len);
-        let wrong = |role| move |what| Wrong { role, what };
-        let mut bytes = vec![0; from.len as usize];
-        (&self.ram[0])
-            .read(from.at, &mut bytes)
-            .map_err(wrong(Role::Sender))?;
-        (&self.ram[1])
-            .write(to.at, &bytes)
-            .map_err(wrong(Role::Receiver))?;
-        self.copied.set(self.copied.get() + u64::from(from.len));
+    fn read(&self, role: Role, at: Ipa, bytes: &mut [u8]) -> Result<(), Wrong> {
+        let ram = self.of(role);
+        let from = ram.find(at, bytes.len());
+        let from = from.map_err(|what| Wrong { role, what })?;
+        bytes.copy_from_slice(&ram.bytes.borrow()[from..from + bytes.len()]);
         Ok(())
     }
+
+    fn write(&self, role: Role, at: Ipa, bytes: &[u8]) -> Result<(), Wrong> {
+        let ram = self.of(role);
+        let from = ram.find(at, bytes.len());
+        let from = from.map_err(|what| Wrong { role, what })?;
+        ram.bytes.borrow_mut()[from..from + bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn copy(&self, from: Ipa, to: Ipa, len: u32) -> Result<(), Wrong> {
+        let mut bytes = vec![0; len as usize];
+        self.read(Role::Sender, from, &mut bytes)?;
+        self.write(Role::Receiver, to, &bytes)?;
+        self.copied.set(self.copied.get() + u64::from(len));
+        Ok(())
+    }
+}
+
+/// What a driver sets up in the usual places.
+fn setup(size: u16) -> Setup {
+    let mut setup = Setup {
+        size: size.into(),
+        ..Setup::default()
+    };
+    for (first, at) in [(0, DESCRIPTORS), (4, DRIVER), (8, DEVICE)] {
+        setup.registers[first] = at as u32;
+        setup.registers[first + 1] = (at >> 32) as u32;
+    }
+    setup
 }
 
 /// A driver's side of a queue.
@@ -142,14 +151,8 @@ impl Driver {
         }
     }
 
-    fn queue(&self) -> Queue {
-        Queue::new(Setup {
-            size: self.size.into(),
-            descriptors: DESCRIPTORS,
-            driver: DRIVER,
-            device: DEVICE,
-        })
-        .expect("a queue")
+    fn queue(&self, role: Role) -> Queue {
+        Queue::new(role, &setup(self.size)).expect("a queue")
     }
 
     /// Makes a chain of buffers available. Returns its number.
@@ -209,11 +212,11 @@ fn run(wire: &mut Wire, both: &Both) -> Vec<Result<Step, Wrong>> {
     panic!("it does not end");
 }
 
-/// A wire with both queues in use.
-fn joined(kind: LinkKind, drivers: [&Driver; 2]) -> Wire {
+/// A wire with the queues of a sender and a receiver.
+fn joined(kind: LinkKind, sender: &Driver, receiver: &Driver) -> Wire {
     let mut wire = Wire::new(kind);
-    wire.join(Role::Sender, drivers[0].queue());
-    wire.join(Role::Receiver, drivers[1].queue());
+    wire.join(sender.queue(Role::Sender));
+    wire.join(receiver.queue(Role::Receiver));
     wire
 }
 

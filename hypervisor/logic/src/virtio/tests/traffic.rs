@@ -5,42 +5,36 @@ use super::*;
 use cloison_abi::virtio::{NET_HEADER, NO_INTERRUPT};
 use proptest::prelude::*;
 
-const USED: Result<Step, Wrong> = Ok(Step::Used {
-    sender: true,
-    receiver: true,
-});
+const USED: Result<Step, Wrong> = Ok(Step::Used([true, true]));
 
 #[test]
 fn a_frame_arrives_with_a_header_that_is_not_the_senders() {
     let (both, mut sender, mut receiver) = (Both::new(), Driver::new(4), Driver::new(8));
-    let mut wire = joined(LinkKind::Net, [&sender, &receiver]);
+    let mut wire = joined(LinkKind::Net, &sender, &receiver);
     assert_eq!(wire.step(&both), Ok(Step::Idle));
-    both.ram[0].put(BUFFERS, &[0xff; 12]);
-    both.ram[0].put(BUFFERS + 12, b"frame");
-    let sent = sender.offer(&both.ram[0], &[(BUFFERS, 17)], 0);
+    both.of(Role::Sender).put(BUFFERS, &[0xff; 12]);
+    both.of(Role::Sender).put(BUFFERS + 12, b"frame");
+    let sent = sender.offer(both.of(Role::Sender), &[(BUFFERS, 17)], 0);
     assert_eq!(wire.step(&both), Ok(Step::Waits), "no room");
-    let filled = receiver.offer(&both.ram[1], &[(BUFFERS + 100, 64)], FILL);
+    let filled = receiver.offer(both.of(Role::Receiver), &[(BUFFERS + 100, 64)], FILL);
     assert_eq!(run(&mut wire, &both), [USED]);
-    assert_eq!(sender.used(&both.ram[0]), [(sent, 0)]);
-    assert_eq!(receiver.used(&both.ram[1]), [(filled, 17)]);
-    assert_eq!(both.ram[1].get(BUFFERS + 100, 12), NET_HEADER);
-    assert_eq!(both.ram[1].get(BUFFERS + 112, 5), b"frame");
+    assert_eq!(sender.used(both.of(Role::Sender)), [(sent, 0)]);
+    assert_eq!(receiver.used(both.of(Role::Receiver)), [(filled, 17)]);
+    assert_eq!(both.of(Role::Receiver).get(BUFFERS + 100, 12), NET_HEADER);
+    assert_eq!(both.of(Role::Receiver).get(BUFFERS + 112, 5), b"frame");
 }
 
 #[test]
 fn what_does_not_fit_is_lost_and_its_buffer_is_filled_by_the_next() {
     let (both, mut sender, mut receiver) = (Both::new(), Driver::new(4), Driver::new(4));
-    let mut wire = joined(LinkKind::Net, [&sender, &receiver]);
-    let long = sender.offer(&both.ram[0], &[(BUFFERS, 112)], 0);
-    let short = sender.offer(&both.ram[0], &[(BUFFERS, 20)], 0);
-    let filled = receiver.offer(&both.ram[1], &[(BUFFERS, 64)], FILL);
-    let lost = Ok(Step::Used {
-        sender: true,
-        receiver: false,
-    });
+    let mut wire = joined(LinkKind::Net, &sender, &receiver);
+    let long = sender.offer(both.of(Role::Sender), &[(BUFFERS, 112)], 0);
+    let short = sender.offer(both.of(Role::Sender), &[(BUFFERS, 20)], 0);
+    let filled = receiver.offer(both.of(Role::Receiver), &[(BUFFERS, 64)], FILL);
+    let lost = Ok(Step::Used([false, true]));
     assert_eq!(run(&mut wire, &both), [lost, USED]);
-    assert_eq!(sender.used(&both.ram[0]), [(long, 0), (short, 0)]);
-    assert_eq!(receiver.used(&both.ram[1]), [(filled, 20)]);
+    assert_eq!(sender.used(both.of(Role::Sender)), [(long, 0), (short, 0)]);
+    assert_eq!(receiver.used(both.of(Role::Receiver)), [(filled, 20)]);
 }
 
 #[test]
@@ -48,63 +42,61 @@ fn without_a_receiver_all_is_lost() {
     let (both, mut sender, receiver) = (Both::new(), Driver::new(4), Driver::new(4));
     let mut wire = Wire::new(LinkKind::Net);
     assert_eq!(wire.step(&both), Ok(Step::Idle), "nobody has a queue");
-    wire.join(Role::Sender, sender.queue());
-    sender.offer(&both.ram[0], &[(BUFFERS, 64)], 0);
+    wire.join(sender.queue(Role::Sender));
+    sender.offer(both.of(Role::Sender), &[(BUFFERS, 64)], 0);
     assert_eq!(run(&mut wire, &both).len(), 1);
-    wire.join(Role::Receiver, receiver.queue());
+    wire.join(receiver.queue(Role::Receiver));
     assert_eq!(wire.step(&both), Ok(Step::Idle));
 }
 
 #[test]
 fn a_receiver_that_leaves_and_one_that_comes_find_nothing_of_before() {
     let (both, mut sender, mut receiver) = (Both::new(), Driver::new(4), Driver::new(4));
-    let mut wire = joined(LinkKind::Net, [&sender, &receiver]);
-    receiver.offer(&both.ram[1], &[(BUFFERS, 64)], FILL);
-    sender.offer(&both.ram[0], &[(BUFFERS, 30)], 0);
+    let mut wire = joined(LinkKind::Net, &sender, &receiver);
+    receiver.offer(both.of(Role::Receiver), &[(BUFFERS, 64)], FILL);
+    sender.offer(both.of(Role::Sender), &[(BUFFERS, 30)], 0);
     for _ in 0..3 {
         assert_eq!(wire.step(&both), Ok(Step::More));
     }
     wire.leave(Role::Receiver);
-    both.ram[1].put(RAM, &[0; LEN as usize]);
+    both.of(Role::Receiver).put(RAM, &[0; LEN as usize]);
     assert_eq!(run(&mut wire, &both).len(), 1, "lost");
     let mut receiver = Driver::new(4);
-    wire.join(Role::Receiver, receiver.queue());
-    let filled = receiver.offer(&both.ram[1], &[(BUFFERS, 64)], FILL);
-    sender.offer(&both.ram[0], &[(BUFFERS, 40)], 0);
+    wire.join(receiver.queue(Role::Receiver));
+    let filled = receiver.offer(both.of(Role::Receiver), &[(BUFFERS, 64)], FILL);
+    sender.offer(both.of(Role::Sender), &[(BUFFERS, 40)], 0);
     assert_eq!(run(&mut wire, &both), [USED]);
-    assert_eq!(receiver.used(&both.ram[1]), [(filled, 40)]);
+    assert_eq!(receiver.used(both.of(Role::Receiver)), [(filled, 40)]);
 }
 
 #[test]
 fn a_sender_that_leaves_in_a_frame_leaves_the_buffer_to_the_next() {
     let (both, mut sender, mut receiver) = (Both::new(), Driver::new(4), Driver::new(4));
-    let mut wire = joined(LinkKind::Net, [&sender, &receiver]);
-    let filled = receiver.offer(&both.ram[1], &[(BUFFERS, 64)], FILL);
-    sender.offer(&both.ram[0], &[(BUFFERS, 30)], 0);
+    let mut wire = joined(LinkKind::Net, &sender, &receiver);
+    let filled = receiver.offer(both.of(Role::Receiver), &[(BUFFERS, 64)], FILL);
+    sender.offer(both.of(Role::Sender), &[(BUFFERS, 30)], 0);
     for _ in 0..2 {
         assert_eq!(wire.step(&both), Ok(Step::More));
     }
     wire.leave(Role::Sender);
     assert_eq!(wire.step(&both), Ok(Step::Idle));
-    both.ram[0].put(RAM, &[0; LEN as usize]);
+    both.of(Role::Sender).put(RAM, &[0; LEN as usize]);
     let mut sender = Driver::new(2);
-    wire.join(Role::Sender, sender.queue());
-    sender.offer(&both.ram[0], &[(BUFFERS, 13)], 0);
+    wire.join(sender.queue(Role::Sender));
+    sender.offer(both.of(Role::Sender), &[(BUFFERS, 13)], 0);
     assert_eq!(run(&mut wire, &both), [USED]);
-    assert_eq!(receiver.used(&both.ram[1]), [(filled, 13)]);
+    assert_eq!(receiver.used(both.of(Role::Receiver)), [(filled, 13)]);
 }
 
 #[test]
 fn no_interrupt_is_wanted_where_the_ring_says_so() {
     let (both, mut sender, mut receiver) = (Both::new(), Driver::new(4), Driver::new(4));
-    let mut wire = joined(LinkKind::Console, [&sender, &receiver]);
-    both.ram[0].put(DRIVER, &NO_INTERRUPT.to_le_bytes());
-    sender.offer(&both.ram[0], &[(BUFFERS, 4)], 0);
-    receiver.offer(&both.ram[1], &[(BUFFERS, 64)], FILL);
-    let used = Ok(Step::Used {
-        sender: false,
-        receiver: true,
-    });
+    let mut wire = joined(LinkKind::Console, &sender, &receiver);
+    both.of(Role::Sender)
+        .put(DRIVER, &NO_INTERRUPT.to_le_bytes());
+    sender.offer(both.of(Role::Sender), &[(BUFFERS, 4)], 0);
+    receiver.offer(both.of(Role::Receiver), &[(BUFFERS, 64)], FILL);
+    let used = Ok(Step::Used([true, false]));
     assert_eq!(run(&mut wire, &both), [used]);
 }
 
@@ -134,21 +126,21 @@ proptest! {
         room in 0u32..200,
     ) {
         let (both, mut sender, mut receiver) = (Both::new(), Driver::new(8), Driver::new(8));
-        let mut wire = joined(LinkKind::Net, [&sender, &receiver]);
+        let mut wire = joined(LinkKind::Net, &sender, &receiver);
         let len = bytes.len() as u32;
         let (from, to) = (cut(len, &from), cut(len + room, &to));
         let mut rest = &bytes[..];
         for &(at, len) in &from {
             let (these, others) = rest.split_at(len as usize);
-            both.ram[0].put(at, these);
+            both.of(Role::Sender).put(at, these);
             rest = others;
         }
-        let sent = sender.offer(&both.ram[0], &from, 0);
-        let filled = receiver.offer(&both.ram[1], &to, FILL);
+        let sent = sender.offer(both.of(Role::Sender), &from, 0);
+        let filled = receiver.offer(both.of(Role::Receiver), &to, FILL);
         prop_assert_eq!(run(&mut wire, &both), [USED]);
-        prop_assert_eq!(sender.used(&both.ram[0]), [(sent, 0)]);
-        prop_assert_eq!(receiver.used(&both.ram[1]), [(filled, len)]);
-        let found: Vec<u8> = to.iter().flat_map(|&(at, len)| both.ram[1].get(at, len as usize)).collect();
+        prop_assert_eq!(sender.used(both.of(Role::Sender)), [(sent, 0)]);
+        prop_assert_eq!(receiver.used(both.of(Role::Receiver)), [(filled, len)]);
+        let found: Vec<u8> = to.iter().flat_map(|&(at, len)| both.of(Role::Receiver).get(at, len as usize)).collect();
         prop_assert_eq!(&found[..12], NET_HEADER);
         prop_assert_eq!(&found[12..len as usize], &bytes[12..]);
     }
@@ -161,24 +153,24 @@ proptest! {
         room in prop::collection::vec(1u32..300, 1..8),
     ) {
         let (both, mut sender, mut receiver) = (Both::new(), Driver::new(4), Driver::new(8));
-        let mut wire = joined(LinkKind::Console, [&sender, &receiver]);
+        let mut wire = joined(LinkKind::Console, &sender, &receiver);
         let (mut expected, mut found, mut byte) = (Vec::new(), Vec::new(), 0u8);
         let mut rooms = room.iter().cycle();
         for (len, is_sent) in sent {
             let bytes: Vec<u8> = (0..len).map(|_| { byte = byte.wrapping_mul(13).wrapping_add(7); byte }).collect();
-            both.ram[0].put(BUFFERS, &bytes);
+            both.of(Role::Sender).put(BUFFERS, &bytes);
             expected.extend(&bytes);
-            sender.offer(&both.ram[0], &[(BUFFERS, len)], 0);
-            while sender.used(&both.ram[0]).is_empty() {
+            sender.offer(both.of(Role::Sender), &[(BUFFERS, len)], 0);
+            while sender.used(both.of(Role::Sender)).is_empty() {
                 if is_sent {
                     run(&mut wire, &both);
                 }
                 let (at, room) = (BUFFERS + 7, *rooms.next().expect("endless"));
-                receiver.offer(&both.ram[1], &[(at, room)], FILL);
+                receiver.offer(both.of(Role::Receiver), &[(at, room)], FILL);
                 run(&mut wire, &both);
-                for (_, written) in receiver.used(&both.ram[1]) {
+                for (_, written) in receiver.used(both.of(Role::Receiver)) {
                     prop_assert!(written <= room);
-                    found.extend(both.ram[1].get(at, written as usize));
+                    found.extend(both.of(Role::Receiver).get(at, written as usize));
                 }
             }
         }
