@@ -4,7 +4,7 @@
 use crate::devices::timer;
 use crate::machine::registers::*;
 use crate::machine::stage2::{Kind, Stage2, TableSource};
-use crate::vm::partition::{self, Bell, LinkPort, Memory, Pages, Vcpu, Vm};
+use crate::vm::partition::{self, Bell, Memory, Pages, Vcpu, Vm};
 use crate::vm::{link, uart};
 use alloc::format;
 use alloc::string::String;
@@ -115,14 +115,8 @@ pub fn create(
             spis.own(irq::DOORBELL, false);
         }
         spec.irqs.iter().for_each(|irq| spis.own(irq.0, true));
-        let mut ports = Vec::new();
-        for (number, link, end) in system.links_of(VmId(id as u8)) {
-            let end = &link.ends[end];
-            spis.own(end.irq.0, false);
-            ports.push(LinkPort {
-                link: number as u8,
-                ipa: end.ipa,
-            });
+        for (_, link, end) in system.links_of(VmId(id as u8)) {
+            spis.own(link.ends[end].irq.0, false);
         }
         vms.push(Vm {
             id: VmId(id as u8),
@@ -162,7 +156,6 @@ pub fn create(
             }),
             pace: Limiter::default(),
             peers: system.peers(VmId(id as u8)),
-            ports,
             still: TicketMutex::new(()),
         });
     }

@@ -15,7 +15,7 @@ use cloison_abi::virtio::{interrupt, offset, status};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::guest_map::MapDevice;
 use cloison_formats::image::System;
-use cloison_formats::link::{LinkEnd, LinkKind, mac};
+use cloison_formats::link::{Link, LinkEnd, LinkKind, mac};
 use cloison_logic::limit::Topic;
 use cloison_logic::power::State;
 use cloison_logic::quota::Effort;
@@ -33,12 +33,12 @@ use spin::mutex::TicketMutex;
 /// Steps between two points at which interrupts are served.
 const BATCH: u32 = 2;
 
-/// A link.
+/// The state of a link.
 ///
 /// Locks are taken in this order: a device's registers, a wire, the pages of one VM or of both
 /// (`Vm::still`), the interrupts of a VM.
-struct Link {
-    ends: [LinkEnd; 2],
+struct LinkState {
+    /// That of each end.
     devices: [Device; 2],
     /// From each end to the other.
     wires: [TicketMutex<Wire>; 2],
@@ -52,8 +52,8 @@ struct Device {
     turns: AtomicU32,
 }
 
-/// All links: they are never added or removed.
-static LINKS: Once<Vec<Link>> = Once::new();
+/// All links, in configuration order: they are never added or removed.
+static LINKS: Once<Vec<LinkState>> = Once::new();
 
 /// Creates the links; boot core only, once.
 pub fn init(system: &System) {
@@ -62,8 +62,7 @@ pub fn init(system: &System) {
         reasons: Reasons::default(),
         turns: AtomicU32::new(0),
     };
-    let links = system.links.iter().map(|link| Link {
-        ends: link.ends,
+    let links = system.links.iter().map(|link| LinkState {
         devices: [(); 2].map(|()| device(link.kind)),
         wires: [(); 2].map(|()| TicketMutex::new(Wire::new(link.kind))),
     });
@@ -71,26 +70,41 @@ pub fn init(system: &System) {
     LINKS.call_once(|| links);
 }
 
-/// Returns the device of a link that a VM has at a page.
-pub fn at(vm: &Vm, page: Ipa) -> Option<MapDevice> {
-    let port = vm.ports.iter().find(|port| port.ipa == page)?;
-    Some(MapDevice::Link(port.link))
-}
-
 /// One end of a link.
 #[derive(Clone, Copy)]
 struct Port {
-    number: u8,
-    link: &'static Link,
+    number: usize,
+    spec: &'static Link,
     end: usize,
+    state: &'static LinkState,
+}
+
+/// Returns the ends of links that a VM has.
+fn ports(vm: &Vm) -> impl Iterator<Item = Port> {
+    let states = LINKS.get().map_or(&[][..], Vec::as_slice);
+    let links = system().links_of(vm.id);
+    links.map(|(number, spec, end)| Port {
+        number,
+        spec,
+        end,
+        state: &states[number],
+    })
+}
+
+/// Returns the device of a link that a VM has at a page.
+pub fn at(vm: &Vm, page: Ipa) -> Option<MapDevice> {
+    let port = ports(vm).find(|port| port.here().ipa == page)?;
+    Some(MapDevice::Link(port.number as u8))
 }
 
 impl Port {
     /// Returns the end of the link with this number that a VM has.
     fn of(vm: &Vm, number: u8) -> Option<Self> {
-        let link = LINKS.get()?.get(usize::from(number))?;
-        let end = link.ends.iter().position(|end| end.vm == vm.id)?;
-        Some(Self { number, link, end })
+        ports(vm).find(|port| port.number == usize::from(number))
+    }
+
+    fn here(self) -> &'static LinkEnd {
+        &self.spec.ends[self.end]
     }
 
     fn peer(self) -> Self {
@@ -99,11 +113,11 @@ impl Port {
     }
 
     fn vm(self) -> &'static Vm {
-        &all()[self.link.ends[self.end].vm.index()]
+        &all()[self.here().vm.index()]
     }
 
     fn device(self) -> &'static Device {
-        &self.link.devices[self.end]
+        &self.state.devices[self.end]
     }
 
     /// Returns the direction in which its device has this part.
@@ -112,22 +126,21 @@ impl Port {
             Role::Sender => self.end,
             Role::Receiver => 1 - self.end,
         };
-        &self.link.wires[from]
+        &self.state.wires[from]
     }
 
     fn seen(self) -> Seen {
         Seen {
             needs_reset: self.device().reasons.needs_reset(),
             turns: self.peer().device().turns.load(Relaxed),
-            mac: mac(self.number, self.end as u8),
+            mac: mac(self.number as u8, self.end as u8),
         }
     }
 
     /// Has its interrupt follow the reasons for it.
     fn follow(self, guest: Guest) {
-        let irq = self.link.ends[self.end].irq.0;
         let waits = || self.device().reasons.waiting() != 0;
-        virq::follow(guest, self.vm(), irq, waits);
+        virq::follow(guest, self.vm(), self.here().irq.0, waits);
     }
 
     /// Gives its driver a reason for an interrupt. An interrupt that is pending already stands for
@@ -167,7 +180,7 @@ impl Port {
     /// Its driver has done what none may do.
     fn fail(self, guest: Guest, what: Violation) {
         self.tell(guest, status::NEEDS_RESET | interrupt::CONFIGURATION);
-        let name = &system().links[usize::from(self.number)].name;
+        let name = &self.spec.name;
         let message = format_args!(": link {name}: {what}; its device needs a reset");
         logger::about(self.vm(), Level::Warn, Topic::Act, message);
     }
@@ -178,11 +191,6 @@ impl Port {
             wake(self.vm());
         }
     }
-}
-
-/// Returns the ends of links that a VM has.
-fn ports(vm: &Vm) -> impl Iterator<Item = Port> {
-    vm.ports.iter().filter_map(|port| Port::of(vm, port.link))
 }
 
 /// Has the first vCPU of a VM that is on send what waits. If all are off, nothing does.
@@ -317,8 +325,12 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Finds bytes in RAM of an end. They stay there as long as `Vm::still` is held.
+    /// Finds bytes in RAM of an end, and counts their access. They stay there as long as `Vm::still`
+    /// is held.
     fn find(&self, role: Role, at: Ipa, len: usize) -> Result<PhysAddr, Wrong> {
+        let lines = Effort::LINE.times((len as u64).div_ceil(64));
+        let effort = self.effort.get().and(Effort::LOOKUP).and(lines);
+        self.effort.set(effort);
         let vm = self.vms[role as usize];
         let offset = at.0 % PAGE_SIZE;
         let fits = offset + len as u64 <= PAGE_SIZE && vm.has_ram(at.page_base());
@@ -329,32 +341,22 @@ impl Pair<'_> {
         let page = page.ok_or(Wrong { role, what })?;
         Ok(PhysAddr(page.frame.0 + offset))
     }
-
-    /// Counts an access to pages, which reads and writes this many bytes.
-    fn count(&self, bytes: u32) {
-        let lines = Effort::LINE.times(u64::from(bytes).div_ceil(64) * 2);
-        let effort = self.effort.get().and(Effort::LOOKUP).and(lines);
-        self.effort.set(effort);
-    }
 }
 
 impl Memories for Pair<'_> {
     fn read(&self, role: Role, at: Ipa, bytes: &mut [u8]) -> Result<(), Wrong> {
-        self.count(0);
         let _still = self.vms[role as usize].still.lock();
         self.windows.peek(self.find(role, at, bytes.len())?, bytes);
         Ok(())
     }
 
     fn write(&self, role: Role, at: Ipa, bytes: &[u8]) -> Result<(), Wrong> {
-        self.count(0);
         let _still = self.vms[role as usize].still.lock();
         self.windows.poke(self.find(role, at, bytes.len())?, bytes);
         Ok(())
     }
 
     fn copy(&self, from: Ipa, to: Ipa, len: u32) -> Result<(), Wrong> {
-        self.count(len);
         // In the order of their numbers, so that two directions do not wait for each other.
         let mut vms = self.vms;
         vms.sort_unstable_by_key(|vm| vm.id);

@@ -78,14 +78,6 @@ pub struct Bell {
     pub interval: Ticks,
 }
 
-/// An end of a link.
-pub struct LinkPort {
-    /// Number of the link.
-    pub link: u8,
-    /// The page of its device's registers.
-    pub ipa: Ipa,
-}
-
 /// A virtual machine.
 pub struct Vm {
     /// Index in the configuration.
@@ -135,8 +127,6 @@ pub struct Vm {
     pub pace: Limiter,
     /// The VMs that it may call, a bit each.
     pub peers: u8,
-    /// Its ends of links.
-    pub ports: Vec<LinkPort>,
     /// Held where its pages move, and where another VM's core accesses one. Not waited with.
     pub still: TicketMutex<()>,
 }
@@ -274,7 +264,8 @@ impl Vm {
 
     /// Keeps cores from accessing its pages for links, until what is returned is dropped.
     pub fn keep_off(&self) -> Option<TicketMutexGuard<'_, ()>> {
-        (!self.ports.is_empty()).then(|| self.still.lock())
+        let mut links = system().links_of(self.id);
+        links.next().map(|_| self.still.lock())
     }
 
     /// Returns whether its guest takes the PMU's interrupt as the hardware raises it.

@@ -134,15 +134,21 @@ pub fn timer(guest: Guest) {
     }
 }
 
-/// Handles an interrupt of a passed-through device.
-pub fn raise(guest: Guest, irq: u32) {
-    let vm = guest.vm;
+/// Changes the shared interrupts of `vm`, which may be another one, and tells the vCPU that
+/// `change` returns to check them.
+fn update_shared(guest: Guest, vm: &Vm, change: impl FnOnce(&mut Shared) -> Vcpus) {
     // The lock is released before other cores are interrupted, and before this one fills its list
     // registers, which may take it again.
-    let vcpus = vm.spis.lock().raise(irq, &vm.distributor);
+    let vcpus = change(&mut vm.spis.lock());
     if kick(guest, vm, vcpus) {
         fill(guest);
     }
+}
+
+/// Handles an interrupt of a passed-through device.
+pub fn raise(guest: Guest, irq: u32) {
+    let vm = guest.vm;
+    update_shared(guest, vm, |spis| spis.raise(irq, &vm.distributor));
 }
 
 /// Handles a private interrupt that is passed through to the vCPU.
@@ -191,38 +197,30 @@ pub fn deactivate(guest: Guest, value: u32) {
 /// To be called under the lock of the device whose line it is, so that levels arrive in their
 /// order.
 pub fn set_line(guest: Guest, vm: &Vm, irq: u32, high: bool) {
-    let vcpus = vm.spis.lock().set_line(irq, high, &vm.distributor);
-    if kick(guest, vm, vcpus) {
-        fill(guest);
-    }
+    follow(guest, vm, irq, || high);
 }
 
 /// Has the line of an emulated device of `vm`, which may be another one's, follow what `is_high`
 /// says. To be called after each change of that: under the lock, the last call sees all changes.
 pub fn follow(guest: Guest, vm: &Vm, irq: u32, is_high: impl FnOnce() -> bool) {
-    let mut spis = vm.spis.lock();
-    let vcpus = spis.set_line(irq, is_high(), &vm.distributor);
-    drop(spis);
-    if kick(guest, vm, vcpus) {
-        fill(guest);
-    }
+    update_shared(guest, vm, |spis| {
+        spis.set_line(irq, is_high(), &vm.distributor)
+    });
 }
 
 /// Has the interrupt of a VM's doorbell follow the bits that wait there. To be called after each
 /// change of them: under the lock, the last call sees all changes.
 pub fn doorbell(guest: Guest, vm: &Vm, trigger: channel::Trigger) {
-    let mut spis = vm.spis.lock();
-    let waits = vm.doorbell.waiting() != 0;
-    let vcpus = match trigger {
-        channel::Trigger::Level => spis.set_line(irq::DOORBELL, waits, &vm.distributor),
-        channel::Trigger::Edge if waits => spis.latch(irq::DOORBELL, &vm.distributor),
-        // Taken already, or meant for a life that has ended.
-        channel::Trigger::Edge => Vcpus(0),
-    };
-    drop(spis);
-    if kick(guest, vm, vcpus) {
-        fill(guest);
-    }
+    let line = irq::DOORBELL;
+    update_shared(guest, vm, |spis| {
+        let waits = vm.doorbell.waiting() != 0;
+        match trigger {
+            channel::Trigger::Level => spis.set_line(line, waits, &vm.distributor),
+            channel::Trigger::Edge if waits => spis.latch(line, &vm.distributor),
+            // Taken already, or meant for a life that has ended.
+            channel::Trigger::Edge => Vcpus(0),
+        }
+    });
 }
 
 /// Sets the level of a private line of this vCPU.
