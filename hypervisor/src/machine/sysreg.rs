@@ -6,6 +6,7 @@ use cloison_abi::model_hint;
 use cloison_formats::addr::{Ipa, PAGE_SHIFT, PAGE_SIZE, PhysAddr};
 use core::arch::aarch64::{__crc32b, __crc32d};
 use core::arch::asm;
+use spin::relax::RelaxStrategy;
 
 /// Instruction barrier: earlier writes to system registers take effect for later instructions.
 pub fn isb() {
@@ -239,6 +240,15 @@ pub fn tell_cacheable(pa: PhysAddr, cacheable: bool) {
             in("x2") u64::from(!cacheable),
             options(nostack, preserves_flags),
         );
+    }
+}
+
+/// What a core does at a lock that others hold for more than a moment.
+pub struct Patience;
+
+impl RelaxStrategy for Patience {
+    fn relax() {
+        let_others_run();
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::machine::mmu::Windows;
 use crate::machine::stage2::{Cacheability, Mapping};
+use crate::machine::sysreg::Patience;
 use crate::vm::cpu::{Guest, Visit};
 use crate::vm::mailbox::{self, Request};
 use crate::vm::partition::{Vm, all, system};
@@ -33,6 +34,9 @@ use spin::mutex::TicketMutex;
 /// Steps between two points at which interrupts are served.
 const BATCH: u32 = 2;
 
+/// The lock of what another VM's core may work on.
+type Lock<T> = TicketMutex<T, Patience>;
+
 /// The state of a link.
 ///
 /// Locks are taken in this order: a device's registers, a wire, the pages of one VM or of both
@@ -41,12 +45,12 @@ struct LinkState {
     /// That of each end.
     devices: [Device; 2],
     /// From each end to the other.
-    wires: [TicketMutex<Wire>; 2],
+    wires: [Lock<Wire>; 2],
 }
 
 /// The device at one end.
 struct Device {
-    registers: TicketMutex<Registers>,
+    registers: Lock<Registers>,
     reasons: Reasons,
     /// How often its driver has started or ended. Odd while it runs.
     turns: AtomicU32,
@@ -58,13 +62,13 @@ static LINKS: Once<Vec<LinkState>> = Once::new();
 /// Creates the links; boot core only, once.
 pub fn init(system: &System) {
     let device = |kind: LinkKind| Device {
-        registers: TicketMutex::new(Registers::new(kind)),
+        registers: Lock::new(Registers::new(kind)),
         reasons: Reasons::default(),
         turns: AtomicU32::new(0),
     };
     let links = system.links.iter().map(|link| LinkState {
         devices: [(); 2].map(|()| device(link.kind)),
-        wires: [(); 2].map(|()| TicketMutex::new(Wire::new(link.kind))),
+        wires: [(); 2].map(|()| Lock::new(Wire::new(link.kind))),
     });
     let links = links.collect();
     LINKS.call_once(|| links);
@@ -121,7 +125,7 @@ impl Port {
     }
 
     /// Returns the direction in which its device has this part.
-    fn wire(self, role: Role) -> &'static TicketMutex<Wire> {
+    fn wire(self, role: Role) -> &'static Lock<Wire> {
         let from = match role {
             Role::Sender => self.end,
             Role::Receiver => 1 - self.end,

@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::stage2::Stage2;
+use crate::machine::sysreg::Patience;
 use crate::vm::mailbox::{self, Request};
 use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
@@ -29,7 +30,7 @@ use cloison_logic::vuart::Uart;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use spin::Once;
-use spin::mutex::{TicketMutex, TicketMutexGuard};
+use spin::mutex::TicketMutex;
 
 /// How a vCPU starts that CPU_ON turns on.
 ///
@@ -128,7 +129,7 @@ pub struct Vm {
     /// The VMs that it may call, a bit each.
     pub peers: u8,
     /// Held where its pages move, and where another VM's core accesses one. Not waited with.
-    pub still: TicketMutex<()>,
+    pub still: TicketMutex<(), Patience>,
 }
 
 /// The memory from which VMs are built.
@@ -263,7 +264,7 @@ impl Vm {
     }
 
     /// Keeps cores from accessing its pages for links, until what is returned is dropped.
-    pub fn keep_off(&self) -> Option<TicketMutexGuard<'_, ()>> {
+    pub fn keep_off(&self) -> Option<impl Drop> {
         let mut links = system().links_of(self.id);
         links.next().map(|_| self.still.lock())
     }
