@@ -115,9 +115,9 @@ pub fn create(
             spis.own(irq::DOORBELL, false);
         }
         spec.irqs.iter().for_each(|irq| spis.own(irq.0, true));
-        for (_, link, end) in system.links_of(VmId(id as u8)) {
-            spis.own(link.ends[end].irq.0, false);
-        }
+        let links = system.links_of(VmId(id as u8));
+        let has_links = links.clone().next().is_some();
+        links.for_each(|(_, link, end)| spis.own(link.ends[end].irq.0, false));
         vms.push(Vm {
             id: VmId(id as u8),
             spec,
@@ -156,6 +156,7 @@ pub fn create(
             }),
             pace: Limiter::default(),
             peers: system.peers(VmId(id as u8)),
+            has_links,
             still: TicketMutex::new(()),
         });
     }

@@ -80,6 +80,11 @@ impl Cpu {
         count.set(count.get() + 1);
     }
 
+    /// Notes work that has become due.
+    pub fn add_due(&self, kind: Due) {
+        self.due.set(Due(self.due.get().0 | kind.0));
+    }
+
     /// Has the core send records and messages at `at`, at the latest. The caller programs the EL2
     /// timer.
     pub fn send_by(&self, at: Instant) {
@@ -89,15 +94,27 @@ impl Cpu {
     }
 }
 
-/// Work for a VM that has become due on its core.
+/// Kinds of work for a VM that have become due on its core, a bit each.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub struct Due {
+pub struct Due(u8);
+
+impl Due {
     /// The VM's lease may have run out.
-    pub lease: bool,
+    pub const LEASE: Self = Self(1);
     /// The VM's profiled pages are to move.
-    pub migration: bool,
+    pub const MIGRATION: Self = Self(1 << 1);
     /// A peer has room again for what waits on the VM's links.
-    pub links: bool,
+    pub const LINKS: Self = Self(1 << 2);
+
+    /// Returns whether a kind is among them.
+    pub const fn has(self, kind: Self) -> bool {
+        self.0 & kind.0 != 0
+    }
+
+    /// Returns them without a kind.
+    pub const fn without(self, kind: Self) -> Self {
+        Self(self.0 & !kind.0)
+    }
 }
 
 /// A core, and the VM that owns it.

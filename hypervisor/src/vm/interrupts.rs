@@ -77,8 +77,7 @@ fn serve_requests(guest: Guest) {
         virq::fill(guest);
     }
     if requests & Request::Links as u32 != 0 {
-        let due = guest.due.get();
-        guest.due.set(Due { links: true, ..due });
+        guest.add_due(Due::LINKS);
     }
     if requests & Request::Power as u32 != 0 {
         // A vCPU that is about to start needs no action here: the parked loop looks at its power
@@ -129,10 +128,12 @@ fn on_timer(guest: Guest) {
     if timer::take_passed(&deadlines.quota, now) {
         quota::on_deadline(guest, now);
     }
-    let mut due = guest.due.get();
-    due.lease |= timer::take_passed(&deadlines.lease, now);
-    due.migration |= timer::take_passed(&deadlines.migration, now);
-    guest.due.set(due);
+    if timer::take_passed(&deadlines.lease, now) {
+        guest.add_due(Due::LEASE);
+    }
+    if timer::take_passed(&deadlines.migration, now) {
+        guest.add_due(Due::MIGRATION);
+    }
     if timer::take_passed(&deadlines.output, now) {
         telemetry::drain(&guest);
     }

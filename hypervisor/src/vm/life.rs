@@ -142,10 +142,10 @@ extern "C" fn parked() -> ! {
         }
         let due = visit.due.take();
         // A vCPU that is on sends for one that is off.
-        if due.links {
+        if due.has(Due::LINKS) {
             link::wake(visit.vm);
         }
-        if due.lease {
+        if due.has(Due::LEASE) {
             end_lease(visit);
             continue;
         }
@@ -177,13 +177,13 @@ fn end_lease(visit: Visit) {
 fn do_due(visit: Visit) {
     let due = visit.due.take();
     let work = Work::new(visit);
-    if due.lease && work.pause(Effort::NONE) {
+    if due.has(Due::LEASE) && work.pause(Effort::NONE) {
         work.on_lease_deadline();
     }
-    if due.migration && work.pause(Effort::NONE) {
+    if due.has(Due::MIGRATION) && work.pause(Effort::NONE) {
         work.on_deadline();
     }
-    if due.links && work.pause(Effort::NONE) {
+    if due.has(Due::LINKS) && work.pause(Effort::NONE) {
         link::send_all(visit);
     }
     interrupts::serve_pending(*visit);
@@ -282,10 +282,7 @@ fn wind_up(visit: Visit) {
     visit.deadlines.clear();
     // A lease is the VM's and may end on this core later; the move of profiled pages is for the
     // life that ends here.
-    visit.due.set(Due {
-        migration: false,
-        ..visit.due.get()
-    });
+    visit.due.set(visit.due.get().without(Due::MIGRATION));
     uart::print_unfinished_line(*visit);
     record_exits(visit);
 }

@@ -128,6 +128,8 @@ pub struct Vm {
     pub pace: Limiter,
     /// The VMs that it may call, a bit each.
     pub peers: u8,
+    /// Whether it has a link.
+    pub has_links: bool,
     /// Held where its pages move, and where another VM's core accesses one. Not waited with.
     pub still: TicketMutex<(), Patience>,
 }
@@ -265,8 +267,7 @@ impl Vm {
 
     /// Keeps cores from accessing its pages for links, until what is returned is dropped.
     pub fn keep_off(&self) -> Option<impl Drop> {
-        let mut links = system().links_of(self.id);
-        links.next().map(|_| self.still.lock())
+        self.has_links.then(|| self.still.lock())
     }
 
     /// Returns whether its guest takes the PMU's interrupt as the hardware raises it.
