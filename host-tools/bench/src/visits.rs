@@ -33,7 +33,8 @@ pub const TURN: u64 = 100;
 /// Offset of GICC_IAR.
 const ACKNOWLEDGE: u64 = 0x0c;
 /// Functions that name what a visit is for.
-const MARKS: [(&str, &str); 2] = [
+const MARKS: [(&str, &str); 3] = [
+    ("cloison_el2::vm::link::send", "link_send"),
     ("cloison_el2::vm::life::begin_again", "restart"),
     (
         "cloison_el2::vm::migrate::Work::on_deadline",
@@ -41,11 +42,12 @@ const MARKS: [(&str, &str); 2] = [
     ),
 ];
 /// Causes that copy or clear pages.
-const COPIES: [&str; 7] = [
+const COPIES: [&str; 8] = [
     "hypercall_migrate",
     "hypercall_migrate_page",
     "hypercall_restore",
     "hypercall_set_cacheability",
+    "link_send",
     "migration_by_deadline",
     "restart",
     "services_page",
@@ -61,12 +63,13 @@ const HOSTILE: &str = "tests/configs/hostile.toml";
 /// The system of a neighbor and three floods of the console.
 const FLOOD: &str = "tests/configs/flood.toml";
 /// The systems to run, by their paths in a checkout or a bundle.
-pub const CONFIGS: [&str; 6] = [
+pub const CONFIGS: [&str; 7] = [
     HOSTILE,
     CHAOS,
     "tests/configs/migrate.toml",
     "tests/configs/restart.toml",
     "tests/configs/remains.toml",
+    "tests/configs/rings.toml",
     FLOOD,
 ];
 

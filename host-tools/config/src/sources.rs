@@ -158,6 +158,10 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ),
     ("restart", "resets itself and checks that it starts again"),
     (
+        "rings",
+        "drives a link's device and follows no rule; args: seed, rounds",
+    ),
+    (
         "rtc",
         "drives a passed-through clock by its interrupts, or tries to reach one",
     ),

@@ -4,7 +4,8 @@
 use crate::running::Running;
 use cloison_config::ImageSource;
 use cloison_config::guest_linux::Release;
-use cloison_tests::{Clock, VIRT, config, load};
+use cloison_engine::telemetry::End;
+use cloison_tests::{Clock, VIRT, config, load, number, run};
 use miette::Result;
 
 /// Takes the console of a link as it is, and keeps it open: otherwise it would echo.
@@ -25,6 +26,24 @@ fn address(linux: &mut Running, vm: &str, address: &str) {
 fn ping(linux: &mut Running, vm: &str, address: &str, options: &str) {
     let said = linux.output(vm, &format!("ping -c 3 -W 5 {options} {address}"));
     assert!(said.contains("3 packets received"), "{said}");
+}
+
+/// Two drivers that follow no rule, on a link, and a neighbor.
+#[test]
+fn drivers_that_follow_no_rule_hurt_themselves() -> Result<()> {
+    let run = run(&load(&config("rings"), VIRT)?, VIRT, Clock::Counted)?.whole();
+    for vm in ["left", "right"] {
+        let done = run.line(vm, "rings: done");
+        assert_eq!(number(done, "wrong"), 0, "{run}");
+        for figure in ["back", "broken"] {
+            assert!(number(done, figure) > 500, "{vm}: {done}");
+        }
+        let warned = format!("VM {vm}: link wire: ");
+        assert!(run.outcome.console.contains(&warned), "{run}");
+        assert_eq!(run.end_of(vm), End::Off);
+    }
+    assert_eq!(run.end_of("heart"), End::Off);
+    Ok(())
 }
 
 /// Debian 12 on the left, 13 on the right.

@@ -26,7 +26,7 @@ const BOUNDS: [(&str, u64); 13] = [
 ];
 
 /// What the guests are there to cause, with a length that each of them has at least.
-const CAUSED: [&str; 21] = [
+const CAUSED: [&str; 22] = [
     "abort",
     "gicd",
     "hypercall_hem_read",
@@ -42,6 +42,7 @@ const CAUSED: [&str; 21] = [
     "irq_overflow",
     "irq_sgi",
     "irq_timer",
+    "link_send",
     "migration_by_deadline",
     "psci",
     "restart",
