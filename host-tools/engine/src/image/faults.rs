@@ -166,8 +166,8 @@ fn connect(system: &mut System) {
         }),
     };
     system.links = vec![
-        link("net", LinkKind::Net, 0xa00_0000, 200),
-        link("console", LinkKind::Console, 0xa00_1000, 201),
+        link("net", LinkKind::Net, 0xb00_0000, 200),
+        link("console", LinkKind::Console, 0xb00_1000, 201),
     ];
 }
 
