@@ -4,7 +4,8 @@
 
 use crate::rules::{Checked, Difference, Rule};
 use cloison_abi::irq;
-use cloison_formats::image::{System, Vm};
+use cloison_formats::ids::VmId;
+use cloison_formats::image::System;
 
 /// Interrupts below this number are a core's own: SGIs and PPIs.
 const PRIVATE: u32 = 32;
@@ -36,13 +37,18 @@ impl ListRegister {
 
 /// Returns whether a VM may see an interrupt.
 ///
-/// SGIs, the timer's and the UART's interrupts are in every VM.
-fn is_vms(system: &System, vm: &Vm, number: u32) -> bool {
+/// SGIs, the timer's and the UART's interrupts are in every VM; a doorbell's and those of links in
+/// the VMs that have them.
+fn is_vms(system: &System, id: VmId, number: u32) -> bool {
+    let vm = &system.vms[id.index()];
     let pmu = vm.pmu_irq(system.board.guest_pmu_irq());
+    let mut links = system.links_of(id);
     number < SGIS
         || [irq::VTIMER, irq::BUDGET, vm.map.uart.irq.0].contains(&number)
         || pmu.is_some_and(|own| own.0 == number)
         || vm.irqs.iter().any(|own| own.0 == number)
+        || number == irq::DOORBELL && system.doorbell(id).is_some()
+        || links.any(|(_, link, end)| link.ends[end].irq.0 == number)
 }
 
 /// Checks GICH_HCR and the list registers of a core of a VM.
@@ -81,7 +87,7 @@ pub fn check(system: &System, vm: usize, control: u32, lists: &[ListRegister]) -
         // A virtual interrupt that has a physical one has its number; an SPI is one that the
         // configuration passes through, and EL2's own PPIs reach no guest.
         let physical = list.physical();
-        let is_own = is_vms(system, config, number);
+        let is_own = is_vms(system, VmId(vm as u8), number);
         let is_same = physical.is_none_or(|physical| {
             physical == number
                 && (config.irqs.iter().any(|own| own.0 == physical)
@@ -140,6 +146,11 @@ pub fn check_start(vmcr: u32, apr: u32, lists: &[ListRegister]) -> Checked {
 mod tests {
     use super::*;
     use crate::fixture;
+    use cloison_formats::addr::Ipa;
+    use cloison_formats::channel::{Doorbell, Trigger};
+    use cloison_formats::ids::Intid;
+    use cloison_formats::link::{Link, LinkEnd, LinkKind};
+    use cloison_formats::units::Nanos;
 
     const PENDING: u32 = 1 << 28;
     const HARDWARE: u32 = 1 << 31;
@@ -180,6 +191,34 @@ mod tests {
             Some(Rule::ListOwner)
         );
         assert_eq!(rule(1, &[PENDING | 26]), Some(Rule::ListOwner));
+    }
+
+    #[test]
+    fn doorbells_and_links_have_their_interrupts_where_they_are() {
+        let mut system = fixture::system();
+        let is_found = |system: &System, number| {
+            let lists = [ListRegister(PENDING | number)];
+            check(system, 0, 1, &lists).is_ok()
+        };
+        assert!(!is_found(&system, 48) && !is_found(&system, irq::DOORBELL));
+        let end = |vm, irq| LinkEnd {
+            vm: VmId(vm),
+            ipa: Ipa(0xb00_0000),
+            irq: Intid(irq),
+        };
+        system.links.push(Link {
+            name: "wire".into(),
+            kind: LinkKind::Net,
+            ends: [end(0, 48), end(1, 49)],
+        });
+        system.doorbells.push(Doorbell {
+            vm: VmId(0),
+            trigger: Trigger::Edge,
+            burst: 1,
+            interval: Nanos(1),
+        });
+        assert!(is_found(&system, 48) && is_found(&system, irq::DOORBELL));
+        assert!(!is_found(&system, 49), "the peer's");
     }
 
     #[test]
