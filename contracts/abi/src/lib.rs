@@ -291,6 +291,12 @@ pub enum Call {
     Peer = 0xC600_0022,
     /// `(index) -> (0, ipa, pages, flags)`: one of the VM's channels ([`reply::Channel`]).
     Channel = 0xC600_0023,
+    /// `(index) -> (0, ipa, flags)`: one of the VM's links ([`reply::Link`]). Always allowed, as the
+    /// next one.
+    Link = 0xC600_0024,
+    /// `(index, direction) -> (0, frames, bytes, lost)`: what has passed on one of the VM's links
+    /// since boot, from it (0) or to it (1) ([`reply::Traffic`]).
+    LinkTraffic = 0xC600_0025,
 }
 
 /// The bits of a doorbell.
@@ -337,6 +343,7 @@ impl Call {
             Self::Identify | Self::Time | Self::Region | Self::PageState => 0,
             // A channel is the permission.
             Self::DoorbellRing | Self::DoorbellTake | Self::Peer | Self::Channel => 0,
+            Self::Link | Self::LinkTraffic => 0,
             Self::SegmentBegin | Self::SegmentEnd | Self::HemRead => services::HEM,
             Self::Migrate
             | Self::Restore
@@ -396,7 +403,7 @@ pub enum CallError {
     PoolFull = -4,
     /// Another migration, change of cacheability, or order to stop or start this VM is in progress.
     Busy = -5,
-    /// The VM has no page profile, or no such pool or channel, the core has no such quota, HEM or
+    /// The VM has no page profile, or no such pool, channel or link, the core has no such quota, HEM or
     /// counter, or the machine no such VM.
     Absent = -6,
     /// `SegmentEnd` without `SegmentBegin`, or `SegmentBegin` twice.

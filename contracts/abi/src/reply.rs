@@ -264,6 +264,26 @@ replies! {
         flags: u32,
     }
 
+    /// A link of the VM: after [`Call::Link`](crate::Call::Link).
+    Link {
+        /// Address of its device, as seen by the guest's kernel.
+        ipa: u64,
+        /// Bits 0 to 7: the number that virtio has for the kind of device; 8 to 15: the VM at the
+        /// other end; 16: this VM's driver runs; 17: the other VM's driver runs.
+        flags: u32,
+    }
+
+    /// What has passed on a link in one direction, since boot: after
+    /// [`Call::LinkTraffic`](crate::Call::LinkTraffic).
+    Traffic {
+        /// Frames, or pieces of a console's text, that have arrived.
+        frames: u64,
+        /// Bytes that were copied, also those of frames that were lost then.
+        bytes: u64,
+        /// Frames that were lost: nobody received, or they did not fit.
+        lost: u64,
+    }
+
     /// The pool to which the VM's pages can move: after
     /// [`Call::PrivatePool`](crate::Call::PrivatePool).
     PrivatePool {
@@ -290,6 +310,28 @@ impl Channel {
     /// Returns whether a VM is in it.
     pub const fn has(self, vm: u64) -> bool {
         vm < 8 && self.flags >> (8 + vm) & 1 == 1
+    }
+}
+
+impl Link {
+    /// Returns the number that virtio has for the kind of device: 1 for a network, 3 for a console.
+    pub const fn kind(self) -> u8 {
+        self.flags as u8
+    }
+
+    /// Returns the VM at the other end.
+    pub const fn peer(self) -> u64 {
+        (self.flags >> 8 & 0xff) as u64
+    }
+
+    /// Returns whether the driver of this VM runs.
+    pub const fn is_driven(self) -> bool {
+        self.flags >> 16 & 1 == 1
+    }
+
+    /// Returns whether the driver of the other VM runs.
+    pub const fn is_driven_by_peer(self) -> bool {
+        self.flags >> 17 & 1 == 1
     }
 }
 

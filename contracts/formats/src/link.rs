@@ -29,6 +29,19 @@ pub struct LinkEnd {
     pub irq: Intid,
 }
 
+/// What has passed in one direction of a link since boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// Frames, or pieces of a console's text, that have arrived.
+    pub frames: u64,
+    /// Bytes that were copied, also those of frames that were lost then.
+    pub bytes: u64,
+    /// Frames that were lost: nobody received, or they did not fit.
+    pub lost: u64,
+    /// How often a sender found no room at the receiver.
+    pub waits: u64,
+}
+
 /// The devices by which a link joins VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(u8)]
@@ -40,6 +53,17 @@ pub enum LinkKind {
 }
 
 impl LinkKind {
+    /// All kinds.
+    pub const ALL: [Self; 2] = [Self::Net, Self::Console];
+
+    /// Returns its name in a configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Net => "net",
+            Self::Console => "console",
+        }
+    }
+
     /// Returns the features that its devices have, in halves.
     pub const fn features(self) -> [u32; 2] {
         let low = match self {

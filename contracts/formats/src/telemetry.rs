@@ -10,6 +10,7 @@ use crate::addr::{Ipa, PhysAddr};
 use crate::color::ColorSet;
 use crate::ids::{Core, VcpuIndex, VmId};
 use crate::image::PoolKind;
+use crate::link::Traffic;
 use crate::units::{Cycles, EventId, Events, Nanos};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -18,7 +19,7 @@ use postcard::ser_flavors::{Cobs, Slice, crc::CrcModifier};
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages below, which the first message of a stream contains.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 /// Maximum number of events in a HEM record.
 pub const MAX_HEMS: usize = 6;
 /// Maximum length of an encoded message, including its terminating zero byte.
@@ -204,6 +205,25 @@ pub enum Record {
         esr: u64,
         /// The address that it accessed (FAR_EL1), if ESR_EL1 tells of an abort.
         far: u64,
+    },
+    /// What has passed on a link: at most one each 100 ms for each direction, when something is
+    /// sent, and one when the VM that sends ends or restarts.
+    Link {
+        /// Number of the link in the configuration.
+        link: u8,
+        /// Id of the VM that sends.
+        vm: VmId,
+        /// Totals since boot.
+        traffic: Traffic,
+    },
+    /// How a VM has called its peers, when it ends or restarts.
+    Doorbells {
+        /// VM id.
+        vm: VmId,
+        /// Calls since boot that interrupted a peer.
+        passed: u32,
+        /// Calls since boot that its rate refused.
+        refused: u32,
     },
 }
 

@@ -33,14 +33,14 @@ pub mod region;
 mod registers;
 
 pub use cloison_abi::reply::{
-    Budget, Change, Colors, Counters, Hem, Identity, Life, PageState, PrivatePool, Quota,
-    QuotaTerms, Region, VmInfo,
+    Budget, Change, Channel, Colors, Counters, Hem, Identity, Life, Link, PageState, PrivatePool,
+    Quota, QuotaTerms, Region, Traffic, VmInfo,
 };
 pub use error::{Error, SERVICE_NAMES};
 pub use lists::Lease;
 pub use registers::{MappedPage, Registers, ceiling};
 
-use cloison_abi::reply::{Moved, SegmentEnd, Time};
+use cloison_abi::reply::{Moved, Peer, SegmentEnd, Taken, Time};
 use cloison_abi::{ABI_VERSION, Call, CallError, page};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -55,6 +55,15 @@ impl Services {
     pub fn open() -> Result<Self, Error> {
         Self::new(MappedPage::open()?)
     }
+}
+
+/// A direction of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From this VM.
+    Out = 0,
+    /// To this VM.
+    In = 1,
 }
 
 impl<R: Registers> Services<R> {
@@ -212,6 +221,43 @@ impl<R: Registers> Services<R> {
     pub fn set_quota(&mut self, index: u64, events: u64) -> Result<(), Error> {
         self.call::<[u64; 3]>(Call::QuotaSet, [index, events, 0])
             .map(drop)
+    }
+
+    /// Returns the VM's channels in configuration order.
+    pub fn channels(&mut self) -> Result<Vec<Channel>, Error> {
+        self.list(Call::Channel)
+    }
+
+    /// Returns the life of a VM with which this one has a channel; odd while it runs.
+    pub fn peer_life(&mut self, vm: u64) -> Result<u64, Error> {
+        self.call(Call::Peer, [vm, 0, 0]).map(|Peer { life }| life)
+    }
+
+    /// Sets a bit of the doorbell of a VM with which this one has a channel.
+    pub fn ring(&mut self, vm: u64, bit: u64) -> Result<(), Error> {
+        self.call::<[u64; 3]>(Call::DoorbellRing, [vm, bit, 0])
+            .map(drop)
+    }
+
+    /// Returns the bits of the VM's own doorbell that wait, without taking them.
+    pub fn waiting(&self) -> u64 {
+        self.registers.read(page::DOORBELL)
+    }
+
+    /// Takes these bits of the VM's own doorbell. Returns those that waited.
+    pub fn take_bits(&mut self, mask: u64) -> Result<u64, Error> {
+        self.call(Call::DoorbellTake, [mask, 0, 0])
+            .map(|Taken { bits, .. }| bits)
+    }
+
+    /// Returns the VM's links in configuration order.
+    pub fn links(&mut self) -> Result<Vec<Link>, Error> {
+        self.list(Call::Link)
+    }
+
+    /// Returns what has passed on a link since boot, by its position in [`links`](Self::links).
+    pub fn traffic(&mut self, link: u64, direction: Direction) -> Result<Traffic, Error> {
+        self.call(Call::LinkTraffic, [link, direction as u64, 0])
     }
 
     /// Returns the counters of the calling vCPU.

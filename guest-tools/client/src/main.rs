@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
+mod channel;
 mod child;
 mod failure;
 mod list;
@@ -68,6 +69,10 @@ enum Request {
     Budget(Budget),
     /// List the machine's VMs, or stop, start or restart one that this VM manages
     Vm(Vm),
+    /// List the VM's channels, call a VM of one, or take the calls of others
+    Channel(channel::Channel),
+    /// List the VM's links, and what has passed on them
+    Link,
     /// Make pages cacheable or non-cacheable
     Cacheability {
         /// First address of the first page, as the kernel sees it (0x…)
@@ -218,6 +223,8 @@ fn run(services: &mut Services, command: Request) -> Result<(), Failure> {
         Request::Vm(Vm {
             change: Some(VmChange::Restart { name }),
         }) => change_vm(services, &name, Change::Restart)?,
+        Request::Channel(wanted) => channel::channel(services, &wanted)?,
+        Request::Link => channel::links(services)?,
         Request::Cacheability { ipa, pages, wanted } => {
             services.set_cacheability(ipa, pages, matches!(wanted, CacheabilityChoice::Cached))?;
         }

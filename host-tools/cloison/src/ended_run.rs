@@ -51,10 +51,14 @@ impl EndedRun<'_> {
             system: self.system,
             names: self.events,
         };
-        for section in [summary.hems(), summary.migrations(), summary.quotas()]
-            .iter()
-            .filter(|section| !section.rows.is_empty())
-        {
+        let sections = [
+            summary.hems(),
+            summary.migrations(),
+            summary.quotas(),
+            summary.links(),
+            summary.doorbells(),
+        ];
+        for section in sections.iter().filter(|section| !section.rows.is_empty()) {
             println!("\n{}", section.to_text());
         }
         eprintln!(

@@ -1,4 +1,4 @@
-//! `cloison top`: boots a system and shows live how each core uses its budgets.
+//! `cloison top`: boots a system and shows live how each core uses its budgets, and what links carry.
 //!
 //! The hypervisor logs every period of every quota; each update sums up the periods since the last
 //! one. All times are guest time.
@@ -15,6 +15,7 @@ use cloison_engine::text::{Style, duration, grouped, share};
 use cloison_engine::{configuration, image, parts, setup};
 use cloison_formats::ids::{Core, VcpuIndex, VmId};
 use cloison_formats::image::System;
+use cloison_formats::link::Traffic;
 use cloison_formats::telemetry::{Entry, LoggedPeriod, QuotaPeriod, Record};
 use cloison_formats::units::{Events, Nanos};
 use comfy_table::Table;
@@ -90,12 +91,17 @@ struct Usage {
     records: u64,
     dropped: u64,
     ends: BTreeMap<VmId, End>,
+    /// By link and sender: now, and one update before.
+    traffic: BTreeMap<(u8, VmId), [Traffic; 2]>,
 }
 
 impl Usage {
     fn add(&mut self, entries: &[Entry]) {
         use cloison_formats::telemetry::VmState;
         self.latest.clear();
+        for [now, before] in self.traffic.values_mut() {
+            *before = *now;
+        }
         for entry in entries {
             self.records += 1;
             self.now = self.now.max(entry.at);
@@ -104,6 +110,9 @@ impl Usage {
                     let key = (*vm, *quota);
                     self.all.entry(key).or_default().add(period);
                     self.latest.entry(key).or_default().add(period);
+                }
+                Record::Link { link, vm, traffic } => {
+                    self.traffic.entry((*link, *vm)).or_default()[0] = *traffic;
                 }
                 Record::Dropped { count } => self.dropped += u64::from(*count),
                 Record::VmState { vm, state } => {
@@ -118,6 +127,38 @@ impl Usage {
                 _ => {}
             }
         }
+    }
+
+    /// Returns a table with two lines for each link, one for each direction.
+    fn links(&self, system: &System, style: Style) -> String {
+        let mut table = Table::new();
+        let header = ["link", "from", "to", "frames", "bytes", "lost", "waits"];
+        table.load_preset(style.borders()).set_header(header);
+        for (number, link) in (0..).zip(&system.links) {
+            let [first, second] = link.ends.map(|end| end.vm);
+            for (from, to) in [(first, second), (second, first)] {
+                let [now, before] = self
+                    .traffic
+                    .get(&(number, from))
+                    .copied()
+                    .unwrap_or_default();
+                let name = |vm: VmId| system.vms[vm.index()].name.clone();
+                let since = |now: u64, before: u64| {
+                    format!("{} (+{})", grouped(now), grouped(now - before))
+                };
+                let cells = [
+                    link.name.clone(),
+                    name(from),
+                    name(to),
+                    since(now.frames, before.frames),
+                    since(now.bytes, before.bytes),
+                    grouped(now.lost),
+                    grouped(now.waits),
+                ];
+                table.add_row(cells.map(|cell| style.show(&cell)));
+            }
+        }
+        table.to_string()
     }
 
     /// Returns one row for each quota, and one for each core without quotas, by core.
@@ -280,10 +321,11 @@ pub fn top(args: &TopArgs) -> Result<()> {
     for quota in checked.system.vms.iter_mut().flat_map(|vm| &mut vm.quotas) {
         quota.trace = true;
     }
-    if checked.system.vms.iter().all(|vm| vm.quotas.is_empty()) {
+    let has_quota = checked.system.vms.iter().any(|vm| !vm.quotas.is_empty());
+    if !has_quota && checked.system.links.is_empty() {
         return Err(miette!(
-            help = "see docs/configuration.md for [[vm.quota]]",
-            "no VM of {} has a quota, so there is nothing to show",
+            help = "see docs/configuration.md for [[vm.quota]] and [[link]]",
+            "{} has no quota and no link, so there is nothing to show",
             args.config.display()
         ));
     }
@@ -430,8 +472,11 @@ impl View {
         } else {
             narrow(&rows, style)
         });
+        if !self.system.links.is_empty() {
+            text.push_str(&format!("\n{}", usage.links(&self.system, style)));
+        }
         let legend =
-            "used, throttled, overshoot: since the last update; most: the worst period so far";
+            "used, throttled, overshoot, (+): since the last update; most: the worst period so far";
         text.push_str(&format!("\n{}\n", style.wrap(legend, "")));
         if let Some((at, problem)) = said.problems.first() {
             text.push_str(&style.wrap(

@@ -17,7 +17,6 @@ use std::ops::Range;
 
 /// Maximum number of links: each pair of VMs could have one.
 const MOST_LINKS: usize = 28;
-const KINDS: [(&str, LinkKind); 2] = [("net", LinkKind::Net), ("console", LinkKind::Console)];
 
 /// What the links of a configuration are checked against.
 pub(crate) struct Scope<'a> {
@@ -59,7 +58,12 @@ fn read_link(
         names.push((name.clone(), span.clone()));
     }
     let help = "say what the VMs see: kind = \"net\" or \"console\"";
-    let kind = table.required_value("kind", help, |field| field.one_of("kind of link", &KINDS));
+    let kind = table.required_value("kind", help, |field| {
+        field.one_of(
+            "kind of link",
+            &LinkKind::ALL.map(|kind| (kind.name(), kind)),
+        )
+    });
     let tables = table.tables("end");
     let count = tables.len();
     let mut ends: Vec<(LinkEnd, Range<usize>)> = Vec::new();

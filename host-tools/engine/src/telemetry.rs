@@ -8,12 +8,14 @@
 pub mod wire;
 
 use cloison_formats::ids::{Core, VmId};
+use cloison_formats::link::Traffic;
 use cloison_formats::telemetry::{
     self, BootInfo, Entry, ExitReason, HemRecord, MAX_HEMS, MAX_MESSAGE, Message, MigrationRecord,
     PoolInfo, QuotaPeriod, QuotaTotal, Record, StackUse, Stage1Run, Stage2Run, VmInfo, VmState,
 };
 use cloison_formats::units::{EventId, Events, Nanos};
 use miette::{Result, miette};
+use std::collections::BTreeMap;
 use std::fmt;
 use wire::DecodeError;
 
@@ -184,6 +186,15 @@ impl HemRun<'_> {
             )
         })
     }
+}
+
+/// How a VM has called its peers since boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Doorbells {
+    /// Calls that interrupted a peer.
+    pub passed: u32,
+    /// Calls that its rate refused.
+    pub refused: u32,
 }
 
 /// How a VM ended, according to the stream.
@@ -407,6 +418,28 @@ impl Telemetry {
             .reduce(|sum, counts| std::array::from_fn(|at| sum[at] + counts[at]))
     }
 
+    /// Returns what has passed on links, by link and VM that sends: the last record of each.
+    pub fn traffic(&self) -> BTreeMap<(u8, VmId), Traffic> {
+        let of_a_link = |entry: &Entry| match entry.record {
+            Record::Link { link, vm, traffic } => Some(((link, vm), traffic)),
+            _ => None,
+        };
+        self.entries.iter().filter_map(of_a_link).collect()
+    }
+
+    /// Returns how VMs have called their peers: the last record of each.
+    pub fn doorbells(&self) -> BTreeMap<VmId, Doorbells> {
+        let of_a_vm = |entry: &Entry| match entry.record {
+            Record::Doorbells {
+                vm,
+                passed,
+                refused,
+            } => Some((vm, Doorbells { passed, refused })),
+            _ => None,
+        };
+        self.entries.iter().filter_map(of_a_vm).collect()
+    }
+
     /// Returns the number of records that the hypervisor dropped.
     pub fn dropped(&self) -> u64 {
         let lost = |entry: &Entry| match entry.record {
@@ -443,9 +476,11 @@ fn vm_of(record: &Record) -> Option<VmId> {
         Record::Migration(migration) => Some(migration.vm),
         Record::QuotaPeriod(period) => Some(period.vm),
         Record::QuotaTotal(total) => Some(total.vm),
-        Record::VmState { vm, .. } | Record::Exits { vm, .. } | Record::Stuck { vm, .. } => {
-            Some(*vm)
-        }
+        Record::VmState { vm, .. }
+        | Record::Exits { vm, .. }
+        | Record::Stuck { vm, .. }
+        | Record::Link { vm, .. }
+        | Record::Doorbells { vm, .. } => Some(*vm),
         Record::Dropped { .. } | Record::ConsoleLost(_) | Record::StackUse(_) => None,
     }
 }

@@ -8,7 +8,7 @@ use crate::vm::cpu::{Guest, Visit};
 use crate::vm::guest_registers::GuestRegisters;
 use crate::vm::migrate::{self, Work};
 use crate::vm::partition::{self, Vm};
-use crate::vm::{doorbell, hem, life, quota, vpmu};
+use crate::vm::{doorbell, hem, life, link, quota, vpmu};
 use cloison_abi::reply::{Change, Identity, Lease, Moved, Peer, Time, VmInfo};
 use cloison_abi::{ABI_VERSION, Call, CallError, page};
 use cloison_formats::addr::Ipa;
@@ -187,6 +187,8 @@ fn serve(
         }
         .into()),
         Call::Channel => doorbell::channel(vm, x1).map(Into::into),
+        Call::Link => link::info(vm, x1).map(Into::into),
+        Call::LinkTraffic => link::traffic(vm, x1, x2).map(Into::into),
         Call::SegmentBegin => hem::begin(guest, names(arguments)?).map(nothing),
         Call::SegmentEnd => hem::end(guest).map(Into::into),
         Call::HemRead => hem::read(guest, x1).map(Into::into),

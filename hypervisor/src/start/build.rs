@@ -4,7 +4,7 @@
 use crate::devices::timer;
 use crate::machine::registers::*;
 use crate::machine::stage2::{Kind, Stage2, TableSource};
-use crate::vm::partition::{self, Bell, Memory, Pages, Vcpu, Vm};
+use crate::vm::partition::{self, Bell, Memory, Pages, Rings, Vcpu, Vm};
 use crate::vm::{link, uart};
 use alloc::format;
 use alloc::string::String;
@@ -155,6 +155,7 @@ pub fn create(
                 interval: timer::clock().ticks(bell.interval),
             }),
             pace: Limiter::default(),
+            rings: Rings::default(),
             peers: system.peers(VmId(id as u8)),
             has_links,
             still: TicketMutex::new(()),

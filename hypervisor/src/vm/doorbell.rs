@@ -2,13 +2,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::timer;
-use crate::vm::cpu::Guest;
-use crate::vm::partition::{Bell, Vm, all, system};
-use crate::vm::virq;
+use crate::vm::cpu::{Guest, Visit};
+use crate::vm::partition::{Bell, Rings, Vm, all, system};
+use crate::vm::{telemetry, virq};
 use cloison_abi::reply::{Channel, Taken};
 use cloison_abi::{CallError, doorbell};
 use cloison_formats::bits::ones;
 use cloison_formats::channel::{Member, Rights};
+use cloison_formats::telemetry::Record;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// Sets a bit of a peer's doorbell. The caller has checked that `peer` is one.
 pub fn ring(guest: Guest, peer: &Vm, bit: u64, life: u64) -> Result<(), CallError> {
@@ -24,10 +26,19 @@ pub fn ring(guest: Guest, peer: &Vm, bit: u64, life: u64) -> Result<(), CallErro
         };
         guest.vm.bell.is_some_and(passes)
     };
-    if peer.doorbell.ring(1 << bit, life, may_pass)? {
-        follow(guest, peer);
+    let rung = peer.doorbell.ring(1 << bit, life, may_pass);
+    let Rings { passed, refused } = &guest.vm.rings;
+    match rung {
+        Ok(true) => {
+            passed.fetch_add(1, Relaxed);
+            follow(guest, peer);
+        }
+        Err(CallError::TooOften) => {
+            refused.fetch_add(1, Relaxed);
+        }
+        _ => {}
     }
-    Ok(())
+    rung.map(drop)
 }
 
 /// Takes bits of the VM's own doorbell.
@@ -52,9 +63,18 @@ pub fn open(guest: Guest) {
 
 /// The VM's life has ended: no vCPU of it runs. What peers have sent it is gone, and what they send
 /// is refused until the next one.
-pub fn close(guest: Guest) {
-    if guest.vm.doorbell.close() {
-        tell_peers(guest);
+pub fn close(visit: Visit) {
+    let vm = visit.vm;
+    if vm.doorbell.close() {
+        tell_peers(*visit);
+    }
+    if vm.bell.is_some() {
+        let record = Record::Doorbells {
+            vm: vm.id,
+            passed: vm.rings.passed.load(Relaxed),
+            refused: vm.rings.refused.load(Relaxed),
+        };
+        telemetry::record(&visit, record);
     }
 }
 

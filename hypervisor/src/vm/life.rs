@@ -381,8 +381,8 @@ fn print_end(visit: Visit) {
 /// Ends a VM whose other vCPUs have stopped; there is no next life.
 fn finish(visit: Visit) {
     let vm = visit.vm;
-    doorbell::close(*visit);
-    link::reset_all(*visit);
+    doorbell::close(visit);
+    link::reset_all(visit);
     // Before the VM counts as dead: its last line is printed with its name, and before the message
     // that it has ended.
     print_end(visit);
@@ -449,8 +449,8 @@ fn begin_again(visit: Visit) -> ! {
 fn renew(visit: Visit, end: fn(Visit)) -> ! {
     let vm = visit.vm;
     // First: peers may leave what the next life would find, until they know.
-    doorbell::close(*visit);
-    link::reset_all(*visit);
+    doorbell::close(visit);
+    link::reset_all(visit);
     logger::about(vm, Level::Info, Topic::Act, format_args!(" restarts"));
     // The pages move home first, so that a restarted VM has its frames as at its first start.
     let work = Work::new(visit);

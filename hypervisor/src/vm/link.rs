@@ -4,19 +4,24 @@
 //! has no room, the frame waits, and the receiver's next buffers wake that core.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::devices::timer;
 use crate::machine::mmu::Windows;
 use crate::machine::stage2::{Cacheability, Mapping};
 use crate::machine::sysreg::Patience;
 use crate::vm::cpu::{Guest, Visit};
 use crate::vm::mailbox::{self, Request};
 use crate::vm::partition::{Vm, all, system};
-use crate::vm::{interrupts, logger, quota, virq};
+use crate::vm::{interrupts, logger, quota, telemetry, virq};
 use alloc::vec::Vec;
+use cloison_abi::CallError;
+use cloison_abi::reply;
 use cloison_abi::virtio::{interrupt, offset, status};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::guest_map::MapDevice;
 use cloison_formats::image::System;
-use cloison_formats::link::{Link, LinkEnd, LinkKind, mac};
+use cloison_formats::link::{Link, LinkEnd, LinkKind, Traffic, mac};
+use cloison_formats::telemetry::Record;
+use cloison_formats::units::Nanos;
 use cloison_logic::limit::Topic;
 use cloison_logic::power::State;
 use cloison_logic::quota::Effort;
@@ -33,6 +38,8 @@ use spin::mutex::TicketMutex;
 
 /// Steps between two points at which interrupts are served.
 const BATCH: u32 = 2;
+/// Time between two records of a direction.
+const LOG_EVERY: Nanos = Nanos(100_000_000);
 
 /// The lock of what another VM's core may work on.
 type Lock<T> = TicketMutex<T, Patience>;
@@ -181,6 +188,13 @@ impl Port {
         }
     }
 
+    /// Logs what has passed in the direction that it sends.
+    fn log(self, visit: Visit, traffic: Traffic) {
+        quota::charge(*visit, Effort::RECORD);
+        let (link, vm) = (self.number as u8, visit.vm.id);
+        telemetry::record(&visit, Record::Link { link, vm, traffic });
+    }
+
     /// Its driver has done what none may do.
     fn fail(self, guest: Guest, what: Violation) {
         self.tell(guest, status::NEEDS_RESET | interrupt::CONFIGURATION);
@@ -260,6 +274,35 @@ pub fn write(visit: Visit, number: u8, offset: u16, width: Width, value: u32) {
     }
 }
 
+/// Returns the `index`-th link of a VM.
+pub fn info(vm: &Vm, index: u64) -> Result<reply::Link, CallError> {
+    let port = ports(vm).nth(index as usize).ok_or(CallError::Absent)?;
+    let [here, peer] = [port, port.peer()].map(|port| port.device().turns.load(Relaxed) & 1);
+    let kind = port.spec.kind as u32 | u32::from(port.peer().here().vm.0) << 8;
+    Ok(reply::Link {
+        ipa: port.here().ipa.0,
+        flags: kind | here << 16 | peer << 17,
+    })
+}
+
+/// Returns what has passed on the `index`-th link of a VM, from it or to it.
+pub fn traffic(vm: &Vm, index: u64, direction: u64) -> Result<reply::Traffic, CallError> {
+    let port = ports(vm).nth(index as usize).ok_or(CallError::Absent)?;
+    let role = [Role::Sender, Role::Receiver].get(direction as usize);
+    let wire = port.wire(*role.ok_or(CallError::Invalid)?);
+    let Traffic {
+        frames,
+        bytes,
+        lost,
+        ..
+    } = wire.lock().traffic;
+    Ok(reply::Traffic {
+        frames,
+        bytes,
+        lost,
+    })
+}
+
 /// Buffers of a queue have become available.
 fn notify(visit: Visit, port: Port, queue: u32) {
     quota::charge(*visit, Effort::CALL);
@@ -277,10 +320,12 @@ pub fn send_all(visit: Visit) {
     }
 }
 
-/// The VM's life begins or ends: its devices are reset.
-pub fn reset_all(guest: Guest) {
-    for port in ports(guest.vm) {
-        port.reset(guest, &mut port.device().registers.lock());
+/// The VM's life ends: its devices are reset.
+pub fn reset_all(visit: Visit) {
+    for port in ports(visit.vm) {
+        port.reset(*visit, &mut port.device().registers.lock());
+        let traffic = port.wire(Role::Sender).lock().traffic;
+        port.log(visit, traffic);
     }
 }
 
@@ -317,6 +362,14 @@ fn send(visit: Visit, port: Port) {
         }
     }
     quota::charge(*visit, pair.effort.take());
+    let mut wire = port.wire(Role::Sender).lock();
+    let now = timer::now();
+    if now >= wire.log_from {
+        wire.log_from = now + visit.clock.ticks(LOG_EVERY);
+        let traffic = wire.traffic;
+        drop(wire);
+        port.log(visit, traffic);
+    }
 }
 
 /// The memories of the VMs at both ends of a direction, as this core reaches them.

@@ -79,6 +79,15 @@ pub struct Bell {
     pub interval: Ticks,
 }
 
+/// How often a VM has called its peers since boot.
+#[derive(Default)]
+pub struct Rings {
+    /// Calls that have interrupted a peer.
+    pub passed: AtomicU32,
+    /// Calls that its rate has refused.
+    pub refused: AtomicU32,
+}
+
 /// A virtual machine.
 pub struct Vm {
     /// Index in the configuration.
@@ -126,6 +135,8 @@ pub struct Vm {
     pub bell: Option<Bell>,
     /// Its calls that have interrupted peers.
     pub pace: Limiter,
+    /// How many there were.
+    pub rings: Rings,
     /// The VMs that it may call, a bit each.
     pub peers: u8,
     /// Whether it has a link.

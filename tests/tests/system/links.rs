@@ -5,6 +5,7 @@ use crate::running::Running;
 use cloison_config::ImageSource;
 use cloison_config::guest_linux::Release;
 use cloison_engine::telemetry::End;
+use cloison_formats::ids::VmId;
 use cloison_tests::{Clock, VIRT, config, load, number, run};
 use miette::Result;
 
@@ -73,6 +74,24 @@ fn two_debian_kernels_reach_each_other() -> Result<()> {
     let sent = linux.output("right", "md5sum < /www/file");
     let received = linux.output("left", "wget -q -O - http://10.0.0.2/file | md5sum");
     assert_eq!(sent, received);
+    // A server's frames: the sender's count is the receiver's.
+    let table = |linux: &mut Running, vm| linux.output(vm, "cloisonctl link");
+    let row = |table: &str, direction: &str| -> Vec<u64> {
+        let line = table.lines().find(|line| {
+            line.contains(" net ") && line.contains(" up ") && line.contains(direction)
+        });
+        let (_, counts) = line
+            .and_then(|line| line.split_once(direction))
+            .expect("a row");
+        counts
+            .split_whitespace()
+            .map(|word| word.parse().expect("a number"))
+            .collect()
+    };
+    let (left, right) = (table(&mut linux, "left"), table(&mut linux, "right"));
+    let (from, to) = (row(&left, "from VM 1"), row(&right, "to VM 0"));
+    assert_eq!(from, to, "{left}{right}");
+    assert!(from[0] > 300 && from[1] > 512 << 10, "{left}");
     // The console: both ways.
     for vm in ["left", "right"] {
         linux.output(vm, OPEN_CONSOLE);
@@ -93,5 +112,9 @@ fn two_debian_kernels_reach_each_other() -> Result<()> {
     assert_eq!(linux.number("left", downs), before + 1, "the link was down");
     let run = linux.stop()?;
     assert!(!run.outcome.console.contains("needs a reset"), "{run}");
+    let logged = run.telemetry.traffic();
+    let [wire, line] = [0, 1].map(|link| logged[&(link, VmId(1))]);
+    assert!(wire.frames > from[0] && wire.bytes > from[1], "{wire:?}");
+    assert_eq!(line.bytes, "from right\n".len() as u64, "{line:?}");
     Ok(())
 }

@@ -97,6 +97,10 @@ const KINDS: &[Kind] = &[
     }),
     kind("peer", || call::peer(1).map(drop)),
     kind("channel", || call::channel(0).map(drop)),
+    kind("link", || call::counter(Call::Link, [0, 0]).map(drop)),
+    kind("link_traffic", || {
+        call::counter(Call::LinkTraffic, [0, 1]).map(drop)
+    }),
     kind("lease", || {
         call::lease(0, 1_000_000_000)
             .and_then(|number| call::lease(number, 0))

@@ -226,6 +226,10 @@ impl Run {
             Record::ConsoleLost(count) => format!("{count} bytes lost by the console"),
             Record::StackUse(_) => "the use of a stack".to_owned(),
             Record::Stuck { vm: of, .. } => format!("VM {} makes no progress", vm(*of)),
+            Record::Link { link, vm: of, .. } => {
+                format!("the traffic of VM {} on link {link}", vm(*of))
+            }
+            Record::Doorbells { vm: of, .. } => format!("the calls of VM {} to peers", vm(*of)),
         };
         // Writing to a text cannot fail.
         let _ = write!(words, ", core {}, at {} ns", entry.core, entry.at.0);

@@ -43,6 +43,9 @@ pub fn html(summary: &Summary<'_>, page: &Page<'_>) -> String {
         (summary.quotas().to_html())
         (summary.quota_periods().to_html())
         (bars(&throttled_bars(summary)))
+        @for section in [summary.links(), summary.doorbells()] {
+            @if !section.rows.is_empty() { (section.to_html()) }
+        }
         (summary.migrations().to_html())
         @if migrations > 0 {
             (bars(&migration_bars(summary)))

@@ -204,6 +204,45 @@ impl Summary<'_> {
         )
     }
 
+    /// Returns the table of what has passed on links, by link and sender.
+    pub fn links(&self) -> Section {
+        let header = [
+            "link", "kind", "from", "to", "frames", "bytes", "lost", "waits",
+        ];
+        let mut section = Section::new("Links", &header);
+        for ((number, vm), traffic) in self.telemetry.traffic() {
+            let link = self.system.links.get(usize::from(number));
+            let to = link.and_then(|link| link.ends.iter().find(|end| end.vm != vm));
+            section.row([
+                link.map_or_else(|| number.to_string(), |link| link.name.clone()),
+                link.map_or(String::new(), |link| link.kind.name().to_owned()),
+                self.telemetry.vm_name(vm),
+                to.map_or(String::new(), |end| self.telemetry.vm_name(end.vm)),
+                grouped(traffic.frames),
+                grouped(traffic.bytes),
+                grouped(traffic.lost),
+                grouped(traffic.waits),
+            ]);
+        }
+        section.note(
+            "Since boot. Lost: nobody received, or the receiver's buffer was too short. Waits: the \
+             sender found no room.",
+        )
+    }
+
+    /// Returns the table of calls between VMs, by the VM that calls.
+    pub fn doorbells(&self) -> Section {
+        let mut section = Section::new("Doorbells", &["VM", "calls that interrupted", "refused"]);
+        for (vm, calls) in self.telemetry.doorbells() {
+            section.row([
+                self.telemetry.vm_name(vm),
+                grouped(calls.passed.into()),
+                grouped(calls.refused.into()),
+            ]);
+        }
+        section.note("Since boot, until the last end of the VM. Refused: beyond its rate.")
+    }
+
     /// Returns the table of moved pages and their cost.
     pub fn migrations(&self) -> Section {
         let mut section = Section::new(

@@ -7,8 +7,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::queue::{Memories, Piece, Queue, Role, Wrong};
+use crate::clock::Instant;
 use cloison_abi::virtio::NET_HEADER;
-use cloison_formats::link::LinkKind;
+use cloison_formats::link::{LinkKind, Traffic};
 use core::mem::take;
 
 /// What a step has done.
@@ -36,6 +37,10 @@ pub struct Wire {
     written: u32,
     /// Whether the sender waits for the receiver.
     pub waits: bool,
+    /// What has passed since boot.
+    pub traffic: Traffic,
+    /// When that may be logged again.
+    pub log_from: Instant,
 }
 
 impl Wire {
@@ -47,6 +52,8 @@ impl Wire {
             skipped: 0,
             written: 0,
             waits: false,
+            traffic: Traffic::default(),
+            log_from: Instant(0),
         }
     }
 
@@ -55,8 +62,8 @@ impl Wire {
         self.queues[queue.role as usize] = Some(queue);
     }
 
-    /// A queue is no longer used. Nothing of it is left: what the sender has begun is lost, and what
-    /// the receiver has got of it is written over.
+    /// A queue is no longer used. Nothing of it is left: what the other end has begun of a chain, it
+    /// begins again.
     pub fn leave(&mut self, role: Role) {
         self.queues[role as usize] = None;
         self.begin_again();
@@ -65,8 +72,8 @@ impl Wire {
     fn begin_again(&mut self) {
         self.skipped = 0;
         self.written = 0;
-        if let Some(receiver) = &mut self.queues[Role::Receiver as usize] {
-            receiver.rewind();
+        for queue in self.queues.iter_mut().flatten() {
+            queue.rewind();
         }
     }
 
@@ -95,6 +102,7 @@ impl Wire {
             return self.lose(memories);
         };
         if !receiver.take(memories)? {
+            self.traffic.waits += 1;
             return Ok(Step::Waits);
         }
         let from = sender.piece(memories)?;
@@ -117,6 +125,7 @@ impl Wire {
                 // First the sender's: of a frame that is delivered, nothing is left to be sent
                 // again.
                 self.skipped = 0;
+                self.traffic.frames += 1;
                 let sender = sender.give(memories, 0)?;
                 let receiver = receiver.give(memories, take(&mut self.written))?;
                 return Ok(Step::Used([receiver, sender]));
@@ -135,6 +144,7 @@ impl Wire {
                 let len = from.len.min(to.len);
                 memories.copy(from.at, to.at, len)?;
                 sender.advance(len);
+                self.traffic.bytes += u64::from(len);
                 len
             }
             _ => {
@@ -151,6 +161,7 @@ impl Wire {
     /// Gives the sender's chain back, although it was not copied.
     fn lose(&mut self, memories: &impl Memories) -> Result<Step, Wrong> {
         self.begin_again();
+        self.traffic.lost += 1;
         let sender = self.queues[Role::Sender as usize].as_mut();
         let wants = sender.map_or(Ok(false), |sender| sender.give(memories, 0))?;
         Ok(Step::Used([false, wants]))

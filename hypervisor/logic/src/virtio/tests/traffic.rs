@@ -3,6 +3,7 @@
 
 use super::*;
 use cloison_abi::virtio::{NET_HEADER, NO_INTERRUPT};
+use cloison_formats::link::Traffic;
 use proptest::prelude::*;
 
 const USED: Result<Step, Wrong> = Ok(Step::Used([true, true]));
@@ -67,6 +68,52 @@ fn a_receiver_that_leaves_and_one_that_comes_find_nothing_of_before() {
     sender.offer(both.of(Role::Sender), &[(BUFFERS, 40)], 0);
     assert_eq!(run(&mut wire, &both), [USED]);
     assert_eq!(receiver.used(both.of(Role::Receiver)), [(filled, 40)]);
+}
+
+#[test]
+fn a_receiver_that_comes_back_in_a_frame_gets_it_from_its_first_byte() {
+    let (both, mut sender, mut receiver) = (Both::new(), Driver::new(4), Driver::new(4));
+    let mut wire = joined(LinkKind::Net, &sender, &receiver);
+    receiver.offer(both.of(Role::Receiver), &[(BUFFERS, 64)], FILL);
+    both.of(Role::Sender)
+        .put(BUFFERS + 12, b"the frame's bytes!");
+    sender.offer(
+        both.of(Role::Sender),
+        &[(BUFFERS, 20), (BUFFERS + 20, 10)],
+        0,
+    );
+    for _ in 0..3 {
+        assert_eq!(wire.step(&both), Ok(Step::More));
+    }
+    // Between two steps of the sender, which waits for its budget.
+    wire.leave(Role::Receiver);
+    both.of(Role::Receiver).put(RAM, &[0; LEN as usize]);
+    let mut receiver = Driver::new(4);
+    wire.join(receiver.queue(Role::Receiver));
+    let filled = receiver.offer(both.of(Role::Receiver), &[(BUFFERS, 64)], FILL);
+    assert_eq!(run(&mut wire, &both), [USED]);
+    assert_eq!(receiver.used(both.of(Role::Receiver)), [(filled, 30)]);
+    let frame = both.of(Role::Receiver).get(BUFFERS + 12, 18);
+    assert_eq!(frame, b"the frame's bytes!");
+}
+
+#[test]
+fn what_passes_what_is_lost_and_what_waits_is_counted() {
+    let (both, mut sender, mut receiver) = (Both::new(), Driver::new(4), Driver::new(4));
+    let mut wire = joined(LinkKind::Net, &sender, &receiver);
+    for len in [112, 20, 30] {
+        sender.offer(both.of(Role::Sender), &[(BUFFERS, len)], 0);
+    }
+    assert_eq!(wire.step(&both), Ok(Step::Waits));
+    receiver.offer(both.of(Role::Receiver), &[(BUFFERS, 64)], FILL);
+    run(&mut wire, &both);
+    let traffic = Traffic {
+        frames: 1,
+        bytes: 52 + 8,
+        lost: 1,
+        waits: 2,
+    };
+    assert_eq!(wire.traffic, traffic);
 }
 
 #[test]
