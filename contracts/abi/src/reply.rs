@@ -313,28 +313,6 @@ impl Channel {
     }
 }
 
-impl Link {
-    /// Returns the number that virtio has for the kind of device: 1 for a network, 3 for a console.
-    pub const fn kind(self) -> u8 {
-        self.flags as u8
-    }
-
-    /// Returns the VM at the other end.
-    pub const fn peer(self) -> u64 {
-        (self.flags >> 8 & 0xff) as u64
-    }
-
-    /// Returns whether the driver of this VM runs.
-    pub const fn is_driven(self) -> bool {
-        self.flags >> 16 & 1 == 1
-    }
-
-    /// Returns whether the driver of the other VM runs.
-    pub const fn is_driven_by_peer(self) -> bool {
-        self.flags >> 17 & 1 == 1
-    }
-}
-
 /// The state of a page: after [`Call::PageState`](crate::Call::PageState).
 ///
 /// ```

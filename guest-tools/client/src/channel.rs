@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::failure::Failure;
-use crate::print_table;
+use crate::table::print_table;
 use clap::{Args, Subcommand};
 use cloison_abi::{CallError, doorbell};
 use cloison_client::{Direction, Error, Services};
@@ -121,12 +121,14 @@ fn take(services: &mut Services, wait: Duration) -> Result<(), Failure> {
 pub fn links(services: &mut Services) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for (index, link) in (0..).zip(services.links()?) {
-        let state = match (link.is_driven(), link.is_driven_by_peer()) {
-            (true, true) => "up",
-            (true, false) => "no peer",
-            (false, _) => "no driver",
+        // The fields of `Link::flags`.
+        let [kind, peer, drivers, _] = link.flags.to_le_bytes();
+        let state = match drivers {
+            0b11 => "up",
+            0b01 => "no peer",
+            _ => "no driver",
         };
-        let kind = match link.kind() {
+        let kind = match kind {
             1 => "net",
             3 => "console",
             _ => "other",
@@ -136,7 +138,7 @@ pub fn links(services: &mut Services) -> Result<(), Failure> {
             rows.push(format!(
                 "{index:>4} {kind:<8} {:>#12x} {state:<9} {:<8} {:>12} {:>16} {:>8}",
                 link.ipa,
-                format!("{word} VM {}", link.peer()),
+                format!("{word} VM {peer}"),
                 traffic.frames,
                 traffic.bytes,
                 traffic.lost

@@ -8,6 +8,7 @@ mod failure;
 mod list;
 mod report;
 mod stat;
+mod table;
 mod ways;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -23,6 +24,7 @@ use stat::Stat;
 use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::Duration;
+use table::print_table;
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
@@ -379,18 +381,6 @@ fn quota(services: &mut Services, wanted: &Quota) -> Result<(), Failure> {
     );
     print_table(&header, &rows, "no quotas on these vCPUs' cores");
     Ok(())
-}
-
-/// Prints a table, or what it means that it has no row.
-fn print_table(header: &str, rows: &[String], none: &str) {
-    if rows.is_empty() {
-        println!("{none}");
-        return;
-    }
-    println!("{header}");
-    for row in rows {
-        println!("{row}");
-    }
 }
 
 fn budget(services: &mut Services, wanted: &Budget) -> Result<(), Failure> {

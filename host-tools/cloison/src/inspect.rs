@@ -1,7 +1,7 @@
 //! `cloison inspect`: the color map of a configuration, and its verification on the booted system.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::{color_map, live};
+use crate::{between, color_map, live};
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::figures::Figures;
 use cloison_engine::{cargo, configuration, image, parts, setup};
@@ -33,6 +33,10 @@ pub struct InspectArgs {
 pub fn inspect(args: &InspectArgs) -> Result<()> {
     let mut checked = configuration::load(&args.config, args.board.as_deref())?;
     color_map::print_color_map(&checked);
+    let ways = between::between(&checked.system);
+    if !ways.is_empty() {
+        println!("\n  {}", ways.join("\n  "));
+    }
     let name = checked.system.board.name.clone();
     let mut figures = Figures::new("inspect").board(&name).config(&args.config);
     for (figure, value) in color_map::figures(&checked) {

@@ -6,7 +6,7 @@
 //! | [`demo`] | the main task from end to end |
 //! | [`check`] | finds errors in configurations |
 //! | [`import`] | makes configurations of those of other hypervisors |
-//! | [`inspect`], [`color_map`], [`live`] | draws the color map of a configuration, and verifies it on the booted system |
+//! | [`inspect`], [`color_map`], [`between`], [`live`] | draws the color map of a configuration, and verifies it on the booted system |
 //! | [`run`] | runs a board on this terminal |
 //! | [`image`], [`boot_readme`], [`capture`] | writes what a board boots, and captures what it sends |
 //! | [`terminal`], [`ended_run`] | shows a run's console, keeps its files, and prints its tables |
@@ -23,6 +23,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
+pub mod between;
 pub mod boot_readme;
 pub mod capture;
 pub mod check;
