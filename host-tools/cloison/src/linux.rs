@@ -6,6 +6,7 @@ use cloison_config::ImageSource;
 use cloison_config::guest_linux::{Flavor, KernelSource, Release};
 use cloison_engine::configuration;
 use cloison_engine::figures::Figures;
+use cloison_engine::linux::device_tree::Around;
 use cloison_engine::linux::packages::{self, Cached, CachedFile};
 use cloison_engine::linux::{modules, programs};
 use cloison_engine::setup::consent::{self, Consent};
@@ -64,7 +65,7 @@ pub fn linux(args: &LinuxArgs) -> Result<()> {
             if let ImageSource::Linux(linux) = image {
                 releases.insert(linux.release);
                 if let KernelSource::Debian(flavor) = linux.kernel
-                    && checked.system.links_of(VmId(vm)).next().is_some()
+                    && Around::of(&checked.system, VmId(vm)).needs_modules()
                 {
                     linked.insert((linux.release, flavor));
                 }

@@ -101,6 +101,22 @@ fn two_debian_kernels_reach_each_other() -> Result<()> {
         let line = linux.output(peer, "head -n 1 < /dev/hvc0");
         assert_eq!(line.trim_end(), format!("from {vm}"));
     }
+    // The channel: memory, with the driver that the kernels have, and doorbells.
+    for vm in ["left", "right"] {
+        let list = linux.output(vm, "cloisonctl channel");
+        assert!(list.contains("0x60000000 2048 KiB read, write"), "{list}");
+    }
+    linux.output(
+        "left",
+        "dd if=/dev/urandom of=/root/said bs=4k count=16 2> /dev/null && \
+         dd if=/root/said of=/dev/pmem0 bs=4k oflag=direct 2> /dev/null && \
+         cloisonctl channel call 1 3",
+    );
+    let bits = linux.output("right", "cloisonctl channel take --wait 5");
+    assert!(bits.lines().any(|line| line == "bit 3"), "{bits}");
+    let said = linux.output("left", "md5sum < /root/said");
+    let heard = "dd if=/dev/pmem0 bs=4k count=16 iflag=direct 2> /dev/null | md5sum";
+    assert_eq!(linux.output("right", heard), said);
     // One side ends in the middle and starts again.
     let downs = "cat /sys/class/net/eth0/carrier_down_count";
     let before = linux.number("left", downs);

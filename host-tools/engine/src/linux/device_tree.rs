@@ -5,6 +5,7 @@ use cloison_abi::{irq, page};
 use cloison_config::guest_linux::{Described, Linux, Shown, with_word};
 use cloison_config::layout::DEVICE_TREE_ROOM;
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
+use cloison_formats::channel::Rights;
 use cloison_formats::guest_map::{GuestMap, GuestUart, GuestUartKind};
 use cloison_formats::ids::{Intid, VmId};
 use cloison_formats::image::{Backing, GuestPmu, Region, System, Vm};
@@ -37,21 +38,29 @@ pub struct Around {
     ceilings: Ceilings,
     /// The devices of its links.
     links: Vec<LinkEnd>,
+    /// Where it sees channels, and how many pages they have.
+    channels: Vec<(Ipa, u32)>,
 }
 
 impl Around {
     /// Returns what surrounds the VM with this number.
     pub fn of(system: &System, vm: VmId) -> Self {
         let ends = system.links_of(vm).map(|(_, link, end)| link.ends[end]);
+        let channels = system
+            .channels_of(vm)
+            .filter(|(_, member)| member.rights != Rights::None)
+            .map(|(channel, member)| (member.ipa, channel.pages));
         Self {
             ceilings: Ceilings::of(system, &system.vms[vm.index()]),
             links: ends.collect(),
+            channels: channels.collect(),
         }
     }
 
-    /// Returns whether the VM has a link.
-    pub fn has_links(&self) -> bool {
-        !self.links.is_empty()
+    /// Returns whether the VM has devices for which Debian's kernels have modules: those of links,
+    /// and memory of channels.
+    pub fn needs_modules(&self) -> bool {
+        !self.links.is_empty() || !self.channels.is_empty()
     }
 }
 
@@ -135,6 +144,14 @@ fn write(
     passed_through(&mut fdt, described, &vm.regions)?;
     for link in &around.links {
         virtio(&mut fdt, link)?;
+    }
+    for (ipa, pages) in &around.channels {
+        // Linux's binding for memory that a driver maps with its caches: `pmem-region`.
+        let node = fdt.begin_node(&format!("channel@{:x}", ipa.0))?;
+        fdt.property_string("compatible", "pmem-region")?;
+        fdt.property_array_u64("reg", &[ipa.0, u64::from(*pages) * PAGE_SIZE])?;
+        fdt.property_null("volatile")?;
+        fdt.end_node(node)?;
     }
     if vm.services_page {
         let node = fdt.begin_node(&format!("services@{:x}", vm.map.services.0))?;

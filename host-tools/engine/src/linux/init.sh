@@ -22,7 +22,7 @@ off() {
     stty -F $tty sane
     poweroff -f
 }
-# Drivers of the VM's links.
+# Drivers of the VM's links and channels.
 for module in /lib/modules/*.ko; do [ -e "$module" ] && insmod "$module"; done
 cd /root
 echo "cloison: $(hostname) is up: Linux $(uname -r), $(nproc) vCPUs"

@@ -31,7 +31,7 @@ const PROGRAMS: &str = "usr/bin";
 pub fn build(linux: &Linux, around: &Around) -> Result<Vec<u8>> {
     let mut disk = base(linux.release)?;
     if let KernelSource::Debian(flavor) = linux.kernel
-        && around.has_links()
+        && around.needs_modules()
     {
         let modules = modules::archive(linux.release, flavor, Cached::Use)?;
         disk.extend(std::fs::read(modules.path).into_diagnostic()?);

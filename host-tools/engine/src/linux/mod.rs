@@ -6,7 +6,7 @@
 //! | [`packages`] | downloads kernels and busybox as Debian packages, and keeps them |
 //! | [`device_tree`] | describes a VM to its kernel |
 //! | [`initramfs`] | builds the RAM disk: busybox and a first process |
-//! | [`modules`] | adds modules of the kernel for the devices of links |
+//! | [`modules`] | adds modules of the kernel for links and channels |
 //! | [`programs`] | adds programs of other Debian packages, with their libraries |
 //! | [`shell`] | types commands into a guest's shell and reads the results |
 // SPDX-License-Identifier: MIT OR Apache-2.0

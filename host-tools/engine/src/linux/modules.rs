@@ -1,4 +1,4 @@
-//! Modules of Debian's kernels for the devices of links, for the RAM disk.
+//! Modules of Debian's kernels for the devices of links and the memory of channels, for the RAM disk.
 //!
 //! They are unmodified, apart from their compression by xz: `insmod` takes them as they were built.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -16,7 +16,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The modules, in the order in which they can be loaded. A kernel that lacks one has it built in.
-const MODULES: [&str; 7] = [
+const MODULES: [&str; 12] = [
     "virtio_ring",
     "virtio",
     "virtio_mmio",
@@ -24,15 +24,20 @@ const MODULES: [&str; 7] = [
     "net_failover",
     "virtio_net",
     "virtio_console",
+    "libnvdimm",
+    "dax",
+    "nd_btt",
+    "nd_pmem",
+    "of_pmem",
 ];
 /// Those that no kernel has built in.
-const NEEDED: [&str; 2] = ["virtio_mmio", "virtio_net"];
+const NEEDED: [&str; 3] = ["virtio_mmio", "virtio_net", "of_pmem"];
 /// Destination. The first process loads what is there, in the order of names.
 const DIRECTORY: &str = "lib/modules";
 
 /// Returns the name in a release's cache of a kernel's modules.
 fn name_of(flavor: Flavor) -> String {
-    format!("{}-modules", flavor.name())
+    format!("{}-drivers", flavor.name())
 }
 
 /// Returns the modules of a kernel as a compressed archive, downloading them if necessary.
@@ -84,7 +89,7 @@ fn pack(root: &Path) -> Result<Vec<u8>> {
         .into();
     for (number, name) in MODULES.iter().enumerate() {
         if let Some(bytes) = found.get(*name) {
-            let path = format!("{DIRECTORY}/{number}-{name}.ko");
+            let path = format!("{DIRECTORY}/{number:02}-{name}.ko");
             nodes.push((path, Node::Program(bytes)));
         }
     }
