@@ -2,9 +2,10 @@
 //! reached something new.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod links;
 mod mutation;
 
-use cloison_abi::{list, map, psci};
+use cloison_abi::{Call, list, map, psci};
 use cloison_puppet::words::NAMES;
 use cloison_puppet::{FREE_RAM, LAST, LEASE, LONGEST, Op};
 use fastrand::Rng;
@@ -21,10 +22,8 @@ const START: u64 = map::RAM;
 const NO_CODE: u64 = 0x4040_0000;
 /// Pages of that.
 const NO_CODE_PAGES: u64 = 16;
-/// First and last of the hypervisor's calls, with some that do not exist.
-const CALLS: std::ops::Range<u32> = 0xc600_0000..0xc600_0022;
 /// Addresses that matter: the ends of regions, devices, and what is none of both.
-const PLACES: [u64; 23] = [
+const PLACES: [u64; 25] = [
     0,
     map::RAM,
     DATA,
@@ -43,6 +42,8 @@ const PLACES: [u64; 23] = [
     map::DEACTIVATE,
     map::UART,
     map::SERVICES,
+    links::DEVICE,
+    links::CHANNEL,
     0x0a00_0000,
     0x0901_0000,
     0x0803_0000,
@@ -86,6 +87,8 @@ pub struct Generator {
     systems: Vec<u32>,
     /// Writes of registers that a vCPU's next life must not find.
     states: Vec<u32>,
+    /// Function identifiers of the hypervisor's calls, with some that do not exist.
+    calls: std::ops::Range<u32>,
 }
 
 /// Registers of EL1 and EL0 that a program may write.
@@ -109,6 +112,14 @@ const STATES: [&str; 18] = [
     "pmuserenr_el0",
     "cntv_cval_el0",
 ];
+
+/// The first function identifier of the hypervisor's calls.
+const FIRST_CALL: u32 = Call::Identify as u32;
+
+/// Returns the function identifiers of the hypervisor's calls.
+fn calls() -> impl Iterator<Item = u32> {
+    (FIRST_CALL..FIRST_CALL + 256).filter(|id| Call::from_id(*id).is_some())
+}
 
 /// Returns the code of a named instruction.
 fn named(name: &str) -> u32 {
@@ -139,6 +150,7 @@ impl Generator {
                 .iter()
                 .map(|name| named(&format!("msr.{name}.x0")))
                 .collect(),
+            calls: FIRST_CALL..calls().max().map_or(FIRST_CALL, |last| last + 3),
         }
     }
 
@@ -231,7 +243,8 @@ impl Generator {
     /// Appends operations of one kind.
     fn append(&mut self, ops: &mut Vec<Op>) {
         match self.below(200) {
-            0..40 => self.own_call(ops),
+            0..36 => self.own_call(ops),
+            36..40 => self.link(ops),
             40..50 => self.power(ops),
             50..86 => self.distributor(ops),
             86..90 => self.manage(ops),
@@ -256,7 +269,7 @@ impl Generator {
             0 => self.random.u32(..),
             1 => 0x8400_0000 | self.random.u32(..32),
             2 => 0xc600_0000 | self.random.u32(..0x1_0000),
-            _ => self.random.u32(CALLS),
+            _ => self.random.u32(self.calls.clone()),
         };
         let arguments = self.arguments(function);
         let op = self.call(function, arguments);
@@ -297,6 +310,8 @@ impl Generator {
             0x1a => [self.below(256), 0, 0],
             0x1b => [small, 1, 2],
             0x1f => [self.pick(&[0, LEASE]), self.below(300_000), 0],
+            0x20 => [self.below(4), self.below(34), self.below(4) * self.below(2)],
+            0x22..=0x25 => [self.below(4), self.below(3), 0],
             _ => [self.value(), self.value(), self.value()],
         }
     }
@@ -448,7 +463,7 @@ impl Generator {
             ops.push(op);
             return;
         }
-        let function = self.random.u32(CALLS);
+        let function = self.random.u32(self.calls.clone());
         let arguments = self.arguments(function);
         for (offset, value) in [0x40, 0x48, 0x50].into_iter().zip(arguments) {
             if self.below(8) > 0 {
