@@ -84,6 +84,11 @@ pub const WORKLOADS: &[(&str, &str)] = &[
          first, 1: titles",
     ),
     (
+        "frames",
+        "sends frames on a link, or takes them; args: 1 to send, bytes of a frame, how many (0: \
+         forever)",
+    ),
+    (
         "gic-check",
         "does random steps with its interrupt controller; args: seed, lives, steps per life",
     ),

@@ -68,6 +68,11 @@ pub fn close(visit: Visit) {
     if vm.doorbell.close() {
         tell_peers(*visit);
     }
+    log(visit, vm);
+}
+
+/// Logs how a VM has called its peers, at its end.
+pub fn log(visit: Visit, vm: &Vm) {
     if vm.bell.is_some() {
         let record = Record::Doorbells {
             vm: vm.id,

@@ -533,6 +533,8 @@ fn turn_off(visit: Visit) -> ! {
     // VMs that did not end by themselves: their last lines, and their state in the log.
     for vm in all().iter().filter(|vm| !vm.power.is_dead()) {
         uart::print_rest(vm, LineBuffer::flush);
+        link::log_all(visit, vm);
+        doorbell::log(visit, vm);
         record_state(visit, vm, VmState::Stopped);
     }
     interrupts::serve_while(visit, console::send_some);

@@ -191,7 +191,7 @@ impl Port {
     /// Logs what has passed in the direction that it sends.
     fn log(self, visit: Visit, traffic: Traffic) {
         quota::charge(*visit, Effort::RECORD);
-        let (link, vm) = (self.number as u8, visit.vm.id);
+        let (link, vm) = (self.number as u8, self.here().vm);
         telemetry::record(&visit, Record::Link { link, vm, traffic });
     }
 
@@ -324,6 +324,13 @@ pub fn send_all(visit: Visit) {
 pub fn reset_all(visit: Visit) {
     for port in ports(visit.vm) {
         port.reset(*visit, &mut port.device().registers.lock());
+    }
+    log_all(visit, visit.vm);
+}
+
+/// Logs what a VM has sent on all links, at its end.
+pub fn log_all(visit: Visit, vm: &Vm) {
+    for port in ports(vm) {
         let traffic = port.wire(Role::Sender).lock().traffic;
         port.log(visit, traffic);
     }
