@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`addr`] | physical and intermediate physical addresses as types |
 //! | [`bits`] | bit masks as sets of numbers |
+//! | [`blank`] | values of zeros for fixtures, on the host alone |
 //! | [`channel`] | memory that VMs share, and their doorbells |
 //! | [`link`] | what joins two VMs by devices of virtio |
 //! | [`color`] | page colors, color sets, cache geometry |
@@ -25,6 +26,7 @@ extern crate std;
 
 pub mod addr;
 pub mod bits;
+pub mod blank;
 pub mod boot;
 pub mod channel;
 pub mod color;

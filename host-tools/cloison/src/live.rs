@@ -830,12 +830,11 @@ mod tests {
     use cloison_config::board::BoardFile;
     use cloison_engine::installation;
     use cloison_formats::addr::PhysRange;
+    use cloison_formats::blank::blank;
     use cloison_formats::color::ColorSet;
     use cloison_formats::guest_map::GuestMap;
     use cloison_formats::ids::Core;
-    use cloison_formats::image::{
-        Board, GuestPmu, Image as GuestImage, LogLevel, OnFault, Pool, PoolKind,
-    };
+    use cloison_formats::image::{Board, Image as GuestImage, LogLevel, Pool, PoolKind};
     use cloison_formats::telemetry::{BootInfo, Stage1Run, Stage2Run, VERSION};
 
     const RAM: u64 = 0x4000_0000;
@@ -870,22 +869,7 @@ mod tests {
                 load: Ipa(RAM),
                 entry: Ipa(RAM),
             },
-            modules: vec![],
-            args: [0; 4],
-            services: 0,
-            manages: 0,
-            regulates: 0,
-            on_fault: OnFault::Kill,
-            irqs: vec![],
-            quotas: vec![],
-            hems: vec![],
-            pmu: GuestPmu::None,
-            services_page: false,
-            scrub: false,
-            target: None,
-            away: 0,
-            profile: None,
-            campaign: None,
+            ..blank()
         }
     }
 
@@ -941,13 +925,7 @@ mod tests {
                 ),
             ],
             audit: true,
-            ends_with: None,
-            console_manages: 0,
-            trusted: vec![],
-            announced: [0; 2],
-            channels: Vec::new(),
-            doorbells: Vec::new(),
-            links: Vec::new(),
+            ..blank()
         }
     }
 

@@ -466,11 +466,10 @@ pub(crate) mod tests {
     use crate::installation;
     use cloison_config::board::BoardFile;
     use cloison_formats::addr::{PhysAddr, PhysRange};
+    use cloison_formats::blank::blank;
     use cloison_formats::color::ColorSet;
     use cloison_formats::ids::{Core, Intid, VcpuIndex, VmId};
-    use cloison_formats::image::{
-        Board, Gic, GuestPmu, Header, LogLevel, OnFault, Pool, PoolKind, UartKind, Vm,
-    };
+    use cloison_formats::image::{Board, Gic, Header, LogLevel, Pool, PoolKind, UartKind, Vm};
     use cloison_formats::units::{EventId, Events, Nanos};
 
     const EM_AARCH64: u16 = 183;
@@ -642,22 +641,7 @@ pub(crate) mod tests {
                 load: ram,
                 entry: ram,
             },
-            modules: vec![],
-            args: [0; 4],
-            services: 0,
-            manages: 0,
-            regulates: 0,
-            on_fault: OnFault::Kill,
-            irqs: vec![],
-            quotas: vec![],
-            hems: vec![],
-            pmu: GuestPmu::None,
-            services_page: false,
-            scrub: false,
-            target: None,
-            away: 0,
-            profile: None,
-            campaign: None,
+            ..blank()
         };
         let pool = Pool {
             name: "pool".into(),
@@ -670,17 +654,9 @@ pub(crate) mod tests {
             board,
             log_level: LogLevel::Info,
             hypervisor_colors: ColorSet::first(1),
-            contiguous: 0,
             pools: vec![pool],
             vms: vec![vm],
-            audit: false,
-            ends_with: None,
-            console_manages: 0,
-            trusted: vec![],
-            announced: [0; 2],
-            channels: Vec::new(),
-            doorbells: Vec::new(),
-            links: Vec::new(),
+            ..blank()
         }
     }
 

@@ -3,11 +3,11 @@
 
 use cloison_abi::map;
 use cloison_formats::addr::{Ipa, PhysAddr, PhysRange};
+use cloison_formats::blank::blank;
 use cloison_formats::color::{CacheGeometry, ColorSet};
 use cloison_formats::ids::{Core, Intid, VcpuIndex};
 use cloison_formats::image::*;
 use cloison_formats::units::{EventId, Events, Nanos};
-use serde::de::DeserializeOwned;
 
 /// RAM with color 0, the hypervisor's.
 pub const OWN: u64 = 0x4010_0000;
@@ -21,12 +21,6 @@ pub const OTHER: u64 = 0x4010_3000;
 pub const CHIP: u64 = 0xfffc_0000;
 /// The virtual CPU interface.
 pub const GICV: u64 = 0x0804_0000;
-
-/// Returns what zeros decode to: numbers are 0, lists are empty, and options are `None`. A fixture
-/// names only what matters to it, so a new field changes no test.
-fn blank<T: DeserializeOwned>() -> T {
-    postcard::from_bytes(&[0; 256]).expect("zeros decode")
-}
 
 fn pool(color: u64) -> Pool {
     Pool {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::*;
+use crate::blank::blank;
 use crate::channel::{Member, Rights, Trigger};
 use crate::link::{LinkEnd, LinkKind};
 use alloc::format;
@@ -9,7 +10,6 @@ use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 use cloison_abi::irq;
-use serde::de::DeserializeOwned;
 
 #[test]
 fn the_sub_experiments_of_a_campaign_take_turns() {
@@ -49,12 +49,6 @@ fn the_sub_experiments_of_a_campaign_take_turns() {
 }
 
 const PAGE: u64 = PAGE_SIZE;
-
-/// Returns what zeros decode to: numbers are 0, lists are empty, and options are `None`. A fixture
-/// names only what matters to it, so a new field changes no test.
-fn blank<T: DeserializeOwned>() -> T {
-    postcard::from_bytes(&[0; 256]).expect("zeros decode")
-}
 
 /// A machine of two cores with 16 colors, and its system: a private and a shared pool; a VM with a
 /// device and a quota, and one with nothing of that.
