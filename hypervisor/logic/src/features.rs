@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::syndrome::FeatureRead;
+use cloison_formats::image::GuestPmu;
 
 /// EL0 and EL1: AArch64 only. EL0 is in bits \[3:0\], EL1 in \[7:4\]; 1 is AArch64 only, 2 also
 /// AArch32.
@@ -50,13 +51,14 @@ const TABLE: [((u8, u8), u64, u64); 7] = [
 pub struct Features([u64; 64]);
 
 impl Features {
-    /// Returns what a guest with or without a PMU reads where `read` reads the CPU's own
+    /// Returns what a guest with this PMU reads where `read` reads the CPU's own
     /// S3_0_C0_C`crm`_`op2`. On boards whose cores differ, that is what the core has that
     /// builds the VMs.
-    pub fn new(pmu: bool, read: impl Fn(u8, u8) -> u64) -> Self {
+    pub fn new(pmu: GuestPmu, read: impl Fn(u8, u8) -> u64) -> Self {
         let mut views = [0; 64];
         for ((crm, op2), kept, set) in TABLE {
-            let counters = if pmu && (crm, op2) == DFR0 { PMUV3 } else { 0 };
+            let has_counters = pmu != GuestPmu::None && (crm, op2) == DFR0;
+            let counters = if has_counters { PMUV3 } else { 0 };
             views[index(crm, op2)] = read(crm, op2) & kept | set | counters;
         }
         Self(views)
@@ -111,7 +113,7 @@ mod tests {
         }
     }
 
-    fn view((crm, op2): (u8, u8), pmu: bool, cpu: u64) -> u64 {
+    fn view((crm, op2): (u8, u8), pmu: GuestPmu, cpu: u64) -> u64 {
         Features::new(pmu, |_, _| cpu).get(FeatureRead {
             crm,
             op2,
@@ -132,14 +134,18 @@ mod tests {
             ((7, 2), 0xffff),
         ];
         for (register, expected) in table {
-            assert_eq!(view(register, false, u64::MAX), expected, "{register:?}");
+            assert_eq!(
+                view(register, GuestPmu::None, u64::MAX),
+                expected,
+                "{register:?}"
+            );
         }
         // And one with nothing.
         assert_eq!(
             [
-                view((4, 0), false, 0),
-                view((5, 0), false, 0),
-                view((7, 2), false, 0)
+                view((4, 0), GuestPmu::None, 0),
+                view((5, 0), GuestPmu::None, 0),
+                view((7, 2), GuestPmu::None, 0)
             ],
             [0x11, 0x0010_1000, 0]
         );
@@ -148,22 +154,22 @@ mod tests {
     #[test]
     fn the_pmu_is_there_for_guests_that_have_one() {
         // The CPU's own version (bits 11 to 8) is no matter.
-        assert_eq!(view((5, 0), true, 0x0000_0406), 0x0010_1106);
-        assert_eq!(view((5, 0), false, 0x0000_0406), 0x0010_1006);
-        assert_eq!(view((4, 0), true, 0), 0x11);
+        assert_eq!(view((5, 0), GuestPmu::Emulated, 0x0000_0406), 0x0010_1106);
+        assert_eq!(view((5, 0), GuestPmu::None, 0x0000_0406), 0x0010_1006);
+        assert_eq!(view((4, 0), GuestPmu::Emulated, 0), 0x11);
     }
 
     #[test]
     fn each_register_shows_its_own_and_all_others_read_zero() {
         for (crm, op2) in (0..8).flat_map(|crm| (0..8).map(move |op2| (crm, op2))) {
-            let features = Features::new(true, |own, other| {
+            let features = Features::new(GuestPmu::Emulated, |own, other| {
                 if (own, other) == (crm, op2) {
                     u64::MAX
                 } else {
                     0
                 }
             });
-            let nothing = Features::new(true, |_, _| 0);
+            let nothing = Features::new(GuestPmu::Emulated, |_, _| 0);
             for (n, none) in nothing.0.iter().enumerate() {
                 let row = TABLE.iter().find(|(own, ..)| index(own.0, own.1) == n);
                 let all = row.map_or(

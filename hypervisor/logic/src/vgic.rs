@@ -127,7 +127,7 @@ pub trait PhysicalGic {
     /// Deactivates a physical interrupt (GICC_DIR).
     fn deactivate(&self, irq: u32);
     /// Enables or disables a physical interrupt of this VM (GICD_ISENABLER, GICD_ICENABLER).
-    fn enable(&self, irq: u32, on: bool);
+    fn set_enabled(&self, irq: u32, on: bool);
     /// Routes a physical SPI to the core of a vCPU (GICD_ITARGETSR).
     fn route(&self, irq: u32, vcpu: u8);
     /// Makes a physical SPI edge-triggered or level-sensitive (GICD_ICFGR; its word is shared with
@@ -421,7 +421,7 @@ impl Group {
         match state {
             State::Enabled => {
                 assign(&mut self.enabled, bits, set);
-                ones(bits & self.physical).for_each(|bit| gic.enable(first + bit, set));
+                ones(bits & self.physical).for_each(|bit| gic.set_enabled(first + bit, set));
             }
             State::Pending => assign(&mut self.latched, bits, set),
             // Handled before, by `make_active` and `clear_active`, which know the list registers.
@@ -436,6 +436,15 @@ impl Group {
         // Five bits of priority, as list registers have; the others are RAZ/WI (4.3.11).
         *word = *word & !mask | value & mask & 0xf8f8_f8f8;
     }
+}
+
+/// What raises an SPI.
+#[derive(PartialEq)]
+pub enum Source {
+    /// A device that the hypervisor emulates.
+    Emulated,
+    /// A device that is passed through.
+    Physical,
 }
 
 /// A VM's SPIs.
@@ -465,13 +474,13 @@ impl Shared {
         }
     }
 
-    /// Gives the VM an SPI, emulated or passed through. IDs that are not SPIs are ignored. Its
+    /// Gives the VM an SPI. IDs that are not SPIs are ignored. Its
     /// target is vCPU 0 until the guest writes GICD_ITARGETSR.
-    pub fn own(&mut self, irq: u32, physical: bool) {
+    pub fn own(&mut self, irq: u32, source: Source) {
         if (32..MAX_IRQ).contains(&irq) {
             let group = self.group(irq);
             group.owned |= bit_of(irq);
-            assign(&mut group.physical, bit_of(irq), physical);
+            assign(&mut group.physical, bit_of(irq), source == Source::Physical);
             self.targets[irq as usize >> 2] |= 1 << ((irq & 3) * 8);
         }
     }
@@ -485,8 +494,9 @@ impl Shared {
             let group = take(&mut self.groups[n]);
             let first = n as u32 * 32;
             for bit in ones(group.owned) {
-                self.own(first + bit, group.physical >> bit & 1 == 1);
+                self.own(first + bit, Source::Emulated);
             }
+            self.groups[n].physical = group.physical;
             // A physical interrupt that stayed active would never be signaled to the next life.
             switch_off(group.physical, first, gic);
         }
@@ -661,7 +671,7 @@ impl Shared {
 /// Disables and deactivates the physical interrupts of a bit mask; bit 0 is `first`.
 fn switch_off(bits: u32, first: u32, gic: &impl PhysicalGic) {
     for irq in ones(bits).map(|bit| first + bit) {
-        gic.enable(irq, false);
+        gic.set_enabled(irq, false);
         gic.deactivate(irq);
     }
 }

@@ -119,7 +119,7 @@ pub fn is_pending(irq: u32) -> bool {
 ///
 /// Sets the priority each time, which is that of all guests' interrupts: the guest's own priorities
 /// are those of list registers.
-pub fn enable(irq: u32, on: bool) {
+pub fn set_enabled(irq: u32, on: bool) {
     GICD.ipriorityr[irq as usize].set(GUEST_PRIORITY);
     let bank = if on { &GICD.isenabler } else { &GICD.icenabler };
     bank[irq as usize / 32].set(1 << (irq % 32));

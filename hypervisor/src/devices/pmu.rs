@@ -8,6 +8,7 @@
 use crate::machine::registers::{self, *};
 use crate::machine::sysreg;
 use aarch64_cpu::registers::MDCR_EL2;
+use cloison_formats::image::GuestPmu;
 use cloison_formats::units::EventId;
 use cloison_logic::quota::Counters;
 use cloison_logic::vpmu::PhysicalPmu;
@@ -127,15 +128,19 @@ pub fn counters() -> u32 {
 }
 
 /// Initializes this core's PMU: everything stopped, the counters from the first `guests` on set
-/// apart. `direct`: the guest accesses its counters without a trap.
+/// apart. Only a guest that has the PMU `Direct` accesses its counters without a trap.
 ///
 /// Called twice for each core: once with all counters, to try the overflow interrupt, and then with
 /// the division that holds for good.
-pub fn init_core(guests: u32, direct: bool) {
+pub fn init_core(guests: u32, pmu: GuestPmu) {
     // Armv8.0 leaves HPMN = 0 undefined. Counters below HPMN still belong to the hypervisor, by
     // TPM.
     let available = u64::from(guests.max(1));
-    let traps = if direct && guests > 0 { 0 } else { TRAPS };
+    let traps = if pmu == GuestPmu::Direct && guests > 0 {
+        0
+    } else {
+        TRAPS
+    };
     // SAFETY: `MDCR` traps what the contract requires; HPMN is not above the number of counters.
     // Where the PMU does not trap, the image's check ensures that HPMN is all counters, or that
     // the board keeps those above it from the guest.

@@ -6,7 +6,7 @@ use crate::exits::hypercall;
 use crate::machine::registers::*;
 use crate::machine::stage2::Page;
 use crate::vm::cpu::{Guest, Visit};
-use crate::vm::guest_registers::{GuestRegisters, enter_el1, skip_instruction, trap_waits};
+use crate::vm::guest_registers::{GuestRegisters, enter_el1, set_wait_trap, skip_instruction};
 use crate::vm::{interrupts, life, link, logger, telemetry, uart, virq, vpmu};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::guest_map::MapDevice;
@@ -75,7 +75,7 @@ fn dispatch_cold(visit: Visit, registers: &mut GuestRegisters, esr: u64) {
             visit.count_exit(ExitReason::Wait);
             uart::print_unfinished_line(*visit);
             // Until nothing is left to send, the next one traps too.
-            trap_waits(!telemetry::drain(&visit));
+            set_wait_trap(!telemetry::drain(&visit));
         }
         _ => {
             visit.count_exit(ExitReason::Other);

@@ -394,7 +394,7 @@ fn core_up(index: usize) {
     gic::init_core(index as u8, irq);
     // First with all counters below HPMN, so that the overflow interrupt can be tried on one of
     // them.
-    pmu::init_core(pmu::counters(), false);
+    pmu::init_core(pmu::counters(), GuestPmu::None);
     let by_interrupt = irq.is_some_and(|irq| pmu::raises_interrupt(|| gic::is_pending(irq)));
     let enforcement = Enforcement {
         by_interrupt,
@@ -414,8 +414,8 @@ fn core_up(index: usize) {
     // An SError that firmware has left pending is fatal here; later a guest would be blamed for it.
     sysreg::take_pending_serror();
     // The division of the counters follows from the owner's quotas, which `cpu::init` has read.
-    let direct = owner.is_some_and(|(vm, _)| vm.spec.pmu == GuestPmu::Direct);
-    pmu::init_core(cpu::this().vpmu.borrow().counters, direct);
+    let pmu = owner.map_or(GuestPmu::None, |(vm, _)| vm.spec.pmu);
+    pmu::init_core(cpu::this().vpmu.borrow().counters, pmu);
     // Firmware may have left the EL2 timer on.
     CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::CLEAR);
     // Pairs with the load in `start_secondaries`: what this core has initialized is visible to the

@@ -14,14 +14,14 @@ use cloison_abi::{irq, list};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::channel::{Channel, Rights};
 use cloison_formats::ids::VmId;
-use cloison_formats::image::{Backing, GuestPmu, System};
+use cloison_formats::image::{Backing, System};
 use cloison_logic::doorbell::Doorbell;
 use cloison_logic::features::Features;
 use cloison_logic::limit::Limiter;
 use cloison_logic::pool::PoolError;
 use cloison_logic::power::Power;
 use cloison_logic::services_page::Mailbox;
-use cloison_logic::vgic::{Distributor, Shared};
+use cloison_logic::vgic::{Distributor, Shared, Source};
 use core::cell::Cell;
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicBool, AtomicU32};
@@ -109,21 +109,23 @@ pub fn create(
         let cores = spec.cores.len() as u8;
         let mut spis = Shared::empty();
         // Emulated. The SPIs of passed-through devices have their numbers in the VM too.
-        spis.own(spec.map.uart.irq.0, false);
+        spis.own(spec.map.uart.irq.0, Source::Emulated);
         let bell = system.doorbell(VmId(id as u8));
         if bell.is_some() {
-            spis.own(irq::DOORBELL, false);
+            spis.own(irq::DOORBELL, Source::Emulated);
         }
-        spec.irqs.iter().for_each(|irq| spis.own(irq.0, true));
+        spec.irqs
+            .iter()
+            .for_each(|irq| spis.own(irq.0, Source::Physical));
         let links = system.links_of(VmId(id as u8));
         let has_links = links.clone().next().is_some();
-        links.for_each(|(_, link, end)| spis.own(link.ends[end].irq.0, false));
+        links.for_each(|(_, link, end)| spis.own(link.ends[end].irq.0, Source::Emulated));
         vms.push(Vm {
             id: VmId(id as u8),
             spec,
             stage2,
             // Computed once, because the registers are constant and their reads trap.
-            features: Features::new(spec.pmu != GuestPmu::None, feature_register),
+            features: Features::new(spec.pmu, feature_register),
             pmu_irq: spec.pmu_irq(system.board.guest_pmu_irq()).map(|irq| irq.0),
             // Its two parts: what cores change by atomics, and the SPIs under a lock.
             distributor: Distributor::new(cores),

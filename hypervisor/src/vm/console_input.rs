@@ -25,7 +25,7 @@ pub fn init(uart: Uart) {
     // One core serves the console: the first one of the first VM.
     let irq = system().board.console.irq.0;
     gic::route(irq, all()[0].spec.cores[0].0);
-    gic::enable(irq, true);
+    gic::set_enabled(irq, true);
     uart.enable_input();
 }
 

@@ -55,7 +55,7 @@ const EL1H_MASKED: u64 = SPSR::M::EL1h.value
 
 /// Sets the controls of this core that always apply to its guest; once per core.
 pub fn init_core() {
-    trap_waits(false);
+    set_wait_trap(false);
     // SAFETY: the format of the tables that `machine::stage2` builds; no guest has run here yet;
     // SIMD is unaffected.
     unsafe {
@@ -72,7 +72,7 @@ pub fn init_core() {
 }
 
 /// Makes the guest's WFI trap, or not.
-pub fn trap_waits(on: bool) {
+pub fn set_wait_trap(on: bool) {
     // SAFETY: `HCR` confines a guest as `write_hcr` requires; TWI only traps more.
     unsafe {
         registers::write_hcr(if on {

@@ -125,7 +125,7 @@ pub fn record_at(cpu: &Cpu, now: Instant, record: Record) {
     });
     cpu.send_by(now + cpu.output_delay);
     // The guest's next WFI is the time to send.
-    guest_registers::trap_waits(true);
+    guest_registers::set_wait_trap(true);
 }
 
 /// Sends a little of this core's records, or of its messages and its VM's lines, as far as the

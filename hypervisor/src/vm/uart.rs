@@ -37,14 +37,14 @@ pub fn write(guest: Guest, offset: u16, value: u32) -> Option<Position> {
 /// Accesses the UART, and reports the level of its line if that has changed: under the UART's lock,
 /// so that two cores cannot report it in the wrong order.
 fn access<T>(guest: Guest, vm: &Vm, with: impl FnOnce(&mut Uart, &mut LineBuffer) -> T) -> T {
-    // The order of locks: the UART, then the SPIs (`virq::set_line`).
+    // The order of locks: the UART, then the SPIs (`virq::follow`).
     let mut uart = vm.uart.lock();
     let (device, line) = &mut *uart;
     let before = device.line_level();
     let result = with(device, line);
     let high = device.line_level();
     if before != high {
-        virq::set_line(guest, vm, vm.spec.map.uart.irq.0, high);
+        virq::follow(guest, vm, vm.spec.map.uart.irq.0, || high);
     }
     result
 }
@@ -54,7 +54,7 @@ fn access<T>(guest: Guest, vm: &Vm, with: impl FnOnce(&mut Uart, &mut LineBuffer
 /// EL2 needs no timer for this.
 fn watch_line(cpu: &Cpu, on: bool) {
     cpu.line.set(if on { Line::Begun } else { Line::Whole });
-    guest_registers::trap_waits(on);
+    guest_registers::set_wait_trap(on);
 }
 
 /// Prints the line that the guest has left unfinished.

@@ -72,8 +72,8 @@ impl PhysicalGic for Physical {
         gic::deactivate(irq);
     }
 
-    fn enable(&self, irq: u32, on: bool) {
-        gic::enable(irq, on);
+    fn set_enabled(&self, irq: u32, on: bool) {
+        gic::set_enabled(irq, on);
     }
 
     // A vCPU that the VM does not have is no target: the interrupt keeps its route.
@@ -190,14 +190,6 @@ pub fn deactivate(guest: Guest, value: u32) {
     if GICH.vmcr.is_set(GICH_VMCR::EOI_MODE) {
         update(guest, |banked, gic| banked.deactivate(gic, value));
     }
-}
-
-/// Sets the level of the line of an emulated device of `vm`, which may be another one's.
-///
-/// To be called under the lock of the device whose line it is, so that levels arrive in their
-/// order.
-pub fn set_line(guest: Guest, vm: &Vm, irq: u32, high: bool) {
-    follow(guest, vm, irq, || high);
 }
 
 /// Has the line of an emulated device of `vm`, which may be another one's, follow what `is_high`

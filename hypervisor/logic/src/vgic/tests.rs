@@ -115,7 +115,7 @@ impl PhysicalGic for View<'_> {
         self.0.asked.borrow_mut().push(Asked::Deactivate(irq));
     }
 
-    fn enable(&self, irq: u32, on: bool) {
+    fn set_enabled(&self, irq: u32, on: bool) {
         self.0.asked.borrow_mut().push(Asked::Enable(irq, on));
     }
 
@@ -150,8 +150,8 @@ impl Machine {
 
     fn with(vcpus: u8, mediated_timer: bool) -> Self {
         let mut shared = Shared::empty();
-        shared.own(UART, false);
-        shared.own(DISK, true);
+        shared.own(UART, Source::Emulated);
+        shared.own(DISK, Source::Physical);
         let core = |vcpu| Core {
             banked: RefCell::new(Banked::new(vcpu, 1 << EMULATED_PPI, 0, mediated_timer)),
             lr: Default::default(),

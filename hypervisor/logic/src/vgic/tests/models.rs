@@ -44,7 +44,7 @@ impl Vm {
         let distributor = Distributor::new(vcpus);
         distributor.forward.store(true, Relaxed);
         let mut spis = Shared::empty();
-        spis.own(UART, false);
+        spis.own(UART, Source::Emulated);
         spis.group(UART).enabled = bit_of(UART);
         Arc::new(Self {
             distributor,
