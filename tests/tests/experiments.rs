@@ -9,6 +9,7 @@ use cloison_engine::qemu::Machine;
 use cloison_lab::boards::Boards;
 use cloison_lab::campaign;
 use cloison_lab::experiment::sensitivity;
+use cloison_lab::experiment::shows::Form;
 use cloison_lab::experiment::{
     ExperimentResult, Scope, Strictness, file_of, perform, perform_on, runner, spec,
 };
@@ -26,8 +27,8 @@ use std::time::Duration;
 /// without the time of day.
 fn quick(name: &str, directory: &Path) -> Result<Value> {
     let path = file_of(name);
-    let experiment = spec::load(&path, true)?;
-    perform(&experiment, &path, directory, true)?;
+    let experiment = spec::load(&path, Form::Quick)?;
+    perform(&experiment, &path, directory, Form::Quick)?;
     let text = std::fs::read(directory.join("figures.json")).expect("the figures");
     let mut all: Value = serde_json::from_slice(&text).expect("JSON");
     all["provenance"]
@@ -144,7 +145,12 @@ fn an_edited_demo_tells_of_its_own_system() -> Result<()> {
             ("pages = 64", "pages = 8"),
         ],
     );
-    let done = perform(&spec::load(&path, false)?, &path, out.path(), false)?;
+    let done = perform(
+        &spec::load(&path, Form::Full)?,
+        &path,
+        out.path(),
+        Form::Full,
+    )?;
     let account = done.findings.account.join("\n");
     for part in [
         "Next to two cores that each store over 64 KiB",
@@ -277,7 +283,7 @@ fn a_real_time_linux_is_late_beside_interf_and_both_remedies_help() -> Result<()
 #[test]
 #[ignore = "takes minutes: other tests repeat shorter runs"]
 fn a_real_time_linux_is_as_late_each_time() -> Result<()> {
-    let mut experiment = spec::load(&file_of("cyclictest"), true)?;
+    let mut experiment = spec::load(&file_of("cyclictest"), Form::Quick)?;
     experiment.points.retain(|point| point.variant == "interf");
     experiment.conditions.roi = Roi::Always;
     let model = Model::load(&experiment.model)?;
@@ -302,7 +308,7 @@ fn debian_13s_cyclictest_reports_each_wake_up() -> Result<()> {
     let path = directory.path().join("newer.toml");
     std::fs::write(&path, experiment).expect("a file");
     std::fs::write(directory.path().join("cyclictest.toml"), newer).expect("a file");
-    let mut experiment = spec::load(&path, true)?;
+    let mut experiment = spec::load(&path, Form::Quick)?;
     experiment.points.retain(|point| point.variant == "alone");
     let (runs, _) = runner::run(
         &Boards::here(),
@@ -323,7 +329,12 @@ fn debian_13s_cyclictest_reports_each_wake_up() -> Result<()> {
 fn harm_grows_with_interfs_buffers_up_to_the_cache() -> Result<()> {
     let path = file_of("interference-wss");
     let directory = scratch();
-    let done = perform(&spec::load(&path, true)?, &path, directory.path(), true)?;
+    let done = perform(
+        &spec::load(&path, Form::Quick)?,
+        &path,
+        directory.path(),
+        Form::Quick,
+    )?;
     let of = |kib: &str| {
         done.runs
             .iter()
@@ -418,8 +429,8 @@ fn an_own_experiment_has_a_report_of_its_runs_and_its_guards_decide() -> Result<
         &text,
         "image = { workload = \"latency\" }\nargs = [\"512K\", 2, 0, 4]",
     );
-    let experiment = spec::load(&path, false)?;
-    let done = perform(&experiment, &path, out.path(), false)?;
+    let experiment = spec::load(&path, Form::Full)?;
+    let done = perform(&experiment, &path, out.path(), Form::Full)?;
     assert_eq!(done.figures.get("solo_slowdown"), Some(1.0));
     assert!(
         done.figures
@@ -501,8 +512,8 @@ fn a_linux_victim_is_measured_by_its_segments() -> Result<()> {
         "services_page = true\n\
          image = { linux = \"cloud\", programs = [\"work.sh\"], exec = \"cloisonctl stat --by hem --repeat 3 work.sh\" }",
     );
-    let experiment = spec::load(&path, false)?;
-    let done = perform(&experiment, &path, out.path(), false)?;
+    let experiment = spec::load(&path, Form::Full)?;
+    let done = perform(&experiment, &path, out.path(), Form::Full)?;
     assert_eq!(done.figures.get("solo_segments"), Some(3.0));
     assert!(
         done.figures
@@ -567,8 +578,8 @@ fn mistakes_are_found_before_the_first_boot() {
             &format!("system = 'system.toml'\n{line}\n{OWN}\n{variant}{hems}"),
             latency,
         );
-        let experiment = spec::load(&path, false).expect("what it names exists");
-        let error = perform(&experiment, &path, out.path(), false).expect_err(message);
+        let experiment = spec::load(&path, Form::Full).expect("what it names exists");
+        let error = perform(&experiment, &path, out.path(), Form::Full).expect_err(message);
         let problems = error
             .downcast_ref::<cloison_config::Errors>()
             .expect("with their places")
@@ -894,13 +905,13 @@ fn the_page_of_the_validation_has_todays_results() -> Result<()> {
 #[test]
 fn another_core_is_another_file_and_private_pages_help_it_too() -> Result<()> {
     let path = file_of("c2is");
-    let mut experiment = spec::load(&path, true)?;
+    let mut experiment = spec::load(&path, Form::Quick)?;
     experiment.model = installation::root().join("configs/models/bcm2711.toml");
     experiment
         .points
         .retain(|point| point.variant != "migrated" || point.number("pages") == Some(64));
     let out = scratch();
-    let done = perform(&experiment, &path, out.path(), true)?;
+    let done = perform(&experiment, &path, out.path(), Form::Quick)?;
     let figure = |name: &str| {
         done.figures
             .get(name)
@@ -941,7 +952,7 @@ fn conclusions_are_examined_with_other_values_of_the_model() -> Result<()> {
     std::fs::write(&model, text.clone()).expect("a model");
 
     let path = file_of("c2is");
-    let mut experiment = spec::load(&path, true)?;
+    let mut experiment = spec::load(&path, Form::Quick)?;
     experiment.model = model.clone();
     experiment
         .points
@@ -952,7 +963,7 @@ fn conclusions_are_examined_with_other_values_of_the_model() -> Result<()> {
         &experiment,
         &path,
         &out,
-        true,
+        Form::Quick,
         Scope::Changes,
     )?;
     let figure = |done: &ExperimentResult, name: &str| {
@@ -1004,7 +1015,7 @@ fn conclusions_are_examined_with_other_values_of_the_model() -> Result<()> {
         &experiment,
         &path,
         &out,
-        true,
+        Form::Quick,
         Scope::Changes,
     )?;
     assert_eq!(

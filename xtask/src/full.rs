@@ -133,7 +133,7 @@ pub fn is_of_this_commit(name: &str, result: &FullResult) -> Result<bool> {
     if !path.is_file() {
         return Ok(false);
     }
-    let experiment = spec::load(&path, false)?;
+    let experiment = spec::load(&path, Form::Full)?;
     let of = &result.provenance;
     let files = [
         (&path, &of.config_crc32),

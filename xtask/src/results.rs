@@ -14,6 +14,7 @@ use crate::pages::{self, DocsArgs, Page};
 use cloison_bench::expected::{self, Expected};
 use cloison_engine::installation;
 use cloison_lab::experiment::sensitivity::{self, ConclusionKind, Sensitivity};
+use cloison_lab::experiment::shows::Form;
 use cloison_lab::experiment::spec;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::collections::BTreeMap;
@@ -283,7 +284,7 @@ have changed since, the results are of an earlier model.
     );
     for kept in &kept {
         let path = spec::directory().join(format!("{}.toml", kept.experiment));
-        let experiment = spec::load(&path, kept.quick)?;
+        let experiment = spec::load(&path, Form::of(kept.quick))?;
         page.push_str(&section(kept, &kept.since(&experiment, &path)?));
     }
     Ok(page)

@@ -172,7 +172,7 @@ impl<R: Registers> Services<R> {
     }
 
     /// Makes `pages` pages of RAM, starting at `ipa`, cacheable or non-cacheable.
-    pub fn set_cacheability(&mut self, ipa: u64, pages: u64, cached: bool) -> Result<(), Error> {
+    pub fn set_cacheable(&mut self, ipa: u64, pages: u64, cached: bool) -> Result<(), Error> {
         self.call::<[u64; 3]>(Call::SetCacheability, [ipa, pages, cached.into()])
             .map(drop)
     }

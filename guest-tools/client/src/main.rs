@@ -228,7 +228,7 @@ fn run(services: &mut Services, command: Request) -> Result<(), Failure> {
         Request::Channel(wanted) => channel::channel(services, &wanted)?,
         Request::Link => channel::links(services)?,
         Request::Cacheability { ipa, pages, wanted } => {
-            services.set_cacheability(ipa, pages, matches!(wanted, CacheabilityChoice::Cached))?;
+            services.set_cacheable(ipa, pages, matches!(wanted, CacheabilityChoice::Cached))?;
         }
     }
     Ok(())

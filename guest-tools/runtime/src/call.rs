@@ -117,7 +117,7 @@ pub fn lease(number: u64, nanos: u64) -> Result<u64, CallError> {
 }
 
 /// Makes `pages` pages of RAM, starting at `ipa`, cacheable or non-cacheable.
-pub fn set_cacheability(ipa: u64, pages: u64, cacheable: bool) -> Result<(), CallError> {
+pub fn set_cacheable(ipa: u64, pages: u64, cacheable: bool) -> Result<(), CallError> {
     call::<[u64; 3]>(Call::SetCacheability, [ipa, pages, cacheable.into()]).map(drop)
 }
 

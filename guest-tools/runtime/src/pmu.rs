@@ -30,9 +30,14 @@ pub fn counters() -> u32 {
     (read!("pmcr_el0") >> 11 & 31) as u32
 }
 
-/// Turns on or off all counters that have been [`start`]ed.
-pub fn enable(on: bool) {
-    write!("pmcr_el0", 1 << 6 | u64::from(on));
+/// Turns on all counters that have been [`start`]ed.
+pub fn enable() {
+    write!("pmcr_el0", 1 << 6 | 1);
+}
+
+/// Turns off all counters.
+pub fn disable() {
+    write!("pmcr_el0", 1 << 6);
 }
 
 /// Sets a counter's event and initial value.

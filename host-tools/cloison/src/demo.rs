@@ -23,6 +23,7 @@ use cloison_engine::{configuration, installation, parts, setup};
 use cloison_formats::ids::VmId;
 use cloison_formats::image::System;
 use cloison_formats::telemetry::MigrationOutcome;
+use cloison_lab::experiment::shows::Form;
 use cloison_lab::experiment::spec::Experiment;
 use cloison_lab::experiment::{self, spec};
 use indicatif::ProgressBar;
@@ -97,9 +98,9 @@ fn modelled(args: &DemoArgs) -> Result<()> {
     let demo = Experiment {
         board: args.board.clone(),
         command: "demo".to_owned(),
-        ..spec::load(&path, false)?
+        ..spec::load(&path, Form::Full)?
     };
-    let done = experiment::perform(&demo, &path, &out, false)?;
+    let done = experiment::perform(&demo, &path, &out, Form::Full)?;
     done.figures.write(args.json.as_deref())?;
     done.print(&demo, &out);
     println!(

@@ -5,7 +5,7 @@ use cloison_config::events::EventNames;
 use cloison_engine::configuration;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{keep_apart, write_atomic};
-use cloison_engine::hem::{Table, read};
+use cloison_engine::hem::{Damage, Table, read};
 use miette::{IntoDiagnostic, Result, WrapErr};
 use std::io::Write;
 use std::path::PathBuf;
@@ -62,7 +62,12 @@ pub fn decode(args: &DecodeArgs) -> Result<()> {
         [file.as_path()],
         outputs.into_iter().flatten().map(PathBuf::as_path),
     )?;
-    let telemetry = read(&file, args.lenient)?;
+    let damage = if args.lenient {
+        Damage::Skip
+    } else {
+        Damage::Refuse
+    };
+    let telemetry = read(&file, damage)?;
     let names = telemetry
         .boot
         .as_ref()

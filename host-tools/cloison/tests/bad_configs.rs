@@ -11,6 +11,7 @@ use cloison_config::Errors;
 use cloison_config::document;
 use cloison_config::problem::Problem;
 use cloison_engine::{configuration, installation};
+use cloison_lab::experiment::shows::Form;
 use cloison_lab::model::points;
 use cloison_lab::{campaign, experiment};
 use common::messages::render;
@@ -97,7 +98,7 @@ fn every_bad_campaign_has_its_message() {
 #[test]
 fn every_bad_experiment_has_its_message() {
     check_messages("tests/bad-experiments", |path| {
-        experiment::spec::load(path, false)
+        experiment::spec::load(path, Form::Full)
     });
 }
 
@@ -139,7 +140,7 @@ fn all_mistakes_of_a_file_are_reported_in_their_order() {
             campaign::spec::load(path).err()
         }),
         ("tests/bad-experiments", |path| {
-            experiment::spec::load(path, false).err()
+            experiment::spec::load(path, Form::Full).err()
         }),
         ("tests/bad-models", |path| changes(path).err()),
     ];

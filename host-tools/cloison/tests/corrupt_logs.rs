@@ -7,7 +7,7 @@ mod common {
 
 use cloison::hem::DecodeArgs;
 use cloison_config::events::EventNames;
-use cloison_engine::hem::{self, COLUMNS, Table};
+use cloison_engine::hem::{self, COLUMNS, Damage, Table};
 use cloison_formats::color::ColorSet;
 use cloison_formats::ids::{Core, VcpuIndex, VmId};
 use cloison_formats::telemetry::{
@@ -101,7 +101,7 @@ fn verdict(bytes: Option<&[u8]>) -> String {
     if let Some(bytes) = bytes {
         std::fs::write(&path, bytes).expect("the log is written");
     }
-    let render = |lenient| match hem::read(&path, lenient) {
+    let render = |damage| match hem::read(&path, damage) {
         Ok(telemetry) => {
             let table = Table::new(&telemetry, &EventNames::default());
             let vms: Vec<_> = table
@@ -129,7 +129,11 @@ fn verdict(bytes: Option<&[u8]>) -> String {
             text
         }
     };
-    let text = format!("strict:\n{}lenient:\n{}", render(false), render(true));
+    let text = format!(
+        "strict:\n{}lenient:\n{}",
+        render(Damage::Refuse),
+        render(Damage::Skip)
+    );
     text.replace(&format!("{}/", directory.path().display()), "")
 }
 

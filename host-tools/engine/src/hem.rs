@@ -154,8 +154,17 @@ fn advice(problem: &Problem, frames: usize) -> String {
 
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
-/// Reads a captured telemetry stream. Unless `lenient`, any damage is an error.
-pub fn read(path: &Path, lenient: bool) -> Result<Telemetry, HemError> {
+/// What a reader does with damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// It is an error.
+    Refuse,
+    /// It is left out, and the rest is read.
+    Skip,
+}
+
+/// Reads a captured telemetry stream.
+pub fn read(path: &Path, damage: Damage) -> Result<Telemetry, HemError> {
     let path_of = || path.to_path_buf();
     let stream =
         cloison_config::files::read(path, files::LOG).map_err(|source| HemError::Unreadable {
@@ -204,7 +213,7 @@ pub fn read(path: &Path, lenient: bool) -> Result<Telemetry, HemError> {
             first: problem,
         });
     }
-    if lenient {
+    if damage == Damage::Skip {
         return Ok(telemetry);
     }
     let others = telemetry.problems.len() - 1;

@@ -203,7 +203,7 @@ fn load(path: &Path, chosen: &ProgramChoice) -> Result<Loaded> {
         let found = read::read_as(seekable.path(), &request, &Rows::new()).map_err(located)?;
         return Ok(told(path, Loaded { found, request }));
     }
-    let telemetry = hem::read(seekable.path(), false)?;
+    let telemetry = hem::read(seekable.path(), hem::Damage::Refuse)?;
     let names = telemetry
         .boot
         .as_ref()

@@ -14,20 +14,31 @@ pub struct Axis {
     is_log: bool,
 }
 
+/// Where an axis begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// At zero, or at the lowest value if that is negative.
+    Zero,
+    /// At the lowest value.
+    Lowest,
+}
+
 impl Axis {
-    /// Returns an axis from zero, or from the lowest value with `from_lowest`, to the highest
-    /// value, with at most `most` ticks. Its ticks are whole numbers if all values are.
-    pub fn linear(values: &[f64], from_lowest: bool, most: usize) -> Self {
+    /// Returns an axis from its start to the highest value, with at most `most` ticks. Its ticks are whole numbers if all values are.
+    pub fn linear(values: &[f64], start: Start, most: usize) -> Self {
         let (lowest, highest) = ends(values);
-        let low = if from_lowest { lowest } else { lowest.min(0.0) };
-        // An axis needs a length even with a single value or none.
-        let (low, high) = match (from_lowest, low < highest) {
-            (true, true) => (low, highest),
-            (true, false) => (low - 0.5, low + 0.5),
-            (false, true) => (low, low + (highest - low) * 1.08),
-            (false, false) => (low, low + 1.0),
+        let low = match start {
+            Start::Lowest => lowest,
+            Start::Zero => lowest.min(0.0),
         };
-        let is_whole = from_lowest && values.iter().all(|value| value.fract() == 0.0);
+        // An axis needs a length even with a single value or none.
+        let (low, high) = match (start, low < highest) {
+            (Start::Lowest, true) => (low, highest),
+            (Start::Lowest, false) => (low - 0.5, low + 0.5),
+            (Start::Zero, true) => (low, low + (highest - low) * 1.08),
+            (Start::Zero, false) => (low, low + 1.0),
+        };
+        let is_whole = start == Start::Lowest && values.iter().all(|value| value.fract() == 0.0);
         let step = step(high - low, most, is_whole);
         let first = (low / step).ceil() as i64;
         let last = (high / step + 1e-9).floor() as i64;
@@ -221,21 +232,24 @@ mod tests {
     #[test]
     fn ticks_are_round_and_their_labels_short() {
         assert_eq!(
-            labels(&Axis::linear(&[0.2, 1.72], false, 6)),
+            labels(&Axis::linear(&[0.2, 1.72], Start::Zero, 6)),
             ["0.0", "0.5", "1.0", "1.5"]
         );
         assert_eq!(
-            labels(&Axis::linear(&[2.0, 7.0], true, 9)),
+            labels(&Axis::linear(&[2.0, 7.0], Start::Lowest, 9)),
             ["2", "3", "4", "5", "6", "7"],
             "no 2.5 colors"
         );
-        assert_eq!(labels(&Axis::linear(&[4.0, 5.0], true, 9)), ["4", "5"]);
         assert_eq!(
-            labels(&Axis::linear(&[0.0, 30_000.0], false, 3)),
+            labels(&Axis::linear(&[4.0, 5.0], Start::Lowest, 9)),
+            ["4", "5"]
+        );
+        assert_eq!(
+            labels(&Axis::linear(&[0.0, 30_000.0], Start::Zero, 3)),
             ["0", "20\u{202f}000"]
         );
-        assert!(labels(&Axis::linear(&[], false, 5)).len() > 1);
-        assert_eq!(labels(&Axis::linear(&[7.0], true, 5)), ["7"]);
+        assert!(labels(&Axis::linear(&[], Start::Zero, 5)).len() > 1);
+        assert_eq!(labels(&Axis::linear(&[7.0], Start::Lowest, 5)), ["7"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 mod axis;
 mod heatmap;
 
-use axis::Axis;
+use axis::{Axis, Start};
 use cloison_engine::report::PALETTE;
 pub use heatmap::Heatmap;
 use maud::{Markup, PreEscaped, html};
@@ -188,12 +188,12 @@ impl Chart {
             Marks::Lines(_) if self.log_x && !xs.is_empty() && xs.iter().all(|&x| x > 0.0) => {
                 Axis::at_values(&xs, size.x_ticks)
             }
-            Marks::Lines(_) => Axis::linear(&xs, true, size.x_ticks),
+            Marks::Lines(_) => Axis::linear(&xs, Start::Lowest, size.x_ticks),
         };
         let y = if self.log {
             Axis::decades(&ys, size.y_ticks)
         } else {
-            Axis::linear(&ys, false, size.y_ticks)
+            Axis::linear(&ys, Start::Zero, size.y_ticks)
         };
         (x, y)
     }

@@ -55,7 +55,7 @@ fn change_some(random: &mut Random) {
     let count = 1 + random.below(pages - first);
     let is_cacheable = random.below(2) == 0;
     note(
-        call::set_cacheability(PROFILED + first * PAGE, count, is_cacheable).map(|()| 1),
+        call::set_cacheable(PROFILED + first * PAGE, count, is_cacheable).map(|()| 1),
         &CHANGES,
     );
 }
@@ -233,7 +233,7 @@ fn lists(list: &List, pages: u64) {
                 "two programs have the lease",
             );
             expect(
-                call::set_cacheability(PROFILED, 1, false) == Err(CallError::Taken),
+                call::set_cacheable(PROFILED, 1, false) == Err(CallError::Taken),
                 "the lease is no one's",
             );
             wrong_lists(list, last);
@@ -338,7 +338,7 @@ fn main() {
         return;
     }
     println!("cacheability-check: pages={pages} at={PROFILED:#x} rounds={rounds}");
-    if call::set_cacheability(PROFILED, 1, true) == Err(CallError::Denied) {
+    if call::set_cacheable(PROFILED, 1, true) == Err(CallError::Denied) {
         println!("cacheability-check: denied");
         return;
     }
@@ -371,7 +371,7 @@ fn main() {
 
     let cache = |cacheable| {
         note(
-            call::set_cacheability(PROFILED, pages, cacheable).map(|()| 1),
+            call::set_cacheable(PROFILED, pages, cacheable).map(|()| 1),
             &CHANGES,
         )
     };
@@ -396,7 +396,7 @@ fn main() {
 
     // After the restart, the program must find what it now stores past the caches, from frames
     // other than the pages' own.
-    let left = call::migrate(pages).and_then(|_| call::set_cacheability(PROFILED, pages, false));
+    let left = call::migrate(pages).and_then(|_| call::set_cacheable(PROFILED, pages, false));
     let left = left.and_then(|()| call::lease(0, lease::LONGEST_NANOS).map(drop));
     Stamps::new(buffer);
     restarted.store(RESTARTED, SeqCst);

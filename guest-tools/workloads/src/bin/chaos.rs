@@ -287,7 +287,7 @@ fn migrate(random: &mut Random, counts: &Counts) {
 fn cacheability(random: &mut Random) {
     let first = random.below(PAGES as u64 + 1);
     let pages = random.below(PAGES as u64 + 1 - first.min(PAGES as u64));
-    let _ = call::set_cacheability(PROFILED + first * PAGE, pages, random.below(2) == 0);
+    let _ = call::set_cacheable(PROFILED + first * PAGE, pages, random.below(2) == 0);
 }
 
 #[allow(unsafe_code)]

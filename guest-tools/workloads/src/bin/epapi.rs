@@ -323,7 +323,7 @@ fn bare_once(info: &Info, kernel: Kernel, work: [u64; 2]) -> Counted {
         counters = counter;
     }
     pmu::set_cycles(0);
-    pmu::enable(true);
+    pmu::enable();
     let mask = pmu::CYCLES | ((2 << counters) - 1);
     flush(work, PAGES * 4096);
     sequence(Way::Bare, kernel, [mask, 0], work, [mask, 0]);

@@ -164,11 +164,11 @@ const KINDS: &[Kind] = &[
         },
     ),
     kind("set_cacheability_as_it_is", || {
-        call::set_cacheability(PAGES, 512, true)
+        call::set_cacheable(PAGES, 512, true)
     }),
     kind("set_cacheability", || {
-        call::set_cacheability(PAGES, CHANGED, false)?;
-        call::set_cacheability(PAGES, CHANGED, true)
+        call::set_cacheable(PAGES, CHANGED, false)?;
+        call::set_cacheable(PAGES, CHANGED, true)
     }),
     kind("unknown", || {
         match call::counter(Call::CounterSet, [99, 0]) {

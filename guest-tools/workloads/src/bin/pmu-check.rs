@@ -43,9 +43,9 @@ fn main() {
         pmu::configure(last, EventId::INST_RETIRED, 0);
         pmu::set_cycles(0);
         pmu::start(1 << last | pmu::CYCLES);
-        pmu::enable(true);
+        pmu::enable();
         work(turns);
-        pmu::enable(false);
+        pmu::disable();
         let count = pmu::count(last);
         work(turns);
         (count, pmu::cycles(), pmu::count(last) - count)
@@ -68,7 +68,7 @@ fn main() {
     pmu::stop(ALL);
     pmu::interrupts(0, ALL);
     pmu::take_overflows();
-    pmu::enable(false);
+    pmu::disable();
 
     let irq = args()[0] as u32;
     if irq != 0 {
@@ -77,7 +77,7 @@ fn main() {
         gic::init_cpu();
         gic::enable(irq);
         cpu::unmask_interrupts();
-        pmu::enable(true);
+        pmu::enable();
         // An overflow flag set by software, for a counter whose interrupt is disabled and for one
         // whose interrupt is enabled.
         pmu::pretend_overflow(1);

@@ -59,9 +59,9 @@ fn main() {
     // The filter itself reads as the hypervisor's copy of it; what is counted shows what applies.
     pmu::set_cycles(0);
     pmu::start(pmu::CYCLES);
-    pmu::enable(true);
+    pmu::enable();
     let second = timer::now() > timer::micros(FIRST_LIFE_MICROS);
-    pmu::enable(false);
+    pmu::disable();
     let filtered = u64::from(pmu::cycles() == 0);
     let memory = Ram::behind_image().take_at(SURVIVOR, FILLED);
     let words = memory.iter().filter(|word| word.load(SeqCst) != 0).count();

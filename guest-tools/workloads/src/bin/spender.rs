@@ -63,7 +63,7 @@ fn main() {
         COPY | MIGRATE | RELOAD => return move_pages(memory, pages),
         STREAM => return stream(memory, ram.take(STREAM_BYTES)),
         STREAM_UNCACHED => {
-            return match call::set_cacheability(PROFILED, PAGES as u64, false) {
+            return match call::set_cacheable(PROFILED, PAGES as u64, false) {
                 Ok(()) => stream(memory, pages),
                 Err(error) => println!("spender: {error:?}"),
             };

@@ -165,25 +165,21 @@ pub fn judge(campaign: &Campaign, counted: &WorkloadCounts) -> Result<WorkloadRe
     })
 }
 
-/// Returns the runs of several seeds of one workload as one set of measurements, by MUCH's plan or
-/// by HRM's. Events that are the same in every run are left out.
-pub fn pooled(seeds: &[&WorkloadCounts], hrm: bool) -> Result<Measurements> {
-    let runs_of = |one: &WorkloadCounts| {
-        if hrm {
-            one.hrm.clone()
-        } else {
-            one.much.clone()
-        }
-    };
+/// Returns the runs of several seeds of one workload as one set of measurements: those that
+/// `runs_of` selects, by MUCH's plan or by HRM's. Events that are the same in every run are left out.
+pub fn pooled(
+    seeds: &[&WorkloadCounts],
+    runs_of: fn(&WorkloadCounts) -> &[Run],
+) -> Result<Measurements> {
     let Some(first) = seeds.first() else {
         return Err(miette!("there are no runs"));
     };
     let mut all = vec![];
     for one in seeds {
         let before = all.iter().map(|run: &Run| run.run + 1).max().unwrap_or(0);
-        all.extend(runs_of(one).into_iter().map(|run| Run {
+        all.extend(runs_of(one).iter().map(|run| Run {
             run: run.run + before,
-            ..run
+            ..run.clone()
         }));
     }
     let varies = |event: &usize| {

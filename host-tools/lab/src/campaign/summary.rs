@@ -384,8 +384,8 @@ pub fn over_runs(
                 .filter(|one| one.variant == variant.name && one.name == *name)
                 .collect();
             let wrong = |error: cloison_much::data::DataError| miette!("workload {name}: {error}");
-            let data = super::judge::pooled(&seeds, false)?;
-            let hrm = super::judge::pooled(&seeds, true)?
+            let data = super::judge::pooled(&seeds, |one| &one.much)?;
+            let hrm = super::judge::pooled(&seeds, |one| &one.hrm)?
                 .reordered(&data.events)
                 .map_err(wrong)?;
             let anchor = &campaign.events[campaign.anchor];

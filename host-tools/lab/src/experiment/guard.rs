@@ -123,6 +123,7 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::shows::Form;
     use crate::experiment::spec;
     use cloison_engine::installation;
 
@@ -135,7 +136,8 @@ mod tests {
         let read = |guards: &str| {
             let text = format!("system = 'system.toml'\n{guards}\n[[variant]]\nname = 'solo'\n");
             std::fs::write(&path, text).expect("an experiment");
-            spec::load(&path, false).map_err(|errors| errors.problems()[0].message().to_owned())
+            spec::load(&path, Form::Full)
+                .map_err(|errors| errors.problems()[0].message().to_owned())
         };
         let guard = "check = 'solo.cycles < 9', was = '7'";
         let right = read(&format!(
@@ -168,7 +170,7 @@ mod tests {
         let mut moved = 0;
         for name in spec::names().expect("experiments") {
             let path = spec::directory().join(format!("{name}.toml"));
-            let experiment = spec::load(&path, false).expect("an experiment");
+            let experiment = spec::load(&path, Form::Full).expect("an experiment");
             for guard in experiment.guards {
                 let Some(limit) = guard.moved else { continue };
                 moved += 1;

@@ -108,7 +108,8 @@ pub fn experiment(args: &ExperimentArgs) -> Result<()> {
 /// paper.
 pub fn experiment_on(boards: &Boards, args: &ExperimentArgs) -> Result<()> {
     let path = file_of(&args.name);
-    let mut experiment = spec::load(&path, args.quick)?;
+    let form = Form::of(args.quick);
+    let mut experiment = spec::load(&path, form)?;
     let mut name = directory_name(&path, &spec::directory());
     if args.quick {
         name += "-quick";
@@ -134,7 +135,7 @@ pub fn experiment_on(boards: &Boards, args: &ExperimentArgs) -> Result<()> {
     } else {
         Scope::AsIs
     };
-    let done = perform_on(boards, &experiment, &path, &out, args.quick, scope)?;
+    let done = perform_on(boards, &experiment, &path, &out, form, scope)?;
     seconds::remember(
         &format!("experiment {}", experiment.name),
         &boards.seconds(),
@@ -142,7 +143,7 @@ pub fn experiment_on(boards: &Boards, args: &ExperimentArgs) -> Result<()> {
     done.figures.write(args.json.as_deref())?;
     done.print(&experiment, &out);
     if args.sensitivity {
-        done.print_sensitivity(&path, Form::of(args.quick), &out);
+        done.print_sensitivity(&path, form, &out);
     }
     let strictness = if args.strict {
         Strictness::Paper
@@ -321,9 +322,9 @@ pub fn perform(
     experiment: &Experiment,
     path: &Path,
     out: &Path,
-    quick: bool,
+    form: Form,
 ) -> Result<ExperimentResult> {
-    perform_on(&Boards::here(), experiment, path, out, quick, Scope::AsIs)
+    perform_on(&Boards::here(), experiment, path, out, form, Scope::AsIs)
 }
 
 /// Like [`perform`], on these boards, and also with other values of the model if the scope says so.
@@ -336,11 +337,14 @@ pub fn perform_on(
     experiment: &Experiment,
     path: &Path,
     out: &Path,
-    quick: bool,
+    form: Form,
     scope: Scope,
 ) -> Result<ExperimentResult> {
     let started = Instant::now();
-    let quickly = if quick { " --quick" } else { "" };
+    let quickly = match form {
+        Form::Full => "",
+        Form::Quick => " --quick",
+    };
     let _claim = Claim::for_results(
         out,
         &format!("experiment {}{quickly}", installation::display(&real(path))),
@@ -368,7 +372,6 @@ pub fn perform_on(
         }
     );
     let described = model::check(&experiment.model)?;
-    let form = Form::of(quick);
     let mut findings = find(experiment, &runs, &described)?;
     if runs_shipped_guests(experiment) {
         findings.say(SHIPPED_GUESTS);
@@ -391,7 +394,7 @@ pub fn perform_on(
         None => sensitivity::of_other_form(path, form)?,
     };
     let images = runs.iter().map(|run| run.image.clone());
-    let mut figures = provenance(experiment, path, quick)?.images(images);
+    let mut figures = provenance(experiment, path, form)?.images(images);
     conclusions.count(&mut figures);
     if let Some(result) = &sensitivity {
         findings.series.push(result.series());
@@ -414,7 +417,7 @@ pub fn perform_on(
 }
 
 /// Returns figures that say of what they are, and as yet nothing else.
-fn provenance(experiment: &Experiment, path: &Path, quick: bool) -> Result<Figures> {
+fn provenance(experiment: &Experiment, path: &Path, form: Form) -> Result<Figures> {
     let conditions = &experiment.conditions;
     Ok(Figures::new(&experiment.command)
         .board(&experiment.board_name())
@@ -430,7 +433,7 @@ fn provenance(experiment: &Experiment, path: &Path, quick: bool) -> Result<Figur
         .parameter("warm_up_segments", experiment.warm_up)
         .parameter("measure", experiment.measure)
         .parameter("baseline", experiment.baseline())
-        .parameter("quick", quick))
+        .parameter("quick", form == Form::Quick))
 }
 
 /// Adds an experiment's own figures and series.
@@ -524,8 +527,8 @@ fn real(path: &Path) -> PathBuf {
 
 fn list() -> Result<()> {
     for name in spec::names().into_diagnostic()? {
-        let experiment = spec::load(&file_of(&name), false)?;
-        let quick = spec::load(&file_of(&name), true)?;
+        let experiment = spec::load(&file_of(&name), Form::Full)?;
+        let quick = spec::load(&file_of(&name), Form::Quick)?;
         let source = experiment
             .paper
             .map_or_else(String::new, |(source, _)| format!(" ({source})"));

@@ -592,12 +592,13 @@ pub fn run_under(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::shows::Form;
     use crate::experiment::spec;
 
     #[test]
     fn a_result_is_kept_for_the_same_victim_and_machine_only() {
-        let mut experiment =
-            spec::load(&spec::directory().join("c2is.toml"), true).expect("the shipped experiment");
+        let mut experiment = spec::load(&spec::directory().join("c2is.toml"), Form::Quick)
+            .expect("the shipped experiment");
         let first = inputs(&experiment, "qemu -M virt");
         assert_eq!(first, inputs(&experiment, "qemu -M virt"));
         assert_ne!(first, inputs(&experiment, "qemu -M virt -smp 2"));

@@ -759,7 +759,7 @@ mod tests {
     fn kept_results_are_of_shipped_experiments() {
         for name in spec::names().expect("experiments") {
             let path = spec::directory().join(format!("{name}.toml"));
-            let experiment = spec::load(&path, false).expect("an experiment");
+            let experiment = spec::load(&path, Form::Full).expect("an experiment");
             for form in [Form::Full, Form::Quick] {
                 let Some(kept) = kept(&path, form).expect("it can be read") else {
                     continue;

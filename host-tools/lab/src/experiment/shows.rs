@@ -408,7 +408,7 @@ mod tests {
              [[variant]]\nname = 'solo'\n[[variant]]\nname = 'interf'\n"
         );
         std::fs::write(&path, text).expect("an experiment");
-        let read = spec::load(Path::new(&path), false);
+        let read = spec::load(Path::new(&path), Form::Full);
         read.map_err(|errors| errors.problems()[0].message().to_owned())
     }
 

@@ -8,7 +8,7 @@ use super::guard::Guard;
 use super::machine::{self, directory_of, stem_of};
 use super::measured::{Measure, Measured, Segment, key};
 use super::overrides::{self, Path as TomlPath, Scope, Value};
-use super::shows::{self, Statement};
+use super::shows::{self, Form, Statement};
 use crate::campaign::spec::CACHES;
 use cloison_board_model::Board as Model;
 use cloison_config::document::{self, Field, Given, Table};
@@ -287,9 +287,9 @@ pub fn names() -> std::io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Reads and validates an experiment. `quick` uses the few values that its axes list for a quick
-/// look, and the file's assignments for it.
-pub fn load(path: &Path, quick: bool) -> Result<Experiment, Errors> {
+/// Reads and validates an experiment. [`Form::Quick`] uses the few values that its axes list for a
+/// quick look, and the file's assignments for it.
+pub fn load(path: &Path, form: Form) -> Result<Experiment, Errors> {
     let known = names().unwrap_or_default();
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let help = suggest(&stem, "experiments", known.iter().map(String::as_str));
@@ -306,10 +306,10 @@ pub fn load(path: &Path, quick: bool) -> Result<Experiment, Errors> {
             problems.collect(),
         )
     })?;
-    document::read(&file, |root| read(root, path, quick))
+    document::read(&file, |root| read(root, path, form))
 }
 
-fn read(root: &Table<'_>, path: &Path, quick: bool) -> Option<Experiment> {
+fn read(root: &Table<'_>, path: &Path, form: Form) -> Option<Experiment> {
     FileKind::Experiment.fits(root)?;
     let base = directory_of(path);
     let title = root.value("title", Field::text);
@@ -323,7 +323,9 @@ fn read(root: &Table<'_>, path: &Path, quick: bool) -> Option<Experiment> {
     let roi = root.value("roi", read_roi);
     let shorter = root.value("quick", |field| read_quick(field, &base));
     let variants = read_variants(root);
-    let all = variants.as_ref().and_then(|all| points(all, &base, false));
+    let all = variants
+        .as_ref()
+        .and_then(|all| points(all, &base, Form::Full));
     let account = Account::read(root);
     let baseline = root.value("baseline", |field| read_baseline(field, all.as_deref()));
     refuse_checks(root);
@@ -338,7 +340,7 @@ fn read(root: &Table<'_>, path: &Path, quick: bool) -> Option<Experiment> {
     root.finish_ref();
 
     let shorter = shorter.or(Quick::default());
-    let points = variants.as_ref().and_then(|all| points(all, &base, quick));
+    let points = variants.as_ref().and_then(|all| points(all, &base, form));
     let name = stem_of(path);
     let machine = machine?;
     let shorter = shorter?;
@@ -378,9 +380,12 @@ fn read(root: &Table<'_>, path: &Path, quick: bool) -> Option<Experiment> {
         conditions: Conditions {
             seed: seed.or(0)?,
             caches: caches.or(Caches::default())?,
-            roi: shorter.roi.filter(|_| quick).unwrap_or(roi),
+            roi: shorter.roi.filter(|_| form == Form::Quick).unwrap_or(roi),
         },
-        quick: if quick { shorter.set } else { vec![] },
+        quick: match form {
+            Form::Full => vec![],
+            Form::Quick => shorter.set,
+        },
         points: points?,
         name,
     };
@@ -543,10 +548,10 @@ fn read_set<'a>(field: &Field<'a>) -> Option<Vec<Setting<'a>>> {
 }
 
 /// Returns all runs; each has another name.
-fn points(variants: &[Variant<'_>], base: &Path, quick: bool) -> Option<Vec<Point>> {
+fn points(variants: &[Variant<'_>], base: &Path, form: Form) -> Option<Vec<Point>> {
     let mut points: Vec<Point> = vec![];
     let expanded = variants.iter().map(|variant| {
-        for point in expand(variant, base, quick)? {
+        for point in expand(variant, base, form)? {
             if points.iter().any(|other| other.key() == point.key()) {
                 let field = &variant.name.field;
                 let error = field.error(format!("run `{}` is declared twice", point.key()));
@@ -604,10 +609,10 @@ fn read_baseline(field: &Field<'_>, points: Option<&[Point]>) -> Option<String> 
 
 /// Expands a variant to its points: the product of its axes. What is wrong at one point is wrong at
 /// the others, so the first one stands for all.
-fn expand(variant: &Variant<'_>, base: &Path, quick: bool) -> Option<Vec<Point>> {
+fn expand(variant: &Variant<'_>, base: &Path, form: Form) -> Option<Vec<Point>> {
     let mut scopes = vec![(BTreeMap::new(), Scope::default())];
     for axis in &variant.axes {
-        let shorter = axis.quick.as_ref().filter(|_| quick);
+        let shorter = axis.quick.as_ref().filter(|_| form == Form::Quick);
         let mut more = vec![];
         for (labels, scope) in &scopes {
             for value in shorter.unwrap_or(&axis.values) {
@@ -700,7 +705,7 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("the shipped experiment");
         assert!(text.contains(old), "{old}");
         let source = SourceFile::new(&path, text.replacen(old, new, 1));
-        let errors = document::read(&source, |root| read(root, &path, false));
+        let errors = document::read(&source, |root| read(root, &path, Form::Full));
         let errors = errors.expect_err("it is refused");
         let problem = &errors.problems()[0];
         (
@@ -766,7 +771,7 @@ mod tests {
         std::fs::write(directory.join("system.toml"), "ends_with = 'vic'").expect("a system");
         let path = directory.join("mine.toml");
         std::fs::write(&path, experiment).expect("an experiment");
-        load(&path, false)
+        load(&path, Form::Full)
     }
 
     #[test]
@@ -818,8 +823,8 @@ mod tests {
                     [[variant]]\nname = 'solo'\nremove = ['vm.it']\n\
                         set = { 'vm.vic.args' = [3] }\n";
         own(directory.path(), text).expect("right");
-        let set = |quick: bool| {
-            let read = load(&directory.path().join("mine.toml"), quick).expect("right");
+        let set = |form: Form| {
+            let read = load(&directory.path().join("mine.toml"), form).expect("right");
             let system = toml::from_str("[[vm]]\nname = 'vic'\n[[vm]]\nname = 'it'").expect("TOML");
             (
                 read.system_of(system, &read.points[0])
@@ -829,17 +834,17 @@ mod tests {
             )
         };
         assert_eq!(
-            set(false),
+            set(Form::Full),
             ("[{ args = [3], name = \"vic\" }]".to_owned(), Roi::Always)
         );
         assert_eq!(
-            set(true),
+            set(Form::Quick),
             (
                 "[{ args = [3], cores = [2], name = \"vic\" }]".to_owned(),
                 Roi::Hint
             )
         );
-        let read = load(&directory.path().join("mine.toml"), true).expect("right");
+        let read = load(&directory.path().join("mine.toml"), Form::Quick).expect("right");
         let lacks = toml::from_str("[[vm]]\nname = 'vic'").expect("TOML");
         let errors = read
             .system_of(lacks, &read.points[0])
@@ -883,11 +888,12 @@ mod tests {
             directory.path().join("c2is.toml"),
         )
         .expect("renamed");
-        let c2is = load(&directory.path().join("c2is.toml"), false).expect("right");
+        let c2is = load(&directory.path().join("c2is.toml"), Form::Full).expect("right");
         assert!(c2is.account.is_empty());
         for name in names().expect("a directory") {
             let path = self::directory().join(format!("{name}.toml"));
-            let shipped = load(&path, true).unwrap_or_else(|errors| panic!("{name}: {errors:?}"));
+            let shipped =
+                load(&path, Form::Quick).unwrap_or_else(|errors| panic!("{name}: {errors:?}"));
             // It has declared all that it reports, or nothing.
             let text = shipped.source.text();
             assert_eq!(
@@ -950,7 +956,7 @@ mod tests {
 
     #[test]
     fn a_misspelled_experiment_is_suggested() {
-        let errors = load(&directory().join("c3is.toml"), false).expect_err("there is none");
+        let errors = load(&directory().join("c3is.toml"), Form::Full).expect_err("there is none");
         let problem = &errors.problems()[0];
         assert_eq!(problem.message(), "there is no experiment `c3is`");
         let help = miette::Diagnostic::help(problem).expect("help").to_string();
@@ -962,8 +968,8 @@ mod tests {
         for name in names().expect("a directory") {
             let path = directory().join(&name).with_extension("toml");
             let (all, quick) = (
-                load(&path, false).expect("right"),
-                load(&path, true).expect("right"),
+                load(&path, Form::Full).expect("right"),
+                load(&path, Form::Quick).expect("right"),
             );
             assert!(
                 !quick.points.is_empty() && quick.points.len() <= all.points.len(),

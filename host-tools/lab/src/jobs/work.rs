@@ -4,6 +4,7 @@
 use crate::boards::Boards;
 use crate::campaign::{self, CampaignArgs};
 use crate::events;
+use crate::experiment::shows::Form;
 use crate::experiment::{self, ExperimentArgs};
 use crate::model::{self, ValidateArgs};
 use cloison_config::FileKind;
@@ -373,7 +374,7 @@ impl Work {
                 name, quick, model, ..
             } => {
                 let path = experiment::file_of(name);
-                let read = experiment::spec::load(&path, *quick)?;
+                let read = experiment::spec::load(&path, Form::of(*quick))?;
                 vec![
                     path,
                     read.system,

@@ -9,6 +9,7 @@ use crate::boards::{Absent, Boards};
 use crate::experiment::account::Account;
 use crate::experiment::measured::{Measure, Measured};
 use crate::experiment::overrides::{Path as TomlPath, Value};
+use crate::experiment::shows::Form;
 use crate::experiment::{self, Scope, runner, spec};
 use crate::parameters::{self, Decimal, Value as Setting};
 use cloison_config::problem::SourceFile;
@@ -527,7 +528,7 @@ pub fn perform(boards: &Boards, points: &Points, model_file: &Path, out: &Path) 
             continue;
         }
         let path = experiment::file_of(&named.name);
-        let mut shipped = spec::load(&path, false)?;
+        let mut shipped = spec::load(&path, Form::Full)?;
         shipped.model = model_file.to_path_buf();
         let mut place = named.name.clone();
         // A model without the table prefetches nothing.
@@ -543,7 +544,7 @@ pub fn perform(boards: &Boards, points: &Points, model_file: &Path, out: &Path) 
             &shipped,
             &path,
             &out.join(place),
-            false,
+            Form::Full,
             Scope::AsIs,
         );
         let Some(done) = boards.defer(done)? else {

@@ -11,7 +11,7 @@ use cloison_lab::campaign;
 use cloison_lab::experiment::expression::{
     Refusal, Scope, Selection, Value as Evaluated, evaluate, fill,
 };
-use cloison_lab::experiment::spec;
+use cloison_lab::experiment::{shows, spec};
 use cloison_lab::jobs::manifest;
 use serde_json::{Value, json};
 use std::fs;
@@ -35,7 +35,7 @@ pub const EXPERIMENT: Target = Target {
     made: || vec![],
     check: |input| {
         let path = beside("experiments", input);
-        let outcomes = [true, false].map(|quick| spec::load(&path, quick));
+        let outcomes = [shows::Form::Quick, shows::Form::Full].map(|form| spec::load(&path, form));
         fs::remove_file(path).expect("it was written");
         for errors in outcomes.iter().filter_map(|outcome| outcome.as_ref().err()) {
             refused(errors);

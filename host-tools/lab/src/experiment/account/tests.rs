@@ -5,6 +5,7 @@ use super::super::cyclictest::Latencies;
 use super::super::measured::{Measure, QuotaOutcome, Segment};
 use super::super::overrides::Value as Toml;
 use super::super::profiled::tests::profile;
+use super::super::shows::Form;
 use super::super::spec::{self, Experiment, Point};
 use super::*;
 use cloison_config::problem::SourceFile;
@@ -96,7 +97,7 @@ fn written(experiment: &Experiment) -> Result<Findings, Vec<Problem>> {
 
 /// Returns all that an experiment says in words: titles, notes, and the account.
 fn said(path: &Path) -> Vec<String> {
-    let experiment = spec::load(path, false).unwrap_or_else(|errors| panic!("{errors:?}"));
+    let experiment = spec::load(path, Form::Full).unwrap_or_else(|errors| panic!("{errors:?}"));
     let findings = written(&experiment).unwrap_or_else(|problems| panic!("{path:?}: {problems:?}"));
     let charts = findings.charts.iter();
     let charts = charts.flat_map(|chart| [chart.title.clone(), chart.x.clone(), chart.y.clone()]);
@@ -391,7 +392,7 @@ fn mistakes(old: &str, new: &str) -> Vec<(String, usize, String)> {
     let text = std::fs::read_to_string(&path).expect("the demo");
     assert!(text.contains(old), "{old}");
     std::fs::write(&path, text.replacen(old, new, 1)).expect("written");
-    let errors = spec::load(&path, true).expect_err("a mistake");
+    let errors = spec::load(&path, Form::Quick).expect_err("a mistake");
     let problem = |problem: &Problem| {
         (
             problem.field().to_owned(),
@@ -468,7 +469,7 @@ fn a_name_without_a_meaning_is_found_when_the_file_is_read() {
 #[test]
 fn a_plot_over_two_expressions_is_a_heatmap() {
     let path = spec::directory().join("strict-colors.toml");
-    let experiment = spec::load(&path, false).expect("an experiment");
+    let experiment = spec::load(&path, Form::Full).expect("an experiment");
     let findings = written(&experiment).unwrap_or_else(|problems| panic!("{problems:?}"));
     let [map] = findings.heatmaps.as_slice() else {
         panic!("{} heatmaps", findings.heatmaps.len())
@@ -508,7 +509,7 @@ fn some_of_the_runs_know_the_names_of_all_and_no_other() {
     let mut axes = 0;
     for name in spec::names().expect("experiments") {
         let path = spec::directory().join(format!("{name}.toml"));
-        let mut experiment = spec::load(&path, true).expect("an experiment");
+        let mut experiment = spec::load(&path, Form::Quick).expect("an experiment");
         let problems = written(&experiment).err();
         assert!(problems.is_none(), "{name}: {problems:?}");
         let first = experiment.points[0].variant.clone();
