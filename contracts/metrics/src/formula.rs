@@ -1,4 +1,8 @@
 //! Arithmetic with names: `MISS / (LD + ST)`.
+//!
+//! `+ - * /` bind as in the expressions of experiments' files
+//! (`cloison_lab::experiment::expression`), which are another language: these formulas are perf's,
+//! have numbers alone, and are computed in guests too.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fmt;

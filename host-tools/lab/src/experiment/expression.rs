@@ -1,5 +1,10 @@
 //! Expressions, and texts with placeholders, over the values of a scope: the language of the report
 //! in an experiment's file.
+//!
+//! `cloison_metrics::Formula` is another language on purpose, that of perf's metrics: it is read
+//! once and computed for each row, it runs in guests, and its minus needs no blanks. Here a name may
+//! contain a minus (`no-neighbors.cycles`), values are also texts, lists and missing, and a count
+//! stays a count.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::check::Mistake;
