@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 /// Maximum number of tokens at EL2. Guest maps took 2,489: where a VM's devices are, and a second UART
 /// that is emulated. Channels and doorbells took 4,056. A channel's writer, by whom its memory is
 /// cleared, and the named bits of the second UART took 182; memories besides the RAM 212. Links, which
-/// are devices of virtio and their wire, took 9,160.
-pub const LIMIT: u64 = 106_659;
+/// are devices of virtio and their wire, took 9,160; counts of what links and doorbells carry, their
+/// records and two calls that return them, 1,096. Names for what a `bool` said took 40.
+pub const LIMIT: u64 = 107_795;
 
 /// How much code there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

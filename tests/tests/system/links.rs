@@ -134,3 +134,43 @@ fn two_debian_kernels_reach_each_other() -> Result<()> {
     assert_eq!(line.bytes, "from right\n".len() as u64, "{line:?}");
     Ok(())
 }
+
+/// The programs that people use: a throughput test, and a shell on the other VM.
+#[test]
+#[ignore = "downloads iperf3 and dropbear, and takes a minute"]
+fn debian_programs_use_a_link() -> Result<()> {
+    let mut checked = load(&config("links"), VIRT)?;
+    for image in &mut checked.images {
+        if let ImageSource::Linux(linux) = image {
+            linux.packages = ["iperf3", "dropbear-bin"].map(str::to_owned).to_vec();
+        }
+    }
+    let mut linux = Running::start(&checked, VIRT, Clock::Counted)?;
+    for (vm, last) in [("left", 1), ("right", 2)] {
+        linux.open(vm)?;
+        address(&mut linux, vm, &format!("10.0.0.{last}"));
+        linux.output(vm, "ip link set lo up");
+    }
+    linux.output("right", "iperf3 -s -D -1");
+    let said = linux.output("left", "iperf3 -c 10.0.0.2 -n 4M -f m");
+    let received = said.lines().find(|line| line.ends_with("receiver"));
+    println!("{said}");
+    assert!(
+        received.is_some_and(|line| !line.contains(" 0.00 ")),
+        "{said}"
+    );
+    let key = linux.output(
+        "left",
+        "dropbearkey -t ed25519 -f /root/key 2>&1 | grep '^ssh-ed25519'",
+    );
+    let serve = format!(
+        "mkdir -p /etc/dropbear /root/.ssh && echo '{}' > /root/.ssh/authorized_keys && \
+         chmod 700 /root /root/.ssh && dropbear -R",
+        key.trim_end()
+    );
+    linux.output("right", &serve);
+    let shell = "timeout 20 dbclient -y -y -i /root/key root@10.0.0.2 hostname 2> /dev/null";
+    assert_eq!(linux.output("left", shell).trim_end(), "right");
+    linux.stop()?;
+    Ok(())
+}

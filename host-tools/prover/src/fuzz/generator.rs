@@ -22,6 +22,10 @@ const START: u64 = map::RAM;
 const NO_CODE: u64 = 0x4040_0000;
 /// Pages of that.
 const NO_CODE_PAGES: u64 = 16;
+/// The device of the link, in each VM that has one.
+const LINK: u64 = 0x0b00_0000;
+/// The memory of the channel, in each VM that has it.
+const CHANNEL: u64 = 0x6000_0000;
 /// Addresses that matter: the ends of regions, devices, and what is none of both.
 const PLACES: [u64; 25] = [
     0,
@@ -42,8 +46,8 @@ const PLACES: [u64; 25] = [
     map::DEACTIVATE,
     map::UART,
     map::SERVICES,
-    links::DEVICE,
-    links::CHANNEL,
+    LINK,
+    CHANNEL,
     0x0a00_0000,
     0x0901_0000,
     0x0803_0000,

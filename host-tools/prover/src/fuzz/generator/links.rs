@@ -1,14 +1,10 @@
 //! What drivers of virtio do, right and wrong: the registers of a link's device, and its queues.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::{DATA, Generator, PAGE, named};
+use super::{DATA, Generator, LINK, PAGE, named};
 use cloison_abi::virtio::{descriptor, feature, offset, status};
 use cloison_puppet::Op;
 
-/// The device of the link, in each VM that has one.
-pub(super) const DEVICE: u64 = 0x0b00_0000;
-/// The memory of the channel, in each VM that has it.
-pub(super) const CHANNEL: u64 = 0x6000_0000;
 /// Where a queue's parts are: descriptors, available and used buffers, and the buffers.
 const QUEUES: [u64; 2] = [DATA + 16 * PAGE, DATA + 24 * PAGE];
 /// How many of a queue's descriptors a program fills.
@@ -18,7 +14,7 @@ const FILLED: u64 = 4;
 fn register(at: u16, value: u64) -> Op {
     Op::Execute {
         word: named("str.w0.x1"),
-        x: [value, DEVICE + u64::from(at), 0, 0],
+        x: [value, LINK + u64::from(at), 0, 0],
     }
 }
 
@@ -37,7 +33,7 @@ impl Generator {
             0 => {
                 let (stores, at) = (self.random.bool(), self.below(0x200));
                 let value = self.value();
-                let op = self.access(stores, DEVICE + at, value);
+                let op = self.access(stores, LINK + at, value);
                 ops.push(op);
             }
             1 | 2 => self.start_driver(ops),
