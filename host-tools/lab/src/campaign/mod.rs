@@ -6,6 +6,7 @@
 //! | --- | --- |
 //! | [`spec`] | a campaign's TOML file |
 //! | [`runs`] | one boot per workload and plan, and its counts |
+//! | [`sentence`] | sentences of the file, filled in with its numbers |
 //! | [`judge`] | compares MUCH, HRM and the blind merge with the truth |
 //! | [`splits`] | HRM's errors over the splits of the events |
 //! | [`summary`] | means over seeds and variants, beside the published ones |
@@ -15,6 +16,7 @@
 pub mod judge;
 pub mod page;
 pub mod runs;
+pub mod sentence;
 pub mod spec;
 pub mod splits;
 pub mod summary;

@@ -1,6 +1,7 @@
 //! A campaign's TOML file, read and validated, and the plan that follows from it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::sentence::Numbers;
 use crate::experiment::machine::{self, directory_of, stem_of};
 use crate::experiment::overrides::{Path as TomlPath, Value};
 use cloison_board_model::Event;
@@ -59,6 +60,8 @@ pub struct Campaign {
     pub workloads: Vec<Workload>,
     /// Names of the workloads whose errors are shown over the number of runs.
     pub over_runs: Vec<String>,
+    /// How the published errors were measured: a text with placeholders.
+    pub publication: Option<String>,
 }
 
 /// A split of the events over HRM's sub-experiments.
@@ -110,6 +113,18 @@ pub struct Workload {
 }
 
 impl Campaign {
+    /// Returns the numbers that sentences can have.
+    pub fn numbers(&self) -> Numbers {
+        Numbers {
+            counters: self.counters as u64,
+            events: self.events.len() as u64,
+            runs: self.runs.into(),
+            seeds: self.seeds.unwrap_or(1).into(),
+            sub_experiments: self.plan.len() as u64,
+            workloads: self.workloads.len() as u64,
+        }
+    }
+
     /// Returns the runs of each of HRM's sub-experiments that give the same total number of runs.
     pub fn hrm_runs(&self) -> u32 {
         let total = self.runs as usize * self.plan.len();
@@ -153,10 +168,15 @@ fn read(root: &Table<'_>, path: &Path) -> Option<Campaign> {
     });
     let variants = read_variants(root);
     let workloads = read_workloads(root);
+    let publication = root.value("publication", |field| {
+        Some((field.clone(), field.text()?.to_owned()))
+    });
     root.finish_ref();
     let (machine, counting, workloads) = (machine?, counting?, workloads?);
     let name = stem_of(path);
-    Some(Campaign {
+    let publication = publication.optional()?;
+    let (publication, field) = publication.map(|(field, text)| (text, field)).unzip();
+    let campaign = Campaign {
         title: title.or(&name)?.to_owned(),
         name,
         system: machine.system,
@@ -176,7 +196,15 @@ fn read(root: &Table<'_>, path: &Path) -> Option<Campaign> {
         variants: variants?,
         workloads: workloads.all,
         over_runs: workloads.over_runs,
-    })
+        publication,
+    };
+    if let Some((field, text)) = field.zip(campaign.publication.as_deref())
+        && let Err(mistake) = campaign.numbers().fill(text)
+    {
+        let error = field.error(mistake.message).label("in this text");
+        field.push(error.help(mistake.help));
+    }
+    Some(campaign)
 }
 
 /// The events, and their sub-experiments.

@@ -325,10 +325,12 @@ fn beside_published(campaign: &Campaign, groups: &[Group<'_>]) -> Option<Section
     }));
     cells.extend(all.iter().map(|errors| format!("{:.4}", mean(errors))));
     section.row(cells);
-    Some(section.note(
-        "Mean square errors of Pearson's correlations. What was published is of a board, with \
-         2100 runs of each method.",
-    ))
+    let publication = campaign.publication.as_deref();
+    let publication = publication.and_then(|text| campaign.numbers().fill(text).ok().flatten());
+    let note = ["Mean square errors of Pearson's correlations."]
+        .into_iter()
+        .chain(publication.as_deref());
+    Some(section.note(note.collect::<Vec<_>>().join(" ")))
 }
 
 /// How much each event varies from run to run.
