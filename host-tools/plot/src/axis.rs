@@ -24,7 +24,8 @@ pub enum Start {
 }
 
 impl Axis {
-    /// Returns an axis from its start to the highest value, with at most `most` ticks. Its ticks are whole numbers if all values are.
+    /// Returns an axis from its start to the highest value, with at most `most` ticks. Its ticks are
+    /// whole numbers if all values are.
     pub fn linear(values: &[f64], start: Start, most: usize) -> Self {
         let (lowest, highest) = ends(values);
         let low = match start {

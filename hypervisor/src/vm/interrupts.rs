@@ -120,7 +120,7 @@ pub fn await_console(visit: Visit, position: Position) {
 }
 
 /// Handles the EL2 timer: every deadline that has passed. What may wait becomes
-/// [`Due`](crate::vm::cpu::Due).
+/// [`Due`].
 fn on_timer(guest: Guest) {
     let now = timer::now();
     let deadlines = &guest.deadlines;
