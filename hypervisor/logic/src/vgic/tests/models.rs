@@ -128,7 +128,7 @@ impl PhysicalGic for Cpu {
 
     fn deactivate(&self, _: u32) {}
 
-    fn enable(&self, _: u32, _: bool) {}
+    fn set_enabled(&self, _: u32, _: bool) {}
 
     fn route(&self, _: u32, _: u8) {}
 
