@@ -278,10 +278,10 @@ impl Generator {
         let arguments = self.arguments(function);
         let op = self.call(function, arguments);
         // The same again and again: what each costs adds up.
-        let times = if self.below(24) == 0 {
-            self.random.usize(8..32)
-        } else {
-            1
+        let times = match self.below(48) {
+            0 | 1 => self.random.usize(8..32),
+            2 => self.random.usize(64..LONGEST),
+            _ => 1,
         };
         ops.extend(std::iter::repeat_n(op, times));
     }
