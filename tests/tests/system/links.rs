@@ -165,7 +165,8 @@ fn debian_programs_use_a_link() -> Result<()> {
     );
     let serve = format!(
         "mkdir -p /etc/dropbear /root/.ssh && echo '{}' > /root/.ssh/authorized_keys && \
-         chmod 700 /root /root/.ssh && dropbear -R",
+         chown 0:0 /root && chmod 700 /root /root/.ssh && echo /bin/sh > /etc/shells && \
+         echo root:x:0:0::/root:/bin/sh > /etc/passwd && dropbear -R",
         key.trim_end()
     );
     linux.output("right", &serve);
