@@ -403,8 +403,8 @@ pub enum CallError {
     PoolFull = -4,
     /// Another migration, change of cacheability, or order to stop or start this VM is in progress.
     Busy = -5,
-    /// The VM has no page profile, or no such pool, channel or link, the core has no such quota, HEM or
-    /// counter, or the machine no such VM.
+    /// The VM has no page profile, or no such pool, channel or link, the core has no such quota, HEM
+    /// or counter, or the machine no such VM.
     Absent = -6,
     /// `SegmentEnd` without `SegmentBegin`, or `SegmentBegin` twice.
     Sequence = -7,

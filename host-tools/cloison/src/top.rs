@@ -1,4 +1,5 @@
-//! `cloison top`: boots a system and shows live how each core uses its budgets, and what links carry.
+//! `cloison top`: boots a system and shows live how each core uses its budgets, and what links
+//! carry.
 //!
 //! The hypervisor logs every period of every quota; each update sums up the periods since the last
 //! one. All times are guest time.

@@ -10,8 +10,8 @@
 //! ends of a direction are under its lock:
 //!
 //! ```text
-//! sender notifies     lock, wire.step(memory); nothing to fill: wire.waits = this vCPU
-//! receiver notifies   lock, take wire.waits; release, wake that vCPU's core
+//! sender notifies     lock, wire.step(memory); nothing to fill: wire.waits = true
+//! receiver notifies   lock, take wire.waits; release, wake the sender's VM
 //! either resets       lock, wire.leave(end), take wire.waits; release, wake
 //! ```
 //!

@@ -602,17 +602,8 @@ fn channels(system: &System) -> Option<&'static str> {
                 continue;
             }
             let of = range(member.ipa.0, u64::from(channel.pages) * PAGE_SIZE);
-            let devices = vm.map.devices();
-            let mut taken = vm
-                .regions
-                .iter()
-                .map(ipas)
-                .chain(devices.iter().map(|&(_, at)| range(at.0, PAGE_SIZE)))
-                .chain(
-                    seen.iter()
-                        .filter(|(vm, _)| *vm == member.vm)
-                        .map(|(_, of)| of.clone()),
-                );
+            let before = seen.iter().filter(|(vm, _)| *vm == member.vm);
+            let mut taken = placed(vm).chain(before.map(|(_, of)| of.clone()));
             let is_placed = of.start < of.end && of.end <= 1 << 39 && member.ipa.is_page_aligned();
             if !is_placed || taken.any(|other| overlap(&other, &of)) {
                 return Some("a channel in a place that is not its own");
@@ -621,6 +612,13 @@ fn channels(system: &System) -> Option<&'static str> {
         }
     }
     None
+}
+
+/// Returns the addresses of a VM's regions and of its map's devices.
+fn placed(vm: &Vm) -> impl Iterator<Item = Range> {
+    let devices = vm.map.devices().into_iter();
+    let devices = devices.map(|(_, at)| range(at.0, PAGE_SIZE));
+    vm.regions.iter().map(ipas).chain(devices)
 }
 
 /// A link joins two VMs that exist, and has a page and an interrupt in each for itself alone.
@@ -640,13 +638,7 @@ fn links(system: &System) -> Option<&'static str> {
                 let len = u64::from(channel.pages) * PAGE_SIZE;
                 (member.rights != Rights::None).then(|| range(member.ipa.0, len))
             });
-            let devices = vm.map.devices();
-            let mut taken = vm
-                .regions
-                .iter()
-                .map(ipas)
-                .chain(devices.iter().map(|&(_, at)| range(at.0, PAGE_SIZE)))
-                .chain(channels);
+            let mut taken = placed(vm).chain(channels);
             let mut before = seen.iter().filter(|(vm, ..)| *vm == end.vm);
             let is_shared = before.any(|(_, ipa, irq)| *ipa == end.ipa || *irq == end.irq);
             let is_placed = of.end <= 1 << 39 && end.ipa.is_page_aligned();

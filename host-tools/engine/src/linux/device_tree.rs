@@ -145,13 +145,8 @@ fn write(
     for link in &around.links {
         virtio(&mut fdt, link)?;
     }
-    for (ipa, pages) in &around.channels {
-        // Linux's binding for memory that a driver maps with its caches: `pmem-region`.
-        let node = fdt.begin_node(&format!("channel@{:x}", ipa.0))?;
-        fdt.property_string("compatible", "pmem-region")?;
-        fdt.property_array_u64("reg", &[ipa.0, u64::from(*pages) * PAGE_SIZE])?;
-        fdt.property_null("volatile")?;
-        fdt.end_node(node)?;
+    for &(ipa, pages) in &around.channels {
+        shared_memory(&mut fdt, ipa, pages)?;
     }
     if vm.services_page {
         let node = fdt.begin_node(&format!("services@{:x}", vm.map.services.0))?;
@@ -344,6 +339,15 @@ fn virtio(fdt: &mut FdtWriter, link: &LinkEnd) -> Result<(), Error> {
     fdt.property_array_u64("reg", &[link.ipa.0, PAGE_SIZE])?;
     fdt.property_array_u32("interrupts", &[SPI, link.irq.0 - 32, LEVEL_HIGH])?;
     fdt.property_null("dma-coherent")?;
+    fdt.end_node(node)
+}
+
+/// Adds the memory of a channel, by Linux's binding for memory that a driver maps with its caches.
+fn shared_memory(fdt: &mut FdtWriter, ipa: Ipa, pages: u32) -> Result<(), Error> {
+    let node = fdt.begin_node(&format!("channel@{:x}", ipa.0))?;
+    fdt.property_string("compatible", "pmem-region")?;
+    fdt.property_array_u64("reg", &[ipa.0, u64::from(pages) * PAGE_SIZE])?;
+    fdt.property_null("volatile")?;
     fdt.end_node(node)
 }
 

@@ -1,4 +1,5 @@
-//! Modules of Debian's kernels for the devices of links and the memory of channels, for the RAM disk.
+//! Modules of Debian's kernels for the devices of links and the memory of channels, for the RAM
+//! disk.
 //!
 //! They are unmodified, apart from their compression by xz: `insmod` takes them as they were built.
 // SPDX-License-Identifier: MIT OR Apache-2.0

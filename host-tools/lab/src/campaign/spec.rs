@@ -175,7 +175,6 @@ fn read(root: &Table<'_>, path: &Path) -> Option<Campaign> {
     let (machine, counting, workloads) = (machine?, counting?, workloads?);
     let name = stem_of(path);
     let publication = publication.optional()?;
-    let (publication, field) = publication.map(|(field, text)| (text, field)).unzip();
     let campaign = Campaign {
         title: title.or(&name)?.to_owned(),
         name,
@@ -196,9 +195,9 @@ fn read(root: &Table<'_>, path: &Path) -> Option<Campaign> {
         variants: variants?,
         workloads: workloads.all,
         over_runs: workloads.over_runs,
-        publication,
+        publication: publication.as_ref().map(|(_, text)| text.clone()),
     };
-    if let Some((field, text)) = field.zip(campaign.publication.as_deref())
+    if let Some((field, text)) = &publication
         && let Err(mistake) = campaign.numbers().fill(text)
     {
         let error = field.error(mistake.message).label("in this text");

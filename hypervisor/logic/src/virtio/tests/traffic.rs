@@ -50,6 +50,14 @@ fn without_a_receiver_all_is_lost() {
     assert_eq!(wire.step(&both), Ok(Step::Idle));
 }
 
+/// An end starts again: its memory is clear, and its driver has a queue of this size.
+fn restarted(both: &Both, wire: &mut Wire, role: Role, size: u16) -> Driver {
+    both.of(role).put(RAM, &[0; LEN as usize]);
+    let driver = Driver::new(size);
+    wire.join(driver.queue(role));
+    driver
+}
+
 #[test]
 fn a_receiver_that_leaves_and_one_that_comes_find_nothing_of_before() {
     let (both, mut sender, mut receiver) = (Both::new(), Driver::new(4), Driver::new(4));
@@ -60,10 +68,8 @@ fn a_receiver_that_leaves_and_one_that_comes_find_nothing_of_before() {
         assert_eq!(wire.step(&both), Ok(Step::More));
     }
     wire.leave(Role::Receiver);
-    both.of(Role::Receiver).put(RAM, &[0; LEN as usize]);
     assert_eq!(run(&mut wire, &both).len(), 1, "lost");
-    let mut receiver = Driver::new(4);
-    wire.join(receiver.queue(Role::Receiver));
+    let mut receiver = restarted(&both, &mut wire, Role::Receiver, 4);
     let filled = receiver.offer(both.of(Role::Receiver), &[(BUFFERS, 64)], FILL);
     sender.offer(both.of(Role::Sender), &[(BUFFERS, 40)], 0);
     assert_eq!(run(&mut wire, &both), [USED]);
@@ -87,9 +93,7 @@ fn a_receiver_that_comes_back_in_a_frame_gets_it_from_its_first_byte() {
     }
     // Between two steps of the sender, which waits for its budget.
     wire.leave(Role::Receiver);
-    both.of(Role::Receiver).put(RAM, &[0; LEN as usize]);
-    let mut receiver = Driver::new(4);
-    wire.join(receiver.queue(Role::Receiver));
+    let mut receiver = restarted(&both, &mut wire, Role::Receiver, 4);
     let filled = receiver.offer(both.of(Role::Receiver), &[(BUFFERS, 64)], FILL);
     assert_eq!(run(&mut wire, &both), [USED]);
     assert_eq!(receiver.used(both.of(Role::Receiver)), [(filled, 30)]);
@@ -127,9 +131,7 @@ fn a_sender_that_leaves_in_a_frame_leaves_the_buffer_to_the_next() {
     }
     wire.leave(Role::Sender);
     assert_eq!(wire.step(&both), Ok(Step::Idle));
-    both.of(Role::Sender).put(RAM, &[0; LEN as usize]);
-    let mut sender = Driver::new(2);
-    wire.join(sender.queue(Role::Sender));
+    let mut sender = restarted(&both, &mut wire, Role::Sender, 2);
     sender.offer(both.of(Role::Sender), &[(BUFFERS, 13)], 0);
     assert_eq!(run(&mut wire, &both), [USED]);
     assert_eq!(receiver.used(both.of(Role::Receiver)), [(filled, 13)]);
