@@ -221,9 +221,9 @@ pub enum Record {
         /// VM id.
         vm: VmId,
         /// Calls since boot that interrupted a peer.
-        passed: u32,
+        passed: u64,
         /// Calls since boot that its rate refused.
-        refused: u32,
+        refused: u64,
     },
 }
 

@@ -192,9 +192,9 @@ impl HemRun<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doorbells {
     /// Calls that interrupted a peer.
-    pub passed: u32,
+    pub passed: u64,
     /// Calls that its rate refused.
-    pub refused: u32,
+    pub refused: u64,
 }
 
 /// How a VM ended, according to the stream.

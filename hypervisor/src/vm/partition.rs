@@ -83,9 +83,9 @@ pub struct Bell {
 #[derive(Default)]
 pub struct Rings {
     /// Calls that have interrupted a peer.
-    pub passed: AtomicU32,
+    pub passed: AtomicU64,
     /// Calls that its rate has refused.
-    pub refused: AtomicU32,
+    pub refused: AtomicU64,
 }
 
 /// A virtual machine.

@@ -94,6 +94,10 @@ fn two_vms_talk_and_get_no_further_than_they_may() -> Result<()> {
     let most = BURST + number(storm, "us") * BURST / 1000 + OTHERS;
     let interrupts = number(storm, "interrupts");
     assert!(often > 0 && (BURST..=most).contains(&interrupts), "{storm}");
+    // The log counts what the caller has counted.
+    let logged = run.telemetry.doorbells()[&VmId(0)];
+    assert!(logged.refused >= often, "{logged:?}\n{storm}");
+    assert!(logged.passed >= BURST, "{logged:?}\n{storm}");
     // The peer ends twice, under calls from both cores.
     let ends = run
         .said("asks")

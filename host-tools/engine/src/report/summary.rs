@@ -236,8 +236,8 @@ impl Summary<'_> {
         for (vm, calls) in self.telemetry.doorbells() {
             section.row([
                 self.telemetry.vm_name(vm),
-                grouped(calls.passed.into()),
-                grouped(calls.refused.into()),
+                grouped(calls.passed),
+                grouped(calls.refused),
             ]);
         }
         section.note("Since boot, until the last end of the VM. Refused: beyond its rate.")
