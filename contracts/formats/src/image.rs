@@ -33,8 +33,10 @@ use thiserror::Error;
 pub const MAGIC: [u8; 8] = *b"CLOISON\0";
 /// Last bytes of the system image.
 pub const END_MARKER: [u8; 8] = *b"CLOISEND";
+/// Most writes that stop the devices of a VM.
+pub const MAX_STOPS: usize = 32;
 /// Version of the header and of [`System`]. Images of any other version are rejected.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -400,6 +402,19 @@ pub struct Vm {
     pub profile: Option<Profile>,
     /// Its campaign, if it has one.
     pub campaign: Option<Campaign>,
+    /// What ends its devices' accesses to memory, in this order.
+    pub stops: Vec<Stop>,
+}
+
+/// A write to a register that ends a passed-through device's own accesses to memory. A device that
+/// went on after its VM's life would follow descriptors that the next life overwrites, to any
+/// address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// Address of the register, of 32 bits.
+    pub at: PhysAddr,
+    /// Value to write.
+    pub value: u32,
 }
 
 /// A VM's PMU.
@@ -470,6 +485,9 @@ pub enum Backing {
     Contiguous,
     /// A device's registers, passed through.
     Device(PhysAddr),
+    /// RAM of every color at the region's own addresses: the IPA is the physical address, so that a
+    /// device of the VM finds it where its driver says.
+    Direct,
 }
 
 /// Bytes of the payload that are in a VM's memory when it starts.
@@ -591,6 +609,20 @@ pub struct Profile {
 }
 
 impl System {
+    /// Iterates over what stops the devices of all VMs, with the VM of each.
+    pub fn stops(&self) -> impl Iterator<Item = (VmId, Stop)> + '_ {
+        let numbered = (0..).map(VmId).zip(&self.vms);
+        numbered.flat_map(|(id, vm)| vm.stops.iter().map(move |stop| (id, *stop)))
+    }
+
+    /// Iterates over the RAM that regions have at its own addresses.
+    pub fn direct(&self) -> impl Iterator<Item = PhysRange> + '_ {
+        let regions = self.vms.iter().flat_map(|vm| &vm.regions);
+        regions
+            .filter(|region| region.backing == Backing::Direct)
+            .map(Region::identity)
+    }
+
     /// Checks all rules on which the hypervisor relies and that nothing else checks: indices are in
     /// range, images are inside the payload.
     ///
@@ -640,6 +672,7 @@ impl System {
                 self.validate_region(part, &vm.map, &vm.regions[..=region])?;
             }
             vm.validate_loaded(part, payload_len)?;
+            vm.validate_stops(part)?;
         }
         for index in 0..self.channels.len() {
             self.validate_channel(index)?;
@@ -726,6 +759,22 @@ impl System {
                     .filter(|vm| vm.devices().any(|own| own.overlaps(&device)))
                     .count();
                 part.check(owners == 1, Rule::DeviceTwice, start.0)
+            }
+            Backing::Direct => {
+                let memory = region.identity();
+                let board = &self.board;
+                let is_ram = board
+                    .ram
+                    .iter()
+                    .any(|bank| bank.contains(memory.start) && memory.end() <= bank.end());
+                let is_reserved = board.reserved.iter().any(|range| range.overlaps(&memory));
+                // This region is one of them.
+                let owners = self
+                    .direct()
+                    .filter(|other| other.overlaps(&memory))
+                    .count();
+                let is_free = is_ram && !is_reserved && owners == 1;
+                part.check(is_free, Rule::Direct, memory.start.0)
             }
         }
     }
@@ -902,6 +951,17 @@ impl Vm {
                 }),
                 _ => None,
             })
+    }
+
+    /// Checks the writes that stop devices: EL2 has a page for each.
+    fn validate_stops(&self, part: Part) -> Result<(), Invalid> {
+        for stop in &self.stops {
+            let is_own = self.devices().any(|own| own.contains(stop.at));
+            let is_word = stop.at.0.is_multiple_of(4);
+            let is_known = self.stops.len() <= MAX_STOPS && is_own && is_word;
+            part.check(is_known, Rule::Stop, stop.at.0)?;
+        }
+        Ok(())
     }
 
     /// Iterates over everything that is loaded before the VM starts.
@@ -1085,6 +1145,14 @@ impl Region {
     /// Returns whether `ipa` is in the region.
     pub fn contains(&self, ipa: Ipa) -> bool {
         ipa >= self.ipa && ipa.page_number() < self.end()
+    }
+
+    /// Returns the physical memory that has the region's addresses.
+    pub fn identity(&self) -> PhysRange {
+        PhysRange {
+            start: PhysAddr(self.ipa.0),
+            len: u64::from(self.pages) * PAGE_SIZE,
+        }
     }
 }
 

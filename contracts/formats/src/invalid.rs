@@ -128,6 +128,12 @@ rules! {
         "its device at {0:#x} is not on a page, ends above 40 bits, overlaps memory, or includes \
          one of the hypervisor's own",
     DeviceTwice: "its device at {0:#x} also belongs to another VM",
+    Stop:
+        "the register at {0:#x} that stops a device is not a word of the VM's own devices, or one \
+         of too many",
+    Direct:
+        "its memory at {0:#x} is not free RAM there: it leaves a bank, is reserved, or is also \
+         another region's",
     Payload:
         "the guest image at {0:#x} of the payload is not on a page, or ends beyond the payload",
     LoadAddress:

@@ -89,9 +89,8 @@ impl Survey {
             });
         Self {
             account: Account::new(
-                &system.board,
+                system,
                 checked.board.colors,
-                system.contiguous,
                 image_bytes(checked.images.iter()),
             ),
             demand: demand(system),
@@ -104,7 +103,7 @@ impl Survey {
 fn holdings<'a>(checked: &'a Checked, vm: &Vm) -> Vec<Holding<'a>> {
     let region_pools = vm.regions.iter().filter_map(|region| match region.backing {
         Backing::Pool(pool) => Some(pool),
-        Backing::Contiguous | Backing::Device(_) => None,
+        Backing::Contiguous | Backing::Direct | Backing::Device(_) => None,
     });
     let pools = region_pools.chain(vm.target);
     let pools = pools.filter_map(|pool| checked.system.pools.get(usize::from(pool)));
@@ -230,6 +229,15 @@ fn rows(checked: &Checked, survey: &Survey) -> Vec<Option<Row>> {
             .any(|region| region.backing == Backing::Contiguous)
         {
             note.push_str("; uncolored memory too");
+        }
+        let direct = vm.regions.iter().filter(|it| it.backing == Backing::Direct);
+        let direct: u64 = direct.map(|it| u64::from(it.pages) * PAGE_SIZE).sum();
+        if direct > 0 {
+            let _ = write!(
+                note,
+                "; {} for DMA, in sets of every color",
+                show_size(direct)
+            );
         }
         let pools = holdings(checked, vm);
         let other = |memory: &Memory| {

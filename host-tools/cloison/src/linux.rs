@@ -7,8 +7,9 @@ use cloison_config::guest_linux::{Flavor, KernelSource, Release};
 use cloison_engine::configuration;
 use cloison_engine::figures::Figures;
 use cloison_engine::linux::device_tree::Around;
+use cloison_engine::linux::modules::{self, Set};
 use cloison_engine::linux::packages::{self, Cached, CachedFile};
-use cloison_engine::linux::{modules, programs};
+use cloison_engine::linux::programs;
 use cloison_engine::setup::consent::{self, Consent};
 use cloison_engine::text::{Style, grouped};
 use cloison_formats::ids::VmId;
@@ -58,16 +59,16 @@ pub fn linux(args: &LinuxArgs) -> Result<()> {
     consent::give(Consent::Given);
     let mut releases = BTreeSet::from([release]);
     let mut lists: BTreeSet<(Release, Vec<String>)> = BTreeSet::new();
-    let mut linked: BTreeSet<(Release, Flavor)> = BTreeSet::new();
+    let mut drivers: BTreeSet<(Release, Flavor, Set)> = BTreeSet::new();
     for path in configs {
         let checked = configuration::load(path, None)?;
         for (vm, image) in (0..).zip(checked.images) {
             if let ImageSource::Linux(linux) = image {
                 releases.insert(linux.release);
-                if let KernelSource::Debian(flavor) = linux.kernel
-                    && Around::of(&checked.system, VmId(vm)).needs_modules()
-                {
-                    linked.insert((linux.release, flavor));
+                if let KernelSource::Debian(flavor) = linux.kernel {
+                    let sets = Around::of(&checked.system, VmId(vm)).modules(&linux);
+                    let all = sets.into_iter().map(|set| (linux.release, flavor, set));
+                    drivers.extend(all);
                 }
                 if !linux.packages.is_empty() {
                     lists.insert((linux.release, linux.packages));
@@ -82,10 +83,12 @@ pub fn linux(args: &LinuxArgs) -> Result<()> {
                 .into_iter()
                 .filter(|release| packages::is_kept(*release)),
         );
-        let all = Release::ALL
+        let kernels = Release::ALL
             .into_iter()
             .flat_map(|release| Flavor::ALL.map(|flavor| (release, flavor)));
-        linked.extend(all.filter(|&(release, flavor)| modules::are_kept(release, flavor)));
+        let all = kernels.flat_map(|(release, flavor)| Set::ALL.map(|set| (release, flavor, set)));
+        drivers
+            .extend(all.filter(|&(release, flavor, set)| modules::are_kept(release, flavor, set)));
         lists.extend(Release::ALL.into_iter().flat_map(|release| {
             packages::kept_lists(release)
                 .into_iter()
@@ -99,11 +102,11 @@ pub fn linux(args: &LinuxArgs) -> Result<()> {
             figures.count(format!("{release}_{name}_bytes"), kept.bytes);
         }
     }
-    for (release, flavor) in linked {
-        let name = flavor.name();
-        let kept = modules::archive(release, flavor, cached)?;
-        report(&format!("{release} {name} modules"), &kept);
-        figures.count(format!("{release}_{name}_modules_bytes"), kept.bytes);
+    for (release, flavor, set) in drivers {
+        let (name, of) = (flavor.name(), set.name());
+        let kept = modules::archive(release, flavor, set, cached)?;
+        report(&format!("{release} {name} {of}"), &kept);
+        figures.count(format!("{release}_{name}_{of}_bytes"), kept.bytes);
     }
     for (number, (release, list)) in lists.iter().enumerate() {
         let kept = programs::archive(*release, list, cached)?;

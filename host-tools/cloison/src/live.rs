@@ -47,6 +47,11 @@ pub enum Fault {
         /// Address that it should map.
         expected: PhysAddr,
     },
+    /// It is memory for DMA, but not at its own address.
+    Indirect {
+        /// Its own address.
+        expected: PhysAddr,
+    },
     /// It is in a contiguous region, but does not follow the page before it.
     Scattered {
         /// Address that it should map.
@@ -91,6 +96,9 @@ impl fmt::Display for Fault {
             Self::Device { expected } => write!(f, "the device is at {expected}"),
             Self::Scattered { expected } => {
                 write!(f, "a contiguous region continues at {expected}")
+            }
+            Self::Indirect { expected } => {
+                write!(f, "memory for DMA is at its own address, {expected}")
             }
             Self::Hypervisor => f.write_str("the frame belongs to the hypervisor"),
             Self::Shared { vm, ipa } => write!(f, "the frame is also mapped by `{vm}` at {ipa}"),
@@ -178,6 +186,7 @@ impl Audit {
             | Fault::NotRam
             | Fault::Device { .. }
             | Fault::Scattered { .. }
+            | Fault::Indirect { .. }
             | Fault::Hypervisor => &mut self.outside,
             Fault::Shared { .. } | Fault::Channel { .. } => &mut self.shared,
             Fault::Unexpected | Fault::Twice => &mut self.unexpected,
@@ -702,6 +711,13 @@ fn wrong_frame(
             let expected = PhysAddr(start.0 + offset);
             if pa != expected {
                 return Some(Fault::Scattered { expected });
+            }
+            (!in_ram).then_some(Fault::NotRam)
+        }
+        Backing::Direct => {
+            let expected = PhysAddr(ipa.0);
+            if pa != expected {
+                return Some(Fault::Indirect { expected });
             }
             (!in_ram).then_some(Fault::NotRam)
         }

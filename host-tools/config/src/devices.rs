@@ -1,12 +1,13 @@
 //! The devices that a board file names, and whether one that is passed through accesses memory.
 //!
 //! Nothing translates or limits what a device reads and writes by itself: Cloison uses no SMMU. Its
-//! addresses are physical, those of its guest are not.
+//! addresses are physical; those of its guest are the same only in memory for DMA.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::document::{Field, Table};
-use crate::firmware::page_address;
-use cloison_formats::addr::{PAGE_SIZE, PhysRange};
+use crate::firmware::{page_address, read_writes};
+use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_formats::image::Stop;
 
 /// Whether a device accesses memory by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub struct BoardDevice {
     pub range: PhysRange,
     /// Whether it accesses memory.
     pub dma: Dma,
+    /// The writes to its first page that end its accesses, if the board file knows them.
+    pub stop: Option<Vec<(u16, u32)>>,
 }
 
 /// What a region says of its device's accesses to memory.
@@ -33,8 +36,31 @@ pub struct BoardDevice {
 pub(crate) enum Claimed {
     /// It makes none.
     None,
-    /// Its driver is trusted with all of memory.
+    /// It makes some, and its driver is trusted to name no other memory than the VM's own for DMA.
     Trusted,
+}
+
+/// Whether a VM has memory for DMA: at the same addresses for its guest and for devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DmaMemory {
+    /// It has none.
+    None,
+    /// It has some.
+    There,
+}
+
+impl DmaMemory {
+    /// Returns what a VM with these `[[vm.region]]` has.
+    pub fn of(regions: &[Table<'_>]) -> Self {
+        let is_memory = |region: &Table<'_>| {
+            region.optional("device").is_none() && region.optional("dma").is_some()
+        };
+        if regions.iter().any(is_memory) {
+            Self::There
+        } else {
+            Self::None
+        }
+    }
 }
 
 const CLAIMS: [(&str, Claimed); 2] = [("none", Claimed::None), ("trusted", Claimed::Trusted)];
@@ -62,6 +88,7 @@ fn read_one(table: Table<'_>) -> Option<BoardDevice> {
     } else {
         Dma::None
     };
+    let stop = read_stop(&table);
     table.finish();
     Some(BoardDevice {
         name: name?.to_owned(),
@@ -70,75 +97,122 @@ fn read_one(table: Table<'_>) -> Option<BoardDevice> {
             len: size?,
         },
         dma,
+        stop,
     })
 }
 
-/// Reads `dma` of a region. Memory has none.
+/// Reads the writes that end a device's accesses to memory.
+pub(crate) fn read_stop(table: &Table<'_>) -> Option<Vec<(u16, u32)>> {
+    read_writes(&table.optional("stop")?)
+}
+
+/// What a region says of its device.
+pub(crate) struct Said<'a> {
+    /// Its accesses to memory.
+    pub claim: Option<(Claimed, Field<'a>)>,
+    /// What ends them.
+    pub stop: Option<Vec<(u16, u32)>>,
+    /// What the VM has for them.
+    pub memory: DmaMemory,
+}
+
+/// Reads `dma` of a device's region.
 pub(crate) fn read_claim<'a>(table: &Table<'a>) -> Option<(Claimed, Field<'a>)> {
     let field = table.optional("dma")?;
     let claimed = field.one_of("claim about DMA", &CLAIMS)?;
-    if table.optional("device").is_none() {
-        field.push(
-            field
-                .error("the region is no device")
-                .label("for devices alone")
-                .help("leave it out"),
-        );
-        return None;
-    }
     Some((claimed, field))
 }
 
-/// Checks what a passed-through device may do to memory: one that accesses it needs a driver that
-/// is trusted, and one that the board file does not name needs the user's word.
+/// Checks what a passed-through device may do to memory: one that accesses it needs memory for DMA
+/// in its VM, and an end with the VM's life; one that the board file does not name needs the user's
+/// word. Returns what ends it.
 pub(crate) fn check(
     field: &Field<'_>,
-    claim: Option<(Claimed, Field<'_>)>,
+    said: Said<'_>,
     devices: &[BoardDevice],
     range: PhysRange,
-) {
+) -> Vec<Stop> {
+    let Said {
+        claim,
+        stop,
+        memory,
+    } = said;
+    let writes = |start: PhysAddr, writes: &[(u16, u32)]| -> Vec<Stop> {
+        let at = |offset: u16| PhysAddr(start.0 + u64::from(offset));
+        let write = |&(offset, value): &(u16, u32)| Stop {
+            at: at(offset),
+            value,
+        };
+        writes.iter().map(write).collect()
+    };
     let mut covered = devices
         .iter()
         .filter(|device| device.range.overlaps(&range));
     let master = covered.clone().find(|device| device.dma == Dma::Master);
-    match (master, claim) {
-        (Some(device), None) => field.push(
+    if let (Some(device), Some((Claimed::None, said))) = (master, &claim) {
+        let message = format!("it accesses memory by itself (DMA): {}", device.name);
+        said.push(
+            said.error(message)
+                .label("the board file says that it does")
+                .help("write dma = \"trusted\", or leave it out"),
+        );
+        return Vec::new();
+    }
+    let is_trusted = matches!(claim, Some((Claimed::Trusted, _)));
+    if master.is_some() || is_trusted {
+        let what = master.map_or("the device", |device| &device.name);
+        if memory == DmaMemory::There {
+            let known = match stop {
+                Some(stop) => Some(writes(range.start, &stop)),
+                None if is_trusted => None,
+                None => {
+                    let mut masters = covered.filter(|device| device.dma == Dma::Master);
+                    masters.try_fold(Vec::new(), |mut all, device| {
+                        let own = writes(device.range.start, device.stop.as_ref()?);
+                        let is_inside = own.iter().all(|stop| range.contains(stop.at));
+                        all.extend(own);
+                        is_inside.then_some(all)
+                    })
+                }
+            };
+            if known.is_none() {
+                let error = field.error(format!(
+                    "nothing ends {what}'s accesses to memory when its VM ends or restarts"
+                ));
+                field.push(error.label("would go on").help(
+                    "the next life overwrites the descriptors that it follows. Say which registers \
+                     of its first page to write: stop = [[0x0, 0]] (offset and value); stop = [] if \
+                     it ends by itself",
+                ));
+            }
+            return known.unwrap_or_default();
+        }
+        field.push(
             field
                 .error(format!(
-                    "a device that accesses memory by itself (DMA), which nothing limits or \
-                     translates: {}",
-                    device.name
+                    "{what} accesses memory by itself (DMA), and the VM has no memory for it"
                 ))
                 .label("a DMA master")
                 .help(
-                    "with the guest's addresses it overwrites other VMs or the hypervisor: the \
-                     guest's pages are elsewhere in physical memory. If the driver is trusted and \
-                     uses physical addresses, write dma = \"trusted\"",
+                    "nothing translates its addresses: with those of the guest it overwrites other \
+                     VMs or the hypervisor. Give the VM memory at the same addresses for both: \
+                     [[vm.region]] with dma = true",
                 ),
-        ),
-        (Some(device), Some((Claimed::None, said))) => said.push(
-            said.error(format!(
-                "it accesses memory by itself (DMA): {}",
-                device.name
-            ))
-            .label("the board file says that it does")
-            .help("write dma = \"trusted\" if its driver is trusted with all of memory"),
-        ),
-        (None, None) if covered.next().is_none() => {
-            let page = range.start;
-            field.push(
-                field
-                    .warning(format!(
-                        "the board file does not say whether the device at {page} accesses memory \
-                         by itself (DMA)"
-                    ))
-                    .label("unknown device")
-                    .help(
-                        "write dma = \"none\" if it does not; dma = \"trusted\" if it does, and its \
-                         driver is trusted with all of memory",
-                    ),
-            );
-        }
-        _ => {}
+        );
+    } else if claim.is_none() && covered.next().is_none() {
+        let page = range.start;
+        field.push(
+            field
+                .warning(format!(
+                    "the board file does not say whether the device at {page} accesses memory by \
+                     itself (DMA)"
+                ))
+                .label("unknown device")
+                .help(
+                    "write dma = \"none\" if it does not, or dma = \"trusted\" if it does and its \
+                     driver names no other memory than the VM's own for DMA",
+                ),
+        );
     }
+    Vec::new()
 }

@@ -66,12 +66,17 @@ pub fn read_power_off(field: &Field<'_>) -> Option<PowerOff> {
             "writes",
             "give the offset and the value of each write: writes = [[0x1c, 0x5a00_0020]]",
         )
-        .and_then(|field| all(field.elements()?.iter().map(read_write)));
+        .and_then(|field| read_writes(&field));
     table.finish();
     Some(PowerOff {
         page: page?,
         writes: writes?,
     })
+}
+
+/// Reads the offsets in a page and the values of writes.
+pub(crate) fn read_writes(field: &Field<'_>) -> Option<Vec<(u16, u32)>> {
+    all(field.elements()?.iter().map(read_write))
 }
 
 fn read_write(pair: &Field<'_>) -> Option<(u16, u32)> {

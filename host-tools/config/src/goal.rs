@@ -311,7 +311,7 @@ fn check_knobs(table: &Table<'_>, knobs: &[Knob], subject: &Subject<'_>) {
         .iter()
         .filter_map(|region| match region.backing {
             Backing::Pool(pool) => Some(pool),
-            Backing::Contiguous | Backing::Device(_) => None,
+            Backing::Contiguous | Backing::Direct | Backing::Device(_) => None,
         });
     let mut pools: Vec<u8> = of_pools.collect();
     pools.dedup();

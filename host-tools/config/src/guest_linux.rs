@@ -119,12 +119,32 @@ pub enum Shown {
     /// Not at all: the device tree does not mention it.
     Hidden,
     /// A device that is passed through to a driver.
-    Device {
-        /// Its compatible strings, the most specific first (Devicetree Specification 0.4, 2.3.1).
-        compatible: Vec<String>,
-        /// Its interrupt (GIC ID of an SPI).
-        interrupt: Option<Intid>,
-    },
+    Device(DeviceNode),
+}
+
+/// What a guest's device tree says of a device that is passed through.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceNode {
+    /// Its compatible strings, the most specific first (Devicetree Specification 0.4, 2.3.1).
+    pub compatible: Vec<String>,
+    /// Its interrupts (GIC IDs of SPIs), in the order of its driver's binding; one may be there
+    /// several times.
+    pub interrupts: Vec<Intid>,
+    /// Its clocks, which nothing changes: the driver's name and the frequency in Hz of each.
+    pub clocks: Vec<(String, u32)>,
+    /// Other properties that its driver's binding asks for, by their names.
+    pub properties: Vec<(String, Property)>,
+}
+
+/// The value of a device tree's property.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Property {
+    /// It is there, without a value.
+    There,
+    /// Strings.
+    Texts(Vec<String>),
+    /// Cells of 32 bits.
+    Cells(Vec<u32>),
 }
 
 /// The contents of a guest's device tree that do not follow from its VM.

@@ -86,7 +86,11 @@ impl Layout {
             .filter(|(index, region)| is_memory(*index, region))
             .map(|(_, r)| r)
             .collect();
-        let &home = memory.first().ok_or(Misfit::NoMemory)?;
+        // Memory for DMA is small, and for devices.
+        let mut homes = memory.iter().copied();
+        let home = homes
+            .find(|region| region.backing != Backing::Direct)
+            .ok_or(Misfit::NoMemory)?;
         let end_of = |region: &Region| region.ipa.page(u64::from(region.pages)).0;
         let within = |what: &'static str, start: u64, len: u64| {
             let (end, limit) = (start + len, end_of(home));

@@ -70,6 +70,7 @@ pub struct Account {
     image: u64,
     reserved: u64,
     contiguous: u64,
+    direct: u64,
     colors: u32,
     /// By color; of each memory besides the RAM too.
     pages: Vec<u32>,
@@ -85,16 +86,27 @@ struct MemoryAccount {
 }
 
 impl Account {
-    /// Computes the pages that `board` has for pools, with `contiguous` bytes set aside and a
-    /// system image of `image` bytes.
-    pub fn new(board: &Board, colors: u32, contiguous: u64, image: u64) -> Self {
-        let mut taken = board.reserved.clone();
-        if let Some(first) = board.ram.first() {
-            taken.push(PhysRange {
-                start: first.start,
-                len: image.min(first.len),
-            });
-        }
+    /// Computes the pages that a system's board has for pools, without its uncolored memory, and
+    /// with a system image of `image` bytes.
+    pub fn new(system: &System, colors: u32, image: u64) -> Self {
+        let direct: Vec<PhysRange> = system.direct().collect();
+        Self::without(&system.board, colors, image, &direct, system.contiguous)
+    }
+
+    /// Computes the pages that a board has for pools, with a system image of `image` bytes.
+    pub fn of_board(board: &Board, colors: u32, image: u64) -> Self {
+        Self::without(board, colors, image, &[], 0)
+    }
+
+    fn without(
+        board: &Board,
+        colors: u32,
+        image: u64,
+        direct: &[PhysRange],
+        contiguous: u64,
+    ) -> Self {
+        let mut taken = taken(board, image);
+        taken.extend(direct);
         taken.extend(set_aside(&board.ram, &taken, contiguous));
         let mut frames = FrameAllocator::new(colors, &board.ram, &taken);
         for memory in &board.memories {
@@ -114,6 +126,7 @@ impl Account {
             image,
             reserved: reserved_in(board, &board.ram),
             contiguous,
+            direct: sum(direct),
             colors,
             pages,
             memories: memories.collect(),
@@ -169,7 +182,11 @@ impl Account {
             show_size(self.ram),
             show_size(self.image)
         );
-        for (bytes, what) in [(self.reserved, "reserved"), (self.contiguous, "contiguous")] {
+        for (bytes, what) in [
+            (self.reserved, "reserved"),
+            (self.contiguous, "contiguous"),
+            (self.direct, "for DMA"),
+        ] {
             if bytes > 0 {
                 terms.push_str(&format!(" - {} {what}", show_size(bytes)));
             }
@@ -182,6 +199,33 @@ impl Account {
             self.pages_of(colors)
         )
     }
+}
+
+/// Returns what nobody can have of a board's RAM: what it reserves, and the place of a system image
+/// of `image` bytes.
+fn taken(board: &Board, image: u64) -> Vec<PhysRange> {
+    let mut taken = board.reserved.clone();
+    if let Some(first) = board.ram.first() {
+        taken.push(PhysRange {
+            start: first.start,
+            len: image.min(first.len),
+        });
+    }
+    taken
+}
+
+/// Returns where a system could have memory for DMA of this size.
+pub fn room(system: &System, image: u64, bytes: u64) -> Option<PhysRange> {
+    let mut taken = taken(&system.board, image);
+    taken.extend(system.direct());
+    set_aside(&system.board.ram, &taken, bytes)
+}
+
+/// Returns whether a board has these addresses as RAM that nobody else can have.
+pub fn is_free(board: &Board, image: u64, range: PhysRange) -> bool {
+    let inside = |bank: &PhysRange| bank.contains(range.start) && range.end() <= bank.end();
+    let mut taken = taken(board, image).into_iter();
+    board.ram.iter().any(inside) && !taken.any(|taken| taken.overlaps(&range))
 }
 
 /// Returns whether an address is in memory that Cloison manages.

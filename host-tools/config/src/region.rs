@@ -2,9 +2,9 @@
 //! their use by a Linux guest.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices;
-use crate::document::{Field, Table, suggest};
-use crate::guest_linux::Shown;
+use crate::devices::{self, DmaMemory, Said};
+use crate::document::{Field, Table, all, suggest};
+use crate::guest_linux::{DeviceNode, Property, Shown};
 use crate::guest_map;
 use crate::names::name;
 use crate::page::page_ipa;
@@ -12,8 +12,9 @@ use crate::scene::{PoolSpec, PoolUse, Scene};
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_formats::guest_map::GuestMap;
 use cloison_formats::ids::Intid;
-use cloison_formats::image::{Backing, Board, IPA_BITS, Region};
+use cloison_formats::image::{Backing, Board, IPA_BITS, Region, Stop};
 use std::ops::Range;
+use toml::Value;
 
 /// What has the second UART.
 const TELEMETRY: &str = "the telemetry UART";
@@ -30,10 +31,12 @@ const SHOWN: [(&str, Shown); 3] = [
 /// A region with the positions to which later checks refer.
 pub(crate) struct RegionSpec<'a> {
     pub region: Region,
+    /// What ends the accesses to memory of its device.
+    pub stops: Vec<Stop>,
     /// How a Linux guest sees it, and where that is configured.
     pub shown: Shown,
     pub shown_fields: Vec<Field<'a>>,
-    ipa_span: Range<usize>,
+    pub ipa_span: Range<usize>,
     pub size_span: Range<usize>,
     backing_span: Range<usize>,
 }
@@ -84,8 +87,14 @@ pub(crate) fn read_all<'a>(
     }
     let mut complete = true;
     let mut specs: Vec<RegionSpec<'a>> = Vec::new();
+    let scope = Scope {
+        scene,
+        map,
+        irqs,
+        dma: DmaMemory::of(&tables),
+    };
     for region in tables {
-        let Some(spec) = read_region(region, scene, map, irqs, &specs) else {
+        let Some(spec) = read_region(region, &scope, &specs) else {
             complete = false;
             continue;
         };
@@ -94,11 +103,19 @@ pub(crate) fn read_all<'a>(
     (specs, complete)
 }
 
+/// What the regions of a VM refer to.
+struct Scope<'a> {
+    scene: &'a Scene<'a>,
+    map: &'a GuestMap,
+    /// The VM's interrupts.
+    irqs: &'a [Intid],
+    /// Whether the VM has memory for DMA.
+    dma: DmaMemory,
+}
+
 fn read_region<'a>(
     mut table: Table<'a>,
-    scene: &Scene<'_>,
-    map: &GuestMap,
-    irqs: &[Intid],
+    scope: &Scope<'_>,
     before: &[RegionSpec<'_>],
 ) -> Option<RegionSpec<'a>> {
     let name = name(&mut table, "region");
@@ -120,12 +137,16 @@ fn read_region<'a>(
     let ipa = ipa_field.as_ref().and_then(|field| page_ipa(field));
     let size_field = table.required("size", "say how large it is: size = \"16M\"");
     let pages = size_field.as_ref().and_then(|field| field.pages());
-    let backing = read_backing(&table, scene, pages);
-    let (shown, shown_fields) = read_shown(&table, irqs);
+    let backing = read_backing(&table, scope, pages);
+    let (shown, shown_fields) = read_shown(&table, scope.irqs);
     let executable = table.value("execute", Field::boolean).or(true);
     table.finish_ref();
     let (ipa_field, size_field) = (ipa_field?, size_field?);
-    let (backing, backing_span) = backing?;
+    let Backed {
+        backing,
+        span: backing_span,
+        stops,
+    } = backing?;
     let region = Region {
         name: name?.0.to_owned(),
         ipa: ipa?,
@@ -134,10 +155,11 @@ fn read_region<'a>(
         executable: executable?,
     };
     let (ipa_span, size_span) = (ipa_field.span(), size_field.span());
-    check_addresses(&table, map, &region, &ipa_span)?;
+    check_addresses(&table, scope.map, &region, &ipa_span)?;
     check_overlap(&table, &region, &ipa_span, before);
     Some(RegionSpec {
         region,
+        stops,
         shown,
         shown_fields,
         ipa_span,
@@ -225,15 +247,17 @@ fn read_shown<'a>(table: &Table<'a>, irqs: &[Intid]) -> (Shown, Vec<Field<'a>>) 
         table.optional("compatible"),
         table.optional("interrupt"),
     );
+    let (clocks, properties) = (table.optional("clocks"), table.optional("properties"));
     let is_device = table.optional("device").is_some();
-    let fields = [&usage, &compatible, &interrupt]
+    let fields = [&usage, &compatible, &interrupt, &clocks, &properties]
         .into_iter()
         .flatten()
         .cloned()
         .collect();
     let Some(names) = &compatible else {
-        if let Some(field) = &interrupt {
-            let alone = field.error("only a device with `compatible` can have an `interrupt`");
+        for field in [&interrupt, &clocks, &properties].into_iter().flatten() {
+            let name = field.name();
+            let alone = field.error(format!("only a device with `compatible` has `{name}`"));
             field.push(
                 alone
                     .label("no `compatible`")
@@ -294,29 +318,94 @@ fn read_shown<'a>(table: &Table<'a>, irqs: &[Intid]) -> (Shown, Vec<Field<'a>>) 
                 .help("name it: [\"arm,pl031\"]"),
         );
     }
-    let interrupt = interrupt.and_then(|field| {
-        let number = field.integer_up_to(
-            u64::from(u32::MAX),
-            "the number of one of the VM's interrupts",
-        )?;
-        let irq = Intid(number as u32);
-        if !irqs.contains(&irq) {
-            field.push(
-                field
-                    .error(format!("interrupt {irq} is not the VM's"))
-                    .label("not in `interrupts`")
-                    .help(format!("add it to the VM: interrupts = [{irq}]")),
-            );
+    let interrupts = interrupt.and_then(|field| {
+        let read = |field: &Field<'_>| read_interrupt(field, irqs);
+        if field.is_array() {
+            return field.each(read);
         }
-        Some(irq)
+        Some(vec![read(&field)?])
     });
-    (
-        Shown::Device {
-            compatible,
-            interrupt,
-        },
-        fields,
-    )
+    let node = DeviceNode {
+        compatible,
+        interrupts: interrupts.unwrap_or_default(),
+        clocks: clocks
+            .and_then(|field| read_clocks(&field))
+            .unwrap_or_default(),
+        properties: properties
+            .and_then(|field| read_properties(&field))
+            .unwrap_or_default(),
+    };
+    (Shown::Device(node), fields)
+}
+
+/// Reads an interrupt of a device.
+fn read_interrupt(field: &Field<'_>, irqs: &[Intid]) -> Option<Intid> {
+    let most = u64::from(u32::MAX);
+    let number = field.integer_up_to(most, "the number of one of the VM's interrupts")?;
+    let irq = Intid(number as u32);
+    if !irqs.contains(&irq) {
+        field.push(
+            field
+                .error(format!("interrupt {irq} is not the VM's"))
+                .label("not in `interrupts`")
+                .help(format!("add it to the VM: interrupts = [{irq}]")),
+        );
+    }
+    Some(irq)
+}
+
+/// Reads the clocks of a device: `{ name = Hz }`.
+fn read_clocks(field: &Field<'_>) -> Option<Vec<(String, u32)>> {
+    let entries = field.table()?.entries();
+    let clock = |(name, _, field): (&str, _, Field<'_>)| {
+        let hz = field.integer_in(1..=u32::MAX.into(), "a frequency in Hz")?;
+        Some((name.to_owned(), hz as u32))
+    };
+    all(entries.into_iter().map(clock))
+}
+
+/// Reads the other properties of a device: `true`, a text, a number, or a list of either.
+fn read_properties(field: &Field<'_>) -> Option<Vec<(String, Property)>> {
+    /// What Cloison writes by itself.
+    const OWN: [&str; 6] = [
+        "compatible",
+        "reg",
+        "interrupts",
+        "clocks",
+        "clock-names",
+        "status",
+    ];
+    const WANTED: &str = "true, a text, a number of 32 bits, or a list of these";
+    let value = |field: &Field<'_>| {
+        let parts = match field.any()? {
+            Value::Boolean(true) => return Some(Property::There),
+            Value::Array(parts) => parts,
+            part => vec![part],
+        };
+        let text = |part: &Value| part.as_str().map(str::to_owned);
+        let cell = |part: &Value| part.as_integer().and_then(|cell| u32::try_from(cell).ok());
+        let texts = parts.iter().map(text).collect::<Option<Vec<_>>>();
+        let cells = parts.iter().map(cell).collect::<Option<Vec<_>>>();
+        let read = texts
+            .map(Property::Texts)
+            .or(cells.map(Property::Cells))
+            .filter(|_| !parts.is_empty());
+        if read.is_none() {
+            let error = field.error("a device tree has no such value");
+            field.push(error.label("no property").help(format!("write {WANTED}")));
+        }
+        read
+    };
+    let entries = field.table()?.entries();
+    all(entries.into_iter().map(|(name, _, field)| {
+        if OWN.contains(&name) {
+            let error = field.error(format!("`{name}` follows from the region's other fields"));
+            let help = "use compatible, interrupt, clocks; or leave it out";
+            field.push(error.label("written already").help(help));
+            return None;
+        }
+        Some((name.to_owned(), value(&field)?))
+    }))
 }
 
 /// Returns the pool given by a field.
@@ -336,39 +425,63 @@ pub(crate) fn find_pool(field: &Field<'_>, pools: &[PoolSpec]) -> Option<u8> {
     found.map(|index| index as u8)
 }
 
-fn read_backing(
-    table: &Table<'_>,
-    scene: &Scene<'_>,
-    pages: Option<u32>,
-) -> Option<(Backing, Range<usize>)> {
+/// What a region has.
+struct Backed {
+    backing: Backing,
+    /// Where that is written.
+    span: Range<usize>,
+    /// What ends the accesses to memory of its device.
+    stops: Vec<Stop>,
+}
+
+fn read_backing(table: &Table<'_>, scope: &Scope<'_>, pages: Option<u32>) -> Option<Backed> {
+    let backed = |backing, field: &Field<'_>| Backed {
+        backing,
+        span: field.span(),
+        stops: Vec::new(),
+    };
+    let scene = scope.scene;
     let (pool, contiguous, device) = (
         table.optional("pool"),
         table.optional("contiguous"),
         table.optional("device"),
     );
-    let claim = devices::read_claim(table);
-    let help = "write one of pool = \"name\", contiguous = true, device = 0x...";
-    match (pool, contiguous, device) {
+    // Of a device, the same word says whether it accesses memory.
+    let said = Said {
+        claim: device.as_ref().and_then(|_| devices::read_claim(table)),
+        stop: device.as_ref().and_then(|_| devices::read_stop(table)),
+        memory: scope.dma,
+    };
+    let dma = match device {
+        Some(_) => None,
+        None => table.optional("dma"),
+    };
+    let help = "write one of pool = \"name\", contiguous = true, dma = true, device = 0x...";
+    let is_set = |field: &Field<'_>, label: &str| {
+        let is_set = field.boolean()?;
+        if !is_set {
+            let error = field.error("nothing backs the region");
+            field.push(error.label(label).help(help));
+        }
+        is_set.then_some(())
+    };
+    match (pool, contiguous.or(dma), device) {
         (Some(pool), None, None) => {
-            Some((Backing::Pool(find_pool(&pool, scene.pools)?), pool.span()))
+            Some(backed(Backing::Pool(find_pool(&pool, scene.pools)?), &pool))
+        }
+        (None, Some(dma), None) if dma.name() == "dma" => {
+            is_set(&dma, "not for DMA")?;
+            Some(backed(Backing::Direct, &dma))
         }
         (None, Some(contiguous), None) => {
-            if !contiguous.boolean()? {
-                contiguous.push(
-                    contiguous
-                        .error("nothing backs the region")
-                        .label("not contiguous")
-                        .help(help),
-                );
-                return None;
-            }
+            is_set(&contiguous, "not contiguous")?;
             contiguous.push(
                 contiguous
                     .warning("contiguous memory has pages of every color")
                     .label("shares cache sets with all pools, private ones included")
                     .help("use a pool unless a device needs contiguous memory"),
             );
-            Some((Backing::Contiguous, contiguous.span()))
+            Some(backed(Backing::Contiguous, &contiguous))
         }
         (None, None, Some(device)) => {
             let pa = PhysAddr(
@@ -383,16 +496,21 @@ fn read_backing(
                 );
                 return None;
             }
+            let mut stops = Vec::new();
             if let (Some(board), Some(pages)) = (scene.board, pages) {
                 let range = PhysRange {
                     start: pa,
                     len: u64::from(pages) * PAGE_SIZE,
                 };
                 if is_free(&device, &board.board, range) {
-                    devices::check(&device, claim, &board.devices, range);
+                    let board = &board.devices;
+                    stops = devices::check(&device, said, board, range);
                 }
             }
-            Some((Backing::Device(pa), device.span()))
+            Some(Backed {
+                stops,
+                ..backed(Backing::Device(pa), &device)
+            })
         }
         (None, None, None) => {
             table.push(

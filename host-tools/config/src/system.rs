@@ -184,6 +184,7 @@ fn read(
         contiguous,
         ..system
     };
+    check_direct(context, &system, &vms);
     check_memory(context, &system, &vms, &pools, &channels);
     check_tables(context, &system);
     check_image_length(context, &vms);
@@ -572,6 +573,61 @@ fn check_contiguous(
     configured.next_power_of_two()
 }
 
+/// Checks that memory for DMA is RAM at its addresses that nobody else has, and says what it costs.
+fn check_direct(context: &Context, system: &System, vms: &[VmSpec]) {
+    let image = memory::image_bytes(sources(vms));
+    let all: Vec<_> = vms.iter().flat_map(VmSpec::direct).collect();
+    for (nth, (spec, region, span)) in all.iter().enumerate() {
+        let range = region.identity();
+        let field = format!("{}.region[{}].ipa", spec.path, region.name);
+        let problem =
+            |message: String| {
+                Problem::error(&context.file, field.clone(), (*span).clone(), message)
+                    .label(format!("{}..{}", range.start, range.end()))
+            };
+        if let Some((other, _, first)) = all[..nth]
+            .iter()
+            .find(|(_, other, _)| other.identity().overlaps(&range))
+        {
+            let problem = problem("two regions have this memory for DMA".to_owned());
+            let also = format!("`{}` has it", other.vm.name);
+            context.push(problem.also((*first).clone(), also).help(
+                "IPA and physical address are the same: choose addresses that no other VM has",
+            ));
+        } else if !memory::is_free(&system.board, image, range) {
+            let banks = system.board.ram.iter();
+            let banks: Vec<String> = banks
+                .map(|bank| format!("{}..{}", bank.start, bank.end()))
+                .collect();
+            let help = match memory::room(system, image, range.len) {
+                Some(room) => format!("there is room at ipa = {:#x}", room.start.0),
+                None => "make it smaller".to_owned(),
+            };
+            context.push(
+                problem("memory for DMA is not free RAM of the board there".to_owned()).help(
+                    format!(
+                        "IPA and physical address are the same, and the RAM is {}, without what \
+                         the board file reserves and {} for the system image at its start; {help}",
+                        banks.join(", "),
+                        show_size(image)
+                    ),
+                ),
+            );
+        } else {
+            let colors = u64::from(system.board.llc.colors().unwrap_or(1));
+            let each = u64::from(region.pages).div_ceil(colors);
+            let message = "memory for DMA has pages of every color";
+            context.push(
+                Problem::warning(&context.file, field, (*span).clone(), message)
+                    .label(format!(
+                        "{each} pages of each of {colors} colors, private ones included"
+                    ))
+                    .help("keep it small: what is in it shares cache sets with all pools"),
+            );
+        }
+    }
+}
+
 /// Returns the sources of the VMs' images, as far as they are known.
 fn sources(vms: &[VmSpec]) -> impl Iterator<Item = &ImageSource> {
     vms.iter()
@@ -628,7 +684,7 @@ fn check_memory(
 ) {
     let image = memory::image_bytes(sources(vms));
     let colors = system.board.llc.colors().unwrap_or(1);
-    let account = Account::new(&system.board, colors, system.contiguous, image);
+    let account = Account::new(system, colors, image);
     let demands = memory::demand(system);
     for (index, (spec, demand)) in pools.iter().zip(&demands).enumerate() {
         let needed = demand.pages();
@@ -812,7 +868,7 @@ fn check_unused(
     let free = ColorSet::first(colors).without(taken);
     if !free.is_empty() && pools.iter().all(|spec| !spec.pool.colors.is_empty()) {
         let image = memory::image_bytes(sources(vms));
-        let account = Account::new(&system.board, colors, system.contiguous, image);
+        let account = Account::new(system, colors, image);
         context.push(
             Problem::warning(
                 &context.file,

@@ -48,6 +48,8 @@ pub(crate) struct VmSpec {
     pub cores: Vec<(Core, Range<usize>)>,
     /// Position of each region's size.
     pub region_spans: Vec<Range<usize>>,
+    /// Position of each region's address.
+    pub ipa_spans: Vec<Range<usize>>,
     /// References of the VM to pools.
     pub pool_uses: Vec<PoolUse>,
     pub irqs: Vec<(Intid, Range<usize>)>,
@@ -63,6 +65,16 @@ pub(crate) struct VmSpec {
     pub goal: Option<Goal>,
     /// How it calls its peers, if that is configured.
     pub doorbell: Option<BellSpec>,
+}
+
+impl VmSpec {
+    /// Iterates over its memory for DMA, with the positions of the addresses.
+    pub fn direct(&self) -> impl Iterator<Item = (&Self, &Region, &Range<usize>)> {
+        let placed = self.vm.regions.iter().zip(&self.ipa_spans);
+        placed
+            .filter(|(region, _)| region.backing == Backing::Direct)
+            .map(move |(region, span)| (self, region, span))
+    }
 }
 
 /// Reads one `[[vm]]`.
@@ -87,12 +99,15 @@ pub(crate) fn read(
     let (mut regions, complete) = region::read_all(&table, scene, &map, &owned);
     let mut pool_uses: Vec<PoolUse> = regions.iter().filter_map(RegionSpec::pool_use).collect();
     let region_spans = regions.iter().map(|spec| spec.size_span.clone()).collect();
+    let ipa_spans = regions.iter().map(|spec| spec.ipa_span.clone()).collect();
     let mut shown = Vec::new();
     let mut shown_fields = Vec::new();
+    let mut stops = Vec::new();
     let regions: Vec<Region> = regions
         .drain(..)
         .map(|spec| {
             shown_fields.extend(spec.shown_fields);
+            stops.extend(spec.stops);
             shown.push(spec.shown);
             spec.region
         })
@@ -159,12 +174,14 @@ pub(crate) fn read(
             away,
             profile: profile.map(|profile| profile.profile),
             campaign: counting.campaign,
+            stops,
         },
         image,
         name_span,
         path: table.path().to_owned(),
         cores,
         region_spans,
+        ipa_spans,
         pool_uses,
         irqs,
         manages,

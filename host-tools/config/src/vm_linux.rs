@@ -4,7 +4,7 @@
 
 use crate::document::{Field, Presence, Table};
 use crate::files;
-use crate::guest_linux::{Flavor, KernelSource, Linux, Release, TOOLS, with_word};
+use crate::guest_linux::{Flavor, KernelSource, Linux, Release, Shown, TOOLS, with_word};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::page::page_ipa;
@@ -71,6 +71,7 @@ pub(crate) fn read(
     }
     let line = line?;
     warn_of_bounce_buffers(&place, scene.regions, &line);
+    check_dma_zone(&place, scene.regions, scene.shown);
     Some(Linux {
         release: release?,
         kernel: source,
@@ -110,6 +111,36 @@ fn warn_of_bounce_buffers(place: &Field<'_>, regions: &[Region], line: &str) {
         "give it more memory below 4 GiB, or buffers of 1 MiB: cmdline = \"swiotlb=512\"; \
          `earlycon` in it shows what a kernel says before it has a console",
     ));
+}
+
+/// Refuses memory from which the kernel could take buffers for DMA although no device reaches it: all
+/// below the next power of two after the memory that devices reach (Linux, `zone_sizes_init` of
+/// arm64).
+fn check_dma_zone(place: &Field<'_>, regions: &[Region], shown: &[Shown]) {
+    let ends = regions.iter().filter(|it| it.backing == Backing::Direct);
+    let Some(end) = ends.map(|region| region.identity().end().0).max() else {
+        return;
+    };
+    let zone = end.next_power_of_two();
+    let is_memory = |(region, shown): &(&Region, &Shown)| {
+        matches!(region.backing, Backing::Pool(_) | Backing::Contiguous)
+            && **shown == Shown::Memory
+            && region.ipa.0 < zone
+    };
+    if let Some((region, _)) = regions.iter().zip(shown).find(is_memory) {
+        let (name, ipa) = (&region.name, region.ipa);
+        let error = place.error(format!(
+            "the kernel takes buffers for DMA from all memory below {zone:#x}, and no device \
+             reaches region `{name}` there"
+        ));
+        place.push(
+            error
+                .label(format!("`{name}` starts at {ipa}"))
+                .help(format!(
+                    "give the region an ipa of {zone:#x} or more; its memory may be anywhere"
+                )),
+        );
+    }
 }
 
 /// Records fields that have no effect beside an initial RAM disk: what is in Cloison's own, and the

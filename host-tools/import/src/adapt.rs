@@ -466,7 +466,7 @@ fn fit_memory(draft: &mut Draft, adapted: &mut Adapted, board: &BoardFile) {
             0
         };
     let image = image.next_multiple_of(1 << 20);
-    let account = Account::new(&board.board, board.colors, 0, image);
+    let account = Account::of_board(&board.board, board.colors, image);
     // Memory that shrinks may no longer be where a workload is loaded.
     shrink(adapted, &account);
     adapted.vms.iter_mut().for_each(images::make_room);

@@ -81,6 +81,8 @@ pub enum Expected {
     },
     /// A device's page.
     Device(PhysAddr),
+    /// RAM at the page's own address.
+    Direct,
     /// A page of a channel.
     Channel {
         /// Number of the channel.
@@ -160,6 +162,7 @@ pub fn expected(system: &System, vm: usize, ipa: Ipa) -> Expected {
                 page,
             },
             Backing::Device(start) => Expected::Device(start.page(page)),
+            Backing::Direct => Expected::Direct,
         };
     }
     for (channel, spec) in system.channels.iter().enumerate() {
@@ -383,6 +386,16 @@ impl<'a> Memories<'a> {
                         Rule::Frame,
                         page.place(),
                         format!("contiguous RAM: {:#x}", (base + nth) << PAGE_SHIFT),
+                        found(),
+                    ));
+                }
+            }
+            Expected::Direct => {
+                if frame.0 != page.ipa.0 || !self.is_ram(frame) {
+                    return Err(Difference::new(
+                        Rule::Frame,
+                        page.place(),
+                        "the RAM at its own address",
                         found(),
                     ));
                 }

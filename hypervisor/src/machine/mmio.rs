@@ -3,6 +3,7 @@
 
 use crate::machine::layout;
 use cloison_abi::gicv2::{Gicc, GiccDeactivate, Gicd, Gich};
+use cloison_formats::addr::PAGE_SIZE;
 use core::marker::PhantomData;
 use core::ops::Deref;
 use tock_registers::registers::ReadWrite;
@@ -55,6 +56,15 @@ pub const GICC_DIR: Mapped<GiccDeactivate> = unsafe { Mapped::new(layout::GICC_D
 /// Virtual interface control.
 // SAFETY: the final tables map this page permanently, as `layout` says; no use before.
 pub const GICH: Mapped<Gich> = unsafe { Mapped::new(layout::GICH) };
+/// Returns the page of the register of one of `System::stops`.
+///
+/// # Safety
+/// There must be so many; no use before the final tables, which map a page for each, are on.
+pub const unsafe fn stop(number: usize) -> Mapped<Page> {
+    // SAFETY: as the caller answers for.
+    unsafe { Mapped::new(layout::STOPS + number as u64 * PAGE_SIZE) }
+}
+
 /// Registers that turn the machine off.
 // SAFETY: the final tables map this page permanently, as `layout` says; no use before.
 pub const POWER_OFF: Mapped<Page> = unsafe { Mapped::new(layout::POWER_OFF) };

@@ -107,7 +107,7 @@ static PAYLOAD_WITHIN: AtomicU64 = AtomicU64::new(0);
 /// Input for the final tables.
 pub struct Plan<'a> {
     /// Device pages, at `layout::DEVICES` in this order.
-    pub devices: [Option<PhysAddr>; 7],
+    pub devices: &'a [Option<PhysAddr>],
     /// The guest images.
     pub payload: PhysRange,
     /// Number of physical cores.
@@ -241,7 +241,7 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
         draft.scatter(layout::stack(core).start, frames, DATA);
     }
     draft.map(trampoline.0, trampoline, 1, TEXT, BY_PAGES);
-    for (index, device) in (0..).zip(plan.devices) {
+    for (index, &device) in (0..).zip(plan.devices) {
         if let Some(pa) = device {
             let va = layout::DEVICES + index * PAGE_SIZE;
             draft.map(va, pa, 1, DEVICE, BY_PAGES);

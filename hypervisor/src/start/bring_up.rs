@@ -8,6 +8,7 @@ use crate::start::{audit, build};
 use crate::vm::partition::{self, Memory};
 use crate::vm::{console_input, cpu, guest_registers, life, logger, telemetry};
 use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
 use cloison_formats::addr::{PhysAddr, PhysRange};
@@ -150,6 +151,24 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     let tables = vms.map(|id| tables_needed(build::mapped_ranges(system, id)));
     let stage2_frames = tables.sum();
     let built = build_tables(system, &mut frames, payload, stage2_frames);
+    // Only now is it known how many frames were needed. Their formula does not skip anything, and
+    // the image is where the boot loader put it: a range in the way of either is an error.
+    let own = PhysRange {
+        start: loaded.start,
+        len: frames.span().end().0 - loaded.start.0,
+    };
+    let reserved = board.reserved.iter().copied();
+    if let Some(taken) = reserved
+        .chain(system.direct())
+        .find(|taken| taken.overlaps(&own))
+    {
+        refuse(format_args!(
+            "the hypervisor, from {} to {}, runs into reserved or direct memory at {}",
+            own.start,
+            own.end(),
+            taken.start
+        ));
+    }
     // SAFETY: the frames are in the board's RAM, which has just been mapped; the other cores have
     // not been started.
     unsafe { early::continue_on_copy(&built) };
@@ -257,39 +276,32 @@ fn build_tables(
     let ram = board.ram.iter().map(|bank| bank.len).sum();
     // Lists that grow at run time get their capacity at boot: nothing is allocated later.
     let lists = system.vms.iter().map(|vm| layout::list_bytes(vm.away));
+    let mut devices = vec![
+        Some(board.gic.gicd),
+        Some(board.gic.gicc),
+        Some(board.gic.gicc_dir),
+        Some(board.gic.gich),
+        Some(board.console.base.page_base()),
+        board.telemetry.map(|uart| uart.base.page_base()),
+        board.power_off.as_ref().map(|off| off.page),
+    ];
+    devices.extend(system.stops().map(|(_, stop)| Some(stop.at.page_base())));
     let plan = mmu::Plan {
-        devices: [
-            Some(board.gic.gicd),
-            Some(board.gic.gicc),
-            Some(board.gic.gicc_dir),
-            Some(board.gic.gich),
-            Some(board.console.base.page_base()),
-            board.telemetry.map(|uart| uart.base.page_base()),
-            board.power_off.as_ref().map(|off| off.page),
-        ],
+        devices: &devices,
         payload,
         cores,
         heap: layout::heap_extension(cores, ram) + lists.sum::<u64>(),
         stage2_frames,
         image: &early::image(),
     };
-    let built = mmu::build(frames, &plan);
-    // Only now is it known how many frames were needed.
-    // The formula of the frames does not skip anything; a range in their way is an error.
-    let overlaps = |taken: &&PhysRange| taken.overlaps(&frames.span());
-    if let Some(taken) = board.reserved.iter().find(overlaps) {
-        refuse(format_args!(
-            "the hypervisor's own frames run into reserved memory at {}",
-            taken.start
-        ));
-    }
-    built
+    mmu::build(frames, &plan)
 }
 
 /// Returns the memory that VMs can have: all but the reserved ranges, the loaded image and the
 /// hypervisor's own colors.
 fn guest_memory(system: &System, colors: u32, loaded: PhysRange, own: PhysRange) -> Memory {
     let mut reserved = system.board.reserved.clone();
+    reserved.extend(system.direct());
     // The hypervisor's own frames need no exclusion from the pools: no pool has their colors.
     // Contiguous memory has all colors, so that it must avoid them.
     reserved.push(loaded);

@@ -92,6 +92,7 @@ pub fn create(
                 // `execute` in the configuration does not matter here: device registers are never
                 // executable.
                 Backing::Device(pa) => (Kind::Device, pa),
+                Backing::Direct => (kind, region.identity().start),
             };
             map_range(&stage2, &mut tables, region.ipa, pages, kind, first);
         }

@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{console, power, timer};
+use crate::machine::mmio;
 use crate::machine::mmu::Stack;
 use crate::machine::registers::{CNTV_CTL_EL0, ELR_EL2, Readable, Writeable};
 use crate::machine::{early, handover, sysreg};
@@ -69,6 +70,20 @@ fn clean_memory(work: Work) {
     }
     for (ipa, channel) in vm.written() {
         clean(work, ipa, channel.pages, channel.is_cleared);
+    }
+}
+
+/// Ends what the VM's devices do to memory by themselves: its next life overwrites the descriptors
+/// that they follow.
+fn stop_devices(vm: &Vm) {
+    let own = system().stops().enumerate();
+    for (number, (_, stop)) in own.filter(|(_, (of, _))| *of == vm.id) {
+        // SAFETY: the number of one of them, and guests have run.
+        let page = unsafe { mmio::stop(number) };
+        let register = &page[(stop.at.0 % PAGE_SIZE) as usize / 4];
+        register.set(stop.value);
+        // The device has the write before what follows: a read does not overtake it.
+        register.get();
     }
 }
 
@@ -383,6 +398,7 @@ fn finish(visit: Visit) {
     let vm = visit.vm;
     doorbell::close(visit);
     link::reset_all(visit);
+    stop_devices(vm);
     // Before the VM counts as dead: its last line is printed with its name, and before the message
     // that it has ended.
     print_end(visit);
@@ -451,6 +467,7 @@ fn renew(visit: Visit, end: fn(Visit)) -> ! {
     // First: peers may leave what the next life would find, until they know.
     doorbell::close(visit);
     link::reset_all(visit);
+    stop_devices(vm);
     logger::about(vm, Level::Info, Topic::Act, format_args!(" restarts"));
     // The pages move home first, so that a restarted VM has its frames as at its first start.
     let work = Work::new(visit);

@@ -321,7 +321,7 @@ pub fn region(vm: &Vm, index: u64) -> Result<reply::Region, CallError> {
     let memory = memory().lock();
     let colors = match region.backing {
         Backing::Pool(pool) => memory.pools[usize::from(pool)].spec.colors,
-        Backing::Contiguous => ColorSet::first(memory.frames.colors),
+        Backing::Contiguous | Backing::Direct => ColorSet::first(memory.frames.colors),
         Backing::Device(_) => ColorSet::EMPTY,
     };
     Ok(reply::Region {

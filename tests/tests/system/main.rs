@@ -13,6 +13,7 @@ mod counting;
 mod damaged;
 mod demo;
 mod devices;
+mod dma;
 mod fatal;
 mod instructions;
 mod interrupts;

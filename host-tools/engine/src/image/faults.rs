@@ -524,6 +524,21 @@ fn memory(system: &System, vm: &Vm) -> Option<&'static str> {
                 }
             }
             Backing::Contiguous => {}
+            Backing::Direct => {
+                let of = ipas(region);
+                let inside = |bank: &Range| bank.start <= of.start && of.end <= bank.end;
+                let others = system.vms.iter().flat_map(|vm| &vm.regions);
+                let takers = others
+                    .filter(|other| other.backing == Backing::Direct && overlap(&ipas(other), &of));
+                let reserved = system.board.reserved.iter();
+                let firmware = reserved.map(|it| range(it.start.0, it.len));
+                if !banks.iter().any(inside)
+                    || takers.count() > 1
+                    || firmware.into_iter().any(|it| overlap(&it, &of))
+                {
+                    return Some("memory at its own address that is not free RAM");
+                }
+            }
             Backing::Device(start) => {
                 let of = range(start.0, u64::from(region.pages) * PAGE_SIZE);
                 let is_kept = kept.iter().any(|at| overlap(&range(at.0, PAGE_SIZE), &of));

@@ -1,8 +1,9 @@
 //! The device tree of a guest, from its map and the configuration.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::modules::Set;
 use cloison_abi::{irq, page};
-use cloison_config::guest_linux::{Described, Linux, Shown, with_word};
+use cloison_config::guest_linux::{Described, Linux, Property, Shown, with_word};
 use cloison_config::layout::DEVICE_TREE_ROOM;
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::channel::Rights;
@@ -11,7 +12,7 @@ use cloison_formats::ids::{Intid, VmId};
 use cloison_formats::image::{Backing, GuestPmu, Region, System, Vm};
 use cloison_formats::link::LinkEnd;
 use miette::{Result, miette};
-use vm_fdt::{Error, FdtWriter};
+use vm_fdt::{Error, FdtWriter, FdtWriterNode};
 
 /// Handles by which nodes refer to each other.
 const GIC: u32 = 1;
@@ -57,10 +58,20 @@ impl Around {
         }
     }
 
-    /// Returns whether the VM has devices for which Debian's kernels have modules: those of links,
-    /// and memory of channels.
-    pub fn needs_modules(&self) -> bool {
-        !self.links.is_empty() || !self.channels.is_empty()
+    /// Returns the modules of Debian's kernels that the VM needs for its links and channels, and for
+    /// the devices that are passed through to it.
+    pub fn modules(&self, linux: &Linux) -> Vec<Set> {
+        let shares = !self.links.is_empty() || !self.channels.is_empty();
+        let is_driven = |set: Set| {
+            let mut devices = linux.tree.shown.iter().filter_map(|shown| match shown {
+                Shown::Device(device) => Some(&device.compatible),
+                _ => None,
+            });
+            devices.any(|names| names.iter().any(|name| set.drives(name)))
+        };
+        let mut sets = Set::ALL.to_vec();
+        sets.retain(|set| *set == Set::Shared && shares || is_driven(*set));
+        sets
     }
 }
 
@@ -195,8 +206,12 @@ fn chosen(
     fdt.end_node(node)
 }
 
+/// Returns where the guest sees a region, and its length.
+fn reg(region: &Region) -> [u64; 2] {
+    [region.ipa.0, u64::from(region.pages) * PAGE_SIZE]
+}
+
 fn memory(fdt: &mut FdtWriter, described: &Described, regions: &[Region]) -> Result<(), Error> {
-    let reg = |region: &Region| [region.ipa.0, u64::from(region.pages) * PAGE_SIZE];
     let of = |wanted: Shown| {
         let is_ram = |region: &&Region| !matches!(region.backing, Backing::Device(_));
         let shown = |index: usize| described.shown.get(index).cloned().unwrap_or_default();
@@ -273,27 +288,79 @@ fn passed_through(
     described: &Described,
     regions: &[Region],
 ) -> Result<(), Error> {
+    let bus = begin_bus(fdt, regions)?;
+    let mut handle = CLOCK + 1;
     for (region, shown) in regions.iter().zip(&described.shown) {
-        let Shown::Device {
-            compatible,
-            interrupt,
-        } = shown
-        else {
+        let Shown::Device(device) = shown else {
             continue;
         };
-        let node = fdt.begin_node(&format!("{}@{:x}", region.name, region.ipa.0))?;
-        fdt.property_string_list("compatible", compatible.clone())?;
-        fdt.property_array_u64("reg", &[region.ipa.0, u64::from(region.pages) * PAGE_SIZE])?;
-        if let Some(irq) = interrupt {
-            fdt.property_array_u32("interrupts", &[SPI, irq.0 - 32, LEVEL_HIGH])?;
+        let first = handle;
+        for (name, hz) in &device.clocks {
+            clock(fdt, &format!("{}-{name}", region.name), *hz, handle)?;
+            handle += 1;
         }
-        if compatible.iter().any(|name| name == "arm,primecell") {
+        let node = fdt.begin_node(&format!("{}@{:x}", region.name, region.ipa.0))?;
+        fdt.property_string_list("compatible", device.compatible.clone())?;
+        fdt.property_array_u64("reg", &reg(region))?;
+        let irqs = device.interrupts.iter();
+        let irqs: Vec<u32> = irqs.flat_map(|irq| [SPI, irq.0 - 32, LEVEL_HIGH]).collect();
+        if !irqs.is_empty() {
+            fdt.property_array_u32("interrupts", &irqs)?;
+        }
+        if !device.clocks.is_empty() {
+            let handles: Vec<u32> = (first..handle).collect();
+            fdt.property_array_u32("clocks", &handles)?;
+            let names = device.clocks.iter().map(|(name, _)| name.clone());
+            fdt.property_string_list("clock-names", names.collect())?;
+        } else if device.compatible.iter().any(|name| name == "arm,primecell") {
             fdt.property_u32("clocks", CLOCK)?;
             fdt.property_string("clock-names", "apb_pclk")?;
         }
+        for (name, value) in &device.properties {
+            match value {
+                Property::There => fdt.property_null(name)?,
+                Property::Texts(texts) => fdt.property_string_list(name, texts.clone())?,
+                Property::Cells(cells) => fdt.property_array_u32(name, cells)?,
+            }
+        }
         fdt.end_node(node)?;
     }
-    Ok(())
+    match bus {
+        Some(bus) => fdt.end_node(bus),
+        None => Ok(()),
+    }
+}
+
+/// Begins the bus of the devices of a VM that has memory for DMA: they reach nothing else, so that
+/// Linux copies what they read or write elsewhere into and out of that memory (swiotlb).
+fn begin_bus(fdt: &mut FdtWriter, regions: &[Region]) -> Result<Option<FdtWriterNode>, Error> {
+    let memory = regions.iter().filter(|it| it.backing == Backing::Direct);
+    let ranges: Vec<u64> = memory
+        .flat_map(|region| {
+            let [start, len] = reg(region);
+            [start, start, len]
+        })
+        .collect();
+    if ranges.is_empty() {
+        return Ok(None);
+    }
+    let bus = fdt.begin_node("bus")?;
+    fdt.property_string("compatible", "simple-bus")?;
+    fdt.property_u32("#address-cells", 2)?;
+    fdt.property_u32("#size-cells", 2)?;
+    fdt.property_null("ranges")?;
+    fdt.property_array_u64("dma-ranges", &ranges)?;
+    Ok(Some(bus))
+}
+
+/// Adds a clock that nothing changes.
+fn clock(fdt: &mut FdtWriter, name: &str, hz: u32, handle: u32) -> Result<(), Error> {
+    let clock = fdt.begin_node(name)?;
+    fdt.property_string("compatible", "fixed-clock")?;
+    fdt.property_u32("#clock-cells", 0)?;
+    fdt.property_u32("clock-frequency", hz)?;
+    fdt.property_phandle(handle)?;
+    fdt.end_node(clock)
 }
 
 fn devices(fdt: &mut FdtWriter, map: &GuestMap, vcpus: usize) -> Result<(), Error> {
@@ -322,13 +389,7 @@ fn devices(fdt: &mut FdtWriter, map: &GuestMap, vcpus: usize) -> Result<(), Erro
     fdt.property_null("always-on")?;
     fdt.end_node(timer)?;
 
-    let clock = fdt.begin_node("uart-clock")?;
-    fdt.property_string("compatible", "fixed-clock")?;
-    fdt.property_u32("#clock-cells", 0)?;
-    fdt.property_u32("clock-frequency", UART_CLOCK)?;
-    fdt.property_phandle(CLOCK)?;
-    fdt.end_node(clock)?;
-
+    clock(fdt, "uart-clock", UART_CLOCK, CLOCK)?;
     serial(fdt, &map.uart)
 }
 

@@ -30,11 +30,11 @@ const PROGRAMS: &str = "usr/bin";
 /// Builds the RAM disk. The same inputs give the same bytes.
 pub fn build(linux: &Linux, around: &Around) -> Result<Vec<u8>> {
     let mut disk = base(linux.release)?;
-    if let KernelSource::Debian(flavor) = linux.kernel
-        && around.needs_modules()
-    {
-        let modules = modules::archive(linux.release, flavor, Cached::Use)?;
-        disk.extend(std::fs::read(modules.path).into_diagnostic()?);
+    if let KernelSource::Debian(flavor) = linux.kernel {
+        for set in around.modules(linux) {
+            let modules = modules::archive(linux.release, flavor, set, Cached::Use)?;
+            disk.extend(std::fs::read(modules.path).into_diagnostic()?);
+        }
     }
     // A kernel unpacks concatenated archives in order.
     if !linux.packages.is_empty() {

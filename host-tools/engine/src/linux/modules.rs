@@ -1,5 +1,5 @@
-//! Modules of Debian's kernels for the devices of links and the memory of channels, for the RAM
-//! disk.
+//! Modules of Debian's kernels for the RAM disk: for the devices of links, the memory of channels, and
+//! devices of boards.
 //!
 //! They are unmodified, apart from their compression by xz: `insmod` takes them as they were built.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -12,44 +12,92 @@ use cloison_config::guest_linux::{Flavor, Release};
 use flate2::Compression;
 use lzma_rust2::XzReader;
 use miette::{IntoDiagnostic, Result, miette};
+use object::{Object, ObjectSection};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The modules, in the order in which they can be loaded. A kernel that lacks one has it built in.
-const MODULES: [&str; 12] = [
-    "virtio_ring",
-    "virtio",
-    "virtio_mmio",
-    "failover",
-    "net_failover",
-    "virtio_net",
-    "virtio_console",
-    "libnvdimm",
-    "dax",
-    "nd_btt",
-    "nd_pmem",
-    "of_pmem",
-];
-/// Those that no kernel has built in.
-const NEEDED: [&str; 3] = ["virtio_mmio", "virtio_net", "of_pmem"];
+/// Modules for a kind of device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Set {
+    /// For links and channels.
+    Shared,
+    /// For the devices of boards with drivers in this list that are passed through.
+    Board,
+}
+
+impl Set {
+    /// All.
+    pub const ALL: [Self; 2] = [Self::Shared, Self::Board];
+
+    /// Returns the modules that are wanted; those that they depend on come with them. A kernel may
+    /// have one built in.
+    const fn wanted(self) -> &'static [&'static str] {
+        match self {
+            Self::Shared => &[
+                "virtio_mmio",
+                "virtio_net",
+                "virtio_console",
+                "nd_pmem",
+                "of_pmem",
+            ],
+            // Ethernet and SD cards of the ZCU102, and what is on a card.
+            Self::Board => &[
+                "macb",
+                "sdhci-of-arasan",
+                "mmc_block",
+                "crc32c_generic",
+                "ext4",
+            ],
+        }
+    }
+
+    /// Returns those that no kernel that suits has built in.
+    const fn needed(self) -> &'static [&'static str] {
+        match self {
+            Self::Shared => &["virtio_mmio", "virtio_net", "of_pmem"],
+            Self::Board => &["macb", "sdhci-of-arasan"],
+        }
+    }
+
+    /// Returns whether a driver of the set is for a device with this compatible string.
+    pub fn drives(self, compatible: &str) -> bool {
+        const BOARD: [&str; 5] = [
+            "cdns,gem",
+            "cdns,zynqmp-gem",
+            "xlnx,zynqmp-gem",
+            "arasan,sdhci-8.9a",
+            "xlnx,zynqmp-8.9a",
+        ];
+        self == Self::Board && BOARD.contains(&compatible)
+    }
+
+    /// Returns the word for it in messages, and in names in the cache.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "drivers",
+            Self::Board => "board-drivers",
+        }
+    }
+}
+
 /// Destination. The first process loads what is there, in the order of names.
 const DIRECTORY: &str = "lib/modules";
 
 /// Returns the name in a release's cache of a kernel's modules.
-fn name_of(flavor: Flavor) -> String {
-    format!("{}-drivers", flavor.name())
+fn name_of(flavor: Flavor, set: Set) -> String {
+    format!("{}-{}", flavor.name(), set.name())
 }
 
 /// Returns the modules of a kernel as a compressed archive, downloading them if necessary.
 ///
 /// # Errors
 /// Also if they are of another version than the kernel in the cache.
-pub fn archive(release: Release, flavor: Flavor, cached: Cached) -> Result<CachedFile> {
-    let modules = packages::kept_or_made(release, &name_of(flavor), cached, || {
+pub fn archive(release: Release, flavor: Flavor, set: Set, cached: Cached) -> Result<CachedFile> {
+    let modules = packages::kept_or_made(release, &name_of(flavor, set), cached, || {
         let unpacked = debian::arm64(release, flavor.package())?;
         Ok(NewFile {
-            bytes: pack(unpacked.root.path())?,
+            bytes: pack(unpacked.root.path(), set, flavor)?,
             package: unpacked.package,
             version: unpacked.version,
         })
@@ -72,33 +120,85 @@ pub fn archive(release: Release, flavor: Flavor, cached: Cached) -> Result<Cache
 }
 
 /// Returns whether the cache has the modules of a kernel.
-pub fn are_kept(release: Release, flavor: Flavor) -> bool {
-    packages::is_file_kept(release, &name_of(flavor))
+pub fn are_kept(release: Release, flavor: Flavor, set: Set) -> bool {
+    packages::is_file_kept(release, &name_of(flavor, set))
 }
 
-/// Packs the modules of an unpacked kernel.
-fn pack(root: &Path) -> Result<Vec<u8>> {
-    let mut found = BTreeMap::new();
+/// Packs modules of an unpacked kernel, each after those that it depends on.
+fn pack(root: &Path, set: Set, flavor: Flavor) -> Result<Vec<u8>> {
+    let mut files = BTreeMap::new();
     for place in ["lib/modules", "usr/lib/modules"] {
-        collect(&root.join(place), &mut found)?;
+        find(&root.join(place), &mut files)?;
     }
-    if let Some(missing) = NEEDED.iter().find(|name| !found.contains_key(**name)) {
-        return Err(miette!("the package has no module {missing}"));
+    let is_missing = |name: &&&str| !files.contains_key(&key(name));
+    if let Some(missing) = set.needed().iter().find(is_missing) {
+        return Err(miette!(
+            help = "kernel = \"rt\" has the drivers of real devices",
+            "Debian's kernel `{}` has no module {missing}",
+            flavor.name()
+        ));
+    }
+    let mut ordered = Vec::new();
+    for name in set.wanted() {
+        add(name, &files, &mut ordered)?;
     }
     let mut nodes: Vec<(String, Node)> = ["lib", DIRECTORY]
         .map(|name| (name.to_owned(), Node::Directory))
         .into();
-    for (number, name) in MODULES.iter().enumerate() {
-        if let Some(bytes) = found.get(*name) {
-            let path = format!("{DIRECTORY}/{number:02}-{name}.ko");
-            nodes.push((path, Node::Program(bytes)));
-        }
+    for (number, (name, bytes)) in ordered.iter().enumerate() {
+        // Sets have names apart, because their archives are unpacked into one directory.
+        let path = format!("{DIRECTORY}/{}-{number:02}-{name}.ko", set.name());
+        nodes.push((path, Node::Program(bytes)));
     }
     archive::pack(&nodes, Compression::best())
 }
 
-/// Reads those of [`MODULES`] that are below a directory.
-fn collect(directory: &Path, found: &mut BTreeMap<&'static str, Vec<u8>>) -> Result<()> {
+/// Returns the name by which modules refer to one.
+fn key(name: &str) -> String {
+    name.replace('-', "_")
+}
+
+/// Adds a module after those that it depends on, unless it is there or built in.
+fn add(
+    name: &str,
+    files: &BTreeMap<String, PathBuf>,
+    ordered: &mut Vec<(String, Vec<u8>)>,
+) -> Result<()> {
+    let key = key(name);
+    let Some(path) = files.get(&key) else {
+        return Ok(());
+    };
+    if ordered.iter().any(|(there, _)| *there == key) {
+        return Ok(());
+    }
+    let mut bytes = std::fs::read(path).into_diagnostic()?;
+    if path.extension().is_some_and(|kind| kind == "xz") {
+        bytes = unpacked(&bytes)?;
+    }
+    for other in dependencies(&bytes).map_err(|error| miette!("{}: {error}", path.display()))? {
+        add(&other, files, ordered)?;
+    }
+    ordered.push((key, bytes));
+    Ok(())
+}
+
+/// Returns the modules on which one depends, as its build wrote them (Linux, `scripts/mod/modpost.c`).
+fn dependencies(module: &[u8]) -> object::Result<Vec<String>> {
+    let file = object::File::parse(module)?;
+    let Some(section) = file.section_by_name(".modinfo") else {
+        return Ok(Vec::new());
+    };
+    let fields = section.data()?.split(|&byte| byte == 0);
+    let named = fields.filter_map(|field| str::from_utf8(field).ok()?.strip_prefix("depends="));
+    let names = named.flat_map(|names| names.split(','));
+    Ok(names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect())
+}
+
+/// Finds the modules below a directory, by the names with which others refer to them.
+fn find(directory: &Path, found: &mut BTreeMap<String, PathBuf>) -> Result<()> {
     let mut open: Vec<PathBuf> = vec![directory.to_path_buf()];
     while let Some(directory) = open.pop() {
         for entry in std::fs::read_dir(directory).into_iter().flatten() {
@@ -108,19 +208,12 @@ fn collect(directory: &Path, found: &mut BTreeMap<&'static str, Vec<u8>>) -> Res
                 continue;
             }
             let file = path.file_name().unwrap_or_default().to_string_lossy();
-            let Some(name) = MODULES.iter().find(|name| {
-                let rest = file.strip_prefix(**name);
-                matches!(rest, Some(".ko" | ".ko.xz"))
-            }) else {
-                continue;
-            };
-            let bytes = std::fs::read(&path).into_diagnostic()?;
-            let bytes = if file.ends_with(".xz") {
-                unpacked(&bytes)?
-            } else {
-                bytes
-            };
-            found.insert(name, bytes);
+            let module = [".ko", ".ko.xz"]
+                .iter()
+                .find_map(|end| file.strip_suffix(end));
+            if let Some(name) = module {
+                found.insert(key(name), path);
+            }
         }
     }
     Ok(())

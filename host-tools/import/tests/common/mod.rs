@@ -49,12 +49,7 @@ pub fn file(name: &str) -> PathBuf {
 pub fn assert_fits(checked: &Checked) {
     let system = &checked.system;
     let image = memory::image_bytes(checked.images.iter());
-    let account = Account::new(
-        &system.board,
-        checked.board.colors,
-        system.contiguous,
-        image,
-    );
+    let account = Account::new(system, checked.board.colors, image);
     let demands = memory::demand(system);
     for color in (0..checked.board.colors).map(|color| Color(color as u8)) {
         let taken: u64 = system

@@ -117,12 +117,7 @@ pub fn read(checked: &Checked) -> Result<Subjects, Errors> {
     let system = &checked.system;
     let colors = ColorSet::first(checked.board.colors).without(system.hypervisor_colors);
     let image = image_bytes(checked.images.iter());
-    let account = Account::new(
-        &system.board,
-        checked.board.colors,
-        system.contiguous,
-        image,
-    );
+    let account = Account::new(system, checked.board.colors, image);
     let each = colors
         .iter()
         .map(|color| account.pages_of(ColorSet::EMPTY.with(color)));

@@ -26,7 +26,7 @@ impl Holding {
     pub fn of(vm: &Vm) -> Self {
         let pool = |backing: &Backing| match backing {
             Backing::Pool(pool) => Some(usize::from(*pool)),
-            Backing::Contiguous | Backing::Device(_) => None,
+            Backing::Contiguous | Backing::Direct | Backing::Device(_) => None,
         };
         Self {
             main: vm.regions.iter().find_map(|region| pool(&region.backing)),

@@ -94,6 +94,7 @@ fn accepted(image: &[u8], header: &Header, system: &System) {
             match region.backing {
                 Backing::Pool(pool) => assert!(usize::from(pool) < system.pools.len()),
                 Backing::Device(at) => assert!(!ram(at.0, at.0.saturating_add(length))),
+                Backing::Direct => assert!(ram(region.ipa.0, region.ipa.0 + length)),
                 Backing::Contiguous => {}
             }
         }

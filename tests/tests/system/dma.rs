@@ -1,0 +1,178 @@
+//! Devices that access memory by themselves, in a colored VM: they find its memory for DMA, and
+//! nothing else.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::running::Running;
+use cloison::live;
+use cloison_config::ImageSource;
+use cloison_config::guest_linux::Shown;
+use cloison_formats::image::Backing;
+use cloison_tests::{Clock, ZCU102, config, load, machine, number, run};
+use miette::{IntoDiagnostic, Result};
+use std::fs;
+use std::path::Path;
+
+/// Bytes of the card: a power of two, as QEMU asks.
+const CARD: usize = 64 << 20;
+/// Where the test's bytes are on the card: the first half is a file system's.
+const COPIED: usize = 48 << 20;
+/// Bytes that the guest copies on the card.
+const LENGTH: usize = 4 << 20;
+
+/// Returns bytes that do not repeat within a page.
+fn pattern(len: usize) -> Vec<u8> {
+    let word = |n: u64| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 7).to_le_bytes();
+    (0..len as u64 / 8).flat_map(word).collect()
+}
+
+/// Starts the system with a network, that of QEMU's user, which has a file and an echo, and a card.
+fn start(card: &Path, shared: &Path) -> Result<Running> {
+    let drive = format!("if=sd,index=0,format=raw,file={}", card.display());
+    let network = format!(
+        "user,tftp={},guestfwd=tcp:10.0.2.100:7-cmd:cat",
+        shared.display()
+    );
+    let devices = ["-nic", &network, "-drive", &drive];
+    Running::start_on(&load(&config("dma"), ZCU102)?, |file| {
+        Ok(machine(ZCU102, file, Clock::Counted)?.args(devices))
+    })
+}
+
+/// Gives the VM's network device its address.
+fn join(linux: &mut Running) {
+    linux.output(
+        "linux",
+        "ip addr add 10.0.2.15/24 dev eth0 && ip link set eth0 up && \
+         while [ \"$(cat /sys/class/net/eth0/carrier)\" != 1 ]; do sleep 0.1; done",
+    );
+}
+
+/// Returns the checksum of what a command prints.
+fn sum(linux: &mut Running, command: &str) -> String {
+    linux.output("linux", &format!("{command} | md5sum"))
+}
+
+/// Ethernet and card of Debian's kernel, with buffers in pages of the pool, which are scattered.
+/// Meanwhile pages move to other frames and back.
+#[test]
+fn debian_uses_ethernet_and_a_card_in_a_colored_vm() -> Result<()> {
+    let scratch = tempfile::tempdir().into_diagnostic()?;
+    let (card, shared) = (scratch.path().join("card"), scratch.path().join("shared"));
+    let mut contents = vec![0; CARD];
+    contents[COPIED..COPIED + LENGTH].copy_from_slice(&pattern(LENGTH));
+    fs::write(&card, &contents).into_diagnostic()?;
+    fs::create_dir(&shared).into_diagnostic()?;
+    fs::write(shared.join("file"), pattern(1 << 20)).into_diagnostic()?;
+
+    let mut linux = start(&card, &shared)?;
+    linux.open("linux")?;
+    join(&mut linux);
+    let said = linux.output("linux", "ping -c 3 -W 5 -s 1400 10.0.2.2");
+    assert!(said.contains("3 packets received"), "{said}");
+    // Meanwhile pages of the page cache move to the private colors and back.
+    linux.output(
+        "linux",
+        "(for round in 1 2 3; do for at in 0x88000000 0x8a000000 0x8c000000 0x8e000000; do \
+         seq 0 63 | while read n; do printf '0x%x ' $((at + n * 4096)); done | \
+         xargs cloisonctl migrate page; done; cloisonctl migrate restore; done) > /root/moved &",
+    );
+    linux.output("linux", "tftp -g -r file -l /root/file 10.0.2.2");
+    let file = sum(&mut linux, "cat /root/file");
+    let echo = "(cat /root/file; sleep 1) | timeout 60 nc 10.0.2.100 7 | head -c 1048576";
+    assert_eq!(sum(&mut linux, echo), file, "by TCP, there and back");
+    // From the card to its first half, by a file system.
+    linux.output("linux", "busybox mke2fs /dev/mmcblk0 32768 2> /dev/null");
+    linux.output("linux", "mkdir /card && mount -t ext4 /dev/mmcblk0 /card");
+    let copy =
+        "dd if=/dev/mmcblk0 of=/card/copy bs=64k skip=768 count=64 iflag=direct 2> /dev/null";
+    linux.output("linux", copy);
+    let whole = "mkdir /card/bin && cp /bin/busybox /card/bin && cp /root/file /card && sync";
+    linux.output("linux", whole);
+    linux.output("linux", "umount /card; echo 3 > /proc/sys/vm/drop_caches");
+    linux.output("linux", "mount -t ext4 /dev/mmcblk0 /card");
+    let inside = "chroot /card /bin/busybox cat /file";
+    assert_eq!(sum(&mut linux, inside), file, "with the card as root");
+    let back = "dd if=/card/copy of=/dev/mmcblk0 bs=64k seek=896 conv=fsync 2> /dev/null";
+    linux.output("linux", back);
+    linux.output("linux", "wait");
+    linux.output("linux", "umount /card; sync");
+    let used = linux.output("linux", "cat /proc/interrupts");
+    assert!(used.contains("eth0") && used.contains("mmc0"), "{used}");
+    let run = linux.stop()?;
+    let now = fs::read(&card).into_diagnostic()?;
+    assert!(
+        now[56 << 20..][..LENGTH] == pattern(LENGTH),
+        "what the card has after two copies"
+    );
+    let moves = run.telemetry.migrations().count();
+    assert!(moves >= 3 * 2 * 256, "{moves} moves");
+    let done = run.line("neighbor", "heartbeat: done");
+    assert_eq!(number(done, "corrupt"), 0, "{done}");
+    Ok(())
+}
+
+/// Where the Ethernet's first register is for the VM: its control.
+const CONTROL: &str = "0x0b000000";
+/// Receiver and transmitter on, and the registers of the PHY (UG1087, GEM network_control).
+const RUNNING: &str = "0x0000001C";
+
+/// Has a device that nobody drives receive, restarts the VM, and returns what the device does then.
+fn after_a_restart(stops: bool) -> Result<String> {
+    let mut checked = load(&config("dma"), ZCU102)?;
+    if !stops {
+        checked.system.vms[0].stops.clear();
+    }
+    for image in &mut checked.images {
+        if let ImageSource::Linux(linux) = image {
+            for shown in &mut linux.tree.shown {
+                if let Shown::Device(_) = shown {
+                    *shown = Shown::Hidden;
+                }
+            }
+        }
+    }
+    let mut linux = Running::start(&checked, ZCU102, Clock::Counted)?;
+    linux.open("linux")?;
+    let read = format!("devmem {CONTROL} 32");
+    linux.output("linux", &format!("devmem {CONTROL} 32 {RUNNING}"));
+    assert_eq!(linux.output("linux", &read).trim_end(), RUNNING);
+    linux.type_in("linux", "reboot -f\n")?;
+    linux.open("linux")?;
+    let after = linux.output("linux", &read);
+    linux.stop()?;
+    Ok(after.trim_end().to_owned())
+}
+
+/// A device that went on would follow descriptors that the VM's next life has overwritten.
+#[test]
+fn a_device_stops_with_its_vms_life() -> Result<()> {
+    assert_eq!(after_a_restart(true)?, "0x00000000");
+    assert_eq!(after_a_restart(false)?, RUNNING, "nothing else stops it");
+    Ok(())
+}
+
+/// Every page of the memory for DMA is where the device looks for it; one that is not is found.
+#[test]
+fn memory_for_dma_is_at_its_own_addresses() -> Result<()> {
+    let mut checked = load(&config("dma"), ZCU102)?;
+    checked.system.audit = true;
+    let run = run(&checked, ZCU102, Clock::Counted)?;
+    let audit = live::judge(&run.system, &run.telemetry);
+    audit.verdict()?;
+    let linux = &run.system.vms[0];
+    let memory = linux
+        .regions
+        .iter()
+        .find(|it| it.backing == Backing::Direct);
+    let memory = memory.expect("the configuration has some");
+    assert!(audit.checked > u64::from(memory.pages));
+    let mut other = run.telemetry.clone();
+    let runs = &mut other.passes[0].stage2;
+    let found = runs.iter_mut().find(|run| run.ipa == memory.ipa);
+    found.expect("its first pages").frames.swap(0, 1);
+    let audit = live::judge(&run.system, &other);
+    assert_eq!((audit.outside, audit.shared), (2, 0));
+    let message = audit.verdict().expect_err("two pages").to_string();
+    assert!(message.contains("2"), "{message}");
+    Ok(())
+}
