@@ -407,7 +407,7 @@ pub struct Vm {
 }
 
 /// A write to a register that ends a passed-through device's own accesses to memory. A device that
-/// went on after its VM's life would follow descriptors that the next life overwrites, to any
+/// continued after its VM's life would follow descriptors that the next life overwrites, to any
 /// address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {

@@ -41,8 +41,9 @@
 //!   - `splits`: MDCR_EL2.HPMN keeps a guest from the counters above it, which no shipped board has
 //!     been shown to do (QEMU does not). Default: false
 //! - `[[device]]`: `name`, `start` and `size` of a device that a VM can have, and `dma`: whether it
-//!   accesses memory by itself. A VM gets one that does only with `dma = "trusted"` in its region,
-//!   and one that is not listed with a warning. `dma`'s default: false
+//!   accesses memory by itself. A VM gets one that does only with memory for it, and one that is not
+//!   listed with a warning. `stop`: the writes to its first page that end its accesses, as offset and
+//!   value. `dma`'s default: false; without `stop`, the configuration must have it
 //! - `card`: what the board needs before it boots from a card: lines for the `README.txt` of
 //!   `cloison image`. Default: none
 //! - `[[file]]`: `name`, `purpose` and `text` of a file that `cloison image` writes for this board,

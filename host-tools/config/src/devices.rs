@@ -4,7 +4,7 @@
 //! addresses are physical; those of its guest are the same only in memory for DMA.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::document::{Field, Table};
+use crate::document::{Field, Presence, Table};
 use crate::firmware::{page_address, read_writes};
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_formats::image::Stop;
@@ -53,7 +53,10 @@ impl DmaMemory {
     /// Returns what a VM with these `[[vm.region]]` has.
     pub fn of(regions: &[Table<'_>]) -> Self {
         let is_memory = |region: &Table<'_>| {
-            region.optional("device").is_none() && region.optional("dma").is_some()
+            let said = region
+                .optional("dma")
+                .is_some_and(|field| !field.is_string());
+            said && region.optional("device").is_none()
         };
         if regions.iter().any(is_memory) {
             Self::There
@@ -88,7 +91,7 @@ fn read_one(table: Table<'_>) -> Option<BoardDevice> {
     } else {
         Dma::None
     };
-    let stop = read_stop(&table);
+    let stop = read_stop(&table).optional();
     table.finish();
     Some(BoardDevice {
         name: name?.to_owned(),
@@ -97,13 +100,13 @@ fn read_one(table: Table<'_>) -> Option<BoardDevice> {
             len: size?,
         },
         dma,
-        stop,
+        stop: stop?,
     })
 }
 
 /// Reads the writes that end a device's accesses to memory.
-pub(crate) fn read_stop(table: &Table<'_>) -> Option<Vec<(u16, u32)>> {
-    read_writes(&table.optional("stop")?)
+pub(crate) fn read_stop<'a>(table: &Table<'a>) -> Presence<'a, Vec<(u16, u32)>> {
+    table.value("stop", read_writes)
 }
 
 /// What a region says of its device.
@@ -111,7 +114,7 @@ pub(crate) struct Said<'a> {
     /// Its accesses to memory.
     pub claim: Option<(Claimed, Field<'a>)>,
     /// What ends them.
-    pub stop: Option<Vec<(u16, u32)>>,
+    pub stop: Presence<'a, Vec<(u16, u32)>>,
     /// What the VM has for them.
     pub memory: DmaMemory,
 }
@@ -160,12 +163,14 @@ pub(crate) fn check(
     }
     let is_trusted = matches!(claim, Some((Claimed::Trusted, _)));
     if master.is_some() || is_trusted {
-        let what = master.map_or("the device", |device| &device.name);
+        let what = master.map_or_else(String::new, |device| format!(": {}", device.name));
         if memory == DmaMemory::There {
             let known = match stop {
-                Some(stop) => Some(writes(range.start, &stop)),
-                None if is_trusted => None,
-                None => {
+                // Said already.
+                Presence::Wrong => return Vec::new(),
+                Presence::Given(stop) => Some(writes(range.start, &stop.value)),
+                Presence::Absent if is_trusted => None,
+                Presence::Absent => {
                     let mut masters = covered.filter(|device| device.dma == Dma::Master);
                     masters.try_fold(Vec::new(), |mut all, device| {
                         let own = writes(device.range.start, device.stop.as_ref()?);
@@ -177,9 +182,9 @@ pub(crate) fn check(
             };
             if known.is_none() {
                 let error = field.error(format!(
-                    "nothing ends {what}'s accesses to memory when its VM ends or restarts"
+                    "nothing ends what the device does to memory when its VM ends or restarts{what}"
                 ));
-                field.push(error.label("would go on").help(
+                field.push(error.label("would continue").help(
                     "the next life overwrites the descriptors that it follows. Say which registers \
                      of its first page to write: stop = [[0x0, 0]] (offset and value); stop = [] if \
                      it ends by itself",
@@ -190,7 +195,7 @@ pub(crate) fn check(
         field.push(
             field
                 .error(format!(
-                    "{what} accesses memory by itself (DMA), and the VM has no memory for it"
+                    "the VM has no memory for a device that accesses it by itself (DMA){what}"
                 ))
                 .label("a DMA master")
                 .help(

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{self, DmaMemory, Said};
-use crate::document::{Field, Table, all, suggest};
+use crate::document::{Field, Presence, Table, all, suggest};
 use crate::guest_linux::{DeviceNode, Property, Shown};
 use crate::guest_map;
 use crate::names::name;
@@ -449,7 +449,10 @@ fn read_backing(table: &Table<'_>, scope: &Scope<'_>, pages: Option<u32>) -> Opt
     // Of a device, the same word says whether it accesses memory.
     let said = Said {
         claim: device.as_ref().and_then(|_| devices::read_claim(table)),
-        stop: device.as_ref().and_then(|_| devices::read_stop(table)),
+        stop: match device {
+            Some(_) => devices::read_stop(table),
+            None => Presence::Absent,
+        },
         memory: scope.dma,
     };
     let dma = match device {

@@ -56,8 +56,9 @@ const fn none(name: &'static str, why: &'static str, next: &'static str) -> Row 
 const NO_SHARED: &str = "VMs share no memory and have no doorbells";
 const NO_SHARED_NEXT: &str = "let the VMs talk over a device that one of them has, or not at all";
 const NO_SMMU: &str =
-    "there is no SMMU support: a device with DMA that is passed through reaches all memory";
-const NO_SMMU_NEXT: &str = "pass the device through only to a VM that you trust";
+    "there is no SMMU support: a passed-through device that accesses memory reaches all of it";
+const NO_SMMU_NEXT: &str =
+    "trust the VM, and give it memory for DMA: `[[vm.region]]` with `dma = true`";
 const NO_VIRTIO: &str =
     "there is no virtio back end: each VM has an emulated PL011 and, for Linux, a RAM disk";
 const NO_VIRTIO_NEXT: &str = "put what the guest needs into its RAM disk";
@@ -543,7 +544,7 @@ pub const XEN: Table = Table {
         none("passthrough.iommus", NO_SMMU, NO_SMMU_NEXT),
         none(
             "passthrough.dma",
-            "a device with DMA reaches all memory",
+            "a device that accesses memory reaches all of it",
             NO_SMMU_NEXT,
         ),
     ],

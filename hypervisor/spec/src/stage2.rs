@@ -645,6 +645,22 @@ mod tests {
     }
 
     #[test]
+    fn memory_for_dma_is_at_its_own_address() {
+        let mut system = fixture::system();
+        system.vms[0].regions[0].backing = Backing::Direct;
+        let own = page(1).ipa.0;
+        let mut memories = Memories::of(&system);
+        assert_eq!(memories.check(page(1), Entry(own | RAM)), Ok(()));
+        for elsewhere in [own + 0x1000, HOME] {
+            assert_eq!(
+                rule(memories.check(page(0), Entry(elsewhere | RAM))),
+                Some(Rule::Frame),
+                "{elsewhere:#x}"
+            );
+        }
+    }
+
+    #[test]
     fn a_page_of_another_memory_is_there_and_not_in_its_reserved_part() {
         let mut system = fixture::system();
         // The 17th color stands for the first memory.

@@ -33,7 +33,7 @@ fn start(card: &Path, shared: &Path) -> Result<Running> {
         shared.display()
     );
     let devices = ["-nic", &network, "-drive", &drive];
-    Running::start_on(&load(&config("dma"), ZCU102)?, |file| {
+    Running::start_on(&load(&config("dma/zcu102"), ZCU102)?, |file| {
         Ok(machine(ZCU102, file, Clock::Counted)?.args(devices))
     })
 }
@@ -118,7 +118,7 @@ const RUNNING: &str = "0x0000001C";
 
 /// Has a device that nobody drives receive, restarts the VM, and returns what the device does then.
 fn after_a_restart(stops: bool) -> Result<String> {
-    let mut checked = load(&config("dma"), ZCU102)?;
+    let mut checked = load(&config("dma/zcu102"), ZCU102)?;
     if !stops {
         checked.system.vms[0].stops.clear();
     }
@@ -154,7 +154,7 @@ fn a_device_stops_with_its_vms_life() -> Result<()> {
 /// Every page of the memory for DMA is where the device looks for it; one that is not is found.
 #[test]
 fn memory_for_dma_is_at_its_own_addresses() -> Result<()> {
-    let mut checked = load(&config("dma"), ZCU102)?;
+    let mut checked = load(&config("dma/zcu102"), ZCU102)?;
     checked.system.audit = true;
     let run = run(&checked, ZCU102, Clock::Counted)?;
     let audit = live::judge(&run.system, &run.telemetry);

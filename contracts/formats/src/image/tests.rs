@@ -702,6 +702,63 @@ fn no_device_is_ram_or_the_hypervisors_or_anothers() {
 }
 
 #[test]
+fn memory_at_its_own_addresses_is_free_ram() {
+    let memory = |ipa, pages| Region {
+        name: "buffers".into(),
+        ipa: Ipa(ipa),
+        pages,
+        backing: Backing::Direct,
+        executable: true,
+    };
+    let has = |ipa, pages| move |system: &mut System| system.vms[0].regions[1] = memory(ipa, pages);
+    // What the first VM's image needs, the device's region has.
+    for (ipa, pages) in [(0x7fff_f000, 1), (0x6000_0000, 0x2_0000), (0x5000_1000, 2)] {
+        keeps(has(ipa, pages));
+    }
+    // Across an end of the bank, and outside.
+    for (ipa, pages) in [(0x7fff_f000, 2), (0x3fff_f000, 1), (0x8000_0000, 1)] {
+        breaks(DEVICE, Rule::Direct, ipa, has(ipa, pages));
+    }
+    breaks(DEVICE, Rule::Direct, 0x7000_0000, |system| {
+        system.board.reserved[0].start = PhysAddr(0x7000_1000);
+        has(0x7000_0000, 2)(system);
+    });
+    breaks(DEVICE, Rule::Direct, 0x7000_0000, |system| {
+        has(0x7000_0000, 2)(system);
+        system.vms[1].regions.push(memory(0x7000_1000, 1));
+    });
+}
+
+#[test]
+fn what_stops_a_device_is_a_word_of_the_vms_own() {
+    let stops = |at, count| {
+        move |system: &mut System| {
+            let stop = Stop {
+                at: PhysAddr(at),
+                value: 1,
+            };
+            system.vms[0].stops = vec![stop; count];
+        }
+    };
+    keeps(stops(0x901_0000, MAX_STOPS));
+    keeps(stops(0x901_0ffc, 1));
+    breaks(
+        FIRST,
+        Rule::Stop,
+        0x901_0000,
+        stops(0x901_0000, MAX_STOPS + 1),
+    );
+    for at in [0x901_0002, 0x901_1000, 0x900_fffc, 0x4000_0000] {
+        breaks(FIRST, Rule::Stop, at, stops(at, 1));
+    }
+    // Another VM's device is no better.
+    breaks(SECOND, Rule::Stop, 0x901_0000, |system| {
+        stops(0x901_0000, 1)(system);
+        system.vms[1].stops = core::mem::take(&mut system.vms[0].stops);
+    });
+}
+
+#[test]
 fn each_rule_of_cores_and_interrupts_is_kept_to_the_unit() {
     breaks(FIRST, Rule::VmCores, 0, |system| {
         system.vms[0].cores.clear()

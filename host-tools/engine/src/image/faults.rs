@@ -12,7 +12,7 @@ use cloison_formats::color::ColorSet;
 use cloison_formats::ids::{Core, Intid, VcpuIndex, VmId};
 use cloison_formats::image::{
     Backing, Campaign, Counted, END_MARKER, HEADER_LEN, Header, ImageError, Memory, Module, Pool,
-    PoolKind, PowerOff, Profile, Quota, Reclaim, Region, System, Vm, WhenSpent, WorkCost,
+    PoolKind, PowerOff, Profile, Quota, Reclaim, Region, Stop, System, Vm, WhenSpent, WorkCost,
 };
 use cloison_formats::link::{Link, LinkEnd, LinkKind};
 use cloison_formats::units::{EventId, Events, Nanos};
@@ -97,8 +97,13 @@ fn system() -> System {
             Backing::Device(PhysAddr(0x0a00_4000)),
         ),
         ram("buffer", 0x6000_0000, Backing::Contiguous),
+        ram("direct", 0x4800_0000, Backing::Direct),
     ];
     other.irqs = vec![Intid(50)];
+    other.stops = vec![Stop {
+        at: PhysAddr(0x0a00_4070),
+        value: 0,
+    }];
     other.manages = 1;
     other.regulates = 1;
     other.modules = vec![Module {
@@ -554,6 +559,15 @@ fn memory(system: &System, vm: &Vm) -> Option<&'static str> {
                     return Some("a device beyond the address space");
                 }
             }
+        }
+    }
+    for stop in &vm.stops {
+        let word = range(stop.at.0, 4);
+        let is_own = devices(vm)
+            .iter()
+            .any(|of| of.start <= word.start && word.end <= of.end);
+        if !is_own || !word.start.is_multiple_of(4) || vm.stops.len() > 32 {
+            return Some("what stops a device that is not the VM's");
         }
     }
     let is_ram = |it: &&Region| !matches!(it.backing, Backing::Device(_));
