@@ -41,6 +41,7 @@ pub mod import;
 pub mod inspect;
 pub mod linux;
 pub mod live;
+pub mod network;
 pub mod new;
 pub mod run;
 pub mod setup;

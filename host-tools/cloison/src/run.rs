@@ -4,6 +4,7 @@
 
 use crate::ended_run::{EndedRun, is_overrun};
 use crate::exit::{Failure, NOT_RUN, TIME_IS_UP};
+use crate::network::{self, Forward};
 use crate::terminal::{Heard, Terminal, create_logs};
 use cloison_config::events::EventNames;
 use cloison_config::{Checked, ImageSource};
@@ -57,6 +58,13 @@ pub struct RunArgs {
     /// status; with 125 if it was not run
     #[arg(long, value_name = "COMMAND")]
     pub exec: Option<String>,
+    /// Join this VM to the network of this machine, by a device that its configuration passes
+    /// through to it
+    #[arg(long, value_name = "VM")]
+    pub net: Option<String>,
+    /// With --net: what connects to port HOST here reaches port VM there; may be repeated
+    #[arg(long, value_name = "HOST:VM", requires = "net", value_parser = Forward::read)]
+    pub forward: Vec<Forward>,
     /// Also print QEMU's command line
     #[arg(short, long)]
     pub verbose: bool,
@@ -87,6 +95,13 @@ struct Prepared {
 /// Runs `cloison run`. Returns the exit code: of `--exec`, the command's status.
 pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let run = if args.config.is_dir() {
+        if args.net.is_some() {
+            return Err(miette!(
+                help = "give a configuration instead",
+                "a run that is repeated has no network: it would not be the same"
+            )
+            .into());
+        }
         repeat(args)?
     } else {
         prepare(args)?
@@ -151,6 +166,10 @@ fn prepare(args: &RunArgs) -> Result<Prepared> {
         .map(|_| linux_vm(&checked, args.vm.as_deref()))
         .transpose()?;
     let emulation = checked.emulation()?;
+    let network = match &args.net {
+        Some(vm) => network::join(&checked, vm, &args.forward)?,
+        None => Vec::new(),
+    };
     parts::prepare()?;
     setup::qemu()?;
     let model = args
@@ -176,7 +195,9 @@ fn prepare(args: &RunArgs) -> Result<Prepared> {
     let directory = configuration::run_directory("run", &format!("{stem}-{name}"), &args.config)?;
     let file = directory.directory().join("Image");
     image.write(&file)?;
-    let mut machine = Machine::new(emulation, &file).icount(args.icount);
+    let mut machine = Machine::new(emulation, &file)
+        .icount(args.icount)
+        .args(network);
     if let Some(model) = model {
         machine = model.attach(
             machine,

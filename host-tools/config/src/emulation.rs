@@ -10,6 +10,8 @@
 //!   Default: none
 //! - `memory`: the size of the machine's memory (`-m`), at least as much as all `[[ram]]` together
 //! - `options`: further arguments, one text each. Default: none
+//! - `network`: the device for `run --net`: `start`, the page of its registers, and `arguments`, which
+//!   join it to QEMU's network `net`. Default: none
 //! - `serial`: a list of what each serial port carries, in QEMU's order: `"console"`, `"telemetry"`
 //!   or `"unused"`. Default: `["console", "telemetry"]`, or `["console"]`
 //! - `model`: the model of the memory hierarchy that fits this machine:
@@ -19,7 +21,9 @@
 
 use crate::document::{Field, Table, suggest};
 use crate::files::available;
+use crate::firmware::page_address;
 use crate::quantity;
+use cloison_formats::addr::PhysAddr;
 use cloison_formats::ids::Intid;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -44,9 +48,22 @@ pub struct Emulation {
     pub serial: Vec<Serial>,
     /// The file of the model that gives this emulation the memory hierarchy of a real board.
     pub model: Option<PathBuf>,
+    /// A device of the machine with a way outside, if it has one for a VM. Only `run --net` asks
+    /// for it, so that it is no part of what a kept run was.
+    #[serde(skip)]
+    pub network: Option<Network>,
     /// Shared interrupts by which the board's cores learn of overflows. QEMU does not raise them,
     /// and the model does.
     pub overflow_interrupts: Vec<Intid>,
+}
+
+/// A network device that QEMU gives the machine when a run asks for one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// The page of its registers.
+    pub start: PhysAddr,
+    /// What makes QEMU have it, joined to the network called `net`.
+    pub arguments: Vec<String>,
 }
 
 /// Whether an event counts on stock QEMU, which has neither caches nor a pipeline.
@@ -129,6 +146,9 @@ impl Emulation {
         let options = table
             .optional("options")
             .map_or(Some(vec![]), |field| read_options(&field));
+        let network = table
+            .optional("network")
+            .map_or(Some(None), |field| read_network(&field).map(Some));
         let serial = read_serial(&table, hardware.telemetry);
         let model = table
             .optional("model")
@@ -149,6 +169,7 @@ impl Emulation {
             options: options?,
             serial: serial?,
             model: model?,
+            network: network?,
             overflow_interrupts: hardware
                 .pmu_irqs
                 .iter()
@@ -193,6 +214,27 @@ fn read_options(field: &Field<'_>) -> Option<Vec<String>> {
     };
     let options: Vec<_> = field.elements()?.iter().map(option).collect();
     options.into_iter().collect()
+}
+
+fn read_network(field: &Field<'_>) -> Option<Network> {
+    let table = field.table()?;
+    let start = table
+        .required(
+            "start",
+            "give the page of its registers: start = 0xff0b_0000",
+        )
+        .and_then(|field| page_address(&field));
+    let arguments = table
+        .required(
+            "arguments",
+            "join it to QEMU's network `net`: arguments = [\"-net\", \"nic,netdev=net\"]",
+        )
+        .and_then(|field| read_options(&field));
+    table.finish();
+    Some(Network {
+        start: start?,
+        arguments: arguments?,
+    })
 }
 
 fn read_serial(table: &Table<'_>, telemetry: bool) -> Option<Vec<Serial>> {

@@ -2,14 +2,17 @@
 //! nothing else.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::running::Running;
+use crate::running::{PATIENCE, Running};
 use cloison::live;
-use cloison_config::ImageSource;
+use cloison::network::{self, Forward};
 use cloison_config::guest_linux::Shown;
+use cloison_config::{Checked, ImageSource};
 use cloison_formats::image::Backing;
-use cloison_tests::{Clock, ZCU102, config, load, machine, number, run};
+use cloison_tests::{Clock, VIRT, ZCU102, load, machine, number, run, shipped};
 use miette::{IntoDiagnostic, Result};
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 
 /// Bytes of the card: a power of two, as QEMU asks.
@@ -32,10 +35,15 @@ fn start(card: &Path, shared: &Path) -> Result<Running> {
         "user,tftp={},guestfwd=tcp:10.0.2.100:7-cmd:cat",
         shared.display()
     );
-    let devices = ["-nic", &network, "-drive", &drive];
-    Running::start_on(&load(&config("dma/zcu102"), ZCU102)?, |file| {
-        Ok(machine(ZCU102, file, Clock::Counted)?.args(devices))
+    let given = ["-nic", &network, "-drive", &drive];
+    Running::start_on(&devices(ZCU102)?, |file| {
+        Ok(machine(ZCU102, file, Clock::Counted)?.args(given))
     })
+}
+
+/// Loads the shipped system with devices of a board.
+fn devices(board: &str) -> Result<Checked> {
+    load(&shipped(&format!("devices/{board}")), board)
 }
 
 /// Gives the VM's network device its address.
@@ -118,7 +126,7 @@ const RUNNING: &str = "0x0000001C";
 
 /// Has a device that nobody drives receive, restarts the VM, and returns what the device does then.
 fn after_a_restart(stops: bool) -> Result<String> {
-    let mut checked = load(&config("dma/zcu102"), ZCU102)?;
+    let mut checked = devices(ZCU102)?;
     if !stops {
         checked.system.vms[0].stops.clear();
     }
@@ -154,7 +162,7 @@ fn a_device_stops_with_its_vms_life() -> Result<()> {
 /// Every page of the memory for DMA is where the device looks for it; one that is not is found.
 #[test]
 fn memory_for_dma_is_at_its_own_addresses() -> Result<()> {
-    let mut checked = load(&config("dma/zcu102"), ZCU102)?;
+    let mut checked = devices(ZCU102)?;
     checked.system.audit = true;
     let run = run(&checked, ZCU102, Clock::Counted)?;
     let audit = live::judge(&run.system, &run.telemetry);
@@ -175,4 +183,55 @@ fn memory_for_dma_is_at_its_own_addresses() -> Result<()> {
     let message = audit.verdict().expect_err("two pages").to_string();
     assert!(message.contains("2"), "{message}");
     Ok(())
+}
+
+/// Returns the page that a web server behind a port of this machine has.
+fn page(port: u16) -> Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).into_diagnostic()?;
+    stream.set_read_timeout(Some(PATIENCE)).into_diagnostic()?;
+    stream
+        .write_all(b"GET /page HTTP/1.0\r\n\r\n")
+        .into_diagnostic()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).into_diagnostic()?;
+    let (_, body) = answer.split_once("\r\n\r\n").expect("an answer");
+    Ok(body.to_owned())
+}
+
+/// From this machine into a VM, and from the VM out.
+fn a_vm_joins_the_network(board: &str) -> Result<()> {
+    // A port that nobody has; the listener is gone before QEMU takes it.
+    let port = TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .into_diagnostic()?
+        .port();
+    let checked = devices(board)?;
+    let forward = Forward::read(&format!("{port}:80")).expect("two ports");
+    let arguments = network::join(&checked, "linux", &[forward])?;
+    let mut linux = Running::start_on(&checked, |file| {
+        Ok(machine(board, file, Clock::Counted)?.args(arguments))
+    })?;
+    linux.open("linux")?;
+    join(&mut linux);
+    let said = linux.output("linux", "ping -c 3 -W 5 -s 1400 10.0.2.2");
+    assert!(said.contains("3 packets received"), "{said}");
+    linux.output(
+        "linux",
+        "mkdir /www && seq 100000 > /www/page && httpd -h /www",
+    );
+    let expected: String = (1..=100_000).map(|n| format!("{n}\n")).collect();
+    // The VM runs while this machine waits for it.
+    assert!(page(port)? == expected, "the page as the VM has it");
+    linux.stop()?;
+    Ok(())
+}
+
+#[test]
+fn a_vm_joins_the_network_of_this_machine_on_virt() -> Result<()> {
+    a_vm_joins_the_network(VIRT)
+}
+
+#[test]
+fn a_vm_joins_the_network_of_this_machine_on_zcu102() -> Result<()> {
+    a_vm_joins_the_network(ZCU102)
 }

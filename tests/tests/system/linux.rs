@@ -478,6 +478,8 @@ fn a_command_runs_in_a_vm_and_its_status_comes_back() -> Result<()> {
         log: Some(directory.path().join("logs")),
         vm: vm.map(str::to_owned),
         exec: Some(command.to_owned()),
+        net: None,
+        forward: Vec::new(),
         verbose: false,
         extra: vec![],
     };

@@ -70,7 +70,7 @@ impl Around {
             devices.any(|names| names.iter().any(|name| set.drives(name)))
         };
         let mut sets = Set::ALL.to_vec();
-        sets.retain(|set| *set == Set::Shared && shares || is_driven(*set));
+        sets.retain(|set| is_driven(*set) || *set == Set::Shared && shares);
         sets
     }
 }

@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 /// Modules for a kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Set {
-    /// For links and channels.
+    /// For links, channels, and other devices of virtio.
     Shared,
-    /// For the devices of boards with drivers in this list that are passed through.
+    /// For devices of boards.
     Board,
 }
 
@@ -69,7 +69,10 @@ impl Set {
             "arasan,sdhci-8.9a",
             "xlnx,zynqmp-8.9a",
         ];
-        self == Self::Board && BOARD.contains(&compatible)
+        match self {
+            Self::Shared => compatible == "virtio,mmio",
+            Self::Board => BOARD.contains(&compatible),
+        }
     }
 
     /// Returns the word for it in messages, and in names in the cache.

@@ -1,0 +1,98 @@
+//! `run --net`: a VM's way to the network of this machine, by QEMU's user network and a device that is
+//! passed through to the VM.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison_config::Checked;
+use cloison_formats::addr::PhysAddr;
+use cloison_formats::image::{Backing, Vm};
+use miette::{Result, miette};
+
+/// A port of this machine that leads to one of the VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forward {
+    host: u16,
+    vm: u16,
+}
+
+impl Forward {
+    /// Reads two ports: `2222:22`.
+    ///
+    /// # Errors
+    /// What to write instead.
+    pub fn read(text: &str) -> std::result::Result<Self, String> {
+        let port = |text: &str| text.parse().ok().filter(|port| *port > 0);
+        let read = |(host, vm)| {
+            Some(Self {
+                host: port(host)?,
+                vm: port(vm)?,
+            })
+        };
+        let ports = text.split_once(':').and_then(read);
+        ports.ok_or_else(|| "write two ports from 1 to 65535: 2222:22".to_owned())
+    }
+}
+
+/// Returns QEMU's arguments that join a VM to the network of this machine. It listens to nobody
+/// else: forwarded ports are those of the loopback interface.
+///
+/// # Errors
+/// A VM that is not there or has no such device, and a board without one.
+pub fn join(checked: &Checked, name: &str, forwards: &[Forward]) -> Result<Vec<String>> {
+    let vms = &checked.system.vms;
+    let Some(vm) = vms.iter().find(|vm| vm.name == name) else {
+        let names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
+        return Err(miette!(
+            help = format!("its VMs: {}", names.join(", ")),
+            "{} has no VM `{name}`",
+            checked.path.display()
+        ));
+    };
+    let emulation = checked.emulation()?;
+    let Some(network) = &emulation.network else {
+        return Err(miette!(
+            help = "run it on `virt` or `zcu102`, or add `network` to [qemu] of the board file",
+            "QEMU's {} has no network device for `run --net`",
+            emulation.board
+        ));
+    };
+    if !has(vm, network.start) {
+        return Err(miette!(
+            help = format!(
+                "pass it through with device = {:#x}, and give the VM memory for DMA: \
+                 configs/devices/{}.toml is an example",
+                network.start.0, emulation.board
+            ),
+            "VM `{name}` does not have the network device at {}",
+            network.start
+        ));
+    }
+    let mut user = "user,id=net".to_owned();
+    for Forward { host, vm } in forwards {
+        user.push_str(&format!(",hostfwd=tcp:127.0.0.1:{host}-:{vm}"));
+    }
+    let mut arguments = vec!["-netdev".to_owned(), user];
+    arguments.extend(network.arguments.iter().cloned());
+    Ok(arguments)
+}
+
+fn has(vm: &Vm, device: PhysAddr) -> bool {
+    vm.regions
+        .iter()
+        .any(|region| region.backing == Backing::Device(device))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forward_is_two_ports() {
+        let right = Forward { host: 2222, vm: 22 };
+        assert_eq!(Forward::read("2222:22"), Ok(right));
+        for wrong in [
+            "", "22", "22:", ":22", "0:22", "22:0", "65536:1", "a:b", "1:2:3",
+        ] {
+            assert!(Forward::read(wrong).is_err(), "{wrong}");
+        }
+    }
+}
