@@ -6,7 +6,7 @@
 
 use crate::power::{self, Request};
 use crate::rules::{Checked, Difference, Rule};
-use cloison_abi::{ABI_VERSION, page};
+use cloison_abi::{ABI_VERSION, doorbell, page};
 use cloison_formats::image::System;
 
 /// The registers of a VM, as far as they are known.
@@ -71,6 +71,8 @@ impl Registers {
             page::SERVICES => Some(services.into()),
             page::VM => Some(vm as u64),
             page::VCPU => Some(vcpu as u64),
+            // Others set its bits at any time: which ones wait is not followed.
+            page::DOORBELL => Some(value & doorbell::ALL),
             page::CALL => {
                 if let Some(last) = self.last {
                     power::check_grant(system, vm, last, value as i64)?;
@@ -101,6 +103,17 @@ mod tests {
     use cloison_abi::Call;
 
     #[test]
+    fn a_doorbell_reads_bits_that_it_has() {
+        let system = fixture::system();
+        let read = |value| {
+            let mut registers = Registers::default();
+            registers.read(&system, (0, 0), (page::DOORBELL, 8), value)
+        };
+        assert!(read(0).is_ok() && read(doorbell::ALL).is_ok());
+        assert!(read(u64::MAX).is_err());
+    }
+
+    #[test]
     fn fixed_registers_read_what_they_are() {
         let system = fixture::system();
         let read = |at: (u16, u64), value| {
@@ -114,7 +127,7 @@ mod tests {
             (page::SERVICES, 2),
             (page::VM, 0),
             (page::VCPU, 1),
-            (0x28, 0),
+            (0x38, 0),
             (0xff8, 0),
         ] {
             assert_eq!(read((offset, 8), value), None);

@@ -40,6 +40,8 @@ const LOST: u64 = 200_000;
 const SLOW: u64 = 1_000_000;
 /// Blocks in which EL2 may report its failure and turn the machine off.
 const REPORT: u64 = 1_000_000;
+/// What is wrong with a boot that turns off although no vCPU has asked.
+const NO_PROGRAM: &str = "the machine turns off before any program has begun";
 /// Inputs that a reproducer holds.
 const KEPT: usize = 64;
 /// Programs in the corpus.
@@ -107,6 +109,8 @@ pub struct Fuzzer {
     /// The failure that EL2 is about to report, and the blocks that are left for that.
     failing: Option<(String, u64)>,
     found: Option<Finding>,
+    /// What is found, or why the run ends, is reported.
+    is_reported: bool,
     progress: Progress,
 }
 
@@ -155,6 +159,7 @@ impl Fuzzer {
             fatal,
             failing: None,
             found: None,
+            is_reported: false,
             progress: Progress::new(&wanted.directory),
             blocks,
             wanted,
@@ -292,6 +297,7 @@ impl Fuzzer {
 
     /// Ends the run without a finding.
     fn end(&mut self) -> ! {
+        self.is_reported = true;
         self.report(true);
         std::process::exit(0)
     }
@@ -464,6 +470,7 @@ impl Instrument for Fuzzer {
     }
 
     fn found(&mut self, finding: &Finding) {
+        self.is_reported = true;
         self.report(true);
         state::reproducer(
             &self.wanted.directory,
@@ -474,15 +481,20 @@ impl Instrument for Fuzzer {
     }
 
     fn ends(&mut self) {
-        let Some((what, _)) = self.failing.take() else {
-            self.report(true);
+        let failure = self.failing.take();
+        if self.is_reported && failure.is_none() {
             return;
+        }
+        let (rule, what) = match failure {
+            Some((what, _)) => ("fatal", what),
+            // Only a program may end all VMs.
+            None if self.progress.inputs == 0 => ("early", NO_PROGRAM.to_owned()),
+            None => return self.report(true),
         };
-        let finding = Finding {
-            rule: "fatal".to_owned(),
+        self.found(&Finding {
+            rule: rule.to_owned(),
             what,
             core: 0,
-        };
-        self.found(&finding);
+        });
     }
 }

@@ -225,7 +225,8 @@ pub(super) fn reproducer<'a>(
     let mut text = String::new();
     // Writing to a string does not fail.
     let _ = writeln!(text, "# rule {}", finding.rule);
-    let _ = writeln!(text, "# {}", finding.what);
+    // A value may be printed on several lines, and each that is no comment is an operation.
+    let _ = writeln!(text, "# {}", finding.what.replace('\n', " "));
     let _ = writeln!(text, "# core {}, seed {seed}", finding.core);
     text.push_str(&program::print(recent));
     save(directory, FINDING, text.as_bytes());

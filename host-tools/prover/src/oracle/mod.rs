@@ -6,7 +6,7 @@
 //! other visit does, as a core has one vCPU.
 //!
 //! Per visit it follows stores and instructions; the guest's registers and the list registers are
-//! compared in one visit of [`Wanted::every`], and at each start of a vCPU. Its counts are those of
+//! compared in the first visits, in one of [`Wanted::every`] after them, and at each start of a vCPU. Its counts are those of
 //! the thread that all vCPUs share: what cores do at the same instant is out of its reach.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -37,12 +37,15 @@ pub struct Wanted {
     pub image: PathBuf,
     /// The file for the report.
     pub report: PathBuf,
-    /// One of so many visits has its registers compared.
+    /// One of so many visits after the first ones has its registers compared.
     pub every: u64,
     /// Whether the run continues after a difference.
     pub goes_on: bool,
 }
 
+/// The first visits, which all have their registers compared: a fault that ends a boot may leave no
+/// others.
+const FIRST: u64 = 64;
 /// One of so many comparisons of registers also walks the tables.
 const WALKS: u64 = 1024;
 /// The first vector of exceptions from a guest.
@@ -317,6 +320,11 @@ fn now(at: &Moment<'_>) -> u64 {
     at.internals.clock().max(0) as u64
 }
 
+/// Returns whether a visit has its registers compared; the first visit is number 1.
+const fn is_compared(visit: u64, every: u64) -> bool {
+    visit <= FIRST || visit.is_multiple_of(every)
+}
+
 /// Returns whether an instruction writes SCTLR_EL1.
 const fn starts_vcpu(word: u32) -> bool {
     word & !31 == 0xd518_1000
@@ -374,7 +382,7 @@ impl Instrument for Oracle {
             .then(|| PageAccess::of(esr, handles.fault_ipa()))
             .flatten()
             .filter(|_| has_page);
-        let is_compared = self.ring.count.is_multiple_of(self.wanted.every);
+        let is_compared = is_compared(self.ring.count, self.wanted.every);
         let core = &mut self.cores[at.core];
         core.cause = Some(cause);
         core.pc = handles.pc();
@@ -467,6 +475,13 @@ impl Instrument for Oracle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_of_the_first_visits_is_compared_and_then_one_of_so_many() {
+        let compared: Vec<u64> = (1..=100).filter(|visit| is_compared(*visit, 10)).collect();
+        assert_eq!(compared[..64], (1..=64).collect::<Vec<_>>());
+        assert_eq!(compared[64..], [70, 80, 90, 100]);
+    }
 
     #[test]
     fn instructions_that_matter_are_told_from_others() {
