@@ -15,7 +15,8 @@ use cloison_qemu::machine::machine;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// One of so many visits after the first ones has its registers compared, unless the arguments say otherwise.
+/// One of so many visits after the first ones has its registers compared, unless the arguments say
+/// otherwise.
 const EVERY: u64 = 8;
 
 /// The arguments.

@@ -6,8 +6,9 @@
 //! other visit does, as a core has one vCPU.
 //!
 //! Per visit it follows stores and instructions; the guest's registers and the list registers are
-//! compared in the first visits, in one of [`Wanted::every`] after them, and at each start of a vCPU. Its counts are those of
-//! the thread that all vCPUs share: what cores do at the same instant is out of its reach.
+//! compared in the first visits, in one of [`Wanted::every`] after them, and at each start of a vCPU.
+//! Its counts are those of the thread that all vCPUs share: what cores do at the same instant is out
+//! of its reach.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod calls;
