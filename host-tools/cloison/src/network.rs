@@ -84,6 +84,25 @@ fn has(vm: &Vm, device: PhysAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cloison_engine::{configuration, installation};
+
+    #[test]
+    fn a_vm_that_cannot_join_is_told_why() {
+        let configs = installation::root().join("configs");
+        let refused = |file: &str, board: &str, vm: &str| {
+            let checked = configuration::load(&configs.join(file), Some(board)).expect("shipped");
+            join(&checked, vm, &[]).expect_err("it cannot").to_string()
+        };
+        let no_vm = refused("devices/virt.toml", "virt", "other");
+        assert!(no_vm.ends_with("has no VM `other`"), "{no_vm}");
+        let no_device = refused("devices/virt.toml", "virt", "neighbor");
+        assert_eq!(
+            no_device,
+            "VM `neighbor` does not have the network device at 0xa000000"
+        );
+        let no_network = refused("demo.toml", "raspi4b", "victim");
+        assert!(no_network.contains("no network device"), "{no_network}");
+    }
 
     #[test]
     fn a_forward_is_two_ports() {

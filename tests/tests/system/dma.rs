@@ -5,7 +5,7 @@
 use crate::running::{PATIENCE, Running};
 use cloison::live;
 use cloison::network::{self, Forward};
-use cloison_config::guest_linux::Shown;
+use cloison_config::guest_linux::{Release, Shown};
 use cloison_config::{Checked, ImageSource};
 use cloison_formats::image::Backing;
 use cloison_tests::{Clock, VIRT, ZCU102, load, machine, number, run, shipped};
@@ -199,13 +199,18 @@ fn page(port: u16) -> Result<String> {
 }
 
 /// From this machine into a VM, and from the VM out.
-fn a_vm_joins_the_network(board: &str) -> Result<()> {
+fn a_vm_joins_the_network(board: &str, release: Release) -> Result<()> {
     // A port that nobody has; the listener is gone before QEMU takes it.
     let port = TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())
         .into_diagnostic()?
         .port();
-    let checked = devices(board)?;
+    let mut checked = devices(board)?;
+    for image in &mut checked.images {
+        if let ImageSource::Linux(linux) = image {
+            linux.release = release;
+        }
+    }
     let forward = Forward::read(&format!("{port}:80")).expect("two ports");
     let arguments = network::join(&checked, "linux", &[forward])?;
     let mut linux = Running::start_on(&checked, |file| {
@@ -228,10 +233,10 @@ fn a_vm_joins_the_network(board: &str) -> Result<()> {
 
 #[test]
 fn a_vm_joins_the_network_of_this_machine_on_virt() -> Result<()> {
-    a_vm_joins_the_network(VIRT)
+    a_vm_joins_the_network(VIRT, Release::Bookworm)
 }
 
 #[test]
 fn a_vm_joins_the_network_of_this_machine_on_zcu102() -> Result<()> {
-    a_vm_joins_the_network(ZCU102)
+    a_vm_joins_the_network(ZCU102, Release::Trixie)
 }
