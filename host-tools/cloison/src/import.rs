@@ -5,10 +5,10 @@ use cloison_config::problem::{count, display_path};
 use cloison_config::quantity::number_set;
 use cloison_config::shipped::DEFAULT_BOARD;
 use cloison_config::sources::WORKLOADS;
-use cloison_config::suggest;
+use cloison_config::{guest_map, suggest};
 use cloison_engine::board_argument::BoardArgument;
-use cloison_engine::configuration;
 use cloison_engine::files::write_atomic;
+use cloison_engine::{configuration, installation};
 use cloison_import::c::Settings;
 use cloison_import::{Imported, Options, Target};
 use miette::{Report, Result, miette};
@@ -108,12 +108,14 @@ pub fn import(args: &ImportArgs) -> Result<()> {
         stand_in: args.stand_in.clone(),
         base: target.parent().map(PathBuf::from).unwrap_or_default(),
     };
+    let maps = guest_map::all(&installation::root().join("configs"))?;
     let imported = cloison_import::import(
         &args.files,
         &options,
         &Target {
             boards: &boards,
             default: DEFAULT_BOARD,
+            maps: &maps,
             check: &|text| configuration::load_text(&target, text, None),
         },
     )?;

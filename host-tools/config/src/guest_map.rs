@@ -90,6 +90,19 @@ pub fn load(path: &Path) -> Result<GuestMap, Errors> {
     document::load(path, help, |root| read_file(root, path))
 }
 
+/// Loads all maps of a directory of configurations, with their names, in the order of these.
+///
+/// # Errors
+///
+/// Returns the errors of the first file that is wrong.
+pub fn all(configs: &Path) -> Result<Vec<(String, GuestMap)>, Errors> {
+    let directory = configs.join("maps");
+    let names = available(&directory).into_iter();
+    names
+        .map(|name| Ok((name.clone(), load(&directory.join(format!("{name}.toml")))?)))
+        .collect()
+}
+
 fn read_file(root: &Table<'_>, path: &Path) -> Option<GuestMap> {
     FileKind::Map.fits(root)?;
     check_name(root, path);

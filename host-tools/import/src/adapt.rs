@@ -15,10 +15,11 @@ use cloison_config::problem::count;
 use cloison_config::quantity::show_size;
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::{Color, ColorSet};
+use cloison_formats::guest_map::GuestMap;
 use cloison_formats::image::IPA_BITS;
 use cloison_formats::limits::MAX_VMS;
 
-/// Where memory may not be, because devices are emulated there; to whole large pages.
+/// Where memory may not be, because the usual map has devices there; to whole large pages.
 const HOLE: (u64, u64) = (map::GICD, 0x0920_0000);
 /// What sizes of memory are rounded to if they must shrink.
 const LARGE_PAGE: u64 = 2 << 20;
@@ -36,6 +37,7 @@ pub fn adapt(
     board: &BoardFile,
     sources: &Sources,
     options: &Options,
+    maps: &[(String, GuestMap)],
 ) -> Adapted {
     let mut names = Names::default();
     drop_surplus(draft);
@@ -55,6 +57,7 @@ pub fn adapt(
         all: colors.without(hypervisor),
         sources,
         options,
+        maps,
     };
     for (vm, cores) in vms.iter().zip(cores) {
         let name = names.unique(&vm.name, "vm");
@@ -180,6 +183,8 @@ struct Scene<'a> {
     all: ColorSet,
     sources: &'a Sources,
     options: &'a Options,
+    /// The maps that a guest can see.
+    maps: &'a [(String, GuestMap)],
 }
 
 fn adapt_vm(
@@ -190,13 +195,14 @@ fn adapt_vm(
     scene: &mut Scene<'_>,
 ) -> Vm {
     let mut names = Names::default();
+    let map = map_of(draft, vm, scene.maps);
     let mut regions = Vec::new();
     for (of, region) in vm.regions.iter().enumerate() {
         match region.backing {
             Backing::Memory { colors, sharing } => {
                 let pool = pool_of(&mut scene.pools, colors, scene.all);
                 let region = &moved(draft, region, vm);
-                for (ipa, size) in pieces(draft, region) {
+                for (ipa, size) in pieces(draft, region, map.is_none().then_some(HOLE)) {
                     regions.push(Region {
                         name: names.unique(region.name.as_deref().unwrap_or("ram"), "ram"),
                         place: region.place,
@@ -233,10 +239,37 @@ fn adapt_vm(
         place: vm.place,
         cores,
         interrupts,
+        map,
         image,
         regions,
         remarks: vm.remarks.clone(),
     }
+}
+
+/// Returns the map that a guest was built for, if it is not the usual one. A kernel finds the devices
+/// in its device tree.
+fn map_of(
+    draft: &mut Draft,
+    vm: &DraftVm,
+    maps: &[(String, GuestMap)],
+) -> Option<(String, GuestMap)> {
+    if !matches!(vm.image, DraftImage::File { .. }) {
+        return None;
+    }
+    let at = vm.distributor.or(draft.distributors.first().copied())?;
+    if at == map::GICD {
+        return None;
+    }
+    let found = maps.iter().find(|(_, map)| map.gicd.0 == at);
+    if found.is_none() {
+        let reason = format!(
+            "no map has an interrupt distributor at {at:#x}: the VM sees it at {:#x}",
+            map::GICD
+        );
+        let next = "describe where the guest expects its devices in a map (docs/configuration.md)";
+        draft.note(vm.place, format!("VM {}", vm.name), reason, next);
+    }
+    found.cloned()
 }
 
 /// Returns how good a region is for a kernel: memory by its size, then devices in their order.
@@ -301,7 +334,7 @@ fn moved(draft: &mut Draft, region: &DraftRegion, vm: &DraftVm) -> DraftRegion {
 }
 
 /// Returns the parts of a region of memory that are whole pages beside the emulated devices.
-fn pieces(draft: &mut Draft, region: &DraftRegion) -> Vec<(u64, u64)> {
+fn pieces(draft: &mut Draft, region: &DraftRegion, hole: Option<(u64, u64)>) -> Vec<(u64, u64)> {
     let ipa = region
         .ipa
         .checked_next_multiple_of(PAGE_SIZE)
@@ -321,10 +354,9 @@ fn pieces(draft: &mut Draft, region: &DraftRegion) -> Vec<(u64, u64)> {
         let reason = format!("memory is whole pages: {} here", show_size(end - ipa));
         draft.note(region.place, "memory", reason, "align its address and size");
     }
-    let (hole, after) = HOLE;
-    if end <= hole || after <= ipa {
+    let Some((hole, after)) = hole.filter(|(hole, after)| *hole < end && ipa < *after) else {
         return vec![(ipa, end - ipa)];
-    }
+    };
     let reason =
         format!("{hole:#x} to {after:#x} are not memory: every VM's emulated devices are there");
     let next = "link the guest elsewhere if it uses them; 0x40000000 is the usual place";

@@ -168,7 +168,7 @@ impl Reader<'_> {
             })?;
         let shown = format!("{shown}.platform");
         self.rest(&platform, "platform", &shown);
-        self.distributor(&platform)?;
+        let distributor = self.distributor(&platform)?;
         let mut regions = Vec::new();
         for field in self.array(&platform, "regions")? {
             regions.extend(self.region(&field, colors, &shown)?);
@@ -186,15 +186,16 @@ impl Reader<'_> {
             cores: mask.map_or(Cores::Some(count), |mask| Cores::SomeOf(count, mask)),
             regions,
             interrupts,
+            distributor,
             image,
             remarks: Vec::new(),
         });
         Ok(())
     }
 
-    fn distributor(&mut self, platform: &List) -> Result<(), Failure> {
+    fn distributor(&mut self, platform: &List) -> Result<Option<u64>, Failure> {
         let Some(arch) = platform.field("arch") else {
-            return Ok(());
+            return Ok(None);
         };
         if let Some(list) = self.objects.list(&arch)
             && let Some(other) = list.field("irqc")
@@ -202,14 +203,13 @@ impl Reader<'_> {
             self.draft
                 .note_field(&BAO, "arch.irqc", other.place, ".platform.arch.irqc");
         }
-        let Some(gic) = self.objects.list(&arch).and_then(|arch| arch.field("gic")) else {
-            return Ok(());
+        let gic = self.objects.list(&arch).and_then(|arch| arch.field("gic"));
+        let Some(gic) = gic.as_ref().and_then(|gic| self.objects.list(gic)) else {
+            return Ok(None);
         };
-        if let Some(gic) = self.objects.list(&gic) {
-            let address = self.number(gic, "gicd_addr")?;
-            self.draft.distributors.extend(address);
-        }
-        Ok(())
+        let address = self.number(gic, "gicd_addr")?;
+        self.draft.distributors.extend(address);
+        Ok(address)
     }
 
     fn region(

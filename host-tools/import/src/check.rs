@@ -148,10 +148,18 @@ fn remove(
             let vm = &mut adapted.vms[vm];
             let region = vm.regions.remove(region);
             let subject = format!("{} of {} at {:#x}", region.name, vm.name, region.ipa);
-            let next = if is_uart(&region, board) {
-                "use the emulated UART, which every VM has where its `map` says: a PL011 at 0x9000000, \
-                 interrupt 33, without one"
-                    .to_owned()
+            let map = vm.map.as_ref();
+            let at = map.map_or(map::UART, |(_, map)| map.uart.base.0);
+            let next = if is_uart(&region, board, at) {
+                match map {
+                    Some((name, _)) => {
+                        format!("nothing: its map, `{name}`, has an emulated UART at {at:#x}")
+                    }
+                    None => format!(
+                        "use the emulated UART, a PL011 at {at:#x}, interrupt 33, or name a `map` \
+                         with another"
+                    ),
+                }
             } else if region.size >= PERMISSIVE
                 && matches!(region.backing, RegionBacking::Device(_))
             {
@@ -176,7 +184,7 @@ fn remove(
 }
 
 /// Returns whether a region has a UART that the hypervisor has itself, or that it emulates.
-fn is_uart(region: &Region, board: &BoardFile) -> bool {
+fn is_uart(region: &Region, board: &BoardFile, emulated: u64) -> bool {
     let RegionBacking::Device(pa) = region.backing else {
         return false;
     };
@@ -186,5 +194,5 @@ fn is_uart(region: &Region, board: &BoardFile) -> bool {
     let has = |start: u64, at: u64| (start..start.saturating_add(region.size)).contains(&at);
     let board = &board.board;
     let own = board.telemetry.iter().chain([&board.console]);
-    own.into_iter().any(|uart| has(pa, uart.base.0)) || has(region.ipa, map::UART)
+    own.into_iter().any(|uart| has(pa, uart.base.0)) || has(region.ipa, emulated)
 }

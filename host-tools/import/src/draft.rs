@@ -68,6 +68,8 @@ pub struct DraftVm {
     pub regions: Vec<DraftRegion>,
     /// Its interrupts.
     pub interrupts: Vec<Interrupt>,
+    /// Where it sees the interrupt distributor, if the source says so.
+    pub distributor: Option<u64>,
     /// What runs in it.
     pub image: DraftImage,
     /// Lines that the written VM is described with.

@@ -62,9 +62,7 @@ const NO_SMMU_NEXT: &str =
 const NO_VIRTIO: &str =
     "there is no virtio back end: each VM has an emulated PL011 and, for Linux, a RAM disk";
 const NO_VIRTIO_NEXT: &str = "put what the guest needs into its RAM disk";
-const OWN_GIC: &str =
-    "every VM sees an emulated GICv2 where its `map` says, at 0x8000000 and 0x8010000 without one";
-const OWN_GIC_NEXT: &str = "name the map that the guest was built for; a Linux guest gets the addresses in its device tree";
+const OWN_GIC: &str = "the shipped map with its interrupt distributor; a Linux guest gets the addresses in its device tree";
 
 /// Bao's `config.c`.
 pub const BAO: Table = Table {
@@ -117,7 +115,7 @@ pub const BAO: Table = Table {
         kept("platform.ipc_num", "none needed", ""),
         none("platform.remio_devs", NO_VIRTIO, NO_VIRTIO_NEXT),
         kept("platform.remio_dev_num", "none needed", ""),
-        none("platform.arch", OWN_GIC, OWN_GIC_NEXT),
+        kept("platform.arch", "`[[vm]] map`", OWN_GIC),
         kept(
             "arch.gic",
             "see `platform.arch`",
@@ -202,7 +200,7 @@ pub const JAILHOUSE: Table = Table {
             "the colors follow from the board's cache; memory has no second address",
         ),
         none("platform.iommu_units", NO_SMMU, NO_SMMU_NEXT),
-        none("platform.arm", OWN_GIC, OWN_GIC_NEXT),
+        kept("platform.arm", "`[[vm]] map`", OWN_GIC),
         none(
             "platform.memguard",
             "budgets are per VM, core and event, and are set at run time there",
@@ -716,7 +714,7 @@ pub const HVISOR: Table = Table {
         ),
         none("zone.num_pci_devs", "there is no PCI", "nothing"),
         none("zone.alloc_pci_devs", "there is no PCI", "nothing"),
-        none("zone.arch_config", OWN_GIC, OWN_GIC_NEXT),
+        kept("zone.arch_config", "`[[vm]] map`", OWN_GIC),
         kept("zone.version", "none needed", ""),
         none("memory.virtio", NO_VIRTIO, NO_VIRTIO_NEXT),
         kept("memory.type", "`pool` or `device`", ""),

@@ -216,10 +216,11 @@ impl Reader<'_> {
                 region: None,
             });
         }
+        let mut distributor = None;
         if let Some(Value::Object(arch)) = zone.get("arch_config").map(|property| &property.value) {
-            let address = self.number(arch, "gicd_base")?;
+            distributor = self.number(arch, "gicd_base")?;
             if self.draft.distributors.is_empty() {
-                self.draft.distributors.extend(address);
+                self.draft.distributors.extend(distributor);
             }
         }
         let id = self.number(zone, "zone_id")?.unwrap_or(0);
@@ -233,6 +234,7 @@ impl Reader<'_> {
             cores: Cores::These(mask),
             regions,
             interrupts,
+            distributor,
             image,
             remarks: Vec::new(),
         });

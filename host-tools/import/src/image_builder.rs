@@ -446,6 +446,8 @@ impl Reader<'_> {
             }
         };
         Ok(DraftVm {
+            // A kernel finds it in its device tree.
+            distributor: None,
             name,
             place,
             cores: self.affinity(index, count)?,

@@ -205,6 +205,8 @@ impl Reader<'_> {
             },
             regions,
             interrupts,
+            // The machine's, which the part about the system has.
+            distributor: None,
             image,
             remarks,
         });

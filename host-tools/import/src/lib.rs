@@ -127,7 +127,7 @@ fn read(
             Problem::error(&file, "board", 0..0, message).help(help),
         ));
     };
-    let mut adapted = adapt::adapt(&mut draft, board, sources, options);
+    let mut adapted = adapt::adapt(&mut draft, board, sources, options, target.maps);
     let names: Vec<String> = files
         .iter()
         .map(|(file, kind)| {

@@ -3,6 +3,7 @@
 
 use crate::c::Settings;
 use cloison_config::{BoardFile, Checked, Errors};
+use cloison_formats::guest_map::GuestMap;
 use std::path::PathBuf;
 
 /// What the user says about an import.
@@ -30,6 +31,8 @@ pub struct Target<'a> {
     pub boards: &'a [BoardFile],
     /// The board of sources that no other one fits.
     pub default: &'a str,
+    /// The maps that a guest can see, with their names.
+    pub maps: &'a [(String, GuestMap)],
     /// Checks the text of a configuration.
     pub check: &'a dyn Fn(String) -> Result<Checked, Errors>,
 }

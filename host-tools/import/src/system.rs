@@ -4,6 +4,7 @@
 use crate::draft::Interrupt;
 use crate::source::Place;
 use cloison_formats::color::ColorSet;
+use cloison_formats::guest_map::GuestMap;
 use std::path::{Path, PathBuf};
 
 /// A system on its board, ready to be written.
@@ -35,6 +36,8 @@ pub struct Vm {
     pub place: Place,
     pub cores: Vec<u64>,
     pub interrupts: Vec<Interrupt>,
+    /// The name of its map, and where that has what, if it is not the usual one.
+    pub map: Option<(String, GuestMap)>,
     pub image: Image,
     pub regions: Vec<Region>,
     pub remarks: Vec<String>,

@@ -114,6 +114,9 @@ fn write_vm(vm: &Vm, pools: &[Pool], sources: &Sources) -> Table {
     let mut table = about;
     table["name"] = value(vm.name.as_str());
     table["cores"] = numbers(vm.cores.iter().copied());
+    if let Some((name, _)) = &vm.map {
+        table["map"] = value(name.as_str());
+    }
     table["image"] = value(image(&vm.image));
     if let Some(note) = image_note(&vm.image)
         && let Some(mut key) = table.key_mut("image")

@@ -255,6 +255,8 @@ impl Reader<'_> {
             .and_then(|property| self.pools.get(property.references.first()?));
         let regions = domain_memory(node, colors);
         self.draft.vms.push(DraftVm {
+            // A kernel finds it in its device tree.
+            distributor: None,
             name: node.name.clone(),
             place: node.place,
             cores: pool.map_or(Cores::Some(count), |mask| Cores::SomeOf(count, *mask)),

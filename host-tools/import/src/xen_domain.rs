@@ -119,6 +119,8 @@ impl CommandLine {
         let size = self.memory.unwrap_or(DOM0_BYTES);
         let at = if self.has_dom0 { self.place } else { place };
         draft.vms.push(DraftVm {
+            // A kernel finds it in its device tree.
+            distributor: None,
             name: "dom0".to_owned(),
             place,
             cores: self.vcpus.map_or(Cores::Rest(u64::MAX), Cores::Some),

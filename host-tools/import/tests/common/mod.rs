@@ -4,8 +4,9 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use cloison_config::memory::{self, Account};
-use cloison_config::{BoardFile, Checked, Errors, Shipped};
+use cloison_config::{BoardFile, Checked, Errors, Shipped, guest_map};
 use cloison_formats::color::{Color, ColorSet};
+use cloison_formats::guest_map::GuestMap;
 use cloison_import::{Imported, Options, Target};
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -23,6 +24,9 @@ static BOARDS: LazyLock<Vec<BoardFile>> = LazyLock::new(|| {
         .collect()
 });
 
+static MAPS: LazyLock<Vec<(String, GuestMap)>> =
+    LazyLock::new(|| guest_map::all(&CONFIGS).expect("maps"));
+
 /// Imports files. Nothing of a developer's machine, such as downloaded kernels, plays a role.
 pub fn import(paths: &[PathBuf], options: &Options) -> Result<Imported, Errors> {
     let shipped = Shipped {
@@ -34,6 +38,7 @@ pub fn import(paths: &[PathBuf], options: &Options) -> Result<Imported, Errors> 
     let target = Target {
         boards: &BOARDS,
         default: "virt",
+        maps: &MAPS,
         check: &check,
     };
     cloison_import::import(paths, options, &target)
