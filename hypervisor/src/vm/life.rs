@@ -468,11 +468,12 @@ fn renew(visit: Visit, end: fn(Visit)) -> ! {
     doorbell::close(visit);
     link::reset_all(visit);
     stop_devices(vm);
-    logger::about(vm, Level::Info, Topic::Act, format_args!(" restarts"));
-    // The pages move home first, so that a restarted VM has its frames as at its first start.
     let work = Work::new(visit);
-    // What is pending comes first: the steps that follow are long.
+    // What is pending comes first, here and below: the steps that follow are long.
     work.pause(Effort::NONE);
+    logger::about(vm, Level::Info, Topic::Act, format_args!(" restarts"));
+    work.pause(Effort::NONE);
+    // The pages move home first, so that a restarted VM has its frames as at its first start.
     work.reset(true);
     clean_memory(work);
     load_image(work);

@@ -4,7 +4,8 @@
 use super::configuration::{refused, shipped};
 use crate::scratch;
 use crate::target::{Files, Form, Outcome, Target as Parser, root};
-use cloison_config::{BoardFile, files, load_text};
+use cloison_config::{BoardFile, files, guest_map, load_text};
+use cloison_formats::guest_map::GuestMap;
 use cloison_import::{Options, Target, import};
 use std::sync::LazyLock;
 
@@ -45,6 +46,9 @@ static BOARDS: LazyLock<Vec<BoardFile>> = LazyLock::new(|| {
     names.iter().filter_map(board).collect()
 });
 
+static MAPS: LazyLock<Vec<(String, GuestMap)>> =
+    LazyLock::new(|| guest_map::all(&root().join("configs")).unwrap_or_default());
+
 fn check(input: &[u8]) -> Outcome {
     let path = scratch::file("import/system.c", input);
     let configs = root().join("configs");
@@ -59,6 +63,7 @@ fn check(input: &[u8]) -> Outcome {
     let target = Target {
         boards: &BOARDS,
         default: "virt",
+        maps: &MAPS,
         check: &checked,
     };
     match import(&[path], &options, &target) {
