@@ -135,89 +135,85 @@ pub(crate) fn check(
     devices: &[BoardDevice],
     range: PhysRange,
 ) -> Vec<Stop> {
-    let Said {
-        claim,
-        stop,
-        memory,
-    } = said;
-    let writes = |start: PhysAddr, writes: &[(u16, u32)]| -> Vec<Stop> {
-        let at = |offset: u16| PhysAddr(start.0 + u64::from(offset));
-        let write = |&(offset, value): &(u16, u32)| Stop {
-            at: at(offset),
-            value,
-        };
-        writes.iter().map(write).collect()
-    };
-    let mut covered = devices
+    let covered = devices
         .iter()
         .filter(|device| device.range.overlaps(&range));
-    let master = covered.clone().find(|device| device.dma == Dma::Master);
-    if let (Some(device), Some((Claimed::None, said))) = (master, &claim) {
-        let message = format!("it accesses memory by itself (DMA): {}", device.name);
-        said.push(
-            said.error(message)
-                .label("the board file says that it does")
-                .help("write dma = \"trusted\", or leave it out"),
-        );
+    let masters = covered.clone().filter(|device| device.dma == Dma::Master);
+    let masters: Vec<&BoardDevice> = masters.collect();
+    let name = masters.first().map(|device| &device.name);
+    match (name, said.claim) {
+        (Some(name), Some((Claimed::None, claim))) => {
+            let message = format!("it accesses memory by itself (DMA): {name}");
+            let error = claim.error(message);
+            claim.push(
+                error
+                    .label("the board file says that it does")
+                    .help("write dma = \"trusted\", or leave it out"),
+            );
+            return Vec::new();
+        }
+        (Some(_), _) | (None, Some((Claimed::Trusted, _))) => {}
+        (None, None) if covered.count() == 0 => {
+            warn_of_unknown(field, range.start);
+            return Vec::new();
+        }
+        (None, _) => return Vec::new(),
+    }
+    let what = name.map_or_else(String::new, |name| format!(": {name}"));
+    if said.memory == DmaMemory::None {
+        let message =
+            format!("the VM has no memory for a device that accesses it by itself (DMA){what}");
+        field.push(field.error(message).label("a DMA master").help(
+            "nothing translates its addresses: with those of the guest it overwrites other VMs or \
+             the hypervisor. Give the VM memory at the same addresses for both: [[vm.region]] with \
+             dma = true",
+        ));
         return Vec::new();
     }
-    let is_trusted = matches!(claim, Some((Claimed::Trusted, _)));
-    if master.is_some() || is_trusted {
-        let what = master.map_or_else(String::new, |device| format!(": {}", device.name));
-        if memory == DmaMemory::There {
-            let known = match stop {
-                // Said already.
-                Presence::Wrong => return Vec::new(),
-                Presence::Given(stop) => Some(writes(range.start, &stop.value)),
-                Presence::Absent if is_trusted => None,
-                Presence::Absent => {
-                    let mut masters = covered.filter(|device| device.dma == Dma::Master);
-                    masters.try_fold(Vec::new(), |mut all, device| {
-                        let own = writes(device.range.start, device.stop.as_ref()?);
-                        let is_inside = own.iter().all(|stop| range.contains(stop.at));
-                        all.extend(own);
-                        is_inside.then_some(all)
-                    })
-                }
-            };
-            if known.is_none() {
-                let error = field.error(format!(
-                    "nothing ends what the device does to memory when its VM ends or restarts{what}"
-                ));
-                field.push(error.label("would continue").help(
-                    "the next life overwrites the descriptors that it follows. Say which registers \
-                     of its first page to write: stop = [[0x0, 0]] (offset and value); stop = [] if \
-                     it ends by itself",
-                ));
-            }
-            return known.unwrap_or_default();
-        }
-        field.push(
-            field
-                .error(format!(
-                    "the VM has no memory for a device that accesses it by itself (DMA){what}"
-                ))
-                .label("a DMA master")
-                .help(
-                    "nothing translates its addresses: with those of the guest it overwrites other \
-                     VMs or the hypervisor. Give the VM memory at the same addresses for both: \
-                     [[vm.region]] with dma = true",
-                ),
+    let known = match said.stop {
+        // Said already.
+        Presence::Wrong => return Vec::new(),
+        Presence::Given(stop) => Some(stops(range.start, &stop.value)),
+        Presence::Absent => stops_of(&masters, range),
+    };
+    if known.is_none() {
+        let message = format!(
+            "nothing ends what the device does to memory when its VM ends or restarts{what}"
         );
-    } else if claim.is_none() && covered.next().is_none() {
-        let page = range.start;
-        field.push(
-            field
-                .warning(format!(
-                    "the board file does not say whether the device at {page} accesses memory by \
-                     itself (DMA)"
-                ))
-                .label("unknown device")
-                .help(
-                    "write dma = \"none\" if it does not, or dma = \"trusted\" if it does and its \
-                     driver names no other memory than the VM's own for DMA",
-                ),
-        );
+        field.push(field.error(message).label("would continue").help(
+            "the next life overwrites the descriptors that it follows. Say which registers of its \
+             first page to write: stop = [[0x0, 0]] (offset and value); stop = [] if it ends by \
+             itself",
+        ));
     }
-    Vec::new()
+    known.unwrap_or_default()
+}
+
+/// Returns the writes at these offsets of a page.
+fn stops(page: PhysAddr, writes: &[(u16, u32)]) -> Vec<Stop> {
+    let stop = |&(offset, value): &(u16, u32)| Stop {
+        at: PhysAddr(page.0 + u64::from(offset)),
+        value,
+    };
+    writes.iter().map(stop).collect()
+}
+
+/// Returns what ends all of these devices by the board file, if it says so of at least one, of each,
+/// and the registers are in the range that the VM has.
+fn stops_of(masters: &[&BoardDevice], range: PhysRange) -> Option<Vec<Stop>> {
+    let of = |device: &&BoardDevice| Some(stops(device.range.start, device.stop.as_ref()?));
+    let all = masters.iter().map(of).collect::<Option<Vec<_>>>()?.concat();
+    let is_inside = all.iter().all(|stop| range.contains(stop.at));
+    (!masters.is_empty() && is_inside).then_some(all)
+}
+
+/// Warns of a device that the board file does not name.
+fn warn_of_unknown(field: &Field<'_>, page: PhysAddr) {
+    let message = format!(
+        "the board file does not say whether the device at {page} accesses memory by itself (DMA)"
+    );
+    field.push(field.warning(message).label("unknown device").help(
+        "write dma = \"none\" if it does not, or dma = \"trusted\" if it does and its driver names \
+         no other memory than the VM's own for DMA",
+    ));
 }

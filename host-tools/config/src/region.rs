@@ -468,15 +468,15 @@ fn read_backing(table: &Table<'_>, scope: &Scope<'_>, pages: Option<u32>) -> Opt
         }
         is_set.then_some(())
     };
-    match (pool, contiguous.or(dma), device) {
-        (Some(pool), None, None) => {
+    match (pool, contiguous, dma, device) {
+        (Some(pool), None, None, None) => {
             Some(backed(Backing::Pool(find_pool(&pool, scene.pools)?), &pool))
         }
-        (None, Some(dma), None) if dma.name() == "dma" => {
+        (None, None, Some(dma), None) => {
             is_set(&dma, "not for DMA")?;
             Some(backed(Backing::Direct, &dma))
         }
-        (None, Some(contiguous), None) => {
+        (None, Some(contiguous), None, None) => {
             is_set(&contiguous, "not contiguous")?;
             contiguous.push(
                 contiguous
@@ -486,7 +486,7 @@ fn read_backing(table: &Table<'_>, scope: &Scope<'_>, pages: Option<u32>) -> Opt
             );
             Some(backed(Backing::Contiguous, &contiguous))
         }
-        (None, None, Some(device)) => {
+        (None, None, None, Some(device)) => {
             let pa = PhysAddr(
                 device.integer_up_to((1 << 40) - 1, "a physical address of at most 40 bits")?,
             );
@@ -515,7 +515,7 @@ fn read_backing(table: &Table<'_>, scope: &Scope<'_>, pages: Option<u32>) -> Opt
                 ..backed(Backing::Device(pa), &device)
             })
         }
-        (None, None, None) => {
+        (None, None, None, None) => {
             table.push(
                 table
                     .error("pool", table.span(), "nothing backs the region")
@@ -524,8 +524,9 @@ fn read_backing(table: &Table<'_>, scope: &Scope<'_>, pages: Option<u32>) -> Opt
             );
             None
         }
-        (_, second, third) => {
-            let span = third.or(second).map_or(table.span(), |field| field.span());
+        (_, second, third, fourth) => {
+            let last = fourth.or(third).or(second);
+            let span = last.map_or(table.span(), |field| field.span());
             table.push(
                 table
                     .error("pool", span, "the region is backed by more than one thing")
