@@ -7,8 +7,8 @@ use cloison_config::shipped::DEFAULT_BOARD;
 use cloison_config::sources::WORKLOADS;
 use cloison_config::{guest_map, suggest};
 use cloison_engine::board_argument::BoardArgument;
+use cloison_engine::configuration;
 use cloison_engine::files::write_atomic;
-use cloison_engine::{configuration, installation};
 use cloison_import::c::Settings;
 use cloison_import::{Imported, Options, Target};
 use miette::{Report, Result, miette};
@@ -108,7 +108,7 @@ pub fn import(args: &ImportArgs) -> Result<()> {
         stand_in: args.stand_in.clone(),
         base: target.parent().map(PathBuf::from).unwrap_or_default(),
     };
-    let maps = guest_map::all(&installation::root().join("configs"))?;
+    let maps = guest_map::all(&configuration::directory())?;
     let imported = cloison_import::import(
         &args.files,
         &options,

@@ -1,10 +1,9 @@
-//! `run --net`: a VM's way to the network of this machine, by QEMU's user network and a device that is
-//! passed through to the VM.
+//! `run --net`: a VM's way to the network of this machine.
+//!
+//! QEMU's user network has the other end of a device that is passed through to the VM.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::Checked;
-use cloison_formats::addr::PhysAddr;
-use cloison_formats::image::{Backing, Vm};
 use miette::{Result, miette};
 
 /// A port of this machine that leads to one of the VM.
@@ -38,15 +37,7 @@ impl Forward {
 /// # Errors
 /// A VM that is not there or has no such device, and a board without one.
 pub fn join(checked: &Checked, name: &str, forwards: &[Forward]) -> Result<Vec<String>> {
-    let vms = &checked.system.vms;
-    let Some(vm) = vms.iter().find(|vm| vm.name == name) else {
-        let names: Vec<&str> = vms.iter().map(|vm| vm.name.as_str()).collect();
-        return Err(miette!(
-            help = format!("its VMs: {}", names.join(", ")),
-            "{} has no VM `{name}`",
-            checked.path.display()
-        ));
-    };
+    let vm = &checked.system.vms[checked.known_vm(name)?.index()];
     let emulation = checked.emulation()?;
     let Some(network) = &emulation.network else {
         return Err(miette!(
@@ -55,7 +46,7 @@ pub fn join(checked: &Checked, name: &str, forwards: &[Forward]) -> Result<Vec<S
             emulation.board
         ));
     };
-    if !has(vm, network.start) {
+    if !vm.devices().any(|device| device.start == network.start) {
         return Err(miette!(
             help = format!(
                 "pass it through with device = {:#x}, and give the VM memory for DMA: \
@@ -75,20 +66,14 @@ pub fn join(checked: &Checked, name: &str, forwards: &[Forward]) -> Result<Vec<S
     Ok(arguments)
 }
 
-fn has(vm: &Vm, device: PhysAddr) -> bool {
-    vm.regions
-        .iter()
-        .any(|region| region.backing == Backing::Device(device))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cloison_engine::{configuration, installation};
+    use cloison_engine::configuration;
 
     #[test]
     fn a_vm_that_cannot_join_is_told_why() {
-        let configs = installation::root().join("configs");
+        let configs = configuration::directory();
         let refused = |file: &str, board: &str, vm: &str| {
             let checked = configuration::load(&configs.join(file), Some(board)).expect("shipped");
             join(&checked, vm, &[]).expect_err("it cannot").to_string()

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::BoardFile;
+use crate::document::suggest;
 use crate::emulation::Emulation;
 use crate::goal::Goal;
 use crate::memory;
@@ -51,11 +52,40 @@ pub struct NotEmulated {
     pub board: String,
 }
 
+/// The name of a VM that a configuration does not have.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Diagnostic)]
+#[error("{config} has no VM `{name}`")]
+#[diagnostic(help("{help}"))]
+pub struct UnknownVm {
+    /// The configuration's file.
+    pub config: String,
+    /// The name.
+    pub name: String,
+    /// What else it may be.
+    pub help: String,
+}
+
 impl Checked {
     /// Returns the VM with this name.
     pub fn vm(&self, name: &str) -> Option<VmId> {
         let found = self.system.vms.iter().position(|vm| vm.name == name);
         found.map(|vm| VmId(vm as u8))
+    }
+
+    /// Returns the VM that a user names.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`UnknownVm`] where there is none of this name.
+    pub fn known_vm(&self, name: &str) -> Result<VmId, UnknownVm> {
+        self.vm(name).ok_or_else(|| {
+            let known = self.system.vms.iter().map(|vm| vm.name.as_str());
+            UnknownVm {
+                config: display_path(&self.path).display().to_string(),
+                name: name.to_owned(),
+                help: suggest(name, "VMs", known),
+            }
+        })
     }
 
     /// Returns how QEMU emulates the system's board.

@@ -10,8 +10,8 @@
 //!   Default: none
 //! - `memory`: the size of the machine's memory (`-m`), at least as much as all `[[ram]]` together
 //! - `options`: further arguments, one text each. Default: none
-//! - `network`: the device for `run --net`: `start`, the page of its registers, and `arguments`, which
-//!   join it to QEMU's network `net`. Default: none
+//! - `network`: the device for `run --net`: `start`, the page of its registers, and `arguments`,
+//!   which join it to QEMU's network `net`. Default: none
 //! - `serial`: a list of what each serial port carries, in QEMU's order: `"console"`, `"telemetry"`
 //!   or `"unused"`. Default: `["console", "telemetry"]`, or `["console"]`
 //! - `model`: the model of the memory hierarchy that fits this machine:
@@ -212,8 +212,7 @@ fn read_options(field: &Field<'_>) -> Option<Vec<String>> {
         }
         Some(option.to_owned())
     };
-    let options: Vec<_> = field.elements()?.iter().map(option).collect();
-    options.into_iter().collect()
+    field.each(option)
 }
 
 fn read_network(field: &Field<'_>) -> Option<Network> {
@@ -245,12 +244,7 @@ fn read_serial(table: &Table<'_>, telemetry: bool) -> Option<Vec<Serial>> {
             vec![Serial::Console]
         });
     };
-    let serial: Vec<_> = field
-        .elements()?
-        .iter()
-        .map(|element| element.one_of("use of a serial port", &SERIALS))
-        .collect();
-    let serial: Vec<Serial> = serial.into_iter().collect::<Option<_>>()?;
+    let serial = field.each(|element| element.one_of("use of a serial port", &SERIALS))?;
     let count = |wanted| serial.iter().filter(|&&line| line == wanted).count();
     let message = match (count(Serial::Console), count(Serial::Telemetry)) {
         (1, 1) if !telemetry => "a serial port carries telemetry, but the board has no [telemetry]",

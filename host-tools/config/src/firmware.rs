@@ -1,7 +1,7 @@
 //! Board-file entries for firmware without PSCI: the start of cores, and the machine's power-off.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::document::Field;
+use crate::document::{Field, all};
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_formats::image::PowerOff;
 
@@ -76,7 +76,7 @@ pub fn read_power_off(field: &Field<'_>) -> Option<PowerOff> {
 
 /// Reads the offsets in a page and the values of writes.
 pub(crate) fn read_writes(field: &Field<'_>) -> Option<Vec<(u16, u32)>> {
-    all(field.elements()?.iter().map(read_write))
+    field.each(read_write)
 }
 
 fn read_write(pair: &Field<'_>) -> Option<(u16, u32)> {
@@ -103,12 +103,6 @@ fn read_write(pair: &Field<'_>) -> Option<(u16, u32)> {
         at as u16,
         value.integer_up_to(u64::from(u32::MAX), "a value of 32 bits")? as u32,
     ))
-}
-
-/// Returns all values if all are valid; examines each one, so that each invalid one is reported.
-fn all<T>(values: impl Iterator<Item = Option<T>>) -> Option<Vec<T>> {
-    let values: Vec<_> = values.collect();
-    values.into_iter().collect()
 }
 
 /// Reads a physical address at the start of a page.

@@ -113,8 +113,8 @@ fn warn_of_bounce_buffers(place: &Field<'_>, regions: &[Region], line: &str) {
     ));
 }
 
-/// Refuses memory from which the kernel could take buffers for DMA although no device reaches it: all
-/// below the next power of two after the memory that devices reach (Linux, `zone_sizes_init` of
+/// Refuses memory from which the kernel could take buffers for DMA although no device reaches it:
+/// all below the next power of two after the memory that devices reach (Linux, `zone_sizes_init` of
 /// arm64).
 fn check_dma_zone(place: &Field<'_>, regions: &[Region], shown: &[Shown]) {
     let ends = regions.iter().filter(|it| it.backing == Backing::Direct);

@@ -246,8 +246,8 @@ fn adapt_vm(
     }
 }
 
-/// Returns the map that a guest was built for, if it is not the usual one. A kernel finds the devices
-/// in its device tree.
+/// Returns the map that a guest was built for, if it is not the usual one. A kernel finds the
+/// devices in its device tree.
 fn map_of(
     draft: &mut Draft,
     vm: &DraftVm,

@@ -62,7 +62,8 @@ const NO_SMMU_NEXT: &str =
 const NO_VIRTIO: &str =
     "there is no virtio back end: each VM has an emulated PL011 and, for Linux, a RAM disk";
 const NO_VIRTIO_NEXT: &str = "put what the guest needs into its RAM disk";
-const OWN_GIC: &str = "the shipped map with its interrupt distributor; a Linux guest gets the addresses in its device tree";
+const OWN_GIC: &str = "the shipped map with its interrupt distributor; Linux guests get the \
+                       addresses in their device trees";
 
 /// Bao's `config.c`.
 pub const BAO: Table = Table {

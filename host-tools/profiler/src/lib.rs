@@ -28,7 +28,7 @@ pub mod trace;
 
 use cloison_config::events::EventNames;
 use cloison_config::problem::display_path;
-use cloison_config::{Checked, ImageSource, suggest};
+use cloison_config::{Checked, ImageSource};
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::files::{self, Claim, keep_apart, write_atomic, write_json};
@@ -127,7 +127,7 @@ pub fn profile(args: &ProfileArgs) -> Result<()> {
     // A baseline that cannot be read is reported before the runs.
     let baseline = args.baseline.as_deref().map(Kept::read).transpose()?;
     let mut checked = configuration::load(&config, args.board.as_deref())?;
-    let vm = find(&checked, &config, &args.vm)?;
+    let vm = checked.known_vm(&args.vm)?;
     counting::prepare_for(&mut checked, Counting::Model.machine())?;
     let names = Names::read(args, &checked, vm)?;
     parts::prepare()?;
@@ -217,18 +217,6 @@ pub fn profile(args: &ProfileArgs) -> Result<()> {
         return Ok(());
     }
     Err(shown::failure(&verdict, &gate, &args.vm))
-}
-
-/// Returns the VM.
-fn find(checked: &Checked, config: &Path, name: &str) -> Result<VmId> {
-    checked.vm(name).ok_or_else(|| {
-        let vms = checked.system.vms.iter().map(|vm| vm.name.as_str());
-        miette!(
-            help = suggest(name, "VMs", vms),
-            "{} has no VM `{name}`",
-            display_path(config).display()
-        )
-    })
 }
 
 /// Returns the runs to perform, that beside the neighbors last.

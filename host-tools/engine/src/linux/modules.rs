@@ -1,7 +1,6 @@
-//! Modules of Debian's kernels for the RAM disk: for the devices of links, the memory of channels, and
-//! devices of boards.
+//! Modules of Debian's kernels for the RAM disk.
 //!
-//! They are unmodified, apart from their compression by xz: `insmod` takes them as they were built.
+//! They drive the devices of links, the memory of channels, and devices of boards. They are unmodified, apart from their compression by xz: `insmod` takes them as they were built.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::archive::{self, Node};
@@ -185,7 +184,8 @@ fn add(
     Ok(())
 }
 
-/// Returns the modules on which one depends, as its build wrote them (Linux, `scripts/mod/modpost.c`).
+/// Returns the modules on which one depends, as its build wrote them (Linux,
+/// `scripts/mod/modpost.c`).
 fn dependencies(module: &[u8]) -> object::Result<Vec<String>> {
     let file = object::File::parse(module)?;
     let Some(section) = file.section_by_name(".modinfo") else {

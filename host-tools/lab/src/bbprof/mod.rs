@@ -383,16 +383,7 @@ fn load(args: &BbprofArgs, config: &Path) -> Result<(Checked, VmId)> {
                 None => Err(errors),
             }
         })?;
-    let vms = &checked.system.vms;
-    let Some(vm) = checked.vm(&args.vm) else {
-        let help = suggest(&args.vm, "VMs", vms.iter().map(|vm| vm.name.as_str()));
-        return Err(miette!(
-            help = help,
-            "{} has no VM `{}`",
-            display_path(config).display(),
-            args.vm
-        ));
-    };
+    let vm = checked.known_vm(&args.vm)?;
     if matches!(checked.images[vm.index()], ImageSource::Linux(_)) {
         let help = "the pages of its programs are found in the guest, by the program bbprof: \
                     tools = [\"bbprof\"] (docs/bbprof.md)";
