@@ -83,6 +83,11 @@ impl PhysRange {
         pa.0 >= self.start.0 && pa.0 < self.end().0
     }
 
+    /// Returns whether the whole of `other` is in the range.
+    pub const fn covers(&self, other: &Self) -> bool {
+        self.contains(other.start) && other.end().0 <= self.end().0
+    }
+
     /// Returns whether the two ranges share a byte.
     pub const fn overlaps(&self, other: &Self) -> bool {
         self.start.0 < other.end().0 && other.start.0 < self.end().0
@@ -131,5 +136,20 @@ mod tests {
         assert!(!ipa.is_page_aligned() && Ipa(0x4000_1000).is_page_aligned());
         assert_eq!(ipa.to_string(), "0x40001fff");
         assert_eq!(std::format!("{ipa:?}"), "Ipa(0x40001fff)");
+    }
+
+    #[test]
+    fn a_range_covers_what_is_wholly_in_it() {
+        let range = |start, len| PhysRange {
+            start: PhysAddr(start),
+            len,
+        };
+        let bank = range(0x1000, 0x3000);
+        for (start, len) in [(0x1000, 0x3000), (0x1000, 1), (0x3fff, 1)] {
+            assert!(bank.covers(&range(start, len)), "{start:#x}");
+        }
+        for (start, len) in [(0xfff, 2), (0x3fff, 2), (0x4000, 1), (0x1000, u64::MAX)] {
+            assert!(!bank.covers(&range(start, len)), "{start:#x}");
+        }
     }
 }

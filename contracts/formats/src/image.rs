@@ -763,10 +763,7 @@ impl System {
             Backing::Direct => {
                 let memory = region.identity();
                 let board = &self.board;
-                let is_ram = board
-                    .ram
-                    .iter()
-                    .any(|bank| bank.contains(memory.start) && memory.end() <= bank.end());
+                let is_ram = board.ram.iter().any(|bank| bank.covers(&memory));
                 let is_reserved = board.reserved.iter().any(|range| range.overlaps(&memory));
                 // This region is one of them.
                 let owners = self

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// cleared, and the named bits of the second UART took 182; memories besides the RAM 212. Links, which
 /// are devices of virtio and their wire, took 9,160; counts of what links and doorbells carry, their
 /// records and two calls that return them, 1,096. Names for what a `bool` said took 40.
-pub const LIMIT: u64 = 108_632;
+pub const LIMIT: u64 = 108_646;
 
 /// How much code there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -223,9 +223,8 @@ pub fn room(system: &System, image: u64, bytes: u64) -> Option<PhysRange> {
 
 /// Returns whether a board has these addresses as RAM that nobody else can have.
 pub fn is_free(board: &Board, image: u64, range: PhysRange) -> bool {
-    let inside = |bank: &PhysRange| bank.contains(range.start) && range.end() <= bank.end();
     let mut taken = taken(board, image).into_iter();
-    board.ram.iter().any(inside) && !taken.any(|taken| taken.overlaps(&range))
+    board.ram.iter().any(|bank| bank.covers(&range)) && !taken.any(|taken| taken.overlaps(&range))
 }
 
 /// Returns whether an address is in memory that Cloison manages.

@@ -252,7 +252,7 @@ fn map_ram(board: &Board) {
 /// Returns the frames of the hypervisor's colors that follow what was loaded.
 fn own_frames(system: &System, colors: u32, loaded: PhysRange) -> OwnFrames {
     // The copy stays in the bank of RAM into which the image was loaded: that is RAM for certain.
-    let holds = |bank: &&PhysRange| bank.contains(loaded.start) && loaded.end() <= bank.end();
+    let holds = |bank: &&PhysRange| bank.covers(&loaded);
     let Some(&bank) = system.board.ram.iter().find(holds) else {
         refuse(format_args!(
             "loaded at {}, which is not in the RAM of board {}",

@@ -393,12 +393,18 @@ fn print_end(visit: Visit) {
     }
 }
 
+/// Ends what a VM whose vCPUs have stopped does without them. Peers may leave what its next life
+/// would find, until they know.
+fn cut_off(visit: Visit) {
+    doorbell::close(visit);
+    link::reset_all(visit);
+    stop_devices(visit.vm);
+}
+
 /// Ends a VM whose other vCPUs have stopped; there is no next life.
 fn finish(visit: Visit) {
     let vm = visit.vm;
-    doorbell::close(visit);
-    link::reset_all(visit);
-    stop_devices(vm);
+    cut_off(visit);
     // Before the VM counts as dead: its last line is printed with its name, and before the message
     // that it has ended.
     print_end(visit);
@@ -464,10 +470,7 @@ fn begin_again(visit: Visit) -> ! {
 /// `scrub`. `end` ends what the core still does for the former life.
 fn renew(visit: Visit, end: fn(Visit)) -> ! {
     let vm = visit.vm;
-    // First: peers may leave what the next life would find, until they know.
-    doorbell::close(visit);
-    link::reset_all(visit);
-    stop_devices(vm);
+    cut_off(visit);
     let work = Work::new(visit);
     // What is pending comes first, here and below: the steps that follow are long.
     work.pause(Effort::NONE);
