@@ -12,7 +12,7 @@ pub mod python;
 pub mod walk;
 
 use cloison_config::guest_linux::Release;
-use cloison_config::{Checked, ImageSource};
+use cloison_config::{Checked, Emulation, ImageSource};
 use cloison_engine::image::{self, Flat, Image};
 use cloison_engine::model::{self, Conditions, Model};
 use cloison_engine::qemu::{Machine, Outcome};
@@ -143,20 +143,24 @@ pub enum Clock {
 
 /// Returns a board with this image, ready to start.
 pub fn machine(board: &str, file: &Path, clock: Clock) -> Result<Machine> {
+    machine_of(&configuration::emulation(board)?, file, clock)
+}
+
+/// Returns a board as a configuration has it, with this image, ready to start.
+pub fn machine_of(board: &Emulation, file: &Path, clock: Clock) -> Result<Machine> {
     setup::qemu()?;
     let icount = match clock {
         Clock::Counted => Some(0),
         Clock::Modelled | Clock::Real => None,
     };
-    Ok(Machine::new(&configuration::emulation(board)?, file)
-        .icount(icount)
-        .limit(LIMIT))
+    Ok(Machine::new(board, file).icount(icount).limit(LIMIT))
 }
 
 /// Boots a configuration and waits until the board turns itself off.
 pub fn run(checked: &Checked, board: &str, clock: Clock) -> Result<Run> {
+    assert_eq!(checked.system.board.name, board);
     let image = image(checked)?;
-    let outcome = boot(&image.bytes, board, clock)?;
+    let outcome = boot_on(checked.emulation()?, &image.bytes, clock)?;
     Ok(Run {
         system: image.system,
         telemetry: Telemetry::parse(&outcome.telemetry),
@@ -166,10 +170,14 @@ pub fn run(checked: &Checked, board: &str, clock: Clock) -> Result<Run> {
 
 /// Boots an image and waits until the board turns itself off.
 pub fn boot(bytes: &[u8], board: &str, clock: Clock) -> Result<Outcome> {
+    boot_on(&configuration::emulation(board)?, bytes, clock)
+}
+
+fn boot_on(board: &Emulation, bytes: &[u8], clock: Clock) -> Result<Outcome> {
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
     let file = scratch.path().join("Image");
     std::fs::write(&file, bytes).map_err(|error| miette!("{error}"))?;
-    let mut machine = machine(board, &file, clock)?;
+    let mut machine = machine_of(board, &file, clock)?;
     if clock == Clock::Modelled {
         let model = Model::load(model::of(machine.board())?)?;
         machine = model.attach(

@@ -248,7 +248,8 @@ pub struct Board {
     pub power_off: Option<PowerOff>,
     /// The UART of the console.
     pub console: Uart,
-    /// The UART of the telemetry; without it, records are only counted as dropped.
+    /// The UART of the telemetry: the console's, if it goes between the lines of text. Without it,
+    /// records are only counted as dropped.
     pub telemetry: Option<Uart>,
     /// The interrupt controller.
     pub gic: Gic,
@@ -1061,6 +1062,12 @@ impl Board {
     pub fn ranges(&self) -> impl Iterator<Item = &PhysRange> {
         let others = self.memories.iter().map(|memory| &memory.range);
         self.ram.iter().chain(others)
+    }
+
+    /// Returns whether the telemetry goes between the lines of the console.
+    pub fn is_mixed(&self) -> bool {
+        self.telemetry
+            .is_some_and(|uart| uart.base == self.console.base)
     }
 
     /// Returns how many of the hypervisor's own devices have this interrupt.

@@ -24,6 +24,8 @@ pub const VERSION: u16 = 9;
 pub const MAX_HEMS: usize = 6;
 /// Maximum length of an encoded message, including its terminating zero byte.
 pub const MAX_MESSAGE: usize = 4096;
+/// Starts an encoded message where it is sent between text, which never contains this byte (STX).
+pub const STARTS: u8 = 2;
 /// Maximum number of pages in a [`Stage2Run`], so that it fits in [`MAX_MESSAGE`].
 pub const MAX_RUN: usize = 128;
 

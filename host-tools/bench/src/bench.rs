@@ -548,6 +548,7 @@ mod tests {
             console: "[bench] bench quota_gap 1000 2300\r\n[bench] bench quota_gap 3000 4310\n"
                 .into(),
             telemetry: frames.iter().flat_map(encode).collect(),
+            uart: Vec::new(),
             errors: String::new(),
             wall: Duration::ZERO,
         };

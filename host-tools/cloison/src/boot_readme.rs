@@ -143,9 +143,10 @@ fn capture(system: &System, file: &BoardFile) -> String {
         ("console", Some(&board.console)),
         ("telemetry", board.telemetry.as_ref()),
     ];
+    let is_mixed = board.is_mixed();
     for (what, uart) in ports {
         let words = uart.map_or_else(
-            || "none on this board: a run has no tables".to_owned(),
+            || "none: a run has no tables".to_owned(),
             |uart| {
                 format!(
                     "{}, 115200 baud, 8 data bits, no parity, 1 stop bit",
@@ -155,7 +156,13 @@ fn capture(system: &System, file: &BoardFile) -> String {
         );
         line(&mut text, &format!("  {what:<11}{words}"));
     }
-    let telemetry = if board.telemetry.is_some() {
+    if is_mixed {
+        line(
+            &mut text,
+            "\nThe telemetry goes between the lines of the console: `cloison capture` takes it out, another program shows it.",
+        );
+    }
+    let telemetry = if board.telemetry.is_some() && !is_mixed {
         " --telemetry /dev/ttyUSB1"
     } else {
         ""

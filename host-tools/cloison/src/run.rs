@@ -11,7 +11,7 @@ use cloison_config::{Checked, ImageSource};
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::consoles::{Piece, Splitter};
 use cloison_engine::counting::{self, Counting};
-use cloison_engine::files::Claim;
+use cloison_engine::files::{Claim, write_atomic};
 use cloison_engine::kept::KeptRun;
 use cloison_engine::linux::shell::Shells;
 use cloison_engine::model::{Conditions, Model};
@@ -121,7 +121,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let limit = args.timeout.map(Duration::from_secs);
     let heard = Arc::new(Mutex::new(Heard::of(&run.commands)));
     let terminal = Terminal::new(&names, args.log.as_deref(), Arc::clone(&heard))?;
-    let (exit, telemetry) = machine.run_on_terminal(limit, terminal.into_listener())?;
+    let shown = machine.run_on_terminal(limit, terminal.into_listener())?;
     let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
     let ended = EndedRun {
         title: &run.title,
@@ -129,9 +129,14 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         events: &run.events,
         images: &run.images,
         directory: run.directory.directory(),
-        telemetry: &telemetry,
+        telemetry: &shown.telemetry,
     };
-    let parsed = ended.report(&mut heard, &exit.to_string())?;
+    if !shown.uart.is_empty() {
+        let file = run.directory.directory().join("uart.txt");
+        write_atomic(&file, &shown.uart)?;
+        eprintln!("the VM's own UART has sent {}", file.display());
+    }
+    let parsed = ended.report(&mut heard, &shown.exit.to_string())?;
     if counting(args) == Counting::Icount && is_overrun(&parsed) {
         println!(
             "  With --icount, QEMU delivers an overflow interrupt at the end of the core's turn, and \
@@ -139,14 +144,14 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         );
     }
     if let Some(before) = run.before {
-        let verdict = if before == telemetry {
+        let verdict = if before == shown.telemetry {
             "identical to"
         } else {
             "different from"
         };
         eprintln!("the telemetry is {verdict} the kept run's");
     }
-    match exit {
+    match shown.exit {
         Exit::Code(0) => {
             ended.judge(&parsed, &heard)?;
             Ok(ExitCode::SUCCESS)

@@ -85,6 +85,10 @@ pub enum Serial {
     Console,
     /// The telemetry UART.
     Telemetry,
+    /// The console with the telemetry between its lines: by a configuration's `[telemetry]`.
+    Both,
+    /// A UART that a configuration frees for a VM.
+    Vm,
     /// Nothing that Cloison uses.
     Unused,
 }

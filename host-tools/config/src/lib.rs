@@ -17,6 +17,7 @@
 //! | [`trust`] | which events quotas may count on which machine |
 //! | [`files`] | reads files with a limit for each kind, and finds these by name |
 //! | `system`, `vm`, `region`, `campaign`, `profile` | the configuration itself, its VMs, their memory, campaigns and page profiles |
+//! | `telemetry` | by which line a system's telemetry leaves |
 //! | `channel`, `doorbell` | memory that VMs share, and how they call each other |
 //! | `vm_image`, `vm_linux`, [`sources`], [`executable`] | the image of a VM, and the ELF file that it may be |
 //! | [`goal`] | what a VM must reach beside its neighbors, and what `tune` may change for it |
@@ -69,6 +70,7 @@ mod scene;
 pub mod shipped;
 pub mod sources;
 mod system;
+mod telemetry;
 pub mod trust;
 pub mod validation;
 mod vm;

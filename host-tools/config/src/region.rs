@@ -581,8 +581,8 @@ fn is_free(field: &Field<'_>, board: &Board, range: PhysRange) -> bool {
         return true;
     };
     let help = if what == TELEMETRY {
-        "a copy of the board file without [telemetry], in a folder `boards` beside this file, \
-             frees it: the log is then not sent"
+        "[telemetry] with over = \"console\" frees it: the telemetry then goes between the lines of \
+             the console (or nowhere, with over = \"off\")"
     } else if what == MEMORY {
         "make a pool of it, memory = \"...\", and give the region this pool"
     } else {

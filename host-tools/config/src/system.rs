@@ -19,6 +19,7 @@ use crate::quota;
 use crate::scene::{PoolSpec, PoolUse, Scene};
 use crate::shipped::{DEFAULT_BOARD, Shipped};
 use crate::sources::ImageSource;
+use crate::telemetry;
 use crate::trust::QuotaEvents;
 use crate::vm::{self, VmSpec};
 use cloison_formats::addr::PAGE_SIZE;
@@ -100,7 +101,8 @@ fn read(
     let mut root = context.root(&document);
     FileKind::System.fits(&root)?;
     let system_name = name(&mut root, "system");
-    let board = read_board(&root, base, board, shipped, others);
+    let mut board = read_board(&root, base, board, shipped, others);
+    telemetry::read(&root, board.as_mut());
     let log_level = root.value("log", |field| field.one_of("log level", &LOG_LEVELS));
     let colors = board.as_ref().map(|board| (board, board.colors));
     let hypervisor = root

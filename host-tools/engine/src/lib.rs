@@ -10,13 +10,13 @@
 //! | [`board_argument`] | the option `--board` of commands |
 //! | [`image`] | lays out the system image: hypervisor, configuration, guests |
 //! | [`linux`] | kernels, RAM disks and device trees for Linux VMs |
-//! | [`qemu`] | runs a board in QEMU, console and telemetry included |
+//! | [`qemu`], `lines` | runs a board in QEMU, console and telemetry included |
 //! | [`model`] | runs boards with the board model |
 //! | [`kept`], [`store`] | runs that are kept to be repeated, and the files that they share |
 //! | [`capture`] | reads what a board sends, from its serial ports |
 //! | [`counting`] | which events a machine counts, and a warning about those that it does not |
 //! | [`consoles`] | splits the console's stream by VM |
-//! | [`telemetry`] | reads the stream of the second UART |
+//! | [`telemetry`] | reads the stream of the second UART, or takes it out of the console's |
 //! | [`hem`] | the HEM log as a table, as CSV and as Parquet |
 //! | [`figures`] | the `--json` files: named numbers and their provenance |
 //! | [`report`], [`text`] | tables and the HTML page of a run |
@@ -39,6 +39,7 @@ pub mod image;
 pub mod installation;
 pub mod interrupted;
 pub mod kept;
+mod lines;
 pub mod linux;
 pub mod model;
 pub mod oracle;

@@ -4,6 +4,7 @@
 use crate::consoles::plain;
 use crate::files;
 use crate::interrupted::{self, Watched};
+use crate::lines::{Console, Lines, to_file};
 use crate::oracle;
 use crate::setup::emulator::{PROGRAM, qemu_help};
 use cloison_config::Emulation;
@@ -11,6 +12,7 @@ use cloison_config::emulation::Serial;
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
 use std::ffi::OsString;
 use std::fmt;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -92,12 +94,25 @@ pub struct Outcome {
     pub exit: Exit,
     /// The console's complete output.
     pub console: String,
-    /// Everything sent on the telemetry UART.
+    /// All of the telemetry.
     pub telemetry: Vec<u8>,
+    /// What a VM has sent on a UART that a configuration has freed.
+    pub uart: Vec<u8>,
     /// QEMU's own error messages.
     pub errors: String,
     /// Wall time of the run.
     pub wall: Duration,
+}
+
+/// The result of a run whose console was this terminal.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// How QEMU ended.
+    pub exit: Exit,
+    /// All of the telemetry.
+    pub telemetry: Vec<u8>,
+    /// What a VM has sent on a UART that a configuration has freed.
+    pub uart: Vec<u8>,
 }
 
 /// A board that can be started, with its image or firmware.
@@ -160,7 +175,7 @@ impl Machine {
         self
     }
 
-    fn arguments(&self, telemetry: &Path, console: &str) -> Vec<OsString> {
+    fn arguments(&self, lines: &Lines, console: &str) -> Vec<OsString> {
         let board = &self.board;
         let cores = board.cores.to_string();
         let fixed = [
@@ -188,11 +203,10 @@ impl Machine {
             arguments.extend(["-icount".into(), format!("shift={shift},sleep=off").into()]);
         }
         for line in &board.serial {
-            let mut file = OsString::from("file:");
-            file.push(telemetry);
             let to = match line {
-                Serial::Console => console.into(),
-                Serial::Telemetry => file,
+                Serial::Console | Serial::Both => console.into(),
+                Serial::Telemetry => to_file(&lines.telemetry),
+                Serial::Vm => to_file(&lines.uart),
                 Serial::Unused => "null".into(),
             };
             arguments.extend(["-serial".into(), to]);
@@ -206,7 +220,7 @@ impl Machine {
 
     /// Returns the command line, to be shown to a user.
     pub fn command_line(&self) -> String {
-        let arguments = self.arguments(Path::new("telemetry.bin"), "mon:stdio");
+        let arguments = self.arguments(&Lines::below(Path::new("")), "mon:stdio");
         let words = arguments
             .iter()
             .map(|word| word.to_string_lossy().into_owned());
@@ -228,11 +242,12 @@ impl Machine {
     /// Starts the board with its console connected to the session.
     pub fn start(&self) -> Result<Session> {
         let scratch = files::scratch()?;
-        let telemetry = scratch.path().join("telemetry.bin");
+        let lines = Lines::below(scratch.path());
+        let console = Console::of(&self.board, &lines)?;
         let report = scratch.path().join("oracle.json");
         let mut command = bound_to_us()?;
         command
-            .args(self.arguments(&telemetry, "stdio"))
+            .args(self.arguments(&lines, "stdio"))
             .args(self.oracle(&report))
             .args(["-monitor", "none"]);
         command
@@ -252,7 +267,9 @@ impl Machine {
             .stderr
             .take()
             .ok_or_else(|| miette!("QEMU has no error output"))?;
-        let reader = std::thread::spawn(move || read_into(output, &sender));
+        let reader = std::thread::spawn(move || {
+            console.read(output, |text| sender.send(text.to_vec()).is_ok());
+        });
         let complaints = std::thread::spawn(move || {
             let mut bytes = Vec::new();
             // Output read before a failure is kept; nothing else can be done about a broken pipe.
@@ -268,7 +285,7 @@ impl Machine {
             console: Vec::new(),
             line_start: 0,
             on_line: None,
-            telemetry,
+            lines,
             report,
             _scratch: scratch,
             started: Instant::now(),
@@ -284,17 +301,18 @@ impl Machine {
 
     /// Runs the board with its console on this terminal until it turns itself off, the user quits
     /// with `Ctrl-A x`, or `limit` has passed. `listener` gets the console's output, and an empty
-    /// slice at its end. Returns how the run ended, and the telemetry UART's output.
+    /// slice at its end.
     pub fn run_on_terminal(
         &self,
         limit: Option<Duration>,
         mut listener: impl FnMut(&[u8]) + Send + 'static,
-    ) -> Result<(Exit, Vec<u8>)> {
+    ) -> Result<Shown> {
         let scratch = files::scratch()?;
-        let telemetry = scratch.path().join("telemetry.bin");
+        let lines = Lines::below(scratch.path());
+        let console = Console::of(&self.board, &lines)?;
         let mut command = bound_to_us()?;
         command
-            .args(self.arguments(&telemetry, "mon:stdio"))
+            .args(self.arguments(&lines, "mon:stdio"))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut guard = Guard(
@@ -303,16 +321,16 @@ impl Machine {
                 .into_diagnostic()
                 .wrap_err("cannot start QEMU")?,
         );
-        let mut output = guard
+        let output = guard
             .0
             .stdout
             .take()
             .ok_or_else(|| miette!("QEMU has no output"))?;
         let shown = std::thread::spawn(move || {
-            let mut chunk = [0; 4096];
-            while let Ok(length @ 1..) = output.read(&mut chunk) {
-                listener(&chunk[..length]);
-            }
+            console.read(output, |text| {
+                listener(text);
+                true
+            });
             listener(&[]);
         });
         let errors = guard
@@ -342,7 +360,11 @@ impl Machine {
         drop(guard);
         // The pipe ended when QEMU did.
         let _ = shown.join();
-        Ok((exit, std::fs::read(&telemetry).unwrap_or_default()))
+        Ok(Shown {
+            exit,
+            telemetry: std::fs::read(&lines.telemetry).unwrap_or_default(),
+            uart: std::fs::read(&lines.uart).unwrap_or_default(),
+        })
     }
 }
 
@@ -380,22 +402,6 @@ fn stop(child: &mut Child) {
     let _ = child.wait();
 }
 
-fn read_into(mut output: impl Read, sender: &mpsc::Sender<Vec<u8>>) {
-    let mut chunk = [0; 4096];
-    loop {
-        match output.read(&mut chunk) {
-            Ok(0) => return,
-            Ok(length) => {
-                if sender.send(chunk[..length].to_vec()).is_err() {
-                    return;
-                }
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(_) => return,
-        }
-    }
-}
-
 type LineCallback = Box<dyn FnMut(&str) + Send>;
 
 /// A running board. Dropping it stops QEMU.
@@ -409,7 +415,7 @@ pub struct Session {
     /// Position in `console` of the first line that has not been returned to a caller.
     line_start: usize,
     on_line: Option<LineCallback>,
-    telemetry: PathBuf,
+    lines: Lines,
     /// The oracle's report, where there is one.
     report: PathBuf,
     _scratch: TempDir,
@@ -448,7 +454,7 @@ impl Session {
     /// Returns what keeps the telemetry so far in a directory if the command is interrupted. It is
     /// dropped when the board has ended.
     pub fn watch(&self, directory: &Path) -> Watched {
-        interrupted::watch(&self.telemetry, directory)
+        interrupted::watch(&self.lines.telemetry, directory)
     }
 
     /// Calls `callback` with each console line from now on, without its line end.
@@ -581,15 +587,15 @@ impl Session {
         String::from_utf8_lossy(&self.console).into_owned()
     }
 
-    /// Returns the telemetry UART's output so far.
+    /// Returns the telemetry so far.
     pub fn telemetry(&self) -> Vec<u8> {
-        std::fs::read(&self.telemetry).unwrap_or_default()
+        std::fs::read(&self.lines.telemetry).unwrap_or_default()
     }
 
-    /// Returns the telemetry UART's output from byte `start` on.
+    /// Returns the telemetry from byte `start` on.
     pub fn telemetry_from(&self, start: u64) -> Vec<u8> {
         let read = || -> std::io::Result<Vec<u8>> {
-            let mut file = std::fs::File::open(&self.telemetry)?;
+            let mut file = File::open(&self.lines.telemetry)?;
             file.seek(SeekFrom::Start(start))?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
@@ -650,6 +656,7 @@ impl Session {
             exit,
             console: self.console(),
             telemetry: self.telemetry(),
+            uart: std::fs::read(&self.lines.uart).unwrap_or_default(),
             errors,
             wall: self.started.elapsed(),
         })

@@ -5,6 +5,7 @@
 //! usable.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+pub mod between;
 pub mod wire;
 
 use cloison_formats::ids::{Core, VmId};

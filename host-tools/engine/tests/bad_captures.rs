@@ -10,7 +10,8 @@ use cloison_formats::color::ColorSet;
 use cloison_formats::ids::{Core, VmId};
 use cloison_formats::image::System;
 use cloison_formats::telemetry::{
-    BootInfo, Entry, MAX_MESSAGE, Message, Record, StackUse, VERSION, VmInfo, VmState, encode,
+    BootInfo, Entry, MAX_MESSAGE, Message, Record, STARTS, StackUse, VERSION, VmInfo, VmState,
+    encode,
 };
 use cloison_formats::units::Nanos;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -139,13 +140,21 @@ impl Bench {
 
     /// Captures, and returns everything that it says.
     fn capture(&self, console: Option<Port>, telemetry: Option<Port>) -> String {
-        let system = system();
+        self.capture_of(&system(), console, telemetry)
+    }
+
+    fn capture_of(
+        &self,
+        system: &System,
+        console: Option<Port>,
+        telemetry: Option<Port>,
+    ) -> String {
         let mut said = Said::default();
         let sources: Vec<Source> = [(console, Role::Console), (telemetry, Role::Telemetry)]
             .into_iter()
             .filter_map(|(port, role)| port.map(|port| Source { port, role }))
             .collect();
-        match Session::start(&system, &sources, Baud(115_200)) {
+        match Session::start(system, &sources, Baud(115_200)) {
             Err(error) => said.0.push(rendered(&error)),
             Ok(session) => {
                 let Captured {
@@ -202,6 +211,55 @@ fn a_good_log_is_a_run() {
     let console = bench.log("console", CONSOLE.as_bytes());
     let telemetry = bench.log("telemetry", &messages().concat());
     check("good", &bench.capture(Some(console), Some(telemetry)));
+}
+
+/// Telemetry between the lines of the console: whole, and with a byte lost at each place of a
+/// record. Without the byte that starts it or ends it, it can be read all the same.
+#[test]
+fn one_line_carries_both() {
+    let bench = Bench::new();
+    let mut system = system();
+    system.board.telemetry = Some(system.board.console);
+    let (first, second) = CONSOLE.split_at(CONSOLE.find("[core 0]").expect("a line"));
+    let mut line = first.as_bytes().to_vec();
+    let mut starts = Vec::new();
+    for message in messages() {
+        starts.push(line.len());
+        line.push(STARTS);
+        line.extend(message);
+    }
+    // In the middle of a line, too.
+    let (banner, last) = second.split_at(30);
+    line.extend(banner.as_bytes());
+    line.push(STARTS);
+    line.extend(state(1, 40, VmState::Off));
+    line.extend(last.as_bytes());
+    let capture = |bytes: &[u8]| {
+        let port = bench.log("both", bytes);
+        bench.capture_of(&system, Some(port), None)
+    };
+    let whole = capture(&line);
+    let count = messages().len() + 1;
+    assert!(
+        whole.contains(&format!("turned off; 1 runs, {count} messages")),
+        "{whole}"
+    );
+    assert!(!whole.contains("damaged"), "{whole}");
+    // A record of a state: neither the first message nor an announcement.
+    for at in starts[4] + 1..starts[5] - 1 {
+        let mut damaged = line.clone();
+        damaged.remove(at);
+        let said = capture(&damaged);
+        assert!(said.contains("damaged"), "byte {at}: {said}");
+        let least = count - 2;
+        let read = said.rsplit("1 runs, ").next().unwrap_or_default();
+        let read: usize = read
+            .split(' ')
+            .next()
+            .and_then(|word| word.parse().ok())
+            .unwrap_or_default();
+        assert!((least..count).contains(&read), "byte {at}: {said}");
+    }
 }
 
 #[test]

@@ -5,10 +5,12 @@ use crate::devices::timer;
 use crate::devices::uart::Uart;
 use crate::machine::layout;
 use crate::machine::registers::{CNTFRQ_EL0, Readable};
+use alloc::boxed::Box;
 use cloison_formats::boot::BootParameters;
 use cloison_formats::ids::VmId;
-use cloison_formats::image::UartKind;
+use cloison_formats::image::{Board, UartKind};
 use cloison_formats::limits::{MAX_CORES, MAX_VMS};
+use cloison_formats::telemetry::{self, MAX_MESSAGE, Message, STARTS};
 use cloison_logic::clock::Instant;
 use cloison_logic::console::{NEUTRAL, Output};
 use cloison_logic::messages::Messages;
@@ -19,13 +21,12 @@ use spin::mutex::TicketMutex;
 
 /// A UART's output. Nobody waits for a UART that once accepted nothing for 5 ms; at 9600 baud, a
 /// byte takes 1 ms.
-pub struct Port {
-    /// The UART itself.
-    pub uart: Uart,
+struct Port {
+    uart: Uart,
     /// Since when it has accepted nothing.
     refused_at: Option<Instant>,
     /// Whether that has lasted too long, once.
-    pub is_dead: bool,
+    is_dead: bool,
 }
 
 impl Port {
@@ -38,7 +39,7 @@ impl Port {
     }
 
     /// Returns whether the UART accepts a byte.
-    pub fn is_ready(&mut self) -> bool {
+    fn is_ready(&mut self) -> bool {
         if self.uart.can_send() {
             self.refused_at = None;
             return true;
@@ -73,11 +74,16 @@ impl Write for Port {
     }
 }
 
+/// A line that may not be there.
+pub type Lock = TicketMutex<Option<Line>>;
+
 /// The console; `None` before `init` and on an image without boot parameters.
 ///
 /// Nobody waits for the lock while guests run: the core that has it prints for all, in turn. So a VM that
 /// prints without end delays another's line of text by one line at most.
-static CONSOLE: TicketMutex<Option<Console>> = TicketMutex::new(None);
+static CONSOLE: Lock = TicketMutex::new(None);
+/// The line that carries the telemetry alone, where there is one.
+static TELEMETRY: Lock = TicketMutex::new(None);
 
 /// What waits for the console: messages of the hypervisor by core, then what guests write, by VM. A
 /// core writes to its own ring, and to its VM's with the VM's UART locked.
@@ -92,16 +98,87 @@ pub static LOST: AtomicU32 = AtomicU32::new(0);
 /// long.
 const BATCH: usize = 16;
 
-/// The console, and what is unfinished on it.
-struct Console {
-    port: Port,
-    output: Output,
+/// A message of the telemetry that is being sent.
+struct Outgoing {
+    /// Encoded, after [`STARTS`]: allocated once, at boot.
+    bytes: Box<[u8; 1 + MAX_MESSAGE]>,
+    /// Where it starts there: at that byte between text, after it elsewhere.
+    start: usize,
+    /// Where its next byte is.
+    sent: usize,
+    /// Where it ends; equal to `sent` if nothing is being sent.
+    end: usize,
 }
 
-impl Console {
+/// A UART, and what is unfinished on it: text, telemetry, or both.
+pub struct Line {
+    port: Port,
+    output: Output,
+    /// `None` if it carries text alone.
+    outgoing: Option<Outgoing>,
+}
+
+impl Line {
+    fn new(uart: Uart) -> Self {
+        Self {
+            port: Port::new(uart),
+            output: Output::default(),
+            outgoing: None,
+        }
+    }
+
+    /// Returns whether nobody waits for the UART any more.
+    pub fn is_dead(&self) -> bool {
+        self.port.is_dead
+    }
+
+    /// Sends up to `most` bytes of a message of the telemetry, as the FIFO accepts them. Returns
+    /// whether it is complete.
+    pub fn advance(&mut self, most: usize) -> bool {
+        let Some(message) = &mut self.outgoing else {
+            return true;
+        };
+        let end = message.end.min(message.sent.saturating_add(most));
+        while message.sent < end && self.port.is_ready() {
+            self.port.uart.send(message.bytes[message.sent]);
+            message.sent += 1;
+        }
+        message.sent == message.end
+    }
+
+    /// Waits until a message of the telemetry is complete. Returns whether it is: not if the UART
+    /// is dead.
+    pub fn finish(&mut self) -> bool {
+        loop {
+            let is_complete = self.advance(usize::MAX);
+            if is_complete || self.port.is_dead {
+                return is_complete;
+            }
+        }
+    }
+
+    /// Accepts a message of the telemetry, when the one before is complete. Returns whether it is
+    /// short enough.
+    pub fn load(&mut self, message: &Message) -> bool {
+        // Encoding takes far longer than logging a record, which is why records are kept as they
+        // are until the UART is free.
+        let loaded = self.outgoing.as_mut().and_then(|outgoing| {
+            outgoing.end = 1 + telemetry::encode(message, &mut outgoing.bytes[1..])?.len();
+            outgoing.sent = outgoing.start;
+            Some(())
+        });
+        loaded.is_some()
+    }
+
     /// Prints `most` bytes of what waits, as far as the FIFO accepts them; where it `waits`, the
     /// rest of the last message too. Returns whether there may be more.
     fn messages(&mut self, most: usize, waits: bool) -> bool {
+        // A message of the telemetry has no text within.
+        if waits {
+            self.finish();
+        } else if !self.advance(most) && !self.port.is_dead {
+            return true;
+        }
         let mut sent = 0;
         while sent < most || waits && self.output.begun.is_some() {
             if !waits && !self.port.is_ready() && !self.port.is_dead {
@@ -132,10 +209,7 @@ impl Console {
 /// Called twice: under the early map, and again under the final one, where the registers have
 /// another address. Nothing waits at that time.
 fn install(uart: Uart) {
-    *CONSOLE.lock() = Some(Console {
-        port: Port::new(uart),
-        output: Output::default(),
-    });
+    *CONSOLE.lock() = Some(Line::new(uart));
 }
 
 /// Access to the console without its lock, for a core after a fatal exception.
@@ -162,10 +236,25 @@ pub fn init_final(kind: UartKind) -> Uart {
     uart
 }
 
-/// Returns the telemetry UART in the final map.
-pub fn telemetry(kind: UartKind) -> Port {
-    // SAFETY: the final tables map the board's telemetry UART there permanently.
-    Port::new(unsafe { Uart::new(kind, layout::TELEMETRY) })
+/// Returns the line of the telemetry, which is the console's if that is its UART; boot core only,
+/// once, when the console is in the final map.
+pub fn init_telemetry(board: &Board) -> Option<&'static Lock> {
+    let uart = board.telemetry.as_ref()?;
+    let (line, start) = if board.is_mixed() {
+        (&CONSOLE, 0)
+    } else {
+        // SAFETY: the final tables map the board's telemetry UART there permanently.
+        let uart = unsafe { Uart::new(uart.kind, layout::TELEMETRY) };
+        *TELEMETRY.lock() = Some(Line::new(uart));
+        (&TELEMETRY, 1)
+    };
+    line.lock().as_mut()?.outgoing = Some(Outgoing {
+        bytes: Box::new([STARTS; 1 + MAX_MESSAGE]),
+        start,
+        sent: 0,
+        end: 0,
+    });
+    Some(line)
 }
 
 /// Prints a message at once, after those that wait. To be called while no guest runs.

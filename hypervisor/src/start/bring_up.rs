@@ -179,8 +179,8 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     // The devices have other addresses in the final map than in the early one.
     power::init_final(board);
     let console = console::init_final(board.console.kind);
-    if let Some(uart) = &board.telemetry {
-        telemetry::init(console::telemetry(uart.kind));
+    if let Some(line) = console::init_telemetry(board) {
+        telemetry::init(line);
     }
     log::info!(
         "Cloison {} on {}: {}, {colors} colors, own colors {}, {} VMs",

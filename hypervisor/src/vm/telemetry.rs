@@ -1,4 +1,5 @@
-//! Telemetry: records wait in a ring per core and leave as messages on the second UART.
+//! Telemetry: records wait in a ring per core and leave as messages, on the second UART or between
+//! the lines of the console.
 //!
 //! Records leave while their core's guest does not run: while a spent budget holds the core, while
 //! the guest waits for an interrupt (then WFI traps), and while the core is parked. Records that
@@ -8,96 +9,46 @@
 //! accepts nothing is reported on the console, and a console that accepts nothing in the stream.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::console::{self, Port};
+use crate::devices::console::{self, Lock};
 use crate::devices::timer;
 use crate::vm::cpu::Cpu;
 use crate::vm::guest_registers;
-use alloc::boxed::Box;
 use cloison_formats::ids::Core;
-use cloison_formats::telemetry::{self, Entry, Message, Record};
+use cloison_formats::telemetry::{Entry, MAX_MESSAGE, Message, Record};
 use cloison_formats::units::Nanos;
 use cloison_logic::clock::Instant;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use spin::mutex::TicketMutex;
+use spin::Once;
 
 /// Maximum number of bytes sent per visit, so that a core does not stay in EL2 for long.
 const BATCH: usize = 96;
 
-/// The UART, and the message that is being sent.
-struct Line {
-    port: Port,
-    /// The message, encoded: allocated once, at boot.
-    buffer: Box<[u8; telemetry::MAX_MESSAGE]>,
-    /// How many of its bytes are out.
-    sent: usize,
-    /// How many it has; equal to `sent` if nothing is being sent.
-    len: usize,
-}
-
-impl Line {
-    /// Sends up to `most` bytes, as the FIFO accepts them. Returns whether the message is complete.
-    fn advance(&mut self, most: usize) -> bool {
-        let end = self.len.min(self.sent.saturating_add(most));
-        while self.sent < end && self.port.is_ready() {
-            self.port.uart.send(self.buffer[self.sent]);
-            self.sent += 1;
-        }
-        // Reported once, on the other UART.
-        if self.port.is_dead && !DEAD.swap(true, Relaxed) {
-            log::warn!(
-                "the telemetry UART accepts nothing: from now on, what it has no room for is lost"
-            );
-        }
-        self.sent == self.len
-    }
-
-    /// Waits until the message is complete. Returns whether it is: not if the UART is dead.
-    fn finish(&mut self) -> bool {
-        while !self.advance(usize::MAX) && !self.port.is_dead {}
-        self.sent == self.len
-    }
-
-    /// Accepts a message.
-    fn load(&mut self, message: &Message) {
-        self.sent = 0;
-        // Encoding takes far longer than logging a record, which is why records are kept as they
-        // are until the UART is free.
-        self.len = telemetry::encode(message, &mut self.buffer[..]).map_or(0, <[u8]>::len);
-        if self.len == 0 {
-            log::error!(
-                "a telemetry message is longer than {} bytes and was not sent",
-                telemetry::MAX_MESSAGE
-            );
-        }
-    }
-}
-
-/// The line; `None` on a board without a telemetry UART. While guests run, it is only tried: a core
+/// The line; none on a board without a telemetry UART. While guests run, it is only tried: a core
 /// whose turn it is not continues its guest.
-static LINE: TicketMutex<Option<Line>> = TicketMutex::new(None);
+static LINE: Once<&'static Lock> = Once::new();
 /// Whether nobody waits for the UART any more.
 static DEAD: AtomicBool = AtomicBool::new(false);
 /// The bytes that the console has lost, as last reported.
 static REPORTED: AtomicU32 = AtomicU32::new(0);
 
-/// Initializes the UART; boot core only, once.
-pub fn init(port: Port) {
-    *LINE.lock() = Some(Line {
-        port,
-        buffer: Box::new([0; telemetry::MAX_MESSAGE]),
-        sent: 0,
-        len: 0,
-    });
+/// Sends records and messages on this line from now on; boot core only, once.
+pub fn init(line: &'static Lock) {
+    LINE.call_once(|| line);
 }
 
 /// Sends a message and waits until it is complete. To be called while no guest runs.
 pub fn send(message: &Message) {
-    if let Some(line) = LINE.lock().as_mut()
+    let Some(lock) = LINE.get() else { return };
+    let mut is_long = false;
+    if let Some(line) = lock.lock().as_mut()
         // What another core has begun comes first; its bytes must stay together.
         && line.finish()
     {
-        line.load(message);
+        is_long = !line.load(message);
         line.finish();
+    }
+    if is_long {
+        log::error!("a telemetry message is longer than {MAX_MESSAGE} bytes and was not sent");
     }
 }
 
@@ -158,26 +109,38 @@ pub fn drain(cpu: &Cpu) -> bool {
 /// Sends a little of this core's records, as far as the FIFO accepts it. Returns whether there was
 /// none.
 fn pump(cpu: &Cpu) -> bool {
-    // Another core is sending: this one's records wait for its next visit.
-    let Some(mut guard) = LINE.try_lock() else {
-        return false;
-    };
     let mut ring = cpu.ring.borrow_mut();
     let core = Core(cpu.index as u8);
-    let Some(line) = guard.as_mut() else {
+    let Some(lock) = LINE.get() else {
         // This board has no telemetry UART: the records are discarded, and nobody could ask for a
         // count.
         while ring.take(core, Nanos(0), |_| {}) {}
         return true;
     };
+    // Another core is sending: this one's records wait for its next visit.
+    let Some(mut guard) = lock.try_lock() else {
+        return false;
+    };
+    let Some(line) = guard.as_mut() else {
+        return true;
+    };
     // Whether the message before is complete: only then does the line take the next one.
     if line.advance(0) {
         let now = cpu.clock.since_reset(timer::now());
-        let load = |entry: &Entry| line.load(&Message::Entry(*entry));
+        // A record is short enough.
+        let load = |entry: &Entry| _ = line.load(&Message::Entry(*entry));
         if !ring.take(core, now, load) {
             return true;
         }
     }
     line.advance(BATCH);
+    let is_dead = line.is_dead();
+    // What is reported may need the line.
+    drop(guard);
+    if is_dead && !DEAD.swap(true, Relaxed) {
+        log::warn!(
+            "the telemetry UART accepts nothing: from now on, what it has no room for is lost"
+        );
+    }
     false
 }

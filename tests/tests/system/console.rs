@@ -2,6 +2,7 @@
 //! one.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_config::Checked;
 use cloison_config::emulation::Serial;
 use cloison_engine::configuration;
 use cloison_engine::qemu::{Machine, Outcome};
@@ -208,7 +209,11 @@ fn full_pipe(path: &Path) -> File {
 
 /// Boots 100 restarts beside a heart on a ZCU102 whose UARTs are `serial` and then `more`.
 fn restarts_with(serial: &[Serial], more: &[&str]) -> Result<(System, Outcome)> {
-    let mut image = image(&load(&config("restart"), ZCU102)?)?;
+    restarts_of(&load(&config("restart"), ZCU102)?, serial, more)
+}
+
+fn restarts_of(checked: &Checked, serial: &[Serial], more: &[&str]) -> Result<(System, Outcome)> {
+    let mut image = image(checked)?;
     let scratch = tempfile::tempdir().expect("a directory");
     let file = scratch.path().join("Image");
     std::fs::write(&file, std::mem::take(&mut image.bytes)).expect("it can be written");
@@ -248,6 +253,19 @@ fn a_dead_telemetry_uart_is_reported_on_the_console_and_holds_nobody_up() -> Res
     );
     let (told, left_out) = told(&run, "VM restart restarts");
     assert_eq!(told + left_out, 100, "{run}");
+    Ok(())
+}
+
+#[test]
+fn a_dead_console_that_carries_the_telemetry_too_holds_nobody_up() -> Result<()> {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let path = scratch.path().join("dead");
+    let _full = full_pipe(&path);
+    let mut checked = load(&config("restart"), ZCU102)?;
+    checked.system.board.telemetry = Some(checked.system.board.console);
+    let pipe = format!("pipe:{}", path.display());
+    let (_, outcome) = restarts_of(&checked, &[], &[&pipe])?;
+    assert!(outcome.exit.is_clean(), "{}", outcome.exit);
     Ok(())
 }
 

@@ -546,7 +546,22 @@ fn debians_driver_drives_a_device_that_is_passed_through() -> Result<()> {
          | tr -s ' ' | cut -d ' ' -f 3)\" = 0 ] && [ $n -lt 60 ]; do sleep 1; n=$((n + 1)); done",
     );
     assert_eq!(linux.number("linux", interrupts), 1, "the alarm");
-    linux.stop().map(drop)
+    // More than its FIFO holds, so that its interrupt has to come.
+    let text = "seq 1000 > /dev/ttyAMA1; stty -F /dev/ttyAMA1 | head -1";
+    linux.output("linux", text);
+    let sent = "grep uart-pl011 /proc/interrupts | { read irq count rest; echo $count; }";
+    assert!(linux.number("linux", sent) > 10);
+    let run = linux.stop()?;
+    let uart = String::from_utf8_lossy(&run.outcome.uart);
+    let numbers = uart
+        .lines()
+        .filter_map(|line| line.trim().parse::<u32>().ok());
+    assert!(numbers.eq(1..=1000), "{uart}");
+    // What was sent between the lines meanwhile.
+    assert_eq!(run.telemetry.problems, [], "{run}");
+    assert!(run.telemetry.boot.is_some(), "{run}");
+    assert!(!run.outcome.console.contains('\u{2}'), "{run}");
+    Ok(())
 }
 
 #[test]

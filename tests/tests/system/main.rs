@@ -25,6 +25,7 @@ mod links;
 mod linux;
 mod maps;
 mod migration;
+mod mixed;
 mod mmio;
 mod modelled;
 mod on_chip;

@@ -6,7 +6,7 @@ use cloison_engine::linux::shell::{CommandResult, Shells};
 use cloison_engine::qemu::{Machine, Session};
 use cloison_engine::telemetry::Telemetry;
 use cloison_formats::ids::VmId;
-use cloison_tests::{Clock, Run, image, machine};
+use cloison_tests::{Clock, Run, image, machine_of};
 use miette::{Result, miette};
 use std::path::Path;
 use std::time::Duration;
@@ -25,7 +25,10 @@ pub struct Running {
 
 impl Running {
     pub fn start(checked: &Checked, board: &str, clock: Clock) -> Result<Self> {
-        Self::start_on(checked, |file| machine(board, file, clock))
+        assert_eq!(checked.system.board.name, board);
+        Self::start_on(checked, |file| {
+            machine_of(checked.emulation()?, file, clock)
+        })
     }
 
     /// Starts the system on a machine provided by the caller.

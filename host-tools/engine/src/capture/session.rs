@@ -5,6 +5,7 @@ use super::content::{Content, content};
 use super::port::{Baud, Port, PortError};
 use super::stream::{Damage, News, Run, Stream};
 use super::{Event, Heard, Listener};
+use crate::telemetry::between::{Parts, Separator};
 use cloison_formats::image::System;
 use cloison_formats::telemetry::{BootInfo, VERSION};
 use miette::Diagnostic;
@@ -268,12 +269,22 @@ pub struct Source {
 #[derive(Debug)]
 struct Input {
     source: Source,
+    /// What it was found to carry, of what it has sent.
     bytes: Vec<u8>,
+    /// What takes it apart, with what it has sent, if it carries telemetry between lines of text.
+    mixed: Option<(Separator, Vec<u8>)>,
     /// Bytes that were passed on.
     passed: usize,
     content: Option<Content>,
     /// What it is used as: `None` before that is known, and if another port is used for that.
     role: Option<Role>,
+}
+
+impl Input {
+    /// Returns what it has sent.
+    fn received(self) -> Vec<u8> {
+        self.mixed.map_or(self.bytes, |(_, received)| received)
+    }
 }
 
 /// What is told while a board is captured.
@@ -333,9 +344,11 @@ impl<'a> Session<'a> {
     pub fn start(system: &'a System, sources: &[Source], baud: Baud) -> Result<Self, PortError> {
         let ports: Vec<Port> = sources.iter().map(|source| source.port.clone()).collect();
         let names: Vec<String> = system.vms.iter().map(|vm| vm.name.clone()).collect();
+        let is_mixed = system.board.is_mixed();
         let input = |source: &Source| Input {
             source: source.clone(),
             bytes: Vec::new(),
+            mixed: (is_mixed && source.role == Role::Console).then(Default::default),
             passed: 0,
             content: None,
             role: None,
@@ -388,14 +401,30 @@ impl<'a> Session<'a> {
         let port = input.source.port.clone();
         match event {
             Event::Bytes(bytes) => {
-                input.bytes.extend_from_slice(&bytes);
-                self.recognize(index, observer);
-                self.pass_on(index, observer);
+                let parts = match &mut input.mixed {
+                    Some((separator, received)) => {
+                        received.extend_from_slice(&bytes);
+                        separator.feed(&bytes)
+                    }
+                    None => Parts {
+                        text: bytes,
+                        messages: Vec::new(),
+                    },
+                };
+                self.take_parts(index, &parts, observer);
             }
             Event::Gone => observer.remark(Remark::Gone { port }),
             Event::Back(after) => observer.remark(Remark::Back { port, after }),
             Event::End => {}
         }
+    }
+
+    fn take_parts(&mut self, index: usize, parts: &Parts, observer: &mut impl Observer) {
+        self.inputs[index].bytes.extend_from_slice(&parts.text);
+        self.recognize(index, observer);
+        self.pass_on(index, observer);
+        let news = self.stream.feed(&parts.messages);
+        self.tell(news, observer);
     }
 
     /// Finds out what a port carries.
@@ -498,6 +527,12 @@ impl<'a> Session<'a> {
     }
 
     fn finish(mut self, end: CaptureEnd, observer: &mut impl Observer) -> Captured {
+        for index in 0..self.inputs.len() {
+            if let Some((separator, _)) = &mut self.inputs[index].mixed {
+                let parts = std::mem::take(separator).finish();
+                self.take_parts(index, &parts, observer);
+            }
+        }
         // What is too short to tell is taken for what its port was given for.
         for index in 0..self.inputs.len() {
             let role = self.inputs[index].source.role;
@@ -514,7 +549,7 @@ impl<'a> Session<'a> {
         Captured {
             end,
             runs,
-            received: self.inputs.into_iter().map(|input| input.bytes).collect(),
+            received: self.inputs.into_iter().map(Input::received).collect(),
             error,
         }
     }
