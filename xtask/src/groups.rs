@@ -35,7 +35,20 @@ struct Group {
 }
 
 /// Modules of tests whose groups take a minute or more.
-const LONG: [&str; 5] = ["isolation", "libpapi", "linux", "perf", "visits"];
+const LONG: [&str; 12] = [
+    "audit",
+    "bbprof",
+    "dma",
+    "engines",
+    "isolation",
+    "libpapi",
+    "links",
+    "linux",
+    "perf",
+    "services",
+    "visits",
+    "vm_life",
+];
 
 /// What all groups have in common.
 #[derive(Clone, Copy, Debug)]
