@@ -104,7 +104,10 @@ impl Plan {
         if Path::new(CERTIFICATES).exists() {
             mounts.push(mount(PathBuf::from(CERTIFICATES), CERTIFICATES, true));
         }
-        let mut tests = format!("cargo xtask test --jobs {}", args.jobs);
+        let mut tests = "cargo xtask test".to_owned();
+        if let Some(jobs) = args.jobs {
+            tests += &format!(" --jobs {jobs}");
+        }
         if !args.only.is_empty() {
             let names = args
                 .only
@@ -313,7 +316,15 @@ mod tests {
 
     #[test]
     fn the_plan_has_the_readmes_commands_and_what_is_shared() {
-        let plan = plan(&["--in", "trixie", "--only", "unit,build", "it's"]);
+        let plan = plan(&[
+            "--in",
+            "trixie",
+            "--jobs",
+            "2",
+            "--only",
+            "unit,build",
+            "it's",
+        ]);
         assert_eq!(plan.commands[0], "cargo xtask demo --no-open");
         assert_eq!(
             plan.commands[1],

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cadence;
+pub mod eemi;
 pub mod event;
 pub mod gicv2;
 pub mod map_note;

@@ -36,7 +36,7 @@ pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Most writes that stop the devices of a VM.
 pub const MAX_STOPS: usize = 32;
 /// Version of the header and of [`System`]. Images of any other version are rejected.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -405,7 +405,24 @@ pub struct Vm {
     pub campaign: Option<Campaign>,
     /// What ends its devices' accesses to memory, in this order.
     pub stops: Vec<Stop>,
+    /// What it may ask of the board's firmware, if anything.
+    pub firmware: Option<FirmwareAccess>,
 }
+
+/// What a VM may ask of the board's firmware (EEMI, UG1200): by number, of the devices that are
+/// passed to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirmwareAccess {
+    /// Nodes, which have power.
+    pub nodes: Vec<u32>,
+    /// Clocks.
+    pub clocks: Vec<u32>,
+    /// Resets.
+    pub resets: Vec<u32>,
+}
+
+/// Maximum length of each list of [`FirmwareAccess`].
+pub const MAX_FIRMWARE_NUMBERS: usize = 64;
 
 /// A write to a register that ends a passed-through device's own accesses to memory. A device that
 /// continued after its VM's life would follow descriptors that the next life overwrites, to any
@@ -674,6 +691,7 @@ impl System {
             }
             vm.validate_loaded(part, payload_len)?;
             vm.validate_stops(part)?;
+            vm.validate_firmware(part)?;
         }
         for index in 0..self.channels.len() {
             self.validate_channel(index)?;
@@ -958,6 +976,20 @@ impl Vm {
             let is_word = stop.at.0.is_multiple_of(4);
             let is_known = self.stops.len() <= MAX_STOPS && is_own && is_word;
             part.check(is_known, Rule::Stop, stop.at.0)?;
+        }
+        Ok(())
+    }
+
+    /// Checks what it may ask of the firmware: EL2 looks through a list at each call.
+    fn validate_firmware(&self, part: Part) -> Result<(), Invalid> {
+        let access = self.firmware.iter();
+        let lists = access.flat_map(|access| [&access.nodes, &access.clocks, &access.resets]);
+        for list in lists {
+            part.check(
+                list.len() <= MAX_FIRMWARE_NUMBERS,
+                Rule::Firmware,
+                list.len() as u64,
+            )?;
         }
         Ok(())
     }

@@ -131,6 +131,7 @@ rules! {
     Stop:
         "the register at {0:#x} that stops a device is not a word of the VM's own devices, or one \
          of too many",
+    Firmware: "it may ask the firmware about {0} things of a kind",
     Direct:
         "its memory at {0:#x} is not free RAM there: it leaves a bank, is reserved, or is also \
          another region's",

@@ -43,7 +43,11 @@
 //! - `[[device]]`: `name`, `start` and `size` of a device that a VM can have, and `dma`: whether it
 //!   accesses memory by itself. A VM gets one that does only with memory for it, and one that is not
 //!   listed with a warning. `stop`: the writes to its first page that end its accesses, as offset and
-//!   value. `dma`'s default: false; without `stop`, the configuration must have it
+//!   value. `dma`'s default: false; without `stop`, the configuration must have it. `firmware`: the
+//!   numbers of its `nodes`, `clocks` and `resets` in the firmware's calls; no other VM's device may
+//!   share one. Default: none
+//! - `[firmware]`: `eemi = true`: guests may be given the calls of a ZynqMP's firmware (UG1200).
+//!   Default: false
 //! - `card`: what the board needs before it boots from a card: lines for the `README.txt` of
 //!   `cloison image`. Default: none
 //! - `[[file]]`: `name`, `purpose` and `text` of a file that `cloison image` writes for this board,
@@ -57,7 +61,7 @@ use crate::document::{Context, Field, Table, suggest};
 use crate::emulation::{Emulated, Emulation, Hardware};
 use crate::events::{self, EventTable, read_events};
 use crate::files;
-use crate::firmware::{page_address, read_power_off, read_spin_table};
+use crate::firmware::{self, Eemi, page_address, read_power_off, read_spin_table};
 use crate::kind::FileKind;
 use crate::problem::{Problem, SourceFile};
 use crate::ranges::{self, Ranges};
@@ -91,6 +95,8 @@ pub struct BoardFile {
     pub page_costs: Vec<(EventId, WorkCost)>,
     /// Devices that a VM can have.
     pub devices: Vec<BoardDevice>,
+    /// The firmware's calls for its guests.
+    pub eemi: Eemi,
     /// What it needs before it boots from a card.
     pub card: String,
     /// Files that boot loaders and debuggers need beside the image.
@@ -204,6 +210,7 @@ impl BoardFile {
             pmu_irqs: pmu.as_ref().map_or(&[], |pmu| &pmu.irqs),
         };
         let devices = devices::read(&root);
+        let eemi = firmware::read(&root);
         let card = root
             .optional("card")
             .and_then(|field| field.string("lines of text"));
@@ -242,6 +249,7 @@ impl BoardFile {
             counted: Vec::new(),
             page_costs: Vec::new(),
             devices,
+            eemi,
             card: card.unwrap_or_default().to_owned(),
             boot_files,
             emulation,

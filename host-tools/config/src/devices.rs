@@ -5,9 +5,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::document::{Field, Presence, Table};
-use crate::firmware::{page_address, read_writes};
+use crate::firmware::{self, page_address, read_writes};
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
-use cloison_formats::image::Stop;
+use cloison_formats::image::{FirmwareAccess, Stop};
 
 /// Whether a device accesses memory by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct BoardDevice {
     pub dma: Dma,
     /// The writes to its first page that end its accesses, if the board file knows them.
     pub stop: Option<Vec<(u16, u32)>>,
+    /// The numbers by which the firmware knows it and what it has.
+    pub firmware: FirmwareAccess,
 }
 
 /// What a region says of its device's accesses to memory.
@@ -92,6 +94,10 @@ fn read_one(table: Table<'_>) -> Option<BoardDevice> {
         Dma::None
     };
     let stop = read_stop(&table).optional();
+    let firmware = table.optional("firmware").map_or_else(
+        || Some(FirmwareAccess::default()),
+        |field| firmware::read_numbers(&field),
+    );
     table.finish();
     Some(BoardDevice {
         name: name?.to_owned(),
@@ -101,6 +107,7 @@ fn read_one(table: Table<'_>) -> Option<BoardDevice> {
         },
         dma,
         stop: stop?,
+        firmware: firmware?,
     })
 }
 

@@ -1,9 +1,9 @@
-//! Board-file entries for firmware without PSCI: the start of cores, and the machine's power-off.
+//! Board-file entries for firmware: the start of cores, power-off, and what guests may ask it about.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::document::{Field, all};
+use crate::document::{Field, Table, all};
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
-use cloison_formats::image::PowerOff;
+use cloison_formats::image::{FirmwareAccess, PowerOff};
 
 /// Reads the words that `cores` cores poll, each in reserved memory.
 pub fn read_spin_table(
@@ -71,6 +71,46 @@ pub fn read_power_off(field: &Field<'_>) -> Option<PowerOff> {
     Some(PowerOff {
         page: page?,
         writes: writes?,
+    })
+}
+
+/// The firmware's calls that a board has for its guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eemi {
+    /// It has none that Cloison knows.
+    Absent,
+    /// Those of a ZynqMP (UG1200).
+    There,
+}
+
+/// Reads `[firmware]`.
+pub(crate) fn read(root: &Table<'_>) -> Eemi {
+    let Some(table) = root.optional("firmware").and_then(|field| field.table()) else {
+        return Eemi::Absent;
+    };
+    let there = table.flag("eemi");
+    table.finish();
+    if there { Eemi::There } else { Eemi::Absent }
+}
+
+/// Reads the numbers of a device's nodes, clocks and resets.
+pub(crate) fn read_numbers(field: &Field<'_>) -> Option<FirmwareAccess> {
+    let table = field.table()?;
+    let read = |key| {
+        let number = |element: &Field<'_>| {
+            let number = element.integer_up_to(u32::MAX.into(), "a number of the firmware's")?;
+            Some(number as u32)
+        };
+        table
+            .optional(key)
+            .map_or_else(|| Some(Vec::new()), |field| field.each(number))
+    };
+    let [nodes, clocks, resets] = ["nodes", "clocks", "resets"].map(read);
+    table.finish();
+    Some(FirmwareAccess {
+        nodes: nodes?,
+        clocks: clocks?,
+        resets: resets?,
     })
 }
 

@@ -18,6 +18,7 @@
 //! | [`files`] | reads files with a limit for each kind, and finds these by name |
 //! | `system`, `vm`, `region`, `campaign`, `profile` | the configuration itself, its VMs, their memory, campaigns and page profiles |
 //! | `telemetry` | by which line a system's telemetry leaves |
+//! | `eemi` | what a VM may ask of the board's firmware |
 //! | `channel`, `doorbell` | memory that VMs share, and how they call each other |
 //! | `vm_image`, `vm_linux`, [`sources`], [`executable`] | the image of a VM, and the ELF file that it may be |
 //! | [`goal`] | what a VM must reach beside its neighbors, and what `tune` may change for it |
@@ -41,6 +42,7 @@ pub mod checked;
 pub mod devices;
 pub mod document;
 mod doorbell;
+mod eemi;
 pub mod emulation;
 pub mod event_map;
 pub mod events;

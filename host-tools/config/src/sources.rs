@@ -93,6 +93,10 @@ pub const WORKLOADS: &[(&str, &str)] = &[
         "does random steps with its interrupt controller; args: seed, lives, steps per life",
     ),
     (
+        "eemi",
+        "asks the firmware about any clock, reset and power; args: calls, seed",
+    ),
+    (
         "heartbeat",
         "counts timer interrupts and checksums its memory",
     ),

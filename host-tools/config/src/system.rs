@@ -5,6 +5,7 @@ use crate::board::BoardFile;
 use crate::channel::{self, Channels, Others};
 use crate::checked::Checked;
 use crate::document::{Context, Table, suggest};
+use crate::eemi::{self, Grant};
 use crate::files::available;
 use crate::goal::Goal;
 use crate::kind::FileKind;
@@ -126,6 +127,15 @@ fn read(
         .filter_map(|table| vm::read(table, &scene, others))
         .collect();
     check_between(context, &vms, &pools);
+    let asking = vms.iter().filter_map(|spec| {
+        Some(Grant {
+            vm: &spec.vm.name,
+            access: spec.vm.firmware.as_ref()?,
+            path: &spec.path,
+            span: spec.name_span.clone(),
+        })
+    });
+    eemi::check_between(context, &asking.collect::<Vec<_>>());
     let complete = vms.len() == vm_count;
     let ends_with = read_ends_with(&root, &vms, complete);
     let names: Vec<String> = vms.iter().map(|spec| spec.vm.name.clone()).collect();

@@ -4,6 +4,7 @@
 use crate::board::BoardFile;
 use crate::document::{Context, Field, Table};
 use crate::doorbell::{self, BellSpec};
+use crate::eemi;
 use crate::events::{EventTable, read_events};
 use crate::files;
 use crate::goal::{self, Goal};
@@ -136,6 +137,7 @@ pub(crate) fn read(
     if services & services::MIGRATE != 0 && target.is_none() {
         warn_of_no_destination(&table);
     }
+    let firmware = eemi::read_grant(&table, scene.board, &regions);
     let goal = read_goal(&table, scene, services, &regions);
     let doorbell = doorbell::read(&table);
     table.finish_ref();
@@ -175,6 +177,7 @@ pub(crate) fn read(
             profile: profile.map(|profile| profile.profile),
             campaign: counting.campaign,
             stops,
+            firmware,
         },
         image,
         name_span,

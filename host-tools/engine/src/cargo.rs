@@ -36,6 +36,8 @@ pub const PROFILER: &str = "bbprof";
 pub const LINUX_TOOLS: &str = "cloison-test-guests";
 /// The package of the fuzzer's guest, and its binary.
 pub const PUPPET: (&str, &str) = ("cloison-puppet-guest", "puppet");
+/// The package of the tests' firmware, and its binary.
+const TEST_FIRMWARE: (&str, &str) = ("cloison-test-firmware", "firmware");
 /// The feature that makes the hypervisor's allocator return wrong frames occasionally, for the
 /// tests of `inspect --live`.
 pub const FAULT_INJECTION: &str = "fault-injection";
@@ -438,7 +440,20 @@ fn executables(command: Cmd<'_>) -> Result<Vec<(String, PathBuf)>> {
 ///
 /// If it does not build.
 pub fn puppet() -> Result<PathBuf> {
-    let (package, binary) = PUPPET;
+    board_program(PUPPET)
+}
+
+/// Builds the tests' firmware for QEMU's ZCU102, once per process, and returns its ELF file.
+///
+/// # Errors
+///
+/// If it does not build.
+pub fn test_firmware() -> Result<PathBuf> {
+    board_program(TEST_FIRMWARE)
+}
+
+/// Builds a program for a board, once per process, and returns its ELF file.
+fn board_program((package, binary): (&str, &str)) -> Result<PathBuf> {
     once(binary, || {
         let shell = Shell::new().into_diagnostic()?;
         let command = cargo(&shell, "build")?.args(["--release", "--package", package]);

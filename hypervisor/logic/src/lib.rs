@@ -12,6 +12,7 @@
 //! | [`quota`] | a core's quotas: their counters, and the state machine of a budget per period |
 //! | [`reclaim`] | the pool of unused budgets that cores share |
 //! | [`doorbell`] | the bits by which VMs call each other |
+//! | [`eemi`] | which calls of a ZynqMP's firmware a VM may make |
 //! | [`lease`] | how long a program may keep its changes of its VM's pages |
 //! | [`features`] | what a guest reads from the feature registers |
 //! | [`instruction`] | loads and stores that the syndrome does not describe |
@@ -38,6 +39,7 @@ mod atomic;
 pub mod clock;
 pub mod console;
 pub mod doorbell;
+pub mod eemi;
 pub mod features;
 pub mod instruction;
 pub mod lease;

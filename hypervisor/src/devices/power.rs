@@ -1,5 +1,5 @@
 //! Starts the machine's other cores and turns the machine off: by PSCI, or through words and
-//! registers in the board file.
+//! registers in the board file. Passes guests' calls of the firmware on.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::mmu::Windows;
@@ -7,6 +7,7 @@ use crate::machine::registers::Writeable;
 use crate::machine::{mmio, sysreg};
 use cloison_abi::psci;
 use cloison_formats::image::{Board, PowerOff};
+use cloison_logic::eemi::Passed;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use spin::Once;
 
@@ -56,10 +57,19 @@ pub unsafe fn start_core(
         return Ok(());
     }
     // SAFETY: CPU_ON, at code that the caller answers for.
-    match unsafe { sysreg::smc(psci::CPU_ON_64, board.cores[index], entry, 0) } {
+    let [code, ..] = unsafe { sysreg::smc(psci::CPU_ON_64, board.cores[index], entry, 0) };
+    match code as i64 {
         psci::SUCCESS => Ok(()),
         code => Err(code),
     }
+}
+
+/// Makes a guest's call of the firmware. Returns x0 to x3.
+pub fn ask(call: Passed) -> [u64; 4] {
+    let (function, [x1, x2, x3]) = call.registers();
+    // SAFETY: a call that passes is about clocks, resets and power of a guest's devices: it touches
+    // no memory and no core.
+    unsafe { sysreg::smc(function, x1, x2, x3) }
 }
 
 /// Turns the machine off, so that a lost hypervisor is noticed instead of hanging silently. If

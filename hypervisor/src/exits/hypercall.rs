@@ -1,24 +1,30 @@
 //! Cloison's own calls (`cloison_abi::Call`), granted per VM.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::timer;
+use crate::devices::{power, timer};
 use crate::exits::psci;
 use crate::machine::stage2::Cacheability;
 use crate::vm::cpu::{Guest, Visit};
 use crate::vm::guest_registers::GuestRegisters;
 use crate::vm::migrate::{self, Work};
 use crate::vm::partition::{self, Vm};
-use crate::vm::{doorbell, hem, life, link, quota, vpmu};
+use crate::vm::{doorbell, hem, life, link, logger, quota, vpmu};
 use cloison_abi::reply::{Change, Identity, Lease, Moved, Peer, Time, VmInfo};
 use cloison_abi::{ABI_VERSION, Call, CallError, page};
 use cloison_formats::addr::Ipa;
 use cloison_formats::units::Events;
+use cloison_logic::eemi::{self, Passed};
+use cloison_logic::limit::Topic;
 use cloison_logic::quota::Effort;
 use cloison_logic::segment::Names;
 use cloison_logic::services_page::Request;
+use log::Level;
 
 /// SMC Calling Convention: "unknown function".
 const UNKNOWN: u64 = -1i64 as u64;
+
+/// What a call of the firmware costs, in calls of EL2's own.
+const FIRMWARE_CALLS: u64 = 10;
 
 /// Handles an HVC or SMC.
 ///
@@ -61,7 +67,7 @@ fn vendor(visit: Visit, function: u32, arguments: [u64; 3]) -> [u64; 4] {
     let [x1, x2, x3] = arguments;
     match Call::from_id(function) {
         // An unknown function costs its caller no budget: it has done nothing.
-        None => [UNKNOWN, x1, x2, x3],
+        None => firmware(visit, function, arguments),
         Some(Call::Identify) => identify(*visit).into(),
         Some(call) => {
             // Work on pages pauses between batches: this core may be held there, or told to stop.
@@ -95,6 +101,28 @@ fn vendor(visit: Visit, function: u32, arguments: [u64; 3]) -> [u64; 4] {
             }
         }
     }
+}
+
+/// Passes a call on to the board's firmware if it is about what the VM has. Any other function is
+/// unknown.
+#[cold]
+fn firmware(visit: Visit, function: u32, arguments: [u64; 3]) -> [u64; 4] {
+    let [x1, x2, x3] = arguments;
+    let vm = visit.vm;
+    let unknown = [UNKNOWN, x1, x2, x3];
+    if !eemi::is_call(function) {
+        return unknown;
+    }
+    let access = vm.spec.firmware.as_ref();
+    let Some(call) = access.and_then(|access| Passed::of(access, function, arguments)) else {
+        let what = format_args!(" may not make call {function:#x} of the firmware with {x1:#x}");
+        logger::about(vm, Level::Warn, Topic::Act, what);
+        return unknown;
+    };
+    // The PMU counts no work at EL3.
+    quota::charge(*visit, Effort::CALL.times(FIRMWARE_CALLS));
+    life::hold(visit);
+    power::ask(call)
 }
 
 /// Reads a register of the services page.

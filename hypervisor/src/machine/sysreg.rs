@@ -398,24 +398,24 @@ fn crc32_by_words(bytes: &[u8]) -> u32 {
     !by_byte(by_word(crc, rest), tail)
 }
 
-/// Calls the firmware (SMC Calling Convention, Arm DEN 0028).
+/// Calls the firmware (SMC Calling Convention, Arm DEN 0028). Returns x0 to x3.
 ///
 /// # Safety
 /// The function must be one that preserves memory and EL2's registers. One that starts a core must
 /// start it at code that sets up that core's stack and tables.
-pub unsafe fn smc(function: u32, x1: u64, x2: u64, x3: u64) -> i64 {
-    let result: i64;
+pub unsafe fn smc(function: u32, mut x1: u64, mut x2: u64, mut x3: u64) -> [u64; 4] {
+    let mut x0 = u64::from(function);
     // SAFETY: by the contract; the firmware preserves what a function of C does.
     unsafe {
         asm!(
             "smc #0",
-            inout("x0") u64::from(function) => result,
-            inout("x1") x1 => _,
-            inout("x2") x2 => _,
-            inout("x3") x3 => _,
+            inout("x0") x0,
+            inout("x1") x1,
+            inout("x2") x2,
+            inout("x3") x3,
             clobber_abi("C"),
             options(nostack),
         );
     }
-    result
+    [x0, x1, x2, x3]
 }

@@ -730,6 +730,26 @@ fn memory_at_its_own_addresses_is_free_ram() {
 }
 
 #[test]
+fn a_vm_asks_the_firmware_about_64_things_of_a_kind_at_most() {
+    for kind in 0..3 {
+        let asks = |count: usize| {
+            move |system: &mut System| {
+                let mut lists = [const { vec![] }; 3];
+                lists[kind] = vec![1; count];
+                let [nodes, clocks, resets] = lists;
+                system.vms[0].firmware = Some(FirmwareAccess {
+                    nodes,
+                    clocks,
+                    resets,
+                });
+            }
+        };
+        keeps(asks(MAX_FIRMWARE_NUMBERS));
+        breaks(FIRST, Rule::Firmware, 65, asks(MAX_FIRMWARE_NUMBERS + 1));
+    }
+}
+
+#[test]
 fn what_stops_a_device_is_a_word_of_the_vms_own() {
     let stops = |at, count| {
         move |system: &mut System| {
