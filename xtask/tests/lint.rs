@@ -16,7 +16,7 @@ const CLEAN: &[(&str, &str)] = &[
     ),
     (".gitignore", "ignored.md\n"),
     ("ignored.md", "A gizmo.\n"),
-    ("docs/style.md", STYLE),
+    ("xtask/src/lint/words.md", STYLE),
     ("README.md", "A house, `gizmo` and all. Long gizmos stay.\n"),
     ("hypervisor/src/lib.rs", ROOT),
     ("hypervisor/src/low.rs", LOW),
@@ -395,7 +395,7 @@ fn banned_words_are_found_in_all_kinds_of_prose() {
     for (file, text, line) in [
         ("README.md", "One.\nA Gizmo.\n", 2),
         (
-            "docs/style.md",
+            "xtask/src/lint/words.md",
             &*STYLE.replace("Here a word", "Here a gizmo"),
             12,
         ),

@@ -23,7 +23,7 @@ pub enum Rule {
     Visits,
     /// Promises of SPECIFICATION.md whose checks are not there, or do not run
     Promises,
-    /// Words that docs/style.md bans
+    /// Words that words.md bans
     Words,
     /// Files whose first lines do not say what they are for, or under which license they are
     Headers,

@@ -8,7 +8,7 @@
 //! | `visits` | what may wait at EL2 begins where a core enters EL2 |
 //! | `promises` | SPECIFICATION.md names checks that are there and run |
 //! | `shape` | the size of crates, first lines, texts made of Debug output |
-//! | `words` | the banned words of docs/style.md |
+//! | `words` | the banned words of words.md |
 //! | `finding` | the rules by name, and what they find |
 //! | `source` | the crates, modules and files that the rules look at |
 // SPDX-License-Identifier: MIT OR Apache-2.0

@@ -1,5 +1,4 @@
-//! Words that docs/style.md bans: in Markdown, TOML and YAML, and in the comments and strings of
-//! Rust.
+//! Words that words.md bans: in Markdown, TOML and YAML, and in the comments and strings of Rust.
 //!
 //! The table below the heading `## Words` is the one definition. A row's first cell has phrases,
 //! separated by commas, that count as whole words; a phrase in backticks is a regular expression
@@ -18,7 +17,7 @@ use std::fs;
 use std::path::Path;
 
 /// Where the table is, relative to the workspace.
-const STYLE: &str = "docs/style.md";
+const STYLE: &str = "xtask/src/lint/words.md";
 /// The heading above the table.
 const HEADING: &str = "\n## Words\n";
 
