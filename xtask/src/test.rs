@@ -435,6 +435,7 @@ impl Runner {
             "cloison-guest",
             cargo::WORKLOADS,
             cargo::PUPPET.0,
+            cargo::TEST_FIRMWARE.0,
             "cloison-epapi-c",
         ])?;
         let linux = cargo::linux_cargo(&self.shell, "clippy")?.args([

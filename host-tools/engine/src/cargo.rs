@@ -37,7 +37,7 @@ pub const LINUX_TOOLS: &str = "cloison-test-guests";
 /// The package of the fuzzer's guest, and its binary.
 pub const PUPPET: (&str, &str) = ("cloison-puppet-guest", "puppet");
 /// The package of the tests' firmware, and its binary.
-const TEST_FIRMWARE: (&str, &str) = ("cloison-test-firmware", "firmware");
+pub const TEST_FIRMWARE: (&str, &str) = ("cloison-test-firmware", "firmware");
 /// The feature that makes the hypervisor's allocator return wrong frames occasionally, for the
 /// tests of `inspect --live`.
 pub const FAULT_INJECTION: &str = "fault-injection";
