@@ -36,7 +36,7 @@ pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Most writes that stop the devices of a VM.
 pub const MAX_STOPS: usize = 32;
 /// Version of the header and of [`System`]. Images of any other version are rejected.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
