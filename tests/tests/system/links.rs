@@ -7,6 +7,7 @@ use cloison_config::guest_linux::Release;
 use cloison_engine::cargo;
 use cloison_engine::telemetry::End;
 use cloison_formats::ids::VmId;
+use cloison_formats::link::LinkKind;
 use cloison_tests::{Clock, VIRT, config, load, number, run};
 use miette::Result;
 
@@ -59,10 +60,12 @@ fn talk_by_sockets(linux: &mut Running) {
     }
 }
 
-/// Two drivers that follow no rule, on a link, and a neighbor.
-#[test]
-fn drivers_that_follow_no_rule_hurt_themselves() -> Result<()> {
-    let run = run(&load(&config("rings"), VIRT)?, VIRT, Clock::Counted)?.whole();
+/// Two drivers that follow no rule, on a link of this kind, and a neighbor.
+#[track_caller]
+fn drivers_hurt_themselves(kind: LinkKind) -> Result<()> {
+    let mut checked = load(&config("rings"), VIRT)?;
+    checked.system.links[0].kind = kind;
+    let run = run(&checked, VIRT, Clock::Counted)?.whole();
     for vm in ["left", "right"] {
         let done = run.line(vm, "rings: done");
         assert_eq!(number(done, "wrong"), 0, "{run}");
@@ -75,6 +78,16 @@ fn drivers_that_follow_no_rule_hurt_themselves() -> Result<()> {
     }
     assert_eq!(run.end_of("heart"), End::Off);
     Ok(())
+}
+
+#[test]
+fn drivers_that_follow_no_rule_hurt_themselves() -> Result<()> {
+    drivers_hurt_themselves(LinkKind::Net)
+}
+
+#[test]
+fn drivers_of_sockets_that_follow_no_rule_hurt_themselves() -> Result<()> {
+    drivers_hurt_themselves(LinkKind::Vsock)
 }
 
 /// Debian 12 on the left, 13 on the right.

@@ -151,7 +151,7 @@ fn what_cannot_be_a_packet_is_lost_and_so_is_what_has_no_room() {
         if room == 200 {
             ends.send(&payload);
             run(&mut ends.wire, &ends.both);
-            assert_eq!(ends.received(&buffers), [payload.clone()]);
+            assert_eq!(ends.received(&buffers).first(), Some(&payload));
         }
     }
 }
