@@ -1,7 +1,7 @@
 //! Devices of virtio as drivers see them: registers of the MMIO transport, and layouts in memory.
 //!
 //! OASIS, Virtual I/O Device (VIRTIO) Version 1.2: 2.7 (split virtqueues), 4.2 (MMIO), 5.1 (network
-//! device), 5.3 (console device).
+//! device), 5.3 (console device), 5.10 (socket device).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// Offsets of registers (4.2.2). All have 32 bits, except for the device's configuration.
@@ -95,3 +95,7 @@ pub mod descriptor {
 pub const NO_INTERRUPT: u16 = 1;
 /// Header of a frame (5.1.6): no offload, one buffer.
 pub const NET_HEADER: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+/// Length of the header of a packet of sockets (5.10.6).
+pub const VSOCK_HEADER: usize = 44;
+/// Address (CID) of the first VM for sockets. Those below are reserved (5.10.4).
+pub const FIRST_CID: u64 = 3;

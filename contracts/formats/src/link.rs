@@ -4,7 +4,7 @@
 use crate::addr::Ipa;
 use crate::ids::{Intid, VmId};
 use alloc::string::String;
-use cloison_abi::virtio::feature;
+use cloison_abi::virtio::{FIRST_CID, feature};
 use serde::{Deserialize, Serialize};
 
 /// A link between two VMs.
@@ -50,17 +50,20 @@ pub enum LinkKind {
     Net = 1,
     /// Consoles, between which bytes travel.
     Console = 3,
+    /// Socket devices, between which packets of connections travel.
+    Vsock = 19,
 }
 
 impl LinkKind {
     /// All kinds.
-    pub const ALL: [Self; 2] = [Self::Net, Self::Console];
+    pub const ALL: [Self; 3] = [Self::Net, Self::Console, Self::Vsock];
 
     /// Returns its name in a configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Net => "net",
             Self::Console => "console",
+            Self::Vsock => "vsock",
         }
     }
 
@@ -68,7 +71,7 @@ impl LinkKind {
     pub const fn features(self) -> [u32; 2] {
         let low = match self {
             Self::Net => feature::NET_MAC | feature::NET_STATUS,
-            Self::Console => 0,
+            Self::Console | Self::Vsock => 0,
         };
         [low, feature::VERSION_1]
     }
@@ -85,4 +88,9 @@ impl Link {
 /// that no maker assigns.
 pub const fn mac(link: u8, end: u8) -> u64 {
     u64::from_le_bytes([0x02, b'c', b'l', 0, link, end, 0, 0])
+}
+
+/// Returns the address (CID) that a VM has on its link of sockets.
+pub const fn cid(vm: VmId) -> u64 {
+    FIRST_CID + vm.0 as u64
 }

@@ -4,6 +4,7 @@
 use crate::failure::Failure;
 use crate::table::print_table;
 use clap::{Args, Subcommand};
+use cloison_abi::virtio::FIRST_CID;
 use cloison_abi::{CallError, doorbell};
 use cloison_client::{Direction, Error, Services};
 use std::time::{Duration, Instant};
@@ -131,14 +132,20 @@ pub fn links(services: &mut Services) -> Result<(), Failure> {
         let kind = match kind {
             1 => "net",
             3 => "console",
+            19 => "vsock",
             _ => "other",
+        };
+        // The peer's address for sockets.
+        let cid = match kind {
+            "vsock" => format!(", CID {}", FIRST_CID + u64::from(peer)),
+            _ => String::new(),
         };
         for (direction, word) in [(Direction::Out, "to"), (Direction::In, "from")] {
             let traffic = services.traffic(index, direction)?;
             rows.push(format!(
-                "{index:>4} {kind:<8} {:>#12x} {state:<9} {:<8} {:>12} {:>16} {:>8}",
+                "{index:>4} {kind:<8} {:>#12x} {state:<9} {:<16} {:>12} {:>16} {:>8}",
                 link.ipa,
-                format!("{word} VM {peer}"),
+                format!("{word} VM {peer}{cid}"),
                 traffic.frames,
                 traffic.bytes,
                 traffic.lost
@@ -146,7 +153,7 @@ pub fn links(services: &mut Services) -> Result<(), Failure> {
         }
     }
     let header = format!(
-        "{:>4} {:<8} {:>12} {:<9} {:<8} {:>12} {:>16} {:>8}",
+        "{:>4} {:<8} {:>12} {:<9} {:<16} {:>12} {:>16} {:>8}",
         "link", "kind", "address", "state", "", "frames", "bytes", "lost"
     );
     print_table(&header, &rows, "this VM has no link");

@@ -6,6 +6,7 @@ use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::channel::Rights;
 use cloison_formats::ids::VmId;
 use cloison_formats::image::System;
+use cloison_formats::link::{LinkKind, cid};
 
 /// Returns a line for each channel and each link.
 pub fn between(system: &System) -> Vec<String> {
@@ -29,10 +30,14 @@ pub fn between(system: &System) -> Vec<String> {
         )
     });
     let links = system.links.iter().map(|link| {
-        let [first, second] = link
-            .ends
-            .each_ref()
-            .map(|end| format!("{} at {}, interrupt {}", name(end.vm), end.ipa, end.irq.0));
+        let [first, second] = link.ends.each_ref().map(|end| {
+            let cid = match link.kind {
+                LinkKind::Vsock => format!(", CID {}", cid(end.vm)),
+                LinkKind::Net | LinkKind::Console => String::new(),
+            };
+            let (vm, at, interrupt) = (name(end.vm), end.ipa, end.irq);
+            format!("{vm} at {at}, interrupt {interrupt}{cid}")
+        });
         format!(
             "link {}: {}, which shares no page; {first}; {second}",
             link.name,
@@ -59,5 +64,11 @@ mod tests {
              0xc000000, interrupt 100",
         ];
         assert_eq!(lines, expected);
+        let path = installation::root().join("tests/configs/links.toml");
+        let checked = configuration::load(&path, None).expect("a good one");
+        let lines = between(&checked.system);
+        let sockets = "link sockets: vsock, which shares no page; left at 0xa003000, interrupt 51, \
+                       CID 3; right at 0xa003000, interrupt 51, CID 4";
+        assert_eq!(lines.last().map(String::as_str), Some(sockets));
     }
 }

@@ -57,7 +57,7 @@ fn read_link(
         }
         names.push((name.clone(), span.clone()));
     }
-    let help = "say what the VMs see: kind = \"net\" or \"console\"";
+    let help = "say what the VMs see: kind = \"net\", \"console\" or \"vsock\"";
     let kind = table.required_value("kind", help, |field| {
         field.one_of(
             "kind of link",
@@ -78,10 +78,14 @@ fn read_link(
         table.push(error.label(label).help(help));
         return None;
     }
+    let kind = kind?.value;
+    if kind == LinkKind::Vsock {
+        check_only(&table, &ends, scope, before)?;
+    }
     let ends: Vec<LinkEnd> = ends.into_iter().map(|(end, _)| end).collect();
     Some(Link {
         name: name?.0,
-        kind: kind?.value,
+        kind,
         ends: ends.try_into().ok()?,
     })
 }
@@ -126,6 +130,28 @@ fn ends_of(links: &[Link], vm: VmId) -> impl Iterator<Item = (&Link, &LinkEnd)> 
     links
         .iter()
         .filter_map(move |link| Some((link, &link.ends[link.end(vm)?])))
+}
+
+/// Checks that no VM has another link of sockets: kernels drive one such device, and a VM has one
+/// address for all.
+fn check_only(
+    table: &Table<'_>,
+    ends: &[(LinkEnd, Range<usize>)],
+    scope: &Scope<'_>,
+    before: &[Link],
+) -> Option<()> {
+    for (end, span) in ends {
+        let mut links = ends_of(before, end.vm).map(|(link, _)| link);
+        if let Some(first) = links.find(|link| link.kind == LinkKind::Vsock) {
+            let vm = &scope.others.vms[end.vm.index()].vm.name;
+            let message = format!("VM `{vm}` has a link of kind vsock, `{}`", first.name);
+            let error = table.error("end", span.clone(), message).label("another");
+            let help = "a kernel drives one such device: join these two by kind = \"net\"";
+            table.push(error.help(help));
+            return None;
+        }
+    }
+    Some(())
 }
 
 /// Returns the page of a device's registers, as a region of its VM.

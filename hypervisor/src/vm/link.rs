@@ -19,7 +19,7 @@ use cloison_abi::virtio::{interrupt, offset, status};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::guest_map::MapDevice;
 use cloison_formats::image::System;
-use cloison_formats::link::{Link, LinkEnd, LinkKind, Traffic, mac};
+use cloison_formats::link::{Link, LinkEnd, LinkKind, Traffic, cid, mac};
 use cloison_formats::telemetry::Record;
 use cloison_formats::units::Nanos;
 use cloison_logic::limit::Topic;
@@ -75,7 +75,7 @@ pub fn init(system: &System) {
     };
     let links = system.links.iter().map(|link| LinkState {
         devices: [(); 2].map(|()| device(link.kind)),
-        wires: [(); 2].map(|()| Lock::new(Wire::new(link.kind))),
+        wires: [0, 1].map(|from| Lock::new(Wire::new(link, from))),
     });
     let links = links.collect();
     LINKS.call_once(|| links);
@@ -135,7 +135,7 @@ impl Port {
     fn wire(self, role: Role) -> &'static Lock<Wire> {
         let from = match role {
             Role::Sender => self.end,
-            Role::Receiver => 1 - self.end,
+            Role::Receiver | Role::Event => 1 - self.end,
         };
         &self.state.wires[from]
     }
@@ -145,6 +145,7 @@ impl Port {
             needs_reset: self.device().reasons.needs_reset(),
             turns: self.peer().device().turns.load(Relaxed),
             mac: mac(self.number as u8, self.end as u8),
+            cid: cid(self.here().vm),
         }
     }
 
@@ -162,10 +163,25 @@ impl Port {
         }
     }
 
-    /// Its driver has started or ended: the peer's device shows that.
+    /// Its driver has started or ended: the peer's device shows that, one of sockets by an event too.
     fn turn(self, guest: Guest) {
         self.device().turns.fetch_add(1, Relaxed);
-        self.peer().tell(guest, interrupt::CONFIGURATION);
+        let (peer, pair) = (self.peer(), self.pair(guest));
+        let reported = self.wire(Role::Sender).lock().report(&pair);
+        quota::charge(guest, pair.effort.take());
+        if let Err(Wrong { what, .. }) = reported {
+            peer.fail(guest, what);
+        }
+        peer.tell(guest, interrupt::USED | interrupt::CONFIGURATION);
+    }
+
+    /// Returns the memories of the direction in which it sends.
+    fn pair(self, guest: Guest) -> Pair {
+        Pair {
+            windows: &guest.cpu.windows,
+            vms: [self.peer().vm(), self.vm()],
+            effort: Cell::default(),
+        }
     }
 
     /// A queue of its device is no longer used. Frames that wait for it are lost.
@@ -340,11 +356,7 @@ pub fn log_all(visit: Visit, vm: &Vm) {
 /// what is pending, and waits while a budget is spent; a vCPU that has to stop sends no more.
 fn send(visit: Visit, port: Port) {
     let peer = port.peer();
-    let pair = Pair {
-        windows: &visit.cpu.windows,
-        vms: [peer.vm(), port.vm()],
-        effort: Cell::default(),
-    };
+    let pair = port.pair(*visit);
     for number in (1..=BATCH).cycle() {
         let mut wire = port.wire(Role::Sender).lock();
         let step = wire.step(&pair);
@@ -380,22 +392,22 @@ fn send(visit: Visit, port: Port) {
 }
 
 /// The memories of the VMs at both ends of a direction, as this core reaches them.
-struct Pair<'a> {
-    windows: &'a Windows,
-    /// By [`Role`].
+struct Pair {
+    windows: &'static Windows,
+    /// By [`Role`]; events are the receiver's.
     vms: [&'static Vm; 2],
     /// Work that is not paid for.
     effort: Cell<Effort>,
 }
 
-impl Pair<'_> {
+impl Pair {
     /// Finds bytes in RAM of an end, and counts their access. They stay there as long as `Vm::still`
     /// is held.
     fn find(&self, role: Role, at: Ipa, len: usize) -> Result<PhysAddr, Wrong> {
         let lines = Effort::LINE.times((len as u64).div_ceil(64));
         let effort = self.effort.get().and(Effort::LOOKUP).and(lines);
         self.effort.set(effort);
-        let vm = self.vms[role as usize];
+        let vm = self.vms[role as usize & 1];
         let offset = at.0 % PAGE_SIZE;
         let fits = offset + len as u64 <= PAGE_SIZE && vm.has_ram(at.page_base());
         // The windows are cached: what a guest stores past the caches would not be seen.
@@ -407,15 +419,15 @@ impl Pair<'_> {
     }
 }
 
-impl Memories for Pair<'_> {
+impl Memories for Pair {
     fn read(&self, role: Role, at: Ipa, bytes: &mut [u8]) -> Result<(), Wrong> {
-        let _still = self.vms[role as usize].still.lock();
+        let _still = self.vms[role as usize & 1].still.lock();
         self.windows.peek(self.find(role, at, bytes.len())?, bytes);
         Ok(())
     }
 
     fn write(&self, role: Role, at: Ipa, bytes: &[u8]) -> Result<(), Wrong> {
-        let _still = self.vms[role as usize].still.lock();
+        let _still = self.vms[role as usize & 1].still.lock();
         self.windows.poke(self.find(role, at, bytes.len())?, bytes);
         Ok(())
     }

@@ -4,8 +4,10 @@
 use crate::running::Running;
 use cloison_config::ImageSource;
 use cloison_config::guest_linux::Release;
+use cloison_engine::cargo;
 use cloison_engine::telemetry::End;
 use cloison_formats::ids::VmId;
+use cloison_formats::link::LinkKind;
 use cloison_tests::{Clock, VIRT, config, load, number, run};
 use miette::Result;
 
@@ -29,10 +31,41 @@ fn ping(linux: &mut Running, vm: &str, address: &str, options: &str) {
     assert!(said.contains("3 packets received"), "{said}");
 }
 
-/// Two drivers that follow no rule, on a link, and a neighbor.
-#[test]
-fn drivers_that_follow_no_rule_hurt_themselves() -> Result<()> {
-    let run = run(&load(&config("rings"), VIRT)?, VIRT, Clock::Counted)?.whole();
+/// Waits until what listens in the left VM has ended. Prints what that has said, and its status.
+const HEARD: &str = "until [ -e /tmp/ended ]; do sleep 0.1; done; cat /tmp/talk /tmp/ended";
+
+/// Has the left VM listen for a connection.
+#[track_caller]
+fn listen(linux: &mut Running, how: &str) {
+    let command = format!("sockets listen {how} 2> /tmp/talk; echo $? > /tmp/status");
+    let end = "mv /tmp/status /tmp/ended";
+    linux.output("left", &format!("rm -f /tmp/ended; ({command}; {end}) &"));
+}
+
+/// A file of 1 MiB passes each way on one connection between the VMs.
+#[track_caller]
+fn talk_by_sockets(linux: &mut Running) {
+    for vm in ["left", "right"] {
+        // Random numbers take long after a start.
+        let make = "head -c 1048576 /bin/busybox > /tmp/said && wc -c < /tmp/said";
+        assert_eq!(linux.number(vm, make), 1 << 20);
+    }
+    listen(linux, "5000 < /tmp/said > /tmp/heard");
+    let connect = "until sockets connect 3 5000 < /tmp/said > /tmp/heard; do sleep 0.1; done";
+    linux.output("right", connect);
+    assert_eq!(linux.output("left", HEARD), "sockets: 3 from 4\n0\n");
+    for (vm, peer) in [("left", "right"), ("right", "left")] {
+        let said = linux.output(vm, "md5sum < /tmp/said");
+        assert_eq!(linux.output(peer, "md5sum < /tmp/heard"), said);
+    }
+}
+
+/// Two drivers that follow no rule, on a link of this kind, and a neighbor.
+#[track_caller]
+fn drivers_hurt_themselves(kind: LinkKind) -> Result<()> {
+    let mut checked = load(&config("rings"), VIRT)?;
+    checked.system.links[0].kind = kind;
+    let run = run(&checked, VIRT, Clock::Counted)?.whole();
     for vm in ["left", "right"] {
         let done = run.line(vm, "rings: done");
         assert_eq!(number(done, "wrong"), 0, "{run}");
@@ -47,6 +80,16 @@ fn drivers_that_follow_no_rule_hurt_themselves() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn drivers_that_follow_no_rule_hurt_themselves() -> Result<()> {
+    drivers_hurt_themselves(LinkKind::Net)
+}
+
+#[test]
+fn drivers_of_sockets_that_follow_no_rule_hurt_themselves() -> Result<()> {
+    drivers_hurt_themselves(LinkKind::Vsock)
+}
+
 /// Debian 12 on the left, 13 on the right.
 #[test]
 fn two_debian_kernels_reach_each_other() -> Result<()> {
@@ -54,6 +97,7 @@ fn two_debian_kernels_reach_each_other() -> Result<()> {
     for (image, release) in checked.images.iter_mut().zip(Release::ALL) {
         if let ImageSource::Linux(linux) = image {
             linux.release = release;
+            linux.programs.push(cargo::linux_tool("sockets")?);
         }
     }
     let mut linux = Running::start(&checked, VIRT, Clock::Counted)?;
@@ -117,13 +161,21 @@ fn two_debian_kernels_reach_each_other() -> Result<()> {
     let said = linux.output("left", "md5sum < /root/said");
     let heard = "dd if=/dev/pmem0 bs=4k count=16 iflag=direct 2> /dev/null | md5sum";
     assert_eq!(linux.output("right", heard), said);
+    talk_by_sockets(&mut linux);
     // One side ends in the middle and starts again.
     let downs = "cat /sys/class/net/eth0/carrier_down_count";
     let before = linux.number("left", downs);
     linux.type_in("left", "ping 10.0.0.2 > /dev/null &\n")?;
+    listen(&mut linux, "7 < /dev/null");
+    linux.output("right", "(sleep 9999 | sockets connect 3 7) & sleep 0.2");
     linux.type_in("right", "reboot -f\n")?;
     linux.open("right")?;
     address(&mut linux, "right", "10.0.0.2");
+    // The connection that waited has ended, and new ones begin.
+    let ended = linux.output("left", HEARD);
+    let is_reset = ended.contains("reset by peer") && ended.ends_with("\n1\n");
+    assert!(is_reset, "{ended}");
+    talk_by_sockets(&mut linux);
     ping(&mut linux, "right", "10.0.0.1", "");
     assert_eq!(linux.number("left", downs), before + 1, "the link was down");
     let run = linux.stop()?;
@@ -135,14 +187,16 @@ fn two_debian_kernels_reach_each_other() -> Result<()> {
     Ok(())
 }
 
-/// The programs that people use: a throughput test, and a shell on the other VM.
+/// The programs that people use: a throughput test, a shell on the other VM, and sockets.
 #[test]
-#[ignore = "downloads iperf3 and dropbear, and takes a minute"]
+#[ignore = "downloads iperf3, dropbear and socat, and takes a minute"]
 fn debian_programs_use_a_link() -> Result<()> {
     let mut checked = load(&config("links"), VIRT)?;
     for image in &mut checked.images {
         if let ImageSource::Linux(linux) = image {
-            linux.packages = ["iperf3", "dropbear-bin"].map(str::to_owned).to_vec();
+            linux.packages = ["iperf3", "dropbear-bin", "socat"]
+                .map(str::to_owned)
+                .to_vec();
         }
     }
     let mut linux = Running::start(&checked, VIRT, Clock::Counted)?;
@@ -172,6 +226,14 @@ fn debian_programs_use_a_link() -> Result<()> {
     linux.output("right", &serve);
     let shell = "timeout 20 dbclient -y -y -i /root/key root@10.0.0.2 hostname 2> /dev/null";
     assert_eq!(linux.output("left", shell).trim_end(), "right");
+    linux.output("left", "(socat -u VSOCK-LISTEN:9 CREATE:/tmp/heard) &");
+    let said = "until echo hello | socat -u - VSOCK-CONNECT:3:9; do sleep 0.1; done";
+    linux.output("right", said);
+    let heard = linux.output(
+        "left",
+        "until [ -s /tmp/heard ]; do sleep 0.1; done; cat /tmp/heard",
+    );
+    assert_eq!(heard.trim_end(), "hello");
     linux.stop()?;
     Ok(())
 }

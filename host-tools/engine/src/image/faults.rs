@@ -173,6 +173,7 @@ fn connect(system: &mut System) {
     system.links = vec![
         link("net", LinkKind::Net, 0xb00_0000, 200),
         link("console", LinkKind::Console, 0xb00_1000, 201),
+        link("sockets", LinkKind::Vsock, 0xb00_2000, 202),
     ];
 }
 

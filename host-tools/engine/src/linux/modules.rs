@@ -37,6 +37,7 @@ impl Set {
                 "virtio_mmio",
                 "virtio_net",
                 "virtio_console",
+                "vmw_vsock_virtio_transport",
                 "nd_pmem",
                 "of_pmem",
             ],
@@ -54,7 +55,12 @@ impl Set {
     /// Returns those that no kernel that suits has built in.
     const fn needed(self) -> &'static [&'static str] {
         match self {
-            Self::Shared => &["virtio_mmio", "virtio_net", "of_pmem"],
+            Self::Shared => &[
+                "virtio_mmio",
+                "virtio_net",
+                "vmw_vsock_virtio_transport",
+                "of_pmem",
+            ],
             Self::Board => &["macb", "sdhci-of-arasan"],
         }
     }
@@ -77,7 +83,7 @@ impl Set {
     /// Returns the word for it in messages, and in names in the cache.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Shared => "drivers",
+            Self::Shared => "virtio-drivers",
             Self::Board => "board-drivers",
         }
     }

@@ -31,24 +31,26 @@ pub enum Violation {
     Memory,
 }
 
-/// An end of a direction, by the number of the queue that its device has there.
+/// What a queue is for in a direction, by the number that it has at its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It receives, and the device writes to its buffers.
+    /// Its end receives, and the device writes to its buffers.
     Receiver = 0,
-    /// It sends.
+    /// Its end sends.
     Sender = 1,
+    /// Its end receives, and is told of the other one.
+    Event = 2,
 }
 
 impl Role {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Receiver, Self::Sender];
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Receiver, Self::Sender, Self::Event];
 }
 
 /// What the driver of an end has done wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// The end.
+    /// Its queue.
     pub role: Role,
     /// What.
     pub what: Violation,
@@ -97,7 +99,7 @@ impl Setup {
 /// A queue in use.
 #[derive(Clone, Copy, Debug)]
 pub struct Queue {
-    /// The end that its device is.
+    /// What it is for.
     pub role: Role,
     size: u16,
     /// Address of its descriptors.
@@ -229,7 +231,7 @@ impl Queue {
             let flags = (word >> 96) as u16;
             let writes = flags & descriptor::WRITE != 0;
             let is_indirect = flags & descriptor::INDIRECT != 0;
-            let is_right = writes == (self.role == Role::Receiver) && !is_indirect;
+            let is_right = writes == (self.role != Role::Sender) && !is_indirect;
             self.check(is_right, Violation::Flags)?;
             let at = word as u64;
             // Nothing that is computed from it wraps; whether it is RAM is seen page by page.

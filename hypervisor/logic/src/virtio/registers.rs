@@ -15,8 +15,8 @@ use cloison_abi::virtio::{self, interrupt, status};
 use cloison_formats::link::LinkKind;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-/// Number of queues of a device.
-pub const QUEUES: usize = 2;
+/// Maximum number of queues of a device.
+pub const QUEUES: usize = Role::ALL.len();
 /// Reasons for an interrupt.
 const ALL: u32 = interrupt::USED | interrupt::CONFIGURATION;
 
@@ -60,6 +60,8 @@ pub struct Seen {
     pub turns: u32,
     /// The Ethernet address ([`cloison_formats::link::mac`]).
     pub mac: u64,
+    /// The address of sockets ([`cloison_formats::link::cid`]).
+    pub cid: u64,
 }
 
 /// What follows from a write.
@@ -125,7 +127,12 @@ impl Registers {
             offset::VERSION => virtio::VERSION,
             DEVICE_ID => self.kind as u32,
             DEVICE_FEATURES => self.kind.features().get(self.shown).copied().unwrap_or(0),
-            QUEUE_SIZE_MAX if self.selected < QUEUES => MOST.into(),
+            // Sockets alone have events.
+            QUEUE_SIZE_MAX
+                if self.selected < QUEUES - usize::from(self.kind != LinkKind::Vsock) =>
+            {
+                MOST.into()
+            }
             QUEUE_READY => self.ready.get(self.selected).map_or(0, |&is| is.into()),
             STATUS => self.status | seen.needs_reset,
             GENERATION => seen.turns,
@@ -139,6 +146,7 @@ impl Registers {
             // The link is up while the peer's driver runs.
             LinkKind::Net => seen.mac | u64::from(seen.turns & 1) << 48,
             LinkKind::Console => 0,
+            LinkKind::Vsock => seen.cid,
         }
     }
 
@@ -175,7 +183,7 @@ impl Registers {
         setup.registers.get_mut(usize::from(index))
     }
 
-    /// Returns the queue of an end, if what the driver has set up can be one.
+    /// Returns the queue for a role, if what the driver has set up can be one.
     fn queue(&self, role: Role) -> Option<Queue> {
         Queue::new(role, &self.setups[role as usize])
     }

@@ -3,13 +3,15 @@
 
 mod device;
 mod hostile;
+mod packets;
 mod traffic;
 
 use super::queue::{Memories, Queue, Role, Setup, Violation, Wrong};
 use super::wire::{Step, Wire};
 use cloison_abi::virtio::descriptor::{NEXT, WRITE};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
-use cloison_formats::link::LinkKind;
+use cloison_formats::ids::{Intid, VmId};
+use cloison_formats::link::{Link, LinkEnd, LinkKind};
 use std::cell::{Cell, RefCell};
 use std::vec;
 use std::vec::Vec;
@@ -72,7 +74,7 @@ impl Ram {
     }
 }
 
-/// The memories of both ends, by [`Role`].
+/// The memories of both ends, by [`Role`]; events are the receiver's.
 struct Both {
     ram: [Ram; 2],
     copied: Cell<u64>,
@@ -87,7 +89,7 @@ impl Both {
     }
 
     fn of(&self, role: Role) -> &Ram {
-        &self.ram[role as usize]
+        &self.ram[role as usize & 1]
     }
 }
 
@@ -212,9 +214,24 @@ fn run(wire: &mut Wire, both: &Both) -> Vec<Result<Step, Wrong>> {
     panic!("it does not end");
 }
 
+/// A wire from the first VM to the second one.
+fn new_wire(kind: LinkKind) -> Wire {
+    let end = |vm| LinkEnd {
+        vm: VmId(vm),
+        ipa: Ipa(0x0a00_0000),
+        irq: Intid(48),
+    };
+    let link = Link {
+        name: "wire".into(),
+        kind,
+        ends: [end(0), end(1)],
+    };
+    Wire::new(&link, 0)
+}
+
 /// A wire with the queues of a sender and a receiver.
 fn joined(kind: LinkKind, sender: &Driver, receiver: &Driver) -> Wire {
-    let mut wire = Wire::new(kind);
+    let mut wire = new_wire(kind);
     wire.join(sender.queue(Role::Sender));
     wire.join(receiver.queue(Role::Receiver));
     wire
@@ -222,3 +239,17 @@ fn joined(kind: LinkKind, sender: &Driver, receiver: &Driver) -> Wire {
 
 /// The access of a receiver's buffers.
 const FILL: u16 = WRITE;
+
+/// Cuts a range of `len` bytes into buffers of these lengths, one after the other with gaps.
+fn cut(len: u32, lengths: &[u32]) -> Vec<Buffer> {
+    let mut buffers = Vec::new();
+    let (mut at, mut left) = (BUFFERS, len);
+    for &length in lengths {
+        let length = length.min(left);
+        buffers.push((at, length));
+        at += u64::from(length) + 3;
+        left -= length;
+    }
+    buffers.push((at, left));
+    buffers
+}

@@ -3,14 +3,21 @@
 //!
 //! In steps that each touch a few pages, so that a visit to EL2 ends: what a step leaves, the next
 //! one finds. Frames that the receiver has no room for wait; those longer than its buffer, and those
-//! without a receiver, are lost, as on a cable. Bytes of a console continue in the next buffer.
+//! without a receiver, are lost, as on a cable. Bytes of a console continue in the next buffer, and
+//! so does a packet of sockets: its parts are packets, each with the header and its own length.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::queue::{Memories, Piece, Queue, Role, Wrong};
 use crate::clock::Instant;
-use cloison_abi::virtio::NET_HEADER;
-use cloison_formats::link::{LinkKind, Traffic};
+use alloc::vec;
+use alloc::vec::Vec;
+use cloison_abi::virtio::{NET_HEADER, VSOCK_HEADER};
+use cloison_formats::link::{Link, LinkKind, Traffic, cid};
 use core::mem::take;
+use core::ops::Range;
+
+/// Where a packet's header has the length of what follows (5.10.6).
+const LEN: Range<usize> = 24..28;
 
 /// What a step has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +37,16 @@ pub enum Step {
 pub struct Wire {
     kind: LinkKind,
     /// By [`Role`].
-    queues: [Option<Queue>; 2],
+    queues: [Option<Queue>; 3],
+    /// What the receiver gets first. For sockets: the sender's, with the length of the part that is
+    /// received.
+    header: Vec<u8>,
+    /// The addresses in a packet, the sender's and the receiver's, whatever the sender says.
+    addresses: [[u8; 8]; 2],
     /// Bytes of the sender's header that are read.
-    skipped: u32,
-    /// Bytes in the receiver's chain.
+    read: u32,
+    /// Bytes of the header that are in the receiver's chain, and bytes after it.
+    headed: u32,
     written: u32,
     /// Whether the sender waits for the receiver.
     pub waits: bool,
@@ -44,12 +57,19 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Creates a direction that no driver uses yet.
-    pub fn new(kind: LinkKind) -> Self {
+    /// Creates the direction from an end, which no driver uses yet.
+    pub fn new(link: &Link, from: usize) -> Self {
         Self {
-            kind,
-            queues: [None; 2],
-            skipped: 0,
+            kind: link.kind,
+            queues: [None; 3],
+            header: match link.kind {
+                LinkKind::Net => NET_HEADER.to_vec(),
+                LinkKind::Console => Vec::new(),
+                LinkKind::Vsock => vec![0; VSOCK_HEADER],
+            },
+            addresses: [from, 1 - from].map(|end| cid(link.ends[end].vm).to_le_bytes()),
+            read: 0,
+            headed: 0,
             written: 0,
             waits: false,
             traffic: Traffic::default(),
@@ -70,7 +90,8 @@ impl Wire {
     }
 
     fn begin_again(&mut self) {
-        self.skipped = 0;
+        self.read = 0;
+        self.headed = 0;
         self.written = 0;
         for queue in self.queues.iter_mut().flatten() {
             queue.rewind();
@@ -88,11 +109,7 @@ impl Wire {
     }
 
     fn try_step(&mut self, memories: &impl Memories) -> Result<Step, Wrong> {
-        let header: &[u8] = match self.kind {
-            LinkKind::Net => &NET_HEADER,
-            LinkKind::Console => &[],
-        };
-        let [receiver, Some(sender)] = &mut self.queues else {
+        let [receiver, Some(sender), _] = &mut self.queues else {
             return Ok(Step::Idle);
         };
         if !sender.take(memories)? {
@@ -105,56 +122,66 @@ impl Wire {
             self.traffic.waits += 1;
             return Ok(Step::Waits);
         }
-        let from = sender.piece(memories)?;
-        let skip = header.len() as u32 - self.skipped;
-        if let Some(from) = from
-            && skip > 0
-        {
-            let bytes = from.len.min(skip);
-            sender.advance(bytes);
-            self.skipped += bytes;
-            return Ok(Step::More);
-        }
-        // The receiver's header comes first, whatever the sender's is.
-        let header = header.get(self.written as usize..).unwrap_or_default();
-        match from {
-            _ if !header.is_empty() => {}
-            Some(Piece { len: 0, .. }) => return Ok(Step::More),
-            Some(_) => {}
-            None => {
-                // First the sender's: of a frame that is delivered, nothing is left to be sent
-                // again.
-                self.skipped = 0;
-                self.traffic.frames += 1;
-                let sender = sender.give(memories, 0)?;
-                let receiver = receiver.give(memories, take(&mut self.written))?;
-                return Ok(Step::Used([receiver, sender]));
+        let is_packet = self.kind == LinkKind::Vsock;
+        let size = self.header.len() as u32;
+        let (unread, missing) = (size - self.read, size - self.headed);
+        let len = self.written.to_le_bytes();
+        let is_full = is_packet && self.header[LEN] == len;
+        // A frame of a network does not continue in another chain, nor a packet if this one has
+        // nothing but its header.
+        let is_whole = self.kind == LinkKind::Net || is_packet && self.written == 0;
+        match (sender.piece(memories)?, receiver.piece(memories)?) {
+            (Some(Piece { len: 0, .. }), _) => {}
+            (Some(from), _) if unread > 0 => {
+                let bytes = from.len.min(unread);
+                if is_packet {
+                    let part = &mut self.header[self.read as usize..][..bytes as usize];
+                    memories.read(Role::Sender, from.at, part)?;
+                    self.header[..16].copy_from_slice(self.addresses.as_flattened());
+                }
+                sender.advance(bytes);
+                self.read += bytes;
             }
-        }
-        let Some(to) = receiver.piece(memories)? else {
-            // A buffer that is full. A frame that does not fit is lost.
-            if self.kind == LinkKind::Net {
+            (_, Some(to)) if missing > 0 => {
+                let bytes = to.len.min(missing);
+                let part = &self.header[self.headed as usize..][..bytes as usize];
+                memories.write(Role::Receiver, to.at, part)?;
+                receiver.advance(bytes);
+                self.headed += bytes;
+            }
+            (Some(from), Some(to)) if !is_full => {
+                let bytes = from.len.min(to.len);
+                memories.copy(from.at, to.at, bytes)?;
+                sender.advance(bytes);
+                receiver.advance(bytes);
+                self.written += bytes;
+                self.traffic.bytes += u64::from(bytes);
+            }
+            // From here on, the receiver's chain is full, or the sender's has ended. A frame that
+            // ends in a header is lost, too.
+            (from, _) if unread + missing > 0 || is_whole && from.is_some() => {
                 return self.lose(memories);
             }
-            let receiver = receiver.give(memories, take(&mut self.written))?;
-            return Ok(Step::Used([receiver, false]));
-        };
-        let bytes = match from {
-            Some(from) if header.is_empty() => {
-                let len = from.len.min(to.len);
-                memories.copy(from.at, to.at, len)?;
-                sender.advance(len);
-                self.traffic.bytes += u64::from(len);
-                len
+            // Its length is known now: the header is written again.
+            _ if is_packet && !is_full => {
+                self.header[LEN].copy_from_slice(&len);
+                receiver.rewind();
+                self.headed = 0;
             }
-            _ => {
-                let len = to.len.min(header.len() as u32);
-                memories.write(Role::Receiver, to.at, &header[..len as usize])?;
-                len
+            (from, _) => {
+                let written = size + take(&mut self.written);
+                self.headed = 0;
+                let mut is_sent = false;
+                if from.is_none() {
+                    // First the sender's: of a frame that is delivered, nothing is left to be sent
+                    // again.
+                    self.read = 0;
+                    self.traffic.frames += 1;
+                    is_sent = sender.give(memories, 0)?;
+                }
+                return Ok(Step::Used([receiver.give(memories, written)?, is_sent]));
             }
-        };
-        receiver.advance(bytes);
-        self.written += bytes;
+        }
         Ok(Step::More)
     }
 
@@ -165,5 +192,22 @@ impl Wire {
         let sender = self.queues[Role::Sender as usize].as_mut();
         let wants = sender.map_or(Ok(false), |sender| sender.give(memories, 0))?;
         Ok(Step::Used([false, wants]))
+    }
+
+    /// Tells the receiver that the sender's driver has started or ended, in a buffer for that.
+    ///
+    /// # Errors
+    /// What the receiver's driver has done wrong.
+    pub fn report(&mut self, memories: &impl Memories) -> Result<(), Wrong> {
+        if let Some(events) = &mut self.queues[Role::Event as usize]
+            && events.take(memories)?
+            && let Some(to) = events.piece(memories)?
+        {
+            let len = to.len.min(4);
+            // VIRTIO_VSOCK_EVENT_TRANSPORT_RESET (5.10.6.7).
+            memories.write(Role::Event, to.at, &[0; 4][..len as usize])?;
+            events.give(memories, len)?;
+        }
+        Ok(())
     }
 }

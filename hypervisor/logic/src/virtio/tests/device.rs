@@ -10,6 +10,7 @@ const SEEN: Seen = Seen {
     needs_reset: 0,
     turns: 3,
     mac: 0x0504_0302_0102,
+    cid: 4,
 };
 const ACKNOWLEDGE: u32 = 1;
 const DRIVER: u32 = 2;
@@ -24,8 +25,11 @@ fn set_up(device: &mut Registers, features: [u32; 2], size: u32) -> Change {
         device.write(DRIVER_FEATURES, features[half as usize]);
     }
     device.write(STATUS, ACKNOWLEDGE | DRIVER | status::FEATURES_OK);
-    for queue in 0..2 {
+    for queue in [2, 0, 1] {
         device.write(QUEUE_SELECT, queue);
+        if device.read(QUEUE_SIZE_MAX, SEEN) == 0 {
+            continue;
+        }
         assert_eq!(device.read(QUEUE_READY, SEEN), 0);
         device.write(QUEUE_SIZE, size);
         for (register, at) in [
@@ -57,7 +61,7 @@ fn a_driver_finds_the_device_and_starts_it() {
     device.write(QUEUE_SELECT, 2);
     assert_eq!(read(&device, QUEUE_SIZE_MAX), 0, "two queues");
     let change = set_up(&mut device, LinkKind::Net.features(), 256);
-    assert!(matches!(change, Change::Started([Some(_), Some(_)])));
+    assert!(matches!(change, Change::Started([Some(_), Some(_), None])));
     assert_eq!(read(&device, STATUS), 15);
     assert_eq!(read(&device, QUEUE_READY), 1);
     // What is agreed and in use does not change.
@@ -80,8 +84,26 @@ fn a_driver_finds_the_device_and_starts_it() {
 }
 
 #[test]
+fn sockets_have_a_third_queue() {
+    let mut device = Registers::new(LinkKind::Vsock);
+    assert_eq!(device.read(DEVICE_ID, SEEN), 19);
+    for (queue, most) in [(1, 256), (2, 256), (3, 0)] {
+        device.write(QUEUE_SELECT, queue);
+        assert_eq!(device.read(QUEUE_SIZE_MAX, SEEN), most);
+    }
+    let change = set_up(&mut device, LinkKind::Vsock.features(), 8);
+    let Change::Started([_, _, Some(events)]) = change else {
+        panic!("{change:?}");
+    };
+    assert_eq!(events.role, Role::Event);
+    device.write(QUEUE_SELECT, 2);
+    let change = device.write(QUEUE_READY, 0);
+    assert!(matches!(change, Change::Left(Role::Event)));
+}
+
+#[test]
 fn features_that_the_device_lacks_are_not_agreed() {
-    for kind in [LinkKind::Net, LinkKind::Console] {
+    for kind in LinkKind::ALL {
         let mut device = Registers::new(kind);
         let [low, high] = kind.features();
         for features in [[low | 1, high], [low, 0], [low, high | 2], [0, 0]] {
@@ -97,7 +119,7 @@ fn features_that_the_device_lacks_are_not_agreed() {
 fn a_queue_that_cannot_be_one_is_never_ready() {
     let mut device = Registers::new(LinkKind::Console);
     let change = set_up(&mut device, [0, feature::VERSION_1], 7);
-    assert!(matches!(change, Change::Started([None, None])));
+    assert!(matches!(change, Change::Started([None, None, None])));
     assert_eq!(device.read(QUEUE_READY, SEEN), 0);
 }
 
@@ -111,6 +133,8 @@ fn the_configuration_has_the_address_and_the_state_of_the_link() {
     assert_ne!(device.read(GENERATION, down), device.read(GENERATION, SEEN));
     let console = Registers::new(LinkKind::Console);
     assert_eq!(console.configuration(SEEN), 0);
+    let sockets = Registers::new(LinkKind::Vsock);
+    assert_eq!(sockets.configuration(SEEN), 4);
 }
 
 #[test]
@@ -146,7 +170,7 @@ fn any_writes_leave_a_device_that_can_be_reset() {
         device.read(offset, SEEN);
         if round % 1000 == 0 {
             let started = set_up(&mut device, LinkKind::Net.features(), 64);
-            assert!(matches!(started, Change::Started([Some(_), Some(_)])));
+            assert!(matches!(started, Change::Started([Some(_), Some(_), None])));
         }
     }
 }

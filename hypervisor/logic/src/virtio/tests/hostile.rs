@@ -74,7 +74,7 @@ fn rings_outside_of_ram_are_found() {
         let mut setup = setup(4);
         setup.registers[first] = 0u32.wrapping_sub(16);
         setup.registers[first + 1] = 0xffff;
-        let mut wire = Wire::new(LinkKind::Console);
+        let mut wire = new_wire(LinkKind::Console);
         wire.join(Queue::new(Role::Sender, &setup).expect("aligned"));
         wire.join(Driver::new(4).queue(Role::Receiver));
         Driver::new(4).offer(both.of(Role::Sender), &[(BUFFERS, 4)], 0);
@@ -144,7 +144,7 @@ fn a_million_random_rings_end_in_bounded_steps() {
         for (ram, access) in both.ram.iter().zip([FILL, 0]) {
             fill(ram, state, access);
         }
-        let kind = [LinkKind::Net, LinkKind::Console][round % 2];
+        let kind = LinkKind::ALL[round % LinkKind::ALL.len()];
         let mut wire = joined(kind, &driver, &driver);
         for step in 0.. {
             assert!(step < LONGEST, "round {round} does not end");

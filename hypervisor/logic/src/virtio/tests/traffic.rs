@@ -41,7 +41,7 @@ fn what_does_not_fit_is_lost_and_its_buffer_is_filled_by_the_next() {
 #[test]
 fn without_a_receiver_all_is_lost() {
     let (both, mut sender, receiver) = (Both::new(), Driver::new(4), Driver::new(4));
-    let mut wire = Wire::new(LinkKind::Net);
+    let mut wire = new_wire(LinkKind::Net);
     assert_eq!(wire.step(&both), Ok(Step::Idle), "nobody has a queue");
     wire.join(sender.queue(Role::Sender));
     sender.offer(both.of(Role::Sender), &[(BUFFERS, 64)], 0);
@@ -147,20 +147,6 @@ fn no_interrupt_is_wanted_where_the_ring_says_so() {
     receiver.offer(both.of(Role::Receiver), &[(BUFFERS, 64)], FILL);
     let used = Ok(Step::Used([true, false]));
     assert_eq!(run(&mut wire, &both), [used]);
-}
-
-/// Cuts a range of `len` bytes into buffers of these lengths, one after the other with gaps.
-fn cut(len: u32, lengths: &[u32]) -> Vec<Buffer> {
-    let mut buffers = Vec::new();
-    let (mut at, mut left) = (BUFFERS, len);
-    for &length in lengths {
-        let length = length.min(left);
-        buffers.push((at, length));
-        at += u64::from(length) + 3;
-        left -= length;
-    }
-    buffers.push((at, left));
-    buffers
 }
 
 proptest! {
