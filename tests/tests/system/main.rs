@@ -15,6 +15,7 @@ mod demo;
 mod devices;
 mod dma;
 mod fatal;
+mod hello;
 mod instructions;
 mod interrupts;
 mod isolation;

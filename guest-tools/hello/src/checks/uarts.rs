@@ -1,0 +1,96 @@
+//! Both UARTs: their kinds, their interrupts, and a line on the second one.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::checks::gic::Gic;
+use crate::console::{Level, Uart};
+use crate::report::{Report, address, nothing_at};
+use alloc::format;
+use cloison_formats::image::{self, Board, UartKind};
+use cloison_hello::TELEMETRY_LINE;
+use cloison_hello::line::Verdict;
+
+/// Returns the name of a kind in board files.
+fn name(kind: UartKind) -> &'static str {
+    match kind {
+        UartKind::Pl011 => "pl011",
+        UartKind::Cadence => "cadence",
+        UartKind::Mini => "mini-uart",
+    }
+}
+
+/// Checks both UARTs.
+pub fn check(report: &mut Report, board: &Board, gic: &Gic) {
+    // What is read here was sent by it.
+    report.compare(
+        "console.base",
+        board.console.base,
+        Some(board.console.base),
+        "",
+    );
+    check_uart(report, "console", &board.console, gic);
+    let Some(telemetry) = &board.telemetry else {
+        return;
+    };
+    let uart = Uart {
+        kind: telemetry.kind,
+        base: telemetry.base.0,
+    };
+    if uart.turn_on().is_err() || uart.shown_kind().is_err() {
+        let remark = nothing_at(uart.base);
+        report.line(
+            "telemetry.base",
+            address(uart.base),
+            "-",
+            Verdict::Wrong,
+            &remark,
+        );
+        report.untested("telemetry.kind", name(uart.kind), &remark);
+        report.untested("telemetry.sends", "yes", &remark);
+        return report.untested("telemetry.irq", telemetry.irq.0, remark);
+    }
+    report.compare("telemetry.base", telemetry.base, Some(telemetry.base), "");
+    let is_sent = TELEMETRY_LINE.bytes().all(|byte| uart.send(byte)) && uart.is_drained();
+    let found = if is_sent { "yes" } else { "no" };
+    let remark = "a line with `cloison hello` went there";
+    report.compare("telemetry.sends", "yes", Some(found), remark);
+    check_uart(report, "telemetry", telemetry, gic);
+}
+
+/// Checks a UART that answers: what it is, and its interrupt.
+fn check_uart(report: &mut Report, key: &str, claims: &image::Uart, gic: &Gic) {
+    let uart = Uart {
+        kind: claims.kind,
+        base: claims.base.0,
+    };
+    let shown = uart.shown_kind().ok().flatten();
+    let remark = match shown {
+        Some(shown) if shown == claims.kind => "",
+        Some(_) => "by its identification registers",
+        None => "its registers are not those of this kind",
+    };
+    report.compare(
+        format!("{key}.kind"),
+        name(claims.kind),
+        shown.map(name),
+        remark,
+    );
+    let key = format!("{key}.irq");
+    if !gic.has_distributor() || shown != Some(claims.kind) {
+        return report.untested(
+            key,
+            claims.irq.0,
+            "there is no GICD, or another kind of UART",
+        );
+    }
+    // Answers, as it has before.
+    let found = gic.raised_by(
+        || _ = uart.raise(Level::High),
+        || _ = uart.raise(Level::Low),
+    );
+    let remark = if found.is_some() {
+        "its transmit interrupt is pending at the GICD"
+    } else {
+        "no interrupt became pending"
+    };
+    report.compare(key, claims.irq.0, found, remark);
+}
