@@ -28,7 +28,9 @@ pub fn check(report: &mut Report, board: &Board, gic: &Gic) {
         "",
     );
     check_uart(report, "console", &board.console, gic);
-    let Some(telemetry) = &board.telemetry else {
+    // A second UART, not the console's.
+    let second = board.telemetry.as_ref();
+    let Some(telemetry) = second.filter(|uart| uart.base != board.console.base) else {
         return;
     };
     let uart = Uart {
