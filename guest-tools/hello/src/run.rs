@@ -39,9 +39,8 @@ pub fn check(image: &[u8]) -> ! {
     let gic = gic::check(&mut report, board);
     uarts::check(&mut report, board, &gic);
     memory::check(&mut report, board);
-    let own = cores::check_own(&mut report, &claims);
-    pmu::check(&mut report, &claims, &gic, own);
-    cores::check(&mut report, &claims, own);
+    pmu::check(&mut report, &claims, &gic, cores::own_number(&claims));
+    cores::check(&mut report, &claims);
     report.end();
     power::off()
 }

@@ -116,11 +116,14 @@ hello_secondary:
     adrp    x0, {starting}
     add     x0, x0, :lo12:{starting}
     ldr     x0, [x0]
+    // The first stack is the boot core's, which may have any number.
+    add     x0, x0, #1
     bl      turn_on
+    sub     x0, x0, #1
     bl      {secondary}
     b       9b
 
-    // MMU and caches on, vectors and stack set for core x0; returns at the link address.
+    // MMU and caches on, vectors and stack x0 set; returns at the link address.
     // x20: level 1.
 turn_on:
     ldr     x3, ={mair}

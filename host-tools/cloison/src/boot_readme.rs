@@ -84,7 +84,7 @@ pub fn readme(system: &System, length: u64, file: &BoardFile) -> String {
     let title = format!("Cloison system image \"{}\"", system.name);
     let image = "hypervisor, configuration and guests (arm64 Image format)";
     let mut text = before_boot(&title, image, file);
-    text.push_str(&boot(&system.board, length));
+    text.push_str(&boot(&system.board, length, length));
     text.push_str(&capture(system, file));
     line(&mut text, "\n6. IF NOT\n");
     for (seen, meaning) in FAILURES {
@@ -97,7 +97,8 @@ pub fn readme(system: &System, length: u64, file: &BoardFile) -> String {
 pub fn hello_readme(length: u64, file: &BoardFile) -> String {
     let image = "the hello image: compares this board with its board file (arm64 Image format)";
     let mut text = before_boot("Cloison hello image", image, file);
-    text.push_str(&boot(&file.board, length));
+    // Its block, and the buffer of its benchmarks.
+    text.push_str(&boot(&file.board, length, 6 << 20));
     line(
         &mut text,
         &format!(
@@ -181,10 +182,10 @@ fn line(text: &mut String, line: &str) {
     let _ = writeln!(text, "{line}");
 }
 
-/// Returns how the image is booted.
-fn boot(board: &Board, length: u64) -> String {
+/// Returns how an image of `length` bytes is booted, which with what follows it needs `room` bytes.
+fn boot(board: &Board, length: u64, room: u64) -> String {
     let ram = board.ram.first().map_or(0, |range| range.start.0);
-    let need = length.next_multiple_of(0x20_0000);
+    let need = room.next_multiple_of(0x20_0000);
     format!(
         "
 3. BOOT

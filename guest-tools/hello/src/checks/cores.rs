@@ -93,41 +93,34 @@ fn start(claims: &Claims, core: usize, affinity: u64) -> Result<&'static Answer,
         .ok_or_else(|| "it was started, and does not come up".into())
 }
 
-/// Returns the affinities of cores that are off and that the board file does not have, by PSCI.
+/// Returns the affinities of cores that the board file does not have: this one's, and those that are
+/// off, by PSCI.
 fn others(claims: &Claims) -> Vec<u64> {
+    let is_new = |affinity: &u64| !claims.board.cores.contains(affinity);
+    let mut found: Vec<u64> = [affinity()].into_iter().filter(is_new).collect();
     if claims.board.spin_table.is_some() {
-        return Vec::new();
+        return found;
     }
     let all = (0..CLUSTERS)
         .flat_map(|cluster| (0..CORES_OF_CLUSTER).map(move |core| cluster << 8 | core));
-    all.filter(|affinity| !claims.board.cores.contains(affinity))
-        .filter(|other| *other != affinity())
-        .filter(|other| power::call(psci::AFFINITY_INFO_64, *other, 0, 0) == Ok(OFF))
-        .collect()
+    let is_off = |other: &u64| power::call(psci::AFFINITY_INFO_64, *other, 0, 0) == Ok(OFF);
+    found.extend(all.filter(is_new).filter(is_off));
+    found
 }
 
-/// Checks the cores. Returns the number of this one in the board file, or 0.
-pub fn check_own(report: &mut Report, claims: &Claims) -> usize {
+/// Returns the number of this core in the board file, or 0.
+pub fn own_number(claims: &Claims) -> usize {
     let own = affinity();
     let number = claims.board.cores.iter().position(|core| *core == own);
-    if number.is_none() {
-        report.line(
-            "cores",
-            "-",
-            address(own),
-            Verdict::Wrong,
-            "this core is not listed",
-        );
-    }
     number.unwrap_or(0)
 }
 
 /// Starts and checks the other cores.
-pub fn check(report: &mut Report, claims: &Claims, own: usize) {
+pub fn check(report: &mut Report, claims: &Claims) {
     let mut others = others(claims).into_iter();
     for (core, &claimed) in claims.board.cores.iter().enumerate() {
         let key = format!("cores[{core}]");
-        if core == own && claimed == affinity() {
+        if claimed == affinity() {
             report.compare(key, address(claimed), Some(address(claimed)), "this core");
             continue;
         }
@@ -140,14 +133,19 @@ pub fn check(report: &mut Report, claims: &Claims, own: usize) {
             Err(why) => {
                 let found = others.next();
                 let remark = match found {
-                    Some(_) => format!("{why}; PSCI knows this one, which is not listed"),
+                    Some(_) => format!("{why}; there is this one, which is not listed"),
                     None => why,
                 };
                 report.compare(key, address(claimed), found.map(address), remark);
             }
         }
     }
-    let more: Vec<String> = others.map(address).collect();
+    let (own_one, more): (Vec<u64>, Vec<u64>) = others.partition(|core| *core == affinity());
+    if !own_one.is_empty() {
+        let remark = "the first core is not listed";
+        report.line("cores", "-", address(affinity()), Verdict::Wrong, remark);
+    }
+    let more: Vec<String> = more.into_iter().map(address).collect();
     if !more.is_empty() {
         report.note(
             "cores.more",
@@ -170,9 +168,14 @@ fn check_answer(report: &mut Report, claims: &Claims, core: usize, answer: &Answ
         );
     }
     let counters = answer.counters.load(Relaxed);
-    if counters != u64::from(claims.counters) {
+    if counters != u64::from(pmu::counters()) {
         let key = format!("cores[{core}].counters");
-        report.compare(key, claims.counters, Some(counters), "PMCR_EL0.N");
+        report.compare(
+            key,
+            pmu::counters(),
+            Some(counters),
+            "PMCR_EL0.N; the first core's",
+        );
     }
     let interrupt = answer.interrupt.load(Relaxed).checked_sub(1);
     pmu::interrupt(report, claims, core, interrupt.map(|irq| irq as u32));

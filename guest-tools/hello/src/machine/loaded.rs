@@ -35,7 +35,7 @@ pub struct Memory {
     own: [AtomicU64; 512],
     /// The image at its link address, and the buffer.
     linked: [AtomicU64; 512],
-    stacks: [[AtomicU64; STACK / 8]; CORES],
+    stacks: [[AtomicU64; STACK / 8]; CORES + 1],
 }
 
 /// The tables and stacks.
@@ -43,7 +43,7 @@ pub static MEMORY: Memory = Memory {
     level1: [const { AtomicU64::new(0) }; 512],
     own: [const { AtomicU64::new(0) }; 512],
     linked: [const { AtomicU64::new(0) }; 512],
-    stacks: [const { [const { AtomicU64::new(0) }; STACK / 8] }; CORES],
+    stacks: [const { [const { AtomicU64::new(0) }; STACK / 8] }; CORES + 1],
 };
 
 /// The core that is being started: a spin table passes no argument.

@@ -89,6 +89,9 @@ fn value(form: Form, found: &str) -> Option<Value> {
 
 /// What is to be done about a line that concerns no field.
 fn advice(key: &str) -> &'static str {
+    if key == "cores" {
+        return "add it to `cores`: the board boots on it";
+    }
     match key.split(['.', '[']).next().unwrap_or_default() {
         "coherency" => "the firmware is not one for this CPU: caches would not be coherent",
         "serror" => "an access of the boot loader failed: Cloison would stop at boot",
