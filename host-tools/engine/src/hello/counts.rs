@@ -5,7 +5,7 @@ use super::log::Log;
 use cloison_config::BoardFile;
 use cloison_formats::units::EventId;
 use std::collections::BTreeMap;
-use toml_edit::{ArrayOfTables, DocumentMut, InlineTable, Item, Table, value};
+use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, value};
 
 /// Key of the lines on events, before the number.
 const KEY: &str = "event.";
@@ -25,11 +25,13 @@ pub fn file(board: &BoardFile, log: &Log, is_wanted: impl Fn(&str) -> bool) -> O
             let Some((benchmark, count)) = count.split_once(':') else {
                 continue;
             };
-            if let Ok(count) = count.parse::<u32>()
+            let runs: Result<Vec<u32>, _> = count.split('+').map(str::parse).collect();
+            if let Ok(runs) = runs
                 && is_wanted(&event.name)
             {
                 let counts = benchmarks.entry(benchmark).or_default();
-                counts.insert(&event.name, i64::from(count).into());
+                let list: Array = runs.into_iter().map(i64::from).collect();
+                counts.insert(&event.name, list.into());
             }
         }
     }
@@ -72,7 +74,12 @@ mod tests {
         let lines = [
             (BEGIN, "zcu102", "0", Noted),
             ("event.0x11", "-", "nothing:12,load-stream:70000", Noted),
-            ("event.0x03", "-", "nothing:0,load-stream:65536", Noted),
+            (
+                "event.0x03",
+                "-",
+                "nothing:0,load-stream:65536+65540",
+                Noted,
+            ),
             ("event.0x0", "-", "damaged", Noted),
             (END, "4", "0", Noted),
         ];
@@ -86,7 +93,7 @@ mod tests {
         let counts = Counts::load(&path, &manifest).expect("it is one");
         assert_eq!(
             counts.of("load-stream", "L1D_CACHE_REFILL"),
-            [65536],
+            [65536, 65540],
             "{text}"
         );
         assert_eq!(counts.of("nothing", "CPU_CYCLES"), [12]);

@@ -31,7 +31,7 @@ pub enum Loss {
     /// Lines are missing.
     #[error("{count} of the image's lines are missing before line {before} of the log")]
     Missing {
-        /// How many; a damaged line is one, too.
+        /// How many, without those that are damaged.
         count: u32,
         /// The line of the log after them.
         before: usize,
@@ -153,6 +153,8 @@ struct Builder {
     log: Log,
     /// Number of the next line.
     next: u32,
+    /// Damaged lines since the last whole one.
+    damaged: u32,
     /// Whether there can be more lines.
     is_open: bool,
 }
@@ -166,18 +168,22 @@ impl Builder {
                 checks: Vec::new(),
                 losses: Vec::new(),
             },
-            next: first.number + 1,
+            next: first.number.saturating_add(1),
+            damaged: 0,
             is_open: true,
         }
     }
 
     fn add(&mut self, number: usize, line: Line) {
-        if line.number > self.next {
-            let count = line.number - self.next;
+        let count = line
+            .number
+            .saturating_sub(self.next.saturating_add(self.damaged));
+        if count > 0 {
             let before = number;
             self.log.losses.push(Loss::Missing { count, before });
         }
-        self.next = line.number + 1;
+        self.damaged = 0;
+        self.next = line.number.saturating_add(1);
         if line.key == END {
             self.is_open = false;
         } else {
@@ -186,6 +192,7 @@ impl Builder {
     }
 
     fn damaged(&mut self, number: usize) {
+        self.damaged = self.damaged.saturating_add(1);
         self.log.losses.push(Loss::Damaged(number));
     }
 
@@ -272,10 +279,7 @@ pub(super) mod tests {
         );
         assert_eq!(
             losses(&whole.replace("found=16", "found=32")),
-            [
-                "line 3 of the log is damaged: its CRC does not match",
-                "1 of the image's lines are missing before line 4 of the log"
-            ]
+            ["line 3 of the log is damaged: its CRC does not match"]
         );
         let stopped = format!("{}\ncloison hello: stopped: exception\r\n", lines[0]);
         assert_eq!(
