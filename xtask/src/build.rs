@@ -30,9 +30,10 @@ pub fn build(args: &BuildArgs) -> Result<()> {
     }
     let mut figures = Figures::new("build");
     let hypervisor = (HYPERVISOR.1.to_owned(), cargo::hypervisor(&[])?);
+    let hello = (cargo::HELLO.1.to_owned(), cargo::hello()?);
     // The fuzzer's guest.
     let puppet = (cargo::PUPPET.1.to_owned(), cargo::puppet()?);
-    let first = [hypervisor, puppet].into_iter();
+    let first = [hypervisor, hello, puppet].into_iter();
     for (name, elf) in first.chain(cargo::guests()?) {
         let bytes = image::flatten(&elf)?.bytes.len() as u64;
         println!(

@@ -83,6 +83,7 @@ fn fill(directory: &Path) -> Result<()> {
         &cargo::hypervisor(&[])?,
         &directory.join(Bundle::HYPERVISOR),
     )?;
+    copy(&cargo::hello()?, &directory.join(Bundle::HELLO))?;
     for (name, elf) in cargo::guests()? {
         copy(&elf, &directory.join(Bundle::GUESTS).join(name))?;
     }

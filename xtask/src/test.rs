@@ -363,10 +363,12 @@ const PURE: [&str; 3] = ["cloison-formats", "cloison-logic", "cloison-abi"];
 
 /// Selects what builds for the host: the default members and the system tests. Steps that select
 /// the same crates share what is built for them, because cargo unites the features of a selection.
-const HOST: [&str; 9] = [
+const HOST: [&str; 11] = [
     "--workspace",
     "--exclude",
     "cloison-el2",
+    "--exclude",
+    "cloison-hello-image",
     "--exclude",
     "cloison-guest",
     "--exclude",
@@ -428,6 +430,7 @@ impl Runner {
         };
         let hypervisor = [cargo::HYPERVISOR.0];
         let plain = board(&hypervisor)?;
+        let hello = board(&[cargo::HELLO.0])?;
         let faulty = board(&hypervisor)?.args(["--features", cargo::FAULT_INJECTION]);
         // Apart, as they are built: a guest has no heap, and what they share with the hypervisor
         // would be built for one that has.
@@ -449,7 +452,7 @@ impl Runner {
             cargo::LINUX_TOOLS,
         ]);
         let mut tally = Tally::default();
-        for clippy in [plain, faulty, guests, linux] {
+        for clippy in [plain, faulty, hello, guests, linux] {
             tally.add(check(clippy.args(["--", "-D", "warnings"]).into())?);
         }
         Ok(tally)
@@ -466,6 +469,8 @@ impl Runner {
             "--no-deps",
             "-p",
             cargo::HYPERVISOR.0,
+            "-p",
+            cargo::HELLO.0,
             "-p",
             "cloison-guest",
             "-p",

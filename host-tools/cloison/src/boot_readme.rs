@@ -3,7 +3,7 @@
 
 use cloison_config::BoardFile;
 use cloison_config::boot_files::GENERATED;
-use cloison_formats::image::{System, Uart, UartKind};
+use cloison_formats::image::{Board, System, Uart, UartKind};
 use std::fmt::Write;
 
 /// What is seen if something is wrong, and what it means. The hypervisor's messages are those of
@@ -59,14 +59,97 @@ const FAILURES: [(&str, &str); 12] = [
     ),
 ];
 
+/// The same, of the hello image. Its messages are those of `guest-tools/hello`.
+const HELLO_FAILURES: [(&str, &str); 4] = [
+    (
+        "`cloison hello: started at EL1` or `at EL3`",
+        "U-Boot is not at EL2 (its banner must say so): the firmware has to enter it there",
+    ),
+    (
+        "`cloison hello: stopped: ...`",
+        "the copy of `Image` is damaged: copy it again; with `exception`, please report the line",
+    ),
+    (
+        "a line with `wrong`",
+        "the board file does not describe this board: `cloison board compare` says what to write",
+    ),
+    (
+        "no line with `end`",
+        "an access hangs: the last line says after which check; please report it",
+    ),
+];
+
 /// Returns the instructions for an image of this system, of `length` bytes, on a board.
 pub fn readme(system: &System, length: u64, file: &BoardFile) -> String {
+    let title = format!("Cloison system image \"{}\"", system.name);
+    let image = "hypervisor, configuration and guests (arm64 Image format)";
+    let mut text = before_boot(&title, image, file);
+    text.push_str(&boot(&system.board, length, length));
+    text.push_str(&capture(system, file));
+    line(&mut text, "\n6. IF NOT\n");
+    for (seen, meaning) in FAILURES {
+        line(&mut text, &format!("  {seen}\n      {meaning}"));
+    }
+    text
+}
+
+/// Returns the instructions for the hello image of a board, of `length` bytes.
+pub fn hello_readme(length: u64, file: &BoardFile) -> String {
+    let image = "the hello image: compares this board with its board file (arm64 Image format)";
+    let mut text = before_boot("Cloison hello image", image, file);
+    // Its block, and the buffer of its benchmarks.
+    text.push_str(&boot(&file.board, length, 6 << 20));
+    line(
+        &mut text,
+        &format!(
+            "
+4. LISTEN
+
+  console    {}, 115200 baud, 8 data bits, no parity, 1 stop bit
+
+Before the board is switched on, record it with any terminal program:
+
+  picocom -b 115200 --logfile hello.log /dev/ttyUSB0
+
+5. WHAT YOU SHOULD SEE
+
+U-Boot's banner, then `Cloison: loading Image`, `Starting kernel ...`, and lines such as
+
+  hello 6 cache.ways expected=16 found=16 right (CCSIDR_EL1 of level 2) #e469e7d9
+
+The last one has `end`; then the board turns itself off. The second UART sends one line with `cloison hello`. Then
+
+  cloison board compare hello.log -o {}-new.toml
+
+names each field of the board file that is wrong, and writes the file with the right values. If the board file is not a
+shipped one, add --board FILE.toml.
+
+6. IF NOT
+",
+            named(&file.board.console),
+            file.board.name
+        ),
+    );
+    let shared = FAILURES.iter().filter(|(seen, _)| !is_of_hypervisor(seen));
+    for (seen, meaning) in HELLO_FAILURES.iter().chain(shared) {
+        line(&mut text, &format!("  {seen}\n      {meaning}"));
+    }
+    text
+}
+
+/// Returns whether only the hypervisor prints a text of [`FAILURES`].
+fn is_of_hypervisor(seen: &str) -> bool {
+    FAILURES[6..].iter().any(|(own, _)| *own == seen)
+}
+
+/// Returns the instructions up to those for booting: what the folder has, and what else is needed.
+fn before_boot(title: &str, image: &str, file: &BoardFile) -> String {
     let mut text = format!(
-        "Cloison system image \"{}\" for board {}: {}\n\n1. FILES\n\n",
-        system.name, file.board.name, file.description
+        "{title} for board {}: {}\n\n1. FILES\n\n",
+        file.board.name, file.description
     );
     let purposes = [
-        "hypervisor, configuration and guests (arm64 Image format)",
+        image,
         "U-Boot's boot script as text",
         "the same in U-Boot's format, for a card",
         "the same, under the name that U-Boot asks a TFTP server for",
@@ -90,12 +173,6 @@ pub fn readme(system: &System, length: u64, file: &BoardFile) -> String {
             card
         },
     );
-    text.push_str(&boot(system, length));
-    text.push_str(&capture(system, file));
-    line(&mut text, "\n6. IF NOT\n");
-    for (seen, meaning) in FAILURES {
-        line(&mut text, &format!("  {seen}\n      {meaning}"));
-    }
     text
 }
 
@@ -105,10 +182,10 @@ fn line(text: &mut String, line: &str) {
     let _ = writeln!(text, "{line}");
 }
 
-/// Returns how the image is booted.
-fn boot(system: &System, length: u64) -> String {
-    let ram = system.board.ram.first().map_or(0, |range| range.start.0);
-    let need = length.next_multiple_of(0x20_0000);
+/// Returns how an image of `length` bytes is booted, which with what follows it needs `room` bytes.
+fn boot(board: &Board, length: u64, room: u64) -> String {
+    let ram = board.ram.first().map_or(0, |range| range.start.0);
+    let need = room.next_multiple_of(0x20_0000);
     format!(
         "
 3. BOOT
@@ -215,6 +292,22 @@ mod tests {
     use std::path::Path;
 
     #[test]
+    fn the_hello_image_has_the_failures_that_it_can_have() {
+        let board = configuration::board("zcu102").expect("it is shipped");
+        let text = hello_readme(1_000_000, &board);
+        for seen in [
+            "nothing at all on the console",
+            "TFTP error",
+            "started at EL1",
+        ] {
+            assert!(text.contains(seen), "{seen}: {text}");
+        }
+        for other in ["promises a last-level cache", "CPU_ON says", "VMs are off"] {
+            assert!(!text.contains(other), "{other}: {text}");
+        }
+    }
+
+    #[test]
     fn the_instructions_name_each_file_both_lines_and_the_banner() {
         for board in configuration::boards() {
             let kit = Path::new("configs/kit/kit.toml");
@@ -236,8 +329,15 @@ mod tests {
             }
             let banner = format!(" on {board}: kit, 16 colors, own colors ");
             assert!(text.contains(&banner), "{text}");
+            let hello = hello_readme(1_000_000, &checked.board);
+            assert!(
+                hello.contains(&named(&checked.board.board.console)),
+                "{hello}"
+            );
             // A terminal at the board is 120 columns wide.
-            assert!(text.lines().all(|line| line.len() <= 120), "{text}");
+            for line in text.lines().chain(hello.lines()) {
+                assert!(line.len() <= 120, "{line}");
+            }
         }
     }
 }

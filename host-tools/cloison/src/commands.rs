@@ -1,6 +1,7 @@
 //! All commands, for `cloison` itself and for `cargo xtask`, which offers the same ones.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::board::{self, BoardArgs};
 use crate::capture::{self, CaptureArgs};
 use crate::check::{self, CheckArgs};
 use crate::demo::{self, DemoArgs};
@@ -85,6 +86,8 @@ pub enum Command {
     Collect(CollectArgs),
     /// Write what a board boots, from a card, a network or JTAG, with instructions
     Image(ImageArgs),
+    /// Compare a new board with its board file: an image to boot first, and what its log says
+    Board(BoardArgs),
     /// Download kernels and programs for Linux guests, and measure what booting them costs
     Linux(LinuxArgs),
     /// Find out what is missing on this machine, and install it
@@ -147,6 +150,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Submit(args) => jobs::submit(&args),
         Command::Collect(args) => return Ok(jobs::collect(&args)?),
         Command::Image(args) => image::image(&args),
+        Command::Board(args) => board::board(&args),
         Command::Linux(args) => linux::linux(&args),
         Command::Setup(args) => setup::setup(&args),
     };

@@ -56,7 +56,7 @@ pub fn image(args: &ImageArgs) -> Result<()> {
         .output
         .clone()
         .unwrap_or_else(|| installation::output_dir().join("image").join(name));
-    let names = names(&checked.board);
+    let names = names_of(&checked.board);
     let outputs: Vec<PathBuf> = names
         .iter()
         .map(|file| directory.join(file))
@@ -86,7 +86,7 @@ pub fn image(args: &ImageArgs) -> Result<()> {
 }
 
 /// Returns the names of the files that [`write`] writes.
-fn names(board: &BoardFile) -> Vec<&str> {
+pub(crate) fn names_of(board: &BoardFile) -> Vec<&str> {
     let more = board.boot_files.iter().map(|file| file.name.as_str());
     GENERATED.into_iter().chain(more).collect()
 }
@@ -99,11 +99,30 @@ fn names(board: &BoardFile) -> Vec<&str> {
 /// If a file cannot be written.
 pub fn write(image: &Image, board: &BoardFile, directory: &Path) -> Result<()> {
     let length = image.bytes.len() as u64;
-    let (script, readme) = (script(), readme(&image.system, length, board));
+    write_files(
+        &image.bytes,
+        &readme(&image.system, length, board),
+        board,
+        directory,
+    )
+}
+
+/// Writes an image with these instructions, as [`write`] does.
+///
+/// # Errors
+///
+/// If a file cannot be written.
+pub(crate) fn write_files(
+    image: &[u8],
+    readme: &str,
+    board: &BoardFile,
+    directory: &Path,
+) -> Result<()> {
+    let script = script();
     let wrapped = legacy_script(&script);
     // In the order of the names.
     let contents: [&[u8]; 5] = [
-        &image.bytes,
+        image,
         script.as_bytes(),
         &wrapped,
         &wrapped,

@@ -9,6 +9,7 @@
 //! | [`inspect`], [`color_map`], [`between`], [`live`] | draws the color map of a configuration, and verifies it on the booted system |
 //! | [`run`] | runs a board on this terminal |
 //! | [`image`], [`boot_readme`], [`capture`] | writes what a board boots, and captures what it sends |
+//! | [`board`] | compares a new board with its board file |
 //! | [`terminal`], [`ended_run`] | shows a run's console, keeps its files, and prints its tables |
 //! | [`crash`] | explains exceptions that guests report |
 //! | [`tune`] | decides colors, pages and budgets, and shows the color map |
@@ -24,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod between;
+pub mod board;
 pub mod boot_readme;
 pub mod capture;
 pub mod check;

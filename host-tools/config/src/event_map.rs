@@ -17,6 +17,11 @@ impl CpuId {
         Self((midr & !0x00f0_000f) as u64)
     }
 
+    /// Returns it as a map file has it: of an Arm CPU, MIDR_EL1 without variant and revision.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
     /// Returns the identification of a RISC-V CPU: the lower 24 bits of `marchid`, then the lower 8
     /// bits of `mimpid` (RISC-V paper, figure 4).
     pub const fn riscv(marchid: u64, mimpid: u64) -> Self {
@@ -35,6 +40,11 @@ impl CpuMap {
             .iter()
             .find(|(id, _)| *id == cpu)
             .map(|(_, folder)| folder.as_str())
+    }
+
+    /// Returns each CPU with its folder, in the order of the file.
+    pub fn cpus(&self) -> impl Iterator<Item = (CpuId, &str)> {
+        self.0.iter().map(|(id, folder)| (*id, folder.as_str()))
     }
 
     /// Returns all folders, in the order of the file.

@@ -107,6 +107,8 @@ pub struct Bundle {
 impl Bundle {
     /// Path of the hypervisor in a bundle.
     pub const HYPERVISOR: &str = "el2/cloison-el2";
+    /// Path of the hello image in a bundle.
+    pub const HELLO: &str = "el2/cloison-hello-image";
     /// Directory of the guests in a bundle.
     pub const GUESTS: &str = "guests";
     /// Path of the program for Linux guests in a bundle.

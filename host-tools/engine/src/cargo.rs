@@ -19,6 +19,8 @@ use xshell::{Cmd, Shell, cmd};
 
 /// The package of the EL2 image, and its binary.
 pub const HYPERVISOR: (&str, &str) = ("cloison-el2", "cloison-el2");
+/// The package of the hello image, and its binary.
+pub const HELLO: (&str, &str) = ("cloison-hello-image", "cloison-hello-image");
 /// The package whose binaries are the shipped guests.
 pub const WORKLOADS: &str = "cloison-workloads";
 /// The package of the C library for guests, and the library's file.
@@ -247,6 +249,24 @@ fn build_hypervisor(features: &[&str]) -> Result<PathBuf> {
         .into_iter()
         .find_map(|(name, path)| (name == HYPERVISOR.1).then_some(path))
         .ok_or_else(|| miette!("cargo built no `{}`", HYPERVISOR.1))
+}
+
+/// Builds the hello image, once per process, and returns its ELF file.
+///
+/// # Errors
+///
+/// If it does not build.
+pub fn hello() -> Result<PathBuf> {
+    let (package, binary) = HELLO;
+    once(binary, || {
+        let shell = Shell::new().into_diagnostic()?;
+        let command =
+            cargo(&shell, "build")?.args(["--release", "--package", package, "--bin", binary]);
+        let found = executables(command)?
+            .into_iter()
+            .find_map(|(name, path)| (name == binary).then_some(path));
+        found.ok_or_else(|| miette!("cargo built no `{binary}`"))
+    })
 }
 
 /// Builds the EL2 image from another tree with the same crates, and returns its ELF file, which is

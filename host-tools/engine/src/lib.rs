@@ -9,6 +9,7 @@
 //! | [`configuration`] | reads configurations with this installation's boards and events |
 //! | [`board_argument`] | the option `--board` of commands |
 //! | [`image`] | lays out the system image: hypervisor, configuration, guests |
+//! | [`hello`] | the image that compares a new board with its file, and its log |
 //! | [`linux`] | kernels, RAM disks and device trees for Linux VMs |
 //! | [`qemu`], `lines` | runs a board in QEMU, console and telemetry included |
 //! | [`model`] | runs boards with the board model |
@@ -34,6 +35,7 @@ pub mod consoles;
 pub mod counting;
 pub mod figures;
 pub mod files;
+pub mod hello;
 pub mod hem;
 pub mod image;
 pub mod installation;

@@ -48,6 +48,15 @@ pub fn hypervisor(features: &[&str]) -> Result<PathBuf> {
     part(Bundle::HYPERVISOR, || cargo::hypervisor(features))
 }
 
+/// Returns the ELF file of the hello image.
+///
+/// # Errors
+///
+/// If it does not build, or is not in the bundle.
+pub fn hello() -> Result<PathBuf> {
+    part(Bundle::HELLO, cargo::hello)
+}
+
 /// Returns the names and ELF files of all shipped guests, sorted.
 pub fn guests() -> Result<Vec<(String, PathBuf)>> {
     match installation::current() {

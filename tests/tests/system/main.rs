@@ -16,6 +16,7 @@ mod devices;
 mod dma;
 mod fatal;
 mod firmware;
+mod hello;
 mod instructions;
 mod interrupts;
 mod isolation;

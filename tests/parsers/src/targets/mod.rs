@@ -8,6 +8,7 @@ mod configuration;
 mod counts;
 mod elf;
 mod executable;
+mod hello;
 mod image;
 mod import;
 mod lab;
@@ -29,6 +30,7 @@ pub const ALL: &[Target] = &[
     lab::EXPERIMENT,
     lab::EXPRESSION,
     profile::FORMULA,
+    hello::HELLO,
     image::IMAGE,
     import::IMPORT,
     lab::JOBS,

@@ -1,0 +1,9 @@
+//! The checks, one module for each part of a board.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+pub mod cores;
+pub mod cpu;
+pub mod gic;
+pub mod memory;
+pub mod pmu;
+pub mod uarts;
