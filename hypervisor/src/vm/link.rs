@@ -36,8 +36,6 @@ use log::Level;
 use spin::Once;
 use spin::mutex::TicketMutex;
 
-/// Steps between two points at which interrupts are served.
-const BATCH: u32 = 2;
 /// Time between two records of a direction.
 const LOG_EVERY: Nanos = Nanos(100_000_000);
 
@@ -352,12 +350,12 @@ pub fn log_all(visit: Visit, vm: &Vm) {
     }
 }
 
-/// Sends all that is available and for which the peer has room. Between batches, the core serves
+/// Sends all that is available and for which the peer has room. Between steps, the core serves
 /// what is pending, and waits while a budget is spent; a vCPU that has to stop sends no more.
 fn send(visit: Visit, port: Port) {
     let peer = port.peer();
     let pair = port.pair(*visit);
-    for number in (1..=BATCH).cycle() {
+    loop {
         let mut wire = port.wire(Role::Sender).lock();
         let step = wire.step(&pair);
         wire.waits = step == Ok(Step::Waits);
@@ -376,7 +374,7 @@ fn send(visit: Visit, port: Port) {
                 end.tell(*visit, interrupt::USED);
             }
         }
-        if number == BATCH && !interrupts::pause(visit, pair.effort.take(), || false) {
+        if !interrupts::pause(visit, pair.effort.take(), || false) {
             return;
         }
     }
