@@ -3,7 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`claims`] | what a board file says of its board, as bytes after the image |
-//! | [`line`] | a line of the log: what was checked, expected and found |
+//! | [`mod@line`] | a line of the log: what was checked, expected and found |
 //! | [`early`] | what the image prints where it cannot check anything |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![no_std]

@@ -67,6 +67,10 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ),
     ("echo", "writes back what it reads from its UART"),
     (
+        "eemi",
+        "asks the firmware about any clock, reset and power; args: calls, seed",
+    ),
+    (
         "encodings",
         "tries every encoding of a system register, and prints which are open",
     ),
@@ -91,10 +95,6 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     (
         "gic-check",
         "does random steps with its interrupt controller; args: seed, lives, steps per life",
-    ),
-    (
-        "eemi",
-        "asks the firmware about any clock, reset and power; args: calls, seed",
     ),
     (
         "heartbeat",
