@@ -104,10 +104,7 @@ impl Plan {
         if Path::new(CERTIFICATES).exists() {
             mounts.push(mount(PathBuf::from(CERTIFICATES), CERTIFICATES, true));
         }
-        let mut tests = "cargo xtask test".to_owned();
-        if let Some(jobs) = args.jobs {
-            tests += &format!(" --jobs {jobs}");
-        }
+        let mut tests = format!("cargo xtask test --jobs {}", args.jobs);
         if !args.only.is_empty() {
             let names = args
                 .only

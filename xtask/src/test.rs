@@ -43,10 +43,9 @@ pub struct TestArgs {
     /// of QEMU that compares what the hypervisor does with SPECIFICATION.md
     #[arg(long, conflicts_with_all = ["only", "quick", "full", "release"])]
     pub oracle: bool,
-    /// How many groups of system tests run at a time; each boots machines with four cores [default:
-    /// one more than this machine has cores, at most 8]
-    #[arg(long, value_name = "N")]
-    pub jobs: Option<usize>,
+    /// How many groups of system tests run at a time; each boots machines with four cores
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub jobs: usize,
     /// Run the demo and the tests in a minimal system of this Debian release instead (needs root;
     /// kept in target/in)
     #[arg(long = "in", value_enum, value_name = "RELEASE")]
@@ -170,7 +169,7 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
             .or_else(|| args.quick.then(|| QUICK_BOOT.to_owned())),
         slowest: RefCell::default(),
         filter,
-        jobs: args.jobs.unwrap_or_else(default_jobs),
+        jobs: args.jobs,
         oracle: args.oracle.then(cargo::prover_plugin).transpose()?,
     };
     if args.oracle {
@@ -244,13 +243,6 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
-}
-
-/// Returns how many groups of system tests run at a time: one more than there are cores, because a
-/// group waits for its machines, or for what it builds, part of its time.
-fn default_jobs() -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    (cores + 1).min(8)
 }
 
 /// The result of a step.
