@@ -3,21 +3,19 @@
 
 use crate::board::BoardFile;
 use crate::devices::BoardDevice;
-use crate::document::{Context, Table};
+use crate::document::{Context, Field};
 use crate::firmware::Eemi;
 use crate::problem::Problem;
-use cloison_formats::addr::{PAGE_SIZE, PhysRange};
-use cloison_formats::image::{Backing, FirmwareAccess, MAX_FIRMWARE_NUMBERS, Region};
+use cloison_formats::image::{FirmwareAccess, MAX_FIRMWARE_NUMBERS, Vm};
 use std::ops::Range;
 
-/// Reads `firmware` of a VM: whether it may ask the firmware about the devices that these regions
-/// pass to it. Returns their numbers.
-pub(crate) fn read_grant(
-    table: &Table<'_>,
+/// Reads `firmware` of a VM: whether it may ask the firmware about the devices that are passed to it.
+/// Returns their numbers.
+pub(crate) fn grant(
+    field: &Field<'_>,
     board: Option<&BoardFile>,
-    regions: &[Region],
+    vm: &Vm,
 ) -> Option<FirmwareAccess> {
-    let field = table.optional("firmware")?;
     let (true, Some(board)) = (field.boolean()?, board) else {
         return None;
     };
@@ -35,16 +33,9 @@ pub(crate) fn read_grant(
         return None;
     }
     let mut access = FirmwareAccess::default();
-    let first_page = |device: &&BoardDevice| {
-        regions.iter().any(|region| match region.backing {
-            Backing::Device(start) => {
-                let len = u64::from(region.pages) * PAGE_SIZE;
-                PhysRange { start, len }.contains(device.range.start)
-            }
-            _ => false,
-        })
-    };
-    for device in board.devices.iter().filter(first_page) {
+    // A VM has a device if it has its first page.
+    let is_own = |device: &&BoardDevice| vm.devices().any(|own| own.contains(device.range.start));
+    for device in board.devices.iter().filter(is_own) {
         access.nodes.extend(&device.firmware.nodes);
         access.clocks.extend(&device.firmware.clocks);
         access.resets.extend(&device.firmware.resets);

@@ -137,7 +137,7 @@ pub(crate) fn read(
     if services & services::MIGRATE != 0 && target.is_none() {
         warn_of_no_destination(&table);
     }
-    let firmware = eemi::read_grant(&table, scene.board, &regions);
+    let firmware = table.optional("firmware");
     let goal = read_goal(&table, scene, services, &regions);
     let doorbell = doorbell::read(&table);
     table.finish_ref();
@@ -153,32 +153,34 @@ pub(crate) fn read(
         .into_iter()
         .map(|spec| (spec.quota, spec.budgeted))
         .unzip();
+    let mut vm = Vm {
+        name: name.to_owned(),
+        cores: cores.iter().map(|(core, _)| *core).collect(),
+        map,
+        regions,
+        image: image.as_ref().map_or(vm_image::NOWHERE, |spec| spec.image),
+        modules: Vec::new(),
+        args,
+        services,
+        manages: 0,
+        regulates: 0,
+        on_fault: on_fault.given().map_or(OnFault::Abort, |given| given.value),
+        irqs: irqs.iter().map(|(irq, _)| *irq).collect(),
+        quotas,
+        hems: counting.hems,
+        pmu: counting.pmu,
+        services_page: services_page.or(false).unwrap_or_default(),
+        scrub: scrub.or(false).unwrap_or_default(),
+        target: target.map(|target| target.pool),
+        away,
+        profile: profile.map(|profile| profile.profile),
+        campaign: counting.campaign,
+        stops,
+        firmware: None,
+    };
+    vm.firmware = firmware.and_then(|field| eemi::grant(&field, scene.board, &vm));
     Some(VmSpec {
-        vm: Vm {
-            name: name.to_owned(),
-            cores: cores.iter().map(|(core, _)| *core).collect(),
-            map,
-            regions,
-            image: image.as_ref().map_or(vm_image::NOWHERE, |spec| spec.image),
-            modules: Vec::new(),
-            args,
-            services,
-            manages: 0,
-            regulates: 0,
-            on_fault: on_fault.given().map_or(OnFault::Abort, |given| given.value),
-            irqs: irqs.iter().map(|(irq, _)| *irq).collect(),
-            quotas,
-            hems: counting.hems,
-            pmu: counting.pmu,
-            services_page: services_page.or(false).unwrap_or_default(),
-            scrub: scrub.or(false).unwrap_or_default(),
-            target: target.map(|target| target.pool),
-            away,
-            profile: profile.map(|profile| profile.profile),
-            campaign: counting.campaign,
-            stops,
-            firmware,
-        },
+        vm,
         image,
         name_span,
         path: table.path().to_owned(),

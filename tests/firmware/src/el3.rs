@@ -1,25 +1,22 @@
 //! The firmware itself: reset, exception vectors, and its answers to calls.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_abi::cadence::{CONTROL, Cadence, STATUS};
+use cloison_abi::gicv2::{Gicc, Gicd};
 use cloison_abi::{eemi, psci};
 use core::arch::{asm, global_asm};
 use core::fmt::{self, Write};
 use core::panic::PanicInfo;
+use tock_registers::interfaces::{Readable, Writeable};
 
 /// Where the image is: as U-Boot's `kernel_addr_r`.
 const IMAGE: u64 = 0x1800_0000;
-/// UART1 (UG1087): control, channel status, FIFO.
-const UART_CONTROL: u64 = 0xff01_0000;
-const UART_STATUS: u64 = 0xff01_002c;
-const UART_FIFO: u64 = 0xff01_0030;
-const TRANSMITTER_ON: u32 = 1 << 4;
-const FIFO_FULL: u32 = 1 << 4;
-/// The distributor's groups, and the CPU interface's priority mask (Arm IHI 0048B, 4.3.4, 4.4.2).
-const GICD_IGROUPR: u64 = 0xf901_0080;
-const GROUPS: u64 = 6;
-const GICC_PMR: u64 = 0xf902_0004;
-/// "SMC Calling Convention: not supported."
-const NOT_SUPPORTED: u64 = -1i64 as u64;
+/// UART1, the distributor and the CPU interface (UG1087).
+const UART: usize = 0xff01_0000;
+const GICD: usize = 0xf901_0000;
+const GICC: usize = 0xf902_0000;
+/// Words of 32 interrupts that its GIC has.
+const GROUPS: usize = 6;
 
 global_asm!(
     r#"
@@ -105,30 +102,29 @@ call:
     image = const IMAGE,
 );
 
-fn write(register: u64, value: u32) {
-    // SAFETY: registers of QEMU's ZCU102 that only this program uses.
-    unsafe { (register as *mut u32).write_volatile(value) }
-}
-
-fn read(register: u64) -> u32 {
-    // SAFETY: as for `write`.
-    unsafe { (register as *const u32).read_volatile() }
+fn uart() -> &'static Cadence {
+    // SAFETY: the registers of QEMU's ZCU102 are there, and only this program uses this UART.
+    unsafe { &*(UART as *const Cadence) }
 }
 
 /// Leaves all interrupts to the other world, and turns the UART on.
 extern "C" fn prepare() {
-    (0..GROUPS).for_each(|group| write(GICD_IGROUPR + 4 * group, u32::MAX));
-    write(GICC_PMR, 0xff);
-    write(UART_CONTROL, TRANSMITTER_ON);
+    // SAFETY: as for the UART; EL2 has not been entered.
+    let (distributor, interface) = unsafe { (&*(GICD as *const Gicd), &*(GICC as *const Gicc)) };
+    for group in &distributor.igroupr[..GROUPS] {
+        group.set(u32::MAX);
+    }
+    interface.pmr.set(0xff);
+    uart().control.write(CONTROL::TXEN::SET);
 }
 
-struct Uart;
+struct Output;
 
-impl Write for Uart {
+impl Write for Output {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
-            while read(UART_STATUS) & FIFO_FULL != 0 {}
-            write(UART_FIFO, byte.into());
+            while uart().status.is_set(STATUS::TFUL) {}
+            uart().fifo.set(byte.into());
         }
         Ok(())
     }
@@ -143,12 +139,12 @@ extern "C" fn answer(registers: &mut [u64; 4]) {
         psci::SYSTEM_OFF => off(),
         _ if call & 0xffff_0000 == eemi::CALLS => {
             // A UART reports no error.
-            let _ = writeln!(Uart, "eemi {call:x} {x1:x} {x2:x} {x3:x}");
+            let _ = writeln!(Output, "eemi {call:x} {x1:x} {x2:x} {x3:x}");
             // What no other answer is: the tests compare it.
             *registers = [u64::from(call) << 32, !x1, !x2, !x3];
             return;
         }
-        _ => NOT_SUPPORTED,
+        _ => psci::NOT_SUPPORTED as u64,
     };
 }
 

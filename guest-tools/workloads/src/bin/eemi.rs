@@ -4,14 +4,15 @@
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 use cloison_benchmarks::random::Random;
+use cloison_guest::abi::CallError;
 use cloison_guest::abi::eemi::CALLS;
 use cloison_guest::call::hvc;
 use cloison_guest::{arg, entry, println};
 
 entry!(main);
 
-/// "SMC Calling Convention: unknown function."
-const UNKNOWN: u64 = -1i64 as u64;
+/// What is returned for a call that is refused.
+const UNKNOWN: u64 = CallError::NotSupported as i64 as u64;
 /// More than the highest number of a clock or node, and of those of resets above 1000.
 const NUMBERS: u64 = 130;
 /// The numbers of the device that the tests pass through: power, clocks, reset.
