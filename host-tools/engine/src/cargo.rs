@@ -245,10 +245,7 @@ fn build_hypervisor(features: &[&str]) -> Result<PathBuf> {
         command = apart(command, &format!("with-{}", features.join("-")))
             .args(["--features", &features.join(",")]);
     }
-    executables(command)?
-        .into_iter()
-        .find_map(|(name, path)| (name == HYPERVISOR.1).then_some(path))
-        .ok_or_else(|| miette!("cargo built no `{}`", HYPERVISOR.1))
+    executable(command, HYPERVISOR.1)
 }
 
 /// Builds the hello image, once per process, and returns its ELF file.
@@ -257,16 +254,7 @@ fn build_hypervisor(features: &[&str]) -> Result<PathBuf> {
 ///
 /// If it does not build.
 pub fn hello() -> Result<PathBuf> {
-    let (package, binary) = HELLO;
-    once(binary, || {
-        let shell = Shell::new().into_diagnostic()?;
-        let command =
-            cargo(&shell, "build")?.args(["--release", "--package", package, "--bin", binary]);
-        let found = executables(command)?
-            .into_iter()
-            .find_map(|(name, path)| (name == binary).then_some(path));
-        found.ok_or_else(|| miette!("cargo built no `{binary}`"))
-    })
+    board_program(HELLO)
 }
 
 /// Builds the EL2 image from another tree with the same crates, and returns its ELF file, which is
@@ -284,10 +272,7 @@ pub fn hypervisor_of(tree: &Path) -> Result<PathBuf> {
         .arg("--target-dir")
         .arg(tree.join("target"));
     shell.change_dir(tree);
-    executables(command)?
-        .into_iter()
-        .find_map(|(name, path)| (name == HYPERVISOR.1).then_some(path))
-        .ok_or_else(|| miette!("cargo built no `{}`", HYPERVISOR.1))
+    executable(command, HYPERVISOR.1)
 }
 
 /// Builds the `cloisonctl` command for Linux guests, once per process, and returns its ELF file.
@@ -454,6 +439,14 @@ fn executables(command: Cmd<'_>) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
+/// Runs a cargo build. Returns the executable of this name.
+fn executable(command: Cmd<'_>, binary: &str) -> Result<PathBuf> {
+    executables(command)?
+        .into_iter()
+        .find_map(|(name, path)| (name == binary).then_some(path))
+        .ok_or_else(|| miette!("cargo built no `{binary}`"))
+}
+
 /// Builds the fuzzer's guest, once per process, and returns its ELF file.
 ///
 /// # Errors
@@ -476,11 +469,9 @@ pub fn test_firmware() -> Result<PathBuf> {
 fn board_program((package, binary): (&str, &str)) -> Result<PathBuf> {
     once(binary, || {
         let shell = Shell::new().into_diagnostic()?;
-        let command = cargo(&shell, "build")?.args(["--release", "--package", package]);
-        let found = executables(command)?
-            .into_iter()
-            .find_map(|(name, path)| (name == binary).then_some(path));
-        found.ok_or_else(|| miette!("cargo built no `{binary}`"))
+        let command =
+            cargo(&shell, "build")?.args(["--release", "--package", package, "--bin", binary]);
+        executable(command, binary)
     })
 }
 
