@@ -54,40 +54,9 @@ unsafe extern "C" {
     safe fn hello_branches(turns: u64);
 }
 
-// The same instructions as those of the workload `known-counts`.
-global_asm!(
-    r#"
-    .section .text.benchmarks, "ax"
-    .balign 64
-    .global hello_load_lines
-hello_load_lines:
-    ldr     x2, [x0], #64
-    subs    x1, x1, #1
-    b.ne    hello_load_lines
-    ret
-
-    .balign 64
-    .global hello_store_lines
-hello_store_lines:
-    str     xzr, [x0], #64
-    subs    x1, x1, #1
-    b.ne    hello_store_lines
-    ret
-
-    .balign 64
-    .global hello_branches
-hello_branches:
-    mov     x9, x30
-1:  b       2f
-    nop
-2:  tbz     x0, #63, 3f
-    nop
-3:  cbz     x0, 4f
-4:  bl      5f
-    subs    x0, x0, #1
-    b.ne    1b
-    mov     x30, x9
-    ret
-5:  ret
-    "#
-);
+global_asm!(concat!(
+    "    .section .text.benchmarks, \"ax\"\n",
+    cloison_assembly::load_lines!("hello_load_lines"),
+    cloison_assembly::store_lines!("hello_store_lines"),
+    cloison_assembly::branches!("hello_branches"),
+));

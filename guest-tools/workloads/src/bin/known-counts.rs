@@ -50,26 +50,13 @@ mod assembly {
     // long_function(): 65 536. load_across(address, lines): 4 lines + 1. prefetch_lines,
     // zero_lines: the same. write_lines(address, lines): 6 lines + 1. add_vectors(address,
     // pairs): 6 pairs + 5.
-    global_asm!(
+    global_asm!(concat!(
         r#"
     .section .text.known_counts, "ax"
-    .balign 64
-    .global load_lines
-load_lines:
-    ldr     x2, [x0], #64
-    subs    x1, x1, #1
-    b.ne    load_lines
-    ret
-
-    .balign 64
-    .global store_lines
-store_lines:
-    str     xzr, [x0], #64
-    subs    x1, x1, #1
-    b.ne    store_lines
-    ret
-
-    .balign 64
+"#,
+        cloison_assembly::load_lines!("load_lines"),
+        cloison_assembly::store_lines!("store_lines"),
+        r#"    .balign 64
     .global load_pages
 load_pages:
     ldr     x2, [x0]
@@ -144,23 +131,9 @@ chase_lines:
     b.ne    chase_lines
     ret
 
-    .balign 64
-    .global branches
-branches:
-    mov     x9, x30
-1:  b       2f
-    nop
-2:  tbz     x0, #63, 3f
-    nop
-3:  cbz     x0, 4f
-4:  bl      5f
-    subs    x0, x0, #1
-    b.ne    1b
-    mov     x30, x9
-    ret
-5:  ret
-
-    .balign 64
+"#,
+        cloison_assembly::branches!("branches"),
+        r#"    .balign 64
     .global long_function
 long_function:
     .rept   64 * 1024 - 1
@@ -168,7 +141,7 @@ long_function:
     .endr
     ret
     "#
-    );
+    ));
 }
 
 #[allow(unsafe_code)]
