@@ -1138,6 +1138,95 @@ fn a_system_is_tuned_and_its_files_repeat() {
     assert!(again == tuned && same == surfaces, "the files differ");
 }
 
+/// A copy of the first and third VM of the shipped example: a VM with a tolerance, whose profile is
+/// the file `profile` beside the copy, and one of best effort, of which `logger` says what may
+/// change.
+fn two_vms_to_tune(scratch: &Path, profile: &str, tolerance: &str, logger: &str) -> String {
+    let text = std::fs::read_to_string(installation::root().join("configs/tune.toml"));
+    let text = text.expect("it is there");
+    let parts: Vec<&str> = text.split("[[vm]]\n").collect();
+    let [head, control, _, other, _] = parts.as_slice() else {
+        panic!("the example has four VMs");
+    };
+    let control = control.replace("../profiles/c2is.toml", profile).replace(
+        "tolerance = \"1.10\"",
+        &format!("tolerance = \"{tolerance}\""),
+    );
+    let other = other.replace("tune = [\"budgets\"]\n", logger);
+    let text = format!("{head}[[vm]]\n{control}[[vm]]\n{other}");
+    let file = scratch.join("two.toml");
+    std::fs::write(&file, text).expect("it can be written");
+    file.display().to_string()
+}
+
+/// Goals that no partition keeps: the binding VM, the nearest goals that held when they were run,
+/// and a report of both.
+#[test]
+fn an_impossible_goal_gets_a_report_and_the_nearest_one_that_holds() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let profile = installation::root().join("profiles/c2is.toml");
+    let profile = profile.display().to_string();
+    let config = two_vms_to_tune(scratch.path(), &profile, "1.001", "");
+    let file = |name: &str| scratch.path().join(name).display().to_string();
+    let (out, json) = (file("out"), file("f.json"));
+    let done = cloison(&["tune", &config, "--out", &out, "--json", &json]);
+    assert_eq!(done.code, Some(1), "{}{}", done.out, done.err);
+    assert!(done.err.contains("VM `control` lacks"), "{}", done.err);
+    let figures = std::fs::read(json).expect("it was written");
+    let figures: serde_json::Value = serde_json::from_slice(&figures).expect("JSON");
+    let control = &figures["series"]["goals"][0];
+    assert_eq!(control["is_binding"], true, "{control}");
+    let limit = control["limit_ns"].as_u64().expect("a goal that holds");
+    let run = control["run_ns"].as_u64().expect("it was run");
+    assert!(run <= limit, "{control}");
+    let report = std::fs::read_to_string(scratch.path().join("out/report.html"));
+    let report = report.expect("it was written");
+    for part in [
+        "Impossible: ",
+        "The nearest goals",
+        "What was measured of control",
+    ] {
+        assert!(report.contains(part), "{part}");
+    }
+    assert!(!scratch.path().join("out/tuned.toml").exists());
+}
+
+/// A profile that the configuration names and that does not exist is made: the function of 65 pages
+/// is found among all pages of the guest.
+#[test]
+#[ignore = "boots a board more than a hundred times: a minute"]
+fn a_profile_that_does_not_exist_is_made_first() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let config = two_vms_to_tune(scratch.path(), "own.toml", "1.10", "tune = [\"budgets\"]\n");
+    let out = scratch.path().join("out").display().to_string();
+    let done = good(&["tune", &config, "--out", &out]);
+    assert!(done.err.contains("own.toml does not exist"), "{}", done.err);
+    assert!(done.out.contains("65 pages of version 1"), "{}", done.out);
+    assert!(scratch.path().join("own.toml").exists());
+    assert!(scratch.path().join("out/tuned.toml").exists());
+}
+
+/// Linux moves pages as it likes: its profile cannot be made, and the error says by what it can.
+#[test]
+fn a_profile_of_linux_is_not_made() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let text = std::fs::read_to_string(installation::root().join("configs/tune-linux.toml"));
+    let own = "[[pool]]\nname = \"own\"\nkind = \"PVT\"\ncolors = \"14\"\n";
+    let profile = "\"pages\"]\nprofile = { file = \"own.toml\", pool = \"own\" }";
+    let text = text
+        .expect("it is there")
+        .replace("0-14", "0-13")
+        .replacen("[[vm]]", &format!("{own}[[vm]]"), 1)
+        .replacen("\"colors\"]", profile, 1);
+    let file = scratch.path().join("linux.toml");
+    std::fs::write(&file, text).expect("it can be written");
+    let done = cloison(&["tune", &file.display().to_string()]);
+    assert_eq!(done.code, Some(1), "{}", done.out);
+    for part in ["own.toml of VM", "runs Linux", "tools = [\"bbprof\"]"] {
+        assert!(done.err.contains(part), "{}", done.err);
+    }
+}
+
 /// A program in Linux gets a partition beside a bare-metal VM, each with a tolerance, that holds
 /// when it is run.
 #[test]

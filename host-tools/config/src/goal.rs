@@ -321,8 +321,8 @@ fn check_knobs(table: &Table<'_>, knobs: &[Knob], subject: &Subject<'_>) {
                 .error("\"pages\" may change, but no profile says which pages matter")
                 .label("no [vm.profile]")
                 .help(
-                    "make one (bbprof THIS-FILE --vm NAME -o PROFILE) and name it in \
-                     [vm.profile], or leave \"pages\" out",
+                    "name its file in [vm.profile], or leave \"pages\" out; `tune` makes the file \
+                     if there is none",
                 ),
         );
     }

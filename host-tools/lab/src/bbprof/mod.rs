@@ -6,17 +6,18 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`absent`] | profiles that do not exist yet |
 //! | [`layout`] | the guest's pages, by kind |
 //! | [`runs`] | boots, and the times of their segments |
 //! | [`written`] | the profile as a file, and tables |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+pub mod absent;
 pub mod layout;
 pub mod runs;
 pub mod written;
 
 use crate::boards::{Boards, seconds};
-use crate::experiment::overrides::{self, Path as TomlPath, Value};
 use cloison_config::problem::{count, display_path};
 use cloison_config::{Checked, Errors, ImageSource, suggest};
 use cloison_engine::board_argument::BoardArgument;
@@ -46,6 +47,12 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use written::Page;
+
+/// The kinds of pages that an image of a guest and its memory have.
+const ALL_OF_A_GUEST: &str = "trbhs";
+/// Pages of a block that is measured as one where nothing is known of a guest: most of its memory
+/// does not matter.
+const LARGE_BLOCK: u32 = 64;
 
 /// Pages that the table on the terminal shows.
 const SHOWN: usize = 20;
@@ -120,6 +127,35 @@ pub struct BbprofArgs {
 pub struct RegionPages {
     region: String,
     pages: RangeInclusive<u64>,
+}
+
+impl BbprofArgs {
+    /// Returns the arguments that find the pages that matter to a VM of which nothing is known:
+    /// of all kinds, in large blocks first. The first segment is left out, since its caches are
+    /// cold.
+    pub fn to_make(config: &Path, vm: &str, profile: &Path) -> Self {
+        Self {
+            config: config.to_path_buf(),
+            vm: vm.to_owned(),
+            flags: ALL_OF_A_GUEST.to_owned(),
+            pages: None,
+            mode: "c".to_owned(),
+            block: LARGE_BLOCK,
+            covered: 0.9,
+            rank: false,
+            coarse: false,
+            tolerance: knee::TOLERANCE,
+            least: 0.01,
+            warm_up: 1,
+            neighbors: false,
+            board: None,
+            model: None,
+            seed: 0,
+            profile: Some(profile.to_path_buf()),
+            out: None,
+            json: None,
+        }
+    }
 }
 
 fn wanted(text: &str) -> Result<RegionPages, String> {
@@ -372,17 +408,15 @@ fn mean(times: Option<Times>) -> f64 {
     times.map_or(0.0, |times| times.mean)
 }
 
-/// Reads the configuration, and finds the VM. A profile of the VM that does not exist yet is left
-/// out.
+/// Reads the configuration, and finds the VM. Profiles that do not exist yet are left out.
 fn load(args: &BbprofArgs, config: &Path) -> Result<(Checked, VmId)> {
     let board = args.board.as_deref();
-    let checked =
-        configuration::load(config, board).or_else(|errors: Errors| {
-            match without_profile(config, &args.vm) {
-                Some(text) => configuration::load_text(config, text, board),
-                None => Err(errors),
-            }
-        })?;
+    let checked = configuration::load(config, board).or_else(|errors: Errors| {
+        match absent::left_out(config) {
+            Some(text) => configuration::load_text(config, text, board),
+            None => Err(errors),
+        }
+    })?;
     let vm = checked.known_vm(&args.vm)?;
     if matches!(checked.images[vm.index()], ImageSource::Linux(_)) {
         let help = "the pages of its programs are found in the guest, by the program bbprof: \
@@ -394,38 +428,6 @@ fn load(args: &BbprofArgs, config: &Path) -> Result<(Checked, VmId)> {
         ));
     }
     Ok((checked, vm))
-}
-
-/// Returns the text of a configuration in which a VM's pages move to the pool of its profile only
-/// when asked to, if the file of its profile does not exist.
-fn without_profile(config: &Path, vm: &str) -> Option<String> {
-    let text = files::read_text(config, files::CONFIGURATION).ok()?;
-    let mut system: Value = toml::from_str(&text).ok()?;
-    let vms = system.get("vm")?.as_array()?;
-    let own = vms
-        .iter()
-        .find(|table| table.get("name").and_then(Value::as_str) == Some(vm))?;
-    let profile = own.get("profile")?;
-    let file = config
-        .parent()
-        .unwrap_or(Path::new("."))
-        .join(profile.get("file")?.as_str()?);
-    let pool = profile.get("pool")?.clone();
-    if file.exists() {
-        return None;
-    }
-    overrides::remove(
-        &mut system,
-        &TomlPath::parse(&format!("vm.{vm}.profile")).ok()?,
-    )
-    .ok()?;
-    overrides::set(
-        &mut system,
-        &TomlPath::parse(&format!("vm.{vm}.migrate_to")).ok()?,
-        &pool,
-    )
-    .ok()?;
-    toml::to_string_pretty(&system).ok()
 }
 
 /// Returns the ELF file of a VM's guest.
@@ -877,22 +879,5 @@ mod tests {
         for wrong in ["ram", "ram:", "ram:9-3", "ram:x-9", "3-9"] {
             assert!(wanted(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn only_a_profile_that_does_not_exist_is_left_out() {
-        let scratch = tempfile::tempdir().expect("a directory");
-        let config = scratch.path().join("c.toml");
-        let text =
-            "[[vm]]\nname = 'a'\nprofile = { file = 'p.toml', pool = 'pvt' }\n[[vm]]\nname = 'b'\n";
-        std::fs::write(&config, text).expect("a file");
-        let read = |text: String| text.parse::<toml::Table>().expect("TOML");
-        let system = read(without_profile(&config, "a").expect("it is left out"));
-        assert_eq!(system["vm"][0].get("profile"), None);
-        assert_eq!(system["vm"][0]["migrate_to"].as_str(), Some("pvt"));
-        assert_eq!(without_profile(&config, "b"), None);
-        assert_eq!(without_profile(&config, "c"), None);
-        std::fs::write(scratch.path().join("p.toml"), "").expect("a file");
-        assert_eq!(without_profile(&config, "a"), None);
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`profiles`] | page profiles that do not exist yet |
 //! | [`subjects`] | the VMs of a configuration as the solver has them |
 //! | [`systems`] | the systems that are booted |
 //! | [`runs`] | boots, and what they measured |
@@ -16,12 +17,15 @@
 //! | [`compare`] | what fewer knobs and other tolerances reach |
 //! | [`survives`] | the decision under changes of the model |
 //! | [`written`] | the new configuration |
+//! | [`refusal`] | why it cannot be, and what could be |
 //! | [`report`] | tables, figures and surfaces |
 //! | [`page`] | the report as a page |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod compare;
 pub mod page;
+pub mod profiles;
+pub mod refusal;
 pub mod report;
 pub mod runs;
 pub mod search;
@@ -43,8 +47,10 @@ use cloison_engine::model::{Caches, Conditions, Model, Roi};
 use cloison_engine::{configuration, installation, parts, setup};
 use cloison_tune::{Knob, Objective};
 use compare::Alternatives;
-use miette::{Result, miette};
-use page::Page;
+use miette::{Report, Result, miette};
+use page::{Page, Refused};
+use profiles::On;
+use refusal::Refusal;
 use report::Findings;
 use runs::Runs;
 use search::{Decision, Search, Task};
@@ -154,6 +160,12 @@ pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> 
     for output in [&args.json, &args.surfaces, &args.output] {
         keep_apart([config.as_path()], output.as_deref())?;
     }
+    let on = On {
+        board: args.board.clone(),
+        model: args.model.clone(),
+        seed: args.seed,
+    };
+    profiles::make(&config, &on)?;
     let mut checked = configuration::load(&config, args.board.as_deref())?;
     let subjects = subjects::read(&checked)?;
     if let Some(name) = &args.explain
@@ -193,10 +205,10 @@ pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> 
         only: args.knobs(),
         objective: args.objective(),
     })?;
-    let findings = decide(&mut search);
-    let more = match &findings {
-        Ok(findings) => More::of(&mut search, findings, args, out)?,
-        Err(_) => More::default(),
+    let verdict = decide(&mut search);
+    let more = match &verdict {
+        Ok(Verdict::Kept(findings)) => More::of(&mut search, findings, args, out)?,
+        _ => More::default(),
     };
     runs.clean();
     seconds::remember(&format!("tune {}", checked.system.name), &boards.seconds());
@@ -209,7 +221,10 @@ pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> 
     if let Some(file) = &args.surfaces {
         report::write_surfaces(&search, file)?;
     }
-    let findings = findings?;
+    let findings = match verdict? {
+        Verdict::Kept(findings) => findings,
+        Verdict::Refused(refusal) => return Err(refused(&search, &refusal, &checked, args, out)?),
+    };
     let file = args
         .output
         .clone()
@@ -246,6 +261,33 @@ pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> 
         checked: tuned,
         report: text,
     })
+}
+
+/// Writes the report on why no partition keeps all goals, and returns the error.
+fn refused(
+    search: &Search<'_>,
+    refusal: &Refusal,
+    checked: &Checked,
+    args: &TuneArgs,
+    out: &Path,
+) -> Result<Report> {
+    let mut figures = Figures::new("tune")
+        .board(&checked.board.board.name)
+        .config(&checked.path)
+        .parameter("modelled", true)
+        .parameter("seed", args.seed);
+    figures.series("goals", refusal.series(search));
+    figures.write(Some(&out.join("figures.json")))?;
+    figures.write(args.json.as_deref())?;
+    let page = Refused {
+        search,
+        refusal,
+        figures: &figures,
+        system: &checked.system.name,
+    };
+    let file = out.join("report.html");
+    write_atomic(&file, page.html()?.as_bytes())?;
+    Ok(refusal.error(search, &installation::display(&file)))
 }
 
 /// What is only done if it is asked for.
@@ -297,20 +339,32 @@ impl More {
     }
 }
 
+/// The answer.
+enum Verdict {
+    /// This partition keeps all goals.
+    Kept(Findings),
+    /// No partition does.
+    Refused(Refusal),
+}
+
 /// Decides, runs the decision, and decides again, until all goals hold. Where they cannot, does the
-/// same for the nearest goals that can, and returns an error that names them.
-fn decide(search: &mut Search<'_>) -> Result<Findings> {
+/// same for the nearest goals that can.
+fn decide(search: &mut Search<'_>) -> Result<Verdict> {
     let mut impossible = None;
     for round in 1..=ROUNDS {
         let outcome = match search.decide()? {
             Decision::Best(outcome) => outcome,
             Decision::Impossible(found) => {
                 let proposal = found.proposals.first().cloned();
-                let first = impossible.get_or_insert(found);
-                match proposal {
-                    Some(proposal) => search.relax(&proposal),
-                    None => return Err(report::impossible(search, first, None)),
-                }
+                let reason = impossible.take().unwrap_or(found);
+                let Some(proposal) = proposal else {
+                    return Ok(Verdict::Refused(Refusal {
+                        reason,
+                        relaxed: None,
+                    }));
+                };
+                search.relax(&proposal);
+                impossible = Some(reason);
                 continue;
             }
         };
@@ -323,14 +377,20 @@ fn decide(search: &mut Search<'_>) -> Result<Findings> {
                 verified,
                 rounds: round,
             };
-            return match impossible {
-                Some(first) => Err(report::impossible(search, &first, Some(&findings))),
-                None => Ok(findings),
-            };
+            return Ok(match impossible {
+                Some(reason) => Verdict::Refused(Refusal {
+                    reason,
+                    relaxed: Some(findings),
+                }),
+                None => Verdict::Kept(findings),
+            });
         }
     }
-    if let Some(first) = impossible {
-        return Err(report::impossible(search, &first, None));
+    if let Some(reason) = impossible {
+        return Ok(Verdict::Refused(Refusal {
+            reason,
+            relaxed: None,
+        }));
     }
     let help = "raise the tolerance of the VM that was broken last, or let more change (`tune`)";
     Err(miette!(

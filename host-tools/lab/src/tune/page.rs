@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::compare::Alternatives;
+use super::refusal::Refusal;
 use super::report::{self, Findings};
 use super::search::Search;
 use super::survives::{self, Survival};
@@ -96,6 +97,60 @@ impl Page<'_, '_> {
             (survives::table(survival).to_html())
             p { (pages::prose(&survives::sentence(survival))) }
         }
+    }
+}
+
+/// What the report shows where no partition keeps all goals.
+pub struct Refused<'a, 'b> {
+    /// All that was measured.
+    pub search: &'a Search<'b>,
+    /// Why, and what could be.
+    pub refusal: &'a Refusal,
+    /// The figures.
+    pub figures: &'a Figures,
+    /// Name of the system.
+    pub system: &'a str,
+}
+
+impl Refused<'_, '_> {
+    /// Returns the report.
+    ///
+    /// # Errors
+    ///
+    /// If a plot cannot be drawn.
+    pub fn html(&self) -> Result<String> {
+        let Self {
+            search, refusal, ..
+        } = self;
+        let relaxed = refusal.relaxed.as_ref();
+        let body = html! {
+            p.answer { "Impossible: " (pages::prose(&refusal.sentence())) "." }
+            p.note { "Modelled, not measured on a board: QEMU with the board model." }
+            (refusal.goals(search).to_html())
+            @if let Some(findings) = relaxed {
+                h2 { "The partition for the nearest goals" }
+                (margins(findings).figure()?)
+                (report::gets(search, findings).to_html())
+                (report::times(search, findings).to_html())
+            }
+            h2 { "What was measured" }
+            @for (index, vm) in search.subjects().vms.iter().enumerate() {
+                details {
+                    summary { (vm.name) }
+                    (report::measured(search, index, relaxed).to_html())
+                }
+            }
+            h2 { "Provenance" }
+            (pages::provenance(self.figures))
+            @if let Some(findings) = relaxed {
+                details {
+                    summary { "A configuration with this partition; its goals are the written ones" }
+                    pre { (findings.text) }
+                }
+            }
+        };
+        let title = format!("Not tuned: {}", self.system);
+        Ok(pages::standalone(&title, STYLE, &body))
     }
 }
 

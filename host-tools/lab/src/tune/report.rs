@@ -1,4 +1,4 @@
-//! What `tune` says: who gets what, predicted times against those of runs, and why it cannot be.
+//! What `tune` says: who gets what, and predicted times against those of runs.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::search::Search;
@@ -10,10 +10,10 @@ use cloison_engine::figures::Figures;
 use cloison_engine::files::write_atomic;
 use cloison_engine::report::Section;
 use cloison_tune::{
-    Budget, Change, Demand, Effect, Impossible, Outcome, Placement, Resource, Share, Time,
-    Value as Worth, View, WhatIf, export,
+    Budget, Change, Demand, Effect, Outcome, Placement, Share, Time, Value as Worth, View, WhatIf,
+    export,
 };
-use miette::{IntoDiagnostic, Report, Result, miette};
+use miette::{IntoDiagnostic, Result};
 use serde_json::json;
 use std::path::Path;
 
@@ -178,29 +178,21 @@ pub fn times(search: &Search<'_>, findings: &Findings) -> Section {
     table.note(note)
 }
 
-fn beside(neighbors: Neighbors) -> &'static str {
+/// Says beside which neighbors a VM ran.
+pub fn beside(neighbors: Neighbors) -> &'static str {
     match neighbors {
         Neighbors::Written => "its neighbors",
         Neighbors::Stress(kind) => kind.name(),
     }
 }
 
-fn micros(time: Time) -> String {
+/// Formats a time in microseconds.
+pub fn micros(time: Time) -> String {
     format!("{:.1}", time.0 as f64 / 1000.0)
 }
 
-fn margin_line(vm: &Verified) -> Option<String> {
-    let (limit, worst) = (vm.limit?, vm.worst()?);
-    Some(format!(
-        "`{}` took {} us beside {}, and {} us are allowed then",
-        vm.vm,
-        micros(worst.time),
-        beside(worst.neighbors),
-        micros(limit)
-    ))
-}
-
-fn demand(demand: Demand) -> String {
+/// Says what a VM must reach.
+pub fn demand(demand: Demand) -> String {
     match demand {
         Demand::Tolerance(tolerance) => format!("tolerance {tolerance}"),
         Demand::Deadline(deadline) => {
@@ -271,62 +263,6 @@ pub fn write_surfaces(search: &Search<'_>, file: &Path) -> Result<()> {
     write_atomic(file, &bytes)
 }
 
-/// Returns the error that no partition keeps all goals. `relaxed` are the nearest goals that held
-/// when they were run.
-pub fn impossible(
-    search: &Search<'_>,
-    impossible: &Impossible,
-    relaxed: Option<&Findings>,
-) -> Report {
-    let resource = match impossible.resource {
-        Resource::Colors => "colors",
-        Resource::Traffic => "less traffic of its neighbors",
-        Resource::ColorsOrTraffic => "colors or less traffic of its neighbors",
-        Resource::ColorsAndTraffic => "colors and less traffic of its neighbors",
-        Resource::Vm => "speed: it takes longer even alone with the whole cache",
-    };
-    let conflict: Vec<String> = impossible
-        .conflict
-        .iter()
-        .map(|vm| format!("`{vm}`"))
-        .collect();
-    let goals: Vec<String> = search
-        .relaxed()
-        .into_iter()
-        .map(|(vm, limit)| format!("`{vm}`: {}", demand(limit)))
-        .collect();
-    let mut help = match relaxed {
-        Some(findings) => {
-            let runs: Vec<String> = findings.verified.iter().filter_map(margin_line).collect();
-            format!(
-                "the nearest goals that held when they were run: {}\n{}",
-                goals.join(", "),
-                runs.join("\n")
-            )
-        }
-        None => "let more change (`tune`); no larger limit was found that held when it was run"
-            .to_owned(),
-    };
-    if !search.broken().is_empty() {
-        help.push_str(&format!(
-            "\nbroken when they were run: {}",
-            search.broken().join("; ")
-        ));
-    }
-    let among = match conflict.as_slice() {
-        [] | [_] => String::new(),
-        _ => format!(
-            "; the goals of {} exclude each other",
-            conflict.join(" and ")
-        ),
-    };
-    miette!(
-        help = help,
-        "no partition keeps all goals: VM `{}` lacks {resource}{among}",
-        impossible.binding
-    )
-}
-
 /// What the measured points say of a VM.
 #[derive(Debug)]
 pub struct Explained {
@@ -359,16 +295,16 @@ pub fn explained(search: &Search<'_>, findings: &Findings, vm: usize) -> Explain
     let changes = explained.ok().flatten().map(|it| it.changes);
     let changes = changes.into_iter().flatten();
     Explained {
-        table: measured(search, findings, vm),
+        table: measured(search, vm, Some(findings)),
         changes: changes
             .map(|what| format!("{name} {}", effect(search, &what)))
             .collect(),
     }
 }
 
-fn measured(search: &Search<'_>, findings: &Findings, vm: usize) -> Section {
+/// Returns what was measured of a VM; what was chosen is marked.
+pub fn measured(search: &Search<'_>, vm: usize, findings: Option<&Findings>) -> Section {
     let subject = &search.subjects().vms[vm];
-    let share = &findings.outcome.partition.shares[vm];
     let header = [
         "memory",
         "shared",
@@ -380,10 +316,13 @@ fn measured(search: &Search<'_>, findings: &Findings, vm: usize) -> Section {
     let title = format!("What was measured of {} (modelled)", subject.name);
     let mut table = Section::new(&title, &header);
     let alone = search.alone(vm);
-    let wanted = search.measured_point(vm, share, findings.outcome.partition.shared);
+    let wanted = findings.map(|findings| {
+        let partition = &findings.outcome.partition;
+        search.measured_point(vm, &partition.shares[vm], partition.shared)
+    });
     for measured in search.points(vm) {
         let point = measured.point;
-        let mark = if point == wanted { " *" } else { "" };
+        let mark = if Some(point) == wanted { " *" } else { "" };
         table.row([
             format!("{}{mark}", point.placement),
             point.shared.0.to_string(),
@@ -396,8 +335,9 @@ fn measured(search: &Search<'_>, findings: &Findings, vm: usize) -> Section {
             ),
         ]);
     }
+    let chosen = if wanted.is_some() { "* chosen. " } else { "" };
     table.note(format!(
-        "* chosen. The VM must reach: {}. Traffic: accesses to the bus in a period, of all \
+        "{chosen}The VM must reach: {}. Traffic: accesses to the bus in a period, of all \
          neighbors together.",
         demand(subject.demand)
     ))
