@@ -14,6 +14,7 @@
 //! | [`runs`] | boots, and what they measured |
 //! | [`search`] | which points are measured, and the decision |
 //! | [`verify`] | runs of the decision |
+//! | [`verdict`] | the decision that held when it was run, with the best period of budgets |
 //! | [`compare`] | what fewer knobs and other tolerances reach |
 //! | [`survives`] | the decision under changes of the model |
 //! | [`written`] | the new configuration |
@@ -32,6 +33,7 @@ pub mod search;
 pub mod subjects;
 pub mod survives;
 pub mod systems;
+pub mod verdict;
 pub mod verify;
 pub mod written;
 
@@ -50,18 +52,15 @@ use compare::Alternatives;
 use miette::{Report, Result, miette};
 use page::{Page, Refused};
 use profiles::On;
-use refusal::Refusal;
 use report::Findings;
 use runs::Runs;
-use search::{Decision, Search, Task};
+use search::{Search, Task};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use survives::Survival;
 use systems::Base;
-
-/// Times that a partition is run and decided for again.
-const ROUNDS: usize = 24;
+use verdict::{Reached, Verdict};
 
 /// Options of `cloison tune`.
 #[derive(Clone, Debug, clap::Args)]
@@ -193,19 +192,27 @@ pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> 
     };
     let limit = Duration::from_secs(args.limit);
     let runs = Runs::new(&board, &checked, &model, conditions, limit, out)?;
-    let base = Base::new(&checked, subjects.period)?;
+    let periods = subjects
+        .with_periods(&args.knobs())
+        .into_iter()
+        .map(|subjects| Ok((Base::new(&checked, subjects.period)?, subjects)))
+        .collect::<Result<Vec<_>>>()?;
     let boards = Boards::here();
     let started = Instant::now();
-    let mut search = Search::new(Task {
+    let tasks = periods.iter().map(|(base, subjects)| Task {
         checked: &checked,
-        subjects: &subjects,
-        base: &base,
+        subjects,
+        base,
         runs: &runs,
         boards: &boards,
         only: args.knobs(),
         objective: args.objective(),
-    })?;
-    let verdict = decide(&mut search);
+    });
+    let Reached {
+        mut search,
+        verdict,
+        periods,
+    } = verdict::best(tasks)?;
     let more = match &verdict {
         Ok(Verdict::Kept(findings)) => More::of(&mut search, findings, args, out)?,
         _ => More::default(),
@@ -223,7 +230,16 @@ pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> 
     }
     let findings = match verdict? {
         Verdict::Kept(findings) => findings,
-        Verdict::Refused(refusal) => return Err(refused(&search, &refusal, &checked, args, out)?),
+        Verdict::Refused(refusal) => {
+            let refused = Refused {
+                search: &search,
+                refusal: &refusal,
+                periods: periods.as_ref(),
+                figures: &refusal::figures(&search, &refusal, &checked, args.seed),
+                system: &checked.system.name,
+            };
+            return Err(written_refusal(&refused, args, out)?);
+        }
     };
     let file = args
         .output
@@ -239,6 +255,7 @@ pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> 
     let page = Page {
         search: &search,
         findings: &findings,
+        periods: periods.as_ref(),
         alternatives: more.alternatives.as_ref(),
         survival: more.survival.as_deref(),
         map: map(&tuned),
@@ -247,6 +264,9 @@ pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> 
     };
     write_atomic(&out.join("report.html"), page.html()?.as_bytes())?;
     let mut text = report::text(&search, &findings);
+    if let Some(periods) = &periods {
+        text.push_str(&format!("\n\n{}", periods.to_text()));
+    }
     text.push_str(&more.text());
     if let Some(name) = &args.explain {
         text.push_str(&report::explanation(&search, &findings, name));
@@ -264,30 +284,13 @@ pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> 
 }
 
 /// Writes the report on why no partition keeps all goals, and returns the error.
-fn refused(
-    search: &Search<'_>,
-    refusal: &Refusal,
-    checked: &Checked,
-    args: &TuneArgs,
-    out: &Path,
-) -> Result<Report> {
-    let mut figures = Figures::new("tune")
-        .board(&checked.board.board.name)
-        .config(&checked.path)
-        .parameter("modelled", true)
-        .parameter("seed", args.seed);
-    figures.series("goals", refusal.series(search));
-    figures.write(Some(&out.join("figures.json")))?;
-    figures.write(args.json.as_deref())?;
-    let page = Refused {
-        search,
-        refusal,
-        figures: &figures,
-        system: &checked.system.name,
-    };
+fn written_refusal(page: &Refused<'_, '_>, args: &TuneArgs, out: &Path) -> Result<Report> {
+    page.figures.write(Some(&out.join("figures.json")))?;
+    page.figures.write(args.json.as_deref())?;
     let file = out.join("report.html");
     write_atomic(&file, page.html()?.as_bytes())?;
-    Ok(refusal.error(search, &installation::display(&file)))
+    let report = installation::display(&file);
+    Ok(page.refusal.error(page.search, &report))
 }
 
 /// What is only done if it is asked for.
@@ -339,67 +342,6 @@ impl More {
     }
 }
 
-/// The answer.
-enum Verdict {
-    /// This partition keeps all goals.
-    Kept(Findings),
-    /// No partition does.
-    Refused(Refusal),
-}
-
-/// Decides, runs the decision, and decides again, until all goals hold. Where they cannot, does the
-/// same for the nearest goals that can.
-fn decide(search: &mut Search<'_>) -> Result<Verdict> {
-    let mut impossible = None;
-    for round in 1..=ROUNDS {
-        let outcome = match search.decide()? {
-            Decision::Best(outcome) => outcome,
-            Decision::Impossible(found) => {
-                let proposal = found.proposals.first().cloned();
-                let reason = impossible.take().unwrap_or(found);
-                let Some(proposal) = proposal else {
-                    return Ok(Verdict::Refused(Refusal {
-                        reason,
-                        relaxed: None,
-                    }));
-                };
-                search.relax(&proposal);
-                impossible = Some(reason);
-                continue;
-            }
-        };
-        let text = search.text_of(&outcome.partition)?;
-        let verified = search.verify(&text, &outcome.partition)?;
-        if verified.iter().all(|vm| vm.holds()) {
-            let findings = Findings {
-                outcome,
-                text,
-                verified,
-                rounds: round,
-            };
-            return Ok(match impossible {
-                Some(reason) => Verdict::Refused(Refusal {
-                    reason,
-                    relaxed: Some(findings),
-                }),
-                None => Verdict::Kept(findings),
-            });
-        }
-    }
-    if let Some(reason) = impossible {
-        return Ok(Verdict::Refused(Refusal {
-            reason,
-            relaxed: None,
-        }));
-    }
-    let help = "raise the tolerance of the VM that was broken last, or let more change (`tune`)";
-    Err(miette!(
-        help = help,
-        "no partition kept all goals when it was run, in {ROUNDS} rounds; they were broken by: {}",
-        search.broken().join("; ")
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -443,6 +385,31 @@ mod tests {
         assert_eq!(steps, [(16, 1), (32, 2), (48, 3), (64, 4), (65, 5)]);
         let same = written::with_partition(&checked, &written, &written, subjects.period);
         assert_eq!(same.expect("a text"), checked.source, "nothing has changed");
+    }
+
+    #[test]
+    fn periods_are_tried_where_budgets_may_change_and_none_is_written() {
+        let (checked, subjects, _) = example();
+        let all = BTreeSet::from([Knob::Colors, Knob::Budgets]);
+        let tried = subjects.clone().with_periods(&all);
+        let periods: Vec<u64> = tried.iter().map(|it| it.period.0).collect();
+        assert_eq!(periods, [1_000_000, 100_000, 20_000, 5_000]);
+        let finest = &tried[3].vms[2].budgets;
+        let expected = [64, 128, 256].map(|each| Budget::PerPeriod(Traffic(each)));
+        assert_eq!(
+            finest, &expected,
+            "none that is smaller than what is under way"
+        );
+        let colors = BTreeSet::from([Knob::Colors]);
+        assert_eq!(subjects.with_periods(&colors).len(), 1);
+
+        let quota = "[[vm.quota]]\nevent = \"BUS_ACCESS\"\nbudget = \"9000 events / 50 us\"\n";
+        let text = format!("{}\n{quota}", checked.source);
+        let checked = configuration::load_text(&checked.path, text, None).expect("it is right");
+        let subjects = subjects::read(&checked).expect("it can be tuned");
+        let tried = subjects.with_periods(&all);
+        assert_eq!(tried.len(), 1);
+        assert_eq!(tried[0].period.0, 50_000);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::report::{self, Findings};
 use super::search::Search;
 use super::survives::{self, Survival};
 use cloison_engine::figures::Figures;
-use cloison_engine::report as pages;
+use cloison_engine::report::{self as pages, Section};
 use cloison_plot::{Chart, Marks};
 use maud::{Markup, html};
 use miette::Result;
@@ -21,6 +21,8 @@ pub struct Page<'a, 'b> {
     pub search: &'a Search<'b>,
     /// The decision.
     pub findings: &'a Findings,
+    /// What each period of budgets reached, if there were several.
+    pub periods: Option<&'a Section>,
     /// What else could be decided, if it was asked for.
     pub alternatives: Option<&'a Alternatives>,
     /// The decision under changes of the model, if it was asked for.
@@ -48,6 +50,7 @@ impl Page<'_, '_> {
             (margins(findings).figure()?)
             (report::gets(search, findings).to_html())
             (report::times(search, findings).to_html())
+            @if let Some(periods) = self.periods { (periods.to_html()) }
             (self.others()?)
             (self.survives())
             h2 { "Why each VM gets what it gets" }
@@ -106,6 +109,8 @@ pub struct Refused<'a, 'b> {
     pub search: &'a Search<'b>,
     /// Why, and what could be.
     pub refusal: &'a Refusal,
+    /// What each period of budgets reached, if there were several.
+    pub periods: Option<&'a Section>,
     /// The figures.
     pub figures: &'a Figures,
     /// Name of the system.
@@ -127,6 +132,7 @@ impl Refused<'_, '_> {
             p.answer { "Impossible: " (pages::prose(&refusal.sentence())) "." }
             p.note { "Modelled, not measured on a board: QEMU with the board model." }
             (refusal.goals(search).to_html())
+            @if let Some(periods) = self.periods { (periods.to_html()) }
             @if let Some(findings) = relaxed {
                 h2 { "The partition for the nearest goals" }
                 (margins(findings).figure()?)

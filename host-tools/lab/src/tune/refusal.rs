@@ -4,6 +4,8 @@
 use super::report::{Findings, beside, demand, micros};
 use super::search::Search;
 use super::verify::Verified;
+use cloison_config::Checked;
+use cloison_engine::figures::Figures;
 use cloison_engine::report::Section;
 use cloison_tune::{Impossible, Resource};
 use miette::{Report, miette};
@@ -130,6 +132,17 @@ impl Refusal {
             None => "No larger limits were found that held when they were run. Times in us.",
         })
     }
+}
+
+/// Returns the figures.
+pub fn figures(search: &Search<'_>, refusal: &Refusal, checked: &Checked, seed: u64) -> Figures {
+    let mut figures = Figures::new("tune")
+        .board(&checked.board.board.name)
+        .config(&checked.path)
+        .parameter("modelled", true)
+        .parameter("seed", seed);
+    figures.series("goals", refusal.series(search));
+    figures
 }
 
 /// Returns a VM's time when it was run, and the time that it may take.

@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::runs::{Job, Measure, Measured, Place, Runs};
-use super::subjects::{Subject, Subjects};
+use super::subjects::{LEAST_BUDGET, Subject, Subjects};
 use super::systems::{self, Base, Stress};
 use super::written;
 use crate::boards::Boards;
 use cloison_config::Checked;
 use cloison_config::goal::Requirement;
 use cloison_config::problem::count;
+use cloison_config::quantity::show_duration;
 use cloison_engine::model::Roi;
 use cloison_tune::{
     Answer, Baseline, Budget, Choice, Colors, Demand, FrontPoint, Impossible, Knob, Measurement,
@@ -20,8 +21,8 @@ use std::collections::BTreeSet;
 
 /// Rounds of measurements for one decision: each adds a point, so that there is an end.
 const ROUNDS: usize = 200;
-/// Smallest traffic of neighbors that is measured, in accesses per period; each further step is
-/// half as large again.
+/// Smallest traffic of neighbors that is measured, in accesses in 1 ms; each further step is half
+/// as large again.
 const LEAST_TRAFFIC: u64 = 1000;
 
 /// What the solver says when nothing that it relies on is a guess any more.
@@ -165,7 +166,7 @@ impl<'a> Search<'a> {
                 flooded.push((index, point));
                 continue;
             }
-            let least = Traffic(LEAST_TRAFFIC);
+            let least = self.least(index);
             if vm.knobs.contains(&Knob::Colors) && self.task.only.contains(&Knob::Colors) {
                 let holds = |colors: &u32| {
                     u64::from(*colors) * self.task.subjects.color_pages.0 >= vm.memory.0
@@ -193,11 +194,18 @@ impl<'a> Search<'a> {
         self.measure(&points)
     }
 
+    /// Returns the smallest traffic of a VM's neighbors that is measured.
+    fn least(&self, vm: usize) -> Traffic {
+        let cores = self.task.base.neighbor_cores(vm);
+        let least = self.task.subjects.in_period(LEAST_TRAFFIC);
+        Traffic(least.max(LEAST_BUDGET * cores))
+    }
+
     /// Returns the step of traffic that has this one: its largest is measured and counts for all of
     /// it, so that few boots are enough.
     fn step(&self, vm: usize, traffic: Traffic) -> Range {
         let most = self.flood.0 * self.task.base.neighbor_cores(vm);
-        let (mut below, mut step) = (0, LEAST_TRAFFIC);
+        let (mut below, mut step) = (0, self.least(vm).0);
         while step < traffic.0 && step < most {
             below = step;
             step += step / 2;
@@ -458,13 +466,37 @@ impl<'a> Search<'a> {
             Placement::Own { .. } => Colors(0),
         };
         Ok(Job {
-            key: key(subject, point),
+            key: self.key(subject, point),
             system: self.task.base.at(vm, point, private.0, self.flood)?,
             vm: subject.name.0.clone(),
             measure: subject.measure,
             roi: subject.roi,
             goal: self.place(vm),
         })
+    }
+
+    /// Returns the name of the directory of a point's run.
+    fn key(&self, subject: &Subject, point: &Point) -> String {
+        let place = match point.placement {
+            Placement::Own { colors } => format!("own{}", colors.0),
+            Placement::Shared { private } => format!("shared{}-pages{}", point.shared.0, private.0),
+        };
+        let name = &subject.name;
+        // Without traffic and budget, the period does not matter.
+        let (traffic, period) = match (point.traffic.0, point.budget) {
+            (0, Budget::Unlimited) => return format!("{name}-{place}-alone"),
+            (traffic, _) => (traffic, self.period()),
+        };
+        let budget = match point.budget {
+            Budget::PerPeriod(budget) => format!("-budget{}", budget.0),
+            Budget::Unlimited => String::new(),
+        };
+        format!("{name}-{place}-traffic{traffic}{budget}-{period}")
+    }
+
+    /// Returns the period of budgets as a part of the name of a run's directory.
+    pub(super) fn period(&self) -> String {
+        show_duration(self.task.subjects.period).replace(' ', "")
     }
 
     /// Returns a VM's surface. Where an easier point took longer than a harder one, the harder one
@@ -557,22 +589,6 @@ fn hull(measured: &[Measurement]) -> (Vec<Measurement>, u64) {
     });
     let raised = raised.collect();
     (raised, largest)
-}
-
-/// Returns the name of the directory of a point's run.
-fn key(subject: &Subject, point: &Point) -> String {
-    let place = match point.placement {
-        Placement::Own { colors } => format!("own{}", colors.0),
-        Placement::Shared { private } => format!("shared{}-pages{}", point.shared.0, private.0),
-    };
-    let budget = match point.budget {
-        Budget::PerPeriod(budget) => format!("-budget{}", budget.0),
-        Budget::Unlimited => String::new(),
-    };
-    format!(
-        "{}-{place}-traffic{}{budget}",
-        subject.name, point.traffic.0
-    )
 }
 
 #[cfg(test)]

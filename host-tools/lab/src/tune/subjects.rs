@@ -22,8 +22,12 @@ use cloison_tune::{
 };
 use std::collections::BTreeSet;
 
-/// The period of budgets where none is written.
-const PERIOD: Nanos = Nanos(1_000_000);
+/// Periods of budgets that are tried where none is written, the cheapest one for EL2 first.
+const PERIODS: [Nanos; 4] = [MILLISECOND, Nanos(100_000), Nanos(20_000), Nanos(5_000)];
+/// The least budget that is tried, in accesses per period: a smaller one lets as much pass, since
+/// lines are under way when it is spent, and costs more visits to EL2.
+pub const LEAST_BUDGET: u64 = 40;
+const MILLISECOND: Nanos = Nanos(1_000_000);
 /// Budgets that are tried, in accesses of a core in 1 ms.
 const BUDGETS: [u64; 8] = [400, 800, 1600, 3200, 6400, 12_800, 25_600, 51_200];
 
@@ -66,6 +70,37 @@ pub struct Subjects {
     pub shared: Colors,
     /// The period of all budgets.
     pub period: Nanos,
+    /// Whether a budget has this period in the configuration.
+    is_period_written: bool,
+}
+
+impl Subjects {
+    /// Returns the VMs with each period of budgets that is tried: the one that is written, or
+    /// several if budgets may change, of what the command line allows.
+    pub fn with_periods(self, only: &BTreeSet<Knob>) -> Vec<Self> {
+        let may_change = only.contains(&Knob::Budgets)
+            && self.vms.iter().any(|vm| vm.knobs.contains(&Knob::Budgets));
+        if self.is_period_written || !may_change {
+            return vec![self];
+        }
+        PERIODS.map(|period| self.with_period(period)).to_vec()
+    }
+
+    fn with_period(&self, period: Nanos) -> Self {
+        let mut subjects = self.clone();
+        subjects.period = period;
+        for vm in &mut subjects.vms {
+            if !vm.budgets.is_empty() {
+                vm.budgets = budgets(period);
+            }
+        }
+        subjects
+    }
+
+    /// Returns a number of accesses in 1 ms as one in the period of the budgets.
+    pub fn in_period(&self, accesses: u64) -> u64 {
+        in_period(accesses, self.period)
+    }
 }
 
 impl Subject {
@@ -110,7 +145,8 @@ impl Subject {
 pub fn read(checked: &Checked) -> Result<Subjects, Errors> {
     let file = SourceFile::new(&checked.path, checked.source.clone());
     let mut mistakes = check(checked, &file);
-    let period = period(checked, &file, &mut mistakes);
+    let written = period(checked, &file, &mut mistakes);
+    let period = written.unwrap_or(MILLISECOND);
     if !mistakes.is_empty() {
         return Err(Errors::new(file.name(), mistakes));
     }
@@ -136,6 +172,7 @@ pub fn read(checked: &Checked) -> Result<Subjects, Errors> {
         color_pages: Pages(each.min().unwrap_or(0)),
         shared: Colors(shared.map_or(0, |pool| system.pools[pool].colors.len())),
         period,
+        is_period_written: written.is_some(),
     })
 }
 
@@ -229,8 +266,8 @@ fn linux_mistake(vm: &Vm, goal: Option<&Goal>) -> Option<(String, &'static str)>
     })
 }
 
-/// Returns the period of all budgets on the traffic.
-fn period(checked: &Checked, file: &SourceFile, mistakes: &mut Vec<Mistake>) -> Nanos {
+/// Returns the period of all budgets on the traffic, if one is written.
+fn period(checked: &Checked, file: &SourceFile, mistakes: &mut Vec<Mistake>) -> Option<Nanos> {
     let names = EventNames::of(&checked.board.events);
     let quotas = checked.system.vms.iter().flat_map(|vm| &vm.quotas);
     let on_traffic = quotas.filter(|quota| names.name(quota.counted.event) == EVENT);
@@ -245,7 +282,21 @@ fn period(checked: &Checked, file: &SourceFile, mistakes: &mut Vec<Mistake>) -> 
         let mistake = Mistake::error(file, "vm.quota.budget", 0..0, message).label("in this file");
         mistakes.push(mistake.help("give all of them the same period"));
     }
-    periods.first().copied().unwrap_or(PERIOD)
+    periods.first().copied()
+}
+
+fn in_period(accesses: u64, period: Nanos) -> u64 {
+    let scaled = u128::from(accesses) * u128::from(period.0) / u128::from(MILLISECOND.0);
+    (scaled as u64).max(1)
+}
+
+/// Returns the budgets that are tried.
+fn budgets(period: Nanos) -> Vec<Budget> {
+    let budgets = BUDGETS.map(|each| in_period(each, period));
+    let budgets = budgets.into_iter().filter(|each| *each >= LEAST_BUDGET);
+    budgets
+        .map(|each| Budget::PerPeriod(Traffic(each)))
+        .collect()
 }
 
 fn subject(checked: &Checked, index: usize, period: Nanos, cached: u64) -> Subject {
@@ -277,9 +328,6 @@ fn subject(checked: &Checked, index: usize, period: Nanos, cached: u64) -> Subje
         pages: Pages((colors * cached).min(known)),
         colors: Colors(colors as u32),
     });
-    let budgets = BUDGETS
-        .map(|each| (u128::from(each) * u128::from(period.0) / u128::from(PERIOD.0)).max(1) as u64)
-        .map(|each| Budget::PerPeriod(Traffic(each)));
     Subject {
         name,
         vcpus: vm.cores.len() as u32,
@@ -296,7 +344,7 @@ fn subject(checked: &Checked, index: usize, period: Nanos, cached: u64) -> Subje
             vec![]
         },
         budgets: if knobs.contains(&Knob::Budgets) {
-            budgets.to_vec()
+            budgets(period)
         } else {
             vec![]
         },

@@ -178,7 +178,12 @@ impl Search<'_> {
         };
         let choices: Vec<String> = partition.shares.iter().map(short).collect();
         Ok(Job {
-            key: format!("verify-{}-{}-{kind}", choices.join("-"), subject.name),
+            key: format!(
+                "verify-{}-{}-{kind}-{}",
+                choices.join("-"),
+                subject.name,
+                self.period()
+            ),
             system: self
                 .task
                 .base
