@@ -546,11 +546,14 @@ fn debians_driver_drives_a_device_that_is_passed_through() -> Result<()> {
          | tr -s ' ' | cut -d ' ' -f 3)\" = 0 ] && [ $n -lt 60 ]; do sleep 1; n=$((n + 1)); done",
     );
     assert_eq!(linux.number("linux", interrupts), 1, "the alarm");
-    // More than its FIFO holds, so that its interrupt has to come.
+    // How many interrupts it takes depends on the machine: QEMU's FIFO is never full, so that the
+    // driver sends all that it has been given whenever it is asked.
+    let sent = "grep uart-pl011 /proc/interrupts | { read irq count rest; echo ${count:-0}; }";
+    let before = linux.number("linux", sent);
     let text = "seq 1000 > /dev/ttyAMA1; stty -F /dev/ttyAMA1 | head -1";
     linux.output("linux", text);
-    let sent = "grep uart-pl011 /proc/interrupts | { read irq count rest; echo $count; }";
-    assert!(linux.number("linux", sent) > 10);
+    let count = linux.number("linux", sent);
+    assert!(count > before, "{count} interrupts, {before} before");
     let run = linux.stop()?;
     let uart = String::from_utf8_lossy(&run.outcome.uart);
     let numbers = uart
