@@ -3,9 +3,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::counting::Counting;
+use cloison_engine::hello;
 use cloison_engine::telemetry::Telemetry;
 use cloison_engine::{cargo, configuration, installation};
-use cloison_tests::namespace;
+use cloison_hello::claims::Place;
+use cloison_tests::{Clock, VIRT, boot, namespace};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -1061,6 +1063,324 @@ fn the_steps_of_a_bare_metal_staircase_are_found_and_kept() {
                 .contains("`interf` has marked 0 regions of interest"),
         "{}",
         none.err
+    );
+}
+
+/// Makes a folder as `capture` does of the logs of a run, with the image that `--images` wrote.
+fn captured(images: &Path, name: &str, logs: [&Path; 2], runs: &Path) {
+    let of = |file: &str| images.join(name).join(file).display().to_string();
+    let [console, telemetry] = logs.map(|log| log.display().to_string());
+    let out = runs.join(name).display().to_string();
+    good(&[
+        "capture",
+        &of("system.toml"),
+        "--board",
+        VIRT,
+        "--image",
+        &of("Image"),
+        "--console",
+        &console,
+        "--telemetry",
+        &telemetry,
+        "--out",
+        &out,
+    ]);
+}
+
+/// Returns the names of the folders in a folder, in order.
+fn folders(of: &Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(of).expect("a folder");
+    entries
+        .map(|entry| entry.expect("an entry").file_name())
+        .map(|name| name.into_string().expect("text"))
+        .collect()
+}
+
+/// Runs a command that fails. Returns what it prints, on one line.
+#[track_caller]
+fn refused(arguments: &[&str]) -> String {
+    let done = cloison(arguments);
+    assert_eq!(
+        done.code,
+        Some(1),
+        "{arguments:?}: {}{}",
+        done.out,
+        done.err
+    );
+    let words = done.err.replace('│', " ");
+    words.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The runs of a profile on the model, captured from their logs as those of a board, give the same
+/// profile. Which runs the curve needs depends on those before it.
+#[test]
+fn captured_runs_give_the_profile_of_the_runs_themselves() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let of = |name: &str| scratch.path().join(name);
+    let blocks = [
+        "--pages",
+        "ram:256-295",
+        "-b",
+        "20",
+        "--covered",
+        "0",
+        "--coarse",
+    ];
+    let (_, rows) = profiled(&blocks, &of("direct"));
+    assert_eq!(rows.len(), 40);
+    let [images, runs, own] = ["images", "runs", "own"].map(|name| of(name).display().to_string());
+    let again = |options: &[&str]| {
+        let config = "tests/configs/bbprof/staircase.toml";
+        let fixed = [
+            "bbprof",
+            config,
+            "--vm",
+            "staircase",
+            "-f",
+            "h",
+            "--out",
+            &own,
+        ];
+        let all = [&fixed[..], &blocks, options].concat();
+        all.into_iter().map(str::to_owned).collect::<Vec<String>>()
+    };
+    let run = |options: &[&str]| {
+        let all = again(options);
+        good(&all.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let fails = |options: &[&str]| {
+        let all = again(options);
+        refused(&all.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let first = run(&["--images", &images]);
+    assert!(
+        first.out.contains("4 images for board virt"),
+        "{}",
+        first.out
+    );
+    let mut known = BTreeSet::new();
+    while !of("own").join("profile.toml").is_file() {
+        let made = folders(&of("images"));
+        let new: Vec<&String> = made.difference(&known).collect();
+        assert!(!new.is_empty(), "the last command wrote no image");
+        for name in new {
+            let direct = of("direct").join("runs").join(name);
+            let logs = [direct.join("console.txt"), direct.join("telemetry.bin")];
+            captured(&of("images"), name, [&logs[0], &logs[1]], &of("runs"));
+        }
+        known = made;
+        run(&["--captured", &runs, "--images", &images]);
+    }
+    let read = |folder: &str, file: &str| {
+        std::fs::read_to_string(of(folder).join(file)).expect("it was written")
+    };
+    assert_eq!(read("own", "pages.csv"), read("direct", "pages.csv"));
+    let (profile, direct) = (read("own", "profile.toml"), read("direct", "profile.toml"));
+    let (origin, rest) = profile.split_once('\n').expect("lines");
+    assert_eq!(
+        origin,
+        "# Made by `cloison bbprof` on board virt, by its captured runs."
+    );
+    assert_eq!(Some(rest), direct.split_once('\n').map(|(_, rest)| rest));
+    assert!(read("own", "figures.json").contains("\"modelled\": \"false\""));
+
+    // What is missing, of another image, cut or damaged.
+    let file = |run: &str, name: &str| of("runs").join(run).join(name);
+    std::fs::rename(of("runs").join("all"), of("away")).expect("it can be moved");
+    let error = fails(&["--captured", &runs]);
+    assert!(
+        error.contains("1 of 4 runs were not captured: all"),
+        "{error}"
+    );
+    assert!(error.contains("--images DIR"), "{error}");
+    std::fs::rename(of("away"), of("runs").join("all")).expect("it can be moved");
+    let whole = std::fs::read(file("all", "telemetry.bin")).expect("a file");
+    let other = std::fs::read(file("none", "telemetry.bin")).expect("a file");
+    for (bytes, words) in [
+        (&other[..], "the board ran another image"),
+        (&whole[..whole.len() - 9], "bad telemetry"),
+        (&[], "does not begin with the boot"),
+    ] {
+        std::fs::write(file("all", "telemetry.bin"), bytes).expect("it can be written");
+        let error = fails(&["--captured", &runs]);
+        assert!(
+            error.contains(words) && error.contains("runs/all"),
+            "{error}"
+        );
+    }
+    std::fs::write(file("all", "telemetry.bin"), &whole).expect("it can be written");
+    std::fs::write(file("all", "damage.csv"), "byte").expect("it can be written");
+    let error = fails(&["--captured", &runs]);
+    assert!(error.contains("records were damaged"), "{error}");
+    std::fs::remove_file(file("all", "damage.csv")).expect("it is there");
+    let error = fails(&["--captured", &own]);
+    assert!(error.contains("has no captured run"), "{error}");
+    // The image of one run, and the log of another.
+    let error = refused(&[
+        "capture",
+        &of("images").join("all/system.toml").display().to_string(),
+        "--board",
+        VIRT,
+        "--image",
+        &of("images").join("all/Image").display().to_string(),
+        "--telemetry",
+        &file("none", "telemetry.bin").display().to_string(),
+        "--out",
+        &of("wrong").display().to_string(),
+    ]);
+    assert!(error.contains("this is a run of bbprof."), "{error}");
+    let error = refused(&[
+        "capture",
+        "configs/pvt-sh.toml",
+        "--image",
+        &of("images").join("all/Image").display().to_string(),
+        "--telemetry",
+        &file("none", "telemetry.bin").display().to_string(),
+    ]);
+    assert!(error.contains("and not of pvt-sh on virt"), "{error}");
+}
+
+/// Two boots, of six events and of one.
+const MANIFEST: &str = r#"title = "two boots"
+cpu = "cortex-a53"
+[tolerance]
+percent = 0.5
+events = 100
+[quantities]
+none = 0
+[[event]]
+name = "INST_RETIRED"
+counts = "executed"
+because = "all instructions"
+[[event]]
+name = "CPU_CYCLES"
+counts = "micros * cpu_mhz"
+because = "the time"
+[[event]]
+name = "EXC_TAKEN"
+counts = "none"
+because = "no exceptions"
+[[event]]
+name = "EXC_RETURN"
+counts = "none"
+because = "no exceptions"
+[[event]]
+name = "L1D_CACHE_REFILL"
+counts = "none"
+because = "no data"
+[[event]]
+name = "L1D_CACHE_WB"
+counts = "none"
+because = "no data"
+[[event]]
+name = "BUS_ACCESS"
+counts = "none"
+because = "no data"
+[[benchmark]]
+name = "matrix-copy"
+source = "guest-tools/workloads/src/bin/matrix-copy.rs"
+workload = "matrix-copy"
+args = [16384, 1]
+runs_argument = 1
+segment = 0
+[benchmark.quantities]
+micros = 400
+[[benchmark.block]]
+executed = 16_384
+code = { LDR = 5, STR = 2, ALU = 13, B = 1 }
+"#;
+
+/// The benchmarks of a validation, captured as from a board, get the verdicts of the direct command.
+#[test]
+fn captured_counts_get_the_verdicts_of_the_direct_command() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let of = |name: &str| scratch.path().join(name);
+    let words = |name: &str| of(name).display().to_string();
+    std::fs::write(of("two.toml"), MANIFEST).expect("it can be written");
+    let manifest = words("two.toml");
+    let fixed = ["events", "validate", "--manifest", &manifest];
+    let with = |options: &[&str]| [&fixed[..], options].concat().join("\n");
+    let run = |options: &[&str]| good(&with(options).split('\n').collect::<Vec<_>>());
+    let fails = |options: &[&str]| refused(&with(options).split('\n').collect::<Vec<_>>());
+    run(&["--icount", "--out", &words("direct.toml")]);
+    let made = run(&["--images", &words("images")]);
+    assert!(made.out.contains("2 images for board virt"), "{}", made.out);
+    for name in folders(&of("images")) {
+        let image = std::fs::read(of("images").join(&name).join("Image")).expect("an image");
+        let outcome = boot(&image, VIRT, Clock::Counted).expect("it boots");
+        let logs = [of("console"), of("telemetry")];
+        std::fs::write(&logs[0], &outcome.console).expect("it can be written");
+        std::fs::write(&logs[1], &outcome.telemetry).expect("it can be written");
+        captured(&of("images"), &name, [&logs[0], &logs[1]], &of("runs"));
+    }
+    let runs = words("runs");
+    let own = words("own.toml");
+    run(&["--captured", &runs, "--cpu-mhz", "1000", "--out", &own]);
+    let read = |name: &str| std::fs::read_to_string(of(name)).expect("it was written");
+    let (own, direct) = (read("own.toml"), read("direct.toml"));
+    let (head, verdicts) = own.split_once("[[verdict]]").expect("verdicts");
+    assert!(head.contains("machine = \"hardware\""), "{head}");
+    assert!(head.contains("counts of virt"), "{head}");
+    assert_eq!(
+        Some(verdicts),
+        direct.split_once("[[verdict]]").map(|(_, rest)| rest)
+    );
+    assert!(verdicts.contains("verdict = \"trusted\""), "{verdicts}");
+
+    // Another image of the same system, which counts another event; one that is missing; and one
+    // of another number of runs.
+    let file = |run: &str| of("runs").join(run).join("telemetry.bin");
+    let [first, second] = ["1-matrix-copy-events-1", "1-matrix-copy-events-2"];
+    let whole = std::fs::read(file(second)).expect("a file");
+    std::fs::copy(file(first), file(second)).expect("it can be copied");
+    let error = fails(&["--captured", &runs]);
+    assert!(
+        error.contains("the board ran another image: it counted"),
+        "{error}"
+    );
+    std::fs::write(file(second), whole).expect("it can be written");
+    let error = fails(&["--captured", &of("runs").join(first).display().to_string()]);
+    assert!(error.contains("1 run of 2 not captured"), "{error}");
+    let error = fails(&["--captured", &runs, "--runs", "2"]);
+    assert!(error.contains("is a run of another image"), "{error}");
+}
+
+/// `capture` keeps the log of the hello image, as `board compare` takes it.
+#[test]
+fn the_log_of_the_hello_image_is_captured_and_compared() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let words = |name: &str| scratch.path().join(name).display().to_string();
+    let board = configuration::board(VIRT).expect("it is shipped");
+    let image = hello::build(&board, Place::Emulator).expect("it builds");
+    let outcome = boot(&image, VIRT, Clock::Real).expect("it boots");
+    let [console, telemetry, out] = ["console", "telemetry", "out"].map(words);
+    std::fs::write(&console, &outcome.console).expect("it can be written");
+    std::fs::write(&telemetry, &outcome.telemetry).expect("it can be written");
+    // The ports are exchanged.
+    let done = good(&[
+        "capture",
+        "--hello",
+        "--console",
+        &telemetry,
+        "--telemetry",
+        &console,
+        "--out",
+        &out,
+    ]);
+    assert!(done.err.contains("the ports are exchanged"), "{}", done.err);
+    assert!(done.out.contains("checks of board virt"), "{}", done.out);
+    assert!(done.out.contains("port sends its line"), "{}", done.out);
+    assert!(done.out.contains("hello.log: turned off"), "{}", done.out);
+    let log = format!("{out}/hello.log");
+    let compared = good(&["board", "compare", &log]);
+    let right = "the board is what its file says";
+    assert!(compared.out.contains(right), "{}", compared.out);
+    // With a configuration, the log is named.
+    let config = "configs/pvt-sh.toml";
+    let error = refused(&["capture", config, "--console", &console, "--out", &out]);
+    assert!(
+        error.contains("this is the log of the hello image"),
+        "{error}"
     );
 }
 

@@ -12,6 +12,7 @@
 use crate::CRC;
 use alloc::string::String;
 use alloc::vec::Vec;
+use cloison_formats::addr::PhysRange;
 use cloison_formats::image::Board;
 use cloison_formats::units::EventId;
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ use thiserror::Error;
 /// First bytes of the claims.
 const MAGIC: [u8; 8] = *b"CLOIHELO";
 /// Version of [`Claims`].
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Bytes before the claims.
 const HEADER: usize = 20;
 
@@ -48,6 +49,39 @@ pub struct Claims {
     pub events: Vec<EventId>,
     /// All CPUs with a table.
     pub cpus: Vec<Cpu>,
+    /// The devices that VMs may have.
+    pub devices: Vec<Device>,
+    /// The calls that guests may be given.
+    pub firmware: Firmware,
+}
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// Its registers.
+    pub range: PhysRange,
+    /// What clocks it.
+    pub clock: Clock,
+}
+
+/// What clocks a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Clock {
+    /// Something that is always on, as far as the board file says.
+    Always,
+    /// The firmware, on request.
+    Firmware,
+}
+
+/// The firmware's calls that guests may be given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Firmware {
+    /// None.
+    None,
+    /// Those of a ZynqMP (UG1200).
+    Eemi,
 }
 
 /// A CPU with an event table.
@@ -132,6 +166,8 @@ mod tests {
             counters: 6,
             events: [EventId(0x11)].to_vec(),
             cpus: Vec::new(),
+            devices: Vec::new(),
+            firmware: Firmware::None,
         }
     }
 
@@ -155,7 +191,7 @@ mod tests {
             assert_eq!(decode(&bytes), Err(ClaimsError::Damaged), "byte {at}");
             bytes[at] ^= 4;
         }
-        bytes[8] = 2;
-        assert_eq!(decode(&bytes), Err(ClaimsError::Version(2)));
+        bytes[8] = 9;
+        assert_eq!(decode(&bytes), Err(ClaimsError::Version(9)));
     }
 }

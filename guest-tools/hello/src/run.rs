@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::checks::gic::Gic;
-use crate::checks::{cores, cpu, gic, memory, pmu, uarts};
+use crate::checks::{cores, cpu, devices, gic, memory, pmu, uarts};
 use crate::console::{self, Uart};
 use crate::machine::{heap, loaded};
 use crate::report::{Report, abandon};
@@ -41,6 +41,7 @@ pub fn check(image: &[u8]) -> ! {
     memory::check(&mut report, board);
     pmu::check(&mut report, &claims, &gic, cores::own_number(&claims));
     cores::check(&mut report, &claims);
+    devices::check(&mut report, &claims);
     report.end();
     power::off()
 }

@@ -107,9 +107,12 @@ pub fn hello_readme(length: u64, file: &BoardFile) -> String {
 
   console    {}, 115200 baud, 8 data bits, no parity, 1 stop bit
 
-Before the board is switched on, record it with any terminal program:
+Before the board is switched on:
 
-  picocom -b 115200 --logfile hello.log /dev/ttyUSB0
+  cloison capture --hello --console /dev/ttyUSB0 --telemetry /dev/ttyUSB1 -o DIR
+
+It shows the console, says if the two ports are exchanged, ends after the image's last line, and keeps DIR/hello.log.
+Any terminal program's log will do, too. Without a second UART, leave --telemetry out.
 
 5. WHAT YOU SHOULD SEE
 
@@ -119,7 +122,7 @@ U-Boot's banner, then `Cloison: loading Image`, `Starting kernel ...`, and lines
 
 The last one has `end`; then the board turns itself off. The second UART sends one line with `cloison hello`. Then
 
-  cloison board compare hello.log -o {}-new.toml
+  cloison board compare DIR/hello.log -o {}-new.toml
 
 names each field of the board file that is wrong, and writes the file with the right values. If the board file is not a
 shipped one, add --board FILE.toml.

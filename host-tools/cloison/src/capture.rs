@@ -9,15 +9,19 @@ use cloison_config::events::EventNames;
 use cloison_config::validation::record::Machine;
 use cloison_config::{Checked, ImageSource};
 use cloison_engine::board_argument::BoardArgument;
+use cloison_engine::capture::hello;
 use cloison_engine::capture::port::{Baud, Port};
 use cloison_engine::capture::session::{
-    CaptureEnd, Captured, Observer, Remark, Role, Session, Source,
+    CaptureEnd, CaptureError, Captured, Observer, Remark, Role, Session, Source,
 };
 use cloison_engine::capture::stream::{Damage, Run};
 use cloison_engine::counting::{self, machines};
 use cloison_engine::files::{Claim, write_atomic};
+use cloison_engine::hello::log::read_log;
+use cloison_engine::image::{Image, written};
 use cloison_engine::{configuration, image, installation};
 use cloison_formats::image::System;
+use cloison_hello::TELEMETRY_LINE;
 use miette::{IntoDiagnostic, Result, miette};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -28,7 +32,15 @@ use std::time::Duration;
 #[derive(Clone, Debug, clap::Args)]
 pub struct CaptureArgs {
     /// The system's configuration, as `cloison image` got it
-    pub config: PathBuf,
+    #[arg(required_unless_present = "hello")]
+    pub config: Option<PathBuf>,
+    /// Capture the image of `cloison board hello`, and keep its log for `cloison board compare`
+    #[arg(long, conflicts_with_all = ["config", "image", "machine", "allow_untrusted", "log", "verbose"])]
+    pub hello: bool,
+    /// The image that the board boots, if a command has made it of the configuration: one of
+    /// `bbprof --images`
+    #[arg(long, value_name = "FILE")]
+    pub image: Option<PathBuf>,
     /// The port of the board's console: a serial port, a pseudo-terminal, `tcp:HOST:PORT` of a
     /// console server, or a file with what another program received
     #[arg(long, value_name = "PORT", required_unless_present = "telemetry")]
@@ -89,19 +101,26 @@ impl Observer for Shown {
 ///
 /// Returns what is wrong with the configuration, a port, or what was received.
 pub fn capture(args: &CaptureArgs) -> Result<ExitCode, Failure> {
-    let mut checked = configuration::load(&args.config, args.board.as_deref())
+    let Some(config) = args.config.as_deref().filter(|_| !args.hello) else {
+        return capture_hello(args);
+    };
+    let mut checked = configuration::load(config, args.board.as_deref())
         .map_err(|errors| Failure::from(miette::Report::from(errors)))?;
     if args.allow_untrusted {
         checked.allow_untrusted();
     }
     counting::prepare_for(&mut checked, args.machine)
         .map_err(|errors| Failure::from(miette::Report::from(errors)))?;
-    let expected = checked.system.clone();
+    let made = made_of(args.image.as_deref(), &checked)?;
+    let expected = made
+        .as_ref()
+        .map_or(&checked.system, |it| &it.system)
+        .clone();
     // The ports first: a board that is on already loses nothing while its image is built.
     let session = Session::start(&expected, &sources(args), Baud(args.baud))
         .map_err(|error| Failure::from(miette::Report::from(error)))?;
-    let (title, directory) = place(args, &checked)?;
-    let image = image::build(&checked, &[])?;
+    let (title, directory) = place(args, config, &checked)?;
+    let image = made.map_or_else(|| image::build(&checked, &[]), Ok)?;
     image.write(&directory.directory().join("Image"))?;
     let names: Vec<String> = expected.vms.iter().map(|vm| vm.name.clone()).collect();
     let heard = Arc::new(Mutex::new(Heard::of(&with_commands(&checked))));
@@ -125,6 +144,81 @@ pub fn capture(args: &CaptureArgs) -> Result<ExitCode, Failure> {
     files.keep(captured, &mut heard)
 }
 
+/// Reads the image that a command has made of a configuration.
+fn made_of(file: Option<&Path>, checked: &Checked) -> Result<Option<Image>> {
+    let Some(file) = file else { return Ok(None) };
+    let image = written::read(file)?;
+    let names =
+        |system: &System| -> Vec<String> { system.vms.iter().map(|vm| vm.name.clone()).collect() };
+    let (found, wanted) = (&image.system, &checked.system);
+    let own = found.name.strip_prefix(&wanted.name);
+    if found.board.name != wanted.board.name
+        || names(found) != names(wanted)
+        || !own.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    {
+        return Err(miette!(
+            help = "give the configuration that is in the image's folder, and its board",
+            "{} is an image of {} on {}, and not of {} on {}",
+            file.display(),
+            found.name,
+            found.board.name,
+            wanted.name,
+            wanted.board.name
+        ));
+    }
+    Ok(Some(image))
+}
+
+/// Captures the hello image.
+fn capture_hello(args: &CaptureArgs) -> Result<ExitCode, Failure> {
+    let report = |error: CaptureError| Failure::from(miette::Report::from(error));
+    let name = args.board.as_deref().map(|board| {
+        let stem = Path::new(board).file_stem().unwrap_or_default();
+        format!("hello-{}", stem.to_string_lossy())
+    });
+    let name = name.unwrap_or_else(|| "hello".to_owned());
+    let directory = args.out.clone().unwrap_or_else(|| {
+        let folder = installation::output_dir().join("capture");
+        folder.join(&name)
+    });
+    let mut shown = Shown {
+        terminal: Terminal::new(&[], None, Arc::new(Mutex::new(Heard::of(&[]))))?,
+        verbose: false,
+    };
+    eprintln!("{name}: listening; switch the board on, Ctrl-C ends the capture");
+    let limit = args.timeout.map(Duration::from_secs);
+    let captured = hello::capture(&sources(args), Baud(args.baud), limit, &mut shown)
+        .map_err(|error| report(error.into()))?;
+    shown.console(&[]);
+    let file = directory.join("hello.log");
+    write_atomic(&file, &captured.console)?;
+    let place = installation::display(&file);
+    println!("{place}: {}", captured.end);
+    if let Some(error) = captured.error {
+        return Err(report(error));
+    }
+    let log =
+        read_log(&String::from_utf8_lossy(&captured.console)).map_err(miette::Report::from)?;
+    println!(
+        "{} lines of checks of board {}",
+        log.checks.len(),
+        log.board
+    );
+    match captured.telemetry {
+        Some(true) => println!("the telemetry's port sends its line"),
+        Some(false) => println!(
+            "the telemetry's port does not send its line: `{}`",
+            TELEMETRY_LINE.trim_end()
+        ),
+        None => {}
+    }
+    println!("next: cloison board compare {place} -o NEW.toml");
+    match captured.end {
+        CaptureEnd::TimeIsUp => Ok(ExitCode::from(TIME_IS_UP)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
 /// Returns the ports with what they are given for.
 fn sources(args: &CaptureArgs) -> Vec<Source> {
     [
@@ -137,20 +231,16 @@ fn sources(args: &CaptureArgs) -> Vec<Source> {
 }
 
 /// Returns a title, and the directory for the files.
-fn place(args: &CaptureArgs, checked: &Checked) -> Result<(String, Claim)> {
+fn place(args: &CaptureArgs, config: &Path, checked: &Checked) -> Result<(String, Claim)> {
     let board = &checked.system.board.name;
-    let stem = args
-        .config
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy();
+    let stem = config.file_stem().unwrap_or_default().to_string_lossy();
     let directory = match &args.out {
         Some(directory) => {
-            let config = installation::find(&args.config);
+            let config = installation::find(config);
             let owner = config.canonicalize().unwrap_or(config);
             Claim::wait(directory, &owner.display().to_string())?
         }
-        None => configuration::run_directory("capture", &format!("{stem}-{board}"), &args.config)?,
+        None => configuration::run_directory("capture", &format!("{stem}-{board}"), config)?,
     };
     Ok((format!("{stem} on {board}"), directory))
 }
@@ -170,6 +260,18 @@ impl Files<'_> {
         self.clear()?;
         if let Some(error) = captured.error {
             self.keep_as_received(&captured.received)?;
+            let mut texts = captured
+                .received
+                .iter()
+                .map(|it| String::from_utf8_lossy(it));
+            if let Some(log) = texts.find_map(|text| read_log(&text).ok()) {
+                return Err(miette!(
+                    help = "capture it with --hello in place of the configuration",
+                    "this is the log of the hello image, on board {}",
+                    log.board
+                )
+                .into());
+            }
             return Err(Failure::from(miette::Report::from(error)));
         }
         let telemetry = self.telemetry(captured.runs)?;

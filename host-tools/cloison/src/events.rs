@@ -10,6 +10,7 @@ use cloison_config::{BoardFile, Errors};
 use cloison_engine::configuration;
 use cloison_engine::counting::Counting;
 use cloison_engine::report::Section;
+use cloison_lab::captured::BoardRuns;
 use cloison_lab::events::{self, ValidateArgs};
 use miette::{Result, miette};
 
@@ -27,9 +28,22 @@ enum EventsCommand {
     /// Show all that is known of an event, by name or number
     Show(ShowArgs),
     /// Run benchmarks whose counts are known, and judge which events can be trusted
-    Validate(ValidateArgs),
+    Validate(ValidateCommand),
     /// List what is computed from several events of a CPU, as perf's metrics
     Metrics(Cpu),
+}
+
+/// `cloison events validate`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(mut_group("BoardRuns", |group| group.multiple(true).conflicts_with_all(["model", "icount", "counts"])))]
+struct ValidateCommand {
+    #[command(flatten)]
+    args: ValidateArgs,
+    #[command(flatten)]
+    board_runs: BoardRuns,
+    /// Clock of the board's cores, for CPU_CYCLES, which has no verdict without it
+    #[arg(long, value_name = "MHZ", requires = "captured", value_parser = clap::value_parser!(u64).range(100..=10_000))]
+    cpu_mhz: Option<u64>,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -69,7 +83,10 @@ pub fn events(args: &EventsArgs) -> Result<()> {
             args.topic.as_deref(),
         ),
         EventsCommand::Show(args) => show(&configuration::event_table(&args.cpu.cpu)?, &args.event),
-        EventsCommand::Validate(args) => events::validate(args),
+        EventsCommand::Validate(command) if command.board_runs.is_given() => {
+            events::captured::validate(&command.args, &command.board_runs, command.cpu_mhz)
+        }
+        EventsCommand::Validate(command) => events::validate(&command.args),
         EventsCommand::Metrics(args) => {
             metrics(&configuration::event_table(&args.cpu)?);
             Ok(())

@@ -48,7 +48,7 @@ pub mod event_map;
 pub mod events;
 pub mod executable;
 pub mod files;
-mod firmware;
+pub mod firmware;
 mod foreign;
 pub mod goal;
 pub mod guest_linux;

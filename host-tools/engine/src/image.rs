@@ -5,6 +5,7 @@
 mod map_note;
 pub mod prelude;
 pub mod seal;
+pub mod written;
 
 use crate::files::{self, write_atomic};
 use crate::linux::device_tree::Around;

@@ -9,6 +9,7 @@
 //! | [`bbprof`] | finds the pages of a bare-metal guest that matter to the time of its segments |
 //! | [`tune`] | decides colors, pages and budgets together, and runs the decision |
 //! | [`boards`] | boards that are started many times: here, or elsewhere as jobs |
+//! | [`captured`] | runs on a board, as `cloison capture` left them |
 //! | [`jobs`] | the same boards as jobs for other machines, and their common report |
 //! | [`model`] | compares the board model with published measurements, and fits it to measurements |
 //! | [`parameters`] | the values in a model's file, found and changed in place |
@@ -18,6 +19,7 @@
 pub mod bbprof;
 pub mod boards;
 pub mod campaign;
+pub mod captured;
 pub mod events;
 pub mod experiment;
 pub mod jobs;

@@ -8,7 +8,7 @@ use cloison_engine::qemu::Machine;
 use cloison_engine::{configuration, hello};
 use cloison_hello::TELEMETRY_LINE;
 use cloison_hello::claims::Place;
-use cloison_hello::line::Verdict;
+use cloison_hello::line::{Line, Verdict};
 use cloison_tests::{Clock, VIRT, boot};
 use miette::{Context, IntoDiagnostic, Result};
 use std::fs;
@@ -16,7 +16,14 @@ use std::path::Path;
 use std::time::Duration;
 
 /// What cannot be tested on a machine that QEMU emulates.
-const UNTESTED: [&str; 4] = ["coherency", "psci", "pmu.shadow", "pmu.splits"];
+const UNTESTED: [&str; 6] = [
+    "coherency",
+    "console.input",
+    "firmware.eemi",
+    "pmu.shadow",
+    "pmu.splits",
+    "psci",
+];
 
 /// Boots the image of a board file on the board that QEMU emulates, and returns its log.
 fn log_of(file: &BoardFile, board: &str) -> Result<Log> {
@@ -37,7 +44,11 @@ fn each_board_is_what_its_file_says() -> Result<()> {
         let wrong: Vec<_> = log.with(Verdict::Wrong).collect();
         assert!(wrong.is_empty(), "{name}: {wrong:?}");
         for line in log.with(Verdict::Untested) {
-            assert!(UNTESTED.contains(&&*line.key), "{name}: {line:?}");
+            let is_device = line.key.starts_with("device[");
+            assert!(
+                is_device || UNTESTED.contains(&&*line.key),
+                "{name}: {line:?}"
+            );
         }
         // Each part of the board was checked, and each core.
         let right: Vec<&str> = log.with(Verdict::Right).map(|line| &*line.key).collect();
@@ -66,6 +77,10 @@ fn each_board_is_what_its_file_says() -> Result<()> {
         ] {
             assert!(right.contains(&key), "{name}: {key}: {right:?}");
         }
+        // Each device has its line.
+        let devices = |line: &&Line| line.key.starts_with("device[");
+        let lines = log.checks.iter().filter(devices).count();
+        assert_eq!(lines, file.devices.len(), "{name}");
         for core in 0..file.board.cores.len() {
             assert!(
                 right.contains(&&*format!("cores[{core}]")),
@@ -133,6 +148,36 @@ fn six_planted_errors_are_named_with_the_right_values() -> Result<()> {
     // The corrected file is the shipped one.
     fs::write(&path, &correction.text).into_diagnostic()?;
     assert_eq!(load(&path)?.board, configuration::board(VIRT)?.board);
+    Ok(())
+}
+
+/// On a board, which has all its devices.
+#[test]
+fn a_device_where_nothing_is_is_named() -> Result<()> {
+    let scratch = tempfile::tempdir().into_diagnostic()?;
+    let path = scratch.path().join("virt.toml");
+    let text = configuration::board(VIRT)?.source;
+    // Between the transports and the PCIe windows.
+    let (right, wrong) = ("start = 0x0901_0000", "start = 0x0d01_0000");
+    assert_eq!(text.matches(right).count(), 1);
+    let text = text.replace(right, wrong) + "\n[firmware]\neemi = true\n";
+    fs::write(&path, text).into_diagnostic()?;
+    let file = configuration::board(&path.display().to_string())?;
+    let outcome = boot(&hello::build(&file, Place::Board)?, VIRT, Clock::Real)?;
+    let log = read_log(&outcome.console)?;
+    assert_eq!(log.losses, [], "{}", outcome.console);
+    let of = |verdict| -> Vec<&str> { log.with(verdict).map(|line| &*line.key).collect() };
+    let wrong = of(Verdict::Wrong);
+    assert!(wrong.contains(&"device[1].start"), "{}", outcome.console);
+    assert!(wrong.contains(&"firmware.eemi"), "{}", outcome.console);
+    let devices = wrong.iter().filter(|key| key.starts_with("device["));
+    assert_eq!(devices.count(), 1, "{wrong:?}");
+    // Its register holds the time; the second UART's would take a byte.
+    assert!(of(Verdict::Right).contains(&"device[2].start"));
+    assert!(of(Verdict::Untested).contains(&"device[4].start"));
+    let correction = correction(&file, &log)?;
+    assert_eq!(correction.unknown, ["device[1].start"]);
+    assert!(correction.text.contains("eemi = false"));
     Ok(())
 }
 

@@ -10,9 +10,9 @@ use crate::power;
 use crate::report::{Report, address};
 use alloc::format;
 use alloc::string::{String, ToString};
-use cloison_abi::psci;
+use cloison_abi::{eemi, psci};
 use cloison_formats::color::CacheGeometry;
-use cloison_hello::claims::Claims;
+use cloison_hello::claims::{Claims, Firmware, Place};
 use cloison_hello::line::Verdict;
 
 /// CPUECTLR_EL1.SMPEN: the core takes part in coherency.
@@ -49,6 +49,7 @@ pub fn check(report: &mut Report, claims: &Claims) {
     cache(report, claims);
     time(report);
     firmware(report, claims);
+    eemi(report, claims);
 }
 
 /// Checks that the firmware has turned on coherency. An emulator has no such registers, and shows 0.
@@ -148,5 +149,25 @@ fn firmware(report: &mut Report, claims: &Claims) {
             Verdict::Wrong,
             "SMC is undefined: no EL3",
         ),
+    }
+}
+
+/// Checks that the firmware answers calls of EEMI, where the board file says so.
+fn eemi(report: &mut Report, claims: &Claims) {
+    if claims.firmware == Firmware::None {
+        return;
+    }
+    let (key, remark) = ("firmware.eemi", "GET_API_VERSION");
+    match power::call(eemi::CALLS | eemi::GET_API_VERSION, 0, 0, 0) {
+        // The lower half is the state, the upper one the version (UG1200).
+        Ok(answer) if answer >= 0 && answer as u32 == 0 => {
+            let version = answer >> 32;
+            let remark = format!("{remark}: {}.{}", version >> 16, version & 0xffff);
+            report.compare(key, true, Some(true), remark);
+        }
+        _ if claims.place == Place::Emulator => {
+            report.untested(key, true, "QEMU has no firmware of the board");
+        }
+        _ => report.compare(key, true, Some(false), remark),
     }
 }

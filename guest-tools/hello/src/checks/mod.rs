@@ -3,6 +3,7 @@
 
 pub mod cores;
 pub mod cpu;
+pub mod devices;
 pub mod gic;
 pub mod memory;
 pub mod pmu;

@@ -34,6 +34,8 @@ pub fn check(report: &mut Report, board: &Board, gic: &Gic) {
             report.untested("console.irq", board.console.irq.0, remark);
         }
     }
+    let remark = "nobody types now; with a system's image, Ctrl-T and ? list the VMs";
+    report.untested("console.input", "yes", remark);
     // A second UART, not the console's.
     let second = board.telemetry.as_ref();
     let Some(telemetry) = second.filter(|uart| uart.base != board.console.base) else {

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`port`] | opens and reads a port |
 //! | [`content`] | finds out what a line carries |
+//! | [`hello`] | one capture of the hello image |
 //! | [`session`] | one capture, from opened ports to what was received |
 //! | [`stream`] | decodes the telemetry while it arrives, and names each damaged record |
 //!
@@ -12,6 +13,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod content;
+pub mod hello;
 pub mod port;
 pub mod session;
 pub mod stream;

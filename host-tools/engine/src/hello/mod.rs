@@ -14,9 +14,12 @@ pub mod log;
 use crate::image::{self, seal};
 use crate::{configuration, parts};
 use cloison_config::BoardFile;
+use cloison_config::devices::BoardDevice;
 use cloison_config::event_map::CpuMap;
+use cloison_config::firmware::Eemi;
 use cloison_formats::boot::{self, BootParameters};
-use cloison_hello::claims::{self, Claims, Cpu, Place};
+use cloison_formats::image::FirmwareAccess;
+use cloison_hello::claims::{self, Claims, Clock, Cpu, Device, Firmware, Place};
 use miette::{IntoDiagnostic, Result, miette};
 
 /// Offset of `image_size` in the arm64 Image header.
@@ -48,6 +51,15 @@ pub fn claims(board: &BoardFile, place: Place) -> Result<Claims> {
         let left_out = &emulation.overflow_interrupts;
         described.pmu_irqs.retain(|irq| !left_out.contains(irq));
     }
+    let device = |device: &BoardDevice| Device {
+        name: device.name.clone(),
+        range: device.range,
+        clock: if device.firmware == FirmwareAccess::default() {
+            Clock::Always
+        } else {
+            Clock::Firmware
+        },
+    };
     Ok(Claims {
         board: described,
         place,
@@ -55,6 +67,11 @@ pub fn claims(board: &BoardFile, place: Place) -> Result<Claims> {
         counters: board.counters,
         events: board.events.events.iter().map(|event| event.id).collect(),
         cpus: cpus.collect(),
+        devices: board.devices.iter().map(device).collect(),
+        firmware: match board.eemi {
+            Eemi::Absent => Firmware::None,
+            Eemi::There => Firmware::Eemi,
+        },
     })
 }
 

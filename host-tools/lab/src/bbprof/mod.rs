@@ -18,7 +18,10 @@ pub mod runs;
 pub mod written;
 
 use crate::boards::{Boards, seconds};
+use crate::captured::{BoardRuns, CapturedRuns};
+use cloison_abi::services;
 use cloison_config::problem::{count, display_path};
+use cloison_config::validation::record::Machine;
 use cloison_config::{Checked, Errors, ImageSource, suggest};
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::counting::{self, Counting};
@@ -40,7 +43,7 @@ use cloison_profile::{
 };
 use layout::Program;
 use miette::{Result, WrapErr, miette};
-use runs::{Point, Runs, Subject};
+use runs::{NotCaptured, Point, Runs, Subject};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -59,6 +62,7 @@ const SHOWN: usize = 20;
 
 /// Options of `cloison bbprof`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_group("BoardRuns", |group| group.multiple(true).conflicts_with_all(["model", "seed"])))]
 pub struct BbprofArgs {
     /// The configuration; the profile that its VM names need not exist yet
     #[arg(value_name = "CONFIG")]
@@ -110,6 +114,9 @@ pub struct BbprofArgs {
     /// Seed of the model's replacement and refreshes
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+    /// The board that runs the boots, instead of the model
+    #[command(flatten)]
+    pub board_runs: BoardRuns,
     /// Also write the profile here
     #[arg(short = 'o', long, value_name = "FILE")]
     pub profile: Option<PathBuf>,
@@ -153,6 +160,7 @@ impl BbprofArgs {
             seed: 0,
             profile: Some(profile.to_path_buf()),
             out: None,
+            board_runs: BoardRuns::default(),
             json: None,
         }
     }
@@ -188,7 +196,13 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
     keep_apart([config.as_path()], args.json.as_deref())?;
     keep_apart([config.as_path()], args.profile.as_deref())?;
     let (mut checked, vm) = load(args, &config)?;
-    counting::prepare_for(&mut checked, Counting::Model.machine())?;
+    let is_on_board = args.board_runs.is_given();
+    let machine = if is_on_board {
+        Machine::Hardware
+    } else {
+        Counting::Model.machine()
+    };
+    counting::prepare_for(&mut checked, machine)?;
     let vm_of = &checked.system.vms[vm.index()];
     let selection = select(args, &vm_of.regions)?;
     let file = elf_of(&checked, vm)?;
@@ -204,9 +218,14 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
     let pages = profiled.choose(&selection, args)?;
     println!("{}", profiled.table(&pages).to_text());
     parts::prepare()?;
-    setup::qemu()?;
-    let emulation = checked.emulation()?;
-    let model = Model::chosen(args.model.as_deref(), emulation)?;
+    let captured = CapturedRuns::find(&args.board_runs.captured)?;
+    let model = if is_on_board {
+        has_segments(&args.vm, vm_of.services)?;
+        None
+    } else {
+        setup::qemu()?;
+        Some(Model::chosen(args.model.as_deref(), checked.emulation()?)?)
+    };
     let name = format!("{}-{}", checked.system.name, args.vm);
     let claim = match &args.out {
         Some(out) => Claim::for_results(
@@ -234,7 +253,10 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
         },
     };
     let boards = Boards::here();
-    let runs = Runs::new(subject, &model, out)?;
+    let runs = match &model {
+        Some(model) => Runs::new(subject, model, out)?,
+        None => Runs::on_board(subject, &captured, args.board_runs.images.as_deref())?,
+    };
     let started = Instant::now();
     let mut profiler = Profiler {
         args,
@@ -245,14 +267,33 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
         boots: 0,
         segments: None,
     };
-    let profile = profiler.profile()?;
-    let ranked = profile.ranked();
-    let order: Vec<PageName> = ranked.iter().map(|ranked| ranked.page).collect();
-    let curve = profiler.rank(&order)?;
+    let measured = profiler.measured();
+    let missing = measured.as_ref().err();
+    let missing = missing.and_then(|error| error.downcast_ref::<NotCaptured>());
+    // Another error has stopped the search for them.
+    if measured.is_ok() || missing.is_some() {
+        for folder in captured.strangers() {
+            eprintln!("bbprof: not used: {folder}: its image is none that this profile needs");
+        }
+    }
+    let (profile, curve) = match measured {
+        Ok(measured) => measured,
+        Err(error) => {
+            let missing = error.downcast_ref::<NotCaptured>();
+            let missing = missing.filter(|_| args.board_runs.images.is_some());
+            let Some(NotCaptured { names, .. }) = missing else {
+                return Err(error);
+            };
+            let board = &checked.board.board.name;
+            args.board_runs.print_written(names, board);
+            return Ok(());
+        }
+    };
+    let order = profile.ranked().len();
     let (boots, segments) = (profiler.boots, profiler.segments.unwrap_or_default());
     runs.clean();
     seconds::remember(&format!("bbprof {name}"), &boards.seconds());
-    let plain = order.len() + 2;
+    let plain = order + 2;
     eprintln!(
         "bbprof: {} in {:.1} s, {} of them kept from earlier; page by page, a profile takes \
          {plain}",
@@ -266,7 +307,9 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
         config: &config,
         checked: &checked,
         profiled: &profiled,
-        model: &model,
+        executor: model
+            .as_ref()
+            .map_or(Executor::Board(&checked.board.board.name), Executor::Model),
         guest: sha256(&bytes),
         image: runs.image(),
         profile,
@@ -277,13 +320,44 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
     results.write(out)
 }
 
+/// What executed the boots.
+#[derive(Clone, Copy)]
+enum Executor<'a> {
+    /// The board model.
+    Model(&'a Model),
+    /// The board of this name.
+    Board(&'a str),
+}
+
+impl Executor<'_> {
+    /// Returns how the times were made, for titles.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Model(_) => "modelled",
+            Self::Board(_) => "measured on the board",
+        }
+    }
+}
+
+/// Checks that a VM's segments are in the hypervisor's log: a board has no other.
+fn has_segments(vm: &str, given: u32) -> Result<()> {
+    if given & services::HEM != 0 {
+        return Ok(());
+    }
+    Err(miette!(
+        help = "give the VM services = [\"hem\"], and let the guest call segment_begin and \
+                segment_end: only the board model knows regions of interest",
+        "VM `{vm}` has no segments that a board logs"
+    ))
+}
+
 /// The measurements, and their subject.
 struct Results<'a> {
     args: &'a BbprofArgs,
     config: &'a Path,
     checked: &'a Checked,
     profiled: &'a GuestPages<'a>,
-    model: &'a Model,
+    executor: Executor<'a>,
     /// SHA-256 of the guest's file.
     guest: String,
     /// SHA-256 of the system's image.
@@ -314,10 +388,17 @@ impl Results<'_> {
         write_atomic(&out.join("pages.csv"), written::csv(&all).as_bytes())?;
         println!(
             "{}",
-            shown(&all, &self.args.mode, self.none(), self.all()).to_text()
+            shown(
+                &all,
+                self.executor,
+                &self.args.mode,
+                [self.none(), self.all()]
+            )
+            .to_text()
         );
         if let Some(Curve { points, found }) = &self.curve {
-            println!("{}", curve_table(points, *found, all.len()).to_text());
+            let table = curve_table(points, self.executor, *found, all.len());
+            println!("{}", table.to_text());
         }
         let figures = self.figures(&all, matter.len());
         figures.write(Some(&out.join("figures.json")))?;
@@ -329,10 +410,11 @@ impl Results<'_> {
                 count(matter.len(), "page")
             );
         }
-        println!(
-            "Data:    pages.csv, figures.json and runs/ in {}",
-            installation::display(out)
-        );
+        let runs = match self.executor {
+            Executor::Model(_) => ", figures.json and runs/",
+            Executor::Board(_) => " and figures.json",
+        };
+        println!("Data:    pages.csv{runs} in {}", installation::display(out));
         Ok(())
     }
 
@@ -352,12 +434,17 @@ impl Results<'_> {
             "VM {} of {system}, {segments}, mode {}, pages {}",
             args.vm, args.mode, args.flags
         );
+        let machine = match self.executor {
+            Executor::Model(model) => format!(
+                "the board model {} (modelled), seed {}",
+                model.name, args.seed
+            ),
+            Executor::Board(board) => format!("board {board}, by its captured runs"),
+        };
         let comment = format!(
-            "Made by `cloison bbprof` on the board model {} (modelled), seed {}.\n\
+            "Made by `cloison bbprof` on {machine}.\n\
              All {pages} pages uncached {:.0} cycles, cached {:.0}.\n\
              The guest's file has the SHA-256 {}.",
-            self.model.name,
-            args.seed,
             self.none(),
             self.all(),
             self.guest
@@ -371,15 +458,19 @@ impl Results<'_> {
             .board(&self.checked.board.board.name)
             .config(self.config)
             .images([self.image.clone()])
-            .parameter("modelled", true)
-            .parameter("model", &self.model.name)
+            .parameter("modelled", matches!(self.executor, Executor::Model(_)))
             .parameter("vm", &args.vm)
             .parameter("mode", &args.mode)
             .parameter("pages", &args.flags)
             .parameter("block", args.block)
-            .parameter("seed", args.seed)
             .parameter("warm_up_segments", args.warm_up)
             .parameter("neighbors", args.neighbors);
+        figures = match self.executor {
+            Executor::Model(model) => figures
+                .parameter("model", &model.name)
+                .parameter("seed", args.seed),
+            Executor::Board(_) => figures,
+        };
         figures
             .count("pages", pages.len() as u64)
             .count("pages_in_profile", matter as u64)
@@ -636,17 +727,33 @@ struct Profiler<'a> {
     segments: Option<usize>,
 }
 
+/// A boot: its name, and the pages that the caches may not hold.
+type PageSet = (String, Vec<PageName>);
+
 impl Profiler<'_> {
-    /// Boots once for each set of pages that the caches may not hold.
-    fn measure(&mut self, what: &str, sets: Vec<(String, Vec<PageName>)>) -> Result<Vec<Times>> {
-        let point = |(key, pages): (String, Vec<PageName>)| {
+    /// Returns the profile, and the curve of ranks if it is asked for.
+    fn measured(&mut self) -> Result<(Profile, Option<Curve>)> {
+        let profile = self.profile()?;
+        let ranked = profile.ranked();
+        let order: Vec<PageName> = ranked.iter().map(|ranked| ranked.page).collect();
+        let curve = self.rank(&order)?;
+        Ok((profile, curve))
+    }
+
+    fn points(&self, sets: Vec<PageSet>) -> Result<Vec<Point>> {
+        let point = |(key, pages): PageSet| {
             let uncached: Result<BTreeSet<Ipa>> = pages
                 .into_iter()
                 .map(|page| self.profiled.address(page))
                 .collect();
             uncached.map(|uncached| Point { key, uncached })
         };
-        let points: Vec<Point> = sets.into_iter().map(point).collect::<Result<_>>()?;
+        sets.into_iter().map(point).collect()
+    }
+
+    /// Boots once for each set of pages that the caches may not hold.
+    fn measure(&mut self, what: &str, sets: Vec<PageSet>) -> Result<Vec<Times>> {
+        let points = self.points(sets)?;
         self.boots += points.len();
         let bar = bar(&format!("bbprof {what}"), points.len());
         let done = self.runs.measure(self.boards, &bar, &points, self.segments);
@@ -660,6 +767,11 @@ impl Profiler<'_> {
 
     /// Measures blocks, each treated apart from all other pages.
     fn apart(&mut self, what: &str, spans: &[Span], mode: Mode) -> Result<Vec<Times>> {
+        let sets = self.sets_apart(spans, mode)?;
+        self.measure(what, sets)
+    }
+
+    fn sets_apart(&self, spans: &[Span], mode: Mode) -> Result<Vec<PageSet>> {
         let set = |span: &Span| {
             let own: BTreeSet<PageName> = span.names().collect();
             let is_uncached = |page: &&PageName| own.contains(page) == (mode == Mode::NonCacheable);
@@ -671,8 +783,7 @@ impl Profiler<'_> {
                 self.pages.iter().filter(is_uncached).copied().collect(),
             ))
         };
-        let sets = spans.iter().map(set).collect::<Result<_>>()?;
-        self.measure(what, sets)
+        spans.iter().map(set).collect()
     }
 
     /// Measures all pages, or blocks of them and the pages of those that matter.
@@ -686,13 +797,15 @@ impl Profiler<'_> {
             ("none".to_owned(), self.pages.clone()),
             ("all".to_owned(), vec![]),
         ];
+        let spans = groups::blocks(&self.pages, self.args.block);
+        let first = [ends.clone(), self.sets_apart(&spans, mode)?].concat();
+        self.runs.require(&self.points(first)?)?;
         let ends = self.measure("baseline", ends)?;
         let baseline = Baseline {
             none: ends.first().copied(),
             all: ends.get(1).copied(),
             tracing: None,
         };
-        let spans = groups::blocks(&self.pages, self.args.block);
         let what = if self.args.block > 1 {
             "blocks"
         } else {
@@ -801,9 +914,9 @@ impl Profiler<'_> {
 }
 
 /// Returns the table of the most important pages.
-fn shown(pages: &[Page], mode: &str, none: f64, all: f64) -> Section {
+fn shown(pages: &[Page], executor: Executor<'_>, mode: &str, [none, all]: [f64; 2]) -> Section {
     let mut table = Section::new(
-        "Importance (modelled)",
+        &format!("Importance ({})", executor.word()),
         &["page", "address", "kind", "what", "cycles"],
     );
     for page in &pages[..pages.len().min(SHOWN)] {
@@ -834,9 +947,14 @@ fn shown(pages: &[Page], mode: &str, none: f64, all: f64) -> Section {
     ))
 }
 
-fn curve_table(points: &[(usize, Times)], found: Option<usize>, pages: usize) -> Section {
+fn curve_table(
+    points: &[(usize, Times)],
+    executor: Executor<'_>,
+    found: Option<usize>,
+    pages: usize,
+) -> Section {
     let mut table = Section::new(
-        "Time by cacheable pages (modelled)",
+        &format!("Time by cacheable pages ({})", executor.word()),
         &["k", "mean", "min", "max"],
     );
     for (k, times) in points {

@@ -1,9 +1,10 @@
 //! Boots a system once for each choice of pages that the caches may not hold, and keeps the times
-//! of its segments.
+//! of its segments; or takes these from runs on a board.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::boards::Boards;
 use crate::boards::boot::{Boot, Output};
+use crate::captured::{self, CapturedRun, CapturedRuns};
 use crate::experiment::overrides;
 use cloison_abi::services;
 use cloison_config::Checked;
@@ -18,19 +19,22 @@ use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::ids::VmId;
 use indicatif::ProgressBar;
-use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use thiserror::Error;
 
 /// Time limit: a boot that takes longer has hung, or its guest does not end.
 const LIMIT: Duration = Duration::from_secs(600);
 /// Changes with the code that reads a run's times, so that older results are not taken for new
 /// ones.
 const RESULT_VERSION: u32 = 1;
+/// Digits that tell the systems of a profile's images apart.
+const NAME_DIGITS: usize = 8;
 
 /// A boot: its name, and the pages that the caches may not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,12 +70,38 @@ pub struct Runs<'a> {
     text: String,
     base: Image,
     hypervisor: Flat,
+    executor: Executor<'a>,
+    out: PathBuf,
+    reused: AtomicUsize,
+}
+
+/// What executes the boots.
+#[derive(Debug)]
+enum Executor<'a> {
+    /// The board model.
+    Model(Box<Modelled>),
+    /// A board, whose runs were captured. The images of other runs go to a folder, if one is named.
+    Board(&'a CapturedRuns, Option<&'a Path>),
+}
+
+/// The board model, and what its boots share.
+#[derive(Debug)]
+struct Modelled {
     model: Model,
     store: Store,
     /// Hash of what all boots share.
     common: Sha256,
-    out: PathBuf,
-    reused: AtomicUsize,
+}
+
+/// Runs that no board has made yet.
+#[derive(Clone, Debug, Error, Diagnostic)]
+#[error("{} of {wanted} runs were not captured: {}", names.len(), names.join(", "))]
+#[diagnostic(help("write their images: --images DIR; boot and capture each"))]
+pub struct NotCaptured {
+    /// Their names.
+    pub names: Vec<String>,
+    /// How many are needed.
+    wanted: usize,
 }
 
 /// The times of a boot, as they are kept.
@@ -100,17 +130,46 @@ impl<'a> Runs<'a> {
         common.update(format!(
             "{RESULT_VERSION} {emulation:?} {warm_up} {conditions:?}"
         ));
+        let executor = Executor::Model(Box::new(Modelled {
+            model,
+            store,
+            common,
+        }));
         let (out, reused) = (out.to_path_buf(), AtomicUsize::new(0));
         Ok(Self {
             subject,
             text,
             base,
             hypervisor,
-            model,
-            store,
-            common,
+            executor,
             out,
             reused,
+        })
+    }
+
+    /// Prepares to read runs on a board. The images of those that are not there go to a folder of
+    /// `images`, if that is given.
+    ///
+    /// # Errors
+    ///
+    /// If the image cannot be built.
+    pub fn on_board(
+        subject: Subject<'a>,
+        runs: &'a CapturedRuns,
+        images: Option<&'a Path>,
+    ) -> Result<Self> {
+        let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
+        let base = image::assemble(subject.checked, &hypervisor)?;
+        let text = overrides::anchored(&subject.checked.source, &subject.checked.path)?;
+        let text = toml::to_string_pretty(&text).into_diagnostic()?;
+        Ok(Self {
+            subject,
+            text,
+            base,
+            hypervisor,
+            executor: Executor::Board(runs, images),
+            out: PathBuf::new(),
+            reused: AtomicUsize::new(0),
         })
     }
 
@@ -127,21 +186,87 @@ impl<'a> Runs<'a> {
         points: &[Point],
         segments: Option<usize>,
     ) -> Result<Vec<Vec<u64>>> {
+        let modelled = match &self.executor {
+            Executor::Model(modelled) => modelled,
+            Executor::Board(runs, images) => {
+                return self.captured(runs, *images, points, segments);
+            }
+        };
         boards.each(bar, points, |point| {
             bar.set_message(point.key.clone());
             let cycles = self
-                .boot(boards, point)
+                .boot(boards, modelled, point)
                 .wrap_err_with(|| miette!("run {} failed", point.key))?;
-            match segments.filter(|wanted| *wanted != cycles.len()) {
-                Some(wanted) => Err(miette!(
-                    help = "a guest whose segments depend on its own run time cannot be profiled",
-                    "run {} has {} segments, where the first run had {wanted}",
-                    point.key,
-                    cycles.len()
-                )),
-                None => Ok(cycles),
-            }
+            self.alike(point, &cycles, segments)?;
+            Ok(cycles)
         })
+    }
+
+    /// Checks that a boot has as many segments as the first one.
+    fn alike(&self, point: &Point, cycles: &[u64], segments: Option<usize>) -> Result<()> {
+        match segments.filter(|wanted| *wanted != cycles.len()) {
+            Some(wanted) => Err(miette!(
+                help = "a guest whose segments depend on its own run time cannot be profiled",
+                "run {} has {} segments, where the first run had {wanted}",
+                point.key,
+                cycles.len()
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the cycles of runs on a board, or all that are missing as one error.
+    fn captured(
+        &self,
+        runs: &CapturedRuns,
+        images: Option<&Path>,
+        points: &[Point],
+        segments: Option<usize>,
+    ) -> Result<Vec<Vec<u64>>> {
+        let (mut all, mut names) = (vec![], vec![]);
+        for point in points {
+            let image = self.image_of(point)?;
+            let Some(run) = runs.of(&image) else {
+                if let Some(images) = images {
+                    captured::write(images, &point.key, &image, &self.text)?;
+                }
+                names.push(point.key.clone());
+                continue;
+            };
+            let cycles = self
+                .of_captured(run, &image)
+                .wrap_err_with(|| miette!("run {} failed", point.key))?;
+            self.alike(point, &cycles, segments)?;
+            all.push(cycles);
+        }
+        if names.is_empty() {
+            return Ok(all);
+        }
+        let wanted = points.len();
+        Err(NotCaptured { names, wanted }.into())
+    }
+
+    /// Returns the cycles of the segments of a run on a board.
+    fn of_captured(&self, run: &CapturedRun, image: &Image) -> Result<Vec<u64>> {
+        let vm = self.subject.vm;
+        if run.shows(prelude::REFUSED)? {
+            return Err(refused());
+        }
+        let telemetry = run.telemetry(&image.system.name, vm)?;
+        let own = telemetry.hem_runs().filter(|run| run.record.vm == vm);
+        self.warm(own.map(|run| run.record.cycles.0).collect())
+    }
+
+    /// Says in one error which of these boots no board has made, before the first one is looked at.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::measure`].
+    pub fn require(&self, points: &[Point]) -> Result<()> {
+        match &self.executor {
+            Executor::Model(_) => Ok(()),
+            Executor::Board(runs, images) => self.captured(runs, *images, points, None).map(drop),
+        }
     }
 
     /// Returns the number of boots whose kept results were used.
@@ -156,31 +281,51 @@ impl<'a> Runs<'a> {
 
     /// Removes files that no run needs any more.
     pub fn clean(&self) {
-        KeptRun::clean(&self.out, &self.model, &self.store);
+        if let Executor::Model(modelled) = &self.executor {
+            KeptRun::clean(&self.out, &modelled.model, &modelled.store);
+        }
     }
 
-    fn boot(&self, boards: &Boards, point: &Point) -> Result<Vec<u64>> {
+    /// Returns the image of a boot. Its system has a name that no other has, by which a run tells of
+    /// which image it is; all these names have the same length, so that no boot takes longer by it.
+    fn image_of(&self, point: &Point) -> Result<Image> {
+        let Subject { vm, others, .. } = self.subject;
+        let mut sum = Sha256::new();
+        for page in &point.uncached {
+            sum.update(page.0.to_le_bytes());
+        }
+        let sum = files::digest(sum);
+        let mut base = self.base.clone();
+        base.system.name = format!("{}.{}", base.system.name, &sum[..NAME_DIGITS]);
+        let uncached = ranges(&point.uncached);
+        Ok(prelude::before(
+            &base,
+            &self.hypervisor,
+            vm,
+            &uncached,
+            others,
+        )?)
+    }
+
+    fn boot(&self, boards: &Boards, modelled: &Modelled, point: &Point) -> Result<Vec<u64>> {
         let Subject {
             checked,
             board,
-            vm,
-            others,
             conditions,
             ..
         } = self.subject;
+        let Modelled {
+            model,
+            store,
+            common,
+        } = modelled;
         let directory = self.out.join("runs").join(&point.key);
-        let image = prelude::before(
-            &self.base,
-            &self.hypervisor,
-            vm,
-            &ranges(&point.uncached),
-            others,
-        )?;
-        let mut hash = self.common.clone();
+        let image = self.image_of(point)?;
+        let mut hash = common.clone();
         hash.update(&image.bytes);
         let inputs = files::digest(hash);
         let file = directory.join("result.json");
-        let kept = KeptRun::new(board, &image, &self.model, &self.store, conditions)?;
+        let kept = KeptRun::new(board, &image, model, store, conditions)?;
         kept.write(&directory)?;
         write_atomic(&directory.join("system.toml"), self.text.as_bytes())?;
         if let Some(KeptTimes { cycles, .. }) =
@@ -207,17 +352,10 @@ impl<'a> Runs<'a> {
     /// Returns the cycles of the VM's segments in the hypervisor's log or, of a VM without the
     /// service `hem`, of the model's regions of interest.
     fn segments(&self, output: &Output, statistics: &Path) -> Result<Vec<u64>> {
-        let Subject {
-            checked,
-            vm,
-            warm_up,
-            ..
-        } = self.subject;
+        let Subject { checked, vm, .. } = self.subject;
         let vm_of = &checked.system.vms[vm.index()];
         if output.console.contains(prelude::REFUSED) {
-            return Err(miette!(
-                "the hypervisor refused to make a page non-cacheable"
-            ));
+            return Err(refused());
         }
         if !output.exit.is_clean() {
             let help = "the VM has to turn itself off after its segments";
@@ -251,6 +389,18 @@ impl<'a> Runs<'a> {
             let own = telemetry.hem_runs().filter(|run| run.record.vm == vm);
             own.map(|run| run.record.cycles.0).collect()
         };
+        self.warm(cycles)
+    }
+
+    /// Returns the cycles of the segments after those that warm up.
+    fn warm(&self, cycles: Vec<u64>) -> Result<Vec<u64>> {
+        let Subject {
+            checked,
+            vm,
+            warm_up,
+            ..
+        } = self.subject;
+        let vm_of = &checked.system.vms[vm.index()];
         if cycles.len() <= warm_up {
             let help = "the time is that of the VM's segments: give it services = [\"hem\"] and \
                         let the guest call segment_begin and segment_end, or let it mark a region \
@@ -272,6 +422,10 @@ impl<'a> Runs<'a> {
         }
         Ok(cycles[warm_up..].to_vec())
     }
+}
+
+fn refused() -> miette::Report {
+    miette!("the hypervisor refused to make a page non-cacheable")
 }
 
 /// Returns pages as ranges of consecutive ones.

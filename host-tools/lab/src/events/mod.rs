@@ -3,9 +3,11 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`captured`] | takes the counts from runs on a board instead |
 //! | [`runs`] | boots the benchmarks, a few events at a time, and reads their counts |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+pub mod captured;
 pub mod runs;
 
 use crate::boards::{Boards, seconds};
@@ -158,10 +160,28 @@ pub fn validate(args: &ValidateArgs) -> Result<()> {
 /// Returns the errors of manifest, hypotheses and counts, or the reason why a benchmark could not
 /// be run.
 pub fn validate_on(boards: &Boards, place: &Path, args: &ValidateArgs) -> Result<()> {
+    judge_counts(args, args.machine(), |inputs, named| {
+        let counts = match &args.counts {
+            Some(path) => Counts::load(path, &inputs.manifest)?,
+            None => {
+                let manifest = &inputs.manifest;
+                runs::count(boards, place, manifest, named, args.machine(), args.runs)?
+            }
+        };
+        seconds::remember("events validate", &boards.seconds());
+        Ok(counts)
+    })
+}
+
+/// Judges the counts that `count` returns for a board, and reports the verdicts.
+fn judge_counts(
+    args: &ValidateArgs,
+    machine: Machine,
+    count: impl FnOnce(&Inputs, &str) -> Result<Counts>,
+) -> Result<()> {
     let named = args.board.as_deref().unwrap_or(DEFAULT_BOARD);
     let board = configuration::board(named)?;
     let inputs = Inputs::load(args, &board.events.cpu)?;
-    let machine = args.machine();
     let is_of_board = args.counts.is_none() || args.board.is_some();
     let of = if is_of_board {
         &board.board.name
@@ -189,15 +209,11 @@ pub fn validate_on(boards: &Boards, place: &Path, args: &ValidateArgs) -> Result
             board.events.cpu
         ));
     }
-    let counts = match &args.counts {
-        Some(path) => Counts::load(path, &inputs.manifest)?,
-        None => runs::count(boards, place, &inputs.manifest, named, machine, args.runs)?,
-    };
-    seconds::remember("events validate", &boards.seconds());
+    let counts = count(&inputs, named)?;
     let judgments = judge(&inputs.manifest, &inputs.hypotheses, &counts, |event| {
         args.claims(&board, event)
     });
-    let figures = figures(args, &inputs, &counts, &judgments);
+    let figures = figures(args, machine, &inputs, &counts, &judgments);
     let provenance = figures.provenance();
     let said = |key: &str| {
         provenance
@@ -206,7 +222,7 @@ pub fn validate_on(boards: &Boards, place: &Path, args: &ValidateArgs) -> Result
             .unwrap_or("unknown")
             .to_owned()
     };
-    let with = if args.counts.is_some() {
+    let with = if machine == Machine::Hardware {
         format!("counts of {}", counts.machine)
     } else {
         said("qemu")
@@ -304,6 +320,7 @@ fn table(manifest: &Manifest, counts: &Counts, judgments: &[Judgment]) -> Sectio
 
 fn figures(
     args: &ValidateArgs,
+    machine: Machine,
     inputs: &Inputs,
     counts: &Counts,
     judgments: &[Judgment],
@@ -312,7 +329,7 @@ fn figures(
     let mut figures = Figures::new("events validate")
         .board(args.board.as_deref().unwrap_or(DEFAULT_BOARD))
         .config(manifest)
-        .parameter("machine", args.machine().word())
+        .parameter("machine", machine.word())
         .parameter("modelled", args.model)
         .parameter("prefetcher", &counts.prefetcher)
         .parameter("hypotheses", inputs.hypotheses.len());

@@ -11,6 +11,7 @@ use cloison_config::problem::count as count_of;
 use cloison_config::validation::record::Machine as Executor;
 use cloison_config::validation::{Counts, Guest, Manifest};
 use cloison_engine::files::scratch;
+use cloison_engine::image::Image;
 use cloison_engine::kept::{KeptImage, KeptRun};
 use cloison_engine::model::{self, Caches, Conditions, Model, Roi};
 use cloison_engine::progress::bar;
@@ -33,7 +34,7 @@ const QEMU_MHZ: u64 = 1000;
 const VM: &str = "victim";
 
 /// Where the benchmarks are executed.
-struct Setting<'a> {
+pub(super) struct Setting<'a> {
     /// The board as the user named it.
     named: &'a str,
     board: &'a BoardFile,
@@ -97,6 +98,49 @@ pub fn count(
         runs,
         store,
     };
+    let boots = planned(manifest, board)?;
+    let bar = bar("events validate", boots.len());
+    let done = boards.each(
+        &bar,
+        &boots,
+        |Planned {
+             name,
+             guest,
+             events,
+         }| {
+            bar.set_message(guest.workload.clone());
+            let directory = place.join("runs").join(name);
+            let booted = setting.boot(boards, &directory, manifest, guest, events);
+            booted.map_err(|error| match error.is::<Absent>() {
+                true => error,
+                false => error.wrap_err(format!("workload {}", guest.workload)),
+            })
+        },
+    );
+    bar.finish_and_clear();
+    for run in done?.into_iter().flatten() {
+        counts.add_run(&run.benchmark, run.counts);
+    }
+    Ok(counts)
+}
+
+/// A boot: a guest, and the events that it counts.
+pub(super) struct Planned<'a> {
+    /// Its name: two guests may be the same workload with other arguments.
+    pub name: String,
+    pub guest: &'a Guest,
+    pub events: Vec<&'a Event>,
+}
+
+/// Returns the boots that count all events of a manifest that a board's CPU has.
+///
+/// # Errors
+///
+/// If no benchmark names a workload that runs it.
+pub(super) fn planned<'a>(
+    manifest: &'a Manifest,
+    board: &'a BoardFile,
+) -> Result<Vec<Planned<'a>>> {
     let events: Vec<&Event> = manifest
         .events
         .iter()
@@ -123,39 +167,23 @@ pub fn count(
         ));
     }
     let groups: Vec<&[&Event]> = events.chunks((board.counters as usize).max(1)).collect();
-    let boots: Vec<(usize, &Guest, usize)> = guests
-        .iter()
-        .enumerate()
-        .flat_map(|(number, guest)| (0..groups.len()).map(move |group| (number, *guest, group)))
-        .collect();
-    let bar = bar("events validate", boots.len());
-    let done = boards.each(&bar, &boots, |(number, guest, group)| {
-        bar.set_message(guest.workload.clone());
-        // Two guests may be the same workload with other arguments.
-        let directory = place.join("runs").join(format!(
-            "{}-{}-events-{}",
-            number + 1,
-            guest.workload,
-            group + 1
-        ));
-        let booted = setting.boot(boards, &directory, manifest, guest, groups[*group]);
-        booted.map_err(|error| match error.is::<Absent>() {
-            true => error,
-            false => error.wrap_err(format!("workload {}", guest.workload)),
-        })
-    });
-    bar.finish_and_clear();
-    for run in done?.into_iter().flatten() {
-        counts.add_run(&run.benchmark, run.counts);
-    }
-    Ok(counts)
+    let of = |(number, guest): (usize, &&'a Guest)| {
+        let guest: &'a Guest = guest;
+        let named = move |(group, events): (usize, &&[&'a Event])| Planned {
+            name: format!("{number}-{}-events-{group}", guest.workload),
+            guest,
+            events: events.to_vec(),
+        };
+        (1..).zip(&groups).map(named).collect::<Vec<_>>()
+    };
+    Ok((1..).zip(&guests).flat_map(of).collect())
 }
 
 /// One run of a benchmark.
-struct BenchmarkRun {
-    benchmark: String,
+pub(super) struct BenchmarkRun {
+    pub benchmark: String,
     /// What each event counted.
-    counts: Vec<(String, u64)>,
+    pub counts: Vec<(String, u64)>,
 }
 
 /// Returns the state of a model's prefetcher of data: a line that it brings is none that an access
@@ -174,7 +202,41 @@ fn prefetcher(model: &Model) -> Result<String> {
     })
 }
 
-impl Setting<'_> {
+impl<'a> Setting<'a> {
+    /// Returns the setting of images that a board boots; `store` stays empty.
+    ///
+    /// # Errors
+    ///
+    /// If the hypervisor cannot be read.
+    pub(super) fn of_board(
+        named: &'a str,
+        board: &'a BoardFile,
+        runs: u64,
+        store: Store,
+    ) -> Result<Self> {
+        Ok(Self {
+            named,
+            board,
+            executor: Executor::Hardware,
+            model: None,
+            hypervisor: image::flatten(&parts::hypervisor(&[])?)?,
+            runs,
+            store,
+        })
+    }
+
+    /// Returns the image of a boot, and its configuration.
+    ///
+    /// # Errors
+    ///
+    /// If the image cannot be built.
+    pub(super) fn image(&self, planned: &Planned<'_>) -> Result<(Image, String)> {
+        let text = self.system(planned.guest, &planned.events);
+        let path = configuration::directory().join("validate.toml");
+        let checked = configuration::load_text(&path, text.clone(), Some(self.named))?;
+        Ok((image::assemble(&checked, &self.hypervisor)?, text))
+    }
+
     /// Returns a system with the guest alone, which counts these events.
     fn system(&self, guest: &Guest, events: &[&Event]) -> String {
         let mut args = guest.args;
@@ -256,7 +318,7 @@ pool = "shared"
             })
     }
 
-    fn read(
+    pub(super) fn read(
         &self,
         manifest: &Manifest,
         guest: &Guest,
