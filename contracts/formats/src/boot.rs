@@ -12,6 +12,21 @@ pub const MAGIC: [u8; 8] = *b"CLOIBOOT";
 /// Their length in bytes.
 pub const LEN: usize = 32;
 
+/// Set in the last word if the firmware has no PSCI.
+pub const NO_PSCI: u64 = 1;
+/// Set in the last word if the machine is reset at the end of the run.
+pub const RESET: u64 = 2;
+
+/// What happens to the machine when the system has ended, or cannot continue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AtEnd {
+    /// It is turned off.
+    #[default]
+    Off,
+    /// It is reset, so that its boot loader can start the next image. The firmware must have PSCI.
+    Reset,
+}
+
 /// The boot parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BootParameters {
@@ -19,6 +34,8 @@ pub struct BootParameters {
     pub console: Option<(UartKind, PhysAddr)>,
     /// Whether the firmware has PSCI.
     pub psci: bool,
+    /// What happens at the end.
+    pub at_end: AtEnd,
 }
 
 /// The numbers of the UART kinds.
@@ -29,7 +46,7 @@ pub const KINDS: [(u64, UartKind); 3] = [
 ];
 
 impl BootParameters {
-    /// Reads the parameters: the magic, the console's base and kind, and 1 if there is no PSCI,
+    /// Reads the parameters: the magic, the console's base and kind, and [`NO_PSCI`] and [`RESET`],
     /// each of 8 bytes, little-endian. The hypervisor's first instructions read the base. An
     /// unknown kind of console gives `None`.
     pub fn from_bytes(bytes: &[u8; LEN]) -> Self {
@@ -38,7 +55,11 @@ impl BootParameters {
         let kind = KINDS.iter().find(|(number, _)| *number == word(2));
         Self {
             console: kind.map(|&(_, kind)| (kind, PhysAddr(word(1)))),
-            psci: word(3) == 0,
+            psci: word(3) & NO_PSCI == 0,
+            at_end: match word(3) & RESET {
+                0 => AtEnd::Off,
+                _ => AtEnd::Reset,
+            },
         }
     }
 }
@@ -49,24 +70,29 @@ mod tests {
 
     #[test]
     fn parameters_are_four_words_of_which_the_first_is_not_read() {
-        let bytes = |kind: u64, no_psci: u64| {
+        let bytes = |kind: u64, flags: u64| {
             let mut bytes = [0xee; LEN];
             bytes[8..16].copy_from_slice(&0x900_0000_u64.to_le_bytes());
             bytes[16..24].copy_from_slice(&kind.to_le_bytes());
-            bytes[24..].copy_from_slice(&no_psci.to_le_bytes());
+            bytes[24..].copy_from_slice(&flags.to_le_bytes());
             bytes
         };
         for (number, kind) in KINDS {
             let read = BootParameters::from_bytes(&bytes(number, 0));
             assert_eq!(read.console, Some((kind, PhysAddr(0x900_0000))));
-            assert!(read.psci);
+            assert!(read.psci && read.at_end == AtEnd::Off);
         }
-        let other = BootParameters::from_bytes(&bytes(0, 1));
+        assert_eq!(
+            BootParameters::from_bytes(&bytes(1, RESET)).at_end,
+            AtEnd::Reset
+        );
+        let other = BootParameters::from_bytes(&bytes(0, NO_PSCI));
         assert_eq!(
             other,
             BootParameters {
                 console: None,
-                psci: false
+                psci: false,
+                at_end: AtEnd::Off
             }
         );
     }

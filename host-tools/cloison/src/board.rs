@@ -249,6 +249,7 @@ fn write_verdicts(board: &BoardFile, log: &Log, place: Place, path: &Path) -> Re
         board: Some(args_name(board)),
         model: false,
         icount: false,
+        on_hardware: false,
         runs: RUNS,
         counts: Some(file),
         manifest: None,

@@ -12,7 +12,7 @@ use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::capture::hello;
 use cloison_engine::capture::port::{Baud, Port};
 use cloison_engine::capture::session::{
-    CaptureEnd, CaptureError, Captured, Observer, Remark, Role, Session, Source,
+    CaptureEnd, CaptureError, Captured, Observer, Remark, Role, Session, Source, listen,
 };
 use cloison_engine::capture::stream::{Damage, Run};
 use cloison_engine::counting::{self, machines};
@@ -117,8 +117,10 @@ pub fn capture(args: &CaptureArgs) -> Result<ExitCode, Failure> {
         .map_or(&checked.system, |it| &it.system)
         .clone();
     // The ports first: a board that is on already loses nothing while its image is built.
-    let session = Session::start(&expected, &sources(args), Baud(args.baud))
-        .map_err(|error| Failure::from(miette::Report::from(error)))?;
+    let (sources, baud) = (sources(args), Baud(args.baud));
+    let listener =
+        listen(&sources, baud).map_err(|error| Failure::from(miette::Report::from(error)))?;
+    let session = Session::new(&expected, &sources, baud);
     let (title, directory) = place(args, config, &checked)?;
     let image = made.map_or_else(|| image::build(&checked, &[]), Ok)?;
     image.write(&directory.directory().join("Image"))?;
@@ -130,7 +132,7 @@ pub fn capture(args: &CaptureArgs) -> Result<ExitCode, Failure> {
         verbose: args.verbose,
     };
     eprintln!("{title}: listening; switch the board on, Ctrl-C ends the capture");
-    let captured = session.run(args.timeout.map(Duration::from_secs), &mut shown);
+    let captured = session.run(&listener, args.timeout.map(Duration::from_secs), &mut shown);
     // The end of the console.
     shown.console(&[]);
     let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -293,7 +295,7 @@ impl Files<'_> {
                 }
                 Ok(ExitCode::SUCCESS)
             }
-            CaptureEnd::Interrupted => Ok(ExitCode::SUCCESS),
+            CaptureEnd::Interrupted | CaptureEnd::Enough => Ok(ExitCode::SUCCESS),
             CaptureEnd::TimeIsUp => Ok(ExitCode::from(TIME_IS_UP)),
             CaptureEnd::LogsEnded => Err(miette!(
                 help =

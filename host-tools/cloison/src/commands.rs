@@ -80,7 +80,7 @@ pub enum Command {
     Jobs(JobsArgs),
     /// Run one of these jobs
     Job(JobArgs),
-    /// Hand jobs that have no result to an engine: Slurm, GNU parallel, Snakemake, HyperQueue
+    /// Hand jobs that have no result to an engine: Slurm, GNU parallel, Snakemake, HyperQueue, a board
     Submit(SubmitArgs),
     /// Check the results of all jobs, and make the report that a run on this machine makes
     Collect(CollectArgs),

@@ -86,6 +86,11 @@ impl Figures {
         self.provenance.board = Some(board.to_owned());
         self
     }
+    /// Records that the images ran on hardware, without QEMU.
+    pub fn on_hardware(mut self) -> Self {
+        self.provenance.qemu = "none: a board executed the images".to_owned();
+        self
+    }
     /// Records the configuration that the figures are from.
     pub fn config(mut self, path: &Path) -> Self {
         self.provenance.config = Some(installation::display(path));

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod map_note;
+pub mod numbered;
 pub mod prelude;
 pub mod seal;
 pub mod written;
@@ -16,7 +17,7 @@ use cloison_config::memory::{self, LOADER_SLACK};
 use cloison_config::problem::display_path;
 use cloison_config::{Checked, ImageSource};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
-use cloison_formats::boot::{self, BootParameters};
+use cloison_formats::boot::{self, AtEnd, BootParameters};
 use cloison_formats::ids::VmId;
 use cloison_formats::image::{self, System};
 use cloison_formats::invalid::Invalid;
@@ -425,6 +426,16 @@ pub fn system_image(
     system: System,
     payload: &[u8],
 ) -> Result<Image, ImageError> {
+    ending(AtEnd::Off, hypervisor, system, payload)
+}
+
+/// Like [`system_image`], for a machine to which this happens at the end.
+fn ending(
+    at_end: AtEnd,
+    hypervisor: &Flat,
+    system: System,
+    payload: &[u8],
+) -> Result<Image, ImageError> {
     let (at, magic) = ARM64_MAGIC;
     if hypervisor.bytes.get(at..at + magic.len()) != Some(&magic) {
         return Err(ImageError::NoHeader);
@@ -444,6 +455,7 @@ pub fn system_image(
     let parameters = BootParameters {
         console: Some((console.kind, console.base)),
         psci,
+        at_end,
     };
     place
         .ok_or(ImageError::NoHeader)?
@@ -684,7 +696,8 @@ pub(crate) mod tests {
             parameters,
             BootParameters {
                 console: Some((UartKind::Pl011, PhysAddr(0x900_0000))),
-                psci: true
+                psci: true,
+                at_end: AtEnd::Off
             }
         );
         let encoded = &image.bytes[image.hypervisor_len..];

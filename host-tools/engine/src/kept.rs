@@ -70,6 +70,17 @@ impl KeptImage {
     /// Returns an error if a part is missing or damaged, or if the parts are not those of the kept
     /// image.
     pub fn write(&self, directory: &Path) -> Result<PathBuf> {
+        let file = directory.join("Image");
+        write_atomic(&file, &self.read()?)?;
+        Ok(file)
+    }
+
+    /// Returns the whole image.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::write`].
+    pub fn read(&self) -> Result<Vec<u8>> {
         let store = Store::at(&self.parts);
         let image = self
             .image
@@ -85,9 +96,7 @@ impl KeptImage {
                 KeptRun::FILE
             ));
         }
-        let file = directory.join("Image");
-        write_atomic(&file, &image)?;
-        Ok(file)
+        Ok(image)
     }
 
     /// Returns the names of the parts.

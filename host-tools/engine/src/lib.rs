@@ -15,6 +15,7 @@
 //! | [`model`] | runs boards with the board model |
 //! | [`kept`], [`store`] | runs that are kept to be repeated, and the files that they share |
 //! | [`capture`] | reads what a board sends, from its serial ports |
+//! | [`u_boot`] | scripts for U-Boot |
 //! | [`counting`] | which events a machine counts, and a warning about those that it does not |
 //! | [`consoles`] | splits the console's stream by VM |
 //! | [`telemetry`] | reads the stream of the second UART, or takes it out of the console's |
@@ -53,3 +54,4 @@ pub mod setup;
 pub mod store;
 pub mod telemetry;
 pub mod text;
+pub mod u_boot;

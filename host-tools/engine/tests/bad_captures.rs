@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::capture::port::{Baud, Port, PortError};
-use cloison_engine::capture::session::{Captured, Observer, Remark, Role, Session, Source};
+use cloison_engine::capture::session::{Captured, Observer, Remark, Role, Session, Source, listen};
 use cloison_engine::capture::stream::announcement;
 use cloison_engine::configuration;
 use cloison_engine::telemetry::wire;
@@ -154,12 +154,13 @@ impl Bench {
             .into_iter()
             .filter_map(|(port, role)| port.map(|port| Source { port, role }))
             .collect();
-        match Session::start(system, &sources, Baud(115_200)) {
+        match listen(&sources, Baud(115_200)) {
             Err(error) => said.0.push(rendered(&error)),
-            Ok(session) => {
+            Ok(listener) => {
+                let session = Session::new(system, &sources, Baud(115_200));
                 let Captured {
                     end, runs, error, ..
-                } = session.run(Some(self.limit), &mut said);
+                } = session.run(&listener, Some(self.limit), &mut said);
                 let frames: usize = runs.iter().map(|run| run.frames()).sum();
                 said.0.push(match error {
                     Some(error) => rendered(&error),
@@ -416,7 +417,9 @@ fn a_port_that_goes_and_comes_back() {
         port: Port::Path(link.clone()),
         role: Role::Telemetry,
     };
-    let session = Session::start(&system, &[source], Baud(115_200)).expect("it opens");
+    let sources = [source];
+    let listener = listen(&sources, Baud(115_200)).expect("it opens");
+    let session = Session::new(&system, &sources, Baud(115_200));
     let all = messages();
     let board = std::thread::spawn(move || {
         let (mut board, mut pieces) = (first, all.into_iter());
@@ -439,7 +442,7 @@ fn a_port_that_goes_and_comes_back() {
         std::thread::sleep(Duration::from_millis(300));
     });
     let mut said = Said::default();
-    let captured = session.run(Some(LONG), &mut said);
+    let captured = session.run(&listener, Some(LONG), &mut said);
     board.join().expect("it ends");
     assert!(captured.error.is_none(), "{:?}", captured.error);
     assert_eq!(captured.runs[0].frames(), messages().len() - 1);
@@ -471,8 +474,10 @@ fn a_console_server() {
         },
         role: Role::Telemetry,
     };
-    let session = Session::start(&system, &[source], Baud(115_200)).expect("it connects");
-    let captured = session.run(Some(LONG), &mut Said::default());
+    let sources = [source];
+    let listener = listen(&sources, Baud(115_200)).expect("it connects");
+    let session = Session::new(&system, &sources, Baud(115_200));
+    let captured = session.run(&listener, Some(LONG), &mut Said::default());
     board.join().expect("it ends");
     assert_eq!(captured.runs[0].bytes, messages().concat());
     assert!(captured.runs[0].damages.is_empty());
@@ -537,14 +542,16 @@ fn a_line_that_loses_bytes_costs_the_damaged_records_only() {
         role: Role::Telemetry,
     };
     let system = system();
-    let session = Session::start(&system, &[source], Baud(115_200)).expect("it opens");
+    let sources = [source];
+    let listener = listen(&sources, Baud(115_200)).expect("it opens");
+    let session = Session::new(&system, &sources, Baud(115_200));
     let sender = received.clone();
     let sender = std::thread::spawn(move || {
         board.write_all(&sender).expect("sent");
         board
     });
     let mut said = Said::default();
-    let captured = session.run(Some(LONG), &mut said);
+    let captured = session.run(&listener, Some(LONG), &mut said);
     drop(sender.join().expect("it ends"));
     assert!(captured.error.is_none(), "{:?}", captured.error);
     assert_eq!(captured.runs[0].bytes, received);

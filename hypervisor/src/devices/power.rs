@@ -6,22 +6,29 @@ use crate::machine::mmu::Windows;
 use crate::machine::registers::Writeable;
 use crate::machine::{mmio, sysreg};
 use cloison_abi::psci;
+use cloison_formats::boot::{AtEnd, BootParameters};
 use cloison_formats::image::{Board, PowerOff};
 use cloison_logic::eemi::Passed;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use spin::Once;
 
 /// The core that is being started. It reads this at its entry, because a spin table passes no
 /// argument.
 pub static STARTING: AtomicU32 = AtomicU32::new(0);
-/// Whether the firmware turns the machine off.
-static PSCI: AtomicBool = AtomicBool::new(false);
+/// The call of the firmware that ends the run; 0 if the firmware has no PSCI.
+static END: AtomicU32 = AtomicU32::new(0);
 /// The registers that turn it off otherwise, once their page is mapped.
 static REGISTERS: Once<PowerOff> = Once::new();
 
-/// Sets whether the firmware has PSCI, before the configuration can be read.
-pub fn init_early(psci: bool) {
-    PSCI.store(psci, Relaxed);
+/// Sets how the firmware ends the run, before the configuration can be read.
+pub fn init_early(parameters: &BootParameters) {
+    if parameters.psci {
+        let end = match parameters.at_end {
+            AtEnd::Off => psci::SYSTEM_OFF,
+            AtEnd::Reset => psci::SYSTEM_RESET,
+        };
+        END.store(end, Relaxed);
+    }
 }
 
 /// Applies the board file, under the final map.
@@ -72,9 +79,9 @@ pub fn ask(call: Passed) -> [u64; 4] {
     unsafe { sysreg::smc(function, x1, x2, x3) }
 }
 
-/// Turns the machine off, so that a lost hypervisor is noticed instead of hanging silently. If
-/// neither PSCI nor a register does that, or the board file has not been read yet and there is no
-/// PSCI, the core waits forever.
+/// Turns the machine off, or resets it if the image says so: a lost hypervisor is noticed instead of
+/// hanging silently. If neither PSCI nor a register does that, or the board file has not been read
+/// yet and there is no PSCI, the core waits forever.
 pub fn off() -> ! {
     if let Some(off) = REGISTERS.get() {
         // In the board file's order, which the hardware may need: an unlock before the reset, for
@@ -82,9 +89,9 @@ pub fn off() -> ! {
         for &(offset, value) in &off.writes {
             mmio::POWER_OFF[usize::from(offset) / 4].set(value);
         }
-    } else if PSCI.load(Relaxed) {
-        // SAFETY: nothing runs after SYSTEM_OFF.
-        unsafe { sysreg::smc(psci::SYSTEM_OFF, 0, 0, 0) };
+    } else if let end @ 1.. = END.load(Relaxed) {
+        // SAFETY: nothing runs after SYSTEM_OFF and SYSTEM_RESET.
+        unsafe { sysreg::smc(end, 0, 0, 0) };
     }
     idle()
 }

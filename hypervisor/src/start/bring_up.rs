@@ -47,7 +47,7 @@ pub fn boot_core(loaded: &early::Loaded) -> ! {
     // The boot parameters need neither the heap nor the configuration; the console that they
     // describe is how every later failure is reported.
     let parameters = early::parameters();
-    power::init_early(parameters.psci);
+    power::init_early(&parameters);
     console::init_early(&parameters);
     check_coherency();
     // The clock is needed by each wait that follows.

@@ -105,6 +105,11 @@ impl Listener {
         })
     }
 
+    /// Forgets the bytes that have arrived and nobody has asked for.
+    pub fn discard(&self) {
+        while self.events.try_recv().is_ok() {}
+    }
+
     /// Waits for the next event, at most this long.
     pub fn next(&self, patience: Duration) -> Heard {
         // What has arrived is not lost by an interruption.

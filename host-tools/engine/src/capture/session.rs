@@ -243,6 +243,8 @@ pub enum CaptureEnd {
     TimeIsUp,
     /// The logs that it read ended before.
     LogsEnded,
+    /// The observer has had enough, or another system has started.
+    Enough,
 }
 
 impl fmt::Display for CaptureEnd {
@@ -252,6 +254,7 @@ impl fmt::Display for CaptureEnd {
             Self::Interrupted => "capture ended by the user",
             Self::TimeIsUp => "capture ended after its time was up",
             Self::LogsEnded => "the log ends before the board has turned itself off",
+            Self::Enough => "capture ended on purpose",
         })
     }
 }
@@ -263,6 +266,16 @@ pub struct Source {
     pub port: Port,
     /// What it is given for.
     pub role: Role,
+}
+
+/// Opens the ports of these sources and starts to read them.
+///
+/// # Errors
+///
+/// Returns why a port cannot be opened.
+pub fn listen(sources: &[Source], baud: Baud) -> Result<Listener, PortError> {
+    let ports: Vec<Port> = sources.iter().map(|source| source.port.clone()).collect();
+    Listener::start(&ports, baud)
 }
 
 /// A source with what it has sent.
@@ -293,6 +306,10 @@ pub trait Observer {
     fn console(&mut self, bytes: &[u8]);
     /// A remark.
     fn remark(&mut self, remark: Remark);
+    /// Returns whether the capture shall end. It is asked all the time.
+    fn has_enough(&self) -> bool {
+        false
+    }
 }
 
 /// What was captured.
@@ -327,8 +344,9 @@ pub struct Session<'a> {
     system: &'a System,
     baud: Baud,
     inputs: Vec<Input>,
-    listener: Listener,
     stream: Stream,
+    /// When something arrived last that may be of the run.
+    last: Instant,
     /// Whether a system has started, by its telemetry.
     has_started: bool,
     off: Off,
@@ -336,13 +354,8 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Opens the ports and starts to read them.
-    ///
-    /// # Errors
-    ///
-    /// Returns why a port cannot be opened.
-    pub fn start(system: &'a System, sources: &[Source], baud: Baud) -> Result<Self, PortError> {
-        let ports: Vec<Port> = sources.iter().map(|source| source.port.clone()).collect();
+    /// Prepares a capture of what arrives on these sources.
+    pub fn new(system: &'a System, sources: &[Source], baud: Baud) -> Self {
         let names: Vec<String> = system.vms.iter().map(|vm| vm.name.clone()).collect();
         let is_mixed = system.board.is_mixed();
         let input = |source: &Source| Input {
@@ -353,42 +366,47 @@ impl<'a> Session<'a> {
             content: None,
             role: None,
         };
-        Ok(Self {
+        Self {
             system,
             baud,
             inputs: sources.iter().map(input).collect(),
-            listener: Listener::start(&ports, baud)?,
             stream: Stream::new(&names),
+            last: Instant::now(),
             has_started: false,
             off: Off::default(),
             wrong: None,
-        })
+        }
     }
 
-    /// Reads until the board has turned itself off, the user ends the capture, or `limit` has
-    /// passed.
-    pub fn run(mut self, limit: Option<Duration>, observer: &mut impl Observer) -> Captured {
+    /// Reads from a listener of [`listen`] until the board has turned itself off, the user ends the
+    /// capture, the observer has enough, or `limit` has passed.
+    pub fn run(
+        mut self,
+        listener: &Listener,
+        limit: Option<Duration>,
+        observer: &mut impl Observer,
+    ) -> Captured {
         let started = Instant::now();
-        let mut last = Instant::now();
+        self.last = started;
         let end = loop {
-            match self.listener.next(Duration::from_millis(50)) {
-                Heard::Event(port, event) => {
-                    last = Instant::now();
-                    self.take(port, event, observer);
-                }
-                Heard::Quiet if self.off.is_said() && last.elapsed() >= SETTLED => {
-                    break CaptureEnd::Off;
-                }
+            match listener.next(Duration::from_millis(50)) {
+                Heard::Event(port, event) => self.take(port, event, observer),
                 Heard::Quiet => {}
                 Heard::Interrupted => break CaptureEnd::Interrupted,
                 Heard::End if self.off.is_said() => break CaptureEnd::Off,
                 Heard::End => break CaptureEnd::LogsEnded,
             }
+            if self.off.is_said() && self.last.elapsed() >= SETTLED {
+                break CaptureEnd::Off;
+            }
             if limit.is_some_and(|limit| started.elapsed() >= limit) {
                 break CaptureEnd::TimeIsUp;
             }
+            if observer.has_enough() {
+                break CaptureEnd::Enough;
+            }
             if self.wrong.is_some() {
-                break CaptureEnd::Interrupted;
+                break CaptureEnd::Enough;
             }
         };
         self.finish(end, observer)
@@ -399,6 +417,12 @@ impl<'a> Session<'a> {
             return;
         };
         let port = input.source.port.clone();
+        // After the hypervisor's last line, the boot loader of a machine that was reset has the
+        // console.
+        let is_over = self.off.console && input.role == Some(Role::Console);
+        if !is_over {
+            self.last = Instant::now();
+        }
         match event {
             Event::Bytes(bytes) => {
                 let parts = match &mut input.mixed {
@@ -420,6 +444,9 @@ impl<'a> Session<'a> {
     }
 
     fn take_parts(&mut self, index: usize, parts: &Parts, observer: &mut impl Observer) {
+        if !parts.messages.is_empty() {
+            self.last = Instant::now();
+        }
         self.inputs[index].bytes.extend_from_slice(&parts.text);
         self.recognize(index, observer);
         self.pass_on(index, observer);
@@ -619,9 +646,42 @@ fn banner(console: &[u8]) -> Option<(String, String)> {
         .next()
 }
 
+/// Returns what a console has shown of the system's last run: from the hypervisor's first line to
+/// its last one, if it is there. A boot loader may have shown something before and after.
+pub fn of_last_run(console: &[u8]) -> Option<&[u8]> {
+    let last = |text: &[u8], line: &[u8]| text.windows(line.len()).rposition(|it| it == line);
+    let first = last(console, FIRST_LINE)?;
+    let line = console[..first].iter().rposition(|&byte| byte == b'\n');
+    let run = &console[line.map_or(0, |end| end + 1)..];
+    let end = last(run, LAST_LINE).and_then(|at| {
+        let rest = run[at..].iter().position(|&byte| byte == b'\n')?;
+        Some(at + rest + 1)
+    });
+    Some(&run[..end.unwrap_or(run.len())])
+}
+
+/// Returns whether a console's output of a run ends with the hypervisor's last line.
+pub fn is_whole(run: &[u8]) -> bool {
+    run.trim_ascii_end().ends_with(LAST_LINE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_is_between_the_hypervisors_first_and_last_lines() {
+        let run = b"[core 0] Cloison 0.1.0 on virt: a, 16 colors\r\n[core 1] all VMs are off; \
+                    turning the machine off\r\n";
+        let console = [b"U-Boot\r\n", &run[..], b"U-Boot\r\n"].concat();
+        assert_eq!(of_last_run(&console), Some(&run[..]));
+        assert!(is_whole(run));
+        let twice = [&console[..], b"\n[core 0] Cloison 0.1.0 on virt: b"].concat();
+        let second = of_last_run(&twice).expect("it has started");
+        assert_eq!(second, b"[core 0] Cloison 0.1.0 on virt: b");
+        assert!(!is_whole(second));
+        assert_eq!(of_last_run(b"U-Boot\r\n"), None);
+    }
 
     #[test]
     fn the_first_line_names_system_and_board() {

@@ -57,7 +57,8 @@ pub struct Run {
     last: Option<String>,
     /// Damage after which no message could be read yet.
     open: Vec<Damage>,
-    has_boot: bool,
+    /// Where its first message is.
+    start: Option<usize>,
 }
 
 /// A stream of telemetry.
@@ -87,7 +88,11 @@ impl Stream {
         let mut news = Vec::new();
         while let Some(end) = self.rest.iter().position(|&byte| byte == 0) {
             let frame: Vec<u8> = self.rest.drain(..=end).collect();
-            self.frame(&frame, &mut news);
+            let (before, frame) = frame.split_at(merged(&frame));
+            if !before.is_empty() {
+                self.frame(before, &mut news);
+            }
+            self.frame(frame, &mut news);
         }
         news
     }
@@ -108,7 +113,11 @@ impl Stream {
     fn frame(&mut self, frame: &[u8], news: &mut Vec<News>) {
         let message = wire::decode(frame).next().and_then(|(_, read)| read.ok());
         let is_boot = matches!(message, Some(Message::Boot(_)));
-        let is_next = self.runs.last().is_none_or(|run| is_boot && run.has_boot);
+        // Only noise may come before a run's first message; messages are those of the run before.
+        let is_next = self
+            .runs
+            .last()
+            .is_none_or(|run| is_boot && run.last.is_some());
         if is_next {
             if let Some(run) = self.runs.last_mut() {
                 run.close("the end of the run", news);
@@ -122,6 +131,18 @@ impl Stream {
             run.frame(frame, message, news);
         }
     }
+}
+
+/// Returns where the first message of a system begins that merged with bytes without an end before
+/// it: what a reset cut off, or noise of power-on; else 0.
+fn merged(frame: &[u8]) -> usize {
+    let read = |at: usize| wire::decode(&frame[at..]).next()?.1.ok();
+    if read(0).is_some() {
+        return 0;
+    }
+    // It ends with a checksum, so that no other bytes are taken for it.
+    let starts = |at: &usize| matches!(read(*at), Some(Message::Boot(_)));
+    (1..frame.len()).find(starts).unwrap_or(0)
 }
 
 impl Run {
@@ -157,7 +178,7 @@ impl Run {
         self.close(&words, news);
         match message {
             Message::Boot(boot) => {
-                self.has_boot = true;
+                self.start.get_or_insert(offset);
                 news.push(News::Boot(boot));
             }
             Message::Vm(vm) => self.vms.push((offset, vm)),
@@ -234,6 +255,13 @@ impl Run {
         // Writing to a text cannot fail.
         let _ = write!(words, ", core {}, at {} ns", entry.core, entry.at.0);
         words
+    }
+
+    /// Returns the bytes from the run's first message on, if no byte of them was lost or changed.
+    pub fn whole(&self) -> Option<&[u8]> {
+        let start = self.start?;
+        let is_whole = self.damages.iter().all(|damage| damage.offset < start);
+        is_whole.then(|| &self.bytes[start..])
     }
 
     /// Returns the number of messages that could be read.
@@ -397,10 +425,27 @@ mod tests {
         let mut stream = Stream::new(&names());
         stream.feed(&bytes);
         let (runs, news) = stream.finish();
-        // What the reset cut off merges with the next first message.
-        assert_eq!(runs.len(), 1);
-        assert_eq!(runs[0].damages.len(), 2, "{:?}", runs[0].damages);
+        // What the reset cut off arrives as one frame with the next first message.
+        let damaged: Vec<usize> = runs.iter().map(|run| run.damages.len()).collect();
+        assert_eq!(damaged, [1, 1]);
+        assert_eq!(runs[0].damages[0].before, "the end of the run");
+        assert_eq!(runs[1].whole(), None);
         assert!(matches!(&news[..], [News::Damage(last)] if last.before == "the end"));
+
+        // What is left of a run whose start nobody has heard.
+        let mut stream = Stream::new(&names());
+        stream.feed(&[vm("a"), dropped(1), boot(), vm("a"), dropped(2)].concat());
+        let (runs, _) = stream.finish();
+        let last = runs.last().expect("two runs");
+        assert_eq!((runs.len(), last.vms.len()), (2, 1));
+
+        // Noise before the first message is of no run.
+        let mut stream = Stream::new(&names());
+        stream.feed(&[vec![7, 0, 9], boot(), dropped(1)].concat());
+        let (runs, _) = stream.finish();
+        let [run] = &runs[..] else { panic!("one run") };
+        assert_eq!(run.damages.len(), 2);
+        assert_eq!(run.whole(), Some(&[boot(), dropped(1)].concat()[..]));
 
         let mut stream = Stream::new(&names());
         stream.feed(&[boot(), dropped(1), boot(), dropped(2)].concat());

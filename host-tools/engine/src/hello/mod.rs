@@ -17,7 +17,7 @@ use cloison_config::BoardFile;
 use cloison_config::devices::BoardDevice;
 use cloison_config::event_map::CpuMap;
 use cloison_config::firmware::Eemi;
-use cloison_formats::boot::{self, BootParameters};
+use cloison_formats::boot::{self, AtEnd, BootParameters};
 use cloison_formats::image::FirmwareAccess;
 use cloison_hello::claims::{self, Claims, Clock, Cpu, Device, Firmware, Place};
 use miette::{IntoDiagnostic, Result, miette};
@@ -105,6 +105,7 @@ pub fn build(board: &BoardFile, place: Place) -> Result<Vec<u8>> {
     let parameters = BootParameters {
         console: Some((claims.board.console.kind, claims.board.console.base)),
         psci: claims.board.power_off.is_none(),
+        at_end: AtEnd::Off,
     };
     let length = (BLOCK as u64).to_le_bytes();
     for (at, value) in [

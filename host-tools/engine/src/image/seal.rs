@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_formats::addr::PAGE_SIZE;
-use cloison_formats::boot::{self, BootParameters};
+use cloison_formats::boot::{self, AtEnd, BootParameters};
 use cloison_formats::image::{END_MARKER, HEADER_LEN, Header, MAGIC, System, VERSION};
 
 /// Returns the header's 64 bytes, with their CRC.
@@ -68,7 +68,13 @@ pub fn boot_parameters(parameters: &BootParameters) -> [u8; boot::LEN] {
         u64::from_le_bytes(boot::MAGIC),
         base,
         kind,
-        u64::from(!parameters.psci),
+        match parameters.psci {
+            true => 0,
+            false => boot::NO_PSCI,
+        } | match parameters.at_end {
+            AtEnd::Off => 0,
+            AtEnd::Reset => boot::RESET,
+        },
     ];
     let mut bytes = [0; boot::LEN];
     bytes
@@ -90,12 +96,18 @@ mod tests {
         use cloison_formats::image::UartKind;
         let consoles = [UartKind::Pl011, UartKind::Cadence, UartKind::Mini]
             .map(|kind| Some((kind, PhysAddr(0xff00_0000))));
-        for (console, psci) in consoles
-            .into_iter()
-            .chain([None])
-            .flat_map(|console| [(console, false), (console, true)])
-        {
-            let parameters = BootParameters { console, psci };
+        for (console, psci, at_end) in consoles.into_iter().chain([None]).flat_map(|console| {
+            [
+                (console, false, AtEnd::Off),
+                (console, true, AtEnd::Off),
+                (console, true, AtEnd::Reset),
+            ]
+        }) {
+            let parameters = BootParameters {
+                console,
+                psci,
+                at_end,
+            };
             let bytes = boot_parameters(&parameters);
             assert_eq!(bytes[..8], boot::MAGIC);
             assert_eq!(BootParameters::from_bytes(&bytes), parameters);

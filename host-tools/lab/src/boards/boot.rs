@@ -1,4 +1,5 @@
-//! One start of a board on the model: all its inputs, their common key, and its output.
+//! One start of a board, on the model, in QEMU or in hardware: all its inputs, their common key, and
+//! its output.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::Emulation;
@@ -6,11 +7,12 @@ use cloison_engine::figures::qemu_version;
 use cloison_engine::files::{self, sha256, write_atomic};
 use cloison_engine::kept::{KeptImage, KeptRun};
 use cloison_engine::qemu::{Exit, Machine, Session};
-use miette::{IntoDiagnostic, Result};
+use miette::{Diagnostic, IntoDiagnostic, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
+use thiserror::Error;
 
 /// Changes with the code that starts a board, so that a result of another version has another key.
 const VERSION: u32 = 1;
@@ -22,12 +24,12 @@ static QEMU: LazyLock<String> = LazyLock::new(qemu_version);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Boot {
-    /// How QEMU emulates the board.
-    emulation: Emulation,
+    /// How QEMU emulates the board; none if hardware executes the image.
+    emulation: Option<Emulation>,
     /// Image, and what executes it.
     kept: Start,
-    /// The version of QEMU that it is for, as QEMU reports it.
-    pub qemu: String,
+    /// The version of QEMU that it is for, as QEMU reports it; none if hardware executes the image.
+    pub qemu: Option<String>,
     /// Time in seconds after which it counts as hung.
     pub limit_s: u64,
 }
@@ -40,6 +42,8 @@ enum Start {
     Modelled(KeptRun),
     /// QEMU without the model.
     Plain(Plain),
+    /// Hardware.
+    Hardware(Hardware),
 }
 
 /// An image on QEMU without the model.
@@ -51,6 +55,33 @@ struct Plain {
     icount: bool,
 }
 
+/// An image for hardware.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Hardware {
+    image: KeptImage,
+    /// The board's name.
+    hardware: String,
+    /// Number of the repetition: the same image gives other counts each time.
+    repetition: u64,
+}
+
+/// A job that needs what executes another kind of boot.
+#[derive(Debug, Error, Diagnostic)]
+pub enum OtherMachine {
+    /// It is for a board, and QEMU was to be started.
+    #[error("the job is for board `{board}`, and not for QEMU")]
+    #[diagnostic(help("run the jobs on that board: cloison submit DIR --engine board"))]
+    Hardware {
+        /// The board.
+        board: String,
+    },
+    /// It is for QEMU, and a board was to run it.
+    #[error("the jobs are for QEMU, and not for a board")]
+    #[diagnostic(help("make others for the board: cloison jobs FILE --machine hardware -o DIR"))]
+    Emulated,
+}
+
 impl Start {
     fn with_parts_in(&self, directory: &Path) -> Self {
         match self {
@@ -58,6 +89,10 @@ impl Start {
             Self::Plain(plain) => Self::Plain(Plain {
                 image: plain.image.with_parts_in(directory),
                 ..*plain
+            }),
+            Self::Hardware(hardware) => Self::Hardware(Hardware {
+                image: hardware.image.with_parts_in(directory),
+                ..hardware.clone()
             }),
         }
     }
@@ -97,16 +132,32 @@ impl Boot {
         Self::of(emulation, Start::Plain(Plain { image, icount }), limit)
     }
 
+    /// Describes the start of an image on hardware. Two with the same image have different
+    /// repetitions.
+    pub fn on_hardware(board: &str, image: KeptImage, repetition: u64, limit: Duration) -> Self {
+        let hardware = board.to_owned();
+        Self {
+            emulation: None,
+            kept: Start::Hardware(Hardware {
+                image,
+                hardware,
+                repetition,
+            }),
+            qemu: None,
+            limit_s: limit.as_secs(),
+        }
+    }
+
     fn of(emulation: &Emulation, kept: Start, limit: Duration) -> Self {
         // Where the board's file names its model is no input: `kept` has the model.
-        let emulation = Emulation {
+        let emulation = Some(Emulation {
             model: None,
             ..emulation.clone()
-        };
+        });
         Self {
             emulation,
             kept,
-            qemu: QEMU.clone(),
+            qemu: Some(QEMU.clone()),
             limit_s: limit.as_secs(),
         }
     }
@@ -126,13 +177,41 @@ impl Boot {
     pub fn parts(&self) -> (&Path, Vec<&String>) {
         match &self.kept {
             Start::Modelled(kept) => (kept.parts(), kept.names().collect()),
-            Start::Plain(Plain { image, .. }) => (image.parts(), image.names().collect()),
+            Start::Plain(Plain { image, .. }) | Start::Hardware(Hardware { image, .. }) => {
+                (image.parts(), image.names().collect())
+            }
         }
     }
 
     /// Returns whether the model executes it, which leaves statistics.
     pub const fn is_modelled(&self) -> bool {
         matches!(self.kept, Start::Modelled(_))
+    }
+
+    /// Returns the image, if it is for hardware.
+    ///
+    /// # Errors
+    ///
+    /// If it is for QEMU.
+    pub fn image(&self) -> Result<&KeptImage, OtherMachine> {
+        match &self.kept {
+            Start::Hardware(Hardware { image, .. }) => Ok(image),
+            Start::Modelled(_) | Start::Plain(_) => Err(OtherMachine::Emulated),
+        }
+    }
+
+    /// Returns how QEMU emulates the board.
+    ///
+    /// # Errors
+    ///
+    /// If it is for hardware.
+    pub fn emulation(&self) -> Result<&Emulation, OtherMachine> {
+        match (&self.kept, &self.emulation) {
+            (Start::Hardware(Hardware { hardware, .. }), _) => Err(OtherMachine::Hardware {
+                board: hardware.clone(),
+            }),
+            (_, emulation) => emulation.as_ref().ok_or(OtherMachine::Emulated),
+        }
     }
 
     /// Returns the same boot with its files in another directory.
@@ -167,11 +246,13 @@ impl Boot {
     ///
     /// If a file is missing or damaged, or the image cannot be written.
     pub fn machine(&self, scratch: &Path) -> Result<Machine> {
+        let emulation = self.emulation()?;
         let machine = match &self.kept {
-            Start::Modelled(kept) => kept.machine(&self.emulation, scratch)?,
+            Start::Modelled(kept) => kept.machine(emulation, scratch)?,
             Start::Plain(Plain { image, icount }) => {
-                Machine::new(&self.emulation, &image.write(scratch)?).icount(icount.then_some(0))
+                Machine::new(emulation, &image.write(scratch)?).icount(icount.then_some(0))
             }
+            Start::Hardware(hardware) => Machine::new(emulation, &hardware.image.write(scratch)?),
         };
         Ok(machine.limit(Duration::from_secs(self.limit_s)))
     }

@@ -41,6 +41,9 @@ pub struct ValidateArgs {
     /// With QEMU's -icount, which counts instructions
     #[arg(long)]
     pub icount: bool,
+    /// On the board itself, as jobs
+    #[arg(skip)]
+    pub on_hardware: bool,
     /// How often each benchmark is run
     #[arg(long, value_name = "N", default_value_t = RUNS, value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub runs: u64,
@@ -107,7 +110,8 @@ impl Inputs {
 
 impl ValidateArgs {
     fn machine(&self) -> Machine {
-        match (self.counts.is_some(), self.model, self.icount) {
+        let is_counted_there = self.counts.is_some() || self.on_hardware;
+        match (is_counted_there, self.model, self.icount) {
             (true, ..) => Machine::Hardware,
             (_, true, _) => Machine::Model,
             (.., true) => Machine::Icount,
@@ -333,6 +337,9 @@ fn figures(
         .parameter("modelled", args.model)
         .parameter("prefetcher", &counts.prefetcher)
         .parameter("hypotheses", inputs.hypotheses.len());
+    if args.on_hardware {
+        figures = figures.on_hardware();
+    }
     for &verdict in Verdict::ALL {
         let number = judgments
             .iter()

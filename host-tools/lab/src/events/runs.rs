@@ -61,11 +61,12 @@ pub fn count(
     runs: u64,
 ) -> Result<Counts> {
     parts::prepare()?;
-    setup::qemu()?;
+    if executor != Executor::Hardware {
+        setup::qemu()?;
+    }
     let board = &configuration::board(named)?;
-    let emulation = configuration::emulation(named)?;
     let model = match executor {
-        Executor::Model => Some(Model::load(model::of(&emulation)?)?),
+        Executor::Model => Some(Model::load(model::of(&configuration::emulation(named)?)?)?),
         _ => None,
     };
     let (machine, prefetcher) = match &model {
@@ -73,6 +74,9 @@ pub fn count(
             format!("{}, model {}", board.board.name, model.name),
             prefetcher(model)?,
         ),
+        None if executor == Executor::Hardware => {
+            (board.board.name.clone(), "as after reset".to_owned())
+        }
         None => (
             format!("{}, QEMU ({})", board.board.name, executor.word()),
             "none: QEMU has no caches".to_owned(),
@@ -289,7 +293,6 @@ pool = "shared"
         let checked =
             configuration::load_text(&path, self.system(guest, events), Some(self.named))?;
         let image = image::assemble(&checked, &self.hypervisor)?;
-        let emulation = checked.emulation()?;
         let boot = match &self.model {
             Some(model) => {
                 let conditions = Conditions {
@@ -298,11 +301,17 @@ pool = "shared"
                     roi: Roi::Always,
                 };
                 let kept = KeptRun::new(self.named, &image, model, &self.store, conditions)?;
-                Boot::new(emulation, kept, LIMIT)
+                Boot::new(checked.emulation()?, kept, LIMIT)
             }
             None => {
                 let kept = KeptImage::new(&image, &self.store)?;
-                Boot::without_model(emulation, kept, self.executor == Executor::Icount, LIMIT)
+                match self.executor {
+                    Executor::Hardware => Boot::on_hardware(&self.board.board.name, kept, 0, LIMIT),
+                    executor => {
+                        let icount = executor == Executor::Icount;
+                        Boot::without_model(checked.emulation()?, kept, icount, LIMIT)
+                    }
+                }
             }
         };
         let output = boards.boot(directory, boot)?;

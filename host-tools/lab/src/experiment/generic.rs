@@ -6,27 +6,17 @@ use super::check::Quantity;
 use super::findings::{Cell, Findings, Runs, Series, shown};
 use super::measured::{Measured, figure_name, key};
 use super::numbers;
+use super::origin::Origin;
 use super::spec::AxisTitles;
-use cloison_engine::model::Roi;
 use cloison_engine::text::grouped;
 use cloison_plot::{Chart, Heatmap, Line, Marks};
 use std::collections::BTreeSet;
-
-/// The facts about the model that hold for any system.
-const MODEL: &str = "Modelled, not measured: what is modelled is in docs/board-model.md.";
-/// What holds if the model is on from the first instruction.
-const EXACT: &str = "Each case is one run, which repeats exactly: the spread is that of its \
-                     segments, not of repeated runs.";
-/// What holds if it is on in regions of interest alone.
-const HINT: &str = "The model is on in regions of interest alone (roi = \"hint\"), and in between \
-                    the guests run in the host's time. So a run does not repeat exactly: repeat \
-                    the experiment, with another --out, to see by how much figures differ.";
 
 /// From this ratio of its ends on, an axis is logarithmic.
 const WIDE: f64 = 16.0;
 
 /// Evaluates the runs; slowdowns refer to the variant `baseline`.
-pub fn find(runs: Runs<'_>, baseline: &str, titles: &AxisTitles, roi: Roi) -> Findings {
+pub fn find(runs: Runs<'_>, baseline: &str, titles: &AxisTitles, origin: Origin) -> Findings {
     let mut found = Findings::default();
     let series = table(runs, baseline, &mut found);
     if names(runs).next().is_none() {
@@ -47,17 +37,13 @@ pub fn find(runs: Runs<'_>, baseline: &str, titles: &AxisTitles, roi: Roi) -> Fi
         .into_iter()
         .filter(|_| names(runs).next().is_none())
     {
-        let chart = by_axis(runs, baseline, axis, titles.of(axis));
+        let chart = by_axis(runs, baseline, axis, titles.of(axis), origin);
         found.charts.push(chart);
     }
-    found.charts.extend(bars(runs, baseline));
-    found.heatmaps = heatmaps(runs, baseline, titles);
+    found.charts.extend(bars(runs, baseline, origin));
+    found.heatmaps = heatmaps(runs, baseline, titles, origin);
     say(runs, baseline, &mut found);
-    let repeats = match roi {
-        Roi::Always => EXACT,
-        Roi::Hint => HINT,
-    };
-    found.say(format!("{MODEL} {repeats}"));
+    found.say(origin.facts());
     found
 }
 
@@ -189,7 +175,7 @@ fn segments(runs: Runs<'_>) -> Option<Series> {
 }
 
 /// Returns the slowdown against an axis: lines if its values are numbers, otherwise groups of bars.
-fn by_axis(runs: Runs<'_>, baseline: &str, axis: &str, title: &str) -> Chart {
+fn by_axis(runs: Runs<'_>, baseline: &str, axis: &str, title: &str, origin: Origin) -> Chart {
     let is_numeric = on_axis(runs, axis).all(|run| run.number(axis).is_some());
     let (marks, log_x) = if is_numeric {
         lines(runs, baseline, axis)
@@ -197,7 +183,7 @@ fn by_axis(runs: Runs<'_>, baseline: &str, axis: &str, title: &str) -> Chart {
         (groups(runs, baseline, axis), false)
     };
     Chart {
-        title: format!("Slowdown by {title} (modelled)"),
+        title: format!("Slowdown by {title} ({})", origin.word()),
         x: title.to_owned(),
         y: format!("relative to {baseline}"),
         log: false,
@@ -281,7 +267,7 @@ fn groups(runs: Runs<'_>, baseline: &str, axis: &str) -> Marks {
 }
 
 /// Returns the slowdown of each variant with two axes as a map of them.
-fn heatmaps(runs: Runs<'_>, baseline: &str, titles: &AxisTitles) -> Vec<Heatmap> {
+fn heatmaps(runs: Runs<'_>, baseline: &str, titles: &AxisTitles, origin: Origin) -> Vec<Heatmap> {
     let mut maps: Vec<(&str, Heatmap)> = vec![];
     for run in runs.0 {
         let axes: Vec<&String> = run.axes.keys().collect();
@@ -291,8 +277,9 @@ fn heatmaps(runs: Runs<'_>, baseline: &str, titles: &AxisTitles) -> Vec<Heatmap>
         let known = maps.iter().position(|(variant, _)| *variant == run.variant);
         let at = known.unwrap_or_else(|| {
             let title = format!(
-                "Slowdown of {}, relative to {baseline} (modelled)",
-                run.variant
+                "Slowdown of {}, relative to {baseline} ({})",
+                run.variant,
+                origin.word()
             );
             maps.push((
                 &run.variant,
@@ -306,13 +293,13 @@ fn heatmaps(runs: Runs<'_>, baseline: &str, titles: &AxisTitles) -> Vec<Heatmap>
 }
 
 /// Returns the slowdown of every run as bars, if no axis shows them.
-fn bars(runs: Runs<'_>, baseline: &str) -> Option<Chart> {
+fn bars(runs: Runs<'_>, baseline: &str, origin: Origin) -> Option<Chart> {
     if runs.0.len() < 2 || !runs.axes().is_empty() || names(runs).next().is_some() {
         return None;
     }
     let group = |run: &Measured| Some((run.key(), vec![runs.slowdown(run, baseline)?]));
     Some(Chart {
-        title: "Slowdown of each run (modelled)".into(),
+        title: format!("Slowdown of each run ({})", origin.word()),
         x: String::new(),
         y: format!("relative to {baseline}"),
         log: false,
@@ -372,6 +359,7 @@ fn say(runs: Runs<'_>, baseline: &str, found: &mut Findings) {
 mod tests {
     use super::*;
     use crate::experiment::measured::tests::run;
+    use cloison_engine::model::Roi;
 
     #[test]
     fn every_run_has_a_row_its_figures_and_a_place_in_a_plot() {
@@ -380,7 +368,12 @@ mod tests {
             run("budget", &[("events", "200")], 110),
             run("budget", &[("events", "4000")], 520),
         ];
-        let found = find(Runs(&runs), "solo", &AxisTitles::default(), Roi::Always);
+        let found = find(
+            Runs(&runs),
+            "solo",
+            &AxisTitles::default(),
+            Origin::Model(Roi::Always),
+        );
         assert_eq!(found.figures["budget_events_4000_slowdown"], 5.2);
         assert_eq!(found.figures["solo_l2d_cache_refill"], 7.0);
         let table = &found.series[0];
@@ -428,7 +421,12 @@ mod tests {
             run("busy", &[("input", "b"), ("kib", "64")], 600),
         ];
         assert_eq!(Runs(&runs).slowdown(&runs[2], "alone"), Some(3.0));
-        let found = find(Runs(&runs), "alone", &AxisTitles::default(), Roi::Hint);
+        let found = find(
+            Runs(&runs),
+            "alone",
+            &AxisTitles::default(),
+            Origin::Model(Roi::Hint),
+        );
         let kinds: Vec<_> = found
             .charts
             .iter()

@@ -15,6 +15,7 @@
 //! | [`measured`] | the results of one run |
 //! | [`runner`] | performs the runs, each once, and keeps their results |
 //! | [`findings`] | figures, series and the account |
+//! | [`origin`] | what executed the images: the model, or a board |
 //! | [`generic`], [`numbers`] | evaluation of any experiment, and of numbers that its programs print |
 //! | [`printed`], [`cyclictest`], [`profiled`] | results that programs print: numbers, cyclictest's and bbprof's |
 //! | [`page`] | the report, CSV and Parquet |
@@ -34,6 +35,7 @@ pub mod limits;
 pub mod machine;
 pub mod measured;
 pub mod numbers;
+pub mod origin;
 pub mod overrides;
 pub mod page;
 pub mod printed;
@@ -49,6 +51,7 @@ use check::Verdict;
 use cloison_board_model::Board;
 use cloison_config::Errors;
 use cloison_config::problem::count;
+use cloison_config::validation::record::Machine as Executor;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{self, Claim, keep_apart, write_atomic};
 use cloison_engine::model::{self, Model};
@@ -89,6 +92,16 @@ pub struct ExperimentArgs {
     /// Also fail if a result differs from what the paper shows
     #[arg(long)]
     pub strict: bool,
+    /// The hardware that executes the images, as jobs.
+    #[arg(skip)]
+    pub hardware: Option<Hardware>,
+}
+
+/// The hardware that executes images.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hardware {
+    /// The board, if not the experiment's own.
+    pub board: Option<String>,
 }
 
 /// Runs `cloison experiment`.
@@ -123,6 +136,9 @@ pub fn experiment_on(boards: &Boards, args: &ExperimentArgs) -> Result<()> {
                 &installation::root().join("configs/models")
             )
         );
+    }
+    if let Some(Hardware { board }) = &args.hardware {
+        experiment = experiment.on_hardware(board.as_deref());
     }
     let default = || installation::output_dir().join("experiments").join(&name);
     let out = args.out.clone().unwrap_or_else(default);
@@ -185,7 +201,7 @@ fn directory_name(path: &Path, directory: &Path) -> String {
 impl ExperimentResult {
     /// Prints tables and account, and the path of the report.
     pub fn print(&self, experiment: &Experiment, out: &Path) {
-        println!("{} (modelled)\n", experiment.title);
+        println!("{} ({})\n", experiment.title, experiment.origin().word());
         for table in &self.findings.tables {
             println!("{}", table.to_text());
         }
@@ -373,7 +389,8 @@ pub fn perform_on(
     );
     let described = model::check(&experiment.model)?;
     let mut findings = find(experiment, &runs, &described)?;
-    if runs_shipped_guests(experiment) {
+    let is_modelled = experiment.executor != Executor::Hardware;
+    if is_modelled && runs_shipped_guests(experiment) {
         findings.say(SHIPPED_GUESTS);
     }
     let conclusions = Conclusions::draw(experiment, &runs, &described, form)?;
@@ -387,10 +404,12 @@ pub fn perform_on(
             form,
             out,
         )?),
-        Scope::AsIs => sensitivity::kept(path, form)?,
+        Scope::AsIs if is_modelled => sensitivity::kept(path, form)?,
+        Scope::AsIs => None,
     };
     findings.sensitivity = match &sensitivity {
         Some(result) => Some(result.stability(experiment, path, &conclusions)?),
+        None if !is_modelled => None,
         None => sensitivity::of_other_form(path, form)?,
     };
     let images = runs.iter().map(|run| run.image.clone());
@@ -419,17 +438,22 @@ pub fn perform_on(
 /// Returns figures that say of what they are, and as yet nothing else.
 fn provenance(experiment: &Experiment, path: &Path, form: Form) -> Result<Figures> {
     let conditions = &experiment.conditions;
-    Ok(Figures::new(&experiment.command)
+    let figures = Figures::new(&experiment.command)
         .board(&experiment.board_name())
-        .config(path)
-        .parameter("modelled", true)
-        .parameter("model", installation::display(&experiment.model))
-        .parameter("model_crc32", sensitivity::crc32(&experiment.model)?)
+        .config(path);
+    let figures = match experiment.executor {
+        Executor::Hardware => figures.on_hardware().parameter("modelled", false),
+        _ => figures
+            .parameter("modelled", true)
+            .parameter("model", installation::display(&experiment.model))
+            .parameter("model_crc32", sensitivity::crc32(&experiment.model)?)
+            .parameter("seed", conditions.seed)
+            .parameter("caches", conditions.caches)
+            .parameter("roi", conditions.roi),
+    };
+    Ok(figures
         .parameter("system", installation::display(&experiment.system))
         .parameter("system_crc32", sensitivity::crc32(&experiment.system)?)
-        .parameter("seed", conditions.seed)
-        .parameter("caches", conditions.caches)
-        .parameter("roi", conditions.roi)
         .parameter("warm_up_segments", experiment.warm_up)
         .parameter("measure", experiment.measure)
         .parameter("baseline", experiment.baseline())
@@ -477,7 +501,7 @@ fn find(experiment: &Experiment, runs: &[Measured], model: &Board) -> Result<Fin
             all,
             experiment.baseline(),
             &experiment.axis_titles,
-            experiment.conditions.roi,
+            experiment.origin(),
         ));
     }
     let systems = experiment.systems(&experiment.points)?;

@@ -3,6 +3,7 @@
 
 use super::findings::{Cell, Findings, Series};
 use super::spec::Experiment;
+use cloison_config::validation::record::Machine as Executor;
 use cloison_engine::figures::Figures;
 use cloison_engine::{files, installation, report};
 use cloison_plot::Chart;
@@ -40,7 +41,12 @@ pub fn html(
     let details = findings.account.iter().skip(1);
     let body = html! {
         @if let Some(answer) = answer { p.answer { (report::prose(answer)) } }
-        p.note { "Modelled, not measured on a board: QEMU with the board model." }
+        p.note {
+            @match experiment.executor {
+                Executor::Hardware => { "Measured: a board executed the images, without QEMU and without the board model." }
+                _ => { "Modelled, not measured on a board: QEMU with the board model." }
+            }
+        }
         @for map in &findings.heatmaps { (map.figure()) }
         @for chart in &charts { (chart) }
         @if !experiment.question.is_empty() {
@@ -65,7 +71,9 @@ pub fn html(
         (report::provenance(figures))
         details { summary { "The experiment: " (installation::display(path)) } pre { (source) } }
         details { summary { "Its system: " (installation::display(&experiment.system)) } pre { (system) } }
-        details { summary { "The model: " (installation::display(&experiment.model)) } pre { (model) } }
+        @if experiment.executor != Executor::Hardware {
+            details { summary { "The model: " (installation::display(&experiment.model)) } pre { (model) } }
+        }
     };
     Ok(report::standalone(&experiment.title, STYLE, &body))
 }

@@ -13,10 +13,11 @@ use crate::boards::Boards;
 use crate::boards::boot::{Boot, Output};
 use cloison_abi::services;
 use cloison_config::events::EventNames;
+use cloison_config::validation::record::Machine as Executor;
 use cloison_config::{Checked, Errors, ImageSource, Problem, suggest};
-use cloison_engine::counting::{self, Counting};
+use cloison_engine::counting;
 use cloison_engine::files::{self, write_atomic};
-use cloison_engine::kept::KeptRun;
+use cloison_engine::kept::{KeptImage, KeptRun};
 use cloison_engine::model::{self, Model};
 use cloison_engine::progress::bar;
 use cloison_engine::qemu::Machine;
@@ -58,13 +59,13 @@ fn system_of(
     let text = toml::to_string_pretty(&system).into_diagnostic()?;
     let file = directory.join("system.toml");
     write_atomic(&file, text.as_bytes())?;
-    let on_model = |mut checked: Checked| {
-        let warnings = counting::adapt(&mut checked, Counting::Model.machine())?;
+    let adapted = |mut checked: Checked| {
+        let warnings = counting::adapt(&mut checked, experiment.executor)?;
         checked.warnings.extend(warnings);
         Ok(checked)
     };
     let checked = configuration::load(&file, Some(&experiment.board))
-        .and_then(on_model)
+        .and_then(adapted)
         .map_err(|errors| {
             let message = format!("the system of run `{}` is not valid", point.key());
             let problem = experiment
@@ -267,9 +268,8 @@ impl Setting<'_> {
         boards: &Boards,
         point: &Point,
         prepared: &Prepared<'_>,
-        kept: KeptRun,
+        boot: Boot,
     ) -> Result<Measured> {
-        let boot = Boot::new(prepared.checked.emulation()?, kept, LIMIT);
         let output = boards.boot(prepared.directory, boot)?;
         output.write(prepared.directory)?;
         let measured = self.measure(point, prepared, &output);
@@ -284,14 +284,22 @@ impl Setting<'_> {
         Ok(measured)
     }
 
-    /// Writes and returns what is needed to repeat a run.
-    fn keep(&self, prepared: &Prepared<'_>) -> Result<KeptRun> {
+    /// Returns what is needed to repeat a run, and writes it if the model executes it.
+    fn keep(&self, prepared: &Prepared<'_>) -> Result<Boot> {
         let Experiment {
-            board, conditions, ..
+            board,
+            conditions,
+            executor,
+            ..
         } = self.experiment;
+        if *executor == Executor::Hardware {
+            let image = KeptImage::new(&prepared.image, &self.store)?;
+            let board = &prepared.checked.system.board.name;
+            return Ok(Boot::on_hardware(board, image, conditions.seed, LIMIT));
+        }
         let kept = KeptRun::new(board, &prepared.image, self.model, &self.store, *conditions)?;
         kept.write(prepared.directory)?;
-        Ok(kept)
+        Ok(Boot::new(prepared.checked.emulation()?, kept, LIMIT))
     }
 
     /// Returns what a run has measured.
@@ -314,13 +322,16 @@ impl Setting<'_> {
         if self.experiment.measure != Measure::Segments {
             return self.printed(prepared, outcome, victim, measured);
         }
-        let statistics = model::statistics(&prepared.directory.join("model.json"))?;
+        let regions = match self.experiment.executor {
+            Executor::Hardware => vec![],
+            _ => model::statistics(&prepared.directory.join("model.json"))?.regions,
+        };
         let logged: Vec<HemRun<'_>> = telemetry
             .hem_runs()
             .filter(|run| run.record.vm == victim)
             .collect();
-        self.check_segments(&logged, statistics.regions.len())?;
-        let has_regions = statistics.regions.len() == logged.len();
+        self.check_segments(&logged, regions.len())?;
+        let has_regions = regions.len() == logged.len();
         let warm_up = self.experiment.warm_up;
         let segments = &logged[warm_up..];
         let names = EventNames::of(&prepared.checked.board.events);
@@ -335,7 +346,7 @@ impl Setting<'_> {
         Ok(Measured {
             segments: segments.iter().map(segment).collect(),
             regions: if has_regions {
-                statistics.regions[warm_up..].to_vec()
+                regions[warm_up..].to_vec()
             } else {
                 vec![]
             },
@@ -395,8 +406,9 @@ impl Setting<'_> {
         }
         // Every guest's segments are in the hypervisor's log. Only those that also mark them for
         // the model have its counts of all cores, and can start with cold caches.
-        let needs_regions = self.experiment.needs_regions
-            || self.experiment.conditions.caches == model::Caches::Cold;
+        let is_cold = self.experiment.conditions.caches == model::Caches::Cold
+            && self.experiment.executor != Executor::Hardware;
+        let needs_regions = self.experiment.needs_regions || is_cold;
         if needs_regions && seen != logged.len() {
             return Err(miette!(
                 help = "mark the segments with HINT instructions (docs/board-model.md); without \
@@ -544,23 +556,26 @@ pub fn run_under(
     let text = files::read_text(&experiment.system, files::CONFIGURATION)?;
     // Report errors in context before anything is changed.
     let checked = configuration::load(&experiment.system, Some(&experiment.board))?;
-    let emulation = checked.emulation()?;
-    model::of(emulation)?;
     let base = overrides::anchored(&text, &experiment.system)?;
     let planned = preflight(experiment, &base, out)?;
     let store = Store::of_results(out);
     let model = &model.kept_in(&store)?;
     let mut common = model.hash()?;
-    let machine = model.attach(
-        Machine::bare(emulation),
-        experiment.conditions,
-        Path::new("model.json"),
-    );
-    common.update(inputs(
-        experiment,
-        &without(machine.command_line(), [model.board(), model.plugin()]),
-    ));
-    common.update(format!("{emulation:?} {:?}", checked.board.events));
+    match experiment.executor {
+        Executor::Hardware => common.update(inputs(experiment, &checked.system.board.name)),
+        _ => {
+            let emulation = checked.emulation()?;
+            model::of(emulation)?;
+            let machine = model.attach(
+                Machine::bare(emulation),
+                experiment.conditions,
+                Path::new("model.json"),
+            );
+            let line = without(machine.command_line(), [model.board(), model.plugin()]);
+            common.update(inputs(experiment, &line));
+            common.update(format!("{emulation:?} {:?}", checked.board.events));
+        }
+    }
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
     let setting = Setting {
         experiment,

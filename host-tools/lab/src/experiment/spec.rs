@@ -7,12 +7,14 @@ use super::findings::Runs;
 use super::guard::Guard;
 use super::machine::{self, directory_of, stem_of};
 use super::measured::{Measure, Measured, Segment, key};
+use super::origin::Origin;
 use super::overrides::{self, Path as TomlPath, Scope, Value};
 use super::shows::{self, Form, Statement};
 use crate::campaign::spec::CACHES;
 use cloison_board_model::Board as Model;
 use cloison_config::document::{self, Field, Given, Table};
 use cloison_config::problem::{Errors, Problem, SourceFile, display_path};
+use cloison_config::validation::record::Machine as Executor;
 use cloison_config::{FileKind, files, suggest};
 use cloison_engine::installation;
 use cloison_engine::model::{Caches, Conditions, Roi};
@@ -67,6 +69,8 @@ pub struct Experiment {
     pub warm_up_span: Range<usize>,
     /// How the model runs.
     pub conditions: Conditions,
+    /// What executes the images: the model, or hardware.
+    pub executor: Executor,
     /// Assignments of `--quick` in the system of every run, before those of its variant; none
     /// without that option.
     pub quick: Vec<Assignment>,
@@ -94,6 +98,34 @@ impl Experiment {
                 .map_or("", |point| point.variant.as_str())
         };
         self.named_baseline.as_deref().unwrap_or_else(first)
+    }
+
+    /// Makes it one for hardware, on this board or its own. Its account, its guards and what it
+    /// compares with a paper are about the model, so that the generic analysis remains.
+    pub fn on_hardware(self, board: Option<&str>) -> Self {
+        let titles = self.account.titles;
+        Self {
+            executor: Executor::Hardware,
+            board: board.map_or(self.board, str::to_owned),
+            account: Account {
+                titles,
+                ..Account::default()
+            },
+            needs_regions: false,
+            guards: vec![],
+            shows: vec![],
+            ..self
+        }
+    }
+
+    /// Returns what executes the images, for reports.
+    pub fn origin(&self) -> Origin {
+        match self.executor {
+            Executor::Hardware => Origin::Hardware,
+            Executor::Model | Executor::Stock | Executor::Icount => {
+                Origin::Model(self.conditions.roi)
+            }
+        }
     }
 
     /// Returns the name of its board.
@@ -382,6 +414,7 @@ fn read(root: &Table<'_>, path: &Path, form: Form) -> Option<Experiment> {
             caches: caches.or(Caches::default())?,
             roi: shorter.roi.filter(|_| form == Form::Quick).unwrap_or(roi),
         },
+        executor: Executor::Model,
         quick: match form {
             Form::Full => vec![],
             Form::Quick => shorter.set,

@@ -191,10 +191,10 @@ fn explain(directory: &Path, manifest: &Manifest, jobs: &[Job], lacking: &Gaps) 
             .map(|(path, _)| format!("{} has changed", path.display()))
             .collect();
         let qemu = cloison_engine::figures::qemu_version();
-        if let Some(job) = jobs.iter().find(|job| job.boot.qemu != qemu) {
+        let mut wanted = jobs.iter().filter_map(|job| job.boot.qemu.as_ref());
+        if let Some(wanted) = wanted.find(|wanted| **wanted != qemu) {
             changed.push(format!(
-                "the jobs are for {}, and this machine has {qemu}",
-                job.boot.qemu
+                "the jobs are for {wanted}, and this machine has {qemu}"
             ));
         }
         if changed.is_empty() {

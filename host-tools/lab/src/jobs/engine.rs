@@ -25,6 +25,9 @@ pub enum Engine {
     Htcondor,
     /// Kubernetes: only writes the manifest of an indexed job
     Kubernetes,
+    /// A board, for jobs that were made with --machine hardware: its U-Boot fetches one image after
+    /// the other by TFTP
+    Board,
 }
 
 /// The values for the placeholders in engines' files.
@@ -43,9 +46,9 @@ pub struct Filling<'a> {
 }
 
 impl Engine {
-    /// Returns the name of its file, and the template for that.
-    const fn template(self) -> (&'static str, &'static str) {
-        match self {
+    /// Returns the name of its file, and the template for that; none for a board.
+    const fn template(self) -> Option<(&'static str, &'static str)> {
+        Some(match self {
             Self::Slurm => ("slurm.sh", include_str!("templates/slurm.sh")),
             Self::Parallel => ("parallel.sh", include_str!("templates/parallel.sh")),
             Self::Snakemake => ("Snakefile", include_str!("templates/Snakefile")),
@@ -53,13 +56,14 @@ impl Engine {
             Self::Sge => ("sge.sh", include_str!("templates/sge.sh")),
             Self::Htcondor => ("htcondor.sub", include_str!("templates/htcondor.sub")),
             Self::Kubernetes => ("kubernetes.yaml", include_str!("templates/kubernetes.yaml")),
-        }
+            Self::Board => return None,
+        })
     }
 
-    /// Returns the name of its file, and the file's text.
-    pub fn file(self, filling: &Filling<'_>) -> (&'static str, String) {
-        let (name, template) = self.template();
-        (name, filling.fill(template))
+    /// Returns the name of its file, and the file's text; none for a board, which reads no file.
+    pub fn file(self, filling: &Filling<'_>) -> Option<(&'static str, String)> {
+        let (name, template) = self.template()?;
+        Some((name, filling.fill(template)))
     }
 
     /// Returns whether one of its tasks can run several jobs, which is useful where starting a task
@@ -79,7 +83,7 @@ impl Engine {
                 "pip install snakemake, in a virtual environment",
             )),
             Self::Hyperqueue => Some(("python3", "Debian's package python3")),
-            Self::Sge | Self::Htcondor | Self::Kubernetes => None,
+            Self::Sge | Self::Htcondor | Self::Kubernetes | Self::Board => None,
         }
     }
 }
@@ -181,7 +185,7 @@ mod tests {
                 chunk,
                 limit_s: 300,
             };
-            let (name, text) = engine.file(&filling);
+            let (name, text) = engine.file(&filling).expect("it reads a file");
             assert!(!text.contains("{{"), "{name} has something to fill in");
             text
         }

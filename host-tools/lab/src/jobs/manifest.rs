@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// Version of both files.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Name of the file that describes the jobs as a whole.
 const MANIFEST: &str = "manifest.json";
 /// Name of the file with one line for each job.

@@ -9,8 +9,10 @@
 //! | [`collect`](mod@collect) | checks the results, and makes the report |
 //! | [`engine`] | the files of engines |
 //! | [`submit`](mod@submit) | hands jobs to an engine |
+//! | [`board`] | the engine that is a board |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+pub mod board;
 pub mod collect;
 pub mod engine;
 pub mod manifest;
@@ -19,6 +21,7 @@ pub mod submit;
 pub mod work;
 
 use crate::boards::{Absent, Boards, seconds};
+use board::BoardOptions;
 use cloison_config::problem::count;
 use cloison_engine::files::Claim;
 use cloison_engine::installation;
@@ -106,6 +109,8 @@ pub struct SubmitArgs {
     /// Only write the engine's file, into DIR/submit
     #[arg(long)]
     write: bool,
+    #[command(flatten)]
+    board: BoardOptions,
     /// Arguments for the engine's command, such as --partition=lab or --sshlogin a,b
     #[arg(last = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,
@@ -209,5 +214,6 @@ pub fn submit(args: &SubmitArgs) -> Result<()> {
         chunk: args.chunk as usize,
         only_write: args.write,
         arguments: &args.arguments,
+        board: &args.board,
     })
 }

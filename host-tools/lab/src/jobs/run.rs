@@ -146,6 +146,7 @@ fn perform(directory: &Path, job: &Job) -> Result<Output, Failure> {
     // QEMU takes as long to tell its version as all else does.
     let version = std::thread::spawn(qemu_version);
     let (scratch, _lock) = scratch(&env::temp_dir()).map_err(Failure::again)?;
+    job.boot.emulation().map_err(Failure::last)?;
     let prepared = job.boot.with_parts_in(&directory.join("parts"));
     let machine = prepared.machine(scratch.path()).map_err(|error| {
         match error.downcast_ref::<StoreError>() {
@@ -154,7 +155,7 @@ fn perform(directory: &Path, job: &Job) -> Result<Output, Failure> {
         }
     })?;
     let found = version.join().unwrap_or_else(|_| "unknown".to_owned());
-    if found != job.boot.qemu {
+    if let Some(wanted) = job.boot.qemu.as_ref().filter(|wanted| **wanted != found) {
         let help =
             "run it on a machine that has the same QEMU, or make the jobs again with this one";
         let here = if found == "not installed" {
@@ -164,9 +165,8 @@ fn perform(directory: &Path, job: &Job) -> Result<Output, Failure> {
         };
         return Err(Failure::again(miette!(
             help = help,
-            "machine {} {here}, and the jobs are for {}",
-            result::machine(),
-            job.boot.qemu
+            "machine {} {here}, and the jobs are for {wanted}",
+            result::machine()
         )));
     }
     let output = boot::run(&machine, scratch.path(), |_| {}).map_err(Failure::TryAgain)?;

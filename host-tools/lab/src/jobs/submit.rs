@@ -1,9 +1,10 @@
 //! `cloison submit`: hands the jobs that have no result to an engine.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::board::{self, BoardOptions};
 use super::collect;
 use super::engine::{Engine, Filling};
-use super::manifest;
+use super::manifest::{self, Job};
 use cloison_config::problem::count;
 use cloison_engine::files::{Claim, write_atomic};
 use cloison_engine::installation;
@@ -35,6 +36,8 @@ pub struct Submission<'a> {
     pub only_write: bool,
     /// Further arguments for the engine's command.
     pub arguments: &'a [OsString],
+    /// The board, if that is the engine.
+    pub board: &'a BoardOptions,
 }
 
 /// Writes the engine's file, and hands it the jobs that have no result. Waits for them where the
@@ -60,7 +63,20 @@ pub fn submit(submission: &Submission<'_>) -> Result<()> {
             "--chunk {chunk}: tasks of this engine run one job each"
         ));
     }
+    if engine != Engine::Board && submission.board.are_given() {
+        let help = "leave them out, or give --engine board";
+        return Err(miette!(
+            help = help,
+            "--console, --telemetry, --serve, --reset and --run-limit are for a board"
+        ));
+    }
     let (manifest, jobs) = manifest::read(directory)?;
+    for job in &jobs {
+        match engine {
+            Engine::Board => _ = job.boot.image()?,
+            _ => _ = job.boot.emulation()?,
+        }
+    }
     let to = directory.join("submit");
     // Two at once would run the same jobs; the second finds them done.
     let _claim = Claim::wait(&to, &collect::owner(&manifest.work.to_string()))?;
@@ -76,18 +92,32 @@ pub fn submit(submission: &Submission<'_>) -> Result<()> {
     }
     let numbers: Vec<usize> = missing.iter().map(|(job, _)| job.job).collect();
     set_aside(directory, missing.iter().map(|(job, _)| job.key.as_str()))?;
+    if engine == Engine::Board {
+        let missing: Vec<&Job> = missing.iter().map(|(job, _)| *job).collect();
+        board::run(
+            directory,
+            &manifest.work.to_string(),
+            &missing,
+            submission.board,
+        )?;
+        println!("Then:    {}", collecting(directory));
+        return Ok(());
+    }
     let limit_s = jobs
         .iter()
         .map(|job| job.boot.limit_s)
         .max()
         .unwrap_or_default();
-    let (name, text) = engine.file(&Filling {
+    let filling = Filling {
         program,
         directory,
         jobs: jobs.len(),
         chunk,
         limit_s,
-    });
+    };
+    let Some((name, text)) = engine.file(&filling) else {
+        return Ok(());
+    };
     let file = to.join(name);
     write_atomic(&file, text.as_bytes())?;
     if name.ends_with(".sh") {
@@ -122,12 +152,17 @@ pub fn submit(submission: &Submission<'_>) -> Result<()> {
         return Err(miette!(help = help, "`{command}` is not installed"));
     }
     hand_over(submission, command, &file, &numbers)?;
-    println!(
-        "Then:    {} collect {}",
+    println!("Then:    {}", collecting(directory));
+    Ok(())
+}
+
+/// Returns the command that makes the report.
+fn collecting(directory: &Path) -> String {
+    format!(
+        "{} collect {}",
         installation::program(),
         directory.display()
-    );
-    Ok(())
+    )
 }
 
 /// Puts results that cannot be used aside, so that an engine that looks for files does not take
@@ -279,7 +314,7 @@ fn hand_over(
             vec![with(own)]
         }
         Engine::Hyperqueue => vec![with(vec![file.into()])],
-        Engine::Sge | Engine::Htcondor | Engine::Kubernetes => vec![],
+        Engine::Sge | Engine::Htcondor | Engine::Kubernetes | Engine::Board => vec![],
     };
     let mut failed = 0;
     for mut command in commands {

@@ -5,7 +5,7 @@ use crate::boards::Boards;
 use crate::campaign::{self, CampaignArgs};
 use crate::events;
 use crate::experiment::shows::Form;
-use crate::experiment::{self, ExperimentArgs};
+use crate::experiment::{self, ExperimentArgs, Hardware};
 use crate::model::{self, ValidateArgs};
 use cloison_config::FileKind;
 use cloison_config::document;
@@ -34,6 +34,10 @@ pub enum Work {
         model: Option<PathBuf>,
         /// Also with each change of the model's unmeasured values.
         sensitivity: bool,
+        /// Whether a board executes the images, and not the model.
+        hardware: bool,
+        /// That board, if not the experiment's own.
+        board: Option<String>,
     },
     /// `campaign FILE`.
     Campaign {
@@ -98,10 +102,12 @@ pub struct Options {
     /// Of a campaign: only these workloads
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub workload: Vec<String>,
-    /// Of events: the board whose events are validated [default: virt]
+    /// Of events: the board whose events are validated [default: virt]; with --machine hardware
+    /// also of an experiment: the board that runs it [default: the experiment's]
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
-    /// Of events: what executes the benchmarks, but hardware [default: stock]
+    /// Of events: what executes the benchmarks [default: stock]; of an experiment: hardware, if a
+    /// board is to run it and not the model. Jobs for hardware are run by submit --engine board
     #[arg(long, value_name = "MACHINE", value_parser = machines())]
     pub machine: Option<Machine>,
     /// Of events: what they may count instead, as in `events validate`
@@ -137,7 +143,13 @@ impl Options {
 const fn options_of(kind: FileKind) -> Option<&'static [&'static str]> {
     match kind {
         FileKind::Campaign => Some(&["--runs", "--seeds", "--variant", "--workload"]),
-        FileKind::Experiment => Some(&["--quick", "--model", "--sensitivity"]),
+        FileKind::Experiment => Some(&[
+            "--quick",
+            "--model",
+            "--sensitivity",
+            "--board",
+            "--machine",
+        ]),
         FileKind::Measurements => Some(&["--model"]),
         FileKind::Benchmarks => Some(&[
             "--board",
@@ -208,7 +220,10 @@ impl Work {
             seeds,
             variant,
             workload,
-            ..
+            board,
+            machine,
+            hypotheses,
+            no_hypotheses,
         } = options;
         Ok(match kind {
             FileKind::Campaign if runs == Some(1) => {
@@ -221,30 +236,40 @@ impl Work {
                 variant,
                 workload,
             },
-            FileKind::Experiment => Self::Experiment {
-                name: name.to_owned(),
-                quick,
-                model,
-                sensitivity,
-            },
+            FileKind::Experiment => {
+                let hardware = machine == Some(Machine::Hardware);
+                let for_model = [(sensitivity, "--sensitivity"), (model.is_some(), "--model")];
+                let refused = for_model
+                    .into_iter()
+                    .find(|(is_given, _)| *is_given && hardware);
+                if let Some((_, option)) = refused {
+                    return Err(miette!(
+                        help = "leave it out, or --machine hardware",
+                        "{option} is about the model, and a board is to run the experiment"
+                    ));
+                }
+                if !hardware && (machine.is_some() || board.is_some()) {
+                    return Err(miette!(
+                        help = "leave them out, or give --machine hardware",
+                        "experiments run on the model and the board that their files name: \
+                         --board and another --machine are for hardware"
+                    ));
+                }
+                Self::Experiment {
+                    name: name.to_owned(),
+                    quick,
+                    model,
+                    sensitivity,
+                    hardware,
+                    board,
+                }
+            }
             FileKind::Measurements => Self::Validate {
                 points: path,
                 model,
             },
             _ => {
-                let Options {
-                    board,
-                    machine,
-                    hypotheses,
-                    no_hypotheses,
-                    ..
-                } = options;
                 let machine = machine.unwrap_or(Machine::Stock);
-                if machine == Machine::Hardware {
-                    let help = "judge what a board has counted: cloison events validate --counts \
-                                FILE.toml";
-                    return Err(miette!(help = help, "--machine hardware: jobs start QEMU"));
-                }
                 let cpu = configuration::board(board.as_deref().unwrap_or(DEFAULT_BOARD))?
                     .events
                     .cpu;
@@ -279,9 +304,12 @@ impl Work {
                 quick,
                 model,
                 sensitivity,
+                hardware,
+                board,
             } => experiment::experiment_on(
                 boards,
                 &ExperimentArgs {
+                    hardware: hardware.then_some(Hardware { board }),
                     name,
                     out,
                     json,
@@ -347,12 +375,14 @@ impl Work {
             return None;
         };
         let (model, icount) = (machine == Machine::Model, machine == Machine::Icount);
+        let on_hardware = machine == Machine::Hardware;
         let runs = runs.map_or(events::RUNS, u64::from);
         let (counts, out, json) = (None, None, None);
         Some(events::ValidateArgs {
             board,
             model,
             icount,
+            on_hardware,
             runs,
             counts,
             manifest,

@@ -14,6 +14,7 @@ use crate::experiment::{self, Scope, runner, spec};
 use crate::parameters::{self, Decimal, Value as Setting};
 use cloison_config::problem::SourceFile;
 use cloison_config::shipped::DEFAULT_BOARD;
+use cloison_config::validation::record::Machine as Executor;
 use cloison_config::{Errors, Problem, suggest};
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::installation;
@@ -579,6 +580,7 @@ fn without_prefetcher(model: &Path) -> Result<Option<String>> {
 fn benchmarks(points: &Points, model: &Path, runs: Vec<spec::Point>) -> spec::Experiment {
     let system: PathBuf = installation::root().join(SYSTEM);
     spec::Experiment {
+        executor: Executor::Model,
         name: "validate".to_owned(),
         command: "validate".to_owned(),
         source: points.source.clone(),

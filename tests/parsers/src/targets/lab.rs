@@ -224,11 +224,10 @@ pub const JOBS: Target = Target {
 
 /// Returns folders without a job, and with one.
 fn jobs() -> Vec<Vec<u8>> {
-    let work =
-        json!({"experiment": {"name": "demo", "quick": true, "model": null, "sensitivity": false}});
+    let work = json!({"experiment": {"name": "demo", "quick": true, "model": null, "sensitivity": false, "hardware": false, "board": null}});
     let manifest = |jobs: usize| {
         json!({
-            "version": 1, "work": work, "directory": "/", "jobs": jobs, "jobs_sha256": "",
+            "version": 2, "work": work, "directory": "/", "jobs": jobs, "jobs_sha256": "",
             "inputs": {"/file": "00"}, "provenance": {"date": "2026-11-26"},
         })
     };
