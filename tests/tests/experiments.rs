@@ -719,7 +719,7 @@ fn a_campaign_counts_every_pair_and_what_it_counts_is_the_truth() -> Result<()> 
 #[test]
 fn a_campaign_ends_in_vectors_of_observed_values() -> Result<()> {
     let mut small = small_campaign()?;
-    small.runs = 8;
+    small.runs = 12;
     small.workloads.retain(|workload| workload.name == "c2is");
     let directory = scratch();
     let file = installation::root().join("configs/campaigns/kernels.toml");
@@ -772,7 +772,7 @@ fn a_campaign_ends_in_vectors_of_observed_values() -> Result<()> {
     )?;
     assert_eq!(
         (long.runs(), logged.runs(), measurements(&log, &all)?.runs()),
-        (6 * 8, 6 * 8, 6 * 9)
+        (6 * 12, 6 * 12, 6 * 13)
     );
     assert_eq!(logged.events.len(), long.events.len() + 1);
     assert!(
