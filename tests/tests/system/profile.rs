@@ -135,9 +135,10 @@ fn a_profile_has_the_counts_of_the_monitors_and_repeats() -> Result<()> {
         let [lines, totals] = callgrind(&directory.join("callgrind.counted.out"));
         assert_eq!(lines, totals);
         assert_eq!(totals["INST_RETIRED"], instructions);
-        // The guest reads cycles from nanoseconds.
+        // The guest reads cycles from nanoseconds, of which each is 1.5 cycles: at both ends of a
+        // segment.
         assert!(
-            totals["CPU_CYCLES"].abs_diff(cycles) <= segments,
+            totals["CPU_CYCLES"].abs_diff(cycles) <= 2 * segments,
             "{totals:?} and {cycles}"
         );
         assert!(
