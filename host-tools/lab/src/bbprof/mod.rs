@@ -57,6 +57,11 @@ const ALL_OF_A_GUEST: &str = "trbhs";
 /// does not matter.
 const LARGE_BLOCK: u32 = 64;
 
+/// Part of the sum of all importances that the blocks to refine make up.
+const COVERED: f64 = 0.9;
+/// Importance of a page in the profile, at least, as a part of the greatest.
+const LEAST: f64 = 0.01;
+
 /// Pages that the table on the terminal shows.
 const SHOWN: usize = 20;
 
@@ -84,7 +89,7 @@ pub struct BbprofArgs {
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub block: u32,
     /// Part of the sum of all importances that the blocks to refine make up
-    #[arg(long, value_name = "PART", default_value_t = 0.9, value_parser = part)]
+    #[arg(long, value_name = "PART", default_value_t = COVERED, value_parser = part)]
     pub covered: f64,
     /// Then measure the time with the k most important pages cacheable, for each k
     #[arg(long)]
@@ -97,7 +102,7 @@ pub struct BbprofArgs {
     #[arg(long, value_name = "PART", default_value_t = knee::TOLERANCE, value_parser = part)]
     pub tolerance: f64,
     /// Importance of the pages in the profile, at least, as a part of the greatest
-    #[arg(long, value_name = "PART", default_value_t = 0.01, value_parser = part)]
+    #[arg(long, value_name = "PART", default_value_t = LEAST, value_parser = part)]
     pub least: f64,
     /// Number of first segments to leave out
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -148,11 +153,11 @@ impl BbprofArgs {
             pages: None,
             mode: "c".to_owned(),
             block: LARGE_BLOCK,
-            covered: 0.9,
+            covered: COVERED,
             rank: false,
             coarse: false,
             tolerance: knee::TOLERANCE,
-            least: 0.01,
+            least: LEAST,
             warm_up: 1,
             neighbors: false,
             board: None,

@@ -1,13 +1,14 @@
 //! Why no partition keeps all goals, and the nearest goals that held when they were run.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::report::{Findings, beside, demand, micros};
+use super::report::{Findings, beside, demand, micros, no_figures};
 use super::search::Search;
+use super::subjects::Subject;
 use super::verify::Verified;
 use cloison_config::Checked;
 use cloison_engine::figures::Figures;
 use cloison_engine::report::Section;
-use cloison_tune::{Impossible, Resource};
+use cloison_tune::{Demand, Impossible, Resource, Time};
 use miette::{Report, miette};
 use serde_json::{Value, json};
 
@@ -79,49 +80,56 @@ impl Refusal {
         miette!(help = help, "{}", self.sentence())
     }
 
-    /// Returns what each VM must reach and what it could, as a series of figures.
-    pub fn series(&self, search: &Search<'_>) -> Vec<Value> {
+    /// Returns each VM with what it must reach and what it could.
+    fn each<'a>(&'a self, search: &'a Search<'_>) -> impl Iterator<Item = Reach<'a>> {
         let relaxed = search.relaxed();
         let vms = search.subjects().vms.iter().enumerate();
-        vms.map(|(index, vm)| {
+        vms.map(move |(index, vm)| {
             let new = relaxed.iter().find(|(name, _)| *name == vm.name.0);
-            let run = self.relaxed.as_ref().map(|it| &it.verified[index]);
-            let is_binding = vm.name == self.reason.binding;
+            Reach {
+                vm,
+                relaxed: new.map(|(_, limit)| *limit),
+                alone: search.alone(index),
+                run: self.relaxed.as_ref().map(|it| &it.verified[index]),
+            }
+        })
+    }
+
+    /// Returns what each VM must reach and what it could, as a series of figures.
+    fn series(&self, search: &Search<'_>) -> Vec<Value> {
+        let row = |reach: Reach<'_>| {
+            let is_binding = reach.vm.name == self.reason.binding;
+            let can_reach = reach.relaxed.unwrap_or(reach.vm.demand);
             json!({
-                "vm": vm.name,
+                "vm": reach.vm.name,
                 "is_binding": is_binding,
                 "lacks": is_binding.then_some(self.reason.resource),
-                "must_reach": vm.demand,
-                "can_reach": run.map(|_| new.map_or(vm.demand, |(_, limit)| *limit)),
-                "alone_ns": search.alone(index),
-                "limit_ns": run.and_then(|run| run.limit),
-                "run_ns": run.and_then(Verified::worst).map(|worst| worst.time),
+                "must_reach": reach.vm.demand,
+                "can_reach": reach.run.map(|_| can_reach),
+                "alone_ns": reach.alone,
+                "limit_ns": reach.limit(),
+                "run_ns": reach.worst(),
             })
-        })
-        .collect()
+        };
+        self.each(search).map(row).collect()
     }
 
     /// Returns what each VM must reach, and what it could.
     pub fn goals(&self, search: &Search<'_>) -> Section {
         let header = ["VM", "must reach", "can reach", "alone", "allowed", "run"];
         let mut table = Section::new("The nearest goals (modelled)", &header);
-        let relaxed = search.relaxed();
-        for (index, vm) in search.subjects().vms.iter().enumerate() {
-            let new = relaxed.iter().find(|(name, _)| *name == vm.name.0);
-            let run = self.relaxed.as_ref().map(|it| &it.verified[index]);
-            let worst = run.and_then(Verified::worst);
+        for reach in self.each(search) {
             table.row([
-                vm.name.0.clone(),
-                demand(vm.demand),
-                match (new, run) {
+                reach.vm.name.0.clone(),
+                demand(reach.vm.demand),
+                match (reach.relaxed, reach.run) {
                     (_, None) => String::new(),
                     (None, Some(_)) => "as written".to_owned(),
-                    (Some((_, limit)), Some(_)) => format!("{} *", demand(*limit)),
+                    (Some(limit), Some(_)) => format!("{} *", demand(limit)),
                 },
-                micros(search.alone(index)),
-                run.and_then(|run| run.limit)
-                    .map_or_else(String::new, micros),
-                worst.map_or_else(String::new, |it| micros(it.time)),
+                micros(reach.alone),
+                reach.limit().map_or_else(String::new, micros),
+                reach.worst().map_or_else(String::new, micros),
             ]);
         }
         table.note(match &self.relaxed {
@@ -134,13 +142,30 @@ impl Refusal {
     }
 }
 
+/// A VM, what it must reach, and what it could.
+struct Reach<'a> {
+    vm: &'a Subject,
+    /// The larger limit, if it has one.
+    relaxed: Option<Demand>,
+    /// Its time alone with the whole cache.
+    alone: Time,
+    /// How it did with the nearest goals.
+    run: Option<&'a Verified>,
+}
+
+impl Reach<'_> {
+    fn limit(&self) -> Option<Time> {
+        self.run?.limit
+    }
+
+    fn worst(&self) -> Option<Time> {
+        self.run?.worst().map(|worst| worst.time)
+    }
+}
+
 /// Returns the figures.
 pub fn figures(search: &Search<'_>, refusal: &Refusal, checked: &Checked, seed: u64) -> Figures {
-    let mut figures = Figures::new("tune")
-        .board(&checked.board.board.name)
-        .config(&checked.path)
-        .parameter("modelled", true)
-        .parameter("seed", seed);
+    let mut figures = no_figures(checked, seed);
     figures.series("goals", refusal.series(search));
     figures
 }

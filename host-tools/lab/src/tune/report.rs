@@ -213,13 +213,18 @@ fn budget(budget: Budget, period: u64) -> String {
     }
 }
 
-/// Returns the figures.
-pub fn figures(search: &Search<'_>, findings: &Findings, checked: &Checked, seed: u64) -> Figures {
-    let mut figures = Figures::new("tune")
+/// Returns figures without any yet.
+pub fn no_figures(checked: &Checked, seed: u64) -> Figures {
+    Figures::new("tune")
         .board(&checked.board.board.name)
         .config(&checked.path)
         .parameter("modelled", true)
-        .parameter("seed", seed);
+        .parameter("seed", seed)
+}
+
+/// Returns the figures.
+pub fn figures(search: &Search<'_>, findings: &Findings, checked: &Checked, seed: u64) -> Figures {
+    let mut figures = no_figures(checked, seed);
     let partition = &findings.outcome.partition;
     figures
         .count("rounds", findings.rounds as u64)
