@@ -87,15 +87,8 @@ impl Board {
         let monitor = free_port();
         let mut command = Command::new(PROGRAM);
         command
-            .args([
-                "-M",
-                &board.machine,
-                "-cpu",
-                &board.cpu,
-                "-m",
-                &board.memory,
-            ])
-            .args(["-smp", &board.cores.to_string(), "-display", "none"])
+            .args(board.machine_arguments())
+            .args(["-display", "none"])
             .args(&board.options)
             .arg("-bios")
             .arg(firmware)

@@ -39,10 +39,16 @@ fn cloison(args: &[&str]) -> CommandResult {
 
 #[track_caller]
 fn good(args: &[&str]) -> CommandResult {
+    ends_with(0, args)
+}
+
+/// Runs a command that ends with an exit code.
+#[track_caller]
+fn ends_with(code: i32, args: &[&str]) -> CommandResult {
     let done = cloison(args);
     assert_eq!(
         done.code,
-        Some(0),
+        Some(code),
         "cloison {args:?}\n{}{}",
         done.out,
         done.err
@@ -1099,14 +1105,7 @@ fn folders(of: &Path) -> BTreeSet<String> {
 /// Runs a command that fails. Returns what it prints, on one line.
 #[track_caller]
 fn refused(arguments: &[&str]) -> String {
-    let done = cloison(arguments);
-    assert_eq!(
-        done.code,
-        Some(1),
-        "{arguments:?}: {}{}",
-        done.out,
-        done.err
-    );
+    let done = ends_with(1, arguments);
     let words = done.err.replace('│', " ");
     words.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -1489,8 +1488,7 @@ fn an_impossible_goal_gets_a_report_and_the_nearest_one_that_holds() {
     let config = two_vms_to_tune(scratch.path(), &profile, "1.001", "");
     let file = |name: &str| scratch.path().join(name).display().to_string();
     let (out, json) = (file("out"), file("f.json"));
-    let done = cloison(&["tune", &config, "--out", &out, "--json", &json]);
-    assert_eq!(done.code, Some(1), "{}{}", done.out, done.err);
+    let done = ends_with(1, &["tune", &config, "--out", &out, "--json", &json]);
     assert!(done.err.contains("VM `control` lacks"), "{}", done.err);
     let figures = std::fs::read(json).expect("it was written");
     let figures: serde_json::Value = serde_json::from_slice(&figures).expect("JSON");
@@ -1540,8 +1538,7 @@ fn a_profile_of_linux_is_not_made() {
         .replacen("\"colors\"]", profile, 1);
     let file = scratch.path().join("linux.toml");
     std::fs::write(&file, text).expect("it can be written");
-    let done = cloison(&["tune", &file.display().to_string()]);
-    assert_eq!(done.code, Some(1), "{}", done.out);
+    let done = ends_with(1, &["tune", &file.display().to_string()]);
     for part in ["own.toml of VM", "runs Linux", "tools = [\"bbprof\"]"] {
         assert!(done.err.contains(part), "{}", done.err);
     }

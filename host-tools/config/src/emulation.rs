@@ -129,6 +129,19 @@ const TAKEN: [&str; 11] = [
 ];
 
 impl Emulation {
+    /// Returns the arguments by which QEMU has this machine, without further ones.
+    pub fn machine_arguments(&self) -> Vec<String> {
+        let cores = self.cores.to_string();
+        [
+            ("-M", &self.machine),
+            ("-cpu", &self.cpu),
+            ("-m", &self.memory),
+            ("-smp", &cores),
+        ]
+        .map(|(option, value)| [option.to_owned(), value.clone()])
+        .concat()
+    }
+
     /// Reads `[qemu]`. The models are the files of `models_dir`.
     pub fn read(field: &Field<'_>, hardware: &Hardware<'_>, models_dir: &Path) -> Option<Self> {
         let table = field.table()?;

@@ -177,18 +177,8 @@ impl Machine {
 
     fn arguments(&self, lines: &Lines, console: &str) -> Vec<OsString> {
         let board = &self.board;
-        let cores = board.cores.to_string();
-        let fixed = [
-            "-M",
-            &board.machine,
-            "-cpu",
-            &board.cpu,
-            "-m",
-            &board.memory,
-            "-smp",
-            &cores,
-        ];
-        let mut arguments: Vec<OsString> = fixed.map(OsString::from).into();
+        let machine = board.machine_arguments().into_iter();
+        let mut arguments: Vec<OsString> = machine.map(OsString::from).collect();
         arguments.extend(["-nic", "none", "-display", "none", "-no-reboot"].map(OsString::from));
         arguments.extend(board.options.iter().map(OsString::from));
         if let Some(hz) = self.cntfrq {

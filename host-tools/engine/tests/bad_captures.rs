@@ -1,6 +1,8 @@
 //! What can be wrong with a capture: each has a message that says what, and what to do.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod common;
+
 use cloison_engine::capture::port::{Baud, Port, PortError};
 use cloison_engine::capture::session::{Captured, Observer, Remark, Role, Session, Source, listen};
 use cloison_engine::capture::stream::announcement;
@@ -14,8 +16,7 @@ use cloison_formats::telemetry::{
     encode,
 };
 use cloison_formats::units::Nanos;
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use std::fs::File;
+use common::pseudo_terminal;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -380,17 +381,6 @@ fn runs_that_are_not_whole() {
         &[messages().concat(), messages().concat()].concat(),
     );
     check("reset", &bench.capture(None, reset));
-}
-
-/// A pseudo-terminal: the board's side, and the port.
-fn pseudo_terminal() -> (File, Port) {
-    let board = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
-    grantpt(&board)
-        .and_then(|()| unlockpt(&board))
-        .expect("ours");
-    let name = ptsname(&board, Vec::new()).expect("it has a name");
-    let name = name.into_string().expect("a path");
-    (File::from(board), Port::Path(name.into()))
 }
 
 #[test]

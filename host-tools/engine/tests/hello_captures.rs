@@ -1,6 +1,8 @@
 //! Captures of the hello image: where its log ends, and what can be wrong with it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod common;
+
 use cloison_engine::capture::hello::{CapturedHello, capture};
 use cloison_engine::capture::port::{Baud, Port};
 use cloison_engine::capture::session::{CaptureEnd, Observer, Remark, Role, Source};
@@ -8,9 +10,8 @@ use cloison_engine::hello::log::read_log;
 use cloison_hello::TELEMETRY_LINE;
 use cloison_hello::early::AT_EL1;
 use cloison_hello::line::{BEGIN, END, Line, Verdict};
+use common::pseudo_terminal;
 use miette::Diagnostic;
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -100,17 +101,6 @@ fn refused(captured: &CapturedHello) -> String {
     let error = captured.error.as_ref().expect("an error");
     let help = error.help().expect("advice");
     format!("{error} | {help}")
-}
-
-/// A pseudo-terminal: the board's side, and the port.
-fn pseudo_terminal() -> (File, Port) {
-    let board = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a pseudo-terminal");
-    grantpt(&board)
-        .and_then(|()| unlockpt(&board))
-        .expect("ours");
-    let name = ptsname(&board, Vec::new()).expect("it has a name");
-    let name = name.into_string().expect("a path");
-    (File::from(board), Port::Path(name.into()))
 }
 
 /// The capture ends by itself after the image's last line, on a port that stays open.
