@@ -68,6 +68,7 @@ impl ImageScene<'_> {
             shown: self.shown.to_vec(),
             cpu: self.cpu.to_owned(),
             pmu_irq: self.pmu_irq,
+            place: None,
         }
     }
 }

@@ -99,6 +99,22 @@ pub enum ImageError {
         /// Address after the image's last byte.
         end: u64,
     },
+    /// A guest's image is where its device tree is to be.
+    #[error(
+        "VM `{vm}`: its device tree takes {DEVICE_TREE_ROOM:#x} bytes at {place:#x}, and its \
+             image has {begin:#x} to {end:#x}"
+    )]
+    #[diagnostic(help("change `device_tree_at`, or leave it out for the region's end"))]
+    TreeInImage {
+        /// Name of the VM.
+        vm: String,
+        /// Address of the tree.
+        place: u64,
+        /// Address of the image's part that is there.
+        begin: u64,
+        /// Address after the last byte of that part.
+        end: u64,
+    },
     /// The image is larger than the memory that the pools leave free for it.
     #[error("hypervisor and guests need {needed} bytes, but only {planned} are reserved for them")]
     #[diagnostic(help("use a smaller initial RAM disk, or fewer distinct kernels"))]
@@ -266,7 +282,7 @@ pub fn assemble_system(
         }
         if let ImageSource::FileWithTree(_, described) = image {
             let tree = linux::device_tree::build(described, vm, around, None)?;
-            let (offset, load) = (payload.add(&tree)?, tree_place(vm)?);
+            let (offset, load) = (payload.add(&tree)?, tree_place(vm, described.place)?);
             vm.modules.push(image::Module {
                 offset,
                 len: u32::try_from(tree.len()).into_diagnostic()?,
@@ -392,9 +408,23 @@ fn check_fit(vm: &image::Vm) -> Result<(), ImageError> {
     })
 }
 
-/// Returns the address of a VM's device tree: the end of the region that holds its image, as far
-/// from it as can be.
-fn tree_place(vm: &image::Vm) -> Result<Ipa, ImageError> {
+/// Returns the address of a VM's device tree: the one that is wanted; or the end of the region that
+/// holds its image, as far from it as can be.
+fn tree_place(vm: &image::Vm, wanted: Option<Ipa>) -> Result<Ipa, ImageError> {
+    if let Some(place) = wanted {
+        let ends = |part: &image::Module| part.load.0 + u64::from(part.len);
+        let is_there =
+            |part: &image::Module| part.load.0 < place.0 + DEVICE_TREE_ROOM && place.0 < ends(part);
+        return match vm.loaded().find(is_there) {
+            Some(part) => Err(ImageError::TreeInImage {
+                vm: vm.name.clone(),
+                place: place.0,
+                begin: part.load.0,
+                end: ends(&part),
+            }),
+            None => Ok(place),
+        };
+    }
     let mut memory = vm
         .regions
         .iter()
@@ -598,23 +628,28 @@ pub(crate) mod tests {
         // The tree goes where the code is, after all that is loaded there; these regions are
         // smaller than it.
         assert!(matches!(
-            tree_place(&vm),
+            tree_place(&vm, None),
             Err(ImageError::NoRoomForTree { .. })
         ));
         vm.regions[1].pages = 32;
-        assert_eq!(tree_place(&vm).unwrap(), Ipa(0x5001_0000));
+        assert_eq!(tree_place(&vm, None).unwrap(), Ipa(0x5001_0000));
         vm.modules.push(image::Module {
             offset: 0,
             len: 4097,
             load: Ipa(0x5000_f000),
         });
         assert!(matches!(
-            tree_place(&vm),
+            tree_place(&vm, None),
             Err(ImageError::NoRoomForTree {
                 end: 0x5001_0001,
                 ..
             })
         ));
+        let at = |place| tree_place(&vm, Some(Ipa(place)));
+        assert_eq!(at(0x5001_1000).unwrap(), Ipa(0x5001_1000));
+        for place in [0x5000_0000, 0x5001_0000] {
+            assert!(matches!(at(place), Err(ImageError::TreeInImage { .. })));
+        }
         let error = load_elf(
             &mut vm,
             Path::new("x"),

@@ -431,10 +431,10 @@ impl Group {
 
     /// Writes GICD_IPRIORITYR number `n`. `lanes` are the bytes that the access covers.
     fn prioritize(&mut self, n: usize, lanes: u32, value: u32) {
-        let mask = byte_mask(self.owned >> ((n & 7) * 4)) & lanes;
         let word = &mut self.priority[n & 7];
-        // Five bits of priority, as list registers have; the others are RAZ/WI (4.3.11).
-        *word = *word & !mask | value & mask & 0xf8f8_f8f8;
+        // Five bits of priority, as list registers have; the others are RAZ/WI (4.3.11). Also of
+        // interrupts that the VM does not own: FreeRTOS counts the bits in that of SPI 32.
+        *word = *word & !lanes | value & lanes & 0xf8f8_f8f8;
     }
 }
 

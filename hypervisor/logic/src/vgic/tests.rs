@@ -734,8 +734,9 @@ fn check(machine: &Machine) -> Result<(), TestCaseError> {
             (group.physical | group.enabled | group.line | group.latched | group.placed) & !owned,
             0
         );
-        for (n, priority) in group.priority.iter().enumerate() {
-            prop_assert_eq!(priority & !(byte_mask(owned >> (n * 4)) & 0xf8f8_f8f8), 0);
+        // Those of foreign interrupts are kept, and mean nothing.
+        for priority in group.priority {
+            prop_assert_eq!(priority & !0xf8f8_f8f8, 0);
         }
     }
     for irq in (32..MAX_IRQ).filter(|irq| ![UART, DISK].contains(irq)) {
