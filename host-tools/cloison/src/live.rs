@@ -23,6 +23,8 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
+mod streams;
+
 /// Maximum number of wrong pages that are listed.
 const LISTED: usize = 10;
 /// Passes of an audit: as built, after the profiled pages have moved, after they have come back.
@@ -172,6 +174,10 @@ pub struct Audit {
     pub own_pages: u64,
     /// Those of them with a forbidden right or frame.
     pub own_pages_wrong: u64,
+    /// Open streams of the SMMU.
+    pub streams: u64,
+    /// Pages that their devices reach.
+    pub reached: u64,
     /// Every wrong page.
     pub offenders: Vec<Offender>,
     /// Contradictions in the system as a whole.
@@ -260,6 +266,13 @@ fn judge_pass(
     audit: &mut Audit,
 ) {
     judge_own_pages(system, pass, own, audit);
+    let streams::Found {
+        open,
+        reached,
+        wrong,
+    } = streams::judge(system, pass, own);
+    (audit.streams, audit.reached) = (open, reached);
+    audit.contradictions.extend(wrong);
     let mut review = Review {
         system,
         colors,
@@ -751,7 +764,9 @@ impl Audit {
             .count("hypervisor_frames", self.hypervisor_frames)
             .count("hypervisor_frames_outside", self.hypervisor_outside)
             .count("own_pages_checked", self.own_pages)
-            .count("own_pages_wrong", self.own_pages_wrong);
+            .count("own_pages_wrong", self.own_pages_wrong)
+            .count("streams_open", self.streams)
+            .count("pages_reached_by_devices", self.reached);
     }
 
     /// Returns an error that lists all differences, if there are any.
@@ -808,7 +823,12 @@ impl fmt::Display for Audit {
             self.hypervisor_frames,
             self.own_pages,
             self.own_pages_wrong
-        )
+        )?;
+        if self.streams > 0 {
+            let (streams, reached) = (self.streams, self.reached);
+            write!(f, "; {streams} streams open, to {reached} pages")?;
+        }
+        Ok(())
     }
 }
 
@@ -1004,6 +1024,7 @@ mod tests {
                             .sum()
                     ),
                     stage2,
+                    ..Pass::default()
                 };
                 PASSES
             ],

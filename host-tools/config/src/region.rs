@@ -2,7 +2,7 @@
 //! their use by a Linux guest.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::{self, DmaMemory, Said};
+use crate::devices::{self, DmaMemory, Limits, Said};
 use crate::document::{Field, Presence, Table, all, suggest};
 use crate::guest_linux::{DeviceNode, Property, Shown};
 use crate::guest_map;
@@ -12,7 +12,7 @@ use crate::scene::{PoolSpec, PoolUse, Scene};
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_formats::guest_map::GuestMap;
 use cloison_formats::ids::Intid;
-use cloison_formats::image::{Backing, Board, IPA_BITS, Region, Stop};
+use cloison_formats::image::{Backing, Board, IPA_BITS, Region};
 use std::ops::Range;
 use toml::Value;
 
@@ -31,14 +31,14 @@ const SHOWN: [(&str, Shown); 3] = [
 /// A region with the positions to which later checks refer.
 pub(crate) struct RegionSpec<'a> {
     pub region: Region,
-    /// What ends the accesses to memory of its device.
-    pub stops: Vec<Stop>,
+    /// What limits the accesses to memory of its device.
+    pub limits: Limits,
     /// How a Linux guest sees it, and where that is configured.
     pub shown: Shown,
     pub shown_fields: Vec<Field<'a>>,
     pub ipa_span: Range<usize>,
     pub size_span: Range<usize>,
-    backing_span: Range<usize>,
+    pub backing_span: Range<usize>,
 }
 
 impl RegionSpec<'_> {
@@ -145,7 +145,7 @@ fn read_region<'a>(
     let Backed {
         backing,
         span: backing_span,
-        stops,
+        limits,
     } = backing?;
     let region = Region {
         name: name?.0.to_owned(),
@@ -159,7 +159,7 @@ fn read_region<'a>(
     check_overlap(&table, &region, &ipa_span, before);
     Some(RegionSpec {
         region,
-        stops,
+        limits,
         shown,
         shown_fields,
         ipa_span,
@@ -430,15 +430,15 @@ struct Backed {
     backing: Backing,
     /// Where that is written.
     span: Range<usize>,
-    /// What ends the accesses to memory of its device.
-    stops: Vec<Stop>,
+    /// What limits the accesses to memory of its device.
+    limits: Limits,
 }
 
 fn read_backing(table: &Table<'_>, scope: &Scope<'_>, pages: Option<u32>) -> Option<Backed> {
     let backed = |backing, field: &Field<'_>| Backed {
         backing,
         span: field.span(),
-        stops: Vec::new(),
+        limits: Limits::default(),
     };
     let scene = scope.scene;
     let (pool, contiguous, device) = (
@@ -499,7 +499,7 @@ fn read_backing(table: &Table<'_>, scope: &Scope<'_>, pages: Option<u32>) -> Opt
                 );
                 return None;
             }
-            let mut stops = Vec::new();
+            let mut limits = Limits::default();
             if let (Some(board), Some(pages)) = (scene.board, pages) {
                 let range = PhysRange {
                     start: pa,
@@ -507,11 +507,11 @@ fn read_backing(table: &Table<'_>, scope: &Scope<'_>, pages: Option<u32>) -> Opt
                 };
                 if is_free(&device, &board.board, range) {
                     let board = &board.devices;
-                    stops = devices::check(&device, said, board, range);
+                    limits = devices::check(&device, said, board, range);
                 }
             }
             Some(Backed {
-                stops,
+                limits,
                 ..backed(Backing::Device(pa), &device)
             })
         }
@@ -563,6 +563,14 @@ fn is_free(field: &Field<'_>, board: &Board, range: PhysRange) -> bool {
             .iter()
             .map(|uart| (page(uart.base), TELEMETRY)),
     );
+    let smmu = board
+        .smmu
+        .iter()
+        .flat_map(|smmu| [0, 16].map(|page| smmu.base.page(page)));
+    own.extend(smmu.map(|start| {
+        let len = 16 * PAGE_SIZE;
+        (PhysRange { start, len }, "the SMMU")
+    }));
     own.extend(board.own_devices().map(|own| {
         (
             own,

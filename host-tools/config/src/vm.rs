@@ -14,6 +14,7 @@ use crate::names::name;
 use crate::problem::{Problem, SourceFile, count, display_path};
 use crate::region::{self, RegionSpec};
 use crate::scene::{ImageScene, PoolSpec, PoolUse, Scene};
+use crate::smmu::{self, Guarded};
 use crate::sources::ImageSource;
 use crate::trust::Budgeted;
 use crate::vm_image::{self, ImageSpec};
@@ -51,6 +52,8 @@ pub(crate) struct VmSpec {
     pub region_spans: Vec<Range<usize>>,
     /// Position of each region's address.
     pub ipa_spans: Vec<Range<usize>>,
+    /// Position of the first device that the SMMU guards.
+    pub guarded: Option<Range<usize>>,
     /// References of the VM to pools.
     pub pool_uses: Vec<PoolUse>,
     pub irqs: Vec<(Intid, Range<usize>)>,
@@ -100,15 +103,17 @@ pub(crate) fn read(
     let (mut regions, complete) = region::read_all(&table, scene, &map, &owned);
     let mut pool_uses: Vec<PoolUse> = regions.iter().filter_map(RegionSpec::pool_use).collect();
     let region_spans = regions.iter().map(|spec| spec.size_span.clone()).collect();
-    let ipa_spans = regions.iter().map(|spec| spec.ipa_span.clone()).collect();
+    let ipa_spans: Vec<Range<usize>> = regions.iter().map(|spec| spec.ipa_span.clone()).collect();
     let mut shown = Vec::new();
     let mut shown_fields = Vec::new();
     let mut stops = Vec::new();
+    let mut guarded = Guarded::default();
     let regions: Vec<Region> = regions
         .drain(..)
         .map(|spec| {
             shown_fields.extend(spec.shown_fields);
-            stops.extend(spec.stops);
+            stops.extend(spec.limits.stops);
+            guarded.add(spec.limits.streams, &spec.backing_span);
             shown.push(spec.shown);
             spec.region
         })
@@ -137,6 +142,9 @@ pub(crate) fn read(
     if services & services::MIGRATE != 0 && target.is_none() {
         warn_of_no_destination(&table);
     }
+    let streams = smmu::read(&table, &guarded);
+    smmu::check_still(&table, &guarded, services, target.as_ref());
+    smmu::check_reach(&table, &guarded, &map, &regions, &ipa_spans);
     let firmware = table.optional("firmware");
     let goal = read_goal(&table, scene, services, &regions);
     let doorbell = doorbell::read(&table);
@@ -176,6 +184,7 @@ pub(crate) fn read(
         profile: profile.map(|profile| profile.profile),
         campaign: counting.campaign,
         stops,
+        streams,
         firmware: None,
     };
     vm.firmware = firmware.and_then(|field| eemi::grant(&field, scene.board, &vm));
@@ -187,6 +196,7 @@ pub(crate) fn read(
         cores,
         region_spans,
         ipa_spans,
+        guarded: guarded.span,
         pool_uses,
         irqs,
         manages,
@@ -441,6 +451,11 @@ fn read_irqs(
                 Some("the telemetry UART's")
             } else if board.pmu_irqs.iter().any(|irq| u64::from(irq.0) == number) {
                 Some("a core's PMU's")
+            } else if board
+                .smmu
+                .is_some_and(|smmu| u64::from(smmu.irq.0) == number)
+            {
+                Some("the SMMU's")
             } else {
                 None
             }

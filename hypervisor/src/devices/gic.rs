@@ -115,6 +115,11 @@ pub fn is_pending(irq: u32) -> bool {
     pending(irq as usize / 32) & 1 << (irq % 32) != 0
 }
 
+/// Makes a shared interrupt pending.
+pub fn pend(irq: u32) {
+    GICD.ispendr[irq as usize / 32].set(1 << (irq % 32));
+}
+
 /// Enables or disables an interrupt of a VM: a private one of this core, or a shared one.
 ///
 /// Sets the priority each time, which is that of all guests' interrupts: the guest's own priorities

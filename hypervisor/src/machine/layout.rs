@@ -35,8 +35,12 @@ pub const CONSOLE: u64 = DEVICES + 4 * PAGE_SIZE;
 pub const TELEMETRY: u64 = DEVICES + 5 * PAGE_SIZE;
 /// Registers that turn the machine off.
 pub const POWER_OFF: u64 = DEVICES + 6 * PAGE_SIZE;
+/// The SMMU, first page.
+pub const SMMU: u64 = DEVICES + 7 * PAGE_SIZE;
+/// The SMMU's event queue.
+pub const SMMU_EVENTS: u64 = DEVICES + 8 * PAGE_SIZE;
 /// Registers that stop devices of VMs, a page for each of `System::stops`.
-pub const STOPS: u64 = DEVICES + 7 * PAGE_SIZE;
+pub const STOPS: u64 = DEVICES + 9 * PAGE_SIZE;
 /// Windows onto guest pages: for each core two pages, then two that stay unmapped.
 pub const WINDOW: u64 = 0x58_02a8_0000;
 /// The guest images as they were loaded: read-only and uncached, so that reading them again for a

@@ -56,6 +56,13 @@ pub const GICC_DIR: Mapped<GiccDeactivate> = unsafe { Mapped::new(layout::GICC_D
 /// Virtual interface control.
 // SAFETY: the final tables map this page permanently, as `layout` says; no use before.
 pub const GICH: Mapped<Gich> = unsafe { Mapped::new(layout::GICH) };
+/// The SMMU, first page.
+// SAFETY: the final tables map this page permanently in a system with an SMMU, as `layout` says; no
+// other use.
+pub const SMMU: Mapped<Page> = unsafe { Mapped::new(layout::SMMU) };
+/// The first page after 64 KiB of the SMMU's registers, with the indices of its event queue.
+// SAFETY: as for `SMMU`.
+pub const SMMU_EVENTS: Mapped<Page> = unsafe { Mapped::new(layout::SMMU_EVENTS) };
 /// Returns the page of the register of one of `System::stops`.
 ///
 /// # Safety

@@ -6,7 +6,7 @@ use crate::machine::registers::{self, *};
 use crate::machine::{early, heap, layout, mmu, stage2, sysreg};
 use crate::start::{audit, build};
 use crate::vm::partition::{self, Memory};
-use crate::vm::{console_input, cpu, guest_registers, life, logger, telemetry};
+use crate::vm::{console_input, cpu, guest_registers, interrupts, life, logger, telemetry};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -149,7 +149,7 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     // later.
     let vms = (0..system.vms.len()).map(|id| VmId(id as u8));
     let tables = vms.map(|id| tables_needed(build::mapped_ranges(system, id)));
-    let stage2_frames = tables.sum();
+    let stage2_frames = tables.sum::<u32>() + board.smmu.map_or(0, |_| build::SMMU_FRAMES);
     let built = build_tables(system, &mut frames, payload, stage2_frames);
     // Only now is it known how many frames were needed. Their formula does not skip anything, and
     // the image is where the boot loader put it: a range in the way of either is an error.
@@ -222,6 +222,7 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     }
     // Input interrupts a core, so it comes after all cores have their interrupt interfaces.
     console_input::init(console);
+    interrupts::init_smmu();
     // From now on, messages wait for their turn at the console: a core that prints does not hold up
     // its guest.
     logger::QUEUES.store(true, Relaxed);
@@ -284,6 +285,8 @@ fn build_tables(
         Some(board.console.base.page_base()),
         board.telemetry.map(|uart| uart.base.page_base()),
         board.power_off.as_ref().map(|off| off.page),
+        board.smmu.map(|smmu| smmu.base),
+        board.smmu.map(|smmu| PhysAddr(smmu.base.0 + 0x1_0000)),
     ];
     devices.extend(system.stops().map(|(_, stop)| Some(stop.at.page_base())));
     let plan = mmu::Plan {
