@@ -21,9 +21,11 @@
 //! | [`refusal`] | why it cannot be, and what could be |
 //! | [`report`] | tables, figures and surfaces |
 //! | [`page`] | the report as a page |
+//! | [`mixes`] | decisions for many systems, and how they held |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod compare;
+pub mod mixes;
 pub mod page;
 pub mod profiles;
 pub mod refusal;
@@ -53,7 +55,7 @@ use miette::{Report, Result, miette};
 use page::{Page, Refused};
 use profiles::On;
 use report::Findings;
-use runs::Runs;
+use runs::{Runs, Spent};
 use search::{Search, Task};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -112,6 +114,10 @@ pub struct TuneArgs {
     /// Stop a boot after this many seconds: a VM in it does not end
     #[arg(long, value_name = "SECONDS", default_value_t = LIMIT)]
     pub limit: u64,
+    /// Also keep the times of runs here, and take them from here: configurations whose VMs are the
+    /// same share them
+    #[arg(long, value_name = "DIR")]
+    pub shared: Option<PathBuf>,
     /// Directory for runs and results [default: tune/NAME in target/cloison, without a checkout in
     /// cloison-output]
     #[arg(long, value_name = "DIR")]
@@ -128,6 +134,8 @@ pub struct Tuned {
     pub checked: Checked,
     /// Tables for the terminal.
     pub report: String,
+    /// How long runs took.
+    pub spent: Spent,
 }
 
 impl TuneArgs {
@@ -146,6 +154,7 @@ impl TuneArgs {
             model: None,
             seed: 0,
             limit: LIMIT,
+            shared: None,
             out: None,
             json: None,
         }
@@ -230,6 +239,7 @@ pub(crate) fn tune_on(boards: &Boards, args: &TuneArgs, map: Map) -> Result<Tune
     };
     let limit = Duration::from_secs(args.limit);
     let runs = Runs::new(&board, &checked, &model, conditions, limit, out)?;
+    let runs = runs.sharing(args.shared.clone());
     let periods = subjects
         .with_periods(&args.knobs())
         .into_iter()
@@ -317,6 +327,7 @@ pub(crate) fn tune_on(boards: &Boards, args: &TuneArgs, map: Map) -> Result<Tune
     Ok(Tuned {
         checked: tuned,
         report: text,
+        spent: runs.spent(),
     })
 }
 
