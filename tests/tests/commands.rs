@@ -1487,9 +1487,16 @@ fn an_impossible_goal_gets_a_report_and_the_nearest_one_that_holds() {
     let profile = profile.display().to_string();
     let config = two_vms_to_tune(scratch.path(), &profile, "1.001", "");
     let file = |name: &str| scratch.path().join(name).display().to_string();
-    let (out, json) = (file("out"), file("f.json"));
-    let done = ends_with(1, &["tune", &config, "--out", &out, "--json", &json]);
+    let (out, json, shared) = (file("out"), file("f.json"), file("shared"));
+    let with = ["tune", &config, "--shared", &shared, "--out"];
+    let done = ends_with(1, &[&with[..], &[&out, "--json", &json]].concat());
     assert!(done.err.contains("VM `control` lacks"), "{}", done.err);
+    // Another configuration with the same VMs does not run them again.
+    let again = ends_with(1, &[&with[..], &[&file("again")]].concat());
+    let (_, runs) = done.err.split_once("tune: ").expect("the runs");
+    let (runs, _) = runs.split_once(" runs in ").expect("their number");
+    let kept = format!("s, {runs} of them kept from earlier");
+    assert!(again.err.contains(&kept), "{}", again.err);
     let figures = std::fs::read(json).expect("it was written");
     let figures: serde_json::Value = serde_json::from_slice(&figures).expect("JSON");
     let control = &figures["series"]["goals"][0];

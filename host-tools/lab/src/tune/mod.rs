@@ -21,9 +21,11 @@
 //! | [`refusal`] | why it cannot be, and what could be |
 //! | [`report`] | tables, figures and surfaces |
 //! | [`page`] | the report as a page |
+//! | [`mixes`] | decisions for many systems, and how they held |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod compare;
+pub mod mixes;
 pub mod page;
 pub mod profiles;
 pub mod refusal;
@@ -37,7 +39,7 @@ pub mod verdict;
 pub mod verify;
 pub mod written;
 
-use crate::bbprof;
+use crate::bbprof::{self, absent};
 use crate::boards::{Boards, seconds};
 use cloison_config::problem::{count, display_path};
 use cloison_config::{Checked, suggest};
@@ -53,7 +55,7 @@ use miette::{Report, Result, miette};
 use page::{Page, Refused};
 use profiles::On;
 use report::Findings;
-use runs::Runs;
+use runs::{Runs, Spent};
 use search::{Search, Task};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -61,6 +63,13 @@ use std::time::{Duration, Instant};
 use survives::Survival;
 use systems::Base;
 use verdict::{Reached, Verdict};
+
+/// What can be best, the usual one first.
+pub(crate) const OBJECTIVES: [&str; 3] = ["throughput", "colors", "margin"];
+/// What can change.
+pub(crate) const KNOBS: [&str; 3] = ["colors", "pages", "budgets"];
+/// Seconds after which a VM does not end.
+const LIMIT: u64 = 300;
 
 /// Options of `cloison tune`.
 #[derive(Clone, Debug, clap::Args)]
@@ -73,12 +82,11 @@ pub struct TuneArgs {
     pub output: Option<PathBuf>,
     /// What is best: throughput of the best-effort VMs, fewest private colors, or the largest
     /// smallest margin
-    #[arg(long = "for", value_name = "OBJECTIVE", default_value = "throughput",
-          value_parser = ["throughput", "colors", "margin"])]
+    #[arg(long = "for", value_name = "OBJECTIVE", default_value = OBJECTIVES[0],
+          value_parser = OBJECTIVES)]
     pub objective: String,
     /// Change only these, of what the VMs allow
-    #[arg(long, value_name = "KNOBS", value_delimiter = ',',
-          value_parser = ["colors", "pages", "budgets"])]
+    #[arg(long, value_name = "KNOBS", value_delimiter = ',', value_parser = KNOBS)]
     pub only: Vec<String>,
     /// Also write the bounds of each VM's time at all its choices here: as Parquet to a file called
     /// so, else as CSV
@@ -104,8 +112,12 @@ pub struct TuneArgs {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     /// Stop a boot after this many seconds: a VM in it does not end
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    #[arg(long, value_name = "SECONDS", default_value_t = LIMIT)]
     pub limit: u64,
+    /// Also keep the times of runs here, and take them from here: configurations whose VMs are the
+    /// same share them
+    #[arg(long, value_name = "DIR")]
+    pub shared: Option<PathBuf>,
     /// Directory for runs and results [default: tune/NAME in target/cloison, without a checkout in
     /// cloison-output]
     #[arg(long, value_name = "DIR")]
@@ -122,9 +134,32 @@ pub struct Tuned {
     pub checked: Checked,
     /// Tables for the terminal.
     pub report: String,
+    /// How long runs took.
+    pub spent: Spent,
 }
 
 impl TuneArgs {
+    /// Returns the options of `tune CONFIG`.
+    pub fn of(config: PathBuf) -> Self {
+        Self {
+            config,
+            output: None,
+            objective: OBJECTIVES[0].to_owned(),
+            only: vec![],
+            surfaces: None,
+            explain: None,
+            compare: false,
+            sensitivity: false,
+            board: None,
+            model: None,
+            seed: 0,
+            limit: LIMIT,
+            shared: None,
+            out: None,
+            json: None,
+        }
+    }
+
     fn objective(&self) -> Objective {
         match self.objective.as_str() {
             "colors" => Objective::Colors,
@@ -149,12 +184,24 @@ impl TuneArgs {
     }
 }
 
-/// Runs `cloison tune`. `map` draws the color map of a configuration.
+/// Draws the color map of a configuration.
+pub type Map = fn(&Checked) -> String;
+
+/// Runs `cloison tune`.
 ///
 /// # Errors
 ///
 /// If the configuration cannot be tuned, a run fails, or no partition keeps all goals.
-pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> {
+pub fn tune(args: &TuneArgs, map: Map) -> Result<Tuned> {
+    tune_on(&Boards::here(), args, map)
+}
+
+/// Runs `cloison tune` on these boards.
+///
+/// # Errors
+///
+/// As [`tune`]; also if a boot has no output yet.
+pub(crate) fn tune_on(boards: &Boards, args: &TuneArgs, map: Map) -> Result<Tuned> {
     let config = installation::find(&args.config);
     for output in [&args.json, &args.surfaces, &args.output] {
         keep_apart([config.as_path()], output.as_deref())?;
@@ -192,19 +239,19 @@ pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> 
     };
     let limit = Duration::from_secs(args.limit);
     let runs = Runs::new(&board, &checked, &model, conditions, limit, out)?;
+    let runs = runs.sharing(args.shared.clone());
     let periods = subjects
         .with_periods(&args.knobs())
         .into_iter()
         .map(|subjects| Ok((Base::new(&checked, subjects.period)?, subjects)))
         .collect::<Result<Vec<_>>>()?;
-    let boards = Boards::here();
     let started = Instant::now();
     let tasks = periods.iter().map(|(base, subjects)| Task {
         checked: &checked,
         subjects,
         base,
         runs: &runs,
-        boards: &boards,
+        boards,
         only: args.knobs(),
         objective: args.objective(),
     });
@@ -280,7 +327,27 @@ pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> 
     Ok(Tuned {
         checked: tuned,
         report: text,
+        spent: runs.spent(),
     })
+}
+
+/// Returns the files that determine the runs: the configuration, the profiles that it names, and the
+/// model.
+///
+/// # Errors
+///
+/// If one cannot be read.
+pub(crate) fn files_of(
+    config: &Path,
+    model: Option<&Path>,
+    board: Option<&str>,
+) -> Result<Vec<PathBuf>> {
+    let config = installation::find(config);
+    let checked = configuration::load(&config, board)?;
+    let model = Model::chosen(model, checked.emulation()?)?;
+    let mut files = absent::named_by(&config);
+    files.extend([model.board().to_path_buf(), config]);
+    Ok(files)
 }
 
 /// Writes the report on why no partition keeps all goals, and returns the error.

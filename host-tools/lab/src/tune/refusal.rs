@@ -9,8 +9,9 @@ use cloison_config::Checked;
 use cloison_engine::figures::Figures;
 use cloison_engine::report::Section;
 use cloison_tune::{Demand, Impossible, Resource, Time};
-use miette::{Report, miette};
+use miette::{Diagnostic, Report};
 use serde_json::{Value, json};
+use thiserror::Error;
 
 /// The answer that no partition keeps all goals.
 #[derive(Debug)]
@@ -19,6 +20,15 @@ pub struct Refusal {
     pub reason: Box<Impossible>,
     /// The nearest goals that can be kept, if any held when they were run.
     pub relaxed: Option<Findings>,
+}
+
+/// The error of a command whose goals exclude each other.
+#[derive(Debug, Error, Diagnostic)]
+#[error("{sentence}")]
+#[diagnostic(help("{help}"))]
+pub(super) struct Excluded {
+    sentence: String,
+    help: String,
 }
 
 impl Refusal {
@@ -77,7 +87,8 @@ impl Refusal {
     /// Returns the error; `report` says where its page is.
     pub fn error(&self, search: &Search<'_>, report: &str) -> Report {
         let help = format!("{}\nreport: {report}", self.help(search));
-        miette!(help = help, "{}", self.sentence())
+        let sentence = self.sentence();
+        Excluded { sentence, help }.into()
     }
 
     /// Returns each VM with what it must reach and what it could.

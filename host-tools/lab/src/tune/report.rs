@@ -230,6 +230,7 @@ pub fn figures(search: &Search<'_>, findings: &Findings, checked: &Checked, seed
         .count("rounds", findings.rounds as u64)
         .count("shared_colors", u64::from(partition.shared.0))
         .count("changes", findings.outcome.changes)
+        .count("partitions", findings.outcome.proof.partitions)
         .count("flood_accesses", search.flood.0);
     let row = |(share, vm): (&Share, &Verified)| {
         json!({

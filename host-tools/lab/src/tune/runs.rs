@@ -24,12 +24,14 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Changes with the code that reads a run's times, so that older results are not taken for new
 /// ones.
 const RESULT_VERSION: u32 = 2;
+/// What runs of a partition are called.
+pub(super) const VERIFY: &str = "verify";
 /// Instructions that a time of a best-effort VM is for.
 const MILLION: u128 = 1_000_000;
 
@@ -108,8 +110,23 @@ pub struct Runs {
     /// The user's configuration.
     source: SourceFile,
     out: PathBuf,
+    /// Where times are that several configurations share.
+    shared: Option<PathBuf>,
     boots: AtomicUsize,
     reused: AtomicUsize,
+    /// Milliseconds for which partitions were run.
+    verified_ms: AtomicU64,
+    /// Milliseconds for which all else was.
+    characterized_ms: AtomicU64,
+}
+
+/// How long runs took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Measuring VMs.
+    pub characterizing: Duration,
+    /// Running partitions.
+    pub verifying: Duration,
 }
 
 impl Runs {
@@ -141,9 +158,27 @@ impl Runs {
             limit,
             source: SourceFile::new(&checked.path, checked.source.clone()),
             out: out.to_path_buf(),
+            shared: None,
             boots: AtomicUsize::new(0),
             reused: AtomicUsize::new(0),
+            verified_ms: AtomicU64::new(0),
+            characterized_ms: AtomicU64::new(0),
         })
+    }
+
+    /// Returns the same boots, whose times are also kept in a directory that runs of several
+    /// configurations share, and taken from there.
+    pub fn sharing(self, shared: Option<PathBuf>) -> Self {
+        Self { shared, ..self }
+    }
+
+    /// Returns how long runs took so far.
+    pub fn spent(&self) -> Spent {
+        let of = |ms: &AtomicU64| Duration::from_millis(ms.load(Ordering::Relaxed));
+        Spent {
+            characterizing: of(&self.characterized_ms),
+            verifying: of(&self.verified_ms),
+        }
     }
 
     /// Returns the same boots on another model, whose files are in `out`.
@@ -163,8 +198,11 @@ impl Runs {
             hypervisor: self.hypervisor.clone(),
             source: self.source.clone(),
             out: out.to_path_buf(),
+            shared: self.shared.clone(),
             boots: AtomicUsize::new(0),
             reused: AtomicUsize::new(0),
+            verified_ms: AtomicU64::new(0),
+            characterized_ms: AtomicU64::new(0),
             ..*self
         })
     }
@@ -181,6 +219,7 @@ impl Runs {
     ///
     /// If a system is not valid, or a boot fails or does not end.
     pub fn measure(&self, boards: &Boards, what: &str, jobs: &[Job]) -> Result<Vec<Measured>> {
+        let started = Instant::now();
         let bar = bar(&format!("tune {what}"), jobs.len());
         let done = boards.each(&bar, jobs, |job| {
             bar.set_message(job.key.clone());
@@ -188,6 +227,11 @@ impl Runs {
                 .wrap_err_with(|| miette!("run {} failed", job.key))
         });
         bar.finish_and_clear();
+        let spent = match what {
+            VERIFY => &self.verified_ms,
+            _ => &self.characterized_ms,
+        };
+        spent.fetch_add(started.elapsed().as_millis() as u64, Ordering::Relaxed);
         done
     }
 
@@ -225,7 +269,13 @@ impl Runs {
         let kept = KeptRun::new(&self.board, &image, &self.model, &self.store, conditions)?;
         kept.write(&directory)?;
         let result = directory.join("result.json");
-        let known = || files::kept(&result).filter(|it: &Measured| it.inputs == inputs);
+        let shared = self.shared.as_ref();
+        let shared = shared.map(|shared| shared.join(format!("{inputs}.json")));
+        let is_same = |it: &Measured| it.inputs == inputs;
+        let known = || {
+            let own = files::kept(&result).filter(is_same);
+            own.or_else(|| files::kept(shared.as_ref()?).filter(is_same))
+        };
         if let Some(measured) = boards.reuse(known) {
             self.reused.fetch_add(1, Ordering::Relaxed);
             return Ok(measured);
@@ -243,6 +293,9 @@ impl Runs {
             )
             .wrap_err_with(|| miette!("the console's last lines:\n{}", output.tail()))?;
         files::keep(&result, &measured)?;
+        if let Some(shared) = shared {
+            files::keep(&shared, &measured)?;
+        }
         Ok(measured)
     }
 
