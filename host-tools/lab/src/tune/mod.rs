@@ -237,26 +237,7 @@ pub(crate) fn tune_on(boards: &Boards, args: &TuneArgs, map: Map) -> Result<Opti
     };
     let out = claim.directory();
     let board = bbprof::board_of(args.board.as_deref(), &checked, &config);
-    let conditions = Conditions {
-        seed: args.seed,
-        caches: Caches::Warm,
-        roi: Roi::Always,
-    };
-    let limit = Duration::from_secs(args.limit);
-    let (runs, counted) = if on.is_board {
-        let on_board = OnBoard {
-            runs: CapturedRuns::find(&args.board_runs.captured)?,
-            images: args.board_runs.images.clone(),
-            clock_mhz: args.cpu_mhz.unwrap_or(1),
-        };
-        let runs = Runs::on_board(&board, &checked, on_board, conditions, out)?;
-        (runs, Counted::ByQuota)
-    } else {
-        setup::qemu()?;
-        let model = Model::chosen(args.model.as_deref(), checked.emulation()?)?;
-        let runs = Runs::new(&board, &checked, &model, conditions, limit, out)?;
-        (runs, Counted::ByModel)
-    };
+    let (runs, counted) = runs_of(args, &checked, &board, out)?;
     let periods = subjects
         .with_periods(&args.knobs())
         .into_iter()
@@ -281,11 +262,9 @@ pub(crate) fn tune_on(boards: &Boards, args: &TuneArgs, map: Map) -> Result<Opti
     });
     let missing = reached.as_ref().err();
     let missing = missing.and_then(|error| error.downcast_ref::<NotCaptured>());
-    // Another error has stopped the search for them.
+    // Another error has stopped the search for captured runs.
     if reached.is_ok() || missing.is_some() {
-        for folder in runs.strangers() {
-            eprintln!("tune: not used: {folder}: its image is none that was asked for");
-        }
+        say_strangers(&runs);
     }
     if let Some(NotCaptured { names, .. }) = missing
         && args.board_runs.images.is_some()
@@ -364,6 +343,35 @@ pub(crate) fn tune_on(boards: &Boards, args: &TuneArgs, map: Map) -> Result<Opti
         checked: tuned,
         report: text,
     }))
+}
+
+/// Returns what makes the runs: a board, if the options say so, or its model.
+fn runs_of(args: &TuneArgs, checked: &Checked, board: &str, out: &Path) -> Result<(Runs, Counted)> {
+    let conditions = Conditions {
+        seed: args.seed,
+        caches: Caches::Warm,
+        roi: Roi::Always,
+    };
+    if args.board_runs.is_given() {
+        let on_board = OnBoard {
+            runs: CapturedRuns::find(&args.board_runs.captured)?,
+            images: args.board_runs.images.clone(),
+            clock_mhz: args.cpu_mhz.unwrap_or(1),
+        };
+        let runs = Runs::on_board(board, checked, on_board, conditions, out)?;
+        return Ok((runs, Counted::ByQuota));
+    }
+    setup::qemu()?;
+    let model = Model::chosen(args.model.as_deref(), checked.emulation()?)?;
+    let limit = Duration::from_secs(args.limit);
+    let runs = Runs::new(board, checked, &model, conditions, limit, out)?;
+    Ok((runs, Counted::ByModel))
+}
+
+fn say_strangers(runs: &Runs) {
+    for folder in runs.strangers() {
+        eprintln!("tune: not used: {folder}: its image is none that was asked for");
+    }
 }
 
 /// Returns the files that determine the runs: the configuration, the profiles that it names, and the
