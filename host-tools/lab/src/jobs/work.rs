@@ -452,8 +452,9 @@ impl Work {
                     json,
                     ..TuneArgs::of(config)
                 };
-                let tuned = tune::tune_on(boards, &args, map)?;
-                println!("{}{}", map(&tuned.checked), tuned.report);
+                if let Some(tuned) = tune::tune_on(boards, &args, map)? {
+                    println!("{}{}", map(&tuned.checked), tuned.report);
+                }
                 Ok(())
             }
         }

@@ -186,7 +186,9 @@ fn show(number: usize, out: &Path, map: Map) -> Result<Shown> {
         seconds: [0.0; 2],
     };
     let tuned = match tune(&args, map) {
-        Ok(tuned) => tuned,
+        Ok(Some(tuned)) => tuned,
+        // Only runs of a board are waited for.
+        Ok(None) => return Ok(shown),
         Err(error) if error.is::<Excluded>() => return Ok(shown),
         Err(error) => return Err(error),
     };

@@ -41,7 +41,9 @@ pub mod written;
 
 use crate::bbprof::{self, absent};
 use crate::boards::{Boards, seconds};
+use crate::captured::{BoardRuns, CapturedRuns, NotCaptured};
 use cloison_config::problem::{count, display_path};
+use cloison_config::validation::record::Machine;
 use cloison_config::{Checked, suggest};
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::counting::{self, Counting};
@@ -55,13 +57,13 @@ use miette::{Report, Result, miette};
 use page::{Page, Refused};
 use profiles::On;
 use report::Findings;
-use runs::{Runs, Spent};
+use runs::{OnBoard, Runs, Spent};
 use search::{Search, Task};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use survives::Survival;
-use systems::Base;
+use systems::{Base, Counted};
 use verdict::{Reached, Verdict};
 
 /// What can be best, the usual one first.
@@ -73,6 +75,8 @@ const LIMIT: u64 = 300;
 
 /// Options of `cloison tune`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("captured", |arg| arg.visible_alias("measured").requires("cpu_mhz")))]
+#[command(mut_group("BoardRuns", |group| group.multiple(true).conflicts_with_all(["model", "seed", "sensitivity"])))]
 pub struct TuneArgs {
     /// The configuration, whose VMs say what they must reach and what may change
     #[arg(value_name = "CONFIG")]
@@ -108,6 +112,12 @@ pub struct TuneArgs {
     /// Another board model than the board's: a file as those in configs/models
     #[arg(long, value_name = "FILE.toml")]
     pub model: Option<PathBuf>,
+    /// Runs on a board instead of the model's
+    #[command(flatten)]
+    pub board_runs: BoardRuns,
+    /// Clock of the board's cores, for --captured: segments are logged in cycles
+    #[arg(long, value_name = "MHZ", value_parser = clap::value_parser!(u64).range(100..=10_000))]
+    pub cpu_mhz: Option<u64>,
     /// Seed of the model's replacement and refreshes
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
@@ -116,7 +126,7 @@ pub struct TuneArgs {
     pub limit: u64,
     /// Also keep the times of runs here, and take them from here: configurations whose VMs are the
     /// same share them
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["images", "captured"])]
     pub shared: Option<PathBuf>,
     /// Directory for runs and results [default: tune/NAME in target/cloison, without a checkout in
     /// cloison-output]
@@ -152,6 +162,8 @@ impl TuneArgs {
             sensitivity: false,
             board: None,
             model: None,
+            board_runs: BoardRuns::default(),
+            cpu_mhz: None,
             seed: 0,
             limit: LIMIT,
             shared: None,
@@ -187,12 +199,12 @@ impl TuneArgs {
 /// Draws the color map of a configuration.
 pub type Map = fn(&Checked) -> String;
 
-/// Runs `cloison tune`.
+/// Runs `cloison tune`. Returns none if it has written the images that a board is to run first.
 ///
 /// # Errors
 ///
 /// If the configuration cannot be tuned, a run fails, or no partition keeps all goals.
-pub fn tune(args: &TuneArgs, map: Map) -> Result<Tuned> {
+pub fn tune(args: &TuneArgs, map: Map) -> Result<Option<Tuned>> {
     tune_on(&Boards::here(), args, map)
 }
 
@@ -201,7 +213,7 @@ pub fn tune(args: &TuneArgs, map: Map) -> Result<Tuned> {
 /// # Errors
 ///
 /// As [`tune`]; also if a boot has no output yet.
-pub(crate) fn tune_on(boards: &Boards, args: &TuneArgs, map: Map) -> Result<Tuned> {
+pub(crate) fn tune_on(boards: &Boards, args: &TuneArgs, map: Map) -> Result<Option<Tuned>> {
     let config = installation::find(&args.config);
     for output in [&args.json, &args.surfaces, &args.output] {
         keep_apart([config.as_path()], output.as_deref())?;
@@ -210,6 +222,7 @@ pub(crate) fn tune_on(boards: &Boards, args: &TuneArgs, map: Map) -> Result<Tune
         board: args.board.clone(),
         model: args.model.clone(),
         seed: args.seed,
+        is_board: args.board_runs.is_given(),
     };
     profiles::make(&config, &on)?;
     let mut checked = configuration::load(&config, args.board.as_deref())?;
@@ -221,29 +234,23 @@ pub(crate) fn tune_on(boards: &Boards, args: &TuneArgs, map: Map) -> Result<Tune
         let help = suggest(name, "VMs", vms);
         return Err(miette!(help = help, "--explain: there is no VM `{name}`"));
     }
-    counting::prepare_for(&mut checked, Counting::Model.machine())?;
+    let machine = match on.is_board {
+        true => Machine::Hardware,
+        false => Counting::Model.machine(),
+    };
+    counting::prepare_for(&mut checked, machine)?;
     parts::prepare()?;
-    setup::qemu()?;
-    let emulation = checked.emulation()?;
-    let model = Model::chosen(args.model.as_deref(), emulation)?;
     let claim = match &args.out {
         Some(out) => Claim::for_results(out, &format!("tune {}", display_path(&config).display()))?,
         None => configuration::run_directory("tune", &checked.system.name, &config)?,
     };
     let out = claim.directory();
     let board = bbprof::board_of(args.board.as_deref(), &checked, &config);
-    let conditions = Conditions {
-        seed: args.seed,
-        caches: Caches::Warm,
-        roi: Roi::Always,
-    };
-    let limit = Duration::from_secs(args.limit);
-    let runs = Runs::new(&board, &checked, &model, conditions, limit, out)?;
-    let runs = runs.sharing(args.shared.clone());
+    let (runs, counted) = runs_of(args, &checked, &board, out)?;
     let periods = subjects
         .with_periods(&args.knobs())
         .into_iter()
-        .map(|subjects| Ok((Base::new(&checked, subjects.period)?, subjects)))
+        .map(|subjects| Ok((Base::new(&checked, subjects.period, counted)?, subjects)))
         .collect::<Result<Vec<_>>>()?;
     let started = Instant::now();
     let tasks = periods.iter().map(|(base, subjects)| Task {
@@ -255,15 +262,32 @@ pub(crate) fn tune_on(boards: &Boards, args: &TuneArgs, map: Map) -> Result<Tune
         only: args.knobs(),
         objective: args.objective(),
     });
+    let reached = verdict::best(tasks).and_then(|mut reached| {
+        let more = match &reached.verdict {
+            Ok(Verdict::Kept(findings)) => More::of(&mut reached.search, findings, args, out)?,
+            _ => More::default(),
+        };
+        Ok((reached, more))
+    });
+    let missing = reached.as_ref().err();
+    let missing = missing.and_then(|error| error.downcast_ref::<NotCaptured>());
+    // Another error has stopped the search for captured runs.
+    if reached.is_ok() || missing.is_some() {
+        say_strangers(&runs);
+    }
+    if let Some(NotCaptured { names, .. }) = missing
+        && args.board_runs.images.is_some()
+    {
+        args.board_runs
+            .print_written(names, &checked.board.board.name);
+        return Ok(None);
+    }
+    let (reached, more) = reached?;
     let Reached {
-        mut search,
+        search,
         verdict,
         periods,
-    } = verdict::best(tasks)?;
-    let more = match &verdict {
-        Ok(Verdict::Kept(findings)) => More::of(&mut search, findings, args, out)?,
-        _ => More::default(),
-    };
+    } = reached;
     runs.clean();
     seconds::remember(&format!("tune {}", checked.system.name), &boards.seconds());
     let (boots, reused) = runs.counts();
@@ -314,7 +338,7 @@ pub(crate) fn tune_on(boards: &Boards, args: &TuneArgs, map: Map) -> Result<Tune
     if let Some(periods) = &periods {
         text.push_str(&format!("\n\n{}", periods.to_text()));
     }
-    text.push_str(&more.text());
+    text.push_str(&more.text(&search));
     if let Some(name) = &args.explain {
         text.push_str(&report::explanation(&search, &findings, name));
     }
@@ -324,11 +348,41 @@ pub(crate) fn tune_on(boards: &Boards, args: &TuneArgs, map: Map) -> Result<Tune
         installation::display(&out.join("report.html")),
         installation::display(out)
     ));
-    Ok(Tuned {
+    Ok(Some(Tuned {
         checked: tuned,
         report: text,
         spent: runs.spent(),
-    })
+    }))
+}
+
+/// Returns what makes the runs: a board, if the options say so, or its model.
+fn runs_of(args: &TuneArgs, checked: &Checked, board: &str, out: &Path) -> Result<(Runs, Counted)> {
+    let conditions = Conditions {
+        seed: args.seed,
+        caches: Caches::Warm,
+        roi: Roi::Always,
+    };
+    if args.board_runs.is_given() {
+        let on_board = OnBoard {
+            runs: CapturedRuns::find(&args.board_runs.captured)?,
+            images: args.board_runs.images.clone(),
+            clock_mhz: args.cpu_mhz.unwrap_or(1),
+        };
+        let runs = Runs::on_board(board, checked, on_board, conditions, out)?;
+        return Ok((runs, Counted::ByQuota));
+    }
+    setup::qemu()?;
+    let model = Model::chosen(args.model.as_deref(), checked.emulation()?)?;
+    let limit = Duration::from_secs(args.limit);
+    let runs = Runs::new(board, checked, &model, conditions, limit, out)?;
+    let runs = runs.sharing(args.shared.clone());
+    Ok((runs, Counted::ByModel))
+}
+
+fn say_strangers(runs: &Runs) {
+    for folder in runs.strangers() {
+        eprintln!("tune: not used: {folder}: its image is none that was asked for");
+    }
 }
 
 /// Returns the files that determine the runs: the configuration, the profiles that it names, and the
@@ -397,10 +451,10 @@ impl More {
     }
 
     /// Returns what the terminal shows of it.
-    fn text(&self) -> String {
+    fn text(&self, search: &Search<'_>) -> String {
         let mut text = String::new();
         if let Some(alternatives) = &self.alternatives {
-            text.push_str(&format!("\n{}", alternatives.table().to_text()));
+            text.push_str(&format!("\n{}", alternatives.table(search).to_text()));
         }
         if let Some(survival) = &self.survival {
             text.push_str(&format!("\n{}\n", survives::sentence(survival)));

@@ -1,7 +1,7 @@
 //! Why no partition keeps all goals, and the nearest goals that held when they were run.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::report::{Findings, beside, demand, micros, no_figures};
+use super::report::{Findings, beside, demand, micros, no_figures, titled};
 use super::search::Search;
 use super::subjects::Subject;
 use super::verify::Verified;
@@ -128,7 +128,8 @@ impl Refusal {
     /// Returns what each VM must reach, and what it could.
     pub fn goals(&self, search: &Search<'_>) -> Section {
         let header = ["VM", "must reach", "can reach", "alone", "allowed", "run"];
-        let mut table = Section::new("The nearest goals (modelled)", &header);
+        let title = titled("The nearest goals", search);
+        let mut table = Section::new(&title, &header);
         for reach in self.each(search) {
             table.row([
                 reach.vm.name.0.clone(),
@@ -176,7 +177,7 @@ impl Reach<'_> {
 
 /// Returns the figures.
 pub fn figures(search: &Search<'_>, refusal: &Refusal, checked: &Checked, seed: u64) -> Figures {
-    let mut figures = no_figures(checked, seed);
+    let mut figures = no_figures(search, checked, seed);
     figures.series("goals", refusal.series(search));
     figures
 }

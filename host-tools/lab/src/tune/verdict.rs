@@ -5,6 +5,7 @@ use super::refusal::Refusal;
 use super::report::{self, Findings};
 use super::search::{Decision, Search, Task};
 use crate::boards::Absent;
+use crate::captured::NotCaptured;
 use cloison_config::quantity::show_duration;
 use cloison_engine::report::Section;
 use cloison_tune::{Budget, Demand, Objective, Resource, Value};
@@ -100,7 +101,7 @@ pub fn best<'a>(tasks: impl Iterator<Item = Task<'a>>) -> Result<Reached<'a>> {
         let mut search = Search::new(task)?;
         let verdict = match decide(&mut search) {
             // Whether another period is tried depends on this one.
-            Err(error) if error.is::<Absent>() => return Err(error),
+            Err(error) if error.is::<Absent>() || error.is::<NotCaptured>() => return Err(error),
             verdict => verdict,
         };
         tried += 1;
