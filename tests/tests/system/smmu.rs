@@ -104,7 +104,7 @@ fn none_of(rounds: u64, seed: u64) -> Result<()> {
         .console
         .lines()
         .filter(|line| line.contains("VM edu: stream 8 was refused"));
-    let last = messages.clone().last().expect("messages");
+    let last = messages.clone().next_back().expect("messages");
     let words: Vec<&str> = last.split_whitespace().collect();
     let at = words
         .iter()
