@@ -203,7 +203,7 @@ fn a_guest_gets_a_device_tree_if_it_wants_one() {
     );
     let refusals = [
         (small, "its device tree would begin at"),
-        (system.replace(elf, &over), "and its image has 0x40"),
+        (system.replace(elf, &over), "image has 0x40"),
     ];
     for (text, message) in refusals {
         std::fs::write(&file, text).expect("it can be written");
