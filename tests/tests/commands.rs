@@ -132,7 +132,9 @@ fn budgets_that_cannot_act_are_refused() {
             .collect();
         assert!(
             totals.len() == 3 && totals.iter().any(|&periods| periods > 0),
-            "{totals:?}"
+            "{totals:?}\n{}\n{}",
+            done.out,
+            done.err
         );
     };
     // What the run cost is shown at its end, with the names of workloads and events.
