@@ -199,9 +199,7 @@ impl<'a> Tree<'a> {
 /// Returns the address that the configuration gives a device tree.
 fn tree_place(field: &Field<'_>, scene: &ImageScene<'_>) -> Option<Ipa> {
     let place = page_ipa(field)?;
-    let has_room = ram(scene, place).is_some_and(|region| {
-        region.ipa.page(u64::from(region.pages)).0 - place.0 >= DEVICE_TREE_ROOM
-    });
+    let has_room = room(scene, place).is_some_and(|room| room >= DEVICE_TREE_ROOM);
     if scene.complete && !has_room {
         let room = show_size(DEVICE_TREE_ROOM);
         let problem = field.error(format!("no region of RAM has {room} at {place}"));
@@ -245,6 +243,11 @@ fn ram<'a>(scene: &ImageScene<'a>, load: Ipa) -> Option<&'a Region> {
         .regions
         .iter()
         .find(|region| region.contains(load) && !matches!(region.backing, Backing::Device(_)))
+}
+
+/// Returns how many bytes of RAM there are from `at` to its region's end.
+fn room(scene: &ImageScene<'_>, at: Ipa) -> Option<u64> {
+    ram(scene, at).map(|region| region.ipa.page(u64::from(region.pages)).0 - at.0)
 }
 
 fn read_workload(
@@ -374,8 +377,7 @@ fn read_load<'a>(
 /// Checks that an image ends in the region where it is loaded.
 fn check_room(image: &Table<'_>, load: &Given<'_, Ipa>, len: u64, scene: &ImageScene<'_>) {
     let at = load.value;
-    let room = ram(scene, at).map(|region| region.ipa.page(u64::from(region.pages)).0 - at.0);
-    let label = match room {
+    let label = match room(scene, at) {
         Some(room) if room >= len => return,
         Some(room) => format!("{len} bytes > {room} bytes to the region's end"),
         None => "no RAM of the VM is there".to_owned(),

@@ -411,8 +411,8 @@ fn check_fit(vm: &image::Vm) -> Result<(), ImageError> {
 /// Returns the address of a VM's device tree: the one that is wanted; or the end of the region that
 /// holds its image, as far from it as can be.
 fn tree_place(vm: &image::Vm, wanted: Option<Ipa>) -> Result<Ipa, ImageError> {
+    let ends = |part: &image::Module| part.load.0 + u64::from(part.len);
     if let Some(place) = wanted {
-        let ends = |part: &image::Module| part.load.0 + u64::from(part.len);
         let is_there =
             |part: &image::Module| part.load.0 < place.0 + DEVICE_TREE_ROOM && place.0 < ends(part);
         return match vm.loaded().find(is_there) {
@@ -436,7 +436,7 @@ fn tree_place(vm: &image::Vm, wanted: Option<Ipa>) -> Result<Ipa, ImageError> {
         .loaded()
         .filter(|part| home.is_some_and(|region| region.contains(part.load)));
     let end = there
-        .map(|part| part.load.0 + u64::from(part.len))
+        .map(|part| ends(&part))
         .max()
         .unwrap_or(vm.image.load.0);
     if place < end {
