@@ -3,7 +3,7 @@
 //! A handler takes a [`Guest`] and does not wait; what waits takes a [`Visit`].
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::{console, gic, smmu, timer};
+use crate::devices::{console, gic, power, smmu, timer};
 use crate::vm::cpu::{Due, Guest, Visit};
 use crate::vm::mailbox::{self, Request};
 use crate::vm::partition::{all, system};
@@ -166,6 +166,13 @@ pub fn await_console(visit: Visit, position: Position) {
 fn on_timer(guest: Guest) {
     let now = timer::now();
     let deadlines = &guest.deadlines;
+    if timer::take_passed(&deadlines.end, now) {
+        console::print_fatal(format_args!(
+            "\n[core {}] the run has not ended in its time\n",
+            guest.index
+        ));
+        power::off()
+    }
     // First: the other work may wait for a moment longer.
     if timer::take_passed(&deadlines.quota, now) {
         quota::on_deadline(guest, now);
