@@ -15,6 +15,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::atomic::AtomicU64;
+use cloison_abi::reply::Taken;
 use cloison_abi::{CallError, doorbell};
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -58,24 +59,29 @@ impl Doorbell {
         may_pass: impl FnOnce() -> bool,
     ) -> Result<bool, CallError> {
         let mut may_pass = Some(may_pass);
-        let mut result = Ok(());
-        let before = self.word.fetch_update(AcqRel, Acquire, |word| {
-            result = meet(word, life);
-            if word & bits != bits
-                && result.is_ok()
-                && may_pass.take().is_some_and(|may_pass| !may_pass())
-            {
-                result = Err(CallError::TooOften);
+        let mut word = self.word.load(Acquire);
+        loop {
+            meet(word, life)?;
+            let is_new = word & bits != bits;
+            if is_new && may_pass.take().is_some_and(|may_pass| !may_pass()) {
+                return Err(CallError::TooOften);
             }
-            result.is_ok().then_some(word | bits)
-        });
-        result.map(|()| before.is_ok_and(|before| before & bits != bits))
+            let next = word | bits;
+            match self.word.compare_exchange_weak(word, next, AcqRel, Acquire) {
+                Ok(_) => return Ok(is_new),
+                Err(now) => word = now,
+            }
+        }
     }
 
-    /// Takes those of the bits in `mask` that wait.
-    pub fn take(&self, mask: u64) -> u64 {
+    /// Takes those of the bits in `mask` that wait, in the life that the VM has.
+    pub fn take(&self, mask: u64) -> Taken {
         let mask = mask & doorbell::ALL;
-        self.word.fetch_and(!mask, AcqRel) & mask
+        let word = self.word.fetch_and(!mask, AcqRel);
+        Taken {
+            bits: word & mask,
+            life: word >> LIFE_SHIFT,
+        }
     }
 
     /// Returns the bits that wait.
@@ -128,7 +134,7 @@ mod tests {
         assert!(bell.open());
         assert_eq!(bell.ring(1, 1, || true), Err(CallError::Expired));
         assert_eq!(bell.ring(1, 3, || true), Ok(true));
-        assert_eq!((bell.take(u64::MAX), bell.take(u64::MAX)), (1, 0));
+        assert_eq!([1, 0], [(); 2].map(|()| bell.take(u64::MAX).bits));
         assert_eq!(bell.life(), 3, "no mask reaches it");
     }
 
@@ -165,7 +171,8 @@ mod tests {
                         life += u64::from(life % 2 == 1);
                     }
                     2 => {
-                        prop_assert_eq!(bell.take(number), bits & number);
+                        let taken = bell.take(number);
+                        prop_assert_eq!((taken.bits, taken.life), (bits & number, life));
                         bits &= !number;
                     }
                     _ => {

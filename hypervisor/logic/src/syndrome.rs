@@ -225,7 +225,7 @@ pub enum Trap {
 // Exception classes (ESR_ELx.EC).
 const WFX: u8 = 0x01;
 /// ESR_ELx.EC: HVC in AArch64.
-const HVC64: u8 = 0x16;
+pub const HVC64: u8 = 0x16;
 /// SMC in AArch64 (HCR_EL2.TSC).
 const SMC64: u8 = 0x17;
 /// MSR, MRS or a system instruction in AArch64.

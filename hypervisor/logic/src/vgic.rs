@@ -382,6 +382,11 @@ impl Group {
         }
     }
 
+    /// Returns whether an interrupt is pending, besides what a list register has.
+    const fn is_pending(&self, irq: u32) -> bool {
+        (self.line | self.latched) & bit_of(irq) != 0
+    }
+
     /// Takes the pending state of an interrupt. Returns its list register's fields without ID and
     /// priority.
     const fn take(&mut self, irq: u32) -> u32 {
@@ -390,7 +395,13 @@ impl Group {
         // A latched one first: the line keeps its level, so that it is pending again afterwards.
         if self.latched & bit != 0 {
             self.latched &= !bit;
-            return LR_EOI | COPY_LATCHED;
+            // Nothing follows the end of an SPI whose line is low, unless it comes again: `collect`
+            // asks for the end then.
+            return if irq >= 32 && self.line & bit == 0 {
+                COPY_LATCHED
+            } else {
+                LR_EOI | COPY_LATCHED
+            };
         }
         self.line &= !(self.physical & bit);
         self.ending(irq)
@@ -694,6 +705,8 @@ pub struct Banked {
     aside: Aside,
     /// The timer's list register value while it is enabled, otherwise 0.
     timer: u32,
+    /// The copy of the list register in which [`Banked::signal`] has listed an edge last, or 0.
+    edge: u32,
     /// Whether a maintenance interrupt was requested because interrupts wait; `None` if the
     /// register must be written again.
     watched: Option<bool>,
@@ -976,7 +989,8 @@ impl Banked {
             let done = gic.done();
             let elsewhere =
                 |(index, other): (usize, &u32)| done >> index & 1 == 1 || other & LR_ID != sgi;
-            if self.lr.iter().enumerate().all(elsewhere) && self.list_now(copy, done, gic) {
+            if self.lr.iter().enumerate().all(elsewhere) && self.list_now(copy, done, gic).is_some()
+            {
                 return Vcpus(0);
             }
         }
@@ -1011,7 +1025,7 @@ impl Banked {
     pub fn inject_timer(&mut self, gic: &impl PhysicalGic) -> bool {
         // It fired, so the guest has ended it and no list register contains it, unless software
         // made it pending; then `held` is not 0.
-        let listed = self.timer != 0 && self.list_now(self.timer, gic.done(), gic);
+        let listed = self.timer != 0 && self.list_now(self.timer, gic.done(), gic).is_some();
         if !listed {
             self.group.line |= bit_of(TIMER);
         }
@@ -1022,16 +1036,80 @@ impl Banked {
     /// interrupt is in none. `held` is 0 only if no listed interrupt has an end to be seen and none
     /// waits: so no more urgent one is passed over
     /// (`neither_a_tick_nor_an_sgi_takes_the_vms_lock`).
-    fn list_now(&mut self, value: u32, done: u32, gic: &impl PhysicalGic) -> bool {
+    fn list_now(&mut self, value: u32, done: u32, gic: &impl PhysicalGic) -> Option<usize> {
         let free = done & ((1 << LIST_REGISTERS) - 1);
         if self.held != 0 || free == 0 || !gic.distributor().forward.load(Relaxed) {
-            return false;
+            return None;
         }
         let index = free.trailing_zeros() as usize % LIST_REGISTERS;
         gic.set(index, value);
         self.lr[index] = value;
         self.held |= u32::from(value & LR_EOI != 0) << index;
-        true
+        Some(index)
+    }
+
+    /// Changes the line of an emulated SPI, or makes it pending by an edge, and lists it at once if
+    /// it is this vCPU's and nothing else waits. Returns the vCPUs that must check their interrupts.
+    pub fn signal(
+        &mut self,
+        irq: u32,
+        trigger: Trigger,
+        high: bool,
+        shared: &mut Shared,
+        gic: &impl PhysicalGic,
+    ) -> Vcpus {
+        let distributor = gic.distributor();
+        let mail = distributor.mail(self.vcpu);
+        let waits = mail.spis.load(Relaxed);
+        let vcpus = match trigger {
+            Trigger::Level => shared.set_line(irq, high, distributor),
+            Trigger::Edge if high => shared.latch(irq, distributor),
+            Trigger::Edge => Vcpus(0),
+        };
+        if waits || vcpus != Vcpus(1 << self.vcpu) || self.held != 0 {
+            return vcpus;
+        }
+        let group = shared.group(irq);
+        let fields = group.take(irq);
+        let value = group.entry(irq) | fields & !COPY_LATCHED;
+        let Some(index) = self.list_now(value, gic.done(), gic) else {
+            group.put_back(irq | fields);
+            group.placed &= !bit_of(irq);
+            return vcpus;
+        };
+        self.lr[index] |= fields;
+        self.held |= HELD_SPI << index;
+        self.edge = if fields == COPY_LATCHED {
+            self.lr[index]
+        } else {
+            0
+        };
+        shared.holder[irq as usize % MAX_IRQ as usize] = self.vcpu;
+        mail.spis.store(false, Relaxed);
+        Vcpus(0)
+    }
+
+    /// Makes the SPI pending again that was listed last by an edge, if the guest has ended it in its
+    /// list register and nothing has changed since: a change of what the lock guards sets the
+    /// flag in this vCPU's mail. Returns `false` if [`Banked::signal`] must look, under the lock.
+    #[inline(always)]
+    pub fn relist(&self, gic: &impl PhysicalGic) -> bool {
+        let mail = gic.distributor().mail(self.vcpu);
+        if self.edge == 0 || self.held & (HELD_ASIDE | HELD_WAITING) != 0 || mail.spis.load(Acquire)
+        {
+            return false;
+        }
+        // Not there if it was collected, or if its end has to be seen.
+        let Some(index) = self.lr.iter().position(|&copy| copy == self.edge) else {
+            return false;
+        };
+        let state = gic.get(index) & (LR_PENDING | LR_ACTIVE);
+        if state == 0 {
+            gic.set(index, self.edge & !COPY_LATCHED);
+            return true;
+        }
+        // One that the guest has not taken yet stands for both.
+        state == LR_PENDING
     }
 
     /// Puts pending interrupts into list registers by priority. If more wait than fit, a
@@ -1102,7 +1180,10 @@ impl Banked {
             }
             // Pending again: merges with the listed one if that is not acknowledged yet, otherwise
             // it must follow later.
-            let again = irq < 16 && sgis >> irq & 1 == 1;
+            let again = match shared {
+                Some(shared) if irq >= 32 => shared.group(irq).is_pending(irq),
+                _ => irq < 16 && sgis >> irq & 1 == 1,
+            };
             if done & slot != 0 {
                 // GICH_EISR shows it, and keeps the maintenance interrupt high, until the list
                 // register is written.

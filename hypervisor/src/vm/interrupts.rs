@@ -7,7 +7,7 @@ use crate::devices::{console, gic, smmu, timer};
 use crate::vm::cpu::{Due, Guest, Visit};
 use crate::vm::mailbox::{self, Request};
 use crate::vm::partition::{all, system};
-use crate::vm::{console_input, logger, quota, telemetry, virq, vpmu};
+use crate::vm::{console_input, doorbell, logger, quota, telemetry, virq, vpmu};
 use cloison_logic::limit::Topic;
 use cloison_logic::messages::Position;
 use cloison_logic::power::State;
@@ -39,11 +39,27 @@ pub fn serve_while(visit: Visit, mut more: impl FnMut() -> bool) {
     }
 }
 
+/// Takes the interrupt by which a peer has called. Its VM pays for it. Returns whether
+/// [`doorbell::follow`] has something to do.
+#[inline(always)]
+pub fn take_call(guest: Guest, acknowledged: u32) -> bool {
+    gic::drop_priority(acknowledged);
+    // Deactivated first: the next call interrupts again.
+    gic::deactivate(acknowledged);
+    !doorbell::is_followed(guest)
+}
+
 /// Handles one physical interrupt.
 pub fn serve(guest: Guest, acknowledged: u32) {
     // Bits 12 to 10 are the sender of a KICK, which EOIR and DIR need too (Arm IHI 0048B, 4.4.4).
     let id = acknowledged & 0x3ff;
     if id == gic::SPURIOUS {
+        return;
+    }
+    if gic::is_call(acknowledged) {
+        if take_call(guest, acknowledged) {
+            doorbell::follow(guest);
+        }
         return;
     }
     // With EOImode = 1, ending an interrupt drops its priority, and deactivating it is a step
@@ -61,7 +77,12 @@ pub fn serve(guest: Guest, acknowledged: u32) {
             vpmu::on_overflow(guest);
         }
         // Not deactivated here: the guest's EOI does that through its list register.
-        gic::VIRTUAL_TIMER => return virq::timer(guest),
+        gic::VIRTUAL_TIMER => {
+            if !virq::timer(guest) {
+                virq::fill(guest);
+            }
+            return;
+        }
         gic::KICK => serve_requests(guest),
         // Which list registers have ended, and whether there is room, `fill` finds out itself.
         gic::MAINTENANCE => virq::fill(guest),

@@ -11,7 +11,7 @@ use buddy_system_allocator::FrameAllocator as Buddy;
 use cloison_abi::reply::{self, Change, Colors};
 use cloison_abi::{CallError, irq};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
-use cloison_formats::channel::{Channel, Member, Rights, Trigger};
+use cloison_formats::channel::{Channel, Member, Rights};
 use cloison_formats::color::ColorSet;
 use cloison_formats::ids::VmId;
 use cloison_formats::image::{self, Backing, GuestPmu, System, WhenSpent};
@@ -25,10 +25,10 @@ use cloison_logic::pool::{FrameAllocator, PoolState};
 use cloison_logic::power::{Power, State};
 use cloison_logic::quota::{self, Effort};
 use cloison_logic::services_page::Mailbox;
-use cloison_logic::vgic::{Banked, Distributor, Shared};
+use cloison_logic::vgic::{Banked, Distributor, Shared, Trigger};
 use cloison_logic::vuart::Uart;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use spin::Once;
 use spin::mutex::TicketMutex;
 
@@ -73,8 +73,8 @@ pub struct Pages {
 pub struct Bell {
     /// When its interrupt is pending.
     pub trigger: Trigger,
-    /// How many of its calls may interrupt peers at once.
-    pub burst: u64,
+    /// The time of as many of its calls as may interrupt peers at once.
+    pub room: Ticks,
     /// After what time it may make one more.
     pub interval: Ticks,
 }
@@ -139,6 +139,9 @@ pub struct Vm {
     pub rings: Rings,
     /// The VMs that it may call, a bit each.
     pub peers: u8,
+    /// The core that its peers' calls interrupt, as a bit: the one that lists the doorbell's
+    /// interrupt, as far as is known.
+    pub called: AtomicU8,
     /// Whether it has a link.
     pub has_links: bool,
     /// Held where its pages move, and where another VM's core accesses one. Not waited with.

@@ -10,11 +10,11 @@ use crate::vm::partition::Vm;
 use cloison_abi::gicv2::{GICH_HCR, GICH_VMCR};
 use cloison_abi::irq;
 use cloison_formats::bits::ones;
-use cloison_formats::channel;
 use cloison_formats::limits::LIST_REGISTERS;
 use cloison_logic::syndrome::Width;
 use cloison_logic::vgic::{Banked, Distributor, PhysicalGic, Shared, Trigger, Vcpus};
 use core::ops::DerefMut;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// Offset of GICD_TYPER, a constant that is read without accessing any state.
 const TYPER: u16 = 4;
@@ -98,7 +98,7 @@ fn kick(guest: Guest, vm: &Vm, vcpus: Vcpus) -> bool {
         match vm.spec.cores.get(vcpu as usize) {
             // No interrupt to itself: the caller fills its list registers.
             Some(&core) if core.index() == guest.index => own = true,
-            // The physical SGI follows a DSB (`gic::kick`), so that the other core sees the state
+            // The physical SGI follows a DSB (`gic::send`), so that the other core sees the state
             // that `vgic` has published.
             Some(&core) => mailbox::ask(core, Request::Interrupts),
             None => {}
@@ -122,16 +122,11 @@ pub fn fill(guest: Guest) {
 }
 
 /// Puts the virtual timer's interrupt, whose priority has been dropped, into a list register; the
-/// guest's EOI deactivates it.
+/// guest's EOI deactivates it. Returns `false` if [`fill`] must do it.
 #[inline(always)]
-pub fn timer(guest: Guest) {
-    let gic = Physical(guest.vm);
+pub fn timer(guest: Guest) -> bool {
     // Without the lock of the shared interrupts: the timer is private to the vCPU.
-    // The borrow ends with the statement: `fill` borrows again.
-    let listed = guest.virq.borrow_mut().inject_timer(&gic);
-    if !listed {
-        fill(guest);
-    }
+    guest.virq.borrow_mut().inject_timer(&Physical(guest.vm))
 }
 
 /// Changes the shared interrupts of `vm`, which may be another one, and tells the vCPU that
@@ -200,19 +195,30 @@ pub fn follow(guest: Guest, vm: &Vm, irq: u32, is_high: impl FnOnce() -> bool) {
     });
 }
 
-/// Has the interrupt of a VM's doorbell follow the bits that wait there. To be called after each
+/// Makes the SPI of the last edge pending again, where that needs no lock. Returns whether it does.
+#[inline(always)]
+pub fn relist(guest: Guest) -> bool {
+    guest.virq.borrow().relist(&Physical(guest.vm))
+}
+
+/// Has the interrupt of the VM's doorbell follow the bits that wait there. To be called after each
 /// change of them: under the lock, the last call sees all changes.
-pub fn doorbell(guest: Guest, vm: &Vm, trigger: channel::Trigger) {
-    let line = irq::DOORBELL;
-    update_shared(guest, vm, |spis| {
+pub fn doorbell(guest: Guest, trigger: Trigger) {
+    let vm = guest.vm;
+    let vcpus = {
+        let mut spis = vm.spis.lock();
         let waits = vm.doorbell.waiting() != 0;
-        match trigger {
-            channel::Trigger::Level => spis.set_line(line, waits, &vm.distributor),
-            channel::Trigger::Edge if waits => spis.latch(line, &vm.distributor),
-            // Taken already, or meant for a life that has ended.
-            channel::Trigger::Edge => Vcpus(0),
-        }
-    });
+        let mut virq = guest.virq.borrow_mut();
+        virq.signal(irq::DOORBELL, trigger, waits, &mut spis, &Physical(vm))
+    };
+    // Peers interrupt the core that lists it from now on.
+    let vcpu = vcpus.0.trailing_zeros();
+    if let Some(core) = vm.spec.cores.get(vcpu as usize) {
+        vm.called.store(1 << core.0, Relaxed);
+    }
+    if kick(guest, vm, vcpus) {
+        fill(guest);
+    }
 }
 
 /// Sets the level of a private line of this vCPU.

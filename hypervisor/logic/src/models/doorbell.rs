@@ -56,7 +56,7 @@ fn the_word_is_seen_or_the_bit_is_set(call: fn(&Doorbell)) {
             call(&bell.bits);
         })
     };
-    let taken = bell.bits.take(BIT);
+    let taken = bell.bits.take(BIT).bits;
     assert_eq!(taken, BIT);
     let seen = bell.word.load(Relaxed);
     peer.join().expect("no assertions");
