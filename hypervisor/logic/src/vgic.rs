@@ -80,14 +80,15 @@ const LR_HW: u32 = 1 << 31;
 /// from a line.
 const COPY_LATCHED: u32 = 1 << 20;
 
-// Bits of [`Banked::held`]: one per list register, and one for interrupts that were put aside; the
-// same again for SPIs.
+// Bits of [`Banked::held`]: one per list register whose end must be seen, and one for interrupts that
+// were put aside; the same again for SPIs, also for those that stay without that.
 const HELD_ASIDE: u32 = 1 << 15;
 /// More wait than fit: what is new may be less urgent than they are, although a list register is
 /// free.
 const HELD_WAITING: u32 = 1 << 14;
 const HELD_SPI: u32 = 0x1_0001;
 const HELD_SPIS: u32 = 0xffff_0000;
+const HELD_ENDS: u32 = 0xffff;
 
 /// The condition that makes a shared interrupt pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -395,8 +396,8 @@ impl Group {
         // A latched one first: the line keeps its level, so that it is pending again afterwards.
         if self.latched & bit != 0 {
             self.latched &= !bit;
-            // Nothing follows the end of an SPI whose line is low, unless it comes again: `collect`
-            // asks for the end then.
+            // The end of an SPI whose line is low matters only if it comes again meanwhile: then
+            // `collect` asks for it. Otherwise it keeps its list register.
             return if irq >= 32 && self.line & bit == 0 {
                 COPY_LATCHED
             } else {
@@ -638,8 +639,11 @@ impl Shared {
                 (first, bits)
             }
             Register::Priority(n) => {
-                self.groups[n >> 3].prioritize(n, lanes, value);
-                return;
+                let first = n as u32 * 4;
+                let group = &mut self.groups[n >> 3];
+                group.prioritize(n, lanes, value);
+                // Their list registers have the former one.
+                (first, group.placed >> (first & 31) & 0xf)
             }
             Register::Targets(n) => {
                 let first = n as u32 * 4;
@@ -705,7 +709,7 @@ pub struct Banked {
     aside: Aside,
     /// The timer's list register value while it is enabled, otherwise 0.
     timer: u32,
-    /// The copy of the list register in which [`Banked::signal`] has listed an edge last, or 0.
+    /// The copy of the list register that the last SPI has kept which came by an edge.
     edge: u32,
     /// Whether a maintenance interrupt was requested because interrupts wait; `None` if the
     /// register must be written again.
@@ -989,8 +993,7 @@ impl Banked {
             let done = gic.done();
             let elsewhere =
                 |(index, other): (usize, &u32)| done >> index & 1 == 1 || other & LR_ID != sgi;
-            if self.lr.iter().enumerate().all(elsewhere) && self.list_now(copy, done, gic).is_some()
-            {
+            if self.lr.iter().enumerate().all(elsewhere) && self.list_now(copy, done, gic) {
                 return Vcpus(0);
             }
         }
@@ -1025,7 +1028,7 @@ impl Banked {
     pub fn inject_timer(&mut self, gic: &impl PhysicalGic) -> bool {
         // It fired, so the guest has ended it and no list register contains it, unless software
         // made it pending; then `held` is not 0.
-        let listed = self.timer != 0 && self.list_now(self.timer, gic.done(), gic).is_some();
+        let listed = self.timer != 0 && self.list_now(self.timer, gic.done(), gic);
         if !listed {
             self.group.line |= bit_of(TIMER);
         }
@@ -1033,70 +1036,28 @@ impl Banked {
     }
 
     /// Writes a free list register if nothing requires a closer look. The caller knows that the
-    /// interrupt is in none. `held` is 0 only if no listed interrupt has an end to be seen and none
-    /// waits: so no more urgent one is passed over
+    /// interrupt is in none. `HELD_ENDS` are 0 only if no listed interrupt has an end to be seen and
+    /// none waits: so no more urgent one is passed over
     /// (`neither_a_tick_nor_an_sgi_takes_the_vms_lock`).
-    fn list_now(&mut self, value: u32, done: u32, gic: &impl PhysicalGic) -> Option<usize> {
-        let free = done & ((1 << LIST_REGISTERS) - 1);
-        if self.held != 0 || free == 0 || !gic.distributor().forward.load(Relaxed) {
-            return None;
+    fn list_now(&mut self, value: u32, done: u32, gic: &impl PhysicalGic) -> bool {
+        let free = done & ((1 << LIST_REGISTERS) - 1) & !(self.held >> 16);
+        if self.held & HELD_ENDS != 0 || free == 0 || !gic.distributor().forward.load(Relaxed) {
+            return false;
         }
         let index = free.trailing_zeros() as usize % LIST_REGISTERS;
         gic.set(index, value);
         self.lr[index] = value;
         self.held |= u32::from(value & LR_EOI != 0) << index;
-        Some(index)
+        true
     }
 
-    /// Changes the line of an emulated SPI, or makes it pending by an edge, and lists it at once if
-    /// it is this vCPU's and nothing else waits. Returns the vCPUs that must check their interrupts.
-    pub fn signal(
-        &mut self,
-        irq: u32,
-        trigger: Trigger,
-        high: bool,
-        shared: &mut Shared,
-        gic: &impl PhysicalGic,
-    ) -> Vcpus {
-        let distributor = gic.distributor();
-        let mail = distributor.mail(self.vcpu);
-        let waits = mail.spis.load(Relaxed);
-        let vcpus = match trigger {
-            Trigger::Level => shared.set_line(irq, high, distributor),
-            Trigger::Edge if high => shared.latch(irq, distributor),
-            Trigger::Edge => Vcpus(0),
-        };
-        if waits || vcpus != Vcpus(1 << self.vcpu) || self.held != 0 {
-            return vcpus;
-        }
-        let group = shared.group(irq);
-        let fields = group.take(irq);
-        let value = group.entry(irq) | fields & !COPY_LATCHED;
-        let Some(index) = self.list_now(value, gic.done(), gic) else {
-            group.put_back(irq | fields);
-            group.placed &= !bit_of(irq);
-            return vcpus;
-        };
-        self.lr[index] |= fields;
-        self.held |= HELD_SPI << index;
-        self.edge = if fields == COPY_LATCHED {
-            self.lr[index]
-        } else {
-            0
-        };
-        shared.holder[irq as usize % MAX_IRQ as usize] = self.vcpu;
-        mail.spis.store(false, Relaxed);
-        Vcpus(0)
-    }
-
-    /// Makes the SPI pending again that was listed last by an edge, if the guest has ended it in its
-    /// list register and nothing has changed since: a change of what the lock guards sets the
-    /// flag in this vCPU's mail. Returns `false` if [`Banked::signal`] must look, under the lock.
+    /// Makes an SPI pending again by an edge, in the list register that has kept it since the last one.
+    /// Returns `false` if there is none, if it is active there, or if the list register may be wrong:
+    /// a change of the SPI by another vCPU sets the flag in this one's mail.
     #[inline(always)]
-    pub fn relist(&self, gic: &impl PhysicalGic) -> bool {
+    pub fn relist(&self, irq: u32, gic: &impl PhysicalGic) -> bool {
         let mail = gic.distributor().mail(self.vcpu);
-        if self.edge == 0 || self.held & (HELD_ASIDE | HELD_WAITING) != 0 || mail.spis.load(Acquire)
-        {
+        if self.edge & LR_ID != irq || self.held & HELD_WAITING != 0 || mail.spis.load(Acquire) {
             return false;
         }
         // Not there if it was collected, or if its end has to be seen.
@@ -1406,7 +1367,10 @@ impl Banked {
             let copy = fields | irq | LR_PENDING | best >> 10 << LR_PRIORITY_SHIFT;
             gic.set(index, copy & !COPY_LATCHED);
             self.lr[index] = copy;
-            let hold = if irq >= 32 {
+            let hold = if copy & (LR_EOI | COPY_LATCHED) == COPY_LATCHED {
+                self.edge = copy;
+                HELD_SPI & HELD_SPIS
+            } else if irq >= 32 {
                 HELD_SPI
             } else {
                 u32::from(copy & LR_EOI != 0)

@@ -90,11 +90,6 @@ pub fn acknowledge() -> u32 {
     GICC.iar.get()
 }
 
-/// Returns whether an acknowledged interrupt is a [`CALL`] of any core.
-pub fn is_call(acknowledged: u32) -> bool {
-    acknowledged & 0x3ff == CALL
-}
-
 /// Drops the running priority; the interrupt stays active.
 pub fn drop_priority(acknowledged: u32) {
     GICC.eoir.set(acknowledged);

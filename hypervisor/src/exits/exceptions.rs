@@ -162,9 +162,9 @@ restore:
 /// and takes the shortest way: its priority is dropped, and the guest's EOI deactivates it through
 /// its list register.
 extern "C" fn guest_irq() {
+    let visit = Visit::begin();
     let acknowledged = gic::acknowledge();
     if acknowledged == gic::VIRTUAL_TIMER {
-        let visit = Visit::begin();
         visit.count_exit(ExitReason::Timer);
         // Only dropped: with EOImode 1 it stays active, so that it does not arrive again before the
         // guest has ended it.
@@ -173,10 +173,14 @@ extern "C" fn guest_irq() {
         if !is_listed || visit.line.get() != cpu::Line::Whole {
             finish_timer(visit, is_listed);
         }
-    } else if gic::is_call(acknowledged) {
-        call(acknowledged);
+    } else if acknowledged & 0x3ff == gic::CALL && doorbell::is_followed(*visit) {
+        // A peer has called, and its guest waits for this one's. Its VM pays for the interrupt.
+        visit.count_exit(ExitReason::Interrupt);
+        gic::drop_priority(acknowledged);
+        gic::deactivate(acknowledged);
+        life::hold(visit);
     } else {
-        other_interrupt(acknowledged);
+        other_interrupt(visit, acknowledged);
     }
 }
 
@@ -194,31 +198,11 @@ fn finish_timer(visit: Visit, is_listed: bool) {
     }
 }
 
-/// Handles the interrupt by which a peer has called, whose guest waits for this one's.
-#[inline(always)]
-fn call(acknowledged: u32) {
-    let visit = Visit::begin();
-    visit.count_exit(ExitReason::Interrupt);
-    if interrupts::take_call(*visit, acknowledged) {
-        return finish_call(visit);
-    }
-    life::hold(visit);
-}
-
-/// Handles a call that needs a closer look.
-#[cold]
-#[inline(never)]
-fn finish_call(visit: Visit) {
-    doorbell::follow(*visit);
-    life::hold(visit);
-}
-
 /// Handles an interrupt that may spend a budget, or stop this vCPU. It is not inlined: its
 /// registers would have to be saved for the timer's interrupt too.
 #[cold]
 #[inline(never)]
-fn other_interrupt(acknowledged: u32) {
-    let visit = Visit::begin();
+fn other_interrupt(visit: Visit, acknowledged: u32) {
     visit.count_exit(ExitReason::Interrupt);
     // Then `hold`: the handler may have spent a budget, or received a request to stop.
     interrupts::serve(*visit, acknowledged);

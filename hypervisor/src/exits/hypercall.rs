@@ -17,7 +17,7 @@ use cloison_logic::eemi::{self, Passed};
 use cloison_logic::limit::Topic;
 use cloison_logic::quota::Effort;
 use cloison_logic::segment::Names;
-use cloison_logic::services_page::Request;
+use cloison_logic::services_page::Registers;
 use log::Level;
 
 /// SMC Calling Convention: "unknown function".
@@ -28,7 +28,7 @@ const FIRMWARE_CALLS: u64 = 10;
 
 /// Handles an HVC. The vectors call it themselves, with `x0` to `x3`: it changes no other register of
 /// the guest, so that they need not store all of them.
-pub extern "C" fn hvc(registers: &mut [u64; 4]) {
+pub extern "C" fn hvc(registers: &mut Registers) {
     let visit = Visit::begin();
     visit.count_exit(ExitReason::Hypercall);
     dispatch(visit, registers);
@@ -38,20 +38,25 @@ pub extern "C" fn hvc(registers: &mut [u64; 4]) {
 ///
 /// After an HVC, ELR_EL2 is the next instruction already: nothing is skipped here.
 #[inline(always)]
-pub fn dispatch(visit: Visit, registers: &mut [u64; 4]) {
-    // SMC Calling Convention (Arm DEN 0028): the function is in w0, whatever the upper half of x0
-    // holds. Results are in x0 to x3, and x4 to x17 keep their values.
-    let function = registers[0] as u32;
+pub fn dispatch(visit: Visit, registers: &mut Registers) {
+    let function = function(registers);
     if function == cloison_abi::psci::VERSION {
         registers[0] = psci::VERSION as u64;
-    } else if !short(visit, function, registers) {
+    } else if !short(visit, registers) {
         other(visit, function, registers);
     }
 }
 
+/// Returns a call's function: it is in w0, whatever the upper half of x0 holds (SMC Calling
+/// Convention, Arm DEN 0028). Results are in x0 to x3, and x4 to x17 keep their values.
+fn function(registers: &Registers) -> u32 {
+    registers[0] as u32
+}
+
 /// Handles the calls that take the shortest ways. Returns whether it is one. No service grants them.
 #[inline(always)]
-fn short(visit: Visit, function: u32, registers: &mut [u64; 4]) -> bool {
+fn short(visit: Visit, registers: &mut Registers) -> bool {
+    let function = function(registers);
     if function == Call::Identify as u32 {
         // Not charged to a budget.
         *registers = identify(*visit).into();
@@ -67,7 +72,7 @@ fn short(visit: Visit, function: u32, registers: &mut [u64; 4]) -> bool {
 
 /// Sets a bit of a peer's doorbell, for which the peer's guest waits.
 #[inline(never)]
-fn ring(visit: Visit, registers: &mut [u64; 4]) {
+fn ring(visit: Visit, registers: &mut Registers) {
     let [_, vm, bit, life] = *registers;
     let result = peer(*visit, vm).and_then(|peer| doorbell::ring(*visit, peer, bit, life));
     match result {
@@ -81,26 +86,13 @@ fn ring(visit: Visit, registers: &mut [u64; 4]) {
 
 /// Takes bits of the VM's own doorbell.
 #[inline(never)]
-fn take(visit: Visit, registers: &mut [u64; 4]) {
-    let taken = visit.vm.doorbell.take(registers[1]);
-    let is_followed = taken.bits == 0 || doorbell::is_followed(*visit);
-    let [x1, x2, x3] = taken.into();
+fn take(visit: Visit, registers: &mut Registers) {
+    let [x1, x2, x3] = doorbell::take(*visit, registers[1]).into();
     *registers = [0, x1, x2, x3];
-    if !is_followed {
-        return follow(visit);
-    }
     charge(visit, Effort::CALL);
 }
 
-/// What is left to do for [`take`] if that needs the lock of the VM's interrupts.
-#[cold]
-#[inline(never)]
-fn follow(visit: Visit) {
-    doorbell::follow(*visit);
-    charge(visit, Effort::CALL);
-}
-
-/// Charges the core for a call. It may have spent a budget.
+/// Charges the core for a call, which may have spent a budget.
 #[inline(always)]
 fn charge(visit: Visit, effort: Effort) {
     if quota::owe(*visit, effort) {
@@ -119,13 +111,13 @@ fn pay(visit: Visit) {
 
 /// Handles all calls for which there is no shorter way.
 #[inline(never)]
-fn other(visit: Visit, function: u32, registers: &mut [u64; 4]) {
+fn other(visit: Visit, function: u32, registers: &mut Registers) {
     let [_, x1, x2, x3] = *registers;
     // PSCI needs no service: each VM may turn its own vCPUs on and off. Only `x0` is a result;
     // calls that stop the vCPU do not return.
     match psci::call(visit, function, [x1, x2, x3]) {
         Some(result) => registers[0] = result as u64,
-        None => *registers = vendor(visit, function, [x1, x2, x3]),
+        None => *registers = vendor(visit, *registers),
     }
 }
 
@@ -145,7 +137,9 @@ fn identify(guest: Guest) -> Identity {
 /// May wait: a list of pages pauses between batches, and a spent budget holds the core before the
 /// results are returned.
 #[inline(never)]
-fn vendor(visit: Visit, function: u32, arguments: [u64; 3]) -> [u64; 4] {
+fn vendor(visit: Visit, registers: Registers) -> Registers {
+    let function = function(&registers);
+    let [_, arguments @ ..] = registers;
     let [x1, x2, x3] = arguments;
     match Call::from_id(function) {
         // An unknown function costs its caller no budget: it has done nothing.
@@ -215,15 +209,9 @@ pub fn page_read(guest: Guest, offset: u16) -> u64 {
 pub fn page_write(visit: Visit, offset: u16, value: u64) {
     let mailbox = &visit.vm.mailbox;
     let request = mailbox.lock().write(offset, value);
-    if let Some(Request {
-        function,
-        arguments,
-    }) = request
-    {
-        let [x1, x2, x3] = arguments;
-        let mut registers = [function.into(), x1, x2, x3];
-        if !short(visit, function, &mut registers) {
-            registers = vendor(visit, function, arguments);
+    if let Some(mut registers) = request {
+        if !short(visit, &mut registers) {
+            registers = vendor(visit, registers);
         }
         mailbox.lock().answer(registers);
     }

@@ -12,7 +12,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use cloison_abi::{irq, list};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
-use cloison_formats::channel::{self, Channel, Rights};
+use cloison_formats::channel::{Channel, Rights};
 use cloison_formats::ids::VmId;
 use cloison_formats::image::{Backing, System};
 use cloison_logic::doorbell::Doorbell;
@@ -21,7 +21,7 @@ use cloison_logic::limit::Limiter;
 use cloison_logic::pool::PoolError;
 use cloison_logic::power::Power;
 use cloison_logic::services_page::Mailbox;
-use cloison_logic::vgic::{Distributor, Shared, Source, Trigger};
+use cloison_logic::vgic::{Distributor, Shared, Source};
 use core::cell::Cell;
 use core::convert::Infallible;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
@@ -159,10 +159,7 @@ pub fn create(
             bell: bell.map(|bell| {
                 let interval = timer::clock().ticks(bell.interval);
                 Bell {
-                    trigger: match bell.trigger {
-                        channel::Trigger::Level => Trigger::Level,
-                        channel::Trigger::Edge => Trigger::Edge,
-                    },
+                    trigger: bell.trigger,
                     room: interval.times(bell.burst.into()),
                     interval,
                 }

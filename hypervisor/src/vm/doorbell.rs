@@ -5,12 +5,11 @@ use crate::devices::{gic, timer};
 use crate::vm::cpu::{Guest, Visit};
 use crate::vm::partition::{Bell, Vm, all, system};
 use crate::vm::{telemetry, virq};
-use cloison_abi::reply::Channel;
+use cloison_abi::reply::{Channel, Taken};
 use cloison_abi::{CallError, doorbell};
 use cloison_formats::bits::ones;
-use cloison_formats::channel::{Member, Rights};
+use cloison_formats::channel::{Member, Rights, Trigger};
 use cloison_formats::telemetry::Record;
-use cloison_logic::vgic::Trigger;
 use core::sync::atomic::Ordering::Relaxed;
 
 /// Sets a bit of a peer's doorbell. The caller has checked that `peer` is one.
@@ -35,6 +34,15 @@ pub fn ring(guest: Guest, peer: &Vm, bit: u64, life: u64) -> Result<(), CallErro
         call(peer);
     }
     Ok(())
+}
+
+/// Takes bits of the VM's own doorbell.
+pub fn take(guest: Guest, mask: u64) -> Taken {
+    let taken = guest.vm.doorbell.take(mask);
+    if taken.bits != 0 && !is_followed(guest) {
+        follow(guest);
+    }
+    taken
 }
 
 /// The VM's life begins.
@@ -79,7 +87,7 @@ pub fn is_followed(guest: Guest) -> bool {
     let vm = guest.vm;
     vm.bell.is_some_and(|bell| bell.trigger == Trigger::Edge)
         // None: taken already, or meant for a life that has ended.
-        && (vm.doorbell.waiting() == 0 || virq::relist(guest))
+        && (vm.doorbell.waiting() == 0 || virq::relist_doorbell(guest))
 }
 
 /// Has the interrupt of the VM follow its doorbell's bits.

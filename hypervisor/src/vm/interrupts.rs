@@ -39,27 +39,11 @@ pub fn serve_while(visit: Visit, mut more: impl FnMut() -> bool) {
     }
 }
 
-/// Takes the interrupt by which a peer has called. Its VM pays for it. Returns whether
-/// [`doorbell::follow`] has something to do.
-#[inline(always)]
-pub fn take_call(guest: Guest, acknowledged: u32) -> bool {
-    gic::drop_priority(acknowledged);
-    // Deactivated first: the next call interrupts again.
-    gic::deactivate(acknowledged);
-    !doorbell::is_followed(guest)
-}
-
 /// Handles one physical interrupt.
 pub fn serve(guest: Guest, acknowledged: u32) {
-    // Bits 12 to 10 are the sender of a KICK, which EOIR and DIR need too (Arm IHI 0048B, 4.4.4).
+    // Bits 12 to 10 are the sender of a KICK or CALL, which EOIR and DIR need too (Arm IHI 0048B, 4.4.4).
     let id = acknowledged & 0x3ff;
     if id == gic::SPURIOUS {
-        return;
-    }
-    if gic::is_call(acknowledged) {
-        if take_call(guest, acknowledged) {
-            doorbell::follow(guest);
-        }
         return;
     }
     // With EOImode = 1, ending an interrupt drops its priority, and deactivating it is a step
@@ -84,6 +68,7 @@ pub fn serve(guest: Guest, acknowledged: u32) {
             return;
         }
         gic::KICK => serve_requests(guest),
+        gic::CALL => doorbell::follow(guest),
         // Which list registers have ended, and whether there is room, `fill` finds out itself.
         gic::MAINTENANCE => virq::fill(guest),
         _ if system().board.console.irq.0 == id => console_input::receive(guest),

@@ -10,6 +10,7 @@ use crate::vm::partition::Vm;
 use cloison_abi::gicv2::{GICH_HCR, GICH_VMCR};
 use cloison_abi::irq;
 use cloison_formats::bits::ones;
+use cloison_formats::channel;
 use cloison_formats::limits::LIST_REGISTERS;
 use cloison_logic::syndrome::Width;
 use cloison_logic::vgic::{Banked, Distributor, PhysicalGic, Shared, Trigger, Vcpus};
@@ -195,30 +196,33 @@ pub fn follow(guest: Guest, vm: &Vm, irq: u32, is_high: impl FnOnce() -> bool) {
     });
 }
 
-/// Makes the SPI of the last edge pending again, where that needs no lock. Returns whether it does.
+/// Makes the interrupt of the VM's doorbell pending again without a lock, if possible. Returns whether
+/// it is.
 #[inline(always)]
-pub fn relist(guest: Guest) -> bool {
-    guest.virq.borrow().relist(&Physical(guest.vm))
+pub fn relist_doorbell(guest: Guest) -> bool {
+    let virq = guest.virq.borrow();
+    virq.relist(irq::DOORBELL, &Physical(guest.vm))
 }
 
 /// Has the interrupt of the VM's doorbell follow the bits that wait there. To be called after each
 /// change of them: under the lock, the last call sees all changes.
-pub fn doorbell(guest: Guest, trigger: Trigger) {
+pub fn doorbell(guest: Guest, trigger: channel::Trigger) {
+    let line = irq::DOORBELL;
     let vm = guest.vm;
-    let vcpus = {
-        let mut spis = vm.spis.lock();
+    update_shared(guest, vm, |spis| {
         let waits = vm.doorbell.waiting() != 0;
-        let mut virq = guest.virq.borrow_mut();
-        virq.signal(irq::DOORBELL, trigger, waits, &mut spis, &Physical(vm))
-    };
-    // Peers interrupt the core that lists it from now on.
-    let vcpu = vcpus.0.trailing_zeros();
-    if let Some(core) = vm.spec.cores.get(vcpu as usize) {
-        vm.called.store(1 << core.0, Relaxed);
-    }
-    if kick(guest, vm, vcpus) {
-        fill(guest);
-    }
+        let vcpus = match trigger {
+            channel::Trigger::Level => spis.set_line(line, waits, &vm.distributor),
+            channel::Trigger::Edge if waits => spis.latch(line, &vm.distributor),
+            // Taken already, or meant for a life that has ended.
+            channel::Trigger::Edge => Vcpus(0),
+        };
+        // From now on, peers interrupt the core that lists it.
+        if let Some(core) = vm.spec.cores.get(vcpus.0.trailing_zeros() as usize) {
+            vm.called.store(1 << core.0, Relaxed);
+        }
+        vcpus
+    });
 }
 
 /// Sets the level of a private line of this vCPU.
