@@ -1052,12 +1052,11 @@ impl Banked {
     }
 
     /// Makes an SPI pending again by an edge, in the list register that has kept it since the last one.
-    /// Returns `false` if there is none, if it is active there, or if the list register may be wrong:
-    /// a change of the SPI by another vCPU sets the flag in this one's mail.
+    /// Returns `false` if none has, or if it is active there: then [`Shared::latch`] does it. Without
+    /// the lock, this comes before any change of the SPI by a vCPU that has not been looked at yet.
     #[inline(always)]
     pub fn relist(&self, irq: u32, gic: &impl PhysicalGic) -> bool {
-        let mail = gic.distributor().mail(self.vcpu);
-        if self.edge & LR_ID != irq || self.held & HELD_WAITING != 0 || mail.spis.load(Acquire) {
+        if self.edge & LR_ID != irq || self.held & HELD_WAITING != 0 {
             return false;
         }
         // Not there if it was collected, or if its end has to be seen.
