@@ -383,11 +383,6 @@ impl Group {
         }
     }
 
-    /// Returns whether an interrupt is pending, besides what a list register has.
-    const fn is_pending(&self, irq: u32) -> bool {
-        (self.line | self.latched) & bit_of(irq) != 0
-    }
-
     /// Takes the pending state of an interrupt. Returns its list register's fields without ID and
     /// priority.
     const fn take(&mut self, irq: u32) -> u32 {
@@ -1141,7 +1136,10 @@ impl Banked {
             // Pending again: merges with the listed one if that is not acknowledged yet, otherwise
             // it must follow later.
             let again = match shared {
-                Some(shared) if irq >= 32 => shared.group(irq).is_pending(irq),
+                Some(shared) if irq >= 32 => {
+                    let group = shared.group(irq);
+                    (group.line | group.latched) & bit_of(irq) != 0
+                }
                 _ => irq < 16 && sgis >> irq & 1 == 1,
             };
             if done & slot != 0 {

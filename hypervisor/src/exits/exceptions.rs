@@ -8,7 +8,7 @@ use crate::machine::registers::{ELR_EL2, ESR_EL2, FAR_EL2, Readable, SP_EL1, SPS
 use crate::machine::{early, layout};
 use crate::vm::cpu::Visit;
 use crate::vm::guest_registers::GuestRegisters;
-use crate::vm::{cpu, doorbell, interrupts, life, uart, virq};
+use crate::vm::{cpu, interrupts, life, uart, virq};
 use cloison_formats::limits::MAX_CORES;
 use cloison_formats::telemetry::ExitReason;
 use cloison_logic::syndrome;
@@ -173,7 +173,7 @@ extern "C" fn guest_irq() {
         if !is_listed || visit.line.get() != cpu::Line::Whole {
             finish_timer(visit, is_listed);
         }
-    } else if acknowledged & 0x3ff == gic::CALL && doorbell::is_followed(*visit) {
+    } else if acknowledged & 0x3ff == gic::CALL && virq::is_doorbell_followed(*visit) {
         // A peer has called, and its guest waits for this one's. Its VM pays for the interrupt.
         visit.count_exit(ExitReason::Interrupt);
         gic::drop_priority(acknowledged);
@@ -186,7 +186,6 @@ extern "C" fn guest_irq() {
 
 /// Handles what is rare at the timer's interrupt.
 #[cold]
-#[inline(never)]
 fn finish_timer(visit: Visit, is_listed: bool) {
     if !is_listed {
         virq::fill(*visit);

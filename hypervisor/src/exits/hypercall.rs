@@ -39,24 +39,31 @@ pub extern "C" fn hvc(registers: &mut Registers) {
 /// After an HVC, ELR_EL2 is the next instruction already: nothing is skipped here.
 #[inline(always)]
 pub fn dispatch(visit: Visit, registers: &mut Registers) {
-    let function = function(registers);
+    // SMC Calling Convention (Arm DEN 0028): the function is in w0, whatever the upper half of x0
+    // holds. Results are in x0 to x3, and x4 to x17 keep their values.
+    let function = registers[0] as u32;
     if function == cloison_abi::psci::VERSION {
         registers[0] = psci::VERSION as u64;
-    } else if !short(visit, registers) {
+    } else if !short(visit, function, registers) {
         other(visit, function, registers);
     }
 }
 
-/// Returns a call's function: it is in w0, whatever the upper half of x0 holds (SMC Calling
-/// Convention, Arm DEN 0028). Results are in x0 to x3, and x4 to x17 keep their values.
-fn function(registers: &Registers) -> u32 {
-    registers[0] as u32
+/// Handles the calls that take longer ways. It is not inlined, so that the others store nothing.
+#[inline(never)]
+fn other(visit: Visit, function: u32, registers: &mut Registers) {
+    // PSCI needs no service: each VM may turn its own vCPUs on and off. Only `x0` is a result; calls
+    // that stop the vCPU do not return.
+    let [_, x1, x2, x3] = *registers;
+    match psci::call(visit, function, [x1, x2, x3]) {
+        Some(result) => registers[0] = result as u64,
+        None => *registers = vendor(visit, function, *registers),
+    }
 }
 
 /// Handles the calls that take the shortest ways. Returns whether it is one. No service grants them.
 #[inline(always)]
-fn short(visit: Visit, registers: &mut Registers) -> bool {
-    let function = function(registers);
+fn short(visit: Visit, function: u32, registers: &mut Registers) -> bool {
     if function == Call::Identify as u32 {
         // Not charged to a budget.
         *registers = identify(*visit).into();
@@ -103,22 +110,9 @@ fn charge(visit: Visit, effort: Effort) {
 
 /// Charges the core for its calls.
 #[cold]
-#[inline(never)]
 fn pay(visit: Visit) {
     quota::pay(*visit);
     life::hold(visit);
-}
-
-/// Handles all calls for which there is no shorter way.
-#[inline(never)]
-fn other(visit: Visit, function: u32, registers: &mut Registers) {
-    let [_, x1, x2, x3] = *registers;
-    // PSCI needs no service: each VM may turn its own vCPUs on and off. Only `x0` is a result;
-    // calls that stop the vCPU do not return.
-    match psci::call(visit, function, [x1, x2, x3]) {
-        Some(result) => registers[0] = result as u64,
-        None => *registers = vendor(visit, *registers),
-    }
 }
 
 /// Returns what a guest is told of itself. All of it is constant while the machine runs.
@@ -137,10 +131,8 @@ fn identify(guest: Guest) -> Identity {
 /// May wait: a list of pages pauses between batches, and a spent budget holds the core before the
 /// results are returned.
 #[inline(never)]
-fn vendor(visit: Visit, registers: Registers) -> Registers {
-    let function = function(&registers);
-    let [_, arguments @ ..] = registers;
-    let [x1, x2, x3] = arguments;
+fn vendor(visit: Visit, function: u32, [_, x1, x2, x3]: Registers) -> Registers {
+    let arguments = [x1, x2, x3];
     match Call::from_id(function) {
         // An unknown function costs its caller no budget: it has done nothing.
         None => firmware(visit, function, arguments),
@@ -210,8 +202,9 @@ pub fn page_write(visit: Visit, offset: u16, value: u64) {
     let mailbox = &visit.vm.mailbox;
     let request = mailbox.lock().write(offset, value);
     if let Some(mut registers) = request {
-        if !short(visit, &mut registers) {
-            registers = vendor(visit, registers);
+        let function = registers[0] as u32;
+        if !short(visit, function, &mut registers) {
+            registers = vendor(visit, function, registers);
         }
         mailbox.lock().answer(registers);
     }

@@ -3,12 +3,12 @@
 
 use crate::devices::{gic, timer};
 use crate::vm::cpu::{Guest, Visit};
-use crate::vm::partition::{Bell, Vm, all, system};
+use crate::vm::partition::{Vm, all, system};
 use crate::vm::{telemetry, virq};
 use cloison_abi::reply::{Channel, Taken};
 use cloison_abi::{CallError, doorbell};
 use cloison_formats::bits::ones;
-use cloison_formats::channel::{Member, Rights, Trigger};
+use cloison_formats::channel::{Member, Rights};
 use cloison_formats::telemetry::Record;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -22,8 +22,7 @@ pub fn ring(guest: Guest, peer: &Vm, bit: u64, life: u64) -> Result<(), CallErro
     } = guest.vm;
     // Only what interrupts the peer counts: a bit that is set already costs the peer nothing.
     let may_pass = || {
-        let passes = |bell: Bell| pace.passes(bell.room, timer::now(), bell.interval);
-        let passes = bell.is_some_and(passes);
+        let passes = bell.is_some_and(|bell| pace.passes(bell.room, timer::now(), bell.interval));
         if !passes {
             rings.refused.fetch_add(1, Relaxed);
         }
@@ -39,8 +38,8 @@ pub fn ring(guest: Guest, peer: &Vm, bit: u64, life: u64) -> Result<(), CallErro
 /// Takes bits of the VM's own doorbell.
 pub fn take(guest: Guest, mask: u64) -> Taken {
     let taken = guest.vm.doorbell.take(mask);
-    if taken.bits != 0 && !is_followed(guest) {
-        follow(guest);
+    if taken.bits != 0 && !virq::is_doorbell_followed(guest) {
+        virq::doorbell(guest);
     }
     taken
 }
@@ -78,23 +77,6 @@ pub fn log(visit: Visit, vm: &Vm) {
 /// cores' alone.
 fn call(peer: &Vm) {
     gic::send(gic::CALL, peer.called.load(Relaxed));
-}
-
-/// Has the interrupt of the VM follow its doorbell's bits without the lock of its interrupts, if
-/// possible: a peer has called, or some were taken. Returns whether it does.
-#[inline(always)]
-pub fn is_followed(guest: Guest) -> bool {
-    let vm = guest.vm;
-    vm.bell.is_some_and(|bell| bell.trigger == Trigger::Edge)
-        // None: taken already, or meant for a life that has ended.
-        && (vm.doorbell.waiting() == 0 || virq::relist_doorbell(guest))
-}
-
-/// Has the interrupt of the VM follow its doorbell's bits.
-pub fn follow(guest: Guest) {
-    if let Some(bell) = guest.vm.bell {
-        virq::doorbell(guest, bell.trigger);
-    }
 }
 
 /// Sets the bit for this VM in the doorbells of those with which it has a channel.

@@ -7,7 +7,7 @@ use crate::devices::{console, gic, smmu, timer};
 use crate::vm::cpu::{Due, Guest, Visit};
 use crate::vm::mailbox::{self, Request};
 use crate::vm::partition::{all, system};
-use crate::vm::{console_input, doorbell, logger, quota, telemetry, virq, vpmu};
+use crate::vm::{console_input, logger, quota, telemetry, virq, vpmu};
 use cloison_logic::limit::Topic;
 use cloison_logic::messages::Position;
 use cloison_logic::power::State;
@@ -68,7 +68,7 @@ pub fn serve(guest: Guest, acknowledged: u32) {
             return;
         }
         gic::KICK => serve_requests(guest),
-        gic::CALL => doorbell::follow(guest),
+        gic::CALL => virq::doorbell(guest),
         // Which list registers have ended, and whether there is room, `fill` finds out itself.
         gic::MAINTENANCE => virq::fill(guest),
         _ if system().board.console.irq.0 == id => console_input::receive(guest),

@@ -275,7 +275,6 @@ pub fn hold(visit: Visit) {
 
 /// As [`hold`], where there is something to do.
 #[cold]
-#[inline(never)]
 fn hold_longer(visit: Visit) {
     loop {
         // A request to stop ends the hold: the VM's end does not wait for a period.

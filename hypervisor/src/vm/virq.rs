@@ -10,10 +10,10 @@ use crate::vm::partition::Vm;
 use cloison_abi::gicv2::{GICH_HCR, GICH_VMCR};
 use cloison_abi::irq;
 use cloison_formats::bits::ones;
-use cloison_formats::channel;
+use cloison_formats::channel::Trigger;
 use cloison_formats::limits::LIST_REGISTERS;
 use cloison_logic::syndrome::Width;
-use cloison_logic::vgic::{Banked, Distributor, PhysicalGic, Shared, Trigger, Vcpus};
+use cloison_logic::vgic::{self, Banked, Distributor, PhysicalGic, Shared, Vcpus};
 use core::ops::DerefMut;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -84,7 +84,7 @@ impl PhysicalGic for Physical {
         }
     }
 
-    fn configure(&self, irq: u32, trigger: Trigger) {
+    fn configure(&self, irq: u32, trigger: vgic::Trigger) {
         gic::configure(irq, trigger);
     }
 }
@@ -196,26 +196,29 @@ pub fn follow(guest: Guest, vm: &Vm, irq: u32, is_high: impl FnOnce() -> bool) {
     });
 }
 
-/// Makes the interrupt of the VM's doorbell pending again without a lock, if possible. Returns whether
-/// it is.
+/// Has the interrupt of the VM's doorbell follow the bits that wait there without the lock, if
+/// possible. Returns whether it does; then [`doorbell`] has nothing to do.
 #[inline(always)]
-pub fn relist_doorbell(guest: Guest) -> bool {
-    let virq = guest.virq.borrow();
-    virq.relist(irq::DOORBELL, &Physical(guest.vm))
+pub fn is_doorbell_followed(guest: Guest) -> bool {
+    let vm = guest.vm;
+    vm.bell.is_some_and(|bell| bell.trigger == Trigger::Edge)
+        // No bit: taken already, or meant for a life that has ended.
+        && (vm.doorbell.waiting() == 0
+            || guest.virq.borrow().relist(irq::DOORBELL, &Physical(vm)))
 }
 
 /// Has the interrupt of the VM's doorbell follow the bits that wait there. To be called after each
 /// change of them: under the lock, the last call sees all changes.
-pub fn doorbell(guest: Guest, trigger: channel::Trigger) {
-    let line = irq::DOORBELL;
+pub fn doorbell(guest: Guest) {
     let vm = guest.vm;
+    let Some(bell) = vm.bell else { return };
     update_shared(guest, vm, |spis| {
         let waits = vm.doorbell.waiting() != 0;
-        let vcpus = match trigger {
-            channel::Trigger::Level => spis.set_line(line, waits, &vm.distributor),
-            channel::Trigger::Edge if waits => spis.latch(line, &vm.distributor),
+        let vcpus = match bell.trigger {
+            Trigger::Level => spis.set_line(irq::DOORBELL, waits, &vm.distributor),
+            Trigger::Edge if waits => spis.latch(irq::DOORBELL, &vm.distributor),
             // Taken already, or meant for a life that has ended.
-            channel::Trigger::Edge => Vcpus(0),
+            Trigger::Edge => Vcpus(0),
         };
         // From now on, peers interrupt the core that lists it.
         if let Some(core) = vm.spec.cores.get(vcpus.0.trailing_zeros() as usize) {
