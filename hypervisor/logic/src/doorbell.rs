@@ -4,14 +4,16 @@
 //! ended are no bits, and none can be set before its next life begins.
 //!
 //! ```text
-//! peer calls      if doorbell.ring(bits, life, may_pass)? { line: lock, then look at `waiting` }
+//! peer calls      if doorbell.ring(bits, life, may_pass)? { interrupt a core of the VM }
+//! that core       line: lock, then look at `waiting`
 //! VM takes bits   doorbell.take(mask), then line: lock, then look at `waiting`
 //! VM ends         doorbell.close(), then its devices are reset
 //! VM starts       doorbell.open()
 //! ```
 //!
 //! The line of the interrupt follows the word: each change is followed by a look at the word under
-//! the lock of the VM's interrupts, so that the last look sees all changes.
+//! the lock of the VM's interrupts, so that the last look sees all changes. An edge that the VM's
+//! list register can take at once needs no lock.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::atomic::AtomicU64;

@@ -17,6 +17,7 @@
 //! PPI 27 taken    if !banked.inject_timer(&gic) { kick(banked.fill(&gic)) }
 //! physical SPI    kick(gic.lock().raise(irq, &distributor))
 //! UART line       kick(gic.lock().set_line(irq, uart.line_level(), &distributor))
+//! doorbell        if !banked.relist(irq, &gic) { kick(gic.lock().latch(irq, &distributor)) }
 //! maintenance interrupt, or kicked by another core:  kick(banked.fill(&gic))
 //! trapped DIR     kick(banked.deactivate(&gic, value))
 //! ```
@@ -1047,8 +1048,8 @@ impl Banked {
     }
 
     /// Makes an SPI pending again by an edge, in the list register that has kept it since the last one.
-    /// Returns `false` if none has, or if it is active there: then [`Shared::latch`] does it. Without
-    /// the lock, this comes before any change of the SPI by a vCPU that has not been looked at yet.
+    /// Returns `false` if none has, or if it is active there: then [`Shared::latch`] does it. Takes no
+    /// lock: the SPI is as this vCPU saw it last, and it looks again after each change by another one.
     #[inline(always)]
     pub fn relist(&self, irq: u32, gic: &impl PhysicalGic) -> bool {
         if self.edge & LR_ID != irq || self.held & HELD_WAITING != 0 {

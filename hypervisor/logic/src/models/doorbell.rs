@@ -1,5 +1,5 @@
 //! A doorbell that peers ring while its VM takes bits, ends and starts: the steps of
-//! `vm::doorbell` and `vm::virq::doorbell`.
+//! `vm::doorbell` and `vm::virq::doorbell`. A peer's thread is also the core that its call interrupts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::doorbell::Doorbell;

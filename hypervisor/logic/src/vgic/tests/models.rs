@@ -367,7 +367,7 @@ fn loom_finds_an_interrupt_that_two_vcpus_take() {
     });
 }
 
-/// An edge comes to a vCPU whose list register has kept the interrupt, while it gets another target:
+/// An edge arrives at a vCPU whose list register has kept the interrupt, while it gets another target:
 /// it is taken once more.
 fn an_edge_is_taken_once(tell: fn(&Vm, Vcpus)) {
     let vm = Vm::new(2);
