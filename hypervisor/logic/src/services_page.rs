@@ -5,8 +5,14 @@
 use cloison_abi::page;
 use cloison_abi::reply::Identity;
 
-/// `x0` to `x3` of a call: its function in `w0` and its arguments, then its results.
-pub type Registers = [u64; 4];
+/// A requested call: `w0`, and `x1` to `x3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Function identifier.
+    pub function: u32,
+    /// Arguments of the call.
+    pub arguments: [u64; 3],
+}
 
 /// The writable registers of a VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -36,11 +42,14 @@ impl Mailbox {
         }
     }
 
-    /// Handles a 64-bit write at `offset`. Returns the call that it makes, if any.
-    pub fn write(&mut self, offset: u16, value: u64) -> Option<Registers> {
+    /// Handles a 64-bit write at `offset`. Returns the call that it makes, if any. Bits of the
+    /// function identifier above 31 are ignored, as with `w0`.
+    pub fn write(&mut self, offset: u16, value: u64) -> Option<Request> {
         if offset == page::CALL {
-            let [x1, x2, x3] = self.words;
-            return Some([value, x1, x2, x3]);
+            return Some(Request {
+                function: value as u32,
+                arguments: self.words,
+            });
         }
         if let Some(index) = argument(offset) {
             self.words[index] = value;
@@ -50,7 +59,7 @@ impl Mailbox {
 
     /// Stores the result of a call: `x0` to `x3`. The results replace the arguments, so that a
     /// program cannot take its own argument for a result.
-    pub fn answer(&mut self, [status, words @ ..]: Registers) {
+    pub fn answer(&mut self, [status, words @ ..]: [u64; 4]) {
         *self = Self { status, words };
     }
 }
@@ -75,7 +84,13 @@ mod tests {
             assert_eq!(mailbox.write(offset, value), None);
         }
         let request = mailbox.write(page::CALL, 0xffff_0000_c600_0003).unwrap();
-        assert_eq!(request, [0xffff_0000_c600_0003, 7, 8, 9]);
+        assert_eq!(
+            request,
+            Request {
+                function: 0xc600_0003,
+                arguments: [7, 8, 9]
+            }
+        );
         mailbox.answer([u64::MAX, 1, 2, 3]);
         let read = |offset| mailbox.read(offset, READER);
         assert_eq!(

@@ -17,7 +17,7 @@ use cloison_logic::eemi::{self, Passed};
 use cloison_logic::limit::Topic;
 use cloison_logic::quota::Effort;
 use cloison_logic::segment::Names;
-use cloison_logic::services_page::Registers;
+use cloison_logic::services_page::Request;
 use log::Level;
 
 /// SMC Calling Convention: "unknown function".
@@ -25,6 +25,9 @@ const UNKNOWN: u64 = -1i64 as u64;
 
 /// What a call of the firmware costs, in calls of EL2's own.
 const FIRMWARE_CALLS: u64 = 10;
+
+/// `x0` to `x3` of a call: its function in `w0` and its arguments, then its results.
+pub type Registers = [u64; 4];
 
 /// Handles an HVC. The vectors call it themselves, with `x0` to `x3`: it changes no other register of
 /// the guest, so that they need not store all of them.
@@ -201,8 +204,12 @@ pub fn page_read(guest: Guest, offset: u16) -> u64 {
 pub fn page_write(visit: Visit, offset: u16, value: u64) {
     let mailbox = &visit.vm.mailbox;
     let request = mailbox.lock().write(offset, value);
-    if let Some(mut registers) = request {
-        let function = registers[0] as u32;
+    if let Some(Request {
+        function,
+        arguments: [x1, x2, x3],
+    }) = request
+    {
+        let mut registers = [function.into(), x1, x2, x3];
         if !short(visit, function, &mut registers) {
             registers = vendor(visit, function, registers);
         }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::power::tests::models::check;
-use crate::services_page::Mailbox;
+use crate::services_page::{Mailbox, Request};
 use cloison_abi::page;
 use cloison_abi::reply::Identity;
 use loom::sync::{Arc, Mutex};
@@ -27,10 +27,10 @@ fn the_results_are_of_one_call(answer: Answer) {
         let locked = || mailbox.lock().expect("no thread panics with it");
         assert_eq!(locked().write(page::ARGUMENTS[0], function), None);
         let request = locked().write(page::CALL, function);
-        let Some([function, ..]) = request else {
+        let Some(Request { function, .. }) = request else {
             panic!("no call");
         };
-        answer(mailbox, [function; 4]);
+        answer(mailbox, [function.into(); 4]);
     };
     let other = {
         let mailbox = mailbox.clone();

@@ -134,6 +134,8 @@ pub fn call(memory: &Memory) {
     while !seen(1) {
         sleep();
     }
+    // Once more: EL2 sends its records of the start meanwhile.
+    sleep();
     let mut sender = Sender::begin(memory.ring, Session::new(1, 1));
     let (mut calls, mut messages) = ([0; TRIES as usize], [0; TRIES as usize]);
     for (ticks, tries) in calls.iter_mut().zip(2..) {
