@@ -13,6 +13,8 @@ use spin::mutex::TicketMutex;
 
 /// Software-generated interrupt by which cores tell each other to check their mailboxes.
 pub const KICK: u32 = 0;
+/// Software-generated interrupt by which a core tells another that a peer has called its VM.
+pub const CALL: u32 = 1;
 /// Virtual maintenance interrupt (PPI 9).
 pub const MAINTENANCE: u32 = 25;
 /// EL2 physical timer (PPI 10).
@@ -54,7 +56,10 @@ pub fn init_core(core: u8, pmu: Option<u32>) {
         route(irq, core);
         configure(irq, Trigger::Level);
     }
-    for irq in [KICK, MAINTENANCE, HYPERVISOR_TIMER].into_iter().chain(pmu) {
+    for irq in [KICK, CALL, MAINTENANCE, HYPERVISOR_TIMER]
+        .into_iter()
+        .chain(pmu)
+    {
         GICD.ipriorityr[irq as usize].set(OWN_PRIORITY);
         GICD.isenabler[irq as usize / 32].set(1 << (irq % 32));
     }
@@ -77,8 +82,8 @@ pub fn reset_virtual_interface() {
     GICH.hcr.write(GICH_HCR::EN::SET);
 }
 
-/// Acknowledges the next pending interrupt. Returns its number, and for a KICK the sender in bits
-/// \[12:10\].
+/// Acknowledges the next pending interrupt. Returns its number, and for a KICK or CALL the sender in
+/// bits \[12:10\].
 ///
 /// [`SPURIOUS`] if none is pending. The interrupt is active from here on.
 pub fn acknowledge() -> u32 {
@@ -95,14 +100,14 @@ pub fn deactivate(acknowledged: u32) {
     GICC_DIR.dir.set(acknowledged);
 }
 
-/// Interrupts the cores in `targets` (a bit mask of GIC CPU interface numbers).
+/// Interrupts the cores in `targets` (a bit mask of GIC CPU interface numbers) by `sgi`.
 ///
 /// The barrier orders what the caller has stored before the interrupt: the other core sees the
 /// request when it looks.
-pub fn kick(targets: u8) {
+pub fn send(sgi: u32, targets: u8) {
     crate::machine::sysreg::dsb_ish();
     GICD.sgir
-        .write(SGIR::TARGETS.val(targets.into()) + SGIR::INTID.val(KICK));
+        .write(SGIR::TARGETS.val(targets.into()) + SGIR::INTID.val(sgi));
 }
 
 /// Returns the pending state of a group of 32 interrupts.

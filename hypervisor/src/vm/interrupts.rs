@@ -41,7 +41,8 @@ pub fn serve_while(visit: Visit, mut more: impl FnMut() -> bool) {
 
 /// Handles one physical interrupt.
 pub fn serve(guest: Guest, acknowledged: u32) {
-    // Bits 12 to 10 are the sender of a KICK, which EOIR and DIR need too (Arm IHI 0048B, 4.4.4).
+    // Bits 12 to 10 are the sender of a KICK or CALL, which EOIR and DIR need too (Arm IHI 0048B,
+    // 4.4.4).
     let id = acknowledged & 0x3ff;
     if id == gic::SPURIOUS {
         return;
@@ -61,8 +62,14 @@ pub fn serve(guest: Guest, acknowledged: u32) {
             vpmu::on_overflow(guest);
         }
         // Not deactivated here: the guest's EOI does that through its list register.
-        gic::VIRTUAL_TIMER => return virq::timer(guest),
+        gic::VIRTUAL_TIMER => {
+            if !virq::timer(guest) {
+                virq::fill(guest);
+            }
+            return;
+        }
         gic::KICK => serve_requests(guest),
+        gic::CALL => virq::doorbell(guest),
         // Which list registers have ended, and whether there is room, `fill` finds out itself.
         gic::MAINTENANCE => virq::fill(guest),
         _ if system().board.console.irq.0 == id => console_input::receive(guest),
