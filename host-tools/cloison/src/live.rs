@@ -443,7 +443,8 @@ impl Review<'_> {
                 .cloned()
                 .chain(seen)
                 .map(|region| (region.ipa, u64::from(region.pages)));
-            for (start, pages) in regions.chain([(vm.map.gicc, 1)]) {
+            let gicv2 = self.system.board.gic.gicr.is_none();
+            for (start, pages) in regions.chain(gicv2.then_some((vm.map.gicc, 1))) {
                 for ipa in (0..pages).map(|page| start.page(page)) {
                     if !self.seen.contains(&(id, ipa.page_number())) {
                         self.audit.add(&vm.name, ipa, None, Fault::Missing);
@@ -677,7 +678,8 @@ fn expected<'a>(system: &'a System, id: VmId, vm: &'a Vm, ipa: Ipa) -> Option<Ex
             return Some(Expected::Channel(number, member));
         }
     }
-    (ipa == vm.map.gicc).then_some(Expected::Gicv(system.board.gic.gicv))
+    (ipa == vm.map.gicc && system.board.gic.gicr.is_none())
+        .then_some(Expected::Gicv(system.board.gic.gicv))
 }
 
 /// Returns what is wrong with the frame `pa` of the page `ipa` of `region`; `start` is the frame of

@@ -29,7 +29,8 @@
 //!   `"mini-uart"` (the Raspberry Pi's; `base` is the page of its auxiliary peripherals)
 //! - `[telemetry]`: the second UART, which carries the telemetry, as `[console]`. Without it, a VM
 //!   can have that UART. Default: none
-//! - `[gic]`: addresses of the GICv2: `gicd`, `gicc`, `gicc_dir`, `gich`, `gicv`, `gicv_dir`. Those
+//! - `[gic]`: addresses of the GICv3: `gicd`, `gicr` (its redistributors, in the order of the cores);
+//!   or of the GICv2: `gicd`, `gicc`, `gicc_dir`, `gich`, `gicv`, `gicv_dir`. Those
 //!   with `_dir` are the second pages
 //!   - `mediated_timer`: the hypervisor deactivates the virtual timer's interrupt, for a GIC
 //!     (QEMU's) that does not sample the line again on a guest's EOI. Default: false
@@ -196,7 +197,8 @@ impl BoardFile {
             .and_then(|field| read_power_off(&field));
         let gic = root.required(
             "gic",
-            "describe the GICv2: [gic] gicd, gicc, gicc_dir, gich, gicv, gicv_dir",
+            "describe the GICv2: [gic] gicd, gicc, gicc_dir, gich, gicv, gicv_dir; or the GICv3: \
+             gicd, gicr",
         );
         let gic = gic.and_then(|field| read_gic(&field));
         let pmu = root
@@ -474,12 +476,29 @@ fn read_gic(field: &Field<'_>) -> Option<Gic> {
             .required(key, "give the physical address of this page of the GICv2")
             .and_then(|field| page_address(&field))
     };
+    if let Some(field) = table.optional("gicr") {
+        let (gicr, gicd) = (page_address(&field), address("gicd"));
+        let mediated_timer = table.flag("mediated_timer");
+        table.finish();
+        let gicd = gicd?;
+        return Some(Gic {
+            gicd,
+            gicr: Some(gicr?),
+            gicc: gicd,
+            gicc_dir: gicd,
+            gich: gicd,
+            gicv: gicd,
+            gicv_dir: gicd,
+            mediated_timer,
+        });
+    }
     let (gicd, gicc, gicc_dir) = (address("gicd"), address("gicc"), address("gicc_dir"));
     let (gich, gicv, gicv_dir) = (address("gich"), address("gicv"), address("gicv_dir"));
     let mediated_timer = table.flag("mediated_timer");
     table.finish();
     Some(Gic {
         gicd: gicd?,
+        gicr: None,
         gicc: gicc?,
         gicc_dir: gicc_dir?,
         gich: gich?,

@@ -49,13 +49,21 @@ pub(crate) fn taken(map: &GuestMap) -> Vec<Range<u64>> {
 
 /// Reads the `map` of a VM. A map that cannot be read is recorded, and the default one returned.
 pub(crate) fn read(table: &Table<'_>, scene: &Scene<'_>, others: &mut Vec<Problem>) -> GuestMap {
+    let has_v3 = scene
+        .board
+        .is_some_and(|file| file.board.gic.gicr.is_some());
+    let default = if has_v3 {
+        GuestMap::CLOISON_GICV3
+    } else {
+        GuestMap::CLOISON
+    };
     let found = table.optional("map").and_then(|field| {
         let path = find(&field, scene)?;
-        load(&path)
+        load_for(&path, has_v3)
             .map_err(|errors| others.extend(errors.into_problems()))
             .ok()
     });
-    found.unwrap_or_default()
+    found.unwrap_or(default)
 }
 
 /// Returns the file that a VM names: a path, or the name of a map.
@@ -86,8 +94,13 @@ fn find(field: &Field<'_>, scene: &Scene<'_>) -> Option<PathBuf> {
 ///
 /// Returns all errors of the file with their positions.
 pub fn load(path: &Path) -> Result<GuestMap, Errors> {
+    load_for(path, false)
+}
+
+/// As [`load`], for a board with a GICv3 or a GICv2.
+fn load_for(path: &Path, has_v3: bool) -> Result<GuestMap, Errors> {
     let help = "name a map, such as \"cloison\", or a file like configs/maps/zcu102.toml";
-    document::load(path, help, |root| read_file(root, path))
+    document::load(path, help, |root| read_file(root, path, has_v3))
 }
 
 /// Loads all maps of a directory of configurations, with their names, in the order of these.
@@ -103,25 +116,30 @@ pub fn all(configs: &Path) -> Result<Vec<(String, GuestMap)>, Errors> {
         .collect()
 }
 
-fn read_file(root: &Table<'_>, path: &Path) -> Option<GuestMap> {
+fn read_file(root: &Table<'_>, path: &Path, has_v3: bool) -> Option<GuestMap> {
     FileKind::Map.fits(root)?;
     check_name(root, path);
     root.optional("description")
         .map(|field| field.string("one line of text"));
     let services = root.required("services_page", "services_page = 0x0900_1000");
-    let gic = root
-        .required(
-            "gicv2",
-            "describe the interrupt controller: [gicv2] with distributor and cpu_interface",
-        )
-        .and_then(|field| field.table());
+    let (key, other, frames, help) = if has_v3 {
+        let help = "the board has a GICv3: add [gicv3] with distributor and redistributors, or name \
+                    a map that has it, such as \"cloison\"";
+        ("gicv3", "gicv2", "redistributors", help)
+    } else {
+        let help = "describe the interrupt controller: [gicv2] with distributor and cpu_interface";
+        ("gicv2", "gicv3", "cpu_interface", help)
+    };
+    // That for boards of the other version.
+    root.optional(other);
+    let gic = root.required(key, help).and_then(|field| field.table());
     let uart = root
         .required("uart", "describe the UART: [uart] kind, base, irq")
         .and_then(|field| field.table());
     let (gic, uart) = (gic?, uart?);
     let distributor = gic.required("distributor", "distributor = 0x0800_0000");
-    let interface = gic.required("cpu_interface", "cpu_interface = 0x0801_0000");
-    let deactivate = gic.optional("deactivate");
+    let interface = gic.required(frames, &format!("{frames} = 0x080A_0000"));
+    let deactivate = gic.optional("deactivate").filter(|_| !has_v3);
     gic.finish_ref();
     let kind = uart
         .required("kind", "kind = \"pl011\" or \"cadence\"")

@@ -31,6 +31,8 @@ use thiserror::Error;
 const IMAGE_SIZE_OFFSET: usize = 16;
 /// `image_size` is a multiple of this.
 const IMAGE_SIZE_UNIT: u64 = 64 << 10;
+/// The feature of the hypervisor for boards with a GICv3.
+const GICV3: &str = "gicv3";
 /// Offset and value of the arm64 Image header's magic.
 const ARM64_MAGIC: (usize, [u8; 4]) = (56, *b"ARM\x64");
 
@@ -221,8 +223,12 @@ impl Image {
     }
 }
 
-/// Adds each VM's guest to the payload, and combines everything into one image.
+/// Adds each VM's guest to the payload, and combines everything into one image. `hypervisor` is for
+/// boards with a GICv2: for one with a GICv3, its own is built.
 pub fn assemble(checked: &Checked, hypervisor: &Flat) -> Result<Image> {
+    if checked.system.board.gic.gicr.is_some() {
+        return build(checked, &[]);
+    }
     assemble_system(checked.system.clone(), &checked.images, hypervisor)
 }
 
@@ -294,7 +300,13 @@ pub fn assemble_system(
 /// Builds the hypervisor and the guests, and combines them with the configuration into one image.
 /// `features` are the hypervisor's cargo features.
 pub fn build(checked: &Checked, features: &[&str]) -> Result<Image> {
-    assemble(checked, &flatten(&parts::hypervisor(features)?)?)
+    let mut features = features.to_vec();
+    // A hypervisor for each: neither version of the interrupt controller pays for the other.
+    if checked.system.board.gic.gicr.is_some() {
+        features.push(GICV3);
+    }
+    let hypervisor = flatten(&parts::hypervisor(&features)?)?;
+    assemble_system(checked.system.clone(), &checked.images, &hypervisor)
 }
 
 /// The guests' images, one after the other, page-aligned, without duplicates.

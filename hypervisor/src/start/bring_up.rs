@@ -110,6 +110,11 @@ fn check_machine(system: &System) {
             system.board.name, system.board.llc
         ));
     }
+    if system.board.gic.gicr.is_some() != gic::IS_V3 {
+        refuse(format_args!(
+            "this hypervisor is for another version of the GIC"
+        ));
+    }
     // Quotas and HEMs of the core that needs most; each event has a counter for good.
     let needed = system.counters();
     let counters = pmu::counters();
@@ -276,15 +281,17 @@ fn build_tables(
     let ram = board.ram.iter().map(|bank| bank.len).sum();
     // Lists that grow at run time get their capacity at boot: nothing is allocated later.
     let lists = system.vms.iter().map(|vm| layout::list_bytes(vm.away));
+    let [routes, more_routes, gich] = gic::other_pages(&board.gic);
     let mut devices = vec![
         Some(board.gic.gicd),
-        Some(board.gic.gicc),
-        Some(board.gic.gicc_dir),
-        Some(board.gic.gich),
+        routes,
+        more_routes,
+        gich,
         Some(board.console.base.page_base()),
         board.telemetry.map(|uart| uart.base.page_base()),
         board.power_off.as_ref().map(|off| off.page),
     ];
+    devices.extend((0..layout::REDISTRIBUTOR_PAGES as u64).map(|frame| gic::frame(board, frame)));
     devices.extend(system.stops().map(|(_, stop)| Some(stop.at.page_base())));
     let plan = mmu::Plan {
         devices: &devices,

@@ -59,6 +59,8 @@ struct Core {
 struct View<'a>(&'a Machine, &'a Core);
 
 impl PhysicalGic for View<'_> {
+    const VERSION: Version = Version::V2;
+
     fn distributor(&self) -> &Distributor {
         &self.0.distributor
     }

@@ -1,0 +1,56 @@
+//! A board with a GICv3: a hostile guest keeps to its own interrupts, VMs restart, and what traps
+//! cost.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison_engine::counting::{self, Counting};
+use cloison_tests::{Clock, config, image, load, machine, number, run};
+use miette::{Result, miette};
+use std::fs;
+
+/// The board.
+const BOARD: &str = "virt-gicv3";
+/// One tick per instruction.
+const CNTFRQ: u64 = 1_000_000_000;
+/// The most instructions that each path may take.
+const AIMS: [(&str, u64); 5] = [
+    ("null_hypercall", 75),
+    ("gicd_typer_read", 200),
+    ("gicd_read", 200),
+    ("timer_to_handler", 120),
+    ("self_sgi", 300),
+];
+
+#[test]
+fn a_hostile_guest_has_its_own_interrupts_of_a_gicv3_and_no_others() -> Result<()> {
+    let run = run(&load(&config("gicv3"), BOARD)?, BOARD, Clock::Counted)?.whole();
+    let done = run.line("check", "gicv3-check: done");
+    assert_eq!(number(done, "wrong"), 0, "{run}");
+    assert!(number(done, "refused") > 0, "{run}");
+    let done = run.line("restart", "restart: done");
+    assert_eq!(number(done, "resets"), 10, "{run}");
+    Ok(())
+}
+
+#[test]
+fn paths_on_a_gicv3_meet_their_aims() -> Result<()> {
+    let mut checked = load(&config("bench"), BOARD)?;
+    counting::prepare_for(&mut checked, Counting::Icount.machine())?;
+    let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
+    let file = scratch.path().join("Image");
+    fs::write(&file, image(&checked)?.bytes).map_err(|error| miette!("{error}"))?;
+    let outcome = machine(BOARD, &file, Clock::Counted)?
+        .cntfrq(CNTFRQ)
+        .run()?;
+    for (figure, aim) in AIMS {
+        let mut lines = outcome.console.lines();
+        let prefix = format!("bench {figure} ");
+        let count = lines.find_map(|line| line.split_once(&prefix)?.1.parse().ok());
+        println!("{figure}: {count:?}");
+        assert!(
+            count.is_some_and(|count: u64| count > 0 && count <= aim),
+            "{figure}: {count:?} of {aim}\n{}",
+            outcome.console
+        );
+    }
+    Ok(())
+}
