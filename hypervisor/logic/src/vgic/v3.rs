@@ -96,8 +96,8 @@ pub fn watched(waiting: bool, aside: bool) -> u64 {
 }
 
 /// Returns EOICount of ICH_HCR_EL2.
-pub const fn ended(hcr: u64) -> u32 {
-    hcr as u32 >> 27
+pub const fn ended(control: u64) -> u32 {
+    (control >> 27) as u32 & 0x1f
 }
 
 /// Returns VEOIM of ICH_VMCR_EL2: the guest ends interrupts in two steps.
