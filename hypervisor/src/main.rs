@@ -19,7 +19,7 @@
 //!   [`heap`](machine::heap), [`mmio`](machine::mmio), [`early`](machine::early)); guests'
 //!   ([`stage2`](machine::stage2)); and the ways a core gives up its stack
 //!   ([`handover`](machine::handover)).
-//! - [`devices`]: the interrupt controller, the UARTs, the PMU, the timer, and what turns cores on
+//! - [`devices`]: the interrupt controller, the SMMU, the UARTs, the PMU, the timer, and what turns cores on
 //!   and the machine off.
 //! - [`vm`]: what VMs and cores own ([`partition`](vm::partition), [`cpu`](vm::cpu)), what is done
 //!   for guests, and their [`life`](vm::life).
@@ -68,6 +68,7 @@ mod devices {
     pub mod pmu;
     #[allow(unsafe_code, reason = "calls the firmware; starts cores")]
     pub mod power;
+    pub mod smmu;
     pub mod timer;
     #[allow(unsafe_code, reason = "the UARTs' registers at the addresses given")]
     pub mod uart;

@@ -13,7 +13,8 @@ use tempfile::TempDir;
 /// next.
 const NOW: &str = "1700000000";
 
-/// An experiment or a campaign in its own directory, with boots that take less than a second.
+/// An experiment, a campaign or a configuration to tune in its own directory, with boots that take
+/// less than a second.
 #[derive(Debug)]
 pub struct Lab {
     home: TempDir,
@@ -108,12 +109,45 @@ impl Lab {
         lab
     }
 
+    /// Returns a configuration to tune: a VM with a tolerance, which may have any number of colors,
+    /// beside one of best effort. Which runs there are depends on what others measured.
+    pub fn tune() -> Self {
+        let lab = Self {
+            home: tempfile::tempdir().expect("a scratch directory"),
+            command: "tune",
+        };
+        let vm = |name: &str, core: u32, rest: &str| {
+            format!(
+                "[[vm]]\nname = '{name}'\ncores = [{core}]\nservices = ['hem']\n{rest}\
+                 [[vm.region]]\nname = 'ram'\nipa = 0x4000_0000\nsize = '16M'\npool = 'shared'\n"
+            )
+        };
+        let text = format!(
+            "name = 'many'\nends_with = 'victim'\n[hypervisor]\ncolors = '15'\n\
+             [[pool]]\nname = 'shared'\nkind = 'SH'\ncolors = '0-14'\n{}{}",
+            vm(
+                "victim",
+                0,
+                "image = { workload = 'latency' }\nargs = ['64K', 1, 0, 3]\n\
+                 tolerance = '1.10'\ntune = ['colors']\n"
+            ),
+            vm(
+                "other",
+                1,
+                "image = { workload = 'interf' }\nargs = ['420K', 0]\n\
+                 best_effort = true\n"
+            ),
+        );
+        fs::write(lab.file(), text).expect("a configuration");
+        lab
+    }
+
     /// Returns a path in the laboratory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }
 
-    /// Returns the file of the experiment or the campaign.
+    /// Returns the file of the experiment, the campaign or the configuration.
     pub fn file(&self) -> PathBuf {
         self.path("many.toml")
     }
@@ -180,7 +214,7 @@ impl Lab {
         done
     }
 
-    /// Runs the experiment or the campaign without jobs. Returns the directory of its report.
+    /// Runs it without jobs. Returns the directory of its report.
     #[track_caller]
     pub fn serial(&self) -> PathBuf {
         let out = self.path("serial");

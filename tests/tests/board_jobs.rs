@@ -390,7 +390,12 @@ impl BadCable {
         let is_over = Arc::new(AtomicBool::new(false));
         let end = Arc::clone(&is_over);
         let thread = std::thread::spawn(move || {
-            let mut board = TcpStream::connect(address).expect("QEMU listens");
+            // QEMU listens soon after its start.
+            let mut tries = (0..100).map(|_| {
+                std::thread::sleep(Duration::from_millis(100));
+                TcpStream::connect(&address)
+            });
+            let mut board = tries.find_map(Result::ok).expect("QEMU listens");
             board
                 .set_read_timeout(Some(Duration::from_millis(20)))
                 .expect("it can wait");

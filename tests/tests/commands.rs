@@ -7,6 +7,7 @@ use cloison_engine::hello;
 use cloison_engine::telemetry::Telemetry;
 use cloison_engine::{cargo, configuration, installation};
 use cloison_hello::claims::Place;
+use cloison_tests::jobs::Lab;
 use cloison_tests::{Clock, VIRT, boot, namespace};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -131,7 +132,9 @@ fn budgets_that_cannot_act_are_refused() {
             .collect();
         assert!(
             totals.len() == 3 && totals.iter().any(|&periods| periods > 0),
-            "{totals:?}"
+            "{totals:?}\n{}\n{}",
+            done.out,
+            done.err
         );
     };
     // What the run cost is shown at its end, with the names of workloads and events.
@@ -1457,6 +1460,84 @@ fn a_system_is_tuned_and_its_files_repeat() {
     assert!(again == tuned && same == surfaces, "the files differ");
 }
 
+/// Boots the images that `tune` writes for a board, round by round, as a board would: it decides as
+/// it does by its own runs on the model. The accesses of a VM without segments are counted by a quota
+/// here.
+#[test]
+fn captured_runs_are_tuned_as_the_runs_themselves() {
+    let lab = Lab::tune();
+    let direct = lab.serial();
+    let config = lab.file().display().to_string();
+    let text = |name: &str| lab.path(name).display().to_string();
+    let (out, images, runs) = (text("own"), text("images"), text("runs"));
+    let fixed = ["tune", &config, "--out", &out, "--cpu-mhz", "1500"];
+    let captured_too = [&fixed[..], &["--measured", &runs, "--images", &images]].concat();
+    let mut known = BTreeSet::new();
+    let mut rounds = 0;
+    let mut done = good(&[&fixed[..], &["--images", &images]].concat());
+    while !done.out.contains("Who gets what") {
+        rounds += 1;
+        let made = folders(&lab.path("images"));
+        let new: Vec<&String> = made.difference(&known).collect();
+        assert!(!new.is_empty(), "no image was written: {}", done.out);
+        for name in new {
+            let of = |file: &str| lab.path("images").join(name).join(file);
+            assert!(done.out.contains(&format!("{name}/Image")), "{}", done.out);
+            let image = std::fs::read(of("Image")).expect("an image");
+            let outcome = boot(&image, VIRT, Clock::Modelled).expect("a boot");
+            let logs = [of("console.txt"), of("telemetry.bin")];
+            std::fs::write(&logs[0], &outcome.console).expect("it can be written");
+            std::fs::write(&logs[1], &outcome.telemetry).expect("it can be written");
+            let (images, runs) = (lab.path("images"), lab.path("runs"));
+            captured(&images, name, [&logs[0], &logs[1]], &runs);
+        }
+        known = made;
+        done = good(&captured_too);
+    }
+    assert!(rounds > 2, "{rounds}");
+    let figures = |directory: &Path| -> serde_json::Value {
+        let bytes = std::fs::read(directory.join("figures.json")).expect("figures");
+        serde_json::from_slice(&bytes).expect("JSON")
+    };
+    let (own, model) = (figures(&lab.path("own")), figures(&direct));
+    assert_eq!(own["provenance"]["parameters"]["modelled"], "false");
+    // Only the model knows how many instructions of a VM of best effort were its own.
+    let times = ["alone_ns", "predicted_ns", "run_ns"];
+    for (vm, times) in [&times[..], &times[..2]].into_iter().enumerate() {
+        let [own, model] = [&own, &model].map(|figures| &figures["series"]["vms"][vm]);
+        assert_eq!(own["placement"], model["placement"]);
+        for time in times {
+            let [own, model] = [own, model].map(|vm| vm[time].as_f64().expect("a time"));
+            let ratio = own / model;
+            assert!((0.95..1.05).contains(&ratio), "{time}: {own} and {model}");
+        }
+    }
+    let flood = |figures: &serde_json::Value| figures["figures"]["flood_accesses"].as_f64();
+    let ratio = flood(&own).expect("a count") / flood(&model).expect("a count");
+    assert!((0.95..1.05).contains(&ratio), "{ratio}");
+    let report = std::fs::read_to_string(lab.path("own/report.html")).expect("a report");
+    assert!(report.contains("From runs that `cloison capture` has left, on board virt."));
+
+    // What is missing, of another configuration, or lacks its clock.
+    let run = |name: &str| lab.path("runs").join(name);
+    let only_captured = [&fixed[..], &["--measured", &runs]].concat();
+    let other = std::fs::read(run("flood-both").join("Image")).expect("an image");
+    std::fs::write(run("flood-both").join("Image"), [&other[..], &[0]].concat())
+        .expect("it can be written");
+    let error = refused(&only_captured);
+    let words = "1 of 5 runs were not captured: flood-both";
+    assert!(error.contains(words), "{error}");
+    assert!(
+        error.contains("runs/flood-both: its image is none"),
+        "{error}"
+    );
+    let without = ["tune", &config, "--out", &out, "--measured", &runs];
+    let done = ends_with(2, &without);
+    assert!(done.err.contains("--cpu-mhz"), "{}", done.err);
+    let done = ends_with(2, &[&only_captured[..], &["--seed", "3"]].concat());
+    assert!(done.err.contains("cannot be used with"), "{}", done.err);
+}
+
 /// A copy of the first and third VM of the shipped example: a VM with a tolerance, whose profile is
 /// the file `profile` beside the copy, and one of best effort, of which `logger` says what may
 /// change.
@@ -1487,9 +1568,16 @@ fn an_impossible_goal_gets_a_report_and_the_nearest_one_that_holds() {
     let profile = profile.display().to_string();
     let config = two_vms_to_tune(scratch.path(), &profile, "1.001", "");
     let file = |name: &str| scratch.path().join(name).display().to_string();
-    let (out, json) = (file("out"), file("f.json"));
-    let done = ends_with(1, &["tune", &config, "--out", &out, "--json", &json]);
+    let (out, json, shared) = (file("out"), file("f.json"), file("shared"));
+    let with = ["tune", &config, "--shared", &shared, "--out"];
+    let done = ends_with(1, &[&with[..], &[&out, "--json", &json]].concat());
     assert!(done.err.contains("VM `control` lacks"), "{}", done.err);
+    // Another configuration with the same VMs does not run them again.
+    let again = ends_with(1, &[&with[..], &[&file("again")]].concat());
+    let (_, runs) = done.err.split_once("tune: ").expect("the runs");
+    let (runs, _) = runs.split_once(" runs in ").expect("their number");
+    let kept = format!("s, {runs} of them kept from earlier");
+    assert!(again.err.contains(&kept), "{}", again.err);
     let figures = std::fs::read(json).expect("it was written");
     let figures: serde_json::Value = serde_json::from_slice(&figures).expect("JSON");
     let control = &figures["series"]["goals"][0];

@@ -414,6 +414,26 @@ fn hyperqueue() {
     through(&hyperqueue_here());
 }
 
+/// Each round of runs is submitted, and the answer is that of `tune` alone.
+#[test]
+#[ignore = "starts a server for each round: run it on demand"]
+fn a_configuration_is_tuned_through_hyperqueue() {
+    let (lab, engine) = (Lab::tune(), hyperqueue_here());
+    let serial = lab.serial();
+    let directory = lab.jobs("hyperqueue");
+    for round in 1.. {
+        let submitted = engine.submit(&lab, &directory, &[], &[]);
+        assert_eq!(submitted.code, 0, "{submitted:?}");
+        let collected = lab.collect(&directory);
+        if collected.code == 0 {
+            println!("{round} rounds");
+            break;
+        }
+        assert!(collected.code == 75 && round < 20, "{collected:?}");
+    }
+    identical(&Report::of(&serial), &Report::of(&directory.join("report")));
+}
+
 fn hyperqueue_here() -> Engine<'static> {
     Engine {
         variables: vec![("PATH", python(&["hyperqueue"]))],

@@ -452,6 +452,89 @@ fn a_campaign_is_jobs_too() {
     );
 }
 
+/// Runs the jobs of a directory that have no result. Returns how many there are now.
+fn run_all(lab: &Lab, directory: &Path) -> usize {
+    let list = fs::read_to_string(directory.join("jobs.jsonl")).expect("the list of jobs");
+    let jobs = list.lines().count();
+    for number in (1..=jobs).filter(|number| !result(lab, directory, *number).exists()) {
+        let done = lab.run(directory, number);
+        assert_eq!(done.code, 0, "{done:?}");
+    }
+    jobs
+}
+
+/// Later runs depend on what earlier ones measured: collecting plans the next round, until there is
+/// an answer. What interrupts it loses nothing.
+#[test]
+fn a_configuration_is_tuned_in_rounds_of_jobs() {
+    let lab = Lab::tune();
+    let serial = lab.serial();
+    let directory = lab.jobs("jobs");
+    let list = directory.join("jobs.jsonl");
+    let mut rounds = vec![run_all(&lab, &directory)];
+    let first = fs::read(result(&lab, &directory, 1)).expect("a result");
+    let collected = loop {
+        let collected = lab.collect(&directory);
+        if collected.code == 0 {
+            break collected;
+        }
+        let says = "more jobs to run now, of";
+        let known = rounds.last().copied().unwrap_or_default();
+        assert!(
+            collected.code == 75 && (collected.says(says) || collected.says("1 more job")),
+            "{collected:?}"
+        );
+        // Jobs of earlier rounds keep their numbers.
+        let text = fs::read_to_string(&list).expect("the list of jobs");
+        assert!(text.lines().count() > known, "{collected:?}");
+        if rounds.len() == 1 {
+            assert!(!directory.join("report/report.html").exists());
+            // A round that is not finished is not taken for one, also where the planning of a
+            // further one was killed between its list and its manifest.
+            let further = text.lines().last().expect("a job");
+            fs::write(&list, format!("{text}{further}\n")).expect("a longer list");
+            let again = lab.collect(&directory);
+            let missing = format!("of {} jobs have no result", text.lines().count());
+            assert!(again.code == 75 && again.says(&missing), "{again:?}");
+            fs::write(&list, text).expect("the list");
+            // A result of the first round is lost.
+            fs::write(result(&lab, &directory, 1), "").expect("a damaged result");
+            let lost = lab.collect(&directory);
+            assert!(lost.code == 75 && lost.says("1 of "), "{lost:?}");
+            fs::write(result(&lab, &directory, 1), &first).expect("the result");
+        }
+        rounds.push(run_all(&lab, &directory));
+    };
+    assert!(rounds.len() > 2, "{rounds:?}");
+    assert!(collected.out.contains("Who gets what"), "{collected:?}");
+    identical(&Report::of(&serial), &Report::of(&directory.join("report")));
+
+    // Goals are an input.
+    let text = fs::read_to_string(lab.file()).expect("the configuration");
+    fs::write(lab.file(), text.replace("'1.10'", "'1.11'")).expect("changed");
+    let changed = lab.collect(&directory);
+    assert!(
+        changed.code == 1 && changed.says("many.toml has changed"),
+        "{changed:?}"
+    );
+    fs::write(lab.file(), text).expect("restored");
+    let other = lab.cloison(
+        &[
+            "jobs",
+            &word(&lab.file()),
+            "--runs",
+            "2",
+            "-o",
+            &word(&lab.path("other")),
+        ],
+        &[],
+    );
+    assert!(
+        other.code == 1 && other.says("--runs does not belong to a system"),
+        "{other:?}"
+    );
+}
+
 #[test]
 fn a_validation_of_events_is_jobs_too() {
     let lab = Lab::new(1);

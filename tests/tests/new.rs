@@ -163,14 +163,17 @@ fn a_guest_gets_a_device_tree_if_it_wants_one() {
         "file = \"guest.bin\", load = {:#x}, entry = {:#x}",
         flat.base, flat.entry
     );
-    for image in ["file = \"guest.elf\"", &raw] {
+    // The last 64 KiB of 16 MiB at 1 GiB, unless it says another address.
+    let last = 0x4000_0000 + (16 << 20) - (64 << 10);
+    let chosen = 0x4080_0000;
+    let elf = "file = \"guest.elf\"";
+    let placed = format!("{elf}, device_tree_at = {chosen:#x}");
+    for (image, at) in [(elf, last), (&raw, last), (&placed, chosen)] {
         let image = format!("{image}, device_tree = true, cmdline = \"one two\"");
         let text = system.replace("file = \"guest.elf\"", &image);
         assert!(text.contains(&image), "{text}");
         std::fs::write(&file, text).expect("it can be written");
         let console = good(&["run", file.to_str().expect("a plain path"), "--icount"]);
-        // The last 64 KiB of 16 MiB at 1 GiB.
-        let at = 0x4000_0000 + (16 << 20) - (64 << 10);
         assert!(
             console.contains(&format!("[reader] tree: at={at} good")),
             "{console}"
@@ -189,18 +192,28 @@ fn a_guest_gets_a_device_tree_if_it_wants_one() {
             );
         }
     }
-    // Room for the image, and not for the tree.
+    // Room for the image, and not for the tree; and a tree where the image is.
     let size = format!("\"{}K\"", (flat.bytes.len() / 4096 + 2) * 4);
-    let small = std::fs::read_to_string(&file)
-        .expect("it is there")
-        .replace("\"16M\"", &size);
-    std::fs::write(&file, small).expect("it can be written");
-    let refused = cloison(&["run", file.to_str().expect("a plain path"), "--icount"]);
-    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(
-        !refused.status.success() && error.contains("its device tree would begin at"),
-        "{error}"
+    let small = system
+        .replace("\"16M\"", &size)
+        .replace(elf, &format!("{elf}, device_tree = true"));
+    let over = format!(
+        "{elf}, device_tree = true, device_tree_at = {:#x}",
+        flat.base
     );
+    let refusals = [
+        (small, "its device tree would begin at"),
+        (system.replace(elf, &over), "image has 0x40"),
+    ];
+    for (text, message) in refusals {
+        std::fs::write(&file, text).expect("it can be written");
+        let refused = cloison(&["run", file.to_str().expect("a plain path"), "--icount"]);
+        let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(
+            !refused.status.success() && error.contains(message),
+            "{error}"
+        );
+    }
 }
 
 /// Creates a guest in C with this program. Returns its directory.

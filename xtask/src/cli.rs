@@ -11,6 +11,7 @@ use crate::size::SizeArgs;
 use crate::test::TestArgs;
 use clap::{Parser, Subcommand};
 use cloison::commands;
+use cloison_lab::tune::mixes::MixesArgs;
 
 /// Cloison: real-time partitions on multicore Arm that do not share a cache color.
 #[derive(Parser)]
@@ -42,6 +43,8 @@ pub enum Command {
     Fuzz(FuzzArgs),
     /// Check the house rules: circles, registers, unsafe code, sizes, words
     Lint(LintArgs),
+    /// Tune mixes of shipped workloads: do the answers hold, and what do fewer knobs reach?
+    Mixes(MixesArgs),
     /// Change the code of pure crates and see whether their tests notice
     Mutants(MutantsArgs),
     /// Write the pages of docs/results/ that come from kept data

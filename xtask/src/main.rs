@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 use clap::{CommandFactory, FromArgMatches};
+use cloison::color_map::color_map;
 use cloison::commands;
 use cloison::exit::Failure;
 use cloison_engine::installation;
+use cloison_lab::tune::mixes;
 use miette::Result;
 use std::process::ExitCode;
 use xtask::cli::{Cli, Command};
@@ -29,6 +31,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Docs(args) => docs::docs(&args),
         Command::Results(args) => results::results(&args),
         Command::Size(args) => size::size(&args),
+        Command::Mixes(args) => mixes::mixes(&args, color_map).map(|all| {
+            println!("{}", all.table().to_text());
+        }),
         Command::Fuzz(args) => return Ok(fuzz::fuzz(&args)?),
         Command::Lint(args) => return Ok(lint::lint(&args)?),
         Command::Mutants(args) => return Ok(mutants::mutants(&args)?),

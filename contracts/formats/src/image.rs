@@ -36,7 +36,7 @@ pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Most writes that stop the devices of a VM.
 pub const MAX_STOPS: usize = 32;
 /// Version of the header and of [`System`]. Images of any other version are rejected.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -253,6 +253,8 @@ pub struct Board {
     pub telemetry: Option<Uart>,
     /// The interrupt controller.
     pub gic: Gic,
+    /// The SMMU, if a VM has streams; no other system touches it.
+    pub smmu: Option<Smmu>,
     /// The PMU's overflow interrupt on each core: one PPI, or an SPI for each. Empty if the board
     /// does not wire it; the EL2 timer then polls the quotas.
     pub pmu_irqs: Vec<Intid>,
@@ -312,6 +314,15 @@ pub enum UartKind {
     Mini,
 }
 
+/// Versions of the interrupt controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GicVersion {
+    /// GICv2 (Arm IHI 0048B).
+    V2,
+    /// GICv3 (Arm IHI 0069H), in which an SGI has no source.
+    V3,
+}
+
 /// A GICv2 with the virtualization extensions, or a GICv3. The second pages of a GICv2 are listed
 /// separately because the ZCU102 places them 64 KiB after the first ones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -335,6 +346,46 @@ pub struct Gic {
     /// through a list register (as in QEMU). The hypervisor then deactivates the virtual
     /// timer's interrupt.
     pub mediated_timer: bool,
+}
+
+impl Gic {
+    /// Returns its version.
+    pub const fn version(&self) -> GicVersion {
+        if self.gicr.is_some() {
+            GicVersion::V3
+        } else {
+            GicVersion::V2
+        }
+    }
+}
+
+/// An SMMUv3 (Arm IHI 0070), which translates and limits the accesses of devices to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Smmu {
+    /// Address of its registers: two times 64 KiB.
+    pub base: PhysAddr,
+    /// The interrupt of its event queue.
+    pub irq: Intid,
+}
+
+/// The streams of an SMMU: the numbers by which it knows devices, a bit each. The table of the
+/// hypervisor has as many; all others are cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Streams(pub u64);
+
+impl Streams {
+    /// How many there can be.
+    pub const MOST: u32 = 64;
+
+    /// Returns whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Returns whether this stream is one of them.
+    pub const fn contains(self, stream: u32) -> bool {
+        stream < Self::MOST && self.0 >> stream & 1 != 0
+    }
 }
 
 /// A pool of colored pages.
@@ -408,6 +459,8 @@ pub struct Vm {
     pub campaign: Option<Campaign>,
     /// What ends its devices' accesses to memory, in this order.
     pub stops: Vec<Stop>,
+    /// The streams of its devices: they find the VM's memory at the guest's addresses.
+    pub streams: Streams,
     /// What it may ask of the board's firmware, if anything.
     pub firmware: Option<FirmwareAccess>,
 }
@@ -694,6 +747,7 @@ impl System {
             }
             vm.validate_loaded(part, payload_len)?;
             vm.validate_stops(part)?;
+            self.validate_streams(part, vm)?;
             vm.validate_firmware(part)?;
         }
         for index in 0..self.channels.len() {
@@ -703,6 +757,19 @@ impl System {
             self.validate_link(index)?;
         }
         Ok(())
+    }
+
+    /// Checks the streams of a VM. EL2 has one VM's faults to report, on that VM's own core. No page
+    /// of it moves or changes: a device does not repeat an access that the tables refuse meanwhile.
+    fn validate_streams(&self, part: Part, vm: &Vm) -> Result<(), Invalid> {
+        if vm.streams.is_empty() {
+            return Ok(());
+        }
+        let with = self.vms.iter().filter(|vm| !vm.streams.is_empty());
+        let is_alone = self.board.smmu.is_some() && with.count() == 1;
+        part.check(is_alone, Rule::Streams, vm.streams.0)?;
+        let is_still = vm.target.is_none() && vm.services & services::PROFILE == 0;
+        part.check(is_still, Rule::StreamsMove, vm.streams.0)
     }
 
     /// Checks a pool, also against those before it. That no pool has a color of the hypervisor's,
@@ -1111,6 +1178,7 @@ impl Board {
         uarts
             .map(|uart| &uart.irq)
             .chain(&self.pmu_irqs)
+            .chain(self.smmu.iter().map(|smmu| &smmu.irq))
             .filter(|&&own| own == irq)
             .count()
     }
@@ -1169,10 +1237,15 @@ impl Board {
             start: PhysAddr(start.0 & !(len - 1)),
             len,
         };
+        let smmu = self.smmu.iter().map(|smmu| PhysRange {
+            start: smmu.base,
+            len: 0x2_0000,
+        });
         gic.into_iter()
             .map(move |page| range(page, granule))
             .chain(redistributors)
             .chain(others.map(move |page| range(page, PAGE_SIZE)))
+            .chain(smmu)
     }
 }
 

@@ -131,6 +131,8 @@ rules! {
     Stop:
         "the register at {0:#x} that stops a device is not a word of the VM's own devices, or one \
          of too many",
+    Streams: "has streams {0:#x}, and so has another VM, or the board has no SMMU",
+    StreamsMove: "has streams {0:#x}, and pages that can move or change under their devices",
     Firmware: "it may ask the firmware about {0} things of a kind",
     Direct:
         "its memory at {0:#x} is not free RAM there: it leaves a bank, is reserved, or is also \

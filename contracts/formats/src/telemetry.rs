@@ -19,7 +19,7 @@ use postcard::ser_flavors::{Cobs, Slice, crc::CrcModifier};
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages below, which the first message of a stream contains.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 /// Maximum number of events in a HEM record.
 pub const MAX_HEMS: usize = 6;
 /// Maximum length of an encoded message, including its terminating zero byte.
@@ -52,6 +52,20 @@ pub enum Message {
     Entry(Entry),
     /// Consecutive pages of the hypervisor's own address space, read back from its tables (audit).
     Stage1(Stage1Run),
+    /// An entry of the SMMU's stream table that does not cut its stream, read back (audit).
+    Stream(StreamEntry),
+    /// Consecutive pages that devices of a VM reach, read back from the tables of its streams
+    /// (audit).
+    Device(Stage2Run),
+}
+
+/// An entry of the SMMU's stream table (Arm IHI 0070, 5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamEntry {
+    /// Number of the stream.
+    pub stream: u32,
+    /// The first half of the entry; the other half is 0.
+    pub words: [u64; 4],
 }
 
 /// The system that sends the stream.

@@ -98,6 +98,15 @@ impl Device {
         }
     }
 
+    /// Writes a 64-bit register.
+    pub fn write_double(self, offset: u64, value: u64) {
+        // SAFETY: as for `write`: the caller of `passed_through` answers for what the device does.
+        unsafe {
+            core::ptr::with_exposed_provenance_mut::<u64>(self.address(offset) as usize)
+                .write_volatile(value)
+        }
+    }
+
     /// Writes an 8-bit field of a byte-accessible register.
     pub fn write_byte(self, offset: u64, value: u8) {
         // SAFETY: as for `write`: a register of a device that does no DMA into memory that Rust

@@ -16,7 +16,7 @@ use crate::new::{self, NewArgs};
 use crate::run::{self, RunArgs};
 use crate::setup::{self, SetupArgs};
 use crate::top::{self, TopArgs};
-use crate::tune;
+use crate::{color_map, tune};
 use cloison_bench::bench::{self, BenchArgs};
 use cloison_engine::setup::Missing;
 use cloison_engine::text;
@@ -75,8 +75,8 @@ pub enum Command {
     Much(MuchArgs),
     /// Count many events of workloads, a few at a time, and merge them into complete vectors
     Campaign(CampaignArgs),
-    /// Split an experiment, a campaign or a validation (of the model or of events) into jobs for
-    /// other machines
+    /// Split an experiment, a campaign, a validation (of the model or of events) or `tune` into jobs
+    /// for other machines
     Jobs(JobsArgs),
     /// Run one of these jobs
     Job(JobArgs),
@@ -145,10 +145,10 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Hem(args) => hem::hem(args),
         Command::Much(args) => much(&args),
         Command::Campaign(args) => campaign::campaign(&args),
-        Command::Jobs(args) => jobs::jobs(&args),
+        Command::Jobs(args) => jobs::jobs(&args, color_map::color_map),
         Command::Job(args) => return Ok(jobs::job(&args)?),
         Command::Submit(args) => jobs::submit(&args),
-        Command::Collect(args) => return Ok(jobs::collect(&args)?),
+        Command::Collect(args) => return Ok(jobs::collect(&args, color_map::color_map)?),
         Command::Image(args) => image::image(&args),
         Command::Board(args) => board::board(&args),
         Command::Linux(args) => linux::linux(&args),

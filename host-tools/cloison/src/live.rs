@@ -16,12 +16,14 @@ use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::channel::{self, Member};
 use cloison_formats::color::color_of;
 use cloison_formats::ids::VmId;
-use cloison_formats::image::{Backing, Region, System, Vm};
+use cloison_formats::image::{Backing, GicVersion, Region, System, Vm};
 use cloison_formats::telemetry::{MigrationOutcome, Part};
 use miette::{Result, miette};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
+
+mod streams;
 
 /// Maximum number of wrong pages that are listed.
 const LISTED: usize = 10;
@@ -172,6 +174,10 @@ pub struct Audit {
     pub own_pages: u64,
     /// Those of them with a forbidden right or frame.
     pub own_pages_wrong: u64,
+    /// Open streams of the SMMU.
+    pub streams: u64,
+    /// Pages that their devices reach.
+    pub reached: u64,
     /// Every wrong page.
     pub offenders: Vec<Offender>,
     /// Contradictions in the system as a whole.
@@ -260,6 +266,13 @@ fn judge_pass(
     audit: &mut Audit,
 ) {
     judge_own_pages(system, pass, own, audit);
+    let streams::Found {
+        open,
+        reached,
+        wrong,
+    } = streams::judge(system, pass, own);
+    (audit.streams, audit.reached) = (open, reached);
+    audit.contradictions.extend(wrong);
     let mut review = Review {
         system,
         colors,
@@ -443,7 +456,7 @@ impl Review<'_> {
                 .cloned()
                 .chain(seen)
                 .map(|region| (region.ipa, u64::from(region.pages)));
-            let gicv2 = self.system.board.gic.gicr.is_none();
+            let gicv2 = self.system.board.gic.version() == GicVersion::V2;
             for (start, pages) in regions.chain(gicv2.then_some((vm.map.gicc, 1))) {
                 for ipa in (0..pages).map(|page| start.page(page)) {
                     if !self.seen.contains(&(id, ipa.page_number())) {
@@ -678,7 +691,7 @@ fn expected<'a>(system: &'a System, id: VmId, vm: &'a Vm, ipa: Ipa) -> Option<Ex
             return Some(Expected::Channel(number, member));
         }
     }
-    (ipa == vm.map.gicc && system.board.gic.gicr.is_none())
+    (ipa == vm.map.gicc && system.board.gic.version() == GicVersion::V2)
         .then_some(Expected::Gicv(system.board.gic.gicv))
 }
 
@@ -753,7 +766,9 @@ impl Audit {
             .count("hypervisor_frames", self.hypervisor_frames)
             .count("hypervisor_frames_outside", self.hypervisor_outside)
             .count("own_pages_checked", self.own_pages)
-            .count("own_pages_wrong", self.own_pages_wrong);
+            .count("own_pages_wrong", self.own_pages_wrong)
+            .count("streams_open", self.streams)
+            .count("pages_reached_by_devices", self.reached);
     }
 
     /// Returns an error that lists all differences, if there are any.
@@ -810,7 +825,12 @@ impl fmt::Display for Audit {
             self.hypervisor_frames,
             self.own_pages,
             self.own_pages_wrong
-        )
+        )?;
+        if self.streams > 0 {
+            let (streams, reached) = (self.streams, self.reached);
+            write!(f, "; {streams} streams open, to {reached} pages")?;
+        }
+        Ok(())
     }
 }
 
@@ -1006,6 +1026,7 @@ mod tests {
                             .sum()
                     ),
                     stage2,
+                    ..Pass::default()
                 };
                 PASSES
             ],

@@ -1,4 +1,5 @@
-//! `run --net`: a VM's way to the network of this machine.
+//! Devices of QEMU that a run adds: `run --net`, a VM's way to the network of this machine, and those
+//! behind the SMMU.
 //!
 //! QEMU's user network has the other end of a device that is passed through to the VM.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -28,6 +29,24 @@ impl Forward {
         };
         let ports = text.split_once(':').and_then(read);
         ports.ok_or_else(|| "write two ports from 1 to 65535: 2222:22".to_owned())
+    }
+}
+
+/// Refuses devices of virtio that would go past the SMMU: QEMU has them access all memory directly
+/// unless they are told otherwise.
+///
+/// # Errors
+/// The device, and what it lacks.
+pub fn check_devices(checked: &Checked, arguments: &[String]) -> Result<()> {
+    let goes_past = |device: &&String| {
+        device.starts_with("virtio-") && !device.split(',').any(|it| it == "iommu_platform=on")
+    };
+    match arguments.iter().find(goes_past) {
+        Some(device) if checked.system.board.smmu.is_some() => Err(miette!(
+            help = format!("write {device},iommu_platform=on"),
+            "QEMU's device `{device}` would go past the SMMU, to all memory"
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -87,6 +106,23 @@ mod tests {
         );
         let no_network = refused("demo.toml", "raspi4b", "victim");
         assert!(no_network.contains("no network device"), "{no_network}");
+    }
+
+    #[test]
+    fn no_device_goes_past_the_smmu() {
+        let file = configuration::directory().join("devices/virt-pcie.toml");
+        let mut checked = configuration::load(&file, None).expect("shipped");
+        let check = |checked: &Checked, device: &str| {
+            check_devices(checked, &["-device".to_owned(), device.to_owned()])
+        };
+        check(&checked, "nvme,serial=1").expect("it uses the SMMU");
+        check(&checked, "virtio-blk-pci,iommu_platform=on,addr=1").expect("it uses the SMMU");
+        for past in ["virtio-blk-pci,addr=1", "virtio-net-pci,iommu_platform=off"] {
+            let error = check(&checked, past).expect_err("it goes past the SMMU");
+            assert!(error.to_string().contains(past), "{error}");
+        }
+        checked.system.board.smmu = None;
+        check(&checked, "virtio-blk-pci,addr=1").expect("there is no SMMU");
     }
 
     #[test]

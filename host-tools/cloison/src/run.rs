@@ -170,6 +170,7 @@ fn prepare(args: &RunArgs) -> Result<Prepared> {
         .as_ref()
         .map(|_| linux_vm(&checked, args.vm.as_deref()))
         .transpose()?;
+    network::check_devices(&checked, &args.extra)?;
     let emulation = checked.emulation()?;
     let network = match &args.net {
         Some(vm) => network::join(&checked, vm, &args.forward)?,

@@ -11,8 +11,9 @@ use miette::Result;
 ///
 /// If the configuration cannot be tuned, a run fails, or no partition keeps all goals.
 pub fn tune(args: &TuneArgs) -> Result<()> {
-    let tuned = tune::tune(args, color_map::color_map)?;
-    color_map::print_color_map(&tuned.checked);
-    println!("{}", tuned.report);
+    if let Some(tuned) = tune::tune(args, color_map::color_map)? {
+        color_map::print_color_map(&tuned.checked);
+        println!("{}", tuned.report);
+    }
     Ok(())
 }

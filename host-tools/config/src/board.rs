@@ -34,6 +34,8 @@
 //!   with `_dir` are the second pages
 //!   - `mediated_timer`: the hypervisor deactivates the virtual timer's interrupt, for a GIC
 //!     (QEMU's) that does not sample the line again on a guest's EOI. Default: false
+//! - `[smmu]`: an SMMU that guards devices: `kind = "smmuv3"`, `base`, and `irq`, the interrupt of its
+//!   event queue. It is used if a VM has a device with `streams`. Default: none
 //! - `[pmu]`: `counters`, the number of event counters of each core. Each core tries its overflow
 //!   interrupt at boot. Where it does not arrive, or the board has none, quotas are polled
 //!   - `irq` or `irqs`: the overflow interrupt: a private one (PPI) that all cores have, or a list
@@ -42,8 +44,8 @@
 //!   - `splits`: MDCR_EL2.HPMN keeps a guest from the counters above it, which no shipped board has
 //!     been shown to do (QEMU does not). Default: false
 //! - `[[device]]`: `name`, `start` and `size` of a device that a VM can have, and `dma`: whether it
-//!   accesses memory by itself. A VM gets one that does only with memory for it, and one that is not
-//!   listed with a warning. `stop`: the writes to its first page that end its accesses, as offset and
+//!   accesses memory by itself. A VM gets one that does only with memory for it or `streams`, the
+//!   numbers by which the SMMU knows it, and one that is not listed with a warning. `stop`: the writes to its first page that end its accesses, as offset and
 //!   value. `dma`'s default: false; without `stop`, the configuration must have it. `firmware`: the
 //!   numbers of its `nodes`, `clocks` and `resets` in the firmware's calls; no other VM's device may
 //!   share one. Default: none
@@ -69,7 +71,7 @@ use crate::ranges::{self, Ranges};
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::{CacheGeometry, GeometryError};
 use cloison_formats::ids::Intid;
-use cloison_formats::image::{Board, Gic, Uart, UartKind, WorkCost};
+use cloison_formats::image::{Board, Gic, Smmu, Uart, UartKind, WorkCost};
 use cloison_formats::units::{EventId, Events};
 use std::path::{Path, PathBuf};
 
@@ -201,6 +203,7 @@ impl BoardFile {
              gicd, gicr",
         );
         let gic = gic.and_then(|field| read_gic(&field));
+        let smmu = root.optional("smmu").and_then(|field| read_smmu(&field));
         let pmu = root
             .required("pmu", "describe the PMU: [pmu] counters = 6")
             .and_then(|field| read_pmu(&field, cores.as_ref().map_or(1, Vec::len)));
@@ -236,6 +239,7 @@ impl BoardFile {
                 console: console?,
                 telemetry,
                 gic: gic?,
+                smmu,
                 pmu_irqs: pmu.irqs,
                 pmu_shadow: pmu.shadow,
                 pmu_splits: pmu.splits,
@@ -505,6 +509,25 @@ fn read_gic(field: &Field<'_>) -> Option<Gic> {
         gicv: gicv?,
         gicv_dir: gicv_dir?,
         mediated_timer,
+    })
+}
+
+fn read_smmu(field: &Field<'_>) -> Option<Smmu> {
+    let table = field.table()?;
+    let kind = table
+        .required("kind", "kind = \"smmuv3\"")
+        .and_then(|field| field.one_of("kind of SMMU", &[("smmuv3", ())]));
+    let base = table
+        .required("base", "base = 0x0905_0000")
+        .and_then(|field| page_address(&field));
+    let irq = table
+        .required("irq", "give the interrupt of its event queue: irq = 106")
+        .and_then(|field| field.integer_in(32..=255, "the number of a shared interrupt"));
+    table.finish();
+    kind?;
+    Some(Smmu {
+        base: base?,
+        irq: Intid(irq? as u32),
     })
 }
 

@@ -1,13 +1,14 @@
 //! The devices that a board file names, and whether one that is passed through accesses memory.
 //!
-//! Nothing translates or limits what a device reads and writes by itself: Cloison uses no SMMU. Its
-//! addresses are physical; those of its guest are the same only in memory for DMA.
+//! A device with `streams` is behind the board's SMMU, which gives it the guest's addresses. Nothing
+//! translates or limits what any other reads and writes by itself: its addresses are physical; those
+//! of its guest are the same only in memory for DMA.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::document::{Field, Presence, Table};
 use crate::firmware::{self, page_address, read_writes};
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
-use cloison_formats::image::{FirmwareAccess, Stop};
+use cloison_formats::image::{FirmwareAccess, Stop, Streams};
 
 /// Whether a device accesses memory by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct BoardDevice {
     pub range: PhysRange,
     /// Whether it accesses memory.
     pub dma: Dma,
+    /// Its streams, if the board's SMMU guards it.
+    pub streams: Streams,
     /// The writes to its first page that end its accesses, if the board file knows them.
     pub stop: Option<Vec<(u16, u32)>>,
     /// The numbers by which the firmware knows it and what it has.
@@ -94,6 +97,7 @@ fn read_one(table: Table<'_>) -> Option<BoardDevice> {
         Dma::None
     };
     let stop = read_stop(&table).optional();
+    let streams = table.value("streams", read_streams).or(Streams::default());
     let firmware = table.optional("firmware").map_or_else(
         || Some(FirmwareAccess::default()),
         |field| firmware::read_numbers(&field),
@@ -106,9 +110,34 @@ fn read_one(table: Table<'_>) -> Option<BoardDevice> {
             len: size?,
         },
         dma,
+        streams: streams?,
         stop: stop?,
         firmware: firmware?,
     })
+}
+
+/// Reads a set of streams.
+pub(crate) fn read_streams(field: &Field<'_>) -> Option<Streams> {
+    let set = field.number_set("stream")?;
+    let most = u64::from(Streams::MOST) - 1;
+    if let Some((number, at)) = set.iter().find(|(number, _)| *number > most) {
+        let error = field.error(format!("stream {number} is too high"));
+        let help = format!("the hypervisor's table has the streams 0 to {most}");
+        field.push(error.at(at.clone()).label("beyond the table").help(help));
+        return None;
+    }
+    Some(Streams(
+        set.iter().fold(0, |all, (number, _)| all | 1 << number),
+    ))
+}
+
+/// What the hypervisor does about a passed-through device's accesses to memory.
+#[derive(Default)]
+pub(crate) struct Limits {
+    /// Writes that end them.
+    pub stops: Vec<Stop>,
+    /// The streams by which the SMMU knows them.
+    pub streams: Streams,
 }
 
 /// Reads the writes that end a device's accesses to memory.
@@ -134,14 +163,14 @@ pub(crate) fn read_claim<'a>(table: &Table<'a>) -> Option<(Claimed, Field<'a>)> 
 }
 
 /// Checks what a passed-through device may do to memory: one that accesses it needs memory for DMA
-/// in its VM, and an end with the VM's life; one that the board file does not name needs the user's
-/// word. Returns what ends it.
+/// in its VM, and an end with the VM's life, unless the SMMU guards it; one that the board file does
+/// not name needs the user's word. Returns what limits it.
 pub(crate) fn check(
     field: &Field<'_>,
     said: Said<'_>,
     devices: &[BoardDevice],
     range: PhysRange,
-) -> Vec<Stop> {
+) -> Limits {
     let covered = devices
         .iter()
         .filter(|device| device.range.overlaps(&range));
@@ -157,14 +186,25 @@ pub(crate) fn check(
                     .label("the board file says that it does")
                     .help("write dma = \"trusted\", or leave it out"),
             );
-            return Vec::new();
+            return Limits::default();
         }
         (Some(_), _) | (None, Some((Claimed::Trusted, _))) => {}
         (None, None) if covered.count() == 0 => {
             warn_of_unknown(field, range.start);
-            return Vec::new();
+            return Limits::default();
         }
-        (None, _) => return Vec::new(),
+        (None, _) => return Limits::default(),
+    }
+    let streams = masters.iter().fold(0, |all, device| all | device.streams.0);
+    if !masters.is_empty() && masters.iter().all(|device| !device.streams.is_empty()) {
+        let stops = match &said.stop {
+            Presence::Given(stop) => Some(stops(range.start, &stop.value)),
+            _ => stops_of(&masters, range),
+        };
+        return Limits {
+            stops: stops.unwrap_or_default(),
+            streams: Streams(streams),
+        };
     }
     let what = name.map_or_else(String::new, |name| format!(": {name}"));
     if said.memory == DmaMemory::None {
@@ -175,11 +215,11 @@ pub(crate) fn check(
              the hypervisor. Give the VM memory at the same addresses for both: [[vm.region]] with \
              dma = true",
         ));
-        return Vec::new();
+        return Limits::default();
     }
     let known = match said.stop {
         // Said already.
-        Presence::Wrong => return Vec::new(),
+        Presence::Wrong => return Limits::default(),
         Presence::Given(stop) => Some(stops(range.start, &stop.value)),
         Presence::Absent => stops_of(&masters, range),
     };
@@ -193,7 +233,10 @@ pub(crate) fn check(
              itself",
         ));
     }
-    known.unwrap_or_default()
+    Limits {
+        stops: known.unwrap_or_default(),
+        ..Limits::default()
+    }
 }
 
 /// Returns the writes at these offsets of a page.

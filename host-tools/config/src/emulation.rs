@@ -12,6 +12,8 @@
 //! - `options`: further arguments, one text each. Default: none
 //! - `network`: the device for `run --net`: `start`, the page of its registers, and `arguments`,
 //!   which join it to QEMU's network `net`. Default: none
+//! - `smmu`: the machine's property by which it has the board's SMMU, for systems that use it. Default:
+//!   none
 //! - `serial`: a list of what each serial port carries, in QEMU's order: `"console"`, `"telemetry"`
 //!   or `"unused"`. Default: `["console", "telemetry"]`, or `["console"]`
 //! - `model`: the model of the memory hierarchy that fits this machine:
@@ -52,6 +54,10 @@ pub struct Emulation {
     /// for it, so that it is no part of what a kept run was.
     #[serde(skip)]
     pub network: Option<Network>,
+    /// The machine's property by which it has an SMMU. A system that uses the SMMU adds it to
+    /// `machine`.
+    #[serde(skip)]
+    pub smmu: Option<String>,
     /// Shared interrupts by which the board's cores learn of overflows. QEMU does not raise them,
     /// and the model does.
     pub overflow_interrupts: Vec<Intid>,
@@ -166,6 +172,9 @@ impl Emulation {
         let network = table
             .optional("network")
             .map_or(Some(None), |field| read_network(&field).map(Some));
+        let smmu = table
+            .optional("smmu")
+            .and_then(|field| field.string("a property of the machine").map(str::to_owned));
         let serial = read_serial(&table, hardware.telemetry);
         let model = table
             .optional("model")
@@ -187,6 +196,7 @@ impl Emulation {
             serial: serial?,
             model: model?,
             network: network?,
+            smmu,
             overflow_interrupts: hardware
                 .pmu_irqs
                 .iter()

@@ -70,6 +70,9 @@ pub enum Knob {
     Budgets,
 }
 
+/// The fields of a VM that say what it must reach.
+pub const FIELDS: [&str; 3] = ["tolerance", "deadline", "best_effort"];
+
 /// All knobs, by the words for them.
 pub const KNOBS: [(&str, Knob); 3] = [
     ("colors", Knob::Colors),

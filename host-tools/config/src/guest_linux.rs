@@ -1,6 +1,7 @@
 //! A VM's Linux guest, as its configuration describes it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_formats::addr::Ipa;
 use cloison_formats::ids::Intid;
 use std::fmt;
 use std::path::PathBuf;
@@ -158,6 +159,8 @@ pub struct Described {
     pub cpu: String,
     /// The PMU's interrupt (a PPI), if the board wires it.
     pub pmu_irq: Option<Intid>,
+    /// Address of the tree, if the configuration sets it.
+    pub place: Option<Ipa>,
 }
 
 /// A VM's Linux guest, as its configuration describes it.

@@ -12,54 +12,86 @@ use crate::scene::Scene;
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::guest_map::{GuestMap, GuestUart, GuestUartKind, MapDevice};
 use cloison_formats::ids::Intid;
-use cloison_formats::image::IPA_BITS;
+use cloison_formats::image::{GicVersion, IPA_BITS};
+use cloison_formats::limits::MAX_VCPUS;
 use cloison_logic::vgic::MAX_IRQ;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+/// What messages call the distributor.
+const DISTRIBUTOR: &str = "the emulated interrupt distributor";
+/// Bytes of a GICv3's distributor, and of each of the two frames of a redistributor (Arm IHI 0069H,
+/// 12.10).
+const FRAME: u64 = 0x1_0000;
 const KINDS: [(&str, GuestUartKind); 2] = [
     ("pl011", GuestUartKind::Pl011),
     ("cadence", GuestUartKind::Cadence),
 ];
 
-/// Returns what messages call a device of a map.
-pub(crate) const fn name_of(device: MapDevice) -> &'static str {
-    match device {
-        MapDevice::Distributor => "the emulated interrupt distributor",
-        MapDevice::CpuInterface | MapDevice::Deactivate => "the virtual CPU interface",
-        MapDevice::Uart => "the emulated UART",
-        MapDevice::Services => "the services page",
-        MapDevice::Link(_) => "a link's device",
-    }
+/// Addresses that an emulated device of a VM takes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Taken {
+    pub device: MapDevice,
+    /// What messages call it.
+    pub name: &'static str,
+    pub range: Range<u64>,
 }
 
-/// Returns the addresses that a map takes, in their order.
-pub(crate) fn taken(map: &GuestMap) -> Vec<Range<u64>> {
-    let mut pages = map.devices().map(|(_, page)| page.0);
-    pages.sort_unstable();
+/// Returns the addresses that a map's devices take: a page each. Of a GICv3, the distributor takes a
+/// frame, and each of the most vCPUs that a VM can have two.
+pub(crate) fn taken(map: &GuestMap, gic: GicVersion) -> Vec<Taken> {
+    let of = |(device, Ipa(start))| {
+        let (name, bytes) = match (gic, device) {
+            (GicVersion::V2, MapDevice::Distributor) => (DISTRIBUTOR, PAGE_SIZE),
+            (GicVersion::V3, MapDevice::Distributor) => (DISTRIBUTOR, FRAME),
+            (GicVersion::V3, MapDevice::CpuInterface) => {
+                ("the emulated redistributors", 2 * FRAME * MAX_VCPUS as u64)
+            }
+            (GicVersion::V3, MapDevice::Deactivate) => return None,
+            (_, MapDevice::CpuInterface | MapDevice::Deactivate) => {
+                ("the virtual CPU interface", PAGE_SIZE)
+            }
+            (_, MapDevice::Uart) => ("the emulated UART", PAGE_SIZE),
+            (_, MapDevice::Services) => ("the services page", PAGE_SIZE),
+            (_, MapDevice::Link(_)) => ("a link's device", PAGE_SIZE),
+        };
+        let range = start..start.saturating_add(bytes);
+        Some(Taken {
+            device,
+            name,
+            range,
+        })
+    };
+    map.devices().into_iter().filter_map(of).collect()
+}
+
+/// Returns the text of all addresses that devices take, in their order.
+pub(crate) fn listed(taken: &[Taken]) -> String {
+    let mut ranges: Vec<Range<u64>> = taken.iter().map(|taken| taken.range.clone()).collect();
+    ranges.sort_unstable_by_key(|range| range.start);
     let mut all: Vec<Range<u64>> = Vec::new();
-    for page in pages {
+    for range in ranges {
         match all.last_mut() {
-            Some(last) if last.end == page => last.end += PAGE_SIZE,
-            _ => all.push(page..page + PAGE_SIZE),
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => all.push(range),
         }
     }
-    all
+    let texts = all
+        .iter()
+        .map(|range| format!("{:#x}..{:#x}", range.start, range.end));
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 /// Reads the `map` of a VM. A map that cannot be read is recorded, and the default one returned.
 pub(crate) fn read(table: &Table<'_>, scene: &Scene<'_>, others: &mut Vec<Problem>) -> GuestMap {
-    let has_v3 = scene
-        .board
-        .is_some_and(|file| file.board.gic.gicr.is_some());
-    let default = if has_v3 {
-        GuestMap::CLOISON_GICV3
-    } else {
-        GuestMap::CLOISON
+    let gic = scene.gic();
+    let default = match gic {
+        GicVersion::V2 => GuestMap::CLOISON,
+        GicVersion::V3 => GuestMap::CLOISON_GICV3,
     };
     let found = table.optional("map").and_then(|field| {
         let path = find(&field, scene)?;
-        load_for(&path, has_v3)
+        load_for(&path, gic)
             .map_err(|errors| others.extend(errors.into_problems()))
             .ok()
     });
@@ -88,19 +120,19 @@ fn find(field: &Field<'_>, scene: &Scene<'_>) -> Option<PathBuf> {
     found
 }
 
-/// Reads the map in a file.
+/// Reads the map in a file, for a board with a GICv2.
 ///
 /// # Errors
 ///
 /// Returns all errors of the file with their positions.
 pub fn load(path: &Path) -> Result<GuestMap, Errors> {
-    load_for(path, false)
+    load_for(path, GicVersion::V2)
 }
 
-/// As [`load`], for a board with a GICv3 or a GICv2.
-fn load_for(path: &Path, has_v3: bool) -> Result<GuestMap, Errors> {
+/// As [`load`], for a board with this version of the interrupt controller.
+fn load_for(path: &Path, gic: GicVersion) -> Result<GuestMap, Errors> {
     let help = "name a map, such as \"cloison\", or a file like configs/maps/zcu102.toml";
-    document::load(path, help, |root| read_file(root, path, has_v3))
+    document::load(path, help, |root| read_file(root, path, gic))
 }
 
 /// Loads all maps of a directory of configurations, with their names, in the order of these.
@@ -116,19 +148,25 @@ pub fn all(configs: &Path) -> Result<Vec<(String, GuestMap)>, Errors> {
         .collect()
 }
 
-fn read_file(root: &Table<'_>, path: &Path, has_v3: bool) -> Option<GuestMap> {
+fn read_file(root: &Table<'_>, path: &Path, version: GicVersion) -> Option<GuestMap> {
     FileKind::Map.fits(root)?;
     check_name(root, path);
     root.optional("description")
         .map(|field| field.string("one line of text"));
     let services = root.required("services_page", "services_page = 0x0900_1000");
-    let (key, other, frames, help) = if has_v3 {
-        let help = "the board has a GICv3: add [gicv3] with distributor and redistributors, or name \
-                    a map that has it, such as \"cloison\"";
-        ("gicv3", "gicv2", "redistributors", help)
-    } else {
-        let help = "describe the interrupt controller: [gicv2] with distributor and cpu_interface";
-        ("gicv2", "gicv3", "cpu_interface", help)
+    let (key, other, help) = match version {
+        GicVersion::V2 => (
+            "gicv2",
+            "gicv3",
+            "the board has a GICv2: add [gicv2] with distributor and cpu_interface, or name a map \
+             that has it, such as \"cloison\"",
+        ),
+        GicVersion::V3 => (
+            "gicv3",
+            "gicv2",
+            "the board has a GICv3: add [gicv3] with distributor and redistributors, or name a map \
+             that has it, such as \"cloison\"",
+        ),
     };
     // That for boards of the other version.
     root.optional(other);
@@ -138,8 +176,16 @@ fn read_file(root: &Table<'_>, path: &Path, has_v3: bool) -> Option<GuestMap> {
         .and_then(|field| field.table());
     let (gic, uart) = (gic?, uart?);
     let distributor = gic.required("distributor", "distributor = 0x0800_0000");
-    let interface = gic.required(frames, &format!("{frames} = 0x080A_0000"));
-    let deactivate = gic.optional("deactivate").filter(|_| !has_v3);
+    let (interface, deactivate) = match version {
+        GicVersion::V2 => (
+            gic.required("cpu_interface", "cpu_interface = 0x0801_0000"),
+            gic.optional("deactivate"),
+        ),
+        GicVersion::V3 => {
+            let help = "redistributors = 0x080A_0000";
+            (gic.required("redistributors", help), None)
+        }
+    };
     gic.finish_ref();
     let kind = uart
         .required("kind", "kind = \"pl011\" or \"cadence\"")
@@ -169,17 +215,23 @@ fn read_file(root: &Table<'_>, path: &Path, has_v3: bool) -> Option<GuestMap> {
         services: services_page?,
     };
     let fields = [
-        &distributor,
-        &interface,
-        if deactivate.is_some() {
-            &deactivate
-        } else {
-            &interface
-        },
-        &base,
-        &services,
+        (MapDevice::Distributor, &distributor),
+        (MapDevice::CpuInterface, &interface),
+        (
+            MapDevice::Deactivate,
+            if deactivate.is_some() {
+                &deactivate
+            } else {
+                &interface
+            },
+        ),
+        (MapDevice::Uart, &base),
+        (MapDevice::Services, &services),
     ];
-    check_pages(&map, fields.map(Option::as_ref));
+    check_places(&taken(&map, version), |device| {
+        let (_, field) = fields.iter().find(|&&(other, _)| other == device)?;
+        field.as_ref()
+    });
     Some(map)
 }
 
@@ -237,27 +289,37 @@ fn read_irq(field: &Field<'_>) -> Option<Intid> {
     None
 }
 
-/// Checks that no two devices share a page. `fields` say where each is.
-fn check_pages(map: &GuestMap, fields: [Option<&Field<'_>>; 5]) {
-    let devices = map.devices();
-    for (index, (device, page)) in devices.into_iter().enumerate() {
-        let before = devices[..index]
-            .iter()
-            .position(|&(_, other)| other == page);
-        let (Some(before), Some(field)) = (before, fields[index]) else {
+/// Checks that each device is in a VM's address space, and no two overlap. `field` returns what says
+/// where one is.
+fn check_places<'a>(taken: &[Taken], field: impl Fn(MapDevice) -> Option<&'a Field<'a>>) {
+    for (index, own) in taken.iter().enumerate() {
+        let Some(place) = field(own.device) else {
             continue;
         };
-        let (other, _) = devices[before];
-        let message = format!(
-            "{} and {} are both at {page}",
-            name_of(other),
-            name_of(device)
-        );
-        let mut error = field.error(message).label("each has one page");
-        if let Some(first) = fields[before] {
+        let Range { start, end } = own.range;
+        let bytes = end - start;
+        if bytes > PAGE_SIZE && (start % FRAME != 0 || end > 1 << IPA_BITS) {
+            let error = place.error(format!("{} cannot be at {start:#x}", own.name));
+            let label = format!("it takes {bytes:#x} bytes");
+            let help = format!(
+                "write a multiple of {FRAME:#x}, at most {:#x}",
+                (1 << IPA_BITS) - bytes
+            );
+            place.push(error.label(label).help(help));
+        }
+        let meets = |other: &&Taken| other.range.start < end && start < other.range.end;
+        let Some(other) = taken[..index].iter().find(meets) else {
+            continue;
+        };
+        let at = start.max(other.range.start);
+        let message = format!("{} and {} are both at {at:#x}", other.name, own.name);
+        let label = format!("it takes {start:#x}..{end:#x}");
+        let mut error = place.error(message).label(label);
+        if let Some(first) = field(other.device) {
             error = error.also(first.span(), "the other one");
         }
-        field.push(error.help(format!("the next page is {}", page.page(1))));
+        let help = format!("the other one ends at {:#x}", other.range.end);
+        place.push(error.help(help));
     }
 }
 
@@ -266,20 +328,28 @@ mod tests {
     use super::*;
 
     fn shipped(name: &str) -> GuestMap {
+        shipped_for(name, GicVersion::V2)
+    }
+
+    fn shipped_for(name: &str, gic: GicVersion) -> GuestMap {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/maps");
-        load(&root.join(format!("{name}.toml"))).expect("it is right")
+        load_for(&root.join(format!("{name}.toml")), gic).expect("it is right")
     }
 
     #[test]
     fn the_map_named_cloison_is_the_one_without_a_name() {
         assert_eq!(shipped("cloison"), GuestMap::CLOISON);
         assert_eq!(
-            taken(&GuestMap::CLOISON),
-            [
-                0x0800_0000..0x0800_1000,
-                0x0801_0000..0x0801_2000,
-                0x0900_0000..0x0900_2000
-            ]
+            listed(&taken(&GuestMap::CLOISON, GicVersion::V2)),
+            "0x8000000..0x8001000, 0x8010000..0x8012000, 0x9000000..0x9002000"
+        );
+        assert_eq!(
+            shipped_for("cloison", GicVersion::V3),
+            GuestMap::CLOISON_GICV3
+        );
+        assert_eq!(
+            listed(&taken(&GuestMap::CLOISON_GICV3, GicVersion::V3)),
+            "0x8000000..0x8010000, 0x80a0000..0x81a0000, 0x9000000..0x9002000"
         );
     }
 

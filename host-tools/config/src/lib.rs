@@ -70,6 +70,7 @@ mod ranges;
 mod region;
 mod scene;
 pub mod shipped;
+mod smmu;
 pub mod sources;
 mod system;
 mod telemetry;

@@ -2,17 +2,16 @@
 //! their use by a Linux guest.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::{self, DmaMemory, Said};
+use crate::devices::{self, DmaMemory, Limits, Said};
 use crate::document::{Field, Presence, Table, all, suggest};
 use crate::guest_linux::{DeviceNode, Property, Shown};
-use crate::guest_map;
+use crate::guest_map::{self, Taken};
 use crate::names::name;
 use crate::page::page_ipa;
 use crate::scene::{PoolSpec, PoolUse, Scene};
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
-use cloison_formats::guest_map::GuestMap;
 use cloison_formats::ids::Intid;
-use cloison_formats::image::{Backing, Board, IPA_BITS, Region, Stop};
+use cloison_formats::image::{Backing, Board, IPA_BITS, Region};
 use std::ops::Range;
 use toml::Value;
 
@@ -31,14 +30,14 @@ const SHOWN: [(&str, Shown); 3] = [
 /// A region with the positions to which later checks refer.
 pub(crate) struct RegionSpec<'a> {
     pub region: Region,
-    /// What ends the accesses to memory of its device.
-    pub stops: Vec<Stop>,
+    /// What limits the accesses to memory of its device.
+    pub limits: Limits,
     /// How a Linux guest sees it, and where that is configured.
     pub shown: Shown,
     pub shown_fields: Vec<Field<'a>>,
     pub ipa_span: Range<usize>,
     pub size_span: Range<usize>,
-    backing_span: Range<usize>,
+    pub backing_span: Range<usize>,
 }
 
 impl RegionSpec<'_> {
@@ -59,7 +58,7 @@ impl RegionSpec<'_> {
 pub(crate) fn read_all<'a>(
     table: &Table<'a>,
     scene: &Scene<'_>,
-    map: &GuestMap,
+    taken: &[Taken],
     irqs: &[Intid],
 ) -> (Vec<RegionSpec<'a>>, bool) {
     let tables = table.tables("region");
@@ -89,7 +88,7 @@ pub(crate) fn read_all<'a>(
     let mut specs: Vec<RegionSpec<'a>> = Vec::new();
     let scope = Scope {
         scene,
-        map,
+        taken,
         irqs,
         dma: DmaMemory::of(&tables),
     };
@@ -106,7 +105,8 @@ pub(crate) fn read_all<'a>(
 /// What the regions of a VM refer to.
 struct Scope<'a> {
     scene: &'a Scene<'a>,
-    map: &'a GuestMap,
+    /// What the VM's emulated devices take.
+    taken: &'a [Taken],
     /// The VM's interrupts.
     irqs: &'a [Intid],
     /// Whether the VM has memory for DMA.
@@ -145,7 +145,7 @@ fn read_region<'a>(
     let Backed {
         backing,
         span: backing_span,
-        stops,
+        limits,
     } = backing?;
     let region = Region {
         name: name?.0.to_owned(),
@@ -155,11 +155,11 @@ fn read_region<'a>(
         executable: executable?,
     };
     let (ipa_span, size_span) = (ipa_field.span(), size_field.span());
-    check_addresses(&table, scope.map, &region, &ipa_span)?;
+    check_addresses(&table, scope.taken, &region, &ipa_span)?;
     check_overlap(&table, &region, &ipa_span, before);
     Some(RegionSpec {
         region,
-        stops,
+        limits,
         shown,
         shown_fields,
         ipa_span,
@@ -172,7 +172,7 @@ fn read_region<'a>(
 /// emulates.
 pub(crate) fn check_addresses(
     table: &Table<'_>,
-    map: &GuestMap,
+    taken: &[Taken],
     region: &Region,
     span: &Range<usize>,
 ) -> Option<()> {
@@ -188,21 +188,15 @@ pub(crate) fn check_addresses(
         )));
         return None;
     }
-    let mut devices = map.devices().into_iter();
-    if let Some((device, page)) = devices.find(|&(_, page)| region.contains(page)) {
-        let what = guest_map::name_of(device);
-        let error = error(format!("the region covers {what}")).label(format!(
-            "{}..{end:#x} meets {page}..{}",
-            region.ipa,
-            page.page(1)
+    let meets = |range: &Range<u64>| region.ipa.0 < range.end && u128::from(range.start) < end;
+    if let Some(Taken { name, range, .. }) = taken.iter().find(|taken| meets(&taken.range)) {
+        let error = error(format!("the region covers {name}")).label(format!(
+            "{}..{end:#x} meets {:#x}..{:#x}",
+            region.ipa, range.start, range.end
         ));
-        let taken: Vec<String> = guest_map::taken(map)
-            .iter()
-            .map(|range| format!("{:#x}..{:#x}", range.start, range.end))
-            .collect();
         table.push(error.help(format!(
             "the VM's `map` has devices at {}: keep these free, or name another map",
-            taken.join(", ")
+            guest_map::listed(taken)
         )));
     }
     Some(())
@@ -430,15 +424,15 @@ struct Backed {
     backing: Backing,
     /// Where that is written.
     span: Range<usize>,
-    /// What ends the accesses to memory of its device.
-    stops: Vec<Stop>,
+    /// What limits the accesses to memory of its device.
+    limits: Limits,
 }
 
 fn read_backing(table: &Table<'_>, scope: &Scope<'_>, pages: Option<u32>) -> Option<Backed> {
     let backed = |backing, field: &Field<'_>| Backed {
         backing,
         span: field.span(),
-        stops: Vec::new(),
+        limits: Limits::default(),
     };
     let scene = scope.scene;
     let (pool, contiguous, device) = (
@@ -499,7 +493,7 @@ fn read_backing(table: &Table<'_>, scope: &Scope<'_>, pages: Option<u32>) -> Opt
                 );
                 return None;
             }
-            let mut stops = Vec::new();
+            let mut limits = Limits::default();
             if let (Some(board), Some(pages)) = (scene.board, pages) {
                 let range = PhysRange {
                     start: pa,
@@ -507,11 +501,11 @@ fn read_backing(table: &Table<'_>, scope: &Scope<'_>, pages: Option<u32>) -> Opt
                 };
                 if is_free(&device, &board.board, range) {
                     let board = &board.devices;
-                    stops = devices::check(&device, said, board, range);
+                    limits = devices::check(&device, said, board, range);
                 }
             }
             Some(Backed {
-                stops,
+                limits,
                 ..backed(Backing::Device(pa), &device)
             })
         }
@@ -563,6 +557,14 @@ fn is_free(field: &Field<'_>, board: &Board, range: PhysRange) -> bool {
             .iter()
             .map(|uart| (page(uart.base), TELEMETRY)),
     );
+    let smmu = board
+        .smmu
+        .iter()
+        .flat_map(|smmu| [0, 16].map(|page| smmu.base.page(page)));
+    own.extend(smmu.map(|start| {
+        let len = 16 * PAGE_SIZE;
+        (PhysRange { start, len }, "the SMMU")
+    }));
     own.extend(board.own_devices().map(|own| {
         (
             own,

@@ -67,6 +67,10 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ),
     ("echo", "writes back what it reads from its UART"),
     (
+        "edu",
+        "sends a device's DMA to its own memory and elsewhere; args: what (1 to 3), rounds, seed",
+    ),
+    (
         "eemi",
         "asks the firmware about any clock, reset and power; args: calls, seed",
     ),

@@ -19,6 +19,7 @@ use crate::quantity::show_size;
 use crate::quota;
 use crate::scene::{PoolSpec, PoolUse, Scene};
 use crate::shipped::{DEFAULT_BOARD, Shipped};
+use crate::smmu;
 use crate::sources::ImageSource;
 use crate::telemetry;
 use crate::trust::QuotaEvents;
@@ -127,6 +128,14 @@ fn read(
         .filter_map(|table| vm::read(table, &scene, others))
         .collect();
     check_between(context, &vms, &pools);
+    let owners = vms.iter().filter_map(|spec| {
+        Some(smmu::Owner {
+            name: &spec.vm.name,
+            path: &spec.path,
+            span: spec.guarded.clone()?,
+        })
+    });
+    smmu::check_between(context, owners);
     let asking = vms.iter().filter_map(|spec| {
         Some(Grant {
             vm: &spec.vm.name,
@@ -192,10 +201,12 @@ fn read(
         links,
     };
     let contiguous = check_contiguous(context, &system, &vms, &hypervisor);
-    let system = System {
+    let mut system = System {
         contiguous,
         ..system
     };
+    let mut connected = board.clone();
+    smmu::connect(&mut system, &mut connected);
     check_direct(context, &system, &vms);
     check_memory(context, &system, &vms, &pools, &channels);
     check_tables(context, &system);
@@ -215,7 +226,7 @@ fn read(
         system,
         images,
         goals,
-        board: board.clone(),
+        board: connected,
         quota_events,
     })
 }

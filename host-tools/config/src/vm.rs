@@ -8,12 +8,13 @@ use crate::eemi;
 use crate::events::{EventTable, read_events};
 use crate::files;
 use crate::goal::{self, Goal};
-use crate::guest_map;
+use crate::guest_map::{self, Taken};
 use crate::manage::{self, NameList};
 use crate::names::name;
 use crate::problem::{Problem, SourceFile, count, display_path};
 use crate::region::{self, RegionSpec};
 use crate::scene::{ImageScene, PoolSpec, PoolUse, Scene};
+use crate::smmu::{self, Guarded};
 use crate::sources::ImageSource;
 use crate::trust::Budgeted;
 use crate::vm_image::{self, ImageSpec};
@@ -43,6 +44,8 @@ const SERVICES: [(&str, u32); 7] = [
 /// A VM with the positions to which later checks refer.
 pub(crate) struct VmSpec {
     pub vm: Vm,
+    /// What its emulated devices take.
+    pub taken: Vec<Taken>,
     pub image: Option<ImageSpec>,
     pub name_span: Range<usize>,
     pub path: String,
@@ -51,6 +54,8 @@ pub(crate) struct VmSpec {
     pub region_spans: Vec<Range<usize>>,
     /// Position of each region's address.
     pub ipa_spans: Vec<Range<usize>>,
+    /// Position of the first device that the SMMU guards.
+    pub guarded: Option<Range<usize>>,
     /// References of the VM to pools.
     pub pool_uses: Vec<PoolUse>,
     pub irqs: Vec<(Intid, Range<usize>)>,
@@ -97,18 +102,21 @@ pub(crate) fn read(
     let services_page = table.value("services_page", Field::boolean);
     let scrub = table.value("scrub", Field::boolean);
     let owned: Vec<Intid> = irqs.iter().map(|(irq, _)| *irq).collect();
-    let (mut regions, complete) = region::read_all(&table, scene, &map, &owned);
+    let taken = guest_map::taken(&map, scene.gic());
+    let (mut regions, complete) = region::read_all(&table, scene, &taken, &owned);
     let mut pool_uses: Vec<PoolUse> = regions.iter().filter_map(RegionSpec::pool_use).collect();
     let region_spans = regions.iter().map(|spec| spec.size_span.clone()).collect();
-    let ipa_spans = regions.iter().map(|spec| spec.ipa_span.clone()).collect();
+    let ipa_spans: Vec<Range<usize>> = regions.iter().map(|spec| spec.ipa_span.clone()).collect();
     let mut shown = Vec::new();
     let mut shown_fields = Vec::new();
     let mut stops = Vec::new();
+    let mut guarded = Guarded::default();
     let regions: Vec<Region> = regions
         .drain(..)
         .map(|spec| {
             shown_fields.extend(spec.shown_fields);
-            stops.extend(spec.stops);
+            stops.extend(spec.limits.stops);
+            guarded.add(spec.limits.streams, &spec.backing_span);
             shown.push(spec.shown);
             spec.region
         })
@@ -137,6 +145,9 @@ pub(crate) fn read(
     if services & services::MIGRATE != 0 && target.is_none() {
         warn_of_no_destination(&table);
     }
+    let streams = smmu::read(&table, &guarded);
+    smmu::check_still(&table, &guarded, services, target.as_ref());
+    smmu::check_reach(&table, &guarded, &map, &regions, &ipa_spans);
     let firmware = table.optional("firmware");
     let goal = read_goal(&table, scene, services, &regions);
     let doorbell = doorbell::read(&table);
@@ -176,17 +187,20 @@ pub(crate) fn read(
         profile: profile.map(|profile| profile.profile),
         campaign: counting.campaign,
         stops,
+        streams,
         firmware: None,
     };
     vm.firmware = firmware.and_then(|field| eemi::grant(&field, scene.board, &vm));
     Some(VmSpec {
         vm,
+        taken,
         image,
         name_span,
         path: table.path().to_owned(),
         cores,
         region_spans,
         ipa_spans,
+        guarded: guarded.span,
         pool_uses,
         irqs,
         manages,
@@ -441,6 +455,11 @@ fn read_irqs(
                 Some("the telemetry UART's")
             } else if board.pmu_irqs.iter().any(|irq| u64::from(irq.0) == number) {
                 Some("a core's PMU's")
+            } else if board
+                .smmu
+                .is_some_and(|smmu| u64::from(smmu.irq.0) == number)
+            {
+                Some("the SMMU's")
             } else {
                 None
             }

@@ -5,6 +5,7 @@ use crate::document::{Field, Given, Presence, Table, suggest};
 use crate::executable::{self, ElfError, Executable};
 use crate::files::{self, ReadError};
 use crate::guest_linux::Described;
+use crate::layout::DEVICE_TREE_ROOM;
 use crate::page::page_ipa;
 use crate::problem::{Problem, display_path};
 use crate::quantity::show_size;
@@ -118,7 +119,14 @@ fn read_absent(image: &Table<'_>, scene: &ImageScene<'_>) -> Option<ImageSource>
     });
     let (field, path) = field?;
     // What else there is means something when the file is here.
-    for key in ["load", "entry", "cmdline", "initrd_load", "release"] {
+    for key in [
+        "load",
+        "entry",
+        "cmdline",
+        "device_tree_at",
+        "initrd_load",
+        "release",
+    ] {
         image.optional(key);
     }
     let has_tree = image.flag("device_tree") || image.optional("kernel").is_some();
@@ -141,6 +149,7 @@ fn read_absent(image: &Table<'_>, scene: &ImageScene<'_>) -> Option<ImageSource>
 struct Tree<'a> {
     wanted: Option<Field<'a>>,
     cmdline: Option<Field<'a>>,
+    at: Option<Field<'a>>,
 }
 
 impl<'a> Tree<'a> {
@@ -148,11 +157,12 @@ impl<'a> Tree<'a> {
         Self {
             wanted: image.optional("device_tree"),
             cmdline: image.optional("cmdline"),
+            at: image.optional("device_tree_at"),
         }
     }
 
     fn fields(&self) -> impl Iterator<Item = &Field<'a>> {
-        self.wanted.iter().chain(&self.cmdline)
+        self.wanted.iter().chain(&self.cmdline).chain(&self.at)
     }
 
     /// Returns what the tree is to say, if the guest gets one.
@@ -167,17 +177,39 @@ impl<'a> Tree<'a> {
                 .to_owned(),
             None => String::new(),
         };
-        if let Some(field) = self.cmdline.as_ref().filter(|_| !is_wanted) {
-            let problem =
-                field.error("the image has a command line, and no device tree that could say it");
-            field.push(
-                problem
-                    .label("lost")
-                    .help("add device_tree = true, or leave it out"),
-            );
+        let lost = [
+            (&self.cmdline, "a command line"),
+            (&self.at, "a device tree's address"),
+        ];
+        for (field, what) in lost {
+            if let Some(field) = field.as_ref().filter(|_| !is_wanted) {
+                let problem = field.error(format!("the image has {what}, and no device tree"));
+                let help = "add device_tree = true, or leave it out";
+                field.push(problem.label("lost").help(help));
+            }
         }
-        is_wanted.then(|| scene.described(cmdline))
+        let place = self.at.as_ref().and_then(|field| tree_place(field, scene));
+        is_wanted.then(|| Described {
+            place,
+            ..scene.described(cmdline)
+        })
     }
+}
+
+/// Returns the address that the configuration gives a device tree.
+fn tree_place(field: &Field<'_>, scene: &ImageScene<'_>) -> Option<Ipa> {
+    let place = page_ipa(field)?;
+    let has_room = room(scene, place).is_some_and(|room| room >= DEVICE_TREE_ROOM);
+    if scene.complete && !has_room {
+        let room = show_size(DEVICE_TREE_ROOM);
+        let problem = field.error(format!("no region of RAM has {room} at {place}"));
+        field.push(
+            problem
+                .label("the device tree does not fit")
+                .help("name an address in a region with `pool` or `contiguous`"),
+        );
+    }
+    Some(place)
 }
 
 /// Where the image says that it is loaded and entered.
@@ -211,6 +243,11 @@ fn ram<'a>(scene: &ImageScene<'a>, load: Ipa) -> Option<&'a Region> {
         .regions
         .iter()
         .find(|region| region.contains(load) && !matches!(region.backing, Backing::Device(_)))
+}
+
+/// Returns how many bytes of RAM there are from `at` to its region's end.
+fn room(scene: &ImageScene<'_>, at: Ipa) -> Option<u64> {
+    ram(scene, at).map(|region| region.ipa.page(u64::from(region.pages)).0 - at.0)
 }
 
 fn read_workload(
@@ -340,8 +377,7 @@ fn read_load<'a>(
 /// Checks that an image ends in the region where it is loaded.
 fn check_room(image: &Table<'_>, load: &Given<'_, Ipa>, len: u64, scene: &ImageScene<'_>) {
     let at = load.value;
-    let room = ram(scene, at).map(|region| region.ipa.page(u64::from(region.pages)).0 - at.0);
-    let label = match room {
+    let label = match room(scene, at) {
         Some(room) if room >= len => return,
         Some(room) => format!("{len} bytes > {room} bytes to the region's end"),
         None => "no RAM of the VM is there".to_owned(),

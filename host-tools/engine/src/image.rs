@@ -10,7 +10,7 @@ pub mod written;
 
 use crate::files::{self, write_atomic};
 use crate::linux::device_tree::Around;
-use crate::{linux, parts};
+use crate::{cargo, linux, parts};
 use cloison_config::executable::{self, ElfError, Executable, LONGEST};
 use cloison_config::layout::DEVICE_TREE_ROOM;
 use cloison_config::memory::{self, LOADER_SLACK};
@@ -19,7 +19,7 @@ use cloison_config::{Checked, ImageSource};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::boot::{self, AtEnd, BootParameters};
 use cloison_formats::ids::VmId;
-use cloison_formats::image::{self, System};
+use cloison_formats::image::{self, GicVersion, System};
 use cloison_formats::invalid::Invalid;
 use miette::{Diagnostic, IntoDiagnostic, Result};
 use std::collections::BTreeSet;
@@ -31,8 +31,6 @@ use thiserror::Error;
 const IMAGE_SIZE_OFFSET: usize = 16;
 /// `image_size` is a multiple of this.
 const IMAGE_SIZE_UNIT: u64 = 64 << 10;
-/// The feature of the hypervisor for boards with a GICv3.
-const GICV3: &str = "gicv3";
 /// Offset and value of the arm64 Image header's magic.
 const ARM64_MAGIC: (usize, [u8; 4]) = (56, *b"ARM\x64");
 
@@ -99,6 +97,22 @@ pub enum ImageError {
         /// Address of the tree.
         place: u64,
         /// Address after the image's last byte.
+        end: u64,
+    },
+    /// A guest's image is where its device tree is to be.
+    #[error(
+        "VM `{vm}`: its device tree takes {DEVICE_TREE_ROOM:#x} bytes at {place:#x}, and its \
+             image has {begin:#x} to {end:#x}"
+    )]
+    #[diagnostic(help("change `device_tree_at`, or leave it out for the region's end"))]
+    TreeInImage {
+        /// Name of the VM.
+        vm: String,
+        /// Address of the tree.
+        place: u64,
+        /// Address of the image's part that is there.
+        begin: u64,
+        /// Address after the last byte of that part.
         end: u64,
     },
     /// The image is larger than the memory that the pools leave free for it.
@@ -226,7 +240,7 @@ impl Image {
 /// Adds each VM's guest to the payload, and combines everything into one image. `hypervisor` is for
 /// boards with a GICv2: for one with a GICv3, its own is built.
 pub fn assemble(checked: &Checked, hypervisor: &Flat) -> Result<Image> {
-    if checked.system.board.gic.gicr.is_some() {
+    if checked.system.board.gic.version() == GicVersion::V3 {
         return build(checked, &[]);
     }
     assemble_system(checked.system.clone(), &checked.images, hypervisor)
@@ -272,7 +286,7 @@ pub fn assemble_system(
         }
         if let ImageSource::FileWithTree(_, described) = image {
             let tree = linux::device_tree::build(described, vm, around, None)?;
-            let (offset, load) = (payload.add(&tree)?, tree_place(vm)?);
+            let (offset, load) = (payload.add(&tree)?, tree_place(vm, described.place)?);
             vm.modules.push(image::Module {
                 offset,
                 len: u32::try_from(tree.len()).into_diagnostic()?,
@@ -302,8 +316,8 @@ pub fn assemble_system(
 pub fn build(checked: &Checked, features: &[&str]) -> Result<Image> {
     let mut features = features.to_vec();
     // A hypervisor for each: neither version of the interrupt controller pays for the other.
-    if checked.system.board.gic.gicr.is_some() {
-        features.push(GICV3);
+    if checked.system.board.gic.version() == GicVersion::V3 {
+        features.insert(0, cargo::GICV3);
     }
     let hypervisor = flatten(&parts::hypervisor(&features)?)?;
     assemble_system(checked.system.clone(), &checked.images, &hypervisor)
@@ -404,9 +418,23 @@ fn check_fit(vm: &image::Vm) -> Result<(), ImageError> {
     })
 }
 
-/// Returns the address of a VM's device tree: the end of the region that holds its image, as far
-/// from it as can be.
-fn tree_place(vm: &image::Vm) -> Result<Ipa, ImageError> {
+/// Returns the address of a VM's device tree: the one that is wanted; or the end of the region that
+/// holds its image, as far from it as can be.
+fn tree_place(vm: &image::Vm, wanted: Option<Ipa>) -> Result<Ipa, ImageError> {
+    let ends = |part: &image::Module| part.load.0 + u64::from(part.len);
+    if let Some(place) = wanted {
+        let is_there =
+            |part: &image::Module| part.load.0 < place.0 + DEVICE_TREE_ROOM && place.0 < ends(part);
+        return match vm.loaded().find(is_there) {
+            Some(part) => Err(ImageError::TreeInImage {
+                vm: vm.name.clone(),
+                place: place.0,
+                begin: part.load.0,
+                end: ends(&part),
+            }),
+            None => Ok(place),
+        };
+    }
     let mut memory = vm
         .regions
         .iter()
@@ -418,7 +446,7 @@ fn tree_place(vm: &image::Vm) -> Result<Ipa, ImageError> {
         .loaded()
         .filter(|part| home.is_some_and(|region| region.contains(part.load)));
     let end = there
-        .map(|part| part.load.0 + u64::from(part.len))
+        .map(|part| ends(&part))
         .max()
         .unwrap_or(vm.image.load.0);
     if place < end {
@@ -610,23 +638,28 @@ pub(crate) mod tests {
         // The tree goes where the code is, after all that is loaded there; these regions are
         // smaller than it.
         assert!(matches!(
-            tree_place(&vm),
+            tree_place(&vm, None),
             Err(ImageError::NoRoomForTree { .. })
         ));
         vm.regions[1].pages = 32;
-        assert_eq!(tree_place(&vm).unwrap(), Ipa(0x5001_0000));
+        assert_eq!(tree_place(&vm, None).unwrap(), Ipa(0x5001_0000));
         vm.modules.push(image::Module {
             offset: 0,
             len: 4097,
             load: Ipa(0x5000_f000),
         });
         assert!(matches!(
-            tree_place(&vm),
+            tree_place(&vm, None),
             Err(ImageError::NoRoomForTree {
                 end: 0x5001_0001,
                 ..
             })
         ));
+        let at = |place| tree_place(&vm, Some(Ipa(place)));
+        assert_eq!(at(0x5001_1000).unwrap(), Ipa(0x5001_1000));
+        for place in [0x5000_0000, 0x5001_0000] {
+            assert!(matches!(at(place), Err(ImageError::TreeInImage { .. })));
+        }
         let error = load_elf(
             &mut vm,
             Path::new("x"),

@@ -12,7 +12,8 @@ use cloison_formats::ids::{Core, VmId};
 use cloison_formats::link::Traffic;
 use cloison_formats::telemetry::{
     self, BootInfo, Entry, ExitReason, HemRecord, MAX_HEMS, MAX_MESSAGE, Message, MigrationRecord,
-    PoolInfo, QuotaPeriod, QuotaTotal, Record, StackUse, Stage1Run, Stage2Run, VmInfo, VmState,
+    PoolInfo, QuotaPeriod, QuotaTotal, Record, StackUse, Stage1Run, Stage2Run, StreamEntry, VmInfo,
+    VmState,
 };
 use cloison_formats::units::{EventId, Events, Nanos};
 use miette::{Result, miette};
@@ -63,6 +64,10 @@ pub struct Pass {
     pub stage1: Vec<Stage1Run>,
     /// The stage-2 tables, read back page by page.
     pub stage2: Vec<Stage2Run>,
+    /// The streams of the SMMU that are not cut.
+    pub streams: Vec<StreamEntry>,
+    /// What their devices reach, read back from their tables page by page.
+    pub devices: Vec<Stage2Run>,
     /// Number of pages that the pass reports, once it is complete.
     pub end: Option<u64>,
 }
@@ -301,6 +306,8 @@ impl Telemetry {
             Message::Vm(vm) => self.vms.push(vm),
             Message::Stage2(run) => self.open_pass().stage2.push(run),
             Message::Stage1(run) => self.open_pass().stage1.push(run),
+            Message::Stream(entry) => self.open_pass().streams.push(entry),
+            Message::Device(run) => self.open_pass().devices.push(run),
             Message::AuditEnd { pages } => self.open_pass().end = Some(pages),
             Message::Entry(entry) => {
                 if let Record::Hem(HemRecord { len, .. }) = entry.record

@@ -55,8 +55,7 @@ const fn none(name: &'static str, why: &'static str, next: &'static str) -> Row 
 
 const NO_SHARED: &str = "VMs share no memory and have no doorbells";
 const NO_SHARED_NEXT: &str = "let the VMs talk over a device that one of them has, or not at all";
-const NO_SMMU: &str =
-    "there is no SMMU support: a passed-through device that accesses memory reaches all of it";
+const NO_SMMU: &str = "without the board's SMMU, a device that accesses memory reaches all of it";
 const NO_SMMU_NEXT: &str =
     "trust the VM, and give it memory for DMA: `[[vm.region]]` with `dma = true`";
 const NO_VIRTIO: &str =

@@ -8,9 +8,10 @@ use cloison_engine::image::Image;
 use cloison_engine::installation;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::ids::VmId;
-use miette::{IntoDiagnostic, Result, miette};
+use miette::{Diagnostic, IntoDiagnostic, Result, miette};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use thiserror::Error;
 
 /// The files of a captured run.
 const IMAGE: &str = "Image";
@@ -18,6 +19,17 @@ const CONSOLE: &str = "console.txt";
 const TELEMETRY: &str = "telemetry.bin";
 /// What a capture leaves beside them if records were damaged.
 const DAMAGE: &str = "damage.csv";
+
+/// Runs that no board has made yet.
+#[derive(Clone, Debug, Error, Diagnostic)]
+#[error("{} of {wanted} runs were not captured: {}", names.len(), names.join(", "))]
+#[diagnostic(help("write their images: --images DIR; boot and capture each"))]
+pub struct NotCaptured {
+    /// Their names.
+    pub names: Vec<String>,
+    /// How many are needed.
+    pub wanted: usize,
+}
 
 /// A run on a board.
 #[derive(Debug)]
@@ -106,6 +118,15 @@ impl CapturedRun {
     /// If a file is missing or damaged, another image was captured, or the VM has not turned itself
     /// off.
     pub fn telemetry(&self, system: &str, vm: VmId) -> Result<Telemetry> {
+        self.until(system, vm, &[End::Off])
+    }
+
+    /// As [`Self::telemetry`], of a VM that has ended in one of these ways.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::telemetry`].
+    pub fn until(&self, system: &str, vm: VmId, ends: &[End]) -> Result<Telemetry> {
         let place = installation::display(&self.directory);
         let again = "boot the image again, and capture it to its end";
         let damage = self.directory.join(DAMAGE);
@@ -143,7 +164,7 @@ impl CapturedRun {
             .check()
             .map_err(|error| miette!(help = again, "{place}: {error}"))?;
         let (dropped, end) = (telemetry.dropped(), telemetry.end_of(vm));
-        if dropped > 0 || end != End::Off {
+        if dropped > 0 || !ends.contains(&end) {
             let name = telemetry.vm_name(vm);
             return Err(miette!(
                 help = again,

@@ -19,6 +19,7 @@
 //! | [`segment`] | the counters of an observation segment, and its record |
 //! | [`ring`] | records that wait for the telemetry UART |
 //! | [`services_page`] | the registers through which programs at EL0 make calls |
+//! | [`smmu`] | the table, commands and events of an SMMUv3 |
 //! | [`syndrome`] | why a core entered EL2, and the syndrome that a guest sees instead |
 //! | [`virtio`] | the devices and the wire of links between VMs |
 //! | [`vgic`] | a VM's GICv2 distributor and the list registers |
@@ -57,6 +58,7 @@ pub mod reclaim;
 pub mod ring;
 pub mod segment;
 pub mod services_page;
+pub mod smmu;
 pub mod syndrome;
 pub mod vgic;
 pub mod virtio;

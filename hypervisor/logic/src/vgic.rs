@@ -45,6 +45,7 @@
 use crate::atomic::{AtomicBool, AtomicU64};
 use crate::syndrome::Width;
 use cloison_formats::bits::{assign, ones};
+use cloison_formats::image::GicVersion;
 use cloison_formats::limits::{LIST_REGISTERS, MAX_VCPUS};
 use core::mem::take;
 use core::ops::DerefMut;
@@ -98,19 +99,10 @@ pub enum Trigger {
     Edge,
 }
 
-/// Versions of the interrupt controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// GICv2 (Arm IHI 0048B).
-    V2,
-    /// GICv3 (Arm IHI 0069H), in which an SGI has no source.
-    V3,
-}
-
 /// The EL2 image on the calling core, as this module uses it; a fake in the tests.
 pub trait PhysicalGic {
     /// What the board has, and the guest sees.
-    const VERSION: Version;
+    const VERSION: GicVersion;
     /// Returns the part of the VM's state that needs no lock.
     fn distributor(&self) -> &Distributor;
     /// Locks the VM's SPIs and returns them.
@@ -442,10 +434,10 @@ impl Group {
 
     /// Writes GICD_IPRIORITYR number `n`. `lanes` are the bytes that the access covers.
     fn prioritize(&mut self, n: usize, lanes: u32, value: u32) {
-        let mask = byte_mask(self.owned >> ((n & 7) * 4)) & lanes;
         let word = &mut self.priority[n & 7];
-        // Five bits of priority, as list registers have; the others are RAZ/WI (4.3.11).
-        *word = *word & !mask | value & mask & 0xf8f8_f8f8;
+        // Five bits of priority, as list registers have; the others are RAZ/WI (4.3.11). Also of
+        // interrupts that the VM does not own: FreeRTOS counts the bits in that of SPI 32.
+        *word = *word & !lanes | value & lanes & 0xf8f8_f8f8;
     }
 }
 
@@ -924,7 +916,7 @@ impl Banked {
     ) {
         match register {
             Register::Bits(state, set, _) => {
-                if let Version::V3 = G::VERSION {
+                if let GicVersion::V3 = G::VERSION {
                     self.post_own(gic, state, set, value);
                 }
                 self.group

@@ -7,7 +7,8 @@
 
 use crate::machine::mmio::GICD;
 use crate::machine::registers::{Readable, Writeable};
-use cloison_logic::vgic::{Trigger, Version};
+use cloison_formats::image::GicVersion;
+use cloison_logic::vgic::Trigger;
 use spin::mutex::TicketMutex;
 pub use version::*;
 
@@ -19,7 +20,7 @@ mod version;
 mod version;
 
 /// Whether it is a GICv3.
-pub const IS_V3: bool = matches!(VERSION, Version::V3);
+pub const IS_V3: bool = matches!(VERSION, GicVersion::V3);
 
 /// Software-generated interrupt by which cores tell each other to check their mailboxes.
 pub const KICK: u32 = 0;
@@ -56,8 +57,12 @@ pub fn init_distributor() {
     GICD.ctlr.set(FORWARD);
 }
 
+/// A core's redistributor does not wake up, or is another core's.
+pub struct NoAnswer;
+
 /// Sets up this core's interrupts and interfaces. `pmu` is that of its PMU, if the board wires it.
-pub fn init_core(core: u8, pmu: Option<u32>) {
+pub fn init_core(core: u8, pmu: Option<u32>) -> Result<(), NoAnswer> {
+    wake()?;
     // This core's own registers.
     let own = bank(0);
     own.icenabler[0].set(u32::MAX);
@@ -74,6 +79,7 @@ pub fn init_core(core: u8, pmu: Option<u32>) {
     }
     init_interface();
     reset_virtual_interface();
+    Ok(())
 }
 
 /// Returns the pending state of a group of 32 interrupts.
@@ -84,6 +90,11 @@ pub fn pending(group: usize) -> u32 {
 /// Returns whether an interrupt is pending: a private one of this core, or a shared one.
 pub fn is_pending(irq: u32) -> bool {
     pending(irq as usize / 32) & 1 << (irq % 32) != 0
+}
+
+/// Makes a shared interrupt pending.
+pub fn pend(irq: u32) {
+    GICD.ispendr[irq as usize / 32].set(1 << (irq % 32));
 }
 
 /// Enables or disables an interrupt of a VM: a private one of this core, or a shared one.

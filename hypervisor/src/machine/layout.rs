@@ -38,8 +38,12 @@ pub const CONSOLE: u64 = DEVICES + 4 * PAGE_SIZE;
 pub const TELEMETRY: u64 = DEVICES + 5 * PAGE_SIZE;
 /// Registers that turn the machine off.
 pub const POWER_OFF: u64 = DEVICES + 6 * PAGE_SIZE;
+/// The SMMU, first page.
+pub const SMMU: u64 = DEVICES + 7 * PAGE_SIZE;
+/// The SMMU's event queue.
+pub const SMMU_EVENTS: u64 = DEVICES + 8 * PAGE_SIZE;
 /// A GICv3's redistributors: for each core the first pages of its two frames.
-pub const REDISTRIBUTORS: u64 = DEVICES + 7 * PAGE_SIZE;
+pub const REDISTRIBUTORS: u64 = DEVICES + 9 * PAGE_SIZE;
 /// How many pages these are.
 pub const REDISTRIBUTOR_PAGES: usize = if cfg!(feature = "gicv3") {
     2 * MAX_CORES

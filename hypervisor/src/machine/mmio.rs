@@ -74,6 +74,13 @@ pub fn redistributor<T>(frame: usize) -> Mapped<T> {
     unsafe { Mapped::new(layout::REDISTRIBUTORS + frame * PAGE_SIZE) }
 }
 
+/// The SMMU, first page.
+// SAFETY: the final tables map this page permanently in a system with an SMMU, as `layout` says; no
+// other use.
+pub const SMMU: Mapped<Page> = unsafe { Mapped::new(layout::SMMU) };
+/// The first page after 64 KiB of the SMMU's registers, with the indices of its event queue.
+// SAFETY: as for `SMMU`.
+pub const SMMU_EVENTS: Mapped<Page> = unsafe { Mapped::new(layout::SMMU_EVENTS) };
 /// Returns the page of the register of one of `System::stops`.
 ///
 /// # Safety

@@ -60,7 +60,15 @@ pub const VTCR: u64 = (64 - IPA_BITS as u64)
     | VTCR_EL2::RES1::SET.value;
 
 /// A table of descriptors. They are atomic because the MMU and other cores read them at any time.
-type Table = [AtomicU64; 512];
+pub type Table = [AtomicU64; 512];
+
+/// A frame of the hypervisor's for a table.
+pub struct Frame {
+    /// The table.
+    pub table: &'static Table,
+    /// Its address for the MMU.
+    pub pa: PhysAddr,
+}
 
 /// Whether the caches may hold a page of RAM, as a descriptor's attributes. The stricter of this
 /// and the guest's own tables applies.
@@ -205,7 +213,7 @@ pub struct TableSource {
 
 impl TableSource {
     /// Provides the next frame, zeroed: no entry of it is valid.
-    fn take(&mut self) -> (&'static Table, PhysAddr) {
+    pub fn take(&mut self) -> Frame {
         assert!(
             self.next < self.end,
             "stage 2 needs more tables than were counted"
@@ -215,7 +223,9 @@ impl TableSource {
         let page = mmu::zero_own(number).cast::<Table>();
         // SAFETY: a zeroed frame of the hypervisor, mapped in the arena permanently and provided
         // once.
-        (unsafe { page.as_ref() }, self.frames.frame(number))
+        let table = unsafe { page.as_ref() };
+        let pa = self.frames.frame(number);
+        Frame { table, pa }
     }
 }
 
@@ -229,10 +239,10 @@ impl Stage2 {
     /// Creates empty tables for the VM with this id.
     pub fn new(source: &mut TableSource, vm: u8) -> Self {
         // One table: 39 bits begin at level 1 with 512 entries.
-        let (root, root_pa) = source.take();
+        let Frame { table: root, pa } = source.take();
         Self {
             root,
-            root_pa,
+            root_pa: pa,
             frames: source.frames,
             vmid: u64::from(vm) + 1,
         }
@@ -263,9 +273,25 @@ impl Stage2 {
         if descriptor & VALID != 0 {
             return self.table_at(descriptor);
         }
-        let (child, pa) = source.take();
-        table[index].store(pa.0 | TABLE, Release);
-        child
+        let child = source.take();
+        table[index].store(child.pa.0 | TABLE, Release);
+        child.table
+    }
+
+    /// Returns the same space for the VM's devices, without the GiB that contains `apart`: the same
+    /// tables, below another root. To be called when all is mapped.
+    pub fn for_devices(&self, source: &mut TableSource, apart: Ipa) -> Self {
+        let Frame { table: root, pa } = source.take();
+        for (number, (slot, entry)) in root.iter().zip(self.root).enumerate() {
+            if number != index(apart, 1) || cfg!(feature = "fault-injection") {
+                slot.store(entry.load(Relaxed), Relaxed);
+            }
+        }
+        Self {
+            root,
+            root_pa: pa,
+            ..*self
+        }
     }
 
     /// Maps `pages` pages from `ipa` on to frames that `frames` provides, up to 512 at a time. To

@@ -1,6 +1,7 @@
 //! The audit: sends what the tables really map, page by page, for the host to check.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::devices::smmu;
 use crate::machine::layout;
 use crate::machine::mmu::{self, Visitor};
 use crate::vm::cpu::Cpu;
@@ -9,7 +10,8 @@ use crate::vm::partition::{self, Vm};
 use crate::vm::telemetry;
 use alloc::vec::Vec;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
-use cloison_formats::telemetry::{MAX_RUN, Message, Part, Stage1Run, Stage2Run};
+use cloison_formats::ids::VmId;
+use cloison_formats::telemetry::{MAX_RUN, Message, Part, Stage1Run, Stage2Run, StreamEntry};
 use cloison_logic::own_frames::OwnFrames;
 
 /// Sends the tables as they are built, once the profiled pages have moved, and once these have come
@@ -18,6 +20,8 @@ use cloison_logic::own_frames::OwnFrames;
 /// The tables are read as the MMU reads them, not from what was meant to be mapped: the host
 /// compares the two. `ttbr` is the root of EL2's own tables.
 pub fn run(cpu: &'static Cpu, frames: &OwnFrames, ttbr: PhysAddr) {
+    // As while the VM lives: the audit is of what its devices reach then.
+    smmu::open();
     pass(frames, ttbr);
     for vm in partition::all() {
         if let Some(profile) = &vm.spec.profile {
@@ -59,22 +63,35 @@ fn pass(frames: &OwnFrames, ttbr: PhysAddr) {
             })
         },
     );
+    let run = |vm| {
+        move |ipa, attributes, frames| Stage2Run {
+            vm,
+            ipa: Ipa(ipa),
+            attributes,
+            frames,
+        }
+    };
     let each = |vm: &Vm| {
+        let run = run(vm.id);
         send_runs(
             |visit| vm.stage2.walk(visit),
-            |ipa, attributes, frames| {
-                Message::Stage2(Stage2Run {
-                    vm: vm.id,
-                    ipa: Ipa(ipa),
-                    attributes,
-                    frames,
-                })
-            },
+            |ipa, attributes, frames| Message::Stage2(run(ipa, attributes, frames)),
         )
     };
-    telemetry::send(&Message::AuditEnd {
-        pages: partition::all().iter().map(each).sum(),
+    let pages = partition::all().iter().map(each).sum();
+    let mut sent = None;
+    smmu::walk(|stream, words| {
+        telemetry::send(&Message::Stream(StreamEntry { stream, words }));
+        // The pages below the root that the entry names, once.
+        if sent.replace(words[3]) != Some(words[3]) {
+            let run = run(VmId((words[2] as u8).wrapping_sub(1)));
+            send_runs(
+                |visit| mmu::walk(frames, PhysAddr(words[3]), visit),
+                |ipa, attributes, frames| Message::Device(run(ipa, attributes, frames)),
+            );
+        }
     });
+    telemetry::send(&Message::AuditEnd { pages });
 }
 
 /// Sends the pages that `walk` visits, in order of address: those that follow each other and have

@@ -6,7 +6,7 @@ use crate::machine::registers::{self, *};
 use crate::machine::{early, heap, layout, mmu, stage2, sysreg};
 use crate::start::{audit, build};
 use crate::vm::partition::{self, Memory};
-use crate::vm::{console_input, cpu, guest_registers, life, logger, telemetry};
+use crate::vm::{console_input, cpu, guest_registers, interrupts, life, logger, telemetry};
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -110,9 +110,10 @@ fn check_machine(system: &System) {
             system.board.name, system.board.llc
         ));
     }
-    if system.board.gic.gicr.is_some() != gic::IS_V3 {
+    if system.board.gic.version() != gic::VERSION {
         refuse(format_args!(
-            "this hypervisor is for another version of the GIC"
+            "this hypervisor is for the other version of the GIC: build one for board {}",
+            system.board.name
         ));
     }
     // Quotas and HEMs of the core that needs most; each event has a counter for good.
@@ -154,7 +155,7 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     // later.
     let vms = (0..system.vms.len()).map(|id| VmId(id as u8));
     let tables = vms.map(|id| tables_needed(build::mapped_ranges(system, id)));
-    let stage2_frames = tables.sum();
+    let stage2_frames = tables.sum::<u32>() + board.smmu.map_or(0, |_| build::SMMU_FRAMES);
     let built = build_tables(system, &mut frames, payload, stage2_frames);
     // Only now is it known how many frames were needed. Their formula does not skip anything, and
     // the image is where the boot loader put it: a range in the way of either is an error.
@@ -227,6 +228,7 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     }
     // Input interrupts a core, so it comes after all cores have their interrupt interfaces.
     console_input::init(console);
+    interrupts::init_smmu();
     // From now on, messages wait for their turn at the console: a core that prints does not hold up
     // its guest.
     logger::QUEUES.store(true, Relaxed);
@@ -290,6 +292,8 @@ fn build_tables(
         Some(board.console.base.page_base()),
         board.telemetry.map(|uart| uart.base.page_base()),
         board.power_off.as_ref().map(|off| off.page),
+        board.smmu.map(|smmu| smmu.base),
+        board.smmu.map(|smmu| PhysAddr(smmu.base.0 + 0x1_0000)),
     ];
     devices.extend((0..layout::REDISTRIBUTOR_PAGES as u64).map(|frame| gic::frame(board, frame)));
     devices.extend(system.stops().map(|(_, stop)| Some(stop.at.page_base())));
@@ -410,7 +414,13 @@ fn core_up(index: usize) {
     let owner = partition::owner(index);
     let irq = board.pmu_irqs.get(index).map(|irq| irq.0);
     // The core's number is that of its GIC CPU interface: interrupts are routed by it.
-    gic::init_core(index as u8, irq);
+    gic::init_core(index as u8, irq).unwrap_or_else(|gic::NoAnswer| {
+        refuse(format_args!(
+            "the redistributor of core {index} does not answer, or is another core's: correct \
+             [gic] gicr in the file of board {}",
+            board.name
+        ))
+    });
     // First with all counters below HPMN, so that the overflow interrupt can be tried on one of
     // them.
     pmu::init_core(pmu::counters(), GuestPmu::None);

@@ -1,7 +1,7 @@
 //! Builds the VMs: their memory, stage-2 tables and devices.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::{gic, timer};
+use crate::devices::{gic, smmu, timer};
 use crate::machine::registers::*;
 use crate::machine::stage2::{Kind, Stage2, TableSource};
 use crate::vm::partition::{self, Bell, Memory, Pages, Rings, Vcpu, Vm};
@@ -44,6 +44,10 @@ pub fn mapped_ranges(system: &System, id: VmId) -> impl Iterator<Item = (u64, u6
         .chain(seen.map(|(channel, member)| (member.ipa.page_number(), channel.pages.into())))
         .chain(gicv)
 }
+
+/// Frames that an SMMU needs, besides a VM's tables: of the streams, of its queues, and the root of
+/// what its VM's devices reach.
+pub const SMMU_FRAMES: u32 = 3;
 
 /// Builds the memory of all VMs; boot core only, once.
 ///
@@ -172,6 +176,13 @@ pub fn create(
     for channel in &system.channels {
         connect(channel, &vms, &mut memory, &mut tables)
             .map_err(|why| format!("channel {} did not fit: {why}", channel.name))?;
+    }
+    if let Some(vm) = vms.iter().find(|vm| !vm.spec.streams.is_empty()) {
+        let (entries, queues) = (tables.take(), tables.take());
+        // Without the virtual CPU interface: which core's a device would reach, nobody says.
+        let space = vm.stage2.for_devices(&mut tables, vm.spec.map.gicc);
+        smmu::init(entries, queues, &space, vm.spec.streams)
+            .ok_or("the SMMU does not answer, or lacks stage 2")?;
     }
     link::init(system);
     // From here on, other modules find the VMs; the memory stays for migrations.

@@ -3,14 +3,18 @@
 //! A handler takes a [`Guest`] and does not wait; what waits takes a [`Visit`].
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::{console, gic, timer};
+use crate::devices::{console, gic, smmu, timer};
 use crate::vm::cpu::{Due, Guest, Visit};
 use crate::vm::mailbox::{self, Request};
-use crate::vm::partition::system;
-use crate::vm::{console_input, quota, telemetry, virq, vpmu};
+use crate::vm::partition::{all, system};
+use crate::vm::{console_input, logger, quota, telemetry, virq, vpmu};
+use cloison_logic::limit::Topic;
 use cloison_logic::messages::Position;
 use cloison_logic::power::State;
 use cloison_logic::quota::Effort;
+use cloison_logic::smmu::Event;
+use cloison_logic::vgic::Trigger;
+use log::Level;
 
 /// Handles the physical interrupts that are pending, a few at most: other vCPUs could send them
 /// without end.
@@ -62,11 +66,49 @@ pub fn serve(guest: Guest, acknowledged: u32) {
         // Which list registers have ended, and whether there is room, `fill` finds out itself.
         gic::MAINTENANCE => virq::fill(guest),
         _ if system().board.console.irq.0 == id => console_input::receive(guest),
+        _ if system().board.smmu.is_some_and(|smmu| smmu.irq.0 == id) => on_refused(guest, id),
         // From a passed-through device: the guest deactivates it, or nobody owns it and it stays
         // active, once.
         _ => return virq::raise(guest, id),
     }
     gic::deactivate(acknowledged);
+}
+
+/// Has the SMMU's interrupt arrive on the first core of the VM whose devices it serves.
+pub fn init_smmu() {
+    let vm = all().iter().find(|vm| !vm.spec.streams.is_empty());
+    if let Some((smmu, vm)) = system().board.smmu.zip(vm) {
+        gic::route(smmu.irq.0, vm.spec.cores[0].0);
+        gic::configure(smmu.irq.0, Trigger::Edge);
+        gic::set_enabled(smmu.irq.0, true);
+    }
+}
+
+/// Reports what the SMMU has refused to the VM's devices: the first of what waits, however much that
+/// is. The VM's own core pays.
+fn on_refused(guest: Guest, irq: u32) {
+    if let Some((event, all)) = smmu::take_events() {
+        let Event {
+            kind,
+            stream,
+            access,
+            address,
+        } = event;
+        logger::about(
+            guest.vm,
+            Level::Warn,
+            Topic::Act,
+            format_args!(
+                ": stream {stream} was refused: {access:?} at {address:#x} (event {kind:#x}, {all} \
+                 in all)"
+            ),
+        );
+        quota::charge(guest, Effort::LOOKUP);
+    }
+    // The SMMU interrupts for the first event of an empty queue only.
+    if smmu::has_events() {
+        gic::pend(irq);
+    }
 }
 
 /// Handles a KICK: does what this core's mailbox asks for.

@@ -5,7 +5,7 @@
 //! orders from other VMs and the console, charged to its budgets.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::{console, power, timer};
+use crate::devices::{console, power, smmu, timer};
 use crate::machine::mmio;
 use crate::machine::mmu::Stack;
 use crate::machine::registers::{CNTV_CTL_EL0, ELR_EL2, Readable, Writeable};
@@ -85,6 +85,15 @@ fn stop_devices(vm: &Vm) {
         // The device has the write before what follows: a read does not overtake it.
         register.get();
     }
+    if !vm.spec.streams.is_empty() && !smmu::cut() {
+        complain_of_smmu(vm);
+    }
+}
+
+/// The SMMU does not do in time what concerns the streams of this VM, and no other's.
+fn complain_of_smmu(vm: &Vm) {
+    let message = format_args!(": the SMMU does not answer; its devices may still use its memory");
+    logger::about(vm, Level::Error, Topic::End, message);
 }
 
 /// Clears all channels before any guest runs, each where the first VM that may write sees it.
@@ -240,6 +249,10 @@ fn enter_vcpu(visit: Visit, start: Start) -> ! {
         record_state(visit, vm, VmState::Started);
         doorbell::open(*visit);
         migrate::arm(*visit);
+        // Its memory is loaded: what its devices find there is this life's.
+        if !vm.spec.streams.is_empty() && !smmu::open() {
+            complain_of_smmu(vm);
+        }
     }
     quota::start(*visit);
     // A budget that an earlier life has spent holds this one too: it belongs to the core.
@@ -484,6 +497,8 @@ fn renew(visit: Visit, end: fn(Visit)) -> ! {
     sysreg::tlbi_vm();
     print_end(visit);
     end(visit);
+    // What follows is long as well.
+    interrupts::serve_pending(*visit);
     // Its line is low afterwards, whatever arrives for it: then the distributor may forget the
     // line's level.
     *vm.uart.lock() = uart::fresh(vm.spec);

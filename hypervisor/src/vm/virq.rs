@@ -9,8 +9,9 @@ use cloison_abi::irq;
 use cloison_formats::addr::Ipa;
 use cloison_formats::bits::ones;
 use cloison_formats::channel;
+use cloison_formats::image::GicVersion;
 use cloison_logic::syndrome::{Access, Width};
-use cloison_logic::vgic::{Banked, Distributor, PhysicalGic, Shared, Trigger, Vcpus, Version, v3};
+use cloison_logic::vgic::{Banked, Distributor, PhysicalGic, Shared, Trigger, Vcpus, v3};
 use core::ops::DerefMut;
 
 /// Offset of GICD_TYPER, a constant that is read without accessing any state.
@@ -20,7 +21,7 @@ const TYPER: u16 = 4;
 struct Physical(&'static Vm);
 
 impl PhysicalGic for Physical {
-    const VERSION: Version = gic::VERSION;
+    const VERSION: GicVersion = gic::VERSION;
 
     fn distributor(&self) -> &Distributor {
         &self.0.distributor

@@ -90,6 +90,27 @@ fn drivers_of_sockets_that_follow_no_rule_hurt_themselves() -> Result<()> {
     drivers_hurt_themselves(LinkKind::Vsock)
 }
 
+/// Either sends to the other: their headers differ in length.
+#[test]
+fn a_legacy_driver_and_a_modern_one_reach_each_other() -> Result<()> {
+    for legacy in [0, 1] {
+        let mut checked = load(&config("frames"), VIRT)?;
+        for vm in &mut checked.system.vms {
+            vm.args[3] = u64::from(vm.args[0] == legacy);
+        }
+        let run = run(&checked, VIRT, Clock::Counted)?.whole();
+        assert_eq!(number(run.line("left", "frames: done"), "sent"), 500);
+        let sent = run.telemetry.traffic()[&(0, VmId(0))];
+        // Those sent before the other driver had started are lost, as on a cable.
+        assert_eq!((sent.frames + sent.lost), 500, "{run}");
+        assert!(
+            sent.frames > 400 && sent.bytes == sent.frames * 1000,
+            "{sent:?}"
+        );
+    }
+    Ok(())
+}
+
 /// Debian 12 on the left, 13 on the right.
 #[test]
 fn two_debian_kernels_reach_each_other() -> Result<()> {

@@ -43,5 +43,6 @@ mod ram_disk;
 mod registers;
 mod running;
 mod services;
+mod smmu;
 mod visits;
 mod vm_life;

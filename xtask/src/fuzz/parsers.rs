@@ -6,10 +6,12 @@
 
 use cloison_engine::installation;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use std::fs;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::Mutex;
 use std::time::SystemTime;
+use std::{fs, iter, thread};
 
 /// `cargo xtask fuzz parsers`.
 #[derive(Clone, Debug, clap::Args)]
@@ -133,15 +135,27 @@ fn hunt_changed(program: &Path, all: &[Target]) -> Result<bool> {
         .into_diagnostic()?
         .as_secs();
     let out = installation::target_dir().join("fuzz/failed");
-    let mut is_good = true;
-    for target in chosen {
+    let hunt = |target: &Target| {
         let mut run = Command::new(program);
         run.args(["run", &target.name, "--seconds", &seconds.to_string()])
             .args(["--seed", &number.to_string(), "--out"])
             .arg(&out);
-        is_good &= succeeds(&mut run)?;
-    }
-    Ok(is_good)
+        succeeds(&mut run)
+    };
+    // A target uses one core of the host.
+    let next = Mutex::new(chosen.into_iter());
+    let lane = || {
+        let take = || next.lock().expect("no lane panics with it").next();
+        let hunts = iter::from_fn(take).map(hunt);
+        hunts.collect::<Result<Vec<_>>>()
+    };
+    let lanes = thread::available_parallelism().map_or(1, NonZero::get);
+    let results: Vec<_> = thread::scope(|scope| {
+        let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(lane)).collect();
+        let ended = lanes.into_iter().map(|lane| lane.join().expect("a lane"));
+        ended.collect::<Result<_>>()
+    })?;
+    Ok(results.into_iter().flatten().all(|is_good: bool| is_good))
 }
 
 /// Returns the packages with a changed file: since the main branch, or on it since the commit

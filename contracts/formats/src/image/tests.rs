@@ -751,6 +751,47 @@ fn a_vm_asks_the_firmware_about_64_things_of_a_kind_at_most() {
 }
 
 #[test]
+fn streams_are_one_vms_and_its_pages_stay() {
+    let smmu = Smmu {
+        base: PhysAddr(0x905_0000),
+        irq: Intid(106),
+    };
+    let streams = |vm: usize| {
+        move |system: &mut System| {
+            system.board.smmu = Some(smmu);
+            system.vms[vm].streams = Streams(1 << 8);
+        }
+    };
+    keeps(streams(1));
+    breaks(SECOND, Rule::Streams, 1 << 8, |system| {
+        streams(1)(system);
+        system.board.smmu = None;
+    });
+    breaks(FIRST, Rule::Streams, 1 << 8, |system| {
+        streams(0)(system);
+        streams(1)(system);
+    });
+    // The first VM has a pool to which its pages can move.
+    breaks(FIRST, Rule::StreamsMove, 1 << 8, streams(0));
+    breaks(SECOND, Rule::StreamsMove, 1 << 8, |system| {
+        streams(1)(system);
+        system.vms[1].services = services::PROFILE;
+    });
+    // The SMMU's registers and interrupt are the hypervisor's, to the last page.
+    for page in [0x905_0000, 0x906_f000] {
+        breaks(DEVICE, Rule::Device, page, |system| {
+            streams(1)(system);
+            system.vms[0].regions[1].backing = Backing::Device(PhysAddr(page));
+        });
+    }
+    breaks(FIRST, Rule::Interrupt, 106, |system| {
+        streams(1)(system);
+        system.vms[0].irqs = vec![Intid(106)];
+    });
+    assert!(Streams(1 << 63).contains(63) && !Streams(u64::MAX).contains(64));
+}
+
+#[test]
 fn what_stops_a_device_is_a_word_of_the_vms_own() {
     let stops = |at, count| {
         move |system: &mut System| {

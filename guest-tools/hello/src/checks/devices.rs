@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::access::read32;
+use crate::machine::loaded::LINKED;
 use crate::report::{Report, address, nothing_at};
 use alloc::format;
 use cloison_hello::claims::{Claims, Clock, Device, Place};
@@ -26,6 +27,9 @@ fn why_not(claims: &Claims, device: &Device) -> Option<&'static str> {
     let mut uarts = board.telemetry.iter().chain([&board.console]);
     if uarts.any(|uart| device.range.contains(uart.base)) {
         return Some("reading a UART may take a byte from it; see its own lines");
+    }
+    if device.range.start.0 >= LINKED {
+        return Some("it is beyond what this image maps");
     }
     (device.clock == Clock::Firmware)
         .then_some("its clock is the firmware's, and an access without it may hang")

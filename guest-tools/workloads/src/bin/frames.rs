@@ -1,6 +1,7 @@
 //! Frames: sends frames of one size on a link as fast as its peer takes them, or takes them.
 //!
-//! Argument 0: 0 takes, 1 sends; 1: bytes of a frame; 2: how many are sent (0: without end).
+//! Argument 0: 0 takes, 1 sends; 1: bytes of a frame; 2: how many are sent (0: without end); 3: 1 for
+//! a legacy driver: its headers have no count of buffers, and it writes each bit of the status alone.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
@@ -44,12 +45,18 @@ const fn part(queue: u64, part: u64) -> u64 {
 }
 
 /// Starts the driver, with both queues.
-fn start() {
+fn start(is_legacy: bool) {
     store(offset::STATUS, 0);
-    store(offset::STATUS, 3);
+    let mut before = 0;
+    let mut set = |bits: u32| {
+        store(offset::STATUS, u64::from(before | bits));
+        before |= if is_legacy { 0 } else { bits };
+    };
+    set(3);
     store(offset::DRIVER_FEATURES_SELECT, 1);
-    store(offset::DRIVER_FEATURES, feature::VERSION_1.into());
-    store(offset::STATUS, u64::from(3 | status::FEATURES_OK));
+    let version = if is_legacy { 0 } else { feature::VERSION_1 };
+    store(offset::DRIVER_FEATURES, version.into());
+    set(status::FEATURES_OK);
     for queue in 0..2 {
         store(offset::QUEUE_SELECT, queue);
         store(offset::QUEUE_SIZE, SIZE.into());
@@ -58,8 +65,7 @@ fn start() {
         store(offset::QUEUE_DEVICE, part(queue, 2));
         store(offset::QUEUE_READY, 1);
     }
-    let all = 3 | status::FEATURES_OK | status::DRIVER_OK;
-    store(offset::STATUS, all.into());
+    set(status::DRIVER_OK);
 }
 
 /// A queue whose descriptor `i` is always in slot `i` of its ring.
@@ -144,18 +150,20 @@ fn take(mut queue: Queue) {
 
 fn main() {
     let (sends, bytes, count) = (arg(0, 0) == 1, arg(1, 1514), arg(2, 0));
+    let is_legacy = arg(3, 0) == 1;
     let mut ram = Ram::behind_image();
     let words = ram.take_at(QUEUES, 6 * PART);
     ram.take_at(BUFFERS, u64::from(SIZE) * ROOM);
     // Both queues, as the device wants them: the other one is never used.
-    let len = bytes + NET_HEADER.len() as u64;
+    let header = NET_HEADER.len() - if is_legacy { 2 } else { 0 };
+    let len = bytes + header as u64;
     let queue = if sends {
         Queue::new(1, words, len.min(ROOM), 0)
     } else {
         Queue::new(0, words, ROOM, descriptor::WRITE)
     };
     println!("frames: sends={sends} bytes={bytes} count={count}");
-    start();
+    start(is_legacy);
     if sends {
         let ticks = send(queue, count);
         println!(

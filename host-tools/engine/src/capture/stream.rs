@@ -208,7 +208,10 @@ impl Run {
             Message::Boot(boot) => format!("the start of {} on {}", boot.system, boot.board),
             Message::Pool(pool) => format!("the state of pool {}", pool.name),
             Message::Vm(vm) => format!("the announcement of VM {}", vm.name),
-            Message::Stage1(_) | Message::Stage2(_) => "pages of the audit".to_owned(),
+            Message::Stage1(_) | Message::Stage2(_) | Message::Device(_) => {
+                "pages of the audit".to_owned()
+            }
+            Message::Stream(_) => "a stream of the audit".to_owned(),
             Message::AuditEnd { .. } => "the end of the audit".to_owned(),
             Message::Entry(entry) => self.record(entry),
         }

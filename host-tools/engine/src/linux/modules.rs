@@ -23,11 +23,13 @@ pub enum Set {
     Shared,
     /// For devices of boards.
     Board,
+    /// For devices behind a PCIe host bridge.
+    Pcie,
 }
 
 impl Set {
     /// All.
-    pub const ALL: [Self; 2] = [Self::Shared, Self::Board];
+    pub const ALL: [Self; 3] = [Self::Shared, Self::Board, Self::Pcie];
 
     /// Returns the modules that are wanted; those that they depend on come with them. A kernel may
     /// have one built in.
@@ -49,6 +51,15 @@ impl Set {
                 "crc32c_generic",
                 "ext4",
             ],
+            // Disks and Ethernet of QEMU's, and what is on a disk.
+            Self::Pcie => &[
+                "virtio_pci",
+                "virtio_blk",
+                "nvme",
+                "e1000",
+                "crc32c_generic",
+                "ext4",
+            ],
         }
     }
 
@@ -62,6 +73,7 @@ impl Set {
                 "of_pmem",
             ],
             Self::Board => &["macb", "sdhci-of-arasan"],
+            Self::Pcie => &["virtio_blk"],
         }
     }
 
@@ -77,6 +89,7 @@ impl Set {
         match self {
             Self::Shared => compatible == "virtio,mmio",
             Self::Board => BOARD.contains(&compatible),
+            Self::Pcie => compatible == "pci-host-ecam-generic",
         }
     }
 
@@ -85,6 +98,7 @@ impl Set {
         match self {
             Self::Shared => "virtio-drivers",
             Self::Board => "board-drivers",
+            Self::Pcie => "pcie-drivers",
         }
     }
 }

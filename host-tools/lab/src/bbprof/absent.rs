@@ -28,6 +28,16 @@ pub fn of(config: &Path) -> Vec<Absent> {
     absent.collect()
 }
 
+/// Returns the profiles that a configuration names, whether they exist or not; none if it cannot be
+/// read.
+pub fn named_by(config: &Path) -> Vec<PathBuf> {
+    let mut system = read(config);
+    let vms = system.as_mut().map(tables).unwrap_or_default();
+    vms.into_iter()
+        .filter_map(|vm| file_of(vm, config))
+        .collect()
+}
+
 /// Returns the text of a configuration without the profiles that do not exist: the pages of their
 /// VMs move to the same pools, but only when asked to. None if all of them exist.
 pub fn left_out(config: &Path) -> Option<String> {

@@ -18,7 +18,7 @@ pub mod runs;
 pub mod written;
 
 use crate::boards::{Boards, seconds};
-use crate::captured::{BoardRuns, CapturedRuns};
+use crate::captured::{BoardRuns, CapturedRuns, NotCaptured};
 use cloison_abi::services;
 use cloison_config::problem::{count, display_path};
 use cloison_config::validation::record::Machine;
@@ -43,7 +43,7 @@ use cloison_profile::{
 };
 use layout::Program;
 use miette::{Result, WrapErr, miette};
-use runs::{NotCaptured, Point, Runs, Subject};
+use runs::{Point, Runs, Subject};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;

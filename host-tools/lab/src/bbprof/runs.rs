@@ -4,7 +4,7 @@
 
 use crate::boards::Boards;
 use crate::boards::boot::{Boot, Output};
-use crate::captured::{self, CapturedRun, CapturedRuns};
+use crate::captured::{self, CapturedRun, CapturedRuns, NotCaptured};
 use crate::experiment::overrides;
 use cloison_abi::services;
 use cloison_config::Checked;
@@ -19,14 +19,13 @@ use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::ids::VmId;
 use indicatif::ProgressBar;
-use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use thiserror::Error;
 
 /// Time limit: a boot that takes longer has hung, or its guest does not end.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -91,17 +90,6 @@ struct Modelled {
     store: Store,
     /// Hash of what all boots share.
     common: Sha256,
-}
-
-/// Runs that no board has made yet.
-#[derive(Clone, Debug, Error, Diagnostic)]
-#[error("{} of {wanted} runs were not captured: {}", names.len(), names.join(", "))]
-#[diagnostic(help("write their images: --images DIR; boot and capture each"))]
-pub struct NotCaptured {
-    /// Their names.
-    pub names: Vec<String>,
-    /// How many are needed.
-    wanted: usize,
 }
 
 /// The times of a boot, as they are kept.

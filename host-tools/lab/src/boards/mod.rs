@@ -45,6 +45,7 @@ enum Mode {
     Planned {
         root: PathBuf,
         parts: Store,
+        results: Option<PathBuf>,
         boots: Mutex<BTreeMap<String, NamedBoot>>,
     },
     Elsewhere {
@@ -90,9 +91,20 @@ impl Boards {
             mode: Mode::Planned {
                 root: root.to_path_buf(),
                 parts: Store::at(parts),
+                results: None,
                 boots: Mutex::default(),
             },
         }
+    }
+
+    /// Like [`Self::planned`], where boots that have a result in a directory return it: so work
+    /// whose next boots depend on the last ones' output is planned round by round.
+    pub fn continued(root: &Path, parts: &Path, results: &Path) -> Self {
+        let mut boards = Self::planned(root, parts);
+        if let Mode::Planned { results: from, .. } = &mut boards.mode {
+            *from = Some(results.to_path_buf());
+        }
+        boards
     }
 
     /// Returns boards that were started elsewhere, for a report in `root`: their results are files
@@ -138,18 +150,26 @@ impl Boards {
                 lock(seconds).push(output.seconds);
                 Ok(output)
             }
-            Mode::Planned { root, parts, boots } => {
-                let run = name(root, directory);
-                let (from, names) = boot.parts();
-                let from = Store::at(from);
-                names
-                    .into_iter()
-                    .try_for_each(|name| parts.add_from(&from, name))?;
+            Mode::Planned {
+                root,
+                parts,
+                results,
+                boots,
+            } => {
+                let (run, key) = (name(root, directory), boot.key());
+                let known = results
+                    .as_ref()
+                    .and_then(|results| result::read(&result::path(results, &key), &key).ok());
+                if known.is_none() {
+                    let (from, names) = boot.parts();
+                    let from = Store::at(from);
+                    names
+                        .into_iter()
+                        .try_for_each(|name| parts.add_from(&from, name))?;
+                }
                 // The same boot may belong to several runs.
-                lock(boots)
-                    .entry(boot.key())
-                    .or_insert(NamedBoot { run, boot });
-                Err(Absent.into())
+                lock(boots).entry(key).or_insert(NamedBoot { run, boot });
+                known.ok_or_else(|| Absent.into())
             }
             Mode::Elsewhere {
                 root,

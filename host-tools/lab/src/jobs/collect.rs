@@ -3,7 +3,8 @@
 
 use super::manifest::{self, Job, Manifest};
 use crate::boards::result::{self, EXTENSION, ResultError};
-use crate::boards::{Absent, Boards, Gaps};
+use crate::boards::{Absent, Boards, Gaps, NamedBoot};
+use crate::tune::Map;
 use cloison_config::problem::count;
 use cloison_engine::files::{self, Claim, sha256};
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
@@ -27,6 +28,17 @@ pub enum CollectError {
         all: usize,
         /// The first of them, one a line, and why.
         names: String,
+        /// The directory of the jobs.
+        directory: PathBuf,
+    },
+    /// All jobs have a result, and what they say asks for more.
+    #[error("{} to run now, of {all}; the others have a result", count(*more, "more job"))]
+    #[diagnostic(help("submit again, for example: cloison submit {} --engine parallel; then collect again", directory.display()))]
+    More {
+        /// How many more.
+        more: usize,
+        /// How many jobs there are.
+        all: usize,
         /// The directory of the jobs.
         directory: PathBuf,
     },
@@ -135,12 +147,13 @@ pub fn missing<'a>(directory: &Path, jobs: &'a [Job]) -> Vec<(&'a Job, ResultErr
         .collect()
 }
 
-/// Makes the report of a directory of jobs.
+/// Makes the report of a directory of jobs. `map` draws the color map of a configuration.
 ///
 /// # Errors
 ///
-/// If a result is missing or of other inputs; otherwise as the jobs' command.
-pub fn collect(directory: &Path, json: Option<PathBuf>) -> Result<()> {
+/// If a result is missing or of other inputs, or there is a further round of jobs, which it has
+/// planned; otherwise as the jobs' command.
+pub fn collect(directory: &Path, json: Option<PathBuf>, map: Map) -> Result<()> {
     let (manifest, jobs) = manifest::read(directory)?;
     let _claim = Claim::wait(directory, &owner(&manifest.work.to_string()))?;
     refuse_foreign(directory, &jobs)?;
@@ -162,9 +175,23 @@ pub fn collect(directory: &Path, json: Option<PathBuf>) -> Result<()> {
         .iter()
         .map(|job| (job.key.clone(), job.run.clone()))
         .collect();
-    let report = manifest::report(directory);
-    let boards = Boards::elsewhere(&report, &manifest::results(directory), known);
-    let done = manifest.work.perform(&boards, &report, json);
+    let (report, results) = (manifest::report(directory), manifest::results(directory));
+    if manifest.work.has_rounds() {
+        let changed = changed_inputs(&manifest, &jobs);
+        if !changed.is_empty() {
+            let changed = some(changed.into_iter());
+            return Err(CollectError::Changed { changed }.into());
+        }
+        let boards = Boards::continued(&report, &directory.join("parts"), &results);
+        return match manifest.work.perform(&boards, &report, json, map) {
+            Err(error) if error.is::<Absent>() => {
+                Err(next_round(directory, &manifest, &jobs, boards.into_planned())?.into())
+            }
+            done => done,
+        };
+    }
+    let boards = Boards::elsewhere(&report, &results, known);
+    let done = manifest.work.perform(&boards, &report, json, map);
     let lacking = boards.into_lacking();
     match done {
         Err(error) if error.is::<Absent>() => {
@@ -179,24 +206,61 @@ pub fn owner(what: &str) -> String {
     format!("the jobs of {what}")
 }
 
+/// Returns why there is no report of work whose boots are planned round by round: jobs that were
+/// planned have no result, or there are more of them now, which are written.
+fn next_round(
+    directory: &Path,
+    manifest: &Manifest,
+    jobs: &[Job],
+    planned: BTreeMap<String, NamedBoot>,
+) -> Result<CollectError> {
+    let mut lacking = Gaps::default();
+    for (job, why) in missing(directory, jobs) {
+        if planned.contains_key(&job.key) {
+            lacking.missing.insert(job.run.clone(), why.to_string());
+        }
+    }
+    if lacking.missing.is_empty() {
+        // All results are there, so that each job would have been asked for again.
+        let gone = jobs.iter().filter(|job| !planned.contains_key(&job.key));
+        lacking.changed = gone.map(|job| job.run.clone()).collect();
+    }
+    if lacking != Gaps::default() {
+        return Ok(explain(directory, manifest, jobs, &lacking));
+    }
+    let seconds = jobs.last().map_or(0.0, |job| job.expected_seconds);
+    let all = manifest::write(directory, manifest.work.clone(), planned, seconds)?.len();
+    Ok(CollectError::More {
+        more: all - jobs.len(),
+        all,
+        directory: directory.to_path_buf(),
+    })
+}
+
+/// Returns which inputs are not those from which the jobs were made.
+fn changed_inputs(manifest: &Manifest, jobs: &[Job]) -> Vec<String> {
+    let is_as_before = |(path, before): &(&PathBuf, &String)| {
+        files::read(path, files::IMAGE).is_ok_and(|bytes| sha256(&bytes) == **before)
+    };
+    let mut changed: Vec<String> = manifest
+        .inputs
+        .iter()
+        .filter(|input| !is_as_before(input))
+        .map(|(path, _)| format!("{} has changed", path.display()))
+        .collect();
+    let qemu = cloison_engine::figures::qemu_version();
+    let mut wanted = jobs.iter().filter_map(|job| job.boot.qemu.as_ref());
+    if let Some(wanted) = wanted.find(|wanted| **wanted != qemu) {
+        changed.push(format!(
+            "the jobs are for {wanted}, and this machine has {qemu}"
+        ));
+    }
+    changed
+}
+
 fn explain(directory: &Path, manifest: &Manifest, jobs: &[Job], lacking: &Gaps) -> CollectError {
     if !lacking.changed.is_empty() {
-        let is_as_before = |(path, before): &(&PathBuf, &String)| {
-            files::read(path, files::IMAGE).is_ok_and(|bytes| sha256(&bytes) == **before)
-        };
-        let mut changed: Vec<String> = manifest
-            .inputs
-            .iter()
-            .filter(|input| !is_as_before(input))
-            .map(|(path, _)| format!("{} has changed", path.display()))
-            .collect();
-        let qemu = cloison_engine::figures::qemu_version();
-        let mut wanted = jobs.iter().filter_map(|job| job.boot.qemu.as_ref());
-        if let Some(wanted) = wanted.find(|wanted| **wanted != qemu) {
-            changed.push(format!(
-                "the jobs are for {wanted}, and this machine has {qemu}"
-            ));
-        }
+        let mut changed = changed_inputs(manifest, jobs);
         if changed.is_empty() {
             let runs = lacking.changed.join(", ");
             changed.push(format!(

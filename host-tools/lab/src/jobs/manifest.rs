@@ -10,7 +10,7 @@ use cloison_engine::files::{self, Kind, sha256, write_atomic};
 use miette::{Diagnostic, IntoDiagnostic, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -125,7 +125,8 @@ impl Job {
 }
 
 /// Writes the files of a directory of jobs, and replaces older ones unless there are results of
-/// other inputs. Returns the jobs.
+/// other inputs. A job that work with rounds had before keeps its number, under which an engine may
+/// know it. Returns the jobs.
 ///
 /// # Errors
 ///
@@ -136,28 +137,33 @@ pub fn write(
     boots: BTreeMap<String, NamedBoot>,
     expected_seconds: f64,
 ) -> Result<Vec<Job>> {
-    let mut named: Vec<(String, NamedBoot)> = boots.into_iter().collect();
+    let before = read(directory).map_or_else(|_| vec![], |(_, before)| before);
+    let is_lost = |old: &&Job| {
+        !boots.contains_key(&old.key) && result::path(&results(directory), &old.key).exists()
+    };
+    if let Some(old) = before.iter().find(is_lost) {
+        let (directory, one) = (directory.to_path_buf(), old.run.clone());
+        return Err(ManifestError::OtherInputs { directory, one }.into());
+    }
+    let known: HashSet<&str> = before.iter().map(|job| job.key.as_str()).collect();
+    let is_new = |key: &str| !work.has_rounds() || !known.contains(key);
+    let old = before
+        .iter()
+        .filter(|job| work.has_rounds() && boots.contains_key(&job.key));
+    let mut jobs: Vec<Job> = old.cloned().collect();
+    let mut named: Vec<(&String, &NamedBoot)> =
+        boots.iter().filter(|(key, _)| is_new(key)).collect();
     named.sort_by(|one, other| one.1.run.cmp(&other.1.run));
     let parts = Path::new("parts");
-    let jobs: Vec<Job> = (1..)
-        .zip(named)
-        .map(|(job, (key, NamedBoot { run, boot }))| Job {
-            job,
-            key,
-            run,
-            expected_seconds,
-            boot: boot.with_parts_in(parts),
-        })
-        .collect();
-    if let Ok((_, before)) = read(directory) {
-        let is_lost = |old: &&Job| {
-            !jobs.iter().any(|job| job.key == old.key)
-                && result::path(&results(directory), &old.key).exists()
-        };
-        if let Some(old) = before.iter().find(is_lost) {
-            let (directory, one) = (directory.to_path_buf(), old.run.clone());
-            return Err(ManifestError::OtherInputs { directory, one }.into());
-        }
+    jobs.extend(named.into_iter().map(|(key, NamedBoot { run, boot })| Job {
+        job: 0,
+        key: key.clone(),
+        run: run.clone(),
+        expected_seconds,
+        boot: boot.with_parts_in(parts),
+    }));
+    for (number, job) in (1..).zip(&mut jobs) {
+        job.job = number;
     }
     let mut list = String::new();
     for job in &jobs {
@@ -229,7 +235,12 @@ fn list(directory: &Path) -> Result<String, ManifestError> {
 /// If one is missing or has changed since it was written; the first bad line is named.
 pub fn read(directory: &Path) -> Result<(Manifest, Vec<Job>), ManifestError> {
     let manifest = manifest(directory)?;
-    let text = list(directory)?;
+    let mut text = list(directory)?;
+    if manifest.work.has_rounds() {
+        // A round whose planning was interrupted has its jobs at the end, and not yet a manifest.
+        let own = text.split_inclusive('\n').take(manifest.jobs);
+        text.truncate(own.map(str::len).sum());
+    }
     let damaged = |why: String| ManifestError::Damaged {
         file: directory.join(JOBS),
         why,

@@ -3,7 +3,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`work`] | the work that is split into jobs: an experiment, a campaign, a validation of the model or of events |
+//! | [`work`] | the work that is split into jobs: an experiment, a campaign, a validation of the model or of events, a configuration to tune |
 //! | [`manifest`] | the files that describe the jobs |
 //! | [`run`] | one job |
 //! | [`collect`](mod@collect) | checks the results, and makes the report |
@@ -21,6 +21,7 @@ pub mod submit;
 pub mod work;
 
 use crate::boards::{Absent, Boards, seconds};
+use crate::tune::Map;
 use board::BoardOptions;
 use cloison_config::problem::count;
 use cloison_engine::files::Claim;
@@ -28,7 +29,7 @@ use cloison_engine::installation;
 use collect::CollectError;
 use engine::Engine;
 use indicatif::HumanDuration;
-use miette::{IntoDiagnostic, Result, miette};
+use miette::{IntoDiagnostic, Report, Result, miette};
 use run::Failure;
 pub use run::TRY_AGAIN;
 use std::ffi::OsString;
@@ -45,7 +46,7 @@ const GUESS_S: f64 = 20.0;
 #[derive(Clone, Debug, clap::Args)]
 pub struct JobsArgs {
     /// An experiment (its name or file), a campaign, a file of measurements to validate the model
-    /// with, or benchmarks to validate events with
+    /// with, benchmarks to validate events with, or a configuration to tune
     #[arg(value_name = "NAME | FILE.toml")]
     file: String,
     /// Directory for the jobs, their results and the report
@@ -116,29 +117,30 @@ pub struct SubmitArgs {
     arguments: Vec<OsString>,
 }
 
-/// Runs `cloison jobs`.
+/// Runs `cloison jobs`. `map` draws the color map of a configuration.
 ///
 /// # Errors
 ///
 /// If a file is not valid, a part cannot be built, or the directory has results of other inputs.
-pub fn jobs(args: &JobsArgs) -> Result<()> {
+pub fn jobs(args: &JobsArgs, map: Map) -> Result<()> {
     let work = Work::of(&args.file, args.options.clone())?;
     let directory = std::path::absolute(&args.output).into_diagnostic()?;
     let _claim = Claim::wait(&directory, &collect::owner(&work.to_string()))?;
     let report = manifest::report(&directory);
-    let boards = Boards::planned(&report, &directory.join("parts"));
-    match work.perform(&boards, &report, None) {
+    let parts = directory.join("parts");
+    let boards = match work.has_rounds() {
+        true => Boards::continued(&report, &parts, &manifest::results(&directory)),
+        false => Boards::planned(&report, &parts),
+    };
+    match work.perform(&boards, &report, None, map) {
         Err(error) if error.is::<Absent>() => {}
+        Ok(()) if work.has_rounds() => {}
         Ok(()) => return Err(miette!("{work} runs no boards")),
         Err(error) => return Err(error),
     }
     let expected = seconds::expected(&work.to_string());
-    let jobs = manifest::write(
-        &directory,
-        work,
-        boards.into_planned(),
-        expected.unwrap_or(GUESS_S),
-    )?;
+    let each = expected.unwrap_or(GUESS_S);
+    let jobs = manifest::write(&directory, work, boards.into_planned(), each)?;
     let time = HumanDuration(Duration::from_secs_f64(
         jobs.iter().map(|job| job.expected_seconds).sum(),
     ));
@@ -182,16 +184,23 @@ pub fn job(args: &JobArgs) -> Result<ExitCode> {
     }
 }
 
-/// Runs `cloison collect`. Returns its exit code.
+/// Runs `cloison collect`. `map` draws the color map of a configuration. Returns its exit code.
 ///
 /// # Errors
 ///
 /// If results are of other inputs; otherwise as the jobs' command.
-pub fn collect(args: &CollectArgs) -> Result<ExitCode> {
+pub fn collect(args: &CollectArgs, map: Map) -> Result<ExitCode> {
     let directory = std::path::absolute(&args.directory).into_diagnostic()?;
-    match collect::collect(&directory, args.json.clone()) {
+    let wants_more = |report: &Report| {
+        let error = report.downcast_ref();
+        matches!(
+            error,
+            Some(CollectError::Missing { .. } | CollectError::More { .. })
+        )
+    };
+    match collect::collect(&directory, args.json.clone(), map) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(report) if matches!(report.downcast_ref(), Some(CollectError::Missing { .. })) => {
+        Err(report) if wants_more(&report) => {
             eprintln!("Error: {report:?}");
             Ok(ExitCode::from(TRY_AGAIN))
         }

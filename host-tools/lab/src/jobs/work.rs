@@ -7,8 +7,10 @@ use crate::events;
 use crate::experiment::shows::Form;
 use crate::experiment::{self, ExperimentArgs, Hardware};
 use crate::model::{self, ValidateArgs};
+use crate::tune::{self, KNOBS, Map, OBJECTIVES, TuneArgs};
 use cloison_config::FileKind;
-use cloison_config::document;
+use cloison_config::document::{self, Table};
+use cloison_config::goal;
 use cloison_config::shipped::DEFAULT_BOARD;
 use cloison_config::validation::record::Machine;
 use cloison_engine::board_argument::BoardArgument;
@@ -75,6 +77,23 @@ pub enum Work {
         /// Judge by the documentation alone.
         no_hypotheses: bool,
     },
+    /// `tune CONFIG`.
+    Tune {
+        /// The configuration.
+        config: PathBuf,
+        /// What is best.
+        objective: String,
+        /// Only these knobs; none for all.
+        only: Vec<String>,
+        /// Also decide with fewer knobs.
+        compare: bool,
+        /// Also with each change of the model's unmeasured values.
+        sensitivity: bool,
+        /// The board model, if not the board's.
+        model: Option<PathBuf>,
+        /// The board, if not the configuration's.
+        board: Option<String>,
+    },
 }
 
 /// Options that belong to one kind of file, or to several.
@@ -83,12 +102,22 @@ pub struct Options {
     /// Of an experiment: only the few runs for a quick look
     #[arg(long)]
     pub quick: bool,
-    /// Of an experiment or a file of measurements: another board model
+    /// Of an experiment, a file of measurements or a configuration: another board model
     #[arg(long, value_name = "FILE.toml")]
     pub model: Option<PathBuf>,
-    /// Of an experiment: also with each unmeasured value of the model at half and at double
+    /// Of an experiment or a configuration: also with each unmeasured value of the model at half
+    /// and at double
     #[arg(long)]
     pub sensitivity: bool,
+    /// Of a configuration: what is best, as in `tune` [default: throughput]
+    #[arg(long = "for", value_name = "OBJECTIVE", value_parser = OBJECTIVES)]
+    pub objective: Option<String>,
+    /// Of a configuration: change only these, of what its VMs allow
+    #[arg(long, value_name = "KNOBS", value_delimiter = ',', value_parser = KNOBS)]
+    pub only: Vec<String>,
+    /// Of a configuration: also decide with fewer knobs and for tighter tolerances
+    #[arg(long)]
+    pub compare: bool,
     /// Of a campaign: runs of each sub-experiment, instead of the file's number; of events: runs
     /// of each benchmark
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -102,8 +131,9 @@ pub struct Options {
     /// Of a campaign: only these workloads
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub workload: Vec<String>,
-    /// Of events: the board whose events are validated [default: virt]; with --machine hardware
-    /// also of an experiment: the board that runs it [default: the experiment's]
+    /// Of events: the board whose events are validated [default: virt]; of a configuration:
+    /// another board; with --machine hardware also of an experiment: the board that runs it
+    /// [default: the experiment's]
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
     /// Of events: what executes the benchmarks [default: stock]; of an experiment: hardware, if a
@@ -125,6 +155,9 @@ impl Options {
             (self.quick, "--quick"),
             (self.model.is_some(), "--model"),
             (self.sensitivity, "--sensitivity"),
+            (self.objective.is_some(), "--for"),
+            (!self.only.is_empty(), "--only"),
+            (self.compare, "--compare"),
             (self.runs.is_some(), "--runs"),
             (self.seeds.is_some(), "--seeds"),
             (!self.variant.is_empty(), "--variant"),
@@ -139,6 +172,13 @@ impl Options {
     }
 }
 
+/// Returns whether a VM says what it must reach, so that the file can be tuned.
+fn has_goals(root: &Table<'_>) -> bool {
+    let vms = root.tables("vm");
+    let mut fields = vms.iter().flat_map(|vm| vm.entries());
+    fields.any(|(key, ..)| goal::FIELDS.contains(&key))
+}
+
 /// Returns the options that belong to a kind of file; none if it does not run boards many times.
 const fn options_of(kind: FileKind) -> Option<&'static [&'static str]> {
     match kind {
@@ -151,6 +191,14 @@ const fn options_of(kind: FileKind) -> Option<&'static [&'static str]> {
             "--machine",
         ]),
         FileKind::Measurements => Some(&["--model"]),
+        FileKind::System => Some(&[
+            "--for",
+            "--only",
+            "--compare",
+            "--sensitivity",
+            "--model",
+            "--board",
+        ]),
         FileKind::Benchmarks => Some(&[
             "--board",
             "--machine",
@@ -176,6 +224,7 @@ impl fmt::Display for Work {
             Self::Campaign { file, .. } => write!(f, "campaign {}", stem(file)),
             Self::Validate { .. } => f.write_str("model validate"),
             Self::Events { .. } => f.write_str("events validate"),
+            Self::Tune { config, .. } => write!(f, "tune {}", stem(config)),
         }
     }
 }
@@ -189,11 +238,12 @@ impl Work {
     pub fn of(name: &str, options: Options) -> Result<Self> {
         let path = experiment::file_of(name);
         let help = "jobs are made of an experiment (it has [[variant]]), a campaign \
-                    ([[workload]]), a file of measurements ([[point]]), or benchmarks for events \
-                    ([[benchmark]])";
+                    ([[workload]]), a file of measurements ([[point]]), benchmarks for events \
+                    ([[benchmark]]), or a configuration to tune (its VMs have goals)";
         let source = document::open(&path, help)?;
         let kind = document::read(&source, |root| {
-            let kind = FileKind::of(root);
+            let can_be = |kind: &FileKind| *kind != FileKind::System || has_goals(root);
+            let kind = FileKind::of(root).filter(can_be);
             Some(kind.and_then(|kind| Some((kind, options_of(kind)?))))
         })?;
         let (kind, known) = kind.ok_or_else(|| {
@@ -216,6 +266,9 @@ impl Work {
             quick,
             model,
             sensitivity,
+            objective,
+            only,
+            compare,
             runs,
             seeds,
             variant,
@@ -268,6 +321,15 @@ impl Work {
                 points: path,
                 model,
             },
+            FileKind::System => Self::Tune {
+                config: path,
+                objective: objective.unwrap_or_else(|| OBJECTIVES[0].to_owned()),
+                only,
+                compare,
+                sensitivity,
+                model,
+                board,
+            },
             _ => {
                 let machine = machine.unwrap_or(Machine::Stock);
                 let cpu = configuration::board(board.as_deref().unwrap_or(DEFAULT_BOARD))?
@@ -290,13 +352,25 @@ impl Work {
         })
     }
 
+    /// Returns whether later boots depend on the output of earlier ones, so that there are several
+    /// rounds of jobs.
+    pub const fn has_rounds(&self) -> bool {
+        matches!(self, Self::Tune { .. })
+    }
+
     /// Performs the command on these boards, with its report in `place`; the figures are also
-    /// written to `json`.
+    /// written to `json`. `map` draws the color map of a configuration.
     ///
     /// # Errors
     ///
     /// As the command; also if a boot has no output yet.
-    pub fn perform(&self, boards: &Boards, place: &Path, json: Option<PathBuf>) -> Result<()> {
+    pub fn perform(
+        &self,
+        boards: &Boards,
+        place: &Path,
+        json: Option<PathBuf>,
+        map: Map,
+    ) -> Result<()> {
         let out = Some(place.to_path_buf());
         match self.clone() {
             Self::Experiment {
@@ -357,6 +431,31 @@ impl Work {
                     .events()
                     .map(|args| events::ValidateArgs { out, json, ..args });
                 args.map_or(Ok(()), |args| events::validate_on(boards, place, &args))
+            }
+            Self::Tune {
+                config,
+                objective,
+                only,
+                compare,
+                sensitivity,
+                model,
+                board,
+            } => {
+                let args = TuneArgs {
+                    objective,
+                    only,
+                    compare,
+                    sensitivity,
+                    model,
+                    board,
+                    out,
+                    json,
+                    ..TuneArgs::of(config)
+                };
+                if let Some(tuned) = tune::tune_on(boards, &args, map)? {
+                    println!("{}{}", map(&tuned.checked), tuned.report);
+                }
+                Ok(())
             }
         }
     }
@@ -426,6 +525,12 @@ impl Work {
             Self::Events { .. } => self
                 .events()
                 .map_or_else(|| Ok(vec![]), |args| events::files_of(&args))?,
+            Self::Tune {
+                config,
+                model,
+                board,
+                ..
+            } => tune::files_of(config, model.as_deref(), board.as_deref())?,
         };
         all.extend([parts::hypervisor(&[])?, parts::model_plugin()?]);
         Ok(all)

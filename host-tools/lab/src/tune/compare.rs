@@ -61,9 +61,10 @@ impl Alternatives {
     }
 
     /// Returns what the baselines reach as a table.
-    pub fn table(&self) -> Section {
+    pub fn table(&self, search: &Search<'_>) -> Section {
         let header = ["may change", "reaches", "changes"];
-        let mut table = Section::new("With fewer knobs (modelled)", &header);
+        let title = report::titled("With fewer knobs", search);
+        let mut table = Section::new(&title, &header);
         for (baseline, reached) in &self.baselines {
             let (says, changes) = match reached {
                 Reached::Best(outcome) => {

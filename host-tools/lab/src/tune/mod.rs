@@ -21,9 +21,11 @@
 //! | [`refusal`] | why it cannot be, and what could be |
 //! | [`report`] | tables, figures and surfaces |
 //! | [`page`] | the report as a page |
+//! | [`mixes`] | decisions for many systems, and how they held |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod compare;
+pub mod mixes;
 pub mod page;
 pub mod profiles;
 pub mod refusal;
@@ -37,9 +39,11 @@ pub mod verdict;
 pub mod verify;
 pub mod written;
 
-use crate::bbprof;
+use crate::bbprof::{self, absent};
 use crate::boards::{Boards, seconds};
+use crate::captured::{BoardRuns, CapturedRuns, NotCaptured};
 use cloison_config::problem::{count, display_path};
+use cloison_config::validation::record::Machine;
 use cloison_config::{Checked, suggest};
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::counting::{self, Counting};
@@ -53,17 +57,26 @@ use miette::{Report, Result, miette};
 use page::{Page, Refused};
 use profiles::On;
 use report::Findings;
-use runs::Runs;
+use runs::{OnBoard, Runs, Spent};
 use search::{Search, Task};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use survives::Survival;
-use systems::Base;
+use systems::{Base, Counted};
 use verdict::{Reached, Verdict};
+
+/// What can be best, the usual one first.
+pub(crate) const OBJECTIVES: [&str; 3] = ["throughput", "colors", "margin"];
+/// What can change.
+pub(crate) const KNOBS: [&str; 3] = ["colors", "pages", "budgets"];
+/// Seconds after which a VM does not end.
+const LIMIT: u64 = 300;
 
 /// Options of `cloison tune`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(mut_arg("captured", |arg| arg.visible_alias("measured").requires("cpu_mhz")))]
+#[command(mut_group("BoardRuns", |group| group.multiple(true).conflicts_with_all(["model", "seed", "sensitivity"])))]
 pub struct TuneArgs {
     /// The configuration, whose VMs say what they must reach and what may change
     #[arg(value_name = "CONFIG")]
@@ -73,12 +86,11 @@ pub struct TuneArgs {
     pub output: Option<PathBuf>,
     /// What is best: throughput of the best-effort VMs, fewest private colors, or the largest
     /// smallest margin
-    #[arg(long = "for", value_name = "OBJECTIVE", default_value = "throughput",
-          value_parser = ["throughput", "colors", "margin"])]
+    #[arg(long = "for", value_name = "OBJECTIVE", default_value = OBJECTIVES[0],
+          value_parser = OBJECTIVES)]
     pub objective: String,
     /// Change only these, of what the VMs allow
-    #[arg(long, value_name = "KNOBS", value_delimiter = ',',
-          value_parser = ["colors", "pages", "budgets"])]
+    #[arg(long, value_name = "KNOBS", value_delimiter = ',', value_parser = KNOBS)]
     pub only: Vec<String>,
     /// Also write the bounds of each VM's time at all its choices here: as Parquet to a file called
     /// so, else as CSV
@@ -100,12 +112,22 @@ pub struct TuneArgs {
     /// Another board model than the board's: a file as those in configs/models
     #[arg(long, value_name = "FILE.toml")]
     pub model: Option<PathBuf>,
+    /// Runs on a board instead of the model's
+    #[command(flatten)]
+    pub board_runs: BoardRuns,
+    /// Clock of the board's cores, for --captured: segments are logged in cycles
+    #[arg(long, value_name = "MHZ", value_parser = clap::value_parser!(u64).range(100..=10_000))]
+    pub cpu_mhz: Option<u64>,
     /// Seed of the model's replacement and refreshes
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     /// Stop a boot after this many seconds: a VM in it does not end
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    #[arg(long, value_name = "SECONDS", default_value_t = LIMIT)]
     pub limit: u64,
+    /// Also keep the times of runs here, and take them from here: configurations whose VMs are the
+    /// same share them
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["images", "captured"])]
+    pub shared: Option<PathBuf>,
     /// Directory for runs and results [default: tune/NAME in target/cloison, without a checkout in
     /// cloison-output]
     #[arg(long, value_name = "DIR")]
@@ -122,9 +144,34 @@ pub struct Tuned {
     pub checked: Checked,
     /// Tables for the terminal.
     pub report: String,
+    /// How long runs took.
+    pub spent: Spent,
 }
 
 impl TuneArgs {
+    /// Returns the options of `tune CONFIG`.
+    pub fn of(config: PathBuf) -> Self {
+        Self {
+            config,
+            output: None,
+            objective: OBJECTIVES[0].to_owned(),
+            only: vec![],
+            surfaces: None,
+            explain: None,
+            compare: false,
+            sensitivity: false,
+            board: None,
+            model: None,
+            board_runs: BoardRuns::default(),
+            cpu_mhz: None,
+            seed: 0,
+            limit: LIMIT,
+            shared: None,
+            out: None,
+            json: None,
+        }
+    }
+
     fn objective(&self) -> Objective {
         match self.objective.as_str() {
             "colors" => Objective::Colors,
@@ -149,12 +196,24 @@ impl TuneArgs {
     }
 }
 
-/// Runs `cloison tune`. `map` draws the color map of a configuration.
+/// Draws the color map of a configuration.
+pub type Map = fn(&Checked) -> String;
+
+/// Runs `cloison tune`. Returns none if it has written the images that a board is to run first.
 ///
 /// # Errors
 ///
 /// If the configuration cannot be tuned, a run fails, or no partition keeps all goals.
-pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> {
+pub fn tune(args: &TuneArgs, map: Map) -> Result<Option<Tuned>> {
+    tune_on(&Boards::here(), args, map)
+}
+
+/// Runs `cloison tune` on these boards.
+///
+/// # Errors
+///
+/// As [`tune`]; also if a boot has no output yet.
+pub(crate) fn tune_on(boards: &Boards, args: &TuneArgs, map: Map) -> Result<Option<Tuned>> {
     let config = installation::find(&args.config);
     for output in [&args.json, &args.surfaces, &args.output] {
         keep_apart([config.as_path()], output.as_deref())?;
@@ -163,6 +222,7 @@ pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> 
         board: args.board.clone(),
         model: args.model.clone(),
         seed: args.seed,
+        is_board: args.board_runs.is_given(),
     };
     profiles::make(&config, &on)?;
     let mut checked = configuration::load(&config, args.board.as_deref())?;
@@ -174,49 +234,60 @@ pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> 
         let help = suggest(name, "VMs", vms);
         return Err(miette!(help = help, "--explain: there is no VM `{name}`"));
     }
-    counting::prepare_for(&mut checked, Counting::Model.machine())?;
+    let machine = match on.is_board {
+        true => Machine::Hardware,
+        false => Counting::Model.machine(),
+    };
+    counting::prepare_for(&mut checked, machine)?;
     parts::prepare()?;
-    setup::qemu()?;
-    let emulation = checked.emulation()?;
-    let model = Model::chosen(args.model.as_deref(), emulation)?;
     let claim = match &args.out {
         Some(out) => Claim::for_results(out, &format!("tune {}", display_path(&config).display()))?,
         None => configuration::run_directory("tune", &checked.system.name, &config)?,
     };
     let out = claim.directory();
     let board = bbprof::board_of(args.board.as_deref(), &checked, &config);
-    let conditions = Conditions {
-        seed: args.seed,
-        caches: Caches::Warm,
-        roi: Roi::Always,
-    };
-    let limit = Duration::from_secs(args.limit);
-    let runs = Runs::new(&board, &checked, &model, conditions, limit, out)?;
+    let (runs, counted) = runs_of(args, &checked, &board, out)?;
     let periods = subjects
         .with_periods(&args.knobs())
         .into_iter()
-        .map(|subjects| Ok((Base::new(&checked, subjects.period)?, subjects)))
+        .map(|subjects| Ok((Base::new(&checked, subjects.period, counted)?, subjects)))
         .collect::<Result<Vec<_>>>()?;
-    let boards = Boards::here();
     let started = Instant::now();
     let tasks = periods.iter().map(|(base, subjects)| Task {
         checked: &checked,
         subjects,
         base,
         runs: &runs,
-        boards: &boards,
+        boards,
         only: args.knobs(),
         objective: args.objective(),
     });
+    let reached = verdict::best(tasks).and_then(|mut reached| {
+        let more = match &reached.verdict {
+            Ok(Verdict::Kept(findings)) => More::of(&mut reached.search, findings, args, out)?,
+            _ => More::default(),
+        };
+        Ok((reached, more))
+    });
+    let missing = reached.as_ref().err();
+    let missing = missing.and_then(|error| error.downcast_ref::<NotCaptured>());
+    // Another error has stopped the search for captured runs.
+    if reached.is_ok() || missing.is_some() {
+        say_strangers(&runs);
+    }
+    if let Some(NotCaptured { names, .. }) = missing
+        && args.board_runs.images.is_some()
+    {
+        args.board_runs
+            .print_written(names, &checked.board.board.name);
+        return Ok(None);
+    }
+    let (reached, more) = reached?;
     let Reached {
-        mut search,
+        search,
         verdict,
         periods,
-    } = verdict::best(tasks)?;
-    let more = match &verdict {
-        Ok(Verdict::Kept(findings)) => More::of(&mut search, findings, args, out)?,
-        _ => More::default(),
-    };
+    } = reached;
     runs.clean();
     seconds::remember(&format!("tune {}", checked.system.name), &boards.seconds());
     let (boots, reused) = runs.counts();
@@ -267,7 +338,7 @@ pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> 
     if let Some(periods) = &periods {
         text.push_str(&format!("\n\n{}", periods.to_text()));
     }
-    text.push_str(&more.text());
+    text.push_str(&more.text(&search));
     if let Some(name) = &args.explain {
         text.push_str(&report::explanation(&search, &findings, name));
     }
@@ -277,10 +348,60 @@ pub fn tune(args: &TuneArgs, map: impl Fn(&Checked) -> String) -> Result<Tuned> 
         installation::display(&out.join("report.html")),
         installation::display(out)
     ));
-    Ok(Tuned {
+    Ok(Some(Tuned {
         checked: tuned,
         report: text,
-    })
+        spent: runs.spent(),
+    }))
+}
+
+/// Returns what makes the runs: a board, if the options say so, or its model.
+fn runs_of(args: &TuneArgs, checked: &Checked, board: &str, out: &Path) -> Result<(Runs, Counted)> {
+    let conditions = Conditions {
+        seed: args.seed,
+        caches: Caches::Warm,
+        roi: Roi::Always,
+    };
+    if args.board_runs.is_given() {
+        let on_board = OnBoard {
+            runs: CapturedRuns::find(&args.board_runs.captured)?,
+            images: args.board_runs.images.clone(),
+            clock_mhz: args.cpu_mhz.unwrap_or(1),
+        };
+        let runs = Runs::on_board(board, checked, on_board, conditions, out)?;
+        return Ok((runs, Counted::ByQuota));
+    }
+    setup::qemu()?;
+    let model = Model::chosen(args.model.as_deref(), checked.emulation()?)?;
+    let limit = Duration::from_secs(args.limit);
+    let runs = Runs::new(board, checked, &model, conditions, limit, out)?;
+    let runs = runs.sharing(args.shared.clone());
+    Ok((runs, Counted::ByModel))
+}
+
+fn say_strangers(runs: &Runs) {
+    for folder in runs.strangers() {
+        eprintln!("tune: not used: {folder}: its image is none that was asked for");
+    }
+}
+
+/// Returns the files that determine the runs: the configuration, the profiles that it names, and the
+/// model.
+///
+/// # Errors
+///
+/// If one cannot be read.
+pub(crate) fn files_of(
+    config: &Path,
+    model: Option<&Path>,
+    board: Option<&str>,
+) -> Result<Vec<PathBuf>> {
+    let config = installation::find(config);
+    let checked = configuration::load(&config, board)?;
+    let model = Model::chosen(model, checked.emulation()?)?;
+    let mut files = absent::named_by(&config);
+    files.extend([model.board().to_path_buf(), config]);
+    Ok(files)
 }
 
 /// Writes the report on why no partition keeps all goals, and returns the error.
@@ -330,10 +451,10 @@ impl More {
     }
 
     /// Returns what the terminal shows of it.
-    fn text(&self) -> String {
+    fn text(&self, search: &Search<'_>) -> String {
         let mut text = String::new();
         if let Some(alternatives) = &self.alternatives {
-            text.push_str(&format!("\n{}", alternatives.table().to_text()));
+            text.push_str(&format!("\n{}", alternatives.table(search).to_text()));
         }
         if let Some(survival) = &self.survival {
             text.push_str(&format!("\n{}\n", survives::sentence(survival)));

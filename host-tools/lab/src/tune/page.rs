@@ -45,7 +45,7 @@ impl Page<'_, '_> {
         let (search, findings) = (self.search, self.findings);
         let body = html! {
             p.answer { (pages::prose(&report::answer(search, findings))) }
-            p.note { "Modelled, not measured on a board: QEMU with the board model." }
+            p.note { (report::origin(search)) }
             pre.map { (self.map) }
             (margins(findings).figure()?)
             (report::gets(search, findings).to_html())
@@ -84,7 +84,7 @@ impl Page<'_, '_> {
                 h2 { "What a tighter tolerance costs" }
                 (front)
             }
-            (alternatives.table().to_html())
+            (alternatives.table(self.search).to_html())
             @if let Some(bars) = bars { (bars) }
         })
     }
@@ -130,7 +130,7 @@ impl Refused<'_, '_> {
         let relaxed = refusal.relaxed.as_ref();
         let body = html! {
             p.answer { "Impossible: " (pages::prose(&refusal.sentence())) "." }
-            p.note { "Modelled, not measured on a board: QEMU with the board model." }
+            p.note { (report::origin(search)) }
             (refusal.goals(search).to_html())
             @if let Some(periods) = self.periods { (periods.to_html()) }
             @if let Some(findings) = relaxed {

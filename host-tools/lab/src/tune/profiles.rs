@@ -16,6 +16,8 @@ pub struct On {
     pub model: Option<PathBuf>,
     /// Seed of the model.
     pub seed: u64,
+    /// Whether a board runs them, so that no profile can be made here.
+    pub is_board: bool,
 }
 
 /// Makes the profiles that a configuration names and that do not exist; their runs are kept as those of
@@ -27,6 +29,16 @@ pub struct On {
 pub fn make(config: &Path, on: &On) -> Result<()> {
     for Absent { vm, file } in absent::of(config) {
         let shown = installation::display(&file);
+        if on.is_board {
+            let help = format!(
+                "make it from runs on the board first: cloison bbprof {} --vm {vm} --images DIR",
+                installation::display(config)
+            );
+            return Err(miette!(
+                help = help,
+                "{shown}, the profile of VM `{vm}`, does not exist"
+            ));
+        }
         eprintln!("tune: {shown} does not exist: finding the pages that matter to VM `{vm}`");
         let options = BbprofArgs {
             board: on.board.clone(),

@@ -1,7 +1,7 @@
 //! Why no partition keeps all goals, and the nearest goals that held when they were run.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::report::{Findings, beside, demand, micros, no_figures};
+use super::report::{Findings, beside, demand, micros, no_figures, titled};
 use super::search::Search;
 use super::subjects::Subject;
 use super::verify::Verified;
@@ -9,8 +9,9 @@ use cloison_config::Checked;
 use cloison_engine::figures::Figures;
 use cloison_engine::report::Section;
 use cloison_tune::{Demand, Impossible, Resource, Time};
-use miette::{Report, miette};
+use miette::{Diagnostic, Report};
 use serde_json::{Value, json};
+use thiserror::Error;
 
 /// The answer that no partition keeps all goals.
 #[derive(Debug)]
@@ -19,6 +20,15 @@ pub struct Refusal {
     pub reason: Box<Impossible>,
     /// The nearest goals that can be kept, if any held when they were run.
     pub relaxed: Option<Findings>,
+}
+
+/// The error of a command whose goals exclude each other.
+#[derive(Debug, Error, Diagnostic)]
+#[error("{sentence}")]
+#[diagnostic(help("{help}"))]
+pub(super) struct Excluded {
+    sentence: String,
+    help: String,
 }
 
 impl Refusal {
@@ -77,7 +87,8 @@ impl Refusal {
     /// Returns the error; `report` says where its page is.
     pub fn error(&self, search: &Search<'_>, report: &str) -> Report {
         let help = format!("{}\nreport: {report}", self.help(search));
-        miette!(help = help, "{}", self.sentence())
+        let sentence = self.sentence();
+        Excluded { sentence, help }.into()
     }
 
     /// Returns each VM with what it must reach and what it could.
@@ -117,7 +128,8 @@ impl Refusal {
     /// Returns what each VM must reach, and what it could.
     pub fn goals(&self, search: &Search<'_>) -> Section {
         let header = ["VM", "must reach", "can reach", "alone", "allowed", "run"];
-        let mut table = Section::new("The nearest goals (modelled)", &header);
+        let title = titled("The nearest goals", search);
+        let mut table = Section::new(&title, &header);
         for reach in self.each(search) {
             table.row([
                 reach.vm.name.0.clone(),
@@ -165,7 +177,7 @@ impl Reach<'_> {
 
 /// Returns the figures.
 pub fn figures(search: &Search<'_>, refusal: &Refusal, checked: &Checked, seed: u64) -> Figures {
-    let mut figures = no_figures(checked, seed);
+    let mut figures = no_figures(search, checked, seed);
     figures.series("goals", refusal.series(search));
     figures
 }

@@ -73,6 +73,25 @@ pub fn answer(search: &Search<'_>, findings: &Findings) -> String {
     )
 }
 
+/// Returns a title with where the times below it are from.
+pub fn titled(title: &str, search: &Search<'_>) -> String {
+    match search.task.runs.is_modelled() {
+        true => format!("{title} (modelled)"),
+        false => format!("{title} (on the board)"),
+    }
+}
+
+/// Returns where all times are from.
+pub fn origin(search: &Search<'_>) -> String {
+    match search.task.runs.is_modelled() {
+        true => "Modelled, not measured on a board: QEMU with the board model.".to_owned(),
+        false => {
+            let board = &search.task.checked.board.board.name;
+            format!("From runs that `cloison capture` has left, on board {board}.")
+        }
+    }
+}
+
 /// Returns the tables for the terminal.
 pub fn text(search: &Search<'_>, findings: &Findings) -> String {
     let parts = [gets(search, findings), times(search, findings)];
@@ -140,7 +159,8 @@ pub fn times(search: &Search<'_>, findings: &Findings) -> Section {
         "worst beside",
         "margin",
     ];
-    let mut table = Section::new("Predicted against run again (modelled)", &header);
+    let title = titled("Predicted against run again", search);
+    let mut table = Section::new(&title, &header);
     for vm in &findings.verified {
         let worst = vm.worst();
         let show = |time: Option<Time>| time.map_or_else(String::new, micros);
@@ -214,22 +234,23 @@ fn budget(budget: Budget, period: u64) -> String {
 }
 
 /// Returns figures without any yet.
-pub fn no_figures(checked: &Checked, seed: u64) -> Figures {
+pub fn no_figures(search: &Search<'_>, checked: &Checked, seed: u64) -> Figures {
     Figures::new("tune")
         .board(&checked.board.board.name)
         .config(&checked.path)
-        .parameter("modelled", true)
+        .parameter("modelled", search.task.runs.is_modelled())
         .parameter("seed", seed)
 }
 
 /// Returns the figures.
 pub fn figures(search: &Search<'_>, findings: &Findings, checked: &Checked, seed: u64) -> Figures {
-    let mut figures = no_figures(checked, seed);
+    let mut figures = no_figures(search, checked, seed);
     let partition = &findings.outcome.partition;
     figures
         .count("rounds", findings.rounds as u64)
         .count("shared_colors", u64::from(partition.shared.0))
         .count("changes", findings.outcome.changes)
+        .count("partitions", findings.outcome.proof.partitions)
         .count("flood_accesses", search.flood.0);
     let row = |(share, vm): (&Share, &Verified)| {
         json!({
@@ -318,7 +339,7 @@ pub fn measured(search: &Search<'_>, vm: usize, findings: Option<&Findings>) -> 
         "us",
         "slowdown",
     ];
-    let title = format!("What was measured of {} (modelled)", subject.name);
+    let title = titled(&format!("What was measured of {}", subject.name), search);
     let mut table = Section::new(&title, &header);
     let alone = search.alone(vm);
     let wanted = findings.map(|findings| {

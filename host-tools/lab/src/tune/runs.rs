@@ -1,16 +1,20 @@
-//! Boots systems on the board model, and keeps how long their VMs took.
+//! Boots systems on the board model, or takes their runs on a board, and keeps how long their VMs
+//! took.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::systems::EVENT;
+use super::systems::{EVENT, INSTRUCTIONS};
 use crate::boards::Boards;
 use crate::boards::boot::{Boot, Output};
+use crate::captured::{self, CapturedRun, CapturedRuns, NotCaptured};
 use crate::experiment::overrides::Value;
+use cloison_config::events::EventNames;
 use cloison_config::goal::Segments;
 use cloison_config::problem::{Problem, SourceFile, count};
+use cloison_config::validation::record::Machine;
 use cloison_config::{Checked, Emulation, Errors};
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::files::{self, write_atomic};
-use cloison_engine::image::{self, Flat};
+use cloison_engine::image::{self, Flat, Image};
 use cloison_engine::kept::KeptRun;
 use cloison_engine::model::{self, Conditions, Model, Roi, Statistics};
 use cloison_engine::progress::bar;
@@ -21,15 +25,18 @@ use cloison_formats::ids::VmId;
 use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Changes with the code that reads a run's times, so that older results are not taken for new
 /// ones.
 const RESULT_VERSION: u32 = 2;
+/// What runs of a partition are called.
+pub(super) const VERIFY: &str = "verify";
 /// Instructions that a time of a best-effort VM is for.
 const MILLION: u128 = 1_000_000;
 
@@ -92,24 +99,81 @@ pub struct Measured {
     pub segments: usize,
 }
 
-/// Systems on the board model.
+/// Systems on the board model, or on a board.
 #[derive(Debug)]
 pub struct Runs {
     board: String,
-    model: Model,
-    store: Store,
+    executor: Executor,
     hypervisor: Flat,
     conditions: Conditions,
     limit: Duration,
+    /// The user's configuration.
+    source: SourceFile,
+    out: PathBuf,
+    /// Where times are that several configurations share.
+    shared: Option<PathBuf>,
+    boots: AtomicUsize,
+    reused: AtomicUsize,
+    /// Milliseconds for which partitions were run.
+    verified_ms: AtomicU64,
+    /// Milliseconds for which all else was.
+    characterized_ms: AtomicU64,
+}
+
+/// How long runs took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Measuring VMs.
+    pub characterizing: Duration,
+    /// Running partitions.
+    pub verifying: Duration,
+}
+
+/// What executes the systems.
+#[derive(Debug)]
+enum Executor {
+    Model(Box<Modelled>),
+    Board(OnBoard),
+}
+
+/// The board model, and what its boots share.
+#[derive(Debug)]
+struct Modelled {
+    model: Model,
+    store: Store,
     /// How QEMU emulates the board.
     emulation: Emulation,
     /// Hash of what all boots share.
     common: Sha256,
-    /// The user's configuration.
-    source: SourceFile,
-    out: PathBuf,
-    boots: AtomicUsize,
-    reused: AtomicUsize,
+}
+
+impl Modelled {
+    fn new(
+        model: &Model,
+        emulation: &Emulation,
+        conditions: Conditions,
+        out: &Path,
+    ) -> Result<Self> {
+        let store = Store::of_results(out);
+        let model = model.kept_in(&store)?;
+        Ok(Self {
+            common: common(&model, emulation, conditions)?,
+            model,
+            store,
+            emulation: emulation.clone(),
+        })
+    }
+}
+
+/// Runs that a board has made.
+#[derive(Debug)]
+pub struct OnBoard {
+    /// The runs.
+    pub runs: CapturedRuns,
+    /// Where the images of further ones go.
+    pub images: Option<PathBuf>,
+    /// The clock of its cores, in MHz: segments are logged in cycles.
+    pub clock_mhz: u64,
 }
 
 impl Runs {
@@ -127,51 +191,116 @@ impl Runs {
         limit: Duration,
         out: &Path,
     ) -> Result<Self> {
-        let emulation = checked.emulation()?;
-        let store = Store::of_results(out);
-        let model = model.kept_in(&store)?;
+        let modelled = Modelled::new(model, checked.emulation()?, conditions, out)?;
+        let executor = Executor::Model(Box::new(modelled));
+        Self::of(executor, board, checked, conditions, limit, out)
+    }
+
+    /// Prepares to take runs that a board has made. The systems' files are in `out`.
+    ///
+    /// # Errors
+    ///
+    /// If the hypervisor cannot be built.
+    pub fn on_board(
+        board: &str,
+        checked: &Checked,
+        on_board: OnBoard,
+        conditions: Conditions,
+        out: &Path,
+    ) -> Result<Self> {
+        let executor = Executor::Board(on_board);
+        Self::of(executor, board, checked, conditions, Duration::MAX, out)
+    }
+
+    fn of(
+        executor: Executor,
+        board: &str,
+        checked: &Checked,
+        conditions: Conditions,
+        limit: Duration,
+        out: &Path,
+    ) -> Result<Self> {
         Ok(Self {
             board: board.to_owned(),
-            common: common(&model, emulation, conditions)?,
-            emulation: emulation.clone(),
-            model,
-            store,
+            executor,
             hypervisor: image::flatten(&parts::hypervisor(&[])?)?,
             conditions,
             limit,
             source: SourceFile::new(&checked.path, checked.source.clone()),
             out: out.to_path_buf(),
+            shared: None,
             boots: AtomicUsize::new(0),
             reused: AtomicUsize::new(0),
+            verified_ms: AtomicU64::new(0),
+            characterized_ms: AtomicU64::new(0),
         })
+    }
+
+    /// Returns the same boots, whose times are also kept in a directory that runs of several
+    /// configurations share, and taken from there.
+    pub fn sharing(self, shared: Option<PathBuf>) -> Self {
+        Self { shared, ..self }
+    }
+
+    /// Returns how long runs took so far.
+    pub fn spent(&self) -> Spent {
+        let of = |ms: &AtomicU64| Duration::from_millis(ms.load(Ordering::Relaxed));
+        Spent {
+            characterizing: of(&self.characterized_ms),
+            verifying: of(&self.verified_ms),
+        }
     }
 
     /// Returns the same boots on another model, whose files are in `out`.
     ///
     /// # Errors
     ///
-    /// If the model cannot be read.
+    /// If the model cannot be read, or a board makes the runs.
     pub fn under(&self, model: &Model, out: &Path) -> Result<Self> {
-        let store = Store::of_results(out);
-        let model = model.kept_in(&store)?;
+        let emulation = &self.modelled()?.emulation;
+        let modelled = Modelled::new(model, emulation, self.conditions, out)?;
         Ok(Self {
             board: self.board.clone(),
-            common: common(&model, &self.emulation, self.conditions)?,
-            emulation: self.emulation.clone(),
-            model,
-            store,
+            executor: Executor::Model(Box::new(modelled)),
             hypervisor: self.hypervisor.clone(),
             source: self.source.clone(),
             out: out.to_path_buf(),
+            shared: self.shared.clone(),
             boots: AtomicUsize::new(0),
             reused: AtomicUsize::new(0),
+            verified_ms: AtomicU64::new(0),
+            characterized_ms: AtomicU64::new(0),
             ..*self
         })
     }
 
     /// Returns the model's file.
-    pub fn model(&self) -> &Path {
-        self.model.board()
+    ///
+    /// # Errors
+    ///
+    /// If a board makes the runs.
+    pub fn model(&self) -> Result<&Path> {
+        Ok(self.modelled()?.model.board())
+    }
+
+    fn modelled(&self) -> Result<&Modelled> {
+        match &self.executor {
+            Executor::Model(modelled) => Ok(modelled),
+            Executor::Board(_) => Err(miette!("runs on a board have no values of a model")),
+        }
+    }
+
+    /// Returns whether the times are the model's.
+    pub const fn is_modelled(&self) -> bool {
+        matches!(self.executor, Executor::Model(_))
+    }
+
+    /// Returns the folders of captured runs that were not asked for.
+    pub fn strangers(&self) -> Vec<String> {
+        match &self.executor {
+            Executor::Model(_) => vec![],
+            Executor::Board(on_board) => on_board.runs.strangers(),
+        }
     }
 
     /// Boots all systems, and returns their results in the same order. Boots with a kept result from
@@ -181,13 +310,23 @@ impl Runs {
     ///
     /// If a system is not valid, or a boot fails or does not end.
     pub fn measure(&self, boards: &Boards, what: &str, jobs: &[Job]) -> Result<Vec<Measured>> {
+        let modelled = match &self.executor {
+            Executor::Model(modelled) => modelled,
+            Executor::Board(on_board) => return self.captured(on_board, jobs),
+        };
+        let started = Instant::now();
         let bar = bar(&format!("tune {what}"), jobs.len());
         let done = boards.each(&bar, jobs, |job| {
             bar.set_message(job.key.clone());
-            self.boot(boards, job)
+            self.boot(boards, modelled, job)
                 .wrap_err_with(|| miette!("run {} failed", job.key))
         });
         bar.finish_and_clear();
+        let spent = match what {
+            VERIFY => &self.verified_ms,
+            _ => &self.characterized_ms,
+        };
+        spent.fetch_add(started.elapsed().as_millis() as u64, Ordering::Relaxed);
         done
     }
 
@@ -201,19 +340,89 @@ impl Runs {
 
     /// Removes files that no run needs any more.
     pub fn clean(&self) {
-        KeptRun::clean(&self.out, &self.model, &self.store);
+        if let Executor::Model(modelled) = &self.executor {
+            KeptRun::clean(&self.out, &modelled.model, &modelled.store);
+        }
     }
 
-    fn boot(&self, boards: &Boards, job: &Job) -> Result<Measured> {
-        self.boots.fetch_add(1, Ordering::Relaxed);
-        let directory = self.out.join("runs").join(&job.key);
+    fn directory(&self, job: &Job) -> PathBuf {
+        self.out.join("runs").join(&job.key)
+    }
+
+    /// Writes the configuration of a job's system. Returns it, and its image.
+    fn system(&self, job: &Job, machine: Machine) -> Result<(Checked, Image)> {
         let text = toml::to_string_pretty(&job.system).into_diagnostic()?;
-        let file = directory.join("system.toml");
+        let file = self.directory(job).join("system.toml");
         write_atomic(&file, text.as_bytes())?;
         let mut checked = configuration::load(&file, Some(&self.board))?;
-        counting::adapt(&mut checked, Counting::Model.machine())?;
+        counting::adapt(&mut checked, machine)?;
         let image = image::assemble(&checked, &self.hypervisor)?;
-        let mut hash = self.common.clone();
+        Ok((checked, image))
+    }
+
+    /// Returns the results of runs on a board, or all that are missing as one error.
+    fn captured(&self, on_board: &OnBoard, jobs: &[Job]) -> Result<Vec<Measured>> {
+        let (mut all, mut names, mut written) = (vec![], vec![], BTreeSet::new());
+        for job in jobs {
+            self.boots.fetch_add(1, Ordering::Relaxed);
+            let (checked, image) = self.system(job, Machine::Hardware)?;
+            let Some(run) = on_board.runs.of(&image) else {
+                // One run is enough for all jobs with the same image.
+                if written.insert(image.sha256()) {
+                    if let Some(images) = &on_board.images {
+                        captured::write(images, &job.key, &image, &checked.source)?;
+                    }
+                    names.push(job.key.clone());
+                }
+                continue;
+            };
+            let measured = self.of_captured(job, &checked, run, on_board.clock_mhz);
+            all.push(measured.wrap_err_with(|| miette!("run {} failed", run.place()))?);
+        }
+        if names.is_empty() {
+            return Ok(all);
+        }
+        let wanted = jobs.len();
+        Err(NotCaptured { names, wanted }.into())
+    }
+
+    /// Reads a run on a board. The instructions of a VM of best effort are those after which it is
+    /// stopped, and a quota that is never spent counts its accesses.
+    fn of_captured(
+        &self,
+        job: &Job,
+        checked: &Checked,
+        run: &CapturedRun,
+        clock_mhz: u64,
+    ) -> Result<Measured> {
+        let vm = vm_of(checked, job)?;
+        let telemetry = run.until(&checked.system.name, vm, &[End::Off, End::Stopped])?;
+        self.measured(job, vm, &telemetry, clock_mhz, String::new(), || {
+            let quotas = &checked.system.vms[vm.index()].quotas;
+            let names = EventNames::of(&checked.board.events);
+            let counts_accesses = |quota: u8| {
+                let quota = quotas.get(usize::from(quota));
+                quota.is_some_and(|quota| names.name(quota.counted.event) == EVENT)
+            };
+            let of_vm = telemetry.quota_totals().filter(|(_, it)| it.vm == vm);
+            let accesses = of_vm
+                .filter(|(_, total)| counts_accesses(total.quota))
+                .map(|(_, total)| u128::from(total.totals.events.0))
+                .max();
+            Ok(Executed {
+                nanos: nanos(&telemetry, vm),
+                instructions: u128::from(INSTRUCTIONS),
+                most_accesses: accesses.unwrap_or(0),
+            })
+        })
+    }
+
+    fn boot(&self, boards: &Boards, modelled: &Modelled, job: &Job) -> Result<Measured> {
+        self.boots.fetch_add(1, Ordering::Relaxed);
+        let directory = self.directory(job);
+        let (checked, image) = self.system(job, Counting::Model.machine())?;
+        let (model, store) = (&modelled.model, &modelled.store);
+        let mut hash = modelled.common.clone();
         let what = serde_json::json!([job.vm, job.measure.to_string(), job.roi]);
         hash.update(what.to_string());
         hash.update(&image.bytes);
@@ -222,10 +431,16 @@ impl Runs {
             roi: job.roi,
             ..self.conditions
         };
-        let kept = KeptRun::new(&self.board, &image, &self.model, &self.store, conditions)?;
+        let kept = KeptRun::new(&self.board, &image, model, store, conditions)?;
         kept.write(&directory)?;
         let result = directory.join("result.json");
-        let known = || files::kept(&result).filter(|it: &Measured| it.inputs == inputs);
+        let shared = self.shared.as_ref();
+        let shared = shared.map(|shared| shared.join(format!("{inputs}.json")));
+        let is_same = |it: &Measured| it.inputs == inputs;
+        let known = || {
+            let own = files::kept(&result).filter(is_same);
+            own.or_else(|| files::kept(shared.as_ref()?).filter(is_same))
+        };
         if let Some(measured) = boards.reuse(known) {
             self.reused.fetch_add(1, Ordering::Relaxed);
             return Ok(measured);
@@ -239,10 +454,13 @@ impl Runs {
                 &checked,
                 &output,
                 &directory.join("model.json"),
-                inputs,
+                (inputs, model.clock_mhz),
             )
             .wrap_err_with(|| miette!("the console's last lines:\n{}", output.tail()))?;
         files::keep(&result, &measured)?;
+        if let Some(shared) = shared {
+            files::keep(&shared, &measured)?;
+        }
         Ok(measured)
     }
 
@@ -262,7 +480,7 @@ impl Runs {
         checked: &Checked,
         output: &Output,
         statistics: &Path,
-        inputs: String,
+        (inputs, clock_mhz): (String, u64),
     ) -> Result<Measured> {
         if !output.exit.is_clean() {
             let help = "a VM with a tolerance or a deadline has to turn itself off after its \
@@ -278,14 +496,27 @@ impl Runs {
         }
         let telemetry = Telemetry::parse(&output.telemetry);
         telemetry.check()?;
-        let vm = checked
-            .vm(&job.vm)
-            .ok_or_else(|| miette!("the system has no VM `{}`", job.vm))?;
+        let vm = vm_of(checked, job)?;
         let (dropped, end) = (telemetry.dropped(), telemetry.end_of(vm));
         if dropped > 0 || !matches!(end, End::Off | End::Stopped) {
             return Err(miette!("{dropped} records were dropped; the VM: {end}"));
         }
         let statistics = model::statistics(statistics)?;
+        self.measured(job, vm, &telemetry, clock_mhz, inputs, || {
+            Ok(Executed::of(checked, vm, &telemetry, &statistics))
+        })
+    }
+
+    /// Returns what a log says of a VM; of one of best effort with what it has `executed`.
+    fn measured(
+        &self,
+        job: &Job,
+        vm: VmId,
+        telemetry: &Telemetry,
+        clock_mhz: u64,
+        inputs: String,
+        executed: impl FnOnce() -> Result<Executed>,
+    ) -> Result<Measured> {
         let throttled = telemetry
             .quota_totals()
             .filter(|(_, total)| total.vm == vm)
@@ -296,9 +527,9 @@ impl Runs {
             Measure::Instructions => 0,
         };
         let (time, accesses, segments) = match job.measure {
-            Measure::Longest(wanted) => self.longest(job, vm, &telemetry, wanted)?,
+            Measure::Longest(wanted) => self.longest(job, vm, telemetry, wanted, clock_mhz)?,
             Measure::Instructions => {
-                let executed = Executed::of(checked, vm, &telemetry, &statistics);
+                let executed = executed()?;
                 let time = executed
                     .pace()
                     .ok_or_else(|| miette!("VM `{}` has not executed any instruction", job.vm))?;
@@ -322,6 +553,7 @@ impl Runs {
         vm: VmId,
         telemetry: &Telemetry,
         wanted: Segments,
+        clock_mhz: u64,
     ) -> Result<(u64, u64, usize)> {
         let name = &job.vm;
         let own = telemetry.hem_runs().filter(|run| run.record.vm == vm);
@@ -357,7 +589,7 @@ impl Runs {
             .iter()
             .max_by_key(|run| run.record.cycles.0)
             .ok_or_else(|| miette!("VM `{name}` has logged no segment"))?;
-        let time = u128::from(longest.record.cycles.0) * 1000 / u128::from(self.model.clock_mhz);
+        let time = u128::from(longest.record.cycles.0) * 1000 / u128::from(clock_mhz);
         let accesses = matching[1..]
             .iter()
             .flat_map(|run| run.counts())
@@ -365,6 +597,17 @@ impl Runs {
             .max();
         Ok((time as u64, accesses.unwrap_or(0), matching.len() - 1))
     }
+}
+
+fn vm_of(checked: &Checked, job: &Job) -> Result<VmId> {
+    let vm = checked.vm(&job.vm);
+    vm.ok_or_else(|| miette!("the system has no VM `{}`", job.vm))
+}
+
+/// Returns the time from a VM's start to its end.
+fn nanos(telemetry: &Telemetry, vm: VmId) -> u128 {
+    let runtime = telemetry.vm_runtime(vm);
+    runtime.map_or(0, |runtime| u128::from(runtime.0))
 }
 
 /// Returns the hash of what all boots share.
@@ -394,9 +637,7 @@ impl Executed {
                 .collect()
         };
         Self {
-            nanos: telemetry
-                .vm_runtime(vm)
-                .map_or(0, |runtime| u128::from(runtime.0)),
+            nanos: nanos(telemetry, vm),
             instructions: counts("INST_RETIRED").into_iter().sum(),
             most_accesses: counts(EVENT).into_iter().max().unwrap_or(0),
         }

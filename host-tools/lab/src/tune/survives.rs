@@ -55,8 +55,9 @@ impl Survival {
 /// If the model's file does not mark its known values, or a run fails.
 pub fn examine(search: &Search<'_>, findings: &Findings, out: &Path) -> Result<Vec<Survival>> {
     let task = &search.task;
-    let text = files::read_text(task.runs.model(), files::CONFIGURATION)?;
-    let source = SourceFile::new(task.runs.model(), text.clone());
+    let model = task.runs.model()?;
+    let text = files::read_text(model, files::CONFIGURATION)?;
+    let source = SourceFile::new(model, text.clone());
     let vms: Vec<usize> = (0..task.subjects.vms.len())
         .filter(|vm| task.subjects.vms[*vm].demand != Demand::BestEffort)
         .collect();

@@ -18,6 +18,8 @@ use toml::value::Table;
 pub const EVENT: &str = "BUS_ACCESS";
 /// Instructions of a best-effort VM whose time is measured.
 pub const INSTRUCTIONS: u64 = 200_000;
+/// Accesses that no core makes in a second.
+const NEVER_SPENT: u64 = 2_000_000_000;
 /// Fields of a VM that only mean something beside the VMs that the user has, or for `tune`.
 const OF_OTHERS: [&str; 9] = [
     "tolerance",
@@ -87,6 +89,18 @@ pub struct Base {
     best_effort: Vec<bool>,
     /// The period of all budgets.
     pub period: Nanos,
+    /// What counts the accesses of a VM without segments.
+    counted: Counted,
+}
+
+/// What counts the accesses of a VM without segments, until it has executed the instructions whose
+/// time is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// The board model, from outside.
+    ByModel,
+    /// A quota that is never spent.
+    ByQuota,
 }
 
 impl Base {
@@ -95,7 +109,7 @@ impl Base {
     /// # Errors
     ///
     /// If its text is not TOML.
-    pub fn new(checked: &Checked, period: Nanos) -> Result<Self> {
+    pub fn new(checked: &Checked, period: Nanos, counted: Counted) -> Result<Self> {
         let system = &checked.system;
         let colors = ColorSet::first(checked.board.colors).without(system.hypervisor_colors);
         let is_best_effort = |goal: &Option<cloison_config::goal::Goal>| {
@@ -112,6 +126,7 @@ impl Base {
                 .collect(),
             best_effort: checked.goals.iter().map(is_best_effort).collect(),
             period,
+            counted,
         })
     }
 
@@ -173,7 +188,7 @@ impl Base {
     /// If there is no color.
     pub fn flood(&self, kind: Stress) -> Result<Value> {
         let core = self.cores.first().and_then(|cores| cores.first());
-        let quotas = vec![stop()];
+        let quotas = self.stops();
         let pools = vec![pool("main", "SH", &set_of(&self.colors))];
         let vm = stress(kind, core.copied().unwrap_or(0), "main", quotas)?;
         self.system(0, pools, vec![vm])
@@ -223,12 +238,34 @@ impl Base {
                 kept.push(stress(kind, *core, &main, quotas_of(&table, vcpu)?)?);
             }
         }
+        for quota in kept.iter_mut().flat_map(quotas_in) {
+            self.allow(quota);
+        }
         set(&mut system, "vm", Value::Array(kept));
         if neighbors != Neighbors::Written {
             remove(&mut system, "console_manages");
             share_pools(&mut system);
         }
         Ok(system)
+    }
+
+    /// Returns the quotas that stop a VM when it has executed the instructions whose time is
+    /// measured, and that count its accesses until then.
+    fn stops(&self) -> Vec<Value> {
+        let mut quotas = vec![per_second("INST_RETIRED", INSTRUCTIONS, "stop")];
+        if self.counted == Counted::ByQuota {
+            quotas.push(per_second(EVENT, NEVER_SPENT, "log"));
+        }
+        quotas.iter_mut().for_each(|quota| self.allow(quota));
+        quotas
+    }
+
+    /// Lets a board count an event whose counts nobody has validated: verdicts are beside the user's
+    /// configuration, where those of the runs are not looked for.
+    fn allow(&self, quota: &mut Value) {
+        if self.counted == Counted::ByQuota {
+            set(quota, "allow_untrusted", Value::Boolean(true));
+        }
     }
 
     /// Makes a VM say how long it takes: by its segments, or by the end of its instructions.
@@ -240,7 +277,7 @@ impl Base {
         remove(table, "hems");
         let quotas = table.get("quota").and_then(Value::as_array);
         let mut quotas = quotas.cloned().unwrap_or_default();
-        quotas.push(stop());
+        quotas.extend(self.stops());
         set(table, "quota", Value::Array(quotas));
     }
 
@@ -291,7 +328,9 @@ impl Base {
         quota.insert("event".into(), EVENT.into());
         let budget = format!("{budget} events / {}", show_duration(self.period));
         quota.insert("budget".into(), budget.into());
-        Value::Table(quota)
+        let mut quota = Value::Table(quota);
+        self.allow(&mut quota);
+        quota
     }
 
     /// Returns the user's system with these pools and VMs, which ends with the VM.
@@ -360,6 +399,11 @@ fn regions_of(table: &mut Value) -> impl Iterator<Item = &mut Table> {
         .filter_map(Value::as_table_mut)
 }
 
+fn quotas_in(table: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let quotas = table.get_mut("quota").and_then(Value::as_array_mut);
+    quotas.into_iter().flatten()
+}
+
 /// Returns the pool of a VM's first region in one.
 fn pool_of(table: &Value) -> Option<String> {
     let regions = table.get("region")?.as_array()?;
@@ -390,13 +434,13 @@ fn quotas_of(table: &Value, vcpu: usize) -> Result<Vec<Value>> {
     quotas.into_iter().flatten().filter_map(of).collect()
 }
 
-/// Returns a quota that stops a VM when it has executed the instructions whose time is measured.
-fn stop() -> Value {
+/// Returns a quota of events per second.
+fn per_second(event: &str, events: u64, when_spent: &str) -> Value {
     let mut quota = Table::new();
-    quota.insert("event".into(), "INST_RETIRED".into());
-    let budget = format!("{INSTRUCTIONS} events / 1 s");
+    quota.insert("event".into(), event.into());
+    let budget = format!("{events} events / 1 s");
     quota.insert("budget".into(), budget.into());
-    quota.insert("when_spent".into(), "stop".into());
+    quota.insert("when_spent".into(), when_spent.into());
     Value::Table(quota)
 }
 

@@ -4,6 +4,8 @@
 use super::refusal::Refusal;
 use super::report::{self, Findings};
 use super::search::{Decision, Search, Task};
+use crate::boards::Absent;
+use crate::captured::NotCaptured;
 use cloison_config::quantity::show_duration;
 use cloison_engine::report::Section;
 use cloison_tune::{Budget, Demand, Objective, Resource, Value};
@@ -97,7 +99,11 @@ pub fn best<'a>(tasks: impl Iterator<Item = Task<'a>>) -> Result<Reached<'a>> {
     for task in tasks {
         let period = task.subjects.period;
         let mut search = Search::new(task)?;
-        let verdict = decide(&mut search);
+        let verdict = match decide(&mut search) {
+            // Whether another period is tried depends on this one.
+            Err(error) if error.is::<Absent>() || error.is::<NotCaptured>() => return Err(error),
+            verdict => verdict,
+        };
         tried += 1;
         table.row([show_duration(period), reached(&verdict)]);
         let is_last = is_unsurpassed(&search, &verdict);

@@ -1,7 +1,7 @@
 //! Runs a decided partition, beside the user's neighbors and beside the worst ones.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::runs::{Job, Measured};
+use super::runs::{Job, Measured, VERIFY};
 use super::search::{Search, point_of, sample};
 use super::systems::{Neighbors, Stress};
 use cloison_tune::{Budget, Demand, Measurement, Partition, Placement, Sample, Share, Time};
@@ -97,7 +97,7 @@ impl Search<'_> {
     ) -> Result<Vec<(usize, Verified)>> {
         let problem = self.problem();
         let jobs = self.verifications(text, partition, vms, kinds)?;
-        let done = self.task.runs.measure(self.task.boards, "verify", &jobs)?;
+        let done = self.task.runs.measure(self.task.boards, VERIFY, &jobs)?;
         let verified = |(vm, runs): (&usize, &[Measured])| {
             let point = point_of(&partition.shares[*vm], partition.shared);
             let predicted = match self.flooded[*vm] {

@@ -59,7 +59,7 @@ struct Core {
 struct View<'a>(&'a Machine, &'a Core);
 
 impl PhysicalGic for View<'_> {
-    const VERSION: Version = Version::V2;
+    const VERSION: GicVersion = GicVersion::V2;
 
     fn distributor(&self) -> &Distributor {
         &self.0.distributor
@@ -736,8 +736,9 @@ fn check(machine: &Machine) -> Result<(), TestCaseError> {
             (group.physical | group.enabled | group.line | group.latched | group.placed) & !owned,
             0
         );
-        for (n, priority) in group.priority.iter().enumerate() {
-            prop_assert_eq!(priority & !(byte_mask(owned >> (n * 4)) & 0xf8f8_f8f8), 0);
+        // Those of foreign interrupts are kept, and mean nothing.
+        for priority in group.priority {
+            prop_assert_eq!(priority & !0xf8f8_f8f8, 0);
         }
     }
     for irq in (32..MAX_IRQ).filter(|irq| ![UART, DISK].contains(irq)) {

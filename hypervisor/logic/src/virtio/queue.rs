@@ -101,6 +101,8 @@ impl Setup {
 pub struct Queue {
     /// What it is for.
     pub role: Role,
+    /// Bytes at the end of a frame's header that its driver leaves out.
+    pub omits: u32,
     size: u16,
     /// Address of its descriptors.
     descriptors: u64,
@@ -162,6 +164,7 @@ impl Queue {
         let is_queue = size.is_power_of_two() && size <= MOST && is_aligned && is_low;
         is_queue.then_some(Self {
             role,
+            omits: 0,
             size,
             descriptors,
             driver,

@@ -11,7 +11,7 @@
 use super::queue::{MOST, Queue, Role, Setup};
 use crate::atomic::AtomicU32;
 use cloison_abi::virtio::offset::{self, *};
-use cloison_abi::virtio::{self, interrupt, status};
+use cloison_abi::virtio::{self, feature, interrupt, status};
 use cloison_formats::link::LinkKind;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
@@ -185,7 +185,12 @@ impl Registers {
 
     /// Returns the queue for a role, if what the driver has set up can be one.
     fn queue(&self, role: Role) -> Option<Queue> {
-        Queue::new(role, &self.setups[role as usize])
+        let mut queue = Queue::new(role, &self.setups[role as usize])?;
+        // A legacy driver has no count of buffers in a frame's header (5.1.6.1).
+        if self.kind == LinkKind::Net && self.features[1] & feature::VERSION_1 == 0 {
+            queue.omits = 2;
+        }
+        Some(queue)
     }
 
     /// The driver makes the selected queue ready, if it can be one, or ends its use.
@@ -203,17 +208,17 @@ impl Registers {
             return Change::Reset;
         }
         let ran = self.runs();
-        let mut status = value & 0xff & !status::NEEDS_RESET;
-        // Features are agreed where the device has them all, and the version is among them.
+        // No bit is cleared without a reset, also not by a driver that writes each alone.
+        let mut status = self.status | value & 0xff & !status::NEEDS_RESET;
+        // Features are agreed where the device has them all.
         let [low, high] = self.kind.features();
-        if self.features[0] & !low != 0 || self.features[1] != high {
+        if self.features[0] & !low != 0 || self.features[1] & !high != 0 {
             status &= !status::FEATURES_OK;
         }
         if status & status::FEATURES_OK == 0 {
             status &= !status::DRIVER_OK;
         }
-        // No bit is cleared without a reset.
-        self.status |= status;
+        self.status = status;
         if ran || !self.runs() {
             return Change::None;
         }

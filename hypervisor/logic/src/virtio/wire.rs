@@ -124,7 +124,8 @@ impl Wire {
         }
         let is_packet = self.kind == LinkKind::Vsock;
         let size = self.header.len() as u32;
-        let (unread, missing) = (size - self.read, size - self.headed);
+        let unread = size - sender.omits - self.read;
+        let missing = size - receiver.omits - self.headed;
         let len = self.written.to_le_bytes();
         let is_full = is_packet && self.header[LEN] == len;
         // A frame of a network does not continue in another chain, nor a packet if this one has
@@ -169,7 +170,7 @@ impl Wire {
                 self.headed = 0;
             }
             (from, _) => {
-                let written = size + take(&mut self.written);
+                let written = size - receiver.omits + take(&mut self.written);
                 self.headed = 0;
                 let mut is_sent = false;
                 if from.is_none() {

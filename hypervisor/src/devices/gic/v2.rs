@@ -2,17 +2,16 @@
 //! control (Arm IHI 0048B, 4.4 and 5.3).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::KICK;
+use super::{KICK, NoAnswer};
 use crate::machine::mmio::{GICC, GICC_DIR, GICD, GICH, Mapped};
 use crate::machine::registers::{Readable, Writeable};
 use cloison_abi::gicv2::{GICC_CTLR, GICH_HCR, GICH_VMCR, Gicd, SGIR};
 use cloison_formats::addr::PhysAddr;
-use cloison_formats::image::{Board, Gic};
+use cloison_formats::image::{Board, Gic, GicVersion};
 use cloison_formats::limits::LIST_REGISTERS;
-use cloison_logic::vgic::Version;
 
 /// The version of the controller.
-pub const VERSION: Version = Version::V2;
+pub const VERSION: GicVersion = GicVersion::V2;
 /// GICD_CTLR: interrupts are forwarded.
 pub const FORWARD: u32 = 1;
 
@@ -33,6 +32,11 @@ pub fn bank(_: u32) -> Mapped<Gicd> {
 
 /// Prepares a bank of 32 interrupts: all are in group 0 after a reset.
 pub fn init_bank(_: usize) {}
+
+/// Turns on this core's redistributor, which a GICv2 has not.
+pub fn wake() -> Result<(), NoAnswer> {
+    Ok(())
+}
 
 /// Turns on this core's interface.
 pub fn init_interface() {

@@ -3,24 +3,27 @@
 //! The guest's ICC registers are the hardware's virtual ones, ICV, because HCR_EL2.IMO is set.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::KICK;
+use super::{KICK, NoAnswer};
 use crate::machine::mmio::{GICD, Mapped, Page, ROUTES, redistributor};
 use crate::machine::registers::*;
 use crate::machine::sysreg::{dsb_ish, isb};
 use cloison_abi::gicv2::Gicd;
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr};
-use cloison_formats::image::{Board, Gic};
+use cloison_formats::image::{Board, Gic, GicVersion};
 use cloison_formats::limits::LIST_REGISTERS;
-use cloison_logic::vgic::{Version, v3};
+use cloison_logic::vgic::v3;
 
 /// The version of the controller.
-pub const VERSION: Version = Version::V3;
+pub const VERSION: GicVersion = GicVersion::V3;
 /// GICD_CTLR: ARE and both enables, wherever the group of all interrupts has its own (12.9.4).
 pub const FORWARD: u32 = 0x13;
 /// ICH_HCR_EL2: the interface works, and writes of ICC_DIR trap (12.4.7).
 const HCR: u64 = 1 | 1 << 14;
 /// ICC_SRE_EL2: system registers, no bypass; EL1's ICC_SRE traps (12.2.22).
 const SRE: u64 = 7;
+
+/// How often GICR_WAKER is read for the redistributor to wake up.
+const PATIENCE: u32 = 100_000;
 
 /// Returns the pages after the distributor's in EL2's map: those of GICD_IROUTER.
 pub fn other_pages(gic: &Gic) -> [Option<PhysAddr>; 3] {
@@ -54,12 +57,19 @@ pub fn init_bank(number: usize) {
     bank(number as u32 * 32).igroupr[number].set(u32::MAX);
 }
 
-/// Turns on this core's redistributor and interface.
-pub fn init_interface() {
-    // GICR_WAKER: ProcessorSleep off, until ChildrenAsleep is (12.11.41).
-    let waker = &redistributor::<Page>(2 * core())[5];
+/// Turns on this core's redistributor. GICR_TYPER has its affinity (12.11.38), and GICR_WAKER
+/// ProcessorSleep, which this clears, and ChildrenAsleep, which follows (12.11.41).
+pub fn wake() -> Result<(), NoAnswer> {
+    let registers = redistributor::<Page>(2 * core());
+    let waker = &registers[5];
     waker.set(waker.get() & !2);
-    while waker.get() & 4 != 0 {}
+    let is_own = registers[3].get() as usize == core();
+    let is_awake = (0..PATIENCE).any(|_| waker.get() & 4 == 0);
+    (is_own && is_awake).then_some(()).ok_or(NoAnswer)
+}
+
+/// Turns on this core's interface.
+pub fn init_interface() {
     init_bank(0);
     ICC_SRE_EL2.set(SRE);
     isb();

@@ -10,20 +10,20 @@ use cloison_guest::probe::{self, Op};
 use cloison_guest::{asm, cpu, gic, timer};
 
 const TYPER: u64 = 0x004;
+const IPRIORITYR: u64 = 0x400;
 const ITARGETSR: u64 = 0x800;
 const SGIR: u64 = 0xf00;
 const DISTRIBUTOR: u64 = 0x1000;
 const INTERFACE: u64 = 0x2000;
 
 /// Registers with a field per interrupt: name, offset, bits per interrupt.
-const FIELDS: [(&str, u64, u64); 9] = [
+const FIELDS: [(&str, u64, u64); 8] = [
     ("IGROUPR", 0x080, 1),
     ("ISENABLER", 0x100, 1),
     ("ISPENDR", 0x200, 1),
     ("ISACTIVER", 0x300, 1),
     ("ICENABLER", 0x180, 1),
     ("ICPENDR", 0x280, 1),
-    ("IPRIORITYR", 0x400, 8),
     ("ITARGETSR", ITARGETSR, 8),
     ("ICFGR", 0xc00, 2),
 ];
@@ -53,6 +53,16 @@ pub fn distributor(own: Own, random: &mut Random) -> u64 {
                 format_args!("GICD_{name}{word} kept {foreign:#x}"),
             );
         }
+    }
+    // Of their priorities, it reads what it has written itself.
+    for offset in (IPRIORITYR + 32..IPRIORITYR + 1020).step_by(4) {
+        let value = random.bits() as u32;
+        GICD.write(offset, value);
+        let kept = GICD.read(offset);
+        phase.must_hold(
+            kept == value & 0xf8f8_f8f8 || kept == 0,
+            format_args!("GICD at {offset:#x} kept {kept:#x} of {value:#x}"),
+        );
     }
     // Targets and SGIs beyond the VM's own vCPUs.
     let others = !((1u32 << own.vcpus) - 1) & 0xff;

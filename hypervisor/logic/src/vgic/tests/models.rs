@@ -85,7 +85,7 @@ struct Cpu {
 }
 
 impl PhysicalGic for Cpu {
-    const VERSION: crate::vgic::Version = crate::vgic::Version::V2;
+    const VERSION: crate::vgic::GicVersion = crate::vgic::GicVersion::V2;
 
     fn distributor(&self) -> &Distributor {
         &self.vm.distributor

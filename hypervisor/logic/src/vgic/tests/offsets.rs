@@ -157,8 +157,8 @@ impl Map {
     fn write_byte(&mut self, offset: u32, value: u8) {
         let exist = (1_u8 << VCPUS) - 1;
         match offset {
-            // Five bits of priority (4.3.11).
-            0x400..0x500 if is_owned(offset - 0x400) => {
+            // Five bits of priority (4.3.11), also of foreign interrupts, for which it means nothing.
+            0x400..0x500 => {
                 self.priorities[(offset - 0x400) as usize] = value & 0xf8;
             }
             0x820..0x900 if is_owned(offset - 0x800) => {

@@ -106,13 +106,38 @@ fn features_that_the_device_lacks_are_not_agreed() {
     for kind in LinkKind::ALL {
         let mut device = Registers::new(kind);
         let [low, high] = kind.features();
-        for features in [[low | 1, high], [low, 0], [low, high | 2], [0, 0]] {
+        for features in [[low | 1, high], [low, high | 2], [low | 1, 0]] {
             assert!(matches!(set_up(&mut device, features, 8), Change::None));
             assert_eq!(device.read(STATUS, SEEN), ACKNOWLEDGE | DRIVER);
         }
-        let few = set_up(&mut device, [0, feature::VERSION_1], 8);
-        assert!(matches!(few, Change::Started(_)));
+        for (few, omits) in [([0, feature::VERSION_1], 0), ([0, 0], 2)] {
+            let mut device = Registers::new(kind);
+            let Change::Started([Some(queue), ..]) = set_up(&mut device, few, 8) else {
+                panic!("no driver has started");
+            };
+            let is_frame = kind == LinkKind::Net;
+            assert_eq!(queue.omits, if is_frame { omits } else { 0 });
+        }
     }
+}
+
+/// As NuttX's driver does.
+#[test]
+fn a_driver_may_write_each_bit_of_its_status_alone() {
+    let mut device = Registers::new(LinkKind::Net);
+    set_up(&mut device, [1, 0], 8);
+    assert!(
+        matches!(device.write(STATUS, 4), Change::None),
+        "no features are agreed"
+    );
+    device.reset();
+    for bit in [ACKNOWLEDGE, DRIVER, status::FEATURES_OK] {
+        assert!(matches!(device.write(STATUS, bit), Change::None));
+    }
+    let started = device.write(STATUS, status::DRIVER_OK);
+    assert!(matches!(started, Change::Started(_)));
+    let all = ACKNOWLEDGE | DRIVER | status::FEATURES_OK | status::DRIVER_OK;
+    assert_eq!(device.read(STATUS, SEEN), all);
 }
 
 #[test]

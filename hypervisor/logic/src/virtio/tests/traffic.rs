@@ -26,6 +26,39 @@ fn a_frame_arrives_with_a_header_that_is_not_the_senders() {
 }
 
 #[test]
+fn a_legacy_driver_has_shorter_headers_on_its_side() {
+    for (left_out, leaves_out) in [(2, 0), (0, 2), (2, 2)] {
+        let (both, mut sender, mut receiver) = (Both::new(), Driver::new(4), Driver::new(4));
+        let mut wire = new_wire(LinkKind::Net);
+        for (driver, role, omits) in [
+            (&sender, Role::Sender, left_out),
+            (&receiver, Role::Receiver, leaves_out),
+        ] {
+            let mut queue = driver.queue(role);
+            queue.omits = omits;
+            wire.join(queue);
+        }
+        let (from, to) = (12 - left_out, 12 - leaves_out);
+        both.of(Role::Sender)
+            .put(BUFFERS + u64::from(from), b"frame");
+        // The header ends in the middle of a buffer, as Linux has it, or with one.
+        let whole = [(BUFFERS, from + 5)];
+        let parts = [(BUFFERS, from), (BUFFERS + u64::from(from), 5)];
+        for buffers in [&whole[..], &parts] {
+            sender.offer(both.of(Role::Sender), buffers, 0);
+            let filled = receiver.offer(both.of(Role::Receiver), &[(BUFFERS, 64)], FILL);
+            assert_eq!(run(&mut wire, &both), [USED]);
+            let used = receiver.used(both.of(Role::Receiver));
+            assert_eq!(used, [(filled, to + 5)]);
+            let header = both.of(Role::Receiver).get(BUFFERS, to as usize);
+            assert_eq!(header, NET_HEADER[..to as usize]);
+            let frame = both.of(Role::Receiver).get(BUFFERS + u64::from(to), 5);
+            assert_eq!(frame, b"frame");
+        }
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_lost_and_its_buffer_is_filled_by_the_next() {
     let (both, mut sender, mut receiver) = (Both::new(), Driver::new(4), Driver::new(4));
     let mut wire = joined(LinkKind::Net, &sender, &receiver);
