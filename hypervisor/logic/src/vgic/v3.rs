@@ -127,7 +127,7 @@ impl Banked {
         match (frame, offset) {
             (0, 0) => Place::Control,
             (0, 4) => Place::Constant(TYPE.into()),
-            (0, 0x80..GROUPS_END) => Place::Constant(u32::MAX.into()),
+            (0, 0x84..GROUPS_END) => Place::Constant(u32::MAX.into()),
             (0, 0x6100..ROUTERS_END) => Place::Router((offset - 0x6000) >> 3),
             // GICR_IIDR and GICR_TYPER: affinity, number, and whether it is the last one (12.11.38).
             (_, 4) if frame & 1 == 1 => Place::Common(Register::Implementer),
@@ -153,7 +153,8 @@ impl Banked {
             Place::Control => u64::from(self.word(gic, Register::Control) << 1 | CONTROL),
             Place::Constant(value) => value,
             Place::Router(irq) if at.0 & 4 == 0 && irq < MAX_IRQ => {
-                byte(&gic.lock().targets, irq).trailing_zeros().into()
+                // A foreign interrupt has no target.
+                (byte(&gic.lock().targets, irq).trailing_zeros() & 7).into()
             }
             Place::Router(_) => 0,
         };
