@@ -202,7 +202,7 @@ impl BoardFile {
             "describe the GICv2: [gic] gicd, gicc, gicc_dir, gich, gicv, gicv_dir; or the GICv3: \
              gicd, gicr",
         );
-        let gic = gic.and_then(|field| read_gic(&field));
+        let gic = gic.and_then(|field| read_gic(&field, cores.as_deref().unwrap_or_default()));
         let smmu = root.optional("smmu").and_then(|field| read_smmu(&field));
         let pmu = root
             .required("pmu", "describe the PMU: [pmu] counters = 6")
@@ -473,15 +473,26 @@ fn read_uart(field: &Field<'_>) -> Option<Uart> {
     })
 }
 
-fn read_gic(field: &Field<'_>) -> Option<Gic> {
+fn read_gic(field: &Field<'_>, cores: &[u64]) -> Option<Gic> {
     let table = field.table()?;
     let address = |key: &'static str| {
         table
-            .required(key, "give the physical address of this page of the GICv2")
+            .required(
+                key,
+                "give the physical address of this page of the interrupt controller",
+            )
             .and_then(|field| page_address(&field))
     };
     if let Some(field) = table.optional("gicr") {
         let (gicr, gicd) = (page_address(&field), address("gicd"));
+        // Interrupts are sent to, and routed by, affinities.
+        if let Some((number, &mpidr)) = (0..).zip(cores).find(|&(number, &mpidr)| mpidr != number) {
+            let error = field.error(format!("core {number} of the board is {mpidr:#x}"));
+            field.push(error.label("a GICv3").help(
+                "list in `cores` MPIDR affinities from 0 on, each one more than the last: with a \
+                 GICv3, Cloison supports no others",
+            ));
+        }
         let mediated_timer = table.flag("mediated_timer");
         table.finish();
         let gicd = gicd?;

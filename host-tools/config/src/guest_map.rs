@@ -91,9 +91,21 @@ pub(crate) fn read(table: &Table<'_>, scene: &Scene<'_>, others: &mut Vec<Proble
     };
     let found = table.optional("map").and_then(|field| {
         let path = find(&field, scene)?;
-        load_for(&path, gic)
-            .map_err(|errors| others.extend(errors.into_problems()))
-            .ok()
+        let read = load_for(&path, gic).map_err(|errors| others.extend(errors.into_problems()));
+        let Fit { map, version } = read.ok()?;
+        if version != gic {
+            let has = |version| match version {
+                GicVersion::V2 => "GICv2",
+                GicVersion::V3 => "GICv3",
+            };
+            let error = field.error(format!("the map has no {}", has(gic)));
+            field.push(error.label(format!("a {} only", has(version))).help(format!(
+                "the board has a {}: name another map, such as \"cloison\", or add {} to its file",
+                has(gic),
+                required_of(gic)
+            )));
+        }
+        Some(map)
     });
     found.unwrap_or(default)
 }
@@ -120,57 +132,70 @@ fn find(field: &Field<'_>, scene: &Scene<'_>) -> Option<PathBuf> {
     found
 }
 
-/// Reads the map in a file, for a board with a GICv2.
+/// Reads the map in a file, for a board with a GICv2 if it has one.
 ///
 /// # Errors
 ///
 /// Returns all errors of the file with their positions.
 pub fn load(path: &Path) -> Result<GuestMap, Errors> {
-    load_for(path, GicVersion::V2)
+    Ok(load_for(path, GicVersion::V2)?.map)
 }
 
-/// As [`load`], for a board with this version of the interrupt controller.
-fn load_for(path: &Path, gic: GicVersion) -> Result<GuestMap, Errors> {
+/// A map, for boards with this version of the interrupt controller.
+struct Fit {
+    map: GuestMap,
+    version: GicVersion,
+}
+
+/// Returns what a map must say of a version.
+const fn required_of(version: GicVersion) -> &'static str {
+    match version {
+        GicVersion::V2 => "[gicv2] with distributor and cpu_interface",
+        GicVersion::V3 => "[gicv3] with distributor and redistributors",
+    }
+}
+
+/// Reads the map in a file, for a board with this version, or the other one if it has that alone.
+fn load_for(path: &Path, gic: GicVersion) -> Result<Fit, Errors> {
     let help = "name a map, such as \"cloison\", or a file like configs/maps/zcu102.toml";
     document::load(path, help, |root| read_file(root, path, gic))
 }
 
-/// Loads all maps of a directory of configurations, with their names, in the order of these.
+/// Loads all maps of a directory of configurations for boards with a GICv2, with their names, in the
+/// order of these.
 ///
 /// # Errors
 ///
 /// Returns the errors of the first file that is wrong.
 pub fn all(configs: &Path) -> Result<Vec<(String, GuestMap)>, Errors> {
     let directory = configs.join("maps");
-    let names = available(&directory).into_iter();
-    names
-        .map(|name| Ok((name.clone(), load(&directory.join(format!("{name}.toml")))?)))
-        .collect()
+    let mut maps = Vec::new();
+    for name in available(&directory) {
+        let fit = load_for(&directory.join(format!("{name}.toml")), GicVersion::V2)?;
+        if fit.version == GicVersion::V2 {
+            maps.push((name, fit.map));
+        }
+    }
+    Ok(maps)
 }
 
-fn read_file(root: &Table<'_>, path: &Path, version: GicVersion) -> Option<GuestMap> {
+fn read_file(root: &Table<'_>, path: &Path, wanted: GicVersion) -> Option<Fit> {
     FileKind::Map.fits(root)?;
     check_name(root, path);
     root.optional("description")
         .map(|field| field.string("one line of text"));
     let services = root.required("services_page", "services_page = 0x0900_1000");
-    let (key, other, help) = match version {
-        GicVersion::V2 => (
-            "gicv2",
-            "gicv3",
-            "the board has a GICv2: add [gicv2] with distributor and cpu_interface, or name a map \
-             that has it, such as \"cloison\"",
-        ),
-        GicVersion::V3 => (
-            "gicv3",
-            "gicv2",
-            "the board has a GICv3: add [gicv3] with distributor and redistributors, or name a map \
-             that has it, such as \"cloison\"",
-        ),
+    let [second, third] = ["gicv2", "gicv3"].map(|key| root.optional(key));
+    let (version, gic) = match (wanted, second, third) {
+        (GicVersion::V2, Some(gic), _) | (_, Some(gic), None) => (GicVersion::V2, Some(gic)),
+        (_, _, Some(gic)) => (GicVersion::V3, Some(gic)),
+        (_, None, None) => {
+            let required = required_of(GicVersion::V2);
+            let help = format!("describe the interrupt controller: {required}");
+            (wanted, root.required("gicv2", &help))
+        }
     };
-    // That for boards of the other version.
-    root.optional(other);
-    let gic = root.required(key, help).and_then(|field| field.table());
+    let gic = gic.and_then(|field| field.table());
     let uart = root
         .required("uart", "describe the UART: [uart] kind, base, irq")
         .and_then(|field| field.table());
@@ -232,7 +257,7 @@ fn read_file(root: &Table<'_>, path: &Path, version: GicVersion) -> Option<Guest
         let (_, field) = fields.iter().find(|&&(other, _)| other == device)?;
         field.as_ref()
     });
-    Some(map)
+    Some(Fit { map, version })
 }
 
 fn check_name(root: &Table<'_>, path: &Path) {
@@ -298,13 +323,13 @@ fn check_places<'a>(taken: &[Taken], field: impl Fn(MapDevice) -> Option<&'a Fie
         };
         let Range { start, end } = own.range;
         let bytes = end - start;
-        if bytes > PAGE_SIZE && (start % FRAME != 0 || end > 1 << IPA_BITS) {
-            let error = place.error(format!("{} cannot be at {start:#x}", own.name));
-            let label = format!("it takes {bytes:#x} bytes");
-            let help = format!(
-                "write a multiple of {FRAME:#x}, at most {:#x}",
-                (1 << IPA_BITS) - bytes
-            );
+        if end > 1 << IPA_BITS {
+            let error = place.error(format!(
+                "{} would end beyond a VM's address space",
+                own.name
+            ));
+            let label = format!("of {bytes:#x} bytes");
+            let help = format!("the last place is {:#x}", (1 << IPA_BITS) - bytes);
             place.push(error.label(label).help(help));
         }
         let meets = |other: &&Taken| other.range.start < end && start < other.range.end;
@@ -333,7 +358,9 @@ mod tests {
 
     fn shipped_for(name: &str, gic: GicVersion) -> GuestMap {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/maps");
-        load_for(&root.join(format!("{name}.toml")), gic).expect("it is right")
+        let fit = load_for(&root.join(format!("{name}.toml")), gic).expect("it is right");
+        assert_eq!(fit.version, gic);
+        fit.map
     }
 
     #[test]
@@ -365,6 +392,7 @@ mod tests {
             (xenvm.gicc_dir, xenvm.uart.irq),
             (Ipa(0x0300_3000), Intid(32))
         );
+        assert_eq!(shipped_for("xenvm", GicVersion::V3).gicc, Ipa(0x0302_0000));
         assert_eq!(shipped("qemu-virt").uart, GuestMap::CLOISON.uart);
     }
 }

@@ -97,12 +97,12 @@ pub const WORKLOADS: &[(&str, &str)] = &[
          forever)",
     ),
     (
-        "gicv3-check",
-        "accesses every register of its GICv3, and checks that it has only its own interrupts; args: vCPUs, sweeps",
-    ),
-    (
         "gic-check",
         "does random steps with its interrupt controller; args: seed, lives, steps per life",
+    ),
+    (
+        "gicv3-check",
+        "accesses every register of its GICv3, and checks that it has only its own interrupts; args: vCPUs, sweeps",
     ),
     (
         "heartbeat",
