@@ -3,12 +3,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::counting::{self, Counting};
-use cloison_tests::{Clock, config, image, load, machine, number, run};
+use cloison_tests::{Clock, VIRT_GICV3, config, image, load, machine, number, run};
 use miette::{Result, miette};
 use std::fs;
 
-/// The board.
-const BOARD: &str = "virt-gicv3";
 /// One tick per instruction.
 const CNTFRQ: u64 = 1_000_000_000;
 /// The most instructions that each path may take.
@@ -22,7 +20,12 @@ const AIMS: [(&str, u64); 5] = [
 
 #[test]
 fn a_hostile_guest_has_its_own_interrupts_of_a_gicv3_and_no_others() -> Result<()> {
-    let run = run(&load(&config("gicv3"), BOARD)?, BOARD, Clock::Counted)?.whole();
+    let run = run(
+        &load(&config("gicv3"), VIRT_GICV3)?,
+        VIRT_GICV3,
+        Clock::Counted,
+    )?
+    .whole();
     let done = run.line("check", "gicv3-check: done");
     assert_eq!(number(done, "wrong"), 0, "{run}");
     assert!(number(done, "refused") > 0, "{run}");
@@ -33,12 +36,12 @@ fn a_hostile_guest_has_its_own_interrupts_of_a_gicv3_and_no_others() -> Result<(
 
 #[test]
 fn paths_on_a_gicv3_meet_their_aims() -> Result<()> {
-    let mut checked = load(&config("bench"), BOARD)?;
+    let mut checked = load(&config("bench"), VIRT_GICV3)?;
     counting::prepare_for(&mut checked, Counting::Icount.machine())?;
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
     let file = scratch.path().join("Image");
     fs::write(&file, image(&checked)?.bytes).map_err(|error| miette!("{error}"))?;
-    let outcome = machine(BOARD, &file, Clock::Counted)?
+    let outcome = machine(VIRT_GICV3, &file, Clock::Counted)?
         .cntfrq(CNTFRQ)
         .run()?;
     for (figure, aim) in AIMS {

@@ -1,7 +1,8 @@
-//! The interrupt controller: its pages, its size, the EL2 timer's interrupt, and how it ends a virtual
-//! one.
+//! The interrupt controller: its pages, its size, the EL2 timer's interrupt, and how a GICv2 ends a
+//! virtual one.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::checks::gicv3;
 use crate::machine::access::{read32, take_interrupts, write32};
 use crate::machine::registers::{CNTHP_CTL_EL2, CNTHP_CVAL_EL2, Writeable};
 use crate::machine::time;
@@ -17,8 +18,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 // Offsets of registers (Arm IHI 0048B): distributor, CPU interface, virtual interface control.
 const TYPER: u64 = 0x004;
-const ISENABLER: u64 = 0x100;
-const ICENABLER: u64 = 0x180;
+pub(super) const ISENABLER: u64 = 0x100;
+pub(super) const ICENABLER: u64 = 0x180;
 const ISPENDR: u64 = 0x200;
 const ISACTIVER: u64 = 0x300;
 const ICACTIVER: u64 = 0x380;
@@ -38,11 +39,11 @@ const GICH_LR0: u64 = 0x100;
 const ENABLE: u32 = 1;
 const EOI_MODE: u32 = 1 << 9;
 /// All priorities are more urgent.
-const ALL_PRIORITIES: u32 = 0xf8;
+pub(super) const ALL_PRIORITIES: u32 = 0xf8;
 /// Interrupt number in IAR and HPPIR.
-const NUMBER: u32 = 0x3ff;
+pub(super) const NUMBER: u32 = 0x3ff;
 /// The EL2 timer's interrupt (PPI 10).
-const EL2_TIMER: u32 = 26;
+pub(super) const EL2_TIMER: u32 = 26;
 /// A virtual interrupt that no device has.
 const VIRTUAL: u32 = 100;
 /// GICH_LR: pending; of a hardware interrupt.
@@ -54,13 +55,16 @@ const ARRIVAL_MS: u64 = 100;
 const NEIGHBORHOOD: u64 = 1 << 20;
 
 /// The distributor and CPU interface that the vectors use, and the last interrupt that they took.
-static GICD: AtomicU64 = AtomicU64::new(0);
+pub(super) static GICD: AtomicU64 = AtomicU64::new(0);
 static GICC: AtomicU64 = AtomicU64::new(0);
-static TAKEN: AtomicU32 = AtomicU32::new(0);
+pub(super) static TAKEN: AtomicU32 = AtomicU32::new(0);
 
 /// Takes an interrupt: called by the vectors. It is recorded, and disabled until a check enables it
 /// again.
 pub fn take() {
+    if gicv3::take() {
+        return;
+    }
     let (gicd, gicc) = (GICD.load(Relaxed), GICC.load(Relaxed));
     let Ok(acknowledged) = read32(gicc + IAR) else {
         return;
@@ -73,21 +77,23 @@ pub fn take() {
 }
 
 /// Returns the offset of an interrupt's word in a register with a bit for each.
-fn word(irq: u32) -> u64 {
+pub(super) fn word(irq: u32) -> u64 {
     u64::from(irq / 32 * 4)
 }
 
 /// Returns an interrupt's bit in its word.
-fn bit(irq: u32) -> u32 {
+pub(super) fn bit(irq: u32) -> u32 {
     1 << (irq % 32)
 }
 
 /// The pages that work: those of the claims, or those that were found instead.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gic {
-    gicd: Option<u64>,
-    gicc: Option<u64>,
-    gich: Option<u64>,
+    pub(super) gicd: Option<u64>,
+    pub(super) gicc: Option<u64>,
+    pub(super) gich: Option<u64>,
+    /// Of a GICv3, this core's private interrupts.
+    pub(super) private: Option<u64>,
 }
 
 /// The pending state of all interrupts.
@@ -99,6 +105,7 @@ impl Gic {
         let gicd = GICD.load(Relaxed);
         Self {
             gicd: (gicd != 0).then_some(gicd),
+            private: gicv3::private(),
             ..Self::default()
         }
     }
@@ -114,7 +121,10 @@ impl Gic {
             return Vec::new();
         };
         let words = read32(gicd + TYPER).unwrap_or_default() & 0x1f;
-        let word = |number| read32(gicd + ISPENDR + u64::from(number) * 4).unwrap_or_default();
+        let word = |number| {
+            let bank = self.private.filter(|_| number == 0).unwrap_or(gicd);
+            read32(bank + ISPENDR + u64::from(number) * 4).unwrap_or_default()
+        };
         (0..=words).map(word).collect()
     }
 
@@ -175,7 +185,7 @@ fn near(claimed: &[u64], is_it: impl Fn(u64) -> bool) -> Option<u64> {
 }
 
 /// Checks a page by what it shows. Returns where it is.
-fn page(
+pub(super) fn page(
     report: &mut Report,
     key: &str,
     claimed: u64,
@@ -199,6 +209,9 @@ fn page(
 /// Checks the interrupt controller.
 pub fn check(report: &mut Report, board: &Board) -> Gic {
     let claims = &board.gic;
+    if let Some(gicr) = claims.gicr {
+        return gicv3::check(report, board, gicr.0);
+    }
     let all = [
         claims.gicd,
         claims.gicc,
@@ -212,8 +225,14 @@ pub fn check(report: &mut Report, board: &Board) -> Gic {
         gicd: page(report, "gic.gicd", claims.gicd.0, &all, is_distributor),
         gicc: page(report, "gic.gicc", claims.gicc.0, &all, is_interface),
         gich: page(report, "gic.gich", claims.gich.0, &all, is_control),
+        private: None,
     };
-    size(report, board, &gic);
+    interrupts(report, board, &gic);
+    let kind = gic.gich.and_then(|page| read32(page + GICH_VTR).ok());
+    match kind {
+        None => report.untested("gic.list_registers", LIST_REGISTERS, "there is no GICH"),
+        Some(kind) => list_registers(report, (kind & 0x3f) + 1, "GICH_VTR"),
+    }
     let (Some(gicd), Some(gicc)) = (gic.gicd, gic.gicc) else {
         let why = "there is no distributor and CPU interface to try it with";
         report.untested("timer.interrupt", EL2_TIMER, why);
@@ -244,8 +263,8 @@ pub fn check(report: &mut Report, board: &Board) -> Gic {
     gic
 }
 
-/// Checks the number of interrupts and of list registers.
-fn size(report: &mut Report, board: &Board, gic: &Gic) {
+/// Checks the number of interrupts.
+pub(super) fn interrupts(report: &mut Report, board: &Board, gic: &Gic) {
     let uarts = board.telemetry.iter().chain([&board.console]);
     let claimed = uarts
         .map(|uart| uart.irq.0)
@@ -270,25 +289,16 @@ fn size(report: &mut Report, board: &Board, gic: &Gic) {
             );
         }
     }
-    match gic.gich.and_then(|page| read32(page + GICH_VTR).ok()) {
-        None => report.untested("gic.list_registers", LIST_REGISTERS, "there is no GICH"),
-        Some(kind) => {
-            let found = (kind & 0x3f) + 1;
-            let is_enough = found as usize >= LIST_REGISTERS;
-            let verdict = if is_enough {
-                Verdict::Right
-            } else {
-                Verdict::Wrong
-            };
-            report.line(
-                "gic.list_registers",
-                LIST_REGISTERS,
-                found,
-                verdict,
-                "GICH_VTR",
-            );
-        }
-    }
+}
+
+/// Checks the number of list registers.
+pub(super) fn list_registers(report: &mut Report, found: u32, remark: &str) {
+    let verdict = if found as usize >= LIST_REGISTERS {
+        Verdict::Right
+    } else {
+        Verdict::Wrong
+    };
+    report.line("gic.list_registers", LIST_REGISTERS, found, verdict, remark);
 }
 
 /// Lets the EL2 timer interrupt, now or never.
@@ -300,6 +310,24 @@ fn timer(is_on: bool) {
         CNTHP_CTL_EL2::ENABLE::CLEAR
     });
     crate::machine::access::barrier();
+}
+
+/// Checks that the EL2 timer's interrupt, which is enabled, is taken.
+pub(super) fn timer_interrupt(report: &mut Report) {
+    TAKEN.store(0, Relaxed);
+    timer(true);
+    let arrived = time::wait_until(ARRIVAL_MS, || {
+        take_interrupts();
+        TAKEN.load(Relaxed) == EL2_TIMER
+    });
+    timer(false);
+    let remark = if arrived {
+        ""
+    } else {
+        "no interrupt within 100 ms"
+    };
+    let found = arrived.then_some(EL2_TIMER);
+    report.compare("timer.interrupt", EL2_TIMER, found, remark);
 }
 
 /// The distributor and CPU interface that answer.
@@ -324,21 +352,8 @@ impl Pages {
         self.set(self.gicd, ENABLE);
         self.set(self.gicc + PMR, ALL_PRIORITIES);
         self.set(self.gicc, ENABLE);
-        TAKEN.store(0, Relaxed);
         self.set(self.gicd + ISENABLER, bit(EL2_TIMER));
-        timer(true);
-        let arrived = time::wait_until(ARRIVAL_MS, || {
-            take_interrupts();
-            TAKEN.load(Relaxed) == EL2_TIMER
-        });
-        timer(false);
-        let remark = if arrived {
-            ""
-        } else {
-            "no interrupt within 100 ms"
-        };
-        let found = arrived.then_some(EL2_TIMER);
-        report.compare("timer.interrupt", EL2_TIMER, found, remark);
+        timer_interrupt(report);
     }
 
     /// Makes the timer's interrupt active: acknowledged, with its priority dropped.

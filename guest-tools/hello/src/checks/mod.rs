@@ -5,6 +5,7 @@ pub mod cores;
 pub mod cpu;
 pub mod devices;
 pub mod gic;
+mod gicv3;
 pub mod memory;
 pub mod pmu;
 pub mod uarts;
