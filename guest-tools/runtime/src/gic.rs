@@ -115,7 +115,8 @@ pub fn send_sgi(targets: u8, id: u32) {
     // The receiver must see what was stored before.
     aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::ISHST);
     if is_v3() {
-        return write!("icc_sgi1r_el1", u32::from(targets) | id << 24);
+        write!("icc_sgi1r_el1", u32::from(targets) | id << 24);
+        return;
     }
     gicd()
         .sgir
@@ -138,7 +139,8 @@ pub fn acknowledge() -> Option<Interrupt> {
 /// Ends an interrupt taken with [`acknowledge`].
 pub fn end(interrupt: Interrupt) {
     if is_v3() {
-        return write!("icc_eoir1_el1", interrupt.acknowledged.get());
+        write!("icc_eoir1_el1", interrupt.acknowledged.get());
+        return;
     }
     gicc().eoir.set(interrupt.acknowledged.get());
 }

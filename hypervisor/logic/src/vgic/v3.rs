@@ -65,7 +65,7 @@ pub const fn to_hardware(value: u32) -> u64 {
         | (value as u64 >> 28 & 3) << 62
 }
 
-/// Returns the 32 bits of a GICv2's list register for the 64 of ICH_LR<n>_EL2.
+/// Returns the 32 bits of a GICv2's list register for the 64 of `ICH_LR<n>_EL2`.
 pub const fn from_hardware(value: u64) -> u32 {
     (value as u32 & LR_ID)
         | ((value >> 32 & 0x3ff) as u32) << LR_PHYSICAL_SHIFT
