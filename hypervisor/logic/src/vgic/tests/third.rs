@@ -142,7 +142,7 @@ impl Map {
             }
             0x00c if frame % 2 == 1 => frame as u32 / 2,
             0x084..0x0a0 if frame == 0 => !0,
-            0x080 if frame > 0 && frame % 2 == 0 => !0,
+            0x080 if frame > 0 && frame.is_multiple_of(2) => !0,
             0x100..0x120 if has(n(0x100) * 32) => self.enabled[n(0x100)],
             0x180..0x1a0 if has(n(0x180) * 32) => self.enabled[n(0x180)],
             0x200..0x220 if has(n(0x200) * 32) => self.pending[n(0x200)],
@@ -160,7 +160,7 @@ impl Map {
                 word | u32::from(edge) << (field * 2 + 1)
             }),
             // GICD_IROUTER: Aff0; the upper word has Aff3.
-            0x6100..0x6800 if frame == 0 && offset % 8 == 0 => {
+            0x6100..0x6800 if frame == 0 && offset.is_multiple_of(8) => {
                 self.routes[(offset as usize - 0x6000) / 8].into()
             }
             0xffe8 => 0x3b,
@@ -202,7 +202,7 @@ impl Map {
                     }
                 }
             }
-            0x6100..0x6800 if frame == 0 && offset % 8 == 0 => {
+            0x6100..0x6800 if frame == 0 && offset.is_multiple_of(8) => {
                 let irq = (offset as usize - 0x6000) / 8;
                 // A route to a vCPU that does not exist is ignored.
                 if is_owned(irq) && value & !(1 << 31) < VCPUS as u32 {
