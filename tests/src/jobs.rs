@@ -20,6 +20,8 @@ pub struct Lab {
     home: TempDir,
     /// The command that runs it without jobs.
     command: &'static str,
+    /// Options of both that command and `jobs`.
+    options: Vec<&'static str>,
 }
 
 /// The end of a command.
@@ -70,6 +72,7 @@ impl Lab {
         let lab = Self {
             home: tempfile::tempdir().expect("a scratch directory"),
             command: "experiment",
+            options: vec![],
         };
         let system = installation::root().join("configs/experiments/systems/memory.toml");
         let text = format!(
@@ -90,6 +93,7 @@ impl Lab {
         let lab = Self {
             home: tempfile::tempdir().expect("a scratch directory"),
             command: "campaign",
+            options: vec![],
         };
         let root = installation::root();
         let text = format!(
@@ -115,6 +119,7 @@ impl Lab {
         let lab = Self {
             home: tempfile::tempdir().expect("a scratch directory"),
             command: "tune",
+            options: vec![],
         };
         let vm = |name: &str, core: u32, rest: &str| {
             format!(
@@ -139,6 +144,31 @@ impl Lab {
             ),
         );
         fs::write(lab.file(), text).expect("a configuration");
+        lab
+    }
+
+    /// Returns a configuration of whose VM pages are profiled, with more options: which runs there are
+    /// depends on what others measured.
+    pub fn profile(more: &[&'static str]) -> Self {
+        let fixed = [
+            "--vm",
+            "staircase",
+            "--flags",
+            "h",
+            "--pages",
+            "ram:256-295",
+            "--block",
+            "20",
+            "--covered",
+            "0",
+        ];
+        let lab = Self {
+            home: tempfile::tempdir().expect("a scratch directory"),
+            command: "bbprof",
+            options: [&fixed, more].concat(),
+        };
+        let system = installation::root().join("tests/configs/bbprof/staircase.toml");
+        fs::copy(system, lab.file()).expect("a configuration");
         lab
     }
 
@@ -218,25 +248,26 @@ impl Lab {
     #[track_caller]
     pub fn serial(&self) -> PathBuf {
         let out = self.path("serial");
-        self.good(&[
-            self.command,
-            &self.file().display().to_string(),
-            "--out",
-            &out.display().to_string(),
-        ]);
+        let (file, to) = (self.file().display().to_string(), out.display().to_string());
+        self.good(&[&[self.command, &file, "--out", &to], &self.options[..]].concat());
         out
     }
 
     /// Makes the jobs. Returns their directory.
     #[track_caller]
     pub fn jobs(&self, name: &str) -> PathBuf {
+        self.jobs_with(name, &[])
+    }
+
+    /// Makes the jobs, with these options too. Returns their directory.
+    #[track_caller]
+    pub fn jobs_with(&self, name: &str, options: &[&str]) -> PathBuf {
         let directory = self.path(name);
-        self.good(&[
-            "jobs",
-            &self.file().display().to_string(),
-            "-o",
-            &directory.display().to_string(),
-        ]);
+        let (file, to) = (
+            self.file().display().to_string(),
+            directory.display().to_string(),
+        );
+        self.good(&[&["jobs", &file, "-o", &to], &self.options[..], options].concat());
         directory
     }
 

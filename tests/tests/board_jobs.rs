@@ -6,14 +6,14 @@ use cloison_config::guest_linux::Release;
 use cloison_engine::image::numbered::numbered;
 use cloison_engine::qemu::Machine;
 use cloison_engine::setup::emulator::PROGRAM;
-use cloison_engine::telemetry::wire;
+use cloison_engine::telemetry::{Telemetry, wire};
 use cloison_engine::{configuration, setup};
 use cloison_formats::telemetry::{Entry, MAX_MESSAGE, Message, Record, encode};
 use cloison_formats::units::{Cycles, Nanos};
 use cloison_lab::boards::result;
 use cloison_lab::jobs::manifest;
 use cloison_tests::VIRT;
-use cloison_tests::jobs::Lab;
+use cloison_tests::jobs::{CommandResult, Lab};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -176,20 +176,7 @@ fn flash(home: &Path) -> PathBuf {
 
 /// Makes the jobs of a file for the board.
 fn jobs(lab: &Lab) -> PathBuf {
-    let directory = lab.path("jobs");
-    let (file, out) = (lab.file(), directory.display().to_string());
-    let file = file.display().to_string();
-    lab.good(&[
-        "jobs",
-        &file,
-        "--machine",
-        "hardware",
-        "--board",
-        VIRT,
-        "-o",
-        &out,
-    ]);
-    directory
+    lab.jobs_with("jobs", &["--machine", "hardware", "--board", VIRT])
 }
 
 /// Starts `submit` on the board; its messages go to a file.
@@ -372,6 +359,93 @@ fn a_board_runs_jobs_as_qemu_does() {
 #[ignore = "sixty boots by U-Boot, and sixty without"]
 fn a_board_runs_sixty_jobs_as_qemu_does() {
     rehearse(60);
+}
+
+/// Has a board run all jobs of a directory, round by round, until there is a report. Returns the
+/// number of rounds, and what the last one said.
+fn run_rounds(lab: &Lab, directory: &Path, served: &Path, board: &Board) -> (usize, CommandResult) {
+    let log = lab.path("log");
+    let reset = board.reset();
+    let [console, telemetry] = board.ports.each_ref();
+    let ports = [
+        "--console",
+        console,
+        "--telemetry",
+        telemetry,
+        "--reset",
+        &reset,
+    ];
+    for round in 1.. {
+        let status = submit(lab, directory, served, &ports, &log).wait();
+        let said = || fs::read_to_string(&log).expect("the messages");
+        assert!(status.expect("it ends").success(), "{}", said());
+        let collected = lab.collect(directory);
+        if collected.code != 75 {
+            assert_eq!(collected.code, 0, "{collected:?}");
+            return (round, collected);
+        }
+        assert!(
+            round < 12 && collected.says("to run now"),
+            "{collected:?} {}",
+            said()
+        );
+    }
+    unreachable!("a round has returned")
+}
+
+/// What the model says of a campaign and of a profile is not there; the counts and the times are
+/// those of the board.
+#[test]
+fn a_board_counts_a_campaign_and_profiles_a_vm() {
+    let (campaign, profile) = (Lab::campaign(1), Lab::profile(&[]));
+    let served = campaign.path("tftp");
+    fs::create_dir(&served).expect("a directory");
+    let board = Board::start(&served, Lines::Terminals);
+
+    let directory = jobs(&campaign);
+    let (rounds, collected) = run_rounds(&campaign, &directory, &served, &board);
+    assert_eq!(rounds, 1);
+    assert!(collected.out.contains("(measured)"), "{collected:?}");
+    let read = |directory: &Path, name: &str| {
+        fs::read_to_string(directory.join("report").join(name)).expect(name)
+    };
+    let page = read(&directory, "report.html");
+    assert!(
+        page.contains("Measured: a board executed the images"),
+        "{page}"
+    );
+    let place = "chase/seed-1";
+    let counts = read(&directory, &format!("{place}/counts.csv"));
+    // Runs of 3 events, of each of 2 sub-experiments.
+    let (_, all) = manifest::read(&directory).expect("the jobs");
+    assert_eq!(all.len(), 1);
+    let file = result::path(&manifest::results(&directory), &all[0].key);
+    let found = result::read(&file, &all[0].key).expect("a result");
+    let logged = Telemetry::parse(&found.telemetry);
+    let logged: usize = logged.hem_runs().map(|run| run.counts().count()).sum();
+    assert_eq!(counts.lines().count(), 1 + logged, "{counts}");
+    assert!(page.contains(&format!("{place}/merge.html")), "{page}");
+    for name in ["vectors.csv", "vectors.parquet", "merge.html"] {
+        let file = directory.join("report").join(place).join(name);
+        assert!(file.metadata().expect(name).len() > 0);
+    }
+    assert!(
+        !directory
+            .join("report")
+            .join(place)
+            .join("truth.csv")
+            .exists()
+    );
+
+    let directory = jobs(&profile);
+    // Without the model, time says nothing of pages: chance decides whether any of them matters.
+    let (_, collected) = run_rounds(&profile, &directory, &served, &board);
+    assert!(
+        collected.out.contains("Importance (measured on the board)"),
+        "{collected:?}"
+    );
+    assert_eq!(read(&directory, "pages.csv").lines().count(), 41);
+    assert!(read(&directory, "figures.json").contains(r#""modelled": "false""#));
 }
 
 /// A console server whose line breaks once: after it has passed on two texts, one after the other.

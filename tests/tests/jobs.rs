@@ -463,6 +463,33 @@ fn run_all(lab: &Lab, directory: &Path) -> usize {
     jobs
 }
 
+#[test]
+fn a_vm_is_profiled_in_rounds_of_jobs() {
+    let lab = Lab::profile(&["--coarse"]);
+    let serial = lab.serial();
+    let directory = lab.jobs("jobs");
+    // All pages, none, and two blocks.
+    let mut rounds = vec![run_all(&lab, &directory)];
+    assert_eq!(rounds, [4]);
+    while lab.collect(&directory).code == 75 {
+        rounds.push(run_all(&lab, &directory));
+    }
+    assert!(rounds.len() > 2, "{rounds:?}");
+    identical(&Report::of(&serial), &Report::of(&directory.join("report")));
+    let other = ["jobs", &word(&lab.file()), "--coarse", "-o", "/nowhere"];
+    let refused = lab.cloison(&other, &[]);
+    assert!(
+        refused.code == 2 && refused.says("--vm <NAME>"),
+        "{refused:?}"
+    );
+    let experiment = ["jobs", "c2is", "--vm", "victim", "-o", "/nowhere"];
+    let refused = lab.cloison(&experiment, &[]);
+    assert!(
+        refused.says("--vm does not belong to an experiment"),
+        "{refused:?}"
+    );
+}
+
 /// Later runs depend on what earlier ones measured: collecting plans the next round, until there is
 /// an answer. What interrupts it loses nothing.
 #[test]

@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 /// records and two calls that return them, 1,096; links of sockets, their parts of packets and their
 /// events, 621. Names for what a `bool` said took 40; telemetry on the console's line 327, and calls of a
 /// board's firmware 935. A reset at the end of a run took 131; legacy drivers 47; an SMMU, whose streams
-/// go through a VM's stage 2, 3,464. GICv3, with distributor and redistributors for guests and its
-/// system registers for EL2, took 4,721.
-pub const LIMIT: u64 = 118_892;
+/// go through a VM's stage 2, 3,464. A first and a last line at any level of messages took 52. GICv3, with
+/// distributor and redistributors for guests and its system registers for EL2, took 4,721.
+pub const LIMIT: u64 = 118_944;
 
 /// How much code there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ mod evaluate;
 mod implausible;
 mod import;
 pub mod input;
-mod merge;
+pub mod merge;
 pub mod page;
 mod plan;
 mod runner;

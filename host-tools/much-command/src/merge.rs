@@ -58,6 +58,26 @@ pub struct MergeArgs {
     json: Option<PathBuf>,
 }
 
+impl MergeArgs {
+    /// Returns the arguments that merge counts by MUCH into this file of vectors, and write a page
+    /// beside it if one is named.
+    pub fn by_much(input: &Path, vectors: &Path, report: Option<PathBuf>, seed: u64) -> Self {
+        Self {
+            input: input.to_path_buf(),
+            output: Some(vectors.to_path_buf()),
+            method: MethodArg::Much,
+            target: TargetArg::Both,
+            anchor: None,
+            seed,
+            vectors: None,
+            draws: 1,
+            chosen: ProgramChoice::default(),
+            report,
+            json: None,
+        }
+    }
+}
+
 /// How to merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]

@@ -188,14 +188,14 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     if let Some(line) = console::init_telemetry(board) {
         telemetry::init(line);
     }
-    log::info!(
+    logger::always(format_args!(
         "Cloison {} on {}: {}, {colors} colors, own colors {}, {} VMs",
         env!("CARGO_PKG_VERSION"),
         board.name,
         system.name,
         system.hypervisor_colors,
         system.vms.len()
-    );
+    ));
 
     // Never freed: the stage-2 tables of all VMs refer to it.
     let frames: &'static OwnFrames = Box::leak(Box::new(frames));
@@ -223,7 +223,7 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     let cpu = cpu::this();
     if system.audit {
         audit::run(cpu, frames, built.ttbr);
-        log::info!("audit done; turning the machine off");
+        logger::always(format_args!("audit done; turning the machine off"));
         power::off();
     }
     // Input interrupts a core, so it comes after all cores have their interrupt interfaces.

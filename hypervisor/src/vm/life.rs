@@ -574,7 +574,7 @@ fn turn_off(visit: Visit) -> ! {
         record_state(visit, vm, VmState::Stopped);
     }
     interrupts::serve_while(visit, console::send_some);
-    log::info!("all VMs are off; turning the machine off");
+    logger::always(format_args!("all VMs are off; turning the machine off"));
     // The ring may be full.
     settle(visit);
     record_stacks(visit);

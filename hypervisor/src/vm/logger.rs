@@ -70,6 +70,12 @@ pub fn about(vm: &Vm, level: Level, topic: Topic, message: fmt::Arguments) {
     }
 }
 
+/// Logs a message at any level: a run's first and last lines, by which a reader of the console finds
+/// its beginning and its end.
+pub fn always(message: fmt::Arguments) {
+    log::logger().log(&log::Record::builder().args(message).build());
+}
+
 /// Connects the `log` macros to the console.
 pub fn init(level: LogLevel) {
     // A second call would have no effect; there is only one.

@@ -3,7 +3,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::counting::{self, Counting};
-use cloison_tests::{Clock, VIRT_GICV3, config, image, load, machine, number, run};
+use cloison_engine::image::assemble_system;
+use cloison_tests::{
+    Clock, VIRT_GICV3, boot, config, hypervisor, image, load, machine, number, run,
+};
 use miette::{Result, miette};
 use std::fs;
 
@@ -31,6 +34,20 @@ fn a_hostile_guest_has_its_own_interrupts_of_a_gicv3_and_no_others() -> Result<(
     assert!(number(done, "refused") > 0, "{run}");
     let done = run.line("restart", "restart: done");
     assert_eq!(number(done, "resets"), 10, "{run}");
+    Ok(())
+}
+
+/// The tools choose the hypervisor by the board; others may combine the two.
+#[test]
+fn a_hypervisor_for_a_gicv2_refuses_a_board_with_a_gicv3() -> Result<()> {
+    let checked = load(&config("gicv3"), VIRT_GICV3)?;
+    let system = checked.system.clone();
+    let image = assemble_system(system, &checked.images, &hypervisor()?)?;
+    let outcome = boot(&image.bytes, VIRT_GICV3, Clock::Counted)?;
+    let reason =
+        "this hypervisor is for the other version of the GIC: build one for board virt-gicv3";
+    assert!(outcome.console.contains(reason), "{}", outcome.console);
+    assert!(!outcome.console.contains("[check]"), "{}", outcome.console);
     Ok(())
 }
 

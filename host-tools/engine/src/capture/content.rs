@@ -15,8 +15,9 @@ pub enum Content {
     Noise,
 }
 
-/// A shorter text could be the start of a message.
-const SHORTEST_TEXT: usize = 16;
+/// The ends of a console's lines. A message that has only begun may be text too, a name for example,
+/// but it does not have these two bytes.
+const LINE_ENDS: [&[u8]; 2] = [b"\r\n", b"\n\r"];
 /// So many bytes of neither are noise, if messages end in them.
 const NOISE: usize = 1024;
 /// So many of a hundred bytes must be text. Power-on may leave noise on a line, and a message
@@ -29,7 +30,11 @@ pub fn content(bytes: &[u8]) -> Option<Content> {
         return Some(Content::Telemetry);
     }
     let text = bytes.iter().filter(|byte| is_text(**byte)).count();
-    if bytes.len() >= SHORTEST_TEXT && text * 100 >= bytes.len() * PERCENT {
+    let has_line = || {
+        let mut pairs = bytes.windows(2);
+        bytes.len() >= MAX_MESSAGE || pairs.any(|pair| LINE_ENDS.contains(&pair))
+    };
+    if text * 100 >= bytes.len() * PERCENT && has_line() {
         return Some(Content::Text);
     }
     // A line of a message that was joined in the middle has its first whole message after this.
@@ -49,7 +54,8 @@ fn is_text(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cloison_formats::telemetry::{Message, encode};
+    use cloison_formats::color::ColorSet;
+    use cloison_formats::telemetry::{BootInfo, Message, VERSION, encode};
 
     fn message() -> Vec<u8> {
         encode(&Message::AuditEnd { pages: 3 }, &mut [0; MAX_MESSAGE])
@@ -73,7 +79,32 @@ mod tests {
         assert_eq!(content(&noisy), Some(Content::Telemetry));
         let mut noisy = vec![0x02, 0x13];
         noisy.extend([b'x'; 80]);
+        assert_eq!(content(&noisy), None);
+        noisy.extend(b"\r\n");
         assert_eq!(content(&noisy), Some(Content::Text));
+        assert_eq!(content(&[b'x'; MAX_MESSAGE]), Some(Content::Text));
+    }
+
+    #[test]
+    fn no_start_of_a_message_is_a_text() {
+        let name = "a name that is as long as a name can be and longer.0123abcd";
+        let boot = Message::Boot(BootInfo {
+            version: VERSION,
+            system: name.repeat(4),
+            board: name.to_owned(),
+            colors: 16,
+            hypervisor_colors: ColorSet::default(),
+            hypervisor_pages: 100,
+            hypervisor_frames: vec![],
+            timer_hz: 62_500_000,
+        });
+        let bytes = encode(&boot, &mut [0; MAX_MESSAGE])
+            .expect("it fits")
+            .to_vec();
+        for end in 0..bytes.len() {
+            assert_eq!(content(&bytes[..end]), None, "{end} bytes");
+        }
+        assert_eq!(content(&bytes), Some(Content::Telemetry));
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub mod layout;
 pub mod runs;
 pub mod written;
 
-use crate::boards::{Boards, seconds};
+use crate::boards::{Absent, Boards, seconds};
 use crate::captured::{BoardRuns, CapturedRuns, NotCaptured};
 use cloison_abi::services;
 use cloison_config::problem::{count, display_path};
@@ -31,6 +31,7 @@ use cloison_engine::image::prelude::Others;
 use cloison_engine::model::{Caches, Conditions, Model, Roi};
 use cloison_engine::progress::bar;
 use cloison_engine::report::Section;
+use cloison_engine::store::Store;
 use cloison_engine::{configuration, installation, parts, setup};
 use cloison_formats::addr::Ipa;
 use cloison_formats::ids::VmId;
@@ -43,7 +44,8 @@ use cloison_profile::{
 };
 use layout::Program;
 use miette::{Result, WrapErr, miette};
-use runs::{Point, Runs, Subject};
+use runs::{Booted, Point, Runs, Subject};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -51,6 +53,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use written::Page;
 
+/// The kinds of pages that are profiled if none are named.
+const FLAGS: &str = "hs";
+/// How a page is treated apart by default: it alone is cacheable.
+const MODE: &str = "c";
 /// The kinds of pages that an image of a guest and its memory have.
 const ALL_OF_A_GUEST: &str = "trbhs";
 /// Pages of a block that is measured as one where nothing is known of a guest: most of its memory
@@ -75,15 +81,47 @@ pub struct BbprofArgs {
     /// The VM, which runs a bare-metal guest
     #[arg(long, value_name = "NAME")]
     pub vm: String,
+    #[command(flatten)]
+    /// Which pages, and how.
+    pub choice: Choice,
+    /// The board, if not the configuration's
+    #[arg(long, value_parser = BoardArgument)]
+    pub board: Option<String>,
+    /// Another board model than the board's: a file as those in configs/models
+    #[arg(long, value_name = "FILE.toml")]
+    pub model: Option<PathBuf>,
+    /// The board that runs the boots, instead of the model
+    #[command(flatten)]
+    pub board_runs: BoardRuns,
+    /// Also write the profile here
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// Directory for runs and tables [default: bbprof/NAME-VM in target/cloison, without a
+    /// checkout in cloison-output]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Also write the figures here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Whether a board executes the images, as jobs.
+    #[arg(skip)]
+    pub is_on_hardware: bool,
+}
+
+/// Which pages are measured, and how.
+#[derive(Clone, Debug, PartialEq, clap::Args, Serialize, Deserialize)]
+#[group(requires = "vm")]
+#[serde(deny_unknown_fields)]
+pub struct Choice {
     /// Which pages: t text, r rodata, b data, h heap (RAM that is free after the image), s stack,
     /// a first other region, A all others
-    #[arg(short, long, value_name = "LETTERS", default_value = "hs")]
+    #[arg(short, long, value_name = "LETTERS", default_value = FLAGS)]
     pub flags: String,
     /// Only these pages of a region, such as ram:256-355
     #[arg(long, value_name = "REGION:FIRST-LAST", value_parser = wanted)]
     pub pages: Option<RegionPages>,
     /// How a page is treated apart: c, it alone is cacheable; nc, it alone is not
-    #[arg(short, long, default_value = "c", value_parser = ["c", "nc"])]
+    #[arg(short, long, default_value = MODE, value_parser = ["c", "nc"])]
     pub mode: String,
     /// Measure blocks of N pages first, and only those that matter page by page
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
@@ -110,32 +148,33 @@ pub struct BbprofArgs {
     /// Run the other VMs too, which otherwise turn themselves off at their first instruction
     #[arg(long)]
     pub neighbors: bool,
-    /// The board, if not the configuration's
-    #[arg(long, value_parser = BoardArgument)]
-    pub board: Option<String>,
-    /// Another board model than the board's: a file as those in configs/models
-    #[arg(long, value_name = "FILE.toml")]
-    pub model: Option<PathBuf>,
     /// Seed of the model's replacement and refreshes
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// The board that runs the boots, instead of the model
-    #[command(flatten)]
-    pub board_runs: BoardRuns,
-    /// Also write the profile here
-    #[arg(short = 'o', long, value_name = "FILE")]
-    pub profile: Option<PathBuf>,
-    /// Directory for runs and tables [default: bbprof/NAME-VM in target/cloison, without a
-    /// checkout in cloison-output]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Also write the figures here
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+}
+
+impl Default for Choice {
+    fn default() -> Self {
+        Self {
+            flags: FLAGS.to_owned(),
+            pages: None,
+            mode: MODE.to_owned(),
+            block: 1,
+            covered: COVERED,
+            rank: false,
+            coarse: false,
+            tolerance: knee::TOLERANCE,
+            least: LEAST,
+            warm_up: 0,
+            neighbors: false,
+            seed: 0,
+        }
+    }
 }
 
 /// Pages of a region.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RegionPages {
     region: String,
     pages: RangeInclusive<u64>,
@@ -145,28 +184,24 @@ impl BbprofArgs {
     /// Returns the arguments that find the pages that matter to a VM of which nothing is known:
     /// of all kinds, in large blocks first. The first segment is left out, since its caches are
     /// cold.
-    pub fn to_make(config: &Path, vm: &str, profile: &Path) -> Self {
+    pub fn to_make(config: &Path, vm: &str, profile: &Path, seed: u64) -> Self {
         Self {
             config: config.to_path_buf(),
             vm: vm.to_owned(),
-            flags: ALL_OF_A_GUEST.to_owned(),
-            pages: None,
-            mode: "c".to_owned(),
-            block: LARGE_BLOCK,
-            covered: COVERED,
-            rank: false,
-            coarse: false,
-            tolerance: knee::TOLERANCE,
-            least: LEAST,
-            warm_up: 1,
-            neighbors: false,
+            choice: Choice {
+                flags: ALL_OF_A_GUEST.to_owned(),
+                block: LARGE_BLOCK,
+                warm_up: 1,
+                seed,
+                ..Choice::default()
+            },
             board: None,
             model: None,
-            seed: 0,
             profile: Some(profile.to_path_buf()),
             out: None,
             board_runs: BoardRuns::default(),
             json: None,
+            is_on_hardware: false,
         }
     }
 }
@@ -197,11 +232,20 @@ fn part(text: &str) -> Result<f64, String> {
 ///
 /// If the configuration or the guest cannot be profiled, or a run fails.
 pub fn bbprof(args: &BbprofArgs) -> Result<()> {
+    bbprof_on(&Boards::here(), args)
+}
+
+/// Finds the pages by runs on these boards.
+///
+/// # Errors
+///
+/// As [`bbprof`]; also if a boot has no output yet.
+pub fn bbprof_on(boards: &Boards, args: &BbprofArgs) -> Result<()> {
     let config = installation::find(&args.config);
     keep_apart([config.as_path()], args.json.as_deref())?;
     keep_apart([config.as_path()], args.profile.as_deref())?;
     let (mut checked, vm) = load(args, &config)?;
-    let is_on_board = args.board_runs.is_given();
+    let is_on_board = args.is_on_hardware || args.board_runs.is_given();
     let machine = if is_on_board {
         Machine::Hardware
     } else {
@@ -245,27 +289,30 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
         checked: &checked,
         board: &board,
         vm,
-        others: if args.neighbors {
+        others: if args.choice.neighbors {
             Others::Run
         } else {
             Others::Off
         },
-        warm_up: args.warm_up,
+        warm_up: args.choice.warm_up,
         conditions: Conditions {
-            seed: args.seed,
+            seed: args.choice.seed,
             caches: Caches::Warm,
             roi: Roi::Always,
         },
     };
-    let boards = Boards::here();
-    let runs = match &model {
-        Some(model) => Runs::new(subject, model, out)?,
-        None => Runs::on_board(subject, &captured, args.board_runs.images.as_deref())?,
+    let executor = match &model {
+        Some(model) => runs::Executor::Boots(Booted::model(model, out)?),
+        None if args.is_on_hardware => {
+            runs::Executor::Boots(Booted::Hardware(Store::of_results(out)))
+        }
+        None => runs::Executor::Captured(&captured, args.board_runs.images.as_deref()),
     };
+    let runs = Runs::new(subject, executor, out)?;
     let started = Instant::now();
     let mut profiler = Profiler {
         args,
-        boards: &boards,
+        boards,
         runs: &runs,
         profiled: &profiled,
         pages,
@@ -378,7 +425,7 @@ impl Results<'_> {
     /// Writes profile, tables and figures, and prints what is most important.
     fn write(&self, out: &Path) -> Result<()> {
         let all = self.profiled.describe(&self.profile);
-        let matter = written::that_matter(&all, self.args.least);
+        let matter = written::that_matter(&all, self.args.choice.least);
         let file = out.join("profile.toml");
         if matter.is_empty() {
             eprintln!("bbprof: no page matters to the segments, so there is no profile to write");
@@ -396,7 +443,7 @@ impl Results<'_> {
             shown(
                 &all,
                 self.executor,
-                &self.args.mode,
+                &self.args.choice.mode,
                 [self.none(), self.all()]
             )
             .to_text()
@@ -437,12 +484,12 @@ impl Results<'_> {
         let system = &self.checked.system.name;
         let what = format!(
             "VM {} of {system}, {segments}, mode {}, pages {}",
-            args.vm, args.mode, args.flags
+            args.vm, args.choice.mode, args.choice.flags
         );
         let machine = match self.executor {
             Executor::Model(model) => format!(
                 "the board model {} (modelled), seed {}",
-                model.name, args.seed
+                model.name, args.choice.seed
             ),
             Executor::Board(board) => format!("board {board}, by its captured runs"),
         };
@@ -465,15 +512,15 @@ impl Results<'_> {
             .images([self.image.clone()])
             .parameter("modelled", matches!(self.executor, Executor::Model(_)))
             .parameter("vm", &args.vm)
-            .parameter("mode", &args.mode)
-            .parameter("pages", &args.flags)
-            .parameter("block", args.block)
-            .parameter("warm_up_segments", args.warm_up)
-            .parameter("neighbors", args.neighbors);
+            .parameter("mode", &args.choice.mode)
+            .parameter("pages", &args.choice.flags)
+            .parameter("block", args.choice.block)
+            .parameter("warm_up_segments", args.choice.warm_up)
+            .parameter("neighbors", args.choice.neighbors);
         figures = match self.executor {
             Executor::Model(model) => figures
                 .parameter("model", &model.name)
-                .parameter("seed", args.seed),
+                .parameter("seed", args.choice.seed),
             Executor::Board(_) => figures,
         };
         figures
@@ -502,6 +549,23 @@ impl Results<'_> {
 
 fn mean(times: Option<Times>) -> f64 {
     times.map_or(0.0, |times| times.mean)
+}
+
+/// Returns the files that determine a profile's boots.
+///
+/// # Errors
+///
+/// If the configuration or the VM cannot be profiled.
+pub(crate) fn files_of(args: &BbprofArgs) -> Result<Vec<PathBuf>> {
+    let config = installation::find(&args.config);
+    let (checked, vm) = load(args, &config)?;
+    let mut files = vec![elf_of(&checked, vm)?];
+    if !args.is_on_hardware {
+        let model = Model::chosen(args.model.as_deref(), checked.emulation()?)?;
+        files.push(model.board().to_path_buf());
+    }
+    files.push(config);
+    Ok(files)
 }
 
 /// Reads the configuration, and finds the VM. Profiles that do not exist yet are left out.
@@ -569,6 +633,7 @@ pub(crate) fn board_of(named: Option<&str>, checked: &Checked, config: &Path) ->
 fn select(args: &BbprofArgs, regions: &[Region]) -> Result<Selection> {
     let names = || regions.iter().map(|region| region.name.as_str());
     if let Some(wanted) = args
+        .choice
         .pages
         .as_ref()
         .filter(|wanted| !names().any(|name| name == wanted.region))
@@ -582,7 +647,7 @@ fn select(args: &BbprofArgs, regions: &[Region]) -> Result<Selection> {
         ));
     }
     let kinds = "t, r, b, h, s, a and A are kinds of pages of a bare-metal guest";
-    Selection::parse(&args.flags)
+    Selection::parse(&args.choice.flags)
         .map_err(|letter| miette!(help = kinds, "--flags: `{letter}` is no kind of pages"))
 }
 
@@ -601,7 +666,7 @@ impl GuestPages<'_> {
             (0..mapping.pages).map(move |offset| PageName { vma, offset })
         };
         let is_wanted = |page: &PageName| {
-            let Some(wanted) = &args.pages else {
+            let Some(wanted) = &args.choice.pages else {
                 return true;
             };
             let place = layout::place(self.mappings, self.regions, *page);
@@ -639,7 +704,7 @@ impl GuestPages<'_> {
                 help = help,
                 "VM `{}` has no page that --flags {} and --pages choose",
                 args.vm,
-                args.flags
+                args.choice.flags
             ));
         }
         Ok(pages)
@@ -793,7 +858,7 @@ impl Profiler<'_> {
 
     /// Measures all pages, or blocks of them and the pages of those that matter.
     fn profile(&mut self) -> Result<Profile> {
-        let mode = if self.args.mode == "nc" {
+        let mode = if self.args.choice.mode == "nc" {
             Mode::NonCacheable
         } else {
             Mode::Cacheable
@@ -802,28 +867,31 @@ impl Profiler<'_> {
             ("none".to_owned(), self.pages.clone()),
             ("all".to_owned(), vec![]),
         ];
-        let spans = groups::blocks(&self.pages, self.args.block);
+        let spans = groups::blocks(&self.pages, self.args.choice.block);
         let first = [ends.clone(), self.sets_apart(&spans, mode)?].concat();
         self.runs.require(&self.points(first)?)?;
-        let ends = self.measure("baseline", ends)?;
-        let baseline = Baseline {
-            none: ends.first().copied(),
-            all: ends.get(1).copied(),
-            tracing: None,
-        };
-        let what = if self.args.block > 1 {
+        let ends = self.measure("baseline", ends);
+        // Where both have no output yet, both are planned.
+        let ends = self.boards.defer(ends)?;
+        let what = if self.args.choice.block > 1 {
             "blocks"
         } else {
             "pages"
         };
         let times = self.apart(what, &spans, mode)?;
+        let ends = ends.ok_or(Absent)?;
+        let baseline = Baseline {
+            none: ends.first().copied(),
+            all: ends.get(1).copied(),
+            tracing: None,
+        };
         let mut measured: Vec<(Span, Times)> = spans.into_iter().zip(times).collect();
         let coarse = self.with(mode, baseline, &measured);
         let important: Vec<(Span, f64)> = measured
             .iter()
             .map(|(span, times)| (*span, coarse.importance(times)))
             .collect();
-        let refined = groups::refined(&important, self.args.covered);
+        let refined = groups::refined(&important, self.args.choice.covered);
         let chosen: Vec<Span> = measured
             .iter()
             .zip(&refined)
@@ -887,19 +955,19 @@ impl Profiler<'_> {
     /// that is asked for.
     fn rank(&mut self, order: &[PageName]) -> Result<Option<Curve>> {
         let set = |k: usize| (format!("top-{k}"), order[k..].to_vec());
-        if self.args.rank {
+        if self.args.choice.rank {
             let times = self.measure("rank", (0..=order.len()).map(set).collect())?;
             let means: Vec<f64> = times.iter().map(|times| times.mean).collect();
-            let found = knee::of(&means, self.args.tolerance);
+            let found = knee::of(&means, self.args.choice.tolerance);
             return Ok(Some(Curve {
                 points: times.into_iter().enumerate().collect(),
                 found,
             }));
         }
-        if !self.args.coarse {
+        if !self.args.choice.coarse {
             return Ok(None);
         }
-        let mut search = Search::new(order.len(), self.args.tolerance);
+        let mut search = Search::new(order.len(), self.args.choice.tolerance);
         let mut points = vec![];
         while let Some(k) = search.next() {
             let times = self

@@ -11,7 +11,7 @@ use cloison_config::Checked;
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::image::prelude::{self, Others, Pages};
 use cloison_engine::image::{self, Flat, Image};
-use cloison_engine::kept::KeptRun;
+use cloison_engine::kept::{KeptImage, KeptRun};
 use cloison_engine::model::{self, Conditions, Model};
 use cloison_engine::parts;
 use cloison_engine::store::Store;
@@ -76,20 +76,33 @@ pub struct Runs<'a> {
 
 /// What executes the boots.
 #[derive(Debug)]
-enum Executor<'a> {
-    /// The board model.
-    Model(Box<Modelled>),
+pub enum Executor<'a> {
+    /// What boots when it is asked to.
+    Boots(Booted),
     /// A board, whose runs were captured. The images of other runs go to a folder, if one is named.
-    Board(&'a CapturedRuns, Option<&'a Path>),
+    Captured(&'a CapturedRuns, Option<&'a Path>),
 }
 
-/// The board model, and what its boots share.
+/// What boots an image when it is asked to; the files of all images are in a store.
 #[derive(Debug)]
-struct Modelled {
-    model: Model,
-    store: Store,
-    /// Hash of what all boots share.
-    common: Sha256,
+pub enum Booted {
+    /// The board model.
+    Model(Box<Model>, Store),
+    /// A board, by jobs.
+    Hardware(Store),
+}
+
+impl Booted {
+    /// Returns the board model, for boots whose files are in `out`.
+    ///
+    /// # Errors
+    ///
+    /// If the model's files cannot be kept there.
+    pub fn model(model: &Model, out: &Path) -> Result<Self> {
+        let store = Store::of_results(out);
+        let model = model.kept_in(&store)?;
+        Ok(Self::Model(Box::new(model), store))
+    }
 }
 
 /// The times of a boot, as they are kept.
@@ -104,59 +117,19 @@ impl<'a> Runs<'a> {
     ///
     /// # Errors
     ///
-    /// If the image cannot be built, or the model not be read.
-    pub fn new(subject: Subject<'a>, model: &Model, out: &Path) -> Result<Self> {
-        let store = Store::of_results(out);
-        let model = model.kept_in(&store)?;
+    /// If the image cannot be built.
+    pub fn new(subject: Subject<'a>, executor: Executor<'a>, out: &Path) -> Result<Self> {
         let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
         let base = image::assemble(subject.checked, &hypervisor)?;
         let text = overrides::anchored(&subject.checked.source, &subject.checked.path)?;
         let text = toml::to_string_pretty(&text).into_diagnostic()?;
-        let emulation = subject.checked.emulation()?;
-        let mut common = model.hash()?;
-        let (warm_up, conditions) = (subject.warm_up, subject.conditions);
-        common.update(format!(
-            "{RESULT_VERSION} {emulation:?} {warm_up} {conditions:?}"
-        ));
-        let executor = Executor::Model(Box::new(Modelled {
-            model,
-            store,
-            common,
-        }));
-        let (out, reused) = (out.to_path_buf(), AtomicUsize::new(0));
         Ok(Self {
             subject,
             text,
             base,
             hypervisor,
             executor,
-            out,
-            reused,
-        })
-    }
-
-    /// Prepares to read runs on a board. The images of those that are not there go to a folder of
-    /// `images`, if that is given.
-    ///
-    /// # Errors
-    ///
-    /// If the image cannot be built.
-    pub fn on_board(
-        subject: Subject<'a>,
-        runs: &'a CapturedRuns,
-        images: Option<&'a Path>,
-    ) -> Result<Self> {
-        let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
-        let base = image::assemble(subject.checked, &hypervisor)?;
-        let text = overrides::anchored(&subject.checked.source, &subject.checked.path)?;
-        let text = toml::to_string_pretty(&text).into_diagnostic()?;
-        Ok(Self {
-            subject,
-            text,
-            base,
-            hypervisor,
-            executor: Executor::Board(runs, images),
-            out: PathBuf::new(),
+            out: out.to_path_buf(),
             reused: AtomicUsize::new(0),
         })
     }
@@ -174,16 +147,16 @@ impl<'a> Runs<'a> {
         points: &[Point],
         segments: Option<usize>,
     ) -> Result<Vec<Vec<u64>>> {
-        let modelled = match &self.executor {
-            Executor::Model(modelled) => modelled,
-            Executor::Board(runs, images) => {
+        let booted = match &self.executor {
+            Executor::Boots(booted) => booted,
+            Executor::Captured(runs, images) => {
                 return self.captured(runs, *images, points, segments);
             }
         };
         boards.each(bar, points, |point| {
             bar.set_message(point.key.clone());
             let cycles = self
-                .boot(boards, modelled, point)
+                .boot(boards, booted, point)
                 .wrap_err_with(|| miette!("run {} failed", point.key))?;
             self.alike(point, &cycles, segments)?;
             Ok(cycles)
@@ -252,8 +225,10 @@ impl<'a> Runs<'a> {
     /// As [`Self::measure`].
     pub fn require(&self, points: &[Point]) -> Result<()> {
         match &self.executor {
-            Executor::Model(_) => Ok(()),
-            Executor::Board(runs, images) => self.captured(runs, *images, points, None).map(drop),
+            Executor::Boots(_) => Ok(()),
+            Executor::Captured(runs, images) => {
+                self.captured(runs, *images, points, None).map(drop)
+            }
         }
     }
 
@@ -269,8 +244,8 @@ impl<'a> Runs<'a> {
 
     /// Removes files that no run needs any more.
     pub fn clean(&self) {
-        if let Executor::Model(modelled) = &self.executor {
-            KeptRun::clean(&self.out, &modelled.model, &modelled.store);
+        if let Executor::Boots(Booted::Model(model, store)) = &self.executor {
+            KeptRun::clean(&self.out, model, store);
         }
     }
 
@@ -295,34 +270,19 @@ impl<'a> Runs<'a> {
         )?)
     }
 
-    fn boot(&self, boards: &Boards, modelled: &Modelled, point: &Point) -> Result<Vec<u64>> {
-        let Subject {
-            checked,
-            board,
-            conditions,
-            ..
-        } = self.subject;
-        let Modelled {
-            model,
-            store,
-            common,
-        } = modelled;
+    fn boot(&self, boards: &Boards, booted: &Booted, point: &Point) -> Result<Vec<u64>> {
         let directory = self.out.join("runs").join(&point.key);
-        let image = self.image_of(point)?;
-        let mut hash = common.clone();
-        hash.update(&image.bytes);
-        let inputs = files::digest(hash);
-        let file = directory.join("result.json");
-        let kept = KeptRun::new(board, &image, model, store, conditions)?;
-        kept.write(&directory)?;
+        let boot = self.prepared(booted, &directory, &self.image_of(point)?)?;
         write_atomic(&directory.join("system.toml"), self.text.as_bytes())?;
+        let inputs = format!("{RESULT_VERSION} {} {}", self.subject.warm_up, boot.key());
+        let file = directory.join("result.json");
         if let Some(KeptTimes { cycles, .. }) =
             boards.reuse(|| files::kept(&file).filter(|it: &KeptTimes| it.inputs == inputs))
         {
             self.reused.fetch_add(1, Ordering::Relaxed);
             return Ok(cycles);
         }
-        let output = boards.boot(&directory, Boot::new(checked.emulation()?, kept, LIMIT))?;
+        let output = boards.boot(&directory, boot)?;
         output.write(&directory)?;
         let cycles = self.segments(&output, &directory.join("model.json"));
         let cycles =
@@ -335,6 +295,28 @@ impl<'a> Runs<'a> {
             },
         )?;
         Ok(cycles)
+    }
+
+    /// Returns the boot of an image, and writes what repeats it if the model executes it.
+    fn prepared(&self, booted: &Booted, directory: &Path, image: &Image) -> Result<Boot> {
+        let Subject {
+            checked,
+            board,
+            conditions,
+            ..
+        } = self.subject;
+        match booted {
+            Booted::Model(model, store) => {
+                let kept = KeptRun::new(board, image, model, store, conditions)?;
+                kept.write(directory)?;
+                Ok(Boot::new(checked.emulation()?, kept, LIMIT))
+            }
+            Booted::Hardware(store) => {
+                let kept = KeptImage::new(image, store)?;
+                let board = &checked.board.board.name;
+                Ok(Boot::on_hardware(board, kept, 0, LIMIT))
+            }
+        }
     }
 
     /// Returns the cycles of the VM's segments in the hypervisor's log or, of a VM without the

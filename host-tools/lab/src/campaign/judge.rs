@@ -68,7 +68,7 @@ pub fn judge(campaign: &Campaign, counted: &WorkloadCounts) -> Result<WorkloadRe
             .much
             .iter()
             .chain(&counted.hrm)
-            .map(|run| run.truth[*event]);
+            .filter_map(|run| run.truth_of(*event));
         let first = values.next();
         values.any(|value| Some(value) != first)
     };
@@ -186,7 +186,7 @@ pub fn pooled(
         let mut values = seeds
             .iter()
             .flat_map(|one| one.much.iter().chain(&one.hrm))
-            .map(|run| run.truth[*event]);
+            .filter_map(|run| run.truth_of(*event));
         let first = values.next();
         values.any(|value| Some(value) != first)
     };
@@ -199,7 +199,7 @@ fn variability(counted: &WorkloadCounts) -> Vec<f64> {
         let (least, most) = counted
             .much
             .iter()
-            .map(|run| run.truth[event])
+            .filter_map(|run| run.truth_of(event))
             .fold((u64::MAX, 0), |(least, most), count| {
                 (least.min(count), most.max(count))
             });
@@ -217,7 +217,7 @@ fn measurements(
     let mut builder = Builder::default();
     for (number, run) in runs.iter().enumerate() {
         let all: Vec<(usize, u64)> = if truth {
-            run.truth.iter().copied().enumerate().collect()
+            run.truth.iter().flatten().copied().enumerate().collect()
         } else {
             run.counted.clone()
         };

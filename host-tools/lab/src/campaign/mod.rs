@@ -1,6 +1,6 @@
 //! `cloison campaign`: counts many events of several workloads, a few at a time, on the board
 //! model, and merges them into complete vectors. It compares these with the truth that only a model
-//! can provide: all events of every run.
+//! can provide: all events of every run. As jobs it also runs on hardware, without that.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -11,9 +11,11 @@
 //! | [`splits`] | HRM's errors over the splits of the events |
 //! | [`summary`] | means over seeds and variants, beside the published ones |
 //! | [`page`] | the report |
+//! | [`measured`] | the vectors and the report of a campaign on hardware |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod judge;
+pub mod measured;
 pub mod page;
 pub mod runs;
 pub mod sentence;
@@ -22,6 +24,7 @@ pub mod splits;
 pub mod summary;
 
 use crate::boards::{Boards, seconds};
+use crate::experiment::Hardware;
 use cloison_config::problem::count;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{Claim, keep_apart, write_atomic};
@@ -61,6 +64,9 @@ pub struct CampaignArgs {
     /// Only these workloads
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub workload: Vec<String>,
+    /// The hardware that executes the images, as jobs.
+    #[arg(skip)]
+    pub hardware: Option<Hardware>,
 }
 
 /// Runs `cloison campaign`.
@@ -101,7 +107,17 @@ pub fn campaign_on(boards: &Boards, args: &CampaignArgs) -> Result<()> {
         installation::display(&file.canonicalize().unwrap_or(file.clone()))
     );
     let _claim = Claim::for_results(&out, &owner)?;
-    let (figures, tables) = perform(boards, &campaign, &file, &out)?;
+    if let Some(Hardware { board }) = &args.hardware {
+        campaign.board = board.clone().unwrap_or(campaign.board);
+        measured::check(&campaign)?;
+    }
+    let is_modelled = args.hardware.is_none();
+    let performed = if is_modelled {
+        perform(boards, &campaign, &file, &out)?
+    } else {
+        perform_on_hardware(boards, &campaign, &file, &out)?
+    };
+    let (figures, tables) = performed;
     seconds::remember(&format!("campaign {}", campaign.name), &boards.seconds());
     if (campaign.runs as usize) < FEWEST_RUNS {
         eprintln!(
@@ -111,7 +127,11 @@ pub fn campaign_on(boards: &Boards, args: &CampaignArgs) -> Result<()> {
         );
     }
     figures.write(args.json.as_deref())?;
-    println!("{} (modelled)\n", campaign.title);
+    let (word, truth) = match is_modelled {
+        true => ("modelled", "vectors.parquet and truth.csv"),
+        false => ("measured", "vectors.parquet and merge.html"),
+    };
+    println!("{} ({word})\n", campaign.title);
     for table in &tables {
         println!("{}", table.to_text());
     }
@@ -120,8 +140,8 @@ pub fn campaign_on(boards: &Boards, args: &CampaignArgs) -> Result<()> {
         installation::display(&out.join("report.html"))
     );
     println!(
-        "Data:    WORKLOAD/counts.csv, vectors.csv, vectors.parquet and truth.csv in the same \
-         directory, and figures.json"
+        "Data:    WORKLOAD/counts.csv, vectors.csv, {truth} in the same directory, and \
+         figures.json"
     );
     Ok(())
 }
@@ -199,27 +219,16 @@ pub fn perform(
     parts::prepare()?;
     setup::qemu()?;
     let model = Model::load(&campaign.model)?;
-    let counted: Vec<WorkloadCounts> = runs::run(boards, campaign, &model, out)?;
+    let counted: Vec<WorkloadCounts> = runs::run(boards, campaign, Some(&model), out)?;
     eprintln!(
         "{}: {}, {:.1} s",
         campaign.name,
         count(counted.len(), "workload"),
         started.elapsed().as_secs_f64()
     );
-    let mut figures = Figures::new("campaign")
-        .board(&campaign.board)
-        .config(file)
-        .images(counted.iter().flat_map(|workload| workload.images.clone()))
+    let mut figures = figures_of(campaign, file, &counted)
         .parameter("modelled", true)
-        .parameter("model", installation::display(&campaign.model))
-        .parameter("system", installation::display(&campaign.system))
-        .parameter("seed", campaign.seed)
-        .parameter("events", campaign.events.join(" "))
-        .parameter("counters", campaign.counters);
-    figures
-        .count("events", campaign.events.len() as u64)
-        .count("sub_experiments", campaign.plan.len() as u64)
-        .count("runs_of_each", u64::from(campaign.runs));
+        .parameter("model", installation::display(&campaign.model));
     let mut judged: Vec<WorkloadResult> = vec![];
     for workload in &counted {
         let one = judge::judge(campaign, workload)?;
@@ -264,4 +273,38 @@ pub fn perform(
     let page = page::html(campaign, file, &groups, &over_runs, &tables, &figures)?;
     write_atomic(&out.join("report.html"), page.as_bytes())?;
     Ok((figures, tables))
+}
+
+/// Runs what is missing on hardware, merges, and writes everything to `out`.
+fn perform_on_hardware(
+    boards: &Boards,
+    campaign: &Campaign,
+    file: &Path,
+    out: &Path,
+) -> Result<(Figures, Vec<Section>)> {
+    parts::prepare()?;
+    let counted = runs::run(boards, campaign, None, out)?;
+    let figures = figures_of(campaign, file, &counted)
+        .on_hardware()
+        .parameter("modelled", false);
+    let table = measured::write(campaign, file, &counted, &figures, out)?;
+    figures.write(Some(&out.join("figures.json")))?;
+    Ok((figures, vec![table]))
+}
+
+/// Returns the figures with what was counted.
+fn figures_of(campaign: &Campaign, file: &Path, counted: &[WorkloadCounts]) -> Figures {
+    let mut figures = Figures::new("campaign")
+        .board(&campaign.board)
+        .config(file)
+        .images(counted.iter().flat_map(|workload| workload.images.clone()))
+        .parameter("system", installation::display(&campaign.system))
+        .parameter("seed", campaign.seed)
+        .parameter("events", campaign.events.join(" "))
+        .parameter("counters", campaign.counters);
+    figures
+        .count("events", campaign.events.len() as u64)
+        .count("sub_experiments", campaign.plan.len() as u64)
+        .count("runs_of_each", u64::from(campaign.runs));
+    figures
 }

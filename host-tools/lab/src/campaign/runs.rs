@@ -1,5 +1,5 @@
 //! One boot per workload and plan: the hypervisor restarts the victim for each run and counts the
-//! sub-experiment's events, while the model counts everything.
+//! sub-experiment's events, while the model, if it executes the boot, counts everything.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::spec::{Campaign, NEXT_SEEDS, Variant, Workload};
@@ -7,10 +7,13 @@ use crate::boards::Boards;
 use crate::boards::boot::Boot;
 use crate::experiment::overrides;
 use crate::experiment::overrides::{Path as TomlPath, Value};
+use cloison_config::Checked;
 use cloison_config::events::EventNames;
+use cloison_config::validation::record::Machine;
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::files::{self, write_atomic};
-use cloison_engine::kept::KeptRun;
+use cloison_engine::image::Image;
+use cloison_engine::kept::{KeptImage, KeptRun};
 use cloison_engine::model::{self, Conditions, Model, Roi};
 use cloison_engine::progress::bar;
 use cloison_engine::store::Store;
@@ -29,6 +32,10 @@ use std::time::Duration;
 /// Time limit: a boot that takes longer has hung.
 const LIMIT: Duration = Duration::from_secs(3600);
 
+/// The names of the plans.
+const MUCH: &str = "much";
+const HRM: &str = "hrm";
+
 /// The counts of one workload in one variant, with one seed.
 #[derive(Clone, Debug)]
 pub struct WorkloadCounts {
@@ -44,10 +51,10 @@ pub struct WorkloadCounts {
     pub events: Vec<String>,
     /// Runs by MUCH's plan.
     pub much: Vec<Run>,
-    /// Runs by HRM's plan.
+    /// Runs by HRM's plan; none on hardware, where nothing tells which plan is nearer to the truth.
     pub hrm: Vec<Run>,
-    /// SHA-256 of the system images of both.
-    pub images: [String; 2],
+    /// SHA-256 of the system images of the plans.
+    pub images: Vec<String>,
 }
 
 /// One run.
@@ -59,8 +66,15 @@ pub struct Run {
     pub run: u32,
     /// The counters' values from the HEM log: index of the event, and count.
     pub counted: Vec<(usize, u64)>,
-    /// Counts of all events at EL1 and EL0, from the model.
-    pub truth: Vec<u64>,
+    /// Counts of all events at EL1 and EL0, from the model; none on hardware.
+    pub truth: Option<Vec<u64>>,
+}
+
+impl Run {
+    /// Returns the true count of an event, if the model executed the run.
+    pub fn truth_of(&self, event: usize) -> Option<u64> {
+        self.truth.as_ref()?.get(event).copied()
+    }
 }
 
 /// The results that are kept of a boot.
@@ -99,7 +113,7 @@ impl WorkloadCounts {
         writer.write_record(&self.events).into_diagnostic()?;
         for run in &self.much {
             writer
-                .write_record(run.truth.iter().map(u64::to_string))
+                .write_record(run.truth.iter().flatten().map(u64::to_string))
                 .into_diagnostic()?;
         }
         writer.into_inner().into_diagnostic()
@@ -113,7 +127,7 @@ struct Job<'a> {
     repetition: u32,
     /// The workload's directory.
     place: PathBuf,
-    /// `much` or `hrm`.
+    /// [`MUCH`] or [`HRM`].
     plan: &'static str,
     sub_experiments: &'a [Vec<usize>],
     /// Number of runs per sub-experiment that are used.
@@ -127,10 +141,10 @@ type Booted = (Vec<Run>, String);
 /// The common inputs of all boots.
 struct Setting<'a> {
     campaign: &'a Campaign,
-    model: &'a Model,
+    /// The model; none if hardware executes the boots.
+    model: Option<&'a Model>,
     base: Value,
     hypervisor: image::Flat,
-    common: Sha256,
     store: Store,
 }
 
@@ -175,13 +189,13 @@ impl Setting<'_> {
         let file = directory.join("system.toml");
         write_atomic(&file, text.as_bytes())?;
         let mut checked = configuration::load(&file, Some(&self.campaign.board))?;
-        counting::prepare_for(&mut checked, Counting::Model.machine())?;
+        counting::prepare_for(&mut checked, self.machine())?;
         let image = image::assemble(&checked, &self.hypervisor)?;
-        let mut hash = self.common.clone();
+        let boot = self.prepared(&checked, &image, job)?;
+        let mut hash = Sha256::new();
         hash.update(&text);
-        hash.update(&image.bytes);
-        hash.update(job.seed.to_le_bytes());
-        hash.update(format!("{:?}", job.variant.caches));
+        hash.update(self.campaign.warm_up.to_le_bytes());
+        hash.update(boot.key());
         let inputs = files::digest(hash);
         let file = directory.join("runs.json");
         let before =
@@ -190,18 +204,6 @@ impl Setting<'_> {
             bar.inc(self.runs_of(job).saturating_sub(1));
             return Ok((runs, image.sha256()));
         }
-        let conditions = Conditions {
-            seed: job.seed,
-            caches: job.variant.caches,
-            roi: Roi::Always,
-        };
-        let kept = KeptRun::new(
-            &self.campaign.board,
-            &image,
-            self.model,
-            &self.store,
-            conditions,
-        )?;
         let restarts = format!("] VM {} restarts", self.campaign.victim);
         let shown = Arc::new(AtomicU64::new(0));
         let on_line = {
@@ -213,7 +215,6 @@ impl Setting<'_> {
                 }
             }
         };
-        let boot = Boot::new(checked.emulation()?, kept, LIMIT);
         let output = boards.boot_watched(&directory, boot, on_line)?;
         // A system whose `log` leaves out what the hypervisor does shows no restart.
         let shown = shown.load(Ordering::Relaxed) + 1;
@@ -242,6 +243,29 @@ impl Setting<'_> {
         Ok((runs, image.sha256()))
     }
 
+    /// Returns what executes the boots.
+    const fn machine(&self) -> Machine {
+        match self.model {
+            Some(_) => Counting::Model.machine(),
+            None => Machine::Hardware,
+        }
+    }
+
+    fn prepared(&self, checked: &Checked, image: &Image, job: &Job<'_>) -> Result<Boot> {
+        let Some(model) = self.model else {
+            let kept = KeptImage::new(image, &self.store)?;
+            let board = &checked.board.board.name;
+            return Ok(Boot::on_hardware(board, kept, job.seed, LIMIT));
+        };
+        let conditions = Conditions {
+            seed: job.seed,
+            caches: job.variant.caches,
+            roi: Roi::Always,
+        };
+        let kept = KeptRun::new(&self.campaign.board, image, model, &self.store, conditions)?;
+        Ok(Boot::new(checked.emulation()?, kept, LIMIT))
+    }
+
     fn counted(
         &self,
         telemetry: &Telemetry,
@@ -255,31 +279,29 @@ impl Setting<'_> {
             let (dropped, end) = (telemetry.dropped(), telemetry.end_of(victim));
             return Err(miette!("{dropped} records were dropped; the victim: {end}"));
         }
-        let statistics = model::statistics(stats)?;
+        let regions = match self.model {
+            Some(_) => Some(model::statistics(stats)?.regions),
+            None => None,
+        };
         let logged: Vec<_> = telemetry
             .hem_runs()
             .filter(|run| run.record.vm == victim)
             .collect();
         let wanted =
             job.sub_experiments.len() * (job.runs as usize + self.campaign.warm_up as usize);
-        if logged.len() != wanted || statistics.regions.len() != wanted {
-            let seen = statistics.regions.len();
-            return Err(miette!(
-                "{} of {wanted} runs were logged, {seen} seen by the model",
-                logged.len()
-            ));
+        let seen = regions.as_ref().map_or(wanted, Vec::len);
+        if logged.len() != wanted || seen != wanted {
+            let by_model = match regions {
+                Some(_) => format!(", {seen} seen by the model"),
+                None => String::new(),
+            };
+            let logged = logged.len();
+            return Err(miette!("{logged} of {wanted} runs were logged{by_model}"));
         }
         let position = |name: &str| self.campaign.events.iter().position(|event| event == name);
         let mut runs = vec![];
-        let used = logged
-            .iter()
-            .zip(&statistics.regions)
-            .filter(|(run, _)| run.record.run >= self.campaign.warm_up);
-        for (run, region) in used {
-            let core = region
-                .cores
-                .get(run.core.index())
-                .ok_or_else(|| miette!("a region without its core"))?;
+        let used = logged.iter().enumerate();
+        for (at, run) in used.filter(|(_, run)| run.record.run >= self.campaign.warm_up) {
             let mut counted = vec![];
             for (event, count, overflowed) in run.counts() {
                 let name = names.name(event);
@@ -290,44 +312,53 @@ impl Setting<'_> {
                     .ok_or_else(|| miette!("{name} was counted but not requested"))?;
                 counted.push((position, u64::from(count)));
             }
-            let truth = |event: &String| core.guest_events.get(event).copied().unwrap_or(0);
+            let core = regions
+                .as_ref()
+                .map(|regions| {
+                    let cores = regions.get(at).map(|region| &region.cores);
+                    let core = cores.and_then(|cores| cores.get(run.core.index()));
+                    core.ok_or_else(|| miette!("a region without its core"))
+                })
+                .transpose()?;
+            let truth = core.map(|core| {
+                let of = |event: &String| core.guest_events.get(event).copied().unwrap_or(0);
+                self.campaign.events.iter().map(of).collect()
+            });
             runs.push(Run {
                 sub_experiment: run.record.sub_experiment,
                 run: run.record.run,
                 counted,
-                truth: self.campaign.events.iter().map(truth).collect(),
+                truth,
             });
         }
         Ok(runs)
     }
 }
 
-/// Runs all workloads on these boards, each boot once.
+/// Runs all workloads on these boards, each boot once: on the model, or on hardware.
 pub fn run(
     boards: &Boards,
     campaign: &Campaign,
-    model: &Model,
+    model: Option<&Model>,
     out: &Path,
 ) -> Result<Vec<WorkloadCounts>> {
     let text = files::read_text(&campaign.system, files::CONFIGURATION)?;
     let checked = configuration::load(&campaign.system, Some(&campaign.board))?;
-    let emulation = checked.emulation()?;
-    model::of(emulation)?;
+    if model.is_some() {
+        model::of(checked.emulation()?)?;
+    }
     let base = overrides::anchored(&text, &campaign.system)?;
     let store = Store::of_results(out);
-    let model = &model.kept_in(&store)?;
-    let mut common = model.hash()?;
-    common.update(format!("{emulation:?}"));
+    let model = model.map(|model| model.kept_in(&store)).transpose()?;
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
     let setting = Setting {
         campaign,
-        model,
+        model: model.as_ref(),
         base,
         hypervisor,
-        common,
         store,
     };
-    let jobs = jobs(campaign, out);
+    let jobs = jobs(campaign, model.is_some(), out);
     let all: u64 = jobs.iter().map(|job| setting.runs_of(job)).sum();
     let bar = bar(&campaign.name, all as usize);
     let done = boards.each(&bar, &jobs, |job| {
@@ -342,29 +373,33 @@ pub fn run(
     });
     bar.finish_and_clear();
     // The images are not kept: the same are made again from the systems.
-    setting.store.keep_only(&model.names().collect());
-    let mut results = done?.into_iter();
-    let mut counted = vec![];
-    for job in jobs.iter().step_by(2) {
-        let (Some((much, image)), Some((hrm, other))) = (results.next(), results.next()) else {
-            break;
-        };
-        counted.push(WorkloadCounts {
-            name: job.workload.name.clone(),
-            variant: job.variant.name.clone(),
-            repetition: job.repetition,
-            directory: job.place.clone(),
-            events: campaign.events.clone(),
-            much,
-            hrm,
-            images: [image, other],
-        });
+    let names = model.iter().flat_map(Model::names).collect();
+    setting.store.keep_only(&names);
+    let mut counted: Vec<WorkloadCounts> = vec![];
+    for (job, (runs, image)) in jobs.iter().zip(done?) {
+        match counted.last_mut() {
+            Some(last) if job.plan == HRM => {
+                last.hrm = runs;
+                last.images.push(image);
+            }
+            _ => counted.push(WorkloadCounts {
+                name: job.workload.name.clone(),
+                variant: job.variant.name.clone(),
+                repetition: job.repetition,
+                directory: job.place.clone(),
+                events: campaign.events.clone(),
+                much: runs,
+                hrm: vec![],
+                images: vec![image],
+            }),
+        }
     }
     Ok(counted)
 }
 
-/// All boots, two for each workload: seed by seed, so that an interrupted campaign has whole seeds.
-fn jobs<'a>(campaign: &'a Campaign, out: &Path) -> Vec<Job<'a>> {
+/// All boots, by MUCH's plan and, `with_hrm`, then by HRM's for each workload: seed by seed, so that
+/// an interrupted campaign has whole seeds.
+fn jobs<'a>(campaign: &'a Campaign, with_hrm: bool, out: &Path) -> Vec<Job<'a>> {
     let mut jobs = vec![];
     for repetition in 1..=campaign.seeds.unwrap_or(1) {
         let first = campaign.seed + u64::from(repetition - 1) * NEXT_SEEDS;
@@ -389,12 +424,11 @@ fn jobs<'a>(campaign: &'a Campaign, out: &Path) -> Vec<Job<'a>> {
                         seed,
                     }
                 };
-                jobs.push(job("much", campaign.plan.as_slice(), campaign.runs));
-                jobs.push(job(
-                    "hrm",
-                    campaign.hrm_plan.as_slice(),
-                    campaign.hrm_runs(),
-                ));
+                jobs.push(job(MUCH, campaign.plan.as_slice(), campaign.runs));
+                if with_hrm {
+                    let runs = campaign.hrm_runs();
+                    jobs.push(job(HRM, campaign.hrm_plan.as_slice(), runs));
+                }
             }
         }
     }

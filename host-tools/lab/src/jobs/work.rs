@@ -1,8 +1,10 @@
 //! The work that is split into jobs: a command that runs boards many times, with its options.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::bbprof::{self, BbprofArgs, Choice};
 use crate::boards::Boards;
 use crate::campaign::{self, CampaignArgs};
+use crate::captured::BoardRuns;
 use crate::events;
 use crate::experiment::shows::Form;
 use crate::experiment::{self, ExperimentArgs, Hardware};
@@ -23,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 /// A command whose boots are jobs. It keeps paths as the user typed them, so that the report names
 /// them in the same way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Work {
     /// `experiment NAME`.
@@ -53,6 +55,10 @@ pub enum Work {
         variant: Vec<String>,
         /// Only these workloads.
         workload: Vec<String>,
+        /// Whether a board executes the images, and not the model.
+        hardware: bool,
+        /// That board, if not the campaign's own.
+        board: Option<String>,
     },
     /// `model validate`.
     Validate {
@@ -94,10 +100,25 @@ pub enum Work {
         /// The board, if not the configuration's.
         board: Option<String>,
     },
+    /// `bbprof CONFIG --vm VM`.
+    Profile {
+        /// The configuration.
+        config: PathBuf,
+        /// The VM.
+        vm: String,
+        /// Which pages are measured, and how.
+        choice: Choice,
+        /// The board model, if not the board's.
+        model: Option<PathBuf>,
+        /// Whether a board executes the images, and not the model.
+        hardware: bool,
+        /// The board, if not the configuration's.
+        board: Option<String>,
+    },
 }
 
 /// Options that belong to one kind of file, or to several.
-#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
+#[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub struct Options {
     /// Of an experiment: only the few runs for a quick look
     #[arg(long)]
@@ -132,12 +153,13 @@ pub struct Options {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub workload: Vec<String>,
     /// Of events: the board whose events are validated [default: virt]; of a configuration:
-    /// another board; with --machine hardware also of an experiment: the board that runs it
-    /// [default: the experiment's]
+    /// another board; with --machine hardware also of an experiment or a campaign: the board that
+    /// runs it [default: the file's]
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
-    /// Of events: what executes the benchmarks [default: stock]; of an experiment: hardware, if a
-    /// board is to run it and not the model. Jobs for hardware are run by submit --engine board
+    /// Of events: what executes the benchmarks [default: stock]; of an experiment, a campaign or
+    /// a VM's pages: hardware, if a board is to run it and not the model. Jobs for hardware are run by submit
+    /// --engine board
     #[arg(long, value_name = "MACHINE", value_parser = machines())]
     pub machine: Option<Machine>,
     /// Of events: what they may count instead, as in `events validate`
@@ -146,7 +168,16 @@ pub struct Options {
     /// Of events: judge by the documentation alone
     #[arg(long, conflicts_with = "hypotheses")]
     pub no_hypotheses: bool,
+    /// Of a configuration: find the pages of this VM that matter, as `bbprof` does
+    #[arg(long, value_name = "NAME", help_heading = PROFILES)]
+    pub vm: Option<String>,
+    /// Which pages these are.
+    #[command(flatten, next_help_heading = PROFILES)]
+    pub choice: Choice,
 }
+
+/// The heading of a profile's options.
+const PROFILES: &str = "Options of a profile of a VM's pages";
 
 impl Options {
     /// Returns the names of those that were given.
@@ -166,10 +197,57 @@ impl Options {
             (self.machine.is_some(), "--machine"),
             (self.hypotheses.is_some(), "--hypotheses"),
             (self.no_hypotheses, "--no-hypotheses"),
+            (self.vm.is_some(), "--vm"),
         ];
         all.into_iter()
             .filter_map(|(is_given, name)| is_given.then_some(name))
     }
+}
+
+/// Returns whether a board is to execute what otherwise the model executes.
+///
+/// # Errors
+///
+/// If another machine is named, or with the board an option that is about the model.
+fn is_for_hardware(machine: Option<Machine>, model: bool, sensitivity: bool) -> Result<bool> {
+    let hardware = match machine {
+        None => false,
+        Some(Machine::Hardware) => true,
+        Some(_) => {
+            return Err(miette!(
+                help = "leave it out, or give --machine hardware",
+                "--machine: it is the model, if not hardware"
+            ));
+        }
+    };
+    let for_model = [(sensitivity, "--sensitivity"), (model, "--model")];
+    let refused = for_model
+        .into_iter()
+        .find(|(is_given, _)| *is_given && hardware);
+    match refused {
+        Some((_, option)) => Err(miette!(
+            help = "leave it out, or --machine hardware",
+            "{option} is about the model, and a board is to run the images"
+        )),
+        None => Ok(hardware),
+    }
+}
+
+/// As [`is_for_hardware`], of a file that names its board.
+fn of_file(
+    machine: Option<Machine>,
+    board: &Option<String>,
+    model: bool,
+    sensitivity: bool,
+) -> Result<bool> {
+    let hardware = is_for_hardware(machine, model, sensitivity)?;
+    if !hardware && board.is_some() {
+        return Err(miette!(
+            help = "leave it out, or give --machine hardware",
+            "the model runs the board that the file names: --board is for hardware"
+        ));
+    }
+    Ok(hardware)
 }
 
 /// Returns whether a VM says what it must reach, so that the file can be tuned.
@@ -179,10 +257,20 @@ fn has_goals(root: &Table<'_>) -> bool {
     fields.any(|(key, ..)| goal::FIELDS.contains(&key))
 }
 
+/// The options that belong to a configuration, a VM of which is profiled.
+const OF_A_PROFILE: &[&str] = &["--vm", "--board", "--model", "--machine"];
+
 /// Returns the options that belong to a kind of file; none if it does not run boards many times.
 const fn options_of(kind: FileKind) -> Option<&'static [&'static str]> {
     match kind {
-        FileKind::Campaign => Some(&["--runs", "--seeds", "--variant", "--workload"]),
+        FileKind::Campaign => Some(&[
+            "--runs",
+            "--seeds",
+            "--variant",
+            "--workload",
+            "--board",
+            "--machine",
+        ]),
         FileKind::Experiment => Some(&[
             "--quick",
             "--model",
@@ -225,6 +313,7 @@ impl fmt::Display for Work {
             Self::Validate { .. } => f.write_str("model validate"),
             Self::Events { .. } => f.write_str("events validate"),
             Self::Tune { config, .. } => write!(f, "tune {}", stem(config)),
+            Self::Profile { config, vm, .. } => write!(f, "bbprof {}-{vm}", stem(config)),
         }
     }
 }
@@ -239,12 +328,21 @@ impl Work {
         let path = experiment::file_of(name);
         let help = "jobs are made of an experiment (it has [[variant]]), a campaign \
                     ([[workload]]), a file of measurements ([[point]]), benchmarks for events \
-                    ([[benchmark]]), or a configuration to tune (its VMs have goals)";
+                    ([[benchmark]]), a configuration to tune (its VMs have goals), or one of \
+                    whose VM --vm finds the pages that matter";
         let source = document::open(&path, help)?;
         let kind = document::read(&source, |root| {
-            let can_be = |kind: &FileKind| *kind != FileKind::System || has_goals(root);
+            let is_profiled = options.vm.is_some();
+            let can_be =
+                |kind: &FileKind| *kind != FileKind::System || is_profiled || has_goals(root);
             let kind = FileKind::of(root).filter(can_be);
-            Some(kind.and_then(|kind| Some((kind, options_of(kind)?))))
+            Some(kind.and_then(|kind| {
+                let known = match kind {
+                    FileKind::System if is_profiled => OF_A_PROFILE,
+                    _ => options_of(kind)?,
+                };
+                Some((kind, known))
+            }))
         })?;
         let (kind, known) = kind.ok_or_else(|| {
             miette!(
@@ -277,12 +375,16 @@ impl Work {
             machine,
             hypotheses,
             no_hypotheses,
+            vm,
+            choice,
         } = options;
         Ok(match kind {
             FileKind::Campaign if runs == Some(1) => {
                 return Err(miette!("--runs 1: a campaign needs at least 2"));
             }
             FileKind::Campaign => Self::Campaign {
+                hardware: of_file(machine, &board, false, false)?,
+                board,
                 file: path,
                 runs,
                 seeds,
@@ -290,24 +392,7 @@ impl Work {
                 workload,
             },
             FileKind::Experiment => {
-                let hardware = machine == Some(Machine::Hardware);
-                let for_model = [(sensitivity, "--sensitivity"), (model.is_some(), "--model")];
-                let refused = for_model
-                    .into_iter()
-                    .find(|(is_given, _)| *is_given && hardware);
-                if let Some((_, option)) = refused {
-                    return Err(miette!(
-                        help = "leave it out, or --machine hardware",
-                        "{option} is about the model, and a board is to run the experiment"
-                    ));
-                }
-                if !hardware && (machine.is_some() || board.is_some()) {
-                    return Err(miette!(
-                        help = "leave them out, or give --machine hardware",
-                        "experiments run on the model and the board that their files name: \
-                         --board and another --machine are for hardware"
-                    ));
-                }
+                let hardware = of_file(machine, &board, model.is_some(), sensitivity)?;
                 Self::Experiment {
                     name: name.to_owned(),
                     quick,
@@ -320,6 +405,14 @@ impl Work {
             FileKind::Measurements => Self::Validate {
                 points: path,
                 model,
+            },
+            FileKind::System if let Some(vm) = vm => Self::Profile {
+                hardware: is_for_hardware(machine, model.is_some(), false)?,
+                config: path,
+                vm,
+                choice,
+                model,
+                board,
             },
             FileKind::System => Self::Tune {
                 config: path,
@@ -355,7 +448,7 @@ impl Work {
     /// Returns whether later boots depend on the output of earlier ones, so that there are several
     /// rounds of jobs.
     pub const fn has_rounds(&self) -> bool {
-        matches!(self, Self::Tune { .. })
+        matches!(self, Self::Tune { .. } | Self::Profile { .. })
     }
 
     /// Performs the command on these boards, with its report in `place`; the figures are also
@@ -399,9 +492,12 @@ impl Work {
                 seeds,
                 variant,
                 workload,
+                hardware,
+                board,
             } => campaign::campaign_on(
                 boards,
                 &CampaignArgs {
+                    hardware: hardware.then_some(Hardware { board }),
                     file,
                     out,
                     json,
@@ -457,6 +553,10 @@ impl Work {
                 }
                 Ok(())
             }
+            Self::Profile { .. } => match self.profile() {
+                Some(args) => bbprof::bbprof_on(boards, &BbprofArgs { out, json, ..args }),
+                None => Ok(()),
+            },
         }
     }
 
@@ -489,6 +589,33 @@ impl Work {
             no_hypotheses,
             out,
             json,
+        })
+    }
+
+    /// Returns the arguments of `bbprof`, if that is the command.
+    fn profile(&self) -> Option<BbprofArgs> {
+        let Self::Profile {
+            config,
+            vm,
+            choice,
+            model,
+            hardware,
+            board,
+        } = self.clone()
+        else {
+            return None;
+        };
+        Some(BbprofArgs {
+            config,
+            vm,
+            choice,
+            board,
+            model,
+            board_runs: BoardRuns::default(),
+            profile: None,
+            out: None,
+            json: None,
+            is_on_hardware: hardware,
         })
     }
 
@@ -531,6 +658,9 @@ impl Work {
                 board,
                 ..
             } => tune::files_of(config, model.as_deref(), board.as_deref())?,
+            Self::Profile { .. } => self
+                .profile()
+                .map_or_else(|| Ok(vec![]), |args| bbprof::files_of(&args))?,
         };
         all.extend([parts::hypervisor(&[])?, parts::model_plugin()?]);
         Ok(all)

@@ -43,8 +43,7 @@ pub fn make(config: &Path, on: &On) -> Result<()> {
         let options = BbprofArgs {
             board: on.board.clone(),
             model: on.model.clone(),
-            seed: on.seed,
-            ..BbprofArgs::to_make(config, &vm, &file)
+            ..BbprofArgs::to_make(config, &vm, &file, on.seed)
         };
         bbprof(&options)
             .wrap_err_with(|| miette!("the profile {shown} of VM `{vm}` cannot be made"))?;
