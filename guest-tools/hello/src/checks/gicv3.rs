@@ -2,9 +2,9 @@
 //! 0069H, 12.2, 12.4, 12.9 and 12.11).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::checks::gic::{
-    ALL_PRIORITIES, EL2_TIMER, GICD, Gic, ICENABLER, ISENABLER, NUMBER, TAKEN, bit, interrupts,
-    list_registers, page, timer_interrupt,
+use crate::checks::interrupt::{
+    ALL_PRIORITIES, EL2_TIMER, GICD, GICR, Gic, ICENABLER, ISENABLER, NUMBER, PRIVATE,
+    REDISTRIBUTOR, TAKEN, bit, interrupts, list_registers, page, private, timer_interrupt,
 };
 use crate::machine::access::{barrier, read32, write32};
 use crate::machine::registers::{
@@ -15,7 +15,7 @@ use crate::machine::time;
 use crate::report::Report;
 use cloison_formats::image::Board;
 use cloison_formats::limits::LIST_REGISTERS;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::Ordering::Relaxed;
 
 // Offsets of registers of the distributor and a redistributor's first frame.
 const CTLR: u64 = 0x0;
@@ -23,11 +23,7 @@ const AFFINITY: u64 = 0xc;
 const WAKER: u64 = 0x14;
 const PIDR0: u64 = 0xffe0;
 const PIDR2: u64 = 0xffe8;
-/// Offset of a redistributor's second frame, that of the private interrupts, and its GICR_IGROUPR0.
-const PRIVATE: u64 = 0x1_0000;
 const IGROUPR0: u64 = 0x80;
-/// Bytes of a redistributor.
-const STRIDE: u64 = 2 * PRIVATE;
 /// GICD_CTLR: affinity routing, then also both groups that EL2 may have.
 const ROUTING: u32 = 1 << 4;
 const GROUPS: u32 = 3;
@@ -41,16 +37,7 @@ const SYSTEM_REGISTERS: u64 = 7;
 /// Milliseconds within which a redistributor wakes up.
 const WAKE_MS: u64 = 100;
 
-/// The first redistributor, if it answers.
-static GICR: AtomicU64 = AtomicU64::new(0);
-
-/// Returns this core's private interrupts, if the board has a GICv3.
-pub fn private() -> Option<u64> {
-    let first = GICR.load(Relaxed);
-    (first != 0).then(|| first + affinity() * STRIDE + PRIVATE)
-}
-
-/// Takes an interrupt as [`super::gic::take`] does. Returns whether the board has a GICv3.
+/// Takes an interrupt, as with a GICv2. Returns whether the board has a GICv3.
 pub fn take() -> bool {
     let Some(private) = private() else {
         return false;
@@ -84,7 +71,7 @@ fn is_own(page: u64) -> bool {
 /// Checks the interrupt controller, whose redistributors are claimed to be at `gicr`.
 pub fn check(report: &mut Report, board: &Board, gicr: u64) -> Gic {
     let claims = &board.gic;
-    let before = affinity() * STRIDE;
+    let before = affinity() * REDISTRIBUTOR;
     let all = [claims.gicd.0, gicr];
     let gicd = page(report, "gic.gicd", claims.gicd.0, &all, is_distributor);
     let first = page(report, "gic.gicr", gicr, &all, |page| is_own(page + before));
@@ -92,7 +79,6 @@ pub fn check(report: &mut Report, board: &Board, gicr: u64) -> Gic {
     let gic = Gic {
         gicd,
         private: first.map(|first| first + before + PRIVATE),
-        ..Gic::default()
     };
     interrupts(report, board, &gic);
     let why = "only a guest reaches the virtual interface";
