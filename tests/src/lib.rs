@@ -30,6 +30,8 @@ use std::time::Duration;
 
 /// QEMU's virtual board.
 pub const VIRT: &str = "virt";
+/// The same with a GICv3.
+pub const VIRT_GICV3: &str = "virt-gicv3";
 /// The ZCU102, as QEMU emulates it.
 pub const ZCU102: &str = "zcu102";
 /// The two boards on which all promises are tested. `tests/tests/system/boards.rs` has some tests

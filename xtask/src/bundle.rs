@@ -83,6 +83,10 @@ fn fill(directory: &Path) -> Result<()> {
         &cargo::hypervisor(&[])?,
         &directory.join(Bundle::HYPERVISOR),
     )?;
+    copy(
+        &cargo::hypervisor(&[cargo::GICV3])?,
+        &directory.join(Bundle::HYPERVISOR_GICV3),
+    )?;
     copy(&cargo::hello()?, &directory.join(Bundle::HELLO))?;
     for (name, elf) in cargo::guests()? {
         copy(&elf, &directory.join(Bundle::GUESTS).join(name))?;

@@ -424,6 +424,7 @@ impl Runner {
         let plain = board(&hypervisor)?;
         let hello = board(&[cargo::HELLO.0])?;
         let faulty = board(&hypervisor)?.args(["--features", cargo::FAULT_INJECTION]);
+        let third = board(&hypervisor)?.args(["--features", cargo::GICV3]);
         // Apart, as they are built: a guest has no heap, and what they share with the hypervisor
         // would be built for one that has.
         let guests = board(&[
@@ -444,7 +445,7 @@ impl Runner {
             cargo::LINUX_TOOLS,
         ]);
         let mut tally = Tally::default();
-        for clippy in [plain, faulty, hello, guests, linux] {
+        for clippy in [plain, faulty, third, hello, guests, linux] {
             tally.add(check(clippy.args(["--", "-D", "warnings"]).into())?);
         }
         Ok(tally)
@@ -684,11 +685,12 @@ fn lines_at_el2(figures: &mut Figures) -> Result<Tally> {
     Ok(Tally::of(counted.tokens <= lines::LIMIT))
 }
 
-/// Builds the EL2 image, with and without planted faults, and the guests.
+/// Builds the EL2 image, also with planted faults and for a GICv3, and the guests.
 fn build() -> Result<Tally> {
     let started = Instant::now();
     cargo::hypervisor(&[])?;
     cargo::hypervisor(&[cargo::FAULT_INJECTION])?;
+    cargo::hypervisor(&[cargo::GICV3])?;
     let guests = cargo::guests()?;
     println!(
         "the hypervisor and {} guests, in {}",

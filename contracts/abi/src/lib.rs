@@ -34,6 +34,8 @@ pub mod map {
     pub const GICC: u64 = 0x0801_0000;
     /// GICv2 CPU interface, second page: GICC_DIR, emulated.
     pub const DEACTIVATE: u64 = GICC + 0x1000;
+    /// On boards with a GICv3, the emulated redistributors instead (128 KiB for each vCPU).
+    pub const REDISTRIBUTORS: u64 = 0x080a_0000;
     /// Emulated PL011 UART (4 KiB).
     pub const UART: u64 = 0x0900_0000;
     /// The services page (4 KiB; see [`page`](crate::page)), in VMs that have it.

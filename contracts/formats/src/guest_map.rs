@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 /// Where the emulated devices of a VM are. Each has one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestMap {
-    /// The GICv2 distributor.
+    /// The distributor.
     pub gicd: Ipa,
-    /// The GICv2 CPU interface: the hardware's virtual one.
+    /// The GICv2 CPU interface: the hardware's virtual one. On a board with a GICv3, the first of
+    /// the VM's redistributors.
     pub gicc: Ipa,
     /// The page of GICC_DIR.
     pub gicc_dir: Ipa,
@@ -70,6 +71,13 @@ impl GuestMap {
             irq: Intid(irq::UART),
         },
         services: Ipa(map::SERVICES),
+    };
+
+    /// The same on a board with a GICv3.
+    pub const CLOISON_GICV3: Self = Self {
+        gicc: Ipa(map::REDISTRIBUTORS),
+        gicc_dir: Ipa(map::REDISTRIBUTORS + 0x1000),
+        ..Self::CLOISON
     };
 
     /// Returns each device with the start of its page.

@@ -36,7 +36,7 @@ pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Most writes that stop the devices of a VM.
 pub const MAX_STOPS: usize = 32;
 /// Version of the header and of [`System`]. Images of any other version are rejected.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -314,12 +314,24 @@ pub enum UartKind {
     Mini,
 }
 
-/// A GICv2 with the virtualization extensions. The second pages are listed separately because the
-/// ZCU102 places them 64 KiB after the first ones.
+/// Versions of the interrupt controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GicVersion {
+    /// GICv2 (Arm IHI 0048B).
+    V2,
+    /// GICv3 (Arm IHI 0069H), in which an SGI has no source.
+    V3,
+}
+
+/// A GICv2 with the virtualization extensions, or a GICv3. The second pages of a GICv2 are listed
+/// separately because the ZCU102 places them 64 KiB after the first ones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gic {
     /// Distributor.
     pub gicd: PhysAddr,
+    /// The redistributors of a GICv3 (IHI 0069, 12.1), in the order of the cores, of 128 KiB each.
+    /// The pages below are then the distributor's: a GICv3 has system registers instead.
+    pub gicr: Option<PhysAddr>,
     /// CPU interface, first page.
     pub gicc: PhysAddr,
     /// CPU interface, second page (GICC_DIR).
@@ -334,6 +346,17 @@ pub struct Gic {
     /// through a list register (as in QEMU). The hypervisor then deactivates the virtual
     /// timer's interrupt.
     pub mediated_timer: bool,
+}
+
+impl Gic {
+    /// Returns its version.
+    pub const fn version(&self) -> GicVersion {
+        if self.gicr.is_some() {
+            GicVersion::V3
+        } else {
+            GicVersion::V2
+        }
+    }
 }
 
 /// An SMMUv3 (Arm IHI 0070), which translates and limits the accesses of devices to memory.
@@ -1183,7 +1206,19 @@ impl Board {
         // Some boards repeat each 4 KiB page over 64 KiB: a guest with one of the copies would have
         // the registers.
         let apart = gic.gicc_dir.0.wrapping_sub(gic.gicc.0);
-        let granule = if apart == 0x1_0000 { apart } else { PAGE_SIZE };
+        let granule = if apart == 0x1_0000 || gic.gicr.is_some() {
+            0x1_0000
+        } else {
+            PAGE_SIZE
+        };
+        let frames = gic.gicr.map_or(0, |_| 2 * self.cores.len() as u64);
+        let redistributors = (0..frames).filter_map(move |frame| {
+            let base = gic.gicr?;
+            Some(PhysRange {
+                start: PhysAddr(base.0.wrapping_add(frame << 16)),
+                len: 1 << 16,
+            })
+        });
         let gic = [
             gic.gicd,
             gic.gicc,
@@ -1208,6 +1243,7 @@ impl Board {
         });
         gic.into_iter()
             .map(move |page| range(page, granule))
+            .chain(redistributors)
             .chain(others.map(move |page| range(page, PAGE_SIZE)))
             .chain(smmu)
     }

@@ -1,7 +1,7 @@
 //! From the claims to the last line, on the boot core, and the part of the other cores.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::checks::gic::Gic;
+use crate::checks::interrupt::Gic;
 use crate::checks::{cores, cpu, devices, gic, memory, pmu, uarts};
 use crate::console::{self, Uart};
 use crate::machine::{heap, loaded};

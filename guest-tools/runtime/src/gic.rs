@@ -1,9 +1,11 @@
-//! The GICv2 of a guest: the distributor and the calling vCPU's interface.
+//! The GIC of a guest: the distributor and the calling vCPU's interface, a GICv2's or a GICv3's. The
+//! CPU says which (ID_AA64PFR0_EL1.GIC).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::mmio::{gicc, gicd};
-use aarch64_cpu::registers::{Readable, Writeable};
-use cloison_abi::gicv2::{GICC_CTLR, IAR, SGIR};
+use crate::mmio::{gicc, gicd, redistributor};
+use aarch64_cpu::registers::{ID_AA64PFR0_EL1, Readable, Writeable};
+use cloison_abi::gicv2::{GICC_CTLR, Gicd, IAR, SGIR};
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use tock_registers::LocalRegisterCopy;
 
 /// An acknowledged interrupt.
@@ -18,41 +20,104 @@ impl Interrupt {
         self.acknowledged.read(IAR::INTID)
     }
 
-    /// Returns the vCPU that sent a software-generated interrupt.
-    pub fn source(self) -> usize {
-        self.acknowledged.read(IAR::SOURCE) as usize
+    /// Returns the vCPU that sent a software-generated interrupt, which a GICv3 does not tell.
+    pub fn source(self) -> Option<usize> {
+        (!is_v3()).then(|| self.acknowledged.read(IAR::SOURCE) as usize)
+    }
+}
+
+/// The version of the controller, 0 before it is known: reading the CPU's register traps.
+static VERSION: AtomicU8 = AtomicU8::new(0);
+
+/// Returns whether the VM has a GICv3: system registers instead of a CPU interface's page.
+pub fn is_v3() -> bool {
+    match VERSION.load(Relaxed) {
+        0 => {
+            let is_v3 = ID_AA64PFR0_EL1.get() >> 24 & 0xf != 0;
+            VERSION.store(2 + u8::from(is_v3), Relaxed);
+            is_v3
+        }
+        version => version == 3,
+    }
+}
+
+/// Returns the address of the CPU interface, 0 if it is a GICv3's system registers.
+pub fn interface() -> u64 {
+    if is_v3() {
+        0
+    } else {
+        crate::device_map::gicc()
+    }
+}
+
+/// Writes a system register of the GICv3's CPU interface.
+macro_rules! write {
+    ($register:literal, $value:expr) => {{
+        // SAFETY: changes which interrupts this vCPU takes, and no memory.
+        unsafe {
+            crate::asm!(
+                concat!("msr ", $register, ", {}"),
+                "isb",
+                in(reg) u64::from($value),
+                options(nostack, preserves_flags),
+            )
+        }
+    }};
+}
+
+/// Returns the registers of an interrupt: a private one's are in the vCPU's redistributor.
+fn bank(id: u32) -> &'static Gicd {
+    if id < 32 && is_v3() {
+        redistributor(crate::cpu::current())
+    } else {
+        gicd()
     }
 }
 
 /// Turns on the distributor. vCPU 0 calls it once.
 pub fn init_distributor() {
-    gicd().ctlr.set(1);
+    gicd().ctlr.set(if is_v3() { 0x12 } else { 1 });
 }
 
 /// Turns on the calling vCPU's interface with all priorities unmasked.
 pub fn init_cpu() {
+    if is_v3() {
+        write!("icc_pmr_el1", 0xffu32);
+        write!("icc_igrpen1_el1", 1u32);
+        return;
+    }
     gicc().pmr.set(0xff);
     gicc().ctlr.write(GICC_CTLR::ENABLE::SET);
 }
 
 /// Enables an interrupt with a middle priority; a shared one is routed to the calling vCPU.
 pub fn enable(id: u32) {
-    gicd().ipriorityr[id as usize].set(0x80);
+    let bank = bank(id);
+    bank.ipriorityr[id as usize].set(0x80);
     if id >= 32 {
-        gicd().itargetsr[id as usize].set(1 << crate::cpu::current());
+        let own = crate::cpu::current();
+        if is_v3() {
+            crate::mmio::Device::distributor().write(0x6000 + 8 * u64::from(id), own as u32);
+        } else {
+            bank.itargetsr[id as usize].set(1 << own);
+        }
     }
-    gicd().isenabler[id as usize / 32].set(1 << (id % 32));
+    bank.isenabler[id as usize / 32].set(1 << (id % 32));
 }
 
 /// Disables an interrupt.
 pub fn disable(id: u32) {
-    gicd().icenabler[id as usize / 32].set(1 << (id % 32));
+    bank(id).icenabler[id as usize / 32].set(1 << (id % 32));
 }
 
 /// Sends a software-generated interrupt (0 to 15) to the vCPUs in the bit mask.
 pub fn send_sgi(targets: u8, id: u32) {
     // The receiver must see what was stored before.
     aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::ISHST);
+    if is_v3() {
+        write!("icc_sgi1r_el1", u32::from(targets) | id << 24);
+        return;
+    }
     gicd()
         .sgir
         .write(SGIR::TARGETS.val(targets.into()) + SGIR::INTID.val(id));
@@ -60,11 +125,22 @@ pub fn send_sgi(targets: u8, id: u32) {
 
 /// Acknowledges the highest-priority pending interrupt; returns `None` if there is none (spurious).
 pub fn acknowledge() -> Option<Interrupt> {
-    let acknowledged = gicc().iar.extract();
+    let acknowledged = if is_v3() {
+        let id: u64;
+        // SAFETY: takes an interrupt, and changes no memory.
+        unsafe { crate::asm!("mrs {}, icc_iar1_el1", out(reg) id, options(nostack)) };
+        LocalRegisterCopy::new(id as u32)
+    } else {
+        gicc().iar.extract()
+    };
     (acknowledged.read(IAR::INTID) < 1020).then_some(Interrupt { acknowledged })
 }
 
 /// Ends an interrupt taken with [`acknowledge`].
 pub fn end(interrupt: Interrupt) {
+    if is_v3() {
+        write!("icc_eoir1_el1", interrupt.acknowledged.get());
+        return;
+    }
     gicc().eoir.set(interrupt.acknowledged.get());
 }

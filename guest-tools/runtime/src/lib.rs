@@ -40,6 +40,7 @@ pub mod cpu;
 pub mod device_map;
 #[allow(unsafe_code)]
 pub mod exceptions;
+#[allow(unsafe_code)]
 pub mod gic;
 #[allow(unsafe_code)]
 pub mod mmio;

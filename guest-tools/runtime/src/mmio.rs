@@ -34,6 +34,13 @@ pub(crate) fn gicc() -> &'static Gicc {
     unsafe { &*core::ptr::with_exposed_provenance(device_map::gicc() as usize) }
 }
 
+/// The frame of a vCPU's redistributor with its private interrupts, on a GICv3.
+pub(crate) fn redistributor(vcpu: usize) -> &'static Gicd {
+    let frame = device_map::gicc() as usize + vcpu * 0x2_0000 + 0x1_0000;
+    // SAFETY: as for `gicd`: a page of registers.
+    unsafe { &*core::ptr::with_exposed_provenance(frame) }
+}
+
 /// The UART as a PL011, by its registers' names.
 pub(crate) fn pl011() -> &'static Pl011 {
     // SAFETY: the page of this device, which is mapped for good and holds no memory that Rust knows
@@ -57,6 +64,13 @@ impl Device {
     pub const unsafe fn passed_through(base: u64) -> Self {
         assert!(base < map::RAM, "only the first GiB is mapped as devices");
         Self { base }
+    }
+
+    /// Returns the VM's interrupt distributor.
+    pub(crate) fn distributor() -> Self {
+        Self {
+            base: device_map::gicd(),
+        }
     }
 
     /// Returns the address of the register at `offset`.

@@ -16,7 +16,7 @@ use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::channel::{self, Member};
 use cloison_formats::color::color_of;
 use cloison_formats::ids::VmId;
-use cloison_formats::image::{Backing, Region, System, Vm};
+use cloison_formats::image::{Backing, GicVersion, Region, System, Vm};
 use cloison_formats::telemetry::{MigrationOutcome, Part};
 use miette::{Result, miette};
 use std::collections::{HashMap, HashSet};
@@ -456,7 +456,8 @@ impl Review<'_> {
                 .cloned()
                 .chain(seen)
                 .map(|region| (region.ipa, u64::from(region.pages)));
-            for (start, pages) in regions.chain([(vm.map.gicc, 1)]) {
+            let gicv2 = self.system.board.gic.version() == GicVersion::V2;
+            for (start, pages) in regions.chain(gicv2.then_some((vm.map.gicc, 1))) {
                 for ipa in (0..pages).map(|page| start.page(page)) {
                     if !self.seen.contains(&(id, ipa.page_number())) {
                         self.audit.add(&vm.name, ipa, None, Fault::Missing);
@@ -690,7 +691,8 @@ fn expected<'a>(system: &'a System, id: VmId, vm: &'a Vm, ipa: Ipa) -> Option<Ex
             return Some(Expected::Channel(number, member));
         }
     }
-    (ipa == vm.map.gicc).then_some(Expected::Gicv(system.board.gic.gicv))
+    (ipa == vm.map.gicc && system.board.gic.version() == GicVersion::V2)
+        .then_some(Expected::Gicv(system.board.gic.gicv))
 }
 
 /// Returns what is wrong with the frame `pa` of the page `ipa` of `region`; `start` is the frame of

@@ -273,6 +273,11 @@ fn shipped_configurations_are_right_on_every_board() {
         for board in &boards {
             let checked = match configuration::load(path, Some(board)) {
                 Ok(checked) => checked,
+                // Guests of a machine with a GICv2 do not run elsewhere.
+                Err(errors) if path.ends_with("maps.toml") && board == "virt-gicv3" => {
+                    assert!(render(&errors).contains("the map has no GICv3"));
+                    continue;
+                }
                 Err(errors) => panic!("{board}:\n{}", render(&errors)),
             };
             assert_eq!(checked.system.validate(0), Ok(()));

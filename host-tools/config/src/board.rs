@@ -29,7 +29,8 @@
 //!   `"mini-uart"` (the Raspberry Pi's; `base` is the page of its auxiliary peripherals)
 //! - `[telemetry]`: the second UART, which carries the telemetry, as `[console]`. Without it, a VM
 //!   can have that UART. Default: none
-//! - `[gic]`: addresses of the GICv2: `gicd`, `gicc`, `gicc_dir`, `gich`, `gicv`, `gicv_dir`. Those
+//! - `[gic]`: addresses of the GICv3: `gicd`, `gicr` (its redistributors, in the order of the cores);
+//!   or of the GICv2: `gicd`, `gicc`, `gicc_dir`, `gich`, `gicv`, `gicv_dir`. Those
 //!   with `_dir` are the second pages
 //!   - `mediated_timer`: the hypervisor deactivates the virtual timer's interrupt, for a GIC
 //!     (QEMU's) that does not sample the line again on a guest's EOI. Default: false
@@ -198,9 +199,10 @@ impl BoardFile {
             .and_then(|field| read_power_off(&field));
         let gic = root.required(
             "gic",
-            "describe the GICv2: [gic] gicd, gicc, gicc_dir, gich, gicv, gicv_dir",
+            "describe the GICv2: [gic] gicd, gicc, gicc_dir, gich, gicv, gicv_dir; or the GICv3: \
+             gicd, gicr",
         );
-        let gic = gic.and_then(|field| read_gic(&field));
+        let gic = gic.and_then(|field| read_gic(&field, cores.as_deref().unwrap_or_default()));
         let smmu = root.optional("smmu").and_then(|field| read_smmu(&field));
         let pmu = root
             .required("pmu", "describe the PMU: [pmu] counters = 6")
@@ -471,19 +473,47 @@ fn read_uart(field: &Field<'_>) -> Option<Uart> {
     })
 }
 
-fn read_gic(field: &Field<'_>) -> Option<Gic> {
+fn read_gic(field: &Field<'_>, cores: &[u64]) -> Option<Gic> {
     let table = field.table()?;
     let address = |key: &'static str| {
         table
-            .required(key, "give the physical address of this page of the GICv2")
+            .required(
+                key,
+                "give the physical address of this page of the interrupt controller",
+            )
             .and_then(|field| page_address(&field))
     };
+    if let Some(field) = table.optional("gicr") {
+        let (gicr, gicd) = (page_address(&field), address("gicd"));
+        // Interrupts are sent to, and routed by, affinities.
+        if let Some((number, &mpidr)) = (0..).zip(cores).find(|&(number, &mpidr)| mpidr != number) {
+            let error = field.error(format!("core {number} of the board is {mpidr:#x}"));
+            field.push(error.label("a GICv3").help(
+                "list in `cores` MPIDR affinities from 0 on, each one more than the last: with a \
+                 GICv3, Cloison supports no others",
+            ));
+        }
+        let mediated_timer = table.flag("mediated_timer");
+        table.finish();
+        let gicd = gicd?;
+        return Some(Gic {
+            gicd,
+            gicr: Some(gicr?),
+            gicc: gicd,
+            gicc_dir: gicd,
+            gich: gicd,
+            gicv: gicd,
+            gicv_dir: gicd,
+            mediated_timer,
+        });
+    }
     let (gicd, gicc, gicc_dir) = (address("gicd"), address("gicc"), address("gicc_dir"));
     let (gich, gicv, gicv_dir) = (address("gich"), address("gicv"), address("gicv_dir"));
     let mediated_timer = table.flag("mediated_timer");
     table.finish();
     Some(Gic {
         gicd: gicd?,
+        gicr: None,
         gicc: gicc?,
         gicc_dir: gicc_dir?,
         gich: gich?,

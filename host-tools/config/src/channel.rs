@@ -229,7 +229,7 @@ fn check_place(
         executable: false,
     };
     let spec = &seen.others.vms[id.index()];
-    check_addresses(table, &spec.vm.map, &place, &field.span())?;
+    check_addresses(table, &spec.taken, &place, &field.span())?;
     let regions = spec.vm.regions.iter();
     let own = regions.map(|region| (region.name.clone(), region.clone()));
     let channels = seen.before.iter().filter_map(|other| {

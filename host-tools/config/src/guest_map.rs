@@ -12,50 +12,102 @@ use crate::scene::Scene;
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::guest_map::{GuestMap, GuestUart, GuestUartKind, MapDevice};
 use cloison_formats::ids::Intid;
-use cloison_formats::image::IPA_BITS;
+use cloison_formats::image::{GicVersion, IPA_BITS};
+use cloison_formats::limits::MAX_VCPUS;
 use cloison_logic::vgic::MAX_IRQ;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+/// What messages call the distributor.
+const DISTRIBUTOR: &str = "the emulated interrupt distributor";
+/// Bytes of a GICv3's distributor, and of each of the two frames of a redistributor (Arm IHI 0069H,
+/// 12.10).
+const FRAME: u64 = 0x1_0000;
 const KINDS: [(&str, GuestUartKind); 2] = [
     ("pl011", GuestUartKind::Pl011),
     ("cadence", GuestUartKind::Cadence),
 ];
 
-/// Returns what messages call a device of a map.
-pub(crate) const fn name_of(device: MapDevice) -> &'static str {
-    match device {
-        MapDevice::Distributor => "the emulated interrupt distributor",
-        MapDevice::CpuInterface | MapDevice::Deactivate => "the virtual CPU interface",
-        MapDevice::Uart => "the emulated UART",
-        MapDevice::Services => "the services page",
-        MapDevice::Link(_) => "a link's device",
-    }
+/// Addresses that an emulated device of a VM takes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Taken {
+    pub device: MapDevice,
+    /// What messages call it.
+    pub name: &'static str,
+    pub range: Range<u64>,
 }
 
-/// Returns the addresses that a map takes, in their order.
-pub(crate) fn taken(map: &GuestMap) -> Vec<Range<u64>> {
-    let mut pages = map.devices().map(|(_, page)| page.0);
-    pages.sort_unstable();
+/// Returns the addresses that a map's devices take: a page each. Of a GICv3, the distributor takes a
+/// frame, and each of the most vCPUs that a VM can have two.
+pub(crate) fn taken(map: &GuestMap, gic: GicVersion) -> Vec<Taken> {
+    let of = |(device, Ipa(start))| {
+        let (name, bytes) = match (gic, device) {
+            (GicVersion::V2, MapDevice::Distributor) => (DISTRIBUTOR, PAGE_SIZE),
+            (GicVersion::V3, MapDevice::Distributor) => (DISTRIBUTOR, FRAME),
+            (GicVersion::V3, MapDevice::CpuInterface) => {
+                ("the emulated redistributors", 2 * FRAME * MAX_VCPUS as u64)
+            }
+            (GicVersion::V3, MapDevice::Deactivate) => return None,
+            (_, MapDevice::CpuInterface | MapDevice::Deactivate) => {
+                ("the virtual CPU interface", PAGE_SIZE)
+            }
+            (_, MapDevice::Uart) => ("the emulated UART", PAGE_SIZE),
+            (_, MapDevice::Services) => ("the services page", PAGE_SIZE),
+            (_, MapDevice::Link(_)) => ("a link's device", PAGE_SIZE),
+        };
+        let range = start..start.saturating_add(bytes);
+        Some(Taken {
+            device,
+            name,
+            range,
+        })
+    };
+    map.devices().into_iter().filter_map(of).collect()
+}
+
+/// Returns the text of all addresses that devices take, in their order.
+pub(crate) fn listed(taken: &[Taken]) -> String {
+    let mut ranges: Vec<Range<u64>> = taken.iter().map(|taken| taken.range.clone()).collect();
+    ranges.sort_unstable_by_key(|range| range.start);
     let mut all: Vec<Range<u64>> = Vec::new();
-    for page in pages {
+    for range in ranges {
         match all.last_mut() {
-            Some(last) if last.end == page => last.end += PAGE_SIZE,
-            _ => all.push(page..page + PAGE_SIZE),
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => all.push(range),
         }
     }
-    all
+    let texts = all
+        .iter()
+        .map(|range| format!("{:#x}..{:#x}", range.start, range.end));
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 /// Reads the `map` of a VM. A map that cannot be read is recorded, and the default one returned.
 pub(crate) fn read(table: &Table<'_>, scene: &Scene<'_>, others: &mut Vec<Problem>) -> GuestMap {
+    let gic = scene.gic();
+    let default = match gic {
+        GicVersion::V2 => GuestMap::CLOISON,
+        GicVersion::V3 => GuestMap::CLOISON_GICV3,
+    };
     let found = table.optional("map").and_then(|field| {
         let path = find(&field, scene)?;
-        load(&path)
-            .map_err(|errors| others.extend(errors.into_problems()))
-            .ok()
+        let read = load_for(&path, gic).map_err(|errors| others.extend(errors.into_problems()));
+        let Fit { map, version } = read.ok()?;
+        if version != gic {
+            let has = |version| match version {
+                GicVersion::V2 => "GICv2",
+                GicVersion::V3 => "GICv3",
+            };
+            let error = field.error(format!("the map has no {}", has(gic)));
+            field.push(error.label(format!("a {} only", has(version))).help(format!(
+                "the board has a {}: name another map, such as \"cloison\", or add {} to its file",
+                has(gic),
+                required_of(gic)
+            )));
+        }
+        Some(map)
     });
-    found.unwrap_or_default()
+    found.unwrap_or(default)
 }
 
 /// Returns the file that a VM names: a path, or the name of a map.
@@ -80,48 +132,85 @@ fn find(field: &Field<'_>, scene: &Scene<'_>) -> Option<PathBuf> {
     found
 }
 
-/// Reads the map in a file.
+/// Reads the map in a file, for a board with a GICv2 if it has one.
 ///
 /// # Errors
 ///
 /// Returns all errors of the file with their positions.
 pub fn load(path: &Path) -> Result<GuestMap, Errors> {
-    let help = "name a map, such as \"cloison\", or a file like configs/maps/zcu102.toml";
-    document::load(path, help, |root| read_file(root, path))
+    Ok(load_for(path, GicVersion::V2)?.map)
 }
 
-/// Loads all maps of a directory of configurations, with their names, in the order of these.
+/// A map, for boards with this version of the interrupt controller.
+struct Fit {
+    map: GuestMap,
+    version: GicVersion,
+}
+
+/// Returns what a map must say of a version.
+const fn required_of(version: GicVersion) -> &'static str {
+    match version {
+        GicVersion::V2 => "[gicv2] with distributor and cpu_interface",
+        GicVersion::V3 => "[gicv3] with distributor and redistributors",
+    }
+}
+
+/// Reads the map in a file, for a board with this version, or the other one if it has that alone.
+fn load_for(path: &Path, gic: GicVersion) -> Result<Fit, Errors> {
+    let help = "name a map, such as \"cloison\", or a file like configs/maps/zcu102.toml";
+    document::load(path, help, |root| read_file(root, path, gic))
+}
+
+/// Loads all maps of a directory of configurations for boards with a GICv2, with their names, in the
+/// order of these.
 ///
 /// # Errors
 ///
 /// Returns the errors of the first file that is wrong.
 pub fn all(configs: &Path) -> Result<Vec<(String, GuestMap)>, Errors> {
     let directory = configs.join("maps");
-    let names = available(&directory).into_iter();
-    names
-        .map(|name| Ok((name.clone(), load(&directory.join(format!("{name}.toml")))?)))
-        .collect()
+    let mut maps = Vec::new();
+    for name in available(&directory) {
+        let fit = load_for(&directory.join(format!("{name}.toml")), GicVersion::V2)?;
+        if fit.version == GicVersion::V2 {
+            maps.push((name, fit.map));
+        }
+    }
+    Ok(maps)
 }
 
-fn read_file(root: &Table<'_>, path: &Path) -> Option<GuestMap> {
+fn read_file(root: &Table<'_>, path: &Path, wanted: GicVersion) -> Option<Fit> {
     FileKind::Map.fits(root)?;
     check_name(root, path);
     root.optional("description")
         .map(|field| field.string("one line of text"));
     let services = root.required("services_page", "services_page = 0x0900_1000");
-    let gic = root
-        .required(
-            "gicv2",
-            "describe the interrupt controller: [gicv2] with distributor and cpu_interface",
-        )
-        .and_then(|field| field.table());
+    let [second, third] = ["gicv2", "gicv3"].map(|key| root.optional(key));
+    let (version, gic) = match (wanted, second, third) {
+        (GicVersion::V2, Some(gic), _) | (_, Some(gic), None) => (GicVersion::V2, Some(gic)),
+        (_, _, Some(gic)) => (GicVersion::V3, Some(gic)),
+        (_, None, None) => {
+            let required = required_of(GicVersion::V2);
+            let help = format!("describe the interrupt controller: {required}");
+            (wanted, root.required("gicv2", &help))
+        }
+    };
+    let gic = gic.and_then(|field| field.table());
     let uart = root
         .required("uart", "describe the UART: [uart] kind, base, irq")
         .and_then(|field| field.table());
     let (gic, uart) = (gic?, uart?);
     let distributor = gic.required("distributor", "distributor = 0x0800_0000");
-    let interface = gic.required("cpu_interface", "cpu_interface = 0x0801_0000");
-    let deactivate = gic.optional("deactivate");
+    let (interface, deactivate) = match version {
+        GicVersion::V2 => (
+            gic.required("cpu_interface", "cpu_interface = 0x0801_0000"),
+            gic.optional("deactivate"),
+        ),
+        GicVersion::V3 => {
+            let help = "redistributors = 0x080A_0000";
+            (gic.required("redistributors", help), None)
+        }
+    };
     gic.finish_ref();
     let kind = uart
         .required("kind", "kind = \"pl011\" or \"cadence\"")
@@ -151,18 +240,24 @@ fn read_file(root: &Table<'_>, path: &Path) -> Option<GuestMap> {
         services: services_page?,
     };
     let fields = [
-        &distributor,
-        &interface,
-        if deactivate.is_some() {
-            &deactivate
-        } else {
-            &interface
-        },
-        &base,
-        &services,
+        (MapDevice::Distributor, &distributor),
+        (MapDevice::CpuInterface, &interface),
+        (
+            MapDevice::Deactivate,
+            if deactivate.is_some() {
+                &deactivate
+            } else {
+                &interface
+            },
+        ),
+        (MapDevice::Uart, &base),
+        (MapDevice::Services, &services),
     ];
-    check_pages(&map, fields.map(Option::as_ref));
-    Some(map)
+    check_places(&taken(&map, version), |device| {
+        let (_, field) = fields.iter().find(|&&(other, _)| other == device)?;
+        field.as_ref()
+    });
+    Some(Fit { map, version })
 }
 
 fn check_name(root: &Table<'_>, path: &Path) {
@@ -219,27 +314,37 @@ fn read_irq(field: &Field<'_>) -> Option<Intid> {
     None
 }
 
-/// Checks that no two devices share a page. `fields` say where each is.
-fn check_pages(map: &GuestMap, fields: [Option<&Field<'_>>; 5]) {
-    let devices = map.devices();
-    for (index, (device, page)) in devices.into_iter().enumerate() {
-        let before = devices[..index]
-            .iter()
-            .position(|&(_, other)| other == page);
-        let (Some(before), Some(field)) = (before, fields[index]) else {
+/// Checks that each device is in a VM's address space, and no two overlap. `field` returns what says
+/// where one is.
+fn check_places<'a>(taken: &[Taken], field: impl Fn(MapDevice) -> Option<&'a Field<'a>>) {
+    for (index, own) in taken.iter().enumerate() {
+        let Some(place) = field(own.device) else {
             continue;
         };
-        let (other, _) = devices[before];
-        let message = format!(
-            "{} and {} are both at {page}",
-            name_of(other),
-            name_of(device)
-        );
-        let mut error = field.error(message).label("each has one page");
-        if let Some(first) = fields[before] {
+        let Range { start, end } = own.range;
+        let bytes = end - start;
+        if end > 1 << IPA_BITS {
+            let error = place.error(format!(
+                "{} would end beyond a VM's address space",
+                own.name
+            ));
+            let label = format!("of {bytes:#x} bytes");
+            let help = format!("the last place is {:#x}", (1 << IPA_BITS) - bytes);
+            place.push(error.label(label).help(help));
+        }
+        let meets = |other: &&Taken| other.range.start < end && start < other.range.end;
+        let Some(other) = taken[..index].iter().find(meets) else {
+            continue;
+        };
+        let at = start.max(other.range.start);
+        let message = format!("{} and {} are both at {at:#x}", other.name, own.name);
+        let label = format!("it takes {start:#x}..{end:#x}");
+        let mut error = place.error(message).label(label);
+        if let Some(first) = field(other.device) {
             error = error.also(first.span(), "the other one");
         }
-        field.push(error.help(format!("the next page is {}", page.page(1))));
+        let help = format!("the other one ends at {:#x}", other.range.end);
+        place.push(error.help(help));
     }
 }
 
@@ -248,20 +353,30 @@ mod tests {
     use super::*;
 
     fn shipped(name: &str) -> GuestMap {
+        shipped_for(name, GicVersion::V2)
+    }
+
+    fn shipped_for(name: &str, gic: GicVersion) -> GuestMap {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/maps");
-        load(&root.join(format!("{name}.toml"))).expect("it is right")
+        let fit = load_for(&root.join(format!("{name}.toml")), gic).expect("it is right");
+        assert_eq!(fit.version, gic);
+        fit.map
     }
 
     #[test]
     fn the_map_named_cloison_is_the_one_without_a_name() {
         assert_eq!(shipped("cloison"), GuestMap::CLOISON);
         assert_eq!(
-            taken(&GuestMap::CLOISON),
-            [
-                0x0800_0000..0x0800_1000,
-                0x0801_0000..0x0801_2000,
-                0x0900_0000..0x0900_2000
-            ]
+            listed(&taken(&GuestMap::CLOISON, GicVersion::V2)),
+            "0x8000000..0x8001000, 0x8010000..0x8012000, 0x9000000..0x9002000"
+        );
+        assert_eq!(
+            shipped_for("cloison", GicVersion::V3),
+            GuestMap::CLOISON_GICV3
+        );
+        assert_eq!(
+            listed(&taken(&GuestMap::CLOISON_GICV3, GicVersion::V3)),
+            "0x8000000..0x8010000, 0x80a0000..0x81a0000, 0x9000000..0x9002000"
         );
     }
 
@@ -277,6 +392,7 @@ mod tests {
             (xenvm.gicc_dir, xenvm.uart.irq),
             (Ipa(0x0300_3000), Intid(32))
         );
+        assert_eq!(shipped_for("xenvm", GicVersion::V3).gicc, Ipa(0x0302_0000));
         assert_eq!(shipped("qemu-virt").uart, GuestMap::CLOISON.uart);
     }
 }

@@ -175,7 +175,7 @@ fn check_place(
 ) -> Option<()> {
     let spec = &scope.others.vms[end.vm.index()];
     let place = place_of(end);
-    check_addresses(table, &spec.vm.map, &place, &ipa.field.span())?;
+    check_addresses(table, &spec.taken, &place, &ipa.field.span())?;
     let regions = spec.vm.regions.iter();
     let own = regions.map(|region| (region.name.clone(), region.clone()));
     let channels = scope.channels.iter().filter_map(|channel| {

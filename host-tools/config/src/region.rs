@@ -5,12 +5,11 @@
 use crate::devices::{self, DmaMemory, Limits, Said};
 use crate::document::{Field, Presence, Table, all, suggest};
 use crate::guest_linux::{DeviceNode, Property, Shown};
-use crate::guest_map;
+use crate::guest_map::{self, Taken};
 use crate::names::name;
 use crate::page::page_ipa;
 use crate::scene::{PoolSpec, PoolUse, Scene};
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
-use cloison_formats::guest_map::GuestMap;
 use cloison_formats::ids::Intid;
 use cloison_formats::image::{Backing, Board, IPA_BITS, Region};
 use std::ops::Range;
@@ -59,7 +58,7 @@ impl RegionSpec<'_> {
 pub(crate) fn read_all<'a>(
     table: &Table<'a>,
     scene: &Scene<'_>,
-    map: &GuestMap,
+    taken: &[Taken],
     irqs: &[Intid],
 ) -> (Vec<RegionSpec<'a>>, bool) {
     let tables = table.tables("region");
@@ -89,7 +88,7 @@ pub(crate) fn read_all<'a>(
     let mut specs: Vec<RegionSpec<'a>> = Vec::new();
     let scope = Scope {
         scene,
-        map,
+        taken,
         irqs,
         dma: DmaMemory::of(&tables),
     };
@@ -106,7 +105,8 @@ pub(crate) fn read_all<'a>(
 /// What the regions of a VM refer to.
 struct Scope<'a> {
     scene: &'a Scene<'a>,
-    map: &'a GuestMap,
+    /// What the VM's emulated devices take.
+    taken: &'a [Taken],
     /// The VM's interrupts.
     irqs: &'a [Intid],
     /// Whether the VM has memory for DMA.
@@ -155,7 +155,7 @@ fn read_region<'a>(
         executable: executable?,
     };
     let (ipa_span, size_span) = (ipa_field.span(), size_field.span());
-    check_addresses(&table, scope.map, &region, &ipa_span)?;
+    check_addresses(&table, scope.taken, &region, &ipa_span)?;
     check_overlap(&table, &region, &ipa_span, before);
     Some(RegionSpec {
         region,
@@ -172,7 +172,7 @@ fn read_region<'a>(
 /// emulates.
 pub(crate) fn check_addresses(
     table: &Table<'_>,
-    map: &GuestMap,
+    taken: &[Taken],
     region: &Region,
     span: &Range<usize>,
 ) -> Option<()> {
@@ -188,21 +188,15 @@ pub(crate) fn check_addresses(
         )));
         return None;
     }
-    let mut devices = map.devices().into_iter();
-    if let Some((device, page)) = devices.find(|&(_, page)| region.contains(page)) {
-        let what = guest_map::name_of(device);
-        let error = error(format!("the region covers {what}")).label(format!(
-            "{}..{end:#x} meets {page}..{}",
-            region.ipa,
-            page.page(1)
+    let meets = |range: &Range<u64>| region.ipa.0 < range.end && u128::from(range.start) < end;
+    if let Some(Taken { name, range, .. }) = taken.iter().find(|taken| meets(&taken.range)) {
+        let error = error(format!("the region covers {name}")).label(format!(
+            "{}..{end:#x} meets {:#x}..{:#x}",
+            region.ipa, range.start, range.end
         ));
-        let taken: Vec<String> = guest_map::taken(map)
-            .iter()
-            .map(|range| format!("{:#x}..{:#x}", range.start, range.end))
-            .collect();
         table.push(error.help(format!(
             "the VM's `map` has devices at {}: keep these free, or name another map",
-            taken.join(", ")
+            guest_map::listed(taken)
         )));
     }
     Some(())

@@ -6,7 +6,7 @@ use crate::guest_linux::{Described, Shown};
 use crate::shipped::Shipped;
 use cloison_formats::guest_map::GuestMap;
 use cloison_formats::ids::Intid;
-use cloison_formats::image::{Pool, Region};
+use cloison_formats::image::{GicVersion, Pool, Region};
 use std::ops::Range;
 use std::path::Path;
 
@@ -17,6 +17,14 @@ pub(crate) struct Scene<'a> {
     /// The directory to which paths in the file are relative.
     pub base: &'a Path,
     pub shipped: &'a Shipped<'a>,
+}
+
+impl Scene<'_> {
+    /// Returns the version of the board's interrupt controller.
+    pub fn gic(&self) -> GicVersion {
+        self.board
+            .map_or(GicVersion::V2, |file| file.board.gic.version())
+    }
 }
 
 /// A pool with the positions to which later checks refer.

@@ -101,6 +101,10 @@ pub const WORKLOADS: &[(&str, &str)] = &[
         "does random steps with its interrupt controller; args: seed, lives, steps per life",
     ),
     (
+        "gicv3-check",
+        "accesses every register of its GICv3, and checks that it has only its own interrupts; args: vCPUs, sweeps",
+    ),
+    (
         "heartbeat",
         "counts timer interrupts and checksums its memory",
     ),

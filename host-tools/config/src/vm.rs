@@ -8,7 +8,7 @@ use crate::eemi;
 use crate::events::{EventTable, read_events};
 use crate::files;
 use crate::goal::{self, Goal};
-use crate::guest_map;
+use crate::guest_map::{self, Taken};
 use crate::manage::{self, NameList};
 use crate::names::name;
 use crate::problem::{Problem, SourceFile, count, display_path};
@@ -44,6 +44,8 @@ const SERVICES: [(&str, u32); 7] = [
 /// A VM with the positions to which later checks refer.
 pub(crate) struct VmSpec {
     pub vm: Vm,
+    /// What its emulated devices take.
+    pub taken: Vec<Taken>,
     pub image: Option<ImageSpec>,
     pub name_span: Range<usize>,
     pub path: String,
@@ -100,7 +102,8 @@ pub(crate) fn read(
     let services_page = table.value("services_page", Field::boolean);
     let scrub = table.value("scrub", Field::boolean);
     let owned: Vec<Intid> = irqs.iter().map(|(irq, _)| *irq).collect();
-    let (mut regions, complete) = region::read_all(&table, scene, &map, &owned);
+    let taken = guest_map::taken(&map, scene.gic());
+    let (mut regions, complete) = region::read_all(&table, scene, &taken, &owned);
     let mut pool_uses: Vec<PoolUse> = regions.iter().filter_map(RegionSpec::pool_use).collect();
     let region_spans = regions.iter().map(|spec| spec.size_span.clone()).collect();
     let ipa_spans: Vec<Range<usize>> = regions.iter().map(|spec| spec.ipa_span.clone()).collect();
@@ -190,6 +193,7 @@ pub(crate) fn read(
     vm.firmware = firmware.and_then(|field| eemi::grant(&field, scene.board, &vm));
     Some(VmSpec {
         vm,
+        taken,
         image,
         name_span,
         path: table.path().to_owned(),

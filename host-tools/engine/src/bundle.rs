@@ -4,6 +4,7 @@
 //! ```text
 //! bundle.json                      version, commit, compiler, and the SHA-256 of every other file
 //! el2/cloison-el2                  the hypervisor
+//! el2/cloison-el2-gicv3            the hypervisor for boards with a GICv3
 //! guests/NAME                      the shipped workloads
 //! linux/cloisonctl                 the program in Linux guests
 //! model/libcloison_board_model.so  the board model, a plugin for QEMU
@@ -107,6 +108,8 @@ pub struct Bundle {
 impl Bundle {
     /// Path of the hypervisor in a bundle.
     pub const HYPERVISOR: &str = "el2/cloison-el2";
+    /// Path of the hypervisor for boards with a GICv3 in a bundle.
+    pub const HYPERVISOR_GICV3: &str = "el2/cloison-el2-gicv3";
     /// Path of the hello image in a bundle.
     pub const HELLO: &str = "el2/cloison-hello-image";
     /// Directory of the guests in a bundle.

@@ -44,6 +44,9 @@ pub const TEST_FIRMWARE: (&str, &str) = ("cloison-test-firmware", "firmware");
 /// tests of `inspect --live`.
 pub const FAULT_INJECTION: &str = "fault-injection";
 
+/// The feature of the hypervisor for boards with a GICv3 instead of a GICv2.
+pub const GICV3: &str = "gicv3";
+
 /// The environment variables that carry the flags of rustc and of rustdoc. With `--target` they
 /// apply to the target only, so that build scripts and host tools are not rebuilt; and their
 /// separator lets a path contain spaces.

@@ -10,7 +10,7 @@ pub mod written;
 
 use crate::files::{self, write_atomic};
 use crate::linux::device_tree::Around;
-use crate::{linux, parts};
+use crate::{cargo, linux, parts};
 use cloison_config::executable::{self, ElfError, Executable, LONGEST};
 use cloison_config::layout::DEVICE_TREE_ROOM;
 use cloison_config::memory::{self, LOADER_SLACK};
@@ -19,7 +19,7 @@ use cloison_config::{Checked, ImageSource};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::boot::{self, AtEnd, BootParameters};
 use cloison_formats::ids::VmId;
-use cloison_formats::image::{self, System};
+use cloison_formats::image::{self, GicVersion, System};
 use cloison_formats::invalid::Invalid;
 use miette::{Diagnostic, IntoDiagnostic, Result};
 use std::collections::BTreeSet;
@@ -237,8 +237,12 @@ impl Image {
     }
 }
 
-/// Adds each VM's guest to the payload, and combines everything into one image.
+/// Adds each VM's guest to the payload, and combines everything into one image. `hypervisor` is for
+/// boards with a GICv2: for one with a GICv3, its own is built.
 pub fn assemble(checked: &Checked, hypervisor: &Flat) -> Result<Image> {
+    if checked.system.board.gic.version() == GicVersion::V3 {
+        return build(checked, &[]);
+    }
     assemble_system(checked.system.clone(), &checked.images, hypervisor)
 }
 
@@ -310,7 +314,13 @@ pub fn assemble_system(
 /// Builds the hypervisor and the guests, and combines them with the configuration into one image.
 /// `features` are the hypervisor's cargo features.
 pub fn build(checked: &Checked, features: &[&str]) -> Result<Image> {
-    assemble(checked, &flatten(&parts::hypervisor(features)?)?)
+    let mut features = features.to_vec();
+    // A hypervisor for each: neither version of the interrupt controller pays for the other.
+    if checked.system.board.gic.version() == GicVersion::V3 {
+        features.insert(0, cargo::GICV3);
+    }
+    let hypervisor = flatten(&parts::hypervisor(&features)?)?;
+    assemble_system(checked.system.clone(), &checked.images, &hypervisor)
 }
 
 /// The guests' images, one after the other, page-aligned, without duplicates.

@@ -37,15 +37,19 @@ fn nowhere() -> miette::Report {
 
 /// Returns the ELF file of the hypervisor with these cargo features.
 pub fn hypervisor(features: &[&str]) -> Result<PathBuf> {
-    if let (Installation::Bundle(bundle), [_, ..]) = (installation::current(), features) {
+    let (path, other) = match features.split_first() {
+        Some((&cargo::GICV3, other)) => (Bundle::HYPERVISOR_GICV3, other),
+        _ => (Bundle::HYPERVISOR, features),
+    };
+    if let (Installation::Bundle(bundle), [_, ..]) = (installation::current(), other) {
         return Err(miette!(
             help = "leave it out, or work in a checkout",
             "the bundle {} has no hypervisor with {}",
             bundle.directory().display(),
-            features.join(", ")
+            other.join(", ")
         ));
     }
-    part(Bundle::HYPERVISOR, || cargo::hypervisor(features))
+    part(path, || cargo::hypervisor(features))
 }
 
 /// Returns the ELF file of the hello image.

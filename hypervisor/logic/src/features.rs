@@ -33,8 +33,8 @@ const fn fields(lowest: &[u32]) -> u64 {
 const TABLE: [((u8, u8), u64, u64); 7] = [
     // ISAR0: all.
     ((6, 0), u64::MAX, 0),
-    // PFR0: FP, AdvSIMD, DIT, CSV2, CSV3.
-    ((4, 0), fields(&[16, 20, 48, 56, 60]), ONLY_AARCH64),
+    // PFR0: FP, AdvSIMD, GIC, DIT, CSV2, CSV3.
+    ((4, 0), fields(&[16, 20, 24, 48, 56, 60]), ONLY_AARCH64),
     // DebugVer.
     (DFR0, fields(&[0]), FEWEST_BREAKPOINTS),
     // ISAR1: DPB, JSCVT, FCMA, LRCPC.
@@ -93,6 +93,11 @@ pub fn is_coherent(implementer: u64, part: u64, read: impl FnOnce() -> [u64; 2])
     cpuactlr == 0 && cpuectlr == 0 || cpuectlr & SMPEN != 0
 }
 
+/// Returns ID_AA64PFR0_EL1 without a GICv3's system registers.
+pub const fn without_gic(pfr0: u64) -> u64 {
+    pfr0 & !(0xf << 24)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,7 +130,7 @@ mod tests {
     fn a_guest_sees_what_the_table_keeps_and_nothing_else() {
         // A CPU with everything.
         let table = [
-            ((4, 0), 0xff0f_0000_00ff_0011),
+            ((4, 0), 0xff0f_0000_0fff_0011),
             ((5, 0), 0x0000_0000_0010_100f),
             ((6, 0), u64::MAX),
             ((6, 1), 0x00ff_f00f),

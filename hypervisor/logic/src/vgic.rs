@@ -46,6 +46,7 @@
 use crate::atomic::{AtomicBool, AtomicU64};
 use crate::syndrome::Width;
 use cloison_formats::bits::{assign, ones};
+use cloison_formats::image::GicVersion;
 use cloison_formats::limits::{LIST_REGISTERS, MAX_VCPUS};
 use core::mem::take;
 use core::ops::DerefMut;
@@ -102,6 +103,8 @@ pub enum Trigger {
 
 /// The EL2 image on the calling core, as this module uses it; a fake in the tests.
 pub trait PhysicalGic {
+    /// What the board has, and the guest sees.
+    const VERSION: GicVersion;
     /// Returns the part of the VM's state that needs no lock.
     fn distributor(&self) -> &Distributor;
     /// Locks the VM's SPIs and returns them.
@@ -779,15 +782,19 @@ impl Banked {
     /// abort.
     pub fn read(&self, gic: &impl PhysicalGic, offset: u16, width: Width) -> Option<u32> {
         let (shift, mask) = width.lane(offset)?;
-        let word = match decode(offset) {
+        Some(self.word(gic, decode(offset)) >> shift & mask)
+    }
+
+    /// Returns what a register reads.
+    #[inline(always)]
+    fn word(&self, gic: &impl PhysicalGic, register: Register) -> u32 {
+        match register {
             Register::Control => u32::from(gic.distributor().forward.load(Relaxed)),
             Register::Type => gic.distributor().type_register(),
             Register::Implementer => IMPLEMENTER,
             Register::Bits(State::Enabled, _, 0) => self.group.enabled,
             Register::Bits(State::Enabled, _, n) => gic.lock().groups[n].enabled,
-            Register::Bits(State::Pending, _, n) => {
-                return Some(self.pending(n, gic) >> shift & mask);
-            }
+            Register::Bits(State::Pending, _, n) => self.pending(n, gic),
             Register::Bits(State::Active, _, n) => {
                 self.listed(n, LR_ACTIVE, gic) | self.aside.active[n]
             }
@@ -803,8 +810,7 @@ impl Banked {
             Register::SgiPending(_, n) => self.sgi_sources(n as u32, gic),
             Register::Identification(n) => IDENTIFICATION[n].into(),
             Register::Reserved => 0,
-        };
-        Some(word >> shift & mask)
+        }
     }
 
     /// Returns the interrupts of group `n` that are pending.
@@ -872,7 +878,7 @@ impl Banked {
         let (shift, mask) = width.lane(offset)?;
         match offset {
             // GICD_SGIR is frequent and needs no lock.
-            0xf00 if width == Width::Word => Some(self.send(gic, value)),
+            0xf00 if width == Width::Word => Some(self.send(gic, value, self.vcpu.into())),
             0xf00..0xf04 => None,
             _ => {
                 let value = (value & mask) << shift;
@@ -914,15 +920,18 @@ impl Banked {
 
     /// Writes a register of SGIs and PPIs. The timer's list register value is computed again,
     /// because its enable or priority may have changed.
-    fn write_private(
+    fn write_private<G: PhysicalGic>(
         &mut self,
         register: Register,
         lanes: u32,
         value: u32,
-        gic: &impl PhysicalGic,
+        gic: &G,
     ) {
         match register {
             Register::Bits(state, set, _) => {
+                if let GicVersion::V3 = G::VERSION {
+                    self.post_own(gic, state, set, value);
+                }
                 self.group
                     // SGIs are always enabled, and pending only by GICD_SPENDSGIR (4.3.5, 4.3.7).
                     .write(state, set, value & self.group.owned & !SGIS, 0, gic);
@@ -969,11 +978,11 @@ impl Banked {
     }
 
     /// Handles GICD_SGIR: sends a software-generated interrupt.
-    fn send(&mut self, gic: &impl PhysicalGic, value: u32) -> Vcpus {
+    #[inline(always)]
+    fn send(&mut self, gic: &impl PhysicalGic, value: u32, source: u32) -> Vcpus {
         let distributor = gic.distributor();
         let own = 1u8 << self.vcpu;
         let sgi = value & 0xf;
-        let source = u32::from(self.vcpu);
         // TargetListFilter: the list, all others, only the sender, reserved (4.3.15).
         let filtered = match value >> 24 & 3 {
             0 => (value >> 16) as u8,
@@ -1405,6 +1414,8 @@ fn release(irq: u32, shared: &mut Locked, gic: &impl PhysicalGic) {
         shared.notify(irq, gic.distributor());
     }
 }
+
+pub mod v3;
 
 #[cfg(test)]
 mod tests;

@@ -46,6 +46,7 @@ fn board() -> Board {
         console: uart(),
         gic: Gic {
             gicd: PhysAddr(0x0800_0000),
+            gicr: None,
             gicc: PhysAddr(0x0801_0000),
             gicc_dir: PhysAddr(0x0801_1000),
             gich: PhysAddr(0x0803_0000),

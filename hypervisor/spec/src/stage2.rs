@@ -7,7 +7,7 @@ use cloison_formats::addr::{Ipa, PAGE_SHIFT, PAGE_SIZE, PhysAddr};
 use cloison_formats::channel::Rights;
 use cloison_formats::color::{Color, ColorSet, color_of};
 use cloison_formats::ids::VmId;
-use cloison_formats::image::{Backing, IPA_BITS, System, Vm};
+use cloison_formats::image::{Backing, GicVersion, IPA_BITS, System, Vm};
 use cloison_formats::link::Link;
 use rustc_hash::FxHashMap as HashMap;
 
@@ -147,7 +147,7 @@ impl Page {
 /// Returns what a VM has at an IPA.
 pub fn expected(system: &System, vm: usize, ipa: Ipa) -> Expected {
     // The guest's CPU interface is the hardware's virtual one; its second page traps.
-    if ipa == system.vms[vm].map.gicc {
+    if ipa == system.vms[vm].map.gicc && system.board.gic.version() == GicVersion::V2 {
         return Expected::Device(system.board.gic.gicv);
     }
     for (number, region) in system.vms[vm].regions.iter().enumerate() {
@@ -585,7 +585,8 @@ impl<'a> Memories<'a> {
             .cloned()
             .chain(seen)
             .flat_map(|region| (0..u64::from(region.pages)).map(move |at| region.ipa.page(at)));
-        for ipa in own.chain([config.map.gicc]) {
+        let gicv2 = self.system.board.gic.version() == GicVersion::V2;
+        for ipa in own.chain(gicv2.then_some(config.map.gicc)) {
             let entry = found.get(&ipa.page_number()).copied().unwrap_or(Entry(0));
             // Another core of the VM may be moving it.
             if entry.0 == 0 {

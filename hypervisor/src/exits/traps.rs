@@ -2,6 +2,7 @@
 //! have.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::devices::gic;
 use crate::exits::hypercall;
 use crate::machine::registers::*;
 use crate::machine::stage2::Page;
@@ -93,6 +94,9 @@ fn distributor(guest: Guest, registers: &mut GuestRegisters, abort: DataAbort) -
     let Some(access) = abort.access() else {
         return false;
     };
+    if gic::IS_V3 {
+        return distributor_v3(guest, registers, abort, access, ipa);
+    }
     if ipa.page_base() != guest.vm.spec.map.gicd {
         return false;
     }
@@ -114,6 +118,32 @@ fn distributor(guest: Guest, registers: &mut GuestRegisters, abort: DataAbort) -
         skip_instruction();
     }
     done.is_some()
+}
+
+/// Handles an access to the emulated distributor or a redistributor on a board with a GICv3.
+#[inline(always)]
+fn distributor_v3(
+    guest: Guest,
+    registers: &mut GuestRegisters,
+    abort: DataAbort,
+    access: Access,
+    ipa: Ipa,
+) -> bool {
+    let Some(at) = virq::place(guest, ipa) else {
+        return false;
+    };
+    guest.count_exit(ExitReason::Distributor);
+    let stored = abort
+        .is_write()
+        .then(|| register_value(registers, access.register()));
+    let Some(value) = virq::access(guest, at, access, stored) else {
+        return false;
+    };
+    if stored.is_none() {
+        load(registers, access, value);
+    }
+    skip_instruction();
+    true
 }
 
 /// Completes a load from an emulated device that returned `value`, truncated to the access's width.
@@ -164,6 +194,8 @@ fn data_abort(visit: Visit, registers: &mut GuestRegisters, abort: DataAbort) {
     let spec = visit.vm.spec;
     let has = |device: &MapDevice| match device {
         MapDevice::CpuInterface => false,
+        // A GICv3 has no such page.
+        MapDevice::Deactivate if gic::IS_V3 => false,
         MapDevice::Services => spec.services_page,
         _ => true,
     };
@@ -446,6 +478,11 @@ fn inject(syndrome: Syndrome) {
 const PMUSERENR_EL0: Encoding = Encoding::new(3, 3, 9, 14, 0);
 /// Auxiliary controls, whose meaning is up to the implementation.
 const ACTLR_EL1: Encoding = Encoding::new(3, 0, 1, 0, 1);
+/// A GICv3's registers that trap: a software-generated interrupt, a deactivation, and the choice of
+/// system registers (Arm IHI 0069H, 12.2).
+const ICC_SGI1R_EL1: Encoding = Encoding::new(3, 0, 12, 11, 5);
+const ICC_DIR_EL1: Encoding = Encoding::new(3, 0, 12, 11, 1);
+const ICC_SRE_EL1: Encoding = Encoding::new(3, 0, 12, 12, 5);
 
 /// Handles a read of a feature register. Here it needs no frame.
 #[inline(never)]
@@ -500,6 +537,16 @@ fn system_register(guest: Guest, registers: &mut GuestRegisters, access: SystemA
                 op2: 2,
             },
         ) => 0,
+        (_, ICC_SGI1R_EL1) if gic::IS_V3 && !is_read => {
+            virq::send(guest, register_value(registers, register));
+            0
+        }
+        (_, ICC_DIR_EL1) if gic::IS_V3 && !is_read => {
+            virq::deactivate(guest, register_value(registers, register) as u32);
+            0
+        }
+        // Fixed at 1: system registers, no bypass.
+        (_, ICC_SRE_EL1) if gic::IS_V3 => 7,
         // What is not named above is refused, so that a register of a later architecture that traps
         // is, too.
         _ => return undefined(guest),

@@ -11,6 +11,7 @@
 
 use cloison_abi::list;
 use cloison_formats::addr::PAGE_SIZE;
+use cloison_formats::limits::MAX_CORES;
 use core::ops::Range;
 
 /// Link address of the image, where a block of 2 MiB begins: text and read-only data, then data;
@@ -23,10 +24,12 @@ pub const ARENA: u64 = 0x48_0000_0000;
 pub const DEVICES: u64 = 0x50_0000_0000;
 /// Interrupt distributor.
 pub const GICD: u64 = DEVICES;
-/// CPU interface, first page.
+/// CPU interface, first page. Of a GICv3: the two pages of GICD_IROUTER.
 pub const GICC: u64 = DEVICES + PAGE_SIZE;
+#[cfg(not(feature = "gicv3"))]
 /// CPU interface, second page, which contains only GICC_DIR.
 pub const GICC_DIR: u64 = DEVICES + 2 * PAGE_SIZE;
+#[cfg(not(feature = "gicv3"))]
 /// Virtual interface control.
 pub const GICH: u64 = DEVICES + 3 * PAGE_SIZE;
 /// Console UART.
@@ -39,8 +42,16 @@ pub const POWER_OFF: u64 = DEVICES + 6 * PAGE_SIZE;
 pub const SMMU: u64 = DEVICES + 7 * PAGE_SIZE;
 /// The SMMU's event queue.
 pub const SMMU_EVENTS: u64 = DEVICES + 8 * PAGE_SIZE;
+/// A GICv3's redistributors: for each core the first pages of its two frames.
+pub const REDISTRIBUTORS: u64 = DEVICES + 9 * PAGE_SIZE;
+/// How many pages these are.
+pub const REDISTRIBUTOR_PAGES: usize = if cfg!(feature = "gicv3") {
+    2 * MAX_CORES
+} else {
+    0
+};
 /// Registers that stop devices of VMs, a page for each of `System::stops`.
-pub const STOPS: u64 = DEVICES + 9 * PAGE_SIZE;
+pub const STOPS: u64 = REDISTRIBUTORS + REDISTRIBUTOR_PAGES as u64 * PAGE_SIZE;
 /// Windows onto guest pages: for each core two pages, then two that stay unmapped.
 pub const WINDOW: u64 = 0x58_02a8_0000;
 /// The guest images as they were loaded: read-only and uncached, so that reading them again for a

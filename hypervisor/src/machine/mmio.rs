@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::layout;
-use cloison_abi::gicv2::{Gicc, GiccDeactivate, Gicd, Gich};
+use cloison_abi::gicv2::Gicd;
+#[cfg(not(feature = "gicv3"))]
+use cloison_abi::gicv2::{Gicc, GiccDeactivate, Gich};
 use cloison_formats::addr::PAGE_SIZE;
 use core::marker::PhantomData;
 use core::ops::Deref;
@@ -47,15 +49,31 @@ pub type Page = [ReadWrite<u32>; 1024];
 // SAFETY: the final tables map this page permanently, as `layout` says, and nothing uses it before
 // they are on.
 pub const GICD: Mapped<Gicd> = unsafe { Mapped::new(layout::GICD) };
+#[cfg(not(feature = "gicv3"))]
 /// CPU interface, first page.
 // SAFETY: the final tables map this page permanently, as `layout` says; no use before.
 pub const GICC: Mapped<Gicc> = unsafe { Mapped::new(layout::GICC) };
+#[cfg(not(feature = "gicv3"))]
 /// CPU interface, second page.
 // SAFETY: the final tables map this page permanently, as `layout` says; no use before.
 pub const GICC_DIR: Mapped<GiccDeactivate> = unsafe { Mapped::new(layout::GICC_DIR) };
+#[cfg(not(feature = "gicv3"))]
 /// Virtual interface control.
 // SAFETY: the final tables map this page permanently, as `layout` says; no use before.
 pub const GICH: Mapped<Gich> = unsafe { Mapped::new(layout::GICH) };
+#[cfg(feature = "gicv3")]
+/// GICD_IROUTER of a GICv3, instead of a CPU interface.
+// SAFETY: the final tables map these two pages permanently, as `layout` says; no use before.
+pub const ROUTES: Mapped<[ReadWrite<u64>; 1024]> = unsafe { Mapped::new(layout::GICC) };
+
+#[cfg(feature = "gicv3")]
+/// Returns the first page of a frame of a GICv3's redistributors.
+pub fn redistributor<T>(frame: usize) -> Mapped<T> {
+    let frame = frame.min(layout::REDISTRIBUTOR_PAGES - 1) as u64;
+    // SAFETY: the final tables map this page permanently for the core that asks; no use before.
+    unsafe { Mapped::new(layout::REDISTRIBUTORS + frame * PAGE_SIZE) }
+}
+
 /// The SMMU, first page.
 // SAFETY: the final tables map this page permanently in a system with an SMMU, as `layout` says; no
 // other use.

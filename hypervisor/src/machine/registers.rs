@@ -111,6 +111,30 @@ registers! {
         PMXEVTYPER_EL0;
 }
 
+// A GICv3's, for EL2 and for its guest (Arm IHI 0069H, 12.2 and 12.4).
+#[cfg(feature = "gicv3")]
+registers! {
+    ():
+        ICC_CTLR_EL1
+        ICC_DIR_EL1
+        ICC_EOIR1_EL1
+        ICC_IAR1_EL1
+        ICC_IGRPEN1_EL1
+        ICC_PMR_EL1
+        ICC_SGI1R_EL1
+        ICC_SRE_EL2
+        ICH_AP0R0_EL2
+        ICH_AP1R0_EL2
+        ICH_EISR_EL2
+        ICH_ELRSR_EL2
+        ICH_HCR_EL2
+        ICH_LR0_EL2
+        ICH_LR1_EL2
+        ICH_LR2_EL2
+        ICH_LR3_EL2
+        ICH_VMCR_EL2;
+}
+
 /// Defines writes that require a contract.
 macro_rules! unsafe_writes {
     ($($(#[$contract:meta])* $name:ident: $register:ident;)*) => {$(

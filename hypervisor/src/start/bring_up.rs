@@ -112,6 +112,12 @@ fn check_machine(system: &System) {
             system.board.name, system.board.llc
         ));
     }
+    if system.board.gic.version() != gic::VERSION {
+        refuse(format_args!(
+            "this hypervisor is for the other version of the GIC: build one for board {}",
+            system.board.name
+        ));
+    }
     // Quotas and HEMs of the core that needs most; each event has a counter for good.
     let needed = system.counters();
     let counters = pmu::counters();
@@ -279,17 +285,19 @@ fn build_tables(
     let ram = board.ram.iter().map(|bank| bank.len).sum();
     // Lists that grow at run time get their capacity at boot: nothing is allocated later.
     let lists = system.vms.iter().map(|vm| layout::list_bytes(vm.away));
+    let [routes, more_routes, gich] = gic::other_pages(&board.gic);
     let mut devices = vec![
         Some(board.gic.gicd),
-        Some(board.gic.gicc),
-        Some(board.gic.gicc_dir),
-        Some(board.gic.gich),
+        routes,
+        more_routes,
+        gich,
         Some(board.console.base.page_base()),
         board.telemetry.map(|uart| uart.base.page_base()),
         board.power_off.as_ref().map(|off| off.page),
         board.smmu.map(|smmu| smmu.base),
         board.smmu.map(|smmu| PhysAddr(smmu.base.0 + 0x1_0000)),
     ];
+    devices.extend((0..layout::REDISTRIBUTOR_PAGES as u64).map(|frame| gic::frame(board, frame)));
     devices.extend(system.stops().map(|(_, stop)| Some(stop.at.page_base())));
     let plan = mmu::Plan {
         devices: &devices,
@@ -408,7 +416,13 @@ fn core_up(index: usize) {
     let owner = partition::owner(index);
     let irq = board.pmu_irqs.get(index).map(|irq| irq.0);
     // The core's number is that of its GIC CPU interface: interrupts are routed by it.
-    gic::init_core(index as u8, irq);
+    gic::init_core(index as u8, irq).unwrap_or_else(|gic::NoAnswer| {
+        refuse(format_args!(
+            "the redistributor of core {index} does not answer, or is another core's: correct \
+             [gic] gicr in the file of board {}",
+            board.name
+        ))
+    });
     // First with all counters below HPMN, so that the overflow interrupt can be tried on one of
     // them.
     pmu::init_core(pmu::counters(), GuestPmu::None);

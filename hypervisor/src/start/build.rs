@@ -1,7 +1,7 @@
 //! Builds the VMs: their memory, stage-2 tables and devices.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::{smmu, timer};
+use crate::devices::{gic, smmu, timer};
 use crate::machine::registers::*;
 use crate::machine::stage2::{Kind, Stage2, TableSource};
 use crate::vm::partition::{self, Bell, Memory, Pages, Rings, Vcpu, Vm};
@@ -17,6 +17,7 @@ use cloison_formats::ids::VmId;
 use cloison_formats::image::{Backing, System};
 use cloison_logic::doorbell::Doorbell;
 use cloison_logic::features::Features;
+use cloison_logic::features::without_gic;
 use cloison_logic::limit::Limiter;
 use cloison_logic::pool::PoolError;
 use cloison_logic::power::Power;
@@ -34,7 +35,7 @@ use spin::mutex::TicketMutex;
 pub fn mapped_ranges(system: &System, id: VmId) -> impl Iterator<Item = (u64, u64)> + Clone {
     // The guest's CPU interface needs tables too.
     let vm = &system.vms[id.index()];
-    let gicv = core::iter::once((vm.map.gicc.page_number(), 1));
+    let gicv = (!gic::IS_V3).then_some((vm.map.gicc.page_number(), 1));
     let channels = system.channels_of(id);
     let seen = channels.filter(|(_, member)| member.rights != Rights::None);
     vm.regions
@@ -102,14 +103,16 @@ pub fn create(
         }
         // The guest's CPU interface is the hardware's virtual one, except for its second page,
         // which traps.
-        map_range(
-            &stage2,
-            &mut tables,
-            spec.map.gicc,
-            1,
-            Kind::Device,
-            system.board.gic.gicv,
-        );
+        if !gic::IS_V3 {
+            map_range(
+                &stage2,
+                &mut tables,
+                spec.map.gicc,
+                1,
+                Kind::Device,
+                system.board.gic.gicv,
+            );
+        }
 
         let cores = spec.cores.len() as u8;
         let mut spis = Shared::empty();
@@ -246,7 +249,9 @@ fn map_range(
 /// The others count as 0: the guest sees none of the features that they describe.
 fn feature_register(crm: u8, op2: u8) -> u64 {
     match (crm, op2) {
-        (4, 0) => ID_AA64PFR0_EL1.get(),
+        // A guest sees a GICv3's system registers only where it has them.
+        (4, 0) if gic::IS_V3 => ID_AA64PFR0_EL1.get(),
+        (4, 0) => without_gic(ID_AA64PFR0_EL1.get()),
         (5, 0) => ID_AA64DFR0_EL1.get(),
         (6, 0) => ID_AA64ISAR0_EL1.get(),
         (6, 1) => ID_AA64ISAR1_EL1.get(),

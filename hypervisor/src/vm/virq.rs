@@ -2,18 +2,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::gic;
-use crate::machine::mmio::GICH;
-use crate::machine::registers::{Readable, Writeable};
 use crate::vm::cpu::Guest;
 use crate::vm::mailbox::{self, Request};
 use crate::vm::partition::Vm;
-use cloison_abi::gicv2::{GICH_HCR, GICH_VMCR};
 use cloison_abi::irq;
+use cloison_formats::addr::Ipa;
 use cloison_formats::bits::ones;
 use cloison_formats::channel::Trigger;
-use cloison_formats::limits::LIST_REGISTERS;
-use cloison_logic::syndrome::Width;
-use cloison_logic::vgic::{self, Banked, Distributor, PhysicalGic, Shared, Vcpus};
+use cloison_formats::image::GicVersion;
+use cloison_logic::syndrome::{Access, Width};
+use cloison_logic::vgic::{self, Banked, Distributor, PhysicalGic, Shared, Vcpus, v3};
 use core::ops::DerefMut;
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -24,6 +22,8 @@ const TYPER: u16 = 4;
 struct Physical(&'static Vm);
 
 impl PhysicalGic for Physical {
+    const VERSION: GicVersion = gic::VERSION;
+
     fn distributor(&self) -> &Distributor {
         &self.0.distributor
     }
@@ -32,37 +32,32 @@ impl PhysicalGic for Physical {
         self.0.spis.lock()
     }
 
-    // Empty (ELRSR), or ended with a maintenance interrupt that is still shown (EISR).
     fn done(&self) -> u32 {
-        (GICH.elrsr[0].get() | GICH.eisr[0].get()) & ((1 << LIST_REGISTERS) - 1)
+        gic::done()
     }
 
     fn get(&self, index: usize) -> u32 {
-        GICH.lr[index % LIST_REGISTERS].get()
+        gic::list_register(index)
     }
 
     fn set(&self, index: usize, value: u32) {
-        GICH.lr[index % LIST_REGISTERS].set(value);
+        gic::set_list_register(index, value);
     }
 
-    // A write of GICH_HCR also sets EOICount, bits 31 to 27, to 0 (IHI 0048B, 5.3.1).
     fn watch(&self, waiting: bool, aside: bool) {
-        let waiting = GICH_HCR::NPIE.val(waiting.into());
-        let aside = GICH_HCR::LRENPIE.val(aside.into());
-        GICH.hcr.write(GICH_HCR::EN::SET + waiting + aside);
+        gic::watch(waiting, aside);
     }
 
     fn ended(&self) -> u32 {
-        GICH.hcr.read(GICH_HCR::EOI_COUNT)
+        gic::ended()
     }
 
     fn active_priorities(&self) -> u32 {
-        GICH.apr.get()
+        gic::active_priorities()
     }
 
     fn binary_point(&self) -> u32 {
-        // Of eight bits, the interface has the upper five; its smallest binary point is 2.
-        GICH.vmcr.read(GICH_VMCR::BINARY_POINT).saturating_sub(2)
+        gic::binary_point()
     }
 
     fn pending(&self, group: usize) -> u32 {
@@ -178,12 +173,40 @@ pub fn write(guest: Guest, offset: u16, width: Width, value: u32) -> Option<()> 
     Some(())
 }
 
+/// Returns the register of the distributor or a redistributor at an IPA, on a board with a GICv3.
+pub fn place(guest: Guest, ipa: Ipa) -> Option<v3::Offset> {
+    let map = guest.vm.spec.map;
+    let vcpus = guest.vm.spec.cores.len();
+    v3::Offset::new(
+        ipa.0.wrapping_sub(map.gicd.0),
+        ipa.0.wrapping_sub(map.gicc.0),
+        vcpus,
+    )
+}
+
+/// Handles a guest's access to its distributor or redistributors on a board with a GICv3. `stored`
+/// is what it writes. Returns what it reads; `None` as for [`read`].
+#[inline(always)]
+pub fn access(guest: Guest, at: v3::Offset, access: Access, stored: Option<u64>) -> Option<u64> {
+    let gic = Physical(guest.vm);
+    let mut virq = guest.virq.borrow_mut();
+    let Some(value) = stored else {
+        return virq.read_v3(&gic, at, access.width());
+    };
+    let others = virq.write_v3(&gic, at, access.width(), value)?;
+    kick(guest, guest.vm, others);
+    Some(0)
+}
+
+/// Handles a guest's write of ICC_SGI1R.
+pub fn send(guest: Guest, value: u64) {
+    update(guest, |banked, gic| banked.send_v3(gic, value));
+}
+
 /// Handles a guest's write to GICC_DIR. Without EOImode it is UNPREDICTABLE (IHI 0048B, 4.4.15),
 /// and ignored.
 pub fn deactivate(guest: Guest, value: u32) {
-    // GICH_VMCR shows the guest's GICC_CTLR.EOImode: the guest may change it at any time without an
-    // exit.
-    if GICH.vmcr.is_set(GICH_VMCR::EOI_MODE) {
+    if gic::guest_splits_end() {
         update(guest, |banked, gic| banked.deactivate(gic, value));
     }
 }

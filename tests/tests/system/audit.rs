@@ -5,7 +5,7 @@
 use cloison::inspect::{InspectArgs, inspect};
 use cloison::live;
 use cloison_formats::addr::{Ipa, PhysAddr};
-use cloison_formats::image::{Backing, Region};
+use cloison_formats::image::{Backing, GicVersion, Region};
 use cloison_tests::{BOTH, VIRT, ZCU102, all_shipped, config, image, load, shipped};
 use miette::Result;
 use serde_json::Value;
@@ -41,13 +41,15 @@ pub fn every_page_of(config: &Path, board: &str) -> Result<Value> {
         let members = channel.members.iter();
         members.filter_map(|member| channel.seen_by(member))
     });
+    let has_gicv = load(config, board)?.system.board.gic.version() == GicVersion::V2;
+    let gicv = u64::from(has_gicv) * GICV_PAGES * vms.len() as u64;
     let configured: u64 = vms
         .iter()
         .flat_map(|vm| vm.regions.iter().cloned())
         .chain(seen)
         .map(|region| u64::from(region.pages))
         .sum::<u64>()
-        + GICV_PAGES * vms.len() as u64;
+        + gicv;
     let (verdict, figures) = inspected(config, board, false);
     verdict?;
     assert_eq!(figures["pages_checked"], configured, "{}", config.display());

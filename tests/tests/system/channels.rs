@@ -5,7 +5,7 @@
 use crate::audit::every_page_of;
 use cloison_engine::telemetry::Telemetry;
 use cloison_formats::ids::VmId;
-use cloison_tests::{Clock, Run, VIRT, config, image, load, machine, number, run};
+use cloison_tests::{Clock, Run, VIRT, VIRT_GICV3, config, image, load, machine, number, run};
 use miette::Result;
 
 /// What a VM says that asks another one, in order.
@@ -56,13 +56,12 @@ const BURST: u64 = 100;
 const OTHERS: u64 = 4;
 
 /// At a frequency that has no exact ratio to nanoseconds.
-#[test]
-fn two_vms_talk_and_get_no_further_than_they_may() -> Result<()> {
-    let image = image(&load(&config("channel"), VIRT)?)?;
+fn two_vms_talk(board: &str) -> Result<()> {
+    let image = image(&load(&config("channel"), board)?)?;
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let file = scratch.path().join("Image");
     std::fs::write(&file, &image.bytes).expect("room for an image");
-    let outcome = machine(VIRT, &file, Clock::Counted)?
+    let outcome = machine(board, &file, Clock::Counted)?
         .cntfrq(33_333_000)
         .run()?;
     let run = Run {
@@ -110,6 +109,17 @@ fn two_vms_talk_and_get_no_further_than_they_may() -> Result<()> {
     }
     assert!(run.outcome.console.contains(" killed at "), "{run}");
     Ok(())
+}
+
+#[test]
+fn two_vms_talk_and_get_no_further_than_they_may() -> Result<()> {
+    two_vms_talk(VIRT)
+}
+
+#[test]
+#[ignore = "on demand: takes 10 seconds, and another board's does it each time"]
+fn two_vms_talk_and_get_no_further_than_they_may_with_a_gicv3() -> Result<()> {
+    two_vms_talk(VIRT_GICV3)
 }
 
 /// A neighbor's worst interrupt latency, in ticks of the modelled board.

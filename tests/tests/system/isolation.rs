@@ -7,7 +7,7 @@ use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::image::{OnFault, Quota};
 use cloison_formats::telemetry::{MigrationOutcome, VmState};
 use cloison_tests::{
-    BOTH, Clock, Run, VIRT, ZCU102, boot, config, hypervisor, image, load, number, run,
+    BOTH, Clock, Run, VIRT, VIRT_GICV3, ZCU102, boot, config, hypervisor, image, load, number, run,
 };
 use miette::Result;
 use std::collections::HashSet;
@@ -441,6 +441,12 @@ fn chaos_stays_at_home(board: &str, seed: u64, clock: Clock) -> Result<Run> {
         );
     }
     Ok(run)
+}
+
+#[test]
+#[ignore = "on demand: takes 10 seconds, and other boards' do it each time"]
+fn chaos_stays_at_home_on_virt_with_a_gicv3() -> Result<()> {
+    chaos_stays_at_home(VIRT_GICV3, 1, Clock::Counted).map(drop)
 }
 
 #[test]

@@ -14,10 +14,10 @@ use cloison_engine::telemetry::End;
 use cloison_engine::{parts, setup};
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::ColorSet;
-use cloison_formats::image::{GuestPmu, Pool, PoolKind, Profile};
+use cloison_formats::image::{GicVersion, GuestPmu, Pool, PoolKind, Profile};
 use cloison_formats::telemetry::{ExitReason, MigrationOutcome, VmState};
 use cloison_formats::units::Nanos;
-use cloison_tests::{Clock, VIRT, ZCU102, load, shipped, with_release};
+use cloison_tests::{Clock, VIRT, VIRT_GICV3, ZCU102, load, shipped, with_release};
 use miette::{Result, miette};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -66,7 +66,11 @@ fn boots_to_a_shell(
         "linux",
         "tr '\\0' ' ' < /proc/device-tree/interrupt-controller@8000000/compatible",
     );
-    assert_eq!(names.trim_end(), "arm,gic-400 arm,cortex-a15-gic");
+    let expected = match linux.checked.system.board.gic.version() {
+        GicVersion::V2 => "arm,gic-400 arm,cortex-a15-gic",
+        GicVersion::V3 => "arm,gic-v3",
+    };
+    assert_eq!(names.trim_end(), expected);
     // Timer interrupts arrive on every vCPU, repeatedly.
     let first = timer_interrupts(&linux.output("linux", "cat /proc/interrupts"));
     for vcpu in 0..2 {
@@ -149,6 +153,25 @@ fn debian_13s_kernels_boot_on_virt() -> Result<()> {
 #[ignore = "on demand: both releases, and both boards, boot in the other tests too"]
 fn debian_13s_kernels_boot_on_zcu102() -> Result<()> {
     boot_both(Release::Trixie, ZCU102)
+}
+
+#[test]
+fn a_kernel_boots_on_virt_with_a_gicv3() -> Result<()> {
+    let (config, kernel) = CLOUD;
+    boots_to_a_shell(
+        config,
+        Release::Bookworm,
+        kernel,
+        VIRT_GICV3,
+        Clock::Counted,
+    )
+}
+
+#[test]
+#[ignore = "on demand: one kernel boots in the test before"]
+fn both_releases_boot_on_virt_with_a_gicv3() -> Result<()> {
+    boot_both(Release::Bookworm, VIRT_GICV3)?;
+    boot_both(Release::Trixie, VIRT_GICV3)
 }
 
 #[test]

@@ -7,7 +7,7 @@ use cloison_formats::ids::{Intid, VmId};
 use cloison_formats::image::GuestPmu;
 use cloison_formats::telemetry::{ExitReason, HemRecord};
 use cloison_formats::units::{EventId, Events, Nanos};
-use cloison_tests::{Clock, Run, VIRT, ZCU102, config, load, number, run};
+use cloison_tests::{Clock, Run, VIRT, VIRT_GICV3, ZCU102, config, load, number, run};
 use miette::Result;
 
 /// Checks what the guest saw of its PMU's interrupt, which is 0 on a board without one.
@@ -75,6 +75,11 @@ fn a_guest_counts_for_itself(board: &str) -> Result<()> {
 #[test]
 fn a_guest_counts_with_a_pmu_of_its_own_on_virt() -> Result<()> {
     a_guest_counts_for_itself(VIRT)
+}
+
+#[test]
+fn a_guest_counts_with_a_pmu_of_its_own_on_virt_with_a_gicv3() -> Result<()> {
+    a_guest_counts_for_itself(VIRT_GICV3)
 }
 
 #[test]

@@ -92,11 +92,16 @@ fn boot_with_one_of(cpu: &str, size: &str, ways: &[u32]) -> Result<Run> {
 
 /// Boots the guest that tries all encodings on a `virt` with this CPU.
 fn boot(cpu: &str, size: &str, ways: u32) -> Result<Run> {
+    boot_on("virt", "gic-version=2", cpu, size, ways)
+}
+
+/// The same on another board with this interrupt controller.
+fn boot_on(board: &str, gic: &str, cpu: &str, size: &str, ways: u32) -> Result<Run> {
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
-    let board = fs::read_to_string(installation::root().join("configs/boards/virt.toml"))
-        .expect("the board");
-    let board = board
-        .replace("name = \"virt\"", "name = \"cpu\"")
+    let file = installation::root().join(format!("configs/boards/{board}.toml"));
+    let board = fs::read_to_string(file)
+        .expect("the board")
+        .replace(&format!("name = \"{board}\""), "name = \"cpu\"")
         .replace("cores = [0, 1, 2, 3]", "cores = [0]")
         .replace(
             "size = \"1M\"\nways = 16",
@@ -104,8 +109,8 @@ fn boot(cpu: &str, size: &str, ways: u32) -> Result<Run> {
         )
         .replace("counters = 6", "counters = 4")
         .replace(
-            "gic-version=2\"\ncpu = \"cortex-a53\"",
-            &format!("gic-version=2\"\ncpu = \"{cpu}\""),
+            &format!("{gic}\"\ncpu = \"cortex-a53\""),
+            &format!("{gic}\"\ncpu = \"{cpu}\""),
         )
         .replace("\nmodel = ", "\n# model = ");
     let path = scratch.path().join("encodings.toml");
@@ -166,6 +171,17 @@ fn a_guest_reaches_no_register_that_is_not_listed_on_any_cpu() -> Result<()> {
             "{cpu}: open and not listed: {new:?}; listed and not open: {gone:?}"
         );
     }
+    Ok(())
+}
+
+#[test]
+fn a_guest_reaches_the_registers_of_a_gicv3_only_where_it_has_one() -> Result<()> {
+    let run = boot_on("virt-gicv3", "gic-version=3", "cortex-a53", "1M", 16)?.whole();
+    let mut expected = listed("cortex-a53");
+    let everywhere = listed("no CPU");
+    let own = listed("gicv3").into_iter();
+    expected.extend(own.filter(|(name, _)| !everywhere.contains_key(name)));
+    assert_eq!(open(&run), expected);
     Ok(())
 }
 

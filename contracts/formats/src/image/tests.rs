@@ -65,6 +65,7 @@ fn system() -> System {
         telemetry: Some(uart(0x904_0000, 40)),
         gic: Gic {
             gicd: PhysAddr(0x800_0000),
+            gicr: None,
             gicc: PhysAddr(0x801_0000),
             gicc_dir: PhysAddr(0x801_1000),
             gich: PhysAddr(0x803_0000),

@@ -1,7 +1,7 @@
 //! The cores: each is started, and answers with its MPIDR, its counters and its overflow interrupt.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::checks::gic::Gic;
+use crate::checks::interrupt::Gic;
 use crate::checks::{cpu, pmu};
 use crate::machine::access::{clean, write64};
 use crate::machine::loaded::{CORES, STARTING, secondary_entry};

@@ -1,25 +1,24 @@
-//! The interrupt controller: its pages, its size, the EL2 timer's interrupt, and how it ends a virtual
-//! one.
+//! The interrupt controller: its pages, its size, the EL2 timer's interrupt, and how a GICv2 ends a
+//! virtual one.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::machine::access::{read32, take_interrupts, write32};
-use crate::machine::registers::{CNTHP_CTL_EL2, CNTHP_CVAL_EL2, Writeable};
+use crate::checks::gicv3;
+use crate::checks::interrupt::{
+    ALL_PRIORITIES, ARRIVAL_MS, EL2_TIMER, GICD, Gic, ICENABLER, ISENABLER, NUMBER, TAKEN, bit,
+    interrupts, list_registers, page, timer, timer_interrupt, word,
+};
+use crate::machine::access::{read32, write32};
 use crate::machine::time;
 use crate::report::{Report, address, nothing_at};
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::image::Board;
 use cloison_formats::limits::LIST_REGISTERS;
 use cloison_hello::line::Verdict;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 // Offsets of registers (Arm IHI 0048B): distributor, CPU interface, virtual interface control.
-const TYPER: u64 = 0x004;
-const ISENABLER: u64 = 0x100;
-const ICENABLER: u64 = 0x180;
-const ISPENDR: u64 = 0x200;
 const ISACTIVER: u64 = 0x300;
 const ICACTIVER: u64 = 0x380;
 const PIDR0: u64 = 0xfe0;
@@ -37,30 +36,20 @@ const GICH_LR0: u64 = 0x100;
 /// GICC_CTLR: enabled; EOIR only drops the priority.
 const ENABLE: u32 = 1;
 const EOI_MODE: u32 = 1 << 9;
-/// All priorities are more urgent.
-const ALL_PRIORITIES: u32 = 0xf8;
-/// Interrupt number in IAR and HPPIR.
-const NUMBER: u32 = 0x3ff;
-/// The EL2 timer's interrupt (PPI 10).
-const EL2_TIMER: u32 = 26;
 /// A virtual interrupt that no device has.
 const VIRTUAL: u32 = 100;
 /// GICH_LR: pending; of a hardware interrupt.
 const LR_PENDING: u32 = 1 << 28;
 const LR_HARDWARE: u32 = 1 << 31;
-/// Milliseconds within which an interrupt arrives.
-const ARRIVAL_MS: u64 = 100;
-/// Bytes around a claimed page in which the others are looked for.
-const NEIGHBORHOOD: u64 = 1 << 20;
-
-/// The distributor and CPU interface that the vectors use, and the last interrupt that they took.
-static GICD: AtomicU64 = AtomicU64::new(0);
+/// The CPU interface that the vectors use.
 static GICC: AtomicU64 = AtomicU64::new(0);
-static TAKEN: AtomicU32 = AtomicU32::new(0);
 
 /// Takes an interrupt: called by the vectors. It is recorded, and disabled until a check enables it
 /// again.
 pub fn take() {
+    if gicv3::take() {
+        return;
+    }
     let (gicd, gicc) = (GICD.load(Relaxed), GICC.load(Relaxed));
     let Ok(acknowledged) = read32(gicc + IAR) else {
         return;
@@ -70,73 +59,6 @@ pub fn take() {
     // The CPU interface has just answered, and the distributor before.
     let _ = write32(gicd + ICENABLER + word(number), bit(number));
     let _ = write32(gicc + EOIR, acknowledged);
-}
-
-/// Returns the offset of an interrupt's word in a register with a bit for each.
-fn word(irq: u32) -> u64 {
-    u64::from(irq / 32 * 4)
-}
-
-/// Returns an interrupt's bit in its word.
-fn bit(irq: u32) -> u32 {
-    1 << (irq % 32)
-}
-
-/// The pages that work: those of the claims, or those that were found instead.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Gic {
-    gicd: Option<u64>,
-    gicc: Option<u64>,
-    gich: Option<u64>,
-}
-
-/// The pending state of all interrupts.
-type Pending = Vec<u32>;
-
-impl Gic {
-    /// Returns what the boot core has found, for another core: the distributor.
-    pub fn of_boot_core() -> Self {
-        let gicd = GICD.load(Relaxed);
-        Self {
-            gicd: (gicd != 0).then_some(gicd),
-            ..Self::default()
-        }
-    }
-
-    /// Returns whether there is a distributor, so that interrupts can be looked for.
-    pub fn has_distributor(&self) -> bool {
-        self.gicd.is_some()
-    }
-
-    /// Returns which interrupts are pending.
-    fn pending(&self) -> Pending {
-        let Some(gicd) = self.gicd else {
-            return Vec::new();
-        };
-        let words = read32(gicd + TYPER).unwrap_or_default() & 0x1f;
-        let word = |number| read32(gicd + ISPENDR + u64::from(number) * 4).unwrap_or_default();
-        (0..=words).map(word).collect()
-    }
-
-    /// Returns the interrupt that a device raises: pending after `raise`, and neither before nor
-    /// after `lower`.
-    pub fn raised_by(&self, mut raise: impl FnMut(), mut lower: impl FnMut()) -> Option<u32> {
-        let before = self.pending();
-        raise();
-        let mut during = self.pending();
-        time::wait_until(ARRIVAL_MS, || {
-            during = self.pending();
-            during != before
-        });
-        lower();
-        time::wait_until(ARRIVAL_MS, || self.pending() == before);
-        let after = self.pending();
-        let words = before.iter().zip(&during).zip(&after);
-        let new = words.map(|((before, during), after)| during & !before & !after);
-        let of_word =
-            |(number, word): (u32, u32)| (word != 0).then(|| number * 32 + word.trailing_zeros());
-        (0..).zip(new).find_map(of_word)
-    }
 }
 
 /// Whether a page is what a claim says.
@@ -160,45 +82,12 @@ fn is_control(page: u64) -> bool {
     kind >> 26 == 0x24
 }
 
-/// Returns the first page near the claimed ones that is what is looked for.
-fn near(claimed: &[u64], is_it: impl Fn(u64) -> bool) -> Option<u64> {
-    let mut windows: Vec<u64> = claimed
-        .iter()
-        .map(|page| page & !(NEIGHBORHOOD - 1))
-        .collect();
-    windows.sort_unstable();
-    windows.dedup();
-    let pages = windows
-        .into_iter()
-        .flat_map(|start| (start..start + NEIGHBORHOOD).step_by(PAGE_SIZE as usize));
-    pages.into_iter().find(|page| is_it(*page))
-}
-
-/// Checks a page by what it shows. Returns where it is.
-fn page(
-    report: &mut Report,
-    key: &str,
-    claimed: u64,
-    all: &[u64],
-    is_it: impl Fn(u64) -> bool,
-) -> Option<u64> {
-    if is_it(claimed) {
-        report.compare(key, address(claimed), Some(address(claimed)), "");
-        return Some(claimed);
-    }
-    let remark = if read32(claimed).is_err() {
-        nothing_at(claimed)
-    } else {
-        format!("something else answers at {claimed:#x}")
-    };
-    let found = near(all, is_it);
-    report.compare(key, address(claimed), found.map(address), remark);
-    found
-}
-
 /// Checks the interrupt controller.
 pub fn check(report: &mut Report, board: &Board) -> Gic {
     let claims = &board.gic;
+    if let Some(gicr) = claims.gicr {
+        return gicv3::check(report, board, gicr.0);
+    }
     let all = [
         claims.gicd,
         claims.gicc,
@@ -210,11 +99,17 @@ pub fn check(report: &mut Report, board: &Board) -> Gic {
     .map(|page| page.0);
     let gic = Gic {
         gicd: page(report, "gic.gicd", claims.gicd.0, &all, is_distributor),
-        gicc: page(report, "gic.gicc", claims.gicc.0, &all, is_interface),
-        gich: page(report, "gic.gich", claims.gich.0, &all, is_control),
+        private: None,
     };
-    size(report, board, &gic);
-    let (Some(gicd), Some(gicc)) = (gic.gicd, gic.gicc) else {
+    let gicc = page(report, "gic.gicc", claims.gicc.0, &all, is_interface);
+    let gich = page(report, "gic.gich", claims.gich.0, &all, is_control);
+    interrupts(report, board, &gic);
+    let kind = gich.and_then(|page| read32(page + GICH_VTR).ok());
+    match kind {
+        None => report.untested("gic.list_registers", LIST_REGISTERS, "there is no GICH"),
+        Some(kind) => list_registers(report, (kind & 0x3f) + 1, "GICH_VTR"),
+    }
+    let (Some(gicd), Some(gicc)) = (gic.gicd, gicc) else {
         let why = "there is no distributor and CPU interface to try it with";
         report.untested("timer.interrupt", EL2_TIMER, why);
         for (key, claimed) in [
@@ -232,7 +127,7 @@ pub fn check(report: &mut Report, board: &Board) -> Gic {
     let pages = Pages { gicd, gicc };
     pages.timer_interrupt(report);
     pages.deactivation(report, claims.gicc_dir.0);
-    match gic.gich {
+    match gich {
         Some(gich) => pages.virtual_interface(report, gich, board, &all),
         None => {
             let why = "there is no GICH to try it with";
@@ -242,64 +137,6 @@ pub fn check(report: &mut Report, board: &Board) -> Gic {
         }
     }
     gic
-}
-
-/// Checks the number of interrupts and of list registers.
-fn size(report: &mut Report, board: &Board, gic: &Gic) {
-    let uarts = board.telemetry.iter().chain([&board.console]);
-    let claimed = uarts
-        .map(|uart| uart.irq.0)
-        .chain(board.pmu_irqs.iter().map(|irq| irq.0));
-    let least = claimed.max().unwrap_or(0) + 1;
-    match gic.gicd.and_then(|page| read32(page + TYPER).ok()) {
-        None => report.untested("gic.interrupts", format!("{least}.."), "there is no GICD"),
-        Some(kind) => {
-            let found = (kind & 0x1f) * 32 + 32;
-            let verdict = if found >= least {
-                Verdict::Right
-            } else {
-                Verdict::Wrong
-            };
-            let remark = "GICD_TYPER; at least the interrupts that the file names";
-            report.line(
-                "gic.interrupts",
-                format!("{least}.."),
-                found,
-                verdict,
-                remark,
-            );
-        }
-    }
-    match gic.gich.and_then(|page| read32(page + GICH_VTR).ok()) {
-        None => report.untested("gic.list_registers", LIST_REGISTERS, "there is no GICH"),
-        Some(kind) => {
-            let found = (kind & 0x3f) + 1;
-            let is_enough = found as usize >= LIST_REGISTERS;
-            let verdict = if is_enough {
-                Verdict::Right
-            } else {
-                Verdict::Wrong
-            };
-            report.line(
-                "gic.list_registers",
-                LIST_REGISTERS,
-                found,
-                verdict,
-                "GICH_VTR",
-            );
-        }
-    }
-}
-
-/// Lets the EL2 timer interrupt, now or never.
-fn timer(is_on: bool) {
-    CNTHP_CVAL_EL2.set(time::now());
-    CNTHP_CTL_EL2.write(if is_on {
-        CNTHP_CTL_EL2::ENABLE::SET
-    } else {
-        CNTHP_CTL_EL2::ENABLE::CLEAR
-    });
-    crate::machine::access::barrier();
 }
 
 /// The distributor and CPU interface that answer.
@@ -324,21 +161,8 @@ impl Pages {
         self.set(self.gicd, ENABLE);
         self.set(self.gicc + PMR, ALL_PRIORITIES);
         self.set(self.gicc, ENABLE);
-        TAKEN.store(0, Relaxed);
         self.set(self.gicd + ISENABLER, bit(EL2_TIMER));
-        timer(true);
-        let arrived = time::wait_until(ARRIVAL_MS, || {
-            take_interrupts();
-            TAKEN.load(Relaxed) == EL2_TIMER
-        });
-        timer(false);
-        let remark = if arrived {
-            ""
-        } else {
-            "no interrupt within 100 ms"
-        };
-        let found = arrived.then_some(EL2_TIMER);
-        report.compare("timer.interrupt", EL2_TIMER, found, remark);
+        timer_interrupt(report);
     }
 
     /// Makes the timer's interrupt active: acknowledged, with its priority dropped.

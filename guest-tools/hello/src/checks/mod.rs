@@ -5,6 +5,8 @@ pub mod cores;
 pub mod cpu;
 pub mod devices;
 pub mod gic;
+mod gicv3;
+pub mod interrupt;
 pub mod memory;
 pub mod pmu;
 pub mod uarts;

@@ -1,7 +1,7 @@
 //! The PMU: its counters, its overflow interrupt, the events that it announces, and what they count.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::checks::gic::Gic;
+use crate::checks::interrupt::Gic;
 use crate::checks::memory::buffer_problem;
 use crate::machine::access::{barrier, clean_range};
 use crate::machine::benchmarks::{self, Benchmark};

@@ -1,7 +1,7 @@
 //! Both UARTs: their kinds, their interrupts, and a line on the second one.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::checks::gic::Gic;
+use crate::checks::interrupt::Gic;
 use crate::console::{Level, Uart};
 use crate::report::{Report, address, nothing_at};
 use alloc::format;

@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub use aarch64_cpu::registers::{
-    CCSIDR_EL1, CLIDR_EL1, CNTFRQ_EL0, CNTHP_CTL_EL2, CNTPCT_EL0, CSSELR_EL1, MDCR_EL2, MIDR_EL1,
-    MPIDR_EL1, Readable, Writeable,
+    CCSIDR_EL1, CLIDR_EL1, CNTFRQ_EL0, CNTHP_CTL_EL2, CNTPCT_EL0, CSSELR_EL1, ID_AA64PFR0_EL1,
+    MDCR_EL2, MIDR_EL1, MPIDR_EL1, Readable, Writeable,
 };
 use core::arch::asm;
 use tock_registers::register_bitfields;
@@ -73,6 +73,13 @@ registers! {
     PMCR::Register: PMCR_EL0;
     ():
         CNTHP_CVAL_EL2
+        ICC_CTLR_EL1
+        ICC_EOIR1_EL1
+        ICC_IAR1_EL1
+        ICC_IGRPEN1_EL1
+        ICC_PMR_EL1
+        ICC_SRE_EL2
+        ICH_VTR_EL2
         PMCEID0_EL0
         PMCEID1_EL0
         PMCNTENCLR_EL0

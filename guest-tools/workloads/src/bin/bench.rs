@@ -11,7 +11,7 @@
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
 use cloison_guest::abi::{Call, irq, map, psci};
-use cloison_guest::mmio::{GICC, GICD};
+use cloison_guest::mmio::GICD;
 use cloison_guest::ram::{PAGE, Ram};
 use cloison_guest::{asm, call, cpu, entry, first_ticks, gic, println, timer};
 use cloison_workloads::PROFILED;
@@ -38,8 +38,8 @@ mod assembly {
 
     // `bench_irq(gicc, store_to, store_value, cval)` returns the counter as read by the first
     // instruction of the interrupt's vector; its second result is the counter immediately
-    // before the trigger. The trigger is a store to the distributor or, if `store_to` is zero,
-    // the timer at `cval`. Until then the guest spins in a loop of one instruction. x12: counter
+    // before the trigger. The trigger is a store to the distributor; or, if `store_to` is zero,
+    // the timer at `cval`; or, if it is 1, a GICv3's SGI. Until then the guest spins in a loop of one instruction. x12: counter
     // before the trigger.
     global_asm!(
         cloison_workloads::stamping_vectors!("bench_vectors"),
@@ -49,8 +49,12 @@ bench_irq:
     adr     x10, 4f
     cbz     x1, 3f
     msr     daifclr, #2
+    tbnz    x1, #0, 6f
     mrs     x12, cntvct_el0
     str     w2, [x1]
+    b       .
+6:  mrs     x12, cntvct_el0
+    msr     icc_sgi1r_el1, x2
     b       .
 3:  msr     cntv_cval_el0, x3
     mov     x12, #1
@@ -92,7 +96,7 @@ struct Moments {
 #[allow(unsafe_code)]
 unsafe extern "C" {
     static bench_vectors: u8;
-    fn bench_irq(gicc: u64, store_to: u64, store_value: u32, cval: u64) -> Moments;
+    fn bench_irq(gicc: u64, store_to: u64, store_value: u64, cval: u64) -> Moments;
     fn bench_copy(to: u64, from: u64);
 }
 
@@ -174,13 +178,13 @@ fn distributor_read(offset: u64) -> Span {
 
 /// Takes one interrupt with the raw vectors. Interrupts are masked before and after.
 #[allow(unsafe_code)]
-fn interrupt(store_to: u64, store_value: u32, cval: u64) -> Moments {
+fn interrupt(store_to: u64, store_value: u64, cval: u64) -> Moments {
     // SAFETY: the raw vectors handle the one interrupt that `bench_irq` lets through, which ends
     // with interrupts masked; the runtime's vectors are restored before anything else can
     // happen. x9 to x12 are caller-saved.
     unsafe {
         let vectors = cpu::set_vectors((&raw const bench_vectors).addr() as u64);
-        let moments = bench_irq(GICC.address(0), store_to, store_value, cval);
+        let moments = bench_irq(gic::interface(), store_to, store_value, cval);
         cpu::set_vectors(vectors);
         moments
     }
@@ -230,9 +234,14 @@ fn main() {
         let moments = interrupt(0, 0, timer::now() + 20_000 + n);
         moments.in_vector - moments.before
     }));
-    let to_self = 1 << (16 + cpu::current()) | SGI;
+    let own = cpu::current();
+    let (store_to, to_self) = if gic::is_v3() {
+        (1, u64::from(SGI) << 24 | 1 << own)
+    } else {
+        (map::GICD + 0xf00, 1 << (16 + own) | u64::from(SGI))
+    };
     let self_sgi = tries(|| {
-        let moments = interrupt(map::GICD + 0xf00, to_self, 0);
+        let moments = interrupt(store_to, to_self, 0);
         moments.in_vector - moments.before
     })
     .less(empty);

@@ -212,10 +212,12 @@ fn power(random: &mut Random) {
 /// masked.
 fn interrupt(random: &mut Random) {
     for _ in 0..random.below(4) {
-        GICD.write(
-            0xf00,
-            (random.below(4) << 24 | random.below(8) << 16 | random.below(16)) as u32,
-        );
+        let (filter, targets, sgi) = (random.below(4), random.below(8), random.below(16));
+        if gic::is_v3() {
+            system_register(ICC_SGI1R, (filter & 1) << 40 | sgi << 24 | targets);
+        } else {
+            GICD.write(0xf00, (filter << 24 | targets << 16 | sgi) as u32);
+        }
     }
     for _ in 0..random.below(8) {
         let Some(interrupt) = gic::acknowledge() else {
@@ -259,9 +261,34 @@ fn distributor(random: &mut Random) {
     }
 }
 
+/// `msr icc_sgi1r_el1, x0`.
+const ICC_SGI1R: u32 = 0xd518_cba0;
+/// The same for other registers of a GICv3: EOIR1, DIR, PMR, IAR1 and HPPIR1, which are read, and
+/// CTLR.
+const INTERFACE: [u32; 6] = [
+    0xd518_cc20,
+    0xd518_cb20,
+    0xd518_4600,
+    0xd538_cc00,
+    0xd538_cc40,
+    0xd518_cc80,
+];
+
+/// Accesses a system register of a GICv3.
+#[allow(unsafe_code)]
+fn system_register(instruction: u32, value: u64) {
+    // SAFETY: changes which interrupts arrive, and all of them are masked.
+    let _ = unsafe { probe::execute(instruction, value) };
+}
+
 /// Acknowledges and ends interrupts in the wrong order, and writes nonsense.
 fn interface(random: &mut Random) {
     for _ in 0..random.below(8) {
+        if gic::is_v3() {
+            let number = random.below(INTERFACE.len() as u64);
+            system_register(INTERFACE[number as usize], random.below(1024));
+            continue;
+        }
         match random.below(6) {
             0 => GICC.write(0x10, random.below(1024) as u32),
             1 => GICC.write(0x1000, random.below(1024) as u32),

@@ -25,7 +25,11 @@ static STRAY: AtomicU64 = AtomicU64::new(0);
 
 fn handler(interrupt: Interrupt) {
     let (me, vcpus) = (cpu::current(), VCPUS.load(SeqCst));
-    if interrupt.id() != TOKEN || interrupt.source() != (me + vcpus - 1) % vcpus {
+    if interrupt.id() != TOKEN
+        || interrupt
+            .source()
+            .is_some_and(|from| from != (me + vcpus - 1) % vcpus)
+    {
         STRAY.fetch_add(1, SeqCst);
         return;
     }

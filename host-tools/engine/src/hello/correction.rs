@@ -67,7 +67,9 @@ fn form(key: &str) -> Option<Form> {
         ("pmu", field) if field.starts_with("irqs[") => Form::Number,
         ("console" | "telemetry", "base") | ("ram" | "memory" | "device", "start") => Form::Address,
         ("gic", "mediated_timer") | ("firmware", "eemi") => Form::Flag,
-        ("gic", "gicd" | "gicc" | "gicc_dir" | "gich" | "gicv" | "gicv_dir") => Form::Address,
+        ("gic", "gicd" | "gicr" | "gicc" | "gicc_dir" | "gich" | "gicv" | "gicv_dir") => {
+            Form::Address
+        }
         ("", field) if field.starts_with("cores[") => Form::Address,
         _ => return None,
     })
@@ -97,7 +99,7 @@ fn advice(key: &str) -> &'static str {
         "serror" => "an access of the boot loader failed: Cloison would stop at boot",
         "timer" => "the firmware must set CNTFRQ_EL0, and let EL2 have the counter and its timer",
         "psci" => "the board needs a Trusted Firmware-A, or `spin_table` and `[power_off]`",
-        "gic" => "Cloison needs a GICv2 with the virtualization extensions",
+        "gic" => "Cloison needs a GICv3, or a GICv2 with the virtualization extensions",
         "telemetry" => "nothing leaves the second UART: its clock may be off",
         "cores" => "cores that differ are not supported: leave one kind out of `cores`",
         _ => "see docs/porting.md",

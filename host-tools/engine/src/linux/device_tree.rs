@@ -9,7 +9,7 @@ use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::channel::Rights;
 use cloison_formats::guest_map::{GuestMap, GuestUart, GuestUartKind};
 use cloison_formats::ids::{Intid, VmId};
-use cloison_formats::image::{Backing, GuestPmu, Region, System, Vm};
+use cloison_formats::image::{Backing, GicVersion, GuestPmu, Region, System, Vm};
 use cloison_formats::link::LinkEnd;
 use miette::{Result, miette};
 use vm_fdt::{Error, FdtWriter, FdtWriterNode};
@@ -34,8 +34,10 @@ const UART_CLOCK: u32 = 24_000_000;
 const CEILINGS: &str = "cloison,ceilings";
 
 /// What a VM's device tree says of the rest of its system.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Around {
+    /// The board's interrupt controller.
+    gic: GicVersion,
     ceilings: Ceilings,
     /// The devices of its links.
     links: Vec<LinkEnd>,
@@ -52,6 +54,7 @@ impl Around {
             .filter(|(_, member)| member.rights != Rights::None)
             .map(|(channel, member)| (member.ipa, channel.pages));
         Self {
+            gic: system.board.gic.version(),
             ceilings: Ceilings::of(system, &system.vms[vm.index()]),
             links: ends.collect(),
             channels: channels.collect(),
@@ -151,7 +154,7 @@ fn write(
     )?;
     fdt.property_string("method", "hvc")?;
     fdt.end_node(psci)?;
-    devices(&mut fdt, &vm.map, vm.cores.len())?;
+    devices(&mut fdt, &vm.map, vm.cores.len(), around.gic)?;
     passed_through(&mut fdt, described, &vm.regions)?;
     for link in &around.links {
         virtio(&mut fdt, link)?;
@@ -363,16 +366,27 @@ fn clock(fdt: &mut FdtWriter, name: &str, hz: u32, handle: u32) -> Result<(), Er
     fdt.end_node(clock)
 }
 
-fn devices(fdt: &mut FdtWriter, map: &GuestMap, vcpus: usize) -> Result<(), Error> {
+fn devices(
+    fdt: &mut FdtWriter,
+    map: &GuestMap,
+    vcpus: usize,
+    version: GicVersion,
+) -> Result<(), Error> {
     let gic = fdt.begin_node(&format!("interrupt-controller@{:x}", map.gicd.0))?;
-    // Software for QEMU and KVM looks for the second name only.
-    fdt.property_string_list(
-        "compatible",
-        vec!["arm,gic-400".into(), "arm,cortex-a15-gic".into()],
-    )?;
-    // The CPU interface to its last page, that of GICC_DIR.
-    let interface = map.gicc_dir.page(1).0.saturating_sub(map.gicc.0);
-    fdt.property_array_u64("reg", &[map.gicd.0, PAGE_SIZE, map.gicc.0, interface])?;
+    if version == GicVersion::V3 {
+        fdt.property_string("compatible", "arm,gic-v3")?;
+        let redistributors = (vcpus as u64) << 17;
+        fdt.property_array_u64("reg", &[map.gicd.0, 1 << 16, map.gicc.0, redistributors])?;
+    } else {
+        // Software for QEMU and KVM looks for the second name only.
+        fdt.property_string_list(
+            "compatible",
+            vec!["arm,gic-400".into(), "arm,cortex-a15-gic".into()],
+        )?;
+        // The CPU interface to its last page, that of GICC_DIR.
+        let interface = map.gicc_dir.page(1).0.saturating_sub(map.gicc.0);
+        fdt.property_array_u64("reg", &[map.gicd.0, PAGE_SIZE, map.gicc.0, interface])?;
+    }
     fdt.property_u32("#interrupt-cells", 3)?;
     fdt.property_u32("#address-cells", 0)?;
     fdt.property_null("interrupt-controller")?;

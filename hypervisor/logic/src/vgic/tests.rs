@@ -5,6 +5,7 @@
 mod models;
 mod offsets;
 mod reference;
+mod third;
 
 use super::*;
 use core::cell::{Cell, RefCell};
@@ -31,6 +32,8 @@ enum Asked {
 
 /// A VM, with each core's list registers treated as by the hardware's virtual CPU interface.
 struct Machine {
+    /// What the guest sees. A GICv3's registers are accessed by the offsets of a GICv2's (`third`).
+    version: GicVersion,
     distributor: Distributor,
     shared: RefCell<Shared>,
     cores: Vec<Core>,
@@ -55,10 +58,16 @@ struct Core {
     binary_point: Cell<u32>,
 }
 
-/// One core's view of its machine.
-struct View<'a>(&'a Machine, &'a Core);
+/// One core's view of its machine, of version 3 or 2.
+struct View<'a, const THIRD: bool = false>(&'a Machine, &'a Core);
 
-impl PhysicalGic for View<'_> {
+impl<const THIRD: bool> PhysicalGic for View<'_, THIRD> {
+    const VERSION: GicVersion = if THIRD {
+        GicVersion::V3
+    } else {
+        GicVersion::V2
+    };
+
     fn distributor(&self) -> &Distributor {
         &self.0.distributor
     }
@@ -149,6 +158,10 @@ impl Machine {
     }
 
     fn with(vcpus: u8, mediated_timer: bool) -> Self {
+        Self::of(GicVersion::V2, vcpus, mediated_timer)
+    }
+
+    fn of(version: GicVersion, vcpus: u8, mediated_timer: bool) -> Self {
         let mut shared = Shared::empty();
         shared.own(UART, Source::Emulated);
         shared.own(DISK, Source::Physical);
@@ -161,6 +174,7 @@ impl Machine {
             binary_point: Cell::default(),
         };
         Self {
+            version,
             distributor: Distributor::new(vcpus),
             shared: RefCell::new(shared),
             cores: (0..vcpus).map(core).collect(),
@@ -189,11 +203,12 @@ impl Machine {
     }
 
     fn access(&self, vcpu: usize, offset: u16, width: Width, value: u32) -> Option<()> {
-        let kick =
-            self.cores[vcpu]
-                .banked
-                .borrow_mut()
-                .write(&self.view(vcpu), offset, width, value)?;
+        let mut banked = self.cores[vcpu].banked.borrow_mut();
+        let kick = match self.version {
+            GicVersion::V2 => banked.write(&self.view(vcpu), offset, width, value),
+            GicVersion::V3 => third::write(self, vcpu, &mut banked, offset, width, value),
+        }?;
+        drop(banked);
         assert_eq!(kick.0 >> vcpu & 1, 0, "write looks after its own vCPU");
         self.kick(kick);
         Some(())
@@ -204,10 +219,11 @@ impl Machine {
     }
 
     fn read_as(&self, vcpu: usize, offset: u16, width: Width) -> Option<u32> {
-        self.cores[vcpu]
-            .banked
-            .borrow()
-            .read(&self.view(vcpu), offset, width)
+        let banked = self.cores[vcpu].banked.borrow();
+        match self.version {
+            GicVersion::V2 => banked.read(&self.view(vcpu), offset, width),
+            GicVersion::V3 => third::read(self, vcpu, &banked, offset, width),
+        }
     }
 
     fn read(&self, vcpu: usize, offset: u16) -> u32 {

@@ -10,7 +10,6 @@
 use cloison_channel::{Receiver, Ring, Sender, Session};
 use cloison_guest::abi::{Call, doorbell, irq};
 use cloison_guest::gic::{self, Interrupt};
-use cloison_guest::mmio::GICC;
 use cloison_guest::{call, cpu, exceptions, println, ram, timer};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -177,7 +176,7 @@ pub fn be_called(memory: &Memory) {
         // caller-saved.
         let at = unsafe {
             let vectors = cpu::set_vectors((&raw const doorbell_vectors).addr() as u64);
-            let at = doorbell_await(GICC.address(0));
+            let at = doorbell_await(gic::interface());
             cpu::set_vectors(vectors);
             at
         };

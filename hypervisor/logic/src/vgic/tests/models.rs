@@ -85,6 +85,8 @@ struct Cpu {
 }
 
 impl PhysicalGic for Cpu {
+    const VERSION: crate::vgic::GicVersion = crate::vgic::GicVersion::V2;
+
     fn distributor(&self) -> &Distributor {
         &self.vm.distributor
     }
