@@ -16,6 +16,8 @@ pub const LEN: usize = 32;
 pub const NO_PSCI: u64 = 1;
 /// Set in the last word if the machine is reset at the end of the run.
 pub const RESET: u64 = 2;
+/// The first bit of the last word's number of seconds after which it is reset at the latest.
+pub const SECONDS: u32 = 32;
 
 /// What happens to the machine when the system has ended, or cannot continue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +26,10 @@ pub enum AtEnd {
     #[default]
     Off,
     /// It is reset, so that its boot loader can start the next image. The firmware must have PSCI.
-    Reset,
+    Reset {
+        /// So many seconds after the start at the latest, also if the system has not ended.
+        within_s: u32,
+    },
 }
 
 /// The boot parameters.
@@ -46,8 +51,8 @@ pub const KINDS: [(u64, UartKind); 3] = [
 ];
 
 impl BootParameters {
-    /// Reads the parameters: the magic, the console's base and kind, and [`NO_PSCI`] and [`RESET`],
-    /// each of 8 bytes, little-endian. The hypervisor's first instructions read the base. An
+    /// Reads the parameters: the magic, the console's base and kind, and [`NO_PSCI`], [`RESET`] and
+    /// the seconds, each of 8 bytes, little-endian. The hypervisor's first instructions read the base. An
     /// unknown kind of console gives `None`.
     pub fn from_bytes(bytes: &[u8; LEN]) -> Self {
         let word =
@@ -58,7 +63,9 @@ impl BootParameters {
             psci: word(3) & NO_PSCI == 0,
             at_end: match word(3) & RESET {
                 0 => AtEnd::Off,
-                _ => AtEnd::Reset,
+                _ => AtEnd::Reset {
+                    within_s: (word(3) >> SECONDS) as u32,
+                },
             },
         }
     }
@@ -83,8 +90,8 @@ mod tests {
             assert!(read.psci && read.at_end == AtEnd::Off);
         }
         assert_eq!(
-            BootParameters::from_bytes(&bytes(1, RESET)).at_end,
-            AtEnd::Reset
+            BootParameters::from_bytes(&bytes(1, RESET | 7 << SECONDS)).at_end,
+            AtEnd::Reset { within_s: 7 }
         );
         let other = BootParameters::from_bytes(&bytes(0, NO_PSCI));
         assert_eq!(

@@ -71,7 +71,7 @@ pub struct Ring<'a> {
     sent: &'a AtomicU64,
     /// How many were received: written by the receiver.
     received: &'a AtomicU64,
-    slots: &'a [AtomicU64],
+    slots: &'a [[AtomicU64; WORDS]],
 }
 
 impl<'a> Ring<'a> {
@@ -90,23 +90,23 @@ impl<'a> Ring<'a> {
         slots: &'a [AtomicU64],
     ) -> Option<Self> {
         // Positions have 32 bits: the ring must divide their range.
-        let capacity = 1 << (slots.len() / WORDS).min(1 << 31).checked_ilog2()?;
+        let (slots, _) = slots.as_chunks();
+        let capacity = 1 << slots.len().min(1 << 31).checked_ilog2()?;
         Some(Self {
             sent,
             received,
-            slots: &slots[..capacity * WORDS],
+            slots: &slots[..capacity],
         })
     }
 
     /// Returns the number of messages that it holds.
     pub const fn capacity(&self) -> u32 {
-        (self.slots.len() / WORDS) as u32
+        self.slots.len() as u32
     }
 
     /// Returns the words of the message at a position.
-    fn slot(&self, position: u32) -> impl Iterator<Item = &'a AtomicU64> {
-        let first = (position & (self.capacity() - 1)) as usize * WORDS;
-        self.slots[first..].iter().take(WORDS)
+    fn slot(&self, position: u32) -> &'a [AtomicU64; WORDS] {
+        &self.slots[(position & (self.capacity() - 1)) as usize]
     }
 }
 
@@ -168,7 +168,7 @@ impl<'a> Sender<'a> {
         if self.sent.wrapping_sub(self.received) >= self.ring.capacity() {
             return Err(NotSent::Full);
         }
-        for (to, word) in self.ring.slot(self.sent).zip(message) {
+        for (to, word) in self.ring.slot(self.sent).iter().zip(message) {
             to.store(*word, Relaxed);
         }
         self.sent = self.sent.wrapping_add(1);

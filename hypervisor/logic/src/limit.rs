@@ -35,27 +35,33 @@ impl Limiter {
     /// Asks for a message; each `interval` allows one more. Returns how many were left out before
     /// it, or `None` if it is to be left out as well.
     pub fn pass(&self, topic: Topic, now: Instant, interval: Ticks) -> Option<u32> {
-        self.pass_of(topic as u64, now, interval)
-    }
-
-    /// As [`pass`](Self::pass), with a bucket that holds `most`.
-    pub fn pass_of(&self, most: u64, now: Instant, interval: Ticks) -> Option<u32> {
-        // With `most` messages allowed at once, the bucket may be this far from full after the
-        // message.
-        let farthest = now + interval.times(most);
-        // Another try means that another core's message has passed: there are not more of them than
-        // the bucket holds.
-        let passed = self.full_at.fetch_update(Relaxed, Relaxed, |full_at| {
-            // A full bucket does not fill further: time before `now` counts for nothing.
-            let full_at = now.max(Instant(full_at)) + interval;
-            (full_at <= farthest).then_some(full_at.0)
-        });
-        if passed.is_ok() {
+        if self.passes(interval.times(topic as u64), now, interval) {
             // Swapped, so that of two messages that pass only one reports the count.
             return Some(self.left_out.swap(0, Relaxed));
         }
         self.left_out.fetch_add(1, Relaxed);
         None
+    }
+
+    /// Asks for a message, and does not count those that are left out. The bucket holds what passes
+    /// in `room`.
+    pub fn passes(&self, room: Ticks, now: Instant, interval: Ticks) -> bool {
+        // The bucket may be this far from full after the message.
+        let farthest = now + room;
+        // Another try means that another core's message has passed: there are not more of them than
+        // the bucket holds.
+        let mut full_at = self.full_at.load(Relaxed);
+        loop {
+            // A full bucket does not fill further: time before `now` counts for nothing.
+            let next = now.max(Instant(full_at)) + interval;
+            if next > farthest {
+                return false;
+            }
+            match (self.full_at).compare_exchange_weak(full_at, next.0, Relaxed, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => full_at = now,
+            }
+        }
     }
 }
 

@@ -201,13 +201,11 @@ pub struct FeatureRead {
     pub register: u8,
 }
 
-/// Why a guest entered EL2 by a synchronous exception.
+/// Why a guest entered EL2 by a synchronous exception. The vectors tell [`HVC64`] from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
     /// WFI or WFE.
     Wait,
-    /// HVC from AArch64.
-    Hypercall,
     /// SMC from AArch64.
     Smc,
     /// MRS of a feature register from AArch64.
@@ -225,7 +223,7 @@ pub enum Trap {
 // Exception classes (ESR_ELx.EC).
 const WFX: u8 = 0x01;
 /// ESR_ELx.EC: HVC in AArch64.
-const HVC64: u8 = 0x16;
+pub const HVC64: u8 = 0x16;
 /// SMC in AArch64 (HCR_EL2.TSC).
 const SMC64: u8 = 0x17;
 /// MSR, MRS or a system instruction in AArch64.
@@ -260,7 +258,6 @@ impl Trap {
     pub const fn decode(esr: u64) -> Self {
         match class(esr) {
             WFX => Self::Wait,
-            HVC64 => Self::Hypercall,
             SMC64 => Self::Smc,
             MSR_MRS if esr & FEATURE_BITS == FEATURE => Self::Feature(FeatureRead {
                 crm: field(esr, 1, 3),
@@ -388,7 +385,6 @@ mod tests {
                 let trap = Trap::decode(esr(ec, 0) | iss2);
                 let expected = match ec {
                     0b000001 => matches!(trap, Trap::Wait),
-                    0b010110 => matches!(trap, Trap::Hypercall),
                     0b010111 => matches!(trap, Trap::Smc),
                     0b011000 => matches!(trap, Trap::SystemRegister(_) | Trap::Feature(_)),
                     0b100000 => matches!(trap, Trap::InstructionAbort(_)),
@@ -500,7 +496,7 @@ mod tests {
     fn check(esr: u32) {
         let trap = Trap::decode(esr.into());
         let is_right = match (bits(esr, 31, 26), trap) {
-            (0b000001, Trap::Wait) | (0b010110, Trap::Hypercall) | (0b010111, Trap::Smc) => true,
+            (0b000001, Trap::Wait) | (0b010111, Trap::Smc) => true,
             (0b011000, Trap::Feature(read)) => {
                 let names_one = bits(esr, 21, 20) == 3 && bits(esr, 16, 10) == 0;
                 let (crm, op2) = (bits(esr, 4, 1), bits(esr, 19, 17));
@@ -550,7 +546,7 @@ mod tests {
                     && abort.is_walk() == (bits(esr, 7, 7) == 1)
                     && abort.fault() == expected_fault(bits(esr, 5, 0))
             }
-            (ec, Trap::Other) => ![1, 0x16, 0x17, 0x18, 0x20, 0x24].contains(&ec),
+            (ec, Trap::Other) => ![1, 0x17, 0x18, 0x20, 0x24].contains(&ec),
             _ => false,
         };
         assert!(is_right, "{esr:#010x}: {trap:?}");

@@ -17,6 +17,7 @@
 //! PPI 27 taken    if !banked.inject_timer(&gic) { kick(banked.fill(&gic)) }
 //! physical SPI    kick(gic.lock().raise(irq, &distributor))
 //! UART line       kick(gic.lock().set_line(irq, uart.line_level(), &distributor))
+//! doorbell        if !banked.relist(irq, &gic) { kick(gic.lock().latch(irq, &distributor)) }
 //! maintenance interrupt, or kicked by another core:  kick(banked.fill(&gic))
 //! trapped DIR     kick(banked.deactivate(&gic, value))
 //! ```
@@ -81,14 +82,15 @@ const LR_HW: u32 = 1 << 31;
 /// from a line.
 const COPY_LATCHED: u32 = 1 << 20;
 
-// Bits of [`Banked::held`]: one per list register, and one for interrupts that were put aside; the
-// same again for SPIs.
+// Bits of [`Banked::held`]: one per list register whose end must be seen, and one for interrupts that
+// were put aside; the same again for SPIs, also for those that stay without that.
 const HELD_ASIDE: u32 = 1 << 15;
 /// More wait than fit: what is new may be less urgent than they are, although a list register is
 /// free.
 const HELD_WAITING: u32 = 1 << 14;
 const HELD_SPI: u32 = 0x1_0001;
 const HELD_SPIS: u32 = 0xffff_0000;
+const HELD_ENDS: u32 = 0xffff;
 
 /// The condition that makes a shared interrupt pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -393,7 +395,13 @@ impl Group {
         // A latched one first: the line keeps its level, so that it is pending again afterwards.
         if self.latched & bit != 0 {
             self.latched &= !bit;
-            return LR_EOI | COPY_LATCHED;
+            // The end of an SPI whose line is low matters only if it comes again meanwhile: then
+            // `collect` asks for it. Otherwise it keeps its list register.
+            return if irq >= 32 && self.line & bit == 0 {
+                COPY_LATCHED
+            } else {
+                LR_EOI | COPY_LATCHED
+            };
         }
         self.line &= !(self.physical & bit);
         self.ending(irq)
@@ -630,8 +638,11 @@ impl Shared {
                 (first, bits)
             }
             Register::Priority(n) => {
-                self.groups[n >> 3].prioritize(n, lanes, value);
-                return;
+                let first = n as u32 * 4;
+                let group = &mut self.groups[n >> 3];
+                group.prioritize(n, lanes, value);
+                // Their list registers have the former one.
+                (first, group.placed >> (first & 31) & 0xf)
             }
             Register::Targets(n) => {
                 let first = n as u32 * 4;
@@ -697,6 +708,8 @@ pub struct Banked {
     aside: Aside,
     /// The timer's list register value while it is enabled, otherwise 0.
     timer: u32,
+    /// The copy of the list register that the last SPI has kept which came by an edge.
+    edge: u32,
     /// Whether a maintenance interrupt was requested because interrupts wait; `None` if the
     /// register must be written again.
     watched: Option<bool>,
@@ -1028,12 +1041,12 @@ impl Banked {
     }
 
     /// Writes a free list register if nothing requires a closer look. The caller knows that the
-    /// interrupt is in none. `held` is 0 only if no listed interrupt has an end to be seen and none
-    /// waits: so no more urgent one is passed over
+    /// interrupt is in none. `HELD_ENDS` are 0 only if no listed interrupt has an end to be seen and
+    /// none waits: so no more urgent one is passed over
     /// (`neither_a_tick_nor_an_sgi_takes_the_vms_lock`).
     fn list_now(&mut self, value: u32, done: u32, gic: &impl PhysicalGic) -> bool {
-        let free = done & ((1 << LIST_REGISTERS) - 1);
-        if self.held != 0 || free == 0 || !gic.distributor().forward.load(Relaxed) {
+        let free = done & ((1 << LIST_REGISTERS) - 1) & !(self.held >> 16);
+        if self.held & HELD_ENDS != 0 || free == 0 || !gic.distributor().forward.load(Relaxed) {
             return false;
         }
         let index = free.trailing_zeros() as usize % LIST_REGISTERS;
@@ -1041,6 +1054,27 @@ impl Banked {
         self.lr[index] = value;
         self.held |= u32::from(value & LR_EOI != 0) << index;
         true
+    }
+
+    /// Makes an SPI pending again by an edge, in the list register that has kept it since the last one.
+    /// Returns `false` if none has, or if it is active there: then [`Shared::latch`] does it. Takes no
+    /// lock: the SPI is as this vCPU saw it last, and it looks again after each change by another one.
+    #[inline(always)]
+    pub fn relist(&self, irq: u32, gic: &impl PhysicalGic) -> bool {
+        if self.edge & LR_ID != irq || self.held & HELD_WAITING != 0 {
+            return false;
+        }
+        // Not there if it was collected, or if its end has to be seen.
+        let Some(index) = self.lr.iter().position(|&copy| copy == self.edge) else {
+            return false;
+        };
+        let state = gic.get(index) & (LR_PENDING | LR_ACTIVE);
+        if state == 0 {
+            gic.set(index, self.edge & !COPY_LATCHED);
+            return true;
+        }
+        // One that the guest has not taken yet stands for both.
+        state == LR_PENDING
     }
 
     /// Puts pending interrupts into list registers by priority. If more wait than fit, a
@@ -1111,7 +1145,13 @@ impl Banked {
             }
             // Pending again: merges with the listed one if that is not acknowledged yet, otherwise
             // it must follow later.
-            let again = irq < 16 && sgis >> irq & 1 == 1;
+            let again = match shared {
+                Some(shared) if irq >= 32 => {
+                    let group = shared.group(irq);
+                    (group.line | group.latched) & bit_of(irq) != 0
+                }
+                _ => irq < 16 && sgis >> irq & 1 == 1,
+            };
             if done & slot != 0 {
                 // GICH_EISR shows it, and keeps the maintenance interrupt high, until the list
                 // register is written.
@@ -1334,7 +1374,10 @@ impl Banked {
             let copy = fields | irq | LR_PENDING | best >> 10 << LR_PRIORITY_SHIFT;
             gic.set(index, copy & !COPY_LATCHED);
             self.lr[index] = copy;
-            let hold = if irq >= 32 {
+            let hold = if copy & (LR_EOI | COPY_LATCHED) == COPY_LATCHED {
+                self.edge = copy;
+                HELD_SPI & HELD_SPIS
+            } else if irq >= 32 {
                 HELD_SPI
             } else {
                 u32::from(copy & LR_EOI != 0)

@@ -24,6 +24,8 @@ pub const IS_V3: bool = matches!(VERSION, GicVersion::V3);
 
 /// Software-generated interrupt by which cores tell each other to check their mailboxes.
 pub const KICK: u32 = 0;
+/// Software-generated interrupt by which a core tells another that a peer has called its VM.
+pub const CALL: u32 = 1;
 /// Virtual maintenance interrupt (PPI 9).
 pub const MAINTENANCE: u32 = 25;
 /// EL2 physical timer (PPI 10).
@@ -73,7 +75,10 @@ pub fn init_core(core: u8, pmu: Option<u32>) -> Result<(), NoAnswer> {
         route(irq, core);
         configure(irq, Trigger::Level);
     }
-    for irq in [KICK, MAINTENANCE, HYPERVISOR_TIMER].into_iter().chain(pmu) {
+    for irq in [KICK, CALL, MAINTENANCE, HYPERVISOR_TIMER]
+        .into_iter()
+        .chain(pmu)
+    {
         bank(irq).ipriorityr[irq as usize].set(OWN_PRIORITY);
         bank(irq).isenabler[irq as usize / 32].set(1 << (irq % 32));
     }

@@ -25,7 +25,7 @@ pub fn init_early(parameters: &BootParameters) {
     if parameters.psci {
         let end = match parameters.at_end {
             AtEnd::Off => psci::SYSTEM_OFF,
-            AtEnd::Reset => psci::SYSTEM_RESET,
+            AtEnd::Reset { .. } => psci::SYSTEM_RESET,
         };
         END.store(end, Relaxed);
     }

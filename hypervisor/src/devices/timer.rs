@@ -62,12 +62,14 @@ pub struct Deadlines {
     pub output: Cell<Option<Instant>>,
     /// When a lease of the VM may have run out. That outlives the vCPU that has taken it.
     pub lease: Cell<Option<Instant>>,
+    /// When the machine is reset, because the run has not ended.
+    pub end: Cell<Option<Instant>>,
 }
 
 impl Deadlines {
     /// Clears the deadlines of a vCPU.
     ///
-    /// Not that of a lease.
+    /// Not that of a lease, nor the run's end.
     pub fn clear(&self) {
         for deadline in [&self.quota, &self.migration, &self.output] {
             deadline.set(None);
@@ -80,7 +82,13 @@ impl Deadlines {
     /// A deadline in the past raises the interrupt at once: the timer compares, and does not wait
     /// for equality.
     pub fn program(&self) {
-        let all = [&self.quota, &self.migration, &self.output, &self.lease];
+        let all = [
+            &self.quota,
+            &self.migration,
+            &self.output,
+            &self.lease,
+            &self.end,
+        ];
         match all.into_iter().filter_map(Cell::get).min() {
             None => CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::CLEAR),
             Some(next) => {

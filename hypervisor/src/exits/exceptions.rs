@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{console, gic, power};
-use crate::exits::traps;
+use crate::exits::{hypercall, traps};
 use crate::machine::registers::{ELR_EL2, ESR_EL2, FAR_EL2, Readable, SP_EL1, SPSR_EL2};
 use crate::machine::{early, layout};
 use crate::vm::cpu::Visit;
@@ -11,6 +11,7 @@ use crate::vm::guest_registers::GuestRegisters;
 use crate::vm::{cpu, interrupts, life, uart, virq};
 use cloison_formats::limits::MAX_CORES;
 use cloison_formats::telemetry::ExitReason;
+use cloison_logic::syndrome;
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
@@ -102,7 +103,25 @@ vectors:
     .irp kind, 0, 1, 2, 3, 4, 5, 6, 7
     FATAL   \kind
     .endr
-    GUEST {guest_sync}
+    .balign 128
+    // A synchronous exception. An HVC needs x0 to x3 alone, and calls a Rust function that keeps the
+    // others as IRQ's does. EC in ESR_EL2: bits 31 to 26 (Arm ARM DDI 0487, D24.2.40). Aborts, where
+    // bit 31 is set, lose one instruction by it.
+    sub     sp, sp, #256
+    LOW     stp
+    mrs     x1, esr_el2
+    mov     x0, sp
+    tbnz    w1, #31, 1f
+    lsr     w9, w1, #26
+    cmp     w9, #{hvc64}
+    b.ne    1f
+    str     x18, [sp, #144]
+    stp     x29, x30, [sp, #232]
+    bl      {guest_hvc}
+    b       restore_volatile
+1:  HIGH    stp, str
+    bl      {guest_sync}
+    b       restore
     .balign 128
     // IRQ, the most frequent exit, stores half as many registers as SAVE.
     // The handler is a Rust function that does not use the callee-saved registers.
@@ -131,7 +150,9 @@ restore:
     LEAVE
 "#,
     fatal_exception = sym fatal_exception,
+    guest_hvc = sym hypercall::hvc,
     guest_sync = sym traps::synchronous,
+    hvc64 = const syndrome::HVC64,
     guest_irq = sym guest_irq,
     guest_serror = sym guest_serror,
     guest_aarch32 = sym guest_aarch32,
@@ -148,16 +169,32 @@ extern "C" fn guest_irq() {
         // Only dropped: with EOImode 1 it stays active, so that it does not arrive again before the
         // guest has ended it.
         gic::drop_priority(acknowledged);
-        virq::timer(*visit);
-        // A guest that neither finishes its line nor waits still takes its ticks: this is when EL2
-        // prints a prompt.
-        if visit.line.get() != cpu::Line::Whole {
-            uart::tick_in_line(*visit);
+        let is_listed = virq::timer(*visit);
+        if !is_listed || visit.line.get() != cpu::Line::Whole {
+            finish_timer(visit, is_listed);
         }
-        return;
+    } else if acknowledged & 0x3ff == gic::CALL && virq::is_doorbell_followed(*visit) {
+        // A peer has called, and its guest waits for this one's. Its VM pays for the interrupt.
+        visit.count_exit(ExitReason::Interrupt);
+        gic::drop_priority(acknowledged);
+        gic::deactivate(acknowledged);
+        life::hold(visit);
+    } else {
+        other_interrupt(visit, acknowledged);
     }
-    visit.count_exit(ExitReason::Interrupt);
-    other_interrupt(visit, acknowledged);
+}
+
+/// Handles what is rare at the timer's interrupt.
+#[cold]
+fn finish_timer(visit: Visit, is_listed: bool) {
+    if !is_listed {
+        virq::fill(*visit);
+    }
+    // A guest that neither finishes its line nor waits still takes its ticks: this is when EL2
+    // prints a prompt.
+    if visit.line.get() != cpu::Line::Whole {
+        uart::tick_in_line(*visit);
+    }
 }
 
 /// Handles an interrupt that may spend a budget, or stop this vCPU. It is not inlined: its
@@ -165,6 +202,7 @@ extern "C" fn guest_irq() {
 #[cold]
 #[inline(never)]
 fn other_interrupt(visit: Visit, acknowledged: u32) {
+    visit.count_exit(ExitReason::Interrupt);
     // Then `hold`: the handler may have spent a budget, or received a request to stop.
     interrupts::serve(*visit, acknowledged);
     life::hold(visit);
@@ -207,7 +245,7 @@ extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
          FAR {:#x}, SPSR {:#x}, SP {:#x}\n",
         cpu::current_index(),
         KINDS[kind as usize & 3],
-        cloison_logic::syndrome::class(esr),
+        syndrome::class(esr),
         ELR_EL2.get(),
         FAR_EL2.get(),
         SPSR_EL2.get(),

@@ -5,13 +5,13 @@ use crate::devices::{power, timer};
 use crate::exits::psci;
 use crate::machine::stage2::Cacheability;
 use crate::vm::cpu::{Guest, Visit};
-use crate::vm::guest_registers::GuestRegisters;
 use crate::vm::migrate::{self, Work};
 use crate::vm::partition::{self, Vm};
 use crate::vm::{doorbell, hem, life, link, logger, quota, vpmu};
 use cloison_abi::reply::{Change, Identity, Lease, Moved, Peer, Time, VmInfo};
 use cloison_abi::{ABI_VERSION, Call, CallError, page};
 use cloison_formats::addr::Ipa;
+use cloison_formats::telemetry::ExitReason;
 use cloison_formats::units::Events;
 use cloison_logic::eemi::{self, Passed};
 use cloison_logic::limit::Topic;
@@ -26,26 +26,96 @@ const UNKNOWN: u64 = -1i64 as u64;
 /// What a call of the firmware costs, in calls of EL2's own.
 const FIRMWARE_CALLS: u64 = 10;
 
+/// `x0` to `x3` of a call: its function in `w0` and its arguments, then its results.
+pub type Registers = [u64; 4];
+
+/// Handles an HVC. The vectors call it themselves, with `x0` to `x3`: it changes no other register of
+/// the guest, so that they need not store all of them.
+pub extern "C" fn hvc(registers: &mut Registers) {
+    let visit = Visit::begin();
+    visit.count_exit(ExitReason::Hypercall);
+    dispatch(visit, registers);
+}
+
 /// Handles an HVC or SMC.
 ///
 /// After an HVC, ELR_EL2 is the next instruction already: nothing is skipped here.
-pub fn dispatch(visit: Visit, registers: &mut GuestRegisters) {
+#[inline(always)]
+pub fn dispatch(visit: Visit, registers: &mut Registers) {
     // SMC Calling Convention (Arm DEN 0028): the function is in w0, whatever the upper half of x0
     // holds. Results are in x0 to x3, and x4 to x17 keep their values.
-    let [x0, x1, x2, x3, ..] = registers.x;
-    let function = x0 as u32;
-    // The shortest way: this call needs no service, and is not charged to a budget.
+    let function = registers[0] as u32;
+    if function == cloison_abi::psci::VERSION {
+        registers[0] = psci::VERSION as u64;
+    } else if !short(visit, function, registers) {
+        other(visit, function, registers);
+    }
+}
+
+/// Handles the calls that take longer ways. It is not inlined, so that the others store nothing.
+#[inline(never)]
+fn other(visit: Visit, function: u32, registers: &mut Registers) {
+    // PSCI needs no service: each VM may turn its own vCPUs on and off. Only `x0` is a result; calls
+    // that stop the vCPU do not return.
+    let [_, x1, x2, x3] = *registers;
+    match psci::call(visit, function, [x1, x2, x3]) {
+        Some(result) => registers[0] = result as u64,
+        None => *registers = vendor(visit, function, *registers),
+    }
+}
+
+/// Handles the calls that take the shortest ways. Returns whether it is one. No service grants them.
+#[inline(always)]
+fn short(visit: Visit, function: u32, registers: &mut Registers) -> bool {
     if function == Call::Identify as u32 {
-        registers.x[..4].copy_from_slice(&<[u64; 4]>::from(identify(*visit)));
-        return;
+        // Not charged to a budget.
+        *registers = identify(*visit).into();
+    } else if function == Call::DoorbellRing as u32 {
+        ring(visit, registers);
+    } else if function == Call::DoorbellTake as u32 {
+        take(visit, registers);
+    } else {
+        return false;
     }
-    // PSCI needs no service: each VM may turn its own vCPUs on and off. Only `x0` is a result;
-    // calls that stop the vCPU do not return.
-    if let Some(result) = psci::call(visit, function, [x1, x2, x3]) {
-        registers.x[0] = result as u64;
-        return;
+    true
+}
+
+/// Sets a bit of a peer's doorbell, for which the peer's guest waits.
+#[inline(never)]
+fn ring(visit: Visit, registers: &mut Registers) {
+    let [_, vm, bit, life] = *registers;
+    let result = peer(*visit, vm).and_then(|peer| doorbell::ring(*visit, peer, bit, life));
+    match result {
+        Ok(()) => *registers = [0; 4],
+        // The arguments stay.
+        Err(error) => registers[0] = error as i64 as u64,
     }
-    registers.x[..4].copy_from_slice(&vendor(visit, function, [x1, x2, x3]));
+    // Also for the interrupt that the peer takes.
+    charge(visit, Effort::CALL.times(2));
+}
+
+/// Takes bits of the VM's own doorbell.
+#[inline(never)]
+fn take(visit: Visit, registers: &mut Registers) {
+    let [x1, x2, x3] = doorbell::take(*visit, registers[1]).into();
+    *registers = [0, x1, x2, x3];
+    charge(visit, Effort::CALL);
+}
+
+/// Charges the core for a call, which may have spent a budget.
+#[inline(always)]
+fn charge(visit: Visit, effort: Effort) {
+    if quota::owe(*visit, effort) {
+        return pay(visit);
+    }
+    life::hold(visit);
+}
+
+/// Charges the core for its calls.
+#[cold]
+fn pay(visit: Visit) {
+    quota::pay(*visit);
+    life::hold(visit);
 }
 
 /// Returns what a guest is told of itself. All of it is constant while the machine runs.
@@ -58,17 +128,17 @@ fn identify(guest: Guest) -> Identity {
     }
 }
 
-/// Executes one of Cloison's calls, by HVC or through the services page. Returns `x0` to `x3`.
+/// Executes one of Cloison's calls that are not [`short`], by HVC or through the services page.
+/// Returns `x0` to `x3`.
 ///
 /// May wait: a list of pages pauses between batches, and a spent budget holds the core before the
 /// results are returned.
 #[inline(never)]
-fn vendor(visit: Visit, function: u32, arguments: [u64; 3]) -> [u64; 4] {
-    let [x1, x2, x3] = arguments;
+fn vendor(visit: Visit, function: u32, [_, x1, x2, x3]: Registers) -> Registers {
+    let arguments = [x1, x2, x3];
     match Call::from_id(function) {
         // An unknown function costs its caller no budget: it has done nothing.
         None => firmware(visit, function, arguments),
-        Some(Call::Identify) => identify(*visit).into(),
         Some(call) => {
             // Work on pages pauses between batches: this core may be held there, or told to stop.
             let work = Work::new(visit);
@@ -85,14 +155,10 @@ fn vendor(visit: Visit, function: u32, arguments: [u64; 3]) -> [u64; 4] {
             // The caller pays for the call, besides what its handler has charged for pages.
             let effort = match call {
                 Call::SegmentEnd | Call::CounterRecord => Effort::RECORD,
-                // Also for the interrupt that its peer takes.
-                Call::DoorbellRing => Effort::CALL.times(2),
                 _ => Effort::CALL,
             };
             // An error is paid for like a success: a guest could otherwise call for nothing.
-            quota::charge(*visit, effort);
-            // The call may have spent a budget.
-            life::hold(visit);
+            charge(visit, effort);
             match result {
                 // An error leaves x1 as it was, except for lists, where x1 is the index of the
                 // wrong entry.
@@ -140,11 +206,14 @@ pub fn page_write(visit: Visit, offset: u16, value: u64) {
     let request = mailbox.lock().write(offset, value);
     if let Some(Request {
         function,
-        arguments,
+        arguments: [x1, x2, x3],
     }) = request
     {
-        let results = vendor(visit, function, arguments);
-        mailbox.lock().answer(results);
+        let mut registers = [function.into(), x1, x2, x3];
+        if !short(visit, function, &mut registers) {
+            registers = vendor(visit, function, registers);
+        }
+        mailbox.lock().answer(registers);
     }
 }
 
@@ -163,18 +232,25 @@ fn names(arguments: [u64; 3]) -> Result<Names, CallError> {
 /// Returns the VM with this number.
 ///
 /// The number is the guest's: any value may come.
-fn numbered(vm: u64) -> Result<&'static Vm, CallError> {
-    partition::all().get(vm as usize).ok_or(CallError::Absent)
+fn numbered(guest: Guest, vm: u64) -> Result<&'static Vm, CallError> {
+    guest.vms.get(vm as usize).ok_or(CallError::Absent)
 }
 
-/// Checks that a mask of VMs has this one.
+/// Checks that a mask of VMs has the one with this number, which exists.
 ///
 /// Masks have eight bits, as there are at most eight VMs.
-fn permit(granted: u8, vm: &Vm) -> Result<(), CallError> {
-    match granted >> vm.id.0 & 1 {
+fn permit(granted: u8, vm: u64) -> Result<(), CallError> {
+    match granted >> (vm & 7) & 1 {
         1 => Ok(()),
         _ => Err(CallError::Denied),
     }
+}
+
+/// Returns a VM with which the caller has a channel, by its configuration.
+fn peer(guest: Guest, vm: u64) -> Result<&'static Vm, CallError> {
+    let other = numbered(guest, vm)?;
+    permit(guest.vm.peers, vm)?;
+    Ok(other)
 }
 
 /// Executes a call that is granted, except those with lists of pages. Returns `x1` to `x3`. Each
@@ -191,14 +267,8 @@ fn serve(
     let moved = |pages: u64| Moved { pages }.into();
     // The VM whose budgets the caller may set, by its configuration.
     let regulated = || {
-        let other = numbered(x1)?;
-        permit(vm.spec.regulates, other)?;
-        Ok(other)
-    };
-    // The VM with which the caller has a channel, by its configuration.
-    let peer = || {
-        let other = numbered(x1)?;
-        permit(vm.peers, other)?;
+        let other = numbered(guest, x1)?;
+        permit(vm.spec.regulates, x1)?;
         Ok(other)
     };
     match call {
@@ -208,10 +278,8 @@ fn serve(
         .into()),
         Call::Region => partition::region(vm, x1).map(Into::into),
         Call::PageState => migrate::page_state(vm, Ipa(x1)).map(Into::into),
-        Call::DoorbellRing => doorbell::ring(guest, peer()?, x2, x3).map(nothing),
-        Call::DoorbellTake => Ok(doorbell::take(guest, x1).into()),
         Call::Peer => Ok(Peer {
-            life: peer()?.doorbell.life(),
+            life: peer(guest, x1)?.doorbell.life(),
         }
         .into()),
         Call::Channel => doorbell::channel(vm, x1).map(Into::into),
@@ -235,15 +303,15 @@ fn serve(
         Call::QuotaSet => quota::set(cpu, x1, Events(x2)).map(nothing),
         Call::QuotaTerms => quota::terms(cpu, x1).map(Into::into),
         Call::VmRead => {
-            let other = numbered(x1)?;
+            let other = numbered(guest, x1)?;
             // The service reads any VM; the flag tells which ones the caller may order.
-            let managed = permit(vm.spec.manages, other).is_ok();
+            let managed = permit(vm.spec.manages, x1).is_ok();
             Ok(VmInfo::new(&other.spec.name, other.power.life(), managed).into())
         }
         Call::VmOrder => {
-            let other = numbered(x1)?;
+            let other = numbered(guest, x1)?;
             let change = Change::try_from(x2).map_err(|_| CallError::Invalid)?;
-            permit(vm.spec.manages, other)?;
+            permit(vm.spec.manages, x1)?;
             // The other VM's first core carries the order out. The caller pays for it where that
             // core has no budget that can hold it.
             quota::charge(guest, other.order(change)?);

@@ -9,28 +9,20 @@ use cloison_formats::addr::Ipa;
 use cloison_logic::power::State;
 
 /// Version 1.1, of PSCI as of the SMC Calling Convention.
-const VERSION: i64 = 0x1_0001;
+pub const VERSION: i64 = 0x1_0001;
 /// MIGRATE_INFO_TYPE: no Trusted OS that would have to be migrated.
 const NO_TRUSTED_OS: i64 = 2;
 
-/// Handles a call of PSCI or of the SMC Calling Convention itself; returns `None` for others.
-pub fn call(visit: Visit, function: u32, arguments: [u64; 3]) -> Option<i64> {
-    if function == psci::VERSION {
-        return Some(VERSION);
-    }
-    rare(visit, function, arguments)
-}
-
-/// Handles all functions but the version. It is not inlined, so that Cloison's own calls pay for
-/// one comparison. No call of a guest reaches the firmware.
-#[inline(never)]
-fn rare(visit: Visit, function: u32, [x1, x2, x3]: [u64; 3]) -> Option<i64> {
+/// Handles a call of PSCI or of the SMC Calling Convention itself; returns `None` for others. No
+/// call of a guest reaches the firmware.
+pub fn call(visit: Visit, function: u32, [x1, x2, x3]: [u64; 3]) -> Option<i64> {
     let vm = visit.vm;
     // Bit 30 of a function tells the two forms apart (Arm DEN 0028, 2.5).
     // The 32-bit forms take 32-bit arguments.
     let wide = function >> 30 & 1 == 1;
     let narrow = |value: u64| if wide { value } else { value & 0xffff_ffff };
     Some(match function {
+        psci::VERSION => VERSION,
         // These three do not return.
         psci::CPU_OFF => life::cpu_off(visit),
         psci::SYSTEM_OFF => life::off(visit),

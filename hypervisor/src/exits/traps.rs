@@ -24,18 +24,13 @@ use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use log::Level;
 
-/// Handles a synchronous exception from the guest. The vectors call it themselves: a function
-/// between them and this one would cost each trap five instructions.
-pub extern "C" fn synchronous(registers: &mut GuestRegisters) {
+/// Handles a synchronous exception from the guest, except HVC, with ESR_EL2. The vectors call it
+/// themselves: a function between them and this one would cost each trap five instructions.
+pub extern "C" fn synchronous(registers: &mut GuestRegisters, esr: u64) {
     let visit = Visit::begin();
-    // ESR_EL2, ELR_EL2, FAR_EL2 and HPFAR_EL2 keep their values until the return: interrupts are
+    // ELR_EL2, FAR_EL2 and HPFAR_EL2 keep their values until the return: interrupts are
     // masked at EL2, so that no other exception overwrites them.
-    let esr = ESR_EL2.get();
     match Trap::decode(esr) {
-        Trap::Hypercall => {
-            visit.count_exit(ExitReason::Hypercall);
-            hypercall::dispatch(visit, registers);
-        }
         Trap::DataAbort(abort) => {
             // The distributor first: its registers are accessed far more often than those of other
             // devices.
@@ -58,7 +53,9 @@ fn dispatch_cold(visit: Visit, registers: &mut GuestRegisters, esr: u64) {
             visit.count_exit(ExitReason::Hypercall);
             // Unlike with HVC, the return address of a trapped SMC is the SMC itself.
             skip_instruction();
-            hypercall::dispatch(visit, registers);
+            if let Some(registers) = registers.x.first_chunk_mut() {
+                hypercall::dispatch(visit, registers);
+            }
         }
         Trap::SystemRegister(access) => {
             visit.count_exit(ExitReason::SystemRegister);
@@ -325,9 +322,8 @@ fn undescribed(registers: &mut GuestRegisters, is_write: bool, word: u32) -> Res
         }
         // EL2 may write its own syndrome registers: nothing else reads them before the next
         // exception.
-        ESR_EL2.set(DataAbort::syndrome(access, is_write));
         FAR_EL2.set(at);
-        synchronous(registers);
+        synchronous(registers, DataAbort::syndrome(access, is_write));
         // The instruction is not skipped where the guest has taken an abort. An instruction that
         // aborts does not write its base register back.
         if ELR_EL2.get() != pc.wrapping_add(4) {

@@ -12,10 +12,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
 use cloison_formats::addr::{PhysAddr, PhysRange};
+use cloison_formats::boot::AtEnd;
 use cloison_formats::color::CacheGeometry;
 use cloison_formats::ids::VmId;
 use cloison_formats::image::{Board, GuestPmu, Header, Quota, System};
 use cloison_formats::telemetry::{BootInfo, Message, PoolInfo, VERSION, VmInfo};
+use cloison_logic::clock::Ticks;
 use cloison_logic::features::is_coherent;
 use cloison_logic::own_frames::OwnFrames;
 use cloison_logic::placement::{set_aside, tables_needed};
@@ -447,6 +449,12 @@ fn core_up(index: usize) {
     pmu::init_core(cpu::this().vpmu.borrow().counters, pmu);
     // Firmware may have left the EL2 timer on.
     CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::CLEAR);
+    if let AtEnd::Reset { within_s } = early::parameters().at_end {
+        let cpu = cpu::this();
+        let time = Ticks(CNTFRQ_EL0.get()).times(within_s.into());
+        cpu.deadlines.end.set(Some(timer::now() + time));
+        cpu.deadlines.program();
+    }
     // Pairs with the load in `start_secondaries`: what this core has initialized is visible to the
     // one that waits. SEV ends its WFE.
     CORES_UP.fetch_add(1, Release);

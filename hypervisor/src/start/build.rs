@@ -25,7 +25,7 @@ use cloison_logic::services_page::Mailbox;
 use cloison_logic::vgic::{Distributor, Shared, Source};
 use core::cell::Cell;
 use core::convert::Infallible;
-use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
 use spin::mutex::TicketMutex;
 
 /// Returns the page ranges that stage 2 maps for a VM, to compute the number of its tables.
@@ -159,14 +159,18 @@ pub fn create(
             budgets: spec.quotas.iter().map(|_| Default::default()).collect(),
             messages: Limiter::default(),
             doorbell: Doorbell::default(),
-            bell: bell.map(|bell| Bell {
-                trigger: bell.trigger,
-                burst: bell.burst.into(),
-                interval: timer::clock().ticks(bell.interval),
+            bell: bell.map(|bell| {
+                let interval = timer::clock().ticks(bell.interval);
+                Bell {
+                    trigger: bell.trigger,
+                    room: interval.times(bell.burst.into()),
+                    interval,
+                }
             }),
             pace: Limiter::default(),
             rings: Rings::default(),
             peers: system.peers(VmId(id as u8)),
+            called: AtomicU8::new(1 << spec.cores[0].0),
             has_links,
             still: TicketMutex::new(()),
         });

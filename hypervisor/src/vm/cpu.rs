@@ -6,7 +6,7 @@ use crate::devices::timer::{self, Deadlines};
 use crate::machine::layout;
 use crate::machine::mmu::Windows;
 use crate::machine::registers::{MPIDR_EL1, Readable, TPIDR_EL2, Writeable};
-use crate::vm::partition::Vm;
+use crate::vm::partition::{self, Vm};
 use alloc::boxed::Box;
 use cloison_formats::telemetry::ExitReason;
 use cloison_formats::units::Nanos;
@@ -34,6 +34,8 @@ pub struct Cpu {
     pub vcpu: usize,
     /// The VM that owns the core; cores without a VM stay parked.
     pub vm: Option<&'static Vm>,
+    /// All VMs.
+    pub vms: &'static [Vm],
     /// Set when the vCPU must stop; checked before the next return to the guest.
     pub leave: Cell<bool>,
     /// Set while a budget is spent.
@@ -199,6 +201,7 @@ pub fn init(
         index,
         vcpu,
         vm,
+        vms: partition::all(),
         leave: Cell::new(false),
         throttled: Cell::new(false),
         line: Cell::new(Line::Whole),

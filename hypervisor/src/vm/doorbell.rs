@@ -1,9 +1,9 @@
 //! Doorbells: how the VMs of a channel call each other, and learn of each other's lives.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::timer;
+use crate::devices::{gic, timer};
 use crate::vm::cpu::{Guest, Visit};
-use crate::vm::partition::{Bell, Rings, Vm, all, system};
+use crate::vm::partition::{Vm, all, system};
 use crate::vm::{telemetry, virq};
 use cloison_abi::reply::{Channel, Taken};
 use cloison_abi::{CallError, doorbell};
@@ -17,41 +17,31 @@ pub fn ring(guest: Guest, peer: &Vm, bit: u64, life: u64) -> Result<(), CallErro
     if bit >= doorbell::BITS {
         return Err(CallError::Invalid);
     }
+    let Vm {
+        bell, pace, rings, ..
+    } = guest.vm;
     // Only what interrupts the peer counts: a bit that is set already costs the peer nothing.
     let may_pass = || {
-        let pace = &guest.vm.pace;
-        let passes = |bell: Bell| {
-            pace.pass_of(bell.burst, timer::now(), bell.interval)
-                .is_some()
-        };
-        guest.vm.bell.is_some_and(passes)
+        let passes = bell.is_some_and(|bell| pace.passes(bell.room, timer::now(), bell.interval));
+        if !passes {
+            rings.refused.fetch_add(1, Relaxed);
+        }
+        passes
     };
-    let rung = peer.doorbell.ring(1 << bit, life, may_pass);
-    let Rings { passed, refused } = &guest.vm.rings;
-    match rung {
-        Ok(true) => {
-            passed.fetch_add(1, Relaxed);
-            follow(guest, peer);
-        }
-        Err(CallError::TooOften) => {
-            refused.fetch_add(1, Relaxed);
-        }
-        _ => {}
+    if peer.doorbell.ring(1 << bit, life, may_pass)? {
+        rings.passed.fetch_add(1, Relaxed);
+        call(peer);
     }
-    rung.map(drop)
+    Ok(())
 }
 
 /// Takes bits of the VM's own doorbell.
 pub fn take(guest: Guest, mask: u64) -> Taken {
-    let vm = guest.vm;
-    let bits = vm.doorbell.take(mask);
-    if bits != 0 {
-        follow(guest, vm);
+    let taken = guest.vm.doorbell.take(mask);
+    if taken.bits != 0 && !virq::is_doorbell_followed(guest) {
+        virq::doorbell(guest);
     }
-    Taken {
-        bits,
-        life: vm.doorbell.life(),
-    }
+    taken
 }
 
 /// The VM's life begins.
@@ -83,11 +73,10 @@ pub fn log(visit: Visit, vm: &Vm) {
     }
 }
 
-/// Has the interrupt of a VM follow its doorbell's bits.
-fn follow(guest: Guest, vm: &Vm) {
-    if let Some(bell) = vm.bell {
-        virq::doorbell(guest, vm, bell.trigger);
-    }
+/// Tells a core of a peer that a bit of its doorbell is new. The peer's distributor is its own
+/// cores' alone.
+fn call(peer: &Vm) {
+    gic::send(gic::CALL, peer.called.load(Relaxed));
 }
 
 /// Sets the bit for this VM in the doorbells of those with which it has a channel.
@@ -96,7 +85,7 @@ fn tell_peers(guest: Guest) {
     for peer in ones(guest.vm.peers).filter_map(|peer| all().get(peer as usize)) {
         // One that does not run asks for its peers' lives when it starts.
         if peer.doorbell.ring(bit, 0, || true) == Ok(true) {
-            follow(guest, peer);
+            call(peer);
         }
     }
 }

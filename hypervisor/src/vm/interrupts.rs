@@ -3,7 +3,7 @@
 //! A handler takes a [`Guest`] and does not wait; what waits takes a [`Visit`].
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::{console, gic, smmu, timer};
+use crate::devices::{console, gic, power, smmu, timer};
 use crate::vm::cpu::{Due, Guest, Visit};
 use crate::vm::mailbox::{self, Request};
 use crate::vm::partition::{all, system};
@@ -41,7 +41,8 @@ pub fn serve_while(visit: Visit, mut more: impl FnMut() -> bool) {
 
 /// Handles one physical interrupt.
 pub fn serve(guest: Guest, acknowledged: u32) {
-    // Bits 12 to 10 are the sender of a KICK, which EOIR and DIR need too (Arm IHI 0048B, 4.4.4).
+    // Bits 12 to 10 are the sender of a KICK or CALL, which EOIR and DIR need too (Arm IHI 0048B,
+    // 4.4.4).
     let id = acknowledged & 0x3ff;
     if id == gic::SPURIOUS {
         return;
@@ -61,8 +62,14 @@ pub fn serve(guest: Guest, acknowledged: u32) {
             vpmu::on_overflow(guest);
         }
         // Not deactivated here: the guest's EOI does that through its list register.
-        gic::VIRTUAL_TIMER => return virq::timer(guest),
+        gic::VIRTUAL_TIMER => {
+            if !virq::timer(guest) {
+                virq::fill(guest);
+            }
+            return;
+        }
         gic::KICK => serve_requests(guest),
+        gic::CALL => virq::doorbell(guest),
         // Which list registers have ended, and whether there is room, `fill` finds out itself.
         gic::MAINTENANCE => virq::fill(guest),
         _ if system().board.console.irq.0 == id => console_input::receive(guest),
@@ -166,6 +173,13 @@ pub fn await_console(visit: Visit, position: Position) {
 fn on_timer(guest: Guest) {
     let now = timer::now();
     let deadlines = &guest.deadlines;
+    if timer::take_passed(&deadlines.end, now) {
+        console::print_fatal(format_args!(
+            "\n[core {}] the run has not ended in its time\n",
+            guest.index
+        ));
+        power::off()
+    }
     // First: the other work may wait for a moment longer.
     if timer::take_passed(&deadlines.quota, now) {
         quota::on_deadline(guest, now);

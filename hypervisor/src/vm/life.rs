@@ -265,7 +265,17 @@ fn enter_vcpu(visit: Visit, start: Start) -> ! {
 /// The last step before the core returns to its guest. Holds the core as long as a budget is spent:
 /// interrupts for its VM are taken and kept in list registers meanwhile. Then does what has become
 /// due, which may spend a budget again. Does not return where the vCPU has to stop.
+#[inline(always)]
 pub fn hold(visit: Visit) {
+    // Without branches in between: each return to the guest passes here.
+    if visit.throttled.get() | visit.leave.get() | (visit.due.get() != Due::default()) {
+        hold_longer(visit);
+    }
+}
+
+/// As [`hold`], where there is something to do.
+#[cold]
+fn hold_longer(visit: Visit) {
     loop {
         // A request to stop ends the hold: the VM's end does not wait for a period.
         while visit.throttled.get() && !visit.leave.get() {

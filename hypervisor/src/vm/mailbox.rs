@@ -23,7 +23,7 @@ static MAILBOXES: [Requests; MAX_CORES] = [const { Requests::none() }; MAX_CORES
 /// Sends a request to another core (or this one), and interrupts it.
 pub fn ask(core: Core, request: Request) {
     MAILBOXES[core.index()].post(request as u32);
-    gic::kick(1 << core.0);
+    gic::send(gic::KICK, 1 << core.0);
 }
 
 /// Takes the requests that have arrived for a core, as a mask of [`Request`]s.

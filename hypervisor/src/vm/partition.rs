@@ -28,7 +28,7 @@ use cloison_logic::services_page::Mailbox;
 use cloison_logic::vgic::{Banked, Distributor, Shared};
 use cloison_logic::vuart::Uart;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use spin::Once;
 use spin::mutex::TicketMutex;
 
@@ -73,8 +73,8 @@ pub struct Pages {
 pub struct Bell {
     /// When its interrupt is pending.
     pub trigger: Trigger,
-    /// How many of its calls may interrupt peers at once.
-    pub burst: u64,
+    /// The time of as many of its calls as may interrupt peers at once.
+    pub room: Ticks,
     /// After what time it may make one more.
     pub interval: Ticks,
 }
@@ -139,6 +139,9 @@ pub struct Vm {
     pub rings: Rings,
     /// The VMs that it may call, a bit each.
     pub peers: u8,
+    /// The core that its peers' calls interrupt, as a bit: the one that lists the doorbell's
+    /// interrupt, as far as is known.
+    pub called: AtomicU8,
     /// Whether it has a link.
     pub has_links: bool,
     /// Held where its pages move, and where another VM's core accesses one. Not waited with.

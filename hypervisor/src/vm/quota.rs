@@ -44,17 +44,27 @@ fn act(guest: Guest, spec: &Quota, verdict: Verdict) {
     }
 }
 
-/// Charges the core's budgets for work for its VM. A core that has spent one is then held, at the
-/// latest before it returns to its guest. What is less than a page's work is charged together with
-/// what follows; it belongs to the core, as budgets do.
-pub fn charge(guest: Guest, effort: Effort) {
+/// Notes work for the core's VM that its budgets are to pay. Returns whether to [`pay`] now: what is
+/// less than a page's work is charged together with what follows, since charging reads counters and
+/// sets a deadline, which would cost more than a short call. It belongs to the core, as budgets do.
+pub fn owe(guest: Guest, effort: Effort) -> bool {
     let owed = guest.owed.get().and(effort);
-    // Charging reads counters and sets a deadline, which would cost more than a short call.
-    if owed.is_small() {
-        guest.owed.set(owed);
-        return;
+    guest.owed.set(owed);
+    !owed.is_small()
+}
+
+/// Charges the core's budgets for work for its VM, now or soon. A core that has spent one is then
+/// held, at the latest before it returns to its guest.
+pub fn charge(guest: Guest, effort: Effort) {
+    if owe(guest, effort) {
+        pay(guest);
     }
-    guest.owed.set(Effort::NONE);
+}
+
+/// Charges the core's budgets for all that is owed.
+#[inline(never)]
+pub fn pay(guest: Guest) {
+    let owed = guest.owed.take();
     let mut quotas = guest.quotas.borrow_mut();
     // One reading of the clock for all quotas of the core.
     let now = timer::now();

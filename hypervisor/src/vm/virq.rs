@@ -8,11 +8,12 @@ use crate::vm::partition::Vm;
 use cloison_abi::irq;
 use cloison_formats::addr::Ipa;
 use cloison_formats::bits::ones;
-use cloison_formats::channel;
+use cloison_formats::channel::Trigger;
 use cloison_formats::image::GicVersion;
 use cloison_logic::syndrome::{Access, Width};
-use cloison_logic::vgic::{Banked, Distributor, PhysicalGic, Shared, Trigger, Vcpus, v3};
+use cloison_logic::vgic::{self, Banked, Distributor, PhysicalGic, Shared, Vcpus, v3};
 use core::ops::DerefMut;
+use core::sync::atomic::Ordering::Relaxed;
 
 /// Offset of GICD_TYPER, a constant that is read without accessing any state.
 const TYPER: u16 = 4;
@@ -78,7 +79,7 @@ impl PhysicalGic for Physical {
         }
     }
 
-    fn configure(&self, irq: u32, trigger: Trigger) {
+    fn configure(&self, irq: u32, trigger: vgic::Trigger) {
         gic::configure(irq, trigger);
     }
 }
@@ -93,7 +94,7 @@ fn kick(guest: Guest, vm: &Vm, vcpus: Vcpus) -> bool {
         match vm.spec.cores.get(vcpu as usize) {
             // No interrupt to itself: the caller fills its list registers.
             Some(&core) if core.index() == guest.index => own = true,
-            // The physical SGI follows a DSB (`gic::kick`), so that the other core sees the state
+            // The physical SGI follows a DSB (`gic::send`), so that the other core sees the state
             // that `vgic` has published.
             Some(&core) => mailbox::ask(core, Request::Interrupts),
             None => {}
@@ -117,16 +118,11 @@ pub fn fill(guest: Guest) {
 }
 
 /// Puts the virtual timer's interrupt, whose priority has been dropped, into a list register; the
-/// guest's EOI deactivates it.
+/// guest's EOI deactivates it. Returns `false` if [`fill`] must do it.
 #[inline(always)]
-pub fn timer(guest: Guest) {
-    let gic = Physical(guest.vm);
+pub fn timer(guest: Guest) -> bool {
     // Without the lock of the shared interrupts: the timer is private to the vCPU.
-    // The borrow ends with the statement: `fill` borrows again.
-    let listed = guest.virq.borrow_mut().inject_timer(&gic);
-    if !listed {
-        fill(guest);
-    }
+    guest.virq.borrow_mut().inject_timer(&Physical(guest.vm))
 }
 
 /// Changes the shared interrupts of `vm`, which may be another one, and tells the vCPU that
@@ -223,18 +219,35 @@ pub fn follow(guest: Guest, vm: &Vm, irq: u32, is_high: impl FnOnce() -> bool) {
     });
 }
 
-/// Has the interrupt of a VM's doorbell follow the bits that wait there. To be called after each
+/// Has the interrupt of the VM's doorbell follow the bits that wait there without the lock, if
+/// possible. Returns whether it does; then [`doorbell`] has nothing to do.
+#[inline(always)]
+pub fn is_doorbell_followed(guest: Guest) -> bool {
+    let vm = guest.vm;
+    vm.bell.is_some_and(|bell| bell.trigger == Trigger::Edge)
+        // No bit: taken already, or meant for a life that has ended.
+        && (vm.doorbell.waiting() == 0
+            || guest.virq.borrow().relist(irq::DOORBELL, &Physical(vm)))
+}
+
+/// Has the interrupt of the VM's doorbell follow the bits that wait there. To be called after each
 /// change of them: under the lock, the last call sees all changes.
-pub fn doorbell(guest: Guest, vm: &Vm, trigger: channel::Trigger) {
-    let line = irq::DOORBELL;
+pub fn doorbell(guest: Guest) {
+    let vm = guest.vm;
+    let Some(bell) = vm.bell else { return };
     update_shared(guest, vm, |spis| {
         let waits = vm.doorbell.waiting() != 0;
-        match trigger {
-            channel::Trigger::Level => spis.set_line(line, waits, &vm.distributor),
-            channel::Trigger::Edge if waits => spis.latch(line, &vm.distributor),
+        let vcpus = match bell.trigger {
+            Trigger::Level => spis.set_line(irq::DOORBELL, waits, &vm.distributor),
+            Trigger::Edge if waits => spis.latch(irq::DOORBELL, &vm.distributor),
             // Taken already, or meant for a life that has ended.
-            channel::Trigger::Edge => Vcpus(0),
+            Trigger::Edge => Vcpus(0),
+        };
+        // From now on, peers interrupt the core that lists it.
+        if let Some(core) = vm.spec.cores.get(vcpus.0.trailing_zeros() as usize) {
+            vm.called.store(1 << core.0, Relaxed);
         }
+        vcpus
     });
 }
 

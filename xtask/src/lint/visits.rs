@@ -9,8 +9,9 @@ use super::finding::Finding;
 use super::source::Sources;
 
 /// Where visits begin: the vectors' handlers, and the loop of a parked core, once.
-const PLACES: [(&str, usize); 3] = [
+const PLACES: [(&str, usize); 4] = [
     ("exits/exceptions.rs", usize::MAX),
+    ("exits/hypercall.rs", 1),
     ("exits/traps.rs", 1),
     ("vm/life.rs", 1),
 ];

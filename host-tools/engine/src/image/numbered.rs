@@ -39,7 +39,8 @@ pub enum NumberedError {
 
 /// Returns an image as the one of this number: the system's name ends with the number and the
 /// image's checksum, which its first line on the console and its first message of telemetry say,
-/// and the machine is reset at the end. The rest is unchanged.
+/// and the machine is reset at the end, `within_s` seconds after its start at the latest. The rest
+/// is unchanged.
 ///
 /// The checksum is the start of the SHA-256 of the same image with the number and without the
 /// checksum, so that it covers the hypervisor, the configuration and the guests. The same image
@@ -48,7 +49,7 @@ pub enum NumberedError {
 /// # Errors
 ///
 /// If the file is no system image, or its board cannot be reset.
-pub fn numbered(file: &[u8], number: NonZeroUsize) -> Result<Image, NumberedError> {
+pub fn numbered(file: &[u8], number: NonZeroUsize, within_s: u32) -> Result<Image, NumberedError> {
     let (at, system, payload) = parts(file).ok_or(NumberedError::NoSystem)?;
     if system.board.power_off.is_some() {
         return Err(NumberedError::NoReset {
@@ -65,7 +66,7 @@ pub fn numbered(file: &[u8], number: NonZeroUsize) -> Result<Image, NumberedErro
             name,
             ..system.clone()
         };
-        ending(AtEnd::Reset, &hypervisor, system, payload)
+        ending(AtEnd::Reset { within_s }, &hypervisor, system, payload)
     };
     let name = format!("{} {number}", system.name);
     let sum = sha256(&named(name.clone())?.bytes);
@@ -104,7 +105,7 @@ mod tests {
     fn an_image_says_its_checksum_and_resets_the_machine() {
         let plain = system_image(&hypervisor(), system(), b"8 bytes.").expect("it is valid");
         let [one, same, two] =
-            [1, 1, 2].map(|of| numbered(&plain.bytes, number(of)).expect("it is valid"));
+            [1, 1, 2].map(|of| numbered(&plain.bytes, number(of), 9).expect("it is valid"));
         assert_eq!(one.bytes, same.bytes);
         assert_ne!(one.system.name, two.system.name);
         let expected = format!("{} 1 ", system().name);
@@ -114,7 +115,7 @@ mod tests {
             BootParameters::from_bytes(image.bytes[64..96].try_into().expect("32 bytes"))
         };
         assert_eq!(parameters(&plain).at_end, AtEnd::Off);
-        assert_eq!(parameters(&one).at_end, AtEnd::Reset);
+        assert_eq!(parameters(&one).at_end, AtEnd::Reset { within_s: 9 });
         // Nothing else differs.
         let name = system().name;
         let found = System {
@@ -128,7 +129,7 @@ mod tests {
         patched.bytes[4999] ^= 1;
         let patched = system_image(&patched, system(), b"8 bytes.").expect("it is valid");
         for other in [other, patched] {
-            let other = numbered(&other.bytes, number(1)).expect("it is valid");
+            let other = numbered(&other.bytes, number(1), 9).expect("it is valid");
             assert_ne!(other.system.name, one.system.name);
         }
     }
@@ -136,7 +137,7 @@ mod tests {
     #[test]
     fn what_cannot_be_numbered_is_refused() {
         assert!(matches!(
-            numbered(&[0; 8192], number(1)),
+            numbered(&[0; 8192], number(1), 9),
             Err(NumberedError::NoSystem)
         ));
         let mut without = system();
@@ -146,7 +147,7 @@ mod tests {
         });
         let image = system_image(&hypervisor(), without, b"8 bytes.").expect("it is valid");
         assert!(matches!(
-            numbered(&image.bytes, number(1)),
+            numbered(&image.bytes, number(1), 9),
             Err(NumberedError::NoReset { .. })
         ));
     }

@@ -73,7 +73,7 @@ pub fn boot_parameters(parameters: &BootParameters) -> [u8; boot::LEN] {
             false => boot::NO_PSCI,
         } | match parameters.at_end {
             AtEnd::Off => 0,
-            AtEnd::Reset => boot::RESET,
+            AtEnd::Reset { within_s } => boot::RESET | u64::from(within_s) << boot::SECONDS,
         },
     ];
     let mut bytes = [0; boot::LEN];
@@ -100,7 +100,7 @@ mod tests {
             [
                 (console, false, AtEnd::Off),
                 (console, true, AtEnd::Off),
-                (console, true, AtEnd::Reset),
+                (console, true, AtEnd::Reset { within_s: 600 }),
             ]
         }) {
             let parameters = BootParameters {

@@ -1,5 +1,5 @@
 //! A doorbell that peers ring while its VM takes bits, ends and starts: the steps of
-//! `vm::doorbell` and `vm::virq::doorbell`.
+//! `vm::doorbell` and `vm::virq::doorbell`. A peer's thread is also the core that its call interrupts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::doorbell::Doorbell;
@@ -56,7 +56,7 @@ fn the_word_is_seen_or_the_bit_is_set(call: fn(&Doorbell)) {
             call(&bell.bits);
         })
     };
-    let taken = bell.bits.take(BIT);
+    let taken = bell.bits.take(BIT).bits;
     assert_eq!(taken, BIT);
     let seen = bell.word.load(Relaxed);
     peer.join().expect("no assertions");

@@ -238,6 +238,20 @@ impl Machine {
         self.kick(kick);
     }
 
+    /// Makes the UART's interrupt pending by an edge on a core, as a doorbell's. Returns whether that
+    /// took no lock.
+    fn edge(&self, vcpu: usize) -> bool {
+        let relisted = self.cores[vcpu]
+            .banked
+            .borrow()
+            .relist(UART, &self.view(vcpu));
+        if !relisted {
+            let kick = self.shared.borrow_mut().latch(UART, &self.distributor);
+            self.kick(kick);
+        }
+        relisted
+    }
+
     fn timer(&self, vcpu: usize) -> bool {
         let view = self.view(vcpu);
         let injected = self.cores[vcpu].banked.borrow_mut().inject_timer(&view);
@@ -613,6 +627,76 @@ fn neither_a_tick_nor_an_sgi_takes_the_vms_lock() {
         // An SPI does take it, so the count can be trusted.
         machine.write(0, 0x104, 1 << (UART - 32));
         assert_ne!(machine.locked.get(), 0);
+    }
+}
+
+#[test]
+fn an_edge_that_comes_again_takes_no_lock_and_delays_no_tick() {
+    let machine = Machine::new(2);
+    assert!(!machine.edge(0), "in no list register yet");
+    assert_eq!(machine.drain(0), [(UART, 0)]);
+    machine.locked.set(0);
+    for _ in 0..10 {
+        // The second one merges with the first, which is not taken yet.
+        assert!(machine.edge(0) && machine.edge(0));
+        assert_eq!(machine.acknowledge(0), Some((UART, 0)));
+        assert!(machine.timer(0));
+        machine.end(0, UART);
+        assert!(machine.edge(0));
+        let mut seen = machine.drain(0);
+        seen.sort_unstable();
+        assert_eq!(seen, [(TIMER, 0), (UART, 0)]);
+        assert!(machine.timer(0));
+        assert_eq!(machine.drain(0), [(TIMER, 0)]);
+    }
+    assert_eq!(machine.locked.get(), 0);
+    // While the guest has it active, it waits for its end.
+    assert!(machine.edge(0));
+    assert_eq!(machine.acknowledge(0), Some((UART, 0)));
+    assert!(!machine.edge(0));
+    assert_eq!(machine.acknowledge(0), None);
+    machine.end(0, UART);
+    assert_eq!(machine.drain(0), [(UART, 0)]);
+    // SGIs and the timer find all list registers, also the one that is kept.
+    machine.write(0, 0xf00, 2 << 24 | 1);
+    machine.write(0, 0xf00, 2 << 24 | 2);
+    machine.write(0, 0xf00, 2 << 24 | 3);
+    machine.timer(0);
+    assert_eq!(machine.listed(0).len(), LIST_REGISTERS);
+    assert!(!machine.edge(0));
+    assert_eq!(machine.drain(0).len(), 5);
+}
+
+#[test]
+fn an_edge_follows_what_another_vcpu_has_written() {
+    let machine = Machine::new(2);
+    let (bit, lane) = (1 << (UART % 32), UART % 4 * 8);
+    let keep = |vcpu| {
+        machine.edge(vcpu);
+        assert_eq!(machine.drain(vcpu), [(UART, 0)]);
+        assert!(machine.edge(vcpu));
+        assert_eq!(machine.drain(vcpu), [(UART, 0)]);
+    };
+    // Its priority.
+    keep(0);
+    machine.write(1, 0x400 + (UART as u16 & !3), 0x48 << lane);
+    machine.edge(0);
+    assert_eq!(machine.listed(0)[0] >> LR_LEVEL_SHIFT & 0x1f, 0x48 >> 3);
+    machine.drain(0);
+    // Its target.
+    keep(0);
+    machine.write(1, 0x800 + (UART as u16 & !3), 2 << lane);
+    assert!(!machine.edge(0));
+    assert_eq!(machine.drain(0), []);
+    assert_eq!(machine.drain(1), [(UART, 0)]);
+    // Whether it is enabled, and whether the distributor is on.
+    keep(1);
+    for (off, on) in [((0x184, bit), (0x104, bit)), ((0, 0), (0, 1))] {
+        machine.write(0, off.0, off.1);
+        assert!(!machine.edge(1));
+        assert_eq!(machine.drain(1), []);
+        machine.write(0, on.0, on.1);
+        assert_eq!(machine.drain(1), [(UART, 0)]);
     }
 }
 

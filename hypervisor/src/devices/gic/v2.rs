@@ -2,7 +2,7 @@
 //! control (Arm IHI 0048B, 4.4 and 5.3).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::{KICK, NoAnswer};
+use super::NoAnswer;
 use crate::machine::mmio::{GICC, GICC_DIR, GICD, GICH, Mapped};
 use crate::machine::registers::{Readable, Writeable};
 use cloison_abi::gicv2::{GICC_CTLR, GICH_HCR, GICH_VMCR, Gicd, SGIR};
@@ -58,8 +58,8 @@ pub fn reset_virtual_interface() {
     GICH.hcr.write(GICH_HCR::EN::SET);
 }
 
-/// Acknowledges the next pending interrupt. Returns its number, and for a KICK the sender in bits
-/// \[12:10\].
+/// Acknowledges the next pending interrupt. Returns its number, and for a KICK or CALL the sender in
+/// bits \[12:10\].
 ///
 /// [`SPURIOUS`](super::SPURIOUS) if none is pending. The interrupt is active from here on.
 pub fn acknowledge() -> u32 {
@@ -76,14 +76,14 @@ pub fn deactivate(acknowledged: u32) {
     GICC_DIR.dir.set(acknowledged);
 }
 
-/// Interrupts the cores in `targets` (a bit mask of GIC CPU interface numbers).
+/// Interrupts the cores in `targets` (a bit mask of GIC CPU interface numbers) by `sgi`.
 ///
 /// The barrier orders what the caller has stored before the interrupt: the other core sees the
 /// request when it looks.
-pub fn kick(targets: u8) {
+pub fn send(sgi: u32, targets: u8) {
     crate::machine::sysreg::dsb_ish();
     GICD.sgir
-        .write(SGIR::TARGETS.val(targets.into()) + SGIR::INTID.val(KICK));
+        .write(SGIR::TARGETS.val(targets.into()) + SGIR::INTID.val(sgi));
 }
 
 /// Routes a shared interrupt to one core.

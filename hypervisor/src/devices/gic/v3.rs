@@ -3,7 +3,7 @@
 //! The guest's ICC registers are the hardware's virtual ones, ICV, because HCR_EL2.IMO is set.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::{KICK, NoAnswer};
+use super::NoAnswer;
 use crate::machine::mmio::{GICD, Mapped, Page, ROUTES, redistributor};
 use crate::machine::registers::*;
 use crate::machine::sysreg::{dsb_ish, isb};
@@ -107,10 +107,10 @@ pub fn deactivate(acknowledged: u32) {
     ICC_DIR_EL1.set(acknowledged.into());
 }
 
-/// Interrupts the cores in `targets`, whose affinities are their numbers.
-pub fn kick(targets: u8) {
+/// Interrupts the cores in `targets`, whose affinities are their numbers, by `sgi`.
+pub fn send(sgi: u32, targets: u8) {
     dsb_ish();
-    ICC_SGI1R_EL1.set(v3::sgi(targets, KICK));
+    ICC_SGI1R_EL1.set(v3::sgi(targets, sgi));
 }
 
 /// Routes a shared interrupt to one core.

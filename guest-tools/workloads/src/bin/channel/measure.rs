@@ -2,9 +2,9 @@
 //!
 //! Both write channel 0. Meant for `-icount shift=0` with a counter of 1 GHz, where one tick is one
 //! instruction, of both cores together: each core sleeps while the other one executes. `doorbell`
-//! is from the HVC to the first instruction of the peer's vector. `message` is from the start of
-//! sending 64 bytes through the ring to their end at the receiver, which sleeps until its handler
-//! has taken the bits.
+//! is from the HVC, after which the caller sleeps at once, to the first instruction of the peer's
+//! vector. `message` is from the start of sending 64 bytes through the ring to their end at the
+//! receiver, which sleeps until its handler has taken the bits.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_channel::{Receiver, Ring, Sender, Session};
@@ -30,8 +30,8 @@ const PAUSE_MICROS: u64 = 200;
 mod assembly {
     use cloison_guest::global_asm;
 
-    // `doorbell_call(function, vm, bit, life)` makes a hypercall. Returns the counter immediately
-    // before the HVC.
+    // `doorbell_call(function, vm, bit, life)` makes a hypercall, and sleeps until an interrupt.
+    // Returns the counter immediately before the HVC.
     //
     // `doorbell_await(gicc)` sleeps until an interrupt. Returns the counter as read by the first
     // instruction of its vector.
@@ -51,6 +51,7 @@ doorbell_await:
 doorbell_call:
     mrs     x9, cntvct_el0
     hvc     #0
+    wfi
     mov     x0, x9
     ret
     "#
@@ -79,9 +80,24 @@ fn handler(interrupt: Interrupt) {
 
 /// Sleeps, so that the other core alone executes.
 fn sleep() {
+    let end = wake_later();
+    cpu::wait_until(|| timer::now() >= end);
+}
+
+/// Has the timer wake this core after a pause. Returns when.
+fn wake_later() -> u64 {
     let end = timer::now() + timer::micros(PAUSE_MICROS);
     timer::arm(end);
-    cpu::wait_until(|| timer::now() >= end);
+    end
+}
+
+/// Calls the other VM, and sleeps until the timer has woken this core. Returns the counter
+/// immediately before the call.
+#[allow(unsafe_code)]
+fn call_and_sleep() -> u64 {
+    // SAFETY: the call changes nothing of this VM. Of the registers, it changes those of its results;
+    // x9 is caller-saved, and the vectors keep all.
+    unsafe { doorbell_call(Call::DoorbellRing as u64, CALLED, BIT, 0) }
 }
 
 /// Both halves of the channel: the ring, and the notes of the VM that is called.
@@ -110,7 +126,6 @@ pub fn take_part(side: fn(&Memory)) {
 }
 
 /// Measures, and prints what it has measured.
-#[allow(unsafe_code)]
 pub fn call(memory: &Memory) {
     gic::enable(irq::VTIMER);
     cpu::unmask_interrupts();
@@ -118,23 +133,24 @@ pub fn call(memory: &Memory) {
     while !seen(1) {
         sleep();
     }
+    // Once more: EL2 sends its records of the start meanwhile.
+    sleep();
     let mut sender = Sender::begin(memory.ring, Session::new(1, 1));
     let (mut calls, mut messages) = ([0; TRIES as usize], [0; TRIES as usize]);
     for (ticks, tries) in calls.iter_mut().zip(2..) {
-        // SAFETY: the call changes nothing of this VM.
-        let before = unsafe { doorbell_call(Call::DoorbellRing as u64, CALLED, BIT, 0) };
-        sleep();
+        wake_later();
+        let before = call_and_sleep();
         if !seen(tries) {
             return println!("channel: call {tries} was not seen");
         }
         *ticks = memory.notes[AT].load(Relaxed) - before;
     }
     for (ticks, tries) in messages.iter_mut().zip(TRIES + 2..) {
+        wake_later();
         let before = timer::now();
         let sent = sender.send(&[tries; 8]);
-        let called = call::doorbell_ring(CALLED, BIT, 0);
-        sleep();
-        if sent.is_err() || called.is_err() || !seen(tries) {
+        call_and_sleep();
+        if sent.is_err() || !seen(tries) {
             return println!("channel: message {tries} was not seen");
         }
         *ticks = memory.notes[AT].load(Relaxed) - before;

@@ -16,9 +16,14 @@ use std::time::{Duration, Instant};
 pub struct Patience {
     /// Until it starts the image; forever if nothing here can reset it.
     pub start: Option<Duration>,
-    /// From there to the end of the run.
+    /// From there to the end of the run, when the board resets itself.
     pub run: Duration,
 }
+
+/// How much later than by itself a board is reset from here.
+const GRACE: Duration = Duration::from_secs(10);
+/// The end of the hypervisor's line about a run that hangs.
+const LATE: &str = "] the run has not ended in its time";
 
 /// Why an attempt was ended here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +70,8 @@ pub struct Attempt<'a> {
     /// Whether the console has shown the end of a run.
     has_shown_end: bool,
     stop: Option<Stop>,
+    /// Whether the hypervisor has found that the run hangs.
+    is_late: bool,
     /// The ports that were gone during the run.
     gone: Vec<Port>,
     /// Whether the ports are those of each other.
@@ -86,6 +93,7 @@ impl<'a> Attempt<'a> {
             is_running: false,
             has_shown_end: false,
             stop: None,
+            is_late: false,
             gone: vec![],
             exchanged: false,
         }
@@ -94,10 +102,12 @@ impl<'a> Attempt<'a> {
     fn line(&mut self, line: &str) {
         if line == STARTING {
             self.fetched += 1;
-            self.deadline = Some(Instant::now() + self.patience.run);
+            self.deadline = Some(Instant::now() + self.patience.run + GRACE);
             if self.fetched > 1 && self.started.is_none() {
                 self.stop = Some(Stop::AgainAtOnce);
             }
+        } else if line.ends_with(LATE) {
+            self.is_late = true;
         } else if line == WAITING && self.is_running {
             self.stop = Some(Stop::Reset);
         } else if of_last_run(line.as_bytes()).is_some() {
@@ -124,7 +134,14 @@ impl<'a> Attempt<'a> {
         let Some(started) = self.started else {
             return self.not_started(captured.end);
         };
+        let no_end = || {
+            format!(
+                "no end within {} s of its start",
+                self.patience.run.as_secs()
+            )
+        };
         match (captured.end, self.stop) {
+            (_, Some(_)) if self.is_late => Outcome::Lost(no_end()),
             (CaptureEnd::Off, _) => self.judge(&captured, started),
             (_, Some(Stop::Reset | Stop::AgainAtOnce)) => {
                 Outcome::Lost("the board was reset before the end of the run".to_owned())
@@ -132,10 +149,7 @@ impl<'a> Attempt<'a> {
             (CaptureEnd::LogsEnded, _) => {
                 Outcome::Lost("a port is a file, and has ended".to_owned())
             }
-            _ => Outcome::Hangs(format!(
-                "no end within {} s of its start",
-                self.patience.run.as_secs()
-            )),
+            _ => Outcome::Hangs(no_end()),
         }
     }
 
@@ -209,7 +223,7 @@ impl Observer for Attempt<'_> {
             Remark::Boot(boot) | Remark::Reset(boot) if boot.system == self.system.name => {
                 let now = Instant::now();
                 self.started = Some(now);
-                self.deadline = Some(now + self.patience.run);
+                self.deadline = Some(now + self.patience.run + GRACE);
                 self.gone.clear();
                 // A board that is reset in between waits, and does not run it once more.
                 if let Err(error) = self.served.withdraw() {

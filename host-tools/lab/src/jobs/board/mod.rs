@@ -51,13 +51,14 @@ pub struct BoardOptions {
     /// The folder that the TFTP server offers the board: gets U-Boot's script and the next image
     #[arg(long, value_name = "DIR", required_if_eq("engine", "board"))]
     serve: Option<PathBuf>,
-    /// Command that resets the board, for a run that hangs: of a relay, a power switch or a JTAG
-    /// adapter; without it, somebody must press the button
+    /// Command that resets the board, for one that does not reset itself: of a relay, a power switch
+    /// or a JTAG adapter; without it, somebody must press the button
     #[arg(long, value_name = "COMMAND")]
     reset: Option<String>,
-    /// Seconds after which a run hangs [default: the jobs' own limit]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
-    run_limit: Option<u64>,
+    /// Seconds after which a run hangs, and the hypervisor resets the board [default: the jobs' own
+    /// limit]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    run_limit: Option<u32>,
     /// With --reset: seconds after which a board that starts no image is reset
     #[arg(long, value_name = "SECONDS", default_value_t = 180, value_parser = clap::value_parser!(u64).range(1..))]
     start_limit: u64,
@@ -120,6 +121,12 @@ impl BoardOptions {
             || self.run_limit.is_some()
     }
 
+    /// Returns when a job's run hangs.
+    fn limit_of(&self, job: &Job) -> Limit {
+        let limit = self.run_limit.map(u64::from);
+        Limit(u32::try_from(limit.unwrap_or(job.boot.limit_s)).unwrap_or(u32::MAX))
+    }
+
     fn sources(&self) -> Vec<Source> {
         [
             (&self.console, Role::Console),
@@ -135,7 +142,12 @@ impl BoardOptions {
 struct Numbered<'a> {
     job: &'a Job,
     image: Image,
+    limit: Limit,
 }
+
+/// Seconds after its start at which a run that has not ended hangs.
+#[derive(Clone, Copy, Debug)]
+struct Limit(u32);
 
 /// The board, as it is reached from here.
 struct Board<'a> {
@@ -158,7 +170,7 @@ pub fn run(directory: &Path, work: &str, jobs: &[&Job], options: &BoardOptions) 
     // Before the board gets anything: all images, in the parts' own time.
     let numbered: Vec<Numbered<'_>> = jobs
         .iter()
-        .map(|&job| Numbered::of(directory, job))
+        .map(|&job| Numbered::of(directory, job, options.limit_of(job)))
         .collect::<Result<_>>()?;
     if let Some(one) = numbered.first()
         && options.telemetry.is_none()
@@ -198,11 +210,11 @@ pub fn run(directory: &Path, work: &str, jobs: &[&Job], options: &BoardOptions) 
 }
 
 impl<'a> Numbered<'a> {
-    fn of(directory: &Path, job: &'a Job) -> Result<Self> {
+    fn of(directory: &Path, job: &'a Job, limit: Limit) -> Result<Self> {
         let boot = job.boot.with_parts_in(&directory.join("parts"));
         let number = NonZeroUsize::new(job.job).ok_or_else(|| miette!("there is no job 0"))?;
-        let image = numbered(&boot.image()?.read()?, number)?;
-        Ok(Self { job, image })
+        let image = numbered(&boot.image()?.read()?, number, limit.0)?;
+        Ok(Self { job, image, limit })
     }
 }
 
@@ -233,7 +245,7 @@ impl Board<'_> {
         done: usize,
         all: &str,
     ) -> Result<Option<String>> {
-        let Numbered { job, image } = numbered;
+        let Numbered { job, image, .. } = numbered;
         let name = format!("job {} ({})", job.job, job.run);
         let note = self
             .directory
@@ -279,13 +291,12 @@ impl Board<'_> {
     /// Waits for a run of an image that is offered, whatever else the board does before.
     fn attempt(&mut self, numbered: &Numbered<'_>) -> Result<Outcome> {
         let options = self.options;
-        let limit = options.run_limit.unwrap_or(numbered.job.boot.limit_s);
         let patience = Patience {
             start: options
                 .reset
                 .as_ref()
                 .map(|_| Duration::from_secs(options.start_limit)),
-            run: Duration::from_secs(limit),
+            run: Duration::from_secs(numbered.limit.0.into()),
         };
         let system = &numbered.image.system;
         let mut silent = 0;

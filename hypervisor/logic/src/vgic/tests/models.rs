@@ -369,6 +369,58 @@ fn loom_finds_an_interrupt_that_two_vcpus_take() {
     });
 }
 
+/// An edge arrives at a vCPU whose list register has kept the interrupt, while it gets another target:
+/// it is taken once more.
+fn an_edge_is_taken_once(tell: fn(&Vm, Vcpus)) {
+    let vm = Vm::new(2);
+    let cpu = Cpu::new(&vm, 0);
+    vm.latch();
+    cpu.fill();
+    cpu.take_all(|_, _| ());
+    let other = {
+        let vm = vm.clone();
+        thread::spawn(move || {
+            let cpu = Cpu::new(&vm, 1);
+            cpu.write(TARGETS, 2 << (UART % 4 * 8));
+            cpu.serve();
+            cpu.take_all(|_, _| ());
+            cpu
+        })
+    };
+    cpu.serve();
+    // As `vm::doorbell` does.
+    let relisted = cpu.banked.borrow().relist(UART, &cpu);
+    if !relisted {
+        let vcpus = vm.locked().latch(UART, &vm.distributor);
+        tell(&vm, vcpus);
+    }
+    cpu.take_all(|_, _| ());
+    let other = other.join().expect("no assertions");
+    for _ in 0..3 {
+        for cpu in [&cpu, &other] {
+            cpu.serve();
+            cpu.take_all(|_, _| ());
+        }
+    }
+    let times = cpu.taken.take().len() + other.taken.take().len();
+    assert_eq!(times, 2, "an edge was not taken once");
+}
+
+#[test]
+fn loom_an_edge_that_comes_again_is_taken_once() {
+    check("edges", || {
+        an_edge_is_taken_once(|vm, vcpus| vm.kick(vcpus))
+    });
+}
+
+#[test]
+#[should_panic(expected = "an edge was not taken once")]
+fn loom_finds_an_edge_of_which_only_its_former_vcpu_is_told() {
+    check("planted: tell the vCPU that has had it", || {
+        an_edge_is_taken_once(|vm, _| vm.kick(Vcpus(1)));
+    });
+}
+
 /// A vCPU turns the distributor off while another one lists an interrupt: once both have looked,
 /// none is signaled. When it is on again, the interrupt is there.
 fn nothing_is_signaled_while_off(turn_off: fn(&Cpu)) {
