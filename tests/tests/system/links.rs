@@ -8,7 +8,7 @@ use cloison_engine::cargo;
 use cloison_engine::telemetry::End;
 use cloison_formats::ids::VmId;
 use cloison_formats::link::LinkKind;
-use cloison_tests::{Clock, VIRT, config, load, number, run};
+use cloison_tests::{Clock, VIRT, VIRT_GICV3, config, load, number, run};
 use miette::Result;
 
 /// Takes the console of a link as it is, and keeps it open: otherwise it would echo.
@@ -112,16 +112,15 @@ fn a_legacy_driver_and_a_modern_one_reach_each_other() -> Result<()> {
 }
 
 /// Debian 12 on the left, 13 on the right.
-#[test]
-fn two_debian_kernels_reach_each_other() -> Result<()> {
-    let mut checked = load(&config("links"), VIRT)?;
+fn two_kernels_reach_each_other(board: &str) -> Result<()> {
+    let mut checked = load(&config("links"), board)?;
     for (image, release) in checked.images.iter_mut().zip(Release::ALL) {
         if let ImageSource::Linux(linux) = image {
             linux.release = release;
             linux.programs.push(cargo::linux_tool("sockets")?);
         }
     }
-    let mut linux = Running::start(&checked, VIRT, Clock::Counted)?;
+    let mut linux = Running::start(&checked, board, Clock::Counted)?;
     for vm in ["left", "right"] {
         linux.open(vm)?;
     }
@@ -206,6 +205,17 @@ fn two_debian_kernels_reach_each_other() -> Result<()> {
     assert!(wire.frames > from[0] && wire.bytes > from[1], "{wire:?}");
     assert_eq!(line.bytes, "from right\n".len() as u64, "{line:?}");
     Ok(())
+}
+
+#[test]
+fn two_debian_kernels_reach_each_other() -> Result<()> {
+    two_kernels_reach_each_other(VIRT)
+}
+
+#[test]
+#[ignore = "on demand: another board's do it each time"]
+fn two_debian_kernels_reach_each_other_with_a_gicv3() -> Result<()> {
+    two_kernels_reach_each_other(VIRT_GICV3)
 }
 
 /// The programs that people use: a throughput test, a shell on the other VM, and sockets.
