@@ -8,6 +8,7 @@ use cloison_engine::cargo;
 use cloison_engine::telemetry::End;
 use cloison_formats::ids::VmId;
 use cloison_formats::link::LinkKind;
+use cloison_formats::telemetry::VmState;
 use cloison_tests::{Clock, VIRT, VIRT_GICV3, config, load, number, run};
 use miette::Result;
 
@@ -108,6 +109,48 @@ fn a_legacy_driver_and_a_modern_one_reach_each_other() -> Result<()> {
             "{sent:?}"
         );
     }
+    Ok(())
+}
+
+/// Has another VM stop, start and restart both ends of a link by random calls, while one sends
+/// without end. Returns how many of their lives have ended.
+fn ends_are_stopped(calls: u64) -> Result<usize> {
+    let mut checked = load(&config("ends"), VIRT)?;
+    checked.system.vms[2].args[0] = calls;
+    // QEMU's counted clock has all other cores wait for each page that a restart cleans.
+    let run = run(&checked, VIRT, Clock::Real)?.whole();
+    let done = run.line("manager", "manager: done");
+    let counts = ["calls", "wrong"].map(|what| number(done, what));
+    assert_eq!(counts, [calls, 0], "{run}");
+    let heart = run.line("heart", "heartbeat: done");
+    let counts = ["beats", "corrupt"].map(|what| number(heart, what));
+    assert_eq!(counts, [100, 0], "{heart}");
+    let ends = [VmState::Stopped, VmState::Restarted];
+    let of_ends = |(_, vm, state): &(_, VmId, VmState)| vm.0 < 2 && ends.contains(state);
+    let ends = run.telemetry.vm_states().filter(of_ends).count();
+    // The counts span all lives. A frame of which an end has seen a part alone has its bytes counted.
+    let sent = run.telemetry.traffic()[&(0, VmId(0))];
+    assert!(sent.frames > calls && sent.lost > 0, "{sent:?}");
+    let parts = sent.bytes.checked_sub(sent.frames * 1000);
+    assert!(
+        parts.is_some_and(|bytes| bytes <= ends as u64 * 1000),
+        "{sent:?}"
+    );
+    Ok(ends)
+}
+
+#[test]
+fn ends_of_a_link_are_stopped_while_it_carries() -> Result<()> {
+    assert!(ends_are_stopped(80)? > 20);
+    Ok(())
+}
+
+#[test]
+#[ignore = "on demand: takes a minute"]
+fn ends_of_a_link_are_stopped_two_hundred_times() -> Result<()> {
+    let ends = ends_are_stopped(1000)?;
+    println!("{ends} lives ended");
+    assert!(ends >= 200);
     Ok(())
 }
 

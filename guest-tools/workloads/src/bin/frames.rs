@@ -90,6 +90,10 @@ impl Queue {
             let heads = (0..4).map(|place| (word * 4 - 2 + place) << (place * 16));
             words[ring + word as usize].store(heads.sum(), Relaxed);
         }
+        // What a former life has left.
+        for index in [1, 2].map(|part_of| (part(number, part_of) - QUEUES) as usize / 8) {
+            words[index].store(0, SeqCst);
+        }
         Self {
             number,
             words,

@@ -8,7 +8,7 @@ use cloison_benchmarks::random::Random;
 use cloison_guest::abi::CallError;
 use cloison_guest::abi::reply::{Change, Life};
 use cloison_guest::ram::Ram;
-use cloison_guest::{arg, args, call, entry, println, psci};
+use cloison_guest::{arg, args, call, cpu, entry, println, psci, timer};
 use cloison_workloads::SURVIVOR;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -41,7 +41,8 @@ struct Known {
 }
 
 fn main() {
-    let (calls, resets) = (arg(0, 500), arg(1, 9));
+    let [resets, between] = [args()[1] & 0xffff_ffff, args()[1] >> 32];
+    let (calls, resets) = (arg(0, 500), if resets == 0 { 9 } else { resets });
     let mut ram = Ram::behind_image();
     let [magic, words @ ..] = ram.take_at(SURVIVOR, 64) else {
         return;
@@ -80,6 +81,11 @@ fn main() {
         }
         kept.calls.fetch_add(1, SeqCst);
         kept.call(known, &mut random);
+        // At a random point of what the other VMs do.
+        let until = timer::now() + timer::micros(random.below(2 * between + 1));
+        while timer::now() < until {
+            cpu::give_way();
+        }
     }
     for vm in [known.own, known.shared] {
         while call::vm_order(vm, Change::Stop) == Err(CallError::Busy) {}
