@@ -58,7 +58,7 @@ pub fn much(args: &MuchArgs) -> Result<()> {
     match &args.command {
         MuchCommand::Plan(args) => plan::plan(args),
         MuchCommand::Import(args) => import::import(args),
-        MuchCommand::Merge(args) => merge::merge(args),
+        MuchCommand::Merge(args) => merge::merge(args).map(drop),
         MuchCommand::Evaluate(args) => evaluate::evaluate(args),
         MuchCommand::Compare(args) => compare::compare(args),
     }

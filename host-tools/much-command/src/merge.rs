@@ -59,9 +59,8 @@ pub struct MergeArgs {
 }
 
 impl MergeArgs {
-    /// Returns the arguments that merge counts by MUCH into this file of vectors, and write a page
-    /// beside it if one is named.
-    pub fn by_much(input: &Path, vectors: &Path, report: Option<PathBuf>, seed: u64) -> Self {
+    /// Returns the arguments that merge counts by MUCH into this file of vectors, and write this page.
+    pub fn by_much(input: &Path, vectors: &Path, report: &Path, seed: u64) -> Self {
         Self {
             input: input.to_path_buf(),
             output: Some(vectors.to_path_buf()),
@@ -72,7 +71,7 @@ impl MergeArgs {
             vectors: None,
             draws: 1,
             chosen: ProgramChoice::default(),
-            report,
+            report: Some(report.to_path_buf()),
             json: None,
         }
     }
@@ -138,8 +137,12 @@ pub fn anchor(data: &Measurements, name: Option<&str>) -> Result<usize> {
         .ok_or_else(|| miette!("there are no events"))
 }
 
-/// Runs `cloison much merge`.
-pub fn merge(args: &MergeArgs) -> Result<()> {
+/// Runs `cloison much merge`. Returns the vectors.
+///
+/// # Errors
+///
+/// If the counts cannot be read or merged, or a file not be written.
+pub fn merge(args: &MergeArgs) -> Result<Vectors> {
     if let Some(count) = args
         .vectors
         .filter(|count| !(2..=MOST_VECTORS).contains(count))
@@ -229,7 +232,11 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
         write_atomic(path, page.as_bytes())?;
     }
     eprint!("{}", section.to_text());
-    figures.write(args.json.as_deref())
+    figures.write(args.json.as_deref())?;
+    Ok(match merged {
+        Ok(merged) => merged.vectors,
+        Err(vectors) => vectors,
+    })
 }
 
 fn output(path: Option<&Path>, vectors: &Vectors) -> Result<()> {

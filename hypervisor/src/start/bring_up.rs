@@ -285,12 +285,12 @@ fn build_tables(
     let ram = board.ram.iter().map(|bank| bank.len).sum();
     // Lists that grow at run time get their capacity at boot: nothing is allocated later.
     let lists = system.vms.iter().map(|vm| layout::list_bytes(vm.away));
-    let [routes, more_routes, gich] = gic::other_pages(&board.gic);
+    let [second, third, fourth] = gic::other_pages(&board.gic);
     let mut devices = vec![
         Some(board.gic.gicd),
-        routes,
-        more_routes,
-        gich,
+        second,
+        third,
+        fourth,
         Some(board.console.base.page_base()),
         board.telemetry.map(|uart| uart.base.page_base()),
         board.power_off.as_ref().map(|off| off.page),

@@ -81,8 +81,8 @@ pub struct BbprofArgs {
     /// The VM, which runs a bare-metal guest
     #[arg(long, value_name = "NAME")]
     pub vm: String,
-    #[command(flatten)]
     /// Which pages, and how.
+    #[command(flatten)]
     pub choice: Choice,
     /// The board, if not the configuration's
     #[arg(long, value_parser = BoardArgument)]

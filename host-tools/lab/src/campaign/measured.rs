@@ -52,15 +52,14 @@ pub fn write(
         let directory = &workload.directory;
         let counts = directory.join("counts.csv");
         write_atomic(&counts, &workload.csv()?)?;
-        for (vectors, page) in [("vectors.csv", Some(PAGE)), ("vectors.parquet", None)] {
-            let args = MergeArgs::by_much(
-                &counts,
-                &directory.join(vectors),
-                page.map(|page| directory.join(page)),
-                campaign.seed + 1,
-            );
-            merge(&args).wrap_err_with(|| miette!("workload {}", workload.name))?;
-        }
+        let args = MergeArgs::by_much(
+            &counts,
+            &directory.join("vectors.csv"),
+            &directory.join(PAGE),
+            campaign.seed + 1,
+        );
+        let merged = merge(&args).wrap_err_with(|| miette!("workload {}", workload.name))?;
+        workload.write_parquet(&merged)?;
         table.row([
             workload.variant.clone(),
             workload.name.clone(),

@@ -112,12 +112,11 @@ pub fn campaign_on(boards: &Boards, args: &CampaignArgs) -> Result<()> {
         measured::check(&campaign)?;
     }
     let is_modelled = args.hardware.is_none();
-    let performed = if is_modelled {
+    let (figures, tables) = if is_modelled {
         perform(boards, &campaign, &file, &out)?
     } else {
         perform_on_hardware(boards, &campaign, &file, &out)?
     };
-    let (figures, tables) = performed;
     seconds::remember(&format!("campaign {}", campaign.name), &boards.seconds());
     if (campaign.runs as usize) < FEWEST_RUNS {
         eprintln!(
@@ -239,12 +238,7 @@ pub fn perform(
             &directory.join("vectors.csv"),
             &cloison_much::write::to_csv(&one.vectors),
         )?;
-        let made_by = format!("cloison {}", env!("CARGO_PKG_VERSION"));
-        let parquet = cloison_much::write::to_parquet(&one.vectors, &made_by);
-        write_atomic(
-            &directory.join("vectors.parquet"),
-            &parquet.map_err(|error| miette!("{error}"))?,
-        )?;
+        workload.write_parquet(&one.vectors)?;
         for row in one.rows.iter().filter(|_| !is_repeated(campaign)) {
             // The pairwise estimates had another name once, which kept figures are still found by.
             let names = if row.method == "pairwise" {

@@ -20,6 +20,7 @@ use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, image, parts};
 use cloison_formats::ids::VmId;
+use cloison_much::table::Vectors;
 use indicatif::ProgressBar;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
@@ -105,6 +106,16 @@ impl WorkloadCounts {
             }
         }
         writer.into_inner().into_diagnostic()
+    }
+
+    /// Writes its vectors as `vectors.parquet`.
+    pub fn write_parquet(&self, vectors: &Vectors) -> Result<()> {
+        let made_by = format!("cloison {}", env!("CARGO_PKG_VERSION"));
+        let parquet = cloison_much::write::to_parquet(vectors, &made_by);
+        write_atomic(
+            &self.directory.join("vectors.parquet"),
+            &parquet.map_err(|error| miette!("{error}"))?,
+        )
     }
 
     /// Formats all events of every run of MUCH's plan as CSV, one row per run.

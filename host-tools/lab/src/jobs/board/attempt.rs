@@ -99,10 +99,15 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// Returns when a run that starts now counts as hung, because the board has not reset itself.
+    fn limit(&self) -> Instant {
+        Instant::now() + self.patience.run + GRACE
+    }
+
     fn line(&mut self, line: &str) {
         if line == STARTING {
             self.fetched += 1;
-            self.deadline = Some(Instant::now() + self.patience.run + GRACE);
+            self.deadline = Some(self.limit());
             if self.fetched > 1 && self.started.is_none() {
                 self.stop = Some(Stop::AgainAtOnce);
             }
@@ -221,9 +226,8 @@ impl Observer for Attempt<'_> {
         match &remark {
             Remark::Record(_) => return,
             Remark::Boot(boot) | Remark::Reset(boot) if boot.system == self.system.name => {
-                let now = Instant::now();
-                self.started = Some(now);
-                self.deadline = Some(now + self.patience.run + GRACE);
+                self.started = Some(Instant::now());
+                self.deadline = Some(self.limit());
                 self.gone.clear();
                 // A board that is reset in between waits, and does not run it once more.
                 if let Err(error) = self.served.withdraw() {
