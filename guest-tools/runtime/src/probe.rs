@@ -107,6 +107,18 @@ pub enum Op {
 }
 
 impl Op {
+    /// The plain operations, of which a device may meet any.
+    pub const OF_DEVICES: [Self; 9] = [
+        Self::LoadByte,
+        Self::LoadHalf,
+        Self::LoadWord,
+        Self::LoadDouble,
+        Self::LoadPair,
+        Self::StoreByte,
+        Self::StoreHalf,
+        Self::StoreWord,
+        Self::StoreDouble,
+    ];
     /// All operations, in declaration order.
     pub const ALL: [Self; 21] = [
         Self::LoadByte,

@@ -233,18 +233,7 @@ fn interrupt(random: &mut Random) {
 /// Accesses the distributor anywhere, at any width.
 #[allow(unsafe_code)]
 fn distributor(random: &mut Random) {
-    use Op::*;
-    let ops = [
-        LoadByte,
-        LoadHalf,
-        LoadWord,
-        LoadDouble,
-        LoadPair,
-        StoreByte,
-        StoreHalf,
-        StoreWord,
-        StoreDouble,
-    ];
+    let ops = Op::OF_DEVICES;
     for _ in 0..random.below(8) {
         let offset = if random.below(2) == 0 {
             random.below(0x1000)

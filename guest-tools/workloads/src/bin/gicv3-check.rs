@@ -58,18 +58,7 @@ fn handler(interrupt: Interrupt) {
 
 /// Accesses every word of some frames, each in a random way. Returns how many accesses were refused.
 fn sweep(base: u64, len: u64, random: &mut Random) -> u64 {
-    use Op::*;
-    let ops = [
-        LoadByte,
-        LoadHalf,
-        LoadWord,
-        LoadDouble,
-        LoadPair,
-        StoreByte,
-        StoreHalf,
-        StoreWord,
-        StoreDouble,
-    ];
+    let ops = Op::OF_DEVICES;
     let mut refused = 0;
     for offset in (0..len).step_by(4) {
         let op = ops[random.below(ops.len() as u64) as usize];

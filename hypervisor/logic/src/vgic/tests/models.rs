@@ -312,6 +312,18 @@ fn loom_finds_a_vcpu_that_is_told_too_early() {
     });
 }
 
+/// Has two vCPUs serve what they were told until nothing is left. Returns how many interrupts both have
+/// taken.
+fn taken_by_both(one: &Cpu, other: &Cpu) -> usize {
+    for _ in 0..3 {
+        for cpu in [one, other] {
+            cpu.serve();
+            cpu.take_all(|_, _| ());
+        }
+    }
+    one.taken.take().len() + other.taken.take().len()
+}
+
 /// An interrupt that one vCPU may take any moment gets another target: it is taken once.
 fn a_retargeted_interrupt_is_taken_once(retarget: fn(&Cpu)) {
     let vm = Vm::new(2);
@@ -332,13 +344,7 @@ fn a_retargeted_interrupt_is_taken_once(retarget: fn(&Cpu)) {
     cpu.serve();
     cpu.take_all(|_, _| ());
     let other = other.join().expect("no assertions");
-    for _ in 0..3 {
-        for cpu in [&cpu, &other] {
-            cpu.serve();
-            cpu.take_all(|_, _| ());
-        }
-    }
-    let times = cpu.taken.take().len() + other.taken.take().len();
+    let times = taken_by_both(&cpu, &other);
     assert_eq!(times, 1, "an interrupt was not taken once");
 }
 
@@ -396,13 +402,7 @@ fn an_edge_is_taken_once(tell: fn(&Vm, Vcpus)) {
     }
     cpu.take_all(|_, _| ());
     let other = other.join().expect("no assertions");
-    for _ in 0..3 {
-        for cpu in [&cpu, &other] {
-            cpu.serve();
-            cpu.take_all(|_, _| ());
-        }
-    }
-    let times = cpu.taken.take().len() + other.taken.take().len();
+    let times = taken_by_both(&cpu, &other);
     assert_eq!(times, 2, "an edge was not taken once");
 }
 

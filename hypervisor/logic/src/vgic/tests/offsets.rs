@@ -30,12 +30,12 @@ struct Map {
 }
 
 /// Returns whether the VM has an interrupt.
-fn is_owned(irq: u32) -> bool {
+pub(super) fn is_owned(irq: u32) -> bool {
     irq < 16 || [EMULATED_PPI, TIMER, UART, DISK].contains(&irq)
 }
 
 /// Returns those of a register's 32 interrupts that the VM has.
-fn owned(group: usize) -> u32 {
+pub(super) fn owned(group: usize) -> u32 {
     (0..32)
         .filter(|bit| is_owned(group as u32 * 32 + bit))
         .fold(0, |mask, bit| mask | 1 << bit)

@@ -2,6 +2,7 @@
 //! 0069H; and a GICv2's offsets of them, so that other tests hold for both.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::offsets::{is_owned, owned};
 use super::*;
 use crate::vgic::v3::Offset;
 
@@ -89,17 +90,6 @@ struct Map {
     /// The vCPU to which an SPI goes.
     routes: [u8; 256],
     edges: [bool; 256],
-}
-
-/// Returns whether the VM has an interrupt.
-fn is_owned(irq: usize) -> bool {
-    irq < 16 || [EMULATED_PPI, TIMER, UART, DISK].contains(&(irq as u32))
-}
-
-/// Returns those of 32 interrupts that the VM has.
-fn owned(group: usize) -> u32 {
-    let bits = (0..32).filter(|bit| is_owned(group * 32 + bit));
-    bits.fold(0, |mask, bit| mask | 1 << bit)
 }
 
 impl Map {
@@ -197,7 +187,7 @@ impl Map {
             0xc08..0xc40 if has(n(0xc00) * 16) => {
                 for field in (0..16).filter(|field| lanes >> (field * 2 + 1) & 1 == 1) {
                     let irq = n(0xc00) * 16 + field;
-                    if is_owned(irq) {
+                    if is_owned(irq as u32) {
                         self.edges[irq] = value >> (field * 2 + 1) & 1 == 1;
                     }
                 }
@@ -205,7 +195,7 @@ impl Map {
             0x6100..0x6800 if frame == 0 && offset.is_multiple_of(8) => {
                 let irq = (offset as usize - 0x6000) / 8;
                 // A route to a vCPU that does not exist is ignored.
-                if is_owned(irq) && value & !(1 << 31) < VCPUS as u32 {
+                if is_owned(irq as u32) && value & !(1 << 31) < VCPUS as u32 {
                     self.routes[irq] = value as u8;
                 }
             }
