@@ -13,7 +13,57 @@ use tempfile::TempDir;
 /// next.
 const NOW: &str = "1700000000";
 
-/// An experiment, a campaign or a configuration to tune in its own directory, with boots that take
+/// A benchmark of events: two boots, of six events and of one.
+pub const BENCHMARKS: &str = r#"title = "two boots"
+cpu = "cortex-a53"
+[tolerance]
+percent = 0.5
+events = 100
+[quantities]
+none = 0
+[[event]]
+name = "INST_RETIRED"
+counts = "executed"
+because = "all instructions"
+[[event]]
+name = "CPU_CYCLES"
+counts = "micros * cpu_mhz"
+because = "the time"
+[[event]]
+name = "EXC_TAKEN"
+counts = "none"
+because = "no exceptions"
+[[event]]
+name = "EXC_RETURN"
+counts = "none"
+because = "no exceptions"
+[[event]]
+name = "L1D_CACHE_REFILL"
+counts = "none"
+because = "no data"
+[[event]]
+name = "L1D_CACHE_WB"
+counts = "none"
+because = "no data"
+[[event]]
+name = "BUS_ACCESS"
+counts = "none"
+because = "no data"
+[[benchmark]]
+name = "matrix-copy"
+source = "guest-tools/workloads/src/bin/matrix-copy.rs"
+workload = "matrix-copy"
+args = [16384, 1]
+runs_argument = 1
+segment = 0
+[benchmark.quantities]
+micros = 400
+[[benchmark.block]]
+executed = 16_384
+code = { LDR = 5, STR = 2, ALU = 13, B = 1 }
+"#;
+
+/// An experiment, a campaign, benchmarks of events or a configuration in its own directory, with boots that take
 /// less than a second.
 #[derive(Debug)]
 pub struct Lab {
@@ -169,6 +219,17 @@ impl Lab {
         };
         let system = installation::root().join("tests/configs/bbprof/staircase.toml");
         fs::copy(system, lab.file()).expect("a configuration");
+        lab
+    }
+
+    /// Returns benchmarks whose counts give verdicts on events.
+    pub fn benchmarks() -> Self {
+        let lab = Self {
+            home: tempfile::tempdir().expect("a scratch directory"),
+            command: "events",
+            options: vec![],
+        };
+        fs::write(lab.file(), BENCHMARKS).expect("benchmarks");
         lab
     }
 

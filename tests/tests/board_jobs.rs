@@ -397,7 +397,7 @@ fn run_rounds(lab: &Lab, directory: &Path, served: &Path, board: &Board) -> (usi
 /// What the model says of a campaign and of a profile is not there; the counts and the times are
 /// those of the board.
 #[test]
-fn a_board_counts_a_campaign_and_profiles_a_vm() {
+fn a_board_counts_a_campaign_profiles_a_vm_and_judges_events() {
     let (campaign, profile) = (Lab::campaign(1), Lab::profile(&[]));
     let served = campaign.path("tftp");
     fs::create_dir(&served).expect("a directory");
@@ -447,6 +447,23 @@ fn a_board_counts_a_campaign_and_profiles_a_vm() {
     );
     assert_eq!(read(&directory, "pages.csv").lines().count(), 41);
     assert!(read(&directory, "figures.json").contains(r#""modelled": "false""#));
+
+    let benchmarks = Lab::benchmarks();
+    let directory = jobs(&benchmarks);
+    let (rounds, _) = run_rounds(&benchmarks, &directory, &served, &board);
+    assert_eq!(rounds, 1);
+    let own = read(&directory, "verdicts.toml");
+    let (head, verdicts) = own.split_once("[[verdict]]").expect("verdicts");
+    assert!(head.contains("machine = \"hardware\""), "{head}");
+    // A counter that QEMU lacks stays at zero on this board too.
+    let here = benchmarks.path("here.toml");
+    let (file, to) = (benchmarks.file(), here.display().to_string());
+    let file = file.display().to_string();
+    benchmarks.good(&["events", "validate", "--manifest", &file, "--out", &to]);
+    let here = fs::read_to_string(here).expect("verdicts");
+    let here = here.split_once("[[verdict]]").expect("verdicts").1;
+    assert_eq!(verdicts, here);
+    assert!(here.contains("INST_RETIRED"), "{here}");
 }
 
 /// A console server whose line breaks once: after it has passed on two texts, one after the other.

@@ -7,7 +7,7 @@ use cloison_engine::hello;
 use cloison_engine::telemetry::Telemetry;
 use cloison_engine::{cargo, configuration, installation};
 use cloison_hello::claims::Place;
-use cloison_tests::jobs::Lab;
+use cloison_tests::jobs::{BENCHMARKS, Lab};
 use cloison_tests::{Clock, VIRT, boot, namespace};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -69,13 +69,17 @@ fn copy(name: &str) -> (TempDir, String) {
     (scratch, path.display().to_string())
 }
 
-/// The telemetry of the last run of a configuration.
-fn telemetry(done: &CommandResult) -> Telemetry {
-    // Where systems of one name come from several directories, each has its own.
+/// The file with the telemetry of a run. Where systems of one name come from several directories,
+/// each has its own.
+fn log_of(done: &CommandResult) -> PathBuf {
     let after = done.err.split("hem decode ").nth(1).expect("it says where");
     let file = after.split('`').next().expect("a path");
-    let file = installation::root().join(file);
-    Telemetry::parse(&std::fs::read(file).expect("the run has written it"))
+    installation::root().join(file)
+}
+
+/// The telemetry of a run.
+fn telemetry(done: &CommandResult) -> Telemetry {
+    Telemetry::parse(&std::fs::read(log_of(done)).expect("the run has written it"))
 }
 
 /// Returns how many warnings about events that stay zero are in a command's output.
@@ -280,6 +284,66 @@ fn a_kept_run_is_run_again_with_a_console() {
         "{}",
         done.err
     );
+}
+
+/// What `capture` left is run in QEMU, and the ends of the VMs are compared.
+#[test]
+fn a_captured_image_is_run_in_qemu() {
+    let (scratch, config) = copy("captured-image");
+    let done = good(&["run", &config, "--icount"]);
+    let telemetry = log_of(&done);
+    let console = telemetry.with_file_name("console.txt");
+    let sent = std::fs::read(&telemetry).expect("the run has written it");
+    let folder = scratch.path().join("board").display().to_string();
+    good(&[
+        "capture",
+        &config,
+        "--console",
+        &console.display().to_string(),
+        "--telemetry",
+        &telemetry.display().to_string(),
+        "--machine",
+        "icount",
+        "--out",
+        &folder,
+    ]);
+    let again = good(&["run", &folder, "--icount"]);
+    assert!(
+        again.err.contains("each VM has ended as on the board"),
+        "{}",
+        again.err
+    );
+    let log = log_of(&again);
+    assert_eq!(std::fs::read(log).expect("it has written it"), sent);
+    // A VM whose end is missing there has ended here.
+    let file = Path::new(&folder).join("telemetry.bin");
+    std::fs::write(&file, &sent[..sent.len() / 2]).expect("it can be written");
+    let again = good(&["run", &folder, "--model"]);
+    assert!(
+        again.err.contains(": no end seen on the board, off here"),
+        "{}",
+        again.err
+    );
+    let refused = [
+        (
+            &["--exec", "true"][..],
+            "--exec cannot be given with a captured run",
+        ),
+        (
+            &["--board", "zcu102"],
+            "is of board virt, and not of zcu102",
+        ),
+        (&["--board", "nothing"], "nothing.toml: it does not exist"),
+    ];
+    for (options, expected) in refused {
+        let message = self::refused(&[&["run", folder.as_str()], options].concat());
+        assert!(message.contains(expected), "{options:?}: {message}");
+    }
+    let image = Path::new(&folder).join("Image");
+    let whole = std::fs::read(&image).expect("it is there");
+    std::fs::write(&image, &whole[..whole.len() / 2]).expect("it can be written");
+    let message = self::refused(&["run", &folder]);
+    assert!(message.contains("is no system image"), "{message}");
 }
 
 /// Returns the bytes of the files in a directory.
@@ -1244,63 +1308,13 @@ fn captured_runs_give_the_profile_of_the_runs_themselves() {
     assert!(error.contains("and not of pvt-sh on virt"), "{error}");
 }
 
-/// Two boots, of six events and of one.
-const MANIFEST: &str = r#"title = "two boots"
-cpu = "cortex-a53"
-[tolerance]
-percent = 0.5
-events = 100
-[quantities]
-none = 0
-[[event]]
-name = "INST_RETIRED"
-counts = "executed"
-because = "all instructions"
-[[event]]
-name = "CPU_CYCLES"
-counts = "micros * cpu_mhz"
-because = "the time"
-[[event]]
-name = "EXC_TAKEN"
-counts = "none"
-because = "no exceptions"
-[[event]]
-name = "EXC_RETURN"
-counts = "none"
-because = "no exceptions"
-[[event]]
-name = "L1D_CACHE_REFILL"
-counts = "none"
-because = "no data"
-[[event]]
-name = "L1D_CACHE_WB"
-counts = "none"
-because = "no data"
-[[event]]
-name = "BUS_ACCESS"
-counts = "none"
-because = "no data"
-[[benchmark]]
-name = "matrix-copy"
-source = "guest-tools/workloads/src/bin/matrix-copy.rs"
-workload = "matrix-copy"
-args = [16384, 1]
-runs_argument = 1
-segment = 0
-[benchmark.quantities]
-micros = 400
-[[benchmark.block]]
-executed = 16_384
-code = { LDR = 5, STR = 2, ALU = 13, B = 1 }
-"#;
-
 /// The benchmarks of a validation, captured as from a board, get the verdicts of the direct command.
 #[test]
 fn captured_counts_get_the_verdicts_of_the_direct_command() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let of = |name: &str| scratch.path().join(name);
     let words = |name: &str| of(name).display().to_string();
-    std::fs::write(of("two.toml"), MANIFEST).expect("it can be written");
+    std::fs::write(of("two.toml"), BENCHMARKS).expect("it can be written");
     let manifest = words("two.toml");
     let fixed = ["events", "validate", "--manifest", &manifest];
     let with = |options: &[&str]| [&fixed[..], options].concat().join("\n");

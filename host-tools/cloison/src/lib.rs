@@ -34,6 +34,7 @@ pub mod color_map;
 pub mod commands;
 pub mod crash;
 pub mod demo;
+pub mod earlier;
 pub mod ended_run;
 pub mod events;
 pub mod exit;

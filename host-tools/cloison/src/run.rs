@@ -2,16 +2,20 @@
 //! a Linux guest.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::earlier::Before;
 use crate::ended_run::{EndedRun, is_overrun};
 use crate::exit::{Failure, NOT_RUN, TIME_IS_UP};
 use crate::network::{self, Forward};
 use crate::terminal::{Heard, Terminal, create_logs};
+use cloison_config::checked::NotEmulated;
+use cloison_config::emulation::Emulation;
 use cloison_config::events::EventNames;
 use cloison_config::{Checked, ImageSource};
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::consoles::{Piece, Splitter};
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::files::{Claim, write_atomic};
+use cloison_engine::image::{Image, written};
 use cloison_engine::kept::KeptRun;
 use cloison_engine::linux::shell::Shells;
 use cloison_engine::model::{Conditions, Model};
@@ -21,18 +25,22 @@ use cloison_engine::{configuration, image, parts, setup};
 use cloison_formats::ids::VmId;
 use cloison_formats::image::System;
 use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Default time limit for a VM to boot and run its command.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// Files in the directory of a run, in QEMU or on a board.
+const IMAGE: &str = "Image";
+const TELEMETRY: &str = "telemetry.bin";
+
 /// `cloison run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
-    /// The system's configuration, or the directory of an experiment's run (`runs/KEY`): the very
-    /// same run again
+    /// The system's configuration; the directory of an experiment's run (`runs/KEY`): the very same
+    /// run again; or a folder of `capture`: the image that the board ran, in QEMU
     #[arg(value_name = "CONFIG|DIR")]
     pub config: PathBuf,
     /// The board, if not the configuration's
@@ -88,8 +96,8 @@ struct Prepared {
     images: Vec<ImageSource>,
     /// Where this run's files are written.
     directory: Claim,
-    /// The telemetry that the run must send, if it repeats one.
-    before: Option<Vec<u8>>,
+    /// What an earlier run of the same image sent.
+    before: Option<Before>,
 }
 
 /// Runs `cloison run`. Returns the exit code: of `--exec`, the command's status.
@@ -102,7 +110,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
             )
             .into());
         }
-        repeat(args)?
+        if KeptRun::is_in(&args.config) || !args.config.join(IMAGE).is_file() {
+            repeat(args)?
+        } else {
+            captured(args)?
+        }
     } else {
         prepare(args)?
     };
@@ -144,12 +156,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         );
     }
     if let Some(before) = run.before {
-        let verdict = if before == shown.telemetry {
-            "identical to"
-        } else {
-            "different from"
-        };
-        eprintln!("the telemetry is {verdict} the kept run's");
+        before.compare(&shown.telemetry, &parsed, &names);
     }
     match shown.exit {
         Exit::Code(0) => {
@@ -199,26 +206,8 @@ fn prepare(args: &RunArgs) -> Result<Prepared> {
         .unwrap_or_default()
         .to_string_lossy();
     let directory = configuration::run_directory("run", &format!("{stem}-{name}"), &args.config)?;
-    let file = directory.directory().join("Image");
-    image.write(&file)?;
-    let mut machine = Machine::new(emulation, &file)
-        .icount(args.icount)
-        .args(network);
-    if let Some(model) = model {
-        machine = model.attach(
-            machine,
-            Conditions::default(),
-            &directory.directory().join("model.json"),
-        );
-    }
-    let title = format!(
-        "{stem} on {name}{}",
-        if args.model.is_some() {
-            ", modelled"
-        } else {
-            ""
-        }
-    );
+    let machine = machine(args, emulation, model, &image, directory.directory())?.args(network);
+    let title = format!("{stem} on {name}{}", how(args));
     let events = EventNames::of(&checked.board.events);
     Ok(Prepared {
         title,
@@ -231,6 +220,33 @@ fn prepare(args: &RunArgs) -> Result<Prepared> {
         directory,
         before: None,
     })
+}
+
+/// Writes an image into a run's directory. Returns the machine that boots it.
+fn machine(
+    args: &RunArgs,
+    emulation: &Emulation,
+    model: Option<Model>,
+    image: &Image,
+    directory: &Path,
+) -> Result<Machine> {
+    let file = directory.join(IMAGE);
+    image.write(&file)?;
+    let machine = Machine::new(emulation, &file).icount(args.icount);
+    let Some(model) = model else {
+        return Ok(machine);
+    };
+    let statistics = directory.join("model.json");
+    Ok(model.attach(machine, Conditions::default(), &statistics))
+}
+
+/// Returns what a title says of the machine.
+fn how(args: &RunArgs) -> &'static str {
+    if args.model.is_some() {
+        ", modelled"
+    } else {
+        ""
+    }
 }
 
 /// Returns the VMs with a Linux guest that runs a command of the configuration (`exec`).
@@ -294,7 +310,7 @@ fn repeat(args: &RunArgs) -> Result<Prepared> {
     let directory = configuration::run_directory("run", &format!("kept-{key}"), &args.config)?;
     let machine = kept.machine(checked.emulation()?, directory.directory())?;
     let events = EventNames::of(&checked.board.events);
-    let before = std::fs::read(args.config.join("telemetry.bin")).ok();
+    let before = std::fs::read(args.config.join(TELEMETRY)).ok();
     let title = format!("{key} on {}, modelled", checked.system.board.name);
     Ok(Prepared {
         title,
@@ -305,7 +321,56 @@ fn repeat(args: &RunArgs) -> Result<Prepared> {
         events,
         vm,
         directory,
-        before,
+        before: before.map(Before::Kept),
+    })
+}
+
+/// Prepares a run of the image in a folder that `cloison capture` has left.
+fn captured(args: &RunArgs) -> Result<Prepared> {
+    if args.exec.is_some() {
+        return Err(miette!(
+            help = "give the configuration instead",
+            "--exec cannot be given with a captured run: an image does not say where a shell is"
+        ));
+    }
+    let image = written::read(&args.config.join(IMAGE))?;
+    let name = image.system.board.name.clone();
+    if args.board.is_none() && !configuration::boards().contains(&name) {
+        return Err(miette!(
+            help = "give its file: --board FILE.toml",
+            "the captured image is of board {name}, which is not a shipped one"
+        ));
+    }
+    let board = configuration::board(args.board.as_deref().unwrap_or(&name))?;
+    let emulation = board.emulation.ok_or_else(|| NotEmulated {
+        board: name.clone(),
+    })?;
+    if emulation.board != name {
+        return Err(miette!(
+            help = format!("give the file of {name}, or no --board if it is a shipped one"),
+            "the captured image is of board {name}, and not of {}",
+            emulation.board
+        ));
+    }
+    setup::qemu()?;
+    let named = args.model.as_ref();
+    let model = named
+        .map(|named| Model::chosen(named.as_deref(), &emulation))
+        .transpose()?;
+    let stem = format!("captured-{}", image.system.name);
+    let directory = configuration::run_directory("run", &stem, &args.config)?;
+    let machine = machine(args, &emulation, model, &image, directory.directory())?;
+    let before = std::fs::read(args.config.join(TELEMETRY)).unwrap_or_default();
+    Ok(Prepared {
+        title: format!("{} on {name}{}", image.system.name, how(args)),
+        machine,
+        events: EventNames::of(&board.events),
+        vm: None,
+        commands: (0..).map(VmId).take(image.system.vms.len()).collect(),
+        images: Vec::new(),
+        system: image.system,
+        directory,
+        before: Some(Before::OnBoard(before)),
     })
 }
 

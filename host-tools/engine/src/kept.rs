@@ -170,6 +170,11 @@ impl KeptRun {
         )
     }
 
+    /// Returns whether a directory is one of a run.
+    pub fn is_in(directory: &Path) -> bool {
+        directory.join(Self::FILE).is_file()
+    }
+
     /// Reads the file of a run's directory. [`Self::machine`] checks the files that it names.
     ///
     /// # Errors
@@ -179,8 +184,8 @@ impl KeptRun {
         let file = directory.join(Self::FILE);
         let text = files::read_text(&file, files::CONFIGURATION).map_err(|error| {
             miette!(
-                help = "name a configuration, or the directory of an experiment's run: \
-                        target/cloison/experiments/NAME/runs/KEY",
+                help = "name a configuration, the directory of an experiment's run \
+                        (target/cloison/experiments/NAME/runs/KEY), or a folder of `capture`",
                 "{} is not a kept run: {error}",
                 directory.display(),
             )
