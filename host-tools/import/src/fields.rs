@@ -53,8 +53,10 @@ const fn none(name: &'static str, why: &'static str, next: &'static str) -> Row 
     }
 }
 
-const NO_SHARED: &str = "VMs share no memory and have no doorbells";
-const NO_SHARED_NEXT: &str = "let the VMs talk over a device that one of them has, or not at all";
+const NO_SHARED: &str =
+    "VMs share a `[[channel]]`, whose doorbell is a call that this hypervisor alone has";
+const NO_SHARED_NEXT: &str =
+    "write a `[[channel]]` with this memory, and let the guests call by `guest-tools/channel`";
 const NO_SMMU: &str = "without the board's SMMU, a device that accesses memory reaches all of it";
 const NO_SMMU_NEXT: &str =
     "trust the VM, and give it memory for DMA: `[[vm.region]]` with `dma = true`";
@@ -294,8 +296,8 @@ pub const JAILHOUSE: Table = Table {
         ),
         none(
             "config.pci_devices",
-            "there is no PCI; and VMs share no memory, so there is no ivshmem",
-            "let the VMs talk over a device that one of them has, or not at all",
+            "no device of PCI is handed on, and none is emulated, such as ivshmem",
+            "write a `[[link]]` for a network between VMs, and a `[[channel]]` for shared memory",
         ),
         none("config.pci_caps", "there is no PCI", "nothing"),
         none("config.stream_ids", NO_SMMU, NO_SMMU_NEXT),
