@@ -8,7 +8,7 @@ use cloison_engine::telemetry::Telemetry;
 use cloison_engine::{cargo, configuration, installation};
 use cloison_hello::claims::Place;
 use cloison_tests::jobs::{BENCHMARKS, Lab};
-use cloison_tests::{Clock, VIRT, boot, namespace};
+use cloison_tests::{Clock, VIRT, VIRT_GICV3, boot, namespace};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -1047,6 +1047,42 @@ fn ranked(config: &Path) -> Vec<u64> {
     let checked = configuration::load(config, None).unwrap_or_else(|errors| panic!("{errors:?}"));
     let profile = checked.system.vms[0].profile.as_ref().expect("a profile");
     profile.pages.iter().map(|ipa| ipa.0).collect()
+}
+
+/// Images that a command puts together itself have the hypervisor for the board's interrupt
+/// controller.
+#[test]
+fn guests_are_profiled_on_a_board_with_a_gicv3() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let options = [
+        "--pages",
+        "ram:256-295",
+        "-b",
+        "20",
+        "--covered",
+        "0",
+        "--coarse",
+        "--board",
+        VIRT_GICV3,
+    ];
+    let (_, rows) = profiled(&options, &scratch.path().join("pages"));
+    assert_eq!(rows.len(), 40);
+    let out = scratch.path().join("functions");
+    good(&[
+        "profile",
+        "tests/configs/kernels.toml",
+        "--board",
+        VIRT_GICV3,
+        "--vm",
+        "disparity",
+        "--only",
+        "alone",
+        "--out",
+        &out.display().to_string(),
+    ]);
+    let costs = std::fs::read_to_string(out.join("alone/callgrind.hypervisor.out"));
+    let costs = costs.expect("the costs of EL2's functions");
+    assert!(costs.contains("cloison_el2::vm::life::"), "{costs}");
 }
 
 /// The steps of the staircase are read 1 to 5 times, by blocks of a step each.

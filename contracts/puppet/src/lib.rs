@@ -229,10 +229,12 @@ pub fn is_harmless(word: u32, x: [u64; 4]) -> bool {
         _ if word & 0xffc0_0000 == 0xd500_0000 && word >> 19 & 3 != 0 => {
             let rt = word & 31;
             let is_store = word & 0xffff_ffe0 == words::DC_ZVA & 0xffff_ffe0;
-            let address = x.get(rt as usize).copied().unwrap_or(0);
+            let value = x.get(rt as usize).copied().unwrap_or(0);
+            let ends_qemu = word & 0xffff_ffe0 == words::ICC_BPR1 && value > 7;
             (rt < 4 || rt == 31)
                 && !words::SELF_DESTRUCTIVE.contains(&(word & 0xffff_ffe0))
-                && (!is_store || is_free(address))
+                && !ends_qemu
+                && (!is_store || is_free(value))
         }
         // Loads and stores: the base is x1 (C4.1.89). What is written back is never used.
         _ if word & 0x0a00_0000 == 0x0800_0000 && word >> 5 & 31 == 1 => {
@@ -320,6 +322,8 @@ mod tests {
         assert!(!is_harmless(0xd65f_03c0, free)); // ret
         assert!(!is_harmless(0x1400_0000, free)); // b .
         assert!(is_harmless(0xd538_1000, free)); // mrs x0, sctlr_el1
+        assert!(!is_harmless(words::ICC_BPR1, [8, 0, 0, 0]));
+        assert!(is_harmless(words::ICC_BPR1, [7, 8, 8, 8]));
         assert!(!is_harmless(0xd503_201f | ASK << 5, free));
     }
 

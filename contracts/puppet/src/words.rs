@@ -6,6 +6,11 @@
 /// DC ZVA, x1.
 pub const DC_ZVA: u32 = 0xd50b_7421;
 
+/// MSR ICC_BPR1_EL1, x0. QEMU 10.0 keeps the lowest bits of a value that the field cannot hold, may then
+/// have 0 in it, and ends itself (`icv_gprio_mask` in hw/intc/arm_gicv3_cpuif.c). Hardware ignores
+/// the other bits.
+pub const ICC_BPR1: u32 = 0xd518_cc60;
+
 /// System registers by which the puppet lives (with Rt 0), which a program cannot write: SCTLR_EL1,
 /// TTBR0_EL1, TTBR1_EL1, TCR_EL1, MAIR_EL1, VBAR_EL1.
 pub const SELF_DESTRUCTIVE: [u32; 6] = [
@@ -18,7 +23,7 @@ pub const SELF_DESTRUCTIVE: [u32; 6] = [
 ];
 
 /// Names and codes.
-pub const NAMES: [(&str, u32); 151] = [
+pub const NAMES: [(&str, u32); 178] = [
     ("hvc", 0xd400_0002),
     ("smc", 0xd400_0003),
     ("wfi", 0xd503_207f),
@@ -170,4 +175,31 @@ pub const NAMES: [(&str, u32); 151] = [
     ("msr.afsr0_el1.x0", 0xd518_5100),
     ("ldr.wzr.x1", 0xb940_003f),
     ("ldr.xzr.x1", 0xf940_003f),
+    ("mrs.x0.icc_pmr_el1", 0xd538_4600),
+    ("msr.icc_pmr_el1.x0", 0xd518_4600),
+    ("mrs.x0.icc_iar0_el1", 0xd538_c800),
+    ("msr.icc_eoir0_el1.x0", 0xd518_c820),
+    ("mrs.x0.icc_hppir0_el1", 0xd538_c840),
+    ("mrs.x0.icc_bpr0_el1", 0xd538_c860),
+    ("msr.icc_bpr0_el1.x0", 0xd518_c860),
+    ("mrs.x0.icc_ap0r0_el1", 0xd538_c880),
+    ("msr.icc_ap0r0_el1.x0", 0xd518_c880),
+    ("mrs.x0.icc_ap1r0_el1", 0xd538_c900),
+    ("msr.icc_ap1r0_el1.x0", 0xd518_c900),
+    ("msr.icc_dir_el1.x0", 0xd518_cb20),
+    ("mrs.x0.icc_rpr_el1", 0xd538_cb60),
+    ("msr.icc_asgi1r_el1.x0", 0xd518_cbc0),
+    ("msr.icc_sgi0r_el1.x0", 0xd518_cbe0),
+    ("mrs.x0.icc_iar1_el1", 0xd538_cc00),
+    ("msr.icc_eoir1_el1.x0", 0xd518_cc20),
+    ("mrs.x0.icc_hppir1_el1", 0xd538_cc40),
+    ("mrs.x0.icc_bpr1_el1", 0xd538_cc60),
+    ("msr.icc_bpr1_el1.x0", ICC_BPR1),
+    ("mrs.x0.icc_ctlr_el1", 0xd538_cc80),
+    ("msr.icc_ctlr_el1.x0", 0xd518_cc80),
+    ("msr.icc_sre_el1.x0", 0xd518_cca0),
+    ("mrs.x0.icc_igrpen0_el1", 0xd538_ccc0),
+    ("msr.icc_igrpen0_el1.x0", 0xd518_ccc0),
+    ("mrs.x0.icc_igrpen1_el1", 0xd538_cce0),
+    ("msr.icc_igrpen1_el1.x0", 0xd518_cce0),
 ];

@@ -19,7 +19,7 @@ use cloison_config::{Checked, ImageSource};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::boot::{self, AtEnd, BootParameters};
 use cloison_formats::ids::VmId;
-use cloison_formats::image::{self, GicVersion, System};
+use cloison_formats::image::{self, Board, GicVersion, System};
 use cloison_formats::invalid::Invalid;
 use miette::{Diagnostic, IntoDiagnostic, Result};
 use std::collections::BTreeSet;
@@ -237,12 +237,18 @@ impl Image {
     }
 }
 
-/// Adds each VM's guest to the payload, and combines everything into one image. `hypervisor` is for
-/// boards with a GICv2: for one with a GICv3, its own is built.
+/// Returns the memory image of the hypervisor for a board.
+///
+/// # Errors
+///
+/// If it does not build, or is not in the bundle.
+pub fn hypervisor_for(board: &Board) -> Result<Flat> {
+    flatten(&parts::hypervisor_for(board.gic.version())?)
+}
+
+/// Adds each VM's guest to the payload, and combines everything into one image. `hypervisor` is that
+/// for the configuration's board.
 pub fn assemble(checked: &Checked, hypervisor: &Flat) -> Result<Image> {
-    if checked.system.board.gic.version() == GicVersion::V3 {
-        return build(checked, &[]);
-    }
     assemble_system(checked.system.clone(), &checked.images, hypervisor)
 }
 
@@ -315,7 +321,6 @@ pub fn assemble_system(
 /// `features` are the hypervisor's cargo features.
 pub fn build(checked: &Checked, features: &[&str]) -> Result<Image> {
     let mut features = features.to_vec();
-    // A hypervisor for each: neither version of the interrupt controller pays for the other.
     if checked.system.board.gic.version() == GicVersion::V3 {
         features.insert(0, cargo::GICV3);
     }

@@ -5,6 +5,7 @@
 use crate::bundle::Bundle;
 use crate::installation::{self, Installation};
 use crate::{cargo, setup};
+use cloison_formats::image::GicVersion;
 use miette::{Result, miette};
 use std::path::PathBuf;
 
@@ -50,6 +51,19 @@ pub fn hypervisor(features: &[&str]) -> Result<PathBuf> {
         ));
     }
     part(path, || cargo::hypervisor(features))
+}
+
+/// Returns the ELF file of the hypervisor for boards with this interrupt controller. There is one for
+/// each: neither version pays for the other.
+///
+/// # Errors
+///
+/// If it does not build, or is not in the bundle.
+pub fn hypervisor_for(gic: GicVersion) -> Result<PathBuf> {
+    match gic {
+        GicVersion::V2 => hypervisor(&[]),
+        GicVersion::V3 => hypervisor(&[cargo::GICV3]),
+    }
 }
 
 /// Returns the ELF file of the hello image.

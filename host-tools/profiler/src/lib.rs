@@ -38,7 +38,7 @@ use cloison_engine::model::{Caches, Conditions, Model, Roi};
 use cloison_engine::progress::stage;
 use cloison_engine::{configuration, installation, parts, setup};
 use cloison_formats::ids::VmId;
-use cloison_formats::image::System;
+use cloison_formats::image::{Board, System};
 use costs::{Part, Table};
 use kept::{Gate, Growth, Kept, Subject};
 use miette::{Result, WrapErr, miette};
@@ -141,7 +141,7 @@ pub fn profile(args: &ProfileArgs) -> Result<()> {
         let written: Vec<PathBuf> = written.collect();
         keep_apart([baseline.as_path()], written.iter().map(PathBuf::as_path))?;
     }
-    let el2 = el2_symbols()?;
+    let el2 = el2_symbols(&checked.system.board)?;
     let runs = perform(args, &checked, vm, &model)?;
     let of_vm: Vec<usize> = checked.system.vms[vm.index()]
         .cores
@@ -327,8 +327,8 @@ fn checkout() -> Option<&'static Path> {
     }
 }
 
-fn el2_symbols() -> Result<Symbols> {
-    let file = parts::hypervisor(&[])?;
+fn el2_symbols(board: &Board) -> Result<Symbols> {
+    let file = parts::hypervisor_for(board.gic.version())?;
     let bytes = files::read(&file, files::IMAGE)?;
     Symbols::parse("cloison-el2", &bytes)
         .map(|symbols| symbols.with_sources(checkout()))
@@ -342,7 +342,7 @@ fn perform(
     vm: VmId,
     model: &Model,
 ) -> Result<Vec<(Neighbors, Run)>> {
-    let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
+    let hypervisor = image::hypervisor_for(&checked.system.board)?;
     let base = image::assemble(checked, &hypervisor)?;
     let emulation = checked.emulation()?;
     let conditions = Conditions {

@@ -48,6 +48,9 @@ impl Arguments {
                 Some(("exits", digits)) => wanted.exits = number(digits)?,
                 Some(("seconds", digits)) => wanted.seconds = number(digits)?,
                 Some(("vms", digits)) => wanted.vms = number(digits)?.min(8) as usize,
+                Some(("redistributors", digits)) => {
+                    wanted.redistributors = Some(number(digits)?);
+                }
                 Some(("replay", file)) => wanted.replay = Some(PathBuf::from(file)),
                 Some(("image", file)) => arguments.image = Some(PathBuf::from(file)),
                 Some(("oracle", file)) => arguments.oracle = Some(PathBuf::from(file)),
@@ -59,7 +62,8 @@ impl Arguments {
                 _ => {
                     return Err(format!(
                         "unknown argument `{text}`: there are elf=FILE; fuzz=DIRECTORY with \
-                         vms=NUMBER, seed=NUMBER, exits=NUMBER, seconds=NUMBER, replay=FILE; \
+                         vms=NUMBER, redistributors=ADDRESS, seed=NUMBER, exits=NUMBER, \
+                         seconds=NUMBER, replay=FILE; \
                          oracle=FILE with image=FILE, every=NUMBER, keep-going=on"
                     ));
                 }

@@ -21,6 +21,8 @@ pub struct Leases {
     until: u64,
     /// Until when it runs at least, unless it is ended.
     at_least: u64,
+    /// When the VM made a call of which not everything is known: it may have taken another one.
+    unseen: Option<u64>,
 }
 
 impl Leases {
@@ -64,6 +66,7 @@ impl Leases {
                 ));
             }
             self.last = self.last.max(result);
+            self.unseen = self.unseen.filter(|at| *at >= began);
         }
         self.until = now.saturating_add(second).saturating_add(SLACK_NS);
         self.at_least = if is_alone {
@@ -80,7 +83,16 @@ impl Leases {
         self.at_least = 0;
     }
 
+    /// The VM makes a call at `now` of which not everything is known: it may take a lease.
+    pub fn may_take(&mut self, now: u64) {
+        self.forget();
+        self.unseen = Some(now);
+    }
+
     fn check(&self, call: Call, number: u64, began: u64) -> Checked {
+        if self.unseen.is_some() && number >= self.last {
+            return Ok(());
+        }
         let is_over = number > self.last || number == self.last && began > self.until;
         if !is_over && number == self.last {
             return Ok(());
@@ -165,5 +177,22 @@ mod tests {
         let mut leases = taken();
         leases.forget();
         assert_eq!(leases.succeeded(take, 5, (200_000, 200_100), true), Ok(()));
+    }
+
+    #[test]
+    fn a_lease_that_an_unseen_call_took_is_good_until_the_next_one() {
+        let with = |number| request(Call::MovePages, [0, 1, number]);
+        let mut leases = taken();
+        leases.may_take(2000);
+        assert_eq!(leases.succeeded(with(5), 0, (3000, 3010), true), Ok(()));
+        let old = leases.succeeded(with(3), 0, (3000, 3010), true);
+        assert_eq!(rule(old), Some(Rule::LeaseEnd));
+        // Of one that began before, the unseen call may have been the later.
+        let take = request(Call::Lease, [0, 500_000, 0]);
+        assert_eq!(leases.succeeded(take, 5, (1900, 4000), true), Ok(()));
+        assert_eq!(leases.succeeded(with(6), 0, (5000, 5010), true), Ok(()));
+        assert_eq!(leases.succeeded(take, 7, (600_000, 600_100), true), Ok(()));
+        let unknown = leases.succeeded(with(8), 0, (600_200, 600_210), true);
+        assert_eq!(rule(unknown), Some(Rule::LeaseEnd));
     }
 }

@@ -7,7 +7,7 @@
 use super::system::{Run, System, progress};
 use super::{coverage, minimize};
 use cloison_engine::qemu::{Exit, Outcome};
-use cloison_engine::{installation, parts};
+use cloison_engine::{configuration, installation, parts};
 use cloison_prover::fuzz::state::{COVERAGE, FINDING, Report};
 use cloison_prover::prover::FOUND;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
@@ -24,7 +24,7 @@ pub struct El2Args {
     /// Guest exits after which the search ends, if that is sooner
     #[arg(long, default_value_t = Self::default().exits, value_name = "NUMBER")]
     pub exits: u64,
-    /// Board of the system `tests/fuzz/BOARD.toml`
+    /// Board of the system `tests/fuzz/BOARD.toml`; `virt-gicv3` has that of `virt`
     #[arg(long, default_value_t = Self::default().board, value_name = "BOARD")]
     pub board: String,
     /// Seed of the programs and of the cores' turns
@@ -73,7 +73,8 @@ impl Default for El2Args {
 ///
 /// If the system cannot be built or started.
 pub fn run(args: &El2Args) -> Result<ExitCode> {
-    let elf = parts::hypervisor(&[])?;
+    let board = configuration::board(&args.board)?;
+    let elf = parts::hypervisor_for(board.board.gic.version())?;
     let system = System::build(&args.board, &elf)?;
     let directory = match &args.directory {
         Some(directory) => directory.clone(),

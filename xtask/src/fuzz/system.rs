@@ -48,8 +48,19 @@ impl System {
     ///
     /// If a part does not build, or the configuration is wrong.
     pub fn build(board: &str, elf: &Path) -> Result<Self> {
-        let config = format!("tests/fuzz/{board}.toml");
-        let mut checked = configuration::load(&installation::root().join(config), Some(board))?;
+        let file = |name: &str| {
+            installation::root()
+                .join("tests/fuzz")
+                .join(name)
+                .with_extension("toml")
+        };
+        // What differs in its interrupt controller alone has the other one's file.
+        let config = [board, board.strip_suffix("-gicv3").unwrap_or(board)]
+            .map(file)
+            .into_iter()
+            .find(|file| file.is_file())
+            .unwrap_or_else(|| file(board));
+        let mut checked = configuration::load(&config, Some(board))?;
         counting::prepare_for(&mut checked, Counting::Icount.machine())?;
         let puppet = cargo::puppet()?;
         for source in &mut checked.images {
@@ -62,13 +73,17 @@ impl System {
         let machine = Machine::new(&configuration::emulation(board)?, &file)
             .icount(Some(0))
             .cntfrq(CNTFRQ);
-        let plugin = format!(
+        let mut plugin = format!(
             "{},elf={},vms={},image={}",
             cargo::prover_plugin()?.display(),
             elf.display(),
             checked.system.vms.len(),
             file.display()
         );
+        if checked.system.board.gic.gicr.is_some() {
+            let redistributors = checked.system.vms[0].map.gicc.0;
+            plugin.push_str(&format!(",redistributors={redistributors}"));
+        }
         Ok(Self {
             machine,
             plugin,

@@ -13,7 +13,6 @@ use cloison_engine::image::prelude::{self, Others, Pages};
 use cloison_engine::image::{self, Flat, Image};
 use cloison_engine::kept::{KeptImage, KeptRun};
 use cloison_engine::model::{self, Conditions, Model};
-use cloison_engine::parts;
 use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
@@ -119,7 +118,7 @@ impl<'a> Runs<'a> {
     ///
     /// If the image cannot be built.
     pub fn new(subject: Subject<'a>, executor: Executor<'a>, out: &Path) -> Result<Self> {
-        let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
+        let hypervisor = image::hypervisor_for(&subject.checked.system.board)?;
         let base = image::assemble(subject.checked, &hypervisor)?;
         let text = overrides::anchored(&subject.checked.source, &subject.checked.path)?;
         let text = toml::to_string_pretty(&text).into_diagnostic()?;

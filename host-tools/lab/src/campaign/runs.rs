@@ -18,7 +18,7 @@ use cloison_engine::model::{self, Conditions, Model, Roi};
 use cloison_engine::progress::bar;
 use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
-use cloison_engine::{configuration, image, parts};
+use cloison_engine::{configuration, image};
 use cloison_formats::ids::VmId;
 use cloison_much::table::Vectors;
 use indicatif::ProgressBar;
@@ -361,7 +361,7 @@ pub fn run(
     let base = overrides::anchored(&text, &campaign.system)?;
     let store = Store::of_results(out);
     let model = model.map(|model| model.kept_in(&store)).transpose()?;
-    let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
+    let hypervisor = image::hypervisor_for(&checked.system.board)?;
     let setting = Setting {
         campaign,
         model: model.as_ref(),

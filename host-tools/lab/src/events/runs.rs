@@ -89,7 +89,7 @@ pub fn count(
         Executor::Stock | Executor::Hardware => None,
         Executor::Model => model.as_ref().map(|model| model.clock_mhz),
     };
-    let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
+    let hypervisor = image::hypervisor_for(&board.board)?;
     let scratch = scratch()?;
     let store = Store::at(scratch.path());
     let model = model.map(|model| model.kept_in(&store)).transpose()?;
@@ -223,7 +223,7 @@ impl<'a> Setting<'a> {
             board,
             executor: Executor::Hardware,
             model: None,
-            hypervisor: image::flatten(&parts::hypervisor(&[])?)?,
+            hypervisor: image::hypervisor_for(&board.board)?,
             runs,
             store,
         })

@@ -23,7 +23,7 @@ use cloison_engine::progress::bar;
 use cloison_engine::qemu::Machine;
 use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, HemRun, Telemetry};
-use cloison_engine::{configuration, consoles, image, parts};
+use cloison_engine::{configuration, consoles, image};
 use cloison_formats::ids::VmId;
 use cloison_formats::telemetry::MigrationOutcome;
 use cloison_formats::units::Nanos;
@@ -576,7 +576,7 @@ pub fn run_under(
             common.update(format!("{emulation:?} {:?}", checked.board.events));
         }
     }
-    let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
+    let hypervisor = image::hypervisor_for(&checked.system.board)?;
     let setting = Setting {
         experiment,
         model,

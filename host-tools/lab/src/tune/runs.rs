@@ -12,6 +12,7 @@ use cloison_config::goal::Segments;
 use cloison_config::problem::{Problem, SourceFile, count};
 use cloison_config::validation::record::Machine;
 use cloison_config::{Checked, Emulation, Errors};
+use cloison_engine::configuration;
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::image::{self, Flat, Image};
@@ -20,7 +21,6 @@ use cloison_engine::model::{self, Conditions, Model, Roi, Statistics};
 use cloison_engine::progress::bar;
 use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
-use cloison_engine::{configuration, parts};
 use cloison_formats::ids::VmId;
 use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
@@ -223,7 +223,7 @@ impl Runs {
         Ok(Self {
             board: board.to_owned(),
             executor,
-            hypervisor: image::flatten(&parts::hypervisor(&[])?)?,
+            hypervisor: image::hypervisor_for(&checked.system.board)?,
             conditions,
             limit,
             source: SourceFile::new(&checked.path, checked.source.clone()),

@@ -22,6 +22,8 @@ const START: u64 = map::RAM;
 const NO_CODE: u64 = 0x4040_0000;
 /// Pages of that.
 const NO_CODE_PAGES: u64 = 16;
+/// Bytes of a redistributor of a GICv3: two frames (IHI 0069, 12.10).
+const REDISTRIBUTOR: u64 = 0x2_0000;
 /// The device of the link, in each VM that has one.
 const LINK: u64 = 0x0b00_0000;
 /// The memory of the channel, in each VM that has it.
@@ -93,6 +95,8 @@ pub struct Generator {
     states: Vec<u32>,
     /// Function identifiers of the hypervisor's calls, with some that do not exist.
     calls: std::ops::Range<u32>,
+    /// The first redistributor of a GICv3; `None` for a GICv2.
+    redistributors: Option<u64>,
 }
 
 /// Registers of EL1 and EL0 that a program may write.
@@ -134,8 +138,9 @@ fn named(name: &str) -> u32 {
 }
 
 impl Generator {
-    /// Returns one whose programs depend on the seed only.
-    pub fn new(seed: u64) -> Self {
+    /// Returns one whose programs depend on the seed and on where the guests have a GICv3's
+    /// redistributors.
+    pub fn new(seed: u64, redistributors: Option<u64>) -> Self {
         let of = |starts: &[&str]| {
             NAMES
                 .iter()
@@ -155,6 +160,7 @@ impl Generator {
                 .map(|name| named(&format!("msr.{name}.x0")))
                 .collect(),
             calls: FIRST_CALL..calls().max().map_or(FIRST_CALL, |last| last + 3),
+            redistributors,
         }
     }
 
@@ -382,23 +388,79 @@ impl Generator {
                 1 => u64::from(u32::MAX),
                 _ => self.value(),
             };
+            let at = self.in_the_gic(offset);
             let op = match self.below(8) {
-                0..3 => self.access(false, map::GICD + offset, value),
-                3 => self.access(true, map::GICD + offset, value),
+                0..3 => self.access(false, at, value),
+                3 => self.access(true, at, value),
                 4 => Op::Execute {
                     word: named("ldr.w0.x1"),
-                    x: [0, map::GICD + (offset & !3), 0, 0],
+                    x: [0, at & !3, 0, 0],
                 },
                 _ => Op::Execute {
                     word: named("str.w0.x1"),
-                    x: [value, map::GICD + (offset & !3), 0, 0],
+                    x: [value, at & !3, 0, 0],
                 },
             };
             ops.push(op);
         }
     }
 
+    /// Returns the address of a register: of the distributor, whose offsets a GICv3's redistributors
+    /// repeat in their second frame (IHI 0069, 12.11), or of what only they have.
+    fn in_the_gic(&mut self, offset: u64) -> u64 {
+        let Some(redistributors) = self.redistributors else {
+            return map::GICD + offset;
+        };
+        let frame = redistributors + self.below(5) * REDISTRIBUTOR;
+        match self.below(8) {
+            0..3 => map::GICD + offset,
+            3 => map::GICD + self.pick(&[0x6000, 0x6100, 0x7fd8, 0xffe8]) + self.below(64) * 4,
+            4 => frame + self.pick(&[0x00, 0x04, 0x08, 0x0c, 0x14, 0xffe8, 0x70, 0x78]),
+            5 => frame + self.below(REDISTRIBUTOR),
+            _ => frame + REDISTRIBUTOR / 2 + offset,
+        }
+    }
+
+    /// Accesses the CPU interface of a GICv3, whose system registers may trap.
+    fn interface_registers(&mut self, ops: &mut Vec<Op>) {
+        for _ in 0..=self.below(6) {
+            let (name, value) = match self.below(16) {
+                0..3 => ("mrs.x0.icc_iar1_el1", 0),
+                3..6 => ("msr.icc_eoir1_el1.x0", LAST),
+                6 => ("msr.icc_dir_el1.x0", LAST),
+                7 => ("msr.icc_pmr_el1.x0", self.below(256)),
+                8 => ("msr.icc_ctlr_el1.x0", self.value()),
+                9..12 => (
+                    "msr.icc_sgi1r_el1.x0",
+                    self.below(16) << 24 | self.below(16),
+                ),
+                12 => ("msr.icc_sgi1r_el1.x0", self.value()),
+                13 => ("msr.icc_igrpen1_el1.x0", self.below(2)),
+                14 => ("msr.icc_eoir1_el1.x0", self.below(1024)),
+                _ => ("mrs.x0.icc_hppir1_el1", 0),
+            };
+            ops.push(Op::Execute {
+                word: named(name),
+                x: [value, 0, 0, 0],
+            });
+        }
+        // The interface works again.
+        for (name, value) in [
+            ("msr.icc_ctlr_el1.x0", 0),
+            ("msr.icc_pmr_el1.x0", 0xff),
+            ("msr.icc_igrpen1_el1.x0", 1),
+        ] {
+            ops.push(Op::Execute {
+                word: named(name),
+                x: [value, 0, 0, 0],
+            });
+        }
+    }
+
     fn interface(&mut self, ops: &mut Vec<Op>) {
+        if self.redistributors.is_some() {
+            return self.interface_registers(ops);
+        }
         for _ in 0..=self.below(6) {
             let (offset, value) = match self.below(8) {
                 0 => (0x10, self.below(1024)),
@@ -658,8 +720,11 @@ mod tests {
 
     #[test]
     fn programs_depend_on_the_seed_only_and_fit() {
-        let (mut one, mut same, mut other) =
-            (Generator::new(1), Generator::new(1), Generator::new(2));
+        let (mut one, mut same, mut other) = (
+            Generator::new(1, None),
+            Generator::new(1, None),
+            Generator::new(2, None),
+        );
         let mut differ = false;
         for _ in 0..200 {
             let (mut a, mut b) = (one.program(), same.program());
@@ -675,17 +740,19 @@ mod tests {
 
     #[test]
     fn most_of_what_is_made_is_executed() {
-        let mut generator = Generator::new(7);
-        let (mut all, mut harmless) = (0, 0);
-        for _ in 0..500 {
-            for op in generator.program() {
-                if let Op::Execute { word, x } = op {
-                    all += 1;
-                    harmless += u32::from(cloison_puppet::is_harmless(word, x));
+        for redistributors in [None, Some(0x080a_0000)] {
+            let mut generator = Generator::new(7, redistributors);
+            let (mut all, mut harmless) = (0, 0);
+            for _ in 0..500 {
+                for op in generator.program() {
+                    if let Op::Execute { word, x } = op {
+                        all += 1;
+                        harmless += u32::from(cloison_puppet::is_harmless(word, x));
+                    }
                 }
             }
+            assert!(harmless * 100 > all * 90, "{harmless} of {all}");
         }
-        assert!(harmless * 100 > all * 90, "{harmless} of {all}");
     }
 
     #[test]
@@ -705,6 +772,14 @@ mod tests {
             "msr.daifset.2",
             "msr.cntv_tval_el0.x0",
             "msr.cntv_ctl_el0.x0",
+            "mrs.x0.icc_iar1_el1",
+            "mrs.x0.icc_hppir1_el1",
+            "msr.icc_eoir1_el1.x0",
+            "msr.icc_dir_el1.x0",
+            "msr.icc_pmr_el1.x0",
+            "msr.icc_ctlr_el1.x0",
+            "msr.icc_sgi1r_el1.x0",
+            "msr.icc_igrpen1_el1.x0",
         ] {
             assert_ne!(named(name), 0xd503_201f, "{name}");
         }

@@ -64,6 +64,8 @@ pub struct Wanted {
     pub replay: Option<PathBuf>,
     /// VMs of the system.
     pub vms: usize,
+    /// Where each VM has the redistributors of its GICv3; `None` for a GICv2.
+    pub redistributors: Option<u64>,
 }
 
 /// What is known of a VM's puppet.
@@ -144,7 +146,7 @@ impl Fuzzer {
         Ok(Self {
             former_hits: coverage.hits.clone(),
             coverage,
-            generator: Generator::new(wanted.seed),
+            generator: Generator::new(wanted.seed, wanted.redistributors),
             turns: fastrand::Rng::with_seed(!wanted.seed),
             corpus,
             current: Default::default(),

@@ -208,7 +208,7 @@ impl Calls {
         if !is_alone || access.bytes == 0 {
             registers.forget();
             if access.bytes == 0 || access.offset == page::CALL {
-                self.unknown_call(vm);
+                self.unknown_call(vm, now);
             }
             return;
         }
@@ -224,20 +224,20 @@ impl Calls {
                     function,
                     arguments: [first, second, third],
                 };
-                self.leases[vm].forget();
+                self.leases[vm].may_take(now);
                 // By PSCI's numbers there is nothing on the page.
                 if Call::from_id(function).is_some() {
                     self.power.call(vm, vcpu, request, now);
                     self.power.may_change(first as usize, false);
                 }
             }
-            _ => self.unknown_call(vm),
+            _ => self.unknown_call(vm, now),
         }
     }
 
     /// A VM makes a call of which not everything is known: it may be any.
-    fn unknown_call(&mut self, vm: usize) {
-        self.leases[vm].forget();
+    fn unknown_call(&mut self, vm: usize, now: u64) {
+        self.leases[vm].may_take(now);
         for target in 0..self.system.vms.len() {
             if self.system.vms[vm].manages >> target & 1 == 1 {
                 self.power.may_change(target, true);
