@@ -63,10 +63,10 @@ fn talk_by_sockets(linux: &mut Running) {
 
 /// Two drivers that follow no rule, on a link of this kind, and a neighbor.
 #[track_caller]
-fn drivers_hurt_themselves(kind: LinkKind) -> Result<()> {
-    let mut checked = load(&config("rings"), VIRT)?;
+fn drivers_hurt_themselves(kind: LinkKind, board: &str) -> Result<()> {
+    let mut checked = load(&config("rings"), board)?;
     checked.system.links[0].kind = kind;
-    let run = run(&checked, VIRT, Clock::Counted)?.whole();
+    let run = run(&checked, board, Clock::Counted)?.whole();
     for vm in ["left", "right"] {
         let done = run.line(vm, "rings: done");
         assert_eq!(number(done, "wrong"), 0, "{run}");
@@ -83,23 +83,22 @@ fn drivers_hurt_themselves(kind: LinkKind) -> Result<()> {
 
 #[test]
 fn drivers_that_follow_no_rule_hurt_themselves() -> Result<()> {
-    drivers_hurt_themselves(LinkKind::Net)
+    drivers_hurt_themselves(LinkKind::Net, VIRT)
 }
 
 #[test]
 fn drivers_of_sockets_that_follow_no_rule_hurt_themselves() -> Result<()> {
-    drivers_hurt_themselves(LinkKind::Vsock)
+    drivers_hurt_themselves(LinkKind::Vsock, VIRT)
 }
 
 /// Either sends to the other: their headers differ in length.
-#[test]
-fn a_legacy_driver_and_a_modern_one_reach_each_other() -> Result<()> {
+fn a_legacy_driver_and_a_modern_one(board: &str) -> Result<()> {
     for legacy in [0, 1] {
-        let mut checked = load(&config("frames"), VIRT)?;
+        let mut checked = load(&config("frames"), board)?;
         for vm in &mut checked.system.vms {
             vm.args[3] = u64::from(vm.args[0] == legacy);
         }
-        let run = run(&checked, VIRT, Clock::Counted)?.whole();
+        let run = run(&checked, board, Clock::Counted)?.whole();
         assert_eq!(number(run.line("left", "frames: done"), "sent"), 500);
         let sent = run.telemetry.traffic()[&(0, VmId(0))];
         // Those sent before the other driver had started are lost, as on a cable.
@@ -112,13 +111,18 @@ fn a_legacy_driver_and_a_modern_one_reach_each_other() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_legacy_driver_and_a_modern_one_reach_each_other() -> Result<()> {
+    a_legacy_driver_and_a_modern_one(VIRT)
+}
+
 /// Has another VM stop, start and restart both ends of a link by random calls, while one sends
 /// without end. Returns how many of their lives have ended.
-fn ends_are_stopped(calls: u64) -> Result<usize> {
-    let mut checked = load(&config("ends"), VIRT)?;
+fn ends_are_stopped(calls: u64, board: &str) -> Result<usize> {
+    let mut checked = load(&config("ends"), board)?;
     checked.system.vms[2].args[0] = calls;
     // QEMU's counted clock has all other cores wait for each page that a restart cleans.
-    let run = run(&checked, VIRT, Clock::Real)?.whole();
+    let run = run(&checked, board, Clock::Real)?.whole();
     let done = run.line("manager", "manager: done");
     let counts = ["calls", "wrong"].map(|what| number(done, what));
     assert_eq!(counts, [calls, 0], "{run}");
@@ -141,16 +145,74 @@ fn ends_are_stopped(calls: u64) -> Result<usize> {
 
 #[test]
 fn ends_of_a_link_are_stopped_while_it_carries() -> Result<()> {
-    assert!(ends_are_stopped(80)? > 20);
+    assert!(ends_are_stopped(80, VIRT)? > 20);
     Ok(())
 }
 
 #[test]
 #[ignore = "on demand: takes a minute"]
 fn ends_of_a_link_are_stopped_two_hundred_times() -> Result<()> {
-    let ends = ends_are_stopped(1000)?;
+    let ends = ends_are_stopped(1000, VIRT)?;
     println!("{ends} lives ended");
     assert!(ends >= 200);
+    Ok(())
+}
+
+/// Numbered frames of many lengths pass from the left to the right, until the pages of the left VM
+/// have moved so often. Those of the right VM move too: at each end all of the rings, and most of the
+/// buffers, to private pages and back. Returns how many frames.
+fn pages_move_under_frames(
+    kind: LinkKind,
+    rounds: u64,
+    board: &str,
+    clock: Clock,
+) -> Result<(u64, [u64; 2])> {
+    let mut checked = load(&config("moving"), board)?;
+    checked.system.links[0].kind = kind;
+    let packets = if kind == LinkKind::Vsock { 4 } else { 0 };
+    for vm in &mut checked.system.vms {
+        vm.args[3] = rounds << 32 | 2 | packets;
+    }
+    let run = run(&checked, board, clock)?.whole();
+    let sent = run.line("left", "frames: done sent=");
+    let taken = run.line("right", "frames: done taken=");
+    let frames = number(sent, "sent");
+    // Each arrived once, whole and in its turn, and the count of the log is the same.
+    let counts = ["taken", "wrong", "missing"].map(|what| number(taken, what));
+    assert_eq!(counts, [frames, 0, 0], "{run}");
+    let logged = run.telemetry.traffic()[&(0, VmId(0))];
+    assert_eq!((logged.frames, logged.lost), (frames, 0), "{run}");
+    let moves = [sent, taken].map(|line| {
+        assert_eq!(number(line, "failed"), 0, "{run}");
+        number(line, "rounds")
+    });
+    assert!(moves[0] >= rounds, "{run}");
+    for vm in ["left", "right"] {
+        assert_eq!(run.end_of(vm), End::Off);
+    }
+    Ok((frames, moves))
+}
+
+#[test]
+fn pages_of_rings_and_buffers_move_while_a_link_carries() -> Result<()> {
+    for kind in [LinkKind::Net, LinkKind::Vsock] {
+        let (frames, moves) = pages_move_under_frames(kind, 200, VIRT, Clock::Counted)?;
+        println!("{frames} frames, {moves:?} moves");
+        assert!(moves[1] >= 200 && frames >= 400, "{frames} {moves:?}");
+    }
+    Ok(())
+}
+
+#[test]
+#[ignore = "on demand: takes a minute"]
+fn pages_of_rings_and_buffers_move_thousands_of_times() -> Result<()> {
+    for clock in [Clock::Counted, Clock::Real] {
+        for kind in [LinkKind::Net, LinkKind::Vsock] {
+            let (frames, moves) = pages_move_under_frames(kind, 1000, VIRT, clock)?;
+            println!("{clock:?}: {frames} frames, {moves:?} moves");
+            assert!(moves[1] >= 900, "{moves:?}");
+        }
+    }
     Ok(())
 }
 
