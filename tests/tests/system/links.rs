@@ -8,8 +8,9 @@ use cloison_engine::cargo;
 use cloison_engine::telemetry::End;
 use cloison_formats::ids::VmId;
 use cloison_formats::link::LinkKind;
-use cloison_formats::telemetry::VmState;
-use cloison_tests::{Clock, VIRT, VIRT_GICV3, config, load, number, run};
+use cloison_formats::telemetry::{Totals, VmState};
+use cloison_formats::units::{Events, Nanos};
+use cloison_tests::{Clock, Run, VIRT, VIRT_GICV3, config, load, number, run};
 use miette::Result;
 
 /// Takes the console of a link as it is, and keeps it open: otherwise it would echo.
@@ -200,6 +201,89 @@ fn pages_of_rings_and_buffers_move_while_a_link_carries() -> Result<()> {
         println!("{frames} frames, {moves:?} moves");
         assert!(moves[1] >= 200 && frames >= 400, "{frames} {moves:?}");
     }
+    Ok(())
+}
+
+/// Boots a sender whose budget is so many instructions per millisecond, and a receiver, with these
+/// arguments. The receiver is never held, and nothing is lost. Returns the run and the sender's totals.
+fn held(
+    board: &str,
+    budget: u64,
+    [sends, takes]: [[u64; 4]; 2],
+    ends_with: Option<VmId>,
+) -> Result<(Run, Totals)> {
+    let mut checked = load(&config("held"), board)?;
+    let vms = &mut checked.system.vms;
+    vms[0].quotas[0].budget = Events(budget);
+    (vms[0].args, vms[1].args) = (sends, takes);
+    checked.system.ends_with = ends_with;
+    let run = run(&checked, board, Clock::Counted)?.whole();
+    let of = |vm: u8| {
+        let mut totals = run.telemetry.quota_totals().map(|(_, total)| total);
+        *totals.find(|total| total.vm.0 == vm).expect("its totals")
+    };
+    let (sender, receiver) = (of(0), of(1));
+    assert_eq!(receiver.throttled, Nanos(0), "{run}");
+    assert_eq!(run.telemetry.traffic()[&(0, VmId(0))].lost, 0, "{run}");
+    Ok((run, sender.totals))
+}
+
+/// The least budget is less than a frame costs.
+#[test]
+fn a_senders_budget_bounds_what_passes_and_loses_nothing() -> Result<()> {
+    const FRAMES: u64 = 100;
+    let mut all = vec![];
+    for budget in [2_000, 20_000, 40_000, 80_000] {
+        let args = [[1, 1504, FRAMES, 2], [0, 1504, 0, 2]];
+        let (run, totals) = held(VIRT, budget, args, None)?;
+        let taken = run.line("right", "frames: done taken=");
+        let counts = ["taken", "wrong", "missing"].map(|what| number(taken, what));
+        assert_eq!(counts, [FRAMES, 0, 0], "{run}");
+        // A neighbor is not held with the sender.
+        let heart = run.line("heart", "heartbeat: done");
+        let counts = ["beats", "corrupt", "late"].map(|what| number(heart, what));
+        assert_eq!(counts, [40, 0, 0], "{run}");
+        // Each period was spent, and the sender waited for the next.
+        assert_eq!(totals.spent_periods, totals.periods, "{totals:?}");
+        // While the sender is held, the receiver gives buffers back, for which waiting frames are
+        // copied later. It pays for its calls alone, which are charged when they are as much as a page's
+        // work: each frame costs the sender as much.
+        let paid = number(taken, "paid");
+        assert!((100..4_500).contains(&paid), "{taken}");
+        assert!(totals.events.0 > FRAMES * 2_000, "{totals:?}");
+        println!("{budget}: {FRAMES} frames in {} periods", totals.periods);
+        all.push((budget, totals.events.0));
+    }
+    // The same frames cost as much in few large budgets as in many small ones. The last period, which
+    // is not over, is not in the totals.
+    let least = all[0].1;
+    for (budget, events) in &all {
+        let range = events * 10..(events + budget) * 10;
+        let near = least * 9..least * 11;
+        let is_near = range.start < near.end && near.start < range.end;
+        assert!(is_near, "{all:?}");
+    }
+    Ok(())
+}
+
+/// By what the configuration of the board says that a page's 128 lines cost.
+#[test]
+fn each_byte_that_is_copied_costs_the_sender() -> Result<()> {
+    const FRAMES: u64 = 80;
+    let costs = [64, 4000].map(|bytes| {
+        let args = [[4, bytes, FRAMES / 2, 1 << 32], [0, bytes, 0, 0]];
+        held(VIRT, 3_000, args, Some(VmId(0))).map(|(_, totals)| totals.events.0)
+    });
+    let [small, large] = costs;
+    let (small, large) = (small?, large?);
+    // Each line is read and written: 63 of a frame and its header, or two.
+    let lines = 2 * (63 - 2);
+    let expected = FRAMES * lines * 2000 / 128;
+    let difference = large - small;
+    println!("{small} and {large} events, {expected} more expected");
+    // To a period, and what the sender executes in each more.
+    let off = difference.abs_diff(expected);
+    assert!(off <= expected / 10, "{small}, {large}");
     Ok(())
 }
 
