@@ -10,7 +10,7 @@ use cloison_formats::ids::VmId;
 use cloison_formats::link::LinkKind;
 use cloison_formats::telemetry::{Totals, VmState};
 use cloison_formats::units::{Events, Nanos};
-use cloison_tests::{Clock, Run, VIRT, VIRT_GICV3, config, load, number, run};
+use cloison_tests::{Clock, Run, VIRT, VIRT_GICV3, ZCU102, config, load, number, run};
 use miette::Result;
 
 /// Takes the console of a link as it is, and keeps it open: otherwise it would echo.
@@ -288,6 +288,30 @@ fn each_byte_that_is_copied_costs_the_sender() -> Result<()> {
 }
 
 #[test]
+fn links_carry_on_zcu102() -> Result<()> {
+    let (frames, moves) = pages_move_under_frames(LinkKind::Net, 20, ZCU102, Clock::Counted)?;
+    println!("{frames} frames, {moves:?} moves");
+    let args = [[1, 1504, 100, 2], [0, 1504, 0, 2]];
+    let (run, totals) = held(ZCU102, 40_000, args, None)?;
+    let taken = run.line("right", "frames: done taken=");
+    let counts = ["taken", "wrong", "missing"].map(|what| number(taken, what));
+    assert_eq!(counts, [100, 0, 0], "{run}");
+    assert!(totals.spent_periods > 3, "{totals:?}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "on demand: another board's do it each time"]
+fn links_hold_on_zcu102_against_drivers_that_follow_no_rule() -> Result<()> {
+    for kind in [LinkKind::Net, LinkKind::Vsock] {
+        drivers_hurt_themselves(kind, ZCU102)?;
+    }
+    a_legacy_driver_and_a_modern_one(ZCU102)?;
+    assert!(ends_are_stopped(80, ZCU102)? > 20);
+    Ok(())
+}
+
+#[test]
 #[ignore = "on demand: takes a minute"]
 fn pages_of_rings_and_buffers_move_thousands_of_times() -> Result<()> {
     for clock in [Clock::Counted, Clock::Real] {
@@ -405,6 +429,12 @@ fn two_debian_kernels_reach_each_other() -> Result<()> {
 #[ignore = "on demand: another board's do it each time"]
 fn two_debian_kernels_reach_each_other_with_a_gicv3() -> Result<()> {
     two_kernels_reach_each_other(VIRT_GICV3)
+}
+
+#[test]
+#[ignore = "on demand: another board's do it each time"]
+fn two_debian_kernels_reach_each_other_on_zcu102() -> Result<()> {
+    two_kernels_reach_each_other(ZCU102)
 }
 
 /// The programs that people use: a throughput test, a shell on the other VM, and sockets.
