@@ -28,6 +28,8 @@ pub mod id {
     pub const MEMORY: u32 = 10;
     pub const KNOWN_COUNTS: u32 = 11;
     pub const ARITHMETIC: u32 = 12;
+    pub const FRAMES: u32 = 13;
+    pub const CHANNEL: u32 = 14;
 }
 
 /// IPA of the buffers named by page profiles: 256 pages into the RAM.

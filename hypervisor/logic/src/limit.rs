@@ -69,8 +69,11 @@ impl Limiter {
 #[cfg(not(loom))]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
+    use cloison_formats::units::Nanos;
     use proptest::prelude::*;
 
+    const ONE_YEAR: u64 = 365 * 24 * 3600;
     const TEN_YEARS: u64 = 10 * 366 * 24 * 3600;
 
     #[test]
@@ -147,6 +150,56 @@ mod tests {
                     None => refused += 1,
                 }
                 prop_assert!(passed <= Topic::End as u64 + (now - first) / hz);
+            }
+        }
+
+        /// A doorbell's rate, by real time, whatever the counter's frequency and however long it has
+        /// counted, up to the end of its 64 bits: between any two calls pass no more than the burst
+        /// and one each interval, and a caller that waits for an interval and a tick always passes.
+        #[test]
+        fn calls_pass_at_the_rate_at_any_frequency_and_age(
+            hz in prop_oneof![
+                1_000_000..=Clock::FASTEST,
+                prop::sample::select(&[1_000_000, 19_200_000, 33_333_000, 99_990_005][..])
+            ],
+            age in prop_oneof![
+                0..TEN_YEARS,
+                ONE_YEAR - 10..ONE_YEAR + 10,
+                Just(u64::MAX),
+            ],
+            interval in 1_000u64..2_000_000,
+            burst in 1u64..200,
+            steps in prop::collection::vec(0u64..3_000, 1..300),
+        ) {
+            let clock = Clock::new(hz).expect("in range");
+            let ticks = clock.ticks(Nanos(interval));
+            let room = ticks.times(burst);
+            // In thousandths of an interval; a call now and then waits for a whole one.
+            let waits = steps.iter().map(|step| match step % 8 {
+                0 => (ticks.0 + 1, true),
+                1 | 2 => (ticks.0 * step / 1000, false),
+                _ => (ticks.0 * step / 100_000, false),
+            });
+            let whole: u64 = waits.clone().map(|(wait, _)| wait).sum();
+            // The end of what is counted leaves the bucket's room.
+            let last = u64::MAX - room.0 - ticks.0 - whole;
+            let limiter = Limiter::default();
+            let mut now = Instant(age.saturating_mul(hz).min(last));
+            let mut passed = std::vec::Vec::new();
+            for (wait, is_interval) in waits {
+                now = now + Ticks(wait);
+                let passes = limiter.passes(room, now, ticks);
+                prop_assert!(passes || !is_interval, "a slot was free at {now:?}");
+                if passes {
+                    passed.push(now);
+                }
+            }
+            for (index, first) in passed.iter().enumerate() {
+                for (count, last) in (1u128..).zip(&passed[index..]) {
+                    let span = u128::from(last.since(*first).0) * 1_000_000_000 / u128::from(hz);
+                    let most = u128::from(burst) + span / u128::from(interval);
+                    prop_assert!(count <= most, "{count} in {span} ns, {most} may");
+                }
             }
         }
     }

@@ -5,7 +5,9 @@
 use crate::audit::every_page_of;
 use cloison_engine::telemetry::Telemetry;
 use cloison_formats::ids::VmId;
-use cloison_tests::{Clock, Run, VIRT, VIRT_GICV3, config, image, load, machine, number, run};
+use cloison_tests::{
+    BOTH, Clock, Run, VIRT, VIRT_GICV3, ZCU102, config, image, load, machine, number, run,
+};
 use miette::Result;
 
 /// What a VM says that asks another one, in order.
@@ -122,6 +124,12 @@ fn two_vms_talk_and_get_no_further_than_they_may_with_a_gicv3() -> Result<()> {
     two_vms_talk(VIRT_GICV3)
 }
 
+#[test]
+#[ignore = "on demand: takes 10 seconds, and another board's does it each time"]
+fn two_vms_talk_and_get_no_further_than_they_may_on_zcu102() -> Result<()> {
+    two_vms_talk(ZCU102)
+}
+
 /// A neighbor's worst interrupt latency, in ticks of the modelled board.
 fn worst_latency(storms: bool) -> Result<u64> {
     let mut checked = load(&config("channel"), VIRT)?;
@@ -145,5 +153,8 @@ fn a_storm_between_two_vms_delays_no_interrupt_of_a_third() -> Result<()> {
 
 #[test]
 fn a_channels_pages_are_shared_with_their_rights_and_no_others() -> Result<()> {
-    every_page_of(&config("channel"), VIRT).map(drop)
+    for board in BOTH {
+        every_page_of(&config("channel"), board)?;
+    }
+    Ok(())
 }

@@ -8,8 +8,9 @@ use cloison_engine::cargo;
 use cloison_engine::telemetry::End;
 use cloison_formats::ids::VmId;
 use cloison_formats::link::LinkKind;
-use cloison_formats::telemetry::VmState;
-use cloison_tests::{Clock, VIRT, VIRT_GICV3, config, load, number, run};
+use cloison_formats::telemetry::{Totals, VmState};
+use cloison_formats::units::{Events, Nanos};
+use cloison_tests::{Clock, Run, VIRT, VIRT_GICV3, ZCU102, config, load, number, run};
 use miette::Result;
 
 /// Takes the console of a link as it is, and keeps it open: otherwise it would echo.
@@ -63,10 +64,10 @@ fn talk_by_sockets(linux: &mut Running) {
 
 /// Two drivers that follow no rule, on a link of this kind, and a neighbor.
 #[track_caller]
-fn drivers_hurt_themselves(kind: LinkKind) -> Result<()> {
-    let mut checked = load(&config("rings"), VIRT)?;
+fn drivers_hurt_themselves(kind: LinkKind, board: &str) -> Result<()> {
+    let mut checked = load(&config("rings"), board)?;
     checked.system.links[0].kind = kind;
-    let run = run(&checked, VIRT, Clock::Counted)?.whole();
+    let run = run(&checked, board, Clock::Counted)?.whole();
     for vm in ["left", "right"] {
         let done = run.line(vm, "rings: done");
         assert_eq!(number(done, "wrong"), 0, "{run}");
@@ -83,23 +84,22 @@ fn drivers_hurt_themselves(kind: LinkKind) -> Result<()> {
 
 #[test]
 fn drivers_that_follow_no_rule_hurt_themselves() -> Result<()> {
-    drivers_hurt_themselves(LinkKind::Net)
+    drivers_hurt_themselves(LinkKind::Net, VIRT)
 }
 
 #[test]
 fn drivers_of_sockets_that_follow_no_rule_hurt_themselves() -> Result<()> {
-    drivers_hurt_themselves(LinkKind::Vsock)
+    drivers_hurt_themselves(LinkKind::Vsock, VIRT)
 }
 
 /// Either sends to the other: their headers differ in length.
-#[test]
-fn a_legacy_driver_and_a_modern_one_reach_each_other() -> Result<()> {
+fn a_legacy_driver_and_a_modern_one(board: &str) -> Result<()> {
     for legacy in [0, 1] {
-        let mut checked = load(&config("frames"), VIRT)?;
+        let mut checked = load(&config("frames"), board)?;
         for vm in &mut checked.system.vms {
             vm.args[3] = u64::from(vm.args[0] == legacy);
         }
-        let run = run(&checked, VIRT, Clock::Counted)?.whole();
+        let run = run(&checked, board, Clock::Counted)?.whole();
         assert_eq!(number(run.line("left", "frames: done"), "sent"), 500);
         let sent = run.telemetry.traffic()[&(0, VmId(0))];
         // Those sent before the other driver had started are lost, as on a cable.
@@ -112,13 +112,18 @@ fn a_legacy_driver_and_a_modern_one_reach_each_other() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_legacy_driver_and_a_modern_one_reach_each_other() -> Result<()> {
+    a_legacy_driver_and_a_modern_one(VIRT)
+}
+
 /// Has another VM stop, start and restart both ends of a link by random calls, while one sends
 /// without end. Returns how many of their lives have ended.
-fn ends_are_stopped(calls: u64) -> Result<usize> {
-    let mut checked = load(&config("ends"), VIRT)?;
+fn ends_are_stopped(calls: u64, board: &str) -> Result<usize> {
+    let mut checked = load(&config("ends"), board)?;
     checked.system.vms[2].args[0] = calls;
     // QEMU's counted clock has all other cores wait for each page that a restart cleans.
-    let run = run(&checked, VIRT, Clock::Real)?.whole();
+    let run = run(&checked, board, Clock::Real)?.whole();
     let done = run.line("manager", "manager: done");
     let counts = ["calls", "wrong"].map(|what| number(done, what));
     assert_eq!(counts, [calls, 0], "{run}");
@@ -141,16 +146,182 @@ fn ends_are_stopped(calls: u64) -> Result<usize> {
 
 #[test]
 fn ends_of_a_link_are_stopped_while_it_carries() -> Result<()> {
-    assert!(ends_are_stopped(80)? > 20);
+    assert!(ends_are_stopped(80, VIRT)? > 20);
     Ok(())
 }
 
 #[test]
 #[ignore = "on demand: takes a minute"]
 fn ends_of_a_link_are_stopped_two_hundred_times() -> Result<()> {
-    let ends = ends_are_stopped(1000)?;
+    let ends = ends_are_stopped(1000, VIRT)?;
     println!("{ends} lives ended");
     assert!(ends >= 200);
+    Ok(())
+}
+
+/// Numbered frames of many lengths pass from the left to the right, until the pages of the left VM
+/// have moved so often. Those of the right VM move too: at each end all of the rings, and most of the
+/// buffers, to private pages and back. Returns how many frames.
+fn pages_move_under_frames(
+    kind: LinkKind,
+    rounds: u64,
+    board: &str,
+    clock: Clock,
+) -> Result<(u64, [u64; 2])> {
+    let mut checked = load(&config("moving"), board)?;
+    checked.system.links[0].kind = kind;
+    let packets = if kind == LinkKind::Vsock { 4 } else { 0 };
+    for vm in &mut checked.system.vms {
+        vm.args[3] = rounds << 32 | 2 | packets;
+    }
+    let run = run(&checked, board, clock)?.whole();
+    let sent = run.line("left", "frames: done sent=");
+    let taken = run.line("right", "frames: done taken=");
+    let frames = number(sent, "sent");
+    // Each arrived once, whole and in its turn, and the count of the log is the same.
+    let counts = ["taken", "wrong", "missing"].map(|what| number(taken, what));
+    assert_eq!(counts, [frames, 0, 0], "{run}");
+    let logged = run.telemetry.traffic()[&(0, VmId(0))];
+    assert_eq!((logged.frames, logged.lost), (frames, 0), "{run}");
+    let moves = [sent, taken].map(|line| {
+        assert_eq!(number(line, "failed"), 0, "{run}");
+        number(line, "rounds")
+    });
+    assert!(moves[0] >= rounds, "{run}");
+    for vm in ["left", "right"] {
+        assert_eq!(run.end_of(vm), End::Off);
+    }
+    Ok((frames, moves))
+}
+
+#[test]
+fn pages_of_rings_and_buffers_move_while_a_link_carries() -> Result<()> {
+    for kind in [LinkKind::Net, LinkKind::Vsock] {
+        let (frames, moves) = pages_move_under_frames(kind, 200, VIRT, Clock::Counted)?;
+        println!("{frames} frames, {moves:?} moves");
+        assert!(moves[1] >= 200 && frames >= 400, "{frames} {moves:?}");
+    }
+    Ok(())
+}
+
+/// Boots a sender whose budget is so many instructions per millisecond, and a receiver, with these
+/// arguments. The receiver is never held, and nothing is lost. Returns the run and the sender's totals.
+fn held(
+    board: &str,
+    budget: u64,
+    [sends, takes]: [[u64; 4]; 2],
+    ends_with: Option<VmId>,
+) -> Result<(Run, Totals)> {
+    let mut checked = load(&config("held"), board)?;
+    let vms = &mut checked.system.vms;
+    vms[0].quotas[0].budget = Events(budget);
+    (vms[0].args, vms[1].args) = (sends, takes);
+    checked.system.ends_with = ends_with;
+    let run = run(&checked, board, Clock::Counted)?.whole();
+    let of = |vm: u8| {
+        let mut totals = run.telemetry.quota_totals().map(|(_, total)| total);
+        *totals.find(|total| total.vm.0 == vm).expect("its totals")
+    };
+    let (sender, receiver) = (of(0), of(1));
+    assert_eq!(receiver.throttled, Nanos(0), "{run}");
+    assert_eq!(run.telemetry.traffic()[&(0, VmId(0))].lost, 0, "{run}");
+    Ok((run, sender.totals))
+}
+
+/// The least budget is less than a frame costs.
+#[test]
+fn a_senders_budget_bounds_what_passes_and_loses_nothing() -> Result<()> {
+    const FRAMES: u64 = 100;
+    let mut all = vec![];
+    for budget in [2_000, 20_000, 40_000, 80_000] {
+        let args = [[1, 1504, FRAMES, 2], [0, 1504, 0, 2]];
+        let (run, totals) = held(VIRT, budget, args, None)?;
+        let taken = run.line("right", "frames: done taken=");
+        let counts = ["taken", "wrong", "missing"].map(|what| number(taken, what));
+        assert_eq!(counts, [FRAMES, 0, 0], "{run}");
+        // A neighbor is not held with the sender.
+        let heart = run.line("heart", "heartbeat: done");
+        let counts = ["beats", "corrupt", "late"].map(|what| number(heart, what));
+        assert_eq!(counts, [40, 0, 0], "{run}");
+        // Each period was spent, and the sender waited for the next.
+        assert_eq!(totals.spent_periods, totals.periods, "{totals:?}");
+        // While the sender is held, the receiver gives buffers back, for which waiting frames are
+        // copied later. It pays for its calls alone, which are charged when they are as much as a page's
+        // work: each frame costs the sender as much.
+        let paid = number(taken, "paid");
+        assert!((100..4_500).contains(&paid), "{taken}");
+        assert!(totals.events.0 > FRAMES * 2_000, "{totals:?}");
+        println!("{budget}: {FRAMES} frames in {} periods", totals.periods);
+        all.push((budget, totals.events.0));
+    }
+    // The same frames cost as much in few large budgets as in many small ones. The last period, which
+    // is not over, is not in the totals.
+    let least = all[0].1;
+    for (budget, events) in &all {
+        let range = events * 10..(events + budget) * 10;
+        let near = least * 9..least * 11;
+        let is_near = range.start < near.end && near.start < range.end;
+        assert!(is_near, "{all:?}");
+    }
+    Ok(())
+}
+
+/// By what the configuration of the board says that a page's 128 lines cost.
+#[test]
+fn each_byte_that_is_copied_costs_the_sender() -> Result<()> {
+    const FRAMES: u64 = 80;
+    let costs = [64, 4000].map(|bytes| {
+        let args = [[4, bytes, FRAMES / 2, 1 << 32], [0, bytes, 0, 0]];
+        held(VIRT, 3_000, args, Some(VmId(0))).map(|(_, totals)| totals.events.0)
+    });
+    let [small, large] = costs;
+    let (small, large) = (small?, large?);
+    // Each line is read and written: 63 of a frame and its header, or two.
+    let lines = 2 * (63 - 2);
+    let expected = FRAMES * lines * 2000 / 128;
+    let difference = large - small;
+    println!("{small} and {large} events, {expected} more expected");
+    // To a period, and what the sender executes in each more.
+    let off = difference.abs_diff(expected);
+    assert!(off <= expected / 10, "{small}, {large}");
+    Ok(())
+}
+
+#[test]
+fn links_carry_on_zcu102() -> Result<()> {
+    let (frames, moves) = pages_move_under_frames(LinkKind::Net, 20, ZCU102, Clock::Counted)?;
+    println!("{frames} frames, {moves:?} moves");
+    let args = [[1, 1504, 100, 2], [0, 1504, 0, 2]];
+    let (run, totals) = held(ZCU102, 40_000, args, None)?;
+    let taken = run.line("right", "frames: done taken=");
+    let counts = ["taken", "wrong", "missing"].map(|what| number(taken, what));
+    assert_eq!(counts, [100, 0, 0], "{run}");
+    assert!(totals.spent_periods > 3, "{totals:?}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "on demand: another board's do it each time"]
+fn links_hold_on_zcu102_against_drivers_that_follow_no_rule() -> Result<()> {
+    for kind in [LinkKind::Net, LinkKind::Vsock] {
+        drivers_hurt_themselves(kind, ZCU102)?;
+    }
+    a_legacy_driver_and_a_modern_one(ZCU102)?;
+    assert!(ends_are_stopped(80, ZCU102)? > 20);
+    Ok(())
+}
+
+#[test]
+#[ignore = "on demand: takes minutes"]
+fn pages_of_rings_and_buffers_move_thousands_of_times() -> Result<()> {
+    // Where the cores really run in parallel, a move takes long.
+    for (clock, rounds) in [(Clock::Real, 200), (Clock::Counted, 1000)] {
+        for kind in [LinkKind::Net, LinkKind::Vsock] {
+            let (frames, moves) = pages_move_under_frames(kind, rounds, VIRT, clock)?;
+            println!("{clock:?}: {frames} frames, {moves:?} moves");
+            assert!(moves[1] >= rounds / 2, "{moves:?}");
+        }
+    }
     Ok(())
 }
 
@@ -259,6 +430,12 @@ fn two_debian_kernels_reach_each_other() -> Result<()> {
 #[ignore = "on demand: another board's do it each time"]
 fn two_debian_kernels_reach_each_other_with_a_gicv3() -> Result<()> {
     two_kernels_reach_each_other(VIRT_GICV3)
+}
+
+#[test]
+#[ignore = "on demand: another board's do it each time"]
+fn two_debian_kernels_reach_each_other_on_zcu102() -> Result<()> {
+    two_kernels_reach_each_other(ZCU102)
 }
 
 /// The programs that people use: a throughput test, a shell on the other VM, and sockets.

@@ -2,29 +2,27 @@
 //! what they may not.
 //!
 //! Argument 0: 0 asks, and prints what it has found; 1 answers; 2 sends doorbells to VM 1 without
-//! end; 3 sleeps; 4 measures calls of VM 1, which has 5. What asks or storms has two vCPUs. Channel
-//! 0 is written by both, and channel 1 by VM 1 alone.
+//! end; 3 sleeps; 4 measures calls of VM 1, which has 5; 6 sends messages to VM 1, which has 7; 8 sends
+//! messages to VM 1 and waits for the answers of it, which has 9. What asks or storms has two vCPUs.
+//! Channel 0 is written by both, and channel 1 by VM 1 alone.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![deny(unsafe_code)]
 
-use cloison_channel::{Message, NotSent, Receiver, Ring, Sender, Session};
+use both_ways::{ANSWERS, ASKS, Link, PATIENCE_MICROS, TAKEN};
 use cloison_guest::abi::reply::Change;
 use cloison_guest::abi::{CallError, doorbell, irq};
 use cloison_guest::gic::{self, Interrupt};
 use cloison_guest::{arg, call, cpu, entry, exceptions, println, probe, psci, ram, smp, timer};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+mod both_ways;
 #[cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 mod measure;
+mod traffic;
 
 entry!(main);
 
-/// The VM that asks, and the one that answers.
-const ASKS: u64 = 0;
-const ANSWERS: u64 = 1;
-/// The bit of a doorbell for "a message waits".
-const MESSAGE: u64 = 5;
 /// Messages that are echoed in each life of the peer.
 const MESSAGES: u64 = 1000;
 /// Calls of a storm.
@@ -43,11 +41,6 @@ const SMALL: u64 = 10_000;
 const USUAL: u64 = 2_000_000;
 /// The bit that is set for a life that ends, and in the storm of the first life.
 const OLD: u64 = 31;
-/// How long a peer may take.
-const PATIENCE_MICROS: u64 = 5_000_000;
-
-/// The bits that the handler has taken.
-static TAKEN: AtomicU64 = AtomicU64::new(0);
 /// The interrupts that found no bit.
 static EMPTY: AtomicU64 = AtomicU64::new(0);
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
@@ -77,54 +70,6 @@ fn await_bits(bits: u64) -> Option<u64> {
     }
 }
 
-/// Both directions of channel 0.
-struct Link {
-    sender: Sender<'static>,
-    receiver: Receiver<'static>,
-    peer: u64,
-}
-
-impl Link {
-    /// Begins a session with the life that the peer has now.
-    fn begin(own: u64, peer: u64) -> Option<Self> {
-        let words = ram::channel(0)?;
-        let (first, second) = words.split_at(words.len() / 2);
-        let mine = call::doorbell_take(0).ok()?.life;
-        let theirs = call::peer(peer).ok()?;
-        let (to, from) = if own == ASKS {
-            (first, second)
-        } else {
-            (second, first)
-        };
-        Some(Self {
-            sender: Sender::begin(Ring::new(to)?, Session::new(mine, theirs)),
-            receiver: Receiver::begin(Ring::new(from)?, Session::new(theirs, mine)),
-            peer,
-        })
-    }
-
-    fn send(&mut self, message: &Message) -> Result<(), NotSent> {
-        self.sender.send(message)?;
-        // One that is too often or finds no life is no loss: the peer looks into its ring anyway.
-        let _ = call::doorbell_ring(self.peer, MESSAGE, 0);
-        Ok(())
-    }
-
-    /// Waits for a message; `None` if there is none in time.
-    fn receive(&mut self) -> Option<Message> {
-        let end = timer::now() + timer::micros(PATIENCE_MICROS);
-        loop {
-            if let Some(message) = self.receiver.receive().ok()? {
-                return Some(message);
-            }
-            if timer::now() > end {
-                return None;
-            }
-            cpu::give_way();
-        }
-    }
-}
-
 fn main() {
     match arg(0, 0) {
         4 => return measure::take_part(measure::call),
@@ -140,6 +85,10 @@ fn main() {
         0 => ask(),
         1 => answer(),
         2 => storm_without_end(),
+        6 => traffic::send(),
+        7 => traffic::receive(),
+        8 => traffic::ask(),
+        9 => traffic::answer(),
         _ => loop {
             cpu::wait_for_interrupt();
         },
