@@ -20,7 +20,7 @@ use crate::color::{CacheGeometry, ColorSet};
 use crate::guest_map::GuestMap;
 use crate::ids::{Core, Intid, VcpuIndex, VmId};
 use crate::invalid::{Invalid, Part, Rule};
-use crate::limits::{MAX_CORES, MAX_VMS};
+use crate::limits::{MAX_CORES, MAX_IRQ, MAX_VMS};
 use crate::link::Link;
 use crate::units::{EventId, Events, Nanos, Period};
 use alloc::string::String;
@@ -36,7 +36,7 @@ pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Most writes that stop the devices of a VM.
 pub const MAX_STOPS: usize = 32;
 /// Version of the header and of [`System`]. Images of any other version are rejected.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -323,6 +323,17 @@ pub enum GicVersion {
     V3,
 }
 
+impl GicVersion {
+    /// Returns the most cores that a board can have: a GICv2 has eight CPU interfaces, and an SGI of a
+    /// GICv3 goes to a list of 16 (IHI 0069, 12.2.18).
+    pub const fn most_cores(self) -> usize {
+        match self {
+            Self::V2 => 8,
+            Self::V3 => MAX_CORES,
+        }
+    }
+}
+
 /// A GICv2 with the virtualization extensions, or a GICv3. The second pages of a GICv2 are listed
 /// separately because the ZCU102 places them 64 KiB after the first ones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -346,6 +357,8 @@ pub struct Gic {
     /// through a list register (as in QEMU). The hypervisor then deactivates the virtual
     /// timer's interrupt.
     pub mediated_timer: bool,
+    /// How many interrupts it has: their IDs are below.
+    pub interrupts: u32,
 }
 
 impl Gic {
@@ -907,7 +920,8 @@ impl System {
             )?;
         }
         for &irq in &vm.irqs {
-            let is_free = (32..256).contains(&irq.0) && self.board.own_irqs(irq) == 0;
+            let shared = 32..self.board.gic.interrupts;
+            let is_free = shared.contains(&irq.0) && self.board.own_irqs(irq) == 0;
             part.check(is_free, Rule::Interrupt, irq.0)?;
             let grants = self
                 .vms
@@ -1080,7 +1094,7 @@ impl Vm {
             part.check(is_there && is_found, Rule::Map, page.0)?;
         }
         let irq = self.map.uart.irq;
-        let is_free = (32..256).contains(&irq.0) && !self.irqs.contains(&irq);
+        let is_free = (32..MAX_IRQ).contains(&irq.0) && !self.irqs.contains(&irq);
         part.check(is_free, Rule::UartInterrupt, irq.0)
     }
 
@@ -1115,9 +1129,14 @@ impl Board {
         let part = Part::System;
         let cores = self.cores.len();
         part.check(
-            (1..=MAX_CORES).contains(&cores),
+            (1..=self.gic.version().most_cores()).contains(&cores),
             Rule::BoardCores,
             cores as u64,
+        )?;
+        part.check(
+            self.gic.interrupts <= MAX_IRQ,
+            Rule::Interrupts,
+            self.gic.interrupts,
         )?;
         if let Some(words) = &self.spin_table {
             // EL2 stores to these words when it starts a core: no VM may have their page.
@@ -1147,7 +1166,7 @@ impl Board {
                 // maintenance and the timers that EL2 uses.
                 16..25 | 28..32 => cores,
                 // A shared one is that of a single core.
-                32..256 => 1,
+                shared if (32..self.gic.interrupts).contains(&shared) => 1,
                 _ => 0,
             };
             part.check(self.own_irqs(irq) == users, Rule::PmuInterrupt, irq.0)?;

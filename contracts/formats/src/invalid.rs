@@ -93,7 +93,8 @@ macro_rules! rules {
 }
 
 rules! {
-    BoardCores: "its board has {0} cores, not 1 to 8",
+    BoardCores: "its board has {0} cores, not 1 to 8, or with a GICv3 1 to 16",
+    Interrupts: "its GIC has {0} interrupts, more than 1020",
     SpinTable:
         "the {0} words of the spin table are not one for each core, aligned and in reserved \
          memory",
@@ -123,7 +124,7 @@ rules! {
     Map:
         "its map has a device at {0:#x}, which is not on a page, is on another one's, or is beyond \
          the IPA space",
-    UartInterrupt: "its UART's interrupt {0} is not a shared one below 256, or is a device's",
+    UartInterrupt: "its UART's interrupt {0} is not a shared one, or is a device's",
     Device:
         "its device at {0:#x} is not on a page, ends above 40 bits, overlaps memory, or includes \
          one of the hypervisor's own",
@@ -141,7 +142,7 @@ rules! {
         "the guest image at {0:#x} of the payload is not on a page, or ends beyond the payload",
     LoadAddress:
         "the guest image loaded at {0:#x} is not on a page, or in no region that can hold it",
-    Interrupt: "interrupt {0} is not a shared one below 256, or is the hypervisor's own",
+    Interrupt: "interrupt {0} is not a shared one of the board, or is the hypervisor's own",
     InterruptTwice: "interrupt {0} is granted twice",
     Quota:
         "the quota of vCPU {0} has no budget, weight or period, or its ceiling is below, or \
@@ -169,6 +170,6 @@ rules! {
         "its device at {0:#x} is not on a page, is beyond the IPA space, or is where its VM has \
          something else",
     LinkInterrupt:
-        "its interrupt {0} is not a shared one below 256, or is another device's in its VM",
+        "its interrupt {0} is not a shared one, or is another device's in its VM",
     ProfilePage: "its profile names a page at {0:#x}, where no region has one",
 }

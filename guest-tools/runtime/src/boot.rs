@@ -1,6 +1,7 @@
 //! The guest's first instructions, its identity map, and the entry point of secondary vCPUs.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::cpu::STACK_SHIFT;
 use crate::global_asm;
 use cloison_abi::map;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,8 +16,6 @@ const MAIR: u64 = 0xff04;
 const TCR: u64 = 2 << 32 | 1 << 23 | 3 << 12 | 1 << 10 | 1 << 8 | 24;
 /// The bits that are always one, plus instruction cache, stack alignment check, data cache and MMU.
 const SCTLR: u64 = 0x30d0_0800 | 1 << 12 | 1 << 3 | 1 << 2 | 1;
-/// log2 of a vCPU's stack; `guest.ld` reserves as much.
-const STACK_SHIFT: u32 = 14;
 
 // Nothing is written to memory before the MMU and the caches are on: earlier stores would bypass
 // the cache and could be overwritten by lines that the VM's previous life left in it.

@@ -6,6 +6,8 @@ use aarch64_cpu::registers::{DAIF, MPIDR_EL1, Readable, VBAR_EL1, Writeable};
 
 /// Number of vCPUs for which the runtime has stacks.
 pub const MAX_VCPUS: usize = 4;
+/// log2 of a vCPU's stack; `guest.ld` reserves as much.
+pub(crate) const STACK_SHIFT: u32 = 14;
 
 /// Returns the calling vCPU's number in its VM.
 pub fn current() -> usize {

@@ -30,6 +30,7 @@ impl Interrupt {
 static VERSION: AtomicU8 = AtomicU8::new(0);
 
 /// Returns whether the VM has a GICv3: system registers instead of a CPU interface's page.
+#[inline]
 pub fn is_v3() -> bool {
     match VERSION.load(Relaxed) {
         0 => {
@@ -111,7 +112,7 @@ pub fn disable(id: u32) {
 }
 
 /// Sends a software-generated interrupt (0 to 15) to the vCPUs in the bit mask.
-pub fn send_sgi(targets: u8, id: u32) {
+pub fn send_sgi(targets: u16, id: u32) {
     // The receiver must see what was stored before.
     aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::ISHST);
     if is_v3() {
@@ -124,6 +125,7 @@ pub fn send_sgi(targets: u8, id: u32) {
 }
 
 /// Acknowledges the highest-priority pending interrupt; returns `None` if there is none (spurious).
+#[inline]
 pub fn acknowledge() -> Option<Interrupt> {
     let acknowledged = if is_v3() {
         let id: u64;
@@ -137,6 +139,7 @@ pub fn acknowledge() -> Option<Interrupt> {
 }
 
 /// Ends an interrupt taken with [`acknowledge`].
+#[inline]
 pub fn end(interrupt: Interrupt) {
     if is_v3() {
         write!("icc_eoir1_el1", interrupt.acknowledged.get());

@@ -12,7 +12,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// Maximum number of modelled cores.
-pub const MAX_CORES: usize = 8;
+pub const MAX_CORES: usize = 16;
 
 /// Maximum quanta that a core runs at a time if all others wait.
 const ALONE: u64 = 8;

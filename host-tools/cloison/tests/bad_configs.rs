@@ -274,7 +274,7 @@ fn shipped_configurations_are_right_on_every_board() {
             let checked = match configuration::load(path, Some(board)) {
                 Ok(checked) => checked,
                 // Guests of a machine with a GICv2 do not run elsewhere.
-                Err(errors) if path.ends_with("maps.toml") && board == "virt-gicv3" => {
+                Err(errors) if path.ends_with("maps.toml") && board.starts_with("virt-gicv3") => {
                     assert!(render(&errors).contains("the map has no GICv3"));
                     continue;
                 }

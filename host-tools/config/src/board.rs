@@ -9,7 +9,8 @@
 //! - `name`: the file's name
 //! - `description`: one line of text. Default: none
 //! - `cpu`: a name that selects the event table: the folder `configs/events/arm64/<cpu>`
-//! - `cores`: 1 to 8 integers, the MPIDR affinity of each core, in the order of core numbers
+//! - `cores`: 1 to 8 integers, with a GICv3 1 to 16, the MPIDR affinity of each core, in the order of
+//!   core numbers
 //! - `spin_table`: addresses where cores poll for their entry address: one 64-bit word per core, in
 //!   `[[reserved]]` memory; the boot core's is not used. Default: PSCI starts cores
 //! - `[power_off]`: registers that turn the machine off: `page`, and `writes`, a list of
@@ -32,6 +33,8 @@
 //! - `[gic]`: addresses of the GICv3: `gicd`, `gicr` (its redistributors, in the order of the cores);
 //!   or of the GICv2: `gicd`, `gicc`, `gicc_dir`, `gich`, `gicv`, `gicv_dir`. Those
 //!   with `_dir` are the second pages
+//!   - `interrupts`: how many it has, private ones included: 32 times as many as
+//!     GICD_TYPER.ITLinesNumber plus 1; at most 1020. Default: 256
 //!   - `mediated_timer`: the hypervisor deactivates the virtual timer's interrupt, for a GIC
 //!     (QEMU's) that does not sample the line again on a guest's EOI. Default: false
 //! - `[smmu]`: an SMMU that guards devices: `kind = "smmuv3"`, `base`, and `irq`, the interrupt of its
@@ -71,9 +74,15 @@ use crate::ranges::{self, Ranges};
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::{CacheGeometry, GeometryError};
 use cloison_formats::ids::Intid;
-use cloison_formats::image::{Board, Gic, Smmu, Uart, UartKind, WorkCost};
+use cloison_formats::image::{Board, Gic, GicVersion, Smmu, Uart, UartKind, WorkCost};
+use cloison_formats::limits::{MAX_CORES, MAX_IRQ};
 use cloison_formats::units::{EventId, Events};
 use std::path::{Path, PathBuf};
+
+/// Interrupts of a GIC of which the file does not say how many it has.
+const INTERRUPTS: u32 = 256;
+/// The last shared interrupt that a GIC can have.
+const LAST: u64 = MAX_IRQ as u64 - 1;
 
 /// A validated board file.
 #[derive(Clone, Debug)]
@@ -392,10 +401,13 @@ fn read_cpu(root: &Table<'_>, events_dir: &Path) -> Option<PathBuf> {
 fn read_cores(root: &Table<'_>) -> Option<Vec<u64>> {
     let field = root.required("cores", "list the MPIDR of each core: cores = [0, 1, 2, 3]")?;
     let elements = field.elements()?;
-    if elements.is_empty() || elements.len() > 8 {
+    if !(1..=MAX_CORES).contains(&elements.len()) {
         field.push(
             field
-                .error(format!("{} cores; Cloison supports 1 to 8", elements.len()))
+                .error(format!(
+                    "{} cores; Cloison supports 1 to {MAX_CORES}",
+                    elements.len()
+                ))
                 .label("core list")
                 .help("list the MPIDR affinity of each core that Cloison may use"),
         );
@@ -494,6 +506,7 @@ fn read_gic(field: &Field<'_>, cores: &[u64]) -> Option<Gic> {
             ));
         }
         let mediated_timer = table.flag("mediated_timer");
+        let interrupts = read_interrupts(&table);
         table.finish();
         let gicd = gicd?;
         return Some(Gic {
@@ -505,11 +518,22 @@ fn read_gic(field: &Field<'_>, cores: &[u64]) -> Option<Gic> {
             gicv: gicd,
             gicv_dir: gicd,
             mediated_timer,
+            interrupts,
         });
+    }
+    let most = GicVersion::V2.most_cores();
+    if cores.len() > most {
+        let error = field.error(format!("the board has {} cores", cores.len()));
+        field.push(
+            error
+                .label(format!("a GICv2, which is for {most}"))
+                .help("list fewer `cores`, or describe the GICv3: gicd, gicr"),
+        );
     }
     let (gicd, gicc, gicc_dir) = (address("gicd"), address("gicc"), address("gicc_dir"));
     let (gich, gicv, gicv_dir) = (address("gich"), address("gicv"), address("gicv_dir"));
     let mediated_timer = table.flag("mediated_timer");
+    let interrupts = read_interrupts(&table);
     table.finish();
     Some(Gic {
         gicd: gicd?,
@@ -520,7 +544,20 @@ fn read_gic(field: &Field<'_>, cores: &[u64]) -> Option<Gic> {
         gicv: gicv?,
         gicv_dir: gicv_dir?,
         mediated_timer,
+        interrupts,
     })
+}
+
+/// Reads how many interrupts the GIC has.
+fn read_interrupts(table: &Table<'_>) -> u32 {
+    let read = |field: Field<'_>| {
+        field.integer_in(
+            32..=MAX_IRQ.into(),
+            "the number of interrupts that the GIC has",
+        )
+    };
+    let number = table.optional("interrupts").and_then(read);
+    number.map_or(INTERRUPTS, |number| number as u32)
 }
 
 fn read_smmu(field: &Field<'_>) -> Option<Smmu> {
@@ -533,7 +570,7 @@ fn read_smmu(field: &Field<'_>) -> Option<Smmu> {
         .and_then(|field| page_address(&field));
     let irq = table
         .required("irq", "give the interrupt of its event queue: irq = 106")
-        .and_then(|field| field.integer_in(32..=255, "the number of a shared interrupt"));
+        .and_then(|field| field.integer_in(32..=LAST, "the number of a shared interrupt"));
     table.finish();
     kind?;
     Some(Smmu {
@@ -601,7 +638,7 @@ fn read_pmu(field: &Field<'_>, cores: usize) -> Option<Pmu> {
 fn read_shared_irqs(field: &Field<'_>, cores: usize) -> Option<Vec<Intid>> {
     let elements = field.elements()?;
     let number = |element: &Field<'_>| {
-        let irq = element.integer_up_to(255, "the number of a shared interrupt, 32 to 255")?;
+        let irq = element.integer_up_to(LAST, "the number of a shared interrupt, from 32 on")?;
         if irq < 32 {
             element.push(
                 element

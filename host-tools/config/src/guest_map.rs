@@ -13,8 +13,7 @@ use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::guest_map::{GuestMap, GuestUart, GuestUartKind, MapDevice};
 use cloison_formats::ids::Intid;
 use cloison_formats::image::{GicVersion, IPA_BITS};
-use cloison_formats::limits::MAX_VCPUS;
-use cloison_logic::vgic::MAX_IRQ;
+use cloison_formats::limits::{MAX_IRQ, MAX_VCPUS};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -295,7 +294,7 @@ fn device_page(field: &Field<'_>) -> Option<Ipa> {
 
 /// Reads the UART's interrupt.
 fn read_irq(field: &Field<'_>) -> Option<Intid> {
-    let number = field.integer("the number of a shared interrupt, 32 to 255")?;
+    let number = field.integer("the number of a shared interrupt, 32 to 1019")?;
     if (32..u64::from(MAX_IRQ)).contains(&number) {
         return Some(Intid(number as u32));
     }
@@ -305,10 +304,10 @@ fn read_irq(field: &Field<'_>) -> Option<Intid> {
     let label = if number < 32 {
         "not shared"
     } else {
-        "the emulated distributor has 255"
+        "the last one is 1019"
     };
     field.push(error.label(label).help(
-        "write the GIC's number of a shared interrupt, 32 to 255: a device tree's number of an SPI, \
+        "write the GIC's number of a shared interrupt, 32 to 1019: a device tree's number of an SPI, \
          plus 32",
     ));
     None
@@ -376,7 +375,7 @@ mod tests {
         );
         assert_eq!(
             listed(&taken(&GuestMap::CLOISON_GICV3, GicVersion::V3)),
-            "0x8000000..0x8010000, 0x80a0000..0x81a0000, 0x9000000..0x9002000"
+            "0x8000000..0x8010000, 0x80a0000..0x82a0000, 0x9000000..0x9002000"
         );
     }
 

@@ -11,8 +11,8 @@ use cloison_formats::addr::Ipa;
 use cloison_formats::channel::Channel;
 use cloison_formats::ids::{Intid, VmId};
 use cloison_formats::image::{Backing, Region};
+use cloison_formats::limits::MAX_IRQ;
 use cloison_formats::link::{Link, LinkEnd, LinkKind};
-use cloison_logic::vgic::MAX_IRQ;
 use std::ops::Range;
 
 /// Maximum number of links: each pair of VMs could have one.
@@ -103,7 +103,7 @@ fn read_end(
     let help = "give the device an interrupt: interrupt = 48";
     let number = table.required_value("interrupt", help, |field| {
         let most = u64::from(MAX_IRQ) - 1;
-        field.integer_in(32..=most, "a shared interrupt, 32 to 255")
+        field.integer_in(32..=most, "a shared interrupt, 32 to 1019")
     });
     table.finish_ref();
     let (vm, ipa, number) = (vm?, ipa?, number?);

@@ -392,7 +392,7 @@ fn check_vm_count(root: &Table<'_>, tables: &[Table<'_>]) {
                 format!("{} VMs; there can be {MOST_VMS}", tables.len()),
             )
             .label(format!("the {}th VM", MOST_VMS + 1))
-            .help("each VM needs its own core, and Cloison supports 8 cores"),
+            .help("run several programs in one VM"),
         );
     }
 }

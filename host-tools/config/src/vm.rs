@@ -24,8 +24,8 @@ use cloison_formats::addr::Ipa;
 use cloison_formats::guest_map::GuestMap;
 use cloison_formats::ids::{Core, Intid};
 use cloison_formats::image::{Backing, GuestPmu, OnFault, Profile, Region, Vm};
+use cloison_formats::limits::{MAX_CORES, MAX_IRQ};
 use cloison_formats::units::EventId;
-use cloison_logic::vgic::MAX_IRQ;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -380,7 +380,7 @@ fn read_cores(table: &Table<'_>, board: Option<&BoardFile>) -> Option<Vec<(Core,
         "give the physical cores, vCPU 0 first: cores = [0]",
     )?;
     let set = field.number_set("core")?;
-    let existing = board.map_or(8, |board| board.board.cores.len());
+    let existing = board.map_or(MAX_CORES, |board| board.board.cores.len());
     let mut cores = Vec::new();
     for (core, span) in set {
         if core >= existing as u64 {
@@ -442,9 +442,10 @@ fn read_irqs(
     let Some(field) = table.optional("interrupts") else {
         return Vec::new();
     };
+    let most = u64::from(board.map_or(MAX_IRQ, |board| board.board.gic.interrupts));
     let mut irqs: Vec<(Intid, Range<usize>)> = Vec::new();
     for element in field.elements().unwrap_or_default() {
-        let Some(number) = element.integer("the number of a shared interrupt, 32 to 255") else {
+        let Some(number) = element.integer("the number of a shared interrupt") else {
             continue;
         };
         let uart = |uart: &cloison_formats::image::Uart| u64::from(uart.irq.0) == number;
@@ -464,8 +465,16 @@ fn read_irqs(
                 None
             }
         });
-        let problem = if !(32..u64::from(MAX_IRQ)).contains(&number) {
-            Some((format!("interrupt {number} is not shared"), "32 to 255 are"))
+        let problem = if number < 32 {
+            Some((
+                format!("interrupt {number} is not shared"),
+                "32 and more are",
+            ))
+        } else if number >= most {
+            Some((
+                format!("interrupt {number} is above those of the board"),
+                "not there",
+            ))
         } else if number == u64::from(map.uart.irq.0) {
             Some((
                 format!("interrupt {number} is the one of the VM's emulated UART"),
@@ -482,10 +491,13 @@ fn read_irqs(
             None
         };
         match problem {
-            Some((message, label)) => element.push(element.error(message).label(label).help(
-                "list the shared peripheral interrupts (SPIs) of the devices that are passed \
-                 through",
-            )),
+            Some((message, label)) => {
+                element.push(element.error(message).label(label).help(format!(
+                    "list the shared peripheral interrupts (SPIs) of the devices that are passed \
+                     through, 32 to {}",
+                    most - 1
+                )));
+            }
             None => irqs.push((Intid(number as u32), element.span())),
         }
     }

@@ -895,7 +895,7 @@ pub(crate) mod tests {
             ),
             (
                 |system| system.board.cores.clear(),
-                "system: its board has 0 cores, not 1 to 8",
+                "system: its board has 0 cores, not 1 to 8, or with a GICv3 1 to 16",
             ),
             (
                 |system| system.ends_with = Some(VmId(1)),

@@ -17,7 +17,7 @@ use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::{Color, ColorSet};
 use cloison_formats::guest_map::GuestMap;
 use cloison_formats::image::IPA_BITS;
-use cloison_formats::limits::MAX_VMS;
+use cloison_formats::limits::{MAX_IRQ, MAX_VMS};
 
 /// Where memory may not be, because the usual map has devices there; to whole large pages.
 const HOLE: (u64, u64) = (map::GICD, 0x0920_0000);
@@ -285,11 +285,11 @@ const fn weight(region: &Region) -> u64 {
 
 /// Returns whether an interrupt can be one of a VM's; the virtual timer's, every VM has.
 fn is_possible(draft: &mut Draft, number: u64, place: Place) -> bool {
-    if (32..256).contains(&number) {
+    if (32..MAX_IRQ.into()).contains(&number) {
         return true;
     }
     if number != VIRTUAL_TIMER {
-        let reason = "only shared interrupts, 32 to 255, are passed on";
+        let reason = "only shared interrupts, 32 to 1019, are passed on";
         let next = "poll the device, or use the virtual timer, interrupt 27, which every VM has";
         draft.note(place, format!("interrupt {number}"), reason, next);
     }

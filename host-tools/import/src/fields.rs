@@ -150,7 +150,7 @@ pub const BAO: Table = Table {
         kept("dev.pa", "`device`", ""),
         kept("dev.va", "`ipa`", ""),
         kept("dev.size", "`size`", "whole pages"),
-        kept("dev.interrupts", "`interrupts`", "shared ones, 32 to 255"),
+        kept("dev.interrupts", "`interrupts`", "shared ones, 32 to 1019"),
         kept("dev.interrupt_num", "none needed", ""),
         none("dev.id", NO_SMMU, NO_SMMU_NEXT),
     ],
@@ -292,7 +292,7 @@ pub const JAILHOUSE: Table = Table {
         kept(
             "config.irqchips",
             "`interrupts`",
-            "32 to 255; not whole words of them",
+            "32 to 1019; not whole words of them",
         ),
         none(
             "config.pci_devices",

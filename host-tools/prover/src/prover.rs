@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap as HashMap;
 use std::sync::Arc;
 
 /// Cores that a board may have.
-pub const MAX_CORES: usize = 8;
+pub const MAX_CORES: usize = 16;
 /// QEMU's exit code after a finding.
 pub const FOUND: i32 = 42;
 

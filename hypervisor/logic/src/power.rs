@@ -18,10 +18,9 @@
 //! ([`Power::take_order`]). One order waits at a time, through the VM's restarts and its end.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::atomic::{AtomicU32, fence};
+use crate::atomic::{AtomicU32, AtomicU64, fence};
 use cloison_abi::CallError;
 use cloison_abi::reply::{Change, Life};
-use cloison_formats::limits::MAX_VCPUS;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
 
 /// A vCPU's power state.
@@ -73,30 +72,33 @@ pub enum Order {
 
 /// Three bits per vCPU, then the VM's.
 #[derive(Clone, Copy)]
-struct Word(u32);
+struct Word(u64);
 
 impl Word {
     /// Bits of a vCPU's state.
     const BITS: u32 = 3;
-    /// A vCPU ends or restarts the VM. The states of eight vCPUs (`MAX_VCPUS`) take bits 0 to 23.
-    const ENDING: u32 = 1 << 24;
+    /// In the states of all vCPUs (16, `MAX_VCPUS`: bits 0 to 47), the bits of which one is set while a
+    /// vCPU is neither off nor leaving.
+    const PRESENT: u64 = 0o3333_3333_3333_3333;
+    /// A vCPU ends or restarts the VM.
+    const ENDING: u64 = 1 << 48;
     /// vCPU 0 is asked to start as the VM does.
-    const BOOT: u32 = 1 << 25;
+    const BOOT: u64 = 1 << 49;
     /// The VM's end is over.
-    const DEAD: u32 = 1 << 26;
+    const DEAD: u64 = 1 << 50;
     /// A [`Doom`], or 0.
-    const DOOM: u32 = 27;
+    const DOOM: u32 = 51;
     /// Ordered to end.
-    const STOP: u32 = 1 << 29;
+    const STOP: u64 = 1 << 53;
     /// Ordered to live again.
-    const RESTART: u32 = 1 << 30;
+    const RESTART: u64 = 1 << 54;
     /// An order that has not been carried out: to stop, or to start again.
-    const ORDERED: u32 = Self::STOP | Self::RESTART;
+    const ORDERED: u64 = Self::STOP | Self::RESTART;
     /// The machine turns itself off: there is no life after this one.
-    const FINAL: u32 = 1 << 31;
+    const FINAL: u64 = 1 << 55;
 
     /// Returns whether some of these bits are set.
-    const fn has(self, bits: u32) -> bool {
+    const fn has(self, bits: u64) -> bool {
         self.0 & bits != 0
     }
 
@@ -112,19 +114,19 @@ impl Word {
     }
 
     /// Returns the word with these bits set.
-    const fn and(self, bits: u32) -> Self {
+    const fn and(self, bits: u64) -> Self {
         Self(self.0 | bits)
     }
 
     /// Returns the word with these bits clear.
-    const fn without(self, bits: u32) -> Self {
+    const fn without(self, bits: u64) -> Self {
         Self(self.0 & !bits)
     }
 
     /// Returns the word with another state of a vCPU.
     const fn with(self, vcpu: usize, state: State) -> Self {
         let shift = vcpu as u32 * Self::BITS;
-        self.without(7 << shift).and((state as u32) << shift)
+        self.without(7 << shift).and((state as u64) << shift)
     }
 
     /// Returns why the VM ends, if it does.
@@ -143,13 +145,12 @@ impl Word {
         // (`loom_a_kill_wins_against_a_restart`).
         let worst = self.doom().map_or(why, |doom| doom.max(why));
         self.without(3 << Self::DOOM)
-            .and((worst as u32) << Self::DOOM)
+            .and((worst as u64) << Self::DOOM)
     }
 
     /// Returns whether a vCPU other than this one is on or is being turned on.
     fn has_others(self, vcpu: usize) -> bool {
-        (0..MAX_VCPUS)
-            .any(|other| other != vcpu && !matches!(self.state(other), State::Off | State::Leaving))
+        self.with(vcpu, State::Off).has(Self::PRESENT)
     }
 }
 
@@ -159,13 +160,13 @@ impl Word {
 /// models in `power/tests/models.rs` try all interleavings, each beside a model with a bug that
 /// must be found.
 #[derive(Debug)]
-pub struct Power(AtomicU32);
+pub struct Power(AtomicU64);
 
 impl Power {
     /// Creates the states of a VM that is being loaded: vCPU 0 is claimed until the loader
     /// [publishes](Self::publish) it, and the others are off. An order waits for that.
     pub fn loading() -> Self {
-        Self(AtomicU32::new(Word::BOOT | State::Claimed as u32))
+        Self(AtomicU64::new(Word::BOOT | State::Claimed as u64))
     }
 
     // Acquire pairs with the Release of each step: a core that sees a state sees what was written

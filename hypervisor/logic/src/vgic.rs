@@ -45,21 +45,21 @@
 
 use crate::atomic::{AtomicBool, AtomicU64};
 use crate::syndrome::Width;
+use alloc::vec::Vec;
 use cloison_formats::bits::{assign, ones};
 use cloison_formats::image::GicVersion;
-use cloison_formats::limits::{LIST_REGISTERS, MAX_VCPUS};
+use cloison_formats::limits::{LIST_REGISTERS, MAX_IRQ, MAX_VCPUS};
 use core::mem::take;
 use core::ops::DerefMut;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// Exclusive upper bound of interrupt IDs (GICD_TYPER.ITLinesNumber reports it). `Shared` has one
-/// byte per interrupt, and an SPI's ID fits a byte (`Aside::at`).
-pub const MAX_IRQ: u32 = 256;
 /// The EL1 virtual timer's PPI.
 pub const TIMER: u32 = 27;
 
-/// Registers of one bit for each interrupt.
-const GROUPS: usize = (MAX_IRQ / 32) as usize;
+/// Registers of one bit for each interrupt that there can be.
+const GROUPS: usize = MAX_IRQ.div_ceil(32) as usize;
+/// How many of them each VM has.
+const LEAST_GROUPS: usize = 8;
 // IDs 0 to 15 are SGIs, 16 to 31 PPIs, and 32 to 1019 SPIs (Arm IHI 0048B, 2.2.1).
 const SGIS: u32 = 0xffff;
 /// One SGI of four sources in [`Mail`].
@@ -143,7 +143,7 @@ pub trait PhysicalGic {
 /// A set of vCPUs of one VM, as a bit mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub struct Vcpus(pub u8);
+pub struct Vcpus(pub u16);
 
 impl Width {
     /// Returns the position of an access in its 32-bit register: shift and mask. `None` for an
@@ -184,6 +184,8 @@ enum Register {
     Bits(State, bool, usize),
     Priority(usize),
     Targets(usize),
+    /// GICD_IROUTER of an SPI.
+    Route(u32),
     Config(usize),
     /// Whether it sets (or clears), and which four SGIs.
     SgiPending(bool, usize),
@@ -192,23 +194,27 @@ enum Register {
 }
 
 /// Decodes an offset by the distributor's register map (Arm IHI 0048B, 4.1.2). A register with one
-/// bit per interrupt has 128 bytes, with one byte 1 KiB; pairs of them set (first) and clear.
+/// bit per interrupt has 128 bytes, and pairs of them set (first) and clear. With two bits it has 256
+/// bytes, with one byte 1 KiB.
 ///
-/// `offset` is below 4 KiB: [`Width::lane`] has refused the others.
+/// `offset` is below 4 KiB: [`Width::lane`] has refused the others. Those of interrupts beyond the
+/// `groups` of 32 that the VM has are reserved.
 #[inline(always)]
-fn decode(offset: u16) -> Register {
+fn decode(offset: u16, groups: u8) -> Register {
+    let groups = usize::from(groups);
     let near = usize::from(offset & 0x7f) >> 2;
+    let pairs = usize::from(offset & 0xff) >> 2;
     let far = usize::from(offset & 0x3ff) >> 2;
     match offset >> 7 {
         0 if near == 0 => Register::Control,
         0 if near == 1 => Register::Type,
         0 if near == 2 => Register::Implementer,
-        row @ 2..4 if near < GROUPS => Register::Bits(State::Enabled, row & 1 == 0, near),
-        row @ 4..6 if near < GROUPS => Register::Bits(State::Pending, row & 1 == 0, near),
-        row @ 6..8 if near < GROUPS => Register::Bits(State::Active, row & 1 == 0, near),
-        8..16 if far < GROUPS * 8 => Register::Priority(far),
-        16..24 if far < GROUPS * 8 => Register::Targets(far),
-        24 if near < GROUPS * 2 => Register::Config(near),
+        row @ 2..4 if near < groups => Register::Bits(State::Enabled, row & 1 == 0, near),
+        row @ 4..6 if near < groups => Register::Bits(State::Pending, row & 1 == 0, near),
+        row @ 6..8 if near < groups => Register::Bits(State::Active, row & 1 == 0, near),
+        8..16 if far < groups * 8 => Register::Priority(far),
+        16..24 if far < groups * 8 => Register::Targets(far),
+        24..26 if pairs < groups * 2 => Register::Config(pairs),
         // GICD_CPENDSGIR is at 0xf10, GICD_SPENDSGIR at 0xf20 (4.3.16, 4.3.17).
         30 if (4..12).contains(&near) => Register::SgiPending(near >= 8, near & 3),
         31 if near >= 20 => Register::Identification(near - 20),
@@ -223,13 +229,6 @@ const IMPLEMENTER: u32 = 0x0200_143b;
 /// Returns the bit of an interrupt in registers with one bit per interrupt.
 const fn bit_of(irq: u32) -> u32 {
     1 << (irq & 31)
-}
-
-/// Returns the bytes of a register with one byte per interrupt, for a bit mask of its four
-/// interrupts. The multiplication copies the bits to distances of 7, so that bit `i` is at position
-/// `8 * i`, which the mask keeps.
-const fn byte_mask(bits: u32) -> u32 {
-    ((bits & 0xf).wrapping_mul(0x0020_4081) & 0x0101_0101) * 0xff
 }
 
 /// Returns the byte of `irq` in registers with four interrupts each. `N` is a power of two: the
@@ -286,18 +285,21 @@ impl Mail {
 /// The part of a VM's distributor that needs no lock.
 #[derive(Debug)]
 pub struct Distributor {
-    /// The number of vCPUs, 1 to 8.
+    /// The number of vCPUs, 1 to 16; of a GICv2 at most 8.
     vcpus: u8,
+    /// The groups of 32 interrupts that it has.
+    groups: u8,
     // GICD_CTLR.Enable: without it, no interrupt is forwarded to a CPU interface (4.3.1).
     forward: AtomicBool,
     mail: [Mail; MAX_VCPUS],
 }
 
 impl Distributor {
-    /// Creates it for a VM with this many vCPUs (1 to 8).
-    pub fn new(vcpus: u8) -> Self {
+    /// Creates it for a VM with this many vCPUs (1 to 16; of a GICv2 at most 8) and these SPIs.
+    pub fn new(vcpus: u8, spis: &Shared) -> Self {
         Self {
             vcpus,
+            groups: spis.banks.len() as u8,
             forward: AtomicBool::new(false),
             mail: Default::default(),
         }
@@ -306,7 +308,7 @@ impl Distributor {
     /// Returns GICD_TYPER: the number of interrupts and vCPUs. ITLinesNumber is the number of
     /// groups of 32 less one, CPUNumber in bits \[7:5\] the number of vCPUs less one (4.3.2).
     pub fn type_register(&self) -> u32 {
-        (GROUPS as u32 - 1) | (u32::from(self.vcpus) - 1) << 5
+        (u32::from(self.groups) - 1) | (u32::from(self.vcpus) - 1) << 5
     }
 
     /// Resets to the state after power-on. No vCPU of the VM may run.
@@ -321,8 +323,8 @@ impl Distributor {
     }
 
     /// Returns a bit for each vCPU of the VM.
-    const fn all(&self) -> u8 {
-        u8::MAX >> (8 - self.vcpus)
+    const fn all(&self) -> u16 {
+        u16::MAX >> (MAX_VCPUS as u8 - self.vcpus)
     }
 
     /// Returns a vCPU's mail. The remainder keeps the index in bounds without a panic.
@@ -458,73 +460,109 @@ pub enum Source {
     Physical,
 }
 
+/// The state of 32 SPIs.
+#[derive(Debug, Default)]
+struct Bank {
+    group: Group,
+    /// GICD_ICFGR: two bits for each interrupt.
+    config: [u32; 2],
+    /// GICD_ITARGETSR or GICD_IROUTER: the vCPUs to which each interrupt goes.
+    targets: [Vcpus; 32],
+    /// The vCPU whose list register contains an interrupt.
+    holder: [u8; 32],
+}
+
+impl Bank {
+    /// Returns the target vCPU of an SPI. Of several targets the lowest one: a GICv2 lets exactly
+    /// one of them handle the interrupt, but does not say which one (the 1-N model of Arm IHI
+    /// 0048B).
+    fn target(&self, irq: u32) -> Option<u8> {
+        let Vcpus(targets) = self.targets[irq as usize % 32];
+        (targets != 0).then(|| targets.trailing_zeros() as u8)
+    }
+}
+
 /// A VM's SPIs.
 #[derive(Debug)]
 pub struct Shared {
-    /// Groups of 32 interrupts; the first one stays empty.
-    groups: [Group; GROUPS],
-    /// GICD_ICFGR: two bits for each interrupt.
-    config: [u32; GROUPS * 2],
-    /// GICD_ITARGETSR: a byte of vCPUs for each interrupt.
-    targets: [u32; GROUPS * 8],
-    /// The vCPU whose list register contains an SPI.
-    holder: [u8; MAX_IRQ as usize],
+    /// By 32 interrupts, up to the last one that the VM has; the first bank stays empty.
+    banks: Vec<Bank>,
+    /// A bit for each bank with an SPI of the VM.
+    owned: u32,
     /// The vCPUs that must check their interrupts before the lock is released.
-    kick: u8,
+    kick: u16,
 }
 
 impl Shared {
     /// Creates the state of a VM without any SPI.
     pub fn empty() -> Self {
+        let banks = (0..LEAST_GROUPS).map(|_| Bank::default()).collect();
         Self {
-            groups: Default::default(),
-            config: [0; GROUPS * 2],
-            targets: [0; GROUPS * 8],
-            holder: [0; MAX_IRQ as usize],
+            banks,
+            owned: 0,
             kick: 0,
         }
     }
 
-    /// Gives the VM an SPI. IDs that are not SPIs are ignored. Its
+    /// Gives the VM an SPI, at boot. IDs that are not SPIs are ignored. Its
     /// target is vCPU 0 until the guest writes GICD_ITARGETSR.
     pub fn own(&mut self, irq: u32, source: Source) {
         if (32..MAX_IRQ).contains(&irq) {
-            let group = self.group(irq);
-            group.owned |= bit_of(irq);
-            assign(&mut group.physical, bit_of(irq), source == Source::Physical);
-            self.targets[irq as usize >> 2] |= 1 << ((irq & 3) * 8);
+            let number = (irq >> 5) as usize;
+            if self.banks.len() <= number {
+                self.banks.resize_with(number + 1, Bank::default);
+            }
+            self.owned |= 1 << number;
+            let bank = &mut self.banks[number];
+            bank.group.owned |= bit_of(irq);
+            assign(
+                &mut bank.group.physical,
+                bit_of(irq),
+                source == Source::Physical,
+            );
+            bank.targets[irq as usize % 32] = Vcpus(1);
         }
     }
 
     /// Resets to the state after power-on with the same SPIs; disables and deactivates the physical
     /// ones. To be called after every [`Banked::reset`], before a vCPU runs.
     pub fn reset(&mut self, gic: &impl PhysicalGic) {
-        self.config = [0; GROUPS * 2];
-        self.targets = [0; GROUPS * 8];
-        for n in 0..GROUPS {
-            let group = take(&mut self.groups[n]);
+        for n in 0..self.banks.len() {
+            let Bank { group, .. } = take(&mut self.banks[n]);
             let first = n as u32 * 32;
             for bit in ones(group.owned) {
                 self.own(first + bit, Source::Emulated);
             }
-            self.groups[n].physical = group.physical;
+            self.banks[n].group.physical = group.physical;
             // A physical interrupt that stayed active would never be signaled to the next life.
             switch_off(group.physical, first, gic);
         }
     }
 
-    /// Returns the group of registers that has an interrupt.
+    /// Returns the state of an SPI that the VM has, and of those beside it.
+    fn bank(&mut self, irq: u32) -> &mut Bank {
+        &mut self.banks[(irq >> 5) as usize]
+    }
+
+    /// Returns the same without what a GICv3 and a GICv2 have different.
     fn group(&mut self, irq: u32) -> &mut Group {
-        &mut self.groups[(irq >> 5) as usize % GROUPS]
+        &mut self.bank(irq).group
+    }
+
+    /// Returns the group of an interrupt that the VM may not have.
+    fn known(&mut self, irq: u32) -> Option<&mut Group> {
+        let bank = self.banks.get_mut((irq >> 5) as usize)?;
+        Some(&mut bank.group)
     }
 
     /// Sets the line of an emulated SPI. Returns the vCPU that must check its interrupts.
     pub fn set_line(&mut self, irq: u32, high: bool, distributor: &Distributor) -> Vcpus {
-        let group = self.group(irq);
         let bit = bit_of(irq);
         // The line of a physical interrupt is that of its device; only `raise` reports it.
-        let is_emulated = irq < MAX_IRQ && group.owned & !group.physical & bit != 0;
-        if is_emulated && (group.line & bit != 0) != high {
+        if let Some(group) = self.known(irq)
+            && group.owned & !group.physical & bit != 0
+            && (group.line & bit != 0) != high
+        {
             assign(&mut group.line, bit, high);
             self.notify(irq, distributor);
         }
@@ -534,9 +572,10 @@ impl Shared {
     /// Makes an emulated SPI pending, as a line that rises does. Returns the vCPU that must check
     /// its interrupts.
     pub fn latch(&mut self, irq: u32, distributor: &Distributor) -> Vcpus {
-        let group = self.group(irq);
         let bit = bit_of(irq);
-        if irq < MAX_IRQ && group.owned & !group.physical & bit != 0 {
+        if let Some(group) = self.known(irq)
+            && group.owned & !group.physical & bit != 0
+        {
             group.latched |= bit;
             self.notify(irq, distributor);
         }
@@ -546,9 +585,10 @@ impl Shared {
     /// Records a physical SPI that was taken (acknowledged and dropped, not deactivated). Returns
     /// the vCPU that must check.
     pub fn raise(&mut self, irq: u32, distributor: &Distributor) -> Vcpus {
-        let group = self.group(irq);
         let bit = bit_of(irq);
-        if irq < MAX_IRQ && group.physical & bit != 0 {
+        if let Some(group) = self.known(irq)
+            && group.physical & bit != 0
+        {
             // Until it is placed: the hypervisor has acknowledged it, and the physical GIC will not
             // signal it again before its deactivation.
             group.line |= bit;
@@ -564,33 +604,25 @@ impl Shared {
 
     /// Tells the vCPU that has `irq` in a list register, or is its target, to check it.
     fn notify(&mut self, irq: u32, distributor: &Distributor) {
-        let group = self.group(irq);
+        let bank = self.bank(irq);
         let bit = bit_of(irq);
-        let vcpu = if group.placed & bit != 0 {
-            Some(self.holder[irq as usize % MAX_IRQ as usize])
-        } else if group.waiting(0) & bit != 0 {
-            self.target(irq)
+        let vcpu = if bank.group.placed & bit != 0 {
+            Some(bank.holder[irq as usize % 32])
+        } else if bank.group.waiting(0) & bit != 0 {
+            bank.target(irq)
         } else {
             None
         };
         if let Some(vcpu) = vcpu {
             distributor.mail(vcpu).spis.store(true, Release);
-            self.kick |= 1 << (vcpu & 7);
+            self.kick |= 1 << (vcpu & 0xf);
         }
     }
 
-    /// Returns the target vCPU of an SPI. Of several targets the lowest one: a GICv2 lets exactly
-    /// one of them handle the interrupt, but does not say which one (the 1-N model of Arm IHI
-    /// 0048B).
-    fn target(&self, irq: u32) -> Option<u8> {
-        let targets = byte(&self.targets, irq);
-        (targets != 0).then(|| targets.trailing_zeros() as u8)
-    }
-
     /// Routes the physical SPIs of a bit mask to their targets; bit 0 is `first`.
-    fn route(&self, bits: u32, first: u32, gic: &impl PhysicalGic) {
+    fn route(&mut self, bits: u32, first: u32, gic: &impl PhysicalGic) {
         for irq in ones(bits).map(|bit| first + bit) {
-            if let Some(vcpu) = self.target(irq) {
+            if let Some(vcpu) = self.bank(irq).target(irq) {
                 gic.route(irq, vcpu);
             }
         }
@@ -598,16 +630,14 @@ impl Shared {
 
     /// Returns the [`Group::rank`] of the most urgent SPI that waits for `vcpu`.
     ///
-    /// Looks at each SPI that waits: the VM's own, at most 224.
+    /// Looks at each SPI that waits: the VM's own.
     fn best(&self, vcpu: u8) -> Option<u32> {
-        let ranks = (32..)
-            .step_by(32)
-            .zip(&self.groups[1..])
-            .flat_map(|(first, group)| {
-                let ours = ones(group.waiting(0))
-                    .filter(move |bit| self.target(first + bit) == Some(vcpu));
-                ours.map(move |bit| group.rank(first + bit))
-            });
+        let ranks = ones(self.owned).flat_map(|number| {
+            let bank = &self.banks[number as usize];
+            let ours =
+                ones(bank.group.waiting(0)).filter(move |&bit| bank.target(bit) == Some(vcpu));
+            ours.map(move |bit| bank.group.rank(number << 5 | bit))
+        });
         ranks.min()
     }
 
@@ -628,46 +658,57 @@ impl Shared {
             Register::Bits(state, set, n) => {
                 let first = n as u32 * 32;
                 // Zeros change nothing in a register that sets or clears (4.3.5 to 4.3.8).
-                let bits = value & self.groups[n].owned;
+                let bits = value & self.banks[n].group.owned;
                 if set && matches!(state, State::Enabled) {
                     // The guest may never have written ITARGETSR: the hardware is set to what it
                     // reads there.
-                    self.route(bits & self.groups[n].physical, first, gic);
+                    self.route(bits & self.banks[n].group.physical, first, gic);
                 }
-                self.groups[n].write(state, set, bits, first, gic);
+                self.banks[n].group.write(state, set, bits, first, gic);
                 (first, bits)
             }
             Register::Priority(n) => {
                 let first = n as u32 * 4;
-                let group = &mut self.groups[n >> 3];
+                let group = self.group(first);
                 group.prioritize(n, lanes, value);
                 // Their list registers have the former one.
                 (first, group.placed >> (first & 31) & 0xf)
             }
             Register::Targets(n) => {
                 let first = n as u32 * 4;
-                let group = &self.groups[n >> 3];
-                let owned = group.owned >> (first & 31) & 0xf;
-                let physical = group.physical >> (first & 31) & 0xf;
-                let mask = byte_mask(owned) & lanes;
-                // Bits of CPU interfaces that do not exist are RAZ/WI (4.3.12).
-                let exist = u32::from(distributor.all()) * 0x0101_0101;
-                self.targets[n] = self.targets[n] & !mask | value & mask & exist;
+                let bank = self.bank(first);
+                let owned = bank.group.owned >> (first & 31) & 0xf;
+                let physical = bank.group.physical >> (first & 31) & 0xf;
+                for lane in ones(owned).filter(|lane| lanes >> (lane * 8) & 1 == 1) {
+                    // Bits of CPU interfaces that do not exist are RAZ/WI (4.3.12).
+                    let targets = (value >> (lane * 8)) as u16 & 0xff & distributor.all();
+                    bank.targets[(first + lane) as usize % 32] = Vcpus(targets);
+                }
+                self.route(physical, first, gic);
+                (first, owned)
+            }
+            Register::Route(irq) => {
+                let (first, bit) = (irq & !31, bit_of(irq));
+                let bank = self.bank(irq);
+                let (owned, physical) = (bank.group.owned & bit, bank.group.physical & bit);
+                if owned != 0 {
+                    bank.targets[irq as usize % 32] = Vcpus(1 << value);
+                }
                 self.route(physical, first, gic);
                 (first, owned)
             }
             Register::Config(n) => {
                 let first = n as u32 * 16;
-                let group = &self.groups[n >> 1];
-                for bit in ones(group.owned >> (first & 31) & 0xffff) {
+                let bank = self.bank(first);
+                for bit in ones(bank.group.owned >> (first & 31) & 0xffff) {
                     // Only the upper bit of the two is writable: 1 is edge-triggered (4.3.13).
                     let field = 2 << (bit * 2);
                     if lanes & field == 0 {
                         continue;
                     }
                     let edge = value & field != 0;
-                    assign(&mut self.config[n], field, edge);
-                    if group.physical & bit_of(first + bit) != 0 {
+                    assign(&mut bank.config[n & 1], field, edge);
+                    if bank.group.physical & bit_of(first + bit) != 0 {
                         let trigger = if edge { Trigger::Edge } else { Trigger::Level };
                         gic.configure(first + bit, trigger);
                     }
@@ -728,7 +769,9 @@ struct Aside {
     /// active differ in them.
     running: u32,
     /// The interrupt of each bit of `running`.
-    at: [u8; 32],
+    at: [u16; 32],
+    /// A bit for each word of `active` that is not 0.
+    groups: u32,
 }
 
 impl Banked {
@@ -764,7 +807,7 @@ impl Banked {
         let shared: &mut Locked = &mut Some(&mut guard);
         // First what is pending, then what is active: afterwards all list registers are empty.
         self.collect(shared, gic, true);
-        for n in 0..GROUPS {
+        for n in 0..gic.distributor().groups.into() {
             self.clear_active(n, u32::MAX, shared, gic);
         }
         gic.watch(false, false);
@@ -782,7 +825,8 @@ impl Banked {
     /// abort.
     pub fn read(&self, gic: &impl PhysicalGic, offset: u16, width: Width) -> Option<u32> {
         let (shift, mask) = width.lane(offset)?;
-        Some(self.word(gic, decode(offset)) >> shift & mask)
+        let register = decode(offset, gic.distributor().groups);
+        Some(self.word(gic, register) >> shift & mask)
     }
 
     /// Returns what a register reads.
@@ -793,23 +837,28 @@ impl Banked {
             Register::Type => gic.distributor().type_register(),
             Register::Implementer => IMPLEMENTER,
             Register::Bits(State::Enabled, _, 0) => self.group.enabled,
-            Register::Bits(State::Enabled, _, n) => gic.lock().groups[n].enabled,
+            Register::Bits(State::Enabled, _, n) => gic.lock().banks[n].group.enabled,
             Register::Bits(State::Pending, _, n) => self.pending(n, gic),
             Register::Bits(State::Active, _, n) => {
                 self.listed(n, LR_ACTIVE, gic) | self.aside.active[n]
             }
             Register::Priority(n @ 0..8) => self.group.priority[n],
-            Register::Priority(n) => gic.lock().groups[n >> 3].priority[n & 7],
+            Register::Priority(n) => gic.lock().banks[n >> 3].group.priority[n & 7],
             // SGIs and PPIs target the vCPU that reads (4.3.12).
             Register::Targets(0..8) => 0x0101_0101 << self.vcpu,
-            Register::Targets(n) => gic.lock().targets[n],
+            Register::Targets(n) => {
+                let shared = gic.lock();
+                let targets = &shared.banks[n >> 3].targets;
+                let bytes = targets[(n & 7) * 4..][..4].iter().rev();
+                bytes.fold(0, |word, &Vcpus(targets)| word << 8 | u32::from(targets))
+            }
             // SGIs are edge-triggered (4.3.13). The VM's PPIs are level-sensitive.
             Register::Config(0) => 0xaaaa_aaaa,
             Register::Config(1) => 0,
-            Register::Config(n) => gic.lock().config[n],
+            Register::Config(n) => gic.lock().banks[n >> 1].config[n & 1],
             Register::SgiPending(_, n) => self.sgi_sources(n as u32, gic),
             Register::Identification(n) => IDENTIFICATION[n].into(),
-            Register::Reserved => 0,
+            Register::Route(_) | Register::Reserved => 0,
         }
     }
 
@@ -822,7 +871,7 @@ impl Banked {
             let sgis = gic.distributor().mail(self.vcpu).pending();
             (waiting | sgis, physical)
         } else {
-            of(&gic.lock().groups[n])
+            of(&gic.lock().banks[n].group)
         };
         // While the guest has a physical interrupt disabled, EL2 does not take it: only the GIC
         // knows its line.
@@ -878,11 +927,22 @@ impl Banked {
         let (shift, mask) = width.lane(offset)?;
         match offset {
             // GICD_SGIR is frequent and needs no lock.
-            0xf00 if width == Width::Word => Some(self.send(gic, value, self.vcpu.into())),
+            0xf00 if width == Width::Word => {
+                let own = 1u16 << self.vcpu;
+                // TargetListFilter: the list, all others, only the sender, reserved (4.3.15).
+                let targets = match value >> 24 & 3 {
+                    0 => (value >> 16) as u16 & 0xff,
+                    1 => !own,
+                    2 => own,
+                    _ => 0,
+                };
+                Some(self.send(gic, Vcpus(targets), value & 0xf, self.vcpu.into()))
+            }
             0xf00..0xf04 => None,
             _ => {
                 let value = (value & mask) << shift;
-                Some(self.write_slowly(gic, decode(offset), mask << shift, value))
+                let register = decode(offset, gic.distributor().groups);
+                Some(self.write_slowly(gic, register, mask << shift, value))
             }
         }
     }
@@ -961,14 +1021,12 @@ impl Banked {
     /// Handles a trapped write to GICC_DIR while EOImode is 1. Returns the other vCPUs that must
     /// check.
     pub fn deactivate(&mut self, gic: &impl PhysicalGic, value: u32) -> Vcpus {
-        match (value & LR_ID) as usize >> 5 {
-            n @ 0..GROUPS => {
-                let register = Register::Bits(State::Active, false, n);
-                self.write_slowly(gic, register, 0, bit_of(value))
-            }
-            // No VM has an interrupt from `MAX_IRQ` on; 1020 to 1023 are reserved for special
-            // purposes (2.2.1).
-            _ => Vcpus(0),
+        let n = (value & LR_ID) as usize >> 5;
+        if n < gic.distributor().groups.into() {
+            let register = Register::Bits(State::Active, false, n);
+            self.write_slowly(gic, register, 0, bit_of(value))
+        } else {
+            Vcpus(0)
         }
     }
 
@@ -977,20 +1035,12 @@ impl Banked {
         Vcpus(vcpus.0 & !(1 << self.vcpu))
     }
 
-    /// Handles GICD_SGIR: sends a software-generated interrupt.
+    /// Sends a software-generated interrupt to those of these vCPUs that the VM has.
     #[inline(always)]
-    fn send(&mut self, gic: &impl PhysicalGic, value: u32, source: u32) -> Vcpus {
+    fn send(&mut self, gic: &impl PhysicalGic, vcpus: Vcpus, sgi: u32, source: u32) -> Vcpus {
         let distributor = gic.distributor();
-        let own = 1u8 << self.vcpu;
-        let sgi = value & 0xf;
-        // TargetListFilter: the list, all others, only the sender, reserved (4.3.15).
-        let filtered = match value >> 24 & 3 {
-            0 => (value >> 16) as u8,
-            1 => !own,
-            2 => own,
-            _ => 0,
-        };
-        let targets = filtered & distributor.all();
+        let own = 1u16 << self.vcpu;
+        let targets = vcpus.0 & distributor.all();
         // An SGI to the sender alone, as Linux sends for work on the same core: straight into a
         // list register, if it is in none.
         if targets == own && distributor.mail(self.vcpu).pending() >> sgi & 1 == 0 {
@@ -1248,11 +1298,11 @@ impl Banked {
         assign(&mut self.aside.physical[n], bit_of(irq), physical);
         if !dropped {
             self.aside.running |= 1 << level;
-            self.aside.at[level as usize] = irq as u8;
+            self.aside.at[level as usize] = irq as u16;
         }
         gic.set(index, 0);
         self.vacate(index, &mut None, gic);
-        self.hold_aside();
+        self.hold_aside(n);
         Some(1 << index)
     }
 
@@ -1261,18 +1311,21 @@ impl Banked {
     #[inline(never)]
     fn make_active(&mut self, n: usize, bits: u32, shared: &mut Locked) {
         let (group, holder) = match shared {
-            Some(shared) if n != 0 => (&mut shared.groups[n], Some(&mut shared.holder)),
+            Some(shared) if n != 0 => {
+                let Bank { group, holder, .. } = &mut shared.banks[n];
+                (group, Some(holder))
+            }
             _ => (&mut self.group, None),
         };
         // One that is in a list register is pending there, or active already.
         let made = bits & group.owned & !group.placed;
         group.placed |= made;
         if let Some(holder) = holder {
-            ones(made).for_each(|bit| holder[n * 32 + bit as usize] = self.vcpu);
+            ones(made).for_each(|bit| holder[bit as usize % 32] = self.vcpu);
         }
         self.aside.active[n] |= made;
         self.aside.physical[n] &= !made;
-        self.hold_aside();
+        self.hold_aside(n);
     }
 
     /// Deactivates the interrupts that were put aside and that the guest has ended. With EOImode 0
@@ -1298,7 +1351,7 @@ impl Banked {
             let n = irq as usize >> 5;
             self.end_aside(n, bit_of(irq), shared, gic);
         }
-        self.hold_aside();
+        self.hold_aside(0);
     }
 
     /// Deactivates those of `bits` in group `n` that were put aside.
@@ -1315,19 +1368,19 @@ impl Banked {
         if n == 0 {
             self.group.placed &= !ended;
         }
-        self.hold_aside();
+        self.hold_aside(n);
         for bit in ones(ended) {
             release(first + bit, shared, gic);
         }
     }
 
-    /// Notes whether anything is put aside. The maintenance interrupts are set again, which clears
-    /// EOICount.
-    fn hold_aside(&mut self) {
-        let [private, spis @ ..] = self.aside.active;
-        let spis = spis != [0; GROUPS - 1];
-        assign(&mut self.held, HELD_ASIDE, private != 0 || spis);
-        assign(&mut self.held, HELD_ASIDE << 16, spis);
+    /// Notes whether anything is put aside, after a change of group `n`. The maintenance interrupts
+    /// are set again, which clears EOICount.
+    fn hold_aside(&mut self, n: usize) {
+        let aside = &mut self.aside;
+        assign(&mut aside.groups, 1 << n, aside.active[n] != 0);
+        assign(&mut self.held, HELD_ASIDE, aside.groups != 0);
+        assign(&mut self.held, HELD_ASIDE << 16, aside.groups & !1 != 0);
         self.watched = None;
     }
 
@@ -1365,8 +1418,9 @@ impl Banked {
             let irq = best & LR_ID;
             let fields = match shared {
                 Some(shared) if irq >= 32 => {
-                    shared.holder[irq as usize % MAX_IRQ as usize] = self.vcpu;
-                    shared.group(irq).take(irq)
+                    let bank = shared.bank(irq);
+                    bank.holder[irq as usize % 32] = self.vcpu;
+                    bank.group.take(irq)
                 }
                 _ if irq < 16 => self.take_sgi(irq, mail),
                 _ => self.group.take(irq),

@@ -53,6 +53,7 @@ fn board() -> Board {
             gicv: PhysAddr(GICV),
             gicv_dir: PhysAddr(GICV + 0x1000),
             mediated_timer: true,
+            interrupts: 256,
         },
         pmu_irqs: vec![Intid(23), Intid(23)],
         llc: CacheGeometry {

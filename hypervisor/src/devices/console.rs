@@ -3,13 +3,13 @@
 
 use crate::devices::timer;
 use crate::devices::uart::Uart;
-use crate::machine::layout;
+use crate::machine::layout::{self, MAX_CORES};
 use crate::machine::registers::{CNTFRQ_EL0, Readable};
 use alloc::boxed::Box;
 use cloison_formats::boot::BootParameters;
 use cloison_formats::ids::VmId;
 use cloison_formats::image::{Board, UartKind};
-use cloison_formats::limits::{MAX_CORES, MAX_VMS};
+use cloison_formats::limits::MAX_VMS;
 use cloison_formats::telemetry::{self, MAX_MESSAGE, Message, STARTS};
 use cloison_logic::clock::Instant;
 use cloison_logic::console::{NEUTRAL, Output};

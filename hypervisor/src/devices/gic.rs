@@ -59,6 +59,11 @@ pub fn init_distributor() {
     GICD.ctlr.set(FORWARD);
 }
 
+/// Returns how many interrupts it has.
+pub fn interrupts() -> u32 {
+    (GICD.typer.get() % 32 + 1) * 32
+}
+
 /// A core's redistributor does not wake up, or is another core's.
 pub struct NoAnswer;
 

@@ -4,12 +4,12 @@
 
 use crate::devices::{console, gic, power};
 use crate::exits::{hypercall, traps};
+use crate::machine::layout::MAX_CORES;
 use crate::machine::registers::{ELR_EL2, ESR_EL2, FAR_EL2, Readable, SP_EL1, SPSR_EL2};
 use crate::machine::{early, layout};
 use crate::vm::cpu::Visit;
 use crate::vm::guest_registers::GuestRegisters;
 use crate::vm::{cpu, interrupts, life, uart, virq};
-use cloison_formats::limits::MAX_CORES;
 use cloison_formats::telemetry::ExitReason;
 use cloison_logic::syndrome;
 use core::arch::global_asm;

@@ -11,7 +11,7 @@
 
 use cloison_abi::list;
 use cloison_formats::addr::PAGE_SIZE;
-use cloison_formats::limits::MAX_CORES;
+use cloison_formats::image::GicVersion;
 use core::ops::Range;
 
 /// Link address of the image, where a block of 2 MiB begins: text and read-only data, then data;
@@ -44,6 +44,13 @@ pub const SMMU: u64 = DEVICES + 7 * PAGE_SIZE;
 pub const SMMU_EVENTS: u64 = DEVICES + 8 * PAGE_SIZE;
 /// A GICv3's redistributors: for each core the first pages of its two frames.
 pub const REDISTRIBUTORS: u64 = DEVICES + 9 * PAGE_SIZE;
+/// The most cores for which EL2 has room.
+pub const MAX_CORES: usize = if cfg!(feature = "gicv3") {
+    GicVersion::V3
+} else {
+    GicVersion::V2
+}
+.most_cores();
 /// How many pages these are.
 pub const REDISTRIBUTOR_PAGES: usize = if cfg!(feature = "gicv3") {
     2 * MAX_CORES

@@ -213,6 +213,10 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     // Before any other core runs, so that the stream begins with `Boot`, the pools and the VMs.
     describe(system, colors, frames);
     gic::init_distributor();
+    let passed = system.vms.iter().flat_map(|vm| &vm.irqs);
+    if let Some(irq) = passed.max().filter(|irq| irq.0 >= gic::interrupts()) {
+        refuse(format_args!("no interrupt {irq}, which a VM has"));
+    }
     // A former user of the machine may have left translations with the same VMIDs.
     sysreg::tlbi_guests();
     // Read by each core when it starts; that it is started orders the two.

@@ -25,7 +25,7 @@ use cloison_logic::services_page::Mailbox;
 use cloison_logic::vgic::{Distributor, Shared, Source};
 use core::cell::Cell;
 use core::convert::Infallible;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32};
 use spin::mutex::TicketMutex;
 
 /// Returns the page ranges that stage 2 maps for a VM, to compute the number of its tables.
@@ -136,7 +136,7 @@ pub fn create(
             features: Features::new(spec.pmu, feature_register),
             pmu_irq: spec.pmu_irq(system.board.guest_pmu_irq()).map(|irq| irq.0),
             // Its two parts: what cores change by atomics, and the SPIs under a lock.
-            distributor: Distributor::new(cores),
+            distributor: Distributor::new(cores, &spis),
             spis: TicketMutex::new(spis),
             uart: TicketMutex::new(uart::fresh(spec)),
             mailbox: TicketMutex::new(Mailbox::default()),
@@ -170,7 +170,7 @@ pub fn create(
             pace: Limiter::default(),
             rings: Rings::default(),
             peers: system.peers(VmId(id as u8)),
-            called: AtomicU8::new(1 << spec.cores[0].0),
+            called: AtomicU16::new(1 << spec.cores[0].0),
             has_links,
             still: TicketMutex::new(()),
         });

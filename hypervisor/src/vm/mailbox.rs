@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::gic;
+use crate::machine::layout::MAX_CORES;
 use cloison_formats::ids::Core;
-use cloison_formats::limits::MAX_CORES;
 use cloison_logic::power::Requests;
 
 /// A request to a core.

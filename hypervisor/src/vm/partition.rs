@@ -28,7 +28,7 @@ use cloison_logic::services_page::Mailbox;
 use cloison_logic::vgic::{Banked, Distributor, Shared};
 use cloison_logic::vuart::Uart;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
 use spin::Once;
 use spin::mutex::TicketMutex;
 
@@ -141,7 +141,7 @@ pub struct Vm {
     pub peers: u8,
     /// The core that its peers' calls interrupt, as a bit: the one that lists the doorbell's
     /// interrupt, as far as is known.
-    pub called: AtomicU8,
+    pub called: AtomicU16,
     /// Whether it has a link.
     pub has_links: bool,
     /// Held where its pages move, and where another VM's core accesses one. Not waited with.

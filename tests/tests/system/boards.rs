@@ -9,6 +9,7 @@ use cloison_engine::configuration;
 use cloison_engine::telemetry::End;
 use cloison_formats::ids::Core;
 use cloison_formats::image::Vm;
+use cloison_formats::limits::MAX_VMS;
 use cloison_tests::{Clock, config, load, run, shipped};
 use miette::{Context, Result};
 
@@ -77,19 +78,21 @@ fn a_budget_is_kept_on_every_board() -> Result<()> {
     })
 }
 
-/// The most vCPUs that a workload has stacks for.
-const VCPUS: usize = 4;
-
 #[test]
 fn every_core_of_every_board_runs_a_guest() -> Result<()> {
     on_every_board(|board| {
-        for clock in [Clock::Counted, Clock::Real] {
+        let count = configuration::board(board)?.board.cores.len();
+        // Alone in as many VMs as there can be, and all in one.
+        for (clock, vcpus) in [
+            (Clock::Counted, count.div_ceil(MAX_VMS)),
+            (Clock::Counted, count),
+            (Clock::Real, count),
+        ] {
             let mut checked = load(&config("smp"), board)?;
             // The last cores first: the boot core is not the first core of its VM.
-            let count = checked.system.board.cores.len() as u8;
-            let cores: Vec<Core> = (0..count).rev().map(Core).collect();
+            let cores: Vec<Core> = (0..count as u8).rev().map(Core).collect();
             let (vm, image) = (checked.system.vms.remove(0), checked.images.remove(0));
-            for (number, cores) in cores.chunks(VCPUS).enumerate() {
+            for (number, cores) in cores.chunks(vcpus).enumerate() {
                 let (name, args) = (format!("smp-{number}"), [cores.len() as u64, 0, 0, 0]);
                 checked.system.vms.push(Vm {
                     name,

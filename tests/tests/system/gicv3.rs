@@ -4,12 +4,16 @@
 
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::image::assemble_system;
+use cloison_formats::ids::Core;
 use cloison_tests::{
     Clock, VIRT_GICV3, boot, config, hypervisor, image, load, machine, number, run,
 };
 use miette::{Result, miette};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
+/// QEMU's virtual board with sixteen cores.
+const SIXTEEN: &str = "virt-gicv3-16";
 /// One tick per instruction.
 const CNTFRQ: u64 = 1_000_000_000;
 /// The most instructions that each path may take.
@@ -72,5 +76,43 @@ fn paths_on_a_gicv3_meet_their_aims() -> Result<()> {
             outcome.console
         );
     }
+    Ok(())
+}
+
+#[test]
+fn sixteen_vcpus_interrupt_each_other_within_a_budget_each() -> Result<()> {
+    let run = run(
+        &load(&config("sixteen-cores/one"), SIXTEEN)?,
+        SIXTEEN,
+        Clock::Counted,
+    )?
+    .whole();
+    run.line("wide", "smp: ok");
+    assert_eq!(run.telemetry.dropped(), 0, "{run}");
+    // How often each core was held. With -icount, the other cores' turns delay its interrupt.
+    let mut held = BTreeMap::<Core, usize>::new();
+    for (core, record) in run.telemetry.quota_periods() {
+        let period = record.period;
+        assert_eq!(period.budget.0, 2000, "{core}: {period:?}");
+        assert_eq!(period.spent_at.is_some(), period.throttled.0 > 0);
+        *held.entry(core).or_default() += usize::from(period.spent_at.is_some());
+    }
+    let cores: Vec<Core> = (0..16).map(Core).collect();
+    assert!(held.keys().eq(&cores), "{held:?}");
+    assert!(held.values().all(|&periods| periods > 0), "{held:?}");
+    let totals = run.telemetry.quota_totals().map(|(core, _)| core);
+    assert_eq!(
+        totals.collect::<BTreeSet<Core>>(),
+        cores.into_iter().collect()
+    );
+    Ok(())
+}
+
+#[test]
+fn the_last_interrupt_of_the_board_is_a_vms() -> Result<()> {
+    let checked = load(&config("sixteen-cores/interrupts"), SIXTEEN)?;
+    let run = run(&checked, SIXTEEN, Clock::Counted)?.whole();
+    let done = run.line("check", "gicv3-check: done");
+    assert_eq!(number(done, "wrong"), 0, "{run}");
     Ok(())
 }

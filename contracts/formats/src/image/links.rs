@@ -4,6 +4,7 @@
 use super::{IPA_BITS, System};
 use crate::ids::VmId;
 use crate::invalid::{Invalid, Part, Rule};
+use crate::limits::MAX_IRQ;
 use crate::link::Link;
 use cloison_abi::irq;
 
@@ -37,7 +38,7 @@ impl System {
                 && others.clone().all(|other| other.ipa != end.ipa);
             part.check(is_placed, Rule::LinkPlace, end.ipa.0)?;
             let bell = self.doorbell(end.vm).is_some() && end.irq.0 == irq::DOORBELL;
-            let is_free = (32..256).contains(&end.irq.0)
+            let is_free = (32..MAX_IRQ).contains(&end.irq.0)
                 && !bell
                 && !vm.irqs.contains(&end.irq)
                 && vm.map.uart.irq != end.irq

@@ -72,6 +72,7 @@ fn system() -> System {
             gicv: PhysAddr(0x804_0000),
             gicv_dir: PhysAddr(0x804_1000),
             mediated_timer: true,
+            interrupts: 256,
         },
         pmu_irqs: vec![Intid(23); 2],
         llc: CacheGeometry {
@@ -216,6 +217,28 @@ fn each_rule_of_a_board_is_kept_to_the_unit() {
     keeps(|system| {
         system.board.cores = vec![0; 8];
         system.board.pmu_irqs = vec![Intid(23); 8];
+    });
+    keeps(|system| {
+        system.board.gic.gicr = Some(PhysAddr(0x80a_0000));
+        system.board.cores = vec![0; 16];
+        system.board.pmu_irqs = vec![Intid(23); 16];
+    });
+    keeps(|system| system.board.gic.interrupts = 1020);
+    breaks(part, Rule::Interrupts, 1021, |system| {
+        system.board.gic.interrupts = 1021;
+    });
+    // An interrupt of a VM is one of the board's.
+    keeps(|system| {
+        system.board.gic.interrupts = 288;
+        system.vms[0].irqs = vec![Intid(287)];
+    });
+    breaks(FIRST, Rule::Interrupt, 288, |system| {
+        system.board.gic.interrupts = 288;
+        system.vms[0].irqs = vec![Intid(288)];
+    });
+    breaks(part, Rule::BoardCores, 17, |system| {
+        system.board.gic.gicr = Some(PhysAddr(0x80a_0000));
+        system.board.cores = vec![0; 17];
     });
     let words = |words: [u64; 2]| Some(words.map(PhysAddr).to_vec());
     keeps(|system| system.board.spin_table = words([0x4000_0000, 0x4000_0ff8]));
@@ -575,14 +598,14 @@ fn each_rule_of_a_link_is_kept_to_the_unit() {
     }
     keeps(first(|end| end.ipa = Ipa(0x4000_4000)));
     keeps(first(|end| end.ipa = Ipa(0x6000_2000)));
-    for irq in [32, 255] {
+    for irq in [32, 1019] {
         keeps(move |system| {
             links(|_| {})(system);
             system.links[0].ends[1].irq = Intid(irq);
         });
     }
     let own = system().vms[0].irqs[0].0;
-    for irq in [31, 256, own, cloison_abi::irq::UART, irq::DOORBELL] {
+    for irq in [31, 1020, own, cloison_abi::irq::UART, irq::DOORBELL] {
         breaks(part, Rule::LinkInterrupt, irq.into(), move |system| {
             links(|_| {})(system);
             system.links[0].ends[0].irq = Intid(irq);
@@ -642,8 +665,8 @@ fn each_device_of_a_map_has_its_own_page_and_the_uart_its_own_interrupt() {
         0x0900_0000,
         map(|map| map.gicc_dir = map.uart.base),
     );
-    keeps(map(|map| map.uart.irq = Intid(255)));
-    for irq in [31, 256] {
+    keeps(map(|map| map.uart.irq = Intid(1019)));
+    for irq in [31, 1020] {
         let change = move |system: &mut System| system.vms[0].map.uart.irq = Intid(irq);
         breaks(part, Rule::UartInterrupt, irq.into(), change);
     }

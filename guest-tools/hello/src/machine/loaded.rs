@@ -15,7 +15,7 @@ pub const LINKED: u64 = 256 << 30;
 /// Bytes of the block that holds the image.
 pub const BLOCK: u64 = 2 << 20;
 /// Most cores.
-pub const CORES: usize = 8;
+pub const CORES: usize = 16;
 /// Blocks of the buffer that benchmarks use, after the image.
 pub const BUFFER_BLOCKS: u64 = 2;
 /// Bytes of a core's stack.

@@ -70,7 +70,7 @@ fn sweep(base: u64, len: u64, random: &mut Random) -> u64 {
 /// Ends what the sweeps began.
 fn restore() {
     let own = map::REDISTRIBUTORS + FRAME;
-    for word in 0..8 {
+    for word in 0..32 {
         for register in [0x180, 0x280, 0x380] {
             let base = if word == 0 { own } else { map::GICD };
             write(base + register + word * 4, u64::from(u32::MAX));
@@ -85,6 +85,8 @@ fn restore() {
 
 fn main() {
     let (vcpus, sweeps) = (arg(0, 2), arg(1, 1));
+    // The UART's, if the VM has no other SPI.
+    let spi = arg(2, irq::UART.into());
     let mut random = Random::new(1);
     let mut wrong = 0;
     let mut must = |holds: bool, what: &str| {
@@ -106,11 +108,10 @@ fn main() {
     );
     // The interrupts of others: enabled by nobody here, whatever is written.
     for word in 1..32 {
-        let mine = if word == 1 {
-            1u64 << (irq::UART - 32)
-        } else {
-            0
-        };
+        let mine = [irq::UART.into(), spi]
+            .into_iter()
+            .filter(|own| own / 32 == word)
+            .fold(0, |mine, own| mine | 1 << (own % 32));
         let others = u64::from(u32::MAX) & !mine;
         for register in [0x100, 0x200, 0x300] {
             let at = map::GICD + register + word * 4;
@@ -140,12 +141,19 @@ fn main() {
     }
     restore();
     must(gic::acknowledge().is_none(), "nothing is pending");
+    must(
+        read(map::GICD + 4) & 0x1f == (spi / 32).max(7),
+        "as many interrupts as the VM needs",
+    );
     exceptions::on_interrupt(handler);
     gic::enable(SGI);
     gic::enable(irq::VTIMER);
+    gic::enable(spi as u32);
     cpu::unmask_interrupts();
     gic::send_sgi(1, SGI);
     timer::arm(timer::now() + timer::micros(100));
-    cpu::wait_until(|| TAKEN.load(SeqCst) == 1 << SGI | 1 << irq::VTIMER);
+    write(map::GICD + 0x200 + spi / 32 * 4, 1 << (spi % 32));
+    let all = 1 << SGI | 1 << irq::VTIMER | 1 << (spi % 32);
+    cpu::wait_until(|| TAKEN.load(SeqCst) == all);
     println!("gicv3-check: done wrong={wrong} refused={refused}");
 }

@@ -4,7 +4,6 @@
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
-use cloison_guest::cpu::MAX_VCPUS;
 use cloison_guest::gic::{self, Interrupt};
 use cloison_guest::psci::{self, Affinity};
 use cloison_guest::{arg, cpu, entry, exceptions, println, smp};
@@ -20,7 +19,7 @@ const LAPS: u64 = 10;
 static VCPUS: AtomicUsize = AtomicUsize::new(0);
 static STARTED: AtomicUsize = AtomicUsize::new(0);
 /// Tokens received by each vCPU, and tokens from the wrong sender.
-static GOT: [AtomicU64; MAX_VCPUS] = [const { AtomicU64::new(0) }; MAX_VCPUS];
+static GOT: [AtomicU64; smp::MOST] = [const { AtomicU64::new(0) }; smp::MOST];
 static STRAY: AtomicU64 = AtomicU64::new(0);
 
 fn handler(interrupt: Interrupt) {
@@ -64,6 +63,7 @@ fn again() {
 fn main() {
     let vcpus = arg(0, 2) as usize;
     VCPUS.store(vcpus, SeqCst);
+    smp::make_room(vcpus);
     match psci::version() {
         Ok((major, minor)) => println!("smp: vcpus={vcpus} PSCI {major}.{minor}"),
         Err(error) => println!("smp: vcpus={vcpus} {error}"),

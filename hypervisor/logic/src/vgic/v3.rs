@@ -7,16 +7,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::{
-    Banked, GROUPS, LR_ID, LR_LEVEL_SHIFT, LR_PHYSICAL_SHIFT, MAX_IRQ, PhysicalGic, Register, SGIS,
-    State, Vcpus, byte, decode,
+    Banked, Distributor, LR_ID, LR_LEVEL_SHIFT, LR_PHYSICAL_SHIFT, PhysicalGic, Register, SGIS,
+    State, Vcpus, decode,
 };
 use crate::syndrome::Width;
 use cloison_formats::bits::ones;
+use cloison_formats::limits::MAX_IRQ;
 
 /// GICD_CTLR.ARE and DS, which are fixed; EnableGrp1 is bit 1 (12.9.4).
 const CONTROL: u32 = 1 << 4 | 1 << 6;
-/// GICD_TYPER: no 1-of-N model, ten bits of INTID (12.9.38).
-const TYPE: u32 = 1 << 25 | 9 << 19 | (GROUPS as u32 - 1);
+/// GICD_TYPER: no 1-of-N model, ten bits of INTID (12.9.38); the number of groups of 32, less one.
+const TYPE: u32 = 1 << 25 | 9 << 19;
 /// GICD_PIDR2 and GICR_PIDR2 of a GICv3, at the end of each frame (12.9.32).
 const PIDR2: u32 = 0x3b;
 /// Offset of GICD_PIDR2 in a frame of 64 KiB.
@@ -86,7 +87,7 @@ pub const fn binary_point(vmcr: u64) -> u32 {
 }
 
 /// Returns ICC_SGI1R_EL1 for cores of affinity 0.0.0 and an SGI (12.2.18).
-pub fn sgi(targets: u8, id: u32) -> u64 {
+pub fn sgi(targets: u16, id: u32) -> u64 {
     u64::from(targets) | u64::from(id) << 24
 }
 
@@ -108,11 +109,12 @@ pub const fn splits_end(vmcr: u64) -> bool {
 impl Banked {
     /// Finds what is at a place.
     #[inline(always)]
-    fn find(&self, vcpus: u8, Offset(at): Offset) -> Place {
+    fn find(&self, distributor: &Distributor, Offset(at): Offset) -> Place {
+        let groups = u32::from(distributor.groups);
         let (frame, offset) = (at >> 16, at & 0xffff);
         let is_shared = frame == 0;
         if offset < 0x1000 && (is_shared || frame == 2 * u32::from(self.vcpu) + 2) {
-            let register = decode(offset as u16);
+            let register = decode(offset as u16, distributor.groups);
             let is_here = match register {
                 Register::Bits(_, _, group) => (group > 0) == is_shared,
                 Register::Priority(word) => (word >= 8) == is_shared,
@@ -126,14 +128,17 @@ impl Banked {
         }
         match (frame, offset) {
             (0, 0) => Place::Control,
-            (0, 4) => Place::Constant(TYPE.into()),
-            (0, 0x84..GROUPS_END) => Place::Constant(u32::MAX.into()),
-            (0, 0x6100..ROUTERS_END) => Place::Router((offset - 0x6000) >> 3),
+            (0, 4) => Place::Constant((TYPE | (groups - 1)).into()),
+            // GICD_IGROUPR.
+            (0, 0x84..0x100) if (offset & 0x7f) >> 2 < groups => Place::Constant(u32::MAX.into()),
+            (0, 0x6100..ROUTERS_END) if (offset - 0x6000) >> 8 < groups => {
+                Place::Router((offset - 0x6000) >> 3)
+            }
             // GICR_IIDR and GICR_TYPER: affinity, number, and whether it is the last one (12.11.38).
             (_, 4) if frame & 1 == 1 => Place::Common(Register::Implementer),
             (_, 8 | 12) if frame & 1 == 1 => {
                 let vcpu = u64::from(frame >> 1);
-                let last = u64::from(vcpu + 1 == u64::from(vcpus));
+                let last = u64::from(vcpu + 1 == u64::from(distributor.vcpus));
                 let typer = vcpu << 32 | vcpu << 8 | last << 4;
                 Place::Constant(if offset == 8 { typer } else { typer >> 32 })
             }
@@ -148,13 +153,13 @@ impl Banked {
     #[inline(always)]
     pub fn read_v3(&self, gic: &impl PhysicalGic, at: Offset, width: Width) -> Option<u64> {
         let (shift, mask) = lane(at, width)?;
-        let word = match self.find(gic.distributor().vcpus, at.word(width)) {
+        let word = match self.find(gic.distributor(), at.word(width)) {
             Place::Common(register) => self.word(gic, register).into(),
             Place::Control => u64::from(self.word(gic, Register::Control) << 1 | CONTROL),
             Place::Constant(value) => value,
-            Place::Router(irq) if at.0 & 4 == 0 && irq < MAX_IRQ => {
+            Place::Router(irq) if at.0 & 4 == 0 => {
                 // A foreign interrupt has no target.
-                (byte(&gic.lock().targets, irq).trailing_zeros() & 7).into()
+                gic.lock().bank(irq).target(irq).unwrap_or_default().into()
             }
             Place::Router(_) => 0,
         };
@@ -174,16 +179,14 @@ impl Banked {
         let value = (value & mask) << shift;
         let (lanes, word) = ((mask << shift) as u32, value as u32);
         let distributor = gic.distributor();
-        Some(match self.find(distributor.vcpus, at.word(width)) {
+        Some(match self.find(distributor, at.word(width)) {
             Place::Common(register) => self.write_slowly(gic, register, lanes, word),
             Place::Control => self.write_slowly(gic, Register::Control, lanes >> 1, word >> 1),
             // Affinity levels 1 to 3 are 0; a write that names no vCPU is ignored.
             Place::Router(irq)
                 if at.0 & 4 == 0 && value & !(1 << 31) < distributor.vcpus.into() =>
             {
-                let lane = (irq & 3) * 8;
-                let register = Register::Targets(irq as usize >> 2);
-                self.write_slowly(gic, register, 0xff << lane, 1 << (value as u32 & 7) << lane)
+                self.write_slowly(gic, Register::Route(irq), lanes, word & 0xf)
             }
             _ => Vcpus(0),
         })
@@ -192,15 +195,14 @@ impl Banked {
     /// Handles a write of ICC_SGI1R_EL1 (12.2.18): all other vCPUs, or a list of 16 at affinity
     /// 0.0.0.
     pub fn send_v3(&mut self, gic: &impl PhysicalGic, value: u64) -> Vcpus {
-        let sgi = (value >> 24) as u32 & 0xf;
-        let target = if value & 1 << 40 != 0 {
-            1 << 24
+        let targets = if value & 1 << 40 != 0 {
+            !(1 << self.vcpu)
         } else if value & 0x00ff_f0ff_00ff_0000 == 0 {
-            (value as u32 & 0xff) << 16
+            value as u16
         } else {
             return Vcpus(0);
         };
-        self.send(gic, target | sgi, 0)
+        self.send(gic, Vcpus(targets), (value >> 24) as u32 & 0xf, 0)
     }
 
     /// Makes those of the SGIs pending on this vCPU that a write to GICR_ISPENDR0 names, or no
@@ -219,8 +221,6 @@ impl Banked {
     }
 }
 
-/// End of GICD_IGROUPR.
-const GROUPS_END: u32 = 0x80 + GROUPS as u32 * 4;
 /// End of GICD_IROUTER.
 const ROUTERS_END: u32 = 0x6000 + MAX_IRQ * 8;
 
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn only_routers_and_types_have_64_bits() {
         for at in 0..5 << 16 {
-            let is_wide = (0x6100..0x6800).contains(&at) || at & 0x1_ffff == 0x1_0008;
+            let is_wide = (0x6100..0x7fe0).contains(&at) || at & 0x1_ffff == 0x1_0008;
             let expected = is_wide && at % 8 == 0;
             assert_eq!(
                 lane(Offset(at), Width::Double).is_some(),

@@ -80,7 +80,7 @@ pub fn deactivate(acknowledged: u32) {
 ///
 /// The barrier orders what the caller has stored before the interrupt: the other core sees the
 /// request when it looks.
-pub fn send(sgi: u32, targets: u8) {
+pub fn send(sgi: u32, targets: u16) {
     crate::machine::sysreg::dsb_ish();
     GICD.sgir
         .write(SGIR::TARGETS.val(targets.into()) + SGIR::INTID.val(sgi));

@@ -108,7 +108,7 @@ pub fn deactivate(acknowledged: u32) {
 }
 
 /// Interrupts the cores in `targets`, whose affinities are their numbers, by `sgi`.
-pub fn send(sgi: u32, targets: u8) {
+pub fn send(sgi: u32, targets: u16) {
     dsb_ish();
     ICC_SGI1R_EL1.set(v3::sgi(targets, sgi));
 }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::power::*;
+use cloison_formats::limits::MAX_VCPUS;
 
 fn two() -> Power {
     let power = Power::loading();

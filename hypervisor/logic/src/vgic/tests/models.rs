@@ -41,11 +41,11 @@ struct Vm {
 impl Vm {
     /// Creates a VM whose distributor is on, and whose UART's interrupt is enabled, for vCPU 0.
     fn new(vcpus: u8) -> Arc<Self> {
-        let distributor = Distributor::new(vcpus);
-        distributor.forward.store(true, Relaxed);
         let mut spis = Shared::empty();
         spis.own(UART, Source::Emulated);
         spis.group(UART).enabled = bit_of(UART);
+        let distributor = Distributor::new(vcpus, &spis);
+        distributor.forward.store(true, Relaxed);
         Arc::new(Self {
             distributor,
             spis: Mutex::new(spis),

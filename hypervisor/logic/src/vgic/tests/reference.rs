@@ -290,8 +290,7 @@ impl<'a> Guest<'a> {
             9..=10 => {}
             11..=13 if id < 16 => {
                 let source = random.below(self.machine.cores.len() as u32);
-                self.machine
-                    .write(source as usize, 0xf00, 1 << (16 + self.vcpu) | id);
+                self.machine.send(source as usize, self.vcpu, id);
                 // A GICv3 does not tell the source, and counts none.
                 self.reference.pending[id as usize] |= match self.machine.version {
                     GicVersion::V2 => 1 << source,
@@ -309,7 +308,7 @@ impl<'a> Guest<'a> {
             }
             14 if id < 16 => {
                 let source = random.below(self.machine.cores.len() as u32);
-                self.write(0xf10 + (id as u16 & !3), 1 << (source + id % 4 * 8));
+                self.write(0xf10 + (id as u16 & !3), 1 << (source % 8 + id % 4 * 8));
                 self.reference.pending[id as usize] &= match self.machine.version {
                     GicVersion::V2 => !(1 << source),
                     GicVersion::V3 => 0,
@@ -417,18 +416,19 @@ impl Random {
     }
 }
 
-/// Runs `steps` random steps with both, in lives of a thousand steps. Returns the most interrupts
-/// that were active at once.
+/// Runs `steps` random steps with both, in lives of at least 250 steps of each vCPU. Returns the most
+/// interrupts that were active at once.
 fn run(version: GicVersion, vcpus: u8, mediated_timer: bool, steps: u32, seed: u64) -> u32 {
     let mut random = Random(seed);
     let mut deepest = 0;
-    for life in 0..steps.div_ceil(1000) {
+    let each = 1000 * u32::from(vcpus.div_ceil(4));
+    for life in 0..steps.div_ceil(each) {
         let machine = Machine::of(version, vcpus, mediated_timer);
         machine.write(0, 0x000, 1);
         let mut guests: Vec<_> = (0..usize::from(vcpus))
             .map(|vcpu| Guest::new(&machine, vcpu))
             .collect();
-        for step in 0..steps.min(1000) {
+        for step in 0..steps.min(each) {
             let vcpu = random.below(u32::from(vcpus)) as usize;
             let guest = &mut guests[vcpu];
             let before = random.0;
@@ -463,6 +463,7 @@ fn active_interrupts_are_those_of_a_gic_without_list_registers() {
         (V2, 4, false),
         (V3, 1, true),
         (V3, 4, false),
+        (V3, 16, true),
     ] {
         let deepest = run(
             version,

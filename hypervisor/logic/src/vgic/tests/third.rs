@@ -21,7 +21,7 @@ fn place(frame: usize, offset: u32) -> Offset {
         0 => (at, u64::MAX),
         _ => (u64::MAX, at - u64::from(FRAME)),
     };
-    Offset::new(distributor, redistributor, 8).expect("a frame")
+    Offset::new(distributor, redistributor, 16).expect("a frame")
 }
 
 /// Returns where a GICv3 has what is at an offset of a GICv2, for this vCPU.
@@ -65,6 +65,15 @@ pub fn write(
     }
 }
 
+/// Writes ICC_SGI1R as this vCPU.
+pub fn send(machine: &Machine, vcpu: usize, value: u64) {
+    let core = &machine.cores[vcpu];
+    let view = View::<true>(machine, core);
+    let others = core.banked.borrow_mut().send_v3(&view, value);
+    assert_eq!(others.0 >> vcpu & 1, 0, "its own it lists itself");
+    machine.kick(others);
+}
+
 /// Reads as a guest of version 3 what one of version 2 reads at this offset.
 pub fn read(
     machine: &Machine,
@@ -82,46 +91,50 @@ pub fn read(
 /// without any interrupt that is taken.
 #[derive(Clone, Debug, PartialEq)]
 struct Map {
+    /// Groups of 32 interrupts: 8, or with [`FAR`] 32.
+    groups: u32,
     enable: bool,
-    enabled: [u32; 8],
-    pending: [u32; 8],
-    active: [u32; 8],
-    priorities: [u8; 256],
+    enabled: [u32; 32],
+    pending: [u32; 32],
+    active: [u32; 32],
+    priorities: [u8; 1024],
     /// The vCPU to which an SPI goes.
-    routes: [u8; 256],
-    edges: [bool; 256],
+    routes: [u8; 1024],
+    edges: [bool; 1024],
 }
 
 impl Map {
-    fn new() -> Self {
-        let mut enabled = [0; 8];
+    fn new(groups: u32) -> Self {
+        let mut enabled = [0; 32];
         // Whether SGIs can be disabled is the implementation's choice (12.11.22): never, here.
         enabled[0] = SGIS;
         Self {
+            groups,
             enable: false,
             enabled,
-            pending: [0; 8],
-            active: [0; 8],
-            priorities: [0; 256],
-            routes: [0; 256],
-            edges: [false; 256],
+            pending: [0; 32],
+            active: [0; 32],
+            priorities: [0; 1024],
+            routes: [0; 1024],
+            edges: [false; 1024],
         }
     }
 
     /// Returns whether a frame has the registers of interrupt `irq`, at the offsets of both maps
     /// (12.8, 12.10).
-    fn has(frame: usize, irq: usize) -> bool {
-        frame == if irq < 32 { 2 * VCPU + 2 } else { 0 }
+    const fn has(groups: u32, frame: usize, irq: usize) -> bool {
+        frame == if irq < 32 { 2 * VCPU + 2 } else { 0 } && irq < groups as usize * 32
     }
 
     /// Returns a register of 32 bits.
     fn word(&self, frame: usize, offset: u32) -> u32 {
         let n = |first: u32| ((offset - first) / 4) as usize;
-        let has = |irq| Self::has(frame, irq);
+        let groups = self.groups;
+        let has = |irq| Self::has(groups, frame, irq);
         match offset {
-            // GICD_CTLR: DS, ARE, EnableGrp1. GICD_TYPER: ten bits of INTID, No1N, 8 groups of 32.
+            // GICD_CTLR: DS, ARE, EnableGrp1. GICD_TYPER: ten bits of INTID, No1N, groups of 32.
             0x000 if frame == 0 => 0x50 | u32::from(self.enable) << 1,
-            0x004 if frame == 0 => 7 | 9 << 19 | 1 << 25,
+            0x004 if frame == 0 => (groups - 1) | 9 << 19 | 1 << 25,
             // GICD_IIDR, GICR_IIDR: a GIC-400's, as of version 2.
             0x008 if frame == 0 => 0x0200_143b,
             0x004 if frame % 2 == 1 => 0x0200_143b,
@@ -131,26 +144,26 @@ impl Map {
                 (vcpu << 8 | usize::from(vcpu + 1 == VCPUS) << 4) as u32
             }
             0x00c if frame % 2 == 1 => frame as u32 / 2,
-            0x084..0x0a0 if frame == 0 => !0,
+            0x084..0x100 if frame == 0 && n(0x080) < groups as usize => !0,
             0x080 if frame > 0 && frame.is_multiple_of(2) => !0,
-            0x100..0x120 if has(n(0x100) * 32) => self.enabled[n(0x100)],
-            0x180..0x1a0 if has(n(0x180) * 32) => self.enabled[n(0x180)],
-            0x200..0x220 if has(n(0x200) * 32) => self.pending[n(0x200)],
-            0x280..0x2a0 if has(n(0x280) * 32) => self.pending[n(0x280)],
-            0x300..0x320 if has(n(0x300) * 32) => self.active[n(0x300)],
-            0x380..0x3a0 if has(n(0x380) * 32) => self.active[n(0x380)],
-            0x400..0x500 if has(n(0x400) * 4) => {
+            0x100..0x180 if has(n(0x100) * 32) => self.enabled[n(0x100)],
+            0x180..0x200 if has(n(0x180) * 32) => self.enabled[n(0x180)],
+            0x200..0x280 if has(n(0x200) * 32) => self.pending[n(0x200)],
+            0x280..0x300 if has(n(0x280) * 32) => self.pending[n(0x280)],
+            0x300..0x380 if has(n(0x300) * 32) => self.active[n(0x300)],
+            0x380..0x400 if has(n(0x380) * 32) => self.active[n(0x380)],
+            0x400..0x800 if has(n(0x400) * 4) => {
                 let at = n(0x400) * 4;
                 u32::from_le_bytes(core::array::from_fn(|byte| self.priorities[at + byte]))
             }
             // SGIs are edge-triggered, and the PPIs here are level-sensitive.
             0xc00 if has(0) => 0xaaaa_aaaa,
-            0xc08..0xc40 if has(n(0xc00) * 16) => (0..16).fold(0, |word, field| {
+            0xc08..0xd00 if has(n(0xc00) * 16) => (0..16).fold(0, |word, field| {
                 let edge = self.edges[n(0xc00) * 16 + field];
                 word | u32::from(edge) << (field * 2 + 1)
             }),
             // GICD_IROUTER: Aff0; the upper word has Aff3.
-            0x6100..0x6800 if frame == 0 && offset.is_multiple_of(8) => {
+            0x6100..0x7fe0 if frame == 0 && offset.is_multiple_of(8) => {
                 self.routes[(offset as usize - 0x6000) / 8].into()
             }
             0xffe8 => 0x3b,
@@ -162,40 +175,43 @@ impl Map {
     fn write(&mut self, frame: usize, offset: u32, lanes: u32, value: u32) {
         let value = value & lanes;
         let n = |first: u32| ((offset - first) / 4) as usize;
-        let has = |irq| Self::has(frame, irq);
+        let groups = self.groups;
+        let has = |irq| Self::has(groups, frame, irq);
         let but_sgis = |group| if group == 0 { !SGIS } else { !0 };
         match offset {
             0x000 if frame == 0 && lanes & 2 != 0 => self.enable = value & 2 != 0,
-            0x100..0x120 if has(n(0x100) * 32) => {
-                self.enabled[n(0x100)] |= value & owned(n(0x100));
+            0x100..0x180 if has(n(0x100) * 32) => {
+                self.enabled[n(0x100)] |= value & owned(groups, n(0x100));
             }
-            0x180..0x1a0 if has(n(0x180) * 32) => {
+            0x180..0x200 if has(n(0x180) * 32) => {
                 self.enabled[n(0x180)] &= !(value & but_sgis(n(0x180)));
             }
             // Also SGIs (12.11.24).
-            0x200..0x220 if has(n(0x200) * 32) => {
-                self.pending[n(0x200)] |= value & owned(n(0x200));
+            0x200..0x280 if has(n(0x200) * 32) => {
+                self.pending[n(0x200)] |= value & owned(groups, n(0x200));
             }
-            0x280..0x2a0 if has(n(0x280) * 32) => self.pending[n(0x280)] &= !value,
-            0x300..0x320 if has(n(0x300) * 32) => self.active[n(0x300)] |= value & owned(n(0x300)),
-            0x380..0x3a0 if has(n(0x380) * 32) => self.active[n(0x380)] &= !value,
-            0x400..0x500 if has(n(0x400) * 4) => {
+            0x280..0x300 if has(n(0x280) * 32) => self.pending[n(0x280)] &= !value,
+            0x300..0x380 if has(n(0x300) * 32) => {
+                self.active[n(0x300)] |= value & owned(groups, n(0x300))
+            }
+            0x380..0x400 if has(n(0x380) * 32) => self.active[n(0x380)] &= !value,
+            0x400..0x800 if has(n(0x400) * 4) => {
                 for byte in (0..4).filter(|byte| lanes >> (byte * 8) & 0xff != 0) {
                     self.priorities[n(0x400) * 4 + byte] = (value >> (byte * 8)) as u8 & 0xf8;
                 }
             }
-            0xc08..0xc40 if has(n(0xc00) * 16) => {
+            0xc08..0xd00 if has(n(0xc00) * 16) => {
                 for field in (0..16).filter(|field| lanes >> (field * 2 + 1) & 1 == 1) {
                     let irq = n(0xc00) * 16 + field;
-                    if is_owned(irq as u32) {
+                    if is_owned(groups, irq as u32) {
                         self.edges[irq] = value >> (field * 2 + 1) & 1 == 1;
                     }
                 }
             }
-            0x6100..0x6800 if frame == 0 && offset.is_multiple_of(8) => {
+            0x6100..0x7fe0 if frame == 0 && offset.is_multiple_of(8) => {
                 let irq = (offset as usize - 0x6000) / 8;
                 // A route to a vCPU that does not exist is ignored.
-                if is_owned(irq as u32) && value & !(1 << 31) < VCPUS as u32 {
+                if is_owned(groups, irq as u32) && value & !(1 << 31) < VCPUS as u32 {
                     self.routes[irq] = value as u8;
                 }
             }
@@ -207,13 +223,14 @@ impl Map {
 /// Returns the bits of a register that an access covers. `None`: the guest takes an external abort.
 fn lanes(frame: usize, offset: u32, width: Width) -> Option<u64> {
     let bytes = width.bytes() as u32;
-    let is_wide = frame == 0 && (0x6100..0x6800).contains(&offset) || frame % 2 == 1 && offset == 8;
+    let is_wide = frame == 0 && (0x6100..0x7fe0).contains(&offset) || frame % 2 == 1 && offset == 8;
     let fits = offset.is_multiple_of(bytes) && (bytes <= 4 || is_wide);
     fits.then(|| u64::MAX >> (64 - bytes * 8))
 }
 
-fn machine() -> Machine {
-    Machine::of(GicVersion::V3, VCPUS as u8, false)
+fn machine(groups: u32) -> Machine {
+    let others: &[u32] = if groups == 32 { &[FAR] } else { &[] };
+    Machine::has(GicVersion::V3, VCPUS as u8, false, others)
 }
 
 fn load(machine: &Machine, frame: usize, offset: u32, width: Width) -> Option<u64> {
@@ -233,7 +250,10 @@ fn store(machine: &Machine, frame: usize, offset: u32, width: Width, value: u64)
 
 /// Iterates over the offsets of frames where a register can be, by words.
 fn words() -> impl Iterator<Item = (usize, u32)> {
-    let offsets = (0..0x1010).chain(0x60f0..0x6810).chain(0xffd0..FRAME);
+    let offsets = (0..0x1010)
+        .chain(0x60f0..0x6810)
+        .chain(0x7fc0..0x8010)
+        .chain(0xffd0..FRAME);
     let offsets = offsets.step_by(STEP).map(|offset| offset & !3);
     (0..=2 * VCPUS).flat_map(move |frame| offsets.clone().map(move |offset| (frame, offset)))
 }
@@ -249,7 +269,11 @@ fn compare(machine: &Machine, map: &Map, what: core::fmt::Arguments) {
 
 #[test]
 fn every_register_of_a_gicv3_is_read_with_every_width() {
-    let (machine, mut map) = (machine(), Map::new());
+    [8, 32].into_iter().for_each(each_is_read);
+}
+
+fn each_is_read(groups: u32) {
+    let (machine, mut map) = (machine(groups), Map::new(groups));
     for (frame, offset) in words() {
         // Clearing registers would undo what others set; a route to all ones is ignored.
         if offset != 0 && ![3, 5, 7].contains(&(offset >> 7)) {
@@ -274,8 +298,12 @@ fn every_register_of_a_gicv3_is_read_with_every_width() {
 
 #[test]
 fn every_register_of_a_gicv3_is_written_with_every_width() {
+    [8, 32].into_iter().for_each(each_is_written);
+}
+
+fn each_is_written(groups: u32) {
     for (frame, word) in words() {
-        let (machine, mut map) = (machine(), Map::new());
+        let (machine, mut map) = (machine(groups), Map::new(groups));
         for (offset, width) in (word..word + 4).flat_map(|offset| {
             [Width::Byte, Width::Half, Width::Word, Width::Double].map(|width| (offset, width))
         }) {
@@ -310,15 +338,7 @@ fn every_register_of_a_gicv3_is_written_with_every_width() {
 fn an_sgi_reaches_those_that_icc_sgi1r_names() {
     let machine = Machine::of(GicVersion::V3, 4, false);
     machine.write(0, 0x000, 1);
-    let send = |vcpu: usize, value: u64| {
-        let view = View::<true>(&machine, &machine.cores[vcpu]);
-        let others = machine.cores[vcpu]
-            .banked
-            .borrow_mut()
-            .send_v3(&view, value);
-        assert_eq!(others.0 >> vcpu & 1, 0, "its own it lists itself");
-        machine.kick(others);
-    };
+    let send = |vcpu, value| send(&machine, vcpu, value);
     let seen = || core::array::from_fn::<_, 4, _>(|vcpu| machine.drain(vcpu));
     let once = |id| std::vec![(id, 0)];
     // A list; one with itself; a vCPU that does not exist; all others.
@@ -339,4 +359,98 @@ fn an_sgi_reaches_those_that_icc_sgi1r_names() {
     send(1, 3 << 24 | 1);
     send(2, 3 << 24 | 1);
     assert_eq!(seen(), [once(3), Vec::new(), Vec::new(), Vec::new()]);
+}
+
+#[test]
+fn each_of_sixteen_vcpus_is_reached_by_sgis_and_routes() {
+    let machine = Machine::of(GicVersion::V3, 16, false);
+    machine.write(0, 0x000, 1);
+    machine.write(0, 0x104, 1 << (UART - 32) | 1 << (DISK - 32));
+    let seen = |id| {
+        let seen: Vec<_> = (0..16).map(|vcpu| machine.drain(vcpu)).collect();
+        let is_right = |taken: &Vec<_>| taken.is_empty() || *taken == [(id, 0)];
+        assert!(seen.iter().all(is_right), "{seen:?}");
+        (0..16)
+            .filter(|&vcpu| !seen[vcpu].is_empty())
+            .fold(0u16, |mask, vcpu| mask | 1 << vcpu)
+    };
+    for sender in [0, 7, 8, 15] {
+        for target in 0..16 {
+            machine.send(sender, target, 4);
+            assert_eq!(seen(4), 1 << target, "from {sender}");
+        }
+        send(&machine, sender, 4 << 24 | 0xa5c3);
+        assert_eq!(seen(4), 0xa5c3);
+        send(&machine, sender, 4 << 24 | 1 << 40);
+        assert_eq!(seen(4), !(1 << sender));
+    }
+    let router = |irq: u32| place(0, 0x6000 + irq * 8);
+    let route = |irq, vcpu| {
+        let view = View::<true>(&machine, &machine.cores[0]);
+        let mut banked = machine.cores[0].banked.borrow_mut();
+        let others = banked.write_v3(&view, router(irq), Width::Double, vcpu);
+        drop(banked);
+        machine.kick(others.expect("a register"));
+        let banked = machine.cores[0].banked.borrow();
+        banked.read_v3(&view, router(irq), Width::Double)
+    };
+    for vcpu in 0..16 {
+        assert_eq!(route(UART, vcpu), Some(vcpu));
+        machine.uart(true);
+        let taken = machine.acknowledge(vcpu as usize);
+        assert_eq!(taken, Some((UART, 0)));
+        machine.uart(false);
+        machine.end(vcpu as usize, UART);
+        assert_eq!(seen(UART), 0);
+        machine.asked.borrow_mut().clear();
+        assert_eq!(route(DISK, vcpu), Some(vcpu));
+        let asked = machine.asked.borrow();
+        assert_eq!(*asked, [Asked::Route(DISK, vcpu as u8)]);
+    }
+    // A vCPU that does not exist, and one of another cluster, leave it where it is.
+    for nobody in [16, 1 << 8, 1 << 31 | 16, 1 << 32] {
+        assert_eq!(route(UART, nobody), Some(15));
+    }
+    // GICR_TYPER: the last one has the last frame.
+    let typer = |vcpu: usize| {
+        let view = View::<true>(&machine, &machine.cores[0]);
+        let banked = machine.cores[0].banked.borrow();
+        banked.read_v3(&view, place(2 * vcpu + 1, 8), Width::Double)
+    };
+    assert_eq!(typer(14), Some(14 << 32 | 14 << 8));
+    assert_eq!(typer(15), Some(15 << 32 | 15 << 8 | 1 << 4));
+}
+
+#[test]
+fn the_last_interrupt_of_all_is_taken_put_aside_and_ended() {
+    for version in [GicVersion::V2, GicVersion::V3] {
+        let others: Vec<u32> = (FAR - 4..=FAR).collect();
+        let machine = Machine::has(version, 2, false, &others);
+        machine.write(0, 0x000, 1);
+        machine.write(0, 0x17c, u32::MAX);
+        assert_eq!(machine.read(0, 0x17c), 0x0f80_0000);
+        // One more than there are list registers, each more urgent than the one before.
+        for (irq, priority) in (FAR - 4..=FAR).zip([0x80, 0x60, 0x40, 0x20, 0]) {
+            machine
+                .access(0, 0x400 + irq as u16, Width::Byte, priority)
+                .unwrap();
+            machine.write(0, 0x27c, 1 << (irq % 32));
+            assert_eq!(machine.acknowledge(0), Some((irq, 0)), "{version:?}");
+        }
+        assert_eq!(machine.read(0, 0x37c), 0x0f80_0000, "all active");
+        for irq in (FAR - 4..=FAR).rev() {
+            machine.end(0, irq);
+        }
+        assert_eq!(machine.read(0, 0x37c), 0);
+        let set = |irq| {
+            let mut shared = machine.shared.borrow_mut();
+            let kicks = shared.latch(irq, &machine.distributor);
+            drop(shared);
+            machine.kick(kicks);
+            machine.drain(0)
+        };
+        assert_eq!(set(FAR), [(FAR, 0)]);
+        // None of the VM's: in its last group, and beyond.
+        assert_eq!((set(FAR - 5), set(1020), set(u32::MAX)), Default::default());
+    }
 }
