@@ -18,6 +18,8 @@ pub const SEGMENTS: &[(u32, &str)] = &[
     (10, "memory"),
     (11, "known-counts"),
     (12, "arithmetic"),
+    (13, "frames"),
+    (14, "channel"),
 ];
 
 /// Returns a workload of the HEM log as `c2is (3)`, or only its number if it is none of the shipped
