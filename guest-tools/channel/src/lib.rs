@@ -150,10 +150,12 @@ impl<'a> Sender<'a> {
     ///
     /// # Errors
     /// It was not sent.
+    #[inline]
     pub fn send(&mut self, message: &Message) -> Result<(), NotSent> {
         self.send_with(message, Release)
     }
 
+    #[inline]
     fn send_with(&mut self, message: &Message, publish: Ordering) -> Result<(), NotSent> {
         let underway = self.sent.wrapping_sub(self.received);
         // Acquire: the receiver has copied what it says to have received. A word of another session
@@ -201,10 +203,12 @@ impl<'a> Receiver<'a> {
     ///
     /// # Errors
     /// The sender has stored a position that cannot be.
+    #[inline]
     pub fn receive(&mut self) -> Result<Option<Message>, Lies> {
         self.receive_with(Release)
     }
 
+    #[inline]
     fn receive_with(&mut self, release: Ordering) -> Result<Option<Message>, Lies> {
         // A sender of another session has sent nothing in this one.
         let Some(sent) = self.session.position(self.ring.sent.load(Acquire)) else {

@@ -5,7 +5,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::power::*;
-use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use std::sync::atomic::AtomicUsize;
@@ -425,7 +425,7 @@ fn loom_an_early_order_waits_for_the_first_life() {
 #[should_panic(expected = "a core that is off in the power word runs")]
 fn loom_finds_a_first_life_that_begins_after_an_order_was_taken() {
     check("planted: nobody claims the first life", || {
-        an_early_order_waits(Power(AtomicU32::new(0)), |power| {
+        an_early_order_waits(Power(AtomicU64::new(0)), |power| {
             let _ = power.step(|word| Some(Word(word.with(0, State::Pending).0 | Word::BOOT)));
         });
     });
