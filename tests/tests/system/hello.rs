@@ -75,6 +75,7 @@ fn each_board_is_what_its_file_says() -> Result<()> {
             "cache.line",
             "timer.advances",
             "timer.interrupt",
+            "gic.interrupts",
             "console.kind",
             "console.irq",
             "telemetry.kind",
@@ -106,7 +107,7 @@ fn each_board_is_what_its_file_says() -> Result<()> {
 
 /// What is planted: text of the file of `virt`, what it is replaced by, the field, and the right
 /// value.
-const PLANTED: [[&str; 4]; 6] = [
+const PLANTED: [[&str; 4]; 7] = [
     [
         "cores = [0, 1, 2, 3]",
         "cores = [0, 1, 2, 0x101]",
@@ -128,10 +129,16 @@ const PLANTED: [[&str; 4]; 6] = [
         "0x8030000",
     ],
     ["irq = 23", "irq = 22", "pmu.irq", "23"],
+    [
+        "interrupts = 288",
+        "interrupts = 192",
+        "gic.interrupts",
+        "288",
+    ],
 ];
 
 #[test]
-fn six_planted_errors_are_named_with_the_right_values() -> Result<()> {
+fn planted_errors_are_named_with_the_right_values() -> Result<()> {
     let scratch = tempfile::tempdir().into_diagnostic()?;
     let path = scratch.path().join("virt.toml");
     let shipped = configuration::board(VIRT)?.source;

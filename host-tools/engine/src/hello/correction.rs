@@ -62,7 +62,9 @@ fn form(key: &str) -> Option<Form> {
     Some(match (bare, field) {
         ("", "cpu") | ("console" | "telemetry", "kind") => Form::Text,
         ("cache" | "ram" | "memory", "size") => Form::Size,
-        ("cache", "ways" | "line") | ("pmu", "counters" | "irq") => Form::Number,
+        ("cache", "ways" | "line") | ("pmu", "counters" | "irq") | ("gic", "interrupts") => {
+            Form::Number
+        }
         ("console" | "telemetry", "irq") => Form::Number,
         ("pmu", field) if field.starts_with("irqs[") => Form::Number,
         ("console" | "telemetry", "base") | ("ram" | "memory" | "device", "start") => Form::Address,
