@@ -934,7 +934,7 @@ pub(crate) mod tests {
             ),
             (
                 |system| system.vms[0].irqs = [40, 33].map(Intid).to_vec(),
-                "VM 0: interrupt 33 is not a shared one below 256, or is the hypervisor's own",
+                "VM 0: interrupt 33 is not a shared one of the board, or is the hypervisor's own",
             ),
             (
                 |system| system.vms[0].irqs = [40, 40].map(Intid).to_vec(),
@@ -981,7 +981,7 @@ pub(crate) mod tests {
                     system.board.pmu_irqs = [40, 41, 42, 43].map(Intid).to_vec();
                     system.vms[0].irqs = vec![Intid(42)];
                 },
-                "VM 0: interrupt 42 is not a shared one below 256, or is the hypervisor's own",
+                "VM 0: interrupt 42 is not a shared one of the board, or is the hypervisor's own",
             ),
         ];
         refused(&changes);

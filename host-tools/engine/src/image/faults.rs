@@ -682,7 +682,7 @@ fn links(system: &System) -> Option<&'static str> {
                 .chain([&vm.map.uart.irq])
                 .map(|it| it.0)
                 .chain(bells.map(|_| irq::DOORBELL));
-            if !(32..256).contains(&end.irq.0) || irqs.any(|it| it == end.irq.0) {
+            if !(32..1020).contains(&end.irq.0) || irqs.any(|it| it == end.irq.0) {
                 return Some("a link with an interrupt that is not its own");
             }
             seen.push((end.vm, end.ipa, end.irq));
@@ -713,7 +713,8 @@ fn budgets(system: &System, vm: &Vm) -> Option<&'static str> {
         let of = |it: &&Vm| it.irqs.contains(&irq);
         system.vms.iter().filter(of).count()
     };
-    let wrong = |&irq: &Intid| !(32..256).contains(&irq.0) || granted(irq) != 1;
+    let board = 32..system.board.gic.interrupts;
+    let wrong = |&irq: &Intid| !board.contains(&irq.0) || granted(irq) != 1;
     vm.irqs
         .iter()
         .any(wrong)
