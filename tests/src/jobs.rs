@@ -112,6 +112,15 @@ impl CommandResult {
 }
 
 impl Lab {
+    fn of(command: &'static str, options: Vec<&'static str>) -> Self {
+        let home = tempfile::tempdir().expect("a scratch directory");
+        Self {
+            home,
+            command,
+            options,
+        }
+    }
+
     /// Returns an experiment with this many runs.
     pub fn new(runs: u64) -> Self {
         Self::with_sizes(&(1..=runs).map(|run| run * 1024).collect::<Vec<_>>())
@@ -119,11 +128,7 @@ impl Lab {
 
     /// Returns an experiment with one run for each size of the victim's buffer, in bytes.
     pub fn with_sizes(sizes: &[u64]) -> Self {
-        let lab = Self {
-            home: tempfile::tempdir().expect("a scratch directory"),
-            command: "experiment",
-            options: vec![],
-        };
+        let lab = Self::of("experiment", vec![]);
         let system = installation::root().join("configs/experiments/systems/memory.toml");
         let text = format!(
             "title = 'Many cheap boots'\nsystem = '{}'\nwarm_up = 1\n\
@@ -140,11 +145,7 @@ impl Lab {
     /// Returns a campaign with this many seeds. Each seed needs two boots: for MUCH's plan and for
     /// HRM's.
     pub fn campaign(seeds: u64) -> Self {
-        let lab = Self {
-            home: tempfile::tempdir().expect("a scratch directory"),
-            command: "campaign",
-            options: vec![],
-        };
+        let lab = Self::of("campaign", vec![]);
         let root = installation::root();
         let text = format!(
             "title = 'A small campaign'\nsystem = '{}'\nboard = 'virt'\nmodel = '{}'\n\
@@ -166,11 +167,7 @@ impl Lab {
     /// Returns a configuration to tune: a VM with a tolerance, which may have any number of colors,
     /// beside one of best effort. Which runs there are depends on what others measured.
     pub fn tune() -> Self {
-        let lab = Self {
-            home: tempfile::tempdir().expect("a scratch directory"),
-            command: "tune",
-            options: vec![],
-        };
+        let lab = Self::of("tune", vec![]);
         let vm = |name: &str, core: u32, rest: &str| {
             format!(
                 "[[vm]]\nname = '{name}'\ncores = [{core}]\nservices = ['hem']\n{rest}\
@@ -212,11 +209,7 @@ impl Lab {
             "--covered",
             "0",
         ];
-        let lab = Self {
-            home: tempfile::tempdir().expect("a scratch directory"),
-            command: "bbprof",
-            options: [&fixed, more].concat(),
-        };
+        let lab = Self::of("bbprof", [&fixed, more].concat());
         let system = installation::root().join("tests/configs/bbprof/staircase.toml");
         fs::copy(system, lab.file()).expect("a configuration");
         lab
@@ -224,11 +217,7 @@ impl Lab {
 
     /// Returns benchmarks whose counts give verdicts on events.
     pub fn benchmarks() -> Self {
-        let lab = Self {
-            home: tempfile::tempdir().expect("a scratch directory"),
-            command: "events",
-            options: vec![],
-        };
+        let lab = Self::of("events", vec![]);
         fs::write(lab.file(), BENCHMARKS).expect("benchmarks");
         lab
     }

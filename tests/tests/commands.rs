@@ -993,6 +993,17 @@ fn counts_from_elsewhere_are_judged_without_a_board() {
     );
 }
 
+/// The staircase's two steps, in blocks of a step.
+const BLOCKS: [&str; 7] = [
+    "--pages",
+    "ram:256-295",
+    "-b",
+    "20",
+    "--covered",
+    "0",
+    "--coarse",
+];
+
 /// Runs `cloison bbprof` on the staircase. Returns the result, and the rows of pages.csv: number,
 /// importance.
 fn profiled(arguments: &[&str], out: &Path) -> (CommandResult, Vec<(u64, f64)>) {
@@ -1054,17 +1065,7 @@ fn ranked(config: &Path) -> Vec<u64> {
 #[test]
 fn guests_are_profiled_on_a_board_with_a_gicv3() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let options = [
-        "--pages",
-        "ram:256-295",
-        "-b",
-        "20",
-        "--covered",
-        "0",
-        "--coarse",
-        "--board",
-        VIRT_GICV3,
-    ];
+    let options = [&BLOCKS[..], &["--board", VIRT_GICV3]].concat();
     let (_, rows) = profiled(&options, &scratch.path().join("pages"));
     assert_eq!(rows.len(), 40);
     let out = scratch.path().join("functions");
@@ -1221,16 +1222,7 @@ fn refused(arguments: &[&str]) -> String {
 fn captured_runs_give_the_profile_of_the_runs_themselves() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let of = |name: &str| scratch.path().join(name);
-    let blocks = [
-        "--pages",
-        "ram:256-295",
-        "-b",
-        "20",
-        "--covered",
-        "0",
-        "--coarse",
-    ];
-    let (_, rows) = profiled(&blocks, &of("direct"));
+    let (_, rows) = profiled(&BLOCKS, &of("direct"));
     assert_eq!(rows.len(), 40);
     let [images, runs, own] = ["images", "runs", "own"].map(|name| of(name).display().to_string());
     let again = |options: &[&str]| {
@@ -1245,7 +1237,7 @@ fn captured_runs_give_the_profile_of_the_runs_themselves() {
             "--out",
             &own,
         ];
-        let all = [&fixed[..], &blocks, options].concat();
+        let all = [&fixed[..], &BLOCKS, options].concat();
         all.into_iter().map(str::to_owned).collect::<Vec<String>>()
     };
     let run = |options: &[&str]| {

@@ -24,6 +24,7 @@ use cloison_engine::qemu::{Exit, Machine};
 use cloison_engine::{configuration, image, parts, setup};
 use cloison_formats::ids::VmId;
 use cloison_formats::image::System;
+use cloison_lab::captured::{IMAGE, TELEMETRY};
 use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -32,10 +33,6 @@ use std::time::{Duration, Instant};
 
 /// Default time limit for a VM to boot and run its command.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Files in the directory of a run, in QEMU or on a board.
-const IMAGE: &str = "Image";
-const TELEMETRY: &str = "telemetry.bin";
-
 /// `cloison run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {

@@ -10,7 +10,7 @@ pub mod written;
 
 use crate::files::{self, write_atomic};
 use crate::linux::device_tree::Around;
-use crate::{cargo, linux, parts};
+use crate::{linux, parts};
 use cloison_config::executable::{self, ElfError, Executable, LONGEST};
 use cloison_config::layout::DEVICE_TREE_ROOM;
 use cloison_config::memory::{self, LOADER_SLACK};
@@ -19,7 +19,7 @@ use cloison_config::{Checked, ImageSource};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::boot::{self, AtEnd, BootParameters};
 use cloison_formats::ids::VmId;
-use cloison_formats::image::{self, Board, GicVersion, System};
+use cloison_formats::image::{self, Board, System};
 use cloison_formats::invalid::Invalid;
 use miette::{Diagnostic, IntoDiagnostic, Result};
 use std::collections::BTreeSet;
@@ -243,7 +243,7 @@ impl Image {
 ///
 /// If it does not build, or is not in the bundle.
 pub fn hypervisor_for(board: &Board) -> Result<Flat> {
-    flatten(&parts::hypervisor_for(board.gic.version())?)
+    flatten(&parts::hypervisor_for(board.gic.version(), &[])?)
 }
 
 /// Adds each VM's guest to the payload, and combines everything into one image. `hypervisor` is that
@@ -320,12 +320,9 @@ pub fn assemble_system(
 /// Builds the hypervisor and the guests, and combines them with the configuration into one image.
 /// `features` are the hypervisor's cargo features.
 pub fn build(checked: &Checked, features: &[&str]) -> Result<Image> {
-    let mut features = features.to_vec();
-    if checked.system.board.gic.version() == GicVersion::V3 {
-        features.insert(0, cargo::GICV3);
-    }
-    let hypervisor = flatten(&parts::hypervisor(&features)?)?;
-    assemble_system(checked.system.clone(), &checked.images, &hypervisor)
+    let gic = checked.system.board.gic.version();
+    let hypervisor = flatten(&parts::hypervisor_for(gic, features)?)?;
+    assemble(checked, &hypervisor)
 }
 
 /// The guests' images, one after the other, page-aligned, without duplicates.

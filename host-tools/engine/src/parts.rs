@@ -53,16 +53,16 @@ pub fn hypervisor(features: &[&str]) -> Result<PathBuf> {
     part(path, || cargo::hypervisor(features))
 }
 
-/// Returns the ELF file of the hypervisor for boards with this interrupt controller. There is one for
-/// each: neither version pays for the other.
+/// Returns the ELF file of the hypervisor with these cargo features for boards with this interrupt
+/// controller. There is one for each: neither version pays for the other.
 ///
 /// # Errors
 ///
 /// If it does not build, or is not in the bundle.
-pub fn hypervisor_for(gic: GicVersion) -> Result<PathBuf> {
+pub fn hypervisor_for(gic: GicVersion, features: &[&str]) -> Result<PathBuf> {
     match gic {
-        GicVersion::V2 => hypervisor(&[]),
-        GicVersion::V3 => hypervisor(&[cargo::GICV3]),
+        GicVersion::V2 => hypervisor(features),
+        GicVersion::V3 => hypervisor(&[&[cargo::GICV3], features].concat()),
     }
 }
 

@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use thiserror::Error;
 
-/// The files of a captured run.
-const IMAGE: &str = "Image";
+/// The files of a captured run, and of one in QEMU: the image that was booted.
+pub const IMAGE: &str = "Image";
 const CONSOLE: &str = "console.txt";
-const TELEMETRY: &str = "telemetry.bin";
+/// What the telemetry's UART sent.
+pub const TELEMETRY: &str = "telemetry.bin";
 /// What a capture leaves beside them if records were damaged.
 const DAMAGE: &str = "damage.csv";
 

@@ -328,7 +328,7 @@ fn checkout() -> Option<&'static Path> {
 }
 
 fn el2_symbols(board: &Board) -> Result<Symbols> {
-    let file = parts::hypervisor_for(board.gic.version())?;
+    let file = parts::hypervisor_for(board.gic.version(), &[])?;
     let bytes = files::read(&file, files::IMAGE)?;
     Symbols::parse("cloison-el2", &bytes)
         .map(|symbols| symbols.with_sources(checkout()))

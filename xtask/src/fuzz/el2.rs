@@ -74,7 +74,7 @@ impl Default for El2Args {
 /// If the system cannot be built or started.
 pub fn run(args: &El2Args) -> Result<ExitCode> {
     let board = configuration::board(&args.board)?;
-    let elf = parts::hypervisor_for(board.board.gic.version())?;
+    let elf = parts::hypervisor_for(board.board.gic.version(), &[])?;
     let system = System::build(&args.board, &elf)?;
     let directory = match &args.directory {
         Some(directory) => directory.clone(),
