@@ -263,12 +263,12 @@ impl Power {
     }
 
     /// Turns off the calling vCPU. Returns whether it is the last one: then the VM ends, unless an
-    /// order waits.
+    /// order waits, or the machine's end stops the others.
     pub fn cpu_off(&self, vcpu: usize) -> bool {
         self.step(|word| {
             // One step decides who is last: two checks apart could leave the end to each other
             // (`loom_one_of_two_is_the_last_to_turn_itself_off`).
-            (word.has_others(vcpu) || word.has(Word::ENDING | Word::ORDERED))
+            (word.has_others(vcpu) || word.has(Word::ENDING | Word::ORDERED | Word::FINAL))
                 .then(|| word.with(vcpu, State::Leaving))
         })
         .is_err()

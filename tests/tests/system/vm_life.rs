@@ -380,7 +380,8 @@ fn a_besieged_vcpu_turns_off_and_so_does_the_machine() -> Result<()> {
     assert_eq!(number(turns.line("siege", "siege: done"), "turns"), TURNS);
     assert_eq!(
         ["siege", "heart"].map(|name| turns.end_of(name)),
-        [End::Off, End::Off]
+        [End::Off, End::Off],
+        "{turns}"
     );
     // Without end, until the neighbor ends the system.
     checked.system.vms[0].args[0] = 0;
@@ -388,7 +389,8 @@ fn a_besieged_vcpu_turns_off_and_so_does_the_machine() -> Result<()> {
     let ended = run(&checked, VIRT, Clock::Real)?.whole();
     assert_eq!(
         ["siege", "heart"].map(|name| ended.end_of(name)),
-        [End::Stopped, End::Off]
+        [End::Stopped, End::Off],
+        "{ended}"
     );
     Ok(())
 }

@@ -341,3 +341,19 @@ fn the_last_vcpu_leaves_an_ordered_vm_to_the_order() {
         "the VM restarts, and does not end"
     );
 }
+
+#[test]
+fn a_vm_that_the_machines_end_stops_has_not_turned_itself_off() {
+    let power = two();
+    power.claim(1).expect("off");
+    power.publish(1);
+    power.enter(1).expect("pending");
+    power.doom();
+    assert_eq!(power.stop(0), State::Leaving);
+    power.leave(0);
+    assert!(
+        !power.cpu_off(1),
+        "it is last because the other was stopped"
+    );
+    assert_eq!((power.stop(1), power.is_dead()), (State::Leaving, false));
+}
