@@ -4,8 +4,9 @@
 use cloison_abi::map;
 use cloison_formats::addr::{Ipa, PhysAddr, PhysRange};
 use cloison_formats::blank::blank;
+use cloison_formats::channel::{Channel, Member, Rights};
 use cloison_formats::color::{CacheGeometry, ColorSet};
-use cloison_formats::ids::{Core, Intid, VcpuIndex};
+use cloison_formats::ids::{Core, Intid, VcpuIndex, VmId};
 use cloison_formats::image::*;
 use cloison_formats::units::{EventId, Events, Nanos};
 
@@ -142,4 +143,23 @@ pub fn system() -> System {
         vms: vec![vm()],
         ..blank()
     }
+}
+
+/// Two VMs with a channel of two pages: the first may write, the second read.
+pub fn connected() -> System {
+    let mut system = system();
+    system.vms.push(system.vms[0].clone());
+    let member = |vm, rights| Member {
+        vm: VmId(vm),
+        rights,
+        ipa: Ipa(0x6000_0000),
+    };
+    system.channels.push(Channel {
+        name: "link".into(),
+        pool: 0,
+        pages: 2,
+        members: vec![member(0, Rights::Write), member(1, Rights::Read)],
+        is_cleared: true,
+    });
+    system
 }

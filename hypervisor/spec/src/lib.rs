@@ -13,6 +13,7 @@ pub mod charge;
 pub mod confinement;
 pub mod interrupts;
 pub mod lease;
+pub mod link;
 pub mod maintenance;
 pub mod page;
 pub mod power;

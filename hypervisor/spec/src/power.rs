@@ -5,6 +5,7 @@
 use crate::rules::{Checked, Difference, Rule};
 use crate::start::First;
 use cloison_abi::{Call, psci};
+use cloison_formats::channel::Channel;
 use cloison_formats::image::{System, Vm};
 
 /// Time in which an accepted order to stop, or the end of a VM, is carried out.
@@ -406,6 +407,7 @@ pub fn check_grant(system: &System, vm: usize, request: Request, status: i64) ->
         && match call {
             Call::VmOrder => named(config.manages),
             Call::BudgetSet => named(config.regulates),
+            Call::DoorbellRing | Call::Peer => is_peer(system, vm, request.arguments[0]),
             _ => true,
         };
     // Identify returns a version.
@@ -425,10 +427,21 @@ pub fn check_grant(system: &System, vm: usize, request: Request, status: i64) ->
     ))
 }
 
+/// Returns whether a VM has a channel with this one, which is another.
+fn is_peer(system: &System, vm: usize, other: u64) -> bool {
+    let has = |channel: &Channel, vm: u64| {
+        let mut members = channel.members.iter();
+        members.any(|member| u64::from(member.vm.0) == vm)
+    };
+    let mut channels = system.channels.iter();
+    other != vm as u64 && channels.any(|all| has(all, vm as u64) && has(all, other))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixture;
+    use cloison_formats::ids::VmId;
 
     const ENTRY: u64 = 0x4000_0080;
 
@@ -599,5 +612,27 @@ mod tests {
             check_grant(&system, 0, request(Call::Time as u32, [0; 3]), 0),
             Ok(())
         );
+    }
+
+    #[test]
+    fn a_channel_is_the_permission_to_call_its_other_vms() {
+        let mut system = fixture::connected();
+        for call in [Call::DoorbellRing, Call::Peer] {
+            let check = |system: &System, peer| {
+                rule(check_grant(
+                    system,
+                    0,
+                    request(call as u32, [peer, 0, 0]),
+                    0,
+                ))
+            };
+            assert_eq!(check(&system, 1), None);
+            for other in [0, 2, 1 << 32 | 1] {
+                assert_eq!(check(&system, other), Some(Rule::Grant), "{other}");
+            }
+            system.channels[0].members[1].vm = VmId(3);
+            assert_eq!(check(&system, 1), Some(Rule::Grant));
+            system.channels[0].members[1].vm = VmId(1);
+        }
     }
 }

@@ -62,6 +62,8 @@ rules! {
     Loaded "visit.loaded" "I6" "A load from an emulated device leaves no more bits than its width has, or their sign";
     Return "visit.return" "M5" "A guest continues at the instruction that trapped, at the next one, or in its own vector as if the exception had been taken to EL1";
     Writes "visit.writes" "M4" "EL2 stores to its own frames, to those of the VM whose core executes and of VMs with which it has a link, and to no others";
+    LinkPlace "link.place" "M15" "For a link, EL2 stores to the VM at the other end only in a used ring of its device, or in a buffer that its driver has offered to be written";
+    LinkSender "link.sender" "M15" "A packet of sockets that arrives names the VM that sent it, and the one that receives it";
     Started "start.registers" "P2" "A vCPU's first instruction finds the registers that the configuration or CPU_ON names, and zeros elsewhere";
     StartFp "start.fp" "P2" "A vCPU's first instruction finds zeros in the FP and SIMD registers";
     StartWhy "start.reason" "P3" "A vCPU starts only because its VM starts or restarts, or because CPU_ON asked for it with this entry point and argument";

@@ -347,6 +347,13 @@ impl<'a> Memories<'a> {
         found.map(|(vm, _)| *vm)
     }
 
+    /// Returns the page that has a frame.
+    pub fn page(&self, frame: PhysAddr) -> Option<Page> {
+        let &(vm, page) = self.owners.get(&frame.page_number())?;
+        let ipa = Ipa(page << PAGE_SHIFT);
+        Some(Page { vm, ipa })
+    }
+
     /// Checks an entry of the last level, and takes note of it. A page that is moving, or whose
     /// entry is missing, is checked by [`Memories::check_whole`].
     ///
@@ -612,7 +619,6 @@ mod tests {
     use super::*;
     use crate::fixture::{self, AWAY, CHIP, GICV, HOME, OTHER};
     use cloison_abi::map;
-    use cloison_formats::channel::{Channel, Member};
 
     /// Write-back, inner shareable, AF, read and write, a page.
     const RAM: u64 = 0x7ff;
@@ -773,28 +779,9 @@ mod tests {
         );
     }
 
-    /// Two VMs with a channel of two pages: the first may write, the second read.
-    fn connected() -> System {
-        let mut system = fixture::system();
-        system.vms.push(system.vms[0].clone());
-        let member = |vm, rights| Member {
-            vm: VmId(vm),
-            rights,
-            ipa: Ipa(0x6000_0000),
-        };
-        system.channels.push(Channel {
-            name: "link".into(),
-            pool: 0,
-            pages: 2,
-            members: vec![member(0, Rights::Write), member(1, Rights::Read)],
-            is_cleared: true,
-        });
-        system
-    }
-
     #[test]
     fn a_frame_is_shared_in_a_channel_alone_and_with_its_rights() {
-        let system = connected();
+        let system = fixture::connected();
         let mut memories = Memories::of(&system);
         let at = |vm, nth| Page {
             vm,

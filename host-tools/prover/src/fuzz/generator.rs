@@ -24,7 +24,7 @@ const NO_CODE: u64 = 0x4040_0000;
 const NO_CODE_PAGES: u64 = 16;
 /// Bytes of a redistributor of a GICv3: two frames (IHI 0069, 12.10).
 const REDISTRIBUTOR: u64 = 0x2_0000;
-/// The device of the link, in each VM that has one.
+/// The devices of the links, a page each, in each VM that has them.
 const LINK: u64 = 0x0b00_0000;
 /// The memory of the channel, in each VM that has it.
 const CHANNEL: u64 = 0x6000_0000;
@@ -253,8 +253,8 @@ impl Generator {
     /// Appends operations of one kind.
     fn append(&mut self, ops: &mut Vec<Op>) {
         match self.below(200) {
-            0..36 => self.own_call(ops),
-            36..40 => self.link(ops),
+            0..34 => self.own_call(ops),
+            34..40 => self.link(ops),
             40..50 => self.power(ops),
             50..86 => self.distributor(ops),
             86..90 => self.manage(ops),

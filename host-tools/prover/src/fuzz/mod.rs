@@ -93,6 +93,8 @@ pub struct Fuzzer {
     current: [Option<Input>; MAX_CORES],
     /// The last inputs, in the order in which they began.
     recent: VecDeque<Input>,
+    /// The VM whose next program is for a link's device with this number, because the other end's was.
+    answer: Option<(u64, u64)>,
     /// Inputs to replay that no vCPU has taken.
     replayed: Option<VecDeque<Input>>,
     /// Exits when the last replayed input was taken.
@@ -147,6 +149,7 @@ impl Fuzzer {
             former_hits: coverage.hits.clone(),
             coverage,
             generator: Generator::new(wanted.seed, wanted.redistributors),
+            answer: None,
             turns: fastrand::Rng::with_seed(!wanted.seed),
             corpus,
             current: Default::default(),
@@ -189,6 +192,9 @@ impl Fuzzer {
             puppet.is_lost = false;
             return vec![order(lost as u64, 2), order(lost as u64, 1)];
         }
+        if let Some(ops) = self.conversation(vm) {
+            return ops;
+        }
         let mut ops = if self.corpus.is_empty() || self.generator.below(4) == 0 {
             self.generator.program()
         } else {
@@ -210,6 +216,20 @@ impl Fuzzer {
             }
         }
         ops
+    }
+
+    /// Returns a program for an end of a link now and then, and one for the other end after that.
+    fn conversation(&mut self, vm: u64) -> Option<Vec<Op>> {
+        // The VMs at the two ends; of the keeper's memory, nothing is written over.
+        const ENDS: [u64; 2] = [1, 2];
+        let end = ENDS.iter().position(|end| *end == vm)?;
+        let (other, device) = match self.answer {
+            Some((due, device)) if due == vm => (None, device),
+            None if self.generator.below(8) == 0 => (Some(ENDS[1 - end]), self.generator.below(2)),
+            _ => return None,
+        };
+        self.answer = other.map(|other| (other, device));
+        Some(self.generator.conversation(device))
     }
 
     /// Returns a VM that has not asked for long.

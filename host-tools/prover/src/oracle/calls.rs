@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::reply::Life;
-use cloison_abi::{Call, map, page};
-use cloison_formats::addr::PAGE_SIZE;
+use cloison_abi::{Call, page};
+use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::image::System;
 use cloison_spec::budget::Bucket;
 use cloison_spec::charge;
@@ -15,7 +15,7 @@ use cloison_spec::{Difference, visit};
 /// A vCPU: its VM and its number there.
 pub type Place = (usize, usize);
 
-/// A guest's access to the services page.
+/// A guest's access to the page of an emulated device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageAccess {
     /// Offset in the page.
@@ -29,16 +29,16 @@ pub struct PageAccess {
 }
 
 impl PageAccess {
-    /// Returns the access of a data abort at an IPA, if that is in the services page (Arm ARM, ISS
-    /// encoding for an exception from a Data Abort: ISV, SAS, SRT and WnR).
-    pub const fn of(esr: u64, ipa: u64) -> Option<Self> {
-        let is_page = ipa / PAGE_SIZE == map::SERVICES / PAGE_SIZE;
+    /// Returns the access of a data abort at an IPA, if that is in a page (Arm ARM, ISS encoding for
+    /// an exception from a Data Abort: ISV, SAS, SRT and WnR).
+    pub const fn of(esr: u64, ipa: Ipa, page: Ipa) -> Option<Self> {
+        let is_page = ipa.page_number() == page.page_number();
         if !visit::is_data_abort(esr) || !is_page {
             return None;
         }
         let is_described = esr >> 24 & 1 == 1;
         Some(Self {
-            offset: (ipa % PAGE_SIZE) as u16,
+            offset: (ipa.0 % PAGE_SIZE) as u16,
             bytes: if is_described {
                 1 << (esr >> 22 & 3)
             } else {
@@ -292,9 +292,12 @@ fn set_budget<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cloison_abi::map;
 
     #[test]
     fn accesses_to_the_page_are_told_from_others() {
+        const PAGE: Ipa = Ipa(map::SERVICES);
+        let of = |esr, ipa| PageAccess::of(esr, Ipa(ipa), PAGE);
         let abort = 0x24 << 26 | 1 << 24 | 3 << 22 | 5 << 16;
         let read = PageAccess {
             offset: 0x58,
@@ -302,18 +305,15 @@ mod tests {
             register: 5,
             stores: false,
         };
-        assert_eq!(PageAccess::of(abort, map::SERVICES + 0x58), Some(read));
+        assert_eq!(of(abort, map::SERVICES + 0x58), Some(read));
         let write = PageAccess {
             stores: true,
             ..read
         };
-        assert_eq!(
-            PageAccess::of(abort | 1 << 6, map::SERVICES + 0x58),
-            Some(write)
-        );
-        assert_eq!(PageAccess::of(abort, map::UART), None);
-        assert_eq!(PageAccess::of(0x16 << 26, map::SERVICES), None);
-        let pair = PageAccess::of(abort & !(1 << 24), map::SERVICES);
+        assert_eq!(of(abort | 1 << 6, map::SERVICES + 0x58), Some(write));
+        assert_eq!(of(abort, map::UART), None);
+        assert_eq!(of(0x16 << 26, map::SERVICES), None);
+        let pair = of(abort & !(1 << 24), map::SERVICES);
         assert_eq!(pair.map(|access| access.bytes), Some(0));
     }
 }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::instrument::{Moment, Names};
+use cloison_formats::addr::Ipa;
 use cloison_qemu::guest::Register;
 use cloison_spec::confinement::{Confinement, LATER};
 use cloison_spec::start;
@@ -105,9 +106,9 @@ impl Handles {
     }
 
     /// Returns the IPA of an abort at stage 2 (Arm ARM, "HPFAR_EL2": FIPA from bit 4 up).
-    pub fn fault_ipa(&self) -> u64 {
+    pub fn fault_ipa(&self) -> Ipa {
         let [far, hpfar] = self.fault.map(Register::read);
-        hpfar >> 4 << 12 | far & 0xfff
+        Ipa(hpfar >> 4 << 12 | far & 0xfff)
     }
 
     /// Returns the address at which the guest was or will be.

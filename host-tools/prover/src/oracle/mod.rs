@@ -14,12 +14,15 @@
 mod calls;
 mod handles;
 mod image;
+mod links;
 mod report;
 mod tables;
 
 use crate::instrument::{Finding, Instrument, Moment, Needs, Store};
 use crate::prover::MAX_CORES;
 use calls::{Calls, Open, PageAccess, Place};
+use cloison_abi::map;
+use cloison_formats::addr::Ipa;
 use cloison_formats::image::{GicVersion, System};
 use cloison_spec::budget::Bucket;
 use cloison_spec::interrupts::{self, ListRegister};
@@ -27,6 +30,7 @@ use cloison_spec::power::Request;
 use cloison_spec::visit::{self, Cause, Registers};
 use cloison_spec::{Difference, Rule, confinement, start};
 use handles::Handles;
+use links::Links;
 use report::{First, Report, Ring, Visit};
 use std::path::PathBuf;
 use tables::Tables;
@@ -93,6 +97,7 @@ pub struct Oracle {
     handles: Option<Handles>,
     tables: Tables,
     calls: Calls,
+    links: Links,
     cores: [Core; MAX_CORES],
     ring: Ring,
     report: Report,
@@ -122,6 +127,7 @@ impl Oracle {
         Ok(Self {
             tables: Tables::of(system),
             calls: Calls::of(system),
+            links: Links::of(system),
             report: Report::default(),
             wanted,
             system,
@@ -245,6 +251,7 @@ impl Oracle {
         let changed = std::mem::take(&mut core.is_changed);
         let (before, written, pc) = (core.before.take(), core.written, core.pc);
         let (vm, vcpu) = place;
+        self.links.leaves(at.core);
         self.tables.leave(at.core)?;
         if starts {
             (core.open, core.page) = (None, None);
@@ -295,6 +302,7 @@ impl Oracle {
         let found = handles.guest(at);
         if vcpu == 0 {
             self.calls.restarts(vm);
+            self.links.restarts(vm);
         }
         if let Some(bucket) = &mut self.cores[at.core].bucket {
             bucket.restart();
@@ -354,7 +362,8 @@ impl Instrument for Oracle {
         Needs {
             stores: true,
             system: true,
-            guest_blocks: self.cores.iter().any(|core| core.bucket.is_some()),
+            guest_blocks: self.links.are_some()
+                || self.cores.iter().any(|core| core.bucket.is_some()),
             ..Needs::default()
         }
     }
@@ -389,11 +398,12 @@ impl Instrument for Oracle {
             function: function as u32,
             arguments: [first, second, third],
         });
-        let has_page = self.system.vms[vm].services_page;
-        let page = matches!(cause, Cause::Synchronous(esr) if visit::is_data_abort(esr))
-            .then(|| PageAccess::of(esr, handles.fault_ipa()))
-            .flatten()
-            .filter(|_| has_page);
+        let fault = matches!(cause, Cause::Synchronous(esr) if visit::is_data_abort(esr))
+            .then(|| handles.fault_ipa());
+        let page = fault
+            .and_then(|fault| PageAccess::of(esr, fault, Ipa(map::SERVICES)))
+            .filter(|_| self.system.vms[vm].services_page);
+        self.links.enters(at, (vm, vcpu), esr, fault);
         let is_compared = is_compared(self.ring.count, self.wanted.every);
         let core = &mut self.cores[at.core];
         core.cause = Some(cause);
@@ -431,7 +441,11 @@ impl Instrument for Oracle {
         if store.is_device || !self.tables.knows(vm) {
             return;
         }
-        let checked = self.tables.store(at, vm, store);
+        let wired = match self.links.are_some() {
+            true => self.links.store(at, vm, store, &self.tables),
+            false => Ok(()),
+        };
+        let checked = wired.and_then(|()| self.tables.store(at, vm, store));
         self.judge(at, checked);
     }
 
@@ -454,7 +468,11 @@ impl Instrument for Oracle {
     }
 
     fn guest_block(&mut self, at: &Moment<'_>, instructions: usize) {
-        self.cores[at.core].instructions += instructions as u64;
+        let core = &mut self.cores[at.core];
+        core.instructions += instructions as u64;
+        if let Some((vm, _)) = core.place {
+            self.links.ran(vm);
+        }
     }
 
     fn finding(&mut self) -> Option<Finding> {

@@ -66,6 +66,24 @@ impl Tables {
         self.roots[vm].is_some()
     }
 
+    /// Returns the VM and the address there of a byte in memory, if a VM has it.
+    pub fn place(&self, address: PhysAddr) -> Option<(usize, Ipa)> {
+        let page = self.memories.page(address)?;
+        Some((page.vm, Ipa(page.ipa.0 + address.0 % PAGE_SIZE)))
+    }
+
+    /// Returns the frame of a page of a VM, also while it is moving.
+    pub fn frame(&self, vm: usize, page: Ipa) -> Option<PhysAddr> {
+        let mut frame = self.roots[vm]?;
+        for level in FIRST_LEVEL..=LAST_LEVEL {
+            let table = self.tables.get(&frame.page_number())?;
+            let index = page.0 / stage2::reach(level) % ENTRIES;
+            let entry = table.entries[index as usize];
+            frame = (entry != 0).then_some(Entry(entry).frame())?;
+        }
+        Some(frame)
+    }
+
     /// Returns whether all VMs' tables are known.
     fn knows_all(&self) -> bool {
         self.roots.iter().all(Option::is_some)
