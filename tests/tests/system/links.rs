@@ -4,8 +4,8 @@
 use crate::running::Running;
 use cloison_config::ImageSource;
 use cloison_config::guest_linux::Release;
-use cloison_engine::cargo;
 use cloison_engine::telemetry::End;
+use cloison_engine::{cargo, configuration};
 use cloison_formats::ids::VmId;
 use cloison_formats::link::LinkKind;
 use cloison_formats::telemetry::{Totals, VmState};
@@ -530,5 +530,82 @@ fn programs_use_a_link(release: Release) -> Result<()> {
     );
     assert_eq!(heard.trim_end(), "hello");
     linux.stop()?;
+    Ok(())
+}
+
+/// NuttX and a Debian kernel, both where QEMU's `virt` has what they expect.
+const WITH_NUTTX: &str = "
+name = 'nuttx'
+hypervisor = { colors = '15' }
+pool = [{ name = 'shared', kind = 'SH', colors = '0-14' }]
+
+[[link]]
+name = 'wire'
+kind = 'net'
+end = [
+    { vm = 'nuttx', ipa = 0x0a00_0000, interrupt = 48 },
+    { vm = 'linux', ipa = 0x0a00_0000, interrupt = 48 },
+]
+
+[[vm]]
+name = 'nuttx'
+cores = [0]
+map = 'qemu-virt'
+image = { file = 'nuttx', device_tree = true, device_tree_at = 0x4000_0000 }
+region = [{ name = 'ram', ipa = 0x4000_0000, size = '128M', pool = 'shared' }]
+
+[[vm]]
+name = 'linux'
+cores = [1]
+image = { linux = 'cloud' }
+region = [{ name = 'ram', ipa = 0x4000_0000, size = '160M', pool = 'shared' }]
+";
+
+/// Returns what NuttX's shell prints after a command, which it repeats first.
+fn nsh(linux: &mut Running, command: &str) -> Result<String> {
+    linux.type_in("nuttx", &format!("{command}\n"))?;
+    linux.expect("nuttx", command)?;
+    let said = linux.expect("nuttx", "nsh> ")?;
+    println!("{command}{said}");
+    Ok(said)
+}
+
+/// NuttX's own board configuration `qemu-armv8a:netnsh`, as docs/results/linux.md builds it.
+#[test]
+#[ignore = "needs NuttX: CLOISON_NUTTX names its ELF file"]
+fn nuttx_reaches_a_debian_kernel() -> Result<()> {
+    let nuttx = std::env::var_os("CLOISON_NUTTX").expect("CLOISON_NUTTX names NuttX's ELF file");
+    let scratch = tempfile::tempdir().expect("a directory");
+    std::fs::copy(nuttx, scratch.path().join("nuttx")).expect("NuttX's ELF file");
+    let file = scratch.path().join("system.toml");
+    std::fs::write(&file, WITH_NUTTX).expect("it is written");
+    // The configuration wants a GICv3.
+    let checked = configuration::load(&file, Some(VIRT_GICV3))?;
+    let mut linux = Running::start(&checked, VIRT_GICV3, Clock::Counted)?;
+    linux.open("linux")?;
+    address(&mut linux, "linux", "10.0.2.2");
+    ping(&mut linux, "linux", "10.0.2.15", "");
+    let said = nsh(&mut linux, "ping -c 3 -s 1000 10.0.2.2")?;
+    let all = "3 packets transmitted, 3 received, 0% packet loss";
+    assert!(said.contains(all), "{said}");
+    // A file by TCP, to a RAM disk.
+    let make = "mkdir /www && head -c 200000 /bin/busybox > /www/file && httpd -h /www";
+    linux.output("linux", make);
+    let sum = linux.output("linux", "md5sum < /www/file");
+    for command in [
+        "mkrd -m 1 -s 512 2048",
+        "mkfatfs /dev/ram1",
+        "mount -t vfat /dev/ram1 /mnt",
+        "cd /mnt",
+        "wget http://10.0.2.2/file",
+    ] {
+        nsh(&mut linux, command)?;
+    }
+    let said = nsh(&mut linux, "md5 -f /mnt/file")?;
+    assert!(said.contains(&sum[..32]), "{said} is not {sum}");
+    let run = linux.stop()?;
+    assert!(!run.outcome.console.contains("needs a reset"), "{run}");
+    let sent = run.telemetry.traffic()[&(0, VmId(1))];
+    assert!(sent.frames > 140 && sent.lost == 0, "{sent:?}");
     Ok(())
 }
