@@ -4,13 +4,15 @@
 use crate::running::Running;
 use cloison_config::ImageSource;
 use cloison_config::guest_linux::Release;
-use cloison_engine::cargo;
 use cloison_engine::telemetry::End;
+use cloison_engine::{cargo, configuration};
 use cloison_formats::ids::VmId;
 use cloison_formats::link::LinkKind;
 use cloison_formats::telemetry::{Totals, VmState};
 use cloison_formats::units::{Events, Nanos};
-use cloison_tests::{Clock, Run, VIRT, VIRT_GICV3, ZCU102, config, load, number, run};
+use cloison_tests::{
+    Clock, Run, VIRT, VIRT_GICV3, ZCU102, config, load, number, run, with_release,
+};
 use miette::Result;
 
 /// Takes the console of a link as it is, and keeps it open: otherwise it would echo.
@@ -60,6 +62,36 @@ fn talk_by_sockets(linux: &mut Running) {
         let said = linux.output(vm, "md5sum < /tmp/said");
         assert_eq!(linux.output(peer, "md5sum < /tmp/heard"), said);
     }
+}
+
+/// What the left VM says on its console, and what the right VM types then.
+const LOGIN: [(&str, &str); 3] = [
+    ("left login: ", "root"),
+    ("Password: ", "by the wire"),
+    ("# ", "hostname; tty; exit"),
+];
+
+/// The right VM logs in at the left one, whose console is a terminal with `getty` and `login`.
+#[track_caller]
+fn log_in_over_a_console(linux: &mut Running) {
+    // By `openssl passwd -1 -salt link "by the wire"`.
+    let password = "$1$link$F13gSMnKuu2JYehvKMKHV/";
+    let terminal = format!(
+        "mkdir -p /etc && echo 'root:{password}:0:0::/root:/bin/sh' > /etc/passwd && \
+         echo root:x:0: > /etc/group && (setsid getty -L 115200 hvc0 vt100 &)"
+    );
+    linux.output("right", "(cat /dev/hvc0 > /tmp/terminal) &");
+    linux.output("left", &terminal);
+    for (said, typed) in LOGIN {
+        let wait = format!("until grep -q '{said}' /tmp/terminal; do sleep 0.1; done");
+        linux.output("right", &format!("{wait}; echo '{typed}' > /dev/hvc0"));
+    }
+    let wait = "until grep -q /dev/hvc0 /tmp/terminal; do sleep 0.1; done; cat /tmp/terminal";
+    let said = linux.output("right", wait);
+    let lines: Vec<&str> = said.lines().map(str::trim_end).collect();
+    assert!(lines.ends_with(&["left", "/dev/hvc0"]), "{said}");
+    // The password is not echoed.
+    assert!(!said.contains(LOGIN[1].1), "{said}");
 }
 
 /// Two drivers that follow no rule, on a link of this kind, and a neighbor.
@@ -380,6 +412,7 @@ fn two_kernels_reach_each_other(board: &str) -> Result<()> {
         let line = linux.output(peer, "head -n 1 < /dev/hvc0");
         assert_eq!(line.trim_end(), format!("from {vm}"));
     }
+    log_in_over_a_console(&mut linux);
     // The channel: memory, with the driver that the kernels have, and doorbells.
     for vm in ["left", "right"] {
         let list = linux.output(vm, "cloisonctl channel");
@@ -418,7 +451,12 @@ fn two_kernels_reach_each_other(board: &str) -> Result<()> {
     let logged = run.telemetry.traffic();
     let [wire, line] = [0, 1].map(|link| logged[&(link, VmId(1))]);
     assert!(wire.frames > from[0] && wire.bytes > from[1], "{wire:?}");
-    assert_eq!(line.bytes, "from right\n".len() as u64, "{line:?}");
+    let typed = "from right\n".len()
+        + LOGIN
+            .map(|(_, typed)| typed.len() + 1)
+            .iter()
+            .sum::<usize>();
+    assert_eq!(line.bytes, typed as u64, "{line:?}");
     Ok(())
 }
 
@@ -441,9 +479,14 @@ fn two_debian_kernels_reach_each_other_on_zcu102() -> Result<()> {
 
 /// The programs that people use: a throughput test, a shell on the other VM, and sockets.
 #[test]
-#[ignore = "downloads iperf3, dropbear and socat, and takes a minute"]
+#[ignore = "downloads iperf3, dropbear and socat, and takes minutes"]
 fn debian_programs_use_a_link() -> Result<()> {
-    let mut checked = load(&config("links"), VIRT)?;
+    Release::ALL.into_iter().try_for_each(programs_use_a_link)
+}
+
+/// Both VMs are of this release.
+fn programs_use_a_link(release: Release) -> Result<()> {
+    let mut checked = with_release(load(&config("links"), VIRT)?, release);
     for image in &mut checked.images {
         if let ImageSource::Linux(linux) = image {
             linux.packages = ["iperf3", "dropbear-bin", "socat"]
@@ -487,5 +530,82 @@ fn debian_programs_use_a_link() -> Result<()> {
     );
     assert_eq!(heard.trim_end(), "hello");
     linux.stop()?;
+    Ok(())
+}
+
+/// NuttX and a Debian kernel, both where QEMU's `virt` has what they expect.
+const WITH_NUTTX: &str = "
+name = 'nuttx'
+hypervisor = { colors = '15' }
+pool = [{ name = 'shared', kind = 'SH', colors = '0-14' }]
+
+[[link]]
+name = 'wire'
+kind = 'net'
+end = [
+    { vm = 'nuttx', ipa = 0x0a00_0000, interrupt = 48 },
+    { vm = 'linux', ipa = 0x0a00_0000, interrupt = 48 },
+]
+
+[[vm]]
+name = 'nuttx'
+cores = [0]
+map = 'qemu-virt'
+image = { file = 'nuttx', device_tree = true, device_tree_at = 0x4000_0000 }
+region = [{ name = 'ram', ipa = 0x4000_0000, size = '128M', pool = 'shared' }]
+
+[[vm]]
+name = 'linux'
+cores = [1]
+image = { linux = 'cloud' }
+region = [{ name = 'ram', ipa = 0x4000_0000, size = '160M', pool = 'shared' }]
+";
+
+/// Returns what NuttX's shell prints after a command, which it repeats first.
+fn nsh(linux: &mut Running, command: &str) -> Result<String> {
+    linux.type_in("nuttx", &format!("{command}\n"))?;
+    linux.expect("nuttx", command)?;
+    let said = linux.expect("nuttx", "nsh> ")?;
+    println!("{command}{said}");
+    Ok(said)
+}
+
+/// NuttX's own board configuration `qemu-armv8a:netnsh`, as docs/results/linux.md builds it.
+#[test]
+#[ignore = "needs NuttX: CLOISON_NUTTX names its ELF file"]
+fn nuttx_reaches_a_debian_kernel() -> Result<()> {
+    let nuttx = std::env::var_os("CLOISON_NUTTX").expect("CLOISON_NUTTX names NuttX's ELF file");
+    let scratch = tempfile::tempdir().expect("a directory");
+    std::fs::copy(nuttx, scratch.path().join("nuttx")).expect("NuttX's ELF file");
+    let file = scratch.path().join("system.toml");
+    std::fs::write(&file, WITH_NUTTX).expect("it is written");
+    // The configuration wants a GICv3.
+    let checked = configuration::load(&file, Some(VIRT_GICV3))?;
+    let mut linux = Running::start(&checked, VIRT_GICV3, Clock::Counted)?;
+    linux.open("linux")?;
+    address(&mut linux, "linux", "10.0.2.2");
+    ping(&mut linux, "linux", "10.0.2.15", "");
+    let said = nsh(&mut linux, "ping -c 3 -s 1000 10.0.2.2")?;
+    let all = "3 packets transmitted, 3 received, 0% packet loss";
+    assert!(said.contains(all), "{said}");
+    // A file by TCP, to a RAM disk.
+    let make = "mkdir /www && head -c 200000 /bin/busybox > /www/file && httpd -h /www";
+    linux.output("linux", make);
+    let sum = linux.output("linux", "md5sum < /www/file");
+    for command in [
+        "mkrd -m 1 -s 512 2048",
+        "mkfatfs /dev/ram1",
+        "mount -t vfat /dev/ram1 /mnt",
+        "cd /mnt",
+        "wget http://10.0.2.2/file",
+    ] {
+        nsh(&mut linux, command)?;
+    }
+    let said = nsh(&mut linux, "md5 -f /mnt/file")?;
+    assert!(said.contains(&sum[..32]), "{said} is not {sum}");
+    let run = linux.stop()?;
+    assert!(!run.outcome.console.contains("needs a reset"), "{run}");
+    let sent = run.telemetry.traffic()[&(0, VmId(1))];
+    assert!(sent.frames > 140 && sent.lost == 0, "{sent:?}");
     Ok(())
 }
