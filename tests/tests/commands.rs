@@ -5,7 +5,7 @@
 use cloison_engine::counting::Counting;
 use cloison_engine::hello;
 use cloison_engine::telemetry::Telemetry;
-use cloison_engine::{cargo, configuration, installation};
+use cloison_engine::{cargo, configuration, installation, parts};
 use cloison_hello::claims::Place;
 use cloison_tests::jobs::{BENCHMARKS, Lab};
 use cloison_tests::{Clock, VIRT, VIRT_GICV3, boot, namespace};
@@ -467,6 +467,55 @@ fn kept_runs_share_one_image() {
 
 /// What follows from the model is different on another one: one whose L2 takes data when the L1
 /// misses, and not when the L1 evicts it, sees no lookups for evicted lines.
+/// One of our own programs, as a file whose name and contents the experiment does not know.
+#[test]
+fn a_users_program_is_measured_as_a_black_box() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let built = parts::tool("bbprof-staircase").expect("the program");
+    let program = scratch.path().join("black-box");
+    std::fs::copy(built, &program).expect("a copy");
+    let entry = |size: &str, rounds: &str| {
+        format!(
+            "mine.{size}={}@bbprof_staircase::access,{rounds},steps,20",
+            program.display()
+        )
+    };
+    let out = scratch.path().join("out");
+    let (one, two) = (entry("one", "1"), entry("two", "2"));
+    let done = good(&[
+        "experiment",
+        "rank-inputs",
+        "--quick",
+        "--program",
+        &one,
+        "--program",
+        &two,
+        "--out",
+        &out.display().to_string(),
+    ]);
+    let said = "A program of your own: mine.one: ";
+    assert!(done.out.contains(said), "{}", done.out);
+    let read = |name: &str| std::fs::read_to_string(out.join(name)).expect(name);
+    let series = read("series-curves.csv");
+    let curve = |input: &str| -> Vec<f64> {
+        let start = format!("mine,input_{input},");
+        let rows = series.lines().filter_map(|line| line.strip_prefix(&start));
+        let cycles = rows.filter_map(|row| row.split(',').nth(1)?.parse().ok());
+        cycles.collect()
+    };
+    let (one, two) = (curve("one"), curve("two"));
+    assert!(one.len() >= 5 && one.len() == two.len(), "{series}");
+    for curve in [&one, &two] {
+        let (none, all) = (curve[0], curve[curve.len() - 1]);
+        assert!(none > 2.0 * all, "cacheable pages save time: {series}");
+    }
+    assert!(
+        two[0] > 1.5 * one[0],
+        "twice the rounds, by the profile of one: {series}"
+    );
+    assert!(read("figures.json").contains("mine.two: "), "provenance");
+}
+
 #[test]
 fn an_experiment_runs_on_another_model() {
     let scratch = tempfile::tempdir().expect("a scratch directory");

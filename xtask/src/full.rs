@@ -161,6 +161,7 @@ pub fn run(filter: Option<&str>) -> Result<Tally> {
     let collected = installation::output_dir().join("experiments/full.json");
     let mut tally = Tally::default();
     let mut sensitivities = vec![];
+    let mut ended = vec![];
     for (at, name) in chosen.iter().enumerate() {
         println!("\nexperiment {name} ({} of {})", at + 1, chosen.len());
         let path = file_of(name);
@@ -171,6 +172,7 @@ pub fn run(filter: Option<&str>) -> Result<Tally> {
         };
         let outcome = perform(name, extra)?;
         tally.add(Tally::of(outcome.status == 0));
+        ended.push(line_of(name, &outcome));
         collect(name, &outcome, &collected)?;
         if full.is_file() {
             sensitivities.push((outcome.directory, full));
@@ -178,6 +180,10 @@ pub fn run(filter: Option<&str>) -> Result<Tally> {
         if quick.is_file() {
             let outcome = perform(name, &["--quick", "--sensitivity"])?;
             tally.add(Tally::of(outcome.status == 0));
+            ended.push(line_of(
+                &format!("{name}, sensitivity of --quick"),
+                &outcome,
+            ));
             sensitivities.push((outcome.directory, quick));
         }
     }
@@ -188,7 +194,22 @@ pub fn run(filter: Option<&str>) -> Result<Tally> {
     for (directory, to) in sensitivities {
         copy(&directory, &to)?;
     }
+    println!();
+    ended.iter().for_each(|line| println!("{line}"));
     Ok(tally)
+}
+
+/// Returns a line of how an experiment ended, also of one that made no report.
+fn line_of(name: &str, outcome: &Outcome) -> String {
+    let report = match outcome.figures.is_file() {
+        true => "",
+        false => ", no report",
+    };
+    format!(
+        "{name}: exit status {}, {} s{report}",
+        outcome.status,
+        outcome.took.as_secs()
+    )
 }
 
 /// How a command ended.
@@ -314,6 +335,14 @@ mod tests {
                 "parameters": { "model": "m.toml", "model_crc32": model, "system_crc32": "3" },
             },
         })
+    }
+
+    #[test]
+    fn an_experiment_without_a_report_is_listed_too() {
+        assert_eq!(
+            line_of("c2is", &outcome(7)),
+            "c2is: exit status 1, 7 s, no report"
+        );
     }
 
     fn outcome(seconds: u64) -> Outcome {

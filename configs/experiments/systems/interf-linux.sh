@@ -1,41 +1,32 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Measures a function of benchmarks that are programs of a Linux guest.
-# usage: interf-linux.sh times alone|vms|processes [MOVED]   next to no Interf, to three VMs, or to three processes of this Linux, of
-#                                                   each of which so many pages have moved
-#        interf-linux.sh one alone|vms|processes [MOVED]     the same for one benchmark
-#        interf-linux.sh sweep [MOVED]...             one benchmark next to three processes, by how many of their pages have moved
+# Measures a function of a program of a Linux guest.
+# usage: interf-linux.sh none|alone|vms|processes MOVED SAMPLES FUNCTION PROGRAM…    in a system without Interf, next to VMs that are
+#                                             stopped, to three VMs, or to three processes of this Linux, of each of which so many pages
+#                                             have moved
+#        interf-linux.sh sweep "MOVED…" SAMPLES FUNCTION PROGRAM…    next to three processes, by how many of their pages have moved
+# FUNCTION is `-s NAME` or `--at ADDRESS`, as of bbprof.
 set -e
 cd /tmp
 # A real-time program beside three busy cores makes the kernel complain in the middle of lines.
 dmesg -n 1
-
-order() { for vm in 1 2 3; do cloisonctl vm "$1" interf-$vm; done; }
+case_of=$1
+moved=$2
+samples=$3
+function="$4 $5"
+shift 5
 
 # Runs something that says nothing unless it fails.
 quietly() { "$@" > said 2> ended || { cat said ended >&2; exit 1; }; }
 
-# Makes a profile of which the function's name alone is used.
-name_function() {
-    quietly bbprof group --quiet --block 10000 --covered 0 --mode nc -f s -o name.toml -s bbprof_benchmark::segment bbprof-benchmark matmul 1 1
-}
-
-# Prints the cycles of the function in four processes, none of whose pages are moved.
+# Prints the cycles of the function, each in a process of its own, none of whose pages are moved.
 measure() {
-    name=$1
-    shift
-    for again in 1 2; do
-        quietly bbprof migrate -g 0 -i name.toml -- "$@"
-        sed -n "s/^0,\([0-9]*\),.*/printed $name \1/p" said
+    : > cycles
+    while [ "$(wc -l < cycles)" -lt "$samples" ]; do
+        quietly bbprof migrate -g 0 -i name.toml
+        sed -n "s/^0,\([0-9]*\),.*/printed $1 \1/p" said >> cycles
     done
-}
-
-measure_all() {
-    measure disparity_small disparity 1 1
-    measure disparity_medium disparity 2 1
-    measure segmentation_small segmentation 1 1
-    measure segmentation_medium segmentation 2 1
-    measure matmul_small matmul 1 1
+    head -n "$samples" cycles
 }
 
 start_processes() {
@@ -53,25 +44,35 @@ end_processes() {
     cloisonctl migrate restore > said
 }
 
-name_function
-case $1 in
-times | one)
-    case $2 in
-    alone) order stop ;;
+# A profile of which the function's and the program's names alone are used.
+# shellcheck disable=SC2086 # two words
+quietly bbprof group --quiet --block 10000 --covered 0 --mode nc -f s -o name.toml $function "$@"
+case $case_of in
+none) measure cycles ;;
+alone)
+    for vm in 1 2 3; do cloisonctl vm stop interf-$vm; done
+    measure cycles
+    ;;
+vms)
     # They begin some time after their start.
-    vms) sleep 11 ;;
-    processes) start_processes "$3" ;;
-    esac
-    if [ "$1" = times ]; then measure_all; else measure segmentation_small segmentation 1 1; fi
-    [ "$2" != processes ] || end_processes
+    sleep 11
+    measure cycles
+    ;;
+processes)
+    start_processes "$moved"
+    measure cycles
+    end_processes
     ;;
 sweep)
-    shift
-    measure solo segmentation 1 1
-    for moved in "$@"; do
-        start_processes "$moved"
-        measure moved_$moved segmentation 1 1
+    measure solo
+    for pages in $moved; do
+        start_processes "$pages"
+        measure "moved_$pages"
         end_processes
     done
+    ;;
+*)
+    echo "there is no case $case_of" >&2
+    exit 1
     ;;
 esac

@@ -185,7 +185,7 @@ pub struct Rank {
     /// Only find the k that is enough, by halving
     #[arg(long)]
     pub coarse: bool,
-    /// Measure only every so many k, and all pages
+    /// Measure only every so many k, one page, and all pages
     #[arg(long, value_name = "STEP", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "coarse")]
     pub every: u32,
     /// How close to the time with all pages is enough, as a part of the difference between none

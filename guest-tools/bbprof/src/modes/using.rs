@@ -182,9 +182,14 @@ fn search(
     Ok((curve, search.found()))
 }
 
-/// Returns each k of a curve over this number of pages.
+/// Returns each k of a curve over this number of pages: multiples of `every`, all, and 1, to which
+/// the paper's curves are relative.
 fn steps(pages: usize, every: u32) -> Vec<usize> {
-    (0..pages).step_by(every as usize).chain([pages]).collect()
+    let multiples = (0..pages).step_by(every as usize);
+    let mut steps: Vec<usize> = multiples.chain([1.min(pages), pages]).collect();
+    steps.sort_unstable();
+    steps.dedup();
+    steps
 }
 
 /// `rank`.
@@ -343,9 +348,10 @@ mod tests {
     #[test]
     fn a_curve_begins_without_pages_and_ends_with_all() {
         assert_eq!(steps(3, 1), [0, 1, 2, 3]);
-        assert_eq!(steps(10, 4), [0, 4, 8, 10]);
-        assert_eq!(steps(8, 4), [0, 4, 8]);
-        assert_eq!((steps(3, 100), steps(0, 5)), (vec![0, 3], vec![0]));
+        assert_eq!(steps(10, 4), [0, 1, 4, 8, 10]);
+        assert_eq!(steps(8, 4), [0, 1, 4, 8]);
+        assert_eq!((steps(3, 100), steps(0, 5)), (vec![0, 1, 3], vec![0]));
+        assert_eq!(steps(1, 4), [0, 1]);
     }
 
     #[test]

@@ -58,6 +58,12 @@ struct Selector {
 pub enum Quantity {
     /// Median cycles of a segment.
     Cycles,
+    /// The least of the samples' median cycles.
+    LeastCycles,
+    /// Their mean.
+    MeanCycles,
+    /// The greatest.
+    MostCycles,
     /// Median, or mean latency, relative to the baseline.
     Slowdown,
     /// Difference of the longest and the shortest segment, relative to the median.
@@ -122,8 +128,11 @@ const LATENCIES: [&str; 7] = [
 /// The groups of a profile.
 const GROUPS: [&str; profiled::GROUPS] = ["group_1", "group_2", "group_3", "group_4", "group_5"];
 
-const NAMED: [(&str, Quantity); 9] = [
+const NAMED: [(&str, Quantity); 12] = [
     ("cycles", Quantity::Cycles),
+    ("least_cycles", Quantity::LeastCycles),
+    ("mean_cycles", Quantity::MeanCycles),
+    ("most_cycles", Quantity::MostCycles),
     ("slowdown", Quantity::Slowdown),
     ("spread", Quantity::Spread),
     ("segments", Quantity::Segments),
@@ -158,7 +167,8 @@ impl Quantity {
     pub fn is_whole(&self) -> bool {
         !matches!(
             self,
-            Self::Slowdown
+            Self::MeanCycles
+                | Self::Slowdown
                 | Self::Spread
                 | Self::EventsPerPeriod
                 | Self::Latency("avg_us")
@@ -199,7 +209,7 @@ impl Quantity {
 
     fn kind(&self) -> Kind {
         match self {
-            Self::Cycles => Kind::Cycles,
+            Self::Cycles | Self::LeastCycles | Self::MeanCycles | Self::MostCycles => Kind::Cycles,
             Self::Slowdown | Self::Spread | Self::Group(_) => Kind::Ratio,
             Self::Segments | Self::PagesMoved | Self::ThrottledPeriods | Self::Periods => {
                 Kind::Number
@@ -226,6 +236,13 @@ impl Quantity {
         let cycles = || run.segments.iter().map(|segment| segment.cycles);
         Some(match self {
             Self::Cycles => cycles().next().map(|_| run.cycles() as f64)?,
+            Self::LeastCycles => *run.sample_cycles().iter().min()? as f64,
+            Self::MostCycles => *run.sample_cycles().iter().max()? as f64,
+            Self::MeanCycles => {
+                let samples = run.sample_cycles();
+                let sum = samples.iter().sum::<u64>() as f64;
+                (!samples.is_empty()).then_some(sum / samples.len() as f64)?
+            }
             Self::Slowdown => runs.slowdown(run, baseline)?,
             Self::Spread => (cycles().max()? - cycles().min()?) as f64 / run.cycles().max(1) as f64,
             Self::Segments => run.segments.len() as f64,

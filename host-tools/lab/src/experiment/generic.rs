@@ -84,6 +84,11 @@ fn table(runs: Runs<'_>, baseline: &str, found: &mut Findings) -> Series {
     } else if names(runs).next().is_none() {
         add("segments", Quantity::Segments, true);
         add("cycles", Quantity::Cycles, true);
+        if runs.0.iter().any(|run| run.samples.len() > 1) {
+            add("least_cycles", Quantity::LeastCycles, true);
+            add("mean_cycles", Quantity::MeanCycles, false);
+            add("most_cycles", Quantity::MostCycles, true);
+        }
     }
     for name in names(runs).collect::<BTreeSet<_>>() {
         add(

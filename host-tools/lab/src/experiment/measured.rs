@@ -32,8 +32,12 @@ pub struct Measured {
     pub variant: String,
     /// Label on each axis.
     pub axes: BTreeMap<String, String>,
-    /// The victim's segments after the warm-up, in order.
+    /// The victim's segments after the warm-up, in order; those of all samples, if there are
+    /// several.
     pub segments: Vec<Segment>,
+    /// The median cycles of each sample, if there are several.
+    #[serde(default)]
+    pub samples: Vec<u64>,
     /// The model's counts during these segments, on all cores.
     pub regions: Vec<Region>,
     /// Results of the quotas, by core.
@@ -82,7 +86,53 @@ pub struct QuotaOutcome {
     pub overshoot: u64,
 }
 
+impl QuotaOutcome {
+    /// Adds what the same core did in another sample.
+    fn add(&mut self, other: &Self) {
+        self.by_interrupt &= other.by_interrupt;
+        self.periods += other.periods;
+        self.throttled_periods += other.throttled_periods;
+        self.events += other.events;
+        self.max_overshoot = self.max_overshoot.max(other.max_overshoot);
+        self.overshoot += other.overshoot;
+    }
+}
+
 impl Measured {
+    /// Returns the results of several samples of a run as those of one; nothing if there are none.
+    pub fn of_samples(samples: Vec<Self>) -> Option<Self> {
+        let medians = samples.iter().filter(|one| !one.segments.is_empty());
+        let medians: Vec<u64> = medians.map(Self::cycles).collect();
+        let number = samples.len();
+        let mut samples = samples.into_iter();
+        let mut all = samples.next()?;
+        for sample in samples {
+            all.segments.extend(sample.segments);
+            all.regions.extend(sample.regions);
+            for quota in sample.quotas {
+                match all.quotas.iter_mut().find(|it| it.core == quota.core) {
+                    Some(sum) => sum.add(&quota),
+                    None => all.quotas.push(quota),
+                }
+            }
+            for (name, numbers) in sample.printed.into_iter().flatten() {
+                let printed = all.printed.get_or_insert_default();
+                printed.entry(name).or_default().extend(numbers);
+            }
+        }
+        if number > 1 {
+            all.samples = medians;
+        }
+        Some(all)
+    }
+    /// Returns the median cycles of each sample.
+    pub fn sample_cycles(&self) -> Vec<u64> {
+        match self.samples.is_empty() {
+            true if self.segments.is_empty() => vec![],
+            true => vec![self.cycles()],
+            false => self.samples.clone(),
+        }
+    }
     /// Returns its name among the runs of its experiment.
     pub fn key(&self) -> String {
         key(&self.variant, &self.axes)
@@ -201,5 +251,39 @@ pub(super) mod tests {
                 .into(),
             ..Measured::default()
         }
+    }
+
+    #[test]
+    fn samples_are_one_run_with_all_segments_and_each_median() {
+        let quota = |periods, max_overshoot| QuotaOutcome {
+            core: 1,
+            by_interrupt: true,
+            periods,
+            throttled_periods: 1,
+            events: 10,
+            max_overshoot,
+            overshoot: 3,
+        };
+        let sample = |cycles, quota, number| Measured {
+            quotas: vec![quota],
+            printed: Some([("time".to_owned(), vec![number])].into()),
+            ..run("solo", &[], cycles)
+        };
+        let all = Measured::of_samples(vec![
+            sample(2000, quota(5, 2), 1.0),
+            sample(1000, quota(7, 4), 3.0),
+            sample(3000, quota(1, 1), 2.0),
+        ])
+        .expect("there are some");
+        assert_eq!(all.sample_cycles(), [2000, 1000, 3000]);
+        assert_eq!((all.segments.len(), all.cycles()), (9, 2000));
+        assert_eq!(all.printed.expect("numbers")["time"], [1.0, 3.0, 2.0]);
+        let sum = &all.quotas[0];
+        assert_eq!((all.quotas.len(), sum.periods), (1, 13));
+        assert_eq!((sum.max_overshoot, sum.overshoot), (4, 9));
+        let one = Measured::of_samples(vec![run("solo", &[], 500)]).expect("there is one");
+        assert_eq!(one, run("solo", &[], 500), "one sample is the run itself");
+        assert_eq!(one.sample_cycles(), [500]);
+        assert_eq!(Measured::of_samples(vec![]), None);
     }
 }

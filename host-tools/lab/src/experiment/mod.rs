@@ -11,6 +11,7 @@
 //! | [`guard`] | conditions on our own results, to notice change |
 //! | [`conclusions`] | the verdicts on both |
 //! | [`changes`], [`sensitivity`] | other values of the model, where nobody measured them, and the conclusions with each |
+//! | [`programs`] | programs of a Linux guest: the file's, and the user's own |
 //! | [`overrides`] | changes to a system: paths, and values with placeholders |
 //! | [`measured`] | the results of one run |
 //! | [`runner`] | performs the runs, each once, and keeps their results |
@@ -40,6 +41,7 @@ pub mod overrides;
 pub mod page;
 pub mod printed;
 pub mod profiled;
+pub mod programs;
 pub mod runner;
 pub mod sensitivity;
 pub mod shows;
@@ -59,9 +61,10 @@ use cloison_engine::{installation, parts, setup};
 use conclusions::Conclusions;
 use findings::{Findings, Runs, SHIPPED_GUESTS, shown};
 use measured::Measured;
-use miette::{IntoDiagnostic, Result};
+use miette::{IntoDiagnostic, Result, miette};
+use programs::Program;
 use shows::{Comparison, Form};
-use spec::Experiment;
+use spec::{Experiment, Samples, Wanted};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -92,6 +95,15 @@ pub struct ExperimentArgs {
     /// Also fail if a result differs from what the paper shows
     #[arg(long)]
     pub strict: bool,
+    /// Measure your own program in Linux: static, for AArch64, observed in FUNCTION (`main`). An
+    /// argument @PATH is a file or folder of this machine. NAME alone is one of the experiment's.
+    /// May be repeated
+    #[arg(long, value_name = "NAME[.SIZE][=PATH[@FUNCTION][,ARGUMENT…]]")]
+    pub program: Vec<String>,
+    /// Measure everything so often, each time with another seed of the model and what the file
+    /// changes
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=spec::MOST_SAMPLES as i64))]
+    pub samples: Option<u32>,
     /// The hardware that executes the images, as jobs.
     #[arg(skip)]
     pub hardware: Option<Hardware>,
@@ -120,12 +132,14 @@ pub fn experiment(args: &ExperimentArgs) -> Result<()> {
 /// As [`perform`]; also if a guard does not hold, or with `strict` if a result differs from the
 /// paper.
 pub fn experiment_on(boards: &Boards, args: &ExperimentArgs) -> Result<()> {
-    let path = file_of(&args.name);
     let form = Form::of(args.quick);
-    let mut experiment = spec::load(&path, form)?;
+    let (path, mut experiment) = wanted(args, form)?;
     let mut name = directory_name(&path, &spec::directory());
     if args.quick {
         name += "-quick";
+    }
+    if !args.program.is_empty() {
+        name += "-programs";
     }
     if let Some(model) = &args.model {
         experiment.model = installation::find(model);
@@ -167,6 +181,53 @@ pub fn experiment_on(boards: &Boards, args: &ExperimentArgs) -> Result<()> {
         Strictness::Guards
     };
     done.conclude(&experiment, strictness)
+}
+
+/// Returns the experiment that a command asks for, with its programs and samples, and its file.
+fn wanted(args: &ExperimentArgs, form: Form) -> Result<(PathBuf, Experiment)> {
+    let mut path = file_of(&args.name);
+    let mut shipped = spec::load(&path, form)?;
+    if !args.program.is_empty()
+        && !shipped.takes_programs
+        && let Some(other) = &shipped.in_linux
+    {
+        eprintln!("{}: with programs of Linux it is `{other}`", shipped.name);
+        path = file_of(other);
+        shipped = spec::load(&path, form)?;
+    }
+    let chosen = match args.program.as_slice() {
+        [] => vec![],
+        _ if !shipped.takes_programs => return Err(takes_none(&shipped.name)),
+        texts => {
+            // Of the full form, so that `--quick` can name each.
+            let all = spec::load(&path, Form::Full)?.programs;
+            let links = installation::output_dir().join("experiments/programs");
+            programs::choose(texts, &all, &links)?
+        }
+    };
+    if chosen.is_empty() && args.samples.is_none() {
+        return Ok((path, shipped));
+    }
+    let wanted = Wanted {
+        programs: chosen,
+        samples: args.samples,
+    };
+    let experiment = spec::load_with(&path, form, &wanted)?;
+    Ok((path, experiment))
+}
+
+/// Returns the error for programs of an experiment that has none.
+fn takes_none(name: &str) -> miette::Report {
+    let takes = |name: &String| {
+        spec::load(&file_of(name), Form::Full)
+            .is_ok_and(|it| it.takes_programs || it.in_linux.is_some())
+    };
+    let mut those = spec::names().unwrap_or_default();
+    those.retain(takes);
+    miette!(
+        help = format!("those that do: {}", those.join(", ")),
+        "experiment `{name}` measures no programs of Linux by their names"
+    )
 }
 
 /// Which conclusions let a command fail.
@@ -215,7 +276,7 @@ impl ExperimentResult {
             println!("Sensitivity: {}\n", stability.text);
         }
         if self.reused > 0 {
-            let (all, directory) = (self.runs.len(), out.join("runs"));
+            let (all, directory) = (experiment.boots(), out.join("runs"));
             println!(
                 "Runs:    {} of {all} are results of an earlier command, from the same inputs; \
                  remove {} to repeat them",
@@ -379,7 +440,7 @@ pub fn perform_on(
     eprintln!(
         "{}: {} in {:.1} s{}",
         experiment.name,
-        count(runs.len() - reused, "run"),
+        count(experiment.boots() - reused, "run"),
         started.elapsed().as_secs_f64(),
         if reused > 0 {
             format!(", and {reused} kept from earlier")
@@ -392,6 +453,12 @@ pub fn perform_on(
     let is_modelled = experiment.executor != Executor::Hardware;
     if is_modelled && runs_shipped_guests(experiment) {
         findings.say(SHIPPED_GUESTS);
+    }
+    for origin in experiment.programs.iter().filter_map(Program::origin) {
+        findings.say(format!("A program of your own: {origin}."));
+    }
+    if experiment.samples.number > 1 {
+        findings.say(about_samples(experiment));
     }
     let conclusions = Conclusions::draw(experiment, &runs, &described, form)?;
     conclusions.add_to(experiment, &mut findings);
@@ -435,9 +502,37 @@ pub fn perform_on(
     })
 }
 
+/// Returns a paragraph of what differs between samples.
+fn about_samples(experiment: &Experiment) -> String {
+    let Samples { number, in_guest } = experiment.samples;
+    let first = experiment.points.first();
+    let differs = first.is_some_and(|point| point.again.iter().any(|set| *set != point.set));
+    let what = match (in_guest, differs) {
+        (true, _) => {
+            "the guest runs the program again, each time in another process, whose pages are \
+             in other frames"
+        }
+        (false, true) => {
+            "each is a run with another seed of the model (the phase of the memory's refreshes, \
+             and choices at random), and with what the file sets by {sample}, such as the seed of \
+             the input"
+        }
+        (false, false) => {
+            "each is a run with another seed of the model: the phase of the memory's refreshes, \
+             and choices at random; its input is the same"
+        }
+    };
+    format!("{number} samples of everything: {what}.")
+}
+
 /// Returns figures that say of what they are, and as yet nothing else.
 fn provenance(experiment: &Experiment, path: &Path, form: Form) -> Result<Figures> {
     let conditions = &experiment.conditions;
+    let programs: Vec<String> = experiment
+        .programs
+        .iter()
+        .filter_map(Program::origin)
+        .collect();
     let figures = Figures::new(&experiment.command)
         .board(&experiment.board_name())
         .config(path);
@@ -457,6 +552,8 @@ fn provenance(experiment: &Experiment, path: &Path, form: Form) -> Result<Figure
         .parameter("warm_up_segments", experiment.warm_up)
         .parameter("measure", experiment.measure)
         .parameter("baseline", experiment.baseline())
+        .parameter("samples", experiment.samples.number)
+        .parameter("programs", programs)
         .parameter("quick", form == Form::Quick))
 }
 
@@ -555,13 +652,14 @@ fn list() -> Result<()> {
         let quick = spec::load(&file_of(&name), Form::Quick)?;
         let source = experiment
             .paper
+            .as_ref()
             .map_or_else(String::new, |(source, _)| format!(" ({source})"));
-        println!("{name:<18} {}{source}", experiment.title);
+        println!("{name:<20} {}{source}", experiment.title);
         println!(
-            "{:18} {} runs, {} with --quick",
+            "{:20} {} runs, {} with --quick",
             "",
-            experiment.points.len(),
-            quick.points.len()
+            experiment.boots(),
+            quick.boots()
         );
     }
     Ok(())

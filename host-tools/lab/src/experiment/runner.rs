@@ -18,7 +18,7 @@ use cloison_config::{Checked, Errors, ImageSource, Problem, suggest};
 use cloison_engine::counting;
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::kept::{KeptImage, KeptRun};
-use cloison_engine::model::{self, Model};
+use cloison_engine::model::{self, Conditions, Model};
 use cloison_engine::progress::bar;
 use cloison_engine::qemu::Machine;
 use cloison_engine::store::Store;
@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Time limit: a run that takes longer has hung.
+/// Time limit for each sample of a run: one that takes longer has hung.
 const LIMIT: Duration = Duration::from_secs(1200);
 
 /// The common inputs of all runs of an experiment.
@@ -88,9 +88,14 @@ fn system_of(
 
 /// Returns the systems of all points, and reports what would make a run fail or a check impossible,
 /// before the first board starts.
-fn preflight(experiment: &Experiment, base: &Value, out: &Path) -> Result<Vec<RunPlan>> {
+fn preflight(
+    experiment: &Experiment,
+    points: &[Point],
+    base: &Value,
+    out: &Path,
+) -> Result<Vec<RunPlan>> {
     let mut all = vec![];
-    for point in &experiment.points {
+    for point in points {
         let directory = out.join("runs").join(point.key());
         let (text, checked) = system_of(experiment, base, point, &directory)?;
         let found = check_victim(experiment, point, &checked).into_iter();
@@ -240,6 +245,8 @@ struct Prepared<'a> {
     checked: &'a Checked,
     image: image::Image,
     inputs: String,
+    /// The number of the sample.
+    sample: u32,
 }
 
 impl Setting<'_> {
@@ -254,12 +261,16 @@ impl Setting<'_> {
         hash.update(text.as_bytes());
         hash.update(&image.bytes);
         hash.update(point.pages.to_le_bytes());
+        if point.sample > 0 {
+            hash.update(format!("sample {}", point.sample));
+        }
         let inputs = files::digest(hash);
         Ok(Prepared {
             directory,
             checked,
             image,
             inputs,
+            sample: point.sample,
         })
     }
 
@@ -290,16 +301,26 @@ impl Setting<'_> {
             board,
             conditions,
             executor,
+            samples,
             ..
         } = self.experiment;
+        let limit = match samples.in_guest {
+            true => LIMIT * samples.number,
+            false => LIMIT,
+        };
+        // Another phase of refreshes, and other choices where a cache replaces at random.
+        let conditions = &Conditions {
+            seed: conditions.seed + u64::from(prepared.sample),
+            ..*conditions
+        };
         if *executor == Executor::Hardware {
             let image = KeptImage::new(&prepared.image, &self.store)?;
             let board = &prepared.checked.system.board.name;
-            return Ok(Boot::on_hardware(board, image, conditions.seed, LIMIT));
+            return Ok(Boot::on_hardware(board, image, conditions.seed, limit));
         }
         let kept = KeptRun::new(board, &prepared.image, self.model, &self.store, *conditions)?;
         kept.write(prepared.directory)?;
-        Ok(Boot::new(prepared.checked.emulation()?, kept, LIMIT))
+        Ok(Boot::new(prepared.checked.emulation()?, kept, limit))
     }
 
     /// Returns what a run has measured.
@@ -523,8 +544,8 @@ fn without(line: String, files: [&Path; 2]) -> String {
     })
 }
 
-/// Performs the runs of all points without results on these boards. Returns one result per point,
-/// in their order, and the number of kept ones.
+/// Performs the runs of all points without results on these boards, each sample as a run. Returns
+/// one result per point, in their order, and the number of kept runs.
 ///
 /// # Errors
 ///
@@ -535,7 +556,7 @@ pub fn run(
     model: &Model,
     out: &Path,
 ) -> Result<(Vec<Measured>, usize)> {
-    let bar = bar(&experiment.name, experiment.points.len());
+    let bar = bar(&experiment.name, experiment.boots());
     let done = run_under(boards, &bar, experiment, model, out);
     bar.finish_and_clear();
     done
@@ -557,7 +578,8 @@ pub fn run_under(
     // Report errors in context before anything is changed.
     let checked = configuration::load(&experiment.system, Some(&experiment.board))?;
     let base = overrides::anchored(&text, &experiment.system)?;
-    let planned = preflight(experiment, &base, out)?;
+    let points: Vec<Point> = experiment.points.iter().flat_map(Point::samples).collect();
+    let planned = preflight(experiment, &points, &base, out)?;
     let store = Store::of_results(out);
     let model = &model.kept_in(&store)?;
     let mut common = model.hash()?;
@@ -585,7 +607,7 @@ pub fn run_under(
         store,
     };
 
-    let items: Vec<_> = experiment.points.iter().zip(&planned).collect();
+    let items: Vec<_> = points.iter().zip(&planned).collect();
     let reused = AtomicUsize::new(0);
     let done = boards.each(bar, &items, |(point, planned)| {
         bar.set_message(point.key());
@@ -601,7 +623,12 @@ pub fn run_under(
         }
     });
     KeptRun::clean(out, model, &setting.store);
-    Ok((done?, reused.into_inner()))
+    let mut done = done?.into_iter();
+    let merged = experiment.points.iter().filter_map(|point| {
+        let samples = done.by_ref().take(1 + point.again.len());
+        Measured::of_samples(samples.collect())
+    });
+    Ok((merged.collect(), reused.into_inner()))
 }
 
 #[cfg(test)]

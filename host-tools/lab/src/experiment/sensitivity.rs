@@ -161,8 +161,9 @@ pub fn crc32(path: &Path) -> Result<String> {
 }
 
 /// What an experiment's file says of its report and conclusions, and not of its runs.
-const REPORT: [&str; 9] = [
+const REPORT: [&str; 10] = [
     "title", "question", "paper", "values", "figures", "table", "account", "guards", "shows",
+    "in_linux",
 ];
 
 /// Returns the CRC-32 of what an experiment's file says of its runs.
@@ -232,7 +233,7 @@ enum Effect {
 pub fn repeat(boards: &Boards, experiment: &Experiment, out: &Path) -> Result<Vec<Repeated>> {
     let text = files::read_text(&experiment.model, files::CONFIGURATION)?;
     let changes = changes::changes(&SourceFile::new(&experiment.model, text.clone()))?;
-    let each = experiment.points.len();
+    let each = experiment.boots();
     let bar = bar(
         &format!("{}, sensitivity", experiment.name),
         changes.len() * each,
@@ -312,7 +313,7 @@ pub fn examine(
             "the experiment names no conclusions that its runs could decide"
         ));
     }
-    let mut runs = experiment.points.len();
+    let mut runs = experiment.boots();
     let mut changed = vec![];
     for Repeated { change, effect } in repeat(boards, experiment, out)? {
         let mut row = Changed {

@@ -9,10 +9,11 @@ use super::machine::{self, directory_of, stem_of};
 use super::measured::{Measure, Measured, Segment, key};
 use super::origin::Origin;
 use super::overrides::{self, Path as TomlPath, Scope, Value};
+use super::programs::{self, Program};
 use super::shows::{self, Form, Statement};
 use crate::campaign::spec::CACHES;
 use cloison_board_model::Board as Model;
-use cloison_config::document::{self, Field, Given, Table};
+use cloison_config::document::{self, Field, Given, Presence, Table};
 use cloison_config::problem::{Errors, Problem, SourceFile, display_path};
 use cloison_config::validation::record::Machine as Executor;
 use cloison_config::{FileKind, files, suggest};
@@ -74,9 +75,47 @@ pub struct Experiment {
     /// Assignments of `--quick` in the system of every run, before those of its variant; none
     /// without that option.
     pub quick: Vec<Assignment>,
+    /// The programs of Linux that axes have as their values: the file's, or those that a command
+    /// has chosen.
+    pub programs: Vec<Program>,
+    /// Whether any axis has them.
+    pub takes_programs: bool,
+    /// The experiment that does the same with programs of Linux, if this one has other guests.
+    pub in_linux: Option<String>,
+    /// How often everything is measured.
+    pub samples: Samples,
     /// All runs.
     pub points: Vec<Point>,
 }
+
+/// How often everything is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Samples {
+    /// Number of samples.
+    pub number: u32,
+    /// Whether the guest takes them, so that one run has all; otherwise each is a run.
+    pub in_guest: bool,
+}
+
+impl Samples {
+    /// One of everything.
+    pub const ONE: Self = Self {
+        number: 1,
+        in_guest: false,
+    };
+}
+
+/// What a command asks of an experiment, beside its form.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    /// The programs to measure; the file's if there are none.
+    pub programs: Vec<Program>,
+    /// The number of samples, if not the file's.
+    pub samples: Option<u32>,
+}
+
+/// Most samples of a run.
+pub const MOST_SAMPLES: u32 = 100;
 
 /// What plots call axes, by name.
 #[derive(Clone, Debug, Default)]
@@ -116,6 +155,11 @@ impl Experiment {
             shows: vec![],
             ..self
         }
+    }
+
+    /// Returns the number of its runs, each sample being one.
+    pub fn boots(&self) -> usize {
+        self.points.iter().map(|point| 1 + point.again.len()).sum()
     }
 
     /// Returns what executes the images, for reports.
@@ -195,6 +239,8 @@ impl Experiment {
             overrides::set(&mut system, path, value)
                 .map_err(|error| wrong("variant.set", span, error))?;
         }
+        programs::add(&mut system, &self.victim, &point.programs)
+            .map_err(|error| wrong("variant", &point.span, error))?;
         Ok(system)
     }
 }
@@ -215,6 +261,12 @@ pub struct Point {
     pub remove: Vec<(TomlPath, Range<usize>)>,
     /// Pages that must have migrated before the measurement starts.
     pub pages: u64,
+    /// The programs of Linux that it measures, if those are on an axis.
+    pub programs: Vec<Program>,
+    /// The number of its sample, from 0 on.
+    pub sample: u32,
+    /// The assignments of each further sample.
+    pub again: Vec<Vec<Assignment>>,
     /// Position of the variant's name in the file.
     pub span: Range<usize>,
 }
@@ -222,7 +274,26 @@ pub struct Point {
 impl Point {
     /// Returns a name for its directory.
     pub fn key(&self) -> String {
-        key(&self.variant, &self.axes)
+        let key = key(&self.variant, &self.axes);
+        match self.sample {
+            0 => key,
+            more => format!("{key}-sample={}", more + 1),
+        }
+    }
+
+    /// Returns its samples, each as a run.
+    pub fn samples(&self) -> impl Iterator<Item = Self> {
+        let first = Self {
+            again: vec![],
+            ..self.clone()
+        };
+        let further = (1..).zip(&self.again).map(|(sample, set)| Self {
+            set: set.clone(),
+            sample,
+            again: vec![],
+            ..self.clone()
+        });
+        std::iter::once(first).chain(further)
     }
 
     /// Returns an example of its run: one segment, with what the victim of its system counts. The
@@ -285,8 +356,43 @@ struct Axis<'a> {
     name: &'a str,
     /// What plots call it, with the unit of its values.
     title: Option<&'a str>,
-    values: Vec<Value>,
-    quick: Option<Vec<Value>>,
+    values: AxisValues<'a>,
+}
+
+/// The values of an axis.
+enum AxisValues<'a> {
+    /// Those that the file lists, and those of `--quick`, if they are others.
+    Listed(Vec<Value>, Option<Vec<Value>>),
+    /// Programs of Linux.
+    Programs(ProgramsAxis, Field<'a>),
+}
+
+/// How programs are the values of an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProgramsAxis {
+    /// Each input of each program is one.
+    Each,
+    /// Each program is one, with all of its inputs.
+    ByName,
+}
+
+/// How axes name these.
+const PROGRAMS: [(&str, ProgramsAxis); 2] = [
+    ("each", ProgramsAxis::Each),
+    ("by name", ProgramsAxis::ByName),
+];
+
+/// The label of a program's input, beside that of its axis.
+const SIZE: &str = "size";
+
+/// What points are made of, beside variants.
+#[derive(Clone, Copy)]
+struct Expansion<'a> {
+    base: &'a Path,
+    form: Form,
+    /// The programs of the axes that have them.
+    programs: &'a [Program],
+    samples: Samples,
 }
 
 /// A path in the system, and the value that it gets, with placeholders.
@@ -322,6 +428,11 @@ pub fn names() -> std::io::Result<Vec<String>> {
 /// Reads and validates an experiment. [`Form::Quick`] uses the few values that its axes list for a
 /// quick look, and the file's assignments for it.
 pub fn load(path: &Path, form: Form) -> Result<Experiment, Errors> {
+    load_with(path, form, &Wanted::default())
+}
+
+/// Like [`load`], with what a command asks for.
+pub fn load_with(path: &Path, form: Form, wanted: &Wanted) -> Result<Experiment, Errors> {
     let known = names().unwrap_or_default();
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let help = suggest(&stem, "experiments", known.iter().map(String::as_str));
@@ -338,10 +449,10 @@ pub fn load(path: &Path, form: Form) -> Result<Experiment, Errors> {
             problems.collect(),
         )
     })?;
-    document::read(&file, |root| read(root, path, form))
+    document::read(&file, |root| read(root, path, form, wanted))
 }
 
-fn read(root: &Table<'_>, path: &Path, form: Form) -> Option<Experiment> {
+fn read(root: &Table<'_>, path: &Path, form: Form, wanted: &Wanted) -> Option<Experiment> {
     FileKind::Experiment.fits(root)?;
     let base = directory_of(path);
     let title = root.value("title", Field::text);
@@ -354,10 +465,24 @@ fn read(root: &Table<'_>, path: &Path, form: Form) -> Option<Experiment> {
     let caches = root.value("caches", |field| field.one_of("cache state", &CACHES));
     let roi = root.value("roi", read_roi);
     let shorter = root.value("quick", |field| read_quick(field, &base));
+    let programs = document::all(root.tables("program").into_iter().map(Program::read));
+    let in_linux = root.value("in_linux", Field::text);
+    let number = root.value("samples", |field| {
+        field.integer_in(1..=MOST_SAMPLES.into(), "a number of samples")
+    });
+    let in_guest = root.flag("samples_in_guest");
     let variants = read_variants(root);
-    let all = variants
-        .as_ref()
-        .and_then(|all| points(all, &base, Form::Full));
+    let file_programs = programs.as_deref().unwrap_or_default();
+    let of_file = Expansion {
+        base: &base,
+        form: Form::Full,
+        programs: file_programs,
+        samples: Samples {
+            in_guest,
+            ..Samples::ONE
+        },
+    };
+    let all = variants.as_ref().and_then(|all| points(all, of_file));
     let account = Account::read(root);
     let baseline = root.value("baseline", |field| read_baseline(field, all.as_deref()));
     refuse_checks(root);
@@ -372,7 +497,33 @@ fn read(root: &Table<'_>, path: &Path, form: Form) -> Option<Experiment> {
     root.finish_ref();
 
     let shorter = shorter.or(Quick::default());
-    let points = variants.as_ref().and_then(|all| points(all, &base, form));
+    let shown = |program: &&Program| form == Form::Full || program.is_quick();
+    let chosen: Vec<Program> = match wanted.programs.as_slice() {
+        [] => file_programs.iter().filter(shown).cloned().collect(),
+        some => some.to_vec(),
+    };
+    let of_form = match form {
+        Form::Full => number.or(1)? as u32,
+        Form::Quick => 1,
+    };
+    let samples = Samples {
+        number: wanted.samples.unwrap_or(of_form),
+        in_guest,
+    };
+    refuse_samples(root, samples, measured.unwrap_or_default())?;
+    let expansion = Expansion {
+        form,
+        programs: &chosen,
+        samples,
+        ..of_file
+    };
+    let points = variants.as_ref().and_then(|all| points(all, expansion));
+    let of_programs = |axis: &Axis<'_>| matches!(axis.values, AxisValues::Programs(..));
+    let takes_programs = variants
+        .iter()
+        .flatten()
+        .flat_map(|variant| &variant.axes)
+        .any(of_programs);
     let name = stem_of(path);
     let machine = machine?;
     let shorter = shorter?;
@@ -419,7 +570,11 @@ fn read(root: &Table<'_>, path: &Path, form: Form) -> Option<Experiment> {
             Form::Full => vec![],
             Form::Quick => shorter.set,
         },
+        takes_programs,
+        in_linux: in_linux.optional()?.map(str::to_owned),
+        samples,
         points: points?,
+        programs: programs.map(|_| chosen)?,
         name,
     };
     match check_account(&mut experiment, &all?) {
@@ -476,6 +631,23 @@ fn refuse_checks(root: &Table<'_>) {
                     a paper reports (docs/experiments.md)";
         field.push(error.label("an earlier name").help(help));
     }
+}
+
+/// Refuses several samples of what cannot be one result.
+fn refuse_samples(root: &Table<'_>, samples: Samples, measure: Measure) -> Option<()> {
+    let merges = [Measure::Segments, Measure::Printed].contains(&measure);
+    if samples.number == 1 || samples.in_guest || merges {
+        return Some(());
+    }
+    let error = root.error(
+        "samples",
+        0..0,
+        "several samples of a profile, or of cyclictest",
+    );
+    let help = "leave `samples` out, or let the guest take them: samples_in_guest = true, and \
+                {samples} in its command";
+    root.push(error.label("in this file").help(help));
+    None
 }
 
 fn read_paper(field: &Field<'_>) -> Option<(String, String)> {
@@ -555,15 +727,27 @@ fn read_axis<'a>(mut table: Table<'a>) -> Option<Axis<'a>> {
         Some(values)
     };
     let help = "give the axis values: values = [NUMBER, …]";
-    let values = table.required_value("values", help, read_values);
-    let quick = table.value("quick", read_values);
+    let programs = table.value("programs", |field| {
+        field.one_of("program grouping", &PROGRAMS)
+    });
+    let values = match programs {
+        Presence::Given(Given { field, value }) => Some(AxisValues::Programs(value, field)),
+        Presence::Wrong => None,
+        Presence::Absent => {
+            let values = table.required_value("values", help, read_values);
+            let quick = table.value("quick", read_values);
+            let listed = |values: Given<'a, Vec<Value>>| {
+                Some(AxisValues::Listed(values.value, quick.optional()?))
+            };
+            values.and_then(listed)
+        }
+    };
     let title = table.value("title", Field::text);
     table.finish();
     Some(Axis {
         name: name?.value,
         title: title.optional()?,
-        values: values?.value,
-        quick: quick.optional()?,
+        values: values?,
     })
 }
 
@@ -581,10 +765,10 @@ fn read_set<'a>(field: &Field<'a>) -> Option<Vec<Setting<'a>>> {
 }
 
 /// Returns all runs; each has another name.
-fn points(variants: &[Variant<'_>], base: &Path, form: Form) -> Option<Vec<Point>> {
+fn points(variants: &[Variant<'_>], expansion: Expansion<'_>) -> Option<Vec<Point>> {
     let mut points: Vec<Point> = vec![];
     let expanded = variants.iter().map(|variant| {
-        for point in expand(variant, base, form)? {
+        for point in expand(variant, expansion)? {
             if points.iter().any(|other| other.key() == point.key()) {
                 let field = &variant.name.field;
                 let error = field.error(format!("run `{}` is declared twice", point.key()));
@@ -642,22 +826,46 @@ fn read_baseline(field: &Field<'_>, points: Option<&[Point]>) -> Option<String> 
 
 /// Expands a variant to its points: the product of its axes. What is wrong at one point is wrong at
 /// the others, so the first one stands for all.
-fn expand(variant: &Variant<'_>, base: &Path, form: Form) -> Option<Vec<Point>> {
-    let mut scopes = vec![(BTreeMap::new(), Scope::default())];
+fn expand(variant: &Variant<'_>, expansion: Expansion<'_>) -> Option<Vec<Point>> {
+    let Expansion { base, samples, .. } = expansion;
+    let number = match samples.in_guest {
+        true => samples.number,
+        false => 1,
+    };
+    let scope = Scope::default().with("samples", &Value::Integer(number.into()));
+    let mut combinations = vec![Combination {
+        labels: BTreeMap::new(),
+        scope,
+        programs: vec![],
+    }];
     for axis in &variant.axes {
-        let shorter = axis.quick.as_ref().filter(|_| form == Form::Quick);
-        let mut more = vec![];
-        for (labels, scope) in &scopes {
-            for value in shorter.unwrap_or(&axis.values) {
-                let mut labels: BTreeMap<String, String> = labels.clone();
-                labels.insert(axis.name.to_owned(), label(value));
-                more.push((labels, scope.with(axis.name, value)));
-            }
-        }
-        scopes = more;
+        let places = places(axis, expansion)?;
+        let longer = combinations.iter().flat_map(|combination| {
+            let longer = |place: &AxisPlace| {
+                let mut longer = combination.clone();
+                longer.labels.extend(place.labels.iter().cloned());
+                longer.scope = longer.scope.with(axis.name, &place.value);
+                longer.programs.extend(place.programs.iter().cloned());
+                longer
+            };
+            places.iter().map(longer).collect::<Vec<_>>()
+        });
+        combinations = longer.collect();
     }
-    let points = scopes.into_iter().map(|(axes, scope)| {
-        let set = assignments(&variant.set, base, &scope);
+    let points = combinations.into_iter().map(|combination| {
+        let Combination {
+            labels: axes,
+            scope,
+            programs,
+        } = combination;
+        let set = |sample: u32| {
+            let scope = scope.with("sample", &Value::Integer(sample.into()));
+            assignments(&variant.set, base, &scope)
+        };
+        let further = match samples.in_guest {
+            true => 1,
+            false => samples.number,
+        };
         let pages = match &variant.pages {
             None => Some(0),
             Some(pages) => fill(pages, &scope).and_then(|value| {
@@ -673,13 +881,89 @@ fn expand(variant: &Variant<'_>, base: &Path, form: Form) -> Option<Vec<Point>> 
         Some(Point {
             variant: variant.name.value.to_owned(),
             axes,
-            set: set?,
+            set: set(0)?,
             remove: variant.remove.clone(),
             pages: pages?,
+            programs,
+            sample: 0,
+            again: (1..further).map(set).collect::<Option<_>>()?,
             span: variant.name.field.span(),
         })
     });
     points.collect()
+}
+
+/// A value on each of the first axes.
+#[derive(Clone)]
+struct Combination {
+    labels: BTreeMap<String, String>,
+    scope: Scope,
+    programs: Vec<Program>,
+}
+
+/// A value of an axis.
+struct AxisPlace {
+    labels: Vec<(String, String)>,
+    value: Value,
+    programs: Vec<Program>,
+}
+
+/// Returns the values of an axis.
+fn places(axis: &Axis<'_>, expansion: Expansion<'_>) -> Option<Vec<AxisPlace>> {
+    let (kind, field) = match &axis.values {
+        AxisValues::Listed(values, quick) => {
+            let shorter = quick.as_ref().filter(|_| expansion.form == Form::Quick);
+            let place = |value: &Value| AxisPlace {
+                labels: vec![(axis.name.to_owned(), label(value))],
+                value: value.clone(),
+                programs: vec![],
+            };
+            return Some(shorter.unwrap_or(values).iter().map(place).collect());
+        }
+        AxisValues::Programs(kind, field) => (*kind, field),
+    };
+    let programs = expansion.programs;
+    if programs.is_empty() {
+        let error = field
+            .error("the file has no programs")
+            .label("an axis of them");
+        field.push(error.help("add a [[program]] with name, command and function"));
+        return None;
+    }
+    let mut places: Vec<AxisPlace> = vec![];
+    for program in programs {
+        let mut labels = vec![(axis.name.to_owned(), program.name.clone())];
+        let inputs: Vec<&Program> = match kind {
+            ProgramsAxis::Each => {
+                labels.push((SIZE.to_owned(), program.size.clone()));
+                vec![program]
+            }
+            ProgramsAxis::ByName => {
+                let same = |other: &&Program| other.name == program.name;
+                programs.iter().filter(same).collect()
+            }
+        };
+        if places.iter().any(|place| place.labels == labels) {
+            continue;
+        }
+        if let Some(other) = inputs.iter().find(|other| !other.has_file_of(program)) {
+            let error = field.error(format!(
+                "`{}` is another program than `{}`, or has another function",
+                other.label(),
+                program.label()
+            ));
+            let help = "here a program's inputs are ranked by the profile of the first one: give \
+                        all of them the same file and function, or another name";
+            field.push(error.label("one program with several inputs").help(help));
+            return None;
+        }
+        places.push(AxisPlace {
+            value: program.value(&inputs),
+            programs: inputs.into_iter().cloned().collect(),
+            labels,
+        });
+    }
+    Some(places)
 }
 
 /// Returns what a table sets in the system, and where it does: paths in the system, values without
@@ -738,7 +1022,9 @@ mod tests {
         let text = std::fs::read_to_string(&path).expect("the shipped experiment");
         assert!(text.contains(old), "{old}");
         let source = SourceFile::new(&path, text.replacen(old, new, 1));
-        let errors = document::read(&source, |root| read(root, &path, Form::Full));
+        let errors = document::read(&source, |root| {
+            read(root, &path, Form::Full, &Wanted::default())
+        });
         let errors = errors.expect_err("it is refused");
         let problem = &errors.problems()[0];
         (
@@ -984,6 +1270,97 @@ mod tests {
             );
             let column = 1 + line.find(at).expect("it is there");
             assert_eq!(problem.line_and_column(), (2, column), "{line}");
+        }
+    }
+
+    /// Returns what the runs of an experiment with two programs set, by their names.
+    fn with_programs(kind: &str, form: Form, wanted: &Wanted) -> Vec<(String, String)> {
+        let directory = tempfile::tempdir().expect("a directory");
+        let text = format!(
+            "system = 'system.toml'\nmeasure = 'printed'\nsamples = 3\n\
+             [[program]]\nname = 'sort'\nsize = 'small'\ncommand = 'sort a'\nfunction = 'run'\nquick = true\n\
+             [[program]]\nname = 'sort'\nsize = 'large'\ncommand = 'sort b c'\nfunction = 'run'\n\
+             [[program]]\nname = 'sum'\ncommand = 'sum'\nfunction = '0x40'\n\
+             [[variant]]\nname = 'solo'\n\
+             set = {{ 'vm.vic.exec' = '{{sample}} {{program.function}} {{program.command}} {{program.inputs}}' }}\n\
+             [[variant.axis]]\nname = 'program'\nprograms = '{kind}'\n"
+        );
+        own(directory.path(), &text).expect("right");
+        let read = load_with(&directory.path().join("mine.toml"), form, wanted).expect("right");
+        let runs = read.points.iter().flat_map(Point::samples);
+        runs.map(|run| (run.key(), run.set[0].1.as_str().expect("text").to_owned()))
+            .collect()
+    }
+
+    #[test]
+    fn programs_are_the_values_of_an_axis_by_input_or_by_name() {
+        let one = Wanted {
+            samples: Some(1),
+            ..Wanted::default()
+        };
+        let pairs = |all: &[(&str, &str)]| -> Vec<(String, String)> {
+            let owned = |(key, set): &(&str, &str)| ((*key).to_owned(), (*set).to_owned());
+            all.iter().map(owned).collect()
+        };
+        assert_eq!(
+            with_programs("each", Form::Full, &one),
+            pairs(&[
+                ("solo-program=sort-size=small", "0 -s run sort a -- small a"),
+                (
+                    "solo-program=sort-size=large",
+                    "0 -s run sort b c -- large b c"
+                ),
+                (
+                    "solo-program=sum-size=default",
+                    "0 --at 0x40 sum -- default "
+                ),
+            ])
+        );
+        assert_eq!(
+            with_programs("by name", Form::Full, &one),
+            pairs(&[
+                (
+                    "solo-program=sort",
+                    "0 -s run sort a -- small a -- large b c"
+                ),
+                ("solo-program=sum", "0 --at 0x40 sum -- default "),
+            ])
+        );
+        let quick = with_programs("by name", Form::Quick, &Wanted::default());
+        assert_eq!(
+            quick,
+            pairs(&[("solo-program=sort", "0 -s run sort a -- small a")]),
+            "one sample of those that are quick"
+        );
+        let two = Wanted {
+            samples: Some(2),
+            ..Wanted::default()
+        };
+        assert_eq!(
+            with_programs("by name", Form::Quick, &two),
+            pairs(&[
+                ("solo-program=sort", "0 -s run sort a -- small a"),
+                ("solo-program=sort-sample=2", "1 -s run sort a -- small a"),
+            ]),
+            "another sample is another run"
+        );
+    }
+
+    #[test]
+    fn samples_are_of_runs_that_can_be_one() {
+        let directory = tempfile::tempdir().expect("a directory");
+        for (line, is_right) in [
+            ("samples = 2", true),
+            ("samples = 2\nmeasure = 'cyclictest'", false),
+            ("samples = 2\nmeasure = 'profile'", false),
+            (
+                "samples = 2\nsamples_in_guest = true\nmeasure = 'profile'",
+                true,
+            ),
+            ("samples = 101", false),
+        ] {
+            let text = format!("system = 'system.toml'\n{line}\n[[variant]]\nname = 'solo'\n");
+            assert_eq!(own(directory.path(), &text).is_ok(), is_right, "{line}");
         }
     }
 

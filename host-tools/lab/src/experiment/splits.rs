@@ -108,7 +108,8 @@ fn numbers(run: &Measured, _: &str) -> Vec<Fields> {
     numbers.map(part).collect()
 }
 
-/// Returns the mean of each printed name, with the name without a number at its end.
+/// Returns the mean of each printed name, with the name without a number at its end, and that
+/// number.
 fn means(run: &Measured, _: &str) -> Vec<Fields> {
     let all = run.printed.iter();
     let means = all.flat_map(|all| {
@@ -120,9 +121,11 @@ fn means(run: &Measured, _: &str) -> Vec<Fields> {
             .rsplit_once('_')
             .filter(|(_, end)| end.parse::<u32>().is_ok());
         let stem = numbered.map_or(name.as_str(), |(stem, _)| stem);
+        let number = numbered.and_then(|(_, end)| end.parse().ok());
         fields([
             ("name", Value::Text(name.clone())),
             ("stem", Value::Text(stem.to_owned())),
+            ("number", number.map_or(Value::Missing, Value::Count)),
             ("mean", Value::Number(mean)),
         ])
     };

@@ -484,6 +484,8 @@ impl Work {
                     model,
                     sensitivity,
                     strict: false,
+                    program: vec![],
+                    samples: None,
                 },
             ),
             Self::Campaign {

@@ -281,6 +281,9 @@ impl Boot {
             set,
             remove,
             pages,
+            programs: vec![],
+            sample: 0,
+            again: vec![],
             span: point.span.clone(),
         })
     }
@@ -604,6 +607,10 @@ fn benchmarks(points: &Points, model: &Path, runs: Vec<spec::Point>) -> spec::Ex
         warm_up_span: 0..0,
         conditions: Conditions::default(),
         quick: vec![],
+        programs: vec![],
+        takes_programs: false,
+        in_linux: None,
+        samples: spec::Samples::ONE,
         points: runs,
     }
 }
