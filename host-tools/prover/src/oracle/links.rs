@@ -22,7 +22,7 @@ type End = (usize, usize);
 struct Visit {
     /// The device that its guest has accessed, and what follows at the end.
     access: Option<(End, Effect)>,
-    /// What [`Links::changes`] was at its begin, and each of its own stores since.
+    /// What [`Links::changes`] was when it began, and each store that it has made since.
     since: Vec<u64>,
     /// Where it last stored to another VM.
     last: Option<(usize, Buffer)>,
