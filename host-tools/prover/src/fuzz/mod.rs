@@ -8,6 +8,7 @@
 pub mod generator;
 pub mod program;
 pub mod state;
+mod watch;
 
 use crate::blocks::Blocks;
 use crate::coverage::Coverage;
@@ -21,6 +22,7 @@ use state::Progress;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
+use watch::Watch;
 
 /// Blocks that a visit to EL2 may take: a restart that clears and copies megabytes takes less.
 const STUCK: u64 = 20_000_000;
@@ -91,8 +93,9 @@ pub struct Fuzzer {
     corpus: Vec<Vec<Op>>,
     /// What each core executes.
     current: [Option<Input>; MAX_CORES],
-    /// The last inputs, in the order in which they began.
-    recent: VecDeque<Input>,
+    watch: Arc<Watch>,
+    /// Blocks of all cores since the boot.
+    blocks_begun: u64,
     /// The VM whose next program is for a link's device with this number, because the other end's was.
     answer: Option<(u64, u64)>,
     /// Inputs to replay that no vCPU has taken.
@@ -153,7 +156,8 @@ impl Fuzzer {
             turns: fastrand::Rng::with_seed(!wanted.seed),
             corpus,
             current: Default::default(),
-            recent: VecDeque::with_capacity(KEPT),
+            watch: Watch::start(wanted.directory.clone(), wanted.seed),
+            blocks_begun: 0,
             replayed,
             replay_end: None,
             puppets: [Puppet::default(); VMS],
@@ -280,10 +284,12 @@ impl Fuzzer {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         write(at, to, &bytes);
         let input = Input { vm, vcpu, ops };
-        if self.recent.len() == KEPT {
-            self.recent.pop_front();
+        let mut recent = self.watch.recent();
+        if recent.len() == KEPT {
+            recent.pop_front();
         }
-        self.recent.push_back(input.clone());
+        recent.push_back(input.clone());
+        drop(recent);
         self.current[at.core] = Some(input);
         self.progress.inputs += 1;
     }
@@ -436,6 +442,8 @@ impl Instrument for Fuzzer {
 
     fn block(&mut self, at: &Moment<'_>, block: usize) {
         self.coverage.step(at.core, block);
+        self.blocks_begun += 1;
+        self.watch.beat(self.blocks_begun);
         self.turn -= 1;
         if self.turn == 0 {
             self.turn = self.turns.u64(20..4000);
@@ -498,7 +506,7 @@ impl Instrument for Fuzzer {
             &self.wanted.directory,
             finding,
             self.wanted.seed,
-            &self.recent,
+            &*self.watch.recent(),
         );
     }
 
