@@ -47,6 +47,14 @@ struct Site {
     word: u32,
 }
 
+impl Finding {
+    /// Ends QEMU with [`FOUND`], after everything about the finding has been written.
+    pub fn end_run(&self) -> ! {
+        eprintln!("prover: {}: {}", self.rule, self.what);
+        std::process::exit(FOUND)
+    }
+}
+
 /// State of the callbacks.
 pub struct Prover {
     internals: &'static Internals,
@@ -135,8 +143,7 @@ impl Prover {
             return;
         };
         self.conclude(&finding);
-        eprintln!("prover: {}: {}", finding.rule, finding.what);
-        std::process::exit(FOUND);
+        finding.end_run()
     }
 
     fn conclude(&mut self, finding: &Finding) {

@@ -49,7 +49,9 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    fn has(self, at: u64, len: u64) -> bool {
+    /// Returns whether all of some bytes are in it.
+    pub const fn has(self, at: Ipa, len: u64) -> bool {
+        let at = at.0;
         self.at <= at && at + len <= self.at.saturating_add(self.len)
     }
 }
@@ -185,11 +187,11 @@ impl Device {
                 at: queue.device,
                 len: 4 + queue.size * 8,
             };
-            if ring.has(at.0, len) {
+            if ring.has(at, len) {
                 return Some(ring);
             }
             let mut buffers = (0..queue.size).filter_map(|index| queue.buffer(memory, index));
-            buffers.find(|buffer| buffer.has(at.0, len))
+            buffers.find(|buffer| buffer.has(at, len))
         })
     }
 

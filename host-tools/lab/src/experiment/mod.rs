@@ -11,7 +11,7 @@
 //! | [`guard`] | conditions on our own results, to notice change |
 //! | [`conclusions`] | the verdicts on both |
 //! | [`changes`], [`sensitivity`] | other values of the model, where nobody measured them, and the conclusions with each |
-//! | [`programs`] | programs of a Linux guest: the file's, and the user's own |
+//! | [`programs`] | programs in a guest's Linux: the file's, and the user's own |
 //! | [`overrides`] | changes to a system: paths, and values with placeholders |
 //! | [`measured`] | the results of one run |
 //! | [`runner`] | performs the runs, each once, and keeps their results |

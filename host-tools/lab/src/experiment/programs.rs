@@ -1,4 +1,4 @@
-//! The programs of a Linux guest that an experiment measures: those of its file, and the user's own
+//! The programs in a guest's Linux that an experiment measures: those of its file, and the user's own
 //! as black boxes.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -23,7 +23,7 @@ const LONGEST: usize = 12;
 /// How `--program` is written.
 const FORM: &str = "NAME[.SIZE]=PATH[@FUNCTION][,ARGUMENT…]";
 
-/// A program of a Linux guest, with the arguments for one input.
+/// A program in a guest's Linux, with the arguments for one input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// Its name in reports.

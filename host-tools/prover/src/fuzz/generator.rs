@@ -2,7 +2,7 @@
 //! reached something new.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-mod links;
+pub mod links;
 mod mutation;
 
 use cloison_abi::{Call, list, map, psci};

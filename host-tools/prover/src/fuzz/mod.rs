@@ -13,10 +13,11 @@ mod watch;
 use crate::blocks::Blocks;
 use crate::coverage::Coverage;
 use crate::instrument::{Finding, Instrument, Moment, Needs};
-use crate::prover::{FOUND, MAX_CORES};
+use crate::prover::MAX_CORES;
 use cloison_abi::{Call, map, page, psci};
 use cloison_puppet::{ASK, LAST, OP_WORDS, Op};
 use generator::Generator;
+use generator::links::Device;
 use program::Input;
 use state::Progress;
 use std::collections::VecDeque;
@@ -94,10 +95,8 @@ pub struct Fuzzer {
     /// What each core executes.
     current: [Option<Input>; MAX_CORES],
     watch: Arc<Watch>,
-    /// Blocks of all cores since the boot.
-    blocks_begun: u64,
-    /// The VM whose next program is for a link's device with this number, because the other end's was.
-    answer: Option<(u64, u64)>,
+    /// The VM whose next program is for this device of a link, because the other end's was.
+    answer: Option<(u64, Device)>,
     /// Inputs to replay that no vCPU has taken.
     replayed: Option<VecDeque<Input>>,
     /// Exits when the last replayed input was taken.
@@ -157,7 +156,6 @@ impl Fuzzer {
             corpus,
             current: Default::default(),
             watch: Watch::start(wanted.directory.clone(), wanted.seed),
-            blocks_begun: 0,
             replayed,
             replay_end: None,
             puppets: [Puppet::default(); VMS],
@@ -229,7 +227,7 @@ impl Fuzzer {
         let end = ENDS.iter().position(|end| *end == vm)?;
         let (other, device) = match self.answer {
             Some((due, device)) if due == vm => (None, device),
-            None if self.generator.below(8) == 0 => (Some(ENDS[1 - end]), self.generator.below(2)),
+            None if self.generator.below(8) == 0 => (Some(ENDS[1 - end]), self.generator.device()),
             _ => return None,
         };
         self.answer = other.map(|other| (other, device));
@@ -353,8 +351,7 @@ impl Fuzzer {
             core,
         };
         self.found(&finding);
-        eprintln!("prover: {}: {}", finding.rule, finding.what);
-        std::process::exit(FOUND)
+        finding.end_run()
     }
 
     fn finds(&mut self, rule: &str, what: String, core: usize) {
@@ -442,8 +439,7 @@ impl Instrument for Fuzzer {
 
     fn block(&mut self, at: &Moment<'_>, block: usize) {
         self.coverage.step(at.core, block);
-        self.blocks_begun += 1;
-        self.watch.beat(self.blocks_begun);
+        self.watch.beat();
         self.turn -= 1;
         if self.turn == 0 {
             self.turn = self.turns.u64(20..4000);

@@ -4,7 +4,6 @@
 use super::program::Input;
 use super::state;
 use crate::instrument::Finding;
-use crate::prover::FOUND;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -71,15 +70,14 @@ impl Watch {
                 core: 0,
             };
             state::reproducer(&directory, &finding, seed, &*watched.recent());
-            eprintln!("prover: {}: {}", finding.rule, finding.what);
-            std::process::exit(FOUND);
+            finding.end_run()
         });
         watch
     }
 
-    /// EL2 has begun so many blocks.
-    pub fn beat(&self, blocks: u64) {
-        self.blocks.store(blocks, Relaxed);
+    /// EL2 has begun a block. All cores have one thread, so that no other one counts meanwhile.
+    pub fn beat(&self) {
+        self.blocks.store(self.blocks.load(Relaxed) + 1, Relaxed);
     }
 
     /// Returns the last inputs.

@@ -164,9 +164,8 @@ impl Links {
         if owner == vm {
             return Ok(());
         }
-        let last = visit.last.filter(|(of, last)| {
-            *of == owner && last.at <= ipa.0 && ipa.0 + store.bytes <= last.at + last.len
-        });
+        let is_there = |&(of, last): &(usize, Buffer)| of == owner && last.has(ipa, store.bytes);
+        let last = visit.last.filter(is_there);
         let ends = || {
             let links = self.system.links_of(VmId(vm as u8));
             links.filter_map(|(number, spec, end)| {
@@ -180,9 +179,9 @@ impl Links {
             at,
             vm: owner,
         };
-        let is_known = ends().all(|(_, device)| device.is_known());
         let is_sure = |visit: &Visit| {
-            is_known && !visit.is_spoiled && visit.since[owner] == self.changes[owner]
+            let is_same = !visit.is_spoiled && visit.since[owner] == self.changes[owner];
+            is_same && ends().all(|(_, device)| device.is_known())
         };
         let is_of_sockets = ends().any(|(kind, _)| kind == LinkKind::Vsock);
         if is_of_sockets {

@@ -14,7 +14,7 @@ const FILLED: u64 = 4;
 
 /// The device of a link in a VM.
 #[derive(Clone, Copy)]
-struct Device(u64);
+pub struct Device(u64);
 
 impl Device {
     /// Those that there are: a network's, and one of sockets.
@@ -50,7 +50,7 @@ fn memory(at: u64, value: u64) -> Op {
 impl Generator {
     /// Appends a part of what a driver does, or what none does.
     pub(super) fn link(&mut self, ops: &mut Vec<Op>) {
-        let device = self.pick(&Device::ALL);
+        let device = self.device();
         match self.below(8) {
             0 => {
                 let (stores, at) = (self.random.bool(), self.below(0x200));
@@ -71,11 +71,15 @@ impl Generator {
         }
     }
 
+    /// Returns a device.
+    pub fn device(&mut self) -> Device {
+        self.pick(&Device::ALL)
+    }
+
     /// Returns a program for one end of a link: a driver that runs, with buffers for what arrives, and
     /// with something to send, at once and later. Only if the other end's does the same at that time,
     /// something is copied.
-    pub fn conversation(&mut self, device: u64) -> Vec<Op> {
-        let device = Device::ALL[device as usize % Device::ALL.len()];
+    pub fn conversation(&mut self, device: Device) -> Vec<Op> {
         let mut ops = Vec::new();
         self.start_driver(device, &mut ops);
         self.offer(device, 0, 0, &mut ops);

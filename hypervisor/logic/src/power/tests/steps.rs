@@ -11,6 +11,14 @@ fn two() -> Power {
     power
 }
 
+fn both_on() -> Power {
+    let power = two();
+    power.claim(1).expect("off");
+    power.publish(1);
+    power.enter(1).expect("pending");
+    power
+}
+
 #[test]
 fn an_order_before_the_first_life_waits_for_it() {
     for (change, has_changed, life) in [
@@ -87,10 +95,7 @@ fn the_first_vcpu_boots_once_and_is_turned_on_afterwards() {
 
 #[test]
 fn a_stopped_vcpu_has_no_request_left_for_its_next_life() {
-    let power = two();
-    power.claim(1).expect("off");
-    power.publish(1);
-    power.enter(1).expect("pending");
+    let power = both_on();
     assert!(power.end(None));
     assert_eq!(
         (power.stop(0), power.stop(0)),
@@ -131,10 +136,7 @@ fn nobody_is_turned_on_while_the_vm_ends() {
 
 #[test]
 fn the_last_one_out_is_told() {
-    let power = two();
-    power.claim(1).expect("off");
-    power.publish(1);
-    power.enter(1).expect("pending");
+    let power = both_on();
     assert!(!power.cpu_off(0));
     assert!(power.cpu_off(1), "the other one is on its way out");
 }
@@ -289,10 +291,7 @@ fn an_order_outlives_what_the_vm_does_meanwhile() {
 
 #[test]
 fn a_vm_is_started_again_once_the_vcpu_that_ended_it_has_left() {
-    let power = two();
-    power.claim(1).expect("off");
-    power.publish(1);
-    power.enter(1).expect("pending");
+    let power = both_on();
     assert!(power.end(Some(Doom::Off)));
     assert_eq!(power.stop(0), State::Leaving);
     power.leave(0);
@@ -331,10 +330,7 @@ fn a_vm_that_dies_cannot_be_started_before_it_is_dead() {
 
 #[test]
 fn the_last_vcpu_leaves_an_ordered_vm_to_the_order() {
-    let power = two();
-    power.claim(1).expect("off");
-    power.publish(1);
-    power.enter(1).expect("pending");
+    let power = both_on();
     assert_eq!(power.order(Change::Restart), Ok(true));
     assert!(
         (power.state(0) == State::Leaving) && !power.cpu_off(1),
@@ -344,10 +340,7 @@ fn the_last_vcpu_leaves_an_ordered_vm_to_the_order() {
 
 #[test]
 fn a_vm_that_the_machines_end_stops_has_not_turned_itself_off() {
-    let power = two();
-    power.claim(1).expect("off");
-    power.publish(1);
-    power.enter(1).expect("pending");
+    let power = both_on();
     power.doom();
     assert_eq!(power.stop(0), State::Leaving);
     power.leave(0);
