@@ -78,7 +78,9 @@ pub fn load(path: &Path, board: &str) -> Result<Checked> {
     let guests = GUESTS.as_ref().map_err(|error| miette!("{error}"))?;
     for image in &mut checked.images {
         if let ImageSource::Workload(name) = image {
-            *image = ImageSource::File(parts::pick(guests, name)?);
+            let built = guests.iter().find(|(built, _)| built == name);
+            let (_, file) = built.ok_or_else(|| miette!("there is no workload `{name}`"))?;
+            *image = ImageSource::File(file.clone());
         }
     }
     Ok(checked)

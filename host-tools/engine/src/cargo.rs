@@ -400,6 +400,15 @@ fn build_guests() -> Result<Vec<(String, PathBuf)>> {
     Ok(built)
 }
 
+/// Builds one shipped guest, once per process, and returns its ELF file.
+///
+/// # Errors
+///
+/// If it does not build.
+pub fn guest(name: &str) -> Result<PathBuf> {
+    board_program((WORKLOADS, name))
+}
+
 /// Runs a cargo build. Returns the executables that it made or found up to date.
 fn executables(command: Cmd<'_>) -> Result<Vec<(String, PathBuf)>> {
     let mut command: Command = command

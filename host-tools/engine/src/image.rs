@@ -259,19 +259,12 @@ pub fn assemble_system(
     images: &[ImageSource],
     hypervisor: &Flat,
 ) -> Result<Image> {
-    let workloads = match images
-        .iter()
-        .any(|image| matches!(image, ImageSource::Workload(_)))
-    {
-        true => parts::guests()?,
-        false => Vec::new(),
-    };
     let mut payload = Payload::default();
     let ids = (0..system.vms.len()).map(|vm| VmId(vm as u8));
     let around: Vec<Around> = ids.map(|vm| Around::of(&system, vm)).collect();
     for ((vm, image), around) in system.vms.iter_mut().zip(images).zip(&around) {
         let file = match image {
-            ImageSource::Workload(name) => parts::pick(&workloads, name)?,
+            ImageSource::Workload(name) => parts::guest(name)?,
             ImageSource::File(file) | ImageSource::FileWithTree(file, _) => file.clone(),
             ImageSource::Linux(source) => {
                 let loaded = linux::load(source, vm, around)?;

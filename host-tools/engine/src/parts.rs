@@ -94,9 +94,13 @@ pub fn guests() -> Result<Vec<(String, PathBuf)>> {
     }
 }
 
-/// Returns the ELF file of one shipped guest.
+/// Returns the ELF file of one shipped guest, of `cloison_config::sources::WORKLOADS`.
+///
+/// # Errors
+///
+/// If it does not build, or is not in the bundle.
 pub fn guest(name: &str) -> Result<PathBuf> {
-    pick(&guests()?, name)
+    part(&format!("{}/{name}", Bundle::GUESTS), || cargo::guest(name))
 }
 
 /// Returns `libepapi.a`, PAPI for guests in C.
@@ -135,25 +139,4 @@ pub fn build_for_model() -> Result<()> {
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
-}
-
-/// Returns the guest with this name among those built.
-pub fn pick(built: &[(String, PathBuf)], name: &str) -> Result<PathBuf> {
-    let known = || {
-        built
-            .iter()
-            .map(|(name, _)| name.as_str())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    built
-        .iter()
-        .find(|(built, _)| built == name)
-        .map(|(_, path)| path.clone())
-        .ok_or_else(|| {
-            miette!(
-                help = format!("the shipped workloads are: {}", known()),
-                "there is no workload `{name}`"
-            )
-        })
 }
