@@ -11,7 +11,6 @@ use crate::parallel;
 use crate::table::{Column, Scale, Vectors};
 use nalgebra::{DMatrix, DMatrixView};
 use rand::Rng;
-use rayon::prelude::*;
 
 /// Number of vectors among which values are exchanged: as many as fit in a core's cache with 64
 /// events.
@@ -116,16 +115,14 @@ fn take(vectors: &mut Vectors, kinds: &mut [Scores], width: usize) -> Vec<u32> {
             kind.write(columns, &scales, first, width);
         }
         let taken: Vec<Vec<u32>> = columns.iter_mut().map(Column::take_chosen).collect();
-        chosen
-            .par_chunks_mut(SHARD * events)
-            .enumerate()
-            .for_each(|(shard, part)| {
-                for (row, part) in part.chunks_mut(events).enumerate() {
-                    for (at, taken) in taken.iter().enumerate() {
-                        part[first + at] = taken[shard * SHARD + row];
-                    }
+        let parts = chosen.chunks_mut(SHARD * events).collect();
+        parallel::of_owned(parts, |shard, part: &mut [u32]| {
+            for (row, part) in part.chunks_mut(events).enumerate() {
+                for (at, taken) in taken.iter().enumerate() {
+                    part[first + at] = taken[shard * SHARD + row];
                 }
-            });
+            }
+        });
     }
     chosen
 }
@@ -135,17 +132,15 @@ impl Scores {
     fn write(&mut self, columns: &[Column], scales: &[[Scale; 2]], first: usize, width: usize) {
         let which = self.which;
         let scale = |at: usize| &scales[at][which];
-        self.values
-            .par_chunks_mut(width * SHARD)
-            .enumerate()
-            .for_each(|(shard, values)| {
-                for (row, values) in values.chunks_mut(width).enumerate() {
-                    for (at, column) in columns.iter().enumerate() {
-                        let observation = column.chosen()[shard * SHARD + row] as usize;
-                        values[first + at] = scale(at).score(column, observation) as f32;
-                    }
+        let parts = self.values.chunks_mut(width * SHARD).collect();
+        parallel::of_owned(parts, |shard, values: &mut [f32]| {
+            for (row, values) in values.chunks_mut(width).enumerate() {
+                for (at, column) in columns.iter().enumerate() {
+                    let observation = column.chosen()[shard * SHARD + row] as usize;
+                    values[first + at] = scale(at).score(column, observation) as f32;
                 }
-            });
+            }
+        });
         // A pair in which one event does not vary has correlation 0, whatever is exchanged.
         for event in (0..columns.len()).filter(|&at| !scale(at).varies()) {
             self.target.row_mut(first + event).fill(0.0);
@@ -263,19 +258,24 @@ fn exchange_all<R: Rng>(
             &mut rng(shard as u64),
         );
     };
-    let chosen = chosen.par_chunks_mut(SHARD * events).enumerate();
+    let chosen = chosen.chunks_mut(SHARD * events);
     match kinds {
-        [only] => only
-            .values
-            .par_chunks_mut(SHARD * width)
-            .zip(chosen)
-            .for_each(|(part, (shard, chosen))| work(shard, &mut [part], chosen)),
-        [one, other] => one
-            .values
-            .par_chunks_mut(SHARD * width)
-            .zip(other.values.par_chunks_mut(SHARD * width))
-            .zip(chosen)
-            .for_each(|((one, other), (shard, chosen))| work(shard, &mut [one, other], chosen)),
+        [only] => {
+            let parts = only.values.chunks_mut(SHARD * width).zip(chosen).collect();
+            parallel::of_owned(parts, |shard, (part, chosen)| {
+                work(shard, &mut [part], chosen);
+            });
+        }
+        [one, other] => {
+            let values = one.values.chunks_mut(SHARD * width);
+            let values = values.zip(other.values.chunks_mut(SHARD * width));
+            parallel::of_owned(
+                values.zip(chosen).collect(),
+                |shard, ((one, other), chosen)| {
+                    work(shard, &mut [one, other], chosen);
+                },
+            );
+        }
         _ => {}
     }
 }

@@ -6,6 +6,7 @@ use super::found::Request;
 use super::runs::Runs;
 use super::wide;
 use crate::data::{Event, LARGEST_COUNT, checked_count};
+use crate::parallel;
 use crate::table::{Column, Vectors};
 use bytes::Bytes;
 use parquet::basic::Compression;
@@ -15,7 +16,6 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::record::Field;
 use parquet::schema::types::{ColumnDescPtr, Type};
-use rayon::prelude::*;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
@@ -286,11 +286,12 @@ fn decode_long(file: File, request: &Request, mut taker: Taker<'_>) -> Result<Me
         let mut left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
         while left > 0 {
             let rows = left.min(ROWS);
-            let columns = sources
-                .par_iter_mut()
-                .map(|source| source.as_mut().map_or(Ok(vec![]), |it| it.next(rows)));
-            let columns = columns
-                .collect::<Result<Vec<_>, ParquetError>>()
+            let columns = parallel::of_owned(sources.iter_mut().collect(), |_, source| {
+                source.as_mut().map_or(Ok(vec![]), |it| it.next(rows))
+            });
+            let columns: Vec<_> = columns
+                .into_iter()
+                .collect::<Result<_, ParquetError>>()
                 .map_err(ReadError::Contents)?;
             let lengths = || {
                 columns
