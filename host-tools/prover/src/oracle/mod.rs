@@ -13,7 +13,7 @@
 
 mod calls;
 mod handles;
-mod image;
+pub(crate) mod image;
 mod links;
 mod report;
 mod tables;
@@ -22,7 +22,7 @@ use crate::instrument::{Finding, Instrument, Moment, Needs, Store};
 use crate::prover::MAX_CORES;
 use calls::{Calls, Open, PageAccess, Place};
 use cloison_abi::map;
-use cloison_formats::addr::Ipa;
+use cloison_formats::addr::{Ipa, PhysAddr};
 use cloison_formats::image::{GicVersion, System};
 use cloison_spec::budget::Bucket;
 use cloison_spec::interrupts::{self, ListRegister};
@@ -432,6 +432,10 @@ impl Instrument for Oracle {
             self.judge(at, charged);
         }
         self.handles = Some(handles);
+    }
+
+    fn ignores(&self, address: u64) -> bool {
+        self.tables.has_own(PhysAddr(address))
     }
 
     fn stores(&mut self, at: &Moment<'_>, store: Store) {
