@@ -14,6 +14,7 @@
 //!   model's. Where it is at neither place, the class has another layout, and the run ends.
 //! - `qemu_clock_*`, `async_run_on_cpu`: guest time advances from timer to timer; each timer runs
 //!   when its time has come, between two blocks and with QEMU's lock held.
+//! - `use_icount`: whether guest time is counted.
 //! - `get_ptr_rcu_reader`, `rcu_remove_force_rcu_notifier`: since QEMU 10.2, a thread that waits for
 //!   RCU readers ends the running core's turn when the host lets it. Turns end soon without that.
 //! - `bql_*`, `all_cpu_threads_idle`: when all cores wait, somebody must advance time.
@@ -285,6 +286,14 @@ impl Internals {
             running.write(cpu);
             time
         }
+    }
+
+    /// Returns whether QEMU counts guest time by instructions (`-icount`), once a CPU executes. Else
+    /// a plugin's own work takes guest time.
+    pub fn counts_time(&self) -> bool {
+        // SAFETY: an enumeration of C, which QEMU sets before any CPU executes.
+        let mode = symbol(c"use_icount").map(|mode| unsafe { mode.cast::<c_int>().read() });
+        mode.is_some_and(|mode| mode != 0)
     }
 
     /// Returns whether all CPUs wait. QEMU's lock must be held.
